@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from tilesmith.quantisation.entry import quantize
     from tilesmith.runtime.executable import Executable
     from tilesmith.runtime.instance import Instance
+    from tilesmith.runtime.signing import verify
     from tilesmith.support.errors import (
         AccuracyError,
         DeviceError,
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
         InternalError,
         ModelError,
         ScheduleError,
+        SignatureError,
         TilesmithError,
         UnsupportedError,
         UsageError,
@@ -64,6 +66,7 @@ __all__ = [
     "Op",
     "Options",
     "ScheduleError",
+    "SignatureError",
     "Target",
     "TilesmithError",
     "UnsupportedError",
@@ -86,6 +89,7 @@ __all__ = [
     "tune",
     "tune_expression",
     "tune_template",
+    "verify",
 ]
 
 __getattr__, __dir__ = exports(
@@ -104,6 +108,7 @@ __getattr__, __dir__ = exports(
         "tilesmith.quantisation.entry": ["quantize"],
         "tilesmith.runtime.executable": ["Executable"],
         "tilesmith.runtime.instance": ["Instance"],
+        "tilesmith.runtime.signing": ["verify"],
         "tilesmith.support.errors": [
             "AccuracyError",
             "DeviceError",
@@ -111,6 +116,7 @@ __getattr__, __dir__ = exports(
             "InternalError",
             "ModelError",
             "ScheduleError",
+            "SignatureError",
             "TilesmithError",
             "UnsupportedError",
             "UsageError",

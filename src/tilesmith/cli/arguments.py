@@ -112,6 +112,19 @@ ForbidOption: TypeAlias = Annotated[
         help="Never this value (repeatable).",
     ),
 ]
+RequireOption: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(
+        "--require-signature",
+        rich_help_panel=COMPILING,
+        metavar="PUBLIC.pem",
+        help="Load a .tsm file only if it was signed with the key that belongs to this one.",
+    ),
+]
+SignOption: TypeAlias = Annotated[
+    Path | None,
+    typer.Option("--sign", metavar="KEY.pem", help="Sign what is written with this secret key."),
+]
 SeedOption: TypeAlias = Annotated[int, typer.Option("--seed", help="Seed of random inputs.")]
 
 
@@ -263,6 +276,7 @@ class Wanted:
     expected: sizes of open dimensions that decisions reckon with, by name.
     specialise: sizes that get programs of their own.
     in_place: inputs by the output that lives there.
+    require_signature: public key of whoever must have signed a compiled model.
     target: the target if the command line names one.
     """
 
@@ -275,6 +289,7 @@ class Wanted:
     expected: Mapping[str, int] | None = None
     specialise: Sequence[Mapping[str, int]] | Literal["auto"] | None = None
     in_place: Mapping[str, str] | None = None
+    require_signature: Path | None = None
     target: str | None = None
 
 
@@ -344,6 +359,7 @@ def _made(kind: type, values: dict[str, Any]) -> Any:
             parse_expected(given["expected"]),
             parse_specialise(given["specialise"]),
             parse_in_place(given["in_place"]),
+            given["require_signature"],
             values.get("target"),
         )
     return Options.from_environment(**values) if kind is Options else kind(**values)
@@ -380,6 +396,7 @@ _CONSTRAINTS = {
     "expected": ExpectedOption,
     "specialise": SpecialiseOption,
     "in_place": InPlaceOption,
+    "require_signature": RequireOption,
     "value": ValueOption,
     "pin": PinOption,
     "forbid": ForbidOption,

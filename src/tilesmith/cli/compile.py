@@ -14,6 +14,7 @@ import typer
 from tilesmith.cli.arguments import (
     JsonFlag,
     ModelArgument,
+    SignOption,
     Wanted,
     with_options,
 )
@@ -30,6 +31,7 @@ def command(
         Path | None,
         typer.Option("-o", "--output", help="File to write (default: the model's name with .tsm)."),
     ] = None,
+    sign: SignOption = None,
     json: JsonFlag = False,
 ) -> None:
     if model.suffix == ".tsm":
@@ -40,7 +42,7 @@ def command(
     start = time.perf_counter()
     exe = open_model(model, wanted)
     seconds = time.perf_counter() - start
-    exe.save(target)
+    exe.save(target, sign)
     result = {
         "model": str(model),
         "output": str(target),

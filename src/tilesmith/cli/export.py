@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from tilesmith.cli.arguments import JsonFlag, ModelArgument, Wanted, with_options
+from tilesmith.cli.arguments import JsonFlag, ModelArgument, SignOption, Wanted, with_options
 from tilesmith.cli.console import print_json, progress, size_text
 from tilesmith.cli.models import open_model
 from tilesmith.driver.exporting import export
@@ -37,6 +37,7 @@ def command(
     weights: Annotated[
         WeightsPlace, typer.Option(help="In a file that is mapped, or inside the library.")
     ] = "file",
+    sign: SignOption = None,
     json: JsonFlag = False,
 ) -> None:
     called = name or re.sub(r"[^A-Za-z0-9_]", "_", model.stem)
@@ -44,14 +45,14 @@ def command(
     if wanted.specialise:
         raise UsageError("--specialise is for executables of Python; a library has one program")
     if model.suffix == ".tsm" or wanted.options.precision == "auto":
-        made = open_model(model, wanted).export(folder, called, format, weights)
+        made = open_model(model, wanted).export(folder, called, format, weights, sign)
     else:
         with progress(f"compiling {model.name} for {wanted.options.target}"):
             made = export(
                 model, folder, called, targets=_levels(wanted.options.target), format=format,
                 weights=weights, shapes=wanted.shapes, options=wanted.options,
                 values=wanted.values, dynamic=wanted.dynamic, expected=wanted.expected,
-                in_place=wanted.in_place, pins=wanted.pins, forbid=wanted.forbid,
+                in_place=wanted.in_place, pins=wanted.pins, forbid=wanted.forbid, sign=sign,
             )  # fmt: skip
     result = {
         "model": str(model),

@@ -60,7 +60,9 @@ def open_model(
                 f"--target has no effect on a compiled .tsm file; compile the model with --target "
                 f"{wanted.target}"
             )
-        return driver.load(path, threads=wanted.options.threads)
+        return driver.load(path, wanted.options.threads, wanted.require_signature)
+    if wanted.require_signature is not None:
+        raise UsageError("--require-signature is for a compiled .tsm file; this is a source model")
     with progress(f"compiling {path.name} for {wanted.options.target}"):
         made = with_shapes_of(
             arrays or {},

@@ -207,9 +207,19 @@ def program_of(request: Request) -> Program:
     return program
 
 
-def load(path: str | os.PathLike[str], threads: int | None = None) -> Executable:
-    """The executable in a `.tsm` file.  Raises ModelError if it is damaged or needs another CPU."""
+def load(
+    path: str | os.PathLike[str],
+    threads: int | None = None,
+    require_signature: str | os.PathLike[str] | None = None,
+) -> Executable:
+    """The executable in a `.tsm` file.
+
+    require_signature: the public key, a PEM file, of whoever must have signed it.
+
+    Raises ModelError if the file is damaged or needs another CPU, SignatureError if it is not
+    signed with that key.
+    """
     from tilesmith.runtime.running import executable
     from tilesmith.runtime.tsm import load_program
 
-    return executable(load_program(Path(path)), threads)
+    return executable(load_program(Path(path), require_signature=require_signature), threads)

@@ -40,6 +40,7 @@ def export(
     in_place: Mapping[str, str] | None = None,
     pins: Mapping[str, Any] | None = None,
     forbid: Mapping[str, Any] | None = None,
+    sign: str | Path | None = None,
 ) -> Exported:
     """Write a model as a C library, which needs no Python where it runs (docs/libraries.md).
 
@@ -51,6 +52,8 @@ def export(
         the target of `options`.
     format: "shared", "static", or "object": one relocatable object.
     weights: "file": in a file that is mapped, or "inside" the library.
+    sign: a secret Ed25519 key, a PEM file: NAME.sha256 lists the digests of all files, and
+        NAME.sha256.sig is its signature, which `verify` checks.
 
     The others are arguments of `compile`, for a model that is not compiled yet.  Raises what
     `compile` does, and UsageError for what can't be exported or where there is no C compiler.
@@ -66,7 +69,7 @@ def export(
             raise UsageError(
                 f"{', '.join(given)}: arguments for a model that is not compiled yet; this one is"
             )
-        return model.export(folder, name, format, weights)
+        return model.export(folder, name, format, weights, sign)
     options = (options or Options.from_environment()).with_(threads=threads)
     if options.precision == AUTO:
         raise UsageError(
@@ -81,4 +84,4 @@ def export(
         program_of(replace(request, options=options.with_(target=t)))
         for t in targets or (options.target,)
     ]
-    return write(programs, folder, name, format, weights, thread_count(options.threads))
+    return write(programs, folder, name, format, weights, thread_count(options.threads), sign)

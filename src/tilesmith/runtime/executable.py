@@ -418,21 +418,22 @@ class Executable:
             whole = min(whole, time.perf_counter() - start)
         return best, times[: len(best), 1], whole
 
-    def save(self, path: str | Path) -> None:
+    def save(self, path: str | Path, sign: str | Path | None = None) -> None:
         """Write the executable to a `.tsm` file (the file appears whole or not at all).
 
+        sign: a secret Ed25519 key, a PEM file; `path`.sig is the signature.
         Raises UsageError if there is no such folder, or if it can't be written to.
         """
-        save_program(self.program, path)
+        save_program(self.program, path, sign)
 
     def export(
         self, folder: str | Path, name: str = "model", format: Format = "shared",
-        weights: WeightsPlace = "file",
+        weights: WeightsPlace = "file", sign: str | Path | None = None,
     ) -> Exported:  # fmt: skip
         """Write the executable as a C library, which needs no Python (see `tilesmith.export`)."""
         from .standalone.export import export
 
-        return export([self.program], folder, name, format, weights, self.threads)
+        return export([self.program], folder, name, format, weights, self.threads, sign)
 
     @staticmethod
     def load(path: str | Path, threads: int | None = None) -> Executable:

@@ -26,7 +26,6 @@ import tempfile
 import zipfile
 import zlib
 from collections.abc import Callable
-from io import BufferedReader
 from pathlib import Path
 from typing import IO, Any, NoReturn, TypeAlias
 
@@ -44,6 +43,7 @@ from tilesmith.support.errors import ModelError, UsageError
 from .manifest import Reader, number, part_steps_in, part_steps_out, steps_out, text
 from .native import aligned_bytes
 from .program import Program, Symbol, TensorSpec
+from .signing import secret_key, sign_file, signed_contents
 
 FORMAT = 9
 _MANIFEST, _WEIGHTS = "manifest.json", "weights.bin"
@@ -57,14 +57,20 @@ _SYMBOL = re.compile(r"[A-Za-z_][A-Za-z0-9_.$]{0,255}")
 _DATE = (1980, 1, 1, 0, 0, 0)  # a fixed date: the same program gives the same file
 
 
-def save_program(program: Program, path: str | Path) -> None:
+def save_program(program: Program, path: str | Path, sign: str | Path | None = None) -> None:
     """Write `program` to `path`; the file appears whole or not at all.
 
-    Raises UsageError if there is no such folder, or if it can't be written to.
+    sign: a secret key, with which the file is signed.
+
+    Raises UsageError if there is no such folder, if it can't be written to, or for a bad key.
     """
     path = Path(path)
+    if sign is not None:
+        secret_key(sign)  # before anything is written
     try:
         _save(program, path)
+        if sign is not None:
+            sign_file(path, sign)
     except OSError as e:
         raise UsageError(f"{str(path)!r} can't be written: {e.strerror or e}") from e
 
@@ -137,16 +143,25 @@ def from_bytes(content: bytes) -> Program:
 copyreg.pickle(Program, lambda program: (from_bytes, (to_bytes(program),)))
 
 
-def load_program(path: str | Path, find_weights: FindWeights | None = None) -> Program:
+def load_program(
+    path: str | Path,
+    find_weights: FindWeights | None = None,
+    require_signature: str | os.PathLike[str] | None = None,
+) -> Program:
     """The program in the file at `path`.
 
     find_weights: finds weights that the archive keeps elsewhere.
+    require_signature: the public key of whoever must have signed the file.
 
-    Raises ModelError if the file is not a sound `.tsm`.
+    Raises ModelError if the file is not a sound `.tsm`, SignatureError if it is not signed.
     """
     path = Path(path)
     try:
-        with path.open("rb") as f, zipfile.ZipFile(f) as z:
+        if require_signature is None:
+            opened: IO[bytes] = path.open("rb")
+        else:  # what was checked is what is read: the file may change meanwhile
+            opened = io.BytesIO(signed_contents(path, Path(require_signature)))
+        with opened as f, zipfile.ZipFile(f) as z:
             return _read(path, f, z, find_weights)
     except FileNotFoundError:
         raise ModelError(f"{path}: no such file") from None
@@ -164,9 +179,9 @@ def load_program(path: str | Path, find_weights: FindWeights | None = None) -> P
 
 
 def _read(
-    path: Path, f: BufferedReader, z: zipfile.ZipFile, find_weights: FindWeights | None
+    path: Path, f: IO[bytes], z: zipfile.ZipFile, find_weights: FindWeights | None
 ) -> Program:
-    file_size = os.fstat(f.fileno()).st_size
+    file_size = f.seek(0, os.SEEK_END)
     entries: dict[str, zipfile.ZipInfo] = {}
     for info in z.infolist():
         if info.filename in entries:
@@ -239,7 +254,7 @@ def _contents(
     return z.read(info)  # checks the CRC
 
 
-def _weights(path: Path, f: BufferedReader, info: zipfile.ZipInfo, size: int) -> np.ndarray:
+def _weights(path: Path, f: IO[bytes], info: zipfile.ZipInfo, size: int) -> np.ndarray:
     """A private copy of the weights in the archive."""
     f.seek(info.header_offset)
     header = f.read(30)
@@ -247,7 +262,7 @@ def _weights(path: Path, f: BufferedReader, info: zipfile.ZipInfo, size: int) ->
         _bad(path, f"the manifest says {size} bytes of weights, the archive {info.file_size}")
     f.seek(info.header_offset + 30 + sum(struct.unpack("<HH", header[26:30])))
     blob = aligned_bytes(size)
-    if f.readinto(blob.data) != size:
+    if f.readinto(blob.data) != size:  # type: ignore[attr-defined]  # both kinds of file have it
         _bad(path, "the weights end beyond the file")
     blob.flags.writeable = False
     return blob

@@ -47,6 +47,10 @@ class OpenDimensionError(UnsupportedError, ValueError):
     """A number is needed for a dimension that the model leaves open."""
 
 
+class SignatureError(ModelError):
+    """A signature that was asked for is missing, damaged or another's, or the file was changed."""
+
+
 class ScheduleError(TilesmithError):
     """A schedule step is illegal; the schedule is unchanged."""
 

@@ -7,7 +7,7 @@ import shutil
 import struct
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Literal, TypeAlias, get_args
@@ -17,6 +17,7 @@ import numpy as np
 from tilesmith.codegen.functions import OUTPUTS
 from tilesmith.runtime.native import ALIGNMENT, round_up
 from tilesmith.runtime.program import Program
+from tilesmith.runtime.signing import secret_key, sign_files
 from tilesmith.support.errors import UsageError
 from tilesmith.support.version import VERSION
 
@@ -73,6 +74,7 @@ def export(
     format: Format = "shared",
     weights: WeightsPlace = "file",
     threads: int = 1,
+    sign: str | Path | None = None,
 ) -> Exported:
     """Write a C library of a model: `include/NAME.h`, `lib/libNAME.so`, `NAME.weights`, and an
     example, a C++ header and files for CMake and pkg-config.
@@ -82,6 +84,7 @@ def export(
     folder: is made; files of the same names are replaced.
     name: of the library and its functions: a C identifier.
     threads: that the programs were scheduled for.
+    sign: a secret key, with which the digests of all files are signed.
 
     Raises UsageError for what can't be exported, and where no compiler is found.
     """
@@ -89,13 +92,19 @@ def export(
     check_programs(programs)
     folder = Path(folder)
     try:
+        if sign is not None:
+            secret_key(sign)  # before anything is written
         if is_module(programs[0].target):
-            return _write_module(programs, folder, name, format, weights)
-        check_system(programs)
-        tools = toolchain(programs[0].target)
-        for part in ("include", "lib/pkgconfig"):
-            (folder / part).mkdir(parents=True, exist_ok=True)
-        return _write(programs, folder, name, format, weights, threads, tools)
+            made = _write_module(programs, folder, name, format, weights)
+        else:
+            check_system(programs)
+            tools = toolchain(programs[0].target)
+            for part in ("include", "lib/pkgconfig"):
+                (folder / part).mkdir(parents=True, exist_ok=True)
+            made = _write(programs, folder, name, format, weights, threads, tools)
+        if sign is None:
+            return made
+        return replace(made, files=(*made.files, *sign_files(folder, name, made.files, sign)))
     except OSError as e:
         raise UsageError(f"{str(folder)!r} can't be written: {e.strerror or e}") from e
 
