@@ -14,43 +14,19 @@ from tilesmith.ir.dtypes import DType
 from tilesmith.ops import elementwise as ew
 
 
-@aten_op("aten.to.dtype_layout")
-def to_dtype_layout(
-    n: AtenNode,
-    self: Value,
-    dtype: DType | None = None,
-    layout: object = None,
-    device: object = None,
-    pin_memory: bool | None = None,
-    non_blocking: bool = False,
-    copy: bool = False,
-    memory_format: object = None,
-) -> Value:
-    return n.cast(self, dtype)
-
-
 @aten_op("aten.to.device")
 def to_device(
     n: AtenNode,
     self: Value,
-    device: object,
+    device: object = None,
     dtype: DType | None = None,
-    non_blocking: bool = False,
-    copy: bool = False,
-    memory_format: object = None,
+    *placement: object,
 ) -> Value:
     return n.cast(self, dtype)
 
 
 @aten_op("aten.to.other", "aten.type_as.default")
-def to_other(
-    n: AtenNode,
-    self: Value,
-    other: Value,
-    non_blocking: bool = False,
-    copy: bool = False,
-    memory_format: object = None,
-) -> Value:
+def to_other(n: AtenNode, self: Value, other: Value, *placement: object) -> Value:
     return n.cast(self, other.dtype)
 
 

@@ -25,42 +25,20 @@ Size: TypeAlias = "Dim | Value"
 
 
 @aten_op("aten.scalar_tensor.default")
-def scalar_tensor(
-    n: AtenNode,
-    s: Operand,
-    dtype: DType | None = None,
-    layout: object = None,
-    device: object = None,
-    pin_memory: bool | None = None,
-) -> Value:
+def scalar_tensor(n: AtenNode, s: Operand, dtype: DType | None = None) -> Value:
     return n.tensor(s, dtype or f32)
 
 
 @aten_op("aten.full.default")
 def full(
-    n: AtenNode,
-    size: Sequence[Size],
-    fill_value: Operand,
-    dtype: DType | None = None,
-    layout: object = None,
-    device: object = None,
-    pin_memory: bool | None = None,
+    n: AtenNode, size: Sequence[Size], fill_value: Operand, dtype: DType | None = None
 ) -> Value:
     kind = fill_value.dtype if isinstance(fill_value, Value) else number_type(fill_value)
     return n.full(fill_value, n.dims_of(size), dtype or kind)
 
 
 @aten_op("aten.full_like.default")
-def full_like(
-    n: AtenNode,
-    self: Value,
-    fill_value: Operand,
-    dtype: DType | None = None,
-    layout: object = None,
-    device: object = None,
-    pin_memory: bool | None = None,
-    memory_format: object = None,
-) -> Value:
+def full_like(n: AtenNode, self: Value, fill_value: Operand, dtype: DType | None = None) -> Value:
     return n.full(fill_value, self.type.shape, dtype or self.dtype)
 
 
@@ -70,30 +48,12 @@ def fill(n: AtenNode, self: Value, value: Operand) -> Value:
 
 
 def _constant(
-    n: AtenNode,
-    size: Sequence[Size],
-    dtype: DType | None = None,
-    layout: object = None,
-    device: object = None,
-    pin_memory: bool | None = None,
-    memory_format: object = None,
-    *,
-    number: int,
+    n: AtenNode, size: Sequence[Size], dtype: DType | None = None, *, number: int
 ) -> Value:
     return n.full(number, n.dims_of(size), dtype or f32)
 
 
-def _constant_like(
-    n: AtenNode,
-    self: Value,
-    dtype: DType | None = None,
-    layout: object = None,
-    device: object = None,
-    pin_memory: bool | None = None,
-    memory_format: object = None,
-    *,
-    number: int,
-) -> Value:
+def _constant_like(n: AtenNode, self: Value, dtype: DType | None = None, *, number: int) -> Value:
     return n.full(number, self.type.shape, dtype or self.dtype)
 
 
@@ -107,27 +67,13 @@ for _name, _overload, _number in (
 
 @aten_op("aten.empty_strided.default", "aten.empty_permuted.default")
 def empty_strided(
-    n: AtenNode,
-    size: Sequence[Size],
-    stride: Sequence[Size],
-    dtype: DType | None = None,
-    layout: object = None,
-    device: object = None,
-    pin_memory: bool | None = None,
+    n: AtenNode, size: Sequence[Size], stride: Sequence[Size], dtype: DType | None = None
 ) -> Value:
     return n.full(0, n.dims_of(size), dtype or f32)
 
 
 def _new(
-    n: AtenNode,
-    self: Value,
-    size: Sequence[Size],
-    dtype: DType | None = None,
-    layout: object = None,
-    device: object = None,
-    pin_memory: bool | None = None,
-    *,
-    number: int,
+    n: AtenNode, self: Value, size: Sequence[Size], dtype: DType | None = None, *, number: int
 ) -> Value:
     return n.full(number, n.dims_of(size), dtype or self.dtype)
 
@@ -138,14 +84,7 @@ for _name, _number in (("empty", 0), ("zeros", 0), ("ones", 1)):
 
 @aten_op("aten.new_full.default")
 def new_full(
-    n: AtenNode,
-    self: Value,
-    size: Sequence[Size],
-    fill_value: Operand,
-    dtype: DType | None = None,
-    layout: object = None,
-    device: object = None,
-    pin_memory: bool | None = None,
+    n: AtenNode, self: Value, size: Sequence[Size], fill_value: Operand, dtype: DType | None = None
 ) -> Value:
     return n.full(fill_value, n.dims_of(size), dtype or self.dtype)
 
@@ -157,9 +96,6 @@ def arange(
     end: Number | Value,
     step: Number = 1,
     dtype: DType | None = None,
-    layout: object = None,
-    device: object = None,
-    pin_memory: bool | None = None,
 ) -> Value:
     by = n.number(step, "step")
     is_float = any(isinstance(x, float) for x in (start, end, by))
@@ -185,26 +121,13 @@ def arange(
 
 
 @aten_op("aten.arange.default")
-def arange_end(
-    n: AtenNode,
-    end: Number | Value,
-    dtype: DType | None = None,
-    layout: object = None,
-    device: object = None,
-    pin_memory: bool | None = None,
-) -> Value:
+def arange_end(n: AtenNode, end: Number | Value, dtype: DType | None = None) -> Value:
     return arange(n, 0, end, 1, dtype)
 
 
 @aten_op("aten.arange.start")
 def arange_start(
-    n: AtenNode,
-    start: Number | Value,
-    end: Number | Value,
-    dtype: DType | None = None,
-    layout: object = None,
-    device: object = None,
-    pin_memory: bool | None = None,
+    n: AtenNode, start: Number | Value, end: Number | Value, dtype: DType | None = None
 ) -> Value:
     return arange(n, start, end, 1, dtype)
 
@@ -221,30 +144,14 @@ def triu(n: AtenNode, self: Value, diagonal: int = 0) -> Value:
 
 @aten_op("aten.linspace.default")
 def linspace(
-    n: AtenNode,
-    start: Number,
-    end: Number,
-    steps: int,
-    dtype: DType | None = None,
-    layout: object = None,
-    device: object = None,
-    pin_memory: bool | None = None,
+    n: AtenNode, start: Number, end: Number, steps: int, dtype: DType | None = None
 ) -> Value:
     first, last = n.number(start, "start"), n.number(end, "end")
     return n.const(np.linspace(first, last, steps).astype((dtype or f32).numpy))
 
 
 def _triangle(
-    n: AtenNode,
-    row: int,
-    col: int,
-    offset: int = 0,
-    dtype: DType | None = None,
-    layout: object = None,
-    device: object = None,
-    pin_memory: bool | None = None,
-    *,
-    is_upper: bool,
+    n: AtenNode, row: int, col: int, offset: int = 0, dtype: DType | None = None, *, is_upper: bool
 ) -> Value:
     """The places of a triangle of a matrix, [2, how many]."""
     places = np.triu_indices(row, offset, col) if is_upper else np.tril_indices(row, offset, col)

@@ -340,35 +340,12 @@ def masked_fill(n: AtenNode, self: Value, mask: Value, value: Operand) -> Value:
     return n.add(ew.Where(), n.truth(mask), n.tensor(value, self.dtype), self)
 
 
-def _copied(
-    n: AtenNode,
-    self: Value,
-    dtype: DType | None = None,
-    layout: object = None,
-    device: object = None,
-    pin_memory: bool | None = None,
-    non_blocking: bool = False,
-    memory_format: object = None,
-) -> Value:
-    return n.cast(self, dtype)
-
-
-aten_op("aten._to_copy.default")(_copied)
-
-
 @aten_op("prims.convert_element_type.default")
 def convert_element_type(n: AtenNode, a: Value, dtype: DType) -> Value:
     """What tracing with open sizes makes of conversions of numbers."""
     return n.cast(a, dtype)
 
 
-@aten_op("aten.to.dtype")
-def to_dtype(
-    n: AtenNode,
-    self: Value,
-    dtype: DType,
-    non_blocking: bool = False,
-    copy: bool = False,
-    memory_format: object = None,
-) -> Value:
+@aten_op("aten._to_copy.default", "aten.to.dtype", "aten.to.dtype_layout")
+def to_dtype(n: AtenNode, self: Value, dtype: DType | None = None, *placement: object) -> Value:
     return n.cast(self, dtype)

@@ -10,7 +10,7 @@ from tilesmith.frontend.aten.custom import registered
 from tilesmith.frontend.aten.node import AtenNode
 from tilesmith.frontend.aten.program import Block, Call, Ref
 from tilesmith.frontend.aten.refusals import reason_of
-from tilesmith.frontend.aten.registry import OPERATORS
+from tilesmith.frontend.aten.registry import OPERATORS, PLACEMENT
 from tilesmith.frontend.common.errors import NotedError
 from tilesmith.frontend.common.folding import FoldingBuilder
 from tilesmith.frontend.common.importer import Importer
@@ -67,11 +67,13 @@ class AtenImporter(Importer):
         return inside.resolved(block.outputs)
 
     def _result(self, call: Call) -> Any:
-        function = OPERATORS.find("", call.target) or registered(call.target)
+        function, ignored = OPERATORS.find("", call.target), PLACEMENT
+        if function is None:
+            function, ignored = registered(call.target), frozenset()
         if function is None:
             raise UnsupportedError(reason_of(call.target))
         args = [self.resolved(a) for a in call.args]
-        kwargs = {name: self.resolved(a) for name, a in call.kwargs.items()}
+        kwargs = {n: self.resolved(a) for n, a in call.kwargs.items() if n not in ignored}
         if any(isinstance(a, Failed) for a in _leaves([*args, *kwargs.values()])):
             return FAILED
         node = AtenNode(self.builder, call.name, call.name, call.target)

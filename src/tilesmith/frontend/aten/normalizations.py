@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
+from typing import TypeAlias
 
 import numpy as np
 
@@ -15,39 +17,28 @@ from tilesmith.ir.types import Dim
 from tilesmith.ops import elementwise as ew
 from tilesmith.ops import norm, reduce
 
-
-@aten_op("aten._softmax.default")
-def softmax_kernel(n: AtenNode, self: Value, dim: int, half_to_float: bool) -> Value:
-    return softmax(n, self, dim, f32 if half_to_float else None)
+_Softmax: TypeAlias = type[norm.Softmax] | type[norm.LogSoftmax]
 
 
-@aten_op("aten.softmax.int")
-def softmax(n: AtenNode, self: Value, dim: int, dtype: DType | None = None) -> Value:
-    return _along(n, norm.Softmax, self, dim, dtype)
-
-
-@aten_op("aten._log_softmax.default")
-def log_softmax_kernel(n: AtenNode, self: Value, dim: int, half_to_float: bool) -> Value:
-    return log_softmax(n, self, dim, f32 if half_to_float else None)
-
-
-@aten_op("aten.log_softmax.int")
-def log_softmax(n: AtenNode, self: Value, dim: int, dtype: DType | None = None) -> Value:
-    return _along(n, norm.LogSoftmax, self, dim, dtype)
-
-
-def _along(
-    n: AtenNode,
-    make: type[norm.Softmax] | type[norm.LogSoftmax],
-    x: Value,
-    dim: int,
-    dtype: DType | None,
+def _softmax_kernel(
+    n: AtenNode, self: Value, dim: int, half_to_float: bool, *, make: _Softmax
 ) -> Value:
-    x = n.floating(n.cast(x, dtype))
+    return _softmax(n, self, dim, f32 if half_to_float else None, make=make)
+
+
+def _softmax(
+    n: AtenNode, self: Value, dim: int, dtype: DType | None = None, *, make: _Softmax
+) -> Value:
+    x = n.floating(n.cast(self, dtype))
     if x.type.rank == 0:
         one = make is norm.Softmax
         return n.reshape(n.add(make(0), n.reshape(x, (1,))), ()) if one else _zero_like(n, x)
     return n.add(make(n.axis(dim, x.type.rank, "dim")), x)
+
+
+for _name, _make in (("softmax", norm.Softmax), ("log_softmax", norm.LogSoftmax)):
+    aten_op(f"aten._{_name}.default")(partial(_softmax_kernel, make=_make))
+    aten_op(f"aten.{_name}.int")(partial(_softmax, make=_make))
 
 
 def _zero_like(n: AtenNode, x: Value) -> Value:

@@ -21,6 +21,9 @@ from tilesmith.ops.base import Op
 Axes: TypeAlias = "Sequence[int] | int | None"
 """Axes; None, and no axis at all, mean all."""
 
+Unbiased: TypeAlias = "Number | None"
+"""What is taken from the number of elements before a variance is divided by it; None is 1."""
+
 _Reduction: TypeAlias = Callable[[tuple[int, ...], bool], Op]
 
 
@@ -46,11 +49,6 @@ def _wide(n: AtenNode, x: Value, dtype: DType | None) -> Value:
     return x if x.dtype.is_float else n.cast(x, i64)
 
 
-@aten_op("aten.sum.default")
-def sum_of_all(n: AtenNode, self: Value, dtype: DType | None = None) -> Value:
-    return sum_(n, self, dtype=dtype)
-
-
 @aten_op("aten.sum.dim_IntList")
 def sum_(
     n: AtenNode, self: Value, dim: Axes = None, keepdim: bool = False, dtype: DType | None = None
@@ -58,21 +56,11 @@ def sum_(
     return reduced(n, _wide(n, self, dtype), dim, keepdim, reduce.ReduceSum)
 
 
-@aten_op("aten.mean.default")
-def mean_of_all(n: AtenNode, self: Value, dtype: DType | None = None) -> Value:
-    return mean(n, self, dtype=dtype)
-
-
 @aten_op("aten.mean.dim")
 def mean(
     n: AtenNode, self: Value, dim: Axes = None, keepdim: bool = False, dtype: DType | None = None
 ) -> Value:
     return reduced(n, n.cast(self, dtype), dim, keepdim, reduce.ReduceMean)
-
-
-@aten_op("aten.prod.default")
-def prod_of_all(n: AtenNode, self: Value, dtype: DType | None = None) -> Value:
-    return prod(n, self, dtype=dtype)
 
 
 @aten_op("aten.prod.dim_int")
@@ -83,6 +71,16 @@ def prod(
         bits = n.cast(n.truth(self), u8)
         return n.truth(reduced(n, bits, dim, keepdim, reduce.ReduceProd))
     return reduced(n, _wide(n, self, dtype), dim, keepdim, reduce.ReduceProd)
+
+
+def _of_all(
+    n: AtenNode, self: Value, dtype: DType | None = None, *, reduction: Callable[..., Value]
+) -> Value:
+    return reduction(n, self, dtype=dtype)
+
+
+for _name, _reduction in (("sum", sum_), ("mean", mean), ("prod", prod)):
+    aten_op(f"aten.{_name}.default")(partial(_of_all, reduction=_reduction))
 
 
 def _extreme(
@@ -141,13 +139,9 @@ aten_op("aten.min.dim")(partial(_extreme_and_place, make=reduce.ReduceMin, find=
 
 @aten_op("aten.var.correction")
 def variance(
-    n: AtenNode,
-    self: Value,
-    dim: Axes = None,
-    correction: Number | None = None,
-    keepdim: bool = False,
+    n: AtenNode, self: Value, dim: Axes = None, correction: Unbiased = None, keepdim: bool = False
 ) -> Value:
-    return _variance_and_mean(n, self, dim, correction, keepdim)[0]
+    return variance_and_mean(n, self, dim, correction, keepdim)[0]
 
 
 @aten_op("aten.var.dim")
@@ -164,36 +158,24 @@ def variance_of_all(n: AtenNode, self: Value, unbiased: bool = True) -> Value:
 
 @aten_op("aten.std.correction")
 def deviation(
-    n: AtenNode,
-    self: Value,
-    dim: Axes = None,
-    correction: Number | None = None,
-    keepdim: bool = False,
+    n: AtenNode, self: Value, dim: Axes = None, correction: Unbiased = None, keepdim: bool = False
 ) -> Value:
     return n.add(ew.Sqrt(), variance(n, self, dim, correction, keepdim))
 
 
 @aten_op("aten.var_mean.correction")
 def variance_and_mean(
-    n: AtenNode,
-    self: Value,
-    dim: Axes = None,
-    correction: Number | None = None,
-    keepdim: bool = False,
+    n: AtenNode, self: Value, dim: Axes = None, correction: Unbiased = None, keepdim: bool = False
 ) -> tuple[Value, Value]:
-    return _variance_and_mean(n, self, dim, correction, keepdim)
-
-
-def _variance_and_mean(
-    n: AtenNode, x: Value, dim: Axes, correction: Number | None, keepdim: bool
-) -> tuple[Value, Value]:
-    axes = axes_of(n, x, dim)
+    axes = axes_of(n, self, dim)
     by = 1 if correction is None else n.number(correction, "correction")
-    mean_, variance_ = moments(n, x, axes) if axes else (x, n.add(ew.Sub(), x, x))
+    mean_, variance_ = moments(n, self, axes) if axes else (self, n.add(ew.Sub(), self, self))
     kept = variance_.type.shape
     if by:
-        count = n.tensor(extents.product(x.type.shape[a] for a in axes), x.dtype)
-        rest = n.add(ew.Max(), n.add(ew.Sub(), count, n.tensor(by, x.dtype)), n.tensor(0, x.dtype))
+        count = n.tensor(extents.product(self.type.shape[a] for a in axes), self.dtype)
+        rest = n.add(
+            ew.Max(), n.add(ew.Sub(), count, n.tensor(by, self.dtype)), n.tensor(0, self.dtype)
+        )
         variance_ = n.add(ew.Mul(), variance_, n.add(ew.Div(), count, rest))
     if not keepdim:
         kept = tuple(d for a, d in enumerate(kept) if a not in axes)

@@ -2,7 +2,8 @@
 
 A function is registered with `@aten_op("aten.add.Tensor")`.  It gets an `AtenNode` and the call's
 arguments, which its parameters name in the order of the operator's schema, so that a source may
-give any of them by position or by name.  Tensors are values; a symbolic size is an expression.
+give any of them by position or by name.  It does not get those in `PLACEMENT` that stand by name.
+Tensors are values; a symbolic size is an expression.
 """
 
 from __future__ import annotations
@@ -17,5 +18,8 @@ ImportFunction: TypeAlias = Callable[..., Any]
 
 OPERATORS: Registry[ImportFunction] = Registry()
 """By the name of the overload; they have no domain and one version."""
+
+PLACEMENT = frozenset(("layout", "device", "pin_memory", "memory_format", "non_blocking", "copy"))
+"""Arguments that say where a result lies in memory and how it gets there; a graph says neither."""
 
 aten_op = OPERATORS.register

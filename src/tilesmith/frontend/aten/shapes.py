@@ -30,7 +30,7 @@ Size: TypeAlias = "Dim | Value"
     "aten.lift_fresh_copy.default", "aten.lift_fresh.default", "aten.detach_copy.default",
     "aten.alias_copy.default", "aten.positive.default",
 )  # fmt: skip
-def alias(n: AtenNode, self: Value, memory_format: object = None) -> Value:
+def alias(n: AtenNode, self: Value) -> Value:
     return self
 
 

@@ -240,13 +240,7 @@ def assert_async(n: AtenNode, self: Value, assert_msg: str) -> None:
 
 @aten_op("aten._assert_tensor_metadata.default")
 def assert_tensor_metadata(
-    n: AtenNode,
-    a: Value,
-    size: Any = None,
-    stride: Any = None,
-    dtype: Any = None,
-    device: Any = None,
-    layout: Any = None,
+    n: AtenNode, a: Value, size: Any = None, stride: Any = None, dtype: Any = None
 ) -> None:
     """What a graph was traced with; sizes follow from the inputs' types."""
     if dtype is not None and a.dtype is not dtype:
