@@ -7,6 +7,8 @@ they are sums with constant factors only once they are unrolled.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tilesmith.codegen.c.compiler import assembly, compile_object
 from tilesmith.codegen.c.emit import emit
 from tilesmith.codegen.c.entry import emit_entry
@@ -25,13 +27,9 @@ from tilesmith.loop.passes.simplify import simplify_func
 from tilesmith.loop.passes.tensorize import without_intrinsics
 from tilesmith.loop.passes.trim import trim
 from tilesmith.runtime.function import native
-from tilesmith.strategy.cpu.layouts import layout_policy
-from tilesmith.strategy.cpu.low_precision import factor_choice, low_precision_choice
-from tilesmith.strategy.cpu.scaled_chunks import packing_choice
-from tilesmith.strategy.sketch import default_schedule
 
-from .base import Backend, LoopPass
-from .cpu import RULES, predict_seconds
+from .base import LoopPass
+from .cpu import CPU
 
 
 def never(target: Target, bound: float, choose: Choose, element: DType) -> WinogradChoice:
@@ -48,15 +46,10 @@ def all_are_known(func: Func, target: Target) -> Func:
     return func
 
 
-C = Backend(
+C = replace(
+    CPU,
     name="c",
-    layout_policy=layout_policy,
     winograd=never,
-    packing=packing_choice,
-    low_precision=low_precision_choice,
-    factors=factor_choice,
-    rules=RULES,
-    auto_schedule=default_schedule,
     loop_passes=(
         LoopPass("loops-of-intrinsics", without_intrinsics, "nest"),
         LoopPass("scalarize", scalarize, "nest"),
@@ -75,5 +68,4 @@ C = Backend(
     sizes=emit_sizes,
     compile=compile_object,
     assembly=assembly,
-    predict=predict_seconds,
 )

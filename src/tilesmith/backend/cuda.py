@@ -6,6 +6,8 @@ indexes them is unrolled; barriers are copied with the loops around them, for al
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tilesmith.codegen.kernel import Kernel
 from tilesmith.codegen.math import expand_math
 from tilesmith.codegen.ptx.assemble import code, ptx
@@ -20,17 +22,10 @@ from tilesmith.loop.passes.unroll import unroll
 from tilesmith.loop.passes.vector_copies import vector_copies
 from tilesmith.runtime.arguments import Arguments
 from tilesmith.runtime.device_function import DeviceFunction
-from tilesmith.strategy.device import (
-    RULES,
-    default_schedule,
-    factor_choice,
-    low_precision_choice,
-    row_major,
-)
+from tilesmith.strategy.device import factor_choice, low_precision_choice
 
-from .base import Backend, LoopPass
-from .c import never
-from .opencl import few_bits, full_precision, seconds
+from .base import LoopPass
+from .opencl import OPENCL, full_precision
 
 
 def _function(
@@ -44,15 +39,11 @@ def _low_precision(target: Target) -> LowPrecisionChoice:
     return low_precision_choice(target) if target.features else full_precision(target)
 
 
-CUDA = Backend(
+CUDA = replace(
+    OPENCL,
     name="cuda",
-    layout_policy=row_major,
-    winograd=never,
-    packing=few_bits,
     low_precision=_low_precision,
     factors=factor_choice,
-    rules=RULES,
-    auto_schedule=default_schedule,
     loop_passes=(
         LoopPass("loops-of-intrinsics", without_own_intrinsics, "nest"),
         LoopPass("unroll-registers", unroll_registers, "nest"),
@@ -67,9 +58,6 @@ CUDA = Backend(
     emit=emit,
     function=_function,
     code=code,
-    entry=None,
-    sizes=None,
     compile=lambda text, target, opt: ptx(text, target, opt).encode(),
     assembly=ptx,
-    predict=seconds,
 )
