@@ -13,7 +13,7 @@ from tilesmith import driver, te
 from tilesmith.codegen.c import compiler
 from tilesmith.codegen.c.emit import translation_unit, write
 from tilesmith.codegen.c.entry import emit_entry
-from tilesmith.codegen.entry import Arg, KernelCall
+from tilesmith.codegen.steps import Arg, KernelCall
 from tilesmith.ir.dtypes import f32
 from tilesmith.ir.expr import Let, Var, const
 from tilesmith.loop.interpret import interpret

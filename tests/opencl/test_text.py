@@ -48,7 +48,7 @@ def test_devices_are_not_tuned():
 
 
 def test_product(golden):
-    golden(emit(final(blocked()), GPU, "product").text)
+    golden(emit(replace(final(blocked()), name="product"), GPU).text)
 
 
 def on(**limits: int) -> Target:

@@ -57,6 +57,11 @@ class Asked:
         return not self.is_over and any(v not in self._fixed for v in free_vars(e))
 
 
+def _operation(op: str, *, swap: bool = False) -> Callable[[Traced, Any], Any]:
+    """A method for `a op b`; `swap`: for `b op a`."""
+    return lambda self, other: self._with(other, op, swap)
+
+
 class Traced:
     """An integer with its expression of knobs.
 
@@ -104,29 +109,10 @@ class Traced:
             self._asked.compare(op, *((b, a) if swap else (a, b)), answer)
         return answer != negate
 
-    def __add__(self, other: Any) -> Any:
-        return self._with(other, "add")
-
-    def __radd__(self, other: Any) -> Any:
-        return self._with(other, "add", swap=True)
-
-    def __sub__(self, other: Any) -> Any:
-        return self._with(other, "sub")
-
-    def __rsub__(self, other: Any) -> Any:
-        return self._with(other, "sub", swap=True)
-
-    def __mul__(self, other: Any) -> Any:
-        return self._with(other, "mul")
-
-    def __rmul__(self, other: Any) -> Any:
-        return self._with(other, "mul", swap=True)
-
-    def __floordiv__(self, other: Any) -> Any:
-        return self._with(other, "floordiv")
-
-    def __rfloordiv__(self, other: Any) -> Any:
-        return self._with(other, "floordiv", swap=True)
+    __add__, __radd__ = _operation("add"), _operation("add", swap=True)
+    __sub__, __rsub__ = _operation("sub"), _operation("sub", swap=True)
+    __mul__, __rmul__ = _operation("mul"), _operation("mul", swap=True)
+    __floordiv__, __rfloordiv__ = _operation("floordiv"), _operation("floordiv", swap=True)
 
     def __mod__(self, other: Any) -> Any:
         return self - self // other * other if _is_integer(other) else self.plain % other

@@ -33,16 +33,10 @@ from .survey import Survey
 
 
 def emit(
-    func: Func,
-    target: Target,
-    symbol: str | None = None,
-    *,
-    shared: Collection[int] = (),
-    strict: bool = False,
+    func: Func, target: Target, *, shared: Collection[int] = (), strict: bool = False
 ) -> Kernel:
     """LLVM text of `func` (stage "final", mathematics expanded) for `target`.
 
-    symbol: default: the function's name, made safe.
     shared: by number, the buffer parameters of which two may be the same memory.  Each element is
         read there before it is written.
     strict: products and sums are not contracted, and the results of all operations are the
@@ -50,7 +44,7 @@ def emit(
 
     Raises InternalError for forms that an earlier pass should have removed.
     """
-    symbol = re.sub(r"[^A-Za-z0-9_]", "_", symbol or func.name)
+    symbol = re.sub(r"[^A-Za-z0-9_]", "_", func.name)
     survey = Survey()
     survey.statement(func.body)
     workspace = plan_workspace(func)

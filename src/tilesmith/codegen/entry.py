@@ -13,31 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from . import steps as kinds
 from .context import Code, address
 from .entry_checks import check_memory, checks, compute_sizes, declarations, find_host, load
 from .entry_writer import Writer
 from .functions import ARENA, ENTRY, SCRATCH, SIZES
-from .steps import (
-    Arg,
-    Branch,
-    Carried,
-    Copy,
-    Grow,
-    HostCall,
-    KernelCall,
-    Measurement,
-    Repeat,
-    Report,
-    Slice,
-    Step,
-    Store,
-    args_of,
-    calls_of,
-    host_calls_of,
-    measurements_of,
-    slots_of,
-    steps_in,
-)
+from .steps import Arg, Step, args_of, calls_of, host_calls_of, measurements_of, slots_of, steps_in
 
 
 def emit_entry(
@@ -73,7 +54,7 @@ def emit_entry(
     }
     for name, (count, type_) in rooms.items():
         lines += [f"  %{name} = alloca [{count} x {type_}], align 8"] if count else []
-    grown = (s.target for s in steps_in(steps) if isinstance(s, Grow))
+    grown = (s.target for s in steps_in(steps) if isinstance(s, kinds.Grow))
     targets = frozenset(t for t in grown if t is not None)
     lines += [f"  %target{t} = alloca ptr, align 8" for t in sorted(targets)]
     lines += checks()
@@ -125,23 +106,23 @@ class _Writer(Writer):
     def steps(self, steps: Sequence[Step]) -> None:
         for step in steps:
             match step:
-                case KernelCall():
+                case kinds.KernelCall():
                     self.kernel(step)
-                case HostCall():
+                case kinds.HostCall():
                     self.host(step)
-                case Copy():
+                case kinds.Copy():
                     self.bring(step)
-                case Branch():
+                case kinds.Branch():
                     self.branch(step)
-                case Repeat():
+                case kinds.Repeat():
                     self.repeat(step)
-                case Measurement():
+                case kinds.Measurement():
                     self.measure(step)
-                case Grow():
+                case kinds.Grow():
                     self.grow(step)
-                case Store():
+                case kinds.Store():
                     self.store(self.place(step.to), step.numbers)
-                case Report():
+                case kinds.Report():
                     self.report(step)
 
     def inside(self, steps: Sequence[Step]) -> None:
@@ -150,7 +131,7 @@ class _Writer(Writer):
         self.steps(steps)
         self.values = before
 
-    def kernel(self, call: KernelCall) -> None:
+    def kernel(self, call: kinds.KernelCall) -> None:
         n, self.call = self.call, self.call + 1
         operands = [self.operand(a) for a in (*call.args, call.workspace)]
         run = f"call i32 @{call.symbol}({', '.join([*operands, 'ptr %context'])})"
@@ -170,7 +151,7 @@ class _Writer(Writer):
             f"ok{n}:",
         )
 
-    def host(self, call: HostCall) -> None:
+    def host(self, call: kinds.HostCall) -> None:
         n, self.host_call = self.host_call, self.host_call + 1
         for i, a in enumerate(call.arguments):
             at = self.new(f"getelementptr ptr, ptr %host.args, i64 {i}")
@@ -189,7 +170,7 @@ class _Writer(Writer):
             f"host{n}.done:",
         )
 
-    def branch(self, step: Branch) -> None:
+    def branch(self, step: kinds.Branch) -> None:
         label = self.label()
         condition = self.truth(step.condition)
         self.write(f"br i1 {condition}, label %{label}.then, label %{label}.else")
@@ -199,7 +180,7 @@ class _Writer(Writer):
             self.write(f"br label %{label}.end")
         self.write(f"{label}.end:")
 
-    def repeat(self, step: Repeat) -> None:
+    def repeat(self, step: kinds.Repeat) -> None:
         label = self.label()
         before, latch = f"%{label}.before", f"%{label}.latch"
         self.write(f"br label {before}", f"{before[1:]}:")
@@ -266,25 +247,25 @@ class _Writer(Writer):
             if c.end is not None and c.bytes is not None:
                 self.settle(f"%pointer{c.pointer}", self.place(c.end), c.bytes)
 
-    def turn(self, c: Carried) -> str:
+    def turn(self, c: kinds.Carried) -> str:
         """Which of two buffers, or which of two slots, an iteration may write to."""
         return f"%pointer{c.target}" if c.slot is None else f"%turn{c.target}"
 
-    def lengthen(self, s: Slice, iteration: str, following: str) -> None:
+    def lengthen(self, s: kinds.Slice, iteration: str, following: str) -> None:
         """Memory for one more element behind those of the iterations before."""
         stride, slot = self.number(s.stride), str(s.slot)
         had = self.new(f"mul i64 {iteration}, {stride}")
         base = self.take(slot, self.new(f"mul i64 {following}, {stride}"), had)
         self.write(f"%pointer{s.pointer} = getelementptr i8, ptr {base}, i64 {had}")
 
-    def bring(self, step: Copy) -> None:
+    def bring(self, step: kinds.Copy) -> None:
         source, to = self.place(step.source), self.place(step.to)
         if step.source.kind == "pointer":
             self.settle(source, to, step.bytes)
         else:
             self.copy(source, to, self.number(step.bytes))
 
-    def measure(self, step: Measurement) -> None:
+    def measure(self, step: kinds.Measurement) -> None:
         n, self.measurement = self.measurement, self.measurement + 1
         source = self.place(step.source)
         for i, e in enumerate(step.extents):
@@ -300,7 +281,7 @@ class _Writer(Writer):
         code = self.new(f"call i32 @{step.sizes}(ptr %measured, ptr %values)")
         self.leave_if(self.new(f"icmp ne i32 {code}, 0"), Code.EXTENT, n, ())
 
-    def grow(self, step: Grow) -> None:
+    def grow(self, step: kinds.Grow) -> None:
         size, slot = self.number(step.bytes), str(step.slot)
         if step.target is not None:
             given = self.taken(f"%turn{step.target}", size)
@@ -324,7 +305,7 @@ class _Writer(Writer):
             f"{label}.enough:",
         )
 
-    def report(self, step: Report) -> None:
+    def report(self, step: kinds.Report) -> None:
         at = self.new(f"getelementptr ptr, ptr %outputs, i64 {step.to}")
         to = self.new(f"load ptr, ptr {at}, align 8")
         self.store(to, [d for _, shape in step.shapes for d in shape])

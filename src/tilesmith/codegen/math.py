@@ -213,6 +213,4 @@ def _with_expansions(
         return done[root]
 
     body = map_stmt(func.body, f_expr=rewrite)
-    if body is func.body:
-        return func
-    return Func(func.name, func.params, func.outputs, body, func.attrs)
+    return func.with_body(body)

@@ -7,26 +7,8 @@ from __future__ import annotations
 from tilesmith.ir.dtypes import f32, i32
 from tilesmith.ir.expr import Binary, Cast, Expr, Select
 
-from .math_terms import (
-    INF,
-    LOG2_E,
-    NAN,
-    Bindings,
-    Expansion,
-    bits_of,
-    clamp,
-    clamp_above,
-    copy_sign,
-    equal,
-    intrinsic,
-    less,
-    literal,
-    pick,
-    polynomial,
-    scaled_by,
-    shift_left,
-    shift_right,
-)
+from . import math_terms as terms
+from .math_terms import INF, LOG2_E, NAN, Bindings, Expansion, literal
 
 # --- exp and its family --------------------------------------------------------------------------
 
@@ -53,7 +35,7 @@ def _split_exponent(x: Expr, scale: float, let: Bindings) -> tuple[Expr, Expr]:
     No float-to-integer cast: it would be undefined for NaN.
     """
     t = let("t", x * literal(scale, x) + literal(_ROUND_F32, x))
-    return t - literal(_ROUND_F32, x), bits_of(t, i32)
+    return t - literal(_ROUND_F32, x), terms.bits_of(t, i32)
 
 
 def _reduced(x: Expr, let: Bindings) -> tuple[Expr, Expr, Expr]:
@@ -66,7 +48,7 @@ def _reduced(x: Expr, let: Bindings) -> tuple[Expr, Expr, Expr]:
 
 def _power_of_two(biased: Expr) -> Expr:
     """2^k for k in the range of normal exponents; the shift pushes the bias out of the word."""
-    return bits_of(shift_left(biased, 23) + literal(0x3F800000, biased), f32)
+    return terms.bits_of(terms.shift_left(biased, 23) + literal(0x3F800000, biased), f32)
 
 
 def _scaled(p: Expr, kf: Expr, biased: Expr, let: Bindings) -> Expr:
@@ -75,31 +57,31 @@ def _scaled(p: Expr, kf: Expr, biased: Expr, let: Bindings) -> Expr:
     Without the instruction it takes two steps, as 2^k itself may be out of range.
     """
     if let.scales:
-        return scaled_by(p, kf)
+        return terms.scaled_by(p, kf)
     k = let("ki", biased - literal(0x4B400000, biased))
-    half = let("kh", shift_right(k, 1))
+    half = let("kh", terms.shift_right(k, 1))
     return p * _power_of_two(half) * _power_of_two(k - half)
 
 
 def _exp(x: Expr, let: Bindings) -> Expr:
-    x = let("x", clamp(x, -104.0, 89.0))
+    x = let("x", terms.clamp(x, -104.0, 89.0))
     r, kf, biased = _reduced(x, let)
-    return _scaled(polynomial(r, (1.0, 1.0, *_EXP)), kf, biased, let)
+    return _scaled(terms.polynomial(r, (1.0, 1.0, *_EXP)), kf, biased, let)
 
 
 def _exp2(x: Expr, let: Bindings) -> Expr:
-    x = let("x", clamp(x, -151.0, 128.5))
+    x = let("x", terms.clamp(x, -151.0, 128.5))
     kf, biased = _split_exponent(x, 1.0, let)
     kf = let("k", kf)
     r = let("r", x - kf)
-    return _scaled(polynomial(r, (1.0, *_EXP2)), kf, biased, let)
+    return _scaled(terms.polynomial(r, (1.0, *_EXP2)), kf, biased, let)
 
 
 def _one_minus_exp(x: Expr, let: Bindings) -> Expr:
     """1 - e^x for -80 <= x <= 0, to full relative precision near 0."""
     r, kf, biased = _reduced(x, let)
-    p = let("p", r * r * polynomial(r, _EXP) + r)  # e^r - 1
-    s = let("s", scaled_by(literal(1.0, x), kf) if let.scales else _power_of_two(biased))
+    p = let("p", r * r * terms.polynomial(r, _EXP) + r)  # e^r - 1
+    s = let("s", terms.scaled_by(literal(1.0, x), kf) if let.scales else _power_of_two(biased))
     return (literal(1.0, x) - s) - s * p
 
 
@@ -108,9 +90,11 @@ def _tanh(x: Expr, let: Bindings) -> Expr:
     x = let("x", x)
     d = let(
         "d",
-        _one_minus_exp(let("y", clamp_above(intrinsic("abs", x), 10.0) * literal(-2.0, x)), let),
+        _one_minus_exp(
+            let("y", terms.clamp_above(terms.intrinsic("abs", x), 10.0) * literal(-2.0, x)), let
+        ),
     )
-    return copy_sign(d / (literal(2.0, x) - d), x)
+    return terms.copy_sign(d / (literal(2.0, x) - d), x)
 
 
 # -log(1 - erf(t)) / t on 0 <= t <= 4
@@ -124,9 +108,9 @@ _ERF = (
 def _erf(x: Expr, let: Bindings) -> Expr:
     # erf t = 1 - e^(-t q(t)) keeps its relative precision at both ends; it rounds to 1 from 3.92 on
     x = let("x", x)
-    t = let("a", clamp_above(intrinsic("abs", x), 4.0))
-    u = let("u", -(t * polynomial(t, _ERF)))
-    return copy_sign(_one_minus_exp(u, let), x)
+    t = let("a", terms.clamp_above(terms.intrinsic("abs", x), 4.0))
+    u = let("u", -(t * terms.polynomial(t, _ERF)))
+    return terms.copy_sign(_one_minus_exp(u, let), x)
 
 
 # --- logarithms ----------------------------------------------------------------------------------
@@ -141,22 +125,22 @@ _LOG = (
 
 def _log_parts(x: Expr, let: Bindings) -> tuple[Expr, Expr]:
     """(high, low) whose sum is log(x) for positive finite x."""
-    tiny = let("tiny", less(x, 1.1754943508222875e-38))
-    bits = let("b", bits_of(pick(tiny, x * literal(8388608.0, x), x, x), i32))
+    tiny = let("tiny", terms.less(x, 1.1754943508222875e-38))
+    bits = let("b", terms.bits_of(terms.pick(tiny, x * literal(8388608.0, x), x, x), i32))
     e = let(
-        "e", shift_right(bits - literal(0x3F3504F3, bits), 23)
+        "e", terms.shift_right(bits - literal(0x3F3504F3, bits), 23)
     )  # sqrt(1/2): the mantissa lands around 1
-    f = let("f", bits_of(bits - shift_left(e, 23), f32) - literal(1.0, x))
-    ef = let("ef", Cast(e, f32) - pick(tiny, 23.0, 0.0, x))
-    low = f * f * f * polynomial(f, _LOG) + ef * literal(_LN2_LOW, x)
+    f = let("f", terms.bits_of(bits - terms.shift_left(e, 23), f32) - literal(1.0, x))
+    ef = let("ef", Cast(e, f32) - terms.pick(tiny, 23.0, 0.0, x))
+    low = f * f * f * terms.polynomial(f, _LOG) + ef * literal(_LN2_LOW, x)
     low = f + (low - f * f * literal(0.5, x))
     return ef * literal(_LN2_HIGH, x), low
 
 
 def _log_edges(x: Expr, result: Expr) -> Expr:
     """`result` for positive finite x; -inf at 0, NaN below; infinity and NaN are kept."""
-    edge = pick(equal(x, 0.0), -INF, pick(less(x, 0.0), NAN, x, x), x)
-    return Select(Binary("and", less(literal(0.0, x), x), less(x, INF)), result, edge)
+    edge = terms.pick(terms.equal(x, 0.0), -INF, terms.pick(terms.less(x, 0.0), NAN, x, x), x)
+    return Select(Binary("and", terms.less(literal(0.0, x), x), terms.less(x, INF)), result, edge)
 
 
 def _log(x: Expr, let: Bindings) -> Expr:
@@ -173,11 +157,11 @@ def _log1p(x: Expr, let: Bindings) -> Expr:
         x - (u - literal(1.0, x))
     ) / u  # what rounding 1 + x lost, seen through the logarithm's slope
     result = let("l", _log_edges(u, high + (low + lost)))
-    return pick(equal(x, 0.0), x, result, x)  # log1p(-0) is -0
+    return terms.pick(terms.equal(x, 0.0), x, result, x)  # log1p(-0) is -0
 
 
 def rsqrt(x: Expr, let: Bindings) -> Expr:
-    return literal(1.0, x) / intrinsic("sqrt", x)
+    return literal(1.0, x) / terms.intrinsic("sqrt", x)
 
 
 FUNCTIONS: dict[str, Expansion] = {

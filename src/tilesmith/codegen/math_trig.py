@@ -5,19 +5,8 @@ from __future__ import annotations
 from tilesmith.ir.dtypes import f32, f64, i32, i64, u32, u64
 from tilesmith.ir.expr import Binary, Cast, Compare, Expr, Select
 
-from .math_terms import (
-    INF,
-    Bindings,
-    Expansion,
-    bits_of,
-    intrinsic,
-    less,
-    literal,
-    polynomial,
-    shift_left,
-    shift_right,
-    u32_literal,
-)
+from . import math_terms as terms
+from .math_terms import INF, Bindings, Expansion, literal
 
 # bits of 2/pi after the binary point, behind 26 zeros
 _TWO_OVER_PI = (
@@ -40,14 +29,16 @@ def _quadrant(x: Expr, let: Bindings) -> tuple[Expr, Expr]:
     fraction.  A float may cancel about 30 of them where it is closest to a multiple of pi/2; the
     rest is more than a mantissa.
     """
-    ax = let("ax", intrinsic("abs", x))
-    bits = let("b", Cast(bits_of(ax, u32), u64))
+    ax = let("ax", terms.intrinsic("abs", x))
+    bits = let("b", Cast(terms.bits_of(ax, u32), u64))
     m = let(
         "m", Binary("or", Binary("and", bits, literal(0x7FFFFF, bits)), literal(0x800000, bits))
     )
-    small = let("small", less(ax, 0.5))
-    shift = let("sh", Select(small, literal(0, bits), shift_right(bits, 23) - literal(126, bits)))
-    word, s = shift_right(shift, 6), let("s", Binary("and", shift, literal(63, bits)))
+    small = let("small", terms.less(ax, 0.5))
+    shift = let(
+        "sh", Select(small, literal(0, bits), terms.shift_right(bits, 23) - literal(126, bits))
+    )
+    word, s = terms.shift_right(shift, 6), let("s", Binary("and", shift, literal(63, bits)))
     first, second = (
         let("w0", Compare("eq", word, literal(0, bits))),
         let("w1", Compare("eq", word, literal(1, bits))),
@@ -59,24 +50,29 @@ def _quadrant(x: Expr, let: Bindings) -> tuple[Expr, Expr]:
         for a, b, c in zip(_TWO_OVER_PI, _TWO_OVER_PI[1:], _TWO_OVER_PI[2:], strict=False)
     ]
     back = let("bk", literal(63, bits) - s)
-    high = Binary("or", shift_left(w[0], s), shift_right(shift_right(w[1], 1), back))
-    low = shift_right(
-        Binary("or", shift_left(w[1], s), shift_right(shift_right(w[2], 1), back)), 32
+    high = Binary(
+        "or", terms.shift_left(w[0], s), terms.shift_right(terms.shift_right(w[1], 1), back)
     )
-    product = let("pr", m * high + shift_right(m * low, 32))
-    q = let("q", shift_right(product + literal(1 << 61, bits), 62))
-    fraction = Cast(Cast(product - shift_left(q, 62), i64), f64)
+    low = terms.shift_right(
+        Binary(
+            "or", terms.shift_left(w[1], s), terms.shift_right(terms.shift_right(w[2], 1), back)
+        ),
+        32,
+    )
+    product = let("pr", m * high + terms.shift_right(m * low, 32))
+    q = let("q", terms.shift_right(product + literal(1 << 61, bits), 62))
+    fraction = Cast(Cast(product - terms.shift_left(q, 62), i64), f64)
     r = Cast(fraction * literal(3.4061215800865545e-19, fraction), f32)  # pi/2 * 2^-62
     zero = Cast(literal(0, bits), i32)
     return let("qi", Select(small, zero, Cast(q, i32))), let("r", Select(small, ax, r))
 
 
 def _sine_of(r: Expr, z: Expr) -> Expr:
-    return r * z * polynomial(z, _SIN) + r
+    return r * z * terms.polynomial(z, _SIN) + r
 
 
 def _cosine_of(z: Expr) -> Expr:
-    return z * z * polynomial(z, _COS) - z * literal(0.5, z) + literal(1.0, z)
+    return z * z * terms.polynomial(z, _COS) - z * literal(0.5, z) + literal(1.0, z)
 
 
 def _sine_cosine(x: Expr, let: Bindings) -> tuple[Expr, Expr, Expr, Expr]:
@@ -89,17 +85,17 @@ def _sine_cosine(x: Expr, let: Bindings) -> tuple[Expr, Expr, Expr, Expr]:
 
 def _negate_by(value: Expr, q: Expr) -> Expr:
     """-value where bit 1 of q is set."""
-    flip = shift_left(Binary("and", Cast(q, u32), u32_literal(2, value)), 30)
-    return bits_of(Binary("xor", bits_of(value, u32), flip), f32)
+    flip = terms.shift_left(Binary("and", Cast(q, u32), terms.u32_literal(2, value)), 30)
+    return terms.bits_of(Binary("xor", terms.bits_of(value, u32), flip), f32)
 
 
 def _sin(x: Expr, let: Bindings) -> Expr:
     x = let("x", x)
     q, odd, sine, cosine = _sine_cosine(x, let)
     value = _negate_by(Select(odd, cosine, sine), q)
-    sign = Binary("and", bits_of(x, u32), u32_literal(0x80000000, x))
-    value = bits_of(Binary("xor", bits_of(value, u32), sign), f32)
-    return Select(less(intrinsic("abs", x), INF), value, x - x)
+    sign = Binary("and", terms.bits_of(x, u32), terms.u32_literal(0x80000000, x))
+    value = terms.bits_of(Binary("xor", terms.bits_of(value, u32), sign), f32)
+    return Select(terms.less(terms.intrinsic("abs", x), INF), value, x - x)
 
 
 def _cos(x: Expr, let: Bindings) -> Expr:
@@ -108,16 +104,16 @@ def _cos(x: Expr, let: Bindings) -> Expr:
     value = _negate_by(
         Select(odd, sine, cosine), q + literal(1, q)
     )  # negative in quadrants 1 and 2
-    return Select(less(intrinsic("abs", x), INF), value, x - x)
+    return Select(terms.less(terms.intrinsic("abs", x), INF), value, x - x)
 
 
 def _tan(x: Expr, let: Bindings) -> Expr:
     x = let("x", x)
     _, odd, sine, cosine = _sine_cosine(x, let)
     value = Select(odd, -cosine, sine) / Select(odd, sine, cosine)
-    sign = Binary("and", bits_of(x, u32), u32_literal(0x80000000, x))
-    value = bits_of(Binary("xor", bits_of(value, u32), sign), f32)
-    return Select(less(intrinsic("abs", x), INF), value, x - x)
+    sign = Binary("and", terms.bits_of(x, u32), terms.u32_literal(0x80000000, x))
+    value = terms.bits_of(Binary("xor", terms.bits_of(value, u32), sign), f32)
+    return Select(terms.less(terms.intrinsic("abs", x), INF), value, x - x)
 
 
 FUNCTIONS: dict[str, Expansion] = {

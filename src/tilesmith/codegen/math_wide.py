@@ -5,28 +5,8 @@ from __future__ import annotations
 from tilesmith.ir.dtypes import f32, f64, i32, i64
 from tilesmith.ir.expr import Binary, Cast, Compare, Expr, Select
 
-from .math_terms import (
-    INF,
-    LOG2_E,
-    NAN,
-    ROUND_F64,
-    Bindings,
-    Expansion,
-    any_of,
-    bits_of,
-    clamp,
-    clamp_above,
-    copy_sign,
-    equal,
-    intrinsic,
-    less,
-    literal,
-    pick,
-    polynomial,
-    shift_left,
-    shift_right,
-    zero_i32,
-)
+from . import math_terms as terms
+from .math_terms import INF, LOG2_E, NAN, Bindings, Expansion, literal
 
 # log2((1 + s) / (1 - s)) / s in s^2 for |s| <= 0.1716
 _LOG2_WIDE = (
@@ -57,64 +37,64 @@ _PI = 3.141592653589793
 
 def _log2_wide(x: Expr, let: Bindings) -> Expr:
     """log2 of an f64 in the normal range, with a relative error below 1e-12."""
-    bits = let("b", bits_of(x, i64))
-    e = let("e", shift_right(bits - literal(0x3FE6A09E667F3BCD, bits), 52))  # sqrt(1/2)
-    m = let("m", bits_of(bits - shift_left(e, 52), f64))
+    bits = let("b", terms.bits_of(x, i64))
+    e = let("e", terms.shift_right(bits - literal(0x3FE6A09E667F3BCD, bits), 52))  # sqrt(1/2)
+    m = let("m", terms.bits_of(bits - terms.shift_left(e, 52), f64))
     s = let("s", (m - literal(1.0, m)) / (m + literal(1.0, m)))
-    return Cast(e, f64) + s * polynomial(let("z", s * s), _LOG2_WIDE)
+    return Cast(e, f64) + s * terms.polynomial(let("z", s * s), _LOG2_WIDE)
 
 
 def _exp2_wide(x: Expr, let: Bindings) -> Expr:
     """2^x in f64 for |x| <= 1000, with a relative error below 1e-11."""
-    t = let("t", x + literal(ROUND_F64, x))
-    r = let("r", x - (t - literal(ROUND_F64, x)))
-    bits = bits_of(t, i64)
-    scale = bits_of(shift_left(bits, 52) + literal(0x3FF0000000000000, bits), f64)
-    return (r * polynomial(r, _EXP2_WIDE) + literal(1.0, x)) * scale
+    t = let("t", x + literal(terms.ROUND_F64, x))
+    r = let("r", x - (t - literal(terms.ROUND_F64, x)))
+    bits = terms.bits_of(t, i64)
+    scale = terms.bits_of(terms.shift_left(bits, 52) + literal(0x3FF0000000000000, bits), f64)
+    return (r * terms.polynomial(r, _EXP2_WIDE) + literal(1.0, x)) * scale
 
 
 def _sign_wide(magnitude: Expr, x: Expr) -> Expr:
     """The f64 `magnitude` rounded to f32 with the sign of the f32 `x`; NaN where x is NaN."""
-    return copy_sign(Cast(magnitude, f32), x)
+    return terms.copy_sign(Cast(magnitude, f32), x)
 
 
 def _atan(x: Expr, let: Bindings) -> Expr:
     x = let("x", x)
-    a = let("a", Cast(intrinsic("abs", x), f64))
-    big = let("big", less(literal(1.0, a), a))
-    t = let("t", pick(big, literal(1.0, a) / a, a, a))
-    y = let("y", t * polynomial(let("z", t * t), _ATAN_WIDE))
-    return _sign_wide(pick(big, literal(_PI / 2, a) - y, y, a), x)
+    a = let("a", Cast(terms.intrinsic("abs", x), f64))
+    big = let("big", terms.less(literal(1.0, a), a))
+    t = let("t", terms.pick(big, literal(1.0, a) / a, a, a))
+    y = let("y", t * terms.polynomial(let("z", t * t), _ATAN_WIDE))
+    return _sign_wide(terms.pick(big, literal(_PI / 2, a) - y, y, a), x)
 
 
 def _asin_core(a: Expr, let: Bindings) -> tuple[Expr, Expr]:
     """For 0 <= a: whether a > 1/2, and asin of a, or of sqrt((1 - a) / 2) then (NaN when a > 1)."""
-    big = let("big", less(literal(0.5, a), a))
+    big = let("big", terms.less(literal(0.5, a), a))
     half = (literal(1.0, a) - a) * literal(0.5, a)
-    z = let("z", pick(big, half, a * a, a))
-    root = pick(big, intrinsic("sqrt", z), a, a)
-    return big, let("y", root * polynomial(z, _ASIN_WIDE))
+    z = let("z", terms.pick(big, half, a * a, a))
+    root = terms.pick(big, terms.intrinsic("sqrt", z), a, a)
+    return big, let("y", root * terms.polynomial(z, _ASIN_WIDE))
 
 
 def _asin(x: Expr, let: Bindings) -> Expr:
     x = let("x", x)
-    a = let("a", Cast(intrinsic("abs", x), f64))
+    a = let("a", Cast(terms.intrinsic("abs", x), f64))
     big, y = _asin_core(a, let)
-    return _sign_wide(pick(big, literal(_PI / 2, a) - y * literal(2.0, a), y, a), x)
+    return _sign_wide(terms.pick(big, literal(_PI / 2, a) - y * literal(2.0, a), y, a), x)
 
 
 def _acos(x: Expr, let: Bindings) -> Expr:
     x = let("x", Cast(x, f64))
-    big, y = _asin_core(let("a", intrinsic("abs", x)), let)
+    big, y = _asin_core(let("a", terms.intrinsic("abs", x)), let)
     twice = y * literal(2.0, x)
-    near = pick(less(x, 0.0), literal(_PI, x) - twice, twice, x)
-    rest = literal(_PI / 2, x) - pick(less(x, 0.0), -y, y, x)
-    return Cast(pick(big, near, rest, x), f32)
+    near = terms.pick(terms.less(x, 0.0), literal(_PI, x) - twice, twice, x)
+    rest = literal(_PI / 2, x) - terms.pick(terms.less(x, 0.0), -y, y, x)
+    return Cast(terms.pick(big, near, rest, x), f32)
 
 
 def _two_exps(x: Expr, let: Bindings) -> tuple[Expr, Expr, Expr]:
     """|x| in f64 (at most 100: beyond, f32 overflows), and half of e^|x| and of e^-|x|."""
-    a = let("a", clamp_above(Cast(intrinsic("abs", x), f64), 100.0))
+    a = let("a", terms.clamp_above(Cast(terms.intrinsic("abs", x), f64), 100.0))
     e = let("ex", _exp2_wide(let("y", a * literal(LOG2_E, a)), let) * literal(0.5, a))
     return a, e, literal(0.25, a) / e
 
@@ -122,8 +102,8 @@ def _two_exps(x: Expr, let: Bindings) -> tuple[Expr, Expr, Expr]:
 def _sinh(x: Expr, let: Bindings) -> Expr:
     x = let("x", x)
     a, up, down = _two_exps(x, let)
-    near = a * polynomial(let("z", a * a), _SINH_WIDE)
-    return _sign_wide(pick(less(a, 1.0), near, up - down, a), x)
+    near = a * terms.polynomial(let("z", a * a), _SINH_WIDE)
+    return _sign_wide(terms.pick(terms.less(a, 1.0), near, up - down, a), x)
 
 
 def _cosh(x: Expr, let: Bindings) -> Expr:
@@ -133,12 +113,12 @@ def _cosh(x: Expr, let: Bindings) -> Expr:
 
 def _asinh(x: Expr, let: Bindings) -> Expr:
     x = let("x", x)
-    a = let("a", Cast(intrinsic("abs", x), f64))
-    y = let("y", a + intrinsic("sqrt", a * a + literal(1.0, a)))
+    a = let("a", Cast(terms.intrinsic("abs", x), f64))
+    y = let("y", a + terms.intrinsic("sqrt", a * a + literal(1.0, a)))
     far = _log2_wide(y, let) * literal(_LN2, a)
     near = a - a * a * a * literal(1 / 6, a)
-    value = pick(less(a, 2.0**-10), near, far, a)
-    return _sign_wide(pick(less(a, INF), value, a, a), x)
+    value = terms.pick(terms.less(a, 2.0**-10), near, far, a)
+    return _sign_wide(terms.pick(terms.less(a, INF), value, a, a), x)
 
 
 def _acosh(x: Expr, let: Bindings) -> Expr:
@@ -146,47 +126,52 @@ def _acosh(x: Expr, let: Bindings) -> Expr:
     # log(x + sqrt(x^2 - 1)) = log(1 + d), and near x = 1 its series d - d^2/2 + d^3/3 - d^4/4
     d = let(
         "d",
-        (x - literal(1.0, x)) + intrinsic("sqrt", (x - literal(1.0, x)) * (x + literal(1.0, x))),
+        (x - literal(1.0, x))
+        + terms.intrinsic("sqrt", (x - literal(1.0, x)) * (x + literal(1.0, x))),
     )
     far = _log2_wide(let("y", d + literal(1.0, x)), let) * literal(_LN2, x)
     near = d - d * d * (literal(0.5, x) - d * (literal(1 / 3, x) - d * literal(0.25, x)))
-    value = pick(less(d, 2.0**-8), near, far, x)
-    value = pick(less(x, INF), value, x, x)
-    return Cast(pick(less(x, 1.0), NAN, value, x), f32)
+    value = terms.pick(terms.less(d, 2.0**-8), near, far, x)
+    value = terms.pick(terms.less(x, INF), value, x, x)
+    return Cast(terms.pick(terms.less(x, 1.0), NAN, value, x), f32)
 
 
 def _atanh(x: Expr, let: Bindings) -> Expr:
     x = let("x", x)
-    a = let("a", Cast(intrinsic("abs", x), f64))
+    a = let("a", Cast(terms.intrinsic("abs", x), f64))
     ratio = let("y", (literal(1.0, a) + a) / (literal(1.0, a) - a))
     far = _log2_wide(ratio, let) * literal(_LN2 / 2, a)
     near = a + a * a * a * literal(1 / 3, a)
-    value = pick(less(a, 2.0**-10), near, far, a)
-    edge = pick(equal(a, 1.0), INF, NAN, a)
-    return _sign_wide(pick(less(a, 1.0), value, edge, a), x)
+    value = terms.pick(terms.less(a, 2.0**-10), near, far, a)
+    edge = terms.pick(terms.equal(a, 1.0), INF, NAN, a)
+    return _sign_wide(terms.pick(terms.less(a, 1.0), value, edge, a), x)
 
 
 def power(x: Expr, y: Expr, let: Bindings) -> Expr:
     """x^y as 2^(y log2 |x|) in f64, with C99's special cases (pow(1, NaN), pow(NaN, 0) are 1)."""
     x, y = let("x", x), let("y", y)
-    a, yw = let("a", Cast(intrinsic("abs", x), f64)), let("yw", Cast(y, f64))
+    a, yw = let("a", Cast(terms.intrinsic("abs", x), f64)), let("yw", Cast(y, f64))
     log = _log2_wide(a, let)
-    log = pick(
-        equal(a, 0.0), -INF, pick(less(a, INF), log, a, a), a
+    log = terms.pick(
+        terms.equal(a, 0.0), -INF, terms.pick(terms.less(a, INF), log, a, a), a
     )  # infinity and NaN stand for themselves
-    power = Cast(_exp2_wide(let("v", clamp(yw * log, -300.0, 300.0)), let), f32)
+    power = Cast(_exp2_wide(let("v", terms.clamp(yw * log, -300.0, 300.0)), let), f32)
     half = yw * literal(0.5, yw)
-    whole = let("whole", equal(yw, intrinsic("floor", yw)))
-    odd = Binary("and", whole, Compare("ne", half, intrinsic("floor", half)))
-    negative = Compare("lt", bits_of(x, i32), zero_i32(x))
+    whole = let("whole", terms.equal(yw, terms.intrinsic("floor", yw)))
+    odd = Binary("and", whole, Compare("ne", half, terms.intrinsic("floor", half)))
+    negative = Compare("lt", terms.bits_of(x, i32), terms.zero_i32(x))
     power = let("pw", power)
     power = Select(Binary("and", negative, odd), -power, power)
     no_root = Binary(
-        "and", less(x, 0.0), Binary("and", less(a, INF), less(intrinsic("floor", yw), yw))
+        "and",
+        terms.less(x, 0.0),
+        Binary("and", terms.less(a, INF), terms.less(terms.intrinsic("floor", yw), yw)),
     )
-    power = pick(no_root, NAN, power, x)
-    infinite = Binary("and", equal(a, 1.0), equal(intrinsic("abs", y), INF))
-    return pick(any_of(equal(y, 0.0), equal(x, 1.0), infinite), 1.0, power, x)
+    power = terms.pick(no_root, NAN, power, x)
+    infinite = Binary("and", terms.equal(a, 1.0), terms.equal(terms.intrinsic("abs", y), INF))
+    return terms.pick(
+        terms.any_of(terms.equal(y, 0.0), terms.equal(x, 1.0), infinite), 1.0, power, x
+    )
 
 
 FUNCTIONS: dict[str, Expansion] = {

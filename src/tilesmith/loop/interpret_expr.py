@@ -14,7 +14,7 @@ import numpy as np
 
 from tilesmith.ir import expr as ir
 from tilesmith.ir.dtypes import i64
-from tilesmith.ir.expr import BufferLike, Const, Expr, Var, post_order
+from tilesmith.ir.expr import BufferLike, Const, Expr, Var, count_uses, post_order
 from tilesmith.support.errors import InternalError
 
 from . import interpret_values as values
@@ -76,15 +76,7 @@ class Emitter:
     def begin(self, exprs: Sequence[Expr]) -> None:
         self.done.clear()
         self.uses.clear()
-        roots = dict.fromkeys(exprs)
-        seen: set[Expr] = set()
-        for root in roots:
-            self.uses[root] = self.uses.get(root, 0) + 1
-            for node in post_order(root):
-                if node not in seen:
-                    seen.add(node)
-                    for c in node.children:
-                        self.uses[c] = self.uses.get(c, 0) + 1
+        count_uses(dict.fromkeys(exprs), self.uses)
 
     def constant(self, value: Any, prefix: str = "c") -> str:
         """A name for a value that source can't spell."""

@@ -14,7 +14,7 @@ Loop kinds (`For.kind`) and buffer scopes (`Buffer.scope`) are the rows of `ir.l
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tilesmith.ir.dtypes import DType
 from tilesmith.ir.expr import Expr, Load, Var
@@ -200,6 +200,10 @@ class Func:
     def buffers(self) -> tuple[Buffer, ...]:
         """The buffer parameters in order."""
         return tuple(p for p in self.params if isinstance(p, Buffer))
+
+    def with_body(self, body: Stmt) -> Func:
+        """The kernel with other statements; the same object if they are its own."""
+        return self if body is self.body else replace(self, body=body)
 
 
 def seq(*stmts: Stmt) -> Stmt:

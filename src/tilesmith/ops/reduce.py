@@ -70,23 +70,33 @@ class Reduction(Op, abstract=True):
         return rules.normalize_axes(self.name, self.axes, x.ndim)
 
 
-def _sum(x: np.ndarray, axes: tuple[int, ...], keepdims: bool) -> np.ndarray:
-    """Floats are summed in f64 (the meaning is the exact sum), integers wrap in their own type."""
+def _exact(ufunc: np.ufunc, x: np.ndarray, axes: tuple[int, ...], keepdims: bool) -> np.ndarray:
+    """Floats are combined in f64 (the meaning is the exact result), integers wrap in their type."""
     dtype = np.float64 if x.dtype.kind not in "iu" else x.dtype
-    return np.sum(x, axis=axes, keepdims=keepdims, dtype=dtype)
+    return np.asarray(ufunc.reduce(x, axis=axes, keepdims=keepdims, dtype=dtype))
 
 
-class ReduceSum(Reduction):
-    """Sum over `axes`."""
+class _Total(Reduction, abstract=True):
+    """A reduction in the accumulation type."""
+
+    combine: ClassVar[Any]
+    ufunc: ClassVar[Any]
 
     def compute(self, *inputs: te.Tensor) -> te.Tensor:
         x = rules.only(self.name, inputs)
-        return rules.narrow(self._stage(x, te.sum, wide=True), x.dtype)
+        return rules.narrow(self._stage(x, type(self).combine, wide=True), x.dtype)
 
     def reference(self, *inputs: np.ndarray) -> np.ndarray:
         x = inputs[0]
         with np.errstate(all="ignore"):
-            return np.asarray(_sum(x, self._numpy_axes(x), self.keepdims)).astype(x.dtype)
+            return _exact(self.ufunc, x, self._numpy_axes(x), self.keepdims).astype(x.dtype)
+
+
+class ReduceSum(_Total):
+    """Sum over `axes`."""
+
+    combine: ClassVar[Any] = staticmethod(te.sum)
+    ufunc: ClassVar[Any] = np.add
 
 
 class ReduceMean(Reduction):
@@ -111,28 +121,18 @@ class ReduceMean(Reduction):
         axes = self._numpy_axes(x)
         count = int(np.prod([x.shape[a] for a in axes], dtype=np.int64))
         with np.errstate(all="ignore"):
-            total = np.asarray(_sum(x, axes, self.keepdims))
+            total = _exact(np.add, x, axes, self.keepdims)
             if x.dtype.kind in "iu":
                 by = x.dtype.type(count)
                 return np.asarray((total - np.fmod(total, by)) // by).astype(x.dtype)
             return np.asarray(total / count).astype(x.dtype)
 
 
-class ReduceProd(Reduction):
+class ReduceProd(_Total):
     """Product over `axes`."""
 
-    def compute(self, *inputs: te.Tensor) -> te.Tensor:
-        x = rules.only(self.name, inputs)
-        return rules.narrow(self._stage(x, te.prod, wide=True), x.dtype)
-
-    def reference(self, *inputs: np.ndarray) -> np.ndarray:
-        x = inputs[0]
-        wide = x.dtype if x.dtype.kind in "iu" else np.float64
-        with np.errstate(all="ignore"):
-            axes = self._numpy_axes(x)
-            return np.asarray(np.prod(x, axis=axes, keepdims=self.keepdims, dtype=wide)).astype(
-                x.dtype
-            )
+    combine: ClassVar[Any] = staticmethod(te.prod)
+    ufunc: ClassVar[Any] = np.multiply
 
 
 class _Extreme(Reduction, abstract=True):

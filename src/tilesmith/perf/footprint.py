@@ -16,7 +16,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from tilesmith.ir.expr import Expr, Var
+from tilesmith.ir.expr import Expr, Var, post_order
 from tilesmith.ir.interval import make
 from tilesmith.ir.simplify import EMPTY
 from tilesmith.ir.symbols import expected_size
@@ -155,11 +155,12 @@ class Footprints:
         key = (atom, known)
         if key not in self._extents:
             context = EMPTY
-            for v in _variables(atom):
+            variables = [e for e in post_order(atom) if isinstance(e, Var)]
+            for v in variables:
                 last = max(math.ceil(ranges.get(v, 1)) - 1, 0)
                 context = context.with_interval(v, make(0, last))
             found = context.interval(atom)
-            n = math.prod(ranges.get(v, 1) for v in _variables(atom))
+            n = math.prod(ranges.get(v, 1) for v in variables)
             if found.lo is not None and found.hi is not None:
                 n = min(n, (found.hi - found.lo) // max(found.stride, 1) + 1)
             self._extents[key] = max(round(n), 1)
@@ -236,14 +237,3 @@ def _progressions(offsets: Iterable[int]) -> list[tuple[int, int]]:
             break
         left = heads
     return dims
-
-
-def _variables(atom: Expr) -> list[Var]:
-    found: dict[Var, None] = {}
-    stack = [atom]
-    while stack:
-        e = stack.pop()
-        if isinstance(e, Var):
-            found[e] = None
-        stack.extend(e.children)
-    return list(found)

@@ -40,7 +40,18 @@ if TYPE_CHECKING:
     from .profile import Profile
 
 
-class DeviceExecutable(Executable):
+class UnpredictedExecutable(Executable):
+    """An executable with kernels of a device: the performance model knows CPUs only."""
+
+    def profile(self, *arrays: Any, repeats: int = 10) -> Profile:
+        """The time of each kernel on the given inputs, the least of `repeats` runs."""
+        from .profile import Profile, unpredicted
+
+        best, runs, whole = self._timed(arrays, repeats, both=True)
+        return Profile(unpredicted(self.program, best, runs), whole, self.threads)
+
+
+class DeviceExecutable(UnpredictedExecutable):
     """An `Executable` whose kernels run on a device; see `Executable` for how it is called.
 
     Calls from several threads follow each other.
@@ -233,13 +244,6 @@ class DeviceExecutable(Executable):
     def trim(self) -> int:
         """Nothing: memory of the device belongs to the executable."""
         return 0
-
-    def profile(self, *arrays: Any, repeats: int = 10) -> Profile:
-        """The time of each kernel on the given inputs, the least of `repeats` runs."""
-        from .profile import Profile, unpredicted
-
-        best, runs, whole = self._timed(arrays, repeats, both=True)
-        return Profile(unpredicted(self.program, best, runs), whole, self.threads)
 
     def _timed(
         self, arrays: tuple[Any, ...], repeats: int, both: bool = False

@@ -9,24 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from tilesmith.codegen import steps as kinds
 from tilesmith.codegen.part_steps import PartCall, PartStep, Results, Transfer
-from tilesmith.codegen.steps import (
-    Arg,
-    Branch,
-    Carried,
-    Copy,
-    Extent,
-    Grow,
-    HostArray,
-    HostCall,
-    KernelCall,
-    Measurement,
-    Repeat,
-    Report,
-    Slice,
-    Step,
-    Store,
-)
+from tilesmith.codegen.steps import Arg, HostArray, Step
 from tilesmith.ir.dtypes import by_name
 from tilesmith.ir.sizes import LARGEST
 
@@ -47,28 +32,28 @@ def steps_out(steps: Sequence[Step]) -> list[dict[str, Any]]:
 
 def _step_out(step: Step) -> dict[str, Any]:
     match step:
-        case KernelCall():
+        case kinds.KernelCall():
             return {
                 "symbol": step.symbol, "label": step.label, "args": _places_out(step.args),
                 "workspace": _place_out(step.workspace), "messages": list(step.messages),
                 "sources": list(step.sources),
             }  # fmt: skip
-        case HostCall():
+        case kinds.HostCall():
             return {
                 "host": step.function, "settings": step.settings, "operator": step.operator,
                 "label": step.label, "fallback": step.is_fallback,
                 "inputs": [_array_out(a) for a in step.inputs],
                 "outputs": [_array_out(a) for a in step.outputs],
             }  # fmt: skip
-        case Copy():
+        case kinds.Copy():
             return {"copy": _size_out(step.bytes), "places": _places_out((step.source, step.to))}
-        case Branch():
+        case kinds.Branch():
             return {
                 "if": _place_out(step.condition),
                 "then": steps_out(step.then),
                 "else": steps_out(step.otherwise),
             }
-        case Repeat():
+        case kinds.Repeat():
             return {
                 "loop": _place_out(step.count) if isinstance(step.count, Arg) else step.count,
                 "body": steps_out(step.body),
@@ -86,7 +71,7 @@ def _step_out(step: Step) -> dict[str, Any]:
                 "again": _place_out(step.again),
                 "ran": _place_out(step.ran),
             }  # fmt: skip
-        case Measurement():
+        case kinds.Measurement():
             return {
                 "measure": _place_out(step.source),
                 "first": step.first,
@@ -94,14 +79,14 @@ def _step_out(step: Step) -> dict[str, Any]:
                 "sizes": step.sizes,
                 "label": step.label,
             }
-        case Grow():
+        case kinds.Grow():
             return {
                 "grow": step.slot, "bytes": _size_out(step.bytes), "for_threads": step.for_threads,
                 "target": step.target,
             }  # fmt: skip
-        case Store():
+        case kinds.Store():
             return {"store": _place_out(step.to), "numbers": [_size_out(n) for n in step.numbers]}
-        case Report():
+        case kinds.Report():
             shapes = [[i, [_size_out(d) for d in shape]] for i, shape in step.shapes]
             return {"report": step.to, "shapes": shapes}
 
@@ -187,7 +172,7 @@ class Reader:
         steps: list[Step] = []
         for s in found:
             steps.append(step := self._step(s, pointers, depth))
-            if isinstance(step, Repeat):  # behind it, these say where results lie
+            if isinstance(step, kinds.Repeat):  # behind it, these say where results lie
                 pointers |= {c.pointer for c in step.carried if c.bytes is None}
         return tuple(steps)
 
@@ -198,22 +183,22 @@ class Reader:
             args = tuple(self._place(a, known) for a in s["args"])
             messages, sources = (tuple(map(text, s[k])) for k in ("messages", "sources"))
             work = self._place(s["workspace"], known)
-            return KernelCall(s["symbol"], args, text(s["label"]), work, messages, sources)
+            return kinds.KernelCall(s["symbol"], args, text(s["label"]), work, messages, sources)
         if "host" in s:
             arrays = (tuple(self._array(a, known) for a in s[k]) for k in ("inputs", "outputs"))
             function, settings, operator, label = (
                 text(s[k]) for k in ("host", "settings", "operator", "label")
             )
             inputs, outputs = arrays
-            return HostCall(
+            return kinds.HostCall(
                 function, settings, operator, label, inputs, outputs, bool(s["fallback"])
             )
         if "copy" in s:
             source, to = (self._place(p, known) for p in s["places"])
-            return Copy(source, to, self._size(s["copy"]))
+            return kinds.Copy(source, to, self._size(s["copy"]))
         if "if" in s:
             branches = (self.steps(s[k], known, depth + 1) for k in ("then", "else"))
-            return Branch(self._place(s["if"], known), *branches)
+            return kinds.Branch(self._place(s["if"], known), *branches)
         if "measure" in s:
             return self._measurement(s, known)
         if "grow" in s:
@@ -221,40 +206,42 @@ class Reader:
             target = s["target"]
             if target is not None and target not in known:
                 raise ValueError(f"memory grows for pointer {target!r} outside of its loop")
-            return Grow(slot, self._size(s["bytes"]), bool(s["for_threads"]), target)
+            return kinds.Grow(slot, self._size(s["bytes"]), bool(s["for_threads"]), target)
         if "store" in s:
-            return Store(self._place(s["store"], known), tuple(map(self._size, s["numbers"])))
+            return kinds.Store(self._place(s["store"], known), tuple(map(self._size, s["numbers"])))
         if "report" in s:
             outputs = self.limits["output"]
             shapes = (
                 (number(i, outputs), tuple(map(self._size, shape))) for i, shape in s["shapes"]
             )
-            return Report(number(s["report"], outputs + 1), tuple(shapes))
+            return kinds.Report(number(s["report"], outputs + 1), tuple(shapes))
         return self._loop(s, known, depth)
 
-    def _measurement(self, s: dict[str, Any], known: frozenset[int]) -> Measurement:
+    def _measurement(self, s: dict[str, Any], known: frozenset[int]) -> kinds.Measurement:
         if s["sizes"] not in self.symbols:
             raise ValueError(f"the function {s['sizes']!r} has no code")
         extents = tuple(
-            Extent(text(name), number(low, LARGEST), self._size(high))
+            kinds.Extent(text(name), number(low, LARGEST), self._size(high))
             for name, low, high in s["extents"]
         )
         first = number(s["first"], 1 << 24)
         source = self._place(s["measure"], known)
-        return Measurement(source, first, extents, s["sizes"], text(s["label"]))
+        return kinds.Measurement(source, first, extents, s["sizes"], text(s["label"]))
 
-    def _loop(self, s: dict[str, Any], known: frozenset[int], depth: int) -> Repeat:
+    def _loop(self, s: dict[str, Any], known: frozenset[int], depth: int) -> kinds.Repeat:
         own = [p for p, *_ in s["slices"]]
         own += [p for c in s["carried"] for p in (c[0], c[5]) if p is not None]
         inside = known.union(number(p, 1 << 31) for p in own)
         if len(inside) != len(known) + len(own):
             raise ValueError("two loops move the same pointer")
         slices = tuple(
-            Slice(p, self._place(first, known), self._size(stride), bool(backward), _slot(slot))
+            kinds.Slice(
+                p, self._place(first, known), self._size(stride), bool(backward), _slot(slot)
+            )
             for p, first, stride, backward, slot in s["slices"]
         )
         carried = tuple(
-            Carried(
+            kinds.Carried(
                 p,
                 self._place(first, known),
                 self._place(following, inside),
@@ -277,7 +264,7 @@ class Reader:
         count = s["loop"]
         count = self._place(count, known) if isinstance(count, list) else number(count, 1 << 62)
         body = self.steps(s["body"], inside, depth + 1)
-        return Repeat(count, body, slices, carried, at, first, again, ran)
+        return kinds.Repeat(count, body, slices, carried, at, first, again, ran)
 
     def _array(self, found: Any, known: frozenset[int]) -> HostArray:
         dtype, place, shape = found

@@ -18,15 +18,15 @@ from tilesmith.codegen.part_steps import PartCall, Results, Transfer
 from tilesmith.support.errors import InternalError, ModelError
 
 from .arrays import as_output, as_stored, at_home, beginning, check_apart, is_torch, to_torch
-from .device_executable import DeviceExecutable
+from .device_executable import DeviceExecutable, UnpredictedExecutable
 from .executable import Executable
 from .program import Program, TensorSpec
 
 if TYPE_CHECKING:
-    from .profile import Profile
+    pass
 
 
-class PartitionedExecutable(Executable):
+class PartitionedExecutable(UnpredictedExecutable):
     """An `Executable` whose parts run on a device and on the CPU; see `Executable` for how it is
     called.
 
@@ -176,13 +176,6 @@ class PartitionedExecutable(Executable):
         """The launches of each kernel of the device, by symbol."""
         exes = (e for e in self._executables if isinstance(e, DeviceExecutable))
         return {symbol: found for e in exes for symbol, found in e.launches.items()}
-
-    def profile(self, *arrays: Any, repeats: int = 10) -> Profile:
-        """The time of each kernel on the given inputs, the least of `repeats` runs."""
-        from .profile import Profile, unpredicted
-
-        best, runs, whole = self._timed(arrays, repeats, both=True)
-        return Profile(unpredicted(self.program, best, runs), whole, self.threads)
 
     def _timed(
         self, arrays: tuple[Any, ...], repeats: int, both: bool = False

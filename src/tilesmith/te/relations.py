@@ -122,8 +122,18 @@ class AxisRelation(ABC):
         """Add the values of the parents to `known`, which has those of the axes made."""
 
 
+class _OfOneAxis(AxisRelation):
+    __slots__ = ()
+
+    parent: str
+
+    @property
+    def parents(self) -> tuple[str, ...]:
+        return (self.parent,)
+
+
 @dataclass(frozen=True, slots=True)
-class SplitRelation(AxisRelation):
+class SplitRelation(_OfOneAxis):
     """`parent = outer * factor + inner`.
 
     parent: the axis that is split.
@@ -139,10 +149,6 @@ class SplitRelation(AxisRelation):
     factor: Dim | None
     nparts: Dim | None
     tail: Tail
-
-    @property
-    def parents(self) -> tuple[str, ...]:
-        return (self.parent,)
 
     @property
     def made(self) -> tuple[str, ...]:
@@ -228,7 +234,7 @@ class FuseRelation(AxisRelation):
 
 
 @dataclass(frozen=True, slots=True)
-class SkewRelation(AxisRelation):
+class SkewRelation(_OfOneAxis):
     """`parent = skewed - (by * factor) % modulus`.
 
     parent: the axis that is skewed.
@@ -242,10 +248,6 @@ class SkewRelation(AxisRelation):
     factor: int
     modulus: int
     skewed: str
-
-    @property
-    def parents(self) -> tuple[str, ...]:
-        return (self.parent,)
 
     @property
     def made(self) -> tuple[str, ...]:

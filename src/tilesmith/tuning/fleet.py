@@ -32,10 +32,10 @@ from .jobs import Answer, MeasureJob, MeasurePlan, Runnable, answer_of, save_arr
 from .measure import (
     BUILD_SECONDS,
     RUN_SECONDS,
+    BaselineMeasurer,
     LocalMeasurer,
     Task,
     built,
-    incomparable,
     request_of,
     trial_of,
 )
@@ -71,7 +71,7 @@ class _Job:
 
 
 @dataclass
-class RayMeasurer:
+class RayMeasurer(BaselineMeasurer):
     """Measures on a Ray cluster.  A context manager: it leaves the clusters that it joined, but not
     a connection to Ray that existed before.
 
@@ -119,14 +119,9 @@ class RayMeasurer:
     def __exit__(self, *_: object) -> None:
         self._leave()
 
-    def measure(
-        self, task: Task, candidates: Sequence[Candidate], seconds: float
+    def _beside(
+        self, baseline: Runnable, task: Task, candidates: Sequence[Candidate], plan: MeasurePlan
     ) -> Iterator[Trial]:
-        baseline = self._baseline_of(task)
-        if isinstance(baseline, Trial):
-            yield from incomparable(task, candidates, baseline)
-            return
-        plan = MeasurePlan(self.threads, task.bounds, seconds, flush_bytes=self.flush_bytes)
         arrays, name = self._arrays_of(task), Path(f"{task.key.workload}.npz")
         requests = [(_Job(c), request_of(task, c)) for c in candidates]
         yield from (r for _, r in requests if isinstance(r, Trial))
@@ -138,7 +133,7 @@ class RayMeasurer:
                 for node in self._idle() if ready else ():
                     if ready:
                         job = ready.pop(0)
-                        limit = self.run_seconds + seconds
+                        limit = self.run_seconds + plan.seconds
                         running[node.station.measure.remote(arrays, job.request, limit)] = job, node
                         node.busy = True
                 for ref in self._wait([*building, *running]):

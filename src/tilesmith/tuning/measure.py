@@ -13,12 +13,13 @@ import logging
 import os
 import tempfile
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -99,8 +100,40 @@ class Measurer(Protocol):
         ...
 
 
+class BaselineMeasurer(ABC):
+    """A measurer that runs each candidate beside the analytic schedule of its task.
+
+    threads: those of the kernels.
+    flush_bytes: bytes that are written before each run, so that it starts with cold caches.
+    """
+
+    threads: int
+    flush_bytes: int
+
+    def measure(
+        self, task: Task, candidates: Sequence[Candidate], seconds: float
+    ) -> Iterator[Trial]:
+        """One trial for each candidate as soon as there is one; each runs for about `seconds`."""
+        baseline = self._baseline_of(task)
+        if isinstance(baseline, Trial):
+            yield from incomparable(task, candidates, baseline)
+            return
+        plan = MeasurePlan(self.threads, task.bounds, seconds, flush_bytes=self.flush_bytes)
+        yield from self._beside(baseline, task, candidates, plan)
+
+    @abstractmethod
+    def _baseline_of(self, task: Task) -> Runnable | Trial:
+        """The analytic schedule of a task, built; a trial if that fails."""
+
+    @abstractmethod
+    def _beside(
+        self, baseline: Runnable, task: Task, candidates: Sequence[Candidate], plan: MeasurePlan
+    ) -> Iterator[Trial]:
+        """The trials of `measure`, beside a schedule that runs."""
+
+
 @dataclass
-class LocalMeasurer:
+class LocalMeasurer(BaselineMeasurer):
     """Measures on this machine.  A context manager.
 
     builder: a module whose main program answers `Task.build` requests as `driver.answer` does.
@@ -113,7 +146,7 @@ class LocalMeasurer:
     """
 
     builder: str
-    threads: Final[int]
+    threads: int
     jobs: int
     memory_bytes: int = field(default_factory=candidate_memory)
     run_seconds: float = RUN_SECONDS
@@ -142,15 +175,10 @@ class LocalMeasurer:
         self._runner.end()
         self._folder.cleanup()
 
-    def measure(
-        self, task: Task, candidates: Sequence[Candidate], seconds: float
+    def _beside(
+        self, baseline: Runnable, task: Task, candidates: Sequence[Candidate], plan: MeasurePlan
     ) -> Iterator[Trial]:
-        baseline = self._baseline_of(task)
-        if isinstance(baseline, Trial):
-            yield from incomparable(task, candidates, baseline)
-            return
         arrays = self._arrays_of(task)
-        plan = MeasurePlan(self.threads, task.bounds, seconds, flush_bytes=self.flush_bytes)
         builds = [self._pool.submit(self._build, task, c) for c in candidates]
         try:
             if not self._shares.builders:
@@ -161,7 +189,7 @@ class LocalMeasurer:
                     yield found
                     continue
                 job = MeasureJob(arrays, baseline, found, plan)
-                answer = run_alone(self._runner, job, self.run_seconds + seconds)
+                answer = run_alone(self._runner, job, self.run_seconds + plan.seconds)
                 yield trial_of(task, candidate, answer)
         finally:  # whoever takes no more trials wants no more builds
             for build in builds:

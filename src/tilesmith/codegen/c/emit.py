@@ -276,15 +276,10 @@ def translation_unit(functions: Iterable[CFunction], rest: str = "") -> str:
 
 
 def emit(
-    func: Func,
-    target: Target,
-    symbol: str | None = None,
-    *,
-    shared: Collection[int] = (),
-    strict: bool = False,
+    func: Func, target: Target, *, shared: Collection[int] = (), strict: bool = False
 ) -> Kernel:
     """A C file with `func` alone (see `write`); the text depends on no machine, and is the same for
     `strict` results.
     """
-    f = write(func, symbol, shared=shared)
+    f = write(func, shared=shared)
     return Kernel(f.symbol, translation_unit([f]), f.workspace_bytes, 0, f.messages)

@@ -18,7 +18,7 @@ import numpy as np
 from tilesmith.codegen.assertions import INDEX
 from tilesmith.ir import expr as ir
 from tilesmith.ir.dtypes import DType, f32, f64, i64
-from tilesmith.ir.expr import Expr, Var, const, post_order, type_text
+from tilesmith.ir.expr import Expr, Var, const, count_uses, type_text
 from tilesmith.ir.intrinsics import INTRINSICS, needs_guard
 from tilesmith.ir.simplify import EMPTY, Context
 from tilesmith.ir.storage import code_of, converted
@@ -132,18 +132,7 @@ class ExpressionWriter:
         """Start a statement that holds `exprs`: count what they share."""
         self._named = {}
         self._uses = {}
-        self._count(exprs)
-
-    def _count(self, roots: Iterable[Expr]) -> None:
-        """Count the uses of what `roots` share, and was not counted yet."""
-        seen = set(self._uses)
-        for root in roots:
-            self._uses[root] = self._uses.get(root, 0) + 1
-            for node in post_order(root):
-                if node not in seen:
-                    seen.add(node)
-                    for c in node.children:
-                        self._uses[c] = self._uses.get(c, 0) + 1
+        count_uses(exprs, self._uses)
 
     def text(self, e: Expr, least: int = _ANY) -> str:
         """C text of `e`, in parentheses when it binds less than `least`."""
@@ -312,7 +301,7 @@ class ExpressionWriter:
         source, to = e.a.dtype, e.type
         if source.is_storage or to.is_storage:
             arithmetic = converted(e)
-            self._count((arithmetic,))
+            count_uses((arithmetic,), self._uses)
             return self._text(arithmetic)
         if to.is_bool:
             return f"{self.text(e.a, _COMPARE)} != 0", 9

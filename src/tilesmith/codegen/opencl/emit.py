@@ -202,12 +202,7 @@ def kernel_of(p: DeviceKernel, text: str) -> Kernel:
 
 
 def emit(
-    func: Func,
-    target: Target,
-    symbol: str | None = None,
-    *,
-    shared: Collection[int] = (),
-    strict: bool = False,
+    func: Func, target: Target, *, shared: Collection[int] = (), strict: bool = False
 ) -> Kernel:
     """A text with `func` alone (see `write`).
 
@@ -216,7 +211,7 @@ def emit(
     Raises ScheduleError for what the device has not.
     """
     assert target.device is not None
-    parts = replace(write(func, target.device, symbol, shared=shared), is_strict=strict)
+    parts = replace(write(func, target.device, shared=shared), is_strict=strict)
     return kernel_of(parts, translation_unit([parts]))
 
 

@@ -19,21 +19,11 @@ def spread(given: Sequence[int] | int, count: int) -> tuple[int, ...]:
 
 @aten_op("aten.convolution.default", "aten._convolution.default")
 def convolution(
-    n: AtenNode,
-    input: Value,
-    weight: Value,
-    bias: Value | None,
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    transposed: bool,
-    output_padding: Sequence[int],
-    groups: int,
-    benchmark: bool = False,
-    deterministic: bool = False,
-    cudnn_enabled: bool = False,
-    allow_tf32: bool = False,
-) -> Value:
+    n: AtenNode, input: Value, weight: Value, bias: Value | None, stride: Sequence[int],
+    padding: Sequence[int], dilation: Sequence[int], transposed: bool,
+    output_padding: Sequence[int], groups: int, benchmark: bool = False,
+    deterministic: bool = False, cudnn_enabled: bool = False, allow_tf32: bool = False,
+) -> Value:  # fmt: skip
     """A convolution; without a batch when the input has one axis less than the weights."""
     rank = weight.type.rank - 2
     if input.type.rank == rank + 1:
@@ -59,15 +49,10 @@ def _with_bias(n: AtenNode, y: Value, bias: Value | None) -> Value:
 
 
 def _convolution(
-    n: AtenNode,
-    input: Value,
-    weight: Value,
-    bias: Value | None = None,
-    stride: Sequence[int] | int = 1,
-    padding: Sequence[int] | int | str = 0,
-    dilation: Sequence[int] | int = 1,
-    groups: int = 1,
-) -> Value:
+    n: AtenNode, input: Value, weight: Value, bias: Value | None = None,
+    stride: Sequence[int] | int = 1, padding: Sequence[int] | int | str = 0,
+    dilation: Sequence[int] | int = 1, groups: int = 1,
+) -> Value:  # fmt: skip
     rank = weight.type.rank - 2
     strides, dilations = spread(stride, rank), spread(dilation, rank)
     if not isinstance(padding, str):
@@ -93,16 +78,10 @@ for _rank in (1, 2, 3):
 
 
 def _transposed(
-    n: AtenNode,
-    input: Value,
-    weight: Value,
-    bias: Value | None = None,
-    stride: Sequence[int] | int = 1,
-    padding: Sequence[int] | int = 0,
-    output_padding: Sequence[int] | int = 0,
-    groups: int = 1,
-    dilation: Sequence[int] | int = 1,
-) -> Value:
+    n: AtenNode, input: Value, weight: Value, bias: Value | None = None,
+    stride: Sequence[int] | int = 1, padding: Sequence[int] | int = 0,
+    output_padding: Sequence[int] | int = 0, groups: int = 1, dilation: Sequence[int] | int = 1,
+) -> Value:  # fmt: skip
     rank = weight.type.rank - 2
     s, p, d, o = (spread(v, rank) for v in (stride, padding, dilation, output_padding))
     return convolution(n, input, weight, bias, s, p, d, True, o, groups)

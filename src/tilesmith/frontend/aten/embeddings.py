@@ -47,17 +47,10 @@ def embedding_renorm(
 
 @aten_op("aten._embedding_bag.default", "aten._embedding_bag_forward_only.default")
 def embedding_bag(
-    n: AtenNode,
-    weight: Value,
-    indices: Value,
-    offsets: Value,
-    scale_grad_by_freq: bool = False,
-    mode: int = _SUM,
-    sparse: bool = False,
-    per_sample_weights: Value | None = None,
-    include_last_offset: bool = False,
-    padding_idx: int = -1,
-) -> tuple[Value, Value, Value]:
+    n: AtenNode, weight: Value, indices: Value, offsets: Value, scale_grad_by_freq: bool = False,
+    mode: int = _SUM, sparse: bool = False, per_sample_weights: Value | None = None,
+    include_last_offset: bool = False, padding_idx: int = -1,
+) -> tuple[Value, Value, Value]:  # fmt: skip
     """Rows summed up, averaged or compared by bags; the bag of each index; rows in each bag.
 
     Bag b has the indices from `offsets[b]` on.  Rows of `padding_idx` do not count.  The fourth

@@ -24,19 +24,10 @@ from tilesmith.ops.slicing import Slice
 
 @aten_op("aten.convolution_backward.default")
 def convolution_backward(
-    n: AtenNode,
-    grad_output: Value,
-    input: Value,
-    weight: Value,
-    bias_sizes: Sequence[int] | None,
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    transposed: bool,
-    output_padding: Sequence[int],
-    groups: int,
-    output_mask: Sequence[bool],
-) -> tuple[Value | None, Value | None, Value | None]:
+    n: AtenNode, grad_output: Value, input: Value, weight: Value, bias_sizes: Sequence[int] | None,
+    stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int], transposed: bool,
+    output_padding: Sequence[int], groups: int, output_mask: Sequence[bool],
+) -> tuple[Value | None, Value | None, Value | None]:  # fmt: skip
     """The gradients of input, weight and bias, each where `output_mask` asks for it.
 
     That of a convolution's input is a transposed convolution, and the other way round.  That of the
@@ -120,16 +111,9 @@ def _cropped(n: AtenNode, x: Value, shape: Sequence[int]) -> Value:
 
 @aten_op("aten.max_pool2d_with_indices_backward.default")
 def max_pool_backward(
-    n: AtenNode,
-    grad_output: Value,
-    self: Value,
-    kernel_size: Numbers,
-    stride: Numbers,
-    padding: Numbers,
-    dilation: Numbers,
-    ceil_mode: bool,
-    indices: Value,
-) -> Value:
+    n: AtenNode, grad_output: Value, self: Value, kernel_size: Numbers, stride: Numbers,
+    padding: Numbers, dilation: Numbers, ceil_mode: bool, indices: Value,
+) -> Value:  # fmt: skip
     return adaptive_max_pool_backward(n, grad_output, self, indices)
 
 
@@ -148,16 +132,9 @@ def adaptive_max_pool_backward(
 
 @aten_op("aten.avg_pool2d_backward.default")
 def avg_pool_backward(
-    n: AtenNode,
-    grad_output: Value,
-    self: Value,
-    kernel_size: Numbers,
-    stride: Numbers,
-    padding: Numbers,
-    ceil_mode: bool,
-    count_include_pad: bool,
-    divisor_override: int | None,
-) -> Value:
+    n: AtenNode, grad_output: Value, self: Value, kernel_size: Numbers, stride: Numbers,
+    padding: Numbers, ceil_mode: bool, count_include_pad: bool, divisor_override: int | None,
+) -> Value:  # fmt: skip
     """Each window's gradient, divided as its sum was, goes to all of its places."""
     kernel = spread(kernel_size, 2)
     strides, pads = spread(stride, 2) or kernel, spread(padding, 2)

@@ -59,13 +59,9 @@ def _wide(n: AtenNode, x: Value, *parameters: Value | None) -> Value:
 
 @aten_op("aten.native_layer_norm.default")
 def native_layer_norm(
-    n: AtenNode,
-    input: Value,
-    normalized_shape: Sequence[Dim],
-    weight: Value | None,
-    bias: Value | None,
-    eps: float,
-) -> tuple[Value, Value, Value]:
+    n: AtenNode, input: Value, normalized_shape: Sequence[Dim], weight: Value | None,
+    bias: Value | None, eps: float,
+) -> tuple[Value, Value, Value]:  # fmt: skip
     """The result, the mean and the reciprocal deviation."""
     dims = tuple(normalized_shape)
     wide = _wide(n, input, weight, bias)
@@ -94,25 +90,17 @@ def moments(n: AtenNode, x: Value, axes: tuple[int, ...]) -> tuple[Value, Value]
 
 @aten_op("aten.layer_norm.default")
 def layer_norm(
-    n: AtenNode,
-    input: Value,
-    normalized_shape: Sequence[Dim],
-    weight: Value | None = None,
-    bias: Value | None = None,
-    eps: float = 1e-5,
-    cudnn_enable: bool = True,
-) -> Value:
+    n: AtenNode, input: Value, normalized_shape: Sequence[Dim], weight: Value | None = None,
+    bias: Value | None = None, eps: float = 1e-5, cudnn_enable: bool = True,
+) -> Value:  # fmt: skip
     return native_layer_norm(n, input, normalized_shape, weight, bias, eps)[0]
 
 
 @aten_op("aten.rms_norm.default", "aten._fused_rms_norm.default")
 def rms_norm(
-    n: AtenNode,
-    input: Value,
-    normalized_shape: Sequence[Dim],
-    weight: Value | None = None,
+    n: AtenNode, input: Value, normalized_shape: Sequence[Dim], weight: Value | None = None,
     eps: float | None = None,
-) -> Value:
+) -> Value:  # fmt: skip
     wide = _wide(n, input, weight)
     scale = _filled(n, weight, 1, tuple(normalized_shape), wide.dtype)
     if eps is None:
@@ -123,16 +111,9 @@ def rms_norm(
 
 @aten_op("aten.native_group_norm.default")
 def native_group_norm(
-    n: AtenNode,
-    input: Value,
-    weight: Value | None,
-    bias: Value | None,
-    N: Dim,
-    C: Dim,
-    HxW: Dim,
-    group: int,
-    eps: float,
-) -> tuple[Value, Value, Value]:
+    n: AtenNode, input: Value, weight: Value | None, bias: Value | None, N: Dim, C: Dim, HxW: Dim,
+    group: int, eps: float,
+) -> tuple[Value, Value, Value]:  # fmt: skip
     """The result, and mean and reciprocal deviation [N, group]."""
     y = group_norm(n, input, group, weight, bias, eps)
     rows = n.reshape(input, (N, group, extents.product((C // group, HxW))))
@@ -142,14 +123,9 @@ def native_group_norm(
 
 @aten_op("aten.group_norm.default")
 def group_norm(
-    n: AtenNode,
-    input: Value,
-    num_groups: int,
-    weight: Value | None = None,
-    bias: Value | None = None,
-    eps: float = 1e-5,
-    cudnn_enabled: bool = True,
-) -> Value:
+    n: AtenNode, input: Value, num_groups: int, weight: Value | None = None,
+    bias: Value | None = None, eps: float = 1e-5, cudnn_enabled: bool = True,
+) -> Value:  # fmt: skip
     channels = input.type.shape[1:2]
     wide = _wide(n, input, weight, bias)
     scale = _filled(n, weight, 1, channels, wide.dtype)

@@ -32,16 +32,9 @@ def _batched(n: AtenNode, x: Value, rank: int, make: Callable[[Value], Value]) -
 
 
 def _max_pool(
-    n: AtenNode,
-    self: Value,
-    kernel_size: Numbers,
-    stride: Numbers = (),
-    padding: Numbers = 0,
-    dilation: Numbers = 1,
-    ceil_mode: bool = False,
-    *,
-    rank: int,
-) -> tuple[Value, Value]:
+    n: AtenNode, self: Value, kernel_size: Numbers, stride: Numbers = (), padding: Numbers = 0,
+    dilation: Numbers = 1, ceil_mode: bool = False, *, rank: int,
+) -> tuple[Value, Value]:  # fmt: skip
     """The maxima, and where they are in their plane."""
     kernel = spread(kernel_size, rank)
     strides = spread(stride, rank) or kernel
@@ -67,17 +60,10 @@ for _rank in (1, 2, 3):
 
 
 def _avg_pool(
-    n: AtenNode,
-    self: Value,
-    kernel_size: Numbers,
-    stride: Numbers = (),
-    padding: Numbers = 0,
-    ceil_mode: bool = False,
-    count_include_pad: bool = True,
-    divisor_override: int | None = None,
-    *,
+    n: AtenNode, self: Value, kernel_size: Numbers, stride: Numbers = (), padding: Numbers = 0,
+    ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: int | None = None, *,
     rank: int,
-) -> Value:
+) -> Value:  # fmt: skip
     if self.dtype.is_int:  # a quotient of integers, rounded toward zero
         settings = (kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
         mean = _avg_pool(n, n.cast(self, f64), *settings, rank=rank)

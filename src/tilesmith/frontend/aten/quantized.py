@@ -58,14 +58,9 @@ def _integer(n: AtenNode, dtype: DType) -> DType:
     "quantized_decomposed.quantize_per_tensor.tensor2",
 )
 def quantize_per_tensor(
-    n: AtenNode,
-    input: Value,
-    scale: Value | float,
-    zero_point: Value | int,
-    quant_min: Number | Value,
-    quant_max: Number | Value,
-    dtype: DType,
-) -> Value:
+    n: AtenNode, input: Value, scale: Value | float, zero_point: Value | int,
+    quant_min: Number | Value, quant_max: Number | Value, dtype: DType,
+) -> Value:  # fmt: skip
     low, high = (int(n.number(v, "a limit of integers")) for v in (quant_min, quant_max))
     zero = n.tensor(zero_point, _integer(n, dtype))
     scale, zero = (n.reshape(v, ()) for v in (_scale(n, scale), zero))
@@ -74,15 +69,9 @@ def quantize_per_tensor(
 
 @aten_op("quantized_decomposed.quantize_per_channel.default")
 def quantize_per_channel(
-    n: AtenNode,
-    input: Value,
-    scales: Value,
-    zero_points: Value,
-    axis: int,
-    quant_min: int,
-    quant_max: int,
-    dtype: DType,
-) -> Value:
+    n: AtenNode, input: Value, scales: Value, zero_points: Value, axis: int, quant_min: int,
+    quant_max: int, dtype: DType,
+) -> Value:  # fmt: skip
     zero = n.cast(zero_points, _integer(n, dtype))
     at = n.axis(axis, input.type.rank)
     return _quantized(n, input, _scale(n, scales), zero, at, quant_min, quant_max, dtype)
@@ -106,31 +95,19 @@ def _floats(n: AtenNode, q: Value, scale: Value, zero: Value, axis: int) -> Valu
     "quantized_decomposed.dequantize_per_tensor.tensor2",
 )
 def dequantize_per_tensor(
-    n: AtenNode,
-    input: Value,
-    scale: Value | float,
-    zero_point: Value | int,
-    quant_min: Number | Value,
-    quant_max: Number | Value,
-    dtype: DType,
+    n: AtenNode, input: Value, scale: Value | float, zero_point: Value | int,
+    quant_min: Number | Value, quant_max: Number | Value, dtype: DType,
     out_dtype: DType | None = None,
-) -> Value:
+) -> Value:  # fmt: skip
     scale, zero = (n.reshape(v, ()) for v in (_scale(n, scale), n.tensor(zero_point)))
     return n.cast(_floats(n, input, scale, zero, 0), out_dtype)
 
 
 @aten_op("quantized_decomposed.dequantize_per_channel.default")
 def dequantize_per_channel(
-    n: AtenNode,
-    input: Value,
-    scales: Value,
-    zero_points: Value | None,
-    axis: int,
-    quant_min: int,
-    quant_max: int,
-    dtype: DType,
-    out_dtype: DType | None = None,
-) -> Value:
+    n: AtenNode, input: Value, scales: Value, zero_points: Value | None, axis: int, quant_min: int,
+    quant_max: int, dtype: DType, out_dtype: DType | None = None,
+) -> Value:  # fmt: skip
     zero = n.full(0, scales.type.shape, i64) if zero_points is None else zero_points
     at = n.axis(axis, input.type.rank)
     return n.cast(_floats(n, input, _scale(n, scales), zero, at), out_dtype)

@@ -176,13 +176,9 @@ def _cut(
 
 @aten_op("aten.slice.Tensor", "aten.slice_copy.Tensor")
 def slice_(
-    n: AtenNode,
-    self: Value,
-    dim: int = 0,
-    start: Size | None = None,
-    end: Size | None = None,
+    n: AtenNode, self: Value, dim: int = 0, start: Size | None = None, end: Size | None = None,
     step: int = 1,
-) -> Value:
+) -> Value:  # fmt: skip
     axis, first, last = _cut(n, self, dim, start, end, step)
     if step == 1 and same_dim(first, 0) and _covers(last, self.type.shape[axis]):
         return self
@@ -203,14 +199,9 @@ def narrow(n: AtenNode, self: Value, dim: int, start: Size, length: Size) -> Val
 
 @aten_op("aten.slice_scatter.default")
 def slice_scatter(
-    n: AtenNode,
-    self: Value,
-    src: Value,
-    dim: int = 0,
-    start: Size | None = None,
-    end: Size | None = None,
-    step: int = 1,
-) -> Value:
+    n: AtenNode, self: Value, src: Value, dim: int = 0, start: Size | None = None,
+    end: Size | None = None, step: int = 1,
+) -> Value:  # fmt: skip
     """`self` with the places of a slice replaced by those of `src`."""
     axis, first, last = _cut(n, self, dim, start, end, step)
     src = n.cast(src, self.dtype)

@@ -146,14 +146,9 @@ aten_op("aten.cummin.default")(partial(_running_extreme, make=scan.CumMin))
 
 @aten_op("aten.searchsorted.Tensor", "aten.searchsorted.Scalar")
 def searchsorted(
-    n: AtenNode,
-    sorted_sequence: Value,
-    self: Operand,
-    out_int32: bool = False,
-    right: bool = False,
-    side: str | None = None,
-    sorter: Value | None = None,
-) -> Value:
+    n: AtenNode, sorted_sequence: Value, self: Operand, out_int32: bool = False,
+    right: bool = False, side: str | None = None, sorter: Value | None = None,
+) -> Value:  # fmt: skip
     """How many elements come before each value: those that are less; with `right` equal ones too.
     All do before NaN.
     """
@@ -207,12 +202,9 @@ def _of_runs(n: AtenNode, rows: Value, order: Value | None) -> tuple[Value, Valu
 
 @aten_op("aten._unique2.default")
 def unique(
-    n: AtenNode,
-    self: Value,
-    sorted: bool = True,
-    return_inverse: bool = False,
+    n: AtenNode, self: Value, sorted: bool = True, return_inverse: bool = False,
     return_counts: bool = False,
-) -> tuple[Value, Value, Value]:
+) -> tuple[Value, Value, Value]:  # fmt: skip
     """The elements that differ, ascending; the place of each element among them; how often each is.
     Without `sorted` too, as any order is allowed then.
     """
@@ -225,13 +217,9 @@ def unique(
 
 @aten_op("aten.unique_dim.default")
 def unique_dim(
-    n: AtenNode,
-    self: Value,
-    dim: int,
-    sorted: bool = True,
-    return_inverse: bool = False,
+    n: AtenNode, self: Value, dim: int, sorted: bool = True, return_inverse: bool = False,
     return_counts: bool = False,
-) -> tuple[Value, Value, Value]:
+) -> tuple[Value, Value, Value]:  # fmt: skip
     """`unique` of slices along an axis, in lexicographic order."""
     axis, rows = _rows(n, self, dim)
     numbers = n.cast(rows, u8) if rows.dtype.is_bool else rows

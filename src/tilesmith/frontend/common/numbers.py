@@ -24,6 +24,17 @@ from .node import NodeContext
 Operand: TypeAlias = "Numbers | int | float | Sequence[int] | Sequence[float] | np.ndarray"
 
 
+def _operation(
+    make: Callable[[], Op], *, swap: bool = False
+) -> Callable[[Numbers, Operand], Numbers]:
+    """A method: an operator of this and another operand; `swap`: of the other and this one."""
+
+    def apply(self: Numbers, other: Operand) -> Numbers:
+        return self._apply(make(), *((other, self) if swap else (self, other)))
+
+    return apply
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Numbers:
     """A small tensor in a formula; operands broadcast, and constants take its element type.
@@ -55,56 +66,24 @@ class Numbers:
     def _constant(self, x: Operand) -> Value:
         return self.n.const(x, self.dtype)
 
-    def __add__(self, other: Operand) -> Numbers:
-        return self._apply(ew.Add(), self, other)
-
-    def __radd__(self, other: Operand) -> Numbers:
-        return self._apply(ew.Add(), other, self)
-
-    def __sub__(self, other: Operand) -> Numbers:
-        return self._apply(ew.Sub(), self, other)
-
-    def __rsub__(self, other: Operand) -> Numbers:
-        return self._apply(ew.Sub(), other, self)
-
-    def __mul__(self, other: Operand) -> Numbers:
-        return self._apply(ew.Mul(), self, other)
-
-    def __rmul__(self, other: Operand) -> Numbers:
-        return self._apply(ew.Mul(), other, self)
+    __add__, __radd__ = _operation(ew.Add), _operation(ew.Add, swap=True)
+    __sub__, __rsub__ = _operation(ew.Sub), _operation(ew.Sub, swap=True)
+    __mul__, __rmul__ = _operation(ew.Mul), _operation(ew.Mul, swap=True)
 
     def __neg__(self) -> Numbers:
         return self._apply(ew.Neg(), self)
 
-    def divided(self, by: Operand) -> Numbers:
-        """The quotient; of integers rounded toward zero, of those by 0 any."""
-        return self._apply(ew.Div(), self, by)
-
-    def modulo(self, by: Operand) -> Numbers:
-        """The remainder, with the sign of `by`."""
-        return self._apply(ew.Mod(), self, by)
-
-    def least(self, other: Operand) -> Numbers:
-        return self._apply(ew.Min(), self, other)
-
-    def most(self, other: Operand) -> Numbers:
-        return self._apply(ew.Max(), self, other)
+    divided = _operation(ew.Div)
+    """The quotient; of integers rounded toward zero, of those by 0 any."""
+    modulo = _operation(ew.Mod)
+    """The remainder, with the sign of the divisor."""
+    least, most = _operation(ew.Min), _operation(ew.Max)
+    equals, below = _operation(ew.Equal), _operation(ew.Less)
+    both, either = _operation(ew.LogicalAnd), _operation(ew.LogicalOr)
 
     def clipped(self, low: Operand, high: Operand) -> Numbers:
         """At least `low`, and at most `high`, which wins."""
         return self.most(low).least(high)
-
-    def equals(self, other: Operand) -> Numbers:
-        return self._apply(ew.Equal(), self, other)
-
-    def below(self, other: Operand) -> Numbers:
-        return self._apply(ew.Less(), self, other)
-
-    def both(self, other: Operand) -> Numbers:
-        return self._apply(ew.LogicalAnd(), self, other)
-
-    def either(self, other: Operand) -> Numbers:
-        return self._apply(ew.LogicalOr(), self, other)
 
     def chooses(self, then: Operand, otherwise: Operand) -> Numbers:
         """`then` where this bool holds; one of the two must be `Numbers`."""

@@ -169,17 +169,18 @@ def _requantize(
     )
 
 
-def _scales(n: OnnxNode) -> tuple[Value, Value, Value]:
-    """Those of both operands and of the result."""
-    return scale_at(n, 1), scale_at(n, 4), scale_at(n, 6, divides=True)
+def _qlinear(n: OnnxNode) -> tuple[list[Value], tuple[Value, Value, Value]]:
+    """The operands, each with its zero point, and the result's; the scales of all three."""
+    a, _, a_zero, b, _, b_zero, _, y_zero = (n.input(i) for i in range(8))
+    scales = scale_at(n, 1), scale_at(n, 4), scale_at(n, 6, divides=True)
+    for d in (a.dtype, b.dtype, y_zero.dtype):
+        integer(n, d, "operands")
+    return [a, a_zero, b, b_zero, y_zero], scales
 
 
 @onnx_op("QLinearMatMul", since=10)
 def qlinear_matmul(n: OnnxNode) -> Result:
-    a, _, a_zero, b, _, b_zero, _, y_zero = (n.input(i) for i in range(8))
-    a_scale, b_scale, y_scale = _scales(n)
-    for d in (a.dtype, b.dtype, y_zero.dtype):
-        integer(n, d, "operands")
+    (a, a_zero, b, b_zero, y_zero), (a_scale, b_scale, y_scale) = _qlinear(n)
 
     def rows(v: Value) -> Value:
         """Per row of the left operand."""
@@ -195,10 +196,7 @@ def qlinear_matmul(n: OnnxNode) -> Result:
 
 @onnx_op("QLinearConv", since=10)
 def qlinear_conv(n: OnnxNode) -> Result:
-    x, _, x_zero, w, _, w_zero, _, y_zero = (n.input(i) for i in range(8))
-    x_scale, w_scale, y_scale = _scales(n)
-    for d in (x.dtype, w.dtype, y_zero.dtype):
-        integer(n, d, "operands")
+    (x, x_zero, w, w_zero, y_zero), (x_scale, w_scale, y_scale) = _qlinear(n)
     wide_x = n.add(ew.Sub(), cast_to(n, x, i32), cast_to(n, x_zero, i32))
     y = convolve(n, wide_x, minus_zero_point(n, cast_to(n, w, i32), w_zero, 0))
     space = [1] * (y.type.rank - 2)

@@ -64,6 +64,7 @@ from .nodes import (
 )
 from .operands import BINARY_OPS, COMPARE_OPS, UNARY_OPS, type_text
 from .walk import (
+    count_uses,
     free_vars,
     index_of,
     post_order,
@@ -104,6 +105,7 @@ __all__ = [
     "cast",
     "compare",
     "const",
+    "count_uses",
     "free_vars",
     "index_of",
     "maximum",

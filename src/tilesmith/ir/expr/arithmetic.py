@@ -193,8 +193,21 @@ class Expr(Operators, Typed, metaclass=Interned):
         return f"<{type(self).__name__} {self}>"
 
 
+class Leaf(Expr):
+    """An expression without others inside."""
+
+    __slots__ = ()
+
+    @property
+    def children(self) -> tuple[Expr, ...]:
+        return ()
+
+    def with_children(self, children: tuple[Expr, ...]) -> Expr:
+        return self
+
+
 @dataclass(frozen=True, slots=True, eq=False, repr=False, weakref_slot=True)
-class Var(Expr):
+class Var(Leaf):
     """A variable.  Never interned: two Vars with one name are two variables.
 
     name: label for people.
@@ -215,16 +228,9 @@ class Var(Expr):
     def _infer(self) -> tuple[DType, int]:
         return self.type, self.size
 
-    @property
-    def children(self) -> tuple[Expr, ...]:
-        return ()
-
-    def with_children(self, children: tuple[Expr, ...]) -> Expr:
-        return self
-
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False, weakref_slot=True)
-class Const(Expr):
+class Const(Leaf):
     """A literal.
 
     value: int, float or bool, as `type` says; use `const()` to normalise.
@@ -244,13 +250,6 @@ class Const(Expr):
 
     def _infer(self) -> tuple[DType, int]:
         return self.type, 1
-
-    @property
-    def children(self) -> tuple[Expr, ...]:
-        return ()
-
-    def with_children(self, children: tuple[Expr, ...]) -> Expr:
-        return self
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False, weakref_slot=True)

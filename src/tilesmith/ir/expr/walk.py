@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from operator import is_
 
 from .arithmetic import Expr, Var
@@ -48,6 +48,20 @@ def post_order(root: Expr, done: Container[Expr] = ()) -> Iterator[Expr]:
             stack.pop()
             seen.add(node)
             yield node
+
+
+def count_uses(roots: Iterable[Expr], uses: dict[Expr, int]) -> None:
+    """Add how often `roots`, and the nodes below them, are used; a node in `uses` is known already:
+    what is below it is not counted again.
+    """
+    seen = set(uses)
+    for root in roots:
+        uses[root] = uses.get(root, 0) + 1
+        for node in post_order(root):
+            if node not in seen:
+                seen.add(node)
+                for c in node.children:
+                    uses[c] = uses.get(c, 0) + 1
 
 
 def symbols(root: Expr) -> frozenset[Var | BufferLike]:

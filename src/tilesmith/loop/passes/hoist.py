@@ -33,9 +33,7 @@ CONDITION_LIMIT = 8
 def hoist(func: Func) -> Func:
     """`func` with invariant conditions moved outward; the same object if there are none."""
     body = _hoist_conditions(func.body)
-    if body is func.body:
-        return func
-    return Func(func.name, func.params, func.outputs, body, func.attrs)
+    return func.with_body(body)
 
 
 def _hoist_conditions(stmt: Stmt) -> Stmt:

@@ -26,9 +26,7 @@ def order_reductions(func: Func) -> Func:
         return stmt
 
     body = map_stmt(func.body, f_stmt=in_order)
-    if body is func.body:
-        return func
-    return Func(func.name, func.params, func.outputs, body, func.attrs)
+    return func.with_body(body)
 
 
 def _accumulates(loop: For) -> bool:

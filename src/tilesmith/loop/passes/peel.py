@@ -68,9 +68,7 @@ def peel(func: Func) -> Func:
     extents = frozenset(p for p in func.params if isinstance(p, Var))
     peeler = _Peeler(max(3 * size, FREE_SIZE) - size, extents)
     body = peeler.stmt(func.body, EMPTY)
-    return (
-        func if body is func.body else Func(func.name, func.params, func.outputs, body, func.attrs)
-    )
+    return func.with_body(body)
 
 
 @dataclass(frozen=True, slots=True)

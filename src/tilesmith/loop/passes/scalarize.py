@@ -19,9 +19,7 @@ from ..visit import map_stmt
 def scalarize(func: Func) -> Func:
     """`func` with no other loops than serial and bound ones; the same object when it has none."""
     body = map_stmt(func.body, f_stmt=_serial)
-    if body is func.body:
-        return func
-    return Func(func.name, func.params, func.outputs, body, func.attrs)
+    return func.with_body(body)
 
 
 def _serial(stmt: Stmt) -> Stmt:

@@ -46,9 +46,7 @@ def simplify_func(func: Func) -> Func:
     """`func` simplified; the same object if there is nothing to do."""
     body = simplify_stmt(func.body)
     body = nodes.Seq(()) if body is None else body
-    if body is func.body or (_is_empty(body) and _is_empty(func.body)):
-        return func
-    return Func(func.name, func.params, func.outputs, body, func.attrs)
+    return func if _is_empty(body) and _is_empty(func.body) else func.with_body(body)
 
 
 def simplify_stmt(stmt: Stmt, ctx: Context = EMPTY, env: Env | None = None) -> Stmt | None:

@@ -31,7 +31,7 @@ from tilesmith.ir.tensor_intrinsics import (
 from tilesmith.support.errors import ScheduleError
 
 from ..nodes import For, Func, If, Stmt, Store, Tensorize
-from ..visit import map_stmt, walk
+from ..visit import map_stmt
 from .simplify import conjuncts
 
 
@@ -40,10 +40,8 @@ def tensorize(func: Func) -> Func:
 
     Raises ScheduleError for tiles that lie in memory otherwise than the intrinsic reads them.
     """
-    if not any(isinstance(s, Tensorize) for s in walk(func.body)):
-        return func
     body = map_stmt(func.body, None, lambda s: _call(s) if isinstance(s, Tensorize) else s)
-    return Func(func.name, func.params, func.outputs, body, func.attrs)
+    return func.with_body(body)
 
 
 def without_intrinsics(func: Func) -> Func:
@@ -57,13 +55,10 @@ def without_own_intrinsics(func: Func) -> Func:
 
 
 def _without(func: Func, which: Callable[[Tensorize], bool]) -> Func:
-    if not any(isinstance(s, Tensorize) and which(s) for s in walk(func.body)):
-        return func
-
     def stmt(s: Stmt) -> Stmt:
         return s.body if isinstance(s, Tensorize) and which(s) else s
 
-    return Func(func.name, func.params, func.outputs, map_stmt(func.body, None, stmt), func.attrs)
+    return func.with_body(map_stmt(func.body, None, stmt))
 
 
 def _call(stmt: Tensorize) -> Stmt:

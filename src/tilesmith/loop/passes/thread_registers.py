@@ -68,9 +68,7 @@ def unroll_registers(func: Func) -> Func:
 
     body = map_stmt(func.body, f_stmt=stmt)
     body = _with_addresses(body, addressed) if addressed else body
-    if body is func.body:
-        return func
-    return Func(func.name, func.params, func.outputs, body, func.attrs)
+    return func.with_body(body)
 
 
 def fill_of(s: Stmt) -> Store | None:

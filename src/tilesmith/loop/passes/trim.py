@@ -46,9 +46,7 @@ def trim(func: Func) -> Func:
     if not trimmer.guards.collect(func.body):
         return func
     body = trimmer.stmt(func.body, EMPTY)
-    return (
-        func if body is func.body else Func(func.name, func.params, func.outputs, body, func.attrs)
-    )
+    return func.with_body(body)
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,7 +40,7 @@ def vectorize(func: Func) -> Func:
     if not any(isinstance(s, nodes.For) and s.kind == "vectorized" for s in walk(func.body)):
         return func
     body = _visit(func.body, EMPTY)
-    return Func(func.name, func.params, func.outputs, body, func.attrs)
+    return func.with_body(body)
 
 
 def _visit(stmt: Stmt, ctx: Context) -> Stmt:

@@ -222,25 +222,21 @@ class IsInf(Elementwise):
         return result
 
 
-class LogicalNot(Elementwise):
+class _Not(Elementwise, abstract=True):
+    def element(self, x: Expr) -> Expr:
+        return ir.Unary("not", x)
+
+    def numpy(self, x: np.ndarray) -> Any:
+        return np.invert(x)
+
+
+class LogicalNot(_Not):
     """`not` of bools."""
 
     kinds: ClassVar[tuple[str, ...]] = rules.BOOLS
 
-    def element(self, x: Expr) -> Expr:
-        return ir.Unary("not", x)
 
-    def numpy(self, x: np.ndarray) -> Any:
-        return np.logical_not(x)
-
-
-class BitwiseNot(Elementwise):
+class BitwiseNot(_Not):
     """All bits of an integer inverted."""
 
     kinds: ClassVar[tuple[str, ...]] = rules.INTEGERS
-
-    def element(self, x: Expr) -> Expr:
-        return ir.Unary("not", x)
-
-    def numpy(self, x: np.ndarray) -> Any:
-        return np.bitwise_not(x)

@@ -7,7 +7,7 @@ stages computed inside them.  These are reductions whose results the root reads 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
 from tilesmith.ir.expr import Const, Load, Var, post_order
@@ -272,20 +272,27 @@ def block_nests(s: Schedule, nests: Sequence[Nest], target: Target, cfg: Config)
             home.blocked.append(nest.root)
 
 
+def _reads(
+    known: Mapping[str, StageBody], nest: Nest, name: str
+) -> Iterator[tuple[Load, dict[Var, int]]]:
+    """The reads of stage `name` in a nest, each with the axes of the nest's root by variable."""
+    root = known[nest.root].op
+    for member in nest.members:
+        body = known[member]
+        pairs = zip(body.op.axis, _axes_of(nest, root, member), strict=False)
+        at = {a.var: i for a, i in pairs if i >= 0 and same_dim(a.extent, root.shape[i])}
+        yield from ((read.load, at) for read in body.reads if read.source == name)
+
+
 def _read_along(known: Mapping[str, StageBody], home: Nest, name: str) -> tuple[int, int] | None:
     """The first axis of stage `name` that all of `home` reads at one axis of its root, and that
     axis.
     """
     root, own = known[home.root].op, known[name].op
     found: tuple[int, ...] | None = None
-    for member in home.members:
-        body = known[member]
-        pairs = zip(body.op.axis, _axes_of(home, root, member), strict=False)
-        at = {a.var: i for a, i in pairs if i >= 0 and same_dim(a.extent, root.shape[i])}
-        for read in body.reads:
-            if read.source == name:
-                axes = tuple(at.get(x, -1) if isinstance(x, Var) else -1 for x in read.load.indices)
-                found = axes if found is None or axes == found else tuple(-1 for _ in axes)
+    for load, at in _reads(known, home, name):
+        axes = tuple(at.get(x, -1) if isinstance(x, Var) else -1 for x in load.indices)
+        found = axes if found is None or axes == found else tuple(-1 for _ in axes)
     for n, i in enumerate(found or ()):
         if i >= 0 and expected(own.axis[n].extent) > 1 and same_dim(own.shape[n], root.shape[i]):
             return n, i
@@ -303,17 +310,11 @@ def _aligned(
         return None
     own = known[name].op
     found: tuple[int, ...] | None = None
-    for member in nest.members:
-        body = known[member]
-        pairs = zip(body.op.axis, _axes_of(nest, root, member), strict=False)
-        at = {a.var: i for a, i in pairs if i >= 0 and same_dim(a.extent, root.shape[i])}
-        for read in body.reads:
-            if read.source != name:
-                continue
-            axes = _point(read.load, own, root, at)
-            if axes is None or (found is not None and axes != found):
-                return None
-            found = axes
+    for load, at in _reads(known, nest, name):
+        axes = _point(load, own, root, at)
+        if axes is None or (found is not None and axes != found):
+            return None
+        found = axes
     if found is None or len(set(found)) != len(found):
         return None
     if nest.fused:

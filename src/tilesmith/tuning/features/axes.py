@@ -11,20 +11,8 @@ from tilesmith.ir.expr import Binary, Const, Expr, Var
 from tilesmith.te.relations import FuseRelation, SkewRelation, SplitRelation
 from tilesmith.te.state import StageState
 
-from .algebra import (
-    Number,
-    add,
-    ceil_div,
-    div,
-    floor_div,
-    is_most,
-    minimum,
-    mul,
-    number,
-    product,
-    sub,
-    where,
-)  # fmt: skip
+from . import algebra as sym
+from .algebra import Number
 
 
 class Span(NamedTuple):
@@ -55,9 +43,9 @@ def known_width(width: Number, n: Number) -> Number:
 
     It can where rows are whole blocks, or blocks whole rows.
     """
-    rest = sub(n, mul(floor_div(n, width), width))
-    over = sub(width, mul(floor_div(width, n), n))
-    return where(is_most(mul(rest, over), 0), width, ANYWHERE)
+    rest = sym.sub(n, sym.mul(sym.floor_div(n, width), width))
+    over = sym.sub(width, sym.mul(sym.floor_div(width, n), n))
+    return sym.where(sym.is_most(sym.mul(rest, over), 0), width, ANYWHERE)
 
 
 def extents_of(stage: StageState, domain: Sequence[Number]) -> dict[str, Number]:
@@ -65,15 +53,15 @@ def extents_of(stage: StageState, domain: Sequence[Number]) -> dict[str, Number]
     found = dict(zip(stage.roots, domain, strict=True))
     for rel in stage.relations:
         if isinstance(rel, FuseRelation):
-            found[rel.fused] = product(found[p] for p in rel.parts)
+            found[rel.fused] = sym.product(found[p] for p in rel.parts)
         elif isinstance(rel, SkewRelation):
-            found[rel.skewed] = add(found[rel.parent], rel.most)
+            found[rel.skewed] = sym.add(found[rel.parent], rel.most)
         elif rel.factor is not None:
-            inner = found[rel.inner] = number(rel.factor)
-            found[rel.outer] = ceil_div(found[rel.parent], inner)
+            inner = found[rel.inner] = sym.number(rel.factor)
+            found[rel.outer] = sym.ceil_div(found[rel.parent], inner)
         else:
-            outer = found[rel.outer] = number(rel.nparts or 1)
-            found[rel.inner] = ceil_div(found[rel.parent], outer)
+            outer = found[rel.outer] = sym.number(rel.nparts or 1)
+            found[rel.inner] = sym.ceil_div(found[rel.parent], outer)
     return found
 
 
@@ -82,7 +70,7 @@ def trips_of(stage: StageState, extents: Mapping[str, Number]) -> dict[str, tupl
     found: dict[str, tuple[Number, Number]] = {r: (extents[r], 0) for r in stage.roots}
     for rel in stage.relations:
         if isinstance(rel, FuseRelation):
-            found[rel.fused] = product(found[p][0] for p in rel.parts), 0
+            found[rel.fused] = sym.product(found[p][0] for p in rel.parts), 0
             continue
         if isinstance(rel, SkewRelation):
             found[rel.skewed] = extents[rel.skewed], 0
@@ -113,8 +101,8 @@ def _quotient(whole: Number, part: Number) -> tuple[Number, Number]:
     """`whole / part`, and what it has beyond an integer."""
     if isinstance(whole, int) and isinstance(part, int) and whole % part == 0:
         return whole // part, 0
-    trips = div(whole, part)
-    return trips, sub(trips, floor_div(whole, part))
+    trips = sym.div(whole, part)
+    return trips, sym.sub(trips, sym.floor_div(whole, part))
 
 
 def spans_of(
@@ -131,9 +119,9 @@ def spans_of(
             for part in reversed(rel.parts[1:]):
                 n = extents[part]
                 width = known_width(width, n) if region else width
-                found[part] = Span(minimum(width, n), minimum(count, n))
-                width, count = ceil_div(width, n), ceil_div(count, n)
-            found[rel.parts[0]] = Span(minimum(width, extents[rel.parts[0]]), count)
+                found[part] = Span(sym.minimum(width, n), sym.minimum(count, n))
+                width, count = sym.ceil_div(width, n), sym.ceil_div(count, n)
+            found[rel.parts[0]] = Span(sym.minimum(width, extents[rel.parts[0]]), count)
         elif isinstance(rel, SkewRelation):
             found[rel.parent] = _skewed_span(found[rel.skewed], found[rel.by], rel, extents)
         else:
@@ -141,9 +129,9 @@ def spans_of(
             if outer is STILL:
                 found[rel.parent] = inner
                 continue
-            width = add(mul(sub(outer.width, 1), extents[rel.inner]), inner.width)
-            count = mul(outer.distinct, inner.distinct)
-            found[rel.parent] = Span(minimum(width, whole), minimum(count, whole))
+            width = sym.add(sym.mul(sym.sub(outer.width, 1), extents[rel.inner]), inner.width)
+            count = sym.mul(outer.distinct, inner.distinct)
+            found[rel.parent] = Span(sym.minimum(width, whole), sym.minimum(count, whole))
     return found
 
 
@@ -151,7 +139,10 @@ def _skewed_span(span: Span, by: Span, rel: SkewRelation, extents: Mapping[str, 
     """The span of the parent of a skewed axis."""
     more = 0 if by is STILL else rel.most
     whole = extents[rel.parent]
-    return Span(minimum(add(span.width, more), whole), minimum(add(span.distinct, more), whole))
+    return Span(
+        sym.minimum(sym.add(span.width, more), whole),
+        sym.minimum(sym.add(span.distinct, more), whole),
+    )
 
 
 def moved_of(stage: StageState, extents: Mapping[str, Number], axis: str) -> dict[str, Number]:
@@ -165,8 +156,8 @@ def moved_of(stage: StageState, extents: Mapping[str, Number], axis: str) -> dic
             if rel.skewed in moved:
                 moved[rel.parent] = moved[rel.skewed]
         elif rel.outer in moved or rel.inner in moved:
-            outer = mul(moved.get(rel.outer, 0), extents[rel.inner])
-            moved[rel.parent] = add(outer, moved.get(rel.inner, 0))
+            outer = sym.mul(moved.get(rel.outer, 0), extents[rel.inner])
+            moved[rel.parent] = sym.add(outer, moved.get(rel.inner, 0))
     return moved
 
 

@@ -16,21 +16,8 @@ from functools import cached_property
 from tilesmith.ir.expr import Expr
 from tilesmith.ir.target import LINE_BYTES
 
-from .algebra import (
-    Number,
-    Truth,
-    add,
-    ceil_div,
-    div,
-    is_most,
-    maximum,
-    minimum,
-    mul,
-    product,
-    sub,
-    total,
-    where,
-)  # fmt: skip
+from . import algebra as sym
+from .algebra import Number
 from .axes import Span
 from .nest import Statement, SymbolicAccess, SymbolicLoop, SymbolicNest
 
@@ -49,7 +36,7 @@ class SymbolicFootprints:
 
     def elements(self, s: Statement, access: SymbolicAccess, p: int) -> Number:
         """Distinct elements that an access touches in the loops from `p` on."""
-        return product(d.distinct for d in self.nest.touched(s.stage.name, access, p))
+        return sym.product(d.distinct for d in self.nest.touched(s.stage.name, access, p))
 
     def bytes(self, s: Statement, access: SymbolicAccess, p: int) -> Number:
         """Bytes of the cache lines that an access touches in the loops from `p` on; 0 in
@@ -73,8 +60,8 @@ class SymbolicFootprints:
                     if not a.in_registers:
                         size = self.bytes(s, a, p)
                         known = largest_of.get(a.tensor)
-                        largest_of[a.tensor] = size if known is None else maximum(known, size)
-            self._working[loop] = total(largest_of.values())
+                        largest_of[a.tensor] = size if known is None else sym.maximum(known, size)
+            self._working[loop] = sym.total(largest_of.values())
         return self._working[loop]
 
     @cached_property
@@ -85,8 +72,8 @@ class SymbolicFootprints:
             for a in s.accesses:
                 if not a.in_registers:
                     size = self.bytes(s, a, 0)
-                    sizes[a.tensor] = maximum(sizes.get(a.tensor, 0), size)
-        return total(sizes.values())
+                    sizes[a.tensor] = sym.maximum(sizes.get(a.tensor, 0), size)
+        return sym.total(sizes.values())
 
     def traffic(self, s: Statement, access: SymbolicAccess, cache: int) -> Number:
         """Bytes that an access fetches into a cache of `cache` bytes in the whole kernel."""
@@ -99,9 +86,9 @@ class SymbolicFootprints:
             if not isinstance(loop.extent, Expr) and loop.extent == 1:
                 continue
             once = self.bytes(s, access, p)
-            again = maximum(mul(moved, loop.trips), once)
-            fits = is_most(self.working_set(loop), cache)
-            moved = where(fits, once, again)
+            again = sym.maximum(sym.mul(moved, loop.trips), once)
+            fits = sym.is_most(self.working_set(loop), cache)
+            moved = sym.where(fits, once, again)
         return moved
 
     def kept(self, s: Statement, cache: int) -> Number:
@@ -110,8 +97,8 @@ class SymbolicFootprints:
         """
         trips: Number = 1
         for loop in s.path:
-            fits = is_most(self.working_set(loop), cache)
-            trips = where(fits, mul(trips, loop.extent), 1)
+            fits = sym.is_most(self.working_set(loop), cache)
+            trips = sym.where(fits, sym.mul(trips, loop.extent), 1)
         return trips
 
     def reuse(self, s: Statement, access: SymbolicAccess) -> tuple[Number, Number]:
@@ -120,17 +107,17 @@ class SymbolicFootprints:
         """
         distance: Number = 0
         for p, loop in enumerate(s.path):
-            again = is_most(self.bytes(s, access, p), self.bytes(s, access, p + 1))
+            again = sym.is_most(self.bytes(s, access, p), self.bytes(s, access, p + 1))
             several = not_one(loop.extent)
-            seen = where(several, self.working_set(loop), distance)
-            distance = where(again, seen, distance)
-        times = mul(product(loop.extent for loop in s.path), access.bytes)
-        return distance, maximum(div(times, maximum(self.bytes(s, access, 0), 1)), 1)
+            seen = sym.where(several, self.working_set(loop), distance)
+            distance = sym.where(again, seen, distance)
+        times = sym.mul(sym.product(loop.extent for loop in s.path), access.bytes)
+        return distance, sym.maximum(sym.div(times, sym.maximum(self.bytes(s, access, 0), 1)), 1)
 
 
-def not_one(n: Number) -> Truth:
+def not_one(n: Number) -> sym.Truth:
     """True if an extent is more than 1."""
-    return is_most(2, n)
+    return sym.is_most(2, n)
 
 
 def _lines(spans: list[Span], shape: tuple[Number, ...], size: int) -> Number:
@@ -140,13 +127,15 @@ def _lines(spans: list[Span], shape: tuple[Number, ...], size: int) -> Number:
     the first to the last element that they reach, once per index of the outer ones: short or
     completely touched rows share lines with their neighbours.
     """
-    outer = [product(s.distinct for s in spans[:d]) for d in range(len(spans) + 1)]
+    outer = [sym.product(s.distinct for s in spans[:d]) for d in range(len(spans) + 1)]
     lines = outer[-1]
     reach: Number = 1
     pitch: Number = 1
     for d in reversed(range(len(spans))):
         if not spans[d].is_still or d == len(spans) - 1:
-            reach = add(reach, mul(sub(spans[d].width, 1), pitch))
-            lines = minimum(lines, mul(outer[d], ceil_div(mul(reach, size), LINE_BYTES)))
-        pitch = mul(pitch, shape[d])
-    return mul(lines, LINE_BYTES)
+            reach = sym.add(reach, sym.mul(sym.sub(spans[d].width, 1), pitch))
+            lines = sym.minimum(
+                lines, sym.mul(outer[d], sym.ceil_div(sym.mul(reach, size), LINE_BYTES))
+            )
+        pitch = sym.mul(pitch, shape[d])
+    return sym.mul(lines, LINE_BYTES)

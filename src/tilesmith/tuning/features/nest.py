@@ -26,21 +26,8 @@ from tilesmith.te.rewrite import loads
 from tilesmith.te.state import At, StageState, State
 from tilesmith.te.tensor import Reduce, Tensor
 
-from .algebra import (
-    Number,
-    add,
-    ceil_div,
-    floor_div,
-    is_most,
-    largest,
-    minimum,
-    mul,
-    number,
-    product,
-    sub,
-    total,
-    where,
-)  # fmt: skip
+from . import algebra as sym
+from .algebra import Number
 from .axes import (
     ANYWHERE,
     STILL,
@@ -168,7 +155,7 @@ class SymbolicNest:
             target = self.state.stages[stage.attach.stage]
             around, own = self._paths[target.name]
             outside = around[: own + target.leaves.index(stage.attach.axis) + 1]
-        domain = [number(a.extent) for a in axes]
+        domain = [sym.number(a.extent) for a in axes]
         if outside:
             spatial = len(stage.op.shape)
             needed = [self.needed(name, d, len(outside)).width for d in range(spatial)]
@@ -196,7 +183,7 @@ class SymbolicNest:
         """The span of dimension `d` of stage `name` that its readers touch while the loops around
         it from number `p` on run, as lowering bounds it.
         """
-        extent = number(self.state.stages[name].op.shape[d])
+        extent = sym.number(self.state.stages[name].op.shape[d])
         alike: dict[object, tuple[str, Expr, list[int]]] = {}
         for reader, load in self._readers.get(name, ()):
             terms, offset = as_affine(load.indices[d]) or ({load.indices[d]: 1}, 0)
@@ -208,8 +195,8 @@ class SymbolicNest:
         if not spans:
             return Span(extent, extent)
         return Span(
-            minimum(largest((s.width for s in spans), 1), extent),
-            minimum(largest((s.distinct for s in spans), 1), extent),
+            sym.minimum(sym.largest((s.width for s in spans), 1), extent),
+            sym.minimum(sym.largest((s.distinct for s in spans), 1), extent),
         )
 
     def roots(self, name: str, p: int, region: bool = False) -> dict[str, Span]:
@@ -244,10 +231,12 @@ class SymbolicNest:
         last: Number = 0
         counts: list[Number] = []
         for s, coefficient in self._terms(name, affine[0], p, region):
-            last = add(last, mul(sub(s.width, 1), abs(coefficient)))
+            last = sym.add(last, sym.mul(sym.sub(s.width, 1), abs(coefficient)))
             counts.append(s.distinct)
-        width = add(last, 1)
-        return Span(width, counts[0] if len(counts) == 1 else minimum(product(counts), width))
+        width = sym.add(last, 1)
+        return Span(
+            width, counts[0] if len(counts) == 1 else sym.minimum(sym.product(counts), width)
+        )
 
     def _terms(
         self, name: str, terms: Mapping[Expr, int], p: int, region: bool
@@ -272,14 +261,14 @@ class SymbolicNest:
         if isinstance(atom, Var):
             return self.roots(name, p, region)[roots[atom]] if atom in roots else STILL
         if isinstance(atom, Binary) and not self._moves(name, atom.b):
-            by = number(atom.b)
+            by = sym.number(atom.b)
             a = self.index(name, atom.a, p, region)
             if atom.op in ("floordiv", "floormod"):
                 width = known_width(a.width, by) if region else a.width
-                width = ceil_div(width, by) if atom.op == "floordiv" else minimum(width, by)
-                return Span(width, minimum(a.distinct, width))
+                width = sym.ceil_div(width, by) if atom.op == "floordiv" else sym.minimum(width, by)
+                return Span(width, sym.minimum(a.distinct, width))
             if atom.op == "mul":
-                return Span(add(mul(sub(a.width, 1), by), 1), a.distinct)
+                return Span(sym.add(sym.mul(sym.sub(a.width, 1), by), 1), a.distinct)
             if atom.op in ("min", "max"):
                 return a
         if isinstance(atom, Binary) and atom.op == "mul" and not self._moves(name, atom.a):
@@ -290,8 +279,10 @@ class SymbolicNest:
         """An index that depends on data, or in a way that the formulas don't cover."""
         spans = self.roots(name, p)
         own = self._roots[name]
-        count = product(spans[own[v]].distinct for v in dict.fromkeys(post_order(e)) if v in own)
-        return Span(where(is_most(count, 1), 1, ANYWHERE), count)
+        count = sym.product(
+            spans[own[v]].distinct for v in dict.fromkeys(post_order(e)) if v in own
+        )
+        return Span(sym.where(sym.is_most(count, 1), 1, ANYWHERE), count)
 
     def _moves(self, name: str, e: Expr) -> bool:
         return any(v in self._roots[name] or isinstance(v, Load) for v in post_order(e))
@@ -346,14 +337,14 @@ class SymbolicNest:
 
     def _sizes(self, tensor: tuple[str, int], dims: Sequence[LayoutDim]) -> tuple[Number, ...]:
         stage = self.state.stages[tensor[0]]
-        whole = tuple(number(n) for n in stage.op.shape)
+        whole = tuple(sym.number(n) for n in stage.op.shape)
         if isinstance(stage.attach, At) and not stage.is_output and tensor[0] in self._extents:
             extents = self._extents[tensor[0]]
             whole = tuple(extents[r] for r in stage.roots[: len(whole)])
         return tuple(
-            ceil_div(whole[d.axis], d.block) if d.part == "outer"
+            sym.ceil_div(whole[d.axis], d.block) if d.part == "outer"
             else d.block if d.part == "inner"
-            else d.span or add(whole[d.axis], d.before + d.after)
+            else d.span or sym.add(whole[d.axis], d.before + d.after)
             for d in dims
         )  # fmt: skip
 
@@ -373,8 +364,10 @@ class SymbolicNest:
         for d, size in self._shape(access.tensor):
             width, count = logical[d.axis]
             if d.part == "outer":
-                width = ceil_div(width, d.block)
-            found.append(Span(minimum(width, size), minimum(count, minimum(width, size))))
+                width = sym.ceil_div(width, d.block)
+            found.append(
+                Span(sym.minimum(width, size), sym.minimum(count, sym.minimum(width, size)))
+            )
         return found
 
     def steps(self, s: Statement, access: SymbolicAccess, axis: str) -> list[Number]:
@@ -389,31 +382,31 @@ class SymbolicNest:
             affine = as_affine(e)
             if affine is None:
                 return 0
-            return total(mul(atom(a), c) for a, c in affine[0].items())
+            return sym.total(sym.mul(atom(a), c) for a, c in affine[0].items())
 
         def atom(e: Expr) -> Number:
             if isinstance(e, Var):
                 return moved.get(roots[e], 0) if e in roots else 0
             if isinstance(e, Binary) and not self._moves(stage.name, e.b):
                 if e.op == "mul":
-                    return mul(step(e.a), number(e.b))
+                    return sym.mul(step(e.a), sym.number(e.b))
                 if e.op == "floordiv":
-                    return floor_div(step(e.a), number(e.b))
+                    return sym.floor_div(step(e.a), sym.number(e.b))
                 if e.op == "floormod":
                     return step(e.a)
-            return total(moved.get(roots[v], 0) for v in post_order(e) if v in roots)
+            return sym.total(moved.get(roots[v], 0) for v in post_order(e) if v in roots)
 
         logical = [step(i) for i in access.indices]
         return [
-            floor_div(logical[d.axis], d.block) if d.part == "outer" else logical[d.axis]
+            sym.floor_div(logical[d.axis], d.block) if d.part == "outer" else logical[d.axis]
             for d, _ in self._shape(access.tensor)
         ]
 
 
 def _all(span: Span, places: Sequence[int]) -> Span:
     """The span of an index together with its copies moved to other places, in order."""
-    width = add(span.width, places[-1] - places[0])
-    return Span(width, minimum(mul(span.distinct, len(places)), width))
+    width = sym.add(span.width, places[-1] - places[0])
+    return Span(width, sym.minimum(sym.mul(span.distinct, len(places)), width))
 
 
 def _sources(body: Sequence[Expr]) -> tuple[Expr, ...]:

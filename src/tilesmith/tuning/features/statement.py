@@ -15,24 +15,8 @@ from tilesmith.ir.target import LINE_BYTES, Target
 from tilesmith.ir.types import Dim
 from tilesmith.te.relations import SplitRelation
 
-from .algebra import (
-    Number,
-    add,
-    ceil_div,
-    div,
-    floor_div,
-    is_most,
-    largest,
-    log,
-    maximum,
-    minimum,
-    mul,
-    number,
-    product,
-    sub,
-    total,
-    where,
-)  # fmt: skip
+from . import algebra as sym
+from .algebra import Number
 from .footprint import SymbolicFootprints, not_one
 from .nest import Statement, SymbolicAccess, SymbolicLoop, SymbolicNest
 from .operations import CYCLES, KINDS, operations
@@ -118,7 +102,7 @@ class StatementFeatures:
 
 def size(n: Number) -> Number:
     """`log(1 + n)`."""
-    return log(add(n, 1.0))
+    return sym.log(sym.add(n, 1.0))
 
 
 def statement_features(
@@ -128,22 +112,22 @@ def statement_features(
     target = machine.target
     path = s.path
     own = path[s.own :]
-    points = product(loop.trips for loop in path)
+    points = sym.product(loop.trips for loop in path)
     copied = _copied(path)
     inside = path[copied:]
-    lanes = product(loop.extent for loop in inside if loop.kind == "vectorized")
+    lanes = sym.product(loop.extent for loop in inside if loop.kind == "vectorized")
     hardware = max(target.vector_lanes(s.lane_bytes), 1)
-    vectors = ceil_div(lanes, hardware)
-    unrolled = product(loop.extent for loop in inside if loop.kind == "unrolled")
-    trips = product(loop.trips for loop in path[:copied])
+    vectors = sym.ceil_div(lanes, hardware)
+    unrolled = sym.product(loop.extent for loop in inside if loop.kind == "unrolled")
+    trips = sym.product(loop.trips for loop in path[:copied])
     counts = operations(s.body)
     each = sum(counts.values())
 
     # registers of the loop body that is copied out
     def in_vectors(a: SymbolicAccess) -> Number:
         elements = prints.elements(s, a, copied)
-        still = is_most(_distance(_lane_steps(nest, s, a, inside)), 0)
-        return where(still, elements, div(elements, minimum(lanes, hardware)))
+        still = sym.is_most(_distance(_lane_steps(nest, s, a, inside)), 0)
+        return sym.where(still, elements, sym.div(elements, sym.minimum(lanes, hardware)))
 
     def lines(a: SymbolicAccess) -> Number:
         """Cache lines that a vector lies on."""
@@ -154,49 +138,53 @@ def statement_features(
         (a for a in s.accesses if not a.write),
         key=lambda a: -_static_size(nest, a),
     )
-    results = total(in_vectors(a) for a in writes)
-    operands = total(in_vectors(a) for a in reads)
+    results = sym.total(in_vectors(a) for a in writes)
+    operands = sym.total(in_vectors(a) for a in reads)
     registers = target.vector_registers
-    held = add(results, 2)
-    spill = maximum(sub(div(held, registers), 1.0), 0.0)
-    body = mul(mul(unrolled, vectors), max(each, 1))
+    held = sym.add(results, 2)
+    spill = sym.maximum(sym.sub(sym.div(held, registers), 1.0), 0.0)
+    body = sym.mul(sym.mul(unrolled, vectors), max(each, 1))
 
     # one thread's time
-    gathered = mul(minimum(lanes, hardware), GATHER)
+    gathered = sym.mul(sym.minimum(lanes, hardware), GATHER)
     waiting = _waiting(path, copied, target)
     cycles = sum(CYCLES[k] * n for k, n in counts.items()) / max(target.model.fma_ports, 1)
-    computing = mul(mul(unrolled, vectors), cycles)
-    loaded = total(
-        mul(in_vectors(a), _load_cycles(_lane_steps(nest, s, a, inside), lines(a), gathered))
+    computing = sym.mul(sym.mul(unrolled, vectors), cycles)
+    loaded = sym.total(
+        sym.mul(in_vectors(a), _load_cycles(_lane_steps(nest, s, a, inside), lines(a), gathered))
         for a in reads
         if not a.in_registers
     )
-    stored = total(mul(in_vectors(a), lines(a)) for a in writes if not a.in_registers)
-    spilled = mul(mul(spill, results), 2.0)
-    issued = div(add(add(body, operands), 2), ISSUE)
-    trip = largest([maximum(computing, waiting), add(loaded, spilled), stored, issued], 0.0)
+    stored = sym.total(sym.mul(in_vectors(a), lines(a)) for a in writes if not a.in_registers)
+    spilled = sym.mul(sym.mul(spill, results), 2.0)
+    issued = sym.div(sym.add(sym.add(body, operands), 2), ISSUE)
+    trip = sym.largest(
+        [sym.maximum(computing, waiting), sym.add(loaded, spilled), stored, issued], 0.0
+    )
     entries = _entries(path, copied)
     cut = _cut(path, copied, trips, trip, waiting, hardware)
-    arithmetic = add(add(mul(trips, trip), cut), mul(entries, ENTRY))
+    arithmetic = sym.add(sym.add(sym.mul(trips, trip), cut), sym.mul(entries, ENTRY))
 
-    traffic = [total(prints.traffic(s, a, c) for a in s.accesses) for c in machine.caches]
+    traffic = [sym.total(prints.traffic(s, a, c) for a in s.accesses) for c in machine.caches]
     speeds = (L2_BYTES, L3_BYTES, DRAM_BYTES)
     whole = prints.whole  # what a cache holds all of it still has from the last call
-    memory = largest(
+    memory = sym.largest(
         [
-            where(is_most(whole, c), 0.0, div(t, b))
+            sym.where(sym.is_most(whole, c), 0.0, sym.div(t, b))
             for t, b, c in zip(traffic, speeds, machine.caches, strict=True)
         ],
         0.0,
     )
     shared, forks = _shared(path) if machine.threads > 1 else (1, 0)
     share = _share(shared, machine.threads)
-    both = add(maximum(arithmetic, memory), mul(minimum(arithmetic, memory), 1 - HIDDEN))
-    seconds = mul(add(mul(both, share), mul(forks, FORK)), CYCLE)
+    both = sym.add(
+        sym.maximum(arithmetic, memory), sym.mul(sym.minimum(arithmetic, memory), 1 - HIDDEN)
+    )
+    seconds = sym.mul(sym.add(sym.mul(both, share), sym.mul(forks, FORK)), CYCLE)
 
-    reduced = product(loop.trips for loop in own if loop.is_reduce)
-    around = product(loop.trips for loop in path[: s.own])
-    footprint = total(prints.bytes(s, a, 0) for a in s.accesses)
+    reduced = sym.product(loop.trips for loop in own if loop.is_reduce)
+    around = sym.product(loop.trips for loop in path[: s.own])
+    footprint = sym.total(prints.bytes(s, a, 0) for a in s.accesses)
     v: dict[str, Number] = {
         "points": size(points),
         "reduce_points": size(reduced),
@@ -204,37 +192,43 @@ def statement_features(
         "loops": float(len(path)),
         "is_reduction": float(bool(s.stage.compute.reduce_axis)),
         "lanes": size(lanes),
-        "lane_use": div(lanes, mul(vectors, hardware)),
-        "vector_instructions": size(mul(trips, mul(unrolled, vectors))),
+        "lane_use": sym.div(lanes, sym.mul(vectors, hardware)),
+        "vector_instructions": size(sym.mul(trips, sym.mul(unrolled, vectors))),
         "unrolled": size(unrolled),
         "body": size(body),
         "results": size(results),
         "operands": size(operands),
-        "registers": div(held, registers),
+        "registers": sym.div(held, registers),
         "spill": spill,
-        "waiting": size(mul(waiting, trips)),
+        "waiting": size(sym.mul(waiting, trips)),
         "parallel": size(shared),
         "parallel_share": share,
         "forks": size(forks),
-        "tail_waste": log(_tail_waste(nest, s)),
-        "cut": div(cut, add(arithmetic, 1)),
-        "crossing": div(
-            total(mul(in_vectors(a), sub(lines(a), 1)) for a in s.accesses if not a.in_registers),
-            add(add(operands, results), 1),
+        "tail_waste": sym.log(_tail_waste(nest, s)),
+        "cut": sym.div(cut, sym.add(arithmetic, 1)),
+        "crossing": sym.div(
+            sym.total(
+                sym.mul(in_vectors(a), sym.sub(lines(a), 1))
+                for a in s.accesses
+                if not a.in_registers
+            ),
+            sym.add(sym.add(operands, results), 1),
         ),
-        **{k: size(mul(points, n)) for k, n in counts.items()},
-        "intensity": log(add(div(mul(points, max(each, 1)), add(footprint, 1)), 1e-3)),
+        **{k: size(sym.mul(points, n)) for k, n in counts.items()},
+        "intensity": sym.log(
+            sym.add(sym.div(sym.mul(points, max(each, 1)), sym.add(footprint, 1)), 1e-3)
+        ),
         "footprint": size(footprint),
         **{f"traffic_{c}": size(t) for c, t in zip(_LEVELS, traffic, strict=True)},
         **{
             f"kept_{c}": size(prints.kept(s, b))
             for c, b in zip(_LEVELS, machine.caches, strict=True)
         },
-        "issue": size(mul(trips, issued)),
+        "issue": size(sym.mul(trips, issued)),
         "arithmetic": size(arithmetic),
         "memory": size(memory),
         "entries": size(entries),
-        "seconds": log(add(mul(seconds, 1e9), 1.0)),
+        "seconds": sym.log(sym.add(sym.mul(seconds, 1e9), 1.0)),
     }
     for n in range(min(INNER, len(path))):
         loop = path[-1 - n]
@@ -246,7 +240,7 @@ def statement_features(
     for name, a in named:
         for what, value in _access_features(nest, prints, s, a, machine).items():
             v[f"{name}_{what}"] = value
-    return StatementFeatures(v, seconds, arithmetic, tuple(traffic), forks, mul(body, 1))
+    return StatementFeatures(v, seconds, arithmetic, tuple(traffic), forks, sym.mul(body, 1))
 
 
 def _access_features(
@@ -264,7 +258,7 @@ def _access_features(
     values = [
         size(prints.bytes(s, a, 0)),
         size(stride),
-        size(div(prints.bytes(s, a, near), LINE_BYTES)),
+        size(sym.div(prints.bytes(s, a, near), LINE_BYTES)),
         *(size(prints.traffic(s, a, c)) for c in machine.caches),
         size(distance),
         size(times),
@@ -287,9 +281,9 @@ def _stride(nest: SymbolicNest, s: Statement, a: SymbolicAccess, loop: SymbolicL
     result: Number = 0
     row: Number = 1
     for step, extent in zip(reversed(steps), reversed(shape), strict=True):
-        result = add(result, mul(step, row))
-        row = mul(row, extent)
-    return maximum(result, mul(result, -1))
+        result = sym.add(result, sym.mul(step, row))
+        row = sym.mul(row, extent)
+    return sym.maximum(result, sym.mul(result, -1))
 
 
 def _lane_steps(
@@ -306,13 +300,13 @@ def _load_cycles(steps: list[Number], lines: Number, gathered: Number) -> Number
     """
     if not steps:
         return 0.5
-    near = where(is_most(steps[-1], 1), mul(lines, 0.5), gathered)
-    return where(is_most(_distance(steps[:-1]), 0), near, gathered)
+    near = sym.where(sym.is_most(steps[-1], 1), sym.mul(lines, 0.5), gathered)
+    return sym.where(sym.is_most(_distance(steps[:-1]), 0), near, gathered)
 
 
 def _distance(steps: list[Number]) -> Number:
     """0 where nothing moves."""
-    return total(maximum(n, mul(n, -1)) for n in steps)
+    return sym.total(sym.maximum(n, sym.mul(n, -1)) for n in steps)
 
 
 def _vector_lines(
@@ -328,11 +322,11 @@ def _vector_lines(
     steps = _lane_steps(nest, s, a, inside)
     if not steps:
         return 1
-    together = is_most(_distance([*steps[:-1], sub(steps[-1], 1)]), 0)
-    row = mul(nest.shape(a.tensor)[-1], a.bytes)
-    rest = sub(row, mul(floor_div(row, LINE_BYTES), LINE_BYTES))
-    crossing = where(is_most(rest, 0), 1, 1 if width <= LINE_BYTES // 2 else 2)
-    return where(together, crossing, 1)
+    together = sym.is_most(_distance([*steps[:-1], sym.sub(steps[-1], 1)]), 0)
+    row = sym.mul(nest.shape(a.tensor)[-1], a.bytes)
+    rest = sym.sub(row, sym.mul(sym.floor_div(row, LINE_BYTES), LINE_BYTES))
+    crossing = sym.where(sym.is_most(rest, 0), 1, 1 if width <= LINE_BYTES // 2 else 2)
+    return sym.where(together, crossing, 1)
 
 
 def _cut(
@@ -349,16 +343,18 @@ def _cut(
     """
     found: list[Number] = []
     for loop in path[:copied]:
-        part = add(mul(loop.rest, 1 - PEELED), PEELED)
+        part = sym.add(sym.mul(loop.rest, 1 - PEELED), PEELED)
         if isinstance(loop.lanes, Expr) or loop.lanes > 0:
-            lanes = mul(loop.rest, loop.lanes)
-            vectors = mul(ceil_div(floor_div(add(lanes, 0.5), 1.0), hardware), float(hardware))
-            masked = where(is_most(sub(vectors, lanes), 0.5), 1.0, MASKED)
-            part = mul(div(vectors, loop.lanes), masked)
-        lost = sub(maximum(floor, mul(trip, part)), mul(trip, loop.rest))
-        lost = mul(div(trips, loop.trips), lost)
-        found.append(where(is_most(loop.rest, 1e-6), 0.0, lost))
-    return total(found)
+            lanes = sym.mul(loop.rest, loop.lanes)
+            vectors = sym.mul(
+                sym.ceil_div(sym.floor_div(sym.add(lanes, 0.5), 1.0), hardware), float(hardware)
+            )
+            masked = sym.where(sym.is_most(sym.sub(vectors, lanes), 0.5), 1.0, MASKED)
+            part = sym.mul(sym.div(vectors, loop.lanes), masked)
+        lost = sym.sub(sym.maximum(floor, sym.mul(trip, part)), sym.mul(trip, loop.rest))
+        lost = sym.mul(sym.div(trips, loop.trips), lost)
+        found.append(sym.where(sym.is_most(loop.rest, 1e-6), 0.0, lost))
+    return sym.total(found)
 
 
 def _static_size(nest: SymbolicNest, a: SymbolicAccess) -> float:
@@ -370,7 +366,7 @@ def nominal(extents: Iterable[Dim]) -> float:
     result = 1.0
     for n in map(expression, extents):
         known: dict[Expr, Number] = {} if isinstance(n, int) else dict.fromkeys(free_vars(n), 2)
-        result *= float(number(n, known))  # type: ignore[arg-type]  # nothing is unknown
+        result *= float(sym.number(n, known))  # type: ignore[arg-type]  # nothing is unknown
     return result
 
 
@@ -378,9 +374,9 @@ def _waiting(path: tuple[SymbolicLoop, ...], copied: int, target: Target) -> Num
     """Cycles per iteration of the body in which a reduction waits for the previous iteration."""
     if copied == 0 or not path[copied - 1].is_reduce:
         return 0.0
-    serial = product(x.extent for x in path[copied:] if x.is_reduce and x.kind == "unrolled")
+    serial = sym.product(x.extent for x in path[copied:] if x.is_reduce and x.kind == "unrolled")
     last = path[copied - 1].extent
-    return where(not_one(last), mul(serial, float(target.model.fma_latency)), 0.0)
+    return sym.where(not_one(last), sym.mul(serial, float(target.model.fma_latency)), 0.0)
 
 
 def _entries(path: tuple[SymbolicLoop, ...], copied: int) -> Number:
@@ -388,9 +384,9 @@ def _entries(path: tuple[SymbolicLoop, ...], copied: int) -> Number:
     found: list[Number] = []
     outside: Number = 1
     for loop in path[:copied]:
-        found.append(where(not_one(loop.extent), outside, 0))
-        outside = mul(outside, loop.trips)
-    return total(found)
+        found.append(sym.where(not_one(loop.extent), outside, 0))
+        outside = sym.mul(outside, loop.trips)
+    return sym.total(found)
 
 
 def _shared(path: tuple[SymbolicLoop, ...]) -> tuple[Number, Number]:
@@ -398,21 +394,21 @@ def _shared(path: tuple[SymbolicLoop, ...]) -> tuple[Number, Number]:
     outside: Number = 1
     for loop in path:
         if loop.kind == "parallel":
-            return loop.extent, where(not_one(loop.extent), outside, 0)
-        outside = mul(outside, loop.extent)
+            return loop.extent, sym.where(not_one(loop.extent), outside, 0)
+        outside = sym.mul(outside, loop.extent)
     return 1, 0
 
 
 def _share(shared: Number, threads: int) -> Number:
     """The busiest thread's share of the iterations."""
-    return div(ceil_div(shared, threads), shared)
+    return sym.div(sym.ceil_div(shared, threads), shared)
 
 
 def _tail_waste(nest: SymbolicNest, s: Statement) -> Number:
     """Points of whole tiles over points of the domain."""
     extents = nest.extents(s.stage.name)
-    return product(
-        div(mul(extents[r.outer], extents[r.inner]), extents[r.parent])
+    return sym.product(
+        sym.div(sym.mul(extents[r.outer], extents[r.inner]), extents[r.parent])
         for r in s.stage.relations
         if isinstance(r, SplitRelation)
     )

@@ -11,15 +11,14 @@ from tilesmith.frontend.common.slots import Result
 from tilesmith.frontend.onnx import attributes as at
 from tilesmith.frontend.onnx import strings
 from tilesmith.frontend.onnx.elementwise import cast_to
-from tilesmith.frontend.onnx.ml.scores import ml_op, strings_for
+from tilesmith.frontend.onnx.ml.scores import mapped, ml_op
 from tilesmith.frontend.onnx.node import OnnxNode
-from tilesmith.frontend.onnx.objects import STRING, on_host
+from tilesmith.frontend.onnx.objects import STRING
 from tilesmith.frontend.onnx.registry import object_op, onnx_op
 from tilesmith.frontend.onnx.shapes import reshape_to
 from tilesmith.frontend.onnx.tensors import decode
 from tilesmith.graph.nodes import Value
 from tilesmith.ir.dtypes import f32, i64, string
-from tilesmith.ir.types import TensorType
 from tilesmith.ops import elementwise as ew
 from tilesmith.ops import gather
 from tilesmith.ops.lookup import CountRuns, Position
@@ -52,16 +51,7 @@ def one_hot_encoder(n: OnnxNode) -> Result:
 
 def _numbered(n: OnnxNode, x: Value, keys: list[object], default: int) -> Value:
     """The numbers of strings in a list, and `default` for others."""
-    return _mapped(n, x, keys, list(range(len(keys))), default)
-
-
-def _mapped(n: OnnxNode, x: Value, keys: list[object], values: list[int], default: int) -> Value:
-    """The integers that strings stand for, and `default` for others."""
-    (found,) = on_host(
-        n, "label_encoder", [TensorType(i64, x.shape)], [x],
-        keys=keys, values=values, default=default, dtype="int64",
-    )  # fmt: skip
-    return found
+    return mapped(n, x, keys, range(len(keys)), default)
 
 
 @object_op("CategoryMapper", domain="ai.onnx.ml")
@@ -73,8 +63,8 @@ def category_mapper(n: OnnxNode) -> Result:
     if ints is None or len(ints) != len(names):
         n.bad(f"expected as many cats_int64s as cats_strings, found {len(ints or ())}")
     if x.dtype is string:
-        return _mapped(n, x, list(names), list(ints), number)
-    return strings_for(n, x, list(ints), list(names), name)
+        return mapped(n, x, names, ints, number)
+    return mapped(n, x, ints, names, name)
 
 
 @ml_op("LabelEncoder")

@@ -8,17 +8,8 @@ from itertools import combinations
 import numpy as np
 
 from tilesmith.frontend.common.slots import Result
-from tilesmith.frontend.onnx.ml.scores import (
-    Labels,
-    best,
-    flat,
-    labels,
-    ml_op,
-    of_two,
-    post_transform,
-    samples,
-    transformed,
-)
+from tilesmith.frontend.onnx.ml import scores as ml
+from tilesmith.frontend.onnx.ml.scores import Labels, ml_op
 from tilesmith.frontend.onnx.node import OnnxNode
 from tilesmith.graph.nodes import Value
 from tilesmith.ir.dtypes import f32, i64
@@ -47,7 +38,7 @@ def _rows(n: OnnxNode, name: str, count: int) -> np.ndarray:
 
 def _scores(n: OnnxNode, count: int) -> Value:
     """`count` linear functions of the features, f32[samples, count]."""
-    x, weights = samples(n, n.input(0)), _rows(n, "coefficients", count)
+    x, weights = ml.samples(n, n.input(0)), _rows(n, "coefficients", count)
     product = n.add(mm.MatMul(False, True), x, n.const(weights))
     if not n.attr_floats("intercepts"):
         return product
@@ -56,23 +47,23 @@ def _scores(n: OnnxNode, count: int) -> Value:
 
 @ml_op("LinearRegressor")
 def linear_regressor(n: OnnxNode) -> Result:
-    return transformed(n, _scores(n, n.attr_int("targets", 1)), post_transform(n))
+    return ml.transformed(n, _scores(n, n.attr_int("targets", 1)), ml.post_transform(n))
 
 
 @ml_op("LinearClassifier")
 def linear_classifier(n: OnnxNode) -> Result:
     n.ignore("multi_class")  # says how the model was trained
-    names, transform = labels(n, "classlabels_ints"), post_transform(n)
+    names, transform = ml.labels(n, "classlabels_ints"), ml.post_transform(n)
     count = len(n.attr_floats("intercepts") or ()) or len(names)
     if count not in (1, len(names)):
         n.bad(f"expected 1 or {len(names)} intercepts, found {count}")
     scores = _scores(n, count)
     if count > 1:
-        return names.of(n, best(n, scores)), transformed(n, scores, transform)
-    above = flat(n, n.add(ew.Cast(i64), n.add(ew.Greater(), scores, n.const(0.0, f32))))
+        return names.of(n, ml.best(n, scores)), ml.transformed(n, scores, transform)
+    above = ml.flat(n, n.add(ew.Cast(i64), n.add(ew.Greater(), scores, n.const(0.0, f32))))
     if len(names) == 2:
-        return names.of(n, above), of_two(n, scores, False, transform)
-    return above, transformed(n, scores, transform)
+        return names.of(n, above), ml.of_two(n, scores, False, transform)
+    return above, ml.transformed(n, scores, transform)
 
 
 def _kernel(n: OnnxNode, x: Value, vectors: np.ndarray) -> Value:
@@ -97,7 +88,7 @@ def _kernel(n: OnnxNode, x: Value, vectors: np.ndarray) -> Value:
 @ml_op("SVMRegressor")
 def svm_regressor(n: OnnxNode) -> Result:
     n.ignore("post_transform")  # ONNX Runtime applies none
-    x, count = samples(n, n.input(0)), n.attr_int("n_supports", 0)
+    x, count = ml.samples(n, n.input(0)), n.attr_int("n_supports", 0)
     if count > 0:
         x = _kernel(n, x, _rows(n, "support_vectors", count))
         weights = _rows(n, "coefficients", 1)
@@ -114,8 +105,8 @@ def svm_regressor(n: OnnxNode) -> Result:
 
 @ml_op("SVMClassifier")
 def svm_classifier(n: OnnxNode) -> Result:
-    names, transform = labels(n, "classlabels_ints"), post_transform(n)
-    x, per_class = samples(n, n.input(0)), n.attr_ints("vectors_per_class") or ()
+    names, transform = ml.labels(n, "classlabels_ints"), ml.post_transform(n)
+    x, per_class = ml.samples(n, n.input(0)), n.attr_ints("vectors_per_class") or ()
     if sum(per_class) == 0:
         return _without_vectors(n, x, names, transform)
     count = len(names)
@@ -128,12 +119,12 @@ def svm_classifier(n: OnnxNode) -> Result:
     wins = n.add(ew.Cast(f32), n.add(ew.Greater(), scores, n.const(0.0, f32)))
     votes = n.add(mm.MatMul(), wins, n.const(pairs.first - pairs.second))
     votes = n.add(ew.Add(), votes, n.const(pairs.second.sum(axis=0)))
-    label = names.of(n, best(n, votes))
+    label = names.of(n, ml.best(n, votes))
     if n.attr_floats("prob_a"):
-        return label, transformed(n, pairs.probabilities(n, scores), transform)
+        return label, ml.transformed(n, pairs.probabilities(n, scores), transform)
     if count > 2:
-        return label, transformed(n, scores, transform)
-    return label, of_two(n, scores, transform == "NONE", transform)
+        return label, ml.transformed(n, scores, transform)
+    return label, ml.of_two(n, scores, transform == "NONE", transform)
 
 
 def _without_vectors(n: OnnxNode, x: Value, names: Labels, transform: str) -> Result:
@@ -142,17 +133,17 @@ def _without_vectors(n: OnnxNode, x: Value, names: Labels, transform: str) -> Re
     weights = _rows(n, "coefficients", len(names))
     scores = n.add(mm.MatMul(False, True), x, n.const(weights))
     scores = n.add(ew.Add(), scores, n.const(_numbers(n, "rho")[:1]))
-    place = best(n, scores)
+    place = ml.best(n, scores)
     has_probabilities = n.attr_floats("prob_a") is not None
     n.ignore("prob_b")
     if len(names) == 2 and not has_probabilities:
-        top = flat(n, n.add(reduce.ReduceMax((-1,), True), scores))
+        top = ml.flat(n, n.add(reduce.ReduceMax((-1,), True), scores))
         if weights.min() >= 0:
             is_second = n.add(ew.GreaterEqual(), top, n.const(0.5, f32))
         else:
             is_second = n.add(ew.Greater(), top, n.const(0.0, f32))
         place = n.add(ew.Where(), is_second, n.const(1, i64), place)
-    return names.of(n, place), transformed(n, scores, transform)
+    return names.of(n, place), ml.transformed(n, scores, transform)
 
 
 class _Pairs:

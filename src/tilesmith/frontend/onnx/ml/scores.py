@@ -10,7 +10,7 @@ conventions are followed there:
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -23,7 +23,7 @@ from tilesmith.frontend.onnx.registry import onnx_op
 from tilesmith.frontend.onnx.shapes import reshape_to
 from tilesmith.graph.nodes import Value
 from tilesmith.ir import extents
-from tilesmith.ir.dtypes import DType, f32, string
+from tilesmith.ir.dtypes import DType, f32, i64, string
 from tilesmith.ir.types import TensorType
 from tilesmith.ops import activation as act
 from tilesmith.ops import elementwise as ew
@@ -63,18 +63,21 @@ class Labels:
         """The labels of classes given by their places, i64 or strings[samples]."""
         if not self.names:
             return n.add(gather.Gather(0), n.const(self.ints), place)
-        return strings_for(n, place, self.ints.tolist(), list(self.names), "")
+        return mapped(n, place, self.ints.tolist(), self.names, "")
 
     def chosen(self, n: OnnxNode, is_second: Value) -> Value:
         """The labels by 0 or 1 of a decision that ONNX Runtime labels so, if they are integers."""
         return self.of(n, is_second) if self.names else is_second
 
 
-def strings_for(n: OnnxNode, x: Value, keys: list[int], values: list[str], default: str) -> Value:
-    """The strings that integers stand for, and `default` for others."""
+def mapped(
+    n: OnnxNode, x: Value, keys: Sequence[object], values: Sequence[object], default: object
+) -> Value:
+    """The strings or integers (i64) that elements of `x` stand for, and `default` for others."""
+    dtype, name = (string, "string") if isinstance(default, str) else (i64, "int64")
     (found,) = on_host(
-        n, "label_encoder", [TensorType(string, x.shape)], [x],
-        keys=keys, values=values, default=default, dtype="string",
+        n, "label_encoder", [TensorType(dtype, x.shape)], [x],
+        keys=list(keys), values=list(values), default=default, dtype=name,
     )  # fmt: skip
     return found
 

@@ -10,17 +10,9 @@ from tilesmith.frontend.common.slots import Result
 from tilesmith.frontend.onnx import attributes as at
 from tilesmith.frontend.onnx.elementwise import cast_to
 from tilesmith.frontend.onnx.ml import branches
+from tilesmith.frontend.onnx.ml import scores as ml
 from tilesmith.frontend.onnx.ml.branches import Nodes
-from tilesmith.frontend.onnx.ml.scores import (
-    best,
-    flat,
-    labels,
-    ml_op,
-    of_two,
-    post_transform,
-    samples,
-    transformed,
-)
+from tilesmith.frontend.onnx.ml.scores import ml_op
 from tilesmith.frontend.onnx.node import OnnxNode
 from tilesmith.frontend.onnx.tensors import decode
 from tilesmith.graph.nodes import Value
@@ -199,7 +191,7 @@ def _regression(
     """The result of a regressor, T[samples, outputs]; `base` is added to the aggregate."""
     if len(base) not in (0, outputs):
         n.bad(f"expected {outputs} base values, found {len(base)}")
-    x = samples(n, n.input(0), _dtype(n.input(0)))
+    x = ml.samples(n, n.input(0), _dtype(n.input(0)))
     combine = aggregate.lower() if aggregate in ("MIN", "MAX") else "sum"
     y = _combined(n, x, forest, outputs, combine)
     if combine != "sum":  # an output without any leaf is 0
@@ -207,7 +199,7 @@ def _regression(
         y = n.add(ew.Where(), is_start, n.const(0.0, y.dtype), y)
     if aggregate == "AVERAGE":
         y = n.add(ew.Div(), y, n.const(float(len(forest.roots)), y.dtype))
-    return transformed(n, _plus(n, y, base), transform)
+    return ml.transformed(n, _plus(n, y, base), transform)
 
 
 @ml_op("TreeEnsembleRegressor")
@@ -217,7 +209,7 @@ def tree_ensemble_regressor(n: OnnxNode) -> Result:
     aggregate = n.attr_string("aggregate_function", "SUM", _AGGREGATES)
     base = _floats(n, "base_values", dtype)
     outputs = n.attr_int("n_targets", 1)
-    return cast_to(n, _regression(n, forest, outputs, aggregate, post_transform(n), base), f32)
+    return cast_to(n, _regression(n, forest, outputs, aggregate, ml.post_transform(n), base), f32)
 
 
 @ml_op("TreeEnsemble", since=5)
@@ -303,13 +295,13 @@ def tree_ensemble_classifier(n: OnnxNode) -> Result:
     Of two classes the second is chosen above a limit: 0.5 if all weights belong to one class and
     none is negative, as they are probabilities then, else 0.
     """
-    names, transform = labels(n, "classlabels_int64s"), post_transform(n)
+    names, transform = ml.labels(n, "classlabels_int64s"), ml.post_transform(n)
     count, dtype = len(names), _dtype(n.input(0))
     forest = _forest(n, dtype, "class", "class_ids")
     base = _floats(n, "base_values", dtype)
     if len(base) not in ((0, 1, 2) if count == 2 else (0, count)):
         n.bad(f"expected {count} base values, found {len(base)}")
-    x = samples(n, n.input(0), dtype)
+    x = ml.samples(n, n.input(0), dtype)
     if count == 2:
         return _of_two_classes(n, x, forest, base, transform)
     scores = _plus(n, _combined(n, x, forest, count, "sum"), base)
@@ -317,10 +309,10 @@ def tree_ensemble_classifier(n: OnnxNode) -> Result:
         above = n.add(ew.Greater(), scores, n.const(0.0, dtype))
         if names.names:
             n.unsupported("a single class whose label is a string")
-        label = flat(n, n.add(ew.Cast(i64), above))
+        label = ml.flat(n, n.add(ew.Cast(i64), above))
     else:
-        label = names.of(n, best(n, _counted(n, x, forest, scores, len(base) > 0)))
-    return label, cast_to(n, transformed(n, scores, transform), f32)
+        label = names.of(n, ml.best(n, _counted(n, x, forest, scores, len(base) > 0)))
+    return label, cast_to(n, ml.transformed(n, scores, transform), f32)
 
 
 def _counted(n: OnnxNode, x: Value, forest: _Forest, scores: Value, has_base: bool) -> Value:
@@ -345,7 +337,7 @@ def _presence(n: OnnxNode, x: Value, forest: _Forest, count: int) -> Value:
 def _of_two_classes(
     n: OnnxNode, x: Value, forest: _Forest, base: np.ndarray, transform: str
 ) -> Result:
-    names = labels(n, "classlabels_int64s")
+    names = ml.labels(n, "classlabels_int64s")
     sums = _combined(n, x, forest, 2, "sum")
     s0, s1 = n.add(slicing.Split(1, (1, 1)), sums)
     is_single = len(np.unique(forest.column)) == 1
@@ -364,12 +356,12 @@ def _of_two_classes(
             return s1, n.add(slicing.Concat(1), first, s1)
         if len(base) == 2:
             return first, n.add(slicing.Concat(1), first, s1)
-        return first, of_two(n, first, not is_probability, transform)
+        return first, ml.of_two(n, first, not is_probability, transform)
 
     def final(has_second: bool) -> tuple[Value, Value]:
         decides, both = scored(has_second)
         is_two = has_second or len(base) == 2
-        return decides, transformed(n, both, transform) if is_two else both
+        return decides, ml.transformed(n, both, transform) if is_two else both
 
     everywhere = forest.is_everywhere(1)
     if everywhere is None:
@@ -380,6 +372,6 @@ def _of_two_classes(
     else:
         decides, both = final(everywhere)
     limit = n.const(0.5 if is_probability else 0.0, x.dtype)
-    second = flat(n, n.add(ew.Cast(i64), n.add(ew.Greater(), decides, limit)))
+    second = ml.flat(n, n.add(ew.Cast(i64), n.add(ew.Greater(), decides, limit)))
     label = names.of(n, second) if is_single else names.chosen(n, second)
     return label, cast_to(n, both, f32)
