@@ -156,7 +156,7 @@ def without_last_relayouts(graph: Graph) -> Graph:
 def build(body: Graph, session: driver.Session, threads: int) -> NativeFunction:
     func = lower_by_rule(body, session.target, "k")
     kernel = session.backend.emit(driver.lower_loops(func, session), session.target)
-    code = session.backend.compile(kernel.text, session.target, session.options.opt_level)
+    code = session.backend.tools.compile(kernel.text, session.target, session.options.opt_level)
     return NativeFunction(kernel, code, Arguments(func), session.target, threads)
 
 

@@ -93,7 +93,7 @@ def assembly(graph: Graph, target: str | Target, precision: str = "bf16") -> dic
         nest = session.group(canonical(n.op.body), constants).lower("k")
         kernel = session.backend.emit(lower_loops(nest, session), session.target)
         name = "+".join(m.op.name for m in n.op.body.nodes)
-        found[name] = session.backend.assembly(kernel.text, session.target)
+        found[name] = session.backend.tools.assembly(kernel.text, session.target)
     return found
 
 
@@ -209,7 +209,7 @@ def test_results_are_converted_by_the_instruction() -> None:
         assert isinstance(n.op, Fused)
         nest = session.group(canonical(n.op.body), []).lower("k")
         kernel = session.backend.emit(lower_loops(nest, session), session.target)
-        text = session.backend.assembly(kernel.text, session.target)
+        text = session.backend.tools.assembly(kernel.text, session.target)
         assert count(text, instruction) > 0 == count(text, other), options.accuracy
 
 

@@ -52,7 +52,7 @@ def assembly(graph: Graph, target: str = WITH_BF16) -> str:
         constants = [i for i, v in enumerate(n.inputs) if v in fused.constant]
         nest = session.group(canonical(n.op.body), constants).lower("k")
         kernel = session.backend.emit(lower_loops(nest, session), session.target)
-        found.append(session.backend.assembly(kernel.text, session.target))
+        found.append(session.backend.tools.assembly(kernel.text, session.target))
     return "\n".join(found)
 
 

@@ -26,6 +26,7 @@ from tilesmith.loop.nodes import Func
 from tilesmith.loop.verify import Stage
 from tilesmith.perf.cost import Place
 from tilesmith.runtime.arguments import Arguments, KernelFunction
+from tilesmith.runtime.function import native
 from tilesmith.strategy.rules import ScheduleRules
 from tilesmith.te.schedule import Schedule
 from tilesmith.te.tensor import Tensor
@@ -87,6 +88,33 @@ class WriteEntry(Protocol):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Toolchain:
+    """From texts to code.
+
+    compile: object code of a text, at an optimisation level from 0 to 3.
+    assembly: machine code of a text, to be read.
+    code: what is kept of a kernel: object code, at an optimisation level from 0 to 3, or its text.
+    function: a kernel as a function of arrays.
+    """
+
+    compile: Callable[[str, Target, int], bytes]
+    assembly: Callable[[str, Target], str]
+    code: Callable[[Kernel, Target, int], bytes]
+    function: MakeFunction
+
+
+def native_toolchain(
+    compile: Callable[[str, Target, int], bytes], assembly: Callable[[str, Target], str]
+) -> Toolchain:
+    """For kernels that run on the CPU."""
+
+    def code(kernel: Kernel, target: Target, opt: int) -> bytes:
+        return compile(kernel.text, target, opt)
+
+    return Toolchain(compile, assembly, code, native(compile, assembly))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Backend:
     """How programs for one kind of target are made.
 
@@ -102,13 +130,10 @@ class Backend:
     loop_passes: from a loop nest to final loop IR, in order.
     lower_intrinsics: the last pass: replaces the functions that the writer has no text for.
     emit: the writer: the text of a kernel in final form.
-    function: a kernel as a function of arrays.
-    code: what is kept of a kernel: object code, at an optimisation level from 0 to 3, or its text.
+    tools: what makes code of the texts.
     entry: the text of a program's main function for its steps; None where there are only kernels.
     sizes: the text of a function that computes sizes of a run, given its name; None without
         `entry`.
-    compile: object code of a text, at an optimisation level from 0 to 3.
-    assembly: machine code of a text, to be read.
     predict: seconds that a kernel in final form is expected to take, given the
     number of threads and the memory where each argument lies.
     """
@@ -124,10 +149,7 @@ class Backend:
     loop_passes: tuple[LoopPass, ...]
     lower_intrinsics: Callable[[Func, Target], Func]
     emit: WriteKernel
-    function: MakeFunction
-    code: Callable[[Kernel, Target, int], bytes]
+    tools: Toolchain
     entry: WriteEntry | None
     sizes: Callable[[SizeProgram, str], str] | None
-    compile: Callable[[str, Target, int], bytes]
-    assembly: Callable[[str, Target], str]
     predict: Callable[[Func, Target, int, Sequence[Place]], float]

@@ -19,16 +19,9 @@ from tilesmith.graph.passes.winograd import Choice as WinogradChoice
 from tilesmith.ir.dtypes import DType
 from tilesmith.ir.target import Target
 from tilesmith.loop.nodes import Func
-from tilesmith.loop.passes.flatten import flatten
-from tilesmith.loop.passes.hoist import hoist
-from tilesmith.loop.passes.peel import peel
-from tilesmith.loop.passes.scalarize import scalarize
-from tilesmith.loop.passes.simplify import simplify_func
-from tilesmith.loop.passes.tensorize import without_intrinsics
-from tilesmith.loop.passes.trim import trim
-from tilesmith.runtime.function import native
 
-from .base import LoopPass
+from . import loop_passes as p
+from .base import native_toolchain
 from .cpu import CPU
 
 
@@ -46,26 +39,19 @@ def all_are_known(func: Func, target: Target) -> Func:
     return func
 
 
+_LOOP_PASSES = (
+    p.LOOPS_OF_INTRINSICS, p.SCALARIZE, p.SIMPLIFY, p.FLATTEN, p.TRIM, p.PEEL, p.SIMPLIFY_AGAIN,
+    p.HOIST,
+)  # fmt: skip
+
 C = replace(
     CPU,
     name="c",
     winograd=never,
-    loop_passes=(
-        LoopPass("loops-of-intrinsics", without_intrinsics, "nest"),
-        LoopPass("scalarize", scalarize, "nest"),
-        LoopPass("simplify", simplify_func, "nest"),
-        LoopPass("flatten", flatten, "flat"),
-        LoopPass("trim", trim, "flat"),
-        LoopPass("peel", peel, "flat"),
-        LoopPass("simplify-again", simplify_func, "final"),
-        LoopPass("hoist", hoist, "final"),
-    ),
+    loop_passes=_LOOP_PASSES,
     lower_intrinsics=all_are_known,
     emit=emit,
-    function=native(compile_object, assembly),
-    code=lambda kernel, target, opt: compile_object(kernel.text, target, opt),
+    tools=native_toolchain(compile_object, assembly),
     entry=emit_entry,
     sizes=emit_sizes,
-    compile=compile_object,
-    assembly=assembly,
 )

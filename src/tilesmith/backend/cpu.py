@@ -11,18 +11,9 @@ from tilesmith.codegen.math import expand_math
 from tilesmith.codegen.sizes import emit_sizes
 from tilesmith.ir.target import Target
 from tilesmith.loop.nodes import Func
-from tilesmith.loop.passes.flatten import flatten
-from tilesmith.loop.passes.hoist import hoist
-from tilesmith.loop.passes.peel import peel
-from tilesmith.loop.passes.simplify import simplify_func
-from tilesmith.loop.passes.tensorize import tensorize
-from tilesmith.loop.passes.trim import trim
-from tilesmith.loop.passes.unroll import unroll
-from tilesmith.loop.passes.vectorize import vectorize
 from tilesmith.perf.cost import Place, Setting, predict
 from tilesmith.perf.kernel_work import work_of
 from tilesmith.perf.machine import nominal
-from tilesmith.runtime.function import native
 from tilesmith.strategy import cpu
 from tilesmith.strategy.cpu.layouts import layout_policy
 from tilesmith.strategy.cpu.low_precision import factor_choice, low_precision_choice
@@ -32,7 +23,8 @@ from tilesmith.strategy.cpu.winograd_cost import winograd_choice
 from tilesmith.strategy.rules import ScheduleRules
 from tilesmith.strategy.sketch import default_schedule, schedule_expression
 
-from .base import Backend, LoopPass
+from . import loop_passes as p
+from .base import Backend, native_toolchain
 
 RULES = ScheduleRules(
     expressions=cpu.expressions,
@@ -53,6 +45,11 @@ def predict_seconds(final: Func, target: Target, threads: int, places: Sequence[
     return predict(work_of(final, target), nominal(target), target, setting).seconds
 
 
+_LOOP_PASSES = (
+    p.SIMPLIFY, p.FLATTEN, p.TRIM, p.PEEL, p.TENSORIZE, p.VECTORIZE, p.UNROLL, p.SIMPLIFY_AGAIN,
+    p.HOIST,
+)  # fmt: skip
+
 CPU = Backend(
     name="cpu",
     layout_policy=layout_policy,
@@ -62,24 +59,11 @@ CPU = Backend(
     factors=factor_choice,
     rules=RULES,
     auto_schedule=default_schedule,
-    loop_passes=(
-        LoopPass("simplify", simplify_func, "nest"),
-        LoopPass("flatten", flatten, "flat"),
-        LoopPass("trim", trim, "flat"),
-        LoopPass("peel", peel, "flat"),
-        LoopPass("tensorize", tensorize, "flat"),
-        LoopPass("vectorize", vectorize, "flat"),
-        LoopPass("unroll", unroll, "final"),
-        LoopPass("simplify-again", simplify_func, "final"),
-        LoopPass("hoist", hoist, "final"),
-    ),
+    loop_passes=_LOOP_PASSES,
     lower_intrinsics=expand_math,
     emit=emit,
-    function=native(compile_object, assembly),
-    code=lambda kernel, target, opt: compile_object(kernel.text, target, opt),
+    tools=native_toolchain(compile_object, assembly),
     entry=emit_entry,
     sizes=emit_sizes,
-    compile=compile_object,
-    assembly=assembly,
     predict=predict_seconds,
 )

@@ -14,17 +14,12 @@ from tilesmith.codegen.ptx.assemble import code, ptx
 from tilesmith.codegen.ptx.emit import emit, with_text
 from tilesmith.graph.passes.low_precision import Choice as LowPrecisionChoice
 from tilesmith.ir.target import Target
-from tilesmith.loop.passes.flatten import flatten
-from tilesmith.loop.passes.simplify import simplify_func
-from tilesmith.loop.passes.tensorize import tensorize, without_own_intrinsics
-from tilesmith.loop.passes.thread_registers import unroll_registers
-from tilesmith.loop.passes.unroll import unroll
-from tilesmith.loop.passes.vector_copies import vector_copies
 from tilesmith.runtime.arguments import Arguments
 from tilesmith.runtime.device_function import DeviceFunction
 from tilesmith.strategy.device import factor_choice, low_precision_choice
 
-from .base import LoopPass
+from . import loop_passes as p
+from .base import Toolchain
 from .opencl import OPENCL, full_precision
 
 
@@ -39,25 +34,22 @@ def _low_precision(target: Target) -> LowPrecisionChoice:
     return low_precision_choice(target) if target.features else full_precision(target)
 
 
+def _compile(text: str, target: Target, opt: int) -> bytes:
+    return ptx(text, target, opt).encode()
+
+
+_LOOP_PASSES = (
+    p.LOOPS_OF_OWN_INTRINSICS, p.UNROLL_REGISTERS, p.SIMPLIFY, p.FLATTEN, p.TENSORIZE,
+    p.VECTOR_COPIES, p.UNROLL, p.SIMPLIFY_AGAIN,
+)  # fmt: skip
+
 CUDA = replace(
     OPENCL,
     name="cuda",
     low_precision=_low_precision,
     factors=factor_choice,
-    loop_passes=(
-        LoopPass("loops-of-intrinsics", without_own_intrinsics, "nest"),
-        LoopPass("unroll-registers", unroll_registers, "nest"),
-        LoopPass("simplify", simplify_func, "nest"),
-        LoopPass("flatten", flatten, "flat"),
-        LoopPass("tensorize", tensorize, "flat"),
-        LoopPass("vector-copies", vector_copies, "flat"),
-        LoopPass("unroll", unroll, "final"),
-        LoopPass("simplify-again", simplify_func, "final"),
-    ),
+    loop_passes=_LOOP_PASSES,
     lower_intrinsics=expand_math,
     emit=emit,
-    function=_function,
-    code=code,
-    compile=lambda text, target, opt: ptx(text, target, opt).encode(),
-    assembly=ptx,
+    tools=Toolchain(_compile, ptx, code, _function),
 )

@@ -19,10 +19,6 @@ from tilesmith.graph.passes.low_precision import Choice as LowPrecisionChoice
 from tilesmith.graph.passes.packed_weights import Choice as PackingChoice
 from tilesmith.ir.target import Target
 from tilesmith.loop.nodes import Func
-from tilesmith.loop.passes.flatten import flatten
-from tilesmith.loop.passes.scalarize import scalarize
-from tilesmith.loop.passes.simplify import simplify_func
-from tilesmith.loop.passes.tensorize import without_intrinsics
 from tilesmith.perf.cost import Place
 from tilesmith.runtime.arguments import Arguments
 from tilesmith.runtime.device_function import DeviceFunction
@@ -30,7 +26,8 @@ from tilesmith.runtime.opencl import opened
 from tilesmith.strategy.device import RULES, default_schedule, row_major
 from tilesmith.support.errors import UsageError
 
-from .base import Backend, LoopPass
+from . import loop_passes as p
+from .base import Backend, Toolchain
 from .c import all_are_known, never
 
 
@@ -78,20 +75,11 @@ OPENCL = Backend(
     factors=pairs,
     rules=RULES,
     auto_schedule=default_schedule,
-    loop_passes=(
-        LoopPass("loops-of-intrinsics", without_intrinsics, "nest"),
-        LoopPass("scalarize", scalarize, "nest"),
-        LoopPass("simplify", simplify_func, "nest"),
-        LoopPass("flatten", flatten, "flat"),
-        LoopPass("simplify-again", simplify_func, "final"),
-    ),
+    loop_passes=(p.LOOPS_OF_INTRINSICS, p.SCALARIZE, p.SIMPLIFY, p.FLATTEN, p.SIMPLIFY_AGAIN),
     lower_intrinsics=all_are_known,
     emit=emit,
-    function=_function,
-    code=packed,
+    tools=Toolchain(_text, _assembly, packed, _function),
     entry=None,
     sizes=None,
-    compile=_text,
-    assembly=_assembly,
     predict=seconds,
 )

@@ -337,7 +337,7 @@ def _code(func: Func, to: str | None, session: Session) -> str:
     backend, target = session.backend, session.target
     final = backend.lower_intrinsics(func, target)
     text = backend.emit(final, target, strict=session.options.is_strict).text
-    return text if to == CODE else backend.assembly(text, target)
+    return text if to == CODE else backend.tools.assembly(text, target)
 
 
 def _write(path: Path, text: str, constants: Mapping[str, np.ndarray]) -> None:

@@ -107,7 +107,10 @@ def assemble(
         {
             **{k.symbol: k.code for k in kernels.values()},
             # calls only: nothing to optimize
-            **{name: backend.compile(text, session.target, 0) for name, text in objects.items()},
+            **{
+                name: backend.tools.compile(text, session.target, 0)
+                for name, text in objects.items()
+            },
         },
         session.target,
         {

@@ -295,7 +295,7 @@ def build(
         backend, made_for = session.backend, session.target
         strict = session.options.is_strict
         kernel = backend.emit(lower_loops(func, session), made_for, shared=shared, strict=strict)
-        return backend.function(
+        return backend.tools.function(
             kernel,
             Arguments(func, may_be, lives_in),
             made_for,

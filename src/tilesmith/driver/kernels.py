@@ -132,7 +132,7 @@ def generate(body: Graph, nest: Func, session: Session, under: tuple[str, ...] =
         kernel = backend.emit(final, session.target, shared=shared, strict=strict)
     session.dumper("code", kernel, lambda k: k.text, unit=nest.name)
     with session.timings.stage("compile", under=under):
-        code = backend.code(kernel, session.target, session.options.opt_level)
+        code = backend.tools.code(kernel, session.target, session.options.opt_level)
     return KernelCode(
         kernel.symbol,
         code,

@@ -1,0 +1,32 @@
+"""The loop passes, of which each backend lists some: their names, and the stage after them."""
+
+from __future__ import annotations
+
+from tilesmith.loop.passes.flatten import flatten
+from tilesmith.loop.passes.hoist import hoist
+from tilesmith.loop.passes.peel import peel
+from tilesmith.loop.passes.scalarize import scalarize
+from tilesmith.loop.passes.simplify import simplify_func
+from tilesmith.loop.passes.tensorize import tensorize, without_intrinsics, without_own_intrinsics
+from tilesmith.loop.passes.thread_registers import unroll_registers
+from tilesmith.loop.passes.trim import trim
+from tilesmith.loop.passes.unroll import unroll
+from tilesmith.loop.passes.vector_copies import vector_copies
+from tilesmith.loop.passes.vectorize import vectorize
+
+from .base import LoopPass
+
+SIMPLIFY = LoopPass("simplify", simplify_func, "nest")
+FLATTEN = LoopPass("flatten", flatten, "flat")
+TRIM = LoopPass("trim", trim, "flat")
+PEEL = LoopPass("peel", peel, "flat")
+TENSORIZE = LoopPass("tensorize", tensorize, "flat")
+VECTORIZE = LoopPass("vectorize", vectorize, "flat")
+UNROLL = LoopPass("unroll", unroll, "final")
+SIMPLIFY_AGAIN = LoopPass("simplify-again", simplify_func, "final")
+HOIST = LoopPass("hoist", hoist, "final")
+LOOPS_OF_INTRINSICS = LoopPass("loops-of-intrinsics", without_intrinsics, "nest")
+LOOPS_OF_OWN_INTRINSICS = LoopPass("loops-of-intrinsics", without_own_intrinsics, "nest")
+SCALARIZE = LoopPass("scalarize", scalarize, "nest")
+UNROLL_REGISTERS = LoopPass("unroll-registers", unroll_registers, "nest")
+VECTOR_COPIES = LoopPass("vector-copies", vector_copies, "flat")
