@@ -45,12 +45,7 @@ if TYPE_CHECKING:
     )
     from tilesmith.support.options import Options
     from tilesmith.tuning.model import tune
-    from tilesmith.tuning.template import (
-        apply_best,
-        auto_schedule,
-        tune_expression,
-        tune_template,
-    )
+    from tilesmith.tuning.template import apply_best, auto_schedule, tune_expression, tune_template
 
 __version__ = VERSION
 

@@ -10,13 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from tilesmith.cli.arguments import (
-    JsonFlag,
-    ModelArgument,
-    SeedOption,
-    Wanted,
-    with_options,
-)
+from tilesmith.cli.arguments import JsonFlag, ModelArgument, SeedOption, Wanted, with_options
 from tilesmith.cli.console import milliseconds, print_json, print_table
 from tilesmith.cli.models import inputs_from, open_model, random_inputs
 from tilesmith.support.array_files import read_arrays

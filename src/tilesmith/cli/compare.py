@@ -18,13 +18,7 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from tilesmith.cli.arguments import (
-    JsonFlag,
-    ModelArgument,
-    SeedOption,
-    Wanted,
-    with_options,
-)
+from tilesmith.cli.arguments import JsonFlag, ModelArgument, SeedOption, Wanted, with_options
 from tilesmith.cli.console import milliseconds, note, print_json, print_table, progress
 from tilesmith.cli.engines import ENGINES, Prepare, installed, load_module, torch_engines
 from tilesmith.cli.models import inputs_from, open_model, random_inputs

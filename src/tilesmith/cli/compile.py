@@ -11,13 +11,7 @@ from typing import Annotated
 
 import typer
 
-from tilesmith.cli.arguments import (
-    JsonFlag,
-    ModelArgument,
-    SignOption,
-    Wanted,
-    with_options,
-)
+from tilesmith.cli.arguments import JsonFlag, ModelArgument, SignOption, Wanted, with_options
 from tilesmith.cli.console import print_json, size_text
 from tilesmith.cli.models import open_model
 from tilesmith.support.errors import UsageError

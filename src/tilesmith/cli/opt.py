@@ -38,11 +38,7 @@ import typer
 
 from tilesmith import driver
 from tilesmith.choices.constraints import Constraints
-from tilesmith.cli.arguments import (
-    JsonFlag,
-    Wanted,
-    with_options,
-)
+from tilesmith.cli.arguments import JsonFlag, Wanted, with_options
 from tilesmith.cli.console import note, print_json, print_table
 from tilesmith.cli.models import SOURCES
 from tilesmith.driver import Session

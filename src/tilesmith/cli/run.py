@@ -17,13 +17,7 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from tilesmith.cli.arguments import (
-    JsonFlag,
-    ModelArgument,
-    SeedOption,
-    Wanted,
-    with_options,
-)
+from tilesmith.cli.arguments import JsonFlag, ModelArgument, SeedOption, Wanted, with_options
 from tilesmith.cli.console import milliseconds, note, print_json
 from tilesmith.cli.models import inputs_from, open_model, random_inputs
 from tilesmith.runtime.executable import Executable

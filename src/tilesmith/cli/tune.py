@@ -16,12 +16,7 @@ from typing import Annotated
 
 import typer
 
-from tilesmith.cli.arguments import (
-    JsonFlag,
-    ModelArgument,
-    Wanted,
-    with_options,
-)
+from tilesmith.cli.arguments import JsonFlag, ModelArgument, Wanted, with_options
 from tilesmith.cli.console import print_json
 from tilesmith.cli.live import TuningDisplay
 from tilesmith.support.errors import UsageError

@@ -20,18 +20,7 @@ from typing import Any
 from tilesmith.support.errors import UsageError
 
 from .dtypes import DType
-from .expr import (
-    Binary,
-    Call,
-    Cast,
-    Compare,
-    Const,
-    Expr,
-    Load,
-    Select,
-    Unary,
-    Var,
-)
+from .expr import Binary, Call, Cast, Compare, Const, Expr, Load, Select, Unary, Var
 
 _COMMUTATIVE = ("add", "mul", "min", "max", "and", "or", "xor")
 

@@ -17,20 +17,7 @@ from tilesmith.ir.types import Dim
 from . import rules
 from .activation import scalar
 from .base import GraphBuilder, Op
-from .elementwise import (
-    Add,
-    Cast,
-    Div,
-    Equal,
-    Exp,
-    Log,
-    Mul,
-    Pow,
-    Reciprocal,
-    Sqrt,
-    Sub,
-    Where,
-)
+from .elementwise import Add, Cast, Div, Equal, Exp, Log, Mul, Pow, Reciprocal, Sqrt, Sub, Where
 from .gather import OneHot
 from .pool import AvgPool
 from .reduce import ArgMax, ReduceL1, ReduceL2, ReduceMax, ReduceMean, ReduceSum

@@ -14,15 +14,7 @@ from collections.abc import Mapping
 
 from tilesmith.ir.bounds import eliminate
 from tilesmith.ir.context import Context
-from tilesmith.ir.expr import (
-    Binary,
-    Const,
-    Expr,
-    Load,
-    free_vars,
-    post_order,
-    substitute,
-)
+from tilesmith.ir.expr import Binary, Const, Expr, Load, free_vars, post_order, substitute
 from tilesmith.ir.extents import larger, total
 from tilesmith.ir.intrinsics import needs_guard
 from tilesmith.ir.simplify import can_prove, interval, simplify

@@ -35,15 +35,7 @@ from dataclasses import dataclass
 from tilesmith.ir.affine import Affine, from_affine
 from tilesmith.ir.context import Context
 from tilesmith.ir.dtypes import i64
-from tilesmith.ir.expr import (
-    Compare,
-    Const,
-    Expr,
-    Unary,
-    Var,
-    const,
-    symbols,
-)
+from tilesmith.ir.expr import Compare, Const, Expr, Unary, Var, const, symbols
 from tilesmith.ir.interval import Interval, make
 from tilesmith.ir.loop_tables import LOOP_KINDS
 from tilesmith.ir.simplify import EMPTY

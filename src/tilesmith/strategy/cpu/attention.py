@@ -17,14 +17,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from tilesmith.ir.expr import (
-    Expr,
-    Load,
-    Var,
-    free_vars,
-    post_order,
-    substitute,
-)
+from tilesmith.ir.expr import Expr, Load, Var, free_vars, post_order, substitute
 from tilesmith.ir.layout import Layout, LayoutDim
 from tilesmith.ir.symbols import expected, expected_size
 from tilesmith.ir.target import Target

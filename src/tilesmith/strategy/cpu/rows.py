@@ -24,12 +24,7 @@ from tilesmith.te.knobs import ANALYTIC, Config
 from tilesmith.te.schedule import Schedule
 from tilesmith.te.tensor import Compute, Tensor
 
-from .injective import (
-    fused,
-    share,
-    share_and_vectorize,
-    widest,
-)
+from .injective import fused, share, share_and_vectorize, widest
 
 
 @dataclass(frozen=True, slots=True)
