@@ -10,12 +10,27 @@ typedef int result;
 static char calls[1 << 16];
 static char failing[64];
 static int error, devices = 1, major = 8, minor = 0;
-static int noted = 0;
+static int noted = 0, pointed = 0;
+static uint64_t last_args[16];
+static void *last_stream;
+
+#define FOREIGN ((void *)7)
 
 static result note(const char *name) {
     size_t used = strlen(calls);
     if (used + strlen(name) + 2 < sizeof calls)
         sprintf(calls + used, "%s ", name);
+    return strcmp(failing, name) ? 0 : error;
+}
+
+/* Notes a call with its stream: "own", or the number that a caller gave it. */
+static result note_on(const char *name, void *stream) {
+    char text[96];
+    if (stream == &major)
+        snprintf(text, sizeof text, "%s(own)", name);
+    else
+        snprintf(text, sizeof text, "%s(%d)", name, (int)(uintptr_t)stream);
+    note(text);
     return strcmp(failing, name) ? 0 : error;
 }
 
@@ -27,6 +42,11 @@ void fake_devices(int count, int of_major, int of_minor) {
 }
 /* Whether launches write the code of an assertion where their last argument, the report, points. */
 void fake_note(int is_noted) { noted = is_noted; }
+/* The number of the device that all memory is on. */
+void fake_pointed(int number) { pointed = number; }
+/* An argument of the last launch, and its stream. */
+uint64_t fake_arg(int n) { return last_args[n]; }
+uint64_t fake_stream(void) { return last_stream == &major ? 0 : (uint64_t)(uintptr_t)last_stream; }
 
 result cuInit(unsigned flags) { return note("cuInit"); }
 result cuDeviceGetCount(int *count) { *count = devices; return note("cuDeviceGetCount"); }
@@ -62,7 +82,23 @@ result cuStreamCreate(void **stream, unsigned flags) {
     return note("cuStreamCreate");
 }
 result cuStreamSynchronize(void *stream) {
-    return stream == &major ? note("cuStreamSynchronize") : 400;
+    return stream == &major || stream == FOREIGN ? note("cuStreamSynchronize") : 400;
+}
+result cuEventCreate(void **event, unsigned flags) {
+    *event = malloc(1);
+    return note("cuEventCreate");
+}
+result cuEventDestroy_v2(void *event) {
+    free(event);
+    return note("cuEventDestroy_v2");
+}
+result cuEventRecord(void *event, void *stream) { return note_on("cuEventRecord", stream); }
+result cuStreamWaitEvent(void *stream, void *event, unsigned flags) {
+    return note_on("cuStreamWaitEvent", stream);
+}
+result cuPointerGetAttribute(void *value, int attribute, uint64_t address) {
+    *(int *)value = pointed;
+    return attribute == 9 ? note("cuPointerGetAttribute") : 1;
 }
 result cuModuleLoadDataEx(void **module, const char *text, unsigned count, int *options,
                           void **values) {
@@ -110,6 +146,9 @@ result cuLaunchKernel(void *function, unsigned bx, unsigned by, unsigned bz, uns
         count++;
     sprintf(text, "cuLaunchKernel(%u,%u,%u:%u,%u,%u)", bx, by, bz, tx, ty, tz);
     note(text);
+    last_stream = stream;
+    for (int i = 0; i < count && i < 16; i++)
+        last_args[i] = *(uint64_t *)args[i];
     if (noted) {
         int32_t *report = *(void **)args[count - 1];
         report[0] = 1, report[3] = 3;

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import ctypes
 import gc
-import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
+from fakes import Fake, forget
 
 import tilesmith as ts
 from tilesmith import te
-from tilesmith.codegen.c.compiler import find_compiler
 from tilesmith.codegen.cuda import driver
 from tilesmith.codegen.targets import target
 from tilesmith.graph.builder import Builder
@@ -22,53 +19,7 @@ from tilesmith.ir.dtypes import f32, i64
 from tilesmith.ir.types import TensorType
 from tilesmith.ops.activation import Relu
 from tilesmith.ops.gather import Gather
-from tilesmith.runtime import cuda
 from tilesmith.support.errors import DeviceError, InternalError, ModelError, UsageError
-
-
-class Fake:
-    """The library, and what it was asked for."""
-
-    def __init__(self, path: Path) -> None:
-        self.library = ctypes.CDLL(str(path))
-        self.library.fake_calls.restype = ctypes.c_char_p
-
-    def calls(self) -> list[str]:
-        """The calls since the last time."""
-        found = self.library.fake_calls().decode().split()
-        self.library.fake_forget()
-        return found
-
-    def fail(self, function: str, code: int) -> None:
-        self.library.fake_fail(function.encode(), code)
-
-
-@pytest.fixture(scope="module")
-def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("driver") / "fake.so"
-    source = Path(__file__).with_name("fake_driver.c")
-    command = [*find_compiler(), "-shared", "-fPIC", "-w", "-O1", str(source), "-o", str(path)]
-    subprocess.run(command, check=True)
-    return path
-
-
-@pytest.fixture
-def fake(library: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Fake]:
-    monkeypatch.setattr(driver, "NAMES", (str(library),))
-    forget()
-    made = Fake(library)
-    made.library.fake_devices(1, 8, 0)
-    made.calls()
-    yield made
-    gc.collect()  # memory is given back to the library that it came from
-    made.fail("", 0)
-    made.library.fake_note(0)
-    forget()
-
-
-def forget() -> None:
-    driver.driver.cache_clear()
-    cuda.opened.cache_clear()
 
 
 def relu(size: int = 100) -> Graph:
@@ -88,7 +39,7 @@ def test_calls_of_a_model(fake: Fake):
     assert start.count("cuMemAlloc_v2") == 5  # weights, arena, input, output, report
     exe(X)
     assert fake.calls() == [
-        *["cuMemcpyHtoDAsync_v2", "cuStreamSynchronize"] * 2,  # the input, the report
+        *["cuMemcpyHtoDAsync_v2", "cuStreamSynchronize"],
         "cuLaunchKernel(1,1,1:256,1,1)",
         "cuLaunchKernel",
         "cuMemcpyDtoHAsync_v2",

@@ -27,6 +27,9 @@ _TORCH_TYPES: dict[str, DType] = {
 }
 """Torch's names of the types that both have, but not NumPy itself."""
 
+_ON_CPU = (1, 3)
+"""Kinds of devices in DLPack with memory that the CPU reads: its own, and what CUDA pins."""
+
 _TORCH_NAMES = {d: name for name, d in _TORCH_TYPES.items()}
 
 
@@ -48,7 +51,7 @@ def to_numpy(value: Any, what: str) -> np.ndarray:
         if tensor.device.type != "cpu":
             raise ModelError(
                 f"{what}: expected a tensor on the CPU, found one on {tensor.device}; move it "
-                "with .cpu()"
+                "with .cpu(), or compile for its device"
             )
         tensor = tensor.resolve_conj().resolve_neg()
         stored = _TORCH_TYPES.get(str(tensor.dtype).removeprefix("torch."))
@@ -56,6 +59,13 @@ def to_numpy(value: Any, what: str) -> np.ndarray:
             integer = torch.int16 if stored.bytes == 2 else torch.uint8
             return tensor.view(integer).numpy().view(stored.numpy)
         return tensor.numpy()
+    interface = getattr(value, "__cuda_array_interface__", None)
+    device = getattr(value, "__dlpack_device__", None)
+    if interface is not None or (device is not None and int(device()[0]) not in _ON_CPU):
+        raise ModelError(
+            f"{what}: expected an array on the CPU, found a {type(value).__name__} on a device; "
+            "copy it to the CPU, or compile for its device"
+        )
     if hasattr(value, "__array_interface__") or hasattr(value, "__array__"):
         return np.asarray(value)
     if hasattr(value, "__dlpack__"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import weakref
 from collections.abc import Callable, Iterable, Sequence
+from copy import copy
 from ctypes import byref, c_char, c_int, c_int64, c_size_t, c_uint, c_uint64, c_void_p
 from dataclasses import dataclass
 from functools import lru_cache
@@ -21,6 +22,8 @@ from .device import Argument
 
 _ERROR_LOG, _ERROR_LOG_BYTES = 5, 6  # of `CUjit_option`
 _LOG_BYTES = 16 << 10
+_NO_TIMES = 2  # of `CUevent_flags`
+_ORDINAL = 9  # of `CUpointer_attribute`: the number of a device
 _REFUSED = (200, 218)  # an image, or its PTX, is not valid
 
 
@@ -44,6 +47,29 @@ def _free(cu: Driver, current: c_void_p, address: int) -> None:
 
 
 @dataclass(frozen=True, slots=True)
+class Address:
+    """Memory that belongs to somebody else.
+
+    address: of its first byte, on the device.
+    """
+
+    address: int
+
+
+class Event:
+    """A place in a stream, which the driver forgets when nothing refers to it."""
+
+    def __init__(self, cu: Driver, current: c_void_p, handle: c_void_p) -> None:
+        self.handle = handle
+        weakref.finalize(self, _forget, cu, current, handle).atexit = False
+
+
+def _forget(cu: Driver, current: c_void_p, handle: c_void_p) -> None:
+    cu.quietly("cuCtxSetCurrent", current)
+    cu.quietly("cuEventDestroy_v2", handle)
+
+
+@dataclass(frozen=True, slots=True)
 class _Function:
     """A kernel of a module that is loaded."""
 
@@ -60,6 +86,43 @@ class CudaDevice:
         self._context = context(number)
         self._stream = c_void_p()
         self._call("a stream can't be made", "cuStreamCreate", byref(self._stream), c_uint(1))
+
+    @property
+    def stream(self) -> int:
+        """The driver's name of the stream."""
+        return self._stream.value or 0
+
+    def on(self, stream: int) -> CudaDevice:
+        """The same device with a stream of somebody else's."""
+        if stream == self.stream:
+            return self
+        found = copy(self)
+        found._stream = c_void_p(stream)
+        return found
+
+    def mark(self) -> Event:
+        """An event that has come when the commands so far are done."""
+        found = c_void_p()
+        self._call("an event can't be made", "cuEventCreate", byref(found), c_uint(_NO_TIMES))
+        event = Event(self._cu, self._context, found)
+        self._call("an event can't be noted", "cuEventRecord", found, self._stream)
+        return event
+
+    def after(self, event: Event) -> None:
+        """Later commands wait for an event."""
+        what = "an event can't be waited for"
+        self._call(what, "cuStreamWaitEvent", self._stream, event.handle, c_uint(0))
+
+    def finish(self) -> None:
+        """Wait until all commands are done."""
+        self._wait("a kernel failed")
+
+    def number_of(self, address: int) -> int:
+        """The device that memory is on.  Raises DeviceError for memory of no device."""
+        found = c_int()
+        what = f"expected memory of a device at {address:#x}"
+        self._call(what, "cuPointerGetAttribute", byref(found), c_int(_ORDINAL), c_uint64(address))
+        return found.value
 
     def _call(self, what: str, function: str, *args: Any) -> None:
         """Call the driver with the context of this device, in whatever thread this is."""
@@ -111,7 +174,7 @@ class CudaDevice:
         self._call(what, "cuMemAlloc_v2", byref(found), c_size_t(max(size, 1)))
         return Memory(self._cu, self._context, found.value, size)
 
-    def write(self, memory: Memory, array: np.ndarray) -> None:
+    def write(self, memory: Memory | Address, array: np.ndarray) -> None:
         """Copy an array to the device."""
         if array.nbytes:
             what = f"{array.nbytes} bytes can't be copied to it"
@@ -126,7 +189,7 @@ class CudaDevice:
             )
             self._wait(what)  # the array may change then
 
-    def read(self, array: np.ndarray, memory: Memory) -> None:
+    def read(self, array: np.ndarray, memory: Memory | Address) -> None:
         """Copy memory of the device into an array, once everything before it is done."""
         if array.nbytes:
             what = "a kernel failed, or its results can't be read"
@@ -143,7 +206,9 @@ class CudaDevice:
     def _wait(self, what: str) -> None:
         self._call(what, "cuStreamSynchronize", self._stream)
 
-    def copy(self, to: Memory, end: int, source: Memory, start: int, size: int) -> None:
+    def copy(
+        self, to: Memory | Address, end: int, source: Memory | Address, start: int, size: int
+    ) -> None:
         """Copy memory of the device, so many bytes behind the beginnings."""
         if size:
             self._call(

@@ -7,13 +7,13 @@ A call copies its inputs there and its outputs back, and nothing else.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from tilesmith.codegen.kernel import DeviceKernel
+from tilesmith.codegen.kernel import LaunchCall
 from tilesmith.codegen.packed import unpacked
 from tilesmith.codegen.steps import Arg, Copy, KernelCall, Step
 from tilesmith.ir.expr import Const
@@ -31,13 +31,21 @@ from .arrays import (
     to_numpy,
     to_torch,
 )
-from .device import FAILURE_TYPE, Argument, failure_of
-from .devices import is_there, opened
+from .cuda import CudaDevice, Event
+from .device import FAILURE_TYPE, Argument, OpenDevice, failure_of
+from .devices import is_there, opened, shares_memory
 from .executable import Executable
 from .program import Program
+from .shared_memory import is_shared
 
 if TYPE_CHECKING:
     from .profile import Profile
+
+_Steps: TypeAlias = "list[tuple[Step, list[Callable[[], None]]]]"
+"""Steps with what each does, one function after the other."""
+
+_KEPT = 8
+"""Sets of callers' arrays of which the launches are kept."""
 
 
 class UnpredictedExecutable(Executable):
@@ -61,10 +69,11 @@ class DeviceExecutable(UnpredictedExecutable):
         self,
         program: Program,
         threads: int | None = None,
-        there: Mapping[int, Any] | None = None,
+        *,
+        opens: bool = True,
     ) -> None:
         """threads: is ignored, since the device has its own.
-        there: by number, memory of the device that an input has already.
+        opens: whether to use the device at once; else `open` does.
 
         A program for a device that this machine lacks can be kept, saved and shown; calls fail.
 
@@ -77,13 +86,22 @@ class DeviceExecutable(UnpredictedExecutable):
         self._input_names = dict.fromkeys(s.name for s in program.inputs)
         self._output_names = [s.name for s in program.outputs]
         self._lock = Lock()
-        self._given_memory = dict(there or {})
+        self._kernels = {name: unpacked(name, code) for name, code in program.objects.items()}
+        self._shared: dict[tuple[int, ...], _Steps] = {}
+        self._last: Event | None = None  # comes when the last call on a caller's stream is done
         self._is_open = False
-        if is_there(program.target):
+        if opens and is_there(program.target):
             self.open()
 
-    def open(self) -> None:
+    @property
+    def launches(self) -> dict[str, tuple[LaunchCall, ...]]:
+        """The launches of each kernel, by symbol."""
+        return {symbol: k.launches for symbol, k in self._kernels.items()}
+
+    def open(self, there: Mapping[int, Any] | None = None) -> None:
         """Copy the weights to the device and load the kernels, if that has not happened yet.
+
+        there: by number, memory of the device that an input has already.
 
         Raises DeviceError if there is no device, or if it has not enough memory.
         """
@@ -94,7 +112,7 @@ class DeviceExecutable(UnpredictedExecutable):
         self._constants = device.empty(program.constants.nbytes)
         device.write(self._constants, program.constants)
         self._arena = device.empty(program.arena_bytes)
-        given = self._given_memory
+        given = there or {}
         self._inputs = [
             given[i] if i in given else device.empty(s.bytes) for i, s in enumerate(program.inputs)
         ]
@@ -105,63 +123,71 @@ class DeviceExecutable(UnpredictedExecutable):
         ]
         self._failure = np.zeros((), FAILURE_TYPE)
         self._report = device.empty(self._failure.nbytes)
-        kernels = {name: unpacked(name, code) for name, code in program.objects.items()}
-        built = device.load(kernels.values())
-        self.launches = {symbol: k.launches for symbol, k in kernels.items()}
-        self._steps = [(s, self._made(s, kernels, built)) for s in program.steps]
+        built = device.load(self._kernels.values())
+        self._loaded = {
+            (symbol, x.symbol): device.kernel(built, x.symbol)
+            for symbol, k in self._kernels.items()
+            for x in k.launches
+        }
+        self._steps = self._bound(device, self._inputs, self._outputs)
         self._is_open = True
 
-    def _place(self, a: Arg) -> tuple[Any, int]:
-        """Memory of the device, and bytes behind its beginning."""
-        if a.kind == "input":
-            return self._inputs[a.index], a.offset
-        if a.kind == "output":
-            return self._outputs[a.index], a.offset
-        memory = self._constants if a.kind == "constant" else self._arena
-        return memory, a.index + a.offset
+    def _bound(self, device: OpenDevice, inputs: Sequence[Any], outputs: Sequence[Any]) -> _Steps:
+        """What each step does.
+
+        device: with the queue that runs it.
+        inputs, outputs: memory of each.
+        """
+
+        def place(a: Arg) -> tuple[Any, int]:
+            """Memory of the device, and bytes behind its beginning."""
+            if a.kind in ("input", "output"):
+                return (inputs if a.kind == "input" else outputs)[a.index], a.offset
+            memory = self._constants if a.kind == "constant" else self._arena
+            return memory, a.index + a.offset
+
+        return [(s, self._made(s, device, place)) for s in self.program.steps]
 
     def _made(
-        self, step: Step, kernels: Mapping[str, DeviceKernel], built: Any
+        self, step: Step, device: OpenDevice, place: Callable[[Arg], tuple[Any, int]]
     ) -> list[Callable[[], None]]:
-        """What a step does.
-
-        built: the program with all kernels.
-        """
-        device = self.device
+        """What a step does."""
         if isinstance(step, Copy):
-            (source, start), (to, end) = self._place(step.source), self._place(step.to)
+            (source, start), (to, end) = place(step.source), place(step.to)
             assert isinstance(step.bytes, int)
             size = step.bytes
             return [lambda: device.copy(to, end, source, start, size)]
         assert isinstance(step, KernelCall)
-        kernel = kernels[step.symbol]
-        given: list[Argument] = [
-            a.index if a.kind == "scalar" else self._place(a) for a in step.args
-        ]
-        given.append(self._place(step.workspace))
+        kernel = self._kernels[step.symbol]
+        given: list[Argument] = [a.index if a.kind == "scalar" else place(a) for a in step.args]
+        given.append(place(step.workspace))
         found: list[Callable[[], None]] = []
         for launch in kernel.launches:
-            made = device.kernel(built, launch.symbol)
+            made = self._loaded[step.symbol, launch.symbol]
             blocks = [int(n.value) for n in launch.blocks if isinstance(n, Const)]
             found.append(device.prepared(made, blocks, launch.threads, given, self._report))
         if kernel.messages:
-            found.append(lambda: self._settle(step, kernel.messages))
+            found.append(lambda: self._settle(device, step, kernel.messages))
         return found
 
-    def _settle(self, call: KernelCall, messages: tuple[str, ...]) -> None:
+    def _settle(self, device: OpenDevice, call: KernelCall, messages: tuple[str, ...]) -> None:
         """Raises ModelError if a thread noted a failure."""
-        self.device.read(self._failure, self._report)
+        device.read(self._failure, self._report)
         failure = failure_of(self._failure)
         if failure is not None:
-            self._clear()
+            self._clear(device)
             raise ModelError(f"{call.label or call.symbol}: {failure.text(messages)}")
 
-    def _clear(self) -> None:
+    def _clear(self, device: OpenDevice) -> None:
         self._failure[...] = 0
-        self.device.write(self._report, self._failure)
+        device.write(self._report, self._failure)
 
     def __call__(self, *arrays: Any, out: Any = None) -> Any:
         """As `Executable` says.  Raises DeviceError too, if the device fails."""
+        if shares_memory(self.program.target):
+            given = [g for g in self._given(out) if g is not None]
+            if any(map(is_shared, (*arrays, *given))):
+                return self._call_there(arrays, out)
         stored = self._stored(arrays)
         given = at_home(self.program, arrays, self._given(out))
         kept = [
@@ -184,19 +210,54 @@ class DeviceExecutable(UnpredictedExecutable):
         found = tuple(f if g is None else g for f, g in zip(fresh, given, strict=True))
         return found[0] if self._single else found
 
+    def _call_there(self, arrays: Sequence[Any], out: Any) -> Any:
+        """As a call, with arrays of which some lie on the device."""
+        from .shared_call import SharedCall  # few programs are called so
+
+        self._check_count(arrays)
+        with self._lock:
+            self.open()
+            assert isinstance(self.device, CudaDevice)
+            own = self._inputs, self._outputs
+            call = SharedCall(self.program, self.device, arrays, self._given(out), own)
+            device = call.device
+            self._wait_for_last(device)
+            call.copy_in()
+            key = device.stream, *(m.address for m in (*call.inputs, *call.outputs))
+            if key not in self._shared:
+                if len(self._shared) == _KEPT:
+                    del self._shared[next(iter(self._shared))]
+                self._shared[key] = self._bound(device, call.inputs, call.outputs)
+            self._start(device, self._shared[key])
+            found = call.copy_out()
+            self._last = device.mark()
+        return found[0] if self._single else found
+
     def _run(self, stored: tuple[np.ndarray, ...], results: list[np.ndarray]) -> None:
         self.open()
+        self._wait_for_last(self.device)
         for memory, array in zip(self._inputs, stored, strict=True):
             self.device.write(memory, array)
         self.run_there()
         for memory, array in zip(self._outputs, results, strict=True):
             self.device.read(array, memory)
 
+    def _wait_for_last(self, device: OpenDevice) -> None:
+        """Let a call begin when the last one on a caller's stream is done with the memory."""
+        if self._last is not None:
+            assert isinstance(device, CudaDevice)
+            device.after(self._last)
+            self._last = None
+
     def run_there(self) -> None:
         """Run the kernels, from inputs that lie on the device, and leave the outputs there."""
         self.open()
-        self._clear()
-        for _, starts in self._steps:
+        self._start(self.device, self._steps)
+
+    def _start(self, device: OpenDevice, steps: _Steps) -> None:
+        if any(k.messages for k in self._kernels.values()):
+            self._clear(device)
+        for _, starts in steps:
             for start in starts:
                 start()
 
@@ -205,7 +266,7 @@ class DeviceExecutable(UnpredictedExecutable):
         call by the clock of the host, from its start to its end.
         """
         self.open()
-        self._clear()
+        self._clear(self.device)
         seconds: list[float] = []
         for step, starts in self._steps:
             self.device.read(self._failure, self._report)  # waits for all that came before
@@ -229,11 +290,14 @@ class DeviceExecutable(UnpredictedExecutable):
         self.open()
         return tuple(self._outputs)
 
-    def _stored(self, arrays: tuple[Any, ...]) -> tuple[np.ndarray, ...]:
+    def _check_count(self, arrays: Sequence[Any]) -> None:
         if len(arrays) != len(self.inputs):
             raise ModelError(
                 f"expected {len(self.inputs)} inputs ({listing(self.inputs)}), found {len(arrays)}"
             )
+
+    def _stored(self, arrays: tuple[Any, ...]) -> tuple[np.ndarray, ...]:
+        self._check_count(arrays)
         found = []
         for given, spec in zip(arrays, self.inputs, strict=True):
             array = to_numpy(given, f"input {spec.name!r}")

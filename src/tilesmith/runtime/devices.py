@@ -29,3 +29,8 @@ def is_there(target: Target) -> bool:
 
         return driver.count() > 0
     return True  # opening it says what is wrong
+
+
+def shares_memory(target: Target) -> bool:
+    """Whether calls take arrays of other libraries where they lie on the device."""
+    return target.backend == "cuda"

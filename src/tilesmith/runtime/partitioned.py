@@ -19,6 +19,7 @@ from tilesmith.support.errors import InternalError, ModelError
 
 from .arrays import as_output, as_stored, at_home, beginning, check_apart, is_torch, to_torch
 from .device_executable import DeviceExecutable, UnpredictedExecutable
+from .devices import is_there
 from .executable import Executable
 from .program import Program, TensorSpec
 
@@ -36,7 +37,9 @@ class PartitionedExecutable(UnpredictedExecutable):
     def __init__(self, program: Program, threads: int | None = None) -> None:
         """threads: of the parts on the CPU.
 
-        Raises DeviceError if there is no device, or if it has not enough memory.
+        A program for a device that this machine lacks can be kept, saved and shown; calls fail.
+
+        Raises DeviceError if the device can't be used, or if it has not enough memory.
         """
         self.program = program
         self._single = len(program.outputs) == 1
@@ -45,34 +48,45 @@ class PartitionedExecutable(UnpredictedExecutable):
         self._input_names = dict.fromkeys(s.name for s in program.inputs)
         self._output_names = [s.name for s in program.outputs]
         self._lock = Lock()
-        self._memory: dict[int, tuple[Any, TensorSpec]] = {}  # of values on the device
+        self._calls = [c for c in program.part_steps if isinstance(c, PartCall)]
         self._executables: list[Executable] = [
-            self._made(call, program.parts[call.part], threads)
-            for call in program.part_steps
-            if isinstance(call, PartCall)
+            Executable(part, threads)
+            if part.target.device is None
+            else DeviceExecutable(part, threads, opens=False)
+            for part in program.parts
         ]
+        self._specs: dict[int, TensorSpec] = {}  # of values on the device
+        self._memory: dict[int, Any] = {}  # of the same values
         self._check_steps()
         self.threads = max((e.threads for e in self._executables), default=threads or 1)
+        self._is_open = False
+        if is_there(program.target):
+            self.open()
 
-    def _made(self, call: PartCall, part: Program, threads: int | None) -> Executable:
-        if part.target.device is None:
-            return Executable(part, threads)
-        there = {i: self._memory[a][0] for i, a in enumerate(call.inputs) if a in self._memory}
-        exe = DeviceExecutable(part, threads, there)
-        places = zip(
-            (*call.inputs, *call.outputs),
-            (*exe.input_memory, *exe.output_memory),
-            (*part.inputs, *part.outputs),
-            strict=True,
-        )
-        for place, memory, spec in places:
-            self._memory.setdefault(place, (memory, spec))
-        return exe
+    def open(self) -> None:
+        """Make the parts on the device ready to run, if that has not happened yet.
+
+        Raises DeviceError if there is no device, or if it has not enough memory.
+        """
+        if self._is_open:
+            return
+        for call, exe in zip(self._calls, self._executables, strict=True):
+            if not isinstance(exe, DeviceExecutable):
+                continue
+            exe.open({i: self._memory[a] for i, a in enumerate(call.inputs) if a in self._memory})
+            memory = (*exe.input_memory, *exe.output_memory)
+            for place, found in zip((*call.inputs, *call.outputs), memory, strict=True):
+                self._memory.setdefault(place, found)
+        self._is_open = True
 
     def _check_steps(self) -> None:
         """Raises ModelError for steps that read what is not there."""
         known = {*range(len(self.inputs))}
         number = 0
+        for call, part in zip(self._calls, self.program.parts, strict=False):
+            if part.target.device is not None:
+                specs = zip((*call.inputs, *call.outputs), (*part.inputs, *part.outputs))
+                self._specs.update(specs)
         for step in self.program.part_steps:
             if isinstance(step, PartCall):
                 part = self.program.parts[step.part]
@@ -81,13 +95,18 @@ class PartitionedExecutable(UnpredictedExecutable):
                 fits, number = fits and step.part == number, number + 1
             elif isinstance(step, Transfer):
                 read, made = (step.source,), (step.to,)
-                fits = (step.to if step.to_device else step.source) in self._memory
+                fits = (step.to if step.to_device else step.source) in self._specs
             else:
                 read = step.values if isinstance(step, Results) else ()
                 made, fits = (), isinstance(step, Results) and len(read) == len(self.outputs)
             if not fits or not known.issuperset(read):
                 raise ModelError(f"the steps of the program do not fit its parts: {step}")
             known.update(made)
+        if number != len(self.program.parts):
+            raise ModelError(
+                f"the steps of the program do not fit its parts: {number} calls of "
+                f"{len(self.program.parts)} parts"
+            )
         if not self.program.part_steps or not isinstance(self.program.part_steps[-1], Results):
             raise ModelError("the steps of the program do not fit its parts: no results at the end")
 
@@ -125,6 +144,7 @@ class PartitionedExecutable(UnpredictedExecutable):
 
     def _run(self, stored: Sequence[Any]) -> list[Any]:
         """The results, each an array of its own."""
+        self.open()
         values = self._inputs_of(stored)
         parts = iter(self._executables)
         for step in self.program.part_steps:
@@ -153,7 +173,8 @@ class PartitionedExecutable(UnpredictedExecutable):
 
     def _transfer(self, step: Transfer, values: dict[int, Any]) -> None:
         device = next(e for e in self._executables if isinstance(e, DeviceExecutable)).device
-        memory, spec = self._memory[step.to if step.to_device else step.source]
+        place = step.to if step.to_device else step.source
+        memory, spec = self._memory[place], self._specs[place]
         if step.to_device:
             device.write(memory, as_stored(values[step.source]))
             return
@@ -195,6 +216,7 @@ class PartitionedExecutable(UnpredictedExecutable):
 
     def _timed_once(self, stored: Sequence[Any]) -> tuple[np.ndarray, np.ndarray]:
         """The seconds of each call in one run, and how often it ran."""
+        self.open()
         values = self._inputs_of(stored)
         parts = iter(self._executables)
         found: list[tuple[np.ndarray, np.ndarray]] = []
