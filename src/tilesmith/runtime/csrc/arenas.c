@@ -5,9 +5,13 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <time.h>
+#ifdef _WIN32
+#include <windows.h>
+#else
+#include <sys/mman.h>
 #include <unistd.h>
+#endif
 
 static Arenas *ring;                               /* some member; NULL: there is none */
 static int64_t keep_ns = 60 * (int64_t)1000000000; /* how long an arena is kept that no run uses */
@@ -52,6 +56,22 @@ void tilesmith_arenas_close(Arenas *self) {
     self->next->last = self->last;
 }
 
+#ifdef _WIN32
+/* So many bytes as whole pages; NULL when there are none.  `bytes` becomes their number. */
+static void *map(size_t *bytes) {
+    SYSTEM_INFO system;
+    GetSystemInfo(&system);
+    *bytes += system.dwPageSize - 1 - (*bytes - 1) % system.dwPageSize;
+    return VirtualAlloc(NULL, *bytes, MEM_RESERVE | MEM_COMMIT, PAGE_READWRITE);
+}
+
+static void give_back(void *block, size_t bytes) {
+    (void)bytes;
+    VirtualFree(block, 0, MEM_RELEASE);
+}
+#else
+static void give_back(void *block, size_t bytes) { munmap(block, bytes); }
+
 /* So many bytes as whole pages; NULL when there are none.  `bytes` becomes their number. */
 static void *map(size_t *bytes) {
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
@@ -59,11 +79,12 @@ static void *map(size_t *bytes) {
     void *block = mmap(NULL, *bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     return block == MAP_FAILED ? NULL : block;
 }
+#endif
 
 int tilesmith_slot_resize(Slot *slot, int64_t bytes, int64_t keep) {
     Slot old = *slot;
     if (old.data && !keep) {
-        munmap(old.data, (size_t)old.bytes);
+        give_back(old.data, (size_t)old.bytes);
         *slot = (Slot){NULL, 0};
     }
     size_t size = (size_t)bytes;
@@ -72,7 +93,7 @@ int tilesmith_slot_resize(Slot *slot, int64_t bytes, int64_t keep) {
         return 0;
     if (keep) {
         memcpy(data, old.data, (size_t)keep);
-        munmap(old.data, (size_t)old.bytes);
+        give_back(old.data, (size_t)old.bytes);
     }
     *slot = (Slot){data, (int64_t)size};
     return 1;
@@ -88,7 +109,7 @@ int64_t tilesmith_arenas_bytes(const Arenas *self, const Arena *arena) {
 void tilesmith_slots_release(const Arenas *self, Arena *arena) {
     for (size_t i = 0; arena->slots && i < self->slots; i++) {
         if (arena->slots[i].data)
-            munmap(arena->slots[i].data, (size_t)arena->slots[i].bytes);
+            give_back(arena->slots[i].data, (size_t)arena->slots[i].bytes);
         arena->slots[i] = (Slot){NULL, 0};
     }
 }
@@ -97,7 +118,7 @@ static void unmap(const Arenas *self, Arena *arena) {
     tilesmith_slots_release(self, arena);
     free(arena->slots);
     if (arena->bytes)
-        munmap(arena, arena->bytes);
+        give_back(arena, arena->bytes);
 }
 
 /* Arenas are mapped, not allocated, so that the system gets them back when they are released.  Runs of one program
@@ -117,7 +138,7 @@ Arena *tilesmith_arenas_take(Arenas *self, int64_t arena_bytes, int64_t scratch_
         if ((arena = self->idle)) {
             self->idle = arena->next;
             slots = arena->slots;
-            munmap(arena, arena->bytes);
+            give_back(arena, arena->bytes);
         }
         if (slots == NULL && self->slots)
             slots = calloc(self->slots, sizeof *slots);

@@ -5,6 +5,17 @@
 
 PyTypeObject *tilesmith_block_type;
 
+#ifdef _WIN32
+static void *take(int64_t bytes) { return _aligned_malloc((size_t)bytes, TILESMITH_ALIGNMENT); }
+static void give_back(void *data) { _aligned_free(data); }
+#else
+static void *take(int64_t bytes) {
+    void *data = NULL;
+    return posix_memalign(&data, TILESMITH_ALIGNMENT, (size_t)bytes) ? NULL : data;
+}
+static void give_back(void *data) { free(data); }
+#endif
+
 /* Bytes to take where `bytes` are needed and `had` are there: half as much again, so that memory that grows
  * step by step is copied a few times only; 0 if no more than `left` may be added and that is too little. */
 static int64_t next_size(int64_t bytes, int64_t had, int64_t left) {
@@ -18,12 +29,12 @@ static void *grow_result(Growth *self, Block *block, int64_t bytes, int64_t keep
     if (block->given.obj || bytes <= block->bytes)
         return bytes <= block->bytes ? block->data : NULL;
     int64_t size = next_size(bytes, keep ? block->bytes : 0, self->left);
-    void *data = NULL;
-    if (!size || posix_memalign(&data, TILESMITH_ALIGNMENT, (size_t)size))
+    void *data = size ? take(size) : NULL;
+    if (!data)
         return NULL;
     if (keep)
         memcpy(data, block->data, (size_t)keep);
-    free(block->data);
+    give_back(block->data);
     self->left -= size - block->bytes;
     block->data = data;
     block->bytes = size;
@@ -72,7 +83,7 @@ static void block_dealloc(PyObject *object) {
     if (self->given.obj)
         PyBuffer_Release(&self->given);
     else
-        free(self->data);
+        give_back(self->data);
     ((freefunc)PyType_GetSlot(type, Py_tp_free))(object);
     Py_DECREF(type);
 }

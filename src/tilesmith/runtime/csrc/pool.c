@@ -269,6 +269,7 @@ static int start_worker(const struct place *here) {
     return !failed;
 }
 
+#ifndef _WIN32 /* which has no fork */
 /* After fork only the calling thread exists in the child: start afresh. */
 static void forget_workers(void) {
     pthread_mutex_init(&pool.mutex, NULL);
@@ -286,11 +287,12 @@ static void forget_workers(void) {
     self.inside = self.depth = 0;
     self.job = NULL;
 }
+#endif
 
 __attribute__((constructor)) static void prepare_pool(void) {
     for (int i = 0; i < SLOTS; i++)
         pthread_cond_init(&pool.jobs[i].done, NULL);
-#ifndef _WIN32 /* which has no fork */
+#ifndef _WIN32
     pthread_atfork(NULL, NULL, forget_workers);
 #endif
 }
