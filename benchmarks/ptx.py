@@ -2,6 +2,9 @@
 
     python -m benchmarks.ptx FOLDER [--architectures sm_80,sm_90a,sm_100] [--sizes 1024,4096]
 
+Static counts of the main loops' memory accesses stand beside it: global accesses that are not
+coalesced, bank conflicts of shared memory, and matrix instructions.
+
 FOLDER holds models of ONNX.  No device is needed; `ptxas` comes with CUDA's toolkit or the wheel
 nvidia-cuda-nvcc.  A kernel fails if it spills, or if its shared memory is not what its schedule has
 planned.
@@ -17,8 +20,9 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from itertools import product
 from pathlib import Path
 
 import tilesmith as ts
@@ -26,6 +30,9 @@ from tilesmith import te
 from tilesmith.codegen.packed import unpacked
 from tilesmith.codegen.ptx.assemble import ptx
 from tilesmith.codegen.targets import target
+from tilesmith.driver.device_counts import counts_of, counts_of_loops
+from tilesmith.perf.launch_counts import LaunchCounts
+from tilesmith.strategy.device import default_schedule
 
 
 @dataclass(frozen=True)
@@ -64,24 +71,41 @@ def assembler() -> str | None:
     return shutil.which("ptxas") or next(inside, None)
 
 
-def products(sizes: list[int], architecture: str) -> Iterator[tuple[str, str]]:
-    """Name and PTX of square products."""
-    for n in sizes:
-        a, b = (te.placeholder((n, n), name=name) for name in "ab")
-        k = te.reduce_axis((0, n), "k")
-        c = te.compute((n, n), lambda i, j, a=a, b=b, k=k: te.sum(a[i, k] * b[k, j], axis=k), "c")
-        name = f"cuda-{architecture}"
-        yield f"matmul {n}", ptx(ts.build("auto", [a, b, c], target=name).source, target(name))
+Made = tuple[str, str, Sequence[LaunchCounts]]
+"""Name, PTX, and counts of the launches."""
 
 
-def models(folder: Path, architecture: str) -> Iterator[tuple[str, str]]:
-    """Name and PTX of each kernel of each model."""
+def products(sizes: list[int], architecture: str) -> Iterator[Made]:
+    """Square products, whose sums have the second type."""
+    gpu = target(f"cuda-{architecture}")
+    for n, (low, to) in product(sizes, (("f32", "f32"), ("f16", "f32"), ("i8", "i32"))):
+        args = square(n, low, to)
+        counts = counts_of(te.lower(default_schedule(args, gpu, 0.0), args), gpu)
+        yield f"matmul {n} {low}", ptx(ts.build("auto", args, target=gpu).source, gpu), counts
+
+
+def square(n: int, low: str, to: str) -> list[te.Tensor]:
+    a, b = (te.placeholder((n, n), low, name) for name in "ab")
+    k = te.reduce_axis((0, n), "k")
+    return [
+        a,
+        b,
+        te.compute((n, n), lambda i, j: te.sum(a[i, k].astype(to) * b[k, j].astype(to), axis=k)),
+    ]
+
+
+def models(folder: Path, architecture: str, precision: str) -> Iterator[Made]:
+    """The kernels of each model."""
     for path in sorted(folder.glob("*.onnx")):
-        program = ts.compile(path, target=f"cuda-{architecture}").program
+        program = ts.compile(
+            path, target=f"cuda-{architecture}", options=ts.Options(precision=precision)
+        ).program
         for part in (program, *program.parts):
             if part.target.device is not None:
                 for symbol, code in part.objects.items():
-                    yield path.stem, unpacked(symbol, code).text
+                    loops = part.kernels[symbol].loops
+                    text = unpacked(symbol, code).text
+                    yield path.stem, text, counts_of_loops(loops, part.target)
 
 
 def assembled(model: str, text: str, architecture: str, command: str) -> Iterator[Row]:
@@ -123,6 +147,7 @@ def main() -> int:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--architectures", default="sm_80,sm_90a,sm_100")
     parser.add_argument("--sizes", default="1024,4096")
+    parser.add_argument("--precision", default="f32", help="of the models' products")
     parser.add_argument("--json", type=Path, help="write every row")
     given = parser.parse_args()
     command = assembler()
@@ -130,14 +155,18 @@ def main() -> int:
         sys.exit("ptxas is missing: pip install nvidia-cuda-nvcc")
     rows: list[Row] = []
     print(
-        "| model | architecture | launches | most registers | most shared bytes | stack, spilled |"
+        "| model | architecture | launches | most registers | most shared bytes | stack, spilled "
+        "| coalesced | uncoalesced | bank conflicts | matrix instructions |"
     )
-    print("|---|---|---|---|---|---|")
+    print("|---|---|---|---|---|---|---|---|---|---|")
     for architecture in given.architectures.split(","):
         found: dict[str, list[Row]] = {}
         sizes = [int(n) for n in given.sizes.split(",")]
-        for source in (products(sizes, architecture), models(given.folder, architecture)):
-            for model, text in source:
+        counted: dict[str, list[LaunchCounts]] = {}
+        of_models = models(given.folder, architecture, given.precision)
+        for source in (products(sizes, architecture), of_models):
+            for model, text, counts in source:
+                counted.setdefault(model, []).extend(counts)
                 made = list(assembled(model, text, architecture, command))
                 found.setdefault(model, []).extend(made)
         for model, of_model in found.items():
@@ -145,9 +174,11 @@ def main() -> int:
                 max(getattr(r, f) for r in of_model) for f in ("registers", "shared_bytes")
             )
             lost = sum(r.stack_bytes for r in of_model), sum(r.spilled_bytes for r in of_model)
+            kinds = ("coalesced", "uncoalesced", "bank_conflicts", "matrix")
+            memory = [sum(getattr(c, n) for c in counted[model]) for n in kinds]
             print(
                 f"| {model} | {architecture} | {len(of_model)} | {registers} | {shared} | "
-                f"{lost[0]}, {lost[1]} |",
+                f"{lost[0]}, {lost[1]} | " + " | ".join(map(str, memory)) + " |",
                 flush=True,
             )
             rows += of_model

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 from typing import Any
 
 from tilesmith.cli.console import milliseconds, print_json, print_table
+from tilesmith.driver.device_counts import counts_of_loops
 from tilesmith.ir.expr import Const
+from tilesmith.ir.target import Target
+from tilesmith.perf.launch_counts import LaunchCounts
 from tilesmith.runtime.device_executable import DeviceExecutable
 from tilesmith.runtime.executable import Executable
 from tilesmith.runtime.partitioned import PartitionedExecutable
-from tilesmith.runtime.profile import Profile
+from tilesmith.runtime.profile import KernelTime, Profile
 
 
 def rows(exe: Executable, found: Profile) -> list[dict[str, Any]]:
@@ -29,8 +33,9 @@ def rows(exe: Executable, found: Profile) -> list[dict[str, Any]]:
                 {
                     "blocks": [int(n.value) for n in x.blocks if isinstance(n, Const)],
                     "threads": list(x.threads),
+                    "counts": c.to_json() if c is not None else None,
                 }
-                for x in launches
+                for x, c in zip(launches, _counts(k, place, len(launches)), strict=True)
             ],
         }
         if k.info is not None:
@@ -38,6 +43,25 @@ def rows(exe: Executable, found: Profile) -> list[dict[str, Any]]:
             row |= {"operators": list(k.info.operators), "flops": work.flops, "bytes": work.bytes}
         told.append(row)
     return told
+
+
+def _counts(k: KernelTime, place: Target, launches: int) -> Sequence[LaunchCounts | None]:
+    """The static counts of a kernel's launches; None where its loops are not known."""
+    if k.info is None or not launches:
+        return [None] * launches
+    found = counts_of_loops(k.info.loops, place)
+    return found if len(found) == launches else [None] * launches
+
+
+def _counted(row: dict[str, Any], name: str) -> str:
+    """The sum of a count over the launches of a kernel."""
+    found = [x["counts"][name] for x in row["launches"] if x["counts"]]
+    return str(sum(found)) if found else ""
+
+
+def _occupancy(row: dict[str, Any]) -> str:
+    found = [f"{x['counts']['occupancy']:.0%}" for x in row["launches"] if x["counts"]]
+    return ", ".join(found)
 
 
 def show(name: str, exe: Executable, found: Profile, kernel: int | None, json: bool) -> None:
@@ -62,10 +86,13 @@ def show(name: str, exe: Executable, found: Profile, kernel: int | None, json: b
                 f"{row.get('flops', 0) / seconds / 1e9:.1f}",
                 f"{row.get('bytes', 0) / seconds / 1e9:.1f}",
                 ", ".join(threads),
+                *(_counted(row, n) for n in ("matrix", "uncoalesced", "bank_conflicts")),
+                _occupancy(row),
                 "+".join(row.get("operators", [])) or ", ".join(row["sources"]),
             )
         )
-    heads = ("kernel", "on", "ms", "share", "GFLOP/s", "GB/s", "blocks x threads", "computes")
+    heads = ("kernel", "on", "ms", "share", "GFLOP/s", "GB/s", "blocks x threads",
+        "tensor", "uncoalesced", "conflicts", "occupancy", "computes")  # fmt: skip
     print_table(heads, table, title=name)
     between = f"; {copies} values are copied to the device or back" if exe.program.parts else ""
     print(f"{len(found)} kernels, {milliseconds(found.whole)} ms as one call{between}")

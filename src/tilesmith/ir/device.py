@@ -18,6 +18,8 @@ class Device:
     registers: 32-bit registers that a thread may use.
     wave: threads that run in lockstep: a warp, a wavefront, or the lanes of a vector.
     units: blocks that run at the same time, at least.
+    unit_threads, unit_registers, unit_shared_bytes: what blocks share that run on one unit at a
+        time.
     memory_bytes: memory that all blocks share.
     has_f64: it computes with doubles.
     """
@@ -31,6 +33,9 @@ class Device:
     registers: int = 255
     wave: int = 32
     units: int = 16
+    unit_threads: int = 2048
+    unit_registers: int = 64 << 10
+    unit_shared_bytes: int = 64 << 10
     memory_bytes: int = 4 << 30
     has_f64: bool = True
 

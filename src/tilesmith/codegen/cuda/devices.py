@@ -26,7 +26,12 @@ DEFAULT = "sm_80"
 """What is compiled for where there is no device."""
 
 _DESCRIPTION = Device(
-    shared_bytes=48 << 10, block_threads=1024, block_x=1024, block_y=1024, wave=32
+    shared_bytes=48 << 10,
+    unit_shared_bytes=96 << 10,
+    block_threads=1024,
+    block_x=1024,
+    block_y=1024,
+    wave=32,
 )
 """What all of them have.  A kernel declares its shared memory: more must be asked for."""
 

@@ -7,6 +7,8 @@
                                                        let j = (b * 256 + t) % m
                                                        S(i, j)
 
+So does a loop nest that stores a constant, such as a halo's zeros.
+
 Neighbouring threads have neighbours in the innermost of the loops that stand directly inside each
 other.  Memory on the heap that is allocated in such a loop is allocated outside, once for each
 iteration.  It is for nests that are not scheduled for devices.
@@ -18,7 +20,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from tilesmith.ir.expr import Const, Expr, Load, Var, const, free_vars
-from tilesmith.ir.loop_tables import LOOP_KINDS
+from tilesmith.ir.loop_tables import LOOP_KINDS, SCOPES
 from tilesmith.ir.simplify import simplify
 from tilesmith.loop.nodes import Allocate, Buffer, For, Func, If, LetStmt, Stmt, Store
 from tilesmith.loop.visit import children, map_stmt, rebuild, walk
@@ -35,10 +37,36 @@ def launch_parallel(func: Func, threads: int) -> Func:
             return s
         if isinstance(s, For) and s.kind == "parallel":
             return _launch(s, threads)
-        return rebuild(s, outside, lambda e: e)
+        if isinstance(s, For) and _is_fill(s):
+            made = map_stmt(s, f_stmt=_in_parallel)
+            assert isinstance(made, For)
+            return _launch(made, threads)
+        return rebuild(s, in_loop if isinstance(s, For) else outside, lambda e: e)
+
+    def in_loop(s: Stmt) -> Stmt:
+        if isinstance(s, For) and (s.kind == "parallel" or LOOP_KINDS[s.kind].level):
+            return outside(s)
+        return rebuild(s, in_loop, lambda e: e)
 
     body = outside(func.body)
     return func if body is func.body else replace(func, body=body)
+
+
+def _is_fill(s: Stmt) -> bool:
+    """Whether `s` is loops that store a constant: all iterations are independent."""
+    own: set[Var] = set()
+    while isinstance(s, For) and not LOOP_KINDS[s.kind].level:
+        own.add(s.var)
+        s = s.body
+    if not isinstance(s, Store) or not isinstance(s.value, Const):
+        return False
+    if SCOPES[s.buffer.scope].owner:
+        return False  # a thread's own
+    return own <= {v for i in s.indices for v in free_vars(i)}
+
+
+def _in_parallel(s: Stmt) -> Stmt:
+    return For(s.var, s.start, s.extent, "parallel", s.body) if isinstance(s, For) else s
 
 
 LONGEST = 1024

@@ -25,7 +25,7 @@ from tilesmith.te.tensor import Reduce
 
 from .blocks import block_size, fused
 
-TERMS = 64
+TERMS = 48
 """Fewest terms of a sum that are worth a block."""
 
 STEP = 16

@@ -121,7 +121,7 @@ def tensor_tile(op: Compute, target: Target) -> TensorTile | None:
                 for waves, tiles in _arrangements(target)
             )
             fitting = [t for t in made if _bytes(t) <= _room(target)]
-            return min(fitting, key=lambda t: _cost(t, op, target), default=None)
+            return min(fitting, key=lambda t: (_conflicts(t), _cost(t, op, target)), default=None)
     return None
 
 
@@ -276,12 +276,25 @@ def _load(s: Schedule, operand: Stage, t: TensorTile, number: int) -> None:
     operand.unroll(rest)
 
 
+def _conflicts(t: TensorTile) -> int:
+    """Bank conflicts when operands are stored in shared memory and loaded by an instruction."""
+    rows = [x.shape[-1] for x in (t.a, t.b)]
+    along = (n for n in (0, 1) if not (n == 0 and t.turned))
+    return sum(_padded(t, n, size)[0] for n in along if isinstance(size := rows[n], int))
+
+
 def _padding(t: TensorTile, number: int, distance: int) -> tuple[int, int]:
     """Elements between rows in shared memory, and bytes of the vectors in which they are filled:
     those with the fewest bank conflicts, of these the widest vectors.
 
     distance: elements between rows in global memory.
     """
+    _, size, pad = _padded(t, number, distance)
+    return pad * WORD // t.intrinsic.operands[number].dtype.bytes, -size
+
+
+def _padded(t: TensorTile, number: int, distance: int) -> tuple[int, int, int]:
+    """The same with the conflicts first: these, less the bytes of vectors, and words of padding."""
     operand = t.intrinsic.operands[number]
     element, row = operand.dtype.bytes, t.row_of(number)
     found: list[tuple[int, int, int]] = []
@@ -295,5 +308,4 @@ def _padding(t: TensorTile, number: int, distance: int) -> tuple[int, int]:
         assert t.intrinsic.reads is not None
         reads = (bank_conflicts(at, n) for n, at in t.intrinsic.reads(operand, pitch))
         found.append((bank_conflicts(filled, size) + sum(reads), -size, pad))
-    _, size, pad = min(found)
-    return pad * WORD // element, -size
+    return min(found)

@@ -6,7 +6,7 @@ Where both operands are matrices, the threads of a block load tiles of them toge
         for ty, tx in threads:
             C_register[4, 4] = 0
             for ko:
-                A_shared[64, 8] = A; B_shared[8, 64] = B      # cooperatively
+                A_shared[128, 32] = A; B_shared[32, 32] = B   # cooperatively
                 for ki: C_register += A_shared * B_shared
             C = C_register
 
@@ -32,10 +32,12 @@ from .blocks import block_size, fused
 
 TILE = 4
 """Rows and columns of a thread's tile: 16 sums, and 8 loads for 16 multiply-adds."""
-STEP = 8
+STEP = 32
 """Steps of the sum whose operands lie in shared memory at a time."""
-SIDE = 16
-"""Most threads along each side of a block."""
+SIDES = 32, 8
+"""Most threads of a block along y and x.  Those of a wave read 8 columns that are `TILE` apart, and
+4 rows: no two of them lie in one bank, if rows along the sum are one element longer.
+"""
 RESULTS = 8
 """Results of a thread that read the same element of an operand."""
 
@@ -48,12 +50,14 @@ class Product:
     rows, columns: the axes of the result, by number, on which only the first, or only the second
         operand depends.
     matrices: indices of both operands are axes, so that tiles of them are tiles of memory.
+    along: for each operand, whether its rows lie along the sum.
     """
 
     name: str
     rows: tuple[int, ...]
     columns: tuple[int, ...]
     matrices: bool
+    along: tuple[bool, bool]
 
 
 def product_of(name: str, op: Compute) -> Product | None:
@@ -68,7 +72,9 @@ def product_of(name: str, op: Compute) -> Product | None:
     if not rows or not columns:
         return None
     plain = all(isinstance(i, (Var, Const)) for x in factors for i in x.indices)
-    return Product(name, rows, columns, plain)
+    terms = [a.var for a in op.reduce_axis]
+    along = (any(x.indices[-1] is v for v in terms) for x in factors)
+    return Product(name, rows, columns, plain, (next(along), next(along)))
 
 
 def schedule_product(s: Schedule, product: Product, out: str, target: Target) -> None:
@@ -116,8 +122,10 @@ def _blocks_of_tiles(
     own.reorder(*before, outer, inner, *own.axis)
     for axis in own.axis:
         own.unroll(axis)
-    for operand in operands:
+    for operand, along in zip(operands, product.along, strict=True):
         operand.compute_at(own, outer)
+        if along and len(operand.axis) > 1:
+            operand.storage_align(operand.axis[-2], STEP + 1)
         rest = fused(operand, operand.axis)
         for size, index in zip(reversed(block), THREADS[:2], strict=True):
             rest, part = operand.split(rest, factor=size, tail="guard")
@@ -127,8 +135,8 @@ def _blocks_of_tiles(
 def _block(height: int, width: int, target: Target) -> tuple[int, int]:
     """Threads of a block along y and x, for a result of that size."""
     assert target.device is not None
-    x = _threads(width, min(SIDE, target.device.block_x))
-    y = _threads(height, min(SIDE, target.device.block_y, target.device.block_threads // x))
+    x = _threads(width, min(SIDES[1], target.device.block_x))
+    y = _threads(height, min(SIDES[0], target.device.block_y, target.device.block_threads // x))
     return y, x
 
 
