@@ -78,6 +78,35 @@ static void creation(char **files) {
     CHECK(created(files[0], 2, 1) == TILESMITH_OK);
 }
 
+/* Weights that the host has in memory: whole, not aligned, and with each part of their head damaged. */
+static void memory(const char *file) {
+    struct tilesmith_options options = {.abi = TILESMITH_ABI, .size = sizeof options};
+    size_t bytes = (size_t)HOSTILE_WEIGHTS_BYTES;
+    char *data = arena_of((int64_t)bytes + 64);
+    FILE *opened = fopen(file, "rb");
+    hostile_destroy(model);
+    CHECK(opened && fread(data, 1, bytes, opened) == bytes && !fclose(opened));
+    options.weights_data = data;
+    options.weights_bytes = (int64_t)bytes;
+    options.verify = 1;
+    CHECK(hostile_create(&options, &model) == TILESMITH_OK);
+    hostile_destroy(model);
+    options.weights_bytes = (int64_t)bytes - 1;
+    CHECK(hostile_create(&options, &model) == TILESMITH_WEIGHTS && !model);
+    options.weights_bytes = INT64_MIN;
+    CHECK(hostile_create(&options, &model) == TILESMITH_WEIGHTS && !model);
+    options.weights_bytes = (int64_t)bytes;
+    for (int at = 0; at <= 16; at += 8) { /* the magic, the size, the sum */
+        data[at] ^= 1;
+        CHECK(hostile_create(&options, &model) == TILESMITH_WEIGHTS && !model);
+        data[at] ^= 1;
+    }
+    memmove(data + 8, data, bytes);
+    options.weights_data = data + 8;
+    CHECK(hostile_create(&options, &model) == TILESMITH_WEIGHTS && !model);
+    free(data);
+}
+
 static void runs(void) {
     const void *inputs[] = {x, indices};
     void *outputs[] = {y, z};
@@ -244,6 +273,7 @@ int main(int argc, char **argv) {
     CHECK(argc == 5);
     for (int i = 0; i < 64 * 16; i++)
         x[i] = (float)(i % 7);
+    memory(argv[1]);
     creation(argv + 1);
     runs();
     instances();
