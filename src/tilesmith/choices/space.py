@@ -70,11 +70,6 @@ class Space:
             return self.start
         return {}
 
-    @property
-    def constrained(self) -> set[str]:
-        """The knobs that are pinned or have forbidden values."""
-        return {*self._pinned, *self._forbidden}
-
     def _check_names(self) -> None:
         """Raises ScheduleError if a pinned or forbidden knob or value does not exist."""
         wanted = {k: (v,) for k, v in self._pinned.items()}

@@ -125,6 +125,9 @@ SignOption: TypeAlias = Annotated[
     Path | None,
     typer.Option("--sign", metavar="KEY.pem", help="Sign what is written with this secret key."),
 ]
+InputOption: TypeAlias = Annotated[
+    Path | None, typer.Option("--input", "-i", help="Input file (default: random input).")
+]
 SeedOption: TypeAlias = Annotated[int, typer.Option("--seed", help="Seed of random inputs.")]
 
 

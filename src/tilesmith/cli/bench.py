@@ -5,17 +5,17 @@ Example: tilesmith bench resnet50.onnx --threads 2 --seconds 5
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from tilesmith.cli.arguments import JsonFlag, ModelArgument, SeedOption, Wanted, with_options
-from tilesmith.cli.console import milliseconds, print_json, print_table
-from tilesmith.cli.models import inputs_from, open_model, random_inputs
 from tilesmith.support.array_files import read_arrays
 from tilesmith.support.errors import UsageError
 from tilesmith.support.measure import measure
+
+from .arguments import InputOption, JsonFlag, ModelArgument, SeedOption, Wanted, with_options
+from .console import milliseconds, print_json, print_table
+from .models import chosen_inputs, open_model
 
 
 @with_options
@@ -23,9 +23,7 @@ def command(
     model: ModelArgument,
     wanted: Wanted,
     seconds: Annotated[float, typer.Option(help="How long to measure.")] = 3.0,
-    input: Annotated[
-        Path | None, typer.Option("--input", "-i", help="Input file (default: random input).")
-    ] = None,
+    input: InputOption = None,
     kernels: Annotated[
         int, typer.Option(help="Also show the times of this many of the slowest kernels.")
     ] = 0,
@@ -36,10 +34,7 @@ def command(
         raise UsageError(f"--seconds must be more than 0 and at most 3600, not {seconds:g}")
     arrays = read_arrays(input) if input else {}
     exe = open_model(model, wanted, arrays)
-    if input:
-        inputs = inputs_from(arrays, exe.inputs, input)
-    else:
-        inputs = random_inputs(exe.program.expected_inputs, seed)
+    inputs = chosen_inputs(exe, arrays, input, seed)
     samples = measure(lambda: exe.run(inputs), seconds=seconds)
     result: dict[str, Any] = {
         "model": str(model),

@@ -25,9 +25,14 @@ from typing import Annotated, Any
 import typer
 
 from tilesmith import driver
-from tilesmith.cli.arguments import (
+from tilesmith.support.array_files import read_arrays
+from tilesmith.support.errors import AccuracyError, UsageError
+from tilesmith.support.options import Options
+
+from .arguments import (
     DynamicOption,
     ExpectedOption,
+    InputOption,
     JsonFlag,
     ModelArgument,
     ShapeOption,
@@ -38,20 +43,15 @@ from tilesmith.cli.arguments import (
     parse_values,
     with_options,
 )
-from tilesmith.cli.console import print_json, print_table, progress
-from tilesmith.cli.models import with_shapes_of
-from tilesmith.support.array_files import read_arrays
-from tilesmith.support.errors import AccuracyError, UsageError
-from tilesmith.support.options import Options
+from .console import print_json, print_table, progress
+from .models import with_shapes_of
 
 
 @with_options
 def command(
     model: ModelArgument,
     options: Options,
-    input: Annotated[
-        Path | None, typer.Option("--input", "-i", help="Input file (default: random input).")
-    ] = None,
+    input: InputOption = None,
     every: Annotated[
         bool, typer.Option("--all", help="Show every kernel, not only those out of bounds.")
     ] = False,

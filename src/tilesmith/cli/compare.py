@@ -18,14 +18,15 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from tilesmith.cli.arguments import JsonFlag, ModelArgument, SeedOption, Wanted, with_options
-from tilesmith.cli.console import milliseconds, note, print_json, print_table, progress
-from tilesmith.cli.engines import ENGINES, Prepare, installed, load_module, torch_engines
-from tilesmith.cli.models import inputs_from, open_model, random_inputs
 from tilesmith.runtime.executable import Executable
 from tilesmith.support.array_files import read_arrays
 from tilesmith.support.errors import UsageError
 from tilesmith.support.measure import Samples, interleave, ratio
+
+from .arguments import InputOption, JsonFlag, ModelArgument, SeedOption, Wanted, with_options
+from .console import milliseconds, note, print_json, print_table, progress
+from .engines import ENGINES, Prepare, installed, load_module, torch_engines
+from .models import chosen_inputs, open_model
 
 OURS = "tilesmith"
 
@@ -83,9 +84,7 @@ def command(
             help="The torch module that the model was exported from, or a function that makes it.",
         ),
     ] = None,
-    input: Annotated[
-        Path | None, typer.Option("--input", "-i", help="Input file (default: random input).")
-    ] = None,
+    input: InputOption = None,
     seed: SeedOption = 0,
     json: JsonFlag = False,
 ) -> None:
@@ -104,10 +103,7 @@ def command(
             replace(wanted, options=wanted.options.with_(threads=count)),
             arrays,
         )
-        if input:
-            inputs = inputs_from(arrays, exe.inputs, input)
-        else:
-            inputs = random_inputs(exe.program.expected_inputs, seed)
+        inputs = chosen_inputs(exe, arrays, input, seed)
         found = compare(exe, model, inputs, engines, rounds)
         signature = " -> ".join(
             ", ".join(str(s.type) for s in specs) for specs in (exe.inputs, exe.outputs)

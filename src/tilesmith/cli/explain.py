@@ -11,14 +11,10 @@ from __future__ import annotations
 import shutil
 import sys
 import textwrap
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from tilesmith.cli.arguments import JsonFlag, ModelArgument, SeedOption, Wanted, with_options
-from tilesmith.cli.console import milliseconds, print_json, print_table, progress
-from tilesmith.cli.models import inputs_from, open_model, random_inputs
 from tilesmith.ir.target import Target
 from tilesmith.perf.machine import Rates
 from tilesmith.perf.scaling import Scaling, division, scaling
@@ -26,6 +22,10 @@ from tilesmith.runtime.peaks import Peak, peak_of
 from tilesmith.runtime.profile import KernelTime, Profile
 from tilesmith.support.array_files import read_arrays
 from tilesmith.support.errors import UsageError
+
+from .arguments import InputOption, JsonFlag, ModelArgument, SeedOption, Wanted, with_options
+from .console import milliseconds, print_json, print_table, progress
+from .models import chosen_inputs, open_model
 
 
 @with_options
@@ -40,9 +40,7 @@ def command(
         int, typer.Option(help="Show only this many of the slowest kernels (0: all, in order).")
     ] = 0,
     repeats: Annotated[int, typer.Option(help="Runs; the least time of each kernel counts.")] = 20,
-    input: Annotated[
-        Path | None, typer.Option("--input", "-i", help="Input file (default: random input).")
-    ] = None,
+    input: InputOption = None,
     seed: SeedOption = 0,
     json: JsonFlag = False,
 ) -> None:
@@ -55,14 +53,11 @@ def command(
     count = len(exe.program.calls)
     if kernel is not None and not 0 <= kernel < count:
         raise UsageError(f"--kernel must be from 0 to {count - 1}, not {kernel}")
-    if input:
-        inputs = inputs_from(arrays, exe.inputs, input)
-    else:
-        inputs = random_inputs(exe.program.expected_inputs, seed)
+    inputs = chosen_inputs(exe, arrays, input, seed)
     with progress(f"running {model.name}"):
         found = exe.profile(*(inputs[s.name] for s in exe.inputs), repeats=repeats)
     if exe.program.target.device is not None:
-        from tilesmith.cli.explain_device import show
+        from .explain_device import show
 
         show(model.name, exe, found, kernel, json)
     elif json:

@@ -135,3 +135,12 @@ def random_inputs(specs: Sequence[TensorSpec], seed: int) -> dict[str, np.ndarra
         else sample_array(s.dtype.numpy, s.static_shape, rng)
         for s in specs
     }
+
+
+def chosen_inputs(
+    exe: Executable, arrays: Mapping[str, np.ndarray], path: Path | None, seed: int
+) -> dict[str, np.ndarray]:
+    """The inputs for `exe`: `arrays` of the file `path`, or random ones where there is none."""
+    if path is not None:
+        return inputs_from(arrays, exe.inputs, path)
+    return random_inputs(exe.program.expected_inputs, seed)

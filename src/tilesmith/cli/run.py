@@ -17,13 +17,14 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from tilesmith.cli.arguments import JsonFlag, ModelArgument, SeedOption, Wanted, with_options
-from tilesmith.cli.console import milliseconds, note, print_json
-from tilesmith.cli.models import inputs_from, open_model, random_inputs
 from tilesmith.runtime.executable import Executable
 from tilesmith.runtime.program import TensorSpec
 from tilesmith.support.array_files import read_arrays
 from tilesmith.support.errors import AccuracyError, UsageError
+
+from .arguments import InputOption, JsonFlag, ModelArgument, SeedOption, Wanted, with_options
+from .console import milliseconds, note, print_json
+from .models import chosen_inputs, open_model
 
 _TOLERANCES = {"f64": 1e-8, "f32": 1e-3, "f16": 2e-2}
 """`--check`: by element type, the largest difference of an output relative to the largest expected
@@ -38,9 +39,7 @@ _COARSE = 1e-1
 def command(
     model: ModelArgument,
     wanted: Wanted,
-    input: Annotated[
-        Path | None, typer.Option("--input", "-i", help="Input file (default: random input).")
-    ] = None,
+    input: InputOption = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Write the outputs to this .npz file.")
     ] = None,
@@ -57,10 +56,8 @@ def command(
 ) -> None:
     arrays = read_arrays(input) if input else {}
     exe = open_model(model, wanted, arrays)
-    if input:
-        inputs = inputs_from(arrays, exe.inputs, input)
-    else:
-        inputs = random_inputs(exe.program.expected_inputs, seed)
+    inputs = chosen_inputs(exe, arrays, input, seed)
+    if not input:
         note(f"no --input: random input, seed {seed}")
     start = time.perf_counter()
     outputs = exe.run(inputs)

@@ -203,9 +203,7 @@ _INTERVALS = {
     Var: _var,
     Unary: _unary,
     Binary: _binary,
-    ir.Select: lambda e, facts: iv.union(
-        interval_of(e.if_true, facts), interval_of(e.if_false, facts)
-    ),
+    ir.Select: _select,
     ir.Cast: _cast,
     ir.Ramp: _ramp,
     ir.Broadcast: lambda e, facts: interval_of(e.value, facts),

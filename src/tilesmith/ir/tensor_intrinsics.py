@@ -171,11 +171,6 @@ def of_rows(intrinsic: TensorIntrinsic, rows: int) -> TensorIntrinsic | None:
     return None if make is None else make(rows)
 
 
-def known_intrinsics() -> tuple[TensorIntrinsic, ...]:
-    """All declared ones, in the order of their declarations."""
-    return tuple(_declared.values())
-
-
 def _loads(e: Expr) -> Iterator[Load]:
     if isinstance(e, Load):
         yield e

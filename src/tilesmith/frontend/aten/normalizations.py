@@ -135,15 +135,9 @@ def group_norm(
 
 @aten_op("aten._native_batch_norm_legit_no_training.default")
 def batch_norm_of_statistics(
-    n: AtenNode,
-    input: Value,
-    weight: Value | None,
-    bias: Value | None,
-    running_mean: Value,
-    running_var: Value,
-    momentum: float,
-    eps: float,
-) -> tuple[Value, Value, Value]:
+    n: AtenNode, input: Value, weight: Value | None, bias: Value | None, running_mean: Value,
+    running_var: Value, momentum: float, eps: float,
+) -> tuple[Value, Value, Value]:  # fmt: skip
     channels = input.type.shape[1:2]
     scale = _filled(n, weight, 1, channels, running_mean.dtype)
     offset = _filled(n, bias, 0, channels, running_mean.dtype)
@@ -190,16 +184,9 @@ def _of_batch(
 
 @aten_op("aten._native_batch_norm_legit_functional.default")
 def batch_norm_functional(
-    n: AtenNode,
-    input: Value,
-    weight: Value | None,
-    bias: Value | None,
-    running_mean: Value,
-    running_var: Value,
-    training: bool,
-    momentum: float,
-    eps: float,
-) -> tuple[Value, ...]:
+    n: AtenNode, input: Value, weight: Value | None, bias: Value | None, running_mean: Value,
+    running_var: Value, training: bool, momentum: float, eps: float,
+) -> tuple[Value, ...]:  # fmt: skip
     """The result, mean and reciprocal deviation of the batch, and the running statistics after."""
     if not training:
         found = batch_norm_of_statistics(

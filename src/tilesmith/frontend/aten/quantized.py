@@ -52,11 +52,11 @@ def _integer(n: AtenNode, dtype: DType) -> DType:
     return dtype
 
 
-@aten_op(
-    "quantized_decomposed.quantize_per_tensor.default",
-    "quantized_decomposed.quantize_per_tensor.tensor",
-    "quantized_decomposed.quantize_per_tensor.tensor2",
-)
+_OVERLOADS = ("default", "tensor", "tensor2")
+"""With the scale and the zero point as numbers, as tensors, and with limits as tensors too."""
+
+
+@aten_op(*(f"quantized_decomposed.quantize_per_tensor.{o}" for o in _OVERLOADS))
 def quantize_per_tensor(
     n: AtenNode, input: Value, scale: Value | float, zero_point: Value | int,
     quant_min: Number | Value, quant_max: Number | Value, dtype: DType,
@@ -89,11 +89,7 @@ def _floats(n: AtenNode, q: Value, scale: Value, zero: Value, axis: int) -> Valu
     return n.add(ew.Mul(), n.cast(wide, f32), scale)
 
 
-@aten_op(
-    "quantized_decomposed.dequantize_per_tensor.default",
-    "quantized_decomposed.dequantize_per_tensor.tensor",
-    "quantized_decomposed.dequantize_per_tensor.tensor2",
-)
+@aten_op(*(f"quantized_decomposed.dequantize_per_tensor.{o}" for o in _OVERLOADS))
 def dequantize_per_tensor(
     n: AtenNode, input: Value, scale: Value | float, zero_point: Value | int,
     quant_min: Number | Value, quant_max: Number | Value, dtype: DType,

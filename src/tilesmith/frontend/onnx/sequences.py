@@ -53,10 +53,6 @@ def _position_known(n: OnnxNode, index: int) -> bool:
     return not isinstance(given, Value) or n.known(given) is not None
 
 
-def _is_sequence(slot: Slot) -> bool:
-    return isinstance(slot, TensorList) or (isinstance(slot, Value) and slot.dtype.form == "seq")
-
-
 def _at_run_time(n: OnnxNode, position: int) -> Value | None:
     """The sequence as a value, where it or a position in it, an input, is known to a run only."""
     given = n.slot(0)

@@ -93,10 +93,6 @@ class Writer:
             return None
         return readers[0]
 
-    def alias(self, v: Value, name: str) -> None:
-        """Call a value what another node's result is called."""
-        self._names[v] = name
-
     def _fresh(self, wanted: str) -> str:
         name, count = wanted, 0
         while name in self._taken:
