@@ -44,7 +44,7 @@ from .arguments import (
     with_options,
 )
 from .console import print_json, print_table, progress
-from .models import with_shapes_of
+from .models import check_source, with_shapes_of
 
 
 @with_options
@@ -64,10 +64,7 @@ def command(
     ] = False,
     json: JsonFlag = False,
 ) -> None:
-    if model.suffix == ".tsm":
-        raise UsageError("check needs the source model (.onnx or .pt2): a .tsm has no reference")
-    if not model.is_file():
-        raise UsageError(f"there is no file {str(model)!r}")
+    check_source(model, "check needs the source model (.onnx or .pt2): a .tsm has no reference")
     if plan:
         _show_plan(
             model,

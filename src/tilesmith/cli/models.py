@@ -101,6 +101,14 @@ def with_shapes_of(
     return make({**found, **(shapes or {})})
 
 
+def check_source(path: Path, compiled: str) -> None:
+    """Raises UsageError unless `path` is a file; for a .tsm with the message `compiled`."""
+    if path.suffix == ".tsm":
+        raise UsageError(compiled)
+    if not path.is_file():
+        raise UsageError(f"there is no file {str(path)!r}")
+
+
 def inputs_from(
     arrays: Mapping[str, np.ndarray], specs: Sequence[TensorSpec], path: Path
 ) -> dict[str, np.ndarray]:

@@ -26,6 +26,7 @@ from tilesmith.cli.arguments import (
     with_options,
 )
 from tilesmith.cli.console import print_json, progress, size_text
+from tilesmith.cli.models import check_source
 from tilesmith.frontend.onnx.export import save_onnx
 from tilesmith.quantisation.entry import quantize_model
 from tilesmith.quantisation.options import QuantizeOptions
@@ -53,10 +54,7 @@ def command(
     shape: ShapeOption = None,
     json: JsonFlag = False,
 ) -> None:
-    if model.suffix == ".tsm":
-        raise UsageError(f"{str(model)!r} is compiled already; quantise its source model")
-    if not model.is_file():
-        raise UsageError(f"there is no file {str(model)!r}")
+    check_source(model, f"{str(model)!r} is compiled already; quantise its source model")
     if output.suffix not in (".onnx", ".tsm"):
         raise UsageError(f"expected an .onnx or .tsm file to write, found {str(output)!r}")
     if not output.resolve().parent.is_dir():

@@ -19,7 +19,7 @@ import typer
 from tilesmith.cli.arguments import JsonFlag, ModelArgument, Wanted, with_options
 from tilesmith.cli.console import print_json
 from tilesmith.cli.live import TuningDisplay
-from tilesmith.support.errors import UsageError
+from tilesmith.cli.models import check_source
 from tilesmith.support.measure import Ratio
 from tilesmith.tuning.interrupt import Interrupt
 from tilesmith.tuning.model import tune_model
@@ -36,10 +36,7 @@ def command(
     ] = None,
     json: JsonFlag = False,
 ) -> None:
-    if model.suffix == ".tsm":
-        raise UsageError("tune needs the source model (.onnx or .pt2): a .tsm is compiled already")
-    if not model.is_file():
-        raise UsageError(f"there is no file {str(model)!r}")
+    check_source(model, "tune needs the source model (.onnx or .pt2): a .tsm is compiled already")
     interrupt = Interrupt()
     with TuningDisplay(tuning.seconds, tuning.trials, interrupt) as display:
         tuning = replace(

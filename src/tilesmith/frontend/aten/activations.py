@@ -19,9 +19,7 @@ def _activation(n: AtenNode, self: Value, make: Callable[[], Op]) -> Value:
     return n.add(make(), self)
 
 
-for _name, _make in {
-    "silu": act.Silu, "mish": act.Mish, "hardswish": act.HardSwish,
-}.items():  # fmt: skip
+for _name, _make in {"silu": act.Silu, "mish": act.Mish, "hardswish": act.HardSwish}.items():
     aten_op(f"aten.{_name}.default")(partial(_activation, make=_make))
 
 

@@ -106,12 +106,18 @@ def transpose(n: OnnxNode) -> Result:
     return n.add(shape.Transpose(tuple(reversed(range(x.type.rank))) if perm is None else perm), x)
 
 
+def _with_axes(n: OnnxNode) -> tuple[Value, Value | None, tuple[int, ...] | None]:
+    """The input; the axes, if a run computes them; the axes, if they are known."""
+    given = n.computed("axes", 1, since=13)
+    known = n.ints_or_input("axes", 1, since=13) if given is None else None
+    return n.input(0), given, known
+
+
 @onnx_op("Squeeze", since=1)
 def squeeze(n: OnnxNode) -> Result:
-    x = n.input(0)
-    if (given := n.computed("axes", 1, since=13)) is not None:
+    x, given, axes = _with_axes(n)
+    if given is not None:
         return computed.squeezed(n, x, given)
-    axes = n.ints_or_input("axes", 1, since=13)
     if axes is None:  # which axes go must not depend on the run
         for i, d in enumerate(x.type.shape):
             lowest = EMPTY.interval(d).lo if isinstance(d, Expr) else None
@@ -124,10 +130,9 @@ def squeeze(n: OnnxNode) -> Result:
 
 @onnx_op("Unsqueeze", since=1)
 def unsqueeze(n: OnnxNode) -> Result:
-    x = n.input(0)
-    if (given := n.computed("axes", 1, since=13)) is not None:
+    x, given, axes = _with_axes(n)
+    if given is not None:
         return computed.unsqueezed(n, x, given)
-    axes = n.ints_or_input("axes", 1, since=13)
     if axes is None:
         n.bad("expected axes, which are required; found none")
     return n.add(shape.Unsqueeze(n.axes(axes, x.type.rank + len(axes))), x)
