@@ -72,6 +72,16 @@ def test_products_of_bools():
     check(lambda x: (x.prod(1, dtype=torch.bool), x.prod(0), (x * 3).prod(1, dtype=torch.bool)), x)
 
 
+def test_powers_of_two_and_ranges_of_integers():
+    x, i = torch.randn(3, 2), torch.tensor([[1], [-2], [0]])
+
+    def numbers(x, i):
+        whole = [torch.linspace(4.3, -3, n, dtype=torch.int64) for n in (0, 1, 2, 50)]
+        return x.ldexp(i), i.ldexp(i), x.ldexp(x), *whole
+
+    check(numbers, x, i)
+
+
 def test_order():
     x = torch.randn(3, 7)
     check(lambda x: (*x.topk(3), *x.sort(0, descending=True), x.argsort(), (x > 0).sort(1)[0]), x)

@@ -90,15 +90,75 @@ def test_branches_of_scripts_are_those_of_the_run():
         torch.testing.assert_close(found, script(v))
 
 
-def test_loops_that_depend_on_data_are_refused():
-    class Looping(nn.Module):
-        def forward(self, x):
-            for _ in range(int(x.sum())):
-                x = x + 1
-            return x
+class Counted(nn.Module):
+    """A count that data say, in it a branch and a loop that a constant counts."""
 
-    with pytest.raises(ts.UnsupportedError, match=r"can't convert this TorchScript.*prim::Loop"):
-        ts.compile(torch.jit.script(Looping()), torch.ones(2))
+    def forward(self, x):
+        total = torch.zeros_like(x)
+        for i in range(int(x.sum())):
+            if bool(total.sum() > 3):
+                total = total - x
+            else:
+                total = total + i * x
+            for k in range(2):
+                total = total + k
+        return total
+
+
+class Growing(nn.Module):
+    """A condition, weights, and numbers of each kind that the loop carries."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(2, 2)
+
+    def forward(self, x):
+        y, factor, count = x, 1.5, 0
+        while bool(y.norm() < 10.0):
+            y = y * factor + self.layer(x).abs()
+            factor = factor * 1.25
+            count += 2
+        return y, count
+
+
+class Ending(nn.Module):
+    """A loop that is left early."""
+
+    def forward(self, x):
+        for _ in range(10):
+            x = x * 2
+            if bool(x.sum() > 20):
+                break
+        return x
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("make", [Counted, Growing, Ending])
+def test_a_run_says_when_loops_of_scripts_end(make):
+    torch.manual_seed(0)
+    script = torch.jit.script(make().eval())
+    x = torch.ones(2)
+    exe = ts.compile(script, (x,), threads=1, fallback="error")
+    given = (x, -x, 0 * x + 3, 99 * x)
+    results = [exe(v) for v in given]
+    for found, v in zip(results, given, strict=True):
+        torch.testing.assert_close(_as_tensors(found), _as_tensors(script(v)))
+
+
+def _as_tensors(found):
+    return tuple(map(torch.as_tensor, found)) if isinstance(found, (tuple, list)) else found
+
+
+def test_loops_that_write_to_a_tensor_around_them_are_refused():
+    class Writing(nn.Module):
+        def forward(self, x):
+            y = x.clone()
+            for _ in range(int(x.sum())):
+                y.add_(1)
+            return y
+
+    with pytest.raises(ts.ModelError, match=r"write to no tensor: .*not functional"):
+        ts.compile(torch.jit.script(Writing()), torch.ones(2))
 
 
 def test_files_that_are_no_torchscript(made, tmp_path):

@@ -147,7 +147,13 @@ def linspace(
     n: AtenNode, start: Number, end: Number, steps: int, dtype: DType | None = None
 ) -> Value:
     first, last = n.number(start, "start"), n.number(end, "end")
-    return n.const(np.linspace(first, last, steps).astype((dtype or f32).numpy))
+    dtype = dtype or f32
+    if dtype.is_int:  # rounded before they are divided; ATen counts from the nearer end
+        first, last = int(first), int(last)
+        step, i = (last - first) / max(steps - 1, 1), np.arange(steps)
+        near = np.where(i < steps // 2, first + step * i, last - step * (steps - 1 - i))
+        return n.const((near if steps != 1 else np.array([first])).astype(dtype.numpy))
+    return n.const(np.linspace(first, last, steps).astype(dtype.numpy))
 
 
 def _triangle(

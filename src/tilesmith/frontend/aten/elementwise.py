@@ -154,6 +154,12 @@ def mul(n: AtenNode, self: Operand, other: Operand) -> Value:
     return n.add(ew.LogicalAnd() if x.dtype.is_bool else ew.Mul(), x, y)
 
 
+@aten_op("aten.ldexp.Tensor")
+def ldexp(n: AtenNode, self: Value, other: Value) -> Value:
+    """`self` times two to the power of `other`; integers become f32."""
+    return mul(n, self, power(n, 2.0, other))
+
+
 @aten_op("aten.div.Tensor", "aten.div.Scalar", "aten.true_divide.Tensor")
 def div(n: AtenNode, self: Operand, other: Operand) -> Value:
     return n.add(ew.Div(), *n.common(self, other, floating=True))

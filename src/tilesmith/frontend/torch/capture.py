@@ -21,7 +21,7 @@ WHOLE = (
     "split.Tensor", "chunk.default", "unbind.int", "stack.default", "masked_fill.Scalar",
     "masked_fill.Tensor", "floor_divide.default", "linalg_vector_norm.default",
     "upsample_bicubic2d.vec", "upsample_bilinear2d.vec", "upsample_nearest2d.vec",
-    "_upsample_bilinear2d_aa.vec", "_upsample_bicubic2d_aa.vec",
+    "_upsample_bilinear2d_aa.vec", "_upsample_bicubic2d_aa.vec", "linspace.default",
 )  # fmt: skip
 """Overloads that stay whole although PyTorch can take them apart: an operator of ours does the same
 with fewer steps.
@@ -79,7 +79,10 @@ def _exported(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any], shapes:
 
 
 def _decomposed(program: Any) -> Any:
-    """The program without operators that modify tensors, as `run_decompositions` leaves it."""
+    """The program without operators that modify tensors, as `run_decompositions` leaves it.
+
+    Raises ModelError where PyTorch can't make one.
+    """
     torch = sys.modules["torch"]
 
     if program.dialect != "TRAINING":
@@ -89,7 +92,12 @@ def _decomposed(program: Any) -> Any:
     for name in WHOLE:
         operator, overload = name.split(".")
         table.pop(getattr(getattr(torch.ops.aten, operator), overload), None)
-    return with_state(program).run_decompositions(table)
+    try:
+        return with_state(program).run_decompositions(table)
+    except Exception as e:  # of PyTorch's own checks, such as of loops that write around them
+        raise ModelError(
+            f"PyTorch can't express the program by operators that write to no tensor: {e}"
+        ) from e
 
 
 def arguments(example_inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 
+from tilesmith.frontend.torch.loops import loops_converted
 from tilesmith.support.errors import ModelError, UnsupportedError, UsageError
 
 
@@ -37,7 +38,7 @@ def as_module(model: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> t
     """A traced or scripted module as one that can be exported, and its positional arguments.
 
     Raises UsageError for arguments that it does not take, UnsupportedError for what the converter
-    does not know: branches and loops of scripts.
+    does not know.
     """
     torch = import_module("torch")
     converter = import_module("torch._export.converter")
@@ -53,7 +54,8 @@ def as_module(model: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> t
     try:
         with quiet, contextlib.redirect_stdout(quiet), warnings.catch_warnings(), torch.no_grad():
             warnings.simplefilter("ignore")
-            return converter.TS2EPConverter(model, given).convert().module(), given
+            with loops_converted():
+                return converter.TS2EPConverter(model, given).convert().module(), given
     except Exception as e:  # whatever a converter of any operator raises
         raise UnsupportedError(
             f"PyTorch can't convert this TorchScript: {_line(e)}; trace it, or compile the "

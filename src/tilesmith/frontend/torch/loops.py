@@ -1,0 +1,146 @@
+"""Loops of TorchScript whose number of iterations only a run knows, as PyTorch's `while_loop`.
+
+PyTorch's converter repeats the body of a `prim::Loop` as often as a constant says, and refuses
+other loops.  Here these become a call of `_repeated`, which is traced like other functions.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from threading import Lock
+from typing import Any
+
+_LOCK = Lock()
+
+
+@contextmanager
+def loops_converted() -> Iterator[None]:
+    """Inside, PyTorch's converter knows all loops.  It makes the converter of a block by the name
+    in its module, so the name is ours meanwhile.
+    """
+    module: Any = import_module("torch._export.converter")
+    with _LOCK:
+        plain = module.TS2FXGraphConverter
+        module.TS2FXGraphConverter = _converter(plain)
+        try:
+            yield
+        finally:
+            module.TS2FXGraphConverter = plain
+
+
+def _converter(plain: Any) -> Any:
+    class Converter(plain):
+        """PyTorch's converter of a graph or a block, and its loops."""
+
+        def convert_prim_Loop(self, node: Any) -> None:
+            try:
+                self._check_prim_loop_support(node)
+            except RuntimeError:
+                self._convert_open_loop(node)
+            else:
+                super().convert_prim_Loop(node)
+
+        def _convert_open_loop(self, node: Any) -> None:
+            count, going, *carried = (self.get_fx_value_by_ir_value(i) for i in node.inputs())
+            (block,) = node.blocks()
+            lifted = self.blocks_to_lifted_attrs[block]
+            names = sorted(self._identify_inputs_as_arguments(node) | lifted)
+            (body,), (inner,) = self._convert_block_to_subgraph(node, names)
+            _open_numbers(self.subgraphs[body.target])
+            if inner.name_update_from_subblock_to_parent:
+                raise RuntimeError("prim::Loop writes to a tensor of the code around it")
+            others = tuple(self.get_fx_value_by_fqn(name) for name in names)
+            args = (body, count, going, tuple(carried), others)
+            made = self.fx_graph.call_function(_repeated, args)
+            for i, output in enumerate(node.outputs()):
+                result = self.fx_graph.call_function(operator.getitem, (made, i))
+                self.name_to_node[output.debugName()] = result
+
+    return Converter
+
+
+_ON_NUMBERS = {
+    "add": operator.add, "sub": operator.sub, "mul": operator.mul, "div": operator.truediv,
+    "floordiv": operator.floordiv, "remainder": operator.mod, "pow": operator.pow,
+    "neg": operator.neg, "lt": operator.lt, "le": operator.le, "gt": operator.gt,
+    "ge": operator.ge, "eq": operator.eq, "ne": operator.ne, "__and__": operator.and_,
+    "__or__": operator.or_,
+}  # fmt: skip
+"""ATen's operators on numbers, as functions of Python.  Only these take numbers that are open."""
+
+
+def _open_numbers(module: Any) -> None:
+    """Lets a block and those inside of it take open numbers in the place of numbers."""
+    for part in module.modules():
+        for node in part.graph.nodes if hasattr(part, "graph") else ():
+            packet, _, overload = str(node.target).removeprefix("aten.").partition(".")
+            is_number = overload in ("int", "float", "int_float", "float_int", "bool")
+            if node.op == "call_function" and is_number and packet in _ON_NUMBERS:
+                node.target = _ON_NUMBERS[packet]
+        if hasattr(part, "recompile"):
+            part.recompile()
+
+
+def _repeated(
+    body: Callable[..., Any],
+    count: Any,
+    going: Any,
+    carried: tuple[Any, ...],
+    others: tuple[Any, ...],
+) -> tuple[Any, ...]:
+    """What is carried after the last iteration.
+
+    body: of the others, the iteration's number and what is carried, gives whether to go on and what
+        is carried on.
+    count: the most iterations.
+    going: whether there is a first one.
+    """
+    torch = import_module("torch")
+    while_loop = import_module("torch._higher_order_ops").while_loop
+    kinds = [_kind(torch, c) for c in carried]
+
+    def goes_on(i: Any, most: Any, going: Any, *_: Any) -> Any:
+        return torch.logical_and(going, i < most)
+
+    def step(i: Any, most: Any, going: Any, *carried: Any) -> Any:
+        state = [_number(c, k) for c, k in zip(carried, kinds, strict=True)]
+        found = body(*others, i.item(), *state)
+        again, *after = found if isinstance(found, (tuple, list)) else (found,)
+        return (
+            i + 1, most.clone(), _tensor(torch, again, torch.bool),
+            *(_tensor(torch, a, k) for a, k in zip(after, kinds, strict=True)),
+        )  # fmt: skip
+
+    start = [torch.zeros((), dtype=torch.int64), _tensor(torch, count, torch.int64)]
+    start += [_tensor(torch, going, torch.bool)]
+    start += [_tensor(torch, c, k) for c, k in zip(carried, kinds, strict=True)]
+    found = while_loop(goes_on, step, tuple(start))
+    return tuple(_number(f, k) for f, k in zip(found[3:], kinds, strict=True))
+
+
+def _kind(torch: Any, x: Any) -> Any:
+    """The element type in which a number of Python is carried; None for a tensor."""
+    if isinstance(x, torch.Tensor):
+        return None
+    if isinstance(x, (bool, torch.SymBool)):
+        return torch.bool
+    if isinstance(x, (int, torch.SymInt)):
+        return torch.int64
+    if isinstance(x, (float, torch.SymFloat)):
+        return torch.float64
+    raise RuntimeError(f"prim::Loop carries a {type(x).__name__}")
+
+
+def _tensor(torch: Any, x: Any, kind: Any) -> Any:
+    """A tensor of its own."""
+    if isinstance(x, torch.Tensor):
+        return x.clone() if kind is None else x.to(kind, copy=True).reshape(())
+    return torch.scalar_tensor(x, dtype=kind)
+
+
+def _number(x: Any, kind: Any) -> Any:
+    """A carried tensor as the number of Python that it stands for."""
+    return x if kind is None else x.item()
