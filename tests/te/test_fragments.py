@@ -160,3 +160,15 @@ def test_strict_accuracy():
     s, args, _ = blocked()
     with pytest.raises(ScheduleError, match="which strict accuracy does not allow"):
         emit(final(te.lower(s, args)), GPU, "k", strict=True)
+
+
+def test_rows_beside_axes_of_one_element():
+    """Every wave has rows of its own: those are the last axis with several elements."""
+    x, w = te.placeholder((37, 1, 32), "f16", "x"), te.placeholder((32, 128), "f16", "w")
+    k = te.reduce_axis(32, "k")
+    c = te.compute(
+        (37, 1, 128),
+        lambda i, j, n: te.sum(x[i, j, k].astype("f32") * w[k, n].astype("f32"), axis=k),
+    )
+    text = emit(final(te.lower(default_schedule([x, w, c], GPU, 0.0), [x, w, c])), GPU, "k").text
+    assert "@llvm.nvvm.mma." in text

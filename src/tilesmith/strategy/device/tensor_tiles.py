@@ -26,6 +26,7 @@ from tilesmith.ir.loop_tables import BLOCKS, THREADS
 from tilesmith.ir.symbols import expected_size
 from tilesmith.ir.target import Target
 from tilesmith.ir.tensor_intrinsics import TensorIntrinsic, matches
+from tilesmith.ir.types import same_dim
 from tilesmith.loop.passes.vector_copies import WIDEST
 from tilesmith.perf.warps import WORD, bank_conflicts
 from tilesmith.strategy.intrinsics import available
@@ -120,9 +121,17 @@ def tensor_tile(op: Compute, target: Target) -> TensorTile | None:
                 TensorTile(i, a.buffer, b.buffer, row, column, turned, waves, tiles, steps)
                 for waves, tiles in _arrangements(target)
             )
-            fitting = [t for t in made if _bytes(t) <= _room(target)]
+            fitting = [t for t in made if _bytes(t) <= _room(target) and _has_waves(t, op)]
             return min(fitting, key=lambda t: (_conflicts(t), _cost(t, op, target)), default=None)
     return None
+
+
+def _has_waves(t: TensorTile, op: Compute) -> bool:
+    """Whether each wave has a part of its own: no tile of one holds the whole result."""
+    sides = zip(t.waves, t.block, (op.axis[t.row], op.axis[t.column]), strict=True)
+    return all(
+        n == 1 or (isinstance(x.extent, int) and size // n < x.extent) for n, size, x in sides
+    )
 
 
 def _wave(target: Target) -> int:
@@ -149,7 +158,7 @@ def _row(op: Compute, a: Load, b: Load, k: Var) -> int | None:
     left, right = ({v for i in x.indices for v in free_vars(i)} for x in (a, b))
     if last in left or last not in right or k not in left or k not in right:
         return None
-    rows = [n for n, x in enumerate(op.axis) if x.var in left - right]
+    rows = [n for n, x in enumerate(op.axis) if x.var in left - right and not same_dim(x.extent, 1)]
     if not rows or not any(a.indices[-1] is v for v in (k, op.axis[rows[-1]].var)):
         return None
     return rows[-1]
