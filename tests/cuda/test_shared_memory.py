@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from fakes import Fake, forget
 
 import tilesmith as ts
@@ -61,19 +60,6 @@ class Capsules:
 class Memory:
     def __init__(self, array: np.ndarray) -> None:
         self.array, self.address = array, array.ctypes.data
-
-
-class CudaTensor(torch.Tensor):
-    """A tensor of PyTorch that says that it is on a device."""
-
-    is_cuda = property(lambda self: True)  # type: ignore[assignment]
-
-    def get_device(self) -> int:
-        return 0
-
-
-def tensor(array: Any) -> CudaTensor:
-    return torch.as_tensor(array).as_subclass(CudaTensor)
 
 
 def aligned(count: int, dtype: Any = np.float32, shift: int = 0) -> np.ndarray:
@@ -173,6 +159,17 @@ def test_dlpack(fake: Fake, exe: Any):
 
 def test_torch(fake: Fake, exe: Any, monkeypatch: pytest.MonkeyPatch):
     """Results are PyTorch's, on its current stream."""
+
+    torch = pytest.importorskip("torch")
+
+    class CudaTensor(torch.Tensor):  # says that it is on a device
+        is_cuda = property(lambda self: True)  # type: ignore[assignment]
+
+        def get_device(self) -> int:
+            return 0
+
+    def tensor(array: Any) -> Any:
+        return torch.as_tensor(array).as_subclass(CudaTensor)
 
     class Stream:
         cuda_stream = STREAM

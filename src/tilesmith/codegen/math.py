@@ -5,7 +5,7 @@ products, selects and bit casts.  The same expansion serves scalars and vectors 
 f32 needs no C library.  The emitter handles the rest:
 
 - everywhere `sqrt abs floor ceil trunc round fma bitcast`;
-- for f64 the C library's functions;
+- for f64 the C library's functions; a device has none, and `math_f64` expands them;
 - with AVX-512 `scalef` (x * 2^floor(y)), which only expansions make: it ends an exponential in one
   instruction instead of eight.
 
@@ -28,13 +28,13 @@ from __future__ import annotations
 from collections import Counter
 
 from tilesmith.ir import expr as ir
-from tilesmith.ir.dtypes import bf16, bool_, f16, f32
+from tilesmith.ir.dtypes import bf16, bool_, f16, f32, f64
 from tilesmith.ir.expr import Expr, const
 from tilesmith.ir.target import Target
 from tilesmith.loop.nodes import Func
 from tilesmith.loop.visit import map_stmt
 
-from . import math_f32, math_random, math_trig, math_wide
+from . import math_f32, math_f64, math_f64_angles, math_random, math_trig, math_wide
 from .math_terms import INF, Bindings, Expansion, equal, intrinsic, less, literal, pick
 
 KEPT = frozenset(("sqrt", "abs", "floor", "ceil", "trunc", "round", "fma", "bitcast", "scalef"))
@@ -96,6 +96,8 @@ def _integer_power(x: Expr, y: Expr, let: Bindings) -> Expr:
 _F32: dict[str, Expansion] = {**math_f32.FUNCTIONS, **math_trig.FUNCTIONS, **math_wide.FUNCTIONS}
 """Expansions of f32 functions of one argument; `pow` has its own."""
 
+_F64: dict[str, Expansion] = {**math_f64.FUNCTIONS, **math_f64_angles.FUNCTIONS}
+
 _ROUNDINGS = frozenset(("floor", "ceil", "trunc", "round"))
 
 
@@ -127,9 +129,12 @@ def _expanded(call: ir.Call, let: Bindings) -> Expr:
         simple = _constant_power(x, y.value, let) if isinstance(y, ir.Const) else None
         if simple is not None:
             return simple
+        if dtype is f64 and let.alone:
+            return math_f64.power(x, args[1], let)
         return math_wide.power(x, args[1], let) if dtype is f32 else call
-    if dtype is f32 and name in _F32:
-        return _F32[name](let("x", x), let)
+    functions = _F64 if dtype is f64 and let.alone else _F32 if dtype is f32 else {}
+    if name in functions:
+        return functions[name](let("x", x), let)
     return call  # an instruction, or the C library for f64
 
 
@@ -151,12 +156,13 @@ def _expanded_integer(call: ir.Call, let: Bindings) -> Expr:
     return call  # verification has refused it: the rest is for floats only
 
 
-def expand(call: ir.Call, scales: bool = False) -> Expr:
+def expand(call: ir.Call, scales: bool = False, alone: bool = False) -> Expr:
     """The arithmetic that computes `call`, with the errors stated above; `call` itself if it stays.
 
-    Arguments are not expanded: do that first.  `scales`: the machine has `scalef`.
+    Arguments are not expanded: do that first.  `scales`: the machine has `scalef`.  `alone`: it has
+    no C library.
     """
-    let = Bindings(scales)
+    let = Bindings(scales, alone)
     result = _expanded(call, let)
     return result if result is call else let.around(result)
 
@@ -175,10 +181,13 @@ def expand_math(func: Func, target: Target) -> Func:
     nothing to expand.
     """
     calls: Counter[tuple[str, int]] = Counter()
-    expanded = _with_expansions(func, scales(target), calls)
+    alone = target.device is not None
+    expanded = _with_expansions(func, scales(target), calls, alone)
     if max(calls.values(), default=0) <= MOST_EXPANDED:
         return expanded
-    return _with_expansions(func, scales(target), calls)  # which now knows all frequent functions
+    return _with_expansions(
+        func, scales(target), calls, alone
+    )  # which now knows all frequent functions
 
 
 def expand_functions(func: Func) -> Func:
@@ -189,7 +198,10 @@ def expand_functions(func: Func) -> Func:
 
 
 def _with_expansions(
-    func: Func, scaling: bool, calls: Counter[tuple[str, int]] | None = None
+    func: Func,
+    scaling: bool,
+    calls: Counter[tuple[str, int]] | None = None,
+    alone: bool = False,
 ) -> Func:
     """`func` with calls expanded, except those of functions that `calls`, which is counted up, has
     too many of.  Functions are told apart by name and lanes.
@@ -205,7 +217,7 @@ def _with_expansions(
             calls[function] += 1
             if calls[function] > MOST_EXPANDED:
                 return result
-        return expand(result, scaling)
+        return expand(result, scaling, alone)
 
     def rewrite(root: Expr) -> Expr:
         for node in ir.post_order(root, done):

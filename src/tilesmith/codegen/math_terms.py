@@ -87,10 +87,12 @@ class Bindings:
     """Names for the intermediate values of an expansion, so that its text stays linear in its size.
 
     scales: the machine multiplies by a power of two in one instruction (`scaled_by`).
+    alone: it has no C library, so that functions of f64 are expanded too.
     """
 
-    def __init__(self, scales: bool = False) -> None:
+    def __init__(self, scales: bool = False, alone: bool = False) -> None:
         self.scales = scales
+        self.alone = alone
         self._bound: list[tuple[Var, Expr]] = []
 
     def __call__(self, name: str, value: Expr) -> Expr:

@@ -31,7 +31,6 @@ from tilesmith.loop.launches import INDICES, Launch, check_assertions, check_lim
 from tilesmith.loop.nodes import Allocate, Assert, Barrier, Buffer, For, Func, If
 from tilesmith.loop.passes.workspace import constant_extent, plan_workspace
 from tilesmith.loop.visit import exprs, walk
-from tilesmith.support.errors import UnsupportedError
 
 from .fragments import FragmentEmitter
 
@@ -155,8 +154,7 @@ def emit(
     shared: by number, the buffer parameters of which two may be the same memory.
     strict: products are rounded before they are added.
 
-    Raises ScheduleError for what the device has not, UnsupportedError for functions of f64 that no
-    instruction computes.
+    Raises ScheduleError for what the device has not.
     """
     assert target.device is not None
     symbol = re.sub(r"[^A-Za-z0-9_]", "_", symbol or func.name)
@@ -175,11 +173,7 @@ def emit(
         definitions += _definition(func, launch, module, name)
         stops = any(isinstance(s, Assert) for s in walk(launch.body))
         calls.append(LaunchCall(name, launch.blocks, launch.threads, stops))
-    if module.libm:
-        raise UnsupportedError(
-            f"'{func.name}': no instruction of the device computes "
-            f"{', '.join(sorted(name for name, _, _ in module.libm))} in f64; use f32"
-        )
+    assert not module.libm  # `expand_math` leaves none
     parts = [
         f"; {func.name}",
         *([fail_function(symbol)] if module.messages else []),
