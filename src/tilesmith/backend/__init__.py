@@ -5,14 +5,14 @@ from __future__ import annotations
 from tilesmith.ir.target import Target
 
 from .base import Backend, LoopPass
-from .c import C
+from .c import SOURCE, C
 from .cpu import CPU
 from .cuda import CUDA
 from .opencl import OPENCL
 
-__all__ = ["BACKENDS", "CPU", "CUDA", "OPENCL", "Backend", "C", "LoopPass", "backend_of"]
+__all__ = ["BACKENDS", "CPU", "CUDA", "OPENCL", "SOURCE", "Backend", "C", "LoopPass", "backend_of"]
 
-BACKENDS: dict[str, Backend] = {b.name: b for b in (CPU, C, OPENCL, CUDA)}
+BACKENDS: dict[str, Backend] = {b.name: b for b in (CPU, C, SOURCE, OPENCL, CUDA)}
 
 
 def backend_of(target: Target) -> Backend:

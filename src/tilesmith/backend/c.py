@@ -1,4 +1,4 @@
-"""Portable C: serial loops over scalars, which a C compiler vectorises.
+"""Portable C: serial loops over scalars, which a C compiler vectorises.  `SOURCE` keeps the text.
 
 The schedules are those for CPUs: their tiles fit registers and caches, and constant loops over
 local arrays are what C compilers unroll and keep in registers.  Winograd's transforms are not used:
@@ -13,10 +13,14 @@ from tilesmith.codegen.c.compiler import assembly, compile_object
 from tilesmith.codegen.c.emit import emit
 from tilesmith.codegen.c.entry import emit_entry
 from tilesmith.codegen.c.sizes import emit_sizes
+from tilesmith.codegen.c.source import emit_source, unit
+from tilesmith.codegen.kernel import Kernel
 from tilesmith.graph.nodes import Node
 from tilesmith.graph.passes.choices import Choose
+from tilesmith.graph.passes.factors import Choice as FactorChoice
+from tilesmith.graph.passes.factors import Factors
 from tilesmith.graph.passes.winograd import Choice as WinogradChoice
-from tilesmith.ir.dtypes import DType
+from tilesmith.ir.dtypes import DType, i8, u8
 from tilesmith.ir.target import Target
 from tilesmith.loop.nodes import Func
 
@@ -39,6 +43,17 @@ def all_are_known(func: Func, target: Target) -> Func:
     return func
 
 
+def bytes_alone(target: Target) -> FactorChoice:
+    """Factors of integer products as they are: memory is scarcer than time, and processors that
+    extend bytes do so while they load them.
+    """
+    return lambda op, x, w: Factors(u8, i8)
+
+
+def _text(kernel: Kernel, target: Target, opt: int) -> bytes:
+    return kernel.text.encode()
+
+
 _LOOP_PASSES = (
     p.LOOPS_OF_INTRINSICS, p.SCALARIZE, p.SIMPLIFY, p.FLATTEN, p.TRIM, p.PEEL, p.SIMPLIFY_AGAIN,
     p.HOIST,
@@ -55,3 +70,19 @@ C = replace(
     entry=emit_entry,
     sizes=emit_sizes,
 )
+
+SOURCE = replace(
+    C,
+    name="source",
+    factors=bytes_alone,
+    emit=emit_source,
+    tools=replace(
+        native_toolchain(
+            lambda text, target, opt: compile_object(unit(text), target, opt),
+            lambda text, target: assembly(unit(text), target),
+        ),
+        compile=lambda text, target, opt: text.encode(),
+        code=_text,
+    ),
+)
+"""The same for processors whose compiler others have: a program keeps text."""

@@ -32,7 +32,8 @@ def command(
         typer.Option(help="Name of the library and its functions (default: the model's name)."),
     ] = None,
     format: Annotated[
-        Format, typer.Option(help="A shared or static library, or one object.")
+        Format,
+        typer.Option(help="A shared or static library, one object, or C for a microcontroller."),
     ] = "shared",
     weights: Annotated[
         WeightsPlace, typer.Option(help="In a file that is mapped, or inside the library.")
@@ -58,12 +59,19 @@ def command(
         "model": str(model),
         "library": str(made.library),
         "code_bytes": made.code_bytes,
+        "ram_bytes": made.ram_bytes,
+        "constant_bytes": made.constant_bytes,
         "files": [str(f) for f in made.files],
     }
     if json:
         print_json(result)
         return
-    print(f"wrote {made.library} ({size_text(made.code_bytes)} without weights)")
+    if format == "c":
+        print(f"wrote {made.library}, to be compiled with math.h and string.h alone")
+        print(f"flash:   {size_text(made.constant_bytes)} of weights, and the code")
+        print(f"RAM:     {size_text(made.ram_bytes)}, and the stack")
+    else:
+        print(f"wrote {made.library} ({size_text(made.code_bytes)} without weights)")
     print(f"header:  {made.header}")
     if made.weights is not None:
         print(f"weights: {made.weights} ({size_text(made.weights.stat().st_size)})")

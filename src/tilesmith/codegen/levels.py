@@ -95,3 +95,24 @@ ABIS = {"riscv64": "lp64d"}
 
 BASE_CPUS = {"x86_64": "x86-64", "riscv64": "generic-rv64"}
 """By architecture, the CPU whose features are LLVM's starting point; elsewhere "generic"."""
+
+
+@dataclass(frozen=True, slots=True)
+class Controller:
+    """A microcontroller, for which C text is written.
+
+    triple: LLVM's name of the architecture.
+    registers: general registers that values of a loop may have.
+    """
+
+    triple: str
+    registers: int
+
+
+CONTROLLERS = {
+    "cortex-m0": Controller("thumbv6m-none-eabi", 8),
+    "cortex-m4": Controller("thumbv7em-none-eabi", 13),
+    "cortex-m7": Controller("thumbv7em-none-eabi", 13),
+    "riscv32": Controller("riscv32-unknown-elf", 24),
+}
+"""By name.  Arm's procedure call standard; the RISC-V calling convention."""

@@ -29,7 +29,7 @@ from tilesmith.ir.target import CpuModel, Target
 from tilesmith.support.errors import UsageError
 
 from .cuda import devices as cuda
-from .levels import BASE_CPUS, EXTENSIONS, LEVELS, SYSTEMS, V1
+from .levels import BASE_CPUS, CONTROLLERS, EXTENSIONS, LEVELS, SYSTEMS, V1
 from .opencl import devices
 from .tiles import tile_permission
 
@@ -97,6 +97,8 @@ def target(spec: str | Target) -> Target:
         return host()
     if spec == "c":
         return _c_target()
+    if spec in CONTROLLERS:
+        return _controller(spec)
     if spec.endswith(_SUFFIXES):
         return _described(Path(spec))
     if spec.startswith(devices.NAME):
@@ -112,7 +114,9 @@ def target(spec: str | Target) -> Target:
     spec = EXTENSIONS.get(spec, spec)
     name, model = _MACHINES.get(spec, (spec, CpuModel()))
     if name not in LEVELS:
-        known = ", ".join(["native", *LEVELS, *EXTENSIONS, *_MACHINES, "c", "opencl", "cuda"])
+        known = ", ".join(
+            ["native", *LEVELS, *EXTENSIONS, *_MACHINES, *CONTROLLERS, "c", "opencl", "cuda"]
+        )
         raise UsageError(
             f"unknown target {spec!r}: expected one of {known}, or a file (.toml, .json)"
         )
@@ -185,6 +189,18 @@ def _c_target() -> Target:
     Tiles are those of 128-bit vectors in 16 registers, which most CPUs have or can do without.
     """
     return Target("c", host().triple, "generic", frozenset(), 128, 16, CpuModel(), backend="c")
+
+
+def _controller(name: str) -> Target:
+    """A microcontroller: one core of scalars, whose memory is as fast as a cache."""
+    found, kilobyte = CONTROLLERS[name], 1 << 10
+    model = CpuModel(
+        cores=1, ghz=0.1, fma_ports=1, vector_ports=1, load_ports=1, issue_width=1,
+        l1_bytes=64 * kilobyte, l2_bytes=256 * kilobyte, l3_bytes=256 * kilobyte, l3_cores=1,
+    )  # fmt: skip
+    return Target(
+        name, found.triple, "generic", frozenset(), 32, found.registers, model, backend="source"
+    )
 
 
 @lru_cache(maxsize=1)

@@ -271,8 +271,12 @@ def translation_unit(functions: Iterable[CFunction], rest: str = "") -> str:
     """One C file with the functions and the helpers that they call; `rest` follows them."""
     functions = tuple(functions)
     helpers: set[str] = set().union(*(f.helpers for f in functions))
-    texts = "\n".join([f.text for f in functions] + ([rest] if rest else []))
-    return f"{HEADERS}\n{definitions(helpers)}{texts}"
+    return translation_unit_of([f.text for f in functions] + ([rest] if rest else []), helpers)
+
+
+def translation_unit_of(texts: Iterable[str], helpers: Iterable[str]) -> str:
+    """One C file with these texts, behind the helpers that they call."""
+    return f"{HEADERS}\n{definitions(helpers)}" + "\n".join(texts)
 
 
 def emit(

@@ -149,9 +149,8 @@ def _is_fixed(r: Rewriter, v: Value) -> bool:
 
 
 def _has_channels(op: MatMul | Conv, w: Value) -> bool:
-    """Whether the weights are those of one product, whose channels are counted."""
-    plain = op.groups == 1 if isinstance(op, Conv) else w.type.rank == 2
-    return plain and w.type.is_static
+    """Whether the weights' sums belong to channels, which are counted."""
+    return w.type.is_static and (isinstance(op, Conv) or w.type.rank == 2)
 
 
 def _with_channels(

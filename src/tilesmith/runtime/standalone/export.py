@@ -1,4 +1,4 @@
-"""`export`: a folder with a model's library, headers, weights and an example."""
+"""`export`: a folder with a model's library, headers, weights and an example; or its C source."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from typing import Literal, TypeAlias, get_args
 import numpy as np
 
 from tilesmith.codegen.functions import OUTPUTS
+from tilesmith.codegen.levels import CONTROLLERS
 from tilesmith.runtime.native import ALIGNMENT, round_up
 from tilesmith.runtime.program import Program
 from tilesmith.runtime.signing import secret_key, sign_files
@@ -34,7 +35,7 @@ from .tables import (
 from .toolchain import SOURCES, SYSTEMS, Toolchain, toolchain
 from .wasm import is_module, write_module
 
-Format: TypeAlias = Literal["shared", "static", "object"]
+Format: TypeAlias = Literal["shared", "static", "object", "c"]
 WeightsPlace: TypeAlias = Literal["file", "inside"]
 
 MOST_PROGRAMS = 6
@@ -42,7 +43,7 @@ MOST_PROGRAMS = 6
 MOST_VALUES = 512
 """Sizes that a run may compute: the room that `model.c` has on its stack."""
 _MAGIC = b"TSWEIGHT"
-_CMAKE: dict[Format, dict[str, str]] = {
+_CMAKE: dict[str, dict[str, str]] = {
     "shared": {"KIND": "SHARED", "PLACE": "IMPORTED_LOCATION"},
     "static": {"KIND": "STATIC", "PLACE": "IMPORTED_LOCATION"},
     "object": {"KIND": "OBJECT", "PLACE": "IMPORTED_OBJECTS"},
@@ -58,6 +59,8 @@ class Exported:
     weights: the file of weights; None where they are inside.
     files: all files.
     code_bytes: size of the library without weights inside it.
+    ram_bytes: of C source, the intermediate values, which are static; the stack is not counted.
+    constant_bytes: of C source, the weights, for flash memory.
     """
 
     library: Path
@@ -65,6 +68,8 @@ class Exported:
     weights: Path | None
     files: tuple[Path, ...]
     code_bytes: int
+    ram_bytes: int = 0
+    constant_bytes: int = 0
 
 
 def export(
@@ -94,7 +99,9 @@ def export(
     try:
         if sign is not None:
             secret_key(sign)  # before anything is written
-        if is_module(programs[0].target):
+        if format == "c" or programs[0].target.backend == "source":
+            made = _write_source(programs, folder, name, format, weights)
+        elif is_module(programs[0].target):
             made = _write_module(programs, folder, name, format, weights)
         else:
             check_system(programs)
@@ -174,6 +181,26 @@ def check_extents(program: Program) -> None:
                     f"input {spec.name} has extent {extent}; expected a number or a symbol.  Fix "
                     "dimensions with shapes=, or name this one in the model"
                 )
+
+
+def _write_source(
+    programs: Sequence[Program], folder: Path, name: str, format: Format, weights: WeightsPlace
+) -> Exported:
+    """C source for a microcontroller."""
+    from .c_source import ram_bytes, write_source  # and with it the writer of C
+
+    program = programs[0]
+    if format != "c" or len(programs) > 1 or program.target.backend != "source":
+        raise UsageError(
+            "C source is for one microcontroller: expected format 'c' and one target of "
+            f"{', '.join(CONTROLLERS)}; found {format!r} and "
+            f"{', '.join(p.target.name for p in programs)}"
+        )
+    files, constant_bytes = write_source(program, folder, name)
+    size = files[0].stat().st_size
+    return Exported(
+        files[0], files[1], None, tuple(files), size, ram_bytes(program), constant_bytes
+    )
 
 
 def _write_module(

@@ -65,6 +65,8 @@ def factor_choice(target: Target) -> FactorChoice:
 
     def choose(op: MatMul | Conv, x: tuple[Dim, ...], w: tuple[Dim, ...]) -> Factors:
         best, most = PAIRS, 0.0
+        if isinstance(op, Conv) and op.groups > 1:
+            return best  # no instruction adds products of several groups
         for factors in FACTORS:
             found = _products(op, x, w, factors, target)
             if found is not None and found[0] > most:

@@ -1,0 +1,81 @@
+"""Kernels as C text that is kept as text: source code for processors that only their maker's
+compiler knows.
+
+Two comments in front of a kernel say which helpers of `prelude` it calls, and the C types and
+numbers of elements of its buffers, for whoever puts kernels into one file.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from tilesmith.codegen.kernel import Kernel
+from tilesmith.ir.target import Target
+from tilesmith.loop.nodes import Buffer, Func
+
+from .emit import translation_unit_of, write
+from .prelude import MEMORY_TYPES
+
+
+@dataclass(frozen=True, slots=True)
+class SourceKernel:
+    """A kernel in C.
+
+    text: its definition, with the name `symbol` that it was written with.
+    helpers: names of the functions of `prelude` that it calls.
+    buffers: the C type of each buffer parameter, and how many elements it has; 0 for extents that
+        only a run knows.
+    """
+
+    text: str
+    helpers: frozenset[str]
+    buffers: tuple[tuple[str, int], ...]
+
+
+def emit_source(
+    func: Func,
+    target: Target,
+    symbol: str | None = None,
+    *,
+    shared: Collection[int] = (),
+    strict: bool = False,
+) -> Kernel:
+    """The C function of `func` behind the two comments; the same for `strict` results."""
+    f = write(func, symbol, shared=shared)
+    buffers = [
+        f"{MEMORY_TYPES[p.dtype.name]} {_count(p)}" for p in func.params if isinstance(p, Buffer)
+    ]
+    head = f"/* helpers: {' '.join(sorted(f.helpers))} */\n/* buffers: {', '.join(buffers)} */\n"
+    return Kernel(f.symbol, head + f.text, f.workspace_bytes, 0, f.messages)
+
+
+def _count(buffer: Buffer) -> int:
+    return math.prod(n if isinstance(n, int) else 0 for n in buffer.shape)
+
+
+def source_kernel(text: str) -> SourceKernel:
+    """What `emit_source` wrote."""
+    helpers, buffers, rest = text.split("\n", 2)
+    pairs = [pair.rsplit(" ", 1) for pair in _listed(buffers).split(", ") if pair]
+    return SourceKernel(
+        rest,
+        frozenset(_listed(helpers).split()),
+        tuple((type_, int(count)) for type_, count in pairs),
+    )
+
+
+def _listed(line: str) -> str:
+    found = re.fullmatch(r"/\* \w+: (.*) \*/", line)
+    assert found is not None, line
+    return found[1]
+
+
+def unit(text: str) -> str:
+    """A translation unit of what `emit_source` wrote, or of the text of an entry."""
+    if not text.startswith("/* helpers: "):
+        return text
+    kernel = source_kernel(text)
+    return translation_unit_of([kernel.text], kernel.helpers)

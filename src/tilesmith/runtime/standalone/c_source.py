@@ -1,0 +1,293 @@
+"""`export` as C source, for microcontrollers: `NAME.c`, `NAME.h` and `tilesmith.h`.
+
+The text is C99 and needs `math.h` and `string.h` of the C library, no allocation and no threads.
+Weights are a constant structure, which the linker puts into flash memory.  All intermediate values
+lie in one static array.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import shutil
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from tilesmith.codegen.c.emit import comment, translation_unit_of
+from tilesmith.codegen.c.entry import emit_entry
+from tilesmith.codegen.c.prelude import MEMORY_TYPES
+from tilesmith.codegen.c.source import SourceKernel, source_kernel
+from tilesmith.codegen.functions import ENTRY
+from tilesmith.codegen.steps import Arg, Branch, KernelCall, Repeat, Step, calls_of
+from tilesmith.runtime.arrays import stored_shape
+from tilesmith.runtime.native import round_up
+from tilesmith.runtime.program import Program, TensorSpec
+from tilesmith.support.errors import UsageError
+from tilesmith.support.version import VERSION
+
+from .toolchain import SOURCES
+
+_ROW = 12  # numbers in a line
+_MENTIONS = 2  # of the workspace in a kernel that does not use it: the parameter, and its void cast
+_NUMPY = {
+    "float": np.float32, "double": np.float64,
+    **{f"{u}int{b}_t": np.dtype(f"{u}int{b}") for u in ("", "u") for b in (8, 16, 32, 64)},
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class _Constant:
+    """A member of the structure of weights.
+
+    begin: offset in the program's constants, in bytes.
+    type: of an element, in C.
+    count: number of elements.
+    label: the node of the source model that reads it.
+    """
+
+    begin: int
+    type: str
+    count: int
+    label: str
+
+    @property
+    def bytes(self) -> int:
+        return self.count * np.dtype(_NUMPY[self.type]).itemsize
+
+
+def write_source(program: Program, folder: Path, name: str) -> tuple[list[Path], int]:
+    """Write the files; returns their paths, NAME.c first, and the bytes of constants.
+
+    Raises UsageError for a program whose sizes only a run knows.
+    """
+    if program.symbols:
+        names = ", ".join(s.name for s in program.symbols)
+        raise UsageError(
+            f"C source has static memory: expected sizes that are known, found open dimensions "
+            f"{names}; fix them with shapes= (--shape)"
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+    kernels = {
+        symbol: source_kernel(text.decode())
+        for symbol, text in program.objects.items()
+        if symbol != ENTRY
+    }
+    constants = _constants(program, kernels)
+    written = {folder / f"{name}.c": _source(program, kernels, constants, name)}
+    size = sum(c.bytes for c in constants)
+    written[folder / f"{name}.h"] = _header(program, name, size)
+    for path, text in written.items():
+        path.write_text(text, encoding="utf-8")
+    shutil.copyfile(SOURCES / "tilesmith.h", folder / "tilesmith.h")
+    return [*written, folder / "tilesmith.h"], size
+
+
+def _source(
+    program: Program,
+    kernels: dict[str, SourceKernel],
+    constants: Sequence[_Constant],
+    name: str,
+) -> str:
+    own = {symbol: f"{name}_kernel_{i}" for i, symbol in enumerate(kernels)}
+    symbols = re.compile("|".join(map(re.escape, own))) if own else None
+
+    def renamed(text: str) -> str:
+        return text if symbols is None else symbols.sub(lambda m: own[m[0]], text)
+
+    unused = {s for s, k in kernels.items() if k.text.count("workspace") == _MENTIONS}
+    entry = emit_entry(
+        _with_own_workspace(program.steps, unused, program.arena_bytes),
+        f"{name}_main",
+        arena_bytes=program.arena_bytes,
+        scratch_bytes=program.scratch_bytes,
+        declared=False,
+    )
+    texts = [f"static {_without_comment(renamed(k.text))}" for k in kernels.values()]
+    helpers = frozenset[str]().union(*(k.helpers for k in kernels.values()))
+    unit = translation_unit_of([*texts, "static " + renamed(entry)], helpers)
+    about = comment(
+        f"{name}: a model compiled by Tilesmith {VERSION} for {program.target.name}.  C99; see "
+        f"{name}.h."
+    )
+    weights = _weights(program, constants)
+    return "\n".join([about, f'#include "{name}.h"', unit, weights, _run(program, name)])
+
+
+def _with_own_workspace(steps: Sequence[Step], unused: Collection[str], end: int) -> list[Step]:
+    """The steps; kernels that use no workspace get the end of the arena, which is no memory of
+    others.
+    """
+
+    def moved(step: Step) -> Step:
+        match step:
+            case KernelCall() if step.symbol in unused:
+                return replace(step, workspace=Arg("arena", end))
+            case Branch():
+                then, otherwise = (tuple(map(moved, s)) for s in (step.then, step.otherwise))
+                return replace(step, then=then, otherwise=otherwise)
+            case Repeat():
+                return replace(step, body=tuple(map(moved, step.body)))
+            case _:
+                return step
+
+    return [moved(s) for s in steps]
+
+
+def _without_comment(text: str) -> str:
+    """A kernel's text behind its first comment, which is put on a line of its own before."""
+    head, found, rest = text.partition("*/\n")
+    return f"int32_t {rest.removeprefix('int32_t ')}" if found and head.startswith("/*") else text
+
+
+def _constants(program: Program, kernels: dict[str, SourceKernel]) -> list[_Constant]:
+    found: dict[int, _Constant] = {}
+    for call in calls_of(program.steps):
+        buffers = kernels[call.symbol].buffers
+        for arg, (type_, count) in zip(call.args, buffers, strict=False):
+            if arg.kind == "constant" and count:
+                before = found.get(arg.index)
+                if before is None or before.count < count:
+                    label = call.label or call.symbol
+                    found[arg.index] = _Constant(arg.index, type_, count, label)
+    return list(_apart(sorted(found.values(), key=lambda c: c.begin), program.constants.nbytes))
+
+
+def _apart(found: Sequence[_Constant], end: int) -> Iterator[_Constant]:
+    """The constants, with bytes between them that no kernel has a type for."""
+    at = 0
+    for c in found:
+        if c.begin > at:
+            yield _Constant(at, "uint8_t", c.begin - at, "")
+        yield c
+        at = c.begin + c.bytes
+    if end > at:
+        yield _Constant(at, "uint8_t", end - at, "")
+
+
+def _weights(program: Program, constants: Sequence[_Constant]) -> str:
+    members, values = [], []
+    for i, c in enumerate(constants):
+        data = program.constants[c.begin : c.begin + c.bytes].view(_NUMPY[c.type])
+        label = f" {comment(c.label)}" if c.label else ""
+        members.append(f"    {c.type} c{i}[{c.count}];{label}")
+        numbers = [_number(v) for v in data]
+        rows = [", ".join(numbers[r : r + _ROW]) for r in range(0, len(numbers), _ROW)]
+        body = ",\n        ".join(rows)
+        values.append(f"    {{{body}}}")
+    if not constants:
+        members, values = ["    uint8_t none;"], ["    0"]
+    return "\n".join(
+        ["static const struct {", *members, "} weights = {", ",\n".join(values), "};", ""]
+    )
+
+
+def _number(value: np.generic) -> str:
+    """A number as a C constant, exactly."""
+    if isinstance(value, np.integer):
+        n = int(value)
+        if n == np.iinfo(np.int64).min:
+            return "INT64_MIN"
+        if n == np.iinfo(np.int32).min and value.dtype == np.int32:
+            return "INT32_MIN"
+        return f"{n}" + ("u" if value.dtype.kind == "u" and n > np.iinfo(np.int32).max else "")
+    x, end = float(value), "f" if value.dtype == np.float32 else ""
+    if math.isnan(x):
+        return "NAN"
+    if math.isinf(x):
+        return "-INFINITY" if x < 0 else "INFINITY"
+    return f"{x.hex()}{end}" if x else f"{'-' * (math.copysign(1, x) < 0)}0.0{end}"
+
+
+def _parameters(program: Program) -> str:
+    """Of NAME_run: the inputs, then the outputs."""
+    shown = [f"const {_typed(s, f'input_{i}')}" for i, s in enumerate(program.inputs)]
+    shown += [_typed(s, f"output_{i}") for i, s in enumerate(program.outputs)]
+    return ", ".join(shown) or "void"
+
+
+def _typed(spec: TensorSpec, name: str) -> str:
+    stored = MEMORY_TYPES.get(spec.dtype.name)
+    if stored is None:
+        raise UsageError(f"C source has no type for {spec.name}, of {spec.dtype}")
+    return f"{stored} {name}[{max(math.prod(_shape(spec)), 1)}]"
+
+
+def _shape(spec: TensorSpec) -> tuple[int, ...]:
+    return tuple(int(n) for n in stored_shape(spec) if isinstance(n, int))
+
+
+def _run(program: Program, name: str) -> str:
+    ram = ram_bytes(program)
+    inputs = ", ".join(f"(void *)input_{i}" for i in range(len(program.inputs))) or "NULL"
+    outputs = ", ".join(f"(void *)output_{i}" for i in range(len(program.outputs))) or "NULL"
+    lines = [
+        f"static uint64_t memory[{max(ram // 8, 1)}]; /* intermediate values */",
+        "",
+        f"int32_t {name}_run({_parameters(program)}) {{",
+        f"    void *const inputs[] = {{{inputs}}}, *const outputs[] = {{{outputs}}};",
+        "    struct tilesmith_context context;",
+        "    memset(&context, 0, sizeof context);",
+        "    context.abi = TILESMITH_ABI;",
+        "    context.size = sizeof context;",
+        "    context.inputs = inputs;",
+        "    context.outputs = outputs;",
+        "    context.constants = &weights;",
+        "    context.arena = memory;",
+        f"    context.arena_bytes = {round_up(program.arena_bytes)};",
+        f"    context.scratch = (char *)memory + {round_up(program.arena_bytes)};",
+        f"    context.scratch_bytes = {round_up(program.scratch_bytes)};",
+        "    context.threads = 1;",
+        "    context.parallel_for = tilesmith_serial_for;",
+        f"    return {name}_main(&context);",
+        "}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def ram_bytes(program: Program) -> int:
+    """Bytes of intermediate values, without the stack."""
+    return round_up(program.arena_bytes) + round_up(program.scratch_bytes)
+
+
+def _header(program: Program, name: str, constant_bytes: int) -> str:
+    upper = name.upper()
+    lines = [
+        f"/* {name}: a model compiled by Tilesmith {VERSION} for {program.target.name}.",
+        " *",
+        *(f" * input_{i}: {_comment(str(s))}" for i, s in enumerate(program.inputs)),
+        *(f" * output_{i}: {_comment(str(s))}" for i, s in enumerate(program.outputs)),
+        " *",
+        " * Dense row-major arrays.  One run at a time: intermediate values are static. */",
+        f"#ifndef {upper}_H",
+        f"#define {upper}_H",
+        "",
+        '#include "tilesmith.h"',
+        "",
+        "#ifdef __cplusplus",
+        'extern "C" {',
+        "#endif",
+        "",
+        f"#define {upper}_CONSTANT_BYTES {constant_bytes} /* weights, in flash memory */",
+        f"#define {upper}_RAM_BYTES {ram_bytes(program)} /* intermediate values; not the stack */",
+        *(
+            f"#define {upper}_{kind}_{i}_COUNT {max(math.prod(_shape(s)), 1)}"
+            for kind, specs in (("INPUT", program.inputs), ("OUTPUT", program.outputs))
+            for i, s in enumerate(specs)
+        ),
+        "",
+        "/* Run the model once; 0, or a code of tilesmith.h after a failure. */",
+        f"int32_t {name}_run({_parameters(program)});",
+        "",
+        "#ifdef __cplusplus",
+        "}",
+        "#endif",
+        "#endif",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _comment(text: str) -> str:
+    return text.replace("*/", "* /").replace("\n", " ")
