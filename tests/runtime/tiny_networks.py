@@ -143,7 +143,7 @@ class _Samples(CalibrationDataReader):
         draw = np.random.default_rng(9)
         self.left = [draw.standard_normal((1, *shape)).astype(np.float32) for _ in range(4)]
 
-    def get_next(self) -> dict[str, np.ndarray] | None:
+    def get_next(self) -> Any:
         return {"x": self.left.pop()} if self.left else None
 
 
