@@ -36,15 +36,10 @@ class SourceKernel:
 
 
 def emit_source(
-    func: Func,
-    target: Target,
-    symbol: str | None = None,
-    *,
-    shared: Collection[int] = (),
-    strict: bool = False,
+    func: Func, target: Target, *, shared: Collection[int] = (), strict: bool = False
 ) -> Kernel:
     """The C function of `func` behind the two comments; the same for `strict` results."""
-    f = write(func, symbol, shared=shared)
+    f = write(func, shared=shared)
     buffers = [
         f"{MEMORY_TYPES[p.dtype.name]} {_count(p)}" for p in func.params if isinstance(p, Buffer)
     ]
