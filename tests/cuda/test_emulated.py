@@ -26,6 +26,7 @@ from tilesmith.loop.nodes import Func
 from tilesmith.ops.activation import Relu
 from tilesmith.ops.gather import Gather
 from tilesmith.ops.matmul import MatMul
+from tilesmith.ops.norm import InstanceNorm, LayerNorm, LogSoftmax, RmsNorm, Softmax
 from tilesmith.ops.sort import TopK
 from tilesmith.runtime import device_executable, device_function
 from tilesmith.runtime.arguments import Arguments
@@ -195,3 +196,29 @@ def test_a_product_of_bytes():
     assert any("nvvm.mma" in unpacked(*k).text for k in exe.program.objects.items())
     (wanted,) = evaluate(graph, [given]).values()
     np.testing.assert_array_equal(exe(given), wanted)
+
+
+NORMS = {
+    "softmax": (Softmax(-1), (5, 300)),
+    "log softmax": (LogSoftmax(-1), (5, 300)),
+    "layer norm": (LayerNorm(-1), (7, 200), (200,), (200,)),
+    "rms norm": (RmsNorm(-1), (7, 200), (200,)),
+    "instance norm": (InstanceNorm(), (2, 3, 12, 11), (3,), (3,)),
+}
+
+
+@pytest.mark.parametrize("name", NORMS)
+def test_a_norm_is_one_launch(name: str):
+    """Also where a mean, or the reciprocal of a sum, is computed once for each row."""
+    op, *shapes = NORMS[name]
+    b = Builder("g")
+    inputs = (b.input(f"x{n}", TensorType(f32, x)) for n, x in enumerate(shapes))
+    graph = b.finish([b.add(op, *inputs)])
+    exe = ts.compile(graph, target="cuda-sm_80", options=ALONE)
+    assert isinstance(exe, device_executable.DeviceExecutable)
+    launches = [x for found in exe.launches.values() for x in found]
+    assert len(launches) == 1
+    rng = np.random.default_rng(8)
+    given = [rng.standard_normal(s).astype(np.float32) for s in shapes]
+    (wanted,) = evaluate(graph, given).values()
+    np.testing.assert_allclose(exe(*given), wanted, rtol=1e-4, atol=1e-5)

@@ -51,10 +51,10 @@ def schedule_expression(s: Schedule, target: Target) -> None:
     _inline(s, alone)
     found = {n: b for n, b in bodies(s).items() if n not in alone}
     done: set[str] = set()
-    for name, body in found.items():
+    for name, body in reversed(found.items()):  # a result before what it reads
         if body.op.reduce_axis or name in done:
             continue
-        inside = (found[n] for n in _reductions_read(found, name) if n not in done)
+        inside = (found[n] for n in _read_in_row(s, found, name) if n not in done)
         read = [r for r in inside if not _is_tiled(r, target)]
         rows = rows_of(body, read, target) if read else None
         if rows:
@@ -135,16 +135,26 @@ def _readers(found: Mapping[str, StageBody], name: str) -> list[StageBody]:
     return [b for b in found.values() if any(x.source == name for x in b.reads)]
 
 
-def _reductions_read(found: Mapping[str, StageBody], name: str) -> list[str]:
-    """The reductions that `name` reads, also by way of each other, and that nothing else reads."""
+def _read_in_row(s: Schedule, found: Mapping[str, StageBody], name: str) -> list[str]:
+    """The reductions that `name` reads, also by way of each other, and what is computed of their
+    results alone, such as a mean; nothing else reads them.
+    """
     inside = {name}
     order: list[str] = []
     for other in reversed(list(found)):
         body, by = found[other], {b.name for b in _readers(found, other)}
-        if body.op.reduce_axis and by and by <= inside:
+        if by and by <= inside and (body.op.reduce_axis or _is_of_results(s, found, body)):
             inside.add(other)
             order.insert(0, other)
     return order
+
+
+def _is_of_results(s: Schedule, found: Mapping[str, StageBody], body: StageBody) -> bool:
+    """Whether a stage without a reduction has no more elements than a reduction that it reads."""
+    read = (found[x.source] for x in body.reads if x.source in found)
+    return not s[body.name].state.is_output and any(
+        r.op.reduce_axis and r.spatial >= body.spatial for r in read
+    )
 
 
 def _epilogue(found: Mapping[str, StageBody], name: str, done: set[str]) -> str:

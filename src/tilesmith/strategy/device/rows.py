@@ -36,16 +36,15 @@ def rows_of(
     out: StageBody, reductions: Sequence[StageBody], target: Target
 ) -> frozenset[Var] | None:
     """The axes of `out` that say in which row an element is, where all of `reductions` reduce such
-    rows; None where they are better computed apart.
+    rows, or are computed of such results; None where they are better computed apart.
     """
     names = {r.name for r in reductions}
     rows = {v for x in out.reads if x.source in names for v in _variables(x.load.indices)}
     for r in reductions:
         own = {a.var for a in r.op.axis}
         others = (x for x in r.reads if x.source in names)
-        if not shares_terms(r, target) or any(
-            not _variables(x.load.indices) <= own for x in others
-        ):
+        is_apart = bool(r.op.reduce_axis) and not shares_terms(r, target)
+        if is_apart or any(not _variables(x.load.indices) <= own for x in others):
             return None
     count = expected_size(a.extent for a in out.op.axis if a.var in rows)
     if any(r.spatial > count for r in reductions):
@@ -76,7 +75,9 @@ def has_few_elements(r: StageBody, target: Target) -> bool:
 def schedule_rows(
     s: Schedule, out: str, rows: frozenset[Var], reductions: Sequence[str], target: Target
 ) -> None:
-    """A block for each row of the stage `out`, which computes `reductions` on the way."""
+    """A block for each row of the stage `out`, which computes `reductions`, and stages of their
+    results, on the way.
+    """
     stage = s[out]
     axes = list(zip(stage.axis, stage.state.compute.axis, strict=True))
     outer = [a for a, x in axes if x.var in rows]
@@ -92,7 +93,8 @@ def schedule_rows(
     stage.bind(row, "blockIdx.x")
     stage.bind(thread, "threadIdx.x")
     for name in reversed(reductions):  # what reads another one is attached first
-        for part in (name, *reversed(share_terms(s, name, threads))):
+        partial = share_terms(s, name, threads) if s[name].reduce_axis else []
+        for part in (name, *reversed(partial)):
             s[part].compute_at(stage, row)
             s[part].set_scope("shared")
 
