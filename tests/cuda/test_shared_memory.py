@@ -260,3 +260,32 @@ def test_models_in_parts_without_a_device(monkeypatch: pytest.MonkeyPatch, tmp_p
         with pytest.raises(DeviceError, match=r"NVIDIA GPU \(no-such-driver\.so\), found none"):
             made(np.zeros((1, 64), np.float32), np.zeros((64, 4096), np.float32))
     forget()
+
+
+@pytest.mark.parametrize(
+    ("function", "code", "message"),
+    [
+        ("cuMemAlloc_v2", 2, r"expected 384 bytes in one piece.*not enough memory"),
+        ("cuLaunchKernel", 719, r"can't start 1 blocks.*the device is lost"),
+        ("cuEventRecord", 700, r"an event can't be noted.*left its memory"),
+        ("cuEventCreate", 999, r"an event can't be made"),
+    ],
+)
+def test_faults(fake: Fake, exe: Any, function: str, code: int, message: str):
+    """The process goes on, and so does the model once the driver does."""
+    given = OnDevice(aligned(SIZE)), OnDevice(aligned(SIZE))
+    fake.fail(function, code)
+    with pytest.raises(DeviceError, match=message):
+        exe(*given)
+    fake.fail("", 0)
+    assert exe(*given).shape == (SIZE,)
+
+
+def test_a_kernel_that_runs_too_long(fake: Fake, exe: Any):
+    """With DLPack the call waits, and says what happened."""
+    given = Capsules(aligned(SIZE)), Capsules(aligned(SIZE))
+    fake.fail("cuStreamSynchronize", 702)
+    with pytest.raises(DeviceError, match="ran longer than the system allows"):
+        exe(*given)
+    fake.fail("", 0)
+    exe(*given)
