@@ -123,12 +123,7 @@ class DeviceExecutable(UnpredictedExecutable):
         ]
         self._failure = np.zeros((), FAILURE_TYPE)
         self._report = device.empty(self._failure.nbytes)
-        built = device.load(self._kernels.values())
-        self._loaded = {
-            (symbol, x.symbol): device.kernel(built, x.symbol)
-            for symbol, k in self._kernels.items()
-            for x in k.launches
-        }
+        self._built = device.load(self._kernels.values())
         self._steps = self._bound(device, self._inputs, self._outputs)
         self._is_open = True
 
@@ -163,7 +158,7 @@ class DeviceExecutable(UnpredictedExecutable):
         given.append(place(step.workspace))
         found: list[Callable[[], None]] = []
         for launch in kernel.launches:
-            made = self._loaded[step.symbol, launch.symbol]
+            made = device.kernel(self._built, launch.symbol)  # its own: it keeps arguments
             blocks = [int(n.value) for n in launch.blocks if isinstance(n, Const)]
             found.append(device.prepared(made, blocks, launch.threads, given, self._report))
         if kernel.messages:
