@@ -44,9 +44,10 @@ def main(
         found, used = schedules(numbers, not plain)
     else:
         from cases import calls, kernels
+        from fault_cases import faults
         from part_cases import part_calls
 
-        cases = {**kernels(), **calls(), **part_calls()}
+        cases = {**kernels(), **calls(), **part_calls(), **faults()}
         found = {name: outcome(case) for name, case in cases.items()}
     print(json.dumps({"found": found, "used": used}))
 

@@ -18,7 +18,7 @@ CASES = (
     "product (14, 9, 10), guard", "product (13, 5, 12), peel", "product (8, 5, 7), roundup", "sums",
     "operations 0", "operations 1", "by_rule", "in_place", "sixteen_bits", "failures", "residual",
     "attention", "wrong_index", "irregular", "explain", "suppression",
-    "open_sizes", "branches", "unwarned",
+    "open_sizes", "branches", "unwarned", "memory_of_parts", "memory_limit",
 )  # fmt: skip
 """Written down, so that no case is lost; one that runs and is not here fails the first test."""
 

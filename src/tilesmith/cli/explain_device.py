@@ -12,6 +12,7 @@ from tilesmith.ir.expr import Const
 from tilesmith.ir.target import Target
 from tilesmith.perf.launch_counts import LaunchCounts
 from tilesmith.runtime.device_executable import DeviceExecutable
+from tilesmith.runtime.device_memory import device_memory
 from tilesmith.runtime.executable import Executable
 from tilesmith.runtime.partitioned import PartitionedExecutable
 from tilesmith.runtime.profile import KernelTime, Profile
@@ -70,7 +71,8 @@ def show(name: str, exe: Executable, found: Profile, kernel: int | None, json: b
     told = told if kernel is None else [told[kernel]]
     copies = len(exe.program.transfers)
     if json:
-        totals = {"whole_ms": found.whole * 1e3, "kernels_ms": found.seconds * 1e3}
+        totals = {"whole_ms": found.whole * 1e3, "kernels_ms": found.seconds * 1e3,
+            "memory": device_memory(exe.program).to_json()}  # fmt: skip
         print_json({"model": name, **totals, "copies": copies, "kernels": told})
         return
     table = []
@@ -96,5 +98,6 @@ def show(name: str, exe: Executable, found: Profile, kernel: int | None, json: b
     print_table(heads, table, title=name)
     between = f"; {copies} values are copied to the device or back" if exe.program.parts else ""
     print(f"{len(found)} kernels, {milliseconds(found.whole)} ms as one call{between}")
+    print(f"memory of the device: {device_memory(exe.program)}")
     for operator, why, count in exe.program.metadata.get("on_cpu", ()):
         print(f"on the CPU: {operator}{f' x{count}' if count > 1 else ''} ({why})")

@@ -60,7 +60,8 @@ def open_model(
                 f"--target has no effect on a compiled .tsm file; compile the model with --target "
                 f"{wanted.target}"
             )
-        return driver.load(path, wanted.options.threads, wanted.require_signature)
+        options = wanted.options
+        return driver.load(path, options.threads, wanted.require_signature, options.memory_limit)
     if wanted.require_signature is not None:
         raise UsageError("--require-signature is for a compiled .tsm file; this is a source model")
     with progress(f"compiling {path.name} for {wanted.options.target}"):

@@ -49,6 +49,7 @@ def compile(
     specialise: Mapping[str, int] | Sequence[Mapping[str, int]] | Literal["auto"] | None = None,
     fallback: Fallback | None = None,
     in_place: Mapping[str, str] | None = None,
+    memory_limit: int | None = None,
 ) -> Executable:
     """Compile a model to native code.
 
@@ -81,6 +82,8 @@ def compile(
         run, which run on the CPU.
     in_place: by name, outputs that live in the memory of an input, such as caches
         (`{"present_key": "past_key"}`).  A call writes them there and returns the input's array.
+    memory_limit: most bytes of a device's memory.  A model that needs more is refused before
+        anything is allocated (docs/gpu.md).
     accuracy: "strict" fixes every bit of each kernel's results (docs/accuracy.md).
     precision: "bf16" or "f16": products and convolutions of f32 with constant weights read operands
         of this type where that is faster, and add in f32.  By pattern of node names, types of some
@@ -90,13 +93,14 @@ def compile(
     samples: inputs by name, on which "auto" measures (default: random ones).
 
     Raises ModelError, UnsupportedError or UsageError, also for a name or a value that the model
-    does not have.
+    does not have; DeviceError if a device is not there, or has not enough memory.
     """
     options = (options or Options.from_environment()).with_(
         target=target,
         threads=threads,
         accuracy=accuracy,
         fallback=fallback,
+        memory_limit=memory_limit,
         precision=None if precision is None else precision_text(precision),
     )
 
@@ -114,12 +118,15 @@ def compile(
         raise UsageError(f"samples are for precision='auto', not {options.precision!r}")
 
     recipe = Recipe(request)
+    from tilesmith.runtime.limits import Limits
     from tilesmith.runtime.running import executable
 
     def of_sizes(sizes: Mapping[str, int]) -> Executable:
         return executable(program_of(replace(recipe.request, sizes=dict(sizes))), options.threads)
 
     program = program_of(request)
+    limits = Limits.of(options)
+    limits.check(program.target)
     if decisions is not None:
         told = {**program.metadata, "precision": decisions.to_json()}
         program = replace(program, metadata=told)
@@ -147,7 +154,7 @@ def compile(
 
         made = CompiledModule(program, options.threads, exported, fixed, background)
     elif not fixed and background is None:
-        made = executable(program, options.threads)
+        made = executable(program, options.threads, limits)
     else:
         from tilesmith.runtime.specialised import Specialised
 
@@ -211,15 +218,22 @@ def load(
     path: str | os.PathLike[str],
     threads: int | None = None,
     require_signature: str | os.PathLike[str] | None = None,
+    memory_limit: int | None = None,
 ) -> Executable:
     """The executable in a `.tsm` file.
+
+    memory_limit: as `compile` says.
 
     require_signature: the public key, a PEM file, of whoever must have signed it.
 
     Raises ModelError if the file is damaged or needs another CPU, SignatureError if it is not
     signed with that key.
     """
+    from tilesmith.runtime.limits import Limits
     from tilesmith.runtime.running import executable
     from tilesmith.runtime.tsm import load_program
 
-    return executable(load_program(Path(path), require_signature=require_signature), threads)
+    limits = Limits.of(Options(memory_limit=memory_limit))
+    program = load_program(Path(path), require_signature=require_signature)
+    limits.check(program.target)
+    return executable(program, threads, limits)

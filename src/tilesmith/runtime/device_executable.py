@@ -33,8 +33,10 @@ from .arrays import (
 )
 from .cuda import CudaDevice, Event
 from .device import FAILURE_TYPE, Argument, OpenDevice, failure_of
+from .device_memory import DeviceMemory, check_memory, device_memory
 from .devices import is_there, opened, shares_memory
 from .executable import Executable
+from .limits import UNLIMITED, Limits
 from .program import Program
 from .shared_memory import is_shared
 
@@ -50,6 +52,20 @@ _KEPT = 8
 
 class UnpredictedExecutable(Executable):
     """An executable with kernels of a device: the performance model knows CPUs only."""
+
+    limits: Limits = UNLIMITED
+
+    @property
+    def memory(self) -> DeviceMemory:
+        """What the executable takes of the device's memory while it lives, in bytes.
+
+        Arrays of callers, and what the driver itself needs, are not in it.
+        """
+        return device_memory(self.program)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """What `pickle` writes: the contents of a `.tsm` file, and the limits."""
+        return type(self), (self.program, self.threads, self.limits), {"recipe": self.recipe}
 
     def profile(self, *arrays: Any, repeats: int = 10) -> Profile:
         """The time of each kernel on the given inputs, the least of `repeats` runs."""
@@ -69,17 +85,22 @@ class DeviceExecutable(UnpredictedExecutable):
         self,
         program: Program,
         threads: int | None = None,
+        limits: Limits = UNLIMITED,
         *,
         opens: bool = True,
     ) -> None:
         """threads: is ignored, since the device has its own.
+        limits: what the executable may take of the device.
         opens: whether to use the device at once; else `open` does.
 
         A program for a device that this machine lacks can be kept, saved and shown; calls fail.
 
-        Raises DeviceError if the device can't be used, or if it has not enough memory.
+        Raises DeviceError if the device can't be used, or if the program needs more memory than it
+        has, or than the limit.
         """
+        check_memory(program, limits.memory)
         self.program = program
+        self.limits = limits
         self.threads = threads or 1
         self._single = len(program.outputs) == 1
         self._host = None

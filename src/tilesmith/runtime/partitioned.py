@@ -19,8 +19,10 @@ from tilesmith.support.errors import InternalError, ModelError
 
 from .arrays import as_output, as_stored, at_home, beginning, check_apart, is_torch, to_torch
 from .device_executable import DeviceExecutable, UnpredictedExecutable
+from .device_memory import check_memory
 from .devices import is_there
 from .executable import Executable
+from .limits import UNLIMITED, Limits
 from .program import Program, TensorSpec
 
 if TYPE_CHECKING:
@@ -34,14 +36,20 @@ class PartitionedExecutable(UnpredictedExecutable):
     Calls from several threads follow each other.
     """
 
-    def __init__(self, program: Program, threads: int | None = None) -> None:
+    def __init__(
+        self, program: Program, threads: int | None = None, limits: Limits = UNLIMITED
+    ) -> None:
         """threads: of the parts on the CPU.
+        limits: what the executable may take of the device.
 
         A program for a device that this machine lacks can be kept, saved and shown; calls fail.
 
-        Raises DeviceError if the device can't be used, or if it has not enough memory.
+        Raises DeviceError if the device can't be used, or if the program needs more memory than it
+        has, or than the limit.
         """
+        check_memory(program, limits.memory)
         self.program = program
+        self.limits = limits
         self._single = len(program.outputs) == 1
         self._host = None
         self._input_count = len(program.inputs)

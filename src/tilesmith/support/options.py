@@ -135,6 +135,14 @@ class Options:
             group=COMPILING,
         ),
     )
+    memory_limit: int | None = field(
+        default=None,
+        metadata=about(
+            "Most bytes of a device's memory; a model that needs more is refused (default: as much "
+            "as it needs).",
+            group=COMPILING,
+        ),
+    )
     unsafe: bool = field(
         default=False,
         metadata=about(
@@ -200,6 +208,9 @@ class Options:
                 not isinstance(count, int) or isinstance(count, bool) or not 1 <= count <= 4096
             ):
                 raise UsageError(f"{name} must be a whole number from 1 to 4096, not {count!r}")
+        limit = self.memory_limit
+        if limit is not None and (type(limit) is not int or limit < 1):
+            raise UsageError(f"memory_limit must be a number of bytes from 1 on, not {limit!r}")
         if self.cache_bytes < 0:
             raise UsageError(f"cache_bytes must not be negative, found {self.cache_bytes}")
         for name in ("cache_dir", "records", "dump"):

@@ -1,0 +1,91 @@
+"""Memory of a device that a program needs, and how much of it an executable may take.
+
+Other allocators, such as PyTorch's, use the same memory.  So what a program needs is known before
+anything is allocated, and a limit refuses programs that need more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from tilesmith.codegen.part_steps import PartCall
+from tilesmith.support.errors import DeviceError
+
+from .device import FAILURE_TYPE
+from .program import Program
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceMemory:
+    """What an executable allocates on its device, in bytes, for as long as it lives.
+
+    weights: constants, as kernels read them.
+    arena: intermediate values, the kernels' workspaces, and what kernels note of failures.
+    inputs: copies of the inputs; an input that another part of the program computes counts there.
+    outputs: results, before they are copied back; one that lives in an input counts there.
+    """
+
+    weights: int = 0
+    arena: int = 0
+    inputs: int = 0
+    outputs: int = 0
+
+    @property
+    def total(self) -> int:
+        """Bytes of all."""
+        return self.weights + self.arena + self.inputs + self.outputs
+
+    def __add__(self, other: DeviceMemory) -> DeviceMemory:
+        return DeviceMemory(
+            self.weights + other.weights,
+            self.arena + other.arena,
+            self.inputs + other.inputs,
+            self.outputs + other.outputs,
+        )
+
+    def __str__(self) -> str:
+        parts = ", ".join(f"{name} {size}" for name, size in asdict(self).items())
+        return f"{self.total} bytes ({parts})"
+
+    def to_json(self) -> dict[str, Any]:
+        return {**asdict(self), "total": self.total}
+
+
+def device_memory(program: Program) -> DeviceMemory:
+    """What the executable of a program for a device allocates there."""
+    if not program.parts:
+        return _memory_of(program, ())
+    calls = [s for s in program.part_steps if isinstance(s, PartCall)]
+    found, known = DeviceMemory(), set[int]()
+    for call, part in zip(calls, program.parts, strict=True):
+        if part.target.device is not None:
+            there = {i for i, place in enumerate(call.inputs) if place in known}
+            found += _memory_of(part, there)
+            known.update((*call.inputs, *call.outputs))
+    return found
+
+
+def _memory_of(program: Program, there: Collection[int]) -> DeviceMemory:
+    """there: inputs, by number, that lie on the device already."""
+    homes = {o for o, _ in program.in_place}
+    return DeviceMemory(
+        program.constants.nbytes,
+        program.arena_bytes + FAILURE_TYPE.itemsize,
+        sum(s.bytes for i, s in enumerate(program.inputs) if i not in there),
+        sum(s.bytes for i, s in enumerate(program.outputs) if i not in homes),
+    )
+
+
+def check_memory(program: Program, limit: int | None) -> None:
+    """Raises DeviceError for a program that needs more than `limit` bytes of its device."""
+    if limit is None:
+        return
+    needed = device_memory(program)
+    if needed.total > limit:
+        raise DeviceError(
+            f"target {program.target.name!r}: expected a model that needs at most {limit} bytes of "
+            f"the device's memory (memory_limit), found one that needs {needed}; raise "
+            "memory_limit, choose smaller shapes, or compile for 'native'"
+        )
