@@ -411,10 +411,16 @@ def test_what_needs_numbers_asks_for_shapes() -> None:
         load(both)
 
 
-def test_unprovable_divisions_are_refused() -> None:
-    model = om.model([node("Reshape", "x s", "y")], [x("n")], ["y"], {"s": i64(-1, 4)})
-    with pytest.raises(OpenShapesError, match=r"cannot work out -1 in \[-1,4\] for \[n\]"):
-        load(model)
+def test_divisions_by_what_may_be_zero_are_refused() -> None:
+    nodes = [
+        node("Shape", "k", "s"),
+        node("Concat", "m s", "t", axis=0),
+        node("Reshape", "x t", "y"),
+    ]
+    inputs = [x("n"), x("k", name="k")]
+    model = om.model(nodes, inputs, ["y"], {"m": i64(-1)})
+    with pytest.raises(OpenShapesError, match=r"cannot work out -1 in \[-1,k\] for \[n\]"):
+        load(model, dynamic={"k": (0, 8)})
 
 
 @pytest.mark.parametrize("op", ["Shape", "Size"])

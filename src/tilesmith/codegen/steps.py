@@ -210,7 +210,7 @@ class HostCall:
 class Extent:
     """An extent that a run finds.
 
-    name: of the symbol, for people.
+    name: of the symbol, or its formula, for people.
     low: the least that it may be.
     high: the most that it may be, a number or an "extent".
     """

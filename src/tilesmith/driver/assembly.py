@@ -11,7 +11,7 @@ from tilesmith.codegen.kernel import KernelCode
 from tilesmith.codegen.sizes import SizeProgram
 from tilesmith.codegen.steps import Copy, Extent, KernelCall, Measurement, Report, Step
 from tilesmith.graph.control import graphs_in
-from tilesmith.graph.measure import Stage, stages_in
+from tilesmith.graph.measure import Measure, Stage, stages_in
 from tilesmith.graph.nodes import Constant, Data, Fused, Graph, Node, Value
 from tilesmith.graph.passes.layout import relayout_count
 from tilesmith.graph.passes.localise import localise
@@ -244,15 +244,16 @@ class _Sizes:
         return Measurement(
             source,
             self._first[stage],
-            tuple(map(self._extent, stage.symbols, stage.bounds)),
+            tuple(self._extent(s, limit, stage) for s, limit in zip(stage.symbols, stage.bounds)),
             f"{SIZES}{self._stages.index(stage) + 1}",
             stage.node.loc,
         )
 
-    def _extent(self, symbol: Var, limit: Dim) -> Extent:
+    def _extent(self, symbol: Var, limit: Dim, stage: Stage) -> Extent:
         assert symbol.sizes is not None
+        op = stage.node.op
         return Extent(
-            self.names(symbol),
+            (isinstance(op, Measure) and op.of) or self.names(symbol),
             symbol.sizes.low,
             self.amount(as_dim(minimum(as_expr(limit), symbol.sizes.high))),
         )

@@ -39,10 +39,12 @@ class Measure(Control):
     symbols: one for each element, in row-major order, with `sizes`.
     bounds: for each element, a number that it never exceeds, or a formula over symbols defined
         before.  Where none is known, the largest of the symbol's `sizes`.
+    of: the formula of one element that is asserted, for messages; "" for others.
     """
 
     symbols: tuple[Var, ...]
     bounds: tuple[Dim, ...]
+    of: str = ""
 
     @property
     def asserts(self) -> bool:

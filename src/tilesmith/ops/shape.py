@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 
 from tilesmith.ir import extents
-from tilesmith.ir.expr import Expr, ExprLike, const
+from tilesmith.ir.expr import Expr, ExprLike, as_expr, const
+from tilesmith.ir.symbols import as_dim
 from tilesmith.ir.types import Dim
 from tilesmith.support.errors import OpenDimensionError
 from tilesmith.te import tensor as te
@@ -38,7 +39,7 @@ class Reshape(Op):
 
     def resolve(self, source: Sequence[Dim]) -> tuple[Dim, ...]:
         """The result's shape for an input of shape `source`, with -1 resolved.  Raises ModelError
-        if none fits.
+        if none fits, UnequalDims if one fits for some sizes only.
         """
         unknown = [i for i, d in enumerate(self.shape) if _is(d, -1)]
         known = rules.product(d for d in self.shape if not _is(d, -1))
@@ -53,11 +54,23 @@ class Reshape(Op):
         if rest is None:
             if isinstance(total, int) and isinstance(known, int):
                 self._mismatch(source)
-            raise OpenDimensionError(
+            message = (
                 f"{self.name}: cannot work out -1 in {rules.shape_text(self.shape)} for "
                 f"{rules.shape_text(source)}; give numbers with shapes="
             )
+            if not extents.is_at_most(1, known):
+                raise OpenDimensionError(message)
+            raise rules.UnequalDims(as_dim(as_expr(total) % known), 0, message)
         return tuple(rest if i == unknown[0] else d for i, d in enumerate(self.shape))
+
+    def rounded(self, source: Sequence[Dim]) -> tuple[Dim, ...]:
+        """The result's shape for an input of shape `source`, with -1 resolved as if elements never
+        were left over.
+        """
+        known = rules.product(d for d in self.shape if not _is(d, -1))
+        return tuple(
+            as_dim(as_expr(rules.product(source)) // known) if _is(d, -1) else d for d in self.shape
+        )
 
     def _mismatch(self, source: Sequence[Dim]) -> None:
         rules.reject(

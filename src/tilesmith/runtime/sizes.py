@@ -174,4 +174,6 @@ def unfit_extent(measurement: Measurement, values: Sequence[int]) -> str:
         return f"{label}the data make an extent that depends on {names} negative or too large"
     number, found, low, high = values
     name = measurement.extents[number].name
+    if low == high:
+        return f"{label}the sizes or data of this run make {name!r} {found}; expected {low}"
     return f"{label}the data make dimension {name!r} {found}; expected {low} to {high}"

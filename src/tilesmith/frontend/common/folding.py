@@ -16,7 +16,7 @@ import numpy as np
 from tilesmith.graph.builder import Builder
 from tilesmith.graph.evaluate import evaluate_op
 from tilesmith.graph.measure import Measure
-from tilesmith.graph.nodes import Value
+from tilesmith.graph.nodes import Graph, Node, Value
 from tilesmith.ir import extents
 from tilesmith.ir.dtypes import i64
 from tilesmith.ir.expr import Expr, Var
@@ -36,6 +36,7 @@ from tilesmith.ops.slicing import Concat
 from tilesmith.support.errors import ModelError, OpenDimensionError, UnsupportedError
 
 from .contents import Contents, is_small, known_contents, results
+from .equations import solved
 from .limits import MAX_ELEMENTS, MAX_NODES
 
 _FOLD_ELEMENTS = 1 << 14
@@ -72,6 +73,7 @@ class FoldingBuilder(Builder):
         """The symbols that are measured, in graphs around this one too."""
         self._symbols: dict[tuple[Value, Value | None], tuple[Dim, ...]] = {}
         self._required: set[Value] = set()
+        self._assumptions: dict[tuple[Dim, Dim], list[Node]] = {}
         self._made: dict[tuple[Op, tuple[Value, ...]], Any] = {}
 
     def next_stream(self) -> int:
@@ -92,16 +94,24 @@ class FoldingBuilder(Builder):
     def add(self, op: Op, *inputs: Value, loc: str = "", name: str = "") -> Any:
         """`Builder.add`; the result is a constant when all inputs are small constants.
 
+        Extents that are equal for some sizes only, which no rule for one symbol describes, are
+        taken as equal.  A run checks them before it begins (decision 75).
+
         Errors do not name `loc`: the importer does, for all that may fail at a node.  Raises
-        ModelError when a result has more than `MAX_ELEMENTS` elements.
+        ModelError when a result has more than `MAX_ELEMENTS` elements, UnequalDims where symbols
+        should be replaced first.
         """
         self.count()
         try:
             types = self._types(op, inputs)
         except UnequalDims as e:
-            if self.measured.isdisjoint(symbols_of((e.first, e.second))):
+            if not self.measured.isdisjoint(symbols_of((e.first, e.second))):
+                fitted = self._fitted(op, inputs, e)
+            elif solved(e.first, e.second) is None and _are_expected_equal(e.first, e.second):
+                fitted = self._assumed(op, inputs, e, loc)
+            else:
                 raise
-            return self.add(*self._fitted(op, inputs, e), loc=loc, name=name)
+            return self.add(*fitted, loc=loc, name=name)
         outputs = self._append(op, inputs, types, loc, name)
         if isinstance(op, Extents):
             self._contents[outputs[0]] = np.array(op.elements, object).reshape(op.shape)
@@ -185,7 +195,7 @@ class FoldingBuilder(Builder):
         a, b = error.first, error.second
         if isinstance(op, Reshape):
             self.require_equal(a, b)
-            return Reinterpret(op.resolve(inputs[0].shape)), *inputs
+            return Reinterpret(op.rounded(inputs[0].shape)), *inputs
         inside = [any(same_dim(d, e) for v in inputs for d in v.shape) for e in (a, b)]
         if not any(inside):
             raise OpenDimensionError(str(error)) from None
@@ -199,6 +209,45 @@ class FoldingBuilder(Builder):
             shape = tuple(common if same_dim(d, a) or same_dim(d, b) else d for d in v.shape)
             fitted.append(v if same_shape(shape, v.shape) else self.add(Stretch(shape), v))
         return op, *fitted
+
+    def _assumed(
+        self, op: Op, inputs: tuple[Value, ...], error: UnequalDims, loc: str
+    ) -> tuple[Any, ...]:
+        """The operator and its operands where two extents that the inputs' sizes decide must be
+        equal.  A run checks it before it begins.
+        """
+        a, b = error.first, error.second
+        if isinstance(op, Reshape):
+            self._assume_equal(a, b, loc)
+            return Reinterpret(op.rounded(inputs[0].shape)), *inputs
+        common, other = (a, b) if isinstance(a, int) else (b, a)
+        shapes = [tuple(common if same_dim(d, other) else d for d in v.shape) for v in inputs]
+        pairs = list(zip(shapes, inputs, strict=True))
+        if all(same_shape(shape, v.shape) for shape, v in pairs):
+            raise OpenDimensionError(str(error)) from None
+        self._assume_equal(other, common, loc)
+        return op, *(
+            v if same_shape(shape, v.shape) else self.add(Reinterpret(shape), v)
+            for shape, v in pairs
+        )
+
+    def _assume_equal(self, a: Dim, b: Dim, loc: str) -> None:
+        """Makes a run be refused, before it begins, where two extents differ."""
+        if (a, b) in self._assumptions:
+            return
+        wanted = b if isinstance(b, int) else 0
+        found = a if isinstance(b, int) else extents.difference(a, b)
+        here = len(self._nodes)
+        elements = self.add(Extents((found,), (1,)))
+        fit = symbol("fit", wanted, wanted)
+        self.add(Measure((fit,), (wanted,), str(found)), elements, loc=loc)
+        self._assumptions[a, b] = self._nodes[here:]
+        del self._nodes[here:]
+
+    def finish(self, outputs: Sequence[Value] | Value, names: Sequence[str] | None = None) -> Graph:
+        """The graph with these `outputs`; what was assumed of sizes is checked first."""
+        self._nodes = [*(n for nodes in self._assumptions.values() for n in nodes), *self._nodes]
+        return super().finish(outputs, names)
 
     def _common(self, a: Dim, b: Dim) -> Dim:
         """What two extents broadcast to."""
@@ -359,3 +408,7 @@ class FoldingBuilder(Builder):
 
 def _is_small(value: Value) -> bool:
     return is_small(value.type)
+
+
+def _are_expected_equal(a: Dim, b: Dim) -> bool:
+    return expected(a) == expected(b)

@@ -1,7 +1,8 @@
 """The dimensions that stay open when a model is imported: one symbol for each.
 
 A model is imported again when two of its extents turn out to be equal for some sizes only
-(`UnequalDims`): one symbol is then replaced by what it must be.
+(`UnequalDims`): one symbol is then replaced by what it must be.  Where no replacement makes them
+equal, symbols get expected sizes that do, and a run checks the rest (`FoldingBuilder.add`).
 """
 
 from __future__ import annotations
@@ -9,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
-from tilesmith.ir.affine import affine_form, from_affine
-from tilesmith.ir.expr import Binary, Const, Expr, Var, as_expr, free_vars, substitute
-from tilesmith.ir.sizes import LARGEST, Sizes
+from tilesmith.ir.expr import Var, substitute
+from tilesmith.ir.sizes import LARGEST
 from tilesmith.ir.symbols import as_dim, symbol, symbols_of
-from tilesmith.ir.types import Dim, same_dim
+from tilesmith.ir.types import Dim
 from tilesmith.ops.rules import UnequalDims
 from tilesmith.support.errors import ModelError, OpenDimensionError
+
+from .equations import fitting, solved
 
 Range: TypeAlias = "int | tuple[int, int]"
 """The largest size, or the smallest and the largest."""
@@ -113,10 +115,10 @@ class Symbols:
         return symbol(key, low, high, expected)
 
     def restrict(self, error: UnequalDims) -> None:
-        """Replaces a symbol so that two extents are equal.  Raises OpenDimensionError if none can
-        be replaced.
+        """Replaces a symbol so that two extents are equal, or symbols so that they are at the
+        expected sizes.  Raises OpenDimensionError if none can be replaced.
         """
-        found = _solved(error.first, error.second)
+        found = solved(error.first, error.second) or fitting(error.first, error.second)
         if found is None:
             raise OpenDimensionError(str(error)) from None
         if set(found).isdisjoint(symbols_of(self._dims.values())):
@@ -154,65 +156,3 @@ def _usual(place: Place) -> int:
     if axis == 0:
         return 1
     return 224 if rank == 4 and axis >= 2 else 128
-
-
-def _solved(a: Dim, b: Dim) -> dict[Expr, Expr] | None:
-    """What symbols are where `a` equals `b`; None if that can't be said."""
-    if isinstance(a, Var) and isinstance(b, Var):
-        return _joined(a, b)
-    for var, other in ((a, b), (b, a)):
-        if isinstance(var, Var) and (found := _limited(var, other)) is not None:
-            return found
-    for var, value in ((a, b), (b, a)):
-        if isinstance(var, Var) and var not in free_vars(as_expr(value)):
-            return {var: as_expr(value)}
-    terms, constant = affine_form(as_expr(a) - b)
-    for var, k in reversed(terms.items()):
-        others = {t: -c // k for t, c in terms.items() if t is not var}
-        exact = all(c % k == 0 for c in (*terms.values(), constant))
-        if isinstance(var, Var) and exact and not any(var in free_vars(t) for t in others):
-            return {var: from_affine(others, -constant // k)}
-    return _same_form(a, b)
-
-
-def _limited(var: Var, other: Dim) -> dict[Expr, Expr] | None:
-    """The symbol with a smaller range if `other` is min(var, number) or max(var, number)."""
-    if not isinstance(other, Binary) or other.op not in ("min", "max"):
-        return None
-    ends = [e for e in (other.a, other.b) if isinstance(e, Const)]
-    if not ends or all(e is not var for e in (other.a, other.b)):
-        return None
-    sizes, end = _sizes(var), int(ends[0].value)
-    low = max(sizes.low, end) if other.op == "max" else sizes.low
-    high = min(sizes.high, end) if other.op == "min" else sizes.high
-    if low > high:
-        return None
-    return {var: symbol(var.name, low, high, min(max(sizes.expected, low), high))}
-
-
-def _same_form(a: Dim, b: Dim) -> dict[Expr, Expr] | None:
-    """One symbol for two, if the extents are then the same: both are (n + 1) // 2, say."""
-    left, right = (free_vars(as_expr(d)) for d in (a, b))
-    for x in sorted(left - right, key=lambda v: v.name):
-        for y in sorted(right - left, key=lambda v: v.name):
-            found = _joined(x, y)
-            if found is not None and same_dim(
-                *(as_dim(substitute(as_expr(d), found)) for d in (a, b))
-            ):
-                return found
-    return None
-
-
-def _joined(a: Var, b: Var) -> dict[Expr, Expr] | None:
-    """One symbol for two, with the sizes that both may have."""
-    x, y = _sizes(a), _sizes(b)
-    low, high = max(x.low, y.low), min(x.high, y.high)
-    if low > high:
-        return None
-    both = symbol(a.name, low, high, min(max(x.expected, low), high))
-    return {a: both, b: both}
-
-
-def _sizes(var: Var) -> Sizes:
-    assert var.sizes is not None
-    return var.sizes

@@ -1,0 +1,110 @@
+"""For which sizes two extents are equal: as a rule for one symbol, or else by trial."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+from tilesmith.ir.affine import affine_form, from_affine
+from tilesmith.ir.expr import Binary, Const, Expr, Var, as_expr, free_vars, substitute
+from tilesmith.ir.sizes import Sizes
+from tilesmith.ir.symbols import as_dim, expected, symbol, symbols_of, value_of
+from tilesmith.ir.types import Dim, same_dim
+
+_TRIED = 1024
+"""The largest size that is tried: images and sequences are seldom larger where a layer behind them
+fixes their size.
+"""
+
+_TOGETHER = 4
+"""Symbols of two extents for which sizes are tried, at most."""
+
+
+def solved(a: Dim, b: Dim) -> dict[Expr, Expr] | None:
+    """What symbols are where `a` equals `b`; None if that can't be said."""
+    if isinstance(a, Var) and isinstance(b, Var):
+        return _joined(a, b)
+    for var, other in ((a, b), (b, a)):
+        if isinstance(var, Var) and (found := _limited(var, other)) is not None:
+            return found
+    for var, value in ((a, b), (b, a)):
+        if isinstance(var, Var) and var not in free_vars(as_expr(value)):
+            return {var: as_expr(value)}
+    terms, constant = affine_form(as_expr(a) - b)
+    for var, k in reversed(terms.items()):
+        others = {t: -c // k for t, c in terms.items() if t is not var}
+        exact = all(c % k == 0 for c in (*terms.values(), constant))
+        if isinstance(var, Var) and exact and not any(var in free_vars(t) for t in others):
+            return {var: from_affine(others, -constant // k)}
+    return _same_form(a, b)
+
+
+def _limited(var: Var, other: Dim) -> dict[Expr, Expr] | None:
+    """The symbol with a smaller range if `other` is min(var, number) or max(var, number)."""
+    if not isinstance(other, Binary) or other.op not in ("min", "max"):
+        return None
+    ends = [e for e in (other.a, other.b) if isinstance(e, Const)]
+    if not ends or all(e is not var for e in (other.a, other.b)):
+        return None
+    sizes, end = _sizes(var), int(ends[0].value)
+    low = max(sizes.low, end) if other.op == "max" else sizes.low
+    high = min(sizes.high, end) if other.op == "min" else sizes.high
+    if low > high:
+        return None
+    return {var: symbol(var.name, low, high, min(max(sizes.expected, low), high))}
+
+
+def _same_form(a: Dim, b: Dim) -> dict[Expr, Expr] | None:
+    """One symbol for two, if the extents are then the same: both are (n + 1) // 2, say."""
+    left, right = (free_vars(as_expr(d)) for d in (a, b))
+    for x in sorted(left - right, key=lambda v: v.name):
+        for y in sorted(right - left, key=lambda v: v.name):
+            found = _joined(x, y)
+            if found is not None and same_dim(
+                *(as_dim(substitute(as_expr(d), found)) for d in (a, b))
+            ):
+                return found
+    return None
+
+
+def _joined(a: Var, b: Var) -> dict[Expr, Expr] | None:
+    """One symbol for two, with the sizes that both may have."""
+    x, y = _sizes(a), _sizes(b)
+    low, high = max(x.low, y.low), min(x.high, y.high)
+    if low > high:
+        return None
+    both = symbol(a.name, low, high, min(max(x.expected, low), high))
+    return {a: both, b: both}
+
+
+def _sizes(var: Var) -> Sizes:
+    assert var.sizes is not None
+    return var.sizes
+
+
+def fitting(a: Dim, b: Dim) -> dict[Expr, Expr] | None:
+    """Symbols with other expected sizes, at which `a` equals `b`; None if none are found.
+
+    As many symbols as possible get one common size, since images are mostly square.  Of the sizes
+    that fit, the one that the highest power of two divides is expected.
+    """
+    symbols = symbols_of((a, b))
+    usual = {s: expected(s) for s in symbols}
+    if len(symbols) > _TOGETHER or any(s.sizes is None for s in symbols):
+        return None
+    for count in range(len(symbols), 0, -1):
+        for chosen in combinations(symbols, count):
+            low = max(_sizes(s).low for s in chosen)
+            high = min(*(_sizes(s).high for s in chosen), _TRIED)
+            tried = ((n, usual | dict.fromkeys(chosen, n)) for n in range(low, high + 1))
+            fit = [n for n, sizes in tried if _are_equal(a, b, sizes)]
+            if fit:
+                size = max(fit, key=lambda n: (n & -n, n))
+                return {s: symbol(s.name, _sizes(s).low, _sizes(s).high, size) for s in chosen}
+    return None
+
+
+def _are_equal(a: Dim, b: Dim, sizes: dict[Var, int]) -> bool:
+    try:
+        return value_of(a, sizes) == value_of(b, sizes)
+    except ValueError:  # a division by zero
+        return False
