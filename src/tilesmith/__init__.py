@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from tilesmith.graph.nodes import Graph
     from tilesmith.ir.target import Target
     from tilesmith.ops.base import Op
+    from tilesmith.plugin.library import export_plugin
     from tilesmith.quantisation.entry import quantize
     from tilesmith.runtime.executable import Executable
     from tilesmith.runtime.instance import Instance
@@ -72,6 +73,7 @@ __all__ = [
     "check",
     "compile",
     "export",
+    "export_plugin",
     "load",
     "ort",
     "quantize",
@@ -100,6 +102,7 @@ __getattr__, __dir__ = exports(
         "tilesmith.graph.nodes": ["Graph"],
         "tilesmith.ir.target": ["Target"],
         "tilesmith.ops.base": ["Op"],
+        "tilesmith.plugin.library": ["export_plugin"],
         "tilesmith.quantisation.entry": ["quantize"],
         "tilesmith.runtime.executable": ["Executable"],
         "tilesmith.runtime.instance": ["Instance"],

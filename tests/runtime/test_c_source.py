@@ -22,7 +22,8 @@ from tilesmith.codegen.functions import ENTRY
 from tilesmith.codegen.steps import calls_of
 from tilesmith.driver.entry import program_of
 from tilesmith.driver.request import Request
-from tilesmith.runtime.standalone.export import Exported, export
+from tilesmith.runtime.standalone.export import export
+from tilesmith.runtime.standalone.objects import Exported
 from tilesmith.support.errors import UsageError
 from tilesmith.support.options import Options
 

@@ -15,7 +15,7 @@ import tilesmith as ts
 from tilesmith.codegen.link import compile_object
 from tilesmith.codegen.targets import host
 from tilesmith.runtime.standalone.elf import private
-from tilesmith.runtime.standalone.export import weights_sum
+from tilesmith.runtime.standalone.objects import weights_sum
 
 HERE = Path(__file__).parent
 WARNINGS = ("-std=c11", "-Wall", "-Wextra", "-Werror")

@@ -15,7 +15,8 @@ from tilesmith.cli.arguments import JsonFlag, ModelArgument, SignOption, Wanted,
 from tilesmith.cli.console import print_json, progress, size_text
 from tilesmith.cli.models import open_model
 from tilesmith.driver.exporting import export
-from tilesmith.runtime.standalone.export import Format, WeightsPlace
+from tilesmith.runtime.standalone.export import Format
+from tilesmith.runtime.standalone.objects import WeightsPlace
 from tilesmith.support.errors import UsageError
 
 
@@ -33,7 +34,9 @@ def command(
     ] = None,
     format: Annotated[
         Format,
-        typer.Option(help="A shared or static library, one object, or C for a microcontroller."),
+        typer.Option(
+            help="A shared or static library, one object, an operator for other engines, or C."
+        ),
     ] = "shared",
     weights: Annotated[
         WeightsPlace, typer.Option(help="In a file that is mapped, or inside the library.")

@@ -11,8 +11,9 @@ from numpy.typing import ArrayLike
 
 from tilesmith.frontend.common.symbols import ExpectedSizes
 from tilesmith.runtime.executable import Executable
-from tilesmith.runtime.standalone.export import Exported, Format, WeightsPlace
+from tilesmith.runtime.standalone.export import Format
 from tilesmith.runtime.standalone.export import export as write
+from tilesmith.runtime.standalone.objects import Exported, WeightsPlace
 from tilesmith.runtime.threads import thread_count
 from tilesmith.support.errors import UsageError
 from tilesmith.support.options import Options
@@ -50,8 +51,11 @@ def export(
     targets: levels of one kind of processor, such as `("x86-64-v4", "x86-64-v3")`, the best first:
         the library holds code for each and takes the first that its processor can run.  Default:
         the target of `options`.
-    format: "shared", "static", or "object": one relocatable object.
-    weights: "file": in a file that is mapped, or "inside" the library.
+    format: "shared", "static", "object": one relocatable object, "plugin": a library with the model
+        as one operator for other engines (see `export_plugin`), or "c": source for a
+        microcontroller.
+    weights: "file": in a file that is mapped, or "inside" the library, where a plugin always has
+        them.
     sign: a secret Ed25519 key, a PEM file: NAME.sha256 lists the digests of all files, and
         NAME.sha256.sig is its signature, which `verify` checks.
 

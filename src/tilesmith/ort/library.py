@@ -2,38 +2,22 @@
 
 from __future__ import annotations
 
-import re
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
 
-from tilesmith.driver.entry import program_of, source_of
-from tilesmith.driver.request import Request
-from tilesmith.frontend.common.expressions import Definition, Parameter, define
 from tilesmith.frontend.onnx.writer import CODES
-from tilesmith.graph.builder import Builder
-from tilesmith.graph.nodes import Graph
-from tilesmith.ir.types import TensorType
+from tilesmith.plugin.operators import check_names, programs_of_operators
 from tilesmith.runtime.arrays import stored_shape
-from tilesmith.runtime.executable import Executable
 from tilesmith.runtime.program import Program, TensorSpec
-from tilesmith.runtime.standalone.export import (
-    check_extents,
-    check_programs,
-    check_system,
-    places_of,
-    program_objects,
-    runtime_objects,
-)
-from tilesmith.runtime.standalone.tables import tables, text
+from tilesmith.runtime.standalone.objects import runtime_objects
+from tilesmith.runtime.standalone.operators import check_operator, operator_objects
+from tilesmith.runtime.standalone.tables import text
 from tilesmith.runtime.standalone.toolchain import toolchain
 from tilesmith.runtime.threads import thread_count
 from tilesmith.support.errors import UsageError
 from tilesmith.support.options import Options
-from tilesmith.te.schedule import Schedule
-from tilesmith.te.tensor import Placeholder, Tensor
-from tilesmith.tuning.template import auto_schedule
 
 Pool: TypeAlias = Literal["session", "own"]
 
@@ -71,25 +55,10 @@ def export_custom_ops(
     for what can't be an operator and where there is no C compiler.
     """
     options = (options or Options.from_environment()).with_(threads=threads)
-    if not isinstance(ops, Mapping) or not ops:
-        raise UsageError(
-            "expected operators by name, such as {'Gelu': model}, found " + (repr(ops) or "none")
-        )
-    for name in (*ops, *domain.split(".")):
-        if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
-            raise UsageError(
-                f"name of an operator, or part of a domain: expected letters, digits and _, "
-                f"found {name!r}"
-            )
+    check_names(domain.split("."))
     if pool not in get_args(Pool):
         raise UsageError(f"pool: expected one of {get_args(Pool)}, found {pool!r}")
-    levels = targets or (options.target,)
-    programs = {
-        name: (model.program,) if isinstance(model, Executable) else _programs(
-            name, model, [options.with_(target=t) for t in levels]
-        )
-        for name, model in ops.items()
-    }  # fmt: skip
+    programs = programs_of_operators(ops, targets, options)
     for name, found in programs.items():
         _check(name, found)
     path = Path(path)
@@ -101,45 +70,9 @@ def export_custom_ops(
     return path
 
 
-def _programs(name: str, model: Any, levels: Sequence[Options]) -> tuple[Program, ...]:
-    """A model's program for each level."""
-    if isinstance(model, tuple):
-        if len(model) != 2 or not (isinstance(model[0], Schedule) or model[0] == "auto"):
-            raise UsageError(
-                f"operator {name}: expected a schedule (or 'auto') and its arguments, found {model}"
-            )
-        graphs = [_graph_of(name, *model, o.target) for o in levels]
-        return tuple(program_of(Request(g, o)) for g, o in zip(graphs, levels, strict=True))
-    model, _, dynamic = source_of(model, None, None)
-    return tuple(program_of(Request(model, o, dynamic=dynamic)) for o in levels)
-
-
-def _graph_of(
-    name: str, schedule: Schedule | Literal["auto"], arguments: Sequence[Tensor], target: str
-) -> Graph:
-    """A graph of one operator, which a schedule computes."""
-    found = auto_schedule(arguments, target) if schedule == "auto" else schedule
-    inputs = [a for a in arguments if isinstance(a.op, Placeholder)]
-    parameters = tuple(Parameter(a.name) for a in inputs)
-    results = len(arguments) - len(inputs)
-    op = define(
-        Definition(f"ort::{name}", parameters, lambda *_: (found, arguments), results, __name__)
-    )
-    b = Builder(name)
-    made = b.add(op(), *(b.input(a.name, TensorType(a.dtype, a.shape)) for a in inputs), loc=name)
-    return b.finish(made if isinstance(made, tuple) else (made,))
-
-
 def _check(name: str, programs: Sequence[Program]) -> None:
-    check_programs(programs)
-    check_system(programs)
+    check_operator(name, programs)
     first = programs[0]
-    check_extents(first)
-    if first.in_place:
-        raise UsageError(
-            f"operator {name}: its outputs can't live in inputs, which belong to the session; "
-            "compile it without in_place="
-        )
     for spec in (*first.inputs, *first.outputs):
         if spec.dtype not in CODES or stored_shape(spec) != spec.shape:
             raise UsageError(
@@ -152,26 +85,22 @@ def _write(
     programs: Mapping[str, Sequence[Program]], path: Path, domain: str, threads: int, pool: Pool
 ) -> None:
     tools = toolchain(next(iter(programs.values()))[0].target)
+
+    def operator(number: int, name: str, description: str) -> str:
+        return _operator(number, name, description, programs[name], threads, pool)
+
     with tempfile.TemporaryDirectory(prefix="tilesmith-") as folder:
         scratch = Path(folder)
-        objects = runtime_objects(RUNTIME, scratch, tools)
-        for i, found in enumerate(programs.values()):
-            places, _ = places_of(found, f"op{i}", "inside")
-            objects += program_objects(found, f"op{i}", places, scratch, tools)
-        for i, (name, found) in enumerate(programs.items()):
-            places, _ = places_of(found, f"op{i}", "inside")
-            own = scratch / f"op{i}.c"
-            own.write_text(
-                _operator(i, name, tables(f"op{i}", found, places, 0), found, threads, pool)
-            )
-            tools.compile(own, own.with_suffix(".o"))
-            objects.append(own.with_suffix(".o"))
         main = scratch / "register.c"
         main.write_text(_registration(len(programs), domain))
         tools.compile(main, main.with_suffix(".o"))
-        unique = list(dict.fromkeys((*objects, main.with_suffix(".o"))))
+        objects = [
+            *runtime_objects(RUNTIME, scratch, tools),
+            *operator_objects(programs, scratch, tools, operator),
+            main.with_suffix(".o"),
+        ]
         try:
-            tools.shared(unique, path)
+            tools.shared(objects, path)
         except OSError as e:
             raise UsageError(f"{str(path)!r} can't be written: {e.strerror or e}") from e
 

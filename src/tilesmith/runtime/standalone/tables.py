@@ -16,6 +16,13 @@ from tilesmith.support.version import VERSION
 TEMPLATES = Path(__file__).parents[1] / "csrc" / "library" / "templates"
 """The folder of texts in which NAME and UPPER stand for a library's name."""
 
+EXPORTED = """#ifdef _WIN32
+#define EXPORTED __declspec(dllexport)
+#else
+#define EXPORTED __attribute__((visibility("default")))
+#endif"""
+"""The C text that defines EXPORTED, the word before functions that a library's users call."""
+
 HEAD_BYTES = 128
 """Bytes at the beginning of an arena that `model.c` takes for itself."""
 
@@ -71,12 +78,7 @@ def source(
 
     file_bytes: size of the file of weights; 0: there is none.
     """
-    export = """#ifdef _WIN32
-#define EXPORTED __declspec(dllexport)
-#else
-#define EXPORTED __attribute__((visibility("default")))
-#endif"""
-    parts = (f'#include "{name}.h"', export, tables(name, programs, weights, file_bytes))
+    parts = (f'#include "{name}.h"', EXPORTED, tables(name, programs, weights, file_bytes))
     return "\n\n".join((*parts, template("functions.c", name)))
 
 
@@ -115,8 +117,8 @@ def header(name: str, programs: Sequence[Program], threads: int, file_bytes: int
         f"/* {name}: a model compiled by Tilesmith {VERSION} "
         f"for {', '.join(p.target.name for p in programs)}.",
         " *",
-        *_described("Inputs", first.inputs),
-        *_described("Outputs", first.outputs),
+        *described("Inputs", first.inputs),
+        *described("Outputs", first.outputs),
         *(
             f" * Extent {i}: {s.name}, from {s.sizes.low} to {s.sizes.high}"
             for i, s in enumerate(first.symbols)
@@ -155,7 +157,8 @@ def header(name: str, programs: Sequence[Program], threads: int, file_bytes: int
     return "\n".join([*lines, template("prototypes.h", name)])
 
 
-def _described(title: str, specs: Sequence[TensorSpec]) -> list[str]:
+def described(title: str, specs: Sequence[TensorSpec]) -> list[str]:
+    """Lines of a C comment about inputs or outputs."""
     return [f" * {title}:"] + [f" *   {i}: {_comment(str(s))}" for i, s in enumerate(specs)]
 
 

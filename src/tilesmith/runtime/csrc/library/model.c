@@ -330,6 +330,7 @@ static const char *meaning(int32_t code) {
                "with this library, in options.weights";
     case TILESMITH_NO_MEMORY: return "the system has no memory";
     case TILESMITH_BUSY: return "a submitted run of this instance is under way: wait for it first";
+    case TILESMITH_SHAPE: return "the shape of an input does not fit the operator";
     default: return "the run failed";
     }
 }

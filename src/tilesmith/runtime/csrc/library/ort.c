@@ -1,6 +1,8 @@
 /* Compiled models as custom operators of ONNX Runtime: see tilesmith_ort.h. */
 #include "tilesmith_ort.h"
 
+#include "shapes.h"
+
 #include <limits.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -171,20 +173,15 @@ static struct ort_status *read_shape(const struct kernel *kernel, size_t i, cons
     if (!failure)
         failure = CALL(api, ORT_DIMENSIONS, dimensions_fn)(info, shape, rank);
     CALL(api, ORT_RELEASE_TYPE_AND_SHAPE, release_fn)(info);
+    if (failure)
+        return failure;
+    int64_t expected, axis = tilesmith_match(t, shape, extents, &expected);
+    if (axis >= 0)
+        return wrong_extent(kernel, t->name, (size_t)axis, expected, shape[axis]);
     *size = 1;
-    for (size_t axis = 0; !failure && axis < rank; axis++) {
-        int64_t expected = t->shape[axis];
-        if (expected < 0) { /* an extent that only this run knows */
-            int64_t *extent = &extents[-1 - expected];
-            if (*extent < 0)
-                *extent = shape[axis];
-            expected = *extent;
-        }
-        if (shape[axis] != expected)
-            failure = wrong_extent(kernel, t->name, axis, expected, shape[axis]);
-        *size *= shape[axis];
-    }
-    return failure;
+    for (size_t a = 0; a < rank; a++)
+        *size *= shape[a];
+    return NULL;
 }
 
 /* What takes the place of tensors without elements, which have no address. */

@@ -40,7 +40,8 @@ enum tilesmith_model_code {
     TILESMITH_CPU = 17,      /* this processor lacks instructions that every version of the code needs */
     TILESMITH_WEIGHTS = 18,  /* the weights can't be read, are damaged, or belong to another model */
     TILESMITH_NO_MEMORY = 19, /* the system has none */
-    TILESMITH_BUSY = 20       /* a run of the instance is under way */
+    TILESMITH_BUSY = 20,      /* a run of the instance is under way */
+    TILESMITH_SHAPE = 21      /* the shape of an input does not fit an operator of a plugin */
 };
 
 /* An input or output. */

@@ -1,0 +1,1 @@
+"""Compiled operators for engines that call them by name."""

@@ -1,0 +1,42 @@
+"""`export_plugin`: models and tensor expressions as operators of any engine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tilesmith.runtime.standalone.objects import Exported
+from tilesmith.runtime.standalone.plugin import write_plugin
+from tilesmith.support.options import Options
+
+from .operators import programs_of_operators
+
+
+def export_plugin(
+    ops: Mapping[str, Any],
+    folder: str | Path,
+    name: str = "operators",
+    *,
+    targets: Sequence[str] = (),
+    threads: int | None = None,
+    options: Options | None = None,
+) -> Exported:
+    """Write a library of operators with a plain C interface, for layers of other engines.
+
+    `NAME_register` hands the engine a `struct tilesmith_operator` for each: its name, and functions
+    for the shapes of its outputs, the size of its workspace and its run (docs/plugins.md).
+
+    ops: by name of the operator, what `compile` takes, an executable that it made, or a schedule
+        and its arguments (`(s, [x, y])`, as for `build`; "auto" in place of the schedule).
+    folder: is made, and takes headers and library.
+    name: of the library: a C identifier.
+    targets: levels of one kind of processor, the best first, as for `export`; executables have
+        their own.
+    threads: that operators are scheduled for (default: as `compile`).
+
+    Weights are inside the library.  Raises what `compile` does, and UsageError for what can't be an
+    operator and where there is no C compiler.
+    """
+    options = (options or Options.from_environment()).with_(threads=threads)
+    return write_plugin(programs_of_operators(ops, targets, options), folder, name)

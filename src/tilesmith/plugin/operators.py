@@ -1,0 +1,80 @@
+"""Programs of operators, each known to an engine by its name."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal
+
+from tilesmith.driver.entry import program_of, source_of
+from tilesmith.driver.request import Request
+from tilesmith.frontend.common.expressions import Definition, Parameter, define
+from tilesmith.graph.builder import Builder
+from tilesmith.graph.nodes import Graph
+from tilesmith.ir.types import TensorType
+from tilesmith.runtime.executable import Executable
+from tilesmith.runtime.program import Program
+from tilesmith.support.errors import UsageError
+from tilesmith.support.options import Options
+from tilesmith.te.schedule import Schedule
+from tilesmith.te.tensor import Placeholder, Tensor
+from tilesmith.tuning.template import auto_schedule
+
+
+def check_names(names: Iterable[object]) -> None:
+    """Raises UsageError for what can't be the name of an operator, or part of a domain."""
+    for name in names:
+        if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+            raise UsageError(
+                f"name of an operator, or part of a domain: expected letters, digits and _, "
+                f"found {name!r}"
+            )
+
+
+def programs_of_operators(
+    ops: Mapping[str, Any], targets: Sequence[str], options: Options
+) -> dict[str, tuple[Program, ...]]:
+    """Each operator's program for each level; executables have their own.
+
+    ops: by name of the operator, what `compile` takes, an executable that it made, or a schedule
+        and its arguments (`(s, [x, y])`, as for `build`; "auto" in place of the schedule).
+    targets: levels of one kind of processor, the best first; none: the target of `options`.
+
+    Raises what `compile` does, and UsageError for what is no operator.
+    """
+    if not isinstance(ops, Mapping) or not ops:
+        raise UsageError(f"expected operators by name, such as {{'Gelu': model}}, found {ops!r}")
+    check_names(ops)
+    levels = [options.with_(target=t) for t in targets or (options.target,)]
+    return {
+        name: (model.program,) if isinstance(model, Executable) else _programs(name, model, levels)
+        for name, model in ops.items()
+    }
+
+
+def _programs(name: str, model: Any, levels: Sequence[Options]) -> tuple[Program, ...]:
+    """A model's program for each level."""
+    if isinstance(model, tuple):
+        if len(model) != 2 or not (isinstance(model[0], Schedule) or model[0] == "auto"):
+            raise UsageError(
+                f"operator {name}: expected a schedule (or 'auto') and its arguments, found {model}"
+            )
+        graphs = [_graph_of(name, *model, o.target) for o in levels]
+        return tuple(program_of(Request(g, o)) for g, o in zip(graphs, levels, strict=True))
+    model, _, dynamic = source_of(model, None, None)
+    return tuple(program_of(Request(model, o, dynamic=dynamic)) for o in levels)
+
+
+def _graph_of(
+    name: str, schedule: Schedule | Literal["auto"], arguments: Sequence[Tensor], target: str
+) -> Graph:
+    """A graph of one operator, which a schedule computes."""
+    found = auto_schedule(arguments, target) if schedule == "auto" else schedule
+    inputs = [a for a in arguments if isinstance(a.op, Placeholder)]
+    parameters = tuple(Parameter(a.name) for a in inputs)
+    results = len(arguments) - len(inputs)
+    qualified = f"operator::{name}"
+    op = define(Definition(qualified, parameters, lambda *_: (found, arguments), results, __name__))
+    b = Builder(name)
+    made = b.add(op(), *(b.input(a.name, TensorType(a.dtype, a.shape)) for a in inputs), loc=name)
+    return b.finish(made if isinstance(made, tuple) else (made,))

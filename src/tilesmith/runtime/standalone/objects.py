@@ -1,0 +1,183 @@
+"""What libraries have in common: checks of programs, where weights lie, and objects."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+import numpy as np
+
+from tilesmith.runtime.native import ALIGNMENT, round_up
+from tilesmith.runtime.program import Program
+from tilesmith.support.errors import UsageError
+
+from .elf import private
+from .tables import Weights, embedded, function_name
+from .toolchain import SOURCES, SYSTEMS, Toolchain
+
+WeightsPlace: TypeAlias = Literal["file", "inside"]
+
+MOST_VALUES = 512
+"""Sizes that a run may compute: the room that `model.c` has on its stack."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """What was written.
+
+    library: the library or object.
+    header: its C header.
+    weights: the file of weights; None where they are inside.
+    files: all files.
+    code_bytes: size of the library without weights inside it.
+    ram_bytes: of C source, the intermediate values, which are static; the stack is not counted.
+    constant_bytes: of C source, the weights, for flash memory.
+    """
+
+    library: Path
+    header: Path
+    weights: Path | None
+    files: tuple[Path, ...]
+    code_bytes: int
+    ram_bytes: int = 0
+    constant_bytes: int = 0
+
+
+def check_name(name: str) -> None:
+    """Raises UsageError for what can't be the name of a library."""
+    if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]{0,63}", name):
+        raise UsageError(
+            f"name of a library: expected a C identifier (letters, digits, _), found {name!r}"
+        )
+
+
+def check_programs(programs: Sequence[Program]) -> None:
+    """Raises UsageError for programs that can't stand in a library, or not in one library."""
+    kinds = sorted({p.target.triple for p in programs})
+    if len(kinds) > 1:
+        raise UsageError(f"one library is for one kind of processor, not {', '.join(kinds)}")
+    for p in programs:
+        if p.needs_callbacks or p.uses_objects:
+            calls = sorted({c.label for c in p.host_calls})
+            raise UsageError(
+                "the model calls functions of Python, which a library does not have"
+                + (f": {', '.join(calls)}" if calls else "")
+                + "; compile it with fallback='error' to see what has no native code"
+            )
+        if p.needs_growth:
+            raise UsageError(
+                "sizes in the model depend on its data, without a bound that is known before, and "
+                "a library's runs allocate nothing.  Fix inputs that sizes depend on with values="
+            )
+        if p.size_values > MOST_VALUES:
+            raise UsageError(
+                f"a run computes {p.size_values} sizes, a library's at most {MOST_VALUES}; fix "
+                "some dimensions with shapes="
+            )
+
+
+def check_system(programs: Sequence[Program]) -> None:
+    """Raises UsageError for targets that have no C libraries."""
+    for t in (p.target for p in programs):
+        if t.device is not None or t.system not in SYSTEMS:
+            raise UsageError(
+                f"a C library is for a CPU under {', '.join(SYSTEMS)}: expected such a target, "
+                f"found {t.name!r} ({t.triple})"
+            )
+    system = programs[0].target.system
+    if len(programs) > 1 and not SYSTEMS[system].is_elf:
+        raise UsageError(f"a library for {system} is for one target, found {len(programs)}")
+
+
+def check_extents(program: Program) -> None:
+    """Raises UsageError for inputs that have an extent which others determine: whoever calls the
+    program compares shapes with numbers and symbols.
+    """
+    symbols = {s.name for s in program.symbols}
+    for spec in program.inputs:
+        for extent in spec.shape:
+            if not isinstance(extent, int) and str(extent) not in symbols:
+                raise UsageError(
+                    f"input {spec.name} has extent {extent}; expected a number or a symbol.  Fix "
+                    "dimensions with shapes=, or name this one in the model"
+                )
+
+
+def program_objects(
+    programs: Sequence[Program], name: str, places: Sequence[Weights], scratch: Path,
+    tools: Toolchain,
+) -> list[Path]:  # fmt: skip
+    """The objects of the code of programs, and of weights inside the library."""
+    found: dict[str, Path] = {}
+    for level, program in enumerate(programs):
+        rename = partial(function_name, name, level)
+        for symbol, code in program.objects.items():
+            path = scratch / f"{rename(symbol)}.o"
+            if rename(symbol) not in found:
+                path.write_bytes(private(code, rename) if tools.system.is_elf else code)
+                found[rename(symbol)] = path
+    inside = [
+        _embedded(program, place, scratch, tools)
+        for program, place in zip(programs, places, strict=True)
+        if place.symbol
+    ]
+    return [*found.values(), *inside]
+
+
+def runtime_objects(parts: Sequence[str], scratch: Path, tools: Toolchain) -> list[Path]:
+    """The objects of files of the runtime; their functions are visible in the library only."""
+    objects = []
+    for part in parts:
+        compiled = scratch / f"tilesmith_{Path(part).stem}.o"
+        tools.compile(SOURCES / part, compiled)
+        if tools.system.is_elf:
+            compiled.write_bytes(private(compiled.read_bytes(), str))
+        objects.append(compiled)
+    return objects
+
+
+def _embedded(program: Program, place: Weights, scratch: Path, tools: Toolchain) -> Path:
+    """An object with the constants of a program."""
+    end = ".S" if tools.system.is_elf else ".c"
+    raw, text, made = (scratch / f"{place.symbol}{end}" for end in (".bin", end, ".o"))
+    program.constants.tofile(raw)
+    if tools.system.is_elf:
+        text.write_text(
+            f".section .rodata\n.balign {ALIGNMENT}\n.globl {place.symbol}\n"
+            f'.hidden {place.symbol}\n{place.symbol}:\n.incbin "{raw}"\n'
+            '.section .note.GNU-stack,"",%progbits\n'
+        )
+    else:
+        text.write_text(embedded(place.symbol, raw))
+    tools.compile(text, made)
+    return made
+
+
+def places_of(
+    programs: Sequence[Program], name: str, weights: WeightsPlace
+) -> tuple[list[Weights], int]:
+    """Where each program's constants lie, and the size of their file, which has equal ones once."""
+    begin, seen, places = ALIGNMENT, dict[int, int](), []
+    for level, program in enumerate(programs):
+        total = weights_sum(program.constants)
+        if weights == "inside":
+            places.append(Weights(f"{name}_{level}_weights", 0, total))
+            continue
+        if total not in seen:
+            seen[total] = begin
+            begin += round_up(program.constants.nbytes)
+        places.append(Weights("", seen[total], total))
+    return places, begin if weights == "file" else 0
+
+
+def weights_sum(data: np.ndarray) -> int:
+    """`tilesmith_sum` of bytes."""
+    raw = np.zeros(-(-data.nbytes // 8) * 8, np.uint8)
+    raw[: data.nbytes] = data
+    words = raw.view("<u8")
+    factors = 2 * np.arange(len(words), dtype=np.uint64) + np.uint64(1)
+    return (int((words * factors).sum(dtype=np.uint64)) + data.nbytes) % (1 << 64)

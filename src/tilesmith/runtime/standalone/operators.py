@@ -1,0 +1,49 @@
+"""Libraries of operators: programs by the name under which an engine calls them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from tilesmith.runtime.program import Program
+from tilesmith.support.errors import UsageError
+
+from .objects import check_extents, check_programs, check_system, places_of, program_objects
+from .tables import tables
+from .toolchain import Toolchain
+
+
+def check_operator(name: str, programs: Sequence[Program]) -> None:
+    """Raises UsageError for programs that can't be an operator of another engine."""
+    check_programs(programs)
+    check_system(programs)
+    check_extents(programs[0])
+    if programs[0].in_place:
+        raise UsageError(
+            f"operator {name}: its outputs can't live in inputs, which belong to the engine; "
+            "compile it without in_place="
+        )
+
+
+def operator_objects(
+    ops: Mapping[str, Sequence[Program]],
+    scratch: Path,
+    tools: Toolchain,
+    text: Callable[[int, str, str], str],
+) -> list[Path]:
+    """The objects of operators: code, weights and tables.
+
+    ops: by name, an operator's program for each level.
+    scratch: the folder to write to.
+    text: the C file of an operator, from its number, its name, and the text that defines its
+        `description`.
+    """
+    found: dict[Path, None] = {}
+    for i, (name, programs) in enumerate(ops.items()):
+        places, _ = places_of(programs, f"op{i}", "inside")
+        found |= dict.fromkeys(program_objects(programs, f"op{i}", places, scratch, tools))
+        own = scratch / f"op{i}.c"
+        own.write_text(text(i, name, tables(f"op{i}", programs, places, 0)), encoding="utf-8")
+        tools.compile(own, own.with_suffix(".o"))
+        found[own.with_suffix(".o")] = None
+    return list(found)

@@ -1,0 +1,156 @@
+"""Plugins: libraries of operators with the interface of `tilesmith_plugin.h`."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from tilesmith.runtime.program import Program
+from tilesmith.support.errors import UsageError
+from tilesmith.support.version import VERSION
+
+from .objects import (
+    Exported,
+    check_name,
+    check_programs,
+    runtime_objects,
+)
+from .operators import check_operator, operator_objects
+from .tables import EXPORTED, described, text
+from .toolchain import SOURCES, toolchain
+
+RUNTIME = ("library/model.c", "library/plugin.c", "pool.c")
+"""The files of the runtime that a plugin needs."""
+
+MOST_AXES, MOST_SYMBOLS = 8, 64
+"""What an operator may have: TILESMITH_MOST_AXES, and MOST_SYMBOLS of `plugin.c`."""
+
+
+def write_plugin(ops: Mapping[str, Sequence[Program]], folder: str | Path, name: str) -> Exported:
+    """Write `include/NAME.h` and the other headers, and `lib/libNAME.so` or the system's like.
+
+    ops: by the name that an engine knows it by, an operator's program for each level of one kind
+        of processor, the best first.
+    name: of the library: a C identifier.
+
+    Raises UsageError for what can't be an operator, and where no compiler is found.
+    """
+    check_name(name)
+    for operator, programs in ops.items():
+        _check(operator, programs)
+    check_programs([p for programs in ops.values() for p in programs])
+    tools = toolchain(next(iter(ops.values()))[0].target)
+    folder = Path(folder)
+    include, library = folder / "include", folder / "lib" / tools.system.shared.format(name)
+    copied = (
+        SOURCES / "tilesmith.h",
+        SOURCES / "library" / "tilesmith_model.h",
+        SOURCES / "library" / "tilesmith_plugin.h",
+    )
+    try:
+        for part in (include, library.parent):
+            part.mkdir(parents=True, exist_ok=True)
+        for path in copied:
+            shutil.copyfile(path, include / path.name)
+        header = include / f"{name}.h"
+        header.write_text(_header(name, ops), encoding="utf-8")
+        with tempfile.TemporaryDirectory(prefix="tilesmith-") as scratch:
+            main = Path(scratch) / "register.c"
+            main.write_text(_registration(name, len(ops)), encoding="utf-8")
+            tools.compile(main, main.with_suffix(".o"), f"-I{include}")
+            objects = [
+                *runtime_objects(RUNTIME, Path(scratch), tools),
+                *operator_objects(ops, Path(scratch), tools, _operator),
+                main.with_suffix(".o"),
+            ]
+            tools.shared(objects, library)
+    except OSError as e:
+        raise UsageError(f"{str(folder)!r} can't be written: {e.strerror or e}") from e
+    inside = sum(p.constants.nbytes for programs in ops.values() for p in programs)
+    files = (library, header, *(include / p.name for p in copied))
+    return Exported(library, header, None, files, library.stat().st_size - inside)
+
+
+def _check(name: str, programs: Sequence[Program]) -> None:
+    check_operator(name, programs)
+    first = programs[0]
+    for spec in (*first.inputs, *first.outputs):
+        if len(spec.shape) > MOST_AXES:
+            raise UsageError(
+                f"operator {name}: {spec.name} has {len(spec.shape)} axes; expected at most "
+                f"{MOST_AXES}"
+            )
+    if len(first.symbols) > MOST_SYMBOLS:
+        raise UsageError(
+            f"operator {name} has {len(first.symbols)} open dimensions, a plugin's at most "
+            f"{MOST_SYMBOLS}; fix some with shapes="
+        )
+
+
+def _operator(number: int, name: str, description: str) -> str:
+    """The C file of one operator."""
+    verbs = ("create", "shapes", "workspace_bytes", "run", "error")
+    functions = ", ".join(f".{v} = tilesmith_plugin_{v}" for v in verbs)
+    op = (
+        f"const struct tilesmith_operator tilesmith_plugin_op_{number} = {{\n"
+        "    .abi = TILESMITH_ABI, .size = sizeof(struct tilesmith_operator),\n"
+        f"    .name = {text(name)}, .description = &description,\n"
+        f"    .destroy = tilesmith_model_destroy, {functions}}};"
+    )
+    return "\n\n".join(('#include "plugin.h"', description, op, ""))
+
+
+def _header(name: str, ops: Mapping[str, Sequence[Program]]) -> str:
+    """The header of a plugin: what its operators are, and the function that registers them."""
+    upper = name.upper()
+    targets = next(iter(ops.values()))
+    lines = [
+        f"/* {name}: operators compiled by Tilesmith {VERSION} "
+        f"for {', '.join(p.target.name for p in targets)}."
+    ]
+    for operator, (first, *_) in ops.items():
+        lines += [" *", f" * {operator}"]
+        lines += described("Inputs", first.inputs) + described("Outputs", first.outputs)
+    lines += [
+        " */",
+        f"#ifndef {upper}_H",
+        f"#define {upper}_H",
+        "",
+        '#include "tilesmith_plugin.h"',
+        "",
+        "#ifdef __cplusplus",
+        'extern "C" {',
+        "#endif",
+        "",
+        "/* Call add(engine, op) for each operator.  Returns the first result other than 0, or",
+        " * TILESMITH_ARGUMENT if `add` is NULL. */",
+        f"int32_t {name}_register(tilesmith_add_fn add, void *engine);",
+        "",
+        "#ifdef __cplusplus",
+        "}",
+        "#endif",
+        "#endif",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _registration(name: str, count: int) -> str:
+    """The C file of the function that an engine calls."""
+    ops = [f"tilesmith_plugin_op_{i}" for i in range(count)]
+    return "\n".join((
+        f'#include "{name}.h"',
+        EXPORTED,
+        f"extern const struct tilesmith_operator {', '.join(ops)};",
+        "static const struct tilesmith_operator *const ops[] = "
+        f"{{{', '.join(f'&{o}' for o in ops)}}};",
+        f"EXPORTED int32_t {name}_register(tilesmith_add_fn add, void *engine) {{",
+        "    int32_t code = add ? TILESMITH_OK : TILESMITH_ARGUMENT;",
+        f"    for (int i = 0; !code && i < {count}; i++)",
+        "        code = add(engine, ops[i]);",
+        "    return code;",
+        "}",
+        "",
+    ))  # fmt: skip
