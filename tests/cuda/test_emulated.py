@@ -38,6 +38,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "cuda"))
 sys.path.insert(0, str(Path(__file__).parents[1] / "opencl"))
 sys.path.insert(0, str(Path(__file__).parents[1] / "codegen"))
 sys.path.insert(0, str(Path(__file__).parents[1] / "te"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "strategy"))
 sys.path.insert(0, str(Path(__file__).parents[1] / "driver"))
 
 import cases

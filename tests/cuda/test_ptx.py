@@ -24,6 +24,8 @@ from tilesmith.loop.passes.thread_registers import unroll_registers
 from tilesmith.support.errors import ScheduleError
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "te"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "strategy"))
+import test_device as rules
 from test_threads import blocked
 
 GPU = target("cuda-sm_80")
@@ -35,6 +37,22 @@ def assembler() -> str | None:
     wheels = [Path(p) for p in found.submodule_search_locations or ()] if found else []
     inside = (str(f) for w in wheels for f in w.glob("*/bin/ptxas*"))
     return shutil.which("ptxas") or next(inside, None)
+
+
+def check_assembled(source: str, name: str, tmp_path: Path) -> None:
+    """No register is spilled, and nothing lies in memory of a thread."""
+    command = assembler()
+    if command is None:
+        pytest.skip("there is no ptxas; the wheel nvidia-cuda-nvcc has one")
+    (tmp_path / "k.ptx").write_text(ptx(source, target(f"cuda-{name}")))
+    run = subprocess.run(
+        [command, "-v", "-arch", name, str(tmp_path / "k.ptx"), "-o", str(tmp_path / "k.cubin")],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    said = run.stdout + run.stderr
+    assert not run.returncode, said
+    good = "0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads"
+    assert said.count(good) == source.count("define ptx_kernel"), said
 
 
 def final(func: Func) -> Func:
@@ -52,25 +70,27 @@ def test_product(golden):
     assert "ld.shared" in text and "ld.global.nc" in text and ".local" not in text
 
 
+@pytest.mark.parametrize("name", ["sm_80", "sm_90a"])
+@pytest.mark.parametrize(
+    "args",
+    [rules.product(32, 128, 4096), rules.vector(1000, 4096), rules.halves(32, 64, 2048)],
+    ids=["tiles", "vector", "matrix instructions"],
+)
+def test_sums_that_blocks_divide(name: str, args: list[te.Tensor], tmp_path: Path):
+    function = ts.build("auto", args, target=f"cuda-{name}", name="f")
+    assert function.source.count("define ptx_kernel") == 2
+    check_assembled(function.source, name, tmp_path)
+
+
 @pytest.mark.parametrize("name", ["sm_75", "sm_80", "sm_90a", "sm_100", "sm_120"])
 def test_assembler(name: str, tmp_path: Path):
     """No register is spilled, and nothing lies in memory of a thread."""
-    command = assembler()
-    if command is None:
-        pytest.skip("there is no ptxas; the wheel nvidia-cuda-nvcc has one")
     a, b = (te.placeholder((256, 256), name=n) for n in "ab")
     k = te.reduce_axis((0, 256), "k")
     c = te.compute((256, 256), lambda i, j: te.sum(a[i, k] * b[k, j], axis=k), "c")
     d = te.compute((256, 256), lambda i, j: te.exp(te.tanh(c[i, j])), "d")
     function = ts.build("auto", [a, b, d], target=f"cuda-{name}")
-    (tmp_path / "k.ptx").write_text(ptx(function.source, target(f"cuda-{name}")))
-    run = subprocess.run(
-        [command, "-v", "-arch", name, str(tmp_path / "k.ptx"), "-o", str(tmp_path / "k.cubin")],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    said = run.stdout + run.stderr
-    assert not run.returncode, said
-    assert "0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads" in said
+    check_assembled(function.source, name, tmp_path)
 
 
 def test_registers_have_no_addresses():

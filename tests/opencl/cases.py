@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -16,6 +16,7 @@ import numpy as np
 import pass_models
 import pytest
 import test_c_arithmetic as arithmetic
+import test_device as rules
 import test_threads as threads
 from library import library
 
@@ -250,6 +251,20 @@ def by_rule() -> None:
     assert repr(function) == "<opencl function softmax(x, y)>"
 
 
+def split_sums() -> None:
+    """The device counts as one with 16 units, which few tiles do not fill."""
+    gpu = target("opencl")
+    assert gpu.device is not None
+    args = rules.product(10, 12, 256)
+    function = ts.build("auto", args, target=replace(gpu, device=replace(gpu.device, units=16)))
+    rng = np.random.default_rng(9)
+    given = [rng.integers(-4, 5, t.shape).astype(np.float32) for t in args]
+    a, b, bias, found = given
+    function(*given)
+    np.testing.assert_array_equal(found, a @ b + bias)
+    assert "C_rf" in function.source
+
+
 def in_place() -> None:
     x = te.placeholder((300,), name="x")
     y = te.compute((300,), lambda i: x[i] + 1.0, "y")
@@ -373,6 +388,7 @@ def calls() -> dict[str, Callable[[], None]]:
         f.__name__: f
         for f in (
             by_rule,
+            split_sums,
             in_place,
             sixteen_bits,
             failures,

@@ -17,7 +17,8 @@ from pathlib import Path
 import pytest
 
 TESTS = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(TESTS / folder) for folder in ("opencl", "codegen", "te", "driver", "ops", "")]
+FOLDERS = ("opencl", "codegen", "te", "driver", "ops", "strategy", "")
+sys.path[:0] = [str(TESTS / folder) for folder in FOLDERS]
 
 
 def outcome(case: Callable[[], None]) -> str | None:

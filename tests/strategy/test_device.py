@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from tilesmith import te
 from tilesmith.codegen.targets import target
+from tilesmith.ir.expr import Const
 from tilesmith.loop.interpret import interpret
 from tilesmith.loop.launches import launches
 from tilesmith.loop.text import print_func
@@ -23,6 +26,24 @@ def product(rows: int, columns: int, depth: int, biased: bool = True) -> list[Te
     if not biased:
         return [a, b, c]
     return [a, b, bias, te.compute(c.shape, lambda i, j: c[i, j] + bias[j], "D")]
+
+
+def vector(columns: int, depth: int) -> list[Tensor]:
+    a, b = te.placeholder((depth,), name="A"), te.placeholder((depth, columns), name="B")
+    bias, k = te.placeholder((columns,), name="bias"), te.reduce_axis(depth, "k")
+    c = te.compute((columns,), lambda j: te.sum(a[k] * b[k, j], axis=k), "C")
+    return [a, b, bias, te.compute(c.shape, lambda j: c[j] + bias[j], "D")]
+
+
+def halves(rows: int, columns: int, depth: int) -> list[Tensor]:
+    a, b = te.placeholder((rows, depth), "f16", "A"), te.placeholder((depth, columns), "f16", "B")
+    k = te.reduce_axis(depth, "k")
+    c = te.compute(
+        (rows, columns),
+        lambda i, j: te.sum(a[i, k].astype("f32") * b[k, j].astype("f32"), axis=k),
+        "C",
+    )
+    return [a, b, te.compute(c.shape, lambda i, j: te.maximum(c[i, j], 0.0), "D")]
 
 
 def convolution() -> list[Tensor]:
@@ -68,6 +89,9 @@ CASES = {
     "product": (product(19, 21, 11), [(6, 5, 1)]),
     "product without a bias": (product(9, 9, 9, biased=False), [(3, 3, 1)]),
     "product with few rows": (product(2, 40, 9), [(256, 1, 1)]),
+    "long sums in one tile": (product(10, 12, 256), [(3, 3, 1), (256, 1, 1)]),
+    "long sums of few rows": (product(2, 40, 64), [(256, 1, 1), (256, 1, 1)]),
+    "long sums of a vector": (vector(40, 64), [(256, 1, 1), (256, 1, 1)]),
     "convolution": (convolution(), [(256, 1, 1)]),
     "softmax": (softmax(), [(128, 1, 1)]),
     "sums of rows": (reduced((4, 100), (1,)), [(128, 1, 1)]),
@@ -87,6 +111,30 @@ def test_rules(name):
     interpret(te.lower(te.create_schedule(args[-1].op), args), wanted)
     interpret(func, given)
     np.testing.assert_allclose(given[-1], wanted[-1], rtol=1e-6)
+
+
+def test_long_sums_by_matrix_instructions():
+    cuda, args = target("cuda-sm_80"), halves(16, 16, 256)
+    func = te.lower(default_schedule(args, cuda, 0.0), args, "f")
+    partial, added = launches(func)
+    assert partial.threads == (32, 1, 1) and added.threads == (256, 1, 1)
+    assert "tensor mma_f16" in str(func)
+    rng = np.random.default_rng(0)
+    a, b = (rng.integers(-3, 4, t.shape).astype(np.float16) for t in args[:2])
+    found = np.empty((16, 16), np.float32)
+    interpret(func, [a, b, found])
+    np.testing.assert_array_equal(found, np.maximum(a.astype(np.float32) @ b, 0))
+
+
+@pytest.mark.parametrize("units", [1, 4, 108])
+def test_parts_follow_the_number_of_multiprocessors(units):
+    """Blocks of all parts run at the same time; where there are tiles enough, sums stay whole."""
+    assert GPU.device is not None
+    gpu, args = replace(GPU, device=replace(GPU.device, units=units)), product(32, 128, 4096)
+    found = launches(te.lower(default_schedule(args, gpu, 0.0), args, "f"))
+    blocks = [int(n.value) for n in found[0].blocks if isinstance(n, Const)]
+    assert blocks[:2] == [4, 1] and len(found) == (2 if units == 108 else 1)
+    assert len(blocks) == 3 and blocks[2] == (16 if units == 108 else 1)
 
 
 @pytest.mark.parametrize("name", ["product", "softmax"])

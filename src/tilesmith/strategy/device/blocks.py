@@ -23,10 +23,13 @@ def fused(stage: Stage, axes: Sequence[Axis]) -> Axis:
     return stage.fuse(*axes) if len(axes) > 1 else axes[0]
 
 
-def bind_elements(stage: Stage, target: Target) -> None:
-    """A thread for each element of a stage's result, neighbours in the last axis side by side."""
+def bind_elements(stage: Stage, target: Target) -> Axis | None:
+    """A thread for each element of a stage's result, neighbours in the last axis side by side.  The
+    loop over threads; None if there is one element, and one thread.
+    """
     if not stage.axis:
-        return  # one element: one thread
+        return None
     outer, inner = stage.split(fused(stage, stage.axis), factor=block_size(target), tail="guard")
     stage.bind(outer, "blockIdx.x")
     stage.bind(inner, "threadIdx.x")
+    return inner

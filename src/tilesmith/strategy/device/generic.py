@@ -23,8 +23,9 @@ from tilesmith.te.tensor import Compute, Extern, Placeholder, Tensor
 
 from .blocks import bind_elements, block_size
 from .rows import has_few_elements, rows_of, schedule_rows, share_terms, shares_terms
+from .split_sums import divide_sum, parts_of_elements
 from .tensor_tiles import schedule_tensor_tiles, tensor_tile
-from .tiles import product_of, schedule_product
+from .tiles import Product, product_of, product_parts, schedule_product
 
 AGAIN = 2
 """Times that a costly value is computed again rather than stored: memory is slower."""
@@ -55,7 +56,7 @@ def schedule_expression(s: Schedule, target: Target) -> None:
         if body.op.reduce_axis or name in done:
             continue
         inside = (found[n] for n in _read_in_row(s, found, name) if n not in done)
-        read = [r for r in inside if not _is_tiled(r, target)]
+        read = [r for r in inside if not _is_apart(r, target)]
         rows = rows_of(body, read, target) if read else None
         if rows:
             schedule_rows(s, name, rows, [r.name for r in read], target)
@@ -75,7 +76,12 @@ def schedule_expression(s: Schedule, target: Target) -> None:
     for name, body in found.items():
         if name in done:
             continue
-        if body.op.reduce_axis and shares_terms(body, target):
+        parts = parts_of_elements(body, target) if body.op.reduce_axis else 1
+        if parts > 1:
+            out = _epilogue(found, name, done)
+            bind_elements(s[divide_sum(s, name, out, parts, target)], target)
+            done |= {name, out}
+        elif body.op.reduce_axis and shares_terms(body, target):
             _alone_in_rows(s, name, target)
         else:
             bind_elements(s[name], target)
@@ -91,9 +97,27 @@ def schedule_elements(s: Schedule, target: Target) -> None:
 
 
 def _is_tiled(body: StageBody, target: Target) -> bool:
-    """Whether a product is computed in tiles: its result has enough elements for that."""
+    """Whether a product is computed in tiles: its result has enough elements for that, or blocks
+    divide its sums.
+    """
+    product = product_of(body.name, body.op) if body.op.reduce_axis else None
+    if product is None:
+        return False
     by_rows = has_few_elements(body, target) and shares_terms(body, target)
-    return bool(body.op.reduce_axis) and product_of(body.name, body.op) is not None and not by_rows
+    return not by_rows or _parts(product, body, target) > 1
+
+
+def _parts(product: Product, body: StageBody, target: Target) -> int:
+    """Into how many parts blocks divide the sums of a product in tiles."""
+    tile = tensor_tile(body.op, target)
+    return tile.parts if tile is not None else product_parts(product, body.op, target)
+
+
+def _is_apart(body: StageBody, target: Target) -> bool:
+    """Whether a reduction is launched apart from what reads it in rows."""
+    if not body.op.reduce_axis:
+        return False
+    return _is_tiled(body, target) or parts_of_elements(body, target) > 1
 
 
 def _run_by_one(s: Schedule) -> set[str]:

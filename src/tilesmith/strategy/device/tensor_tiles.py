@@ -16,7 +16,7 @@ length must be a multiple of an instruction's.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product as pairs
 from math import gcd
 
@@ -35,6 +35,7 @@ from tilesmith.te.stage import Axis, Stage
 from tilesmith.te.tensor import Compute, Reduce, Tensor
 
 from .blocks import fused
+from .split_sums import divide_sum, parts_of
 
 WAVES = 2
 """Most waves along each side of a block."""
@@ -60,6 +61,7 @@ class TensorTile:
     waves: of a block, below each other and side by side.
     tiles: of a wave, likewise.
     steps: instructions along the sum between two barriers.
+    parts: into which blocks divide the sum.
     """
 
     intrinsic: TensorIntrinsic
@@ -71,6 +73,7 @@ class TensorTile:
     waves: tuple[int, int]
     tiles: tuple[int, int]
     steps: int
+    parts: int = 1
 
     @property
     def block(self) -> tuple[int, int]:
@@ -121,7 +124,11 @@ def tensor_tile(op: Compute, target: Target) -> TensorTile | None:
                 TensorTile(i, a.buffer, b.buffer, row, column, turned, waves, tiles, steps)
                 for waves, tiles in _arrangements(target)
             )
-            fitting = [t for t in made if _bytes(t) <= _room(target) and _has_waves(t, op)]
+            fitting = [
+                replace(t, parts=parts_of(op, _blocks(t, op), t.block, target, t.depth))
+                for t in made
+                if _bytes(t) <= _room(target) and _has_waves(t, op)
+            ]
             return min(fitting, key=lambda t: (_conflicts(t), _cost(t, op, target)), default=None)
     return None
 
@@ -182,26 +189,37 @@ def _bytes(t: TensorTile) -> int:
     return rows * (t.depth * size + pad) + along * (across * size + pad)
 
 
-def _cost(t: TensorTile, op: Compute, target: Target) -> float:
-    """Time in multiply-adds of one wave's share: what a block computes and loads, for as many
-    blocks as run after each other.
-    """
-    assert target.device is not None
+def _blocks(t: TensorTile, op: Compute) -> int:
+    """Blocks of whole sums."""
     height, width = t.block
     rows, columns = (op.axis[n].extent for n in (t.row, t.column))
     assert isinstance(rows, int) and isinstance(columns, int)
     others = expected_size(a.extent for n, a in enumerate(op.axis) if n not in (t.row, t.column))
-    blocks = -(-rows // height) * -(-columns // width) * others
+    return -(-rows // height) * -(-columns // width) * others
+
+
+def _cost(t: TensorTile, op: Compute, target: Target) -> float:
+    """Time in multiply-adds of one wave's share: what a block computes, loads and has partial sums
+    of, for as many blocks as run after each other.
+    """
+    assert target.device is not None
+    height, width = t.block
     waves = t.waves[0] * t.waves[1]
     products = height * width / min(waves, WAVES * WAVES)
-    loads = LOADING * (height + width) * _wave(target) / waves
-    return -(-blocks // target.device.units) * (products + loads)
+    loading = LOADING * _wave(target) / waves
+    terms = expected_size(a.extent for a in op.reduce_axis) / t.parts
+    partial = 2 * loading * height * width if t.parts > 1 else 0
+    rounds = -(-_blocks(t, op) * t.parts // target.device.units)
+    return rounds * (terms * (products + loading * (height + width)) + partial)
 
 
 def schedule_tensor_tiles(s: Schedule, t: TensorTile, name: str, out: str, target: Target) -> None:
     """Compute the product of the stage `name` in the tiles of the stage `out`: itself, or what
     reads each of its elements at its place.
     """
+    if t.parts > 1:
+        name = out = divide_sum(s, name, out, t.parts, target)
+        t = replace(t, row=t.row + 1, column=t.column + 1)
     stage = s[out]
     if out == name:
         own = s[s.cache_write(stage.op.outputs[0], "fragment")]

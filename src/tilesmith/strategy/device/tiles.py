@@ -17,18 +17,19 @@ operand, and its neighbours read that operand's neighbours.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tilesmith.ir.expr import Const, Var, free_vars
 from tilesmith.ir.loop_tables import BLOCKS, THREADS
-from tilesmith.ir.symbols import expected
+from tilesmith.ir.symbols import expected, expected_size
 from tilesmith.ir.target import Target
 from tilesmith.ops.structure import product_of_loads
 from tilesmith.te.schedule import Schedule
-from tilesmith.te.stage import Stage
-from tilesmith.te.tensor import Compute, Tensor
+from tilesmith.te.stage import Axis, Stage
+from tilesmith.te.tensor import Compute, IterVar, Tensor
 
 from .blocks import block_size, fused
+from .split_sums import divide_sum, parts_of
 
 TILE = 4
 """Rows and columns of a thread's tile: 16 sums, and 8 loads for 16 multiply-adds."""
@@ -77,25 +78,58 @@ def product_of(name: str, op: Compute) -> Product | None:
     return Product(name, rows, columns, plain, (next(along), next(along)))
 
 
+def product_parts(product: Product, op: Compute, target: Target) -> int:
+    """The number of parts into which the sum is divided; 1 if blocks of whole sums fill the
+    device.
+    """
+    if not product.matrices:
+        return 1
+    size = expected_size(a.extent for a in op.axis)
+    if _is_in_tiles(product, op.axis):
+        height, width = (expected(op.axis[n[-1]].extent) for n in (product.rows, product.columns))
+        y, x = (n * TILE for n in _block(height, width, target))
+        blocks = size // (height * width) * -(-height // y) * -(-width // x)
+        return parts_of(op, blocks, (y, x), target, STEP)
+    y, x = _rows_of_threads(product, op.axis)[1], block_size(target)
+    return parts_of(op, -(-size // (y * x)), (y, x), target)
+
+
 def schedule_product(s: Schedule, product: Product, out: str, target: Target) -> None:
     """Compute a product in the tiles of the stage `out`: itself, or what reads each of its elements
-    at its place.
+    at its place.  Blocks divide the terms if there are too few tiles for the device.
     """
+    parts = product_parts(product, s[product.name].state.compute, target)
+    if parts > 1:
+        out = divide_sum(s, product.name, out, parts, target)
+        rows, columns = (tuple(n + 1 for n in x) for x in (product.rows, product.columns))
+        product = replace(product, name=out, rows=rows, columns=columns)
     stage = s[out]
-    sides = [expected(stage.axis[n[-1]].extent) for n in (product.rows, product.columns)]
     factors = product_of_loads(s[product.name].state.compute)
     if out == product.name:
         own = s[s.cache_write(stage.op.outputs[0], "register")]
     else:
         own = s[product.name]
         own.set_scope("register")
-    if product.matrices and min(sides) >= 2 * TILE:
+    if _is_in_tiles(product, stage.axis):
         assert factors is not None
         tensors = [x.buffer for x in factors]
         operands = [s[s.cache_read(t, "shared", [own])] for t in tensors if isinstance(t, Tensor)]
         _blocks_of_tiles(stage, own, operands, product, target)
     else:
         _results_of_threads(stage, own, product, target)
+
+
+def _is_in_tiles(product: Product, axes: Sequence[IterVar] | Sequence[Axis]) -> bool:
+    """Whether blocks load tiles of both operands: each side has several tiles of threads."""
+    sides = (expected(axes[n[-1]].extent) for n in (product.rows, product.columns))
+    return product.matrices and min(sides) >= 2 * TILE
+
+
+def _rows_of_threads(product: Product, axes: Sequence[IterVar] | Sequence[Axis]) -> tuple[int, int]:
+    """The axis along which a thread has several results, by number, and how many."""
+    last = max(*product.rows, *product.columns)
+    tiled = (product.rows if last in product.columns else product.columns)[-1]
+    return tiled, min(RESULTS, expected(axes[tiled].extent))
 
 
 def _blocks_of_tiles(
@@ -151,10 +185,8 @@ def _threads(extent: int, most: int) -> int:
 
 def _results_of_threads(stage: Stage, own: Stage, product: Product, target: Target) -> None:
     """Threads along the last axis; each computes results along an axis of the other operand."""
-    last = max(*product.rows, *product.columns)
-    tiled = (product.rows if last in product.columns else product.columns)[-1]
     axes = list(stage.axis)
-    count = min(RESULTS, expected(axes[tiled].extent))
+    tiled, count = _rows_of_threads(product, axes)
     axes[tiled], results = stage.split(axes[tiled], factor=count, tail="guard")
     stage.reorder(*axes, results)
     block, thread = stage.split(fused(stage, axes), factor=block_size(target), tail="guard")

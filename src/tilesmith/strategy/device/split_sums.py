@@ -1,0 +1,83 @@
+"""Long sums of few elements: blocks divide the terms, and a second launch adds their sums.
+
+    C[i, j] = sum(A[i, k] * B[k, j] over k)
+
+    C_rf[part, i, j] = sum(A[i, part * n + k] * B[part * n + k, j] over n values of k)   # a launch
+    C[i, j] = sum(C_rf[part, i, j] over part)                                            # a launch
+
+The partial sums lie in the kernel's workspace.
+"""
+
+from __future__ import annotations
+
+from tilesmith.ir.expr import same
+from tilesmith.ir.symbols import expected_size
+from tilesmith.ir.target import Target
+from tilesmith.ops.structure import product_of_loads
+from tilesmith.strategy.sketch.structure import StageBody
+from tilesmith.te.schedule import Schedule
+from tilesmith.te.tensor import Compute, IterVar
+
+from .blocks import bind_elements, block_size
+
+
+def parts_of(
+    op: Compute, blocks: int, tile: tuple[int, int], target: Target, multiple: int = 1
+) -> int:
+    """The number of parts into which the terms of a product are divided; 1 for whole sums.
+
+    blocks: blocks of whole sums.
+    tile: rows and columns of the result that a block computes.
+    multiple: of which the terms of a part are a multiple.
+
+    The blocks of all parts run at the same time.  Parts have the same number of terms.  Their sums
+    are stored and loaded once, which moves no more elements than blocks load of the operands.
+    """
+    assert target.device is not None
+    length, (height, width) = divided_axis(op).extent, tile
+    if not isinstance(length, int) or not blocks:
+        return 1
+    most = min(target.device.units // blocks, length)
+    fitting = (
+        n
+        for n in range(most, 1, -1)
+        if not length % (n * multiple) and length // n * (height + width) >= 2 * height * width
+    )
+    return next(fitting, 1)
+
+
+def parts_of_elements(body: StageBody, target: Target) -> int:
+    """The same for a product of a vector and a matrix, if a thread computes an element of it and
+    neighbours read neighbours; 1 for whole sums, and for what is no such product.
+    """
+    factors, op = product_of_loads(body.op), body.op
+    if factors is None or not op.axis:
+        return 1
+    last = op.axis[-1].var
+    reads = [r for r in body.reads if any(same(r.load.indices, f.indices) for f in factors)]
+    if any(r.step(last) not in (0, 1) for r in reads) or not any(r.step(last) for r in reads):
+        return 1
+    threads = block_size(target)
+    return parts_of(op, -(-body.spatial // threads), (1, threads), target)
+
+
+def divided_axis(op: Compute) -> IterVar:
+    """The axis of a sum that is divided: the longest."""
+    return max(op.reduce_axis, key=lambda a: expected_size([a.extent]))
+
+
+def divide_sum(s: Schedule, name: str, out: str, parts: int, target: Target) -> str:
+    """Divide the terms of the stage `name`, and add its parts for each element of the stage `out`:
+    itself, or what reads each of its elements at its place.  The stage of partial sums, whose first
+    axis is the number of the part.
+    """
+    stage = s[name]
+    terms = divided_axis(stage.state.compute)
+    part, _ = stage.split(terms, nparts=parts)
+    partial = s.rfactor(stage.op.outputs[0], part)
+    thread = bind_elements(s[out], target)
+    if out != name:
+        assert thread is not None, "products have axes"
+        s[name].set_scope("register")
+        s[name].compute_at(s[out], thread)
+    return s[partial].name
