@@ -84,6 +84,7 @@ result cuStreamCreate(void **stream, unsigned flags) {
 result cuStreamSynchronize(void *stream) {
     return stream == &major || stream == FOREIGN ? note("cuStreamSynchronize") : 400;
 }
+result cuStreamQuery(void *stream) { return note("cuStreamQuery"); }
 result cuEventCreate(void **event, unsigned flags) {
     *event = malloc(1);
     return note("cuEventCreate");

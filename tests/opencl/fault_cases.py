@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 
 import numpy as np
 import pytest
-from part_cases import compiled, detector
+from part_cases import SIDE, compiled, detector
 
 import tilesmith as ts
+from tilesmith.codegen.opencl import devices
+from tilesmith.codegen.opencl.devices import package
+from tilesmith.driver.hosted import FallbackWarning
 from tilesmith.graph.builder import Builder
 from tilesmith.graph.nodes import Graph
 from tilesmith.ir.dtypes import f32
 from tilesmith.ir.types import TensorType
 from tilesmith.ops.activation import Relu
+from tilesmith.ops.matmul import MatMul
 from tilesmith.runtime.device_executable import UnpredictedExecutable
 from tilesmith.runtime.opencl import OpenClDevice
 from tilesmith.support.errors import DeviceError
@@ -52,6 +57,112 @@ def memory_limit() -> None:
         ts.compile(relu(), target="opencl", memory_limit=enough - 1)
 
 
+def slow() -> tuple[Graph, np.ndarray]:
+    """A product that takes an OpenCL device on the CPU a second, and an input of it."""
+    n = 1536
+    b = Builder("g")
+    weights = b.constant(np.full((n, n), 1 / n, np.float32), "w")
+    x = b.input("x", TensorType(f32, (n, n)))
+    return b.finish([b.add(MatMul(), x, weights)]), np.ones((n, n), np.float32)
+
+
+def time_limit() -> None:
+    """A kernel that runs too long: an error, an idle device later, and the same kernel then."""
+    graph, given = slow()
+    patient = ts.compile(graph, target="opencl")
+    np.testing.assert_allclose(patient(given), given, rtol=1e-4)
+    hasty = ts.compile(graph, target="opencl", time_limit=1e-3)
+    with pytest.raises(DeviceError, match=r"at most 0\.001 s \(time_limit\), found kernels that"):
+        hasty(given)
+    np.testing.assert_allclose(patient(given), given, rtol=1e-4)  # behind what still runs
+    with pytest.raises(DeviceError, match="time_limit"):
+        hasty(given)
+    enough = ts.compile(graph, target="opencl", time_limit=600)
+    np.testing.assert_allclose(enough(given), given, rtol=1e-4)
+
+
+def fallback_of_call(caplog: list[str]) -> None:
+    """The CPU answers in the place of a kernel that runs too long, and says why once."""
+    graph, given = slow()
+    exe = ts.compile(graph, target="opencl", time_limit=1e-3, fallback="cpu")
+    for _ in range(2):
+        np.testing.assert_allclose(exe(given), given, rtol=1e-4)
+    (said,) = caplog
+    assert "target 'opencl': the CPU answers from now on" in said and "time_limit" in said
+
+
+def fallback_of_parts(caplog: list[str]) -> None:
+    """A driver that reports a failure in the middle of a model of several parts."""
+    with pytest.warns(FallbackWarning, match="on the CPU, not on 'opencl'"):
+        exe = ts.compile(detector(), target="opencl", fallback="cpu")
+    given = np.random.default_rng(0).random((1, 3, SIDE, SIDE), np.float32)
+    assert not caplog
+    cl = package()
+
+    def lost(*_: object, **__: object) -> None:
+        raise cl.RuntimeError("the device is lost")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cl, "enqueue_nd_range_kernel", lost)
+        found = exe(given)
+    (said,) = caplog
+    assert "the device is lost" in said
+    wanted = ts.compile(detector())(given)
+    for a, b in zip(found, wanted, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def fallback_of_memory(caplog: list[str]) -> None:
+    """What the device refuses at compile time is compiled for the CPU."""
+    exe = ts.compile(relu(), target="opencl", memory_limit=8, fallback="cpu")
+    (said,) = caplog
+    assert "(memory_limit)" in said
+    given = np.linspace(-1, 1, 100, dtype=np.float32)
+    np.testing.assert_array_equal(exe(given), np.maximum(given, 0))
+    assert exe.program.target.device is None
+
+
+def without_a_device(caplog: list[str]) -> None:
+    given = np.linspace(-1, 1, 100, dtype=np.float32)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(devices, "devices", lambda: ())
+        with pytest.raises(DeviceError, match="expected an OpenCL device number 0, found none"):
+            ts.compile(relu(), target="opencl")
+        exe = ts.compile(relu(), target="opencl", fallback="cpu")
+    assert "expected an OpenCL device number 0" in caplog[0]
+    np.testing.assert_array_equal(exe(given), np.maximum(given, 0))
+
+
+class Said(logging.Handler):
+    """Collects messages."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.texts: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.texts.append(record.getMessage())
+
+
+def listening(case: Callable[[list[str]], None]) -> Callable[[], None]:
+    """A case that gets the warnings that are logged."""
+
+    def run() -> None:
+        handler, log = Said(), logging.getLogger("tilesmith")
+        handler.setLevel(logging.WARNING)
+        log.addHandler(handler)
+        try:
+            case(handler.texts)
+        finally:
+            log.removeHandler(handler)
+
+    return run
+
+
 def faults() -> dict[str, Callable[[], None]]:
     """The cases by name."""
-    return {f.__name__: f for f in (memory_of_parts, memory_limit)}
+    heard = (fallback_of_parts, fallback_of_memory, without_a_device, fallback_of_call)
+    return {
+        **{f.__name__: f for f in (memory_of_parts, memory_limit, time_limit)},
+        **{f.__name__: listening(f) for f in heard},
+    }

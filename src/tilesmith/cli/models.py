@@ -61,7 +61,10 @@ def open_model(
                 f"{wanted.target}"
             )
         options = wanted.options
-        return driver.load(path, options.threads, wanted.require_signature, options.memory_limit)
+        return driver.load(
+            path, options.threads, wanted.require_signature, options.memory_limit,
+            options.time_limit,
+        )  # fmt: skip
     if wanted.require_signature is not None:
         raise UsageError("--require-signature is for a compiled .tsm file; this is a source model")
     with progress(f"compiling {path.name} for {wanted.options.target}"):

@@ -126,7 +126,7 @@ def load_graph(
     """
     session = session or Session.of(None)
     with session.timings.stage("load"):
-        fallback = session.options.fallback == "warn"
+        fallback = session.options.fallback != "error"
         homes = in_place or {}
         graph = load_source(
             model, shapes, values, session.outside, dynamic, expected, fallback, homes, weights

@@ -13,7 +13,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from tilesmith.support.errors import UsageError
+from tilesmith.support.errors import DeviceError, UsageError
 from tilesmith.support.foreign import is_archive, is_exported_program, is_module, is_script
 from tilesmith.support.options import Accuracy, Fallback, Options
 from tilesmith.support.precision import AUTO, precision_text
@@ -50,6 +50,7 @@ def compile(
     fallback: Fallback | None = None,
     in_place: Mapping[str, str] | None = None,
     memory_limit: int | None = None,
+    time_limit: float | None = None,
 ) -> Executable:
     """Compile a model to native code.
 
@@ -79,11 +80,13 @@ def compile(
         executable has no such inputs.
     fallback: "warn" runs operators without native code on the host, by ONNX's reference evaluator,
         and warns once; "error" refuses them (docs/host.md).  So for operators that a device can't
-        run, which run on the CPU.
+        run, which run on the CPU.  "cpu" is "warn", and where a device is not there, refuses the
+        model or fails, the CPU answers in its place; a warning is logged (docs/gpu.md).
     in_place: by name, outputs that live in the memory of an input, such as caches
         (`{"present_key": "past_key"}`).  A call writes them there and returns the input's array.
     memory_limit: most bytes of a device's memory.  A model that needs more is refused before
         anything is allocated (docs/gpu.md).
+    time_limit: most seconds that a call may take on a device; then it raises DeviceError.
     accuracy: "strict" fixes every bit of each kernel's results (docs/accuracy.md).
     precision: "bf16" or "f16": products and convolutions of f32 with constant weights read operands
         of this type where that is faster, and add in f32.  By pattern of node names, types of some
@@ -101,6 +104,7 @@ def compile(
         accuracy=accuracy,
         fallback=fallback,
         memory_limit=memory_limit,
+        time_limit=time_limit,
         precision=None if precision is None else precision_text(precision),
     )
 
@@ -108,8 +112,28 @@ def compile(
     request = Request(
         model, options, shapes, values, dynamic, expected, in_place, pins=pins, forbid=forbid
     )
+    try:
+        return _made(request, exported, specialise, samples)
+    except DeviceError as e:
+        if options.fallback != "cpu":
+            raise
+        from tilesmith.runtime.device_executable import log_fallback
 
-    decisions = None
+        log_fallback(options.target, e)
+        return _made(request.on_cpu(), exported, specialise, samples)
+
+
+def _made(
+    request: Request,
+    exported: Exported | None,
+    specialise: Mapping[str, int] | Sequence[Mapping[str, int]] | Literal["auto"] | None,
+    samples: Mapping[str, ArrayLike] | None,
+) -> Executable:
+    """The executable of a request; `compile` explains the arguments, and what is raised.
+
+    exported: the program of PyTorch that the request's model is, if it is one.
+    """
+    options, decisions = request.options, None
     if options.precision == AUTO:
         from .automatic import decided
 
@@ -155,6 +179,11 @@ def compile(
         made = CompiledModule(program, options.threads, exported, fixed, background)
     elif not fixed and background is None:
         made = executable(program, options.threads, limits)
+        if program.target.device is not None and options.fallback == "cpu":
+            from tilesmith.runtime.device_executable import UnpredictedExecutable
+
+            assert isinstance(made, UnpredictedExecutable)
+            made.stand_in = lambda: _made(recipe.request.on_cpu(), None, None, None)
     else:
         from tilesmith.runtime.specialised import Specialised
 
@@ -219,10 +248,11 @@ def load(
     threads: int | None = None,
     require_signature: str | os.PathLike[str] | None = None,
     memory_limit: int | None = None,
+    time_limit: float | None = None,
 ) -> Executable:
     """The executable in a `.tsm` file.
 
-    memory_limit: as `compile` says.
+    memory_limit, time_limit: as `compile` says.
 
     require_signature: the public key, a PEM file, of whoever must have signed it.
 
@@ -233,7 +263,7 @@ def load(
     from tilesmith.runtime.running import executable
     from tilesmith.runtime.tsm import load_program
 
-    limits = Limits.of(Options(memory_limit=memory_limit))
+    limits = Limits.of(Options(memory_limit=memory_limit, time_limit=time_limit))
     program = load_program(Path(path), require_signature=require_signature)
     limits.check(program.target)
     return executable(program, threads, limits)

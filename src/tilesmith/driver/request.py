@@ -5,7 +5,7 @@ cache does not need.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from tilesmith.support.options import Options
@@ -45,3 +45,8 @@ class Request:
     weights: Mapping[str, np.ndarray] | None = None
     pins: Mapping[str, Any] | None = None
     forbid: Mapping[str, Collection[Any]] | None = None
+
+    def on_cpu(self) -> Request:
+        """The same model for this machine's CPU, which has no limits of a device."""
+        options = replace(self.options, target="native", memory_limit=None, time_limit=None)
+        return replace(self, options=options)

@@ -19,11 +19,13 @@ from tilesmith.codegen.kernel import DeviceKernel
 from tilesmith.support.errors import DeviceError, InternalError
 
 from .device import Argument
+from .watch import Watch
 
 _ERROR_LOG, _ERROR_LOG_BYTES = 5, 6  # of `CUjit_option`
 _LOG_BYTES = 16 << 10
 _NO_TIMES = 2  # of `CUevent_flags`
 _ORDINAL = 9  # of `CUpointer_attribute`: the number of a device
+_NOT_READY = 600  # of `CUresult`: commands of a stream are not done yet
 _REFUSED = (200, 218)  # an image, or its PTX, is not valid
 
 
@@ -85,6 +87,7 @@ class CudaDevice:
         self.about = description(number)
         self._context = context(number)
         self._stream = c_void_p()
+        self._watch = Watch(None)
         self._call("a stream can't be made", "cuStreamCreate", byref(self._stream), c_uint(1))
 
     @property
@@ -99,6 +102,25 @@ class CudaDevice:
         found = copy(self)
         found._stream = c_void_p(stream)
         return found
+
+    def within(self, watch: Watch) -> CudaDevice:
+        """As `OpenDevice` says."""
+        found = copy(self)
+        found._watch = watch
+        return found
+
+    def _wait_in_time(self) -> None:
+        self._watch.wait(self.about.name, self._is_busy)
+
+    def _is_busy(self) -> bool:
+        """Whether commands of the stream are not done yet."""
+        try:
+            self._call("a kernel failed", "cuStreamQuery", self._stream)
+        except DeviceError:
+            if self._cu.last != _NOT_READY:
+                raise
+            return True
+        return False
 
     def mark(self) -> Event:
         """An event that has come when the commands so far are done."""
@@ -115,6 +137,7 @@ class CudaDevice:
 
     def finish(self) -> None:
         """Wait until all commands are done."""
+        self._wait_in_time()
         self._wait("a kernel failed")
 
     def number_of(self, address: int) -> int:
@@ -177,6 +200,7 @@ class CudaDevice:
     def write(self, memory: Memory | Address, array: np.ndarray) -> None:
         """Copy an array to the device."""
         if array.nbytes:
+            self._wait_in_time()
             what = f"{array.nbytes} bytes can't be copied to it"
             source = np.ascontiguousarray(array)
             self._call(
@@ -192,6 +216,7 @@ class CudaDevice:
     def read(self, array: np.ndarray, memory: Memory | Address) -> None:
         """Copy memory of the device into an array, once everything before it is done."""
         if array.nbytes:
+            self._wait_in_time()  # else the copy would come too late
             what = "a kernel failed, or its results can't be read"
             self._call(
                 what,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, Self, TypeAlias
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from tilesmith.codegen.context import BY_NAME, SIZE, VALUES
 from tilesmith.codegen.kernel import DeviceKernel
 
 from .native import Failure
+from .watch import Watch
 
 FAILURE_TYPE = np.dtype(
     [("code", "i4"), ("call", "i4"), ("assertion", "i4"), ("count", "i4"), ("values", "i8", VALUES)]
@@ -70,6 +71,14 @@ class OpenDevice(Protocol):
 
         report: memory of `FAILURE_TYPE`.
         """
+        ...
+
+    def within(self, watch: Watch) -> Self:
+        """The same device and queue, whose commands are waited for as long as a watch allows."""
+        ...
+
+    def finish(self) -> None:
+        """Wait until all commands are done."""
         ...
 
     def assembly(self, program: Any) -> str:

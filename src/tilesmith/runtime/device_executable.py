@@ -6,7 +6,9 @@ A call copies its inputs there and its outputs back, and nothing else.
 
 from __future__ import annotations
 
+import logging
 import time
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from threading import Lock
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -17,7 +19,7 @@ from tilesmith.codegen.kernel import LaunchCall
 from tilesmith.codegen.packed import unpacked
 from tilesmith.codegen.steps import Arg, Copy, KernelCall, Step
 from tilesmith.ir.expr import Const
-from tilesmith.support.errors import ModelError
+from tilesmith.support.errors import DeviceError, ModelError
 
 from .arrays import (
     as_output,
@@ -39,6 +41,7 @@ from .executable import Executable
 from .limits import UNLIMITED, Limits
 from .program import Program
 from .shared_memory import is_shared
+from .watch import Watch
 
 if TYPE_CHECKING:
     from .profile import Profile
@@ -50,10 +53,53 @@ _KEPT = 8
 """Sets of callers' arrays of which the launches are kept."""
 
 
+_log = logging.getLogger("tilesmith")
+
+
+def log_fallback(target: str, reason: DeviceError) -> None:
+    """Say that the CPU computes what a device was to compute."""
+    _log.warning('target %r: the CPU answers from now on (fallback="cpu"): %s', target, reason)
+
+
+_late: set[UnpredictedExecutable] = set()
+"""Executables whose kernels may still run: they keep the memory that these use."""
+
+
 class UnpredictedExecutable(Executable):
     """An executable with kernels of a device: the performance model knows CPUs only."""
 
     limits: Limits = UNLIMITED
+
+    stand_in: Callable[[], Executable] | None = None
+    """Makes the executable for the CPU that answers once the device has failed; None: none does."""
+
+    _watch: Watch
+    _cpu: Executable | None = None
+
+    def __call__(self, *arrays: Any, out: Any = None) -> Any:
+        """As `Executable` says.
+
+        Raises DeviceError too, if the device fails and no CPU answers in its place, or can't since
+        arrays lie on the device.
+        """
+        if self._cpu is None:
+            try:
+                found = self._on_device(arrays, out)
+                _late.discard(self)
+                return found
+            except DeviceError as e:
+                if self.limits.seconds is not None:
+                    _late.add(self)
+                given = out if isinstance(out, (tuple, list)) else (out,)
+                if self.stand_in is None or any(map(is_shared, (*arrays, *given))):
+                    raise
+                log_fallback(self.program.target.name, e)
+                self._cpu = self.stand_in()
+        return self._cpu(*arrays, out=out)
+
+    @abstractmethod
+    def _on_device(self, arrays: tuple[Any, ...], out: Any) -> Any:
+        """A call, as `Executable` says.  Raises DeviceError if the device fails."""
 
     @property
     def memory(self) -> DeviceMemory:
@@ -88,10 +134,12 @@ class DeviceExecutable(UnpredictedExecutable):
         limits: Limits = UNLIMITED,
         *,
         opens: bool = True,
+        watch: Watch | None = None,
     ) -> None:
         """threads: is ignored, since the device has its own.
         limits: what the executable may take of the device.
         opens: whether to use the device at once; else `open` does.
+        watch: of the calls of which this executable is a part (default: its own).
 
         A program for a device that this machine lacks can be kept, saved and shown; calls fail.
 
@@ -101,6 +149,7 @@ class DeviceExecutable(UnpredictedExecutable):
         check_memory(program, limits.memory)
         self.program = program
         self.limits = limits
+        self._watch = watch or Watch(limits.seconds)
         self.threads = threads or 1
         self._single = len(program.outputs) == 1
         self._host = None
@@ -129,7 +178,7 @@ class DeviceExecutable(UnpredictedExecutable):
         if self._is_open:
             return
         program = self.program
-        self.device = device = opened(program.target)
+        self.device = device = opened(program.target).within(self._watch)
         self._constants = device.empty(program.constants.nbytes)
         device.write(self._constants, program.constants)
         self._arena = device.empty(program.arena_bytes)
@@ -198,8 +247,7 @@ class DeviceExecutable(UnpredictedExecutable):
         self._failure[...] = 0
         device.write(self._report, self._failure)
 
-    def __call__(self, *arrays: Any, out: Any = None) -> Any:
-        """As `Executable` says.  Raises DeviceError too, if the device fails."""
+    def _on_device(self, arrays: tuple[Any, ...], out: Any) -> Any:
         if shares_memory(self.program.target):
             given = [g for g in self._given(out) if g is not None]
             if any(map(is_shared, (*arrays, *given))):
@@ -233,6 +281,7 @@ class DeviceExecutable(UnpredictedExecutable):
         self._check_count(arrays)
         with self._lock:
             self.open()
+            self._watch.start()
             assert isinstance(self.device, CudaDevice)
             own = self._inputs, self._outputs
             call = SharedCall(self.program, self.device, arrays, self._given(out), own)
@@ -251,10 +300,13 @@ class DeviceExecutable(UnpredictedExecutable):
 
     def _run(self, stored: tuple[np.ndarray, ...], results: list[np.ndarray]) -> None:
         self.open()
+        self._watch.start()
         self._wait_for_last(self.device)
         for memory, array in zip(self._inputs, stored, strict=True):
             self.device.write(memory, array)
         self.run_there()
+        if self.program.in_place:
+            self.device.finish()  # what fails does so before an input's array is written
         for memory, array in zip(self._outputs, results, strict=True):
             self.device.read(array, memory)
 
@@ -282,6 +334,7 @@ class DeviceExecutable(UnpredictedExecutable):
         call by the clock of the host, from its start to its end.
         """
         self.open()
+        self._watch.start()
         self._clear(self.device)
         seconds: list[float] = []
         for step, starts in self._steps:

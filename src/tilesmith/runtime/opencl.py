@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from copy import copy
 from functools import lru_cache
 from math import prod
 from typing import Any
@@ -17,6 +18,10 @@ from tilesmith.codegen.opencl.emit import translation_unit
 from tilesmith.support.errors import DeviceError, InternalError
 
 from .device import Argument
+from .watch import Watch
+
+_COMPLETE = 0
+"""The status of a command that is done; that of one that failed is less (`CL_COMPLETE`)."""
 
 
 class OpenClDevice:
@@ -28,6 +33,29 @@ class OpenClDevice:
         with self._errors("the device can't be used"):
             self._context = self._cl.Context([self.device])
             self._queue = self._cl.CommandQueue(self._context)
+        self._watch = Watch(None)
+
+    def within(self, watch: Watch) -> OpenClDevice:
+        """As `OpenDevice` says."""
+        found = copy(self)
+        found._watch = watch
+        return found
+
+    def _wait_in_time(self) -> None:
+        if not self._watch.is_set:
+            return
+        with self._errors("a kernel failed"):
+            last = self._cl.enqueue_marker(self._queue)
+            self._queue.flush()
+            self._watch.wait(self.device.name, lambda: last.command_execution_status > _COMPLETE)
+            if last.command_execution_status < _COMPLETE:
+                last.wait()  # raises what failed
+
+    def finish(self) -> None:
+        """As `OpenDevice` says."""
+        self._wait_in_time()
+        with self._errors("a kernel failed"):
+            self._queue.finish()
 
     @contextmanager
     def _errors(self, what: str) -> Iterator[None]:
@@ -88,12 +116,14 @@ class OpenClDevice:
     def write(self, memory: Any, array: np.ndarray) -> None:
         """Copy an array to the device."""
         if array.nbytes:
+            self._wait_in_time()
             with self._errors(f"{array.nbytes} bytes can't be copied to it"):
                 self._cl.enqueue_copy(self._queue, memory, array, is_blocking=True)
 
     def read(self, array: np.ndarray, memory: Any) -> None:
         """Copy memory of the device into an array, once everything before it is done."""
         if array.nbytes:
+            self._wait_in_time()  # else the copy would come too late
             with self._errors("a kernel failed, or its results can't be read"):
                 self._cl.enqueue_copy(self._queue, array, memory, is_blocking=True)
 

@@ -24,6 +24,7 @@ from .devices import is_there
 from .executable import Executable
 from .limits import UNLIMITED, Limits
 from .program import Program, TensorSpec
+from .watch import Watch
 
 if TYPE_CHECKING:
     pass
@@ -50,6 +51,7 @@ class PartitionedExecutable(UnpredictedExecutable):
         check_memory(program, limits.memory)
         self.program = program
         self.limits = limits
+        self._watch = Watch(limits.seconds)
         self._single = len(program.outputs) == 1
         self._host = None
         self._input_count = len(program.inputs)
@@ -60,7 +62,7 @@ class PartitionedExecutable(UnpredictedExecutable):
         self._executables: list[Executable] = [
             Executable(part, threads)
             if part.target.device is None
-            else DeviceExecutable(part, threads, opens=False)
+            else DeviceExecutable(part, threads, opens=False, watch=self._watch)
             for part in program.parts
         ]
         self._specs: dict[int, TensorSpec] = {}  # of values on the device
@@ -118,8 +120,7 @@ class PartitionedExecutable(UnpredictedExecutable):
         if not self.program.part_steps or not isinstance(self.program.part_steps[-1], Results):
             raise ModelError("the steps of the program do not fit its parts: no results at the end")
 
-    def __call__(self, *arrays: Any, out: Any = None) -> Any:
-        """As `Executable` says.  Raises DeviceError too, if the device fails."""
+    def _on_device(self, arrays: tuple[Any, ...], out: Any) -> Any:
         stored = self._stored(arrays)
         given = at_home(self.program, arrays, self._given(out))
         homes = {i for _, i in self.program.in_place}
@@ -153,6 +154,7 @@ class PartitionedExecutable(UnpredictedExecutable):
     def _run(self, stored: Sequence[Any]) -> list[Any]:
         """The results, each an array of its own."""
         self.open()
+        self._watch.start()
         values = self._inputs_of(stored)
         parts = iter(self._executables)
         for step in self.program.part_steps:

@@ -19,6 +19,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
+from math import inf
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
 
@@ -26,7 +27,7 @@ from tilesmith.support.errors import UsageError
 from tilesmith.support.precision import precision_text
 
 Accuracy: TypeAlias = Literal["default", "strict"]
-Fallback: TypeAlias = Literal["warn", "error"]
+Fallback: TypeAlias = Literal["warn", "error", "cpu"]
 
 _ONE_STEP = {
     "f8e4m3fn": 0.125, "f8e4m3fnuz": 0.125, "f8e5m2": 0.25, "f8e5m2fnuz": 0.25, "f8e8m0": 1.0,
@@ -131,7 +132,8 @@ class Options:
         default="warn",
         metadata=about(
             "Operators without native code: warn and run them on the host, by ONNX's reference "
-            "evaluator, or error. So for those that a device can't run: on the CPU.",
+            "evaluator, or error. So for those that a device can't run: on the CPU. cpu: as warn, "
+            "and the CPU answers where a device is not there or fails.",
             group=COMPILING,
         ),
     )
@@ -140,6 +142,13 @@ class Options:
         metadata=about(
             "Most bytes of a device's memory; a model that needs more is refused (default: as much "
             "as it needs).",
+            group=COMPILING,
+        ),
+    )
+    time_limit: float | None = field(
+        default=None,
+        metadata=about(
+            "Most seconds that a call may take on a device (default: as many as it needs).",
             group=COMPILING,
         ),
     )
@@ -208,6 +217,13 @@ class Options:
                 not isinstance(count, int) or isinstance(count, bool) or not 1 <= count <= 4096
             ):
                 raise UsageError(f"{name} must be a whole number from 1 to 4096, not {count!r}")
+        if self.fallback not in get_args(Fallback):
+            raise UsageError(
+                f"fallback must be one of {', '.join(get_args(Fallback))}, not {self.fallback!r}"
+            )
+        seconds = self.time_limit
+        if seconds is not None and (type(seconds) not in (int, float) or not 0 < seconds < inf):
+            raise UsageError(f"time_limit must be a number of seconds above 0, not {seconds!r}")
         limit = self.memory_limit
         if limit is not None and (type(limit) is not int or limit < 1):
             raise UsageError(f"memory_limit must be a number of bytes from 1 on, not {limit!r}")

@@ -1,0 +1,130 @@
+"""Calls that the CPU answers because the driver, whose place a library takes, fails."""
+
+from __future__ import annotations
+
+import gc
+from pathlib import Path
+
+import numpy as np
+import pytest
+from fakes import Fake, forget
+
+import tilesmith as ts
+from tilesmith.codegen.cuda import driver
+from tilesmith.graph.builder import Builder
+from tilesmith.graph.nodes import Graph
+from tilesmith.ir.dtypes import f32
+from tilesmith.ir.types import TensorType
+from tilesmith.ops.activation import Relu
+from tilesmith.support.errors import DeviceError, UsageError
+
+X = np.linspace(-1, 1, 100, dtype=np.float32)
+
+
+def relu() -> Graph:
+    b = Builder("g")
+    return b.finish([b.add(Relu(), b.input("x", TensorType(f32, (100,))))])
+
+
+@pytest.mark.parametrize(
+    ("function", "code", "reason"),
+    [
+        ("cuMemAlloc_v2", 2, "not enough memory"),
+        ("cuModuleLoadDataEx", 222, "driver is too old"),
+        ("cuDevicePrimaryCtxRetain", 46, "another process has the device"),
+    ],
+)
+def test_a_device_that_can_not_be_opened(
+    fake: Fake, caplog: pytest.LogCaptureFixture, function: str, code: int, reason: str
+):
+    fake.fail(function, code)
+    exe = ts.compile(relu(), target="cuda", fallback="cpu")
+    assert "target 'cuda': the CPU answers from now on" in caplog.text and reason in caplog.text
+    np.testing.assert_array_equal(exe(X), np.maximum(X, 0))
+
+
+@pytest.mark.parametrize(
+    ("function", "code", "reason"),
+    [
+        ("cuLaunchKernel", 701, "not enough registers"),
+        ("cuStreamSynchronize", 702, "ran longer than the system allows"),
+        ("cuStreamSynchronize", 719, "the device is lost"),
+        ("cuMemcpyDtoHAsync_v2", 700, "left its memory"),
+    ],
+)
+def test_a_call_that_fails(
+    fake: Fake, caplog: pytest.LogCaptureFixture, function: str, code: int, reason: str
+):
+    """Later calls do not ask the device again; arrays of the caller are filled."""
+    exe = ts.compile(relu(), target="cuda", fallback="cpu")
+    fake.fail(function, code)
+    np.testing.assert_array_equal(exe(X), np.maximum(X, 0))
+    assert reason in caplog.text
+    fake.fail("", 0)
+    fake.calls()
+    out = np.empty_like(X)
+    assert exe(X, out=out) is out
+    np.testing.assert_array_equal(out, np.maximum(X, 0))
+    assert fake.calls() == [] and len(caplog.records) == 1
+    np.testing.assert_array_equal(*exe.run({"x": X}).values(), np.maximum(X, 0))
+
+
+def test_no_driver(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture):
+    monkeypatch.setattr(driver, "NAMES", ("no-such-driver.so",))
+    forget()
+    for name in ("cuda", "cuda:0"):
+        exe = ts.compile(relu(), target=name, fallback="cpu")
+        np.testing.assert_array_equal(exe(X), np.maximum(X, 0))
+    assert caplog.text.count("found none; install it") == 2
+    forget()
+
+
+def test_a_call_that_takes_too_long(fake: Fake):
+    """The driver frees nothing while kernels may use it, and the next call waits for them."""
+    exe = ts.compile(relu(), target="cuda", time_limit=0.01)
+    fake.fail("cuStreamQuery", 600)
+    message = (
+        r"Fake: expected a call of at most 0\.01 s \(time_limit\), found kernels that still run"
+    )
+    with pytest.raises(DeviceError, match=message):
+        exe(X)
+    with pytest.raises(DeviceError, match=message):
+        exe(X)
+    fake.calls()
+    del exe
+    gc.collect()
+    assert fake.calls() == []
+
+
+def test_a_device_that_is_idle_again(fake: Fake):
+    exe = ts.compile(relu(), target="cuda", time_limit=0.01)
+    fake.fail("cuStreamQuery", 600)
+    with pytest.raises(DeviceError, match="time_limit"):
+        exe(X)
+    fake.fail("", 0)
+    fake.calls()
+    exe(X)
+    assert "cuStreamQuery" in fake.calls()
+    del exe
+    gc.collect()
+    assert fake.calls() == ["cuMemFree_v2"] * 5
+
+
+def test_in_place_arrays_of_a_call_that_fails(fake: Fake):
+    """An input that an output lives in is as it was, until the CPU writes it."""
+    exe = ts.compile(relu(), target="cuda", fallback="cpu", in_place={relu().output_names[0]: "x"})
+    given = X.copy()
+    fake.fail("cuStreamSynchronize", 719)
+    assert exe(given) is given
+    np.testing.assert_array_equal(given, np.maximum(X, 0))
+
+
+@pytest.mark.parametrize("seconds", [0, -1.0, float("inf"), "1"])
+def test_time_limits_that_can_not_be(seconds: object, tmp_path: Path):
+    with pytest.raises(UsageError, match="time_limit must be a number of seconds above 0"):
+        ts.compile(relu(), target="cuda", time_limit=seconds)
+
+
+def test_words_for_what_falls_back():
+    with pytest.raises(UsageError, match="fallback must be one of warn, error, cpu, not 'gpu'"):
+        ts.compile(relu(), fallback="gpu")
