@@ -26,6 +26,9 @@ def command(
         typer.Option("-o", "--output", help="File to write (default: the model's name with .tsm)."),
     ] = None,
     sign: SignOption = None,
+    stubs: Annotated[
+        bool, typer.Option("--stubs", help="Write a Python module and its type stub beside it.")
+    ] = False,
     json: JsonFlag = False,
 ) -> None:
     if model.suffix == ".tsm":
@@ -36,7 +39,7 @@ def command(
     start = time.perf_counter()
     exe = open_model(model, wanted)
     seconds = time.perf_counter() - start
-    exe.save(target, sign)
+    exe.save(target, sign, stubs)
     result = {
         "model": str(model),
         "output": str(target),

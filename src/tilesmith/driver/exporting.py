@@ -52,8 +52,8 @@ def export(
         the library holds code for each and takes the first that its processor can run.  Default:
         the target of `options`.
     format: "shared", "static", "object": one relocatable object, "plugin": a library with the model
-        as one operator for other engines (see `export_plugin`), or "c": source for a
-        microcontroller.
+        as one operator for other engines (see `export_plugin`), "python": a `.tsm` file with a
+        module that loads it, and its type stub, or "c": source for a microcontroller.
     weights: "file": in a file that is mapped, or "inside" the library, where a plugin always has
         them.
     sign: a secret Ed25519 key, a PEM file: NAME.sha256 lists the digests of all files, and

@@ -418,13 +418,21 @@ class Executable:
             whole = min(whole, time.perf_counter() - start)
         return best, times[: len(best), 1], whole
 
-    def save(self, path: str | Path, sign: str | Path | None = None) -> None:
+    def save(
+        self, path: str | Path, sign: str | Path | None = None, stubs: bool = False
+    ) -> None:  # fmt: skip
         """Write the executable to a `.tsm` file (the file appears whole or not at all).
 
         sign: a secret Ed25519 key, a PEM file; `path`.sig is the signature.
+        stubs: whether a Python module and its type stub, which load the file, are written beside
+            it: `NAME.py` and `NAME.pyi`.
         Raises UsageError if there is no such folder, or if it can't be written to.
         """
         save_program(self.program, path, sign)
+        if stubs:
+            from .stubs import write_stubs
+
+            write_stubs(self.program, path)
 
     def export(
         self, folder: str | Path, name: str = "model", format: Format = "shared",

@@ -14,6 +14,8 @@ from tilesmith.codegen.functions import OUTPUTS
 from tilesmith.codegen.levels import CONTROLLERS
 from tilesmith.runtime.program import Program
 from tilesmith.runtime.signing import secret_key, sign_files
+from tilesmith.runtime.stubs import write_stubs
+from tilesmith.runtime.tsm import save_program
 from tilesmith.support.errors import UsageError
 from tilesmith.support.version import VERSION
 
@@ -39,7 +41,7 @@ from .tables import (
 from .toolchain import SOURCES, Toolchain, toolchain
 from .wasm import is_module, write_module
 
-Format: TypeAlias = Literal["shared", "static", "object", "plugin", "c"]
+Format: TypeAlias = Literal["shared", "static", "object", "plugin", "python", "c"]
 
 MOST_PROGRAMS = 6
 """Programs in one library: the head of the file of weights has room for so many sums."""
@@ -73,12 +75,15 @@ def export(
     Raises UsageError for what can't be exported, and where no compiler is found.
     """
     _check_names(programs, name, format, weights)
-    check_programs(programs)
+    if format != "python":
+        check_programs(programs)
     folder = Path(folder)
     try:
         if sign is not None:
             secret_key(sign)  # before anything is written
-        if format == "plugin":
+        if format == "python":
+            made = _write_python(programs, folder, name)
+        elif format == "plugin":
             made = write_plugin({name: programs}, folder, name)
         elif format == "c" or programs[0].target.backend == "source":
             made = _write_source(programs, folder, name, format, weights)
@@ -127,6 +132,18 @@ def _write_source(
     return Exported(
         files[0], files[1], None, tuple(files), size, ram_bytes(program), constant_bytes
     )
+
+
+def _write_python(programs: Sequence[Program], folder: Path, name: str) -> Exported:
+    """A `.tsm` file, and a Python module that loads it."""
+    if len(programs) > 1:
+        raise UsageError(f"a Python module is for one target, found {len(programs)}")
+    folder.mkdir(parents=True, exist_ok=True)
+    saved = folder / f"{name}.tsm"
+    files = write_stubs(programs[0], saved)
+    save_program(programs[0], saved)
+    size = saved.stat().st_size - programs[0].constants.nbytes
+    return Exported(saved, files[1], None, (saved, *files), max(size, 0))
 
 
 def _write_module(

@@ -30,7 +30,7 @@ class Exported:
     """What was written.
 
     library: the library or object.
-    header: its C header.
+    header: its C header; of a Python module, the type stub.
     weights: the file of weights; None where they are inside.
     files: all files.
     code_bytes: size of the library without weights inside it.
