@@ -4,24 +4,31 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 from part_cases import SIDE, compiled, detector
 
 import tilesmith as ts
+from tilesmith.backend import BACKENDS, OPENCL
+from tilesmith.codegen.kernel import Kernel
 from tilesmith.codegen.opencl import devices
 from tilesmith.codegen.opencl.devices import package
 from tilesmith.driver.hosted import FallbackWarning
 from tilesmith.graph.builder import Builder
 from tilesmith.graph.nodes import Graph
 from tilesmith.ir.dtypes import f32
+from tilesmith.ir.target import Target
 from tilesmith.ir.types import TensorType
+from tilesmith.loop.nodes import Func
+from tilesmith.loop.text import print_func
 from tilesmith.ops.activation import Relu
 from tilesmith.ops.matmul import MatMul
 from tilesmith.runtime.device_executable import UnpredictedExecutable
 from tilesmith.runtime.opencl import OpenClDevice
-from tilesmith.support.errors import DeviceError
+from tilesmith.support.errors import DeviceError, InternalError
 
 
 def relu(size: int = 100) -> Graph:
@@ -133,6 +140,27 @@ def without_a_device(caplog: list[str]) -> None:
     np.testing.assert_array_equal(exe(given), np.maximum(given, 0))
 
 
+def no_code_for_a_rule(caplog: list[str]) -> None:
+    """A kernel whose schedule the writer can't write is computed by a thread for each element."""
+
+    def emit(func: Func, target: Target, **how: Any) -> Kernel:
+        if " shared" in print_func(func):
+            raise InternalError("no text for shared memory, as the test says")
+        return OPENCL.emit(func, target, **how)
+
+    rng = np.random.default_rng(0)
+    weights, given = (rng.standard_normal((64, 64), np.float32) for _ in range(2))
+    b = Builder("g")
+    product = b.add(MatMul(), b.input("x", TensorType(f32, (64, 64))), b.constant(weights, "w"))
+    graph = b.finish([product])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(BACKENDS, "opencl", replace(OPENCL, emit=emit))
+        exe = ts.compile(graph, target="opencl", options=ts.Options(use_cache=False))
+    (said,) = caplog
+    assert "gets a plain schedule" in said and "no text for shared memory" in said
+    np.testing.assert_allclose(exe(given), given @ weights, rtol=1e-4, atol=1e-4)
+
+
 class Said(logging.Handler):
     """Collects messages."""
 
@@ -161,7 +189,13 @@ def listening(case: Callable[[list[str]], None]) -> Callable[[], None]:
 
 def faults() -> dict[str, Callable[[], None]]:
     """The cases by name."""
-    heard = (fallback_of_parts, fallback_of_memory, without_a_device, fallback_of_call)
+    heard = (
+        fallback_of_parts,
+        fallback_of_memory,
+        no_code_for_a_rule,
+        without_a_device,
+        fallback_of_call,
+    )
     return {
         **{f.__name__: f for f in (memory_of_parts, memory_limit, time_limit)},
         **{f.__name__: listening(f) for f in heard},

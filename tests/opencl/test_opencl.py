@@ -19,7 +19,8 @@ CASES = (
     "operations 0", "operations 1", "by_rule", "split_sums", "in_place", "sixteen_bits", "failures",
     "residual", "attention", "wrong_index", "irregular", "explain", "suppression",
     "open_sizes", "branches", "unwarned", "memory_of_parts", "memory_limit",
-    "time_limit", "fallback_of_parts", "fallback_of_memory", "fallback_of_call", "without_a_device",
+    "time_limit", "fallback_of_parts", "fallback_of_memory", "no_code_for_a_rule",
+    "fallback_of_call", "without_a_device",
 )  # fmt: skip
 """Written down, so that no case is lost; one that runs and is not here fails the first test."""
 

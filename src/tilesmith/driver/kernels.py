@@ -36,10 +36,12 @@ from tilesmith.strategy.describe import describe
 from tilesmith.support.cache import Cache, cache_key
 from tilesmith.support.child import ChildError, Children
 from tilesmith.support.errors import (
+    DeviceError,
     ExpressionError,
     OpenDimensionError,
     ScheduleError,
     TilesmithError,
+    UsageError,
 )
 from tilesmith.support.options import Options
 from tilesmith.te.knobs import Config, Decisions
@@ -262,7 +264,7 @@ def _compile_all(
                 return key, if_possible(
                     m.decisions,
                     session,
-                    lambda d: _compile_kernel(replace(m, decisions=d), key, session, path, cache),
+                    lambda d: _compile_anyhow(replace(m, decisions=d), key, session, path, cache),
                 )
             times, code = without_head(reply)
             for name, seconds in times:
@@ -313,15 +315,43 @@ def _answer(session: Session, code: bytes) -> bytes:
     return with_head([(r.name, r.seconds) for r in session.timings.rows()], code)
 
 
-def _compile_kernel(
+def _compile_anyhow(
     m: _Missing, key: str, session: Session, path: tuple[str, ...], cache: Cache | None
+) -> KernelCode:
+    """As `_compile_kernel`, by the simplest schedule where there is no code for the rule's."""
+    plain = session.backend.rules.lower_plain
+    try:
+        return _compile_kernel(m, key, session, path, cache)
+    except TilesmithError as e:
+        irregular = any(n.op.is_irregular() for n in m.body.nodes)
+        if plain is None or m.decisions or irregular or isinstance(e, (UsageError, DeviceError)):
+            raise
+        _log.warning(
+            "%s gets a plain schedule, since there is no code for its own: %s",
+            m.loc or "a kernel", e,
+        )  # fmt: skip
+        return _compile_kernel(m, key, session, path, None, plain)
+
+
+def _compile_kernel(
+    m: _Missing,
+    key: str,
+    session: Session,
+    path: tuple[str, ...],
+    cache: Cache | None,
+    lower: Callable[[Graph, Target, str], Func] | None = None,
 ) -> KernelCode:
     """The code of a kernel, which is that of another schedule where the loops are equal; `cache`
     keeps it under `key`.
+
+    lower: makes its loops (default: as its decisions and the rules say).
     """
     try:
         with session.timings.stage("lower", under=path):
-            func = session.group(m.body).lower("k", Config(m.decisions))
+            if lower is None:
+                func = session.group(m.body).lower("k", Config(m.decisions))
+            else:
+                func = lower(m.body, session.target, "k")
             parts = (print_func(func), m.text, session.options.key(), session.target.text)
             symbol = f"k_{cache_key(*parts)[:16]}"
         session.dumper.name(symbol, m.loc)

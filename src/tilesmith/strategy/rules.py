@@ -29,6 +29,8 @@ class ScheduleRules:
     versions: the open extent by which a group has two schedules, if there is one.
     lower_group: the kernel of a group, by rule, as a loop nest.
     lower_scheduled: the kernel of a group with a schedule of whatever origin.
+    lower_plain: the kernel of a group by the simplest schedule, for which there is code where the
+        rule's has none; None if no rule is that simple.
     """
 
     expressions: Callable[[Graph], Group]
@@ -40,3 +42,4 @@ class ScheduleRules:
     versions: Callable[[Graph], Versions | None]
     lower_group: Callable[[Graph, Target, str, Config], Func]
     lower_scheduled: Callable[[Schedule, Group, Target, str], Func]
+    lower_plain: Callable[[Graph, Target, str], Func] | None = None

@@ -54,10 +54,15 @@ def lower_by_rule(body: Graph, target: Target, name: str, cfg: Config = ANALYTIC
     try:
         return lower_scheduled(*schedule(body, target, cfg), target, name)
     except ScheduleError:
-        group = group_tensors(body)
-        s = group.schedule()
-        schedule_elements(s, target)
-        return lower_scheduled(s, group, target, name)
+        return lower_plain(body, target, name)
+
+
+def lower_plain(body: Graph, target: Target, name: str) -> Func:
+    """The kernel of a fused group with a thread for each element."""
+    group = group_tensors(body)
+    s = group.schedule()
+    schedule_elements(s, target)
+    return lower_scheduled(s, group, target, name)
 
 
 RULES = ScheduleRules(
@@ -70,4 +75,5 @@ RULES = ScheduleRules(
     versions=lambda body: None,
     lower_group=lower_by_rule,
     lower_scheduled=lower_scheduled,
+    lower_plain=lower_plain,
 )
