@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from collections.abc import Mapping
@@ -160,6 +161,34 @@ def test_misuse_is_an_error_code_and_runs_share_a_model(tmp_path: Path) -> None:
     )  # fmt: skip
     files = (made.weights, tmp_path / "cut", other.weights, tmp_path / "changed")
     assert run(program, *files) == "ok\n"
+
+
+def test_an_instance_in_cxx17_runs_and_throws_what_was_wrong(tmp_path: Path) -> None:
+    bounds: Mapping[str, tuple[int, int]] = {"n": (1, 64)}
+    made = ts.export(model(), tmp_path, "small", dynamic=bounds)
+    program = tmp_path / "program"
+    run(
+        "g++", "-std=c++17", *WARNINGS[1:], "-g", "-fsanitize=address,undefined",
+        "-fno-sanitize-recover=undefined", f"-I{tmp_path}/include", HERE / "instance.cpp",
+        made.library, f"-Wl,-rpath,{made.library.parent}", "-o", program,
+    )  # fmt: skip
+    assert made.weights is not None
+    found = run(program, made.weights).split("\n")
+    exe = ts.compile(model(), dynamic=bounds)
+    for line, value in ((found[1], 1), (found[2], 2)):
+        (_, z) = exe(np.full((3, 16), value, np.float32), np.array([4, 0]))
+        np.testing.assert_array_equal(np.array(line.split(), np.float32), z.reshape(-1))
+    assert found[3] == "1 0 16"
+    wanted = (
+        r"16: .*", r"16: .*", r"16: input x: expected elements of type f32, found another type",
+        r"16: expected the number of an input below 2, found 2",
+        r"16: output y: expected elements of type f32, found another type",
+        r"16: small has 1 open sizes, found 0",
+        r"1: .*expected indices from -5 to 4, found 9 at position 1",
+        r"1: .*expected indices from -5 to 4, found 9 at position 1", r"18: .*weights.*", "",
+    )  # fmt: skip
+    for line, pattern in zip((found[0], *found[4:]), wanted, strict=True):
+        assert re.fullmatch(pattern, line), (line, pattern)
 
 
 def test_the_headers_are_c99_and_cxx17(tmp_path: Path) -> None:

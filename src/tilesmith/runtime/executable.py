@@ -45,6 +45,7 @@ from .program import Program, TensorSpec
 from .results import Results
 from .sizes import RunSizes, SizeFunction
 from .threads import physical_cores, thread_count
+from .stubs import write_stubs
 from .tsm import load_program, save_program
 from .weights import Recipe, Weights, renewed
 
@@ -418,20 +419,15 @@ class Executable:
             whole = min(whole, time.perf_counter() - start)
         return best, times[: len(best), 1], whole
 
-    def save(
-        self, path: str | Path, sign: str | Path | None = None, stubs: bool = False
-    ) -> None:  # fmt: skip
+    def save(self, path: str | Path, sign: str | Path | None = None, stubs: bool = False) -> None:
         """Write the executable to a `.tsm` file (the file appears whole or not at all).
 
         sign: a secret Ed25519 key, a PEM file; `path`.sig is the signature.
-        stubs: whether a Python module and its type stub, which load the file, are written beside
-            it: `NAME.py` and `NAME.pyi`.
-        Raises UsageError if there is no such folder, or if it can't be written to.
+        stubs: a Python module and its type stub beside it load it.
+        Raises UsageError if the folder is absent, or if it can't be written to.
         """
         save_program(self.program, path, sign)
         if stubs:
-            from .stubs import write_stubs
-
             write_stubs(self.program, path)
 
     def export(

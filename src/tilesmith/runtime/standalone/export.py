@@ -193,7 +193,8 @@ def _write(
     )
     for path, text in texts.items():
         path.write_text(text, encoding="utf-8")
-    copied = [SOURCES / "tilesmith.h", SOURCES / "library" / "tilesmith_model.h"]
+    shared = SOURCES / "library"
+    copied = [SOURCES / "tilesmith.h", shared / "tilesmith_model.h", shared / "tilesmith.hpp"]
     for path in copied:
         shutil.copyfile(path, include / path.name)
     written = folder / f"{name}.weights" if weights == "file" else None
