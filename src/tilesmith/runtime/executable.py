@@ -45,7 +45,6 @@ from .program import Program, TensorSpec
 from .results import Results
 from .sizes import RunSizes, SizeFunction
 from .threads import physical_cores, thread_count
-from .stubs import write_stubs
 from .tsm import load_program, save_program
 from .weights import Recipe, Weights, renewed
 
@@ -423,12 +422,10 @@ class Executable:
         """Write the executable to a `.tsm` file (the file appears whole or not at all).
 
         sign: a secret Ed25519 key, a PEM file; `path`.sig is the signature.
-        stubs: a Python module and its type stub beside it load it.
+        stubs: whether a Python module that loads it, and its type stub, stand beside it.
         Raises UsageError if the folder is absent, or if it can't be written to.
         """
-        save_program(self.program, path, sign)
-        if stubs:
-            write_stubs(self.program, path)
+        save_program(self.program, path, sign, stubs)
 
     def export(
         self, folder: str | Path, name: str = "model", format: Format = "shared",

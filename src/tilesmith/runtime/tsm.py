@@ -44,6 +44,7 @@ from .manifest import Reader, number, part_steps_in, part_steps_out, steps_out, 
 from .native import aligned_bytes
 from .program import Program, Symbol, TensorSpec
 from .signing import secret_key, sign_file, signed_contents
+from .stubs import write_stubs
 
 FORMAT = 9
 _MANIFEST, _WEIGHTS = "manifest.json", "weights.bin"
@@ -57,10 +58,13 @@ _SYMBOL = re.compile(r"[A-Za-z_][A-Za-z0-9_.$]{0,255}")
 _DATE = (1980, 1, 1, 0, 0, 0)  # a fixed date: the same program gives the same file
 
 
-def save_program(program: Program, path: str | Path, sign: str | Path | None = None) -> None:
+def save_program(
+    program: Program, path: str | Path, sign: str | Path | None = None, stubs: bool = False
+) -> None:
     """Write `program` to `path`; the file appears whole or not at all.
 
     sign: a secret key, with which the file is signed.
+    stubs: whether a Python module that loads the file, and its type stub, stand beside it.
 
     Raises UsageError if there is no such folder, if it can't be written to, or for a bad key.
     """
@@ -71,6 +75,8 @@ def save_program(program: Program, path: str | Path, sign: str | Path | None = N
         _save(program, path)
         if sign is not None:
             sign_file(path, sign)
+        if stubs:
+            write_stubs(program, path)
     except OSError as e:
         raise UsageError(f"{str(path)!r} can't be written: {e.strerror or e}") from e
 
