@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     )
     from tilesmith.support.options import Options
     from tilesmith.tuning.model import tune
+    from tilesmith.tuning.operators import export_op
     from tilesmith.tuning.template import apply_best, auto_schedule, tune_expression, tune_template
 
 __version__ = VERSION
@@ -73,6 +74,7 @@ __all__ = [
     "check",
     "compile",
     "export",
+    "export_op",
     "export_plugin",
     "load",
     "ort",
@@ -129,6 +131,7 @@ __getattr__, __dir__ = exports(
             "tune_expression",
             "tune_template",
         ],
+        "tilesmith.tuning.operators": ["export_op"],
         "tilesmith.tuning.model": ["tune"],
         "tilesmith.choices.templates": ["register_template"],
     },

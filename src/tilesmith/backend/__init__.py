@@ -5,14 +5,25 @@ from __future__ import annotations
 from tilesmith.ir.target import Target
 
 from .base import Backend, LoopPass
-from .c import SOURCE, C
+from .c import SOURCE, VECTORS, C
 from .cpu import CPU
 from .cuda import CUDA
 from .opencl import OPENCL
 
-__all__ = ["BACKENDS", "CPU", "CUDA", "OPENCL", "SOURCE", "Backend", "C", "LoopPass", "backend_of"]
+__all__ = [
+    "BACKENDS",
+    "CPU",
+    "CUDA",
+    "OPENCL",
+    "SOURCE",
+    "VECTORS",
+    "Backend",
+    "C",
+    "LoopPass",
+    "backend_of",
+]
 
-BACKENDS: dict[str, Backend] = {b.name: b for b in (CPU, C, SOURCE, OPENCL, CUDA)}
+BACKENDS: dict[str, Backend] = {b.name: b for b in (CPU, C, SOURCE, VECTORS, OPENCL, CUDA)}
 
 
 def backend_of(target: Target) -> Backend:

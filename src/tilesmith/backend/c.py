@@ -1,8 +1,9 @@
 """Portable C: serial loops over scalars, which a C compiler vectorises.  `SOURCE` keeps the text.
 
 The schedules are those for CPUs: their tiles fit registers and caches, and constant loops over
-local arrays are what C compilers unroll and keep in registers.  Winograd's transforms are not used:
-they are sums with constant factors only once they are unrolled.
+local arrays are what C compilers unroll and keep in registers.  `VECTORS` has loops like those for
+LLVM, as C with the vector extensions of GCC and Clang; it has kernels only.  `C` and `SOURCE` do
+not use Winograd's transforms: they are sums with constant factors only once they are unrolled.
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ from tilesmith.codegen.c.emit import emit
 from tilesmith.codegen.c.entry import emit_entry
 from tilesmith.codegen.c.sizes import emit_sizes
 from tilesmith.codegen.c.source import emit_source, unit
+from tilesmith.codegen.c.vector_functions import emit_vectors
 from tilesmith.codegen.kernel import Kernel
+from tilesmith.codegen.math import expand_math
 from tilesmith.graph.nodes import Node
 from tilesmith.graph.passes.choices import Choose
 from tilesmith.graph.passes.factors import Choice as FactorChoice
@@ -48,6 +51,11 @@ def bytes_alone(target: Target) -> FactorChoice:
     extend bytes do so while they load them.
     """
     return lambda op, x, w: Factors(u8, i8)
+
+
+def expanded(func: Func, target: Target) -> Func:
+    """Mathematics as arithmetic without instructions of one kind of processor."""
+    return expand_math(func, replace(target, features=frozenset()))
 
 
 def _text(kernel: Kernel, target: Target, opt: int) -> bytes:
@@ -86,3 +94,12 @@ SOURCE = replace(
     ),
 )
 """The same for processors whose compiler others have: a program keeps text."""
+
+VECTORS = replace(
+    CPU, name="vectors", lower_intrinsics=expanded, emit=emit_vectors, tools=C.tools,
+    loop_passes=(
+        p.LOOPS_OF_INTRINSICS, p.ONE_THREAD, *(q for q in CPU.loop_passes if q is not p.TENSORIZE)
+    ),
+    entry=None, sizes=None,
+)  # fmt: skip
+"""Single kernels as C with vectors, on one thread."""

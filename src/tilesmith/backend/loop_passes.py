@@ -5,7 +5,7 @@ from __future__ import annotations
 from tilesmith.loop.passes.flatten import flatten
 from tilesmith.loop.passes.hoist import hoist
 from tilesmith.loop.passes.peel import peel
-from tilesmith.loop.passes.scalarize import scalarize
+from tilesmith.loop.passes.scalarize import scalarize, without_threads
 from tilesmith.loop.passes.simplify import simplify_func
 from tilesmith.loop.passes.tensorize import tensorize, without_intrinsics, without_own_intrinsics
 from tilesmith.loop.passes.thread_registers import unroll_registers
@@ -28,5 +28,6 @@ HOIST = LoopPass("hoist", hoist, "final")
 LOOPS_OF_INTRINSICS = LoopPass("loops-of-intrinsics", without_intrinsics, "nest")
 LOOPS_OF_OWN_INTRINSICS = LoopPass("loops-of-intrinsics", without_own_intrinsics, "nest")
 SCALARIZE = LoopPass("scalarize", scalarize, "nest")
+ONE_THREAD = LoopPass("one-thread", without_threads, "nest")
 UNROLL_REGISTERS = LoopPass("unroll-registers", unroll_registers, "nest")
 VECTOR_COPIES = LoopPass("vector-copies", vector_copies, "flat")

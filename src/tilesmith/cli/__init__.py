@@ -35,6 +35,7 @@ from tilesmith.support.errors import TilesmithError, UsageError
 VERBS = {
     "compile": "Compile a model into one file that runs without its source.",
     "export": "Write a model as a C library that needs no Python.",
+    "op": "Write one operator as C source with a test and a benchmark.",
     "keygen": "Make a pair of keys that sign compiled models.",
     "verify": "Check the signature of a compiled model or library.",
     "run": "Run a model on an input file or random input.",

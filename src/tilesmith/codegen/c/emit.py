@@ -227,7 +227,11 @@ def write(func: Func, symbol: str | None = None, *, shared: Collection[int] = ()
     pass should have removed.
     """
     symbol = re.sub(r"[^A-Za-z0-9_]", "_", symbol or func.name)
-    writer = FunctionWriter(func, shared)
+    return finished(FunctionWriter(func, shared), func, symbol)
+
+
+def finished(writer: FunctionWriter, func: Func, symbol: str) -> CFunction:
+    """The C function that a writer makes of `func`."""
     params = writer.parameters(func)
     writer.block.line("(void)workspace, (void)context;")
     writer.statement(func.body)

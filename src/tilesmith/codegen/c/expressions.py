@@ -26,7 +26,7 @@ from tilesmith.support.errors import InternalError
 
 from .prelude import VALUE_TYPES, has_helper, is_narrow
 
-_ATOM, UNARY, _COMPARE, _TERNARY, _ANY = 16, 15, 10, 3, 0
+ATOM, UNARY, _COMPARE, _TERNARY, _ANY = 16, 15, 10, 3, 0
 _OPERATORS: dict[str, tuple[str, int]] = {
     "mul": ("*", 13), "div": ("/", 13), "floordiv": ("/", 13), "truncdiv": ("/", 13),
     "floormod": ("%", 13), "truncmod": ("%", 13), "add": ("+", 12), "sub": ("-", 12),
@@ -75,6 +75,10 @@ class Names:
     def renew(self, item: Var) -> None:
         """Give `item` another identifier from here on."""
         self._names[item] = self.fresh(item.name)
+
+    def alias(self, item: Var, text: str) -> None:
+        """Let `item` stand for `text`, which is an element of something that has a name."""
+        self._names[item] = text
 
     def fresh(self, label: str) -> str:
         """An identifier that nothing has yet."""
@@ -141,19 +145,27 @@ class ExpressionWriter:
 
     def _text(self, e: Expr) -> tuple[str, int]:
         if e in self._named:
-            return self._named[e], _ATOM
+            return self._named[e], ATOM
+        found, precedence = self._rule(e)(e)
+        shared = self._uses.get(e, 0) > 1 and not isinstance(e, (Var, ir.Const))
+        if shared and e not in self._named and not (len(found) <= _SHORT and self.is_index(e)):
+            name = self.names.fresh("t")
+            self.block.line(f"const {self.type_of(e)} {name} = {found};")
+            found, precedence = name, ATOM
+            self._named[e] = name
+        return found, precedence
+
+    def _rule(self, e: Expr) -> Callable[..., tuple[str, int]]:
+        """What writes a node."""
         if e.lanes != 1 or type(e) not in self._rules:
             raise InternalError(
                 f"{self.LANGUAGE} is written from scalars, found {type_text(e)}: {e}"
             )
-        found, precedence = self._rules[type(e)](e)
-        shared = self._uses.get(e, 0) > 1 and not isinstance(e, (Var, ir.Const))
-        if shared and e not in self._named and not (len(found) <= _SHORT and self.is_index(e)):
-            name = self.names.fresh("t")
-            self.block.line(f"const {VALUE_TYPES[e.dtype.name]} {name} = {found};")
-            found, precedence = name, _ATOM
-            self._named[e] = name
-        return found, precedence
+        return self._rules[type(e)]
+
+    def type_of(self, e: Expr) -> str:
+        """The C type that the value of `e` has."""
+        return VALUE_TYPES[e.dtype.name]
 
     def is_index(self, e: Expr) -> bool:
         """True when the i64 `e` can't overflow: it is made of loop variables and literals."""
@@ -195,7 +207,7 @@ class ExpressionWriter:
         """A call of a function of `prelude`."""
         self.helpers.add(helper)
         shown = [a if isinstance(a, str) else self.text(a) for a in args]
-        return f"{helper}({', '.join(shown)})", _ATOM
+        return f"{helper}({', '.join(shown)})", ATOM
 
     def rounded(self, dtype: DType, text: str, precedence: int) -> tuple[str, int]:
         """16-bit floats are rounded after every operation."""
@@ -204,7 +216,7 @@ class ExpressionWriter:
     # one method per node: the text and its precedence
 
     def _var(self, e: Var) -> tuple[str, int]:
-        return self.names(e), _ATOM
+        return self.names(e), ATOM
 
     def _const(self, e: ir.Const) -> tuple[str, int]:
         return literal(e)
@@ -215,7 +227,7 @@ class ExpressionWriter:
                 return f"!{self.text(e.a, UNARY)}", UNARY
             return f"({VALUE_TYPES[e.dtype.name]})~{self.text(e.a, UNARY)}", UNARY
         if e.dtype.is_float or self.is_index(e):
-            return f"-{self.text(e.a, _ATOM)}", UNARY
+            return f"-{self.text(e.a, ATOM)}", UNARY
         return self.call(f"ts_neg_{e.dtype}", e.a)
 
     def _binary(self, e: ir.Binary) -> tuple[str, int]:
@@ -250,12 +262,12 @@ class ExpressionWriter:
         if op in ("floordiv", "truncdiv"):
             quotient, _ = self.rounded(dtype, *self._infix("/", 13, e.a, e.b))
             function = self._math("floor" if op == "floordiv" else "trunc", wide)
-            return self.rounded(dtype, f"{function}({quotient})", _ATOM)
+            return self.rounded(dtype, f"{function}({quotient})", ATOM)
         if op == "floormod":
             return self.rounded(dtype, *self.call(f"ts_floormod_{wide}", e.a, e.b))
         if op == "truncmod":
             text = f"{self._math('fmod', wide)}({self.text(e.a)}, {self.text(e.b)})"
-            return self.rounded(dtype, text, _ATOM)
+            return self.rounded(dtype, text, ATOM)
         return self.rounded(dtype, *self._infix(*_OPERATORS[op], e.a, e.b))
 
     def _infix(self, symbol: str, precedence: int, a: Expr, b: Expr) -> tuple[str, int]:
@@ -278,7 +290,7 @@ class ExpressionWriter:
         if not before_yes and not before_no:
             return f"{cond} ? {yes} : {no}", _TERNARY
         name = self.names.fresh("t")
-        self.block.line(f"{VALUE_TYPES[e.dtype.name]} {name};")
+        self.block.line(f"{self.type_of(e)} {name};")
         self.block.line(f"if ({cond}) {{")
         self.block.lines += before_yes
         self.block.line(f"    {name} = {yes};")
@@ -287,7 +299,7 @@ class ExpressionWriter:
         self.block.line(f"    {name} = {no};")
         self.block.line("}")
         self._named[e] = name
-        return name, _ATOM
+        return name, ATOM
 
     def _branch(self, e: Expr) -> tuple[str, list[str]]:
         """The text of a branch and the lines before it; its constants end with it."""
@@ -323,7 +335,7 @@ class ExpressionWriter:
         element = self.element(e.buffer, e.indices)
         if is_narrow(e.dtype):
             return self.call(f"ts_load_{e.dtype}", element)
-        return (f"{element} != 0", 9) if e.dtype.is_bool else (element, _ATOM)
+        return (f"{element} != 0", 9) if e.dtype.is_bool else (element, ATOM)
 
     def element(self, buffer: ir.BufferLike, indices: tuple[Expr, ...]) -> str:
         """The element of a flat buffer as an lvalue."""
@@ -345,7 +357,7 @@ class ExpressionWriter:
             self.context = self.context.with_interval(var, self.context.interval(value))
         else:
             self.wrapping.add(var)
-        self.block.line(f"const {VALUE_TYPES[var.dtype.name]} {self.names(var)} = {text};")
+        self.block.line(f"const {self.type_of(value)} {self.names(var)} = {text};")
 
     def _math(self, name: str, dtype: DType) -> str:
         name = _MATH.get(name, name)
@@ -365,7 +377,7 @@ class ExpressionWriter:
             return self._text(args[0] * args[1] + args[2])
         if not dtype.is_float:
             if name in ("isnan", "isinf"):
-                return "false", _ATOM
+                return "false", ATOM
             if not has_helper(name, dtype):  # a rounding
                 return self._text(args[0])
             return self.call(f"ts_{name}_{dtype}", *args)
@@ -379,7 +391,7 @@ class ExpressionWriter:
             raise InternalError(
                 f"{self.LANGUAGE} has no text for the intrinsic {name!r} of {dtype}"
             )
-        return self.rounded(dtype, f"{self._math(name, dtype)}({shown})", _ATOM)
+        return self.rounded(dtype, f"{self._math(name, dtype)}({shown})", ATOM)
 
     def _bitcast(self, a: Expr, to: DType) -> tuple[str, int]:
         source = a.dtype
@@ -399,20 +411,20 @@ def literal(e: ir.Const) -> tuple[str, int]:
     """A literal and its precedence; floats are the shortest that read back as they are."""
     value, dtype = e.value, e.type
     if dtype.is_bool:
-        return ("true" if value else "false"), _ATOM
+        return ("true" if value else "false"), ATOM
     if dtype.is_storage:
-        return f"{code_of(value, dtype)}u", _ATOM
+        return f"{code_of(value, dtype)}u", ATOM
     if dtype.is_float:
         number = float(value)
         if not math.isfinite(number):
             text = "NAN" if math.isnan(number) else "INFINITY" if number > 0 else "-INFINITY"
         else:
             text = repr(number) if dtype is f64 else f"{np.float32(number)!s}f"
-        return text, UNARY if text.startswith("-") else _ATOM
+        return text, UNARY if text.startswith("-") else ATOM
     number = int(value)
     if dtype.kind == "uint":
-        return (f"UINT64_C({number})" if dtype.bits == 64 else f"{number}u"), _ATOM
+        return (f"UINT64_C({number})" if dtype.bits == 64 else f"{number}u"), ATOM
     if number == dtype.min and dtype.bits >= 32:
-        return f"INT{dtype.bits}_MIN", _ATOM
+        return f"INT{dtype.bits}_MIN", ATOM
     text = str(number) if abs(number) < 1 << 31 else f"INT64_C({number})"
-    return text, UNARY if number < 0 else _ATOM
+    return text, UNARY if number < 0 else ATOM

@@ -22,6 +22,16 @@ def scalarize(func: Func) -> Func:
     return func.with_body(body)
 
 
+def without_threads(func: Func) -> Func:
+    """`func` with serial loops in the place of parallel ones; the same object when it has none."""
+    return func.with_body(map_stmt(func.body, f_stmt=_without_threads))
+
+
+def _without_threads(stmt: Stmt) -> Stmt:
+    is_parallel = isinstance(stmt, For) and stmt.kind == "parallel"
+    return _serial(stmt) if is_parallel else stmt
+
+
 def _serial(stmt: Stmt) -> Stmt:
     if not isinstance(stmt, For) or stmt.kind == "serial" or LOOP_KINDS[stmt.kind].level:
         return stmt

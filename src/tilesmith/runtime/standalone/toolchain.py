@@ -83,6 +83,10 @@ class Toolchain:
             (*self.compiler, *self.flags, *includes, *flags, "-c", str(source), "-o", str(to))
         )
 
+    def assembly(self, source: Path, to: Path) -> None:
+        """The assembly of a C file."""
+        self._run((*self.compiler, *self.flags, "-S", str(source), "-o", str(to)))
+
     def shared(self, objects: Sequence[Path], to: Path) -> None:
         """A shared library."""
         words = {"FILE": to.name, "IMPORTS": str(to.with_suffix(".lib"))}

@@ -1,0 +1,232 @@
+"""Loop IR to C with the vector extensions of GCC and Clang.
+
+`write_vectors` turns a `Func` in its final stage, vectors included, into one C function with the
+parameters of `emit.write`.  Elements of register buffers that are always used as the same vectors
+are variables of their own, which compilers keep in registers.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import ClassVar
+
+from tilesmith.codegen.kernel import Kernel
+from tilesmith.codegen.lane_loads import known_lanes
+from tilesmith.ir import expr as ir
+from tilesmith.ir.expr import Const, Expr, Var
+from tilesmith.ir.target import Target
+from tilesmith.loop import nodes
+from tilesmith.loop.nodes import Buffer, Func, Stmt
+from tilesmith.loop.visit import exprs, walk, written
+
+from .emit import CFunction, finished
+from .expressions import ATOM
+from .prelude import HEADERS, MEMORY_TYPES, VALUE_TYPES, definitions, is_narrow
+from .vectors import VectorWriter, contiguous, padded
+
+Access = tuple[int, int]
+"""The first of constant neighbouring elements, and how many they are."""
+
+
+@dataclass(frozen=True, slots=True)
+class VectorFunction:
+    """A kernel as the text of one C function with vectors.
+
+    function: the text, and what else is known of it.
+    types: the vector types that it names: an element type, by name, and lanes.
+    """
+
+    function: CFunction
+    types: frozenset[tuple[str, int]]
+
+
+class VectorFunctionWriter(VectorWriter):
+    """The statements of a kernel with vectors."""
+
+    LANGUAGE: ClassVar = "C with vectors"
+
+    def __init__(self, func: Func, shared: Collection[int]) -> None:
+        super().__init__(func, shared)
+        self._written = written(func.body)
+        self._slots: dict[Buffer, dict[Access, str]] = {}
+        self._masks: dict[tuple[Buffer, int | None], object] = {}
+
+    def is_written(self, buffer: ir.BufferLike) -> bool:
+        return buffer in self._written
+
+    def _allocate(self, s: nodes.Allocate) -> None:
+        b = s.buffer
+        self._slots.pop(b, None)  # loops that were split have it several times
+        if b.scope == "register":
+            accesses, masks = _register_accesses(b, s.body)
+            if accesses is not None:
+                self._masks |= {(b, first): mask for first, mask in masks.items()}
+                self._slots[b] = dict(self._declared(b, accesses))
+                self.statement(s.body)
+                return
+        super()._allocate(s)
+
+    def _declared(self, b: Buffer, accesses: set[Access]) -> Iterator[tuple[Access, str]]:
+        """Variables for the vectors of a register buffer."""
+        for first, lanes in sorted(accesses):
+            name = self.names.fresh(f"{b.name}_{first}")
+            type_ = VALUE_TYPES[b.dtype.name] if lanes == 1 else self.vector(b.dtype.name, lanes)
+            # of one that is only written in part, the other lanes are read too
+            partly = lanes > 1 and self._masks.get((b, first), _WHOLE) is not _WHOLE
+            self.block.line(f"{type_} {name}{' = {0}' if partly else ''};")
+            yield (first, lanes), name
+
+    def _slot(self, buffer: ir.BufferLike, indices: tuple[Expr, ...], lanes: int) -> str | None:
+        slots = self._slots.get(buffer) if isinstance(buffer, Buffer) else None
+        found = constant_access(indices, lanes)
+        return slots[found] if slots is not None and found is not None else None
+
+    def element(self, buffer: ir.BufferLike, indices: tuple[Expr, ...]) -> str:
+        return self._slot(buffer, indices, 1) or super().element(buffer, indices)
+
+    def _vector_load(self, e: ir.Load) -> tuple[str, int]:
+        name = self._slot(e.buffer, e.indices, e.lanes)
+        if name is None:
+            return super()._vector_load(e)
+        if e.mask is None or _is_whole(e.mask):
+            return name, ATOM
+        zero = f"({self._vector_type(e)}){{0}}"
+        return self._blend(self._mask(e.mask, e.dtype.bits), name, zero, e)
+
+    def _is_whole(self, e: Expr) -> bool:
+        in_slot = isinstance(e, ir.Load) and self._slot(e.buffer, e.indices, e.lanes) is not None
+        return in_slot or super()._is_whole(e)
+
+    def _store(self, s: nodes.Store) -> None:
+        lanes = max((*(i.lanes for i in s.indices), s.value.lanes))
+        if lanes == 1:
+            super()._store(s)
+            return
+        self.begin((*s.indices, s.value, *(() if s.mask is None else (s.mask,))))
+        is_whole = _is_whole(s.mask)
+        slot = self._slot(s.buffer, s.indices, lanes)
+        if slot is not None:
+            value = self.text(s.value)
+            # lanes that no store writes hold nothing
+            if not is_whole and self._masks.get((s.buffer, constant_first(s.indices))) is _MIXED:
+                assert s.mask is not None
+                mask = self._mask(s.mask, s.buffer.dtype.bits)
+                value, _ = self._blend(mask, f"({value})", slot, s.value)
+            if value != slot:
+                self.block.line(f"{slot} = {value};")
+            return
+        start = contiguous(s.indices)
+        plain = not (is_narrow(s.buffer.dtype) or s.buffer.dtype.is_bool)
+        plain = plain and not s.buffer.dtype.is_storage and padded(lanes) == lanes
+        if start is not None and plain and is_whole:
+            value = self.text(s.value)
+            self.block.line(f"{self.at(s.buffer, start, lanes)} = {value};")
+            return
+        if s.value.lanes > 1 and not isinstance(s.value, ir.Broadcast):
+            self._named_value(s.value)
+
+        def one(lane: Var) -> None:
+            indices = tuple(self.lane_of(i, lane) for i in s.indices)
+            mask = None if is_whole or s.mask is None else self.lane_of(s.mask, lane)
+            nodes_ = nodes.Store(s.buffer, indices, self.lane_of(s.value, lane), mask)
+            super(VectorFunctionWriter, self)._store(nodes_)
+
+        self.loop_over_lanes(lanes, one)
+
+
+_WHOLE, _MIXED = object(), object()
+"""How a slot is written: always as a whole, or under masks that differ."""
+
+
+def _register_accesses(
+    buffer: Buffer, body: Stmt
+) -> tuple[set[Access] | None, dict[int | None, object]]:
+    """The vectors as which a register buffer is used in `body`, if it is always used so; and by
+    their first elements, the one mask under which each is written, if there is one.
+    """
+    found: set[Access | None] = set()
+    masks: dict[int | None, object] = {}
+    plain = not (is_narrow(buffer.dtype) or buffer.dtype.is_bool or buffer.dtype.is_storage)
+    inside = {t.var for t in walk(body) if isinstance(t, (nodes.For, nodes.LetStmt))}
+    for s in walk(body):
+        if isinstance(s, nodes.Store) and s.buffer is buffer:
+            found.add(constant_access(s.indices, max(s.value.lanes, *(i.lanes for i in s.indices))))
+            mask = _WHOLE if _is_whole(s.mask) else s.mask
+            if s.mask is not None and ir.symbols(s.mask) & inside:  # it may change
+                mask = _MIXED
+            first = constant_first(s.indices)
+            if masks.setdefault(first, mask) is not mask:
+                masks[first] = _MIXED
+    for root in exprs(body):
+        for e in ir.post_order(root):
+            if isinstance(e, ir.Load) and e.buffer is buffer:
+                found.add(constant_access(e.indices, e.lanes))
+    accesses = {a for a in found if a is not None and (a[1] == 1 or plain)}
+    return (accesses if len(accesses) == len(found) and _are_apart(accesses) else None), masks
+
+
+def _is_whole(mask: Expr | None) -> bool:
+    """Whether it certainly holds in all lanes."""
+    return mask is None or all(known_lanes(mask) or (False,))
+
+
+def _are_apart(accesses: set[Access]) -> bool:
+    ordered = sorted(accesses)
+    return all(a + n <= b for (a, n), (b, _) in pairwise(ordered))
+
+
+def constant_first(indices: tuple[Expr, ...]) -> int | None:
+    """The first element of an access, if it is a constant."""
+    index = indices[0] if len(indices) == 1 else None
+    base = index.base if isinstance(index, ir.Ramp) else index
+    return int(base.value) if isinstance(base, Const) else None
+
+
+def constant_access(indices: tuple[Expr, ...], lanes: int) -> Access | None:
+    """The neighbouring elements at a constant place; None for others."""
+    first = constant_first(indices)
+    near = lanes == 1 or contiguous(indices) is not None
+    return (first, lanes) if first is not None and near else None
+
+
+def write_vectors(
+    func: Func, symbol: str | None = None, *, shared: Collection[int] = ()
+) -> VectorFunction:
+    """The C function of `func`; arguments and errors are those of `emit.write`."""
+    symbol = re.sub(r"[^A-Za-z0-9_]", "_", symbol or func.name)
+    writer = VectorFunctionWriter(func, shared)
+    function = finished(writer, func, symbol)
+    return VectorFunction(function, frozenset(writer.types))
+
+
+def vector_unit(functions: Iterable[VectorFunction], rest: str = "") -> str:
+    """One C file with the functions, behind the types and helpers that they name."""
+    functions = tuple(functions)
+    helpers = frozenset[str]().union(*(f.function.helpers for f in functions))
+    types = frozenset[tuple[str, int]]().union(*(f.types for f in functions))
+    parts = [HEADERS, type_definitions(types), definitions(helpers)]
+    return "\n".join([*parts, *(f.function.text for f in functions), rest])
+
+
+def emit_vectors(
+    func: Func, target: Target, *, shared: Collection[int] = (), strict: bool = False
+) -> Kernel:
+    """A C file with `func` alone; the text is the same for `strict` results."""
+    f = write_vectors(func, shared=shared)
+    own = f.function
+    return Kernel(own.symbol, vector_unit([f]), own.workspace_bytes, 0, own.messages)
+
+
+def type_definitions(types: Iterable[tuple[str, int]]) -> str:
+    """C text of vector types, and of what lies in memory as one, wherever that begins."""
+    lines = []
+    for element, lanes in sorted(types):
+        type_, name = VALUE_TYPES[element], f"ts_{element}x{lanes}"
+        size = f"vector_size({lanes} * sizeof({type_}))"
+        near = f"aligned(sizeof({MEMORY_TYPES[element]})), may_alias"
+        lines.append(f"typedef {type_} {name} __attribute__(({size}));")
+        lines.append(f"typedef {type_} {name}_u __attribute__(({size}, {near}));")
+    return "\n".join(lines) + "\n"

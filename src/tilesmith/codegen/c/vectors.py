@@ -1,0 +1,434 @@
+"""Vector expressions as C text, in the vector extensions of GCC and Clang.
+
+A vector of n lanes is a `ts_<element>x<m>`, m the power of two from n on; nothing reads
+further lanes.  A vector of bools is a mask: 0 or -1 in each lane of a vector of integers, as
+wide as what was compared (`mask_bits`).  Arithmetic is written with C's operators on vectors.
+Whatever has none is a loop over the lanes, written by the rules for scalars: functions, gathers,
+conversions that saturate, and choices that guard memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import ClassVar
+
+from tilesmith.codegen.lane_loads import known_lanes
+from tilesmith.ir import expr as ir
+from tilesmith.ir.dtypes import DType, i64
+from tilesmith.ir.expr import Const, Expr, Var, const, count_uses
+from tilesmith.ir.simplify import simplify
+from tilesmith.support.errors import InternalError
+
+from .emit import FunctionWriter
+from .expressions import ATOM, UNARY, Block
+from .prelude import VALUE_TYPES, is_narrow
+
+_SUM, _PRODUCT = 12, 13  # precedences
+_ARITHMETIC = {"add": ("+", _SUM), "sub": ("-", _SUM), "mul": ("*", _PRODUCT)}
+_LOGIC = {
+    "and": "&", "or": "|", "xor": "^", "mul": "&", "min": "&", "add": "|", "max": "|",
+}  # fmt: skip
+"""Operations on masks."""
+_BITWISE = ("and", "or", "xor")
+_RELATIONS = {"lt": "<", "le": "<=", "eq": "==", "ne": "!="}
+_LANE = "l"
+
+
+def padded(lanes: int) -> int:
+    """The lanes of the type that holds so many: the power of two from there on."""
+    return 1 << (lanes - 1).bit_length()
+
+
+class VectorWriter(FunctionWriter):
+    """Expressions of any number of lanes; `types` collects the vector types that the text names."""
+
+    LANGUAGE: ClassVar = "C with vectors"
+
+    def __init__(self, *args: object, **named: object) -> None:
+        super().__init__(*args, **named)  # type: ignore[arg-type]  # those of the base
+        self.types: set[tuple[str, int]] = set()
+        self._mask_bits: dict[Var, int] = {}
+        self._elements: dict[Var, Var] = {}  # of a vector variable, in the present loop over lanes
+        self._rules[ir.VectorReduce] = self._reduced
+        self._vector_rules: dict[type, Callable[..., tuple[str, int]]] = {
+            Var: self._var, ir.Let: self._let, ir.Unary: self._vector_unary,
+            ir.Binary: self._vector_binary, ir.Compare: self._vector_compare,
+            ir.Select: self._vector_select, ir.Cast: self._vector_cast,
+            ir.Load: self._vector_load, ir.Call: self._vector_call, ir.Ramp: self._ramp,
+            ir.Broadcast: self._broadcast, ir.VectorReduce: self._reduced,
+        }  # fmt: skip
+
+    def _rule(self, e: Expr) -> Callable[..., tuple[str, int]]:
+        if e.lanes == 1 or type(e) not in self._vector_rules:
+            return super()._rule(e)
+        return self._vector_rules[type(e)]
+
+    # types
+
+    def type_of(self, e: Expr) -> str:
+        return super().type_of(e) if e.lanes == 1 else self._vector_type(e)
+
+    def _vector_type(self, e: Expr) -> str:
+        if e.dtype.is_bool:
+            return self.vector(f"i{self.mask_bits(e)}", e.lanes)
+        return self.vector(_value_name(e.dtype), e.lanes)
+
+    def vector(self, element: str, lanes: int) -> str:
+        """The name of the type of vectors of an element type, by name."""
+        self.types.add((element, padded(lanes)))
+        return f"ts_{element}x{padded(lanes)}"
+
+    def mask_bits(self, e: Expr) -> int:
+        """The bits of each lane of the vector of bools `e`."""
+        if isinstance(e, Var):
+            return self._mask_bits.get(e, 32)
+        if isinstance(e, ir.Compare):
+            return self.mask_bits(e.a) if e.a.dtype.is_bool else _value_bits(e.a.dtype)
+        if isinstance(e, (ir.Unary, ir.Binary)):
+            return max(self.mask_bits(c) for c in e.children)
+        return 32
+
+    def _mask(self, e: Expr, bits: int) -> str:
+        """The text of a mask with lanes of so many bits."""
+        found = self.text(e, UNARY)
+        if self.mask_bits(e) == bits:
+            return found
+        return f"__builtin_convertvector({found}, {self.vector(f'i{bits}', e.lanes)})"
+
+    def _integers(self, e: Expr, kind: str = "i") -> str:
+        """The type of integers in vectors as wide as those of `e`."""
+        bits = self.mask_bits(e) if e.dtype.is_bool else _value_bits(e.dtype)
+        return self.vector(f"{kind}{bits}", e.lanes)
+
+    # operands
+
+    def _named_value(self, e: Expr) -> str:
+        """A name for the value of `e`, which is not evaluated again."""
+        found = self.text(e)
+        if not found.isidentifier():
+            name = self.names.fresh("v")
+            self.block.line(f"const {self.type_of(e)} {name} = {found};")
+            found = name
+        self._named[e] = found
+        return found
+
+    def _operand(self, e: Expr, other: Expr, least: int) -> str:
+        """An operand beside another; a scalar is repeated by C itself, unless both are one."""
+        if isinstance(e, ir.Broadcast) and not isinstance(other, ir.Broadcast):
+            return self._scalar(e.value, least)
+        return self.text(e, least)
+
+    def _scalar(self, e: Expr, least: int) -> str:
+        if e.dtype.is_int and e.dtype.bits != 64:  # else C has promoted it
+            return f"({VALUE_TYPES[e.dtype.name]}){self.text(e, UNARY)}"
+        return self.text(e, least)
+
+    # rules
+
+    def _broadcast(self, e: ir.Broadcast) -> tuple[str, int]:
+        type_ = self._vector_type(e)
+        if e.dtype.is_bool:
+            return f"({type_}){{0}} - ({self.text(e.value, UNARY)} ? 1 : 0)", _SUM
+        if isinstance(e.value, Const) and e.value.value == 0 and str(e.value.value)[:1] != "-":
+            return f"({type_}){{0}}", UNARY
+        # x - 0 is x for every x; x + 0 is not for -0
+        if e.dtype.is_float:
+            return f"{self.text(e.value, _SUM)} - ({type_}){{0}}", _SUM
+        return f"({type_}){{0}} + {self._scalar(e.value, _PRODUCT)}", _SUM
+
+    def _ramp(self, e: ir.Ramp) -> tuple[str, int]:
+        steps = ", ".join(map(str, range(e.lanes)))
+        found = f"({self._vector_type(e)}){{{steps}}}"
+        if not (isinstance(e.stride, Const) and e.stride.value == 1):
+            found = f"{found} * {self._scalar(e.stride, UNARY)}"
+        return f"{found} + {self._scalar(e.base, _PRODUCT)}", _SUM
+
+    def _vector_unary(self, e: ir.Unary) -> tuple[str, int]:
+        a = self.text(e.a, UNARY)
+        if e.op == "not":
+            return f"~{a}", UNARY
+        if e.dtype.is_float:
+            return f"-{a}", UNARY
+        return f"({self._vector_type(e)})-({self._integers(e, 'u')}){a}", UNARY
+
+    def _vector_binary(self, e: ir.Binary) -> tuple[str, int]:
+        op, dtype = e.op, e.dtype
+        if dtype.is_bool:
+            bits = self.mask_bits(e)
+            return f"{self._mask(e.a, bits)} {_LOGIC[op]} {self._mask(e.b, bits)}", 0
+        if is_narrow(dtype):  # each result is rounded
+            return self._in_lanes(e)
+        if op in ("min", "max"):
+            return self._extreme(e)
+        if dtype.is_float and (op in _ARITHMETIC or op == "div"):
+            symbol, precedence = _ARITHMETIC.get(op, ("/", _PRODUCT))
+            a = self._operand(e.a, e.b, precedence)
+            return f"{a} {symbol} {self._operand(e.b, e.a, precedence + 1)}", precedence
+        if dtype.is_int and op in _ARITHMETIC:
+            unsigned = self._integers(e, "u")
+            a, b = self.text(e.a, UNARY), self.text(e.b, UNARY)
+            symbol, _ = _ARITHMETIC[op]
+            return f"({self._vector_type(e)})(({unsigned}){a} {symbol} ({unsigned}){b})", UNARY
+        if dtype.is_int and op in _BITWISE:
+            return f"{self.text(e.a, UNARY)} {_LOGIC[op]} {self.text(e.b, UNARY)}", 0
+        if op in ("shl", "shr") and _is_below(e.b, dtype.bits):
+            symbol = "<<" if op == "shl" else ">>"
+            kept = self._integers(e, "u") if op == "shl" else self._vector_type(e)
+            shifted = f"({kept}){self.text(e.a, UNARY)} {symbol} {self.text(e.b, UNARY)}"
+            return f"({self._vector_type(e)})({shifted})", UNARY
+        return self._in_lanes(e)
+
+    def _extreme(self, e: ir.Binary) -> tuple[str, int]:
+        """The smaller or larger: the second where the first isn't, and NaN where one is."""
+        a, b = self._named_value(e.a), self._named_value(e.b)
+        keep, leave = ("<=", ">") if e.op == "min" else (">=", "<")
+        known = e.b.value if isinstance(e.b, ir.Broadcast) else None
+        integers = self._integers(e)
+        if e.dtype.is_int or (isinstance(known, Const) and known.value == known.value):
+            chosen = f"~({integers})({a} {leave} {b})"
+        else:
+            chosen = f"({integers})({a} {keep} {b}) | ({integers})({a} != {a})"
+        return self._blend(chosen, a, b, e)
+
+    def _blend(self, mask: str, yes: str, no: str, e: Expr) -> tuple[str, int]:
+        name, integers = self.names.fresh("m"), self._integers(e)
+        self.block.line(f"const {integers} {name} = {mask};")
+        chosen = f"({name} & ({integers}){yes}) | (~{name} & ({integers}){no})"
+        return f"({self._vector_type(e)})({chosen})", UNARY
+
+    def _vector_compare(self, e: ir.Compare) -> tuple[str, int]:
+        if e.a.dtype.is_bool:
+            if e.op not in ("eq", "ne"):
+                return self._in_lanes(e)
+            bits = self.mask_bits(e)
+            differ = f"{self._mask(e.a, bits)} ^ {self._mask(e.b, bits)}"
+            return (differ, 0) if e.op == "ne" else (f"~({differ})", UNARY)
+        a, b = self.text(e.a, _SUM), self.text(e.b, _SUM)
+        return f"({self._vector_type(e)})({a} {_RELATIONS[e.op]} {b})", UNARY
+
+    def _vector_select(self, e: ir.Select) -> tuple[str, int]:
+        if e.cond.lanes == 1:
+            return self._select(e)
+        if not (_is_safe(e.if_true, e.cond) and _is_safe(e.if_false, None)):
+            return self._in_lanes(e)
+        bits = self.mask_bits(e) if e.dtype.is_bool else _value_bits(e.dtype)
+        yes, no = self.text(e.if_true, UNARY), self.text(e.if_false, UNARY)
+        return self._blend(self._mask(e.cond, bits), yes, no, e)
+
+    def _vector_cast(self, e: ir.Cast) -> tuple[str, int]:
+        source, to = e.a.dtype, e.type
+        plain = not (source.is_storage or to.is_storage or is_narrow(to) or to.is_bool)
+        if not plain or (source.is_float and to.is_int):
+            return self._in_lanes(e)
+        type_ = self._vector_type(e)
+        a = f"{self.text(e.a, UNARY)} & 1" if source.is_bool else self.text(e.a)
+        return f"__builtin_convertvector({a}, {type_})", ATOM
+
+    def _vector_call(self, e: ir.Call) -> tuple[str, int]:
+        args, dtype = e.args, e.args[0].dtype
+        if is_narrow(dtype) or e.type.is_bool:
+            return self._in_lanes(e)
+        if e.name == "fma":
+            return self._text(args[0] * args[1] + args[2])
+        if e.name == "bitcast" and not (dtype.is_storage or e.type.is_storage):
+            return f"({self._vector_type(e)}){self.text(args[0], UNARY)}", UNARY
+        if e.name == "abs" and dtype.is_float:
+            integers, most = self._integers(e), (1 << dtype.bits - 1) - 1
+            kept = f"({integers}){self.text(args[0], UNARY)} & INT{dtype.bits}_C({most})"
+            return f"({self._vector_type(e)})({kept})", UNARY
+        return self._in_lanes(e)
+
+    def _vector_load(self, e: ir.Load) -> tuple[str, int]:
+        start = contiguous(e.indices)
+        mask = known_lanes(e.mask)
+        is_plain = not (is_narrow(e.dtype) or e.dtype.is_bool or e.dtype.is_storage)
+        if start is None or not is_plain or (e.mask is not None and mask is None):
+            return self._in_lanes(e)
+        if (e.mask is not None and not all(mask or ())) or padded(e.lanes) != e.lanes:
+            on = mask or (True,) * e.lanes
+            elements = [
+                self.element(e.buffer, (start + i,)) if active else "0"
+                for i, active in enumerate(on)
+            ]
+            return f"({self._vector_type(e)}){{{', '.join(elements)}}}", UNARY
+        return self.at(e.buffer, start, e.lanes), UNARY
+
+    def at(self, buffer: ir.BufferLike, start: Expr, lanes: int) -> str:
+        """The lvalue of neighbouring elements."""
+        type_ = self.vector(_value_name(buffer.dtype), lanes)
+        const_ = "" if self.is_written(buffer) else "const "
+        where = self.text(start, _SUM)
+        offset = "" if where == "0" else f" + {where}"
+        return f"*({const_}{type_}_u *)({self.names(buffer)}{offset})"
+
+    def is_written(self, buffer: ir.BufferLike) -> bool:
+        """Whether the kernel stores to it."""
+        raise NotImplementedError
+
+    # lane by lane
+
+    def _in_lanes(self, e: Expr) -> tuple[str, int]:
+        """The value of `e` by a loop over its lanes.
+
+        Operands are evaluated before, unless `e` decides which of their lanes may be.
+        """
+        if not (isinstance(e, ir.Select) or self.reads(e)):
+            for c in e.children:
+                if c.lanes > 1 and not isinstance(c, (ir.Ramp, ir.Broadcast)):
+                    self._named_value(c)
+        name = self.names.fresh("t")
+        self.block.line(f"{self.type_of(e)} {name} = {{0}};")
+        self.loop_over_lanes(e.lanes, lambda lane: self._assign(name, e, lane))
+        return name, ATOM
+
+    def _assign(self, name: str, e: Expr, lane: Var) -> None:
+        found = self.lane_of(e, lane)
+        count_uses((found,), self._uses)
+        text = self.text(found, UNARY)
+        value = f"-({text} ? 1 : 0)" if e.dtype.is_bool else text
+        self.block.line(f"{name}[{_LANE}] = {value};")
+
+    def loop_over_lanes(self, lanes: int, body: Callable[[Var], None]) -> None:
+        """Lines that run for each lane; what they name ends with them."""
+        lane = Var(_LANE, i64)
+        self.names.alias(lane, _LANE)
+        outer, named, context = self.block, self._named, self.context
+        self.block, self._named = Block(outer.depth + 1), dict(named)
+        self.context = context.with_var(lane, const(0), const(lanes - 1))
+        body(lane)
+        lines, self.block, self._named, self.context = self.block.lines, outer, named, context
+        self.block.line(f"for (int {_LANE} = 0; {_LANE} < {lanes}; {_LANE}++) {{")
+        self.block.lines += lines
+        self.block.line("}")
+
+    def lane_of(self, e: Expr, lane: Var) -> Expr:
+        """One lane of `e` as a scalar expression."""
+        if e.lanes == 1:
+            return e
+        if isinstance(e, ir.Broadcast):
+            return e.value
+        if isinstance(e, ir.Ramp):
+            return simplify(e.base + e.stride * ir.cast(lane, e.dtype))
+        if isinstance(e, Var) and e in self._elements:
+            return self._elements[e]
+        if isinstance(e, Var) or e in self._named or self._is_whole(e):
+            return self._element_of(e.dtype, self._named_value(e), e)
+        if isinstance(e, ir.Let):
+            value = self.lane_of(e.value, lane)
+            self._elements[e.var] = Var(e.var.name, e.var.dtype)
+            return ir.Let(self._elements[e.var], value, self.lane_of(e.body, lane))
+        return e.with_children(tuple(self.lane_of(c, lane) for c in e.children))
+
+    def _is_whole(self, e: Expr) -> bool:
+        """Whether `e` is no operation on each lane."""
+        return isinstance(e, (ir.VectorReduce, ir.TensorCall))
+
+    def _element_of(self, dtype: DType, name: str, e: Expr) -> Var:
+        """A variable that stands for the present lane of a vector that has a name."""
+        found = Var(name, dtype)
+        self.wrapping.add(found)
+        text = f"{name}[{_LANE}]"
+        self.names.alias(found, f"({text} != 0)" if e.dtype.is_bool else text)
+        return found
+
+    # reductions
+
+    def _reduced(self, e: ir.VectorReduce) -> tuple[str, int]:
+        if e.a.lanes % e.size:
+            raise InternalError(f"{e.a.lanes} lanes can't be reduced to {e.size}")
+        source = self._named_value(e.a)
+        if e.size == 1 and padded(e.a.lanes) == e.a.lanes and not e.dtype.is_bool:
+            return self._halved(e, source), ATOM
+        group = e.a.lanes // e.size
+        name = self.names.fresh("r")
+        self.block.line(f"{self.type_of(e)} {name}{' = {0}' if e.size > 1 else ''};")
+        lane = Var(_LANE, i64)
+        self.names.alias(lane, _LANE)
+
+        def of(text: str) -> Var:
+            found = Var(text, e.dtype)
+            self.wrapping.add(found)
+            self.names.alias(found, f"({text} != 0)" if e.dtype.is_bool else text)
+            return found
+
+        to = name if e.size == 1 else f"{name}[{_LANE}]"
+        self.block.line(f"for (int {_LANE} = 0; {_LANE} < {e.size}; {_LANE}++) {{")
+        self.block.line(f"    {to} = {source}[{_LANE} * {group}];")
+        self.block.line(f"    for (int k = 1; k < {group}; k++)")
+        text = self.text(ir.Binary(e.op, of(to), of(f"{source}[{_LANE} * {group} + k]")))
+        value = f"-({text} ? 1 : 0)" if e.dtype.is_bool and e.size > 1 else text
+        self.block.line(f"        {to} = {value};")
+        self.block.line("}")
+        return (f"({name} != 0)" if e.dtype.is_bool and e.size == 1 else name), ATOM
+
+    def _halved(self, e: ir.VectorReduce, source: str) -> str:
+        """Both halves of a vector combined, again and again."""
+        lanes = e.a.lanes
+        while lanes > 1:
+            lanes //= 2
+            name = self.names.fresh("r")
+            a, b = Var("a", e.dtype), Var("b", e.dtype)
+            self.wrapping |= {a, b}
+            if lanes == 1:
+                self.names.alias(a, f"{source}[0]")
+                self.names.alias(b, f"{source}[1]")
+                text = self.text(ir.Binary(e.op, a, b))
+                self.block.line(f"const {VALUE_TYPES[e.dtype.name]} {name} = {text};")
+            else:
+                type_ = self.vector(_value_name(e.dtype), lanes)
+                self.names.alias(a, f"{source}[{_LANE}]")
+                self.names.alias(b, f"{source}[{_LANE} + {lanes}]")
+                text = self.text(ir.Binary(e.op, a, b))
+                self.block.line(f"{type_} {name} = {{0}};")
+                self.block.line(f"for (int {_LANE} = 0; {_LANE} < {lanes}; {_LANE}++)")
+                self.block.line(f"    {name}[{_LANE}] = {text};")
+            source = name
+        return source
+
+    def local(self, var: Var, value: Expr) -> None:
+        if value.lanes > 1 and value.dtype.is_bool:
+            self._mask_bits[var] = self.mask_bits(value)
+        super().local(var, value)
+
+
+def _value_name(dtype: DType) -> str:
+    """The element type that values are computed in."""
+    return "f32" if is_narrow(dtype) else dtype.name
+
+
+def _value_bits(dtype: DType) -> int:
+    return 32 if is_narrow(dtype) else dtype.bits
+
+
+def contiguous(indices: tuple[Expr, ...]) -> Expr | None:
+    """The first of neighbouring elements; None for others."""
+    index = indices[0] if len(indices) == 1 else None
+    if not isinstance(index, ir.Ramp) or not isinstance(index.stride, Const):
+        return None
+    return index.base if index.stride.value == 1 else None
+
+
+def _is_below(amount: Expr, bits: int) -> bool:
+    """Whether every lane shifts by less than the width."""
+    value = amount.value if isinstance(amount, ir.Broadcast) else None
+    return isinstance(value, Const) and 0 <= value.value < bits
+
+
+def _is_safe(e: Expr, cond: Expr | None) -> bool:
+    """Whether `e` may be evaluated where `cond` does not hold: no memory is read, or only in lanes
+    of masks that contain it.
+    """
+    if isinstance(e, ir.Load):
+        guarded = cond is not None and e.mask is not None and _contains(e.mask, cond)
+        return guarded and all(_is_safe(i, None) for i in e.indices)
+    if isinstance(e, ir.Call) and e.name == "check_index":
+        return False
+    return all(_is_safe(c, cond) for c in e.children)
+
+
+def _contains(mask: Expr, cond: Expr) -> bool:
+    if mask is cond:
+        return True
+    if not isinstance(mask, ir.Binary) or mask.op != "and":
+        return False
+    return _contains(mask.a, cond) or _contains(mask.b, cond)
