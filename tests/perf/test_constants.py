@@ -39,6 +39,7 @@ strategy/cpu/winograd.py TILES
 strategy/cpu/winograd_cost.py EFFICIENCY ERRORS WINOGRAD_MARGIN
 strategy/device/blocks.py WAVES
 strategy/device/generic.py AGAIN
+strategy/device/layouts.py OTHER
 strategy/device/parallel.py LONGEST
 strategy/device/rows.py STEP TERMS
 strategy/device/tensor_tiles.py HEIGHTS LOADING PADS STEPS WAVES WIDTHS

@@ -156,3 +156,17 @@ def test_what_threads_share_is_written_by_one():
     given, found = np.arange(16, dtype=np.float32).reshape(2, 8), np.zeros((2, 8), np.float32)
     interpret(te.lower(s, [x, y]), [given, found])
     np.testing.assert_array_equal(found, given + 2 * given[:, :1])
+
+
+@pytest.mark.parametrize("shape", [(6,), (4, 6)])
+def test_a_function_of_a_sum(shape):
+    """Of one element, and of several: a thread computes both."""
+    x, k = te.placeholder(shape, name="x"), te.reduce_axis(6, "k")
+    total = te.compute(shape[:-1], lambda *i: te.sum(x[(*i, k)], axis=k), "total")
+    y = te.compute(shape[:-1], lambda *i: te.exp(total[i]), "y")
+    given = np.random.default_rng(1).random(shape, np.float32)
+    found = np.zeros(shape[:-1], np.float32)
+    func = te.lower(default_schedule([x, y], GPU, 0.0), [x, y])
+    assert len(launches(func)) == 1
+    interpret(func, [given, found])
+    np.testing.assert_allclose(found, np.exp(given.sum(-1)), rtol=1e-5)

@@ -120,6 +120,7 @@ class Backend:
 
     name: what `Target.backend` says.
     layout_policy: what the layouts of values cost.
+    has_halos: whether values have borders of zeros for readers that would test where they read.
     winograd: tile sizes of convolutions, given the error that is allowed, how to choose, and the
         type of the factors of the kernel that is replaced.
     packing: which products read weights of few bits packed, given how to choose.
@@ -140,6 +141,7 @@ class Backend:
 
     name: str
     layout_policy: Callable[[Target], LayoutPolicy]
+    has_halos: bool
     winograd: Callable[[Target, float, Choose, DType], WinogradChoice]
     packing: Callable[[Target, Choose], PackingChoice]
     low_precision: Callable[[Target], LowPrecisionChoice]

@@ -53,6 +53,7 @@ _LOOP_PASSES = (
 CPU = Backend(
     name="cpu",
     layout_policy=layout_policy,
+    has_halos=True,
     winograd=winograd_choice,
     packing=packing_choice,
     low_precision=low_precision_choice,

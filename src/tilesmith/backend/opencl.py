@@ -23,7 +23,7 @@ from tilesmith.perf.cost import Place
 from tilesmith.runtime.arguments import Arguments
 from tilesmith.runtime.device_function import DeviceFunction
 from tilesmith.runtime.opencl import opened
-from tilesmith.strategy.device import RULES, default_schedule, row_major
+from tilesmith.strategy.device import RULES, channels_last, default_schedule
 from tilesmith.support.errors import UsageError
 
 from . import loop_passes as p
@@ -68,7 +68,8 @@ def seconds(final: Func, target: Target, threads: int, places: Sequence[Place]) 
 
 OPENCL = Backend(
     name="opencl",
-    layout_policy=row_major,
+    layout_policy=channels_last,
+    has_halos=False,
     winograd=never,
     packing=few_bits,
     low_precision=full_precision,

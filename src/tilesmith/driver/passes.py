@@ -110,13 +110,16 @@ def graph_passes(session: Session) -> tuple[tuple[str, GraphPass], ...]:
     low: tuple[tuple[str, GraphPass], ...] = ()
     if options.precision != "f32":
         low = ("low-precision", precision_pass(session)), ("cse-again", cse)
+    halos: tuple[tuple[str, GraphPass], ...] = ()
+    if session.backend.has_halos:
+        halos = (("halo", lambda g: add_halos(g, session.choose)),)
     passes: tuple[tuple[str, GraphPass], ...] = (
         *(exact if options.is_strict else anywhere),
         *low,
         ("split-taps", split_taps),
         ("winograd", lambda g: winograd(g, choice)),
         ("layout", layout),
-        ("halo", lambda g: add_halos(g, session.choose)),
+        *halos,
         ("fuse", lambda g: fuse(g, session.choose, join_attention=not options.is_strict)),
         ("place", lambda g: place(g, windows, session.choose)),
         ("overwrite", lambda g: overwrite(g, lies_over)),

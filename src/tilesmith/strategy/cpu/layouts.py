@@ -48,7 +48,9 @@ measured on depthwise and grouped convolutions.  Reading and writing it once are
 """
 
 
-class _Policy:
+class ByAxes:
+    """Contractions decide; other kernels follow the innermost axis of their results."""
+
     def __init__(self, target: Target) -> None:
         self.target = target
         self.seen: dict[Node, tuple[Structure, bool]] = {}
@@ -103,7 +105,7 @@ class _Policy:
 
 def layout_policy(target: Target) -> LayoutPolicy:
     """The policy for `graph.passes.layout.assign_layouts`."""
-    return _Policy(target)
+    return ByAxes(target)
 
 
 def _types(node: Node) -> tuple[TensorType, ...]:

@@ -2,7 +2,7 @@
 
 from .generic import default_schedule
 from .group import RULES
-from .layouts import row_major
+from .layouts import channels_last
 from .low_precision import factor_choice, low_precision_choice
 
-__all__ = ["RULES", "default_schedule", "factor_choice", "low_precision_choice", "row_major"]
+__all__ = ["RULES", "channels_last", "default_schedule", "factor_choice", "low_precision_choice"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilesmith.ir.target import Target
+from tilesmith.ir.types import same_dim
 from tilesmith.te.stage import Axis, Stage
 
 WAVES = 8
@@ -23,13 +24,24 @@ def fused(stage: Stage, axes: Sequence[Axis]) -> Axis:
     return stage.fuse(*axes) if len(axes) > 1 else axes[0]
 
 
+def in_memory(stage: Stage) -> list[int]:
+    """The axes of a stage's result, by number, outermost first as its memory has them; axes of one
+    element before all others.
+    """
+    layout, shape = stage.state.layout, stage.op.outputs[0].shape
+    dims = range(len(shape)) if layout is None else (d.axis for d in layout.dims)
+    return sorted(dict.fromkeys(dims), key=lambda n: not same_dim(shape[n], 1))
+
+
 def bind_elements(stage: Stage, target: Target) -> Axis | None:
-    """A thread for each element of a stage's result, neighbours in the last axis side by side.  The
-    loop over threads; None if there is one element, and one thread.
+    """A thread for each element of a stage's result, neighbours in memory side by side: the loop
+    over threads; None for a single element, which one thread computes.
     """
     if not stage.axis:
         return None
-    outer, inner = stage.split(fused(stage, stage.axis), factor=block_size(target), tail="guard")
+    axes = [stage.axis[n] for n in in_memory(stage)]
+    stage.reorder(*axes)
+    outer, inner = stage.split(fused(stage, axes), factor=block_size(target), tail="guard")
     stage.bind(outer, "blockIdx.x")
     stage.bind(inner, "threadIdx.x")
     return inner

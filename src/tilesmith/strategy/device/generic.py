@@ -22,6 +22,7 @@ from tilesmith.te.stage import Stage
 from tilesmith.te.tensor import Compute, Extern, Placeholder, Tensor
 
 from .blocks import bind_elements, block_size
+from .columns import is_by_columns, schedule_columns
 from .rows import has_few_elements, rows_of, schedule_rows, share_terms, shares_terms
 from .split_sums import divide_sum, parts_of_elements
 from .tensor_tiles import schedule_tensor_tiles, tensor_tile
@@ -52,6 +53,15 @@ def schedule_expression(s: Schedule, target: Target) -> None:
     _inline(s, alone)
     found = {n: b for n, b in bodies(s).items() if n not in alone}
     done: set[str] = set()
+    for name, body in found.items():
+        if not body.op.reduce_axis or _is_tiled(body, target):
+            continue
+        if parts_of_elements(body, target) > 1:
+            continue
+        out = _epilogue(found, name, done)
+        if is_by_columns(body, s[out], target):
+            schedule_columns(s, name, out, target)
+            done |= {name, out}
     for name, body in reversed(found.items()):  # a result before what it reads
         if body.op.reduce_axis or name in done:
             continue
@@ -84,7 +94,12 @@ def schedule_expression(s: Schedule, target: Target) -> None:
         elif body.op.reduce_axis and shares_terms(body, target):
             _alone_in_rows(s, name, target)
         else:
-            bind_elements(s[name], target)
+            out = _epilogue(found, name, done) if body.op.reduce_axis else name
+            thread = bind_elements(s[out], target)
+            if out != name and thread is not None:
+                s[name].compute_at(s[out], thread)
+                s[name].set_scope("register")
+            done |= {name, out}
 
 
 def schedule_elements(s: Schedule, target: Target) -> None:

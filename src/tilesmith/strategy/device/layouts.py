@@ -1,27 +1,68 @@
-"""Layouts on devices: row-major, in which neighbouring threads read neighbouring elements."""
+"""Layouts on devices: channels last, where neighbouring threads compute neighbouring channels.
+
+A convolution's threads that lie side by side then read one element of the image, or neighbours of
+it, whatever its strides and borders are, and neighbouring weights.  So do pools.  Products of
+matrices are row-major.
+"""
 
 from __future__ import annotations
 
 from tilesmith.graph.nodes import Node, Value
-from tilesmith.graph.passes.layout import Choice, LayoutPolicy, NodeLayouts
+from tilesmith.graph.passes.layout import Choice, LayoutPolicy, NodeLayouts, plain
+from tilesmith.ir.expr import Load, index_of
+from tilesmith.ir.layout import Layout, LayoutDim
 from tilesmith.ir.symbols import expected_size
 from tilesmith.ir.target import Target
+from tilesmith.strategy.cpu.layouts import ByAxes, contraction_of
+from tilesmith.te.tensor import IterVar
+
+OTHER = 1.0
+"""Cost, in passes over a value, of reading it in another order than that of a product's result:
+less than two, so that no relayout is worth while for this alone.
+"""
 
 
-class _RowMajor:
+class _ChannelsLast(ByAxes):
     def fixed(self, node: Node, known: frozenset[int]) -> NodeLayouts | None:
-        return None
-
-    def is_free(self, node: Node) -> bool:
-        return False
+        if self.about(node)[0].kind != "contraction":
+            return None
+        types = tuple(v.type for v in node.inputs)
+        tensors = node.op.tensors(*types)
+        c = contraction_of(tensors, known)
+        if c is None or c.vector is None or index_of(c.op.axis, c.vector) == len(c.op.axis) - 1:
+            return NodeLayouts({}, (None,))
+        result = _last(len(c.op.axis), index_of(c.op.axis, c.vector))
+        number = next((i for i, t in enumerate(tensors.inputs) if t is c.w.buffer), None)
+        weights = _weights(c.w, c.vector)
+        operands = {number: weights} if number in known and weights is not None else {}
+        return NodeLayouts({i: w for i, w in operands.items() if i is not None}, (result,))
 
     def reading(self, node: Node, number: int, layout: Choice, result: Choice) -> float:
-        return 0.0
+        if self.about(node)[0].kind != "contraction":
+            return super().reading(node, number, layout, result)
+        value = node.inputs[number]
+        wanted = result if result is not None and result.rank == value.type.rank else None
+        moved = value.dtype.bytes * expected_size(value.shape)
+        return OTHER * moved * (plain(layout, value) != plain(wanted, value))
 
     def relayout(self, value: Value) -> float:
         return 2.0 * expected_size(value.shape) * value.dtype.bytes
 
 
-def row_major(target: Target) -> LayoutPolicy:
-    """The policy that keeps all values row-major."""
-    return _RowMajor()
+def _last(rank: int, axis: int) -> Layout:
+    """Row-major but for one axis, which is innermost."""
+    return Layout((*(LayoutDim(n) for n in range(rank) if n != axis), LayoutDim(axis)))
+
+
+def _weights(w: Load, vector: IterVar) -> Layout | None:
+    """Weights in the order in which a product with an image whose channels are last needs them."""
+    across = next((n for n, i in enumerate(w.indices) if i is vector.var), None)
+    if across is None:
+        return None
+    others = [n for n in range(len(w.indices)) if n != across]
+    return Layout(tuple(map(LayoutDim, (*others[1:], *others[:1], across))))
+
+
+def channels_last(target: Target) -> LayoutPolicy:
+    """The policy that stores results of convolutions with their channels last."""
+    return _ChannelsLast(target)

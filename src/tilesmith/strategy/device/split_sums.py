@@ -10,7 +10,10 @@ The partial sums lie in the kernel's workspace.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tilesmith.ir.expr import same
+from tilesmith.ir.layout import Layout, LayoutDim
 from tilesmith.ir.symbols import expected_size
 from tilesmith.ir.target import Target
 from tilesmith.ops.structure import product_of_loads
@@ -75,6 +78,10 @@ def divide_sum(s: Schedule, name: str, out: str, parts: int, target: Target) -> 
     terms = divided_axis(stage.state.compute)
     part, _ = stage.split(terms, nparts=parts)
     partial = s.rfactor(stage.op.outputs[0], part)
+    layout = s[out].state.layout
+    if layout is not None:  # in the order in which the sums are read
+        behind = (replace(d, axis=d.axis + 1) for d in layout.dims)
+        s.transform_layout(partial, Layout((LayoutDim(0), *behind)))
     thread = bind_elements(s[out], target)
     if out != name:
         assert thread is not None, "products have axes"

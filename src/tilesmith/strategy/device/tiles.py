@@ -28,7 +28,7 @@ from tilesmith.te.schedule import Schedule
 from tilesmith.te.stage import Axis, Stage
 from tilesmith.te.tensor import Compute, IterVar, Tensor
 
-from .blocks import block_size, fused
+from .blocks import block_size, fused, in_memory
 from .split_sums import divide_sum, parts_of
 
 TILE = 4
@@ -90,7 +90,7 @@ def product_parts(product: Product, op: Compute, target: Target) -> int:
         y, x = (n * TILE for n in _block(height, width, target))
         blocks = size // (height * width) * -(-height // y) * -(-width // x)
         return parts_of(op, blocks, (y, x), target, STEP)
-    y, x = _rows_of_threads(product, op.axis)[1], block_size(target)
+    y, x = _rows_of_threads(product, op.axis, range(len(op.axis)))[1], block_size(target)
     return parts_of(op, -(-size // (y * x)), (y, x), target)
 
 
@@ -125,10 +125,15 @@ def _is_in_tiles(product: Product, axes: Sequence[IterVar] | Sequence[Axis]) -> 
     return product.matrices and min(sides) >= 2 * TILE
 
 
-def _rows_of_threads(product: Product, axes: Sequence[IterVar] | Sequence[Axis]) -> tuple[int, int]:
-    """The axis along which a thread has several results, by number, and how many."""
-    last = max(*product.rows, *product.columns)
-    tiled = (product.rows if last in product.columns else product.columns)[-1]
+def _rows_of_threads(
+    product: Product, axes: Sequence[IterVar] | Sequence[Axis], order: Sequence[int]
+) -> tuple[int, int]:
+    """The axis along which a thread has several results, by number, and how many.
+
+    order: the axes in memory, outermost first.
+    """
+    last = max((*product.rows, *product.columns), key=order.index)
+    tiled = max(product.rows if last in product.columns else product.columns, key=order.index)
     return tiled, min(RESULTS, expected(axes[tiled].extent))
 
 
@@ -184,10 +189,14 @@ def _threads(extent: int, most: int) -> int:
 
 
 def _results_of_threads(stage: Stage, own: Stage, product: Product, target: Target) -> None:
-    """Threads along the last axis; each computes results along an axis of the other operand."""
+    """Threads along the axis that is innermost in memory; each computes results along an axis of
+    the other operand.
+    """
+    order = in_memory(stage)
     axes = list(stage.axis)
-    tiled, count = _rows_of_threads(product, axes)
+    tiled, count = _rows_of_threads(product, axes, order)
     axes[tiled], results = stage.split(axes[tiled], factor=count, tail="guard")
+    axes = [axes[n] for n in order]
     stage.reorder(*axes, results)
     block, thread = stage.split(fused(stage, axes), factor=block_size(target), tail="guard")
     stage.bind(block, "blockIdx.x")

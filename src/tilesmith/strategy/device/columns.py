@@ -1,0 +1,65 @@
+"""Reductions of columns: neighbours in memory belong to different results, as in images whose
+channels are last.
+
+    for i, jo in block_x:
+        for ji in thread_x, part in thread_y:
+            s_rf[part, ji] = sum over every n-th term      # shared memory, as all that follows
+        for ji in thread_x, thread_y(1):
+            s[ji] = sum over parts
+            y[i, jo, ji] = f(s[ji])
+
+The threads of a wave read neighbours, and the waves of a block share the terms.
+"""
+
+from __future__ import annotations
+
+from tilesmith.ir.target import Target
+from tilesmith.strategy.sketch.structure import StageBody
+from tilesmith.te.schedule import Schedule
+from tilesmith.te.stage import Stage
+
+from .blocks import WAVES, fused, in_memory
+from .rows import shares_terms
+
+
+def is_by_columns(r: StageBody, out: Stage, target: Target) -> bool:
+    """True if threads are to share the terms of a reduction, and more of its reads are of
+    neighbours along the innermost axis of the result in memory than along its terms.
+
+    out: the stage that stores the result.
+    """
+    if not r.op.axis or not shares_terms(r, target):
+        return False
+    across = r.op.axis[in_memory(out)[-1]].var
+    along = r.op.reduce_axis[-1].var
+    by_columns, by_rows = (sum(x.step(v) in (0, 1) for x in r.reads) for v in (across, along))
+    return by_columns > by_rows
+
+
+def schedule_columns(s: Schedule, name: str, out: str, target: Target) -> None:
+    """Compute the reduction of the stage `name` for a wave of neighbours of the stage `out`: itself
+    or what reads each of its elements at its place.
+    """
+    assert target.device is not None
+    wave, stage = target.device.wave, s[out]
+    if out == name:
+        own = s[s.cache_write(stage.op.outputs[0], "shared")]
+    else:
+        own = s[name]
+        own.set_scope("shared")
+    *others, last = (stage.axis[n] for n in in_memory(stage))
+    block, thread = stage.split(last, factor=wave, tail="guard")
+    stage.reorder(*others, block, thread)
+    block, first = stage.split(fused(stage, [*others, block]), factor=1)
+    stage.bind(block, "blockIdx.x")
+    stage.bind(first, "threadIdx.y")
+    stage.bind(thread, "threadIdx.x")
+    _, part = own.split(fused(own, own.reduce_axis), factor=WAVES, tail="guard")
+    partial = s[s.rfactor(own.op.outputs[0], part)]
+    for made in (own, partial):
+        made.compute_at(stage, block)
+    partial.set_scope("shared")
+    for made, number in ((partial, 1), (own, 0)):
+        rest, thread = made.split(fused(made, made.axis[number:]), factor=wave, tail="guard")
+        made.bind(thread, "threadIdx.x")
+        made.bind(partial.axis[0] if number else made.split(rest, factor=1)[1], "threadIdx.y")
