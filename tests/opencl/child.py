@@ -3,7 +3,7 @@
 `python child.py` prints, as JSON, what is wrong with each case by name: null where nothing is.
 `python child.py operators FIRST END STEP` does so for these operators of the table, and `schedules
 FIRST END STEP` for random schedules of these seeds; with `plain` at the end, the driver's compiler
-does not optimise.
+does not optimise.  `tuning` runs the cases of tuning.
 """
 
 from __future__ import annotations
@@ -43,6 +43,10 @@ def main(
         from random_schedules import schedules
 
         found, used = schedules(numbers, not plain)
+    elif what == "tuning":
+        from tuning_cases import tuning
+
+        found = {name: outcome(case) for name, case in tuning().items()}
     else:
         from cases import calls, kernels
         from fault_cases import faults

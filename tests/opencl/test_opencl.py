@@ -63,6 +63,13 @@ def test_case(name):
     assert wrong is None, wrong
 
 
+def test_tuning():
+    found = child("tuning")
+    assert len(found) == 4
+    wrong = {name: text for name, text in found.items() if text}
+    assert not wrong, "\n".join(f"{name}: {text}" for name, text in wrong.items())
+
+
 @pytest.mark.parametrize("given", [("operators", "0", "1100", "27"), ("schedules", "0", "16", "1")])
 def test_sample(given):
     """All of them: `python -m benchmarks.opencl --operators --schedules 500`.

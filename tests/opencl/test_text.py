@@ -36,15 +36,15 @@ from test_threads import blocked
 GPU = target("opencl-gpu")
 
 
-def test_devices_are_not_tuned():
+def test_what_is_not_tuned_on_devices():
     x = te.placeholder((8,), name="x")
     y = te.compute((8,), lambda i: x[i] + 1.0, "y")
-    with pytest.raises(UsageError, match="'opencl-gpu' is a device; compile for it without tuning"):
+    with pytest.raises(UsageError, match="'opencl-gpu' is a device; tune a model"):
         ts.tune_expression([x, y], target="opencl-gpu")
     graph = Builder("g")
     graph = graph.finish([graph.add(Relu(), graph.input("x", TensorType(f32, (8,))))])
-    with pytest.raises(UsageError, match="'opencl-gpu' is a device; compile for it without tuning"):
-        ts.tune(graph, target="opencl-gpu")
+    with pytest.raises(UsageError, match="flush: expected the target of tuning to be a CPU, found"):
+        ts.tune(graph, target="opencl-gpu", flush=True)
 
 
 def test_product(golden):

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         kernels_made,
         tuned_body,
     )
+    from .partitioned import check_runs_alone
     from .passes import (
         GRAPH_PASSES,
         STRICT_LOOP_PASSES,
@@ -71,6 +72,7 @@ __all__ = [
     "canonical",
     "check",
     "check_constraints",
+    "check_runs_alone",
     "compile",
     "compile_kernels",
     "compile_model",
@@ -132,6 +134,7 @@ __getattr__, __dir__ = exports(
             "optimise",
             "run_loop_passes",
         ],
+        "tilesmith.driver.partitioned": ["check_runs_alone"],
         "tilesmith.driver.plan": [
             "FATES",
             "ModelPlan",

@@ -24,7 +24,7 @@ from tilesmith.runtime.native import ALIGNMENT, zeroed_bytes
 from tilesmith.runtime.program import Program, Symbol
 from tilesmith.strategy.cpu.irregular import lower_irregular
 from tilesmith.strategy.device.parallel import is_sequential
-from tilesmith.support.errors import TilesmithError, UnsupportedError
+from tilesmith.support.errors import TilesmithError, UnsupportedError, UsageError
 
 from .assembly import spec_of
 from .kernels import canonical
@@ -59,6 +59,16 @@ def parts_of(graph: Graph, session: Session) -> tuple[Graph | None, Mapping[Node
     verify_places(found)
     session.dumper("parts", found, print_graph)
     return found, reasons
+
+
+def check_runs_alone(graph: Graph, session: Session) -> None:
+    """Raises UsageError for a graph of which the target, a device, leaves parts to the CPU."""
+    _, reasons = parts_of(graph, session)
+    if reasons:
+        raise UsageError(
+            f"tuning for {session.target.name!r}: expected a model that the device runs alone, "
+            f"found {_counted(reasons)}; compile the model without tuning, or tune for 'native'"
+        )
 
 
 def _refused(graph: Graph, session: Session) -> dict[Node, str]:

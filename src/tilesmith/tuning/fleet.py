@@ -25,6 +25,7 @@ import numpy as np
 from tilesmith.choices.records import Key, Trial, trial
 from tilesmith.choices.space import Candidate
 from tilesmith.codegen.targets import host
+from tilesmith.ir.target import Target
 from tilesmith.support.child import decode
 from tilesmith.support.errors import UsageError
 
@@ -290,15 +291,21 @@ class RayMeasurer(BaselineMeasurer):
 
 
 def open_measurer(
-    workers: str | None, builder: str, threads: int, jobs: int, flush: bool = False
+    workers: str | None,
+    builder: str,
+    threads: int,
+    jobs: int,
+    flush: bool = False,
+    device: Target | None = None,
 ) -> LocalMeasurer | RayMeasurer:
     """The measurer that `workers` asks for, as in `TuneOptions`.
 
     `jobs`: processes that build on this machine.  `flush`: empty the caches before each run.
+    `device`: where kernels run that run on a device.
     """
     flush_bytes = FLUSHED * host().model.l3_bytes if flush else 0
     if workers is None:
-        return LocalMeasurer(builder, threads, jobs, flush_bytes=flush_bytes)
+        return LocalMeasurer(builder, threads, jobs, flush_bytes=flush_bytes, device=device)
     address = None if workers == "ray" else workers
     return RayMeasurer(address, builder, threads, host().text, flush_bytes=flush_bytes)
 

@@ -120,6 +120,7 @@ class MeasurePlan:
     seconds: approximate time of all runs.
     give_up: the ratio to the baseline above which a candidate is no longer interesting.
     flush_bytes: bytes of other memory that are read before each run, to empty the caches.
+    device: the target as JSON where kernels run on a device; None: on the CPU.
     """
 
     threads: int
@@ -127,6 +128,7 @@ class MeasurePlan:
     seconds: float = 0.06
     give_up: float = 1.3
     flush_bytes: int = 0
+    device: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,7 @@ from tilesmith.choices.family import Family
 from tilesmith.choices.records import Key, Trial, trial
 from tilesmith.choices.space import Candidate, Space
 from tilesmith.codegen.kernel import KernelCode, without_head
+from tilesmith.ir.target import Target
 from tilesmith.support.cgroup import usable_memory
 from tilesmith.support.child import Child, ChildError, Children
 from tilesmith.support.errors import TilesmithError
@@ -105,10 +106,12 @@ class BaselineMeasurer(ABC):
 
     threads: those of the kernels.
     flush_bytes: bytes that are written before each run, so that it starts with cold caches.
+    device: the target where kernels run on a device; None: on the CPU.
     """
 
     threads: int
     flush_bytes: int
+    device: Target | None = None
 
     def measure(
         self, task: Task, candidates: Sequence[Candidate], seconds: float
@@ -118,7 +121,13 @@ class BaselineMeasurer(ABC):
         if isinstance(baseline, Trial):
             yield from incomparable(task, candidates, baseline)
             return
-        plan = MeasurePlan(self.threads, task.bounds, seconds, flush_bytes=self.flush_bytes)
+        plan = MeasurePlan(
+            self.threads,
+            task.bounds,
+            seconds,
+            flush_bytes=self.flush_bytes,
+            device=self.device.to_json() if self.device is not None else None,
+        )
         yield from self._beside(baseline, task, candidates, plan)
 
     @abstractmethod
@@ -143,6 +152,8 @@ class LocalMeasurer(BaselineMeasurer):
     run_seconds, build_seconds: the longest that a candidate may take.
     runner: a module whose main program answers a `MeasureJob`.
     flush_bytes: bytes that are written before each run, so that it starts with cold caches.
+    device: the target where kernels run on a device, whose driver has its own threads and memory:
+        the process that runs them is not bound then.
     """
 
     builder: str
@@ -153,6 +164,7 @@ class LocalMeasurer(BaselineMeasurer):
     build_seconds: float = BUILD_SECONDS
     runner: str = "tilesmith.tuning.runner"
     flush_bytes: int = 0
+    device: Target | None = None
     _arrays: dict[Key, Path] = field(default_factory=dict)
     _baseline: dict[Key, Runnable | Trial] = field(default_factory=dict)
 
@@ -160,7 +172,10 @@ class LocalMeasurer(BaselineMeasurer):
         self._folder = tempfile.TemporaryDirectory(prefix="tilesmith-tune-")
         self._shares = shares(self.threads)
         cores, limit = self._shares.runner, self.memory_bytes
-        self._runner = Child(self.runner, processors=cores, memory_bytes=limit)
+        if self.device is None:
+            self._runner = Child(self.runner, processors=cores, memory_bytes=limit)
+        else:
+            self._runner = Child(self.runner)
         cores = self._shares.builders
         self._builders = Children(self.builder, self.jobs, processors=cores, memory_bytes=limit)
         self._builders.__enter__()

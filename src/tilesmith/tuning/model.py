@@ -22,7 +22,7 @@ from tilesmith.support.measure import Ratio
 from tilesmith.support.options import Options, records_path
 from tilesmith.tuning.fleet import open_measurer
 from tilesmith.tuning.interrupt import Interrupt
-from tilesmith.tuning.options import TuneChoices, TuneOptions, check_target
+from tilesmith.tuning.options import TuneChoices, TuneOptions, check_device
 from tilesmith.tuning.report.html import choices_made, write_html
 from tilesmith.tuning.scheduler import Budget, Progress, tune_tasks
 from tilesmith.tuning.search import Searches
@@ -92,13 +92,14 @@ def tune_model(
     started = time.time()
     budget = Budget(seconds, tuning.most_trials)
     session = Session.of(options)
-    check_target(session.target)
+    check_device(session.target, tuning)
     constraints = Constraints.of(tuning.pins, tuning.forbid)
     session = dataclasses.replace(session, constraints=constraints)
     spent = Stages(tuning)
     spent.begin("compiling untuned")
     # records of expected sizes serve all sizes
     graph = expected_graph(driver.load_graph(model, shapes, session, values))
+    driver.check_runs_alone(graph, session)
     count = thread_count(session.options.threads)
     loaded = budget.elapsed
     plain = Compiled.of(graph, session)
@@ -132,8 +133,9 @@ def tune_model(
                 interrupt=interrupt,
                 early_stopping=tuning.early_stopping,
             )
+            device = session.target if session.target.device is not None else None
             with open_measurer(
-                tuning.workers, BUILDER, count, session.jobs, tuning.flush
+                tuning.workers, BUILDER, count, session.jobs, tuning.flush, device
             ) as measurer:
                 tune_tasks(
                     states,

@@ -20,18 +20,36 @@ from tilesmith.te.knobs import Decisions
 from .cost_model import CostModel
 from .interrupt import Interrupt
 from .scheduler import Progress
-from .search import DEFAULT, SEARCHES, check_search
+from .search import DEFAULT, MODEL, SEARCHES, check_search
 
 Report: TypeAlias = Callable[[str, Sequence[Progress]], object]
 """Called with a stage and the state of all tasks, when the stage begins and after each trial."""
 
 
 def check_target(target: Target) -> None:
-    """Raises UsageError for a device: candidates are measured on a CPU only."""
+    """Raises UsageError for a device: candidates for expressions are measured on a CPU only."""
     if target.device is not None:
         raise UsageError(
-            f"tuning measures kernels on a CPU, and {target.name!r} is a device; compile for it "
-            "without tuning, or tune for 'native'"
+            f"an expression is tuned on a CPU, and {target.name!r} is a device; tune a model of it "
+            "with ts.tune, or tune for 'native'"
+        )
+
+
+def check_device(target: Target, tuning: TuneOptions) -> None:
+    """Raises UsageError for choices that tuning has not on a device."""
+    if target.device is None:
+        return
+    chosen = {
+        "workers": tuning.workers is not None,
+        "flush": tuning.flush,
+        "html": tuning.html is not None,
+        f"search={MODEL!r}": tuning.search == MODEL,
+    }
+    found = [name for name, is_chosen in chosen.items() if is_chosen]
+    if found:
+        raise UsageError(
+            f"{' and '.join(found)}: expected the target of tuning to be a CPU, found "
+            f"{target.name!r}, a device; leave it out"
         )
 
 

@@ -15,12 +15,18 @@ import ctypes
 import gc
 import resource
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from tilesmith.codegen.link import Library
+from tilesmith.codegen.packed import unpacked
+from tilesmith.ir.expr import Const
+from tilesmith.ir.target import Target
+from tilesmith.runtime.device import FAILURE_TYPE, failure_of
+from tilesmith.runtime.devices import opened
 from tilesmith.runtime.native import Context, aligned_bytes, round_up
 from tilesmith.support.child import serve
 from tilesmith.support.difference import least_difference
@@ -84,39 +90,24 @@ class Arguments:
         return self._references
 
 
-class Loaded:
-    """A kernel in this process with its arguments; `run(n)` calls it n times."""
+class Contender(ABC):
+    """A kernel in this process with its arguments.
 
-    def __init__(self, kernel: Runnable, arguments: Arguments, threads: int) -> None:
-        self.kernel = kernel
-        self._library = Library([kernel.code], [kernel.symbol])
-        count = len(kernel.inputs) + len(kernel.outputs) + 2
-        call = ctypes.CFUNCTYPE(ctypes.c_int32, *[ctypes.c_void_p] * count)
-        self._function = call(self._library.address(kernel.symbol))
-        shared = round_up(kernel.workspace)
-        private = round_up(kernel.workspace_per_thread)
-        memory = aligned_bytes(shared + private * threads)
-        self._context = Context.of(threads, memory.ctypes.data + shared, private)
-        packed = arguments.inputs(kernel.inputs)
-        self.outputs = [_unwritten(a) for a in kernel.outputs]
-        results = [y.ctypes.data for y in self.outputs]
-        tail = [*results, memory.ctypes.data, ctypes.addressof(self._context)]
-        self._calls = [
-            (*(p[i % len(p)].ctypes.data for p in packed), *tail)
-            for i in range(max((len(p) for p in packed), default=1))
-        ]
-        self._keep = (packed, memory)
-        self._next = 0
-        self.least = 0.0
-        """Its time when it was last measured."""
+    kernel: its code, and what its arguments are.
+    """
 
+    kernel: Runnable
+    least: float = 0.0
+    """Its time when it was last measured."""
+
+    @abstractmethod
     def run(self, times: int) -> None:
-        function, calls, at = self._function, self._calls, self._next
-        for i in range(at, at + times):
-            if code := function(*calls[i % len(calls)]):
-                failure = self._context.failure(code)
-                raise TilesmithError(f"assertion {failure.assertion} of the kernel fails")
-        self._next = (at + times) % len(calls)
+        """Call the kernel so many times.  Raises TilesmithError if it fails."""
+
+    @property
+    @abstractmethod
+    def outputs(self) -> list[np.ndarray]:
+        """What the last run wrote."""
 
     def seconds(self, times: int) -> float:
         """Average seconds of one of `times` runs."""
@@ -139,16 +130,109 @@ class Loaded:
         for n, (a, y, expected, bound) in enumerate(judged):
             error = least_difference(a.unpack(y), expected, bound)
             if not error <= bound:
-                which = f"output {n} is " if len(self.outputs) > 1 else ""
+                which = f"output {n} is " if len(self.kernel.outputs) > 1 else ""
                 return f"{which}off by {error:.1e} of the largest magnitude (allowed: {bound:.0e})"
         return ""
+
+
+class Loaded(Contender):
+    """A kernel that runs on the CPU."""
+
+    def __init__(self, kernel: Runnable, arguments: Arguments, threads: int) -> None:
+        self.kernel = kernel
+        self._library = Library([kernel.code], [kernel.symbol])
+        count = len(kernel.inputs) + len(kernel.outputs) + 2
+        call = ctypes.CFUNCTYPE(ctypes.c_int32, *[ctypes.c_void_p] * count)
+        self._function = call(self._library.address(kernel.symbol))
+        shared = round_up(kernel.workspace)
+        private = round_up(kernel.workspace_per_thread)
+        memory = aligned_bytes(shared + private * threads)
+        self._context = Context.of(threads, memory.ctypes.data + shared, private)
+        packed = arguments.inputs(kernel.inputs)
+        self._outputs = [unwritten(a) for a in kernel.outputs]
+        results = [y.ctypes.data for y in self._outputs]
+        tail = [*results, memory.ctypes.data, ctypes.addressof(self._context)]
+        self._calls = [
+            (*(p[i % len(p)].ctypes.data for p in packed), *tail)
+            for i in range(max((len(p) for p in packed), default=1))
+        ]
+        self._keep = (packed, memory)
+        self._next = 0
+
+    @property
+    def outputs(self) -> list[np.ndarray]:
+        return self._outputs
+
+    def run(self, times: int) -> None:
+        function, calls, at = self._function, self._calls, self._next
+        for i in range(at, at + times):
+            if code := function(*calls[i % len(calls)]):
+                failure = self._context.failure(code)
+                raise TilesmithError(f"assertion {failure.assertion} of the kernel fails")
+        self._next = (at + times) % len(calls)
+
+
+class Launched(Contender):
+    """A kernel that runs on a device, whose arguments lie there."""
+
+    def __init__(self, kernel: Runnable, arguments: Arguments, target: Target) -> None:
+        """Raises DeviceError if the device is not there, or has not enough memory."""
+        self.kernel = kernel
+        self._device = device = opened(target)
+        self._parts = parts = unpacked(kernel.symbol, kernel.code)
+        built = device.load([parts])
+        self._read = [np.empty_like(unwritten(a)) for a in kernel.outputs]
+        given = [copies[0] for copies in arguments.inputs(kernel.inputs)]
+        given += [unwritten(a) for a in kernel.outputs]
+        memory = [device.empty(a.nbytes) for a in given]
+        for m, a in zip(memory, given, strict=True):
+            device.write(m, a)
+        self._results = memory[len(kernel.inputs) :]
+        self._failure = np.zeros((), FAILURE_TYPE)
+        self._report = device.empty(self._failure.nbytes)
+        device.write(self._report, self._failure)
+        workspace = (device.empty(kernel.workspace), 0) if kernel.workspace else None
+        places = [*((m, 0) for m in memory), workspace]
+        self._starts = [
+            device.prepared(
+                device.kernel(built, x.symbol),
+                [int(n.value) for n in x.blocks if isinstance(n, Const)],
+                x.threads,
+                places,
+                self._report,
+            )
+            for x in parts.launches
+        ]
+
+    def run(self, times: int) -> None:
+        for _ in range(times):
+            for start in self._starts:
+                start()
+        self._device.finish()
+        if self._parts.messages:
+            self._device.read(self._failure, self._report)
+            if (failure := failure_of(self._failure)) is not None:
+                raise TilesmithError(failure.text(self._parts.messages))
+
+    @property
+    def outputs(self) -> list[np.ndarray]:
+        for array, memory in zip(self._read, self._results, strict=True):
+            self._device.read(array, memory)
+        return self._read
+
+
+def contender(kernel: Runnable, arguments: Arguments, plan: MeasurePlan) -> Contender:
+    """A kernel, ready to run where it is measured."""
+    if plan.device is None:
+        return Loaded(kernel, arguments, plan.threads)
+    return Launched(kernel, arguments, Target.from_json(plan.device))
 
 
 def _copies(a: Argument) -> int:
     return max(1, min(a.cold // max(a.nbytes, 1), MAX_COPIES))
 
 
-def _unwritten(a: Argument) -> np.ndarray:
+def unwritten(a: Argument) -> np.ndarray:
     """Memory for a result, of bytes that are NaN or an unlikely number."""
     out = aligned_bytes(int(np.prod(a.physical_shape, dtype=np.int64)) * a.type.bytes)
     out[...] = 0xFF
@@ -165,7 +249,7 @@ class Bench:
     """Keeps arguments and baseline of the last job, since many candidates in a row use them."""
 
     def __init__(self) -> None:
-        self._baseline: tuple[str, Loaded] | None = None
+        self._baseline: tuple[str, Contender] | None = None
         self._arguments: Arguments | None = None
         self._other = np.empty(0, np.uint8)
 
@@ -183,7 +267,7 @@ class Bench:
         arguments = self._arguments
         try:
             references = arguments.references(job.candidate.outputs)
-            candidate = Loaded(job.candidate, arguments, plan.threads)
+            candidate = contender(job.candidate, arguments, plan)
             candidate.run(1)
             if fault := candidate.fault(references, plan.bounds):
                 return Answer("wrong", text=fault)
@@ -191,7 +275,7 @@ class Bench:
             key = f"{job.arrays}:{plan.threads}:{job.baseline.digest}"
             if self._baseline is None or self._baseline[0] != key:
                 self._baseline = None
-                self._baseline = (key, Loaded(job.baseline, arguments, plan.threads))
+                self._baseline = (key, contender(job.baseline, arguments, plan))
             baseline = self._baseline[1]
             ours, theirs = (self._timer(k, plan) for k in (candidate, baseline))
             if baseline.least > plan.seconds:  # too slow to be run again for every candidate
@@ -210,7 +294,7 @@ class Bench:
         finally:
             gc.collect()
 
-    def _timer(self, kernel: Loaded, plan: MeasurePlan) -> Callable[[int], float]:
+    def _timer(self, kernel: Contender, plan: MeasurePlan) -> Callable[[int], float]:
         """A function that tells a kernel's time over n runs."""
         if not plan.flush_bytes:
             return kernel.seconds

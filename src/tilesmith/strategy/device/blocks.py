@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from tilesmith.ir.target import Target
 from tilesmith.ir.types import same_dim
+from tilesmith.te.knobs import ANALYTIC, Config
 from tilesmith.te.stage import Axis, Stage
 
 WAVES = 8
@@ -17,6 +18,16 @@ def block_size(target: Target) -> int:
     assert target.device is not None
     most = min(target.device.block_threads, target.device.block_x)
     return min(max(WAVES * target.device.wave, 64), most)
+
+
+def block_sizes(target: Target) -> list[int]:
+    """The numbers of threads that a block of independent elements may have: powers of two, from a
+    wave to the most.
+    """
+    assert target.device is not None
+    most = min(target.device.block_threads, target.device.block_x)
+    sizes = (1 << n for n in range(most.bit_length()))
+    return [n for n in sizes if min(target.device.wave, most) <= n <= most]
 
 
 def fused(stage: Stage, axes: Sequence[Axis]) -> Axis:
@@ -33,7 +44,7 @@ def in_memory(stage: Stage) -> list[int]:
     return sorted(dict.fromkeys(dims), key=lambda n: not same_dim(shape[n], 1))
 
 
-def bind_elements(stage: Stage, target: Target) -> Axis | None:
+def bind_elements(stage: Stage, target: Target, cfg: Config = ANALYTIC) -> Axis | None:
     """A thread for each element of a stage's result, neighbours in memory side by side: the loop
     over threads; None for a single element, which one thread computes.
     """
@@ -41,7 +52,8 @@ def bind_elements(stage: Stage, target: Target) -> Axis | None:
         return None
     axes = [stage.axis[n] for n in in_memory(stage)]
     stage.reorder(*axes)
-    outer, inner = stage.split(fused(stage, axes), factor=block_size(target), tail="guard")
+    threads = cfg.choice("threads", lambda: block_sizes(target), block_size(target))
+    outer, inner = stage.split(fused(stage, axes), factor=threads, tail="guard")
     stage.bind(outer, "blockIdx.x")
     stage.bind(inner, "threadIdx.x")
     return inner

@@ -9,6 +9,7 @@ user wrote are run by one thread.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import count
 
 from tilesmith.ir.expr import same
 from tilesmith.ir.symbols import expected_size
@@ -17,6 +18,7 @@ from tilesmith.ir.types import same_dim, same_shape
 from tilesmith.ops.structure import stages
 from tilesmith.strategy.sketch.structure import StageBody, bodies, is_costly
 from tilesmith.support.errors import UsageError
+from tilesmith.te.knobs import ANALYTIC, Config
 from tilesmith.te.schedule import Schedule, create_schedule
 from tilesmith.te.stage import Stage
 from tilesmith.te.tensor import Compute, Extern, Placeholder, Tensor
@@ -47,8 +49,16 @@ def default_schedule(args: Sequence[Tensor], target: Target, bound: float) -> Sc
     return s
 
 
-def schedule_expression(s: Schedule, target: Target) -> None:
-    """Schedule the whole of an expression; `s` has no steps but layouts of parameters."""
+def schedule_expression(s: Schedule, target: Target, cfg: Config = ANALYTIC) -> None:
+    """Schedule the whole of an expression; `s` has no steps but layouts of parameters.
+
+    The knobs of the stages after the first are called `N.…`, by the stage's number.
+    """
+    number = count()
+
+    def own() -> Config:
+        return cfg.under(str(n)) if (n := next(number)) else cfg
+
     alone = _run_by_one(s)
     _inline(s, alone)
     found = {n: b for n, b in bodies(s).items() if n not in alone}
@@ -81,7 +91,7 @@ def schedule_expression(s: Schedule, target: Target) -> None:
             if tile is not None:
                 schedule_tensor_tiles(s, tile, name, out, target)
             else:
-                schedule_product(s, product, out, target)
+                schedule_product(s, product, out, target, own())
             done |= {name, out}
     for name, body in found.items():
         if name in done:
@@ -95,7 +105,7 @@ def schedule_expression(s: Schedule, target: Target) -> None:
             _alone_in_rows(s, name, target)
         else:
             out = _epilogue(found, name, done) if body.op.reduce_axis else name
-            thread = bind_elements(s[out], target)
+            thread = bind_elements(s[out], target, own())
             if out != name and thread is not None:
                 s[name].compute_at(s[out], thread)
                 s[name].set_scope("register")

@@ -31,7 +31,7 @@ def schedule(body: Graph, target: Target, cfg: Config = ANALYTIC) -> tuple[Sched
 def generate(s: Schedule, group: Group, target: Target, cfg: Config) -> None:
     """Give a schedule that is still empty the steps that fit any expression."""
     if not any(same_dim(a.extent, 0) for st in group.stages for a in (*st.axis, *st.reduce_axis)):
-        schedule_expression(s, target)
+        schedule_expression(s, target, cfg)
 
 
 def lower_scheduled(s: Schedule, group: Group, target: Target, name: str) -> Func:
@@ -54,6 +54,8 @@ def lower_by_rule(body: Graph, target: Target, name: str, cfg: Config = ANALYTIC
     try:
         return lower_scheduled(*schedule(body, target, cfg), target, name)
     except ScheduleError:
+        if cfg.chosen:
+            raise
         return lower_plain(body, target, name)
 
 
@@ -69,7 +71,7 @@ RULES = ScheduleRules(
     expressions=group_tensors,
     schedule=schedule,
     generate=generate,
-    is_generic=lambda body, group: True,
+    is_generic=lambda body, group: False,  # rules schedule any expression
     is_fixed=lambda body: False,
     packed_layouts=lambda body, constants, target, cfg: {},
     versions=lambda body: None,

@@ -24,23 +24,28 @@ from tilesmith.ir.loop_tables import BLOCKS, THREADS
 from tilesmith.ir.symbols import expected, expected_size
 from tilesmith.ir.target import Target
 from tilesmith.ops.structure import product_of_loads
+from tilesmith.te.knobs import ANALYTIC, Config
 from tilesmith.te.schedule import Schedule
 from tilesmith.te.stage import Axis, Stage
 from tilesmith.te.tensor import Compute, IterVar, Tensor
 
-from .blocks import block_size, fused, in_memory
+from .blocks import block_size, block_sizes, fused, in_memory
 from .split_sums import divide_sum, parts_of
 
 TILE = 4
 """Rows and columns of a thread's tile: 16 sums, and 8 loads for 16 multiply-adds."""
 STEP = 32
 """Steps of the sum whose operands lie in shared memory at a time."""
+TILES, STEPS = (2, 4, 8), (8, 16, 32, 64)
+"""What tuning may choose for both."""
 SIDES = 32, 8
 """Most threads of a block along y and x.  Those of a wave read 8 columns that are `TILE` apart, and
 4 rows: no two of them lie in one bank, if rows along the sum are one element longer.
 """
 RESULTS = 8
 """Results of a thread that read the same element of an operand."""
+RESULT_COUNTS = 1, 2, 4, 8, 16
+"""What tuning may choose for them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +99,9 @@ def product_parts(product: Product, op: Compute, target: Target) -> int:
     return parts_of(op, -(-size // (y * x)), (y, x), target)
 
 
-def schedule_product(s: Schedule, product: Product, out: str, target: Target) -> None:
+def schedule_product(
+    s: Schedule, product: Product, out: str, target: Target, cfg: Config = ANALYTIC
+) -> None:
     """Compute a product in the tiles of the stage `out`: itself, or what reads each of its elements
     at its place.  Blocks divide the terms if there are too few tiles for the device.
     """
@@ -114,9 +121,9 @@ def schedule_product(s: Schedule, product: Product, out: str, target: Target) ->
         assert factors is not None
         tensors = [x.buffer for x in factors]
         operands = [s[s.cache_read(t, "shared", [own])] for t in tensors if isinstance(t, Tensor)]
-        _blocks_of_tiles(stage, own, operands, product, target)
+        _blocks_of_tiles(stage, own, operands, product, target, cfg)
     else:
-        _results_of_threads(stage, own, product, target)
+        _results_of_threads(stage, own, product, target, cfg)
 
 
 def _is_in_tiles(product: Product, axes: Sequence[IterVar] | Sequence[Axis]) -> bool:
@@ -138,14 +145,21 @@ def _rows_of_threads(
 
 
 def _blocks_of_tiles(
-    stage: Stage, own: Stage, operands: Sequence[Stage], product: Product, target: Target
+    stage: Stage,
+    own: Stage,
+    operands: Sequence[Stage],
+    product: Product,
+    target: Target,
+    cfg: Config,
 ) -> None:
     numbers = product.rows[-1], product.columns[-1]
     height, width = (stage.axis[n] for n in numbers)
     others = [a for n, a in enumerate(stage.axis) if n not in numbers]
-    threads_y, threads_x = block = _block(expected(height.extent), expected(width.extent), target)
-    by, y = stage.split(height, factor=threads_y * TILE, tail="guard")
-    bx, x = stage.split(width, factor=threads_x * TILE, tail="guard")
+    analytic = _block(expected(height.extent), expected(width.extent), target)
+    threads_y, threads_x = block = cfg.choice("block", lambda: _blocks(target), analytic)
+    tile, step = cfg.choice("tile", TILES, TILE), cfg.choice("step", STEPS, STEP)
+    by, y = stage.split(height, factor=threads_y * tile, tail="guard")
+    bx, x = stage.split(width, factor=threads_x * tile, tail="guard")
     ty, y = stage.split(y, nparts=threads_y)
     tx, x = stage.split(x, nparts=threads_x)
     stage.reorder(*others, by, bx, ty, tx, y, x)
@@ -157,14 +171,14 @@ def _blocks_of_tiles(
     stage.unroll(x)
     own.compute_at(stage, tx)
     *before, last = own.reduce_axis
-    outer, inner = own.split(last, factor=STEP, tail="guard")
+    outer, inner = own.split(last, factor=step, tail="guard")
     own.reorder(*before, outer, inner, *own.axis)
     for axis in own.axis:
         own.unroll(axis)
     for operand, along in zip(operands, product.along, strict=True):
         operand.compute_at(own, outer)
         if along and len(operand.axis) > 1:
-            operand.storage_align(operand.axis[-2], STEP + 1)
+            operand.storage_align(operand.axis[-2], step + 1)
         rest = fused(operand, operand.axis)
         for size, index in zip(reversed(block), THREADS[:2], strict=True):
             rest, part = operand.split(rest, factor=size, tail="guard")
@@ -179,6 +193,15 @@ def _block(height: int, width: int, target: Target) -> tuple[int, int]:
     return y, x
 
 
+def _blocks(target: Target) -> list[tuple[int, int]]:
+    """The threads along y and x that a block of tiles may have: powers of two."""
+    assert target.device is not None
+    d = target.device
+    sides = [1 << n for n in range(max(SIDES).bit_length())]
+    return [(y, x) for x in sides for y in sides
+            if y * x <= d.block_threads and y <= d.block_y and x <= d.block_x]  # fmt: skip
+
+
 def _threads(extent: int, most: int) -> int:
     """Threads along one side, whose tiles fill `extent` without a rest if half of `most` do."""
     tiles = -(-extent // TILE)
@@ -188,17 +211,21 @@ def _threads(extent: int, most: int) -> int:
     return whole if 2 * whole > most else most
 
 
-def _results_of_threads(stage: Stage, own: Stage, product: Product, target: Target) -> None:
+def _results_of_threads(
+    stage: Stage, own: Stage, product: Product, target: Target, cfg: Config
+) -> None:
     """Threads along the axis that is innermost in memory; each computes results along an axis of
     the other operand.
     """
     order = in_memory(stage)
     axes = list(stage.axis)
     tiled, count = _rows_of_threads(product, axes, order)
+    count = cfg.choice("results", RESULT_COUNTS, count)
+    threads = cfg.choice("threads", lambda: block_sizes(target), block_size(target))
     axes[tiled], results = stage.split(axes[tiled], factor=count, tail="guard")
     axes = [axes[n] for n in order]
     stage.reorder(*axes, results)
-    block, thread = stage.split(fused(stage, axes), factor=block_size(target), tail="guard")
+    block, thread = stage.split(fused(stage, axes), factor=threads, tail="guard")
     stage.bind(block, "blockIdx.x")
     stage.bind(thread, "threadIdx.x")
     stage.unroll(results)
