@@ -22,7 +22,7 @@ from tilesmith.graph.text import constants_of, print_graph
 from tilesmith.graph.verify import verify
 from tilesmith.ir.expr import as_expr
 from tilesmith.ir.symbols import expected, symbol
-from tilesmith.support.errors import ModelError, UnsupportedError
+from tilesmith.support.errors import ModelError, OpenShapesError
 
 RNG = np.random.default_rng(0)
 
@@ -101,7 +101,7 @@ def test_the_check_is_first_and_the_expected_sizes_fit() -> None:
 def test_ranges_in_which_no_size_fits_are_refused_when_a_model_is_compiled() -> None:
     with pytest.raises(ModelError, match="expected equal inner dimensions"):
         load(classifier("flatten"), dynamic={"H": (64, 128), "W": (64, 128)})
-    with pytest.raises(UnsupportedError, match="expected extents that are equal"):
+    with pytest.raises(OpenShapesError, match="expected extents that are equal"):
         load(classifier("flatten"), dynamic={"H": (11, 18)})  # neither 3 nor 4 divides 49
 
 
@@ -122,6 +122,16 @@ def test_a_reshape_fits_some_sizes(
     compare(exe, model, *fits)
     with pytest.raises(ModelError, match=r"the sizes or data of this run make '.*'"):
         exe.run({"x": np.zeros(fails, np.float32)})
+
+
+def test_space_to_depth_of_open_images_takes_sizes_that_divide() -> None:
+    nodes = [node("SpaceToDepth", "x", "y", blocksize=2)]
+    inputs = [om.value("x", ["n", 3, "h", "w"])]
+    model = om.model(nodes, inputs, ["y"]).SerializeToString()
+    exe = ts.compile(model, threads=1)
+    compare(exe, model, (1, 3, 6, 4), (2, 3, 2, 10))
+    with pytest.raises(ModelError, match="make 'h - h // 2 \\* 2' 1; expected 0"):
+        exe.run({"x": np.zeros((1, 3, 5, 4), np.float32)})
 
 
 def test_a_branch_that_is_not_taken_checks_nothing() -> None:

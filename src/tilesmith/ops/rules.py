@@ -14,6 +14,7 @@ from tilesmith.ir.dtypes import DType, f32
 from tilesmith.ir.expr import Expr, ExprLike, cast, const
 from tilesmith.ir.extents import product as product
 from tilesmith.ir.extents import strides_of as strides_of
+from tilesmith.ir.symbols import as_dim
 from tilesmith.ir.types import Dim, TensorType, same_dim
 from tilesmith.support.errors import ModelError, OpenDimensionError
 from tilesmith.te import tensor as te
@@ -141,15 +142,17 @@ def equal_shapes(op: str, a: Sequence[Dim], b: Sequence[Dim]) -> bool:
 
 
 def divided(op: str, dim: Dim, by: int, what: str) -> Dim:
-    """`dim / by`.  Raises ModelError for a remainder, OpenDimensionError if there may be one."""
+    """`dim / by`.  Raises ModelError for a remainder, UnequalDims if there may be one."""
     found = extents.quotient(dim, by) if by > 0 else None
     if found is not None:
         return found
     if isinstance(dim, int):
         reject(op, f"{what} divisible by {by}", dim)
-    raise OpenDimensionError(
+    raise UnequalDims(
+        dim,
+        extents.product((as_dim(dim // by), by)),
         f"{op}: expected {what} divisible by {by}, found the symbolic {dim}; give it a number with "
-        "shapes="
+        "shapes=",
     )
 
 

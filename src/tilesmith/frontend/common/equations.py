@@ -19,6 +19,13 @@ _TOGETHER = 4
 """Symbols of two extents for which sizes are tried, at most."""
 
 
+def replacement(a: Dim, b: Dim) -> dict[Expr, Expr] | None:
+    """What symbols must be where `a` equals `b`, or else symbols that are expected to make them
+    equal; None if there is nothing to replace.
+    """
+    return solved(a, b) or fitting(a, b)
+
+
 def solved(a: Dim, b: Dim) -> dict[Expr, Expr] | None:
     """What symbols are where `a` equals `b`; None if that can't be said."""
     if isinstance(a, Var) and isinstance(b, Var):
@@ -82,14 +89,16 @@ def _sizes(var: Var) -> Sizes:
 
 
 def fitting(a: Dim, b: Dim) -> dict[Expr, Expr] | None:
-    """Symbols with other expected sizes, at which `a` equals `b`; None if none are found.
+    """Symbols with other expected sizes, at which `a` equals `b`; None if none are found, or if
+    they are equal at those that they have.
 
     As many symbols as possible get one common size, since images are mostly square.  Of the sizes
     that fit, the one that the highest power of two divides is expected.
     """
     symbols = symbols_of((a, b))
     usual = {s: expected(s) for s in symbols}
-    if len(symbols) > _TOGETHER or any(s.sizes is None for s in symbols):
+    is_odd = len(symbols) > _TOGETHER or any(s.sizes is None for s in symbols)
+    if is_odd or _are_equal(a, b, usual):
         return None
     for count in range(len(symbols), 0, -1):
         for chosen in combinations(symbols, count):

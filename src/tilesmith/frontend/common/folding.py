@@ -9,6 +9,7 @@ dimension is symbolic, small tensors hold extents (`contents`).
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -36,7 +37,7 @@ from tilesmith.ops.slicing import Concat
 from tilesmith.support.errors import ModelError, OpenDimensionError, UnsupportedError
 
 from .contents import Contents, is_small, known_contents, results
-from .equations import solved
+from .equations import replacement
 from .limits import MAX_ELEMENTS, MAX_NODES
 
 _FOLD_ELEMENTS = 1 << 14
@@ -105,12 +106,13 @@ class FoldingBuilder(Builder):
         try:
             types = self._types(op, inputs)
         except UnequalDims as e:
-            if not self.measured.isdisjoint(symbols_of((e.first, e.second))):
-                fitted = self._fitted(op, inputs, e)
-            elif solved(e.first, e.second) is None and _are_expected_equal(e.first, e.second):
-                fitted = self._assumed(op, inputs, e, loc)
-            else:
+            is_measured = not self.measured.isdisjoint(symbols_of((e.first, e.second)))
+            if not is_measured and (
+                replacement(e.first, e.second) is not None
+                or expected(e.first) != expected(e.second)
+            ):
                 raise
+            fitted = self._fitted(op, inputs, e, loc)
             return self.add(*fitted, loc=loc, name=name)
         outputs = self._append(op, inputs, types, loc, name)
         if isinstance(op, Extents):
@@ -188,48 +190,31 @@ class FoldingBuilder(Builder):
         self.add(Measure((*symbols, *checks), (*bounds, *[0] * len(checks))), whole)
         return tuple(symbols)
 
-    def _fitted(self, op: Op, inputs: tuple[Value, ...], error: UnequalDims) -> tuple[Any, ...]:
-        """The operator and its operands where two extents, one of them measured, must be equal or,
-        for an elementwise operator, one of them may be 1.  A run checks it.
+    def _fitted(
+        self, op: Op, inputs: tuple[Value, ...], error: UnequalDims, loc: str
+    ) -> tuple[Any, ...]:
+        """The operator and its operands where two extents must be equal or, for an elementwise
+        operator, one that is measured may be 1.  A run checks it.
         """
         a, b = error.first, error.second
+        is_measured = not self.measured.isdisjoint(symbols_of((a, b)))
+        require = self.require_equal if is_measured else partial(self._assume_equal, loc=loc)
         if isinstance(op, Reshape):
-            self.require_equal(a, b)
+            require(a, b)
             return Reinterpret(op.rounded(inputs[0].shape)), *inputs
         inside = [any(same_dim(d, e) for v in inputs for d in v.shape) for e in (a, b)]
         if not any(inside):
             raise OpenDimensionError(str(error)) from None
         common = a if not inside[0] or isinstance(a, int) else b
-        if isinstance(op, Elementwise):
+        if is_measured and isinstance(op, Elementwise):
             common = self._common(a, b)
         else:
-            self.require_equal(a, b)
+            require(a, b)
         fitted = []
         for v in inputs:
             shape = tuple(common if same_dim(d, a) or same_dim(d, b) else d for d in v.shape)
             fitted.append(v if same_shape(shape, v.shape) else self.add(Stretch(shape), v))
         return op, *fitted
-
-    def _assumed(
-        self, op: Op, inputs: tuple[Value, ...], error: UnequalDims, loc: str
-    ) -> tuple[Any, ...]:
-        """The operator and its operands where two extents that the inputs' sizes decide must be
-        equal.  A run checks it before it begins.
-        """
-        a, b = error.first, error.second
-        if isinstance(op, Reshape):
-            self._assume_equal(a, b, loc)
-            return Reinterpret(op.rounded(inputs[0].shape)), *inputs
-        common, other = (a, b) if isinstance(a, int) else (b, a)
-        shapes = [tuple(common if same_dim(d, other) else d for d in v.shape) for v in inputs]
-        pairs = list(zip(shapes, inputs, strict=True))
-        if all(same_shape(shape, v.shape) for shape, v in pairs):
-            raise OpenDimensionError(str(error)) from None
-        self._assume_equal(other, common, loc)
-        return op, *(
-            v if same_shape(shape, v.shape) else self.add(Reinterpret(shape), v)
-            for shape, v in pairs
-        )
 
     def _assume_equal(self, a: Dim, b: Dim, loc: str) -> None:
         """Makes a run be refused, before it begins, where two extents differ."""
@@ -408,7 +393,3 @@ class FoldingBuilder(Builder):
 
 def _is_small(value: Value) -> bool:
     return is_small(value.type)
-
-
-def _are_expected_equal(a: Dim, b: Dim) -> bool:
-    return expected(a) == expected(b)

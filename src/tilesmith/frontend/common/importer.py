@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from tilesmith.ops.rules import UnequalDims
 from tilesmith.support.errors import ModelError, OpenDimensionError, UnsupportedError
 
+from .equations import replacement
 from .errors import LocatedError, NotedError, ValuesNeededError
 from .folding import FoldingBuilder
 from .problems import Problem, Site, report
@@ -34,11 +35,15 @@ class Importer:
     ) -> Sequence[Slot] | None:
         """The node's outputs as `make` gives them; None when it is unsupported, which is noted.
 
-        Raises LocatedError, naming the node, when the model is bad there.
+        Raises LocatedError, naming the node, when the model is bad there, and UnequalDims when
+        symbols should be replaced.
         """
         try:
             return make()
         except UnequalDims as e:
+            if replacement(e.first, e.second) is None:
+                self.note(site, e)
+                return None
             raise UnequalDims(e.first, e.second, _located(site, str(e))) from None
         except UnsupportedError as e:
             self.note(site, e)

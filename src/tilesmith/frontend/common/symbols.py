@@ -17,7 +17,7 @@ from tilesmith.ir.types import Dim
 from tilesmith.ops.rules import UnequalDims
 from tilesmith.support.errors import ModelError, OpenDimensionError
 
-from .equations import fitting, solved
+from .equations import replacement
 
 Range: TypeAlias = "int | tuple[int, int]"
 """The largest size, or the smallest and the largest."""
@@ -118,7 +118,7 @@ class Symbols:
         """Replaces a symbol so that two extents are equal, or symbols so that they are at the
         expected sizes.  Raises OpenDimensionError if none can be replaced.
         """
-        found = solved(error.first, error.second) or fitting(error.first, error.second)
+        found = replacement(error.first, error.second)
         if found is None:
             raise OpenDimensionError(str(error)) from None
         if set(found).isdisjoint(symbols_of(self._dims.values())):
