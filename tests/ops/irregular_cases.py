@@ -9,7 +9,7 @@ from op_case import SPECIAL, Case, In, case
 
 from tilesmith.ops.conv import Col2Im
 from tilesmith.ops.fourier import Dft, Stft
-from tilesmith.ops.linalg import Det
+from tilesmith.ops.linalg import Det, Solve
 from tilesmith.ops.sample import AffineGrid, GridSample, RoiAlign
 from tilesmith.ops.scatter import MaxUnpool, ScatterElements, ScatterNd
 from tilesmith.ops.select import NonMaxSuppression, NonZero, RowRanks
@@ -59,6 +59,13 @@ def _matrices() -> Iterator[Case]:
         yield case(Det(), (rows, rows))
     yield case(Det(), np.asarray([[0, 2, 1], [3, 0, 0], [0, 0, 4]], np.float32))  # pivots
     yield case(Det(), np.ones((3, 3), np.float32))
+    rng = np.random.default_rng(6)
+    for dtype, rows, columns in (("f32", 5, 3), ("f64", 9, 1), ("f16", 3, 4), ("f32", 1, 2)):
+        a = rng.permutation(np.eye(rows)) * 4 + rng.uniform(-0.5, 0.5, (2, rows, rows))
+        a = a.astype(np.dtype({"f16": "f2", "f32": "f4", "f64": "f8"}[dtype]))
+        yield case(Solve(), a, In((2, rows, columns), dtype))
+    yield case(Solve(), (0, 0), (0, 2))
+    yield case(Solve(), (2, 2), (2, 0))
 
 
 def _selections() -> Iterator[Case]:

@@ -18,7 +18,7 @@ from tilesmith.ops.eager import evaluate, infer
 from tilesmith.ops.einsum import Einsum
 from tilesmith.ops.fourier import Dft
 from tilesmith.ops.gather import Gather, GatherElements, GatherNd, OneHot
-from tilesmith.ops.linalg import Det
+from tilesmith.ops.linalg import Det, Solve
 from tilesmith.ops.matmul import Gemm, MatMul
 from tilesmith.ops.norm import GroupNorm, Softmax
 from tilesmith.ops.pool import AvgPool, MaxPool
@@ -55,6 +55,8 @@ BAD: list[tuple[Op, tuple[TensorType, ...], str]] = [
     (ArgMax(0), (t(0, 3),), "at least one element"),
     (ReduceMax((0,)), (BITS,), NO_ARITHMETIC),
     (Det(), (BYTES,), NO_ARITHMETIC),
+    (Solve(), (t(2, 3), t(2, 3)), "square matrices of floats"),
+    (Solve(), (t(3, 3), t(2, 3)), "as many rows and matrices"),
     (TopK(1), (BITS,), NO_ARITHMETIC),
     (CumMax(0), (BYTES,), NO_ARITHMETIC),
     (ScatterElements(0, "max"), (BITS, t(4, 4, dtype=I64), BITS), NO_ARITHMETIC),

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from tilesmith.ir import extents
-from tilesmith.ir.expr import cast, const
+from tilesmith.ir.expr import Expr, cast, const
 from tilesmith.ir.intrinsics import call
-from tilesmith.ir.types import TensorType, same_dim
-from tilesmith.loop.builder import LoopBuilder
+from tilesmith.ir.types import Dim, TensorType, same_dim
+from tilesmith.loop.builder import Array, LoopBuilder
 from tilesmith.loop.nodes import Func
 
 from . import rules
@@ -44,19 +44,11 @@ class Det(Op):
                 a[i] = rules.widen(x[(*n, *i)])
             product = b.variable("product", const(1, wide))
             with b.loop(rows, "k") as k:
-                best = b.variable("best", k)
-                with (
-                    b.loop(rows - 1 - k, "i", start=k + 1) as i,
-                    b.when(call("abs", a[i, k]) > call("abs", a[best.value, k])),
-                ):
-                    best.value = i
-                chosen = b.let("chosen", best.value)
+                chosen = _pivot_row(b, a, rows, k)
                 with b.when(chosen != k):
                     product.value = -product.value
                     with b.loop(rows - k, "j", start=k) as j:
-                        kept = b.let("kept", a[k, j])
-                        a[k, j] = a[chosen, j]
-                        a[chosen, j] = kept
+                        _exchange(b, a, k, chosen, j)
                 pivot = b.let("pivot", a[k, k])
                 product.value = product.value * pivot
                 with b.when(pivot != 0.0), b.loop(rows - 1 - k, "i", start=k + 1) as i:
@@ -68,3 +60,88 @@ class Det(Op):
 
     def reference(self, *inputs: np.ndarray) -> np.ndarray:
         return np.asarray(np.linalg.det(inputs[0].astype(np.float64))).astype(inputs[0].dtype)
+
+
+class Solve(Op):
+    """The solutions x of a @ x = b: a [..., M, M], b [..., M, K] -> [..., M, K].
+
+    Gaussian elimination with the largest element of each column as its pivot; 16-bit floats are
+    computed in f32.  Where a matrix is singular, the result has infinities or NaNs.
+    """
+
+    heavy_reference = True
+
+    def infer(self, *types: TensorType) -> tuple[TensorType, ...]:
+        rules.check_count(self.name, types, 2)
+        a, b = types
+        rules.check_kind(self.name, a, rules.FLOATS)
+        if a.dtype is not b.dtype:
+            rules.reject(self.name, f"two tensors of {a.dtype}", b)
+        if a.rank < 2 or not same_dim(a.shape[-1], a.shape[-2]):
+            rules.reject(self.name, "square matrices of floats", a)
+        if not rules.equal_shapes(self.name, a.shape[:-1], b.shape[:-1]):
+            rules.reject(self.name, f"as many rows and matrices as {a}", b)
+        return (b,)
+
+    def loops(self, *types: TensorType) -> Func:
+        *batch, rows, columns = types[1].shape
+        dtype = types[0].dtype
+        wide = rules.accumulator(dtype)
+        b = LoopBuilder(self.name)
+        given, right = b.input("a", types[0]), b.input("b", types[1])
+        result = b.output("x", types[1])
+        room = extents.larger(rows, 1)
+        with b.independent_nest(batch, "n") as n:
+            a = b.scratch("left", wide, (room, room))
+            x = b.scratch("right", wide, (room, extents.larger(columns, 1)))
+            with b.nest((rows, rows), "i") as i:
+                a[i] = rules.widen(given[(*n, *i)])
+            with b.nest((rows, columns), "i") as i:
+                x[i] = rules.widen(right[(*n, *i)])
+            with b.loop(rows, "k") as k:
+                chosen = _pivot_row(b, a, rows, k)
+                with b.when(chosen != k):
+                    with b.loop(rows - k, "j", start=k) as j:
+                        _exchange(b, a, k, chosen, j)
+                    with b.loop(columns, "j") as j:
+                        _exchange(b, x, k, chosen, j)
+                with b.loop(rows - 1 - k, "i", start=k + 1) as i:
+                    factor = b.let("factor", a[i, k] / a[k, k])
+                    with b.loop(rows - 1 - k, "j", start=k + 1) as j:
+                        a[i, j] = a[i, j] - factor * a[k, j]
+                    with b.loop(columns, "j") as j:
+                        x[i, j] = x[i, j] - factor * x[k, j]
+            with b.loop(rows, "l") as done, b.loop(columns, "j") as j:
+                k = rows - 1 - done
+                found = b.let("found", x[k, j] / a[k, k])
+                x[k, j] = found
+                with b.loop(k, "i") as i:
+                    x[i, j] = x[i, j] - a[i, k] * found
+            with b.nest((rows, columns), "i") as i:
+                result[(*n, *i)] = cast(x[i], dtype)
+        return b.finish()
+
+    def reference(self, *inputs: np.ndarray) -> np.ndarray:
+        a, b = (x.astype(np.float64) for x in inputs)
+        try:
+            return np.linalg.solve(a, b).astype(inputs[1].dtype)
+        except np.linalg.LinAlgError:
+            return np.full(b.shape, np.nan, inputs[1].dtype)
+
+
+def _pivot_row(b: LoopBuilder, a: Array, rows: Dim, k: Expr) -> Expr:
+    """Of the rows from k on, the one with the largest element in column k."""
+    best = b.variable("best", k)
+    with (
+        b.loop(rows - 1 - k, "i", start=k + 1) as i,
+        b.when(call("abs", a[i, k]) > call("abs", a[best.value, k])),
+    ):
+        best.value = i
+    return b.let("chosen", best.value)
+
+
+def _exchange(b: LoopBuilder, a: Array, k: Expr, other: Expr, j: Expr) -> None:
+    """Exchanges the elements of column j in two rows."""
+    kept = b.let("kept", a[k, j])
+    a[k, j] = a[other, j]
+    a[other, j] = kept

@@ -9,8 +9,9 @@ from tilesmith.frontend.aten.promotion import Number
 from tilesmith.frontend.aten.registry import aten_op
 from tilesmith.graph.nodes import Value
 from tilesmith.ops import elementwise as ew
+from tilesmith.ops import linalg, reduce, rules
 from tilesmith.ops import matmul as mm
-from tilesmith.ops import reduce
+from tilesmith.ops.sizes import Iota
 
 
 @aten_op("aten.mm.default", "aten.bmm.default", "aten.matmul.default", "aten.mv.default",
@@ -80,3 +81,39 @@ def trilinear(
         factors.append(n.reshape(x, dims))
     product = n.add(ew.Mul(), n.add(ew.Mul(), factors[0], factors[1]), factors[2])
     return n.add(reduce.ReduceSum(tuple(sumdim), False), product)
+
+
+@aten_op("aten.linalg_solve.default")
+def solve(n: AtenNode, A: Value, B: Value, left: bool = True) -> Value:
+    """x of A @ x = B, or of x @ A = B unless `left`; batches broadcast.  PyTorch refuses a singular
+    matrix; here its result has infinities or NaNs.
+    """
+    is_vector = B.type.rank == 1 or (
+        A.type.rank == B.type.rank + 1
+        and rules.equal_shapes("linalg_solve", B.type.shape, A.type.shape[:-1])
+    )
+    if is_vector:
+        B = n.reshape(B, (*B.type.shape, 1))
+    if not left:
+        A, B = _transposed(n, A), _transposed(n, B)
+    batch = rules.broadcast_shapes("linalg_solve", A.type.shape[:-2], B.type.shape[:-2])
+    a, b = (n.expand(v, (*batch, *v.type.shape[-2:])) for v in (A, B))
+    x = n.add(linalg.Solve(), a, b)
+    if is_vector:
+        return n.reshape(x, x.type.shape[:-1])
+    return x if left else _transposed(n, x)
+
+
+@aten_op("aten.linalg_inv.default", "aten.inverse.default")
+def inverse(n: AtenNode, A: Value) -> Value:
+    """The inverses of matrices; that of a singular one has infinities or NaNs, where PyTorch
+    refuses it.
+    """
+    rows = n.add(Iota(A.type.shape[-1]))
+    is_one = n.add(ew.Equal(), n.reshape(rows, (-1, 1)), rows)
+    return n.add(linalg.Solve(), A, n.expand(n.cast(is_one, A.dtype), A.type.shape))
+
+
+def _transposed(n: AtenNode, x: Value) -> Value:
+    rank = x.type.rank
+    return n.permute(x, (*range(rank - 2), rank - 1, rank - 2))
