@@ -17,6 +17,7 @@ from tiny_networks import NETWORKS, quantised
 
 import tilesmith as ts
 from tilesmith.codegen.c.compiler import find_compiler
+from tilesmith.codegen.c.prelude import definitions
 from tilesmith.codegen.c.source import source_kernel
 from tilesmith.codegen.functions import ENTRY
 from tilesmith.codegen.steps import calls_of
@@ -75,6 +76,14 @@ def run(command: Sequence[object]) -> str:
 
 def numbers(text: str) -> np.ndarray:
     return np.array([float(v) for v in text.split()])
+
+
+def emulated(machine: str, program: Path) -> str:
+    """What a program prints on an emulated board."""
+    return run([
+        "qemu-system-arm", "-M", machine, "-nographic", "-monitor", "none", "-serial", "null",
+        "-semihosting", "-kernel", program,
+    ])  # fmt: skip
 
 
 @pytest.fixture
@@ -152,15 +161,59 @@ def test_emulated_processors_agree(tmp_path, name, processor, request) -> None:
     run([ARM, *STRICT, *flags, "-fstack-usage", "-c", made.library, "-o", unit])
     rest = (BOARD / "start.c", tmp_path / "main.c", unit, "--specs=rdimon.specs", "-nostartfiles")
     run([ARM, "-O2", *flags, *rest, "-T", BOARD / "board.ld", "-lm", "-o", program])
-    found = numbers(run([
-        "qemu-system-arm", "-M", machine, "-nographic", "-monitor", "none", "-serial", "null",
-        "-semihosting", "-kernel", program,
-    ]))  # fmt: skip
+    found = numbers(emulated(machine, program))
     wanted = ts.compile(model(name))(sample(name)).reshape(-1)
     np.testing.assert_allclose(found, wanted, atol=1e-6 * abs(wanted).max())
     frames = [int(line.split("\t")[1]) for line in (tmp_path / "unit.su").read_text().splitlines()]
     entry, deepest = sorted(frames)[-2:]
     assert entry + deepest <= STACK
+
+
+def test_products_of_bytes_are_pairs_where_the_processor_has_them(tmp_path) -> None:
+    """Cortex-M4 and M7 multiply two pairs of 16 bits at once; M3 runs the same source without."""
+    if not shutil.which(ARM):
+        pytest.skip(f"needs {ARM}")
+    unit = written(tmp_path, "keywords").library
+    for processor, has_pairs in (("cortex-m4", True), ("cortex-m7", True), ("cortex-m3", False)):
+        assembly = tmp_path / f"{processor}.s"
+        flags = (f"-mcpu={processor}", "-mthumb", *PROCESSORS[processor][1])
+        run([ARM, *STRICT, *flags, "-S", unit, "-o", assembly])
+        found = set(re.findall(r"\b(?:smlad|uxtb16|sxtb16)\b", assembly.read_text()))
+        assert found == ({"smlad", "uxtb16", "sxtb16"} if has_pairs else set())
+    plain = written(tmp_path / "m0", "keywords", target="cortex-m0").library
+    assert "smlad" not in plain.read_text()
+
+
+def test_sums_of_pairs_wrap_like_others(tmp_path) -> None:
+    """The helper's portable text, and its assembly on an emulated Cortex-M4."""
+    numbers = "-2147483648, 255, 255, 255, 255, -128, -128, -128, -128"
+    text = (
+        definitions(["ts_smlad_u8_i8"])
+        + f"""
+        #include <stdio.h>
+        int main(void) {{
+            static const int32_t v[] = {{{numbers}}};
+            uint8_t a[5]; int8_t w[5];
+            for (int k = 0; k < 4; k++) a[k + 1] = (uint8_t)v[k + 1], w[k + 1] = (int8_t)v[k + 5];
+            printf("%ld ", (long)ts_smlad_u8_i8(v[0], a + 1, w + 1));
+            a[1] = 1, a[2] = 2, a[3] = 3, a[4] = 250, w[1] = 7, w[2] = -9, w[3] = 127, w[4] = -1;
+            printf("%ld", (long)ts_smlad_u8_i8(5, a + 1, w + 1));
+            return 0;
+        }}"""
+    )
+    source = tmp_path / "sums.c"
+    source.write_text("#include <stdint.h>\n#include <string.h>\n" + text)
+    wanted = f"{-(2**31) - 4 * 255 * 128 + 2**32} {5 + 7 - 18 + 381 - 250}"
+    program = tmp_path / "program"
+    run([*find_compiler(), *STRICT, source, "-o", program])
+    assert run([program]) == wanted
+    if not (shutil.which(ARM) and shutil.which("qemu-system-arm")):
+        pytest.skip(f"needs {ARM} with newlib, and qemu-system-arm")
+    machine, floats = PROCESSORS["cortex-m4"]
+    rest = (BOARD / "start.c", source, "--specs=rdimon.specs", "-nostartfiles")
+    run([ARM, *STRICT[:2], "-mcpu=cortex-m4", "-mthumb", *floats, *rest, "-T", BOARD / "board.ld",
+         "-o", program])  # fmt: skip
+    assert emulated(machine, program) == wanted
 
 
 @pytest.mark.parametrize("name", NETWORKS)

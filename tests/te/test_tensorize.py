@@ -296,7 +296,7 @@ ALONE = [i for i in SHIPPED if i.threads == 1]  # tests/cuda has those of severa
 INSTRUCTIONS = {
     "fma_f32": "vfmadd", "pmaddwd": "pmaddwd", "pmaddwd_i8": "pmaddwd", "vpdpwssd": "vpdpwssd",
     "vpdpwssd_lanes": "vpdpwssd", "vpdpbusd": "vpdpbusd", "vdpbf16ps": "vdpbf16ps",
-    "dot_i": "i32x4.dot_i16x8_s", "dot_i16_i": "i32x4.dot_i16x8_s",
+    "smlad_u8_i": "smlad", "dot_i": "i32x4.dot_i16x8_s", "dot_i16_i": "i32x4.dot_i16x8_s",
 }  # fmt: skip
 
 
@@ -309,6 +309,8 @@ def test_the_instruction_is_made(intrinsic: TensorIntrinsic) -> None:
     own = frozenset({"neon"}) if arm else t.features
     if "simd128" in intrinsic.features:
         t, own = target("wasm32"), frozenset[str]()
+    if "dsp" in intrinsic.features:
+        t, own = replace(target("armv7"), triple="thumbv7em-none-eabi"), frozenset[str]()
     t = replace(t, features=intrinsic.features | own)
     func, _ = final(intrinsic)
     text = assembly(emit(func, t).text, t)

@@ -82,6 +82,16 @@ C = replace(
 SOURCE = replace(
     C,
     name="source",
+    loop_passes=(
+        p.SCALARIZE,
+        p.SIMPLIFY,
+        p.FLATTEN,
+        p.TRIM,
+        p.PEEL,
+        p.TENSORIZE,
+        p.SIMPLIFY_AGAIN,
+        p.HOIST,
+    ),
     factors=bytes_alone,
     emit=emit_source,
     tools=replace(

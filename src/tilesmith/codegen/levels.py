@@ -103,16 +103,18 @@ class Controller:
 
     triple: LLVM's name of the architecture.
     registers: general registers that values of a loop may have.
+    features: LLVM's names of instructions that code may use where the C compiler has them.
     """
 
     triple: str
     registers: int
+    features: frozenset[str] = frozenset()
 
 
 CONTROLLERS = {
     "cortex-m0": Controller("thumbv6m-none-eabi", 8),
-    "cortex-m4": Controller("thumbv7em-none-eabi", 13),
-    "cortex-m7": Controller("thumbv7em-none-eabi", 13),
+    "cortex-m4": Controller("thumbv7em-none-eabi", 13, frozenset({"dsp"})),
+    "cortex-m7": Controller("thumbv7em-none-eabi", 13, frozenset({"dsp"})),
     "riscv32": Controller("riscv32-unknown-elf", 24),
 }
 """By name.  Arm's procedure call standard; the RISC-V calling convention."""

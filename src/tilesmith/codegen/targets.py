@@ -199,7 +199,7 @@ def _controller(name: str) -> Target:
         l1_bytes=64 * kilobyte, l2_bytes=256 * kilobyte, l3_bytes=256 * kilobyte, l3_cores=1,
     )  # fmt: skip
     return Target(
-        name, found.triple, "generic", frozenset(), 32, found.registers, model, backend="source"
+        name, found.triple, "generic", found.features, 32, found.registers, model, backend="source"
     )
 
 

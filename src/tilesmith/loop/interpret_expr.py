@@ -264,7 +264,7 @@ class Emitter:
     def tensor_call(self, e: ir.TensorCall) -> str:
         args = ", ".join(map(self, e.args))
         function = self.constant_function(("tensor", e.name), lambda: self.tensor(e.name))
-        return f"{function}({args})"
+        return f"{function}({args})" + ("" if e.lanes > 1 else "[0]")
 
     def ramp(self, e: ir.Ramp) -> str:
         return f"V.ramp({self(e.base)}, {self(e.stride)}, {e.size}, {self.constant(e.dtype, 'k')})"

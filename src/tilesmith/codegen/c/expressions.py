@@ -24,7 +24,7 @@ from tilesmith.ir.simplify import EMPTY, Context
 from tilesmith.ir.storage import code_of, converted
 from tilesmith.support.errors import InternalError
 
-from .prelude import VALUE_TYPES, has_helper, is_narrow
+from .prelude import VALUE_TYPES, has_helper, has_tensor_helper, is_narrow
 
 ATOM, UNARY, _COMPARE, _TERNARY, _ANY = 16, 15, 10, 3, 0
 _OPERATORS: dict[str, tuple[str, int]] = {
@@ -130,6 +130,7 @@ class ExpressionWriter:
             Var: self._var, ir.Const: self._const, ir.Unary: self._unary, ir.Binary: self._binary,
             ir.Compare: self._compare, ir.Select: self._select, ir.Cast: self._cast,
             ir.Load: self._load, ir.Call: self._call, ir.Let: self._let,
+            ir.TensorCall: self._tensor_call,
         }  # fmt: skip
 
     def begin(self, exprs: Iterable[Expr]) -> None:
@@ -344,6 +345,19 @@ class ExpressionWriter:
                 f"{self.LANGUAGE} is written from flat buffers, found {len(indices)} indices"
             )
         return f"{self.names(buffer)}[{self.text(indices[0]) if indices else '0'}]"
+
+    def _tensor_call(self, e: ir.TensorCall) -> tuple[str, int]:
+        """A call of the helper that computes a tensor intrinsic with a scalar as its result."""
+        if not has_tensor_helper(e.name) or e.lanes > 1:
+            raise InternalError(f"{self.LANGUAGE} has no text for the instruction {e.name}")
+        old, *tiles = e.args
+        return self.call(f"ts_{e.name}", old, *(self._address(t) for t in tiles))
+
+    def _address(self, tile: Expr) -> str:
+        """Where the elements of a tile begin, which lie one behind the other."""
+        if not isinstance(tile, ir.Load) or not isinstance(tile.indices[0], ir.Ramp):
+            raise InternalError(f"{self.LANGUAGE} reads tiles from dense memory, found {tile}")
+        return f"&{self.element(tile.buffer, (tile.indices[0].base,))}"
 
     def _let(self, e: ir.Let) -> tuple[str, int]:
         self.names.renew(e.var)  # statements may share the expression

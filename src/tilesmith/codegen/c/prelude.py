@@ -138,6 +138,24 @@ def _reinterpret(to: str, source: str) -> str:
 
 
 _SINGLE: dict[str, str] = {
+    # on processors with the DSP extension, two products of 16 bits in one instruction
+    "ts_smlad_u8_i8": """\
+int32_t ts_smlad_u8_i8(int32_t c, const uint8_t *a, const int8_t *w) {
+#if defined(__ARM_FEATURE_SIMD32) && defined(__GNUC__)
+    uint32_t x, y, even_x, odd_x, even_y, odd_y;
+    memcpy(&x, a, 4), memcpy(&y, w, 4);
+    __asm__("uxtb16 %0, %1" : "=r"(even_x) : "r"(x));
+    __asm__("uxtb16 %0, %1, ror #8" : "=r"(odd_x) : "r"(x));
+    __asm__("sxtb16 %0, %1" : "=r"(even_y) : "r"(y));
+    __asm__("sxtb16 %0, %1, ror #8" : "=r"(odd_y) : "r"(y));
+    __asm__("smlad %0, %1, %2, %3" : "=r"(c) : "r"(even_x), "r"(even_y), "r"(c));
+    __asm__("smlad %0, %1, %2, %3" : "=r"(c) : "r"(odd_x), "r"(odd_y), "r"(c));
+    return c;
+#else
+    const int32_t sum = a[0] * w[0] + a[1] * w[1] + a[2] * w[2] + a[3] * w[3];
+    return (int32_t)((uint32_t)c + (uint32_t)sum);
+#endif
+}""",
     "ts_f32_of_bits_u32": _reinterpret("f32", "u32"),
     "ts_u32_of_bits_f32": _reinterpret("u32", "f32"),
     "ts_f64_of_bits_u64": _reinterpret("f64", "u64"),
@@ -217,6 +235,13 @@ def family_helper(op: str, dtype: DType, suffix: str = "f") -> str:
         f="" if dtype.bits == 64 else suffix,
         bits=dtype.bits,
     )
+
+
+def has_tensor_helper(name: str) -> bool:
+    """True when there is a `ts_<name>` that computes the tensor intrinsic `name`: from the old
+    result and the addresses of the operands.
+    """
+    return f"ts_{name}" in _SINGLE
 
 
 def has_helper(op: str, dtype: DType) -> bool:

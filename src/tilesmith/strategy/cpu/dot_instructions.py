@@ -33,15 +33,16 @@ def dot_for(c: Contraction, target: Target) -> TensorIntrinsic | None:
     assert isinstance(source, Reduce)
     found: list[TensorIntrinsic] = []
     for i in available(target).values():
-        if not _is_dot(i) or i.result.size > columns or i.extents[1] > steps:
+        if not _is_dot(i) or i.result.size > columns or i.extents[-1] > steps:
             continue
         if i.result.size * i.result.dtype.bytes * 8 != target.vector_bits:
             continue
         for binding in matches(i, source.sources[0]):
             reads = {load: i.strides(operand)[0] for operand, load in binding.items()}
-            if reads.get(c.x) == 0 and reads.get(c.w):
+            shares = reads.get(c.x) == 0 and reads.get(c.w)
+            if shares or (not i.result.shape and {*reads} == {c.x, c.w}):
                 found.append(i)
-    return max(found, key=lambda i: i.extents[1] / i.fmas, default=None)
+    return max(found, key=lambda i: i.extents[-1] / i.fmas, default=None)
 
 
 def lane_products_for(c: Contraction, target: Target) -> TensorIntrinsic | None:
@@ -56,7 +57,7 @@ def lane_products_for(c: Contraction, target: Target) -> TensorIntrinsic | None:
         return None
     for i in available(target).values():
         full = i.result.size * i.result.dtype.bytes * 8 == target.vector_bits
-        is_own = len(i.axes) == 1 and all(i.strides(o) == (1,) for o in i.operands)
+        is_own = i.is_reduced == (False,) and all(i.strides(o) == (1,) for o in i.operands)
         if not (full and is_own and i.accumulates) or c.vector.extent % i.result.size:
             continue
         for binding in matches(i, source.sources[0]):
@@ -70,7 +71,7 @@ def products_per_fma(element: DType, target: Target) -> float:
     f32, by the best dot-product instruction for them, or for wider integers; 1 if there is none.
     """
     found = [
-        i.extents[1] / i.fmas
+        i.extents[-1] / i.fmas
         for i in available(target).values()
         if _is_dot(i) and all(_takes(o.dtype, element) for o in i.operands)
     ]
@@ -101,9 +102,11 @@ def _vars(indices: tuple) -> set[Var]:
 
 def _is_dot(i: TensorIntrinsic) -> bool:
     """Whether `i` adds, to each lane, products of some neighbours in its own row of one operand and
-    of the other operand, which all lanes share.
+    of the other operand, which all lanes share; or to a scalar, products of some neighbours.
     """
+    if i.accumulates and i.is_reduced == (True,):
+        return len(i.operands) == 2
     if not i.accumulates or i.is_reduced != (False, True):
         return False
-    depth = i.extents[1]
+    depth = i.extents[-1]
     return sorted(i.strides(o) for o in i.operands) == [(0, 1), (depth, 1)]

@@ -156,7 +156,7 @@ def _contraction(node: Node, known: frozenset[int], target: Target) -> NodeLayou
             tile, depth = RegisterTile(1, block.width // lanes, lanes), block.depth
         else:
             dot = dot_for(c, target)
-            depth, scratch = (1, 0) if dot is None else (dot.extents[1], dot.scratch)
+            depth, scratch = (1, 0) if dot is None else (dot.extents[-1], dot.scratch)
             tile = choose_tile(
                 rows, width, target, size, row_bytes=distance, outer=outer, scratch=scratch
             )

@@ -95,9 +95,9 @@ def _products(
     if c is None or dot is None:
         return None
     joined = joined_axis(c)
-    if joined is None or not isinstance(joined.extent, int) or joined.extent % dot.extents[1]:
+    if joined is None or not isinstance(joined.extent, int) or joined.extent % dot.extents[-1]:
         return None
-    return dot.extents[1] / dot.fmas, dot.extents[1]
+    return dot.extents[-1] / dot.fmas, dot.extents[-1]
 
 
 def waits_less(uses: float, low: DType, constants: int, target: Target) -> bool:

@@ -85,7 +85,7 @@ def schedule_contraction(
     joined = joined_steps(group.layouts.get(c.w.buffer))  # type: ignore[arg-type]  # a tensor
     dot = dot_for(c, target) if joined > 1 else dot_of_variables(group, c, rows, target, cfg)
     if dot is not None:
-        joined = dot.extents[1]
+        joined = dot.extents[-1]
     span = column_span(c, columns, target.vector_lanes(anchor.outputs[0].dtype.bytes))
     scratch = 0 if dot is None else dot.scratch
     tile, steps = _tile(group, c, run, rows, span, target, cfg, scratch)
@@ -157,7 +157,7 @@ def schedule_contraction(
         tail = "roundup" if columns % tile.lanes else "peel"
         vectors, lanes = a.split(spatial[-1], factor=tile.lanes, tail=tail)
         a.unroll(vectors)
-        a.tensorize(lanes, dot)
+        a.tensorize(lanes if dot.result.shape else within[0], dot)
     if is_kept:
         s.transform_layout(kept, Layout((*(LayoutDim(i) for i in others), LayoutDim(last))))
         t = s[kept]

@@ -67,7 +67,7 @@ def dot_of_variables(
     if last is None or not isinstance(last.extent, int) or cfg.open_sums:
         return None
     dot = dot_for(c, target)
-    if dot is None or last.extent % dot.extents[1]:
+    if dot is None or last.extent % dot.extents[-1]:
         return None
     is_known = all(isinstance(n, int) for n in tensor.shape)
     if not is_known or expected_size(tensor.shape) * tensor.dtype.bytes > COPIED_BYTES:

@@ -7,11 +7,12 @@ from dataclasses import replace
 from tilesmith.ir.target import Target
 from tilesmith.ir.tensor_intrinsics import TensorIntrinsic
 
-from . import aarch64, nvptx, wasm, x86
+from . import aarch64, arm, nvptx, wasm, x86
 
 SHIPPED: tuple[TensorIntrinsic, ...] = (
     *x86.INTRINSICS,
     *aarch64.INTRINSICS,
+    *arm.INTRINSICS,
     *wasm.INTRINSICS,
     *nvptx.INTRINSICS,
 )
@@ -20,6 +21,7 @@ SHIPPED: tuple[TensorIntrinsic, ...] = (
 _BY_ARCHITECTURE = {
     "x86_64": x86.INTRINSICS,
     "aarch64": aarch64.INTRINSICS,
+    "thumbv7em": arm.INTRINSICS,
     "wasm32": wasm.INTRINSICS,
     "nvptx64": nvptx.INTRINSICS,
 }

@@ -64,7 +64,7 @@ class TensorizeLoops(Step):
 def _kinds_of_tails(stage: StageState, inside: Sequence[str]) -> dict[str, ForKind]:
     """How the loops run where the intrinsic can't be used: in registers, as the call would."""
     spatial = [a for a in inside if a not in stage.reduce_names()]
-    return {a: "vectorized" if a == spatial[-1] else "unrolled" for a in inside}
+    return {a: "vectorized" if a in spatial[-1:] else "unrolled" for a in inside}
 
 
 def _prove(stage: StageState, inside: Sequence[str], intrinsic: TensorIntrinsic, what: str) -> None:
@@ -83,7 +83,7 @@ def _prove(stage: StageState, inside: Sequence[str], intrinsic: TensorIntrinsic,
     if len(op.body) != 1 or is_sum != intrinsic.accumulates:
         wanted = "adds to its result" if intrinsic.accumulates else "stores its result"
         raise ScheduleError(f"{what}: the intrinsic {wanted}{both}")
-    if all(a in reduced for a in inside):
+    if intrinsic.result.shape and all(a in reduced for a in inside):
         raise ScheduleError(f"{what}: expected an axis of the result among {', '.join(inside)}")
     values = axis_values(stage.relations, extents, dict(loops)).values
     ctx = EMPTY
