@@ -11,18 +11,27 @@ import numpy as np
 
 from tilesmith.codegen.c.compiler import shared_library
 from tilesmith.codegen.c.emit import translation_unit, write
+from tilesmith.codegen.c.vector_functions import vector_unit, write_vectors
 from tilesmith.loop.nodes import Buffer, Func
 from tilesmith.runtime.native import Context
 from tilesmith.support.errors import ModelError
 
 
 class CLibrary:
-    """`funcs` (stage "final") by symbol; `call` runs one as `loop.interpret` would."""
+    """`funcs` (stage "final") by symbol; `call` runs one as `loop.interpret` would.
 
-    def __init__(self, funcs: Mapping[str, Func]) -> None:
+    with_vectors: the functions have vectors.
+    """
+
+    def __init__(self, funcs: Mapping[str, Func], with_vectors: bool = False) -> None:
         self.funcs = funcs
-        self.written = {symbol: write(f, symbol) for symbol, f in funcs.items()}
-        self.text = translation_unit(self.written.values())
+        if with_vectors:
+            vectors = {symbol: write_vectors(f, symbol) for symbol, f in funcs.items()}
+            self.written = {symbol: v.function for symbol, v in vectors.items()}
+            self.text = vector_unit(vectors.values())
+        else:
+            self.written = {symbol: write(f, symbol) for symbol, f in funcs.items()}
+            self.text = translation_unit(self.written.values())
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder, "library.so")
             path.write_bytes(shared_library(self.text))

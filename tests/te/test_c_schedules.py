@@ -1,8 +1,11 @@
-"""Scheduled expressions written in C give the reference's results: one translation unit."""
+"""Scheduled expressions written in C give the reference's results, as scalars and with vectors: one
+translation unit each.
+"""
 
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -19,7 +22,7 @@ SEEDS = range(6)
 CASES = [(name, seed) for name in FAMILIES for seed in SEEDS]
 
 
-def _scheduled(name: str, seed: int) -> Func:
+def _scheduled(name: str, seed: int, session: driver.Session) -> Func:
     """A family under the first random schedule from `seed` on that lowering takes."""
     for attempt in range(100):
         family, rng = FAMILIES[name](), random.Random(f"{name} {seed} {attempt}")
@@ -29,13 +32,16 @@ def _scheduled(name: str, seed: int) -> Func:
             func = te.lower(s, [*family.inputs, *family.outputs])
         except ScheduleError:
             continue
-        return driver.lower_loops(func, driver.Session.of(None, target="c"))
+        return driver.lower_loops(func, session)
     raise AssertionError(f"no schedule of {name} can be lowered")
 
 
-@pytest.fixture(scope="module")
-def library() -> CLibrary:
-    return CLibrary({f"{name}_{seed}": _scheduled(name, seed) for name, seed in CASES})
+@pytest.fixture(scope="module", params=["c", "vectors"])
+def library(request: pytest.FixtureRequest) -> CLibrary:
+    session = driver.Session.of(None, target="c")
+    session = replace(session, target=replace(session.target, backend=request.param))
+    functions = {f"{name}_{seed}": _scheduled(name, seed, session) for name, seed in CASES}
+    return CLibrary(functions, request.param == "vectors")
 
 
 @pytest.mark.parametrize(("name", "seed"), CASES)

@@ -287,22 +287,28 @@ class ExpressionWriter:
         if not (self.reads(e.if_true) or self.reads(e.if_false)):
             yes, no = self.text(e.if_true, _TERNARY + 1), self.text(e.if_false, _TERNARY)
             return f"{cond} ? {yes} : {no}", _TERNARY
-        (yes, before_yes), (no, before_no) = self._branch(e.if_true), self._branch(e.if_false)
+        (yes, before_yes), (no, before_no) = self.branch(e.if_true), self.branch(e.if_false)
         if not before_yes and not before_no:
             return f"{cond} ? {yes} : {no}", _TERNARY
+        return self.chosen(e, cond, (yes, before_yes), (no, before_no))
+
+    def chosen(
+        self, e: ir.Select, cond: str, yes: tuple[str, list[str]], no: tuple[str, list[str]]
+    ) -> tuple[str, int]:
+        """A choice as `if` and `else`; each value is behind the lines that it needs."""
         name = self.names.fresh("t")
         self.block.line(f"{self.type_of(e)} {name};")
         self.block.line(f"if ({cond}) {{")
-        self.block.lines += before_yes
-        self.block.line(f"    {name} = {yes};")
+        self.block.lines += yes[1]
+        self.block.line(f"    {name} = {yes[0]};")
         self.block.line("} else {")
-        self.block.lines += before_no
-        self.block.line(f"    {name} = {no};")
+        self.block.lines += no[1]
+        self.block.line(f"    {name} = {no[0]};")
         self.block.line("}")
         self._named[e] = name
         return name, ATOM
 
-    def _branch(self, e: Expr) -> tuple[str, list[str]]:
+    def branch(self, e: Expr) -> tuple[str, list[str]]:
         """The text of a branch and the lines before it; its constants end with it."""
         outer, named = self.block, self._named
         self.block, self._named = Block(outer.depth + 1), dict(named)

@@ -9,7 +9,7 @@ conversions that saturate, and choices that guard memory.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import ClassVar
 
 from tilesmith.codegen.lane_loads import known_lanes
@@ -17,10 +17,11 @@ from tilesmith.ir import expr as ir
 from tilesmith.ir.dtypes import DType, i64
 from tilesmith.ir.expr import Const, Expr, Var, const, count_uses
 from tilesmith.ir.simplify import simplify
+from tilesmith.loop.nodes import Func
 from tilesmith.support.errors import InternalError
 
 from .emit import FunctionWriter
-from .expressions import ATOM, UNARY, Block
+from .expressions import ATOM, UNARY, Block, Names
 from .prelude import VALUE_TYPES, is_narrow
 
 _SUM, _PRODUCT = 12, 13  # precedences
@@ -31,7 +32,7 @@ _LOGIC = {
 """Operations on masks."""
 _BITWISE = ("and", "or", "xor")
 _RELATIONS = {"lt": "<", "le": "<=", "eq": "==", "ne": "!="}
-_LANE = "l"
+_LANE, _NEXT = "lane", "next"  # variables of loops over lanes
 
 
 def padded(lanes: int) -> int:
@@ -44,8 +45,8 @@ class VectorWriter(FunctionWriter):
 
     LANGUAGE: ClassVar = "C with vectors"
 
-    def __init__(self, *args: object, **named: object) -> None:
-        super().__init__(*args, **named)  # type: ignore[arg-type]  # those of the base
+    def __init__(self, func: Func, shared: Collection[int]) -> None:
+        super().__init__(func, shared, Names((_LANE, _NEXT)))
         self.types: set[tuple[str, int]] = set()
         self._mask_bits: dict[Var, int] = {}
         self._elements: dict[Var, Var] = {}  # of a vector variable, in the present loop over lanes
@@ -208,7 +209,8 @@ class VectorWriter(FunctionWriter):
 
     def _vector_select(self, e: ir.Select) -> tuple[str, int]:
         if e.cond.lanes == 1:
-            return self._select(e)
+            cond = self.text(e.cond)
+            return self.chosen(e, cond, self.branch(e.if_true), self.branch(e.if_false))
         if not (_is_safe(e.if_true, e.cond) and _is_safe(e.if_false, None)):
             return self._in_lanes(e)
         bits = self.mask_bits(e) if e.dtype.is_bool else _value_bits(e.dtype)
@@ -354,8 +356,8 @@ class VectorWriter(FunctionWriter):
         to = name if e.size == 1 else f"{name}[{_LANE}]"
         self.block.line(f"for (int {_LANE} = 0; {_LANE} < {e.size}; {_LANE}++) {{")
         self.block.line(f"    {to} = {source}[{_LANE} * {group}];")
-        self.block.line(f"    for (int k = 1; k < {group}; k++)")
-        text = self.text(ir.Binary(e.op, of(to), of(f"{source}[{_LANE} * {group} + k]")))
+        self.block.line(f"    for (int {_NEXT} = 1; {_NEXT} < {group}; {_NEXT}++)")
+        text = self.text(ir.Binary(e.op, of(to), of(f"{source}[{_LANE} * {group} + {_NEXT}]")))
         value = f"-({text} ? 1 : 0)" if e.dtype.is_bool and e.size > 1 else text
         self.block.line(f"        {to} = {value};")
         self.block.line("}")
@@ -397,7 +399,7 @@ def _value_name(dtype: DType) -> str:
 
 
 def _value_bits(dtype: DType) -> int:
-    return 32 if is_narrow(dtype) else dtype.bits
+    return 32 if is_narrow(dtype) else 8 * dtype.bytes
 
 
 def contiguous(indices: tuple[Expr, ...]) -> Expr | None:
