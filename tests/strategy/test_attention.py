@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -10,11 +11,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tilesmith import driver
+from tilesmith.choices.groups import lower_group
 from tilesmith.graph.builder import Builder
 from tilesmith.graph.evaluate import evaluate
-from tilesmith.graph.nodes import Graph
+from tilesmith.graph.nodes import Fused, Graph
 from tilesmith.ir.dtypes import bool_, dtype
 from tilesmith.ir.types import TensorType
+from tilesmith.loop.text import print_func
 from tilesmith.ops.attention import Attention
 from tilesmith.ops.elementwise import Add, Div, Exp, Mul
 from tilesmith.ops.matmul import MatMul
@@ -111,6 +114,23 @@ def test_grouped_heads_masks_and_element_types(element: str, key_heads: int, cau
     allowed[3] = False  # a row that attends to nothing: NaN, as the formula says
     assert kernels(graph) <= 2
     assert_right(graph, {"f32": 1e-5, "f64": 1e-12, "f16": 5e-3}[element], mask=allowed)
+
+
+def test_grouped_heads_share_packed_keys() -> None:
+    b = Builder("shared")
+    shapes = {"q": (1, 16, 33, 32), "k": (1, 4, 47, 32), "v": (1, 4, 47, 48)}
+    values = [b.input(n, TensorType(dtype("f32"), s)) for n, s in shapes.items()]
+    graph = b.finish([b.add(Attention(), *values)], ["y"])
+    session = driver.Session.of(UNCACHED)
+    (node,) = driver.optimise(graph, session).nodes
+    assert isinstance(node.op, Fused)
+    text = print_func(lower_group(node.op.body, session.target, session.backend.rules, "k"))
+    packed = re.findall(r"alloc (\w+_heap)", text)
+    assert len(packed) == 1
+    _, _, behind = text.partition(f"alloc {packed[0]}")
+    assert re.search(r"for \w+ in range\(4\)", behind)  # the heads of a group, after the copy
+    assert text.count("parallel(4)") == 1
+    assert_right(graph)
 
 
 def test_a_softmax_in_parts_without_the_maximum() -> None:

@@ -1,12 +1,15 @@
-"""Tails of open extents: as many rows as are expected, else whole tiles.
+"""Tails of open extents: as many rows as are expected, or a single one, else whole tiles.
 
 Where only a run knows how many rows of a register tile are left, a guard around each row would be a
-branch in the innermost loop.  So the tail has two versions.  One is for the number of rows that are
-left at the expected size.  In the other all rows are computed; those beyond the last one repeat it.
+branch in the innermost loop.  So the tail has three versions.  One is for the number of rows that
+are left at the expected size.  One is for a single row: a language model generates one token at a
+time.  In the third all rows are computed; those beyond the last one repeat it.
 
     for i in unrolled(4):                ->   if n - o * 4 == 3:
         if likely(o * 4 + i < n):                 for i in unrolled(3):
             acc[i] = acc[i] + x[o * 4 + i]            acc[i] = acc[i] + x[o * 4 + i]
+                                              elif n - o * 4 == 1:
+                                                  acc[0] = acc[0] + x[o * 4]
                                               else:
                                                   for i in unrolled(4):
                                                       j = min(i, n - o * 4 - 1)
@@ -34,7 +37,7 @@ from .simplify import guard_form
 
 
 def tail_versions(stmt: Stmt, ctx: Context, extents: frozenset[Var], budget: int) -> Stmt:
-    """The tail `stmt` in at most two versions.
+    """The tail `stmt` in at most three versions.
 
     extents: those that only a run knows.
     budget: how many stores, after unrolling, the version for the expected size may have.
@@ -44,10 +47,13 @@ def tail_versions(stmt: Stmt, ctx: Context, extents: frozenset[Var], budget: int
         return stmt
     for loop in _loops(stmt):
         last = _last_row(loop, ctx)
-        rows = None if last is None else _expected_rows(last, loop, extents)
-        if last is not None and rows is not None and unrolled_size(stmt) <= budget:
-            exact = _whole(_of_rows(stmt, last, rows), ctx)
-            return If(ir.Compare("eq", from_affine(*last), const(rows - 1)), exact, whole)
+        rows = () if last is None else _likely_rows(last, loop, extents)
+        if last is not None and rows and unrolled_size(stmt) <= budget:
+            found = whole
+            for n in rows:
+                exact = _whole(_of_rows(stmt, last, n), ctx)
+                found = If(ir.Compare("eq", from_affine(*last), const(n - 1)), exact, found)
+            return found
     return whole
 
 
@@ -59,21 +65,21 @@ def _loops(stmt: Stmt) -> Iterator[For]:
         yield from _loops(s)
 
 
-def _expected_rows(last: Affine, loop: For, extents: frozenset[Var]) -> int | None:
-    """How many rows are left in a tile at the expected sizes; None where that is not said, or all.
+def _likely_rows(last: Affine, loop: For, extents: frozenset[Var]) -> tuple[int, ...]:
+    """The numbers of rows of a partial last tile that get versions: one, and as many as there are
+    at the expected sizes.  None where what is left depends on more than the open extents.
 
     Terms of loops outside count whole tiles.
     """
     if not isinstance(loop.extent, ir.Const):
-        return None
+        return ()
     tile, found = int(loop.extent.value), last[1]
     for atom, k in last[0].items():
         if symbols_in(atom) <= extents:
             found += k * expected(atom)
         elif k % tile:
-            return None
-    rows = found % tile + 1
-    return rows if rows < tile else None
+            return ()
+    return tuple(n for n in {1: None, found % tile + 1: None} if n < tile)
 
 
 def _of_rows(stmt: Stmt, last: Affine, rows: int) -> Stmt:

@@ -93,13 +93,18 @@ def schedule_attention(group: Group, target: Target) -> Schedule:
     rows, width, keys = (extent(x) for x in (*values.axis[-2:], values.reduce_axis[0]))
     step = min(tile.columns, width)
     o = s[top.outputs[0]]
-    outer, m, d = result_loops(o, group, result)
+    loops, m, d = result_loops(o, group, result)
+    grouped = _grouped_axes(group, a)
+    outer = [(x, n) for i, x, n in loops if i not in grouped]
+    inside = [(x, n) for i, x, n in loops if i in grouped]
+    if expected_size(n for _, n in outer) < SHARED_HEADS * target.threads:
+        outer, inside = [(x, n) for _, x, n in loops], []
     mo, mi = o.split(m, factor=height)
     do, di = o.split(d, factor=step)
-    o.reorder(*(x for x, _ in outer), mo, do, mi, di)
+    o.reorder(*(x for x, _ in (*outer, *inside)), mo, do, mi, di)
     o.unroll(mi)
     _unrolled(o, di, step, lanes)
-    count = expected_size(n for _, n in outer)
+    count = expected_size(n for _, n in (*outer, *inside))
     heads = o.fuse(*(x for x, _ in outer)) if outer else None
     if count < SHARED_HEADS * target.threads and rows > height:
         heads, shared = None, mo
@@ -254,6 +259,18 @@ def _vectors_beside(rows: int, columns: int, target: Target, lanes: int) -> int:
 
 
 # --- operands
+
+
+def _grouped_axes(group: Group, a: _Attention) -> frozenset[int]:
+    """The axes of the contractions along which heads of queries share keys that are packed."""
+    c = a.scores
+    walk = _walk(group, c.w, c.op)
+    if walk is not None and walk.get(c.op.axis[-1].var, 0) == 1:
+        return frozenset()
+    used = {v for i in c.w.indices for v in free_vars(i)}
+    return frozenset(
+        i for i, x in enumerate(c.op.axis[:-2]) if x.var not in used and not same_dim(x.extent, 1)
+    )
 
 
 def _walk(group: Group, load: Load, op: Compute) -> dict[Var, int] | None:

@@ -127,8 +127,14 @@ def _reading(out: Compute, values: Compute) -> tuple[tuple[Expr, ...], dict[Var,
     return indices, split
 
 
-def result_loops(o: Any, group: Group, result: Result) -> tuple[list[tuple[Any, int]], Any, Any]:
-    """(outer loops of stage `o` with their extents, its loop over rows, its loop over columns)."""
+def result_loops(
+    o: Any, group: Group, result: Result
+) -> tuple[list[tuple[int | None, Any, int]], Any, Any]:
+    """(outer loops of stage `o`, its loop over rows, its loop over columns).
+
+    An outer loop has the number of the second contraction's axis that it runs along (None if that
+    axis has one element), the loop itself and its extent.
+    """
     loops: dict[Expr, tuple[Any, int]] = {}
     stage = result.stage
     for i in dict.fromkeys(d.axis for d in group.layout(stage.outputs[0]).dims):
@@ -141,7 +147,8 @@ def result_loops(o: Any, group: Group, result: Result) -> tuple[list[tuple[Any, 
             loops[Binary("floordiv", axis.var, const(inner))] = (outside, extent(axis) // inner)
             loops[Binary("floormod", axis.var, const(inner))] = (inside, inner)
     m, d = (loops.pop(i)[0] for i in result.indices[-2:])
-    return list(loops.values()), m, d
+    number: dict[Expr, int] = {e: i for i, e in enumerate(result.indices)}
+    return [(number.get(e), x, n) for e, (x, n) in loops.items()], m, d
 
 
 def simplified(indices: Iterable[Expr], axes: Iterable[IterVar]) -> tuple[Expr, ...]:
