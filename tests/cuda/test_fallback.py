@@ -10,6 +10,7 @@ import pytest
 from fakes import Fake, forget
 
 import tilesmith as ts
+from tilesmith.cli import run
 from tilesmith.codegen.cuda import driver
 from tilesmith.graph.builder import Builder
 from tilesmith.graph.nodes import Graph
@@ -119,10 +120,44 @@ def test_in_place_arrays_of_a_call_that_fails(fake: Fake):
     np.testing.assert_array_equal(given, np.maximum(X, 0))
 
 
+class OnDevice:
+    """An array that lies on a device."""
+
+    def __init__(self, memory: np.ndarray) -> None:
+        about = {"shape": memory.shape, "typestr": "<f4", "version": 3, "strides": None}
+        self.memory = memory
+        self.__cuda_array_interface__ = {**about, "data": (memory.ctypes.data, False)}
+
+
+def test_arrays_on_the_device_are_not_read_by_the_cpu(fake: Fake):
+    exe = ts.compile(relu(), target="cuda", fallback="cpu")
+    fake.fail("cuLaunchKernel", 719)
+    with pytest.raises(DeviceError, match="the device is lost"):
+        exe(OnDevice(X.copy()))
+    np.testing.assert_array_equal(exe(X), np.maximum(X, 0))
+
+
 @pytest.mark.parametrize("seconds", [0, -1.0, float("inf"), "1"])
 def test_time_limits_that_can_not_be(seconds: object, tmp_path: Path):
     with pytest.raises(UsageError, match="time_limit must be a number of seconds above 0"):
         ts.compile(relu(), target="cuda", time_limit=seconds)
+
+
+def test_the_command_line(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    """A device that is not there is no bug of ours: one line, and no report."""
+    monkeypatch.setattr(driver, "NAMES", ("no-such-driver.so",))
+    forget()
+    path = tmp_path / "g.onnx"
+    ts.save_onnx(relu(), path)
+    given = ["compile", str(path), "-o", str(tmp_path / "g.tsm"), "--target", "cuda:0"]
+    assert run(given) == 5
+    assert "NVIDIA GPU (no-such-driver.so), found none" in (said := capsys.readouterr().err)
+    assert "report" not in said
+    assert run([*given, "--fallback", "cpu"]) == 0
+    assert ts.load(tmp_path / "g.tsm").program.target.device is None
+    forget()
 
 
 def test_words_for_what_falls_back():

@@ -63,6 +63,14 @@ def test_case(name):
     assert wrong is None, wrong
 
 
+def test_a_kernel_that_never_ends():
+    """Not in the other child, whose device would be busy from then on."""
+    command = [sys.executable, str(CHILD.with_name("hanging.py"))]
+    run = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert run.returncode == 0 and run.stdout == "answered\n", run.stderr
+    assert "the CPU answers from now on" in run.stderr
+
+
 def test_tuning():
     found = child("tuning")
     assert len(found) == 4

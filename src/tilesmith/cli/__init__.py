@@ -4,8 +4,9 @@ A verb's module is imported when the verb is used, so that `tilesmith --help` an
 module has a function `command`; its first line of help stands here, in `VERBS`, where the help of
 the whole program reads it.
 
-Exit codes: 0 done, 1 wrong usage, 2 bad model or input, 3 our own bug, 4 accuracy failure, 130
-interrupted, 143 ended by SIGTERM, 129 ended by SIGHUP.  The last two clean up as an interrupt does.
+Exit codes: 0 done, 1 wrong usage, 2 bad model or input, 3 our own bug, 4 accuracy failure, 5 a
+device that fails, 130 interrupted, 143 ended by SIGTERM, 129 ended by SIGHUP.  The last two clean
+up as an interrupt does.
 A user sees one line per error, never a traceback; our own bugs leave a report file that has it.
 """
 

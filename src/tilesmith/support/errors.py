@@ -74,6 +74,8 @@ class ParseError(TilesmithError):
 class DeviceError(TilesmithError):
     """A device is not there, has no memory left, or fails."""
 
+    exit_code = 5
+
 
 class VerifyError(TilesmithError):
     """A pass broke an invariant of its IR: our bug.  Names the pass or stage."""
