@@ -238,7 +238,9 @@ def resize(b: Builder, op: str) -> None:
         more["exclude_outside"] = 1
     if mode != "nearest" and b.opset >= 18 and b.chance(0.3):
         more["antialias"] = 1
-    if b.chance(0.5):
+    # By scales, the reference evaluator divides by a fractional length (docs/conformance.md).
+    is_aligned = more.get("coordinate_transformation_mode") == "align_corners"
+    if b.chance(0.5) or is_aligned:
         sizes = [b.number(1, 9) if i in changed else d for i, d in enumerate(dims)]
         b.add(
             op,
