@@ -21,11 +21,13 @@ from tilesmith.loop.interpret import interpret
 from tilesmith.loop.nodes import Func
 from tilesmith.loop.parse import parse_func
 from tilesmith.loop.passes.thread_registers import unroll_registers
+from tilesmith.strategy.device import RULES
 from tilesmith.support.errors import ScheduleError
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "te"))
 sys.path.insert(0, str(Path(__file__).parents[1] / "strategy"))
 import test_device as rules
+from test_device_attention import attention
 from test_threads import blocked
 
 GPU = target("cuda-sm_80")
@@ -80,6 +82,15 @@ def test_sums_that_blocks_divide(name: str, args: list[te.Tensor], tmp_path: Pat
     function = ts.build("auto", args, target=f"cuda-{name}", name="f")
     assert function.source.count("define ptx_kernel") == 2
     check_assembled(function.source, name, tmp_path)
+
+
+@pytest.mark.parametrize("shape", [(64, 384, 64, 64), (8, 700, 128, 128)])
+def test_attention(shape: tuple[int, int, int, int], tmp_path: Path):
+    rows, keys, size, width = shape
+    func = RULES.lower_group(attention((12, rows, size), keys, width), GPU, "k")
+    source = emit(final(func), GPU).text
+    assert source.count("define ptx_kernel") == 1
+    check_assembled(source, "sm_80", tmp_path)
 
 
 @pytest.mark.parametrize("name", ["sm_75", "sm_80", "sm_90a", "sm_100", "sm_120"])

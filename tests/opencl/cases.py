@@ -17,6 +17,7 @@ import pass_models
 import pytest
 import test_c_arithmetic as arithmetic
 import test_device as rules
+import test_device_attention as device_attention
 import test_threads as threads
 from library import library
 
@@ -362,6 +363,17 @@ def attention() -> None:
     model(pass_models.attention())
 
 
+def whole_attention() -> None:
+    """Products and the softmax between them are one launch."""
+    graph = device_attention.attention((2, 37, 20), 50, 13, mask=True)
+    made = ts.compile(graph, target="opencl")
+    assert len(made.program.kernels) == 1
+    rng = np.random.default_rng(4)
+    given = [rng.standard_normal(v.type.static_shape).astype(np.float32) for v in graph.inputs]
+    (wanted,) = evaluate(graph, given).values()
+    np.testing.assert_allclose(made(*given), wanted, rtol=1e-4, atol=1e-5)
+
+
 def wrong_index() -> None:
     """A model reports an index that its data should not have; the next call works."""
     b = Builder("g")
@@ -395,6 +407,7 @@ def calls() -> dict[str, Callable[[], None]]:
             residual,
             explain,
             attention,
+            whole_attention,
             wrong_index,
             irregular,
         )

@@ -17,8 +17,8 @@ CASES = (
     "sizes of a run, the other way", "loops that do not begin at zero",
     "product (14, 9, 10), guard", "product (13, 5, 12), peel", "product (8, 5, 7), roundup", "sums",
     "operations 0", "operations 1", "by_rule", "split_sums", "in_place", "sixteen_bits", "failures",
-    "residual", "attention", "wrong_index", "irregular", "explain", "suppression",
-    "open_sizes", "branches", "unwarned", "memory_of_parts", "memory_limit",
+    "residual", "attention", "whole_attention", "wrong_index", "irregular", "explain",
+    "suppression", "open_sizes", "branches", "unwarned", "memory_of_parts", "memory_limit",
     "time_limit", "fallback_of_parts", "fallback_of_memory", "no_code_for_a_rule",
     "fallback_of_call", "without_a_device",
 )  # fmt: skip

@@ -37,6 +37,7 @@ strategy/cpu/sliding.py SHOWN
 strategy/cpu/transposition.py LEAST_LINES ROWS U_BLOCKS V_BLOCKS
 strategy/cpu/winograd.py TILES
 strategy/cpu/winograd_cost.py EFFICIENCY ERRORS WINOGRAD_MARGIN
+strategy/device/attention.py HEIGHTS KEYS RESULTS ROW ROWS STEPS X
 strategy/device/blocks.py WAVES
 strategy/device/generic.py AGAIN
 strategy/device/layouts.py OTHER

@@ -23,6 +23,7 @@ from tilesmith.te.schedule import Schedule, create_schedule
 from tilesmith.te.stage import Stage
 from tilesmith.te.tensor import Compute, Extern, Placeholder, Tensor
 
+from .attention import attention_of, schedule_attention
 from .blocks import bind_elements, block_size
 from .columns import is_by_columns, schedule_columns
 from .rows import has_few_elements, rows_of, schedule_rows, share_terms, shares_terms
@@ -54,6 +55,10 @@ def schedule_expression(s: Schedule, target: Target, cfg: Config = ANALYTIC) -> 
 
     The knobs of the stages after the first are called `N.…`, by the stage's number.
     """
+    attention = attention_of(s, target)
+    if attention is not None:
+        schedule_attention(s, attention, target)
+        return
     number = count()
 
     def own() -> Config:
