@@ -25,7 +25,8 @@ from tilesmith.loop.visit import exprs, walk, written
 from .emit import CFunction, finished
 from .expressions import ATOM
 from .prelude import HEADERS, MEMORY_TYPES, VALUE_TYPES, definitions, is_narrow
-from .vectors import VectorWriter, contiguous, padded
+from .vector_forms import contiguous, holds_everywhere, padded
+from .vectors import VectorWriter
 
 Access = tuple[int, int]
 """The first of constant neighbouring elements, and how many they are."""
@@ -127,6 +128,7 @@ class VectorFunctionWriter(VectorWriter):
             return
         if s.value.lanes > 1 and not isinstance(s.value, ir.Broadcast):
             self._named_value(s.value)
+        holds = holds_everywhere(s.mask) if s.mask is not None and not is_whole else None
 
         def one(lane: Var) -> None:
             indices = tuple(self.lane_of(i, lane) for i in s.indices)
@@ -134,7 +136,11 @@ class VectorFunctionWriter(VectorWriter):
             nodes_ = nodes.Store(s.buffer, indices, self.lane_of(s.value, lane), mask)
             super(VectorFunctionWriter, self)._store(nodes_)
 
-        self.loop_over_lanes(lanes, one)
+        if start is None or not plain or holds is None or known_lanes(s.mask) is not None:
+            self.loop_over_lanes(lanes, one)
+            return
+        whole = f"{self.at(s.buffer, start, lanes)} = {self.text(s.value)};"
+        self.either(holds, lambda: self.block.line(whole), lambda: self.loop_over_lanes(lanes, one))
 
 
 _WHOLE, _MIXED = object(), object()

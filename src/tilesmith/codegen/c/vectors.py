@@ -23,6 +23,15 @@ from tilesmith.support.errors import InternalError
 from .emit import FunctionWriter
 from .expressions import ATOM, UNARY, Block, Names
 from .prelude import VALUE_TYPES, is_narrow
+from .vector_forms import (
+    contiguous,
+    holds_everywhere,
+    is_below,
+    is_safe,
+    padded,
+    value_bits,
+    value_name,
+)
 
 _SUM, _PRODUCT = 12, 13  # precedences
 _ARITHMETIC = {"add": ("+", _SUM), "sub": ("-", _SUM), "mul": ("*", _PRODUCT)}
@@ -33,11 +42,6 @@ _LOGIC = {
 _BITWISE = ("and", "or", "xor")
 _RELATIONS = {"lt": "<", "le": "<=", "eq": "==", "ne": "!="}
 _LANE, _NEXT = "lane", "next"  # variables of loops over lanes
-
-
-def padded(lanes: int) -> int:
-    """The lanes of the type that holds so many: the power of two from there on."""
-    return 1 << (lanes - 1).bit_length()
 
 
 class VectorWriter(FunctionWriter):
@@ -72,7 +76,7 @@ class VectorWriter(FunctionWriter):
     def _vector_type(self, e: Expr) -> str:
         if e.dtype.is_bool:
             return self.vector(f"i{self.mask_bits(e)}", e.lanes)
-        return self.vector(_value_name(e.dtype), e.lanes)
+        return self.vector(value_name(e.dtype), e.lanes)
 
     def vector(self, element: str, lanes: int) -> str:
         """The name of the type of vectors of an element type, by name."""
@@ -84,7 +88,7 @@ class VectorWriter(FunctionWriter):
         if isinstance(e, Var):
             return self._mask_bits.get(e, 32)
         if isinstance(e, ir.Compare):
-            return self.mask_bits(e.a) if e.a.dtype.is_bool else _value_bits(e.a.dtype)
+            return self.mask_bits(e.a) if e.a.dtype.is_bool else value_bits(e.a.dtype)
         if isinstance(e, (ir.Unary, ir.Binary)):
             return max(self.mask_bits(c) for c in e.children)
         return 32
@@ -98,7 +102,7 @@ class VectorWriter(FunctionWriter):
 
     def _integers(self, e: Expr, kind: str = "i") -> str:
         """The type of integers in vectors as wide as those of `e`."""
-        bits = self.mask_bits(e) if e.dtype.is_bool else _value_bits(e.dtype)
+        bits = self.mask_bits(e) if e.dtype.is_bool else value_bits(e.dtype)
         return self.vector(f"{kind}{bits}", e.lanes)
 
     # operands
@@ -172,7 +176,7 @@ class VectorWriter(FunctionWriter):
             return f"({self._vector_type(e)})(({unsigned}){a} {symbol} ({unsigned}){b})", UNARY
         if dtype.is_int and op in _BITWISE:
             return f"{self.text(e.a, UNARY)} {_LOGIC[op]} {self.text(e.b, UNARY)}", 0
-        if op in ("shl", "shr") and _is_below(e.b, dtype.bits):
+        if op in ("shl", "shr") and is_below(e.b, dtype.bits):
             symbol = "<<" if op == "shl" else ">>"
             kept = self._integers(e, "u") if op == "shl" else self._vector_type(e)
             shifted = f"({kept}){self.text(e.a, UNARY)} {symbol} {self.text(e.b, UNARY)}"
@@ -211,9 +215,9 @@ class VectorWriter(FunctionWriter):
         if e.cond.lanes == 1:
             cond = self.text(e.cond)
             return self.chosen(e, cond, self.branch(e.if_true), self.branch(e.if_false))
-        if not (_is_safe(e.if_true, e.cond) and _is_safe(e.if_false, None)):
+        if not (is_safe(e.if_true, e.cond) and is_safe(e.if_false, None)):
             return self._in_lanes(e)
-        bits = self.mask_bits(e) if e.dtype.is_bool else _value_bits(e.dtype)
+        bits = self.mask_bits(e) if e.dtype.is_bool else value_bits(e.dtype)
         yes, no = self.text(e.if_true, UNARY), self.text(e.if_false, UNARY)
         return self._blend(self._mask(e.cond, bits), yes, no, e)
 
@@ -244,8 +248,10 @@ class VectorWriter(FunctionWriter):
         start = contiguous(e.indices)
         mask = known_lanes(e.mask)
         is_plain = not (is_narrow(e.dtype) or e.dtype.is_bool or e.dtype.is_storage)
-        if start is None or not is_plain or (e.mask is not None and mask is None):
+        if start is None or not is_plain:
             return self._in_lanes(e)
+        if e.mask is not None and mask is None:
+            return self._tail(e, e.mask, start)
         if (e.mask is not None and not all(mask or ())) or padded(e.lanes) != e.lanes:
             on = mask or (True,) * e.lanes
             elements = [
@@ -255,9 +261,34 @@ class VectorWriter(FunctionWriter):
             return f"({self._vector_type(e)}){{{', '.join(elements)}}}", UNARY
         return self.at(e.buffer, start, e.lanes), UNARY
 
+    def _tail(self, e: ir.Load, mask: Expr, start: Expr) -> tuple[str, int]:
+        """A load under a mask that only a run knows: as a whole where it holds in all lanes."""
+        holds = holds_everywhere(mask)
+        if holds is None or padded(e.lanes) != e.lanes:
+            return self._in_lanes(e)
+        name, whole = self.names.fresh("t"), self.at(e.buffer, start, e.lanes)
+        self.block.line(f"{self.type_of(e)} {name} = {{0}};")
+        self.either(
+            holds,
+            lambda: self.block.line(f"{name} = {whole};"),
+            lambda: self.loop_over_lanes(e.lanes, lambda lane: self._assign(name, e, lane)),
+        )
+        return name, ATOM
+
+    def either(self, cond: Expr, then: Callable[[], None], otherwise: Callable[[], None]) -> None:
+        """Lines of `then` where a condition holds, and of `otherwise`."""
+        self.block.line(f"if ({self.text(cond)}) {{")
+        for last, write in (("} else {", then), ("}", otherwise)):
+            outer, named = self.block, self._named
+            self.block, self._named = Block(outer.depth + 1), dict(named)
+            write()
+            outer.lines += self.block.lines
+            self.block, self._named = outer, named
+            self.block.line(last)
+
     def at(self, buffer: ir.BufferLike, start: Expr, lanes: int) -> str:
         """The lvalue of neighbouring elements."""
-        type_ = self.vector(_value_name(buffer.dtype), lanes)
+        type_ = self.vector(value_name(buffer.dtype), lanes)
         const_ = "" if self.is_written(buffer) else "const "
         where = self.text(start, _SUM)
         offset = "" if where == "0" else f" + {where}"
@@ -377,7 +408,7 @@ class VectorWriter(FunctionWriter):
                 text = self.text(ir.Binary(e.op, a, b))
                 self.block.line(f"const {VALUE_TYPES[e.dtype.name]} {name} = {text};")
             else:
-                type_ = self.vector(_value_name(e.dtype), lanes)
+                type_ = self.vector(value_name(e.dtype), lanes)
                 self.names.alias(a, f"{source}[{_LANE}]")
                 self.names.alias(b, f"{source}[{_LANE} + {lanes}]")
                 text = self.text(ir.Binary(e.op, a, b))
@@ -391,46 +422,3 @@ class VectorWriter(FunctionWriter):
         if value.lanes > 1 and value.dtype.is_bool:
             self._mask_bits[var] = self.mask_bits(value)
         super().local(var, value)
-
-
-def _value_name(dtype: DType) -> str:
-    """The element type that values are computed in."""
-    return "f32" if is_narrow(dtype) else dtype.name
-
-
-def _value_bits(dtype: DType) -> int:
-    return 32 if is_narrow(dtype) else 8 * dtype.bytes
-
-
-def contiguous(indices: tuple[Expr, ...]) -> Expr | None:
-    """The first of neighbouring elements; None for others."""
-    index = indices[0] if len(indices) == 1 else None
-    if not isinstance(index, ir.Ramp) or not isinstance(index.stride, Const):
-        return None
-    return index.base if index.stride.value == 1 else None
-
-
-def _is_below(amount: Expr, bits: int) -> bool:
-    """Whether every lane shifts by less than the width."""
-    value = amount.value if isinstance(amount, ir.Broadcast) else None
-    return isinstance(value, Const) and 0 <= value.value < bits
-
-
-def _is_safe(e: Expr, cond: Expr | None) -> bool:
-    """Whether `e` may be evaluated where `cond` does not hold: no memory is read, or only in lanes
-    of masks that contain it.
-    """
-    if isinstance(e, ir.Load):
-        guarded = cond is not None and e.mask is not None and _contains(e.mask, cond)
-        return guarded and all(_is_safe(i, None) for i in e.indices)
-    if isinstance(e, ir.Call) and e.name == "check_index":
-        return False
-    return all(_is_safe(c, cond) for c in e.children)
-
-
-def _contains(mask: Expr, cond: Expr) -> bool:
-    if mask is cond:
-        return True
-    if not isinstance(mask, ir.Binary) or mask.op != "and":
-        return False
-    return _contains(mask.a, cond) or _contains(mask.b, cond)

@@ -1,0 +1,81 @@
+"""Forms of vector expressions that C has a short text for: what lanes hold, and where they lie."""
+
+from __future__ import annotations
+
+from tilesmith.ir import expr as ir
+from tilesmith.ir.dtypes import DType
+from tilesmith.ir.expr import Const, Expr
+from tilesmith.ir.simplify import simplify
+
+from .prelude import is_narrow
+
+
+def padded(lanes: int) -> int:
+    """The lanes of the type that holds so many: the power of two from there on."""
+    return 1 << (lanes - 1).bit_length()
+
+
+def value_name(dtype: DType) -> str:
+    """The element type that values are computed in."""
+    return "f32" if is_narrow(dtype) else dtype.name
+
+
+def value_bits(dtype: DType) -> int:
+    """The bits of an element of what values are computed in."""
+    return 32 if is_narrow(dtype) else 8 * dtype.bytes
+
+
+def contiguous(indices: tuple[Expr, ...]) -> Expr | None:
+    """The first of neighbouring elements; None for others."""
+    index = indices[0] if len(indices) == 1 else None
+    if not isinstance(index, ir.Ramp) or not isinstance(index.stride, Const):
+        return None
+    return index.base if index.stride.value == 1 else None
+
+
+def holds_everywhere(mask: Expr) -> Expr | None:
+    """A scalar condition under which a mask holds in all lanes; None for masks of other forms."""
+    if isinstance(mask, ir.Broadcast):
+        return mask.value
+    if isinstance(mask, ir.Binary) and mask.op == "and":
+        a, b = holds_everywhere(mask.a), holds_everywhere(mask.b)
+        return None if a is None or b is None else ir.Binary("and", a, b)
+    if not isinstance(mask, ir.Compare) or mask.op not in ("lt", "le"):
+        return None
+    least, most = _range(mask.b), _range(mask.a)
+    return None if least is None or most is None else ir.Compare(mask.op, most[1], least[0])
+
+
+def _range(e: Expr) -> tuple[Expr, Expr] | None:
+    """The least and the largest of the lanes of an index; None where that is not plain to see."""
+    if isinstance(e, ir.Broadcast):
+        return e.value, e.value
+    if not isinstance(e, ir.Ramp) or not isinstance(e.stride, Const) or e.stride.value < 0:
+        return None
+    return e.base, simplify(e.base + int(e.stride.value) * (e.lanes - 1))
+
+
+def is_below(amount: Expr, bits: int) -> bool:
+    """Whether every lane shifts by less than the width."""
+    value = amount.value if isinstance(amount, ir.Broadcast) else None
+    return isinstance(value, Const) and 0 <= value.value < bits
+
+
+def is_safe(e: Expr, cond: Expr | None) -> bool:
+    """Whether `e` may be evaluated where `cond` does not hold: no memory is read, or only in lanes
+    of masks that contain it.
+    """
+    if isinstance(e, ir.Load):
+        guarded = cond is not None and e.mask is not None and _contains(e.mask, cond)
+        return guarded and all(is_safe(i, None) for i in e.indices)
+    if isinstance(e, ir.Call) and e.name == "check_index":
+        return False
+    return all(is_safe(c, cond) for c in e.children)
+
+
+def _contains(mask: Expr, cond: Expr) -> bool:
+    if mask is cond:
+        return True
+    if not isinstance(mask, ir.Binary) or mask.op != "and":
+        return False
+    return _contains(mask.a, cond) or _contains(mask.b, cond)
