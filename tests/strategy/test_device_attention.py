@@ -102,7 +102,8 @@ def test_a_row_that_is_too_long_for_shared_memory():
 
 
 def test_other_products_are_not_joined():
-    """One query has too few rows; matrix instructions take products of halves."""
+    """One query and three keys are too few; matrix instructions take products of halves."""
     assert len(launches(RULES.lower_group(attention((4, 1, 16), 64, 16), GPU, "k"))) > 1
+    assert len(launches(check(attention((2, 9, 16), 3, 16)))) > 1
     halves = attention((2, 64, 32), 64, 32, low=f16)
     assert "tensor mma_f16_t" in str(RULES.lower_group(halves, target("cuda-sm_80"), "k"))

@@ -137,14 +137,16 @@ def _after(readers: Mapping[str, Sequence[str]], name: str) -> set[str]:
 
 
 def _fit(scores: Compute, values: Compute) -> bool:
-    """Whether the columns of the scores are the terms of the values' sums."""
+    """Whether the columns of the scores are the terms of the values' sums, at least one for each
+    thread.
+    """
     if len(scores.reduce_axis) != 1 or len(values.reduce_axis) != 1:
         return False
     if len(scores.axis) < 2 or len(values.axis) < 2:
         return False
     (keys,) = values.reduce_axis
     width = expected(values.axis[-1].extent)
-    few = -(-width // X) * max(ROWS) <= RESULTS
+    few = -(-width // X) * max(ROWS) <= RESULTS and expected(keys.extent) >= X
     rows = same_dim(scores.axis[-2].extent, values.axis[-2].extent)
     return rows and few and same_dim(scores.axis[-1].extent, keys.extent)
 
