@@ -212,7 +212,7 @@ def test_indices_of_open_extents_are_no_larger_than_the_data() -> None:
     both = Both(model([node], [info("x", F32, ["n", 4]), info("at", I64, ["m", 2])], ["y"]))
     for n, m in ((5, 3), (2, 2)):
         both.compare({"x": floats(n, 4), "at": np.arange(2 * m).reshape(m, 2) % 4})
-    with pytest.raises(ts.ModelError, match="expected 0 to 0"):
+    with pytest.raises(ts.ModelError, match=r"expected 0$"):
         both.exe(floats(2, 4), np.zeros((3, 2), np.int64))
 
 
@@ -237,6 +237,6 @@ def test_collected_results_whose_shapes_iterations_find() -> None:
         given |= {"t": np.asarray(t), "many": np.asarray(many)}
         both.compare({**given, "limit": np.asarray(limit, np.float32)})
     given |= {"t": np.asarray(3), "many": np.asarray(6), "limit": np.asarray(1e9, np.float32)}
-    with pytest.raises(ts.ModelError, match="expected 0 to 0"):  # 6 rows, then 5
+    with pytest.raises(ts.ModelError, match=r"expected 0$"):  # 6 rows, then 5
         both.exe.run(given)
     assert both.exe.run({**given, "t": np.asarray(0)})["ys"].size == 0

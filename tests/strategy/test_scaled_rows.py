@@ -37,7 +37,7 @@ SETTINGS = settings(max_examples=20, deadline=None, suppress_health_check=[Healt
 
 def small(name: str, l2_bytes: int = 1 << 13) -> Target:
     """A machine with next to no caches."""
-    return target_named(name).with_model(l2_bytes=l2_bytes, l3_bytes=l2_bytes)
+    return target_named(name).with_model(l1_bytes=1 << 13, l2_bytes=l2_bytes, l3_bytes=l2_bytes)
 
 
 def product(x: tuple[int, ...], w: tuple[int, ...], dtype: DType = f32) -> Graph:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ import tilesmith as ts
 from tilesmith import driver, te
 from tilesmith.choices.groups import lower_group
 from tilesmith.driver.passes import optimise
+from tilesmith.driver.tuned import apply_tuning
 from tilesmith.graph.bind import bind, expected_graph
 from tilesmith.graph.builder import Builder
 from tilesmith.graph.control import kernels_in
@@ -109,6 +111,15 @@ def test_an_expected_size_that_the_group_cannot_have() -> None:
     dims = open_dims(1, 100, 1)
     graph = of(MaxPool((2, 2), strides=(2, 2)), ("1 8 n m",), dims)
     assert_right(graph, dims, [(2, 2), (5, 30)])
+
+
+def test_records_say_nothing_of_a_group_that_cannot_have_its_expected_size() -> None:
+    graph = of(MaxPool((2, 2), strides=(2, 2)), ("1 8 n m",), open_dims(1, 100, 1))
+    fused = optimise(graph, SESSION)
+    asked: list[Any] = []
+    session = replace(SESSION, tuned=cast(Any, asked.append))
+    assert apply_tuning(fused, session) == (fused, {})
+    assert not asked
 
 
 def test_windows_over_windows() -> None:

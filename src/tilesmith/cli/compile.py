@@ -25,10 +25,10 @@ def command(
         Path | None,
         typer.Option("-o", "--output", help="File to write (default: the model's name with .tsm)."),
     ] = None,
-    sign: SignOption = None,
     stubs: Annotated[
         bool, typer.Option("--stubs", help="Write a Python module and its type stub beside it.")
     ] = False,
+    sign: SignOption = None,
     json: JsonFlag = False,
 ) -> None:
     if model.suffix == ".tsm":

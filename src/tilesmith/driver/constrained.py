@@ -17,7 +17,7 @@ def group_space(node: Node, fused: Graph, session: Session) -> tuple[str, GroupS
     """
     assert isinstance(node.op, Fused)
     body = tuned_body(node.op.body)
-    if not has_decisions(body, session.backend.rules):
+    if body is None or not has_decisions(body, session.backend.rules):
         return None
     constants = [i for i, v in enumerate(node.inputs) if v in fused.constant]
     return group_workload(body, constants, session.options.accuracy), session.group(body, constants)

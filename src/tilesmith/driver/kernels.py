@@ -23,6 +23,7 @@ from tilesmith.graph.control import kernels_in
 from tilesmith.graph.custom import has_custom, meanings
 from tilesmith.graph.nodes import Constant, Fused, Graph, Node, Value
 from tilesmith.graph.parse import parse_graph
+from tilesmith.graph.passes.fuse import node_structure
 from tilesmith.graph.passes.localise import localise
 from tilesmith.graph.text import constants_of, print_graph
 from tilesmith.ir.expr import Var, index_of
@@ -38,6 +39,7 @@ from tilesmith.support.child import ChildError, Children
 from tilesmith.support.errors import (
     DeviceError,
     ExpressionError,
+    ModelError,
     OpenDimensionError,
     ScheduleError,
     TilesmithError,
@@ -80,9 +82,18 @@ def canonical(body: Graph) -> Graph:
     )
 
 
-def tuned_body(body: Graph) -> Graph:
-    """The canonical `body` at its expected sizes: what tuning knows a group by."""
-    return expected_graph(replace(canonical(body), in_place=()))
+def tuned_body(body: Graph) -> Graph | None:
+    """The canonical `body` at its expected sizes: what tuning knows a group by; None for an open
+    group that can't have these sizes.
+    """
+    found = expected_graph(replace(canonical(body), in_place=()))
+    if body.symbols:
+        try:
+            for node in found.nodes:
+                node_structure(node)
+        except ModelError:
+            return None
+    return found
 
 
 def kernel_key(text: str, options: Options, target: Target, decisions: Decisions) -> str:

@@ -48,8 +48,10 @@ def apply_tuning(fused: Graph, session: Session) -> tuple[Graph, dict[Node, Deci
     nodes: dict[str, list[Node]] = {}
     for graph, node in kernels_in(fused):
         assert isinstance(node.op, Fused)
+        if (body := tuned_body(node.op.body)) is None:
+            continue
         constants = [i for i, v in enumerate(node.inputs) if v in graph.constant]
-        group = session.group(tuned_body(node.op.body), constants)
+        group = session.group(body, constants)
         workload = group_workload(group.body, constants, session.options.accuracy)
         groups.setdefault(workload, group)
         nodes.setdefault(workload, []).append(node)

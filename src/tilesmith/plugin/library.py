@@ -18,8 +18,8 @@ def export_plugin(
     folder: str | Path,
     name: str = "operators",
     *,
-    targets: Sequence[str] = (),
     threads: int | None = None,
+    targets: Sequence[str] = (),
     options: Options | None = None,
 ) -> Exported:
     """Write a library of operators with a plain C interface, for layers of other engines.
@@ -31,9 +31,9 @@ def export_plugin(
         and its arguments (`(s, [x, y])`, as for `build`; "auto" in place of the schedule).
     folder: is made, and takes headers and library.
     name: of the library: a C identifier.
+    threads: that operators are scheduled for (default: as `compile`).
     targets: levels of one kind of processor, the best first, as for `export`; executables have
         their own.
-    threads: that operators are scheduled for (default: as `compile`).
 
     Weights are inside the library.  Raises what `compile` does, and UsageError for what can't be an
     operator and where there is no C compiler.

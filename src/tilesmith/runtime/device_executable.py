@@ -73,8 +73,22 @@ class UnpredictedExecutable(Executable):
     stand_in: Callable[[], Executable] | None = None
     """Makes the executable for the CPU that answers once the device has failed; None: none does."""
 
-    _watch: Watch
     _cpu: Executable | None = None
+
+    def __init__(self, program: Program, limits: Limits, watch: Watch | None = None) -> None:
+        """watch: of the calls of which this executable is a part (default: its own).
+
+        Raises DeviceError if the program needs more memory than the limit.
+        """
+        check_memory(program, limits.memory)
+        self.program = program
+        self.limits = limits
+        self._watch = watch or Watch(limits.seconds)
+        self._single = len(program.outputs) == 1
+        self._host = None
+        self._input_names = dict.fromkeys(s.name for s in program.inputs)
+        self._output_names = [s.name for s in program.outputs]
+        self._lock = Lock()
 
     def __call__(self, *arrays: Any, out: Any = None) -> Any:
         """As `Executable` says.
@@ -146,16 +160,8 @@ class DeviceExecutable(UnpredictedExecutable):
         Raises DeviceError if the device can't be used, or if the program needs more memory than it
         has, or than the limit.
         """
-        check_memory(program, limits.memory)
-        self.program = program
-        self.limits = limits
-        self._watch = watch or Watch(limits.seconds)
+        super().__init__(program, limits, watch)
         self.threads = threads or 1
-        self._single = len(program.outputs) == 1
-        self._host = None
-        self._input_names = dict.fromkeys(s.name for s in program.inputs)
-        self._output_names = [s.name for s in program.outputs]
-        self._lock = Lock()
         self._kernels = {name: unpacked(name, code) for name, code in program.objects.items()}
         self._shared: dict[tuple[int, ...], _Steps] = {}
         self._last: Event | None = None  # comes when the last call on a caller's stream is done

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,12 +18,10 @@ from tilesmith.support.errors import InternalError, ModelError
 
 from .arrays import as_output, as_stored, at_home, beginning, check_apart, is_torch, to_torch
 from .device_executable import DeviceExecutable, UnpredictedExecutable
-from .device_memory import check_memory
 from .devices import is_there
 from .executable import Executable
 from .limits import UNLIMITED, Limits
 from .program import Program, TensorSpec
-from .watch import Watch
 
 if TYPE_CHECKING:
     pass
@@ -48,16 +45,8 @@ class PartitionedExecutable(UnpredictedExecutable):
         Raises DeviceError if the device can't be used, or if the program needs more memory than it
         has, or than the limit.
         """
-        check_memory(program, limits.memory)
-        self.program = program
-        self.limits = limits
-        self._watch = Watch(limits.seconds)
-        self._single = len(program.outputs) == 1
-        self._host = None
+        super().__init__(program, limits)
         self._input_count = len(program.inputs)
-        self._input_names = dict.fromkeys(s.name for s in program.inputs)
-        self._output_names = [s.name for s in program.outputs]
-        self._lock = Lock()
         self._calls = [c for c in program.part_steps if isinstance(c, PartCall)]
         self._executables: list[Executable] = [
             Executable(part, threads)

@@ -47,6 +47,12 @@ class OpenDimensionError(UnsupportedError, ValueError):
     """A number is needed for a dimension that the model leaves open."""
 
 
+class DeviceError(TilesmithError):
+    """A device is not there, has no memory left, or fails."""
+
+    exit_code = 5
+
+
 class SignatureError(ModelError):
     """A signature that was asked for is missing, damaged or another's, or the file was changed."""
 
@@ -69,12 +75,6 @@ class ParseError(TilesmithError):
     """Text of an IR does not parse; the message has line and column."""
 
     exit_code = 1
-
-
-class DeviceError(TilesmithError):
-    """A device is not there, has no memory left, or fails."""
-
-    exit_code = 5
 
 
 class VerifyError(TilesmithError):

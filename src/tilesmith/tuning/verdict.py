@@ -185,8 +185,8 @@ def _sources(
     for graph, node in kernels_in(fused):
         assert isinstance(node.op, Fused)
         constants = [i for i, v in enumerate(node.inputs) if v in graph.constant]
-        workload = group_workload(driver.tuned_body(node.op.body), constants, accuracy)
-        note(workload, driver.sources(node))
+        if (body := driver.tuned_body(node.op.body)) is not None:
+            note(group_workload(body, constants, accuracy), driver.sources(node))
     for workload, question in asked.items():
         note(workload, question.sources)
     return found
