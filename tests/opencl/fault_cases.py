@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
+from onnx import helper, numpy_helper
 from part_cases import SIDE, compiled, detector
 
 import tilesmith as ts
@@ -29,6 +31,10 @@ from tilesmith.ops.matmul import MatMul
 from tilesmith.runtime.device_executable import UnpredictedExecutable
 from tilesmith.runtime.opencl import OpenClDevice
 from tilesmith.support.errors import DeviceError, InternalError
+
+
+def lost(*_: object, **__: object) -> None:
+    raise package().RuntimeError("the device is lost")
 
 
 def relu(size: int = 100) -> Graph:
@@ -62,6 +68,50 @@ def memory_limit() -> None:
     np.testing.assert_array_equal(limited(given), np.maximum(given, 0))
     with pytest.raises(DeviceError, match=rf"at most {enough - 1} bytes .* needs {enough} bytes"):
         ts.compile(relu(), target="opencl", memory_limit=enough - 1)
+
+
+def scaled(factor: float, n: int, nodes: Sequence[onnx.NodeProto] = ()) -> onnx.ModelProto:
+    """A product with n * n weights, and `nodes` behind it, from "scaled" to "y"."""
+    weights = numpy_helper.from_array(weights_of(factor, n), "w")
+    product = helper.make_node("MatMul", ["x", "w"], ["scaled" if nodes else "y"])
+    x, y = (helper.make_tensor_value_info(name, 1, [4, n]) for name in "xy")
+    k = numpy_helper.from_array(np.array([n]), "k")
+    return helper.make_model(helper.make_graph([product, *nodes], "g", [x], [y], [weights, k]))
+
+
+def weights_of(factor: float, n: int) -> np.ndarray:
+    return np.diag(np.full(n, factor, np.float32))
+
+
+def other_weights() -> None:
+    """The device gets them, and so does the CPU that answers in its place, before and after."""
+    has_other_weights(scaled(2, 8), 8, lambda x: x)
+
+
+def other_weights_of_parts() -> None:
+    sort = helper.make_node("TopK", ["scaled", "k"], ["y", "at"], axis=1)
+    n = 2048
+    with pytest.warns(FallbackWarning, match="on the CPU, not on 'opencl'"):
+        has_other_weights(scaled(2, n, [sort]), n, lambda x: -np.sort(-x, axis=1))
+
+
+def has_other_weights(model: onnx.ModelProto, n: int, behind: Callable[[np.ndarray], Any]) -> None:
+    """behind: what follows the product of n * n weights."""
+    given = np.random.default_rng(0).random((4, n), np.float32)
+    exe = ts.compile(model, target="opencl", fallback="cpu")
+
+    def is_scaled_by(factor: float, on_device: bool) -> None:
+        np.testing.assert_allclose(exe(given), behind(factor * given), rtol=1e-6)
+        assert isinstance(exe, UnpredictedExecutable) and (exe._cpu is None) == on_device
+
+    is_scaled_by(2, True)
+    exe.load_weights({"w": weights_of(3, n)})
+    is_scaled_by(3, True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(package(), "enqueue_nd_range_kernel", lost)
+        is_scaled_by(3, False)
+    exe.load_weights({"w": weights_of(4, n)})
+    is_scaled_by(4, False)
 
 
 def slow() -> tuple[Graph, np.ndarray]:
@@ -104,13 +154,8 @@ def fallback_of_parts(caplog: list[str]) -> None:
         exe = ts.compile(detector(), target="opencl", fallback="cpu")
     given = np.random.default_rng(0).random((1, 3, SIDE, SIDE), np.float32)
     assert not caplog
-    cl = package()
-
-    def lost(*_: object, **__: object) -> None:
-        raise cl.RuntimeError("the device is lost")
-
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cl, "enqueue_nd_range_kernel", lost)
+        patch.setattr(package(), "enqueue_nd_range_kernel", lost)
         found = exe(given)
     (said,) = caplog
     assert "the device is lost" in said
@@ -189,6 +234,7 @@ def listening(case: Callable[[list[str]], None]) -> Callable[[], None]:
 
 def faults() -> dict[str, Callable[[], None]]:
     """The cases by name."""
+    whole = memory_of_parts, memory_limit, time_limit, other_weights, other_weights_of_parts
     heard = (
         fallback_of_parts,
         fallback_of_memory,
@@ -197,6 +243,6 @@ def faults() -> dict[str, Callable[[], None]]:
         fallback_of_call,
     )
     return {
-        **{f.__name__: f for f in (memory_of_parts, memory_limit, time_limit)},
+        **{f.__name__: f for f in whole},
         **{f.__name__: listening(f) for f in heard},
     }

@@ -20,7 +20,7 @@ CASES = (
     "residual", "attention", "whole_attention", "wrong_index", "irregular", "explain",
     "suppression", "open_sizes", "branches", "unwarned", "memory_of_parts", "memory_limit",
     "time_limit", "fallback_of_parts", "fallback_of_memory", "no_code_for_a_rule",
-    "fallback_of_call", "without_a_device",
+    "fallback_of_call", "without_a_device", "other_weights", "other_weights_of_parts",
 )  # fmt: skip
 """Written down, so that no case is lost; one that runs and is not here fails the first test."""
 

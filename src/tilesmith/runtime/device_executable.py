@@ -111,6 +111,17 @@ class UnpredictedExecutable(Executable):
                 self._cpu = self.stand_in()
         return self._cpu(*arrays, out=out)
 
+    def _become(self, program: Program) -> None:
+        if self._cpu is not None:
+            assert self.stand_in is not None
+            self._cpu = self.stand_in()
+        else:
+            self._start_over(program)
+
+    @abstractmethod
+    def _start_over(self, program: Program) -> None:
+        """Be made again, for another program and with the same limits."""
+
     @abstractmethod
     def _on_device(self, arrays: tuple[Any, ...], out: Any) -> Any:
         """A call, as `Executable` says.  Raises DeviceError if the device fails."""
@@ -168,6 +179,9 @@ class DeviceExecutable(UnpredictedExecutable):
         self._is_open = False
         if opens and is_there(program.target):
             self.open()
+
+    def _start_over(self, program: Program) -> None:
+        DeviceExecutable.__init__(self, program, self.threads, self.limits)
 
     @property
     def launches(self) -> dict[str, tuple[LaunchCall, ...]]:

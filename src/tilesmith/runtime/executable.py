@@ -349,7 +349,11 @@ class Executable:
         parts = self._parts()
         programs = renewed(self.recipe, weights, [(sizes, e.program) for sizes, e in parts])
         for (_, exe), program in zip(parts, programs):
-            Executable.__init__(exe, program, exe.threads)
+            exe._become(program)
+
+    def _become(self, program: Program) -> None:
+        """Run another program from now on."""
+        Executable.__init__(self, program, self.threads)
 
     def _parts(self) -> list[tuple[Mapping[str, int], Executable]]:
         """The executables that run this model, and the sizes that they are for."""

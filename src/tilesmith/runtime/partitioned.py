@@ -78,6 +78,9 @@ class PartitionedExecutable(UnpredictedExecutable):
                 self._memory.setdefault(place, found)
         self._is_open = True
 
+    def _start_over(self, program: Program) -> None:
+        PartitionedExecutable.__init__(self, program, self.threads, self.limits)
+
     def _check_steps(self) -> None:
         """Raises ModelError for steps that read what is not there."""
         known = {*range(len(self.inputs))}
