@@ -24,9 +24,11 @@ from tilesmith.ir.dtypes import f32, i32, i64, u8
 from tilesmith.ir.types import TensorType
 from tilesmith.loop.nodes import Func
 from tilesmith.ops.activation import Relu
+from tilesmith.ops.conv import Conv
 from tilesmith.ops.gather import Gather
 from tilesmith.ops.matmul import MatMul
 from tilesmith.ops.norm import InstanceNorm, LayerNorm, LogSoftmax, RmsNorm, Softmax
+from tilesmith.ops.reduce import ReduceMean
 from tilesmith.ops.sort import TopK
 from tilesmith.runtime import device_executable, device_function
 from tilesmith.runtime.arguments import Arguments
@@ -184,6 +186,25 @@ def test_a_model_in_low_precision(precision: str):
     assert sum("nvvm.mma" in unpacked(*k).text for k in exe.program.objects.items()) == 2
     (wanted,) = evaluate(graph, [given]).values()
     np.testing.assert_allclose(exe(given), wanted, rtol=0.05, atol=0.05)
+
+
+@pytest.mark.parametrize("precision", ["bf16", "f16"])
+def test_a_convolution_in_low_precision(precision: str):
+    """With a border and an epilogue; the first one has too few channels."""
+    rng = np.random.default_rng(5)
+    b = Builder("g")
+    x = b.input("x", TensorType(f32, (1, 3, 10, 10)))
+    shapes = (64, 3, 3, 3), (32, 64, 3, 3)
+    first, second = (b.constant(rng.standard_normal(s).astype(np.float32) / 8) for s in shapes)
+    op = Conv(pads=(1, 1, 1, 1))
+    y = b.add(Relu(), b.add(op, b.add(Relu(), b.add(op, x, first)), second))
+    graph = b.finish([b.add(ReduceMean((2, 3)), y)])
+    given = rng.standard_normal((1, 3, 10, 10)).astype(np.float32)
+    low = ts.Options(use_cache=False, jobs=1, precision=precision)
+    exe = ts.compile(graph, target="cuda-sm_80", options=low)
+    assert sum("nvvm.mma" in unpacked(*k).text for k in exe.program.objects.items()) == 1
+    (wanted,) = evaluate(graph, [given]).values()
+    np.testing.assert_allclose(exe(given), wanted, rtol=0.05, atol=0.02)
 
 
 def test_a_product_of_bytes():

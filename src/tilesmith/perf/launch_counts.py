@@ -267,17 +267,20 @@ def _width(access: Load | nodes.Store) -> int:
     return access.buffer.dtype.bytes * lanes
 
 
-def _addresses(s: _Site, value: Callable[[Expr], Values]) -> list[int] | None:
-    """Bytes from the beginning of the buffer, of the threads that take part; None: not known."""
+def _addresses(s: _Site, value: Callable[[Expr], Values]) -> list[int | None] | None:
+    """Bytes from the beginning of the buffer, of each thread, None for one that takes no part; None
+    if they are not known.
+    """
     at = value(s.access.indices[0]) if s.access.indices else np.zeros(1, int)
     if at is None:
         return None
     active = np.ones(len(at), bool)
+    size = s.access.buffer.dtype.bytes
     for c in s.conditions:
         holds = value(c)
         if holds is not None:
             active &= holds.astype(bool)
-    return (at[active] * s.access.buffer.dtype.bytes).tolist()
+    return [int(n) * size if takes else None for n, takes in zip(at, active, strict=True)]
 
 
 def _global(s: _Site, width: int, around: _Around) -> str:
@@ -285,7 +288,8 @@ def _global(s: _Site, width: int, around: _Around) -> str:
         found = _addresses(s, value)
         if found is None:
             return "unknown"
-        if sectors(found, width) > 2 * fewest_sectors(found, width) + 1:
+        taking = [n for n in found if n is not None]
+        if sectors(taking, width) > 2 * fewest_sectors(taking, width) + 1:
             return "uncoalesced"
     return "coalesced"
 

@@ -15,10 +15,10 @@ WORD = 4
 SECTOR = 32
 
 
-def bank_conflicts(addresses: Sequence[int], width: int) -> int:
+def bank_conflicts(addresses: Sequence[int | None], width: int) -> int:
     """Times that the banks are asked again for one access to shared memory; 0 is best.
 
-    addresses: of the threads that take part, in bytes.
+    addresses: of the threads, in bytes; None for one that takes no part.
     width: bytes of each.
     """
     words = max(width // WORD, 1)
@@ -27,6 +27,8 @@ def bank_conflicts(addresses: Sequence[int], width: int) -> int:
     for first in range(0, len(addresses), together):
         asked: dict[int, set[int]] = {}
         for at in addresses[first : first + together]:
+            if at is None:
+                continue
             for word in range(at // WORD, at // WORD + words):
                 asked.setdefault(word % BANKS, set()).add(word)
         extra += max((len(w) for w in asked.values()), default=1) - 1
@@ -36,7 +38,8 @@ def bank_conflicts(addresses: Sequence[int], width: int) -> int:
 def sectors(addresses: Sequence[int], width: int) -> int:
     """Sectors of global memory that one access touches.
 
-    addresses, width: as in `bank_conflicts`.
+    addresses: of the threads that take part, in bytes.
+    width: bytes of each.
     """
     return len({
         sector

@@ -3,18 +3,29 @@
     for v in vectorized(8):            ->   s[ramp(t * 8, 1, 8)] = x[ramp(i * 64 + t * 8, 1, 8)]
         s[t * 8 + v] = x[i * 64 + t * 8 + v]
 
-Vectors begin at multiples of their size in both buffers, which begin at such multiples themselves.
-What can't be moved so is a serial loop.
+Where a condition decides between elements and a constant, one of two vectors is stored.  Vectors
+begin at multiples of their size in both buffers, which begin at such multiples themselves.  What
+can't be moved so is a serial loop.
 """
 
 from __future__ import annotations
 
 from tilesmith.ir.affine import affine_form
-from tilesmith.ir.expr import Const, Expr, Load, Ramp, const, substitute
+from tilesmith.ir.expr import (
+    Broadcast,
+    Const,
+    Expr,
+    Load,
+    Ramp,
+    Select,
+    const,
+    free_vars,
+    substitute,
+)
 from tilesmith.ir.loop_tables import SCOPES
 from tilesmith.ir.simplify import simplify
 
-from ..nodes import Buffer, For, Func, Stmt, Store
+from ..nodes import Buffer, For, Func, If, Stmt, Store
 from ..visit import map_stmt
 
 WIDEST = 16
@@ -30,15 +41,20 @@ def vector_copies(func: Func) -> Func:
 
 
 def is_copy(s: Stmt) -> bool:
-    """Whether `s` moves elements between buffers that have addresses, and does nothing else."""
-    if not isinstance(s, Store) or not isinstance(s.value, Load):
+    """Whether `s` moves elements between buffers that have addresses, or stores a constant instead,
+    and does nothing else.
+    """
+    if not isinstance(s, Store) or s.mask is not None:
         return False
-    source = s.value.buffer
+    value = s.value
+    if isinstance(value, Select) and isinstance(value.if_false, Const):
+        value = value.if_true
+    if not isinstance(value, Load) or value.mask is not None:
+        return False
+    source = value.buffer
     return (
         isinstance(source, Buffer)
         and all(SCOPES[b.scope].is_addressed for b in (s.buffer, source))
-        and s.mask is None
-        and s.value.mask is None
         and source.dtype is s.buffer.dtype
     )
 
@@ -46,16 +62,36 @@ def is_copy(s: Stmt) -> bool:
 def _moved(s: Stmt) -> Stmt:
     if not isinstance(s, For) or s.kind != "vectorized":
         return s
-    store, count = s.body, s.extent
-    if isinstance(store, Store) and isinstance(count, Const) and is_copy(store):
-        lanes, value = int(count.value), store.value
-        assert isinstance(value, Load)
-        to, source = (_first(i, s, lanes) for i in (store.indices[0], value.indices[0]))
-        size = lanes * store.buffer.dtype.bytes
-        if to is not None and source is not None and size <= WIDEST and not size & (size - 1):
-            loaded = Load(value.buffer, (Ramp(source, const(1), lanes),))
-            return Store(store.buffer, (Ramp(to, const(1), lanes),), loaded)
-    return For(s.var, s.start, s.extent, "serial", s.body)
+    store = s.body
+    made = None
+    if isinstance(store, Store) and is_copy(store):
+        value = store.value
+        made = _where(store, value, s) if isinstance(value, Select) else _vector(store, s)
+    return made or For(s.var, s.start, s.extent, "serial", s.body)
+
+
+def _where(store: Store, value: Select, s: For) -> Stmt | None:
+    """A copy where a condition holds for all lanes, and a constant elsewhere."""
+    if s.var in free_vars(value.cond):
+        return None
+    copy = _vector(Store(store.buffer, store.indices, value.if_true), s)
+    if copy is None:
+        return None
+    constant = Broadcast(value.if_false, copy.value.lanes)
+    return If(value.cond, copy, Store(copy.buffer, copy.indices, constant))
+
+
+def _vector(store: Store, s: For) -> Store | None:
+    """A copy as one vector."""
+    if not isinstance(s.extent, Const) or not isinstance(store.value, Load):
+        return None
+    lanes, value = int(s.extent.value), store.value
+    to, source = (_first(i, s, lanes) for i in (store.indices[0], value.indices[0]))
+    size = lanes * store.buffer.dtype.bytes
+    if to is None or source is None or size > WIDEST or size & (size - 1):
+        return None
+    loaded = Load(value.buffer, (Ramp(source, const(1), lanes),))
+    return Store(store.buffer, (Ramp(to, const(1), lanes),), loaded)
 
 
 def _first(index: Expr, s: For, lanes: int) -> Expr | None:

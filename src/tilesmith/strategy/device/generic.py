@@ -65,7 +65,7 @@ def schedule_expression(s: Schedule, target: Target, cfg: Config = ANALYTIC) -> 
         return cfg.under(str(n)) if (n := next(number)) else cfg
 
     alone = _run_by_one(s)
-    _inline(s, alone)
+    inline_stages(s, alone)
     found = {n: b for n, b in bodies(s).items() if n not in alone}
     done: set[str] = set()
     for name, body in found.items():
@@ -120,7 +120,7 @@ def schedule_expression(s: Schedule, target: Target, cfg: Config = ANALYTIC) -> 
 def schedule_elements(s: Schedule, target: Target) -> None:
     """Give each element of each stage that is kept a thread, which needs nothing of its block."""
     alone = _run_by_one(s)
-    _inline(s, alone)
+    inline_stages(s, alone)
     for name in bodies(s):
         if name not in alone:
             bind_elements(s[name], target)
@@ -161,7 +161,8 @@ def _run_by_one(s: Schedule) -> set[str]:
     return found
 
 
-def _inline(s: Schedule, alone: set[str]) -> None:
+def inline_stages(s: Schedule, alone: set[str]) -> None:
+    """Inline what is cheaply computed where it is read, but for the stages `alone`."""
     readers = s.state.consumers()
     for stage in s.stages:
         if stage.state.is_placeholder or stage.name in alone:

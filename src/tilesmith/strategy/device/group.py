@@ -17,12 +17,17 @@ from tilesmith.te.schedule import Schedule
 
 from .blocks import block_size
 from .generic import schedule_elements, schedule_expression
+from .implicit import implicit_group, schedule_implicit
 from .parallel import launch_parallel
 
 
 def schedule(body: Graph, target: Target, cfg: Config = ANALYTIC) -> tuple[Schedule, Group]:
     """The schedule of a fused group, and its tensor expressions."""
     group = group_tensors(body)
+    found = implicit_group(group, target)
+    tiled = None if found is None else schedule_implicit(found, target)
+    if found is not None and tiled is not None:
+        return tiled, found.group
     s = group.schedule()
     generate(s, group, target, cfg)
     return s, group

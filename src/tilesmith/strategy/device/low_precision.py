@@ -15,6 +15,7 @@ from tilesmith.ops.conv import Conv
 from tilesmith.ops.matmul import MatMul
 from tilesmith.te.tensor import Compute
 
+from .implicit import implicit_product
 from .tensor_tiles import tensor_tile
 
 FACTORS = (Factors(u8, i8), Factors(i8, i8))
@@ -47,4 +48,7 @@ def factor_choice(target: Target) -> FactorChoice:
 
 def _in_tiles(op: MatMul | Conv, types: tuple[TensorType, ...], target: Target) -> bool:
     (out,) = op.tensors(*types).outputs
-    return isinstance(out.op, Compute) and tensor_tile(out.op, target) is not None
+    if not isinstance(out.op, Compute):
+        return False
+    implicit = implicit_product(out.op)
+    return tensor_tile(out.op if implicit is None else implicit.product, target) is not None

@@ -15,7 +15,7 @@ length must be a multiple of an instruction's.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product as pairs
 from math import gcd
@@ -97,10 +97,9 @@ def tensor_tile(op: Compute, target: Target) -> TensorTile | None:
     is none.
     """
     root = op.body[0]
-    if len(op.reduce_axis) != 1 or len(op.axis) < 2 or not isinstance(root, Reduce):
+    if not op.reduce_axis or len(op.axis) < 2 or not isinstance(root, Reduce):
         return None
-    (k,) = op.reduce_axis
-    column = len(op.axis) - 1
+    k, column = op.reduce_axis[-1], len(op.axis) - 1
     sizes = [a.extent for a in (*op.axis, k)]
     if not all(isinstance(n, int) for n in sizes):
         return None
@@ -213,13 +212,18 @@ def _cost(t: TensorTile, op: Compute, target: Target) -> float:
     return rounds * (terms * (products + loading * (height + width)) + partial)
 
 
-def schedule_tensor_tiles(s: Schedule, t: TensorTile, name: str, out: str, target: Target) -> None:
+def schedule_tensor_tiles(
+    s: Schedule, t: TensorTile, name: str, out: str, target: Target, axes: Sequence[int] = ()
+) -> None:
     """Compute the product of the stage `name` in the tiles of the stage `out`: itself, or what
     reads each of its elements at its place.
+
+    axes: by number, those of `out` that rows are made of together, then that of columns; empty: the
+        axes of the product.
     """
     if t.parts > 1:
         name = out = divide_sum(s, name, out, t.parts, target)
-        t = replace(t, row=t.row + 1, column=t.column + 1)
+        t, axes = replace(t, row=t.row + 1, column=t.column + 1), ()
     stage = s[out]
     if out == name:
         own = s[s.cache_write(stage.op.outputs[0], "fragment")]
@@ -234,14 +238,15 @@ def schedule_tensor_tiles(s: Schedule, t: TensorTile, name: str, out: str, targe
         inner.append(LayoutDim(n, "inner", size))
     s.transform_layout(own.op.outputs[0], Layout((*outer, *inner)))
 
-    waves = _tile_result(stage, t)
+    waves = _tile_result(stage, t, axes)
     own.compute_at(stage, waves)
     others = [x for n, x in enumerate(own.axis) if n not in (t.row, t.column)]
     it, i = own.split(own.axis[t.row], factor=rows, tail="roundup")
     jt, j = own.split(own.axis[t.column], factor=columns, tail="roundup")
-    ko, ki = own.split(own.reduce_axis[0], factor=t.depth)
+    *taps, terms = own.reduce_axis
+    ko, ki = own.split(terms, factor=t.depth)
     kt, ki = own.split(ki, factor=depth)
-    own.reorder(*others, ko, kt, it, jt, i, j, ki)
+    own.reorder(*others, *taps, ko, kt, it, jt, i, j, ki)
     for axis in (kt, it, jt):
         own.unroll(axis)
     own.tensorize(i, t.intrinsic)
@@ -250,13 +255,20 @@ def schedule_tensor_tiles(s: Schedule, t: TensorTile, name: str, out: str, targe
         _load(s, operand, t, number)
 
 
-def _tile_result(stage: Stage, t: TensorTile) -> Axis:
+def _tile_result(stage: Stage, t: TensorTile, axes: Sequence[int]) -> Axis:
     """Bind the loops of the result; the one over waves, in which a wave's tiles are computed."""
     rows, columns, _ = t.intrinsic.extents
     height, width = t.block
-    others = [x for n, x in enumerate(stage.axis) if n not in (t.row, t.column)]
-    by, y = stage.split(stage.axis[t.row], factor=height, tail="guard")
-    bx, x = stage.split(stage.axis[t.column], factor=width, tail="guard")
+    others: list[Axis] = []
+    if axes:
+        *positions, across = (stage.axis[n] for n in axes)
+        stage.reorder(*positions, across)
+        down = fused(stage, positions)
+    else:
+        others = [x for n, x in enumerate(stage.axis) if n not in (t.row, t.column)]
+        down, across = stage.axis[t.row], stage.axis[t.column]
+    by, y = stage.split(down, factor=height, tail="guard")
+    bx, x = stage.split(across, factor=width, tail="guard")
     ty, y = stage.split(y, nparts=t.waves[0])
     tz, x = stage.split(x, nparts=t.waves[1])
     yt, y = stage.split(y, factor=rows)

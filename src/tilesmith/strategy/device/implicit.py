@@ -1,0 +1,193 @@
+"""Convolutions as products of matrices, for instructions on tiles.
+
+    Y[n, o, h, v] = sum over p, q, c of X[n, c, h + p, v + q] * W[o, c, p, q]
+
+    windows[m, p, q, c] = X[m // (H * V), c, m // V % H + p, m % V + q]     # in shared memory only
+    filters[p, q, c, o] = W[o, c, p, q]                                     # likewise
+    product[m, o] = sum over p, q, c of windows[m, p, q, c] * filters[p, q, c, o]
+
+A row of the product is a position.  What the image pads is zero where blocks load windows.  The
+result's axes of positions are one loop, so that tiles pass from row to row and from image to image.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from tilesmith.ir.expr import Const, Expr, Load, Var, as_expr, const, free_vars, same, substitute
+from tilesmith.ir.target import Target
+from tilesmith.ops.structure import product_of_loads, stages
+from tilesmith.strategy.group import Group
+from tilesmith.strategy.sketch.structure import bodies
+from tilesmith.te import tensor as te
+from tilesmith.te.rewrite import map_loads
+from tilesmith.te.schedule import Schedule
+from tilesmith.te.tensor import Compute, Reduce, Tensor
+
+from .generic import inline_stages
+from .tensor_tiles import TensorTile, schedule_tensor_tiles, tensor_tile
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Implicit:
+    """A convolution as a product.
+
+    product: its stage, [position, filter].
+    positions: the axes of the convolution's result, by number, that a position is made of.
+    column: the axis of filters.
+    """
+
+    product: Compute
+    positions: tuple[int, ...]
+    column: int
+
+    def read(self, indices: tuple[Expr, ...], shape: tuple[int, ...]) -> tuple[Expr, Expr]:
+        """Where the product has the element of the result at `indices`."""
+        row: Expr = const(0)
+        for n in self.positions:
+            row = indices[n] if n == self.positions[0] else row * shape[n] + indices[n]
+        return row, indices[self.column]
+
+
+def implicit_product(op: Compute) -> Implicit | None:
+    """A convolution of known sizes with all channels, as a product; None for other stages."""
+    factors, body = product_of_loads(op), op.body[0]
+    extents = [a.extent for a in (*op.axis, *op.reduce_axis)]
+    if factors is None or not isinstance(body, Reduce) or len(op.reduce_axis) < 2:
+        return None
+    if not all(isinstance(n, int) for n in extents):
+        return None
+    x, w = factors
+    of_x, of_w = ({v for i in f.indices for v in free_vars(i)} for f in factors)
+    columns = [n for n, a in enumerate(op.axis) if a.var in of_w]
+    channels = [a for a in op.reduce_axis if any(i is a.var for i in x.indices)]
+    if len(columns) != 1 or op.axis[columns[0]].var in of_x or len(channels) != 1:
+        return None
+    if not all(isinstance(i, (Var, Const)) for i in w.indices) or len(op.axis) < 3:
+        return None
+    column, channel = op.axis[columns[0]], channels[0]
+    positions = tuple(n for n in range(len(op.axis)) if n != columns[0])
+    taps = [a for a in op.reduce_axis if a is not channel]
+    terms = [*taps, channel]
+    names = [a.var.name for a in terms]
+    shape = [a.extent for a in op.axis]
+    rows = 1
+    for n in positions:
+        rows = rows * _number(shape[n])
+
+    def windows(m: Expr, *at: Expr) -> Expr:
+        found: dict[Expr, Expr] = {a.var: i for a, i in zip(terms, at, strict=True)}
+        inner = 1
+        for n in reversed(positions):
+            place = m if inner == 1 else m // inner
+            inner *= _number(shape[n])
+            found[op.axis[n].var] = place if n == positions[0] else place % _number(shape[n])
+        return substitute(x, found)
+
+    def filters(*at: Expr) -> Expr:
+        axes = (*terms, column)
+        return substitute(w, {a.var: i for a, i in zip(axes, at, strict=True)})
+
+    sizes = [a.extent for a in terms]
+    left = te.compute((rows, *sizes), windows, "windows", ["m", *names])
+    right = te.compute((*sizes, column.extent), filters, "filters", [*names, column.var.name])
+
+    def product(m: Expr, o: Expr) -> Expr:
+        axes = [te.reduce_axis(a.extent, n) for a, n in zip(terms, names, strict=True)]
+        at = [as_expr(a.var) for a in axes]
+        (term,) = map_loads(
+            body.sources, lambda e: left[(m, *at)] if same_load(e, x) else right[(*at, o)]
+        )
+        return te.sum(term, axis=axes)
+
+    made = te.compute((rows, column.extent), product, "product", ["m", column.var.name])
+    return Implicit(made.op, positions, columns[0])
+
+
+def same_load(a: Load, b: Load) -> bool:
+    """Whether two reads are of one element."""
+    return a.buffer is b.buffer and same(a.indices, b.indices)
+
+
+def _number(extent: object) -> int:
+    assert isinstance(extent, int)
+    return extent
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ImplicitGroup:
+    """A group whose convolution is a product.
+
+    group: the new expressions.
+    made: the product.
+    tile: how it is computed.
+    out: the stage that reads each of its elements at its place.
+    """
+
+    group: Group
+    made: Implicit
+    tile: TensorTile
+    out: Compute
+
+
+def implicit_group(group: Group, target: Target) -> ImplicitGroup | None:
+    """`group` with its convolution as a product, if it has one result, made of one convolution that
+    instructions on tiles compute; else None.
+    """
+    reductions = [op for op in group.stages if op.reduce_axis]
+    if len(reductions) != 1 or len(group.outputs) != 1:
+        return None
+    (conv,), (output,) = reductions, group.outputs
+    made = implicit_product(conv)
+    tile = None if made is None else tensor_tile(made.product, target)
+    if made is None or tile is None or output.shape != conv.outputs[0].shape:
+        return None
+    old, new = conv.outputs[0], made.product.outputs[0]
+    shape = tuple(_number(n) for n in old.shape)
+
+    def at(e: Load) -> Expr:
+        return new[made.read(e.indices, shape)] if e.buffer is old else e
+
+    replaced: dict[Tensor, Tensor] = {}
+
+    def now(e: Load) -> Expr:
+        found = replaced.get(e.buffer)  # type: ignore[arg-type]  # a tensor: this is no loop IR
+        return at(e if found is None else Load(found, e.indices, e.mask))
+
+    if output is old:
+        copy = te.compute(old.shape, lambda *i: at(old[i]), "result")
+        replaced[old] = copy
+    for op in group.stages:
+        if op is conv or not any(t is old or t in replaced for t in op.inputs):
+            continue
+        body = map_loads(op.body, now)
+        rebuilt = Compute(op.name, op.axis, body)
+        replaced |= dict(zip(op.outputs, rebuilt.outputs, strict=True))
+    result = replaced[output]
+    assert isinstance(result.op, Compute)
+    layouts = {replaced.get(t, t): layout for t, layout in group.layouts.items()}
+    rebuilt = Group(group.inputs, (result,), stages((result,)), layouts)
+    return ImplicitGroup(rebuilt, made, tile, result.op)
+
+
+def schedule_implicit(found: ImplicitGroup, target: Target) -> Schedule | None:
+    """The schedule of a product that a convolution became; None if something is kept beside it, if
+    an element is read elsewhere than at its place, or if channels are not last in memory.
+    """
+    s = found.group.schedule()
+    inline_stages(s, set())
+    kept, made = bodies(s), found.made
+    product, out = (s[op.outputs[0]] for op in (made.product, found.out))
+    axes = tuple(a.var for a in found.out.axis)
+    shape = tuple(_number(a.extent) for a in found.out.axis)
+    place = made.read(axes, shape)
+    reads = [x for b in kept.values() for x in b.reads if x.source == product.name]
+    if set(kept) != {product.name, out.name} or not all(same(x.load.indices, place) for x in reads):
+        return None
+    along = (made.product.reduce_axis[-1].var, made.product.axis[-1].var)
+    if not all(any(x.step(v) == 1 for v in along) for x in kept[product.name].reads):
+        return None  # neighbours in memory are neither channels nor filters
+    rows = (*made.positions, made.column)
+    tile = replace(found.tile, parts=1)  # whole sums, which are written where the result lies
+    schedule_tensor_tiles(s, tile, product.name, out.name, target, rows)
+    return s
