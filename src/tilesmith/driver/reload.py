@@ -16,7 +16,7 @@ def reloaded(request: Request, program: Program) -> Program:
     other contents lead to other code.
     """
     fused, session = fused_graph(request)
-    if not program.parts and structure(fused) == program.metadata.get("structure"):
+    if structure(fused) == program.metadata.get("structure"):
         constants, _ = pack(fused, session)
         if constants.nbytes == program.constants.nbytes:
             return replace(program, constants=constants)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -22,9 +22,6 @@ from .devices import is_there
 from .executable import Executable
 from .limits import UNLIMITED, Limits
 from .program import Program, TensorSpec
-
-if TYPE_CHECKING:
-    pass
 
 
 class PartitionedExecutable(UnpredictedExecutable):
