@@ -1,6 +1,7 @@
 """A device that runs the text from which PTX is made: threads of a block are threads of the system.
 
-The text is changed only where it speaks of the GPU: indices, barriers and shared memory.
+The text is changed only where it speaks of the GPU: indices, barriers, shared memory and
+asynchronous copies, which happen when their thread waits for them.
 """
 
 from __future__ import annotations
@@ -24,6 +25,13 @@ _CHANGES = (
     (r"internal addrspace\(3\) global", "global"),
     (r"addrspacecast ptr addrspace\(3\) (@\S+) to ptr", r"getelementptr i8, ptr \1, i64 0"),
     (r"define ptx_kernel", "define"),
+    (r"addrspacecast ptr (%\S+) to ptr addrspace\([13]\)", r"getelementptr i8, ptr \1, i64 0"),
+    (r"ptr addrspace\([13]\)", "ptr"),
+    (r"@llvm\.nvvm\.cp\.async\.c[ag]\.shared\.global\.(\d+)\((.*)\)", r"@copy_\1(\2, i32 \1)"),
+    (r"@llvm\.nvvm\.cp\.async\.c[ag]\.shared\.global\.(\d+)\.s\(", r"@copy_\1("),
+    (r"@copy_(\d+)\(", r"@copy_later(i32 \1, "),
+    (r"@llvm\.nvvm\.cp\.async\.commit\.group", "@copies_end"),
+    (r"@llvm\.nvvm\.cp\.async\.wait\.group", "@wait_for_copies"),
     (r"@llvm\.nvvm\.barrier\.cta\.sync\.aligned\.all\(i32 0\)", "@wait_for_all()"),
     *(
         (rf"@llvm\.nvvm\.read\.ptx\.sreg\.(c?ta?id)\.{axis}\(\)", rf"@read_\1(i32 {n})")
@@ -67,7 +75,8 @@ def _mma(types: str) -> str:
 
 _DECLARED = (
     "declare void @wait_for_all()\ndeclare i32 @read_tid(i32)\ndeclare i32 @read_ctaid(i32)\n"
-    "declare void @multiply(ptr, ptr, i32)\n"
+    "declare void @multiply(ptr, ptr, i32)\ndeclare void @copy_later(i32, ptr, ptr, i32)\n"
+    "declare void @copies_end()\ndeclare void @wait_for_copies(i32)\n"
 )
 
 
@@ -76,7 +85,8 @@ class EmulatedDevice:
 
     def __init__(self, library: Path) -> None:
         self._threads = ctypes.CDLL(str(library))
-        names = ("wait_for_all", "read_tid", "read_ctaid", "multiply")
+        names = ("wait_for_all", "read_tid", "read_ctaid", "multiply", "copy_later", "copies_end",
+                 "wait_for_copies")  # fmt: skip
         self._imports = {
             n: ctypes.cast(getattr(self._threads, n), ctypes.c_void_p).value or 0 for n in names
         }

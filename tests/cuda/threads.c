@@ -21,6 +21,32 @@ uint32_t read_ctaid(uint32_t index) { return block[index]; }
 uint32_t read_tid(uint32_t index) { return thread[index]; }
 void wait_for_all(void) { pthread_barrier_wait(&waiting); }
 
+/* Asynchronous copies of this thread: they happen as late as they may. */
+#define COPIES 4096
+static _Thread_local struct { char *to; const char *from; uint32_t size, taken, group; } copies[COPIES];
+static _Thread_local uint32_t first_copy, last_copy, group;
+
+void copy_later(uint32_t size, char *to, const char *from, uint32_t taken) {
+    uint32_t at = last_copy++ % COPIES;
+    if ((uintptr_t)to % size || (taken && (uintptr_t)from % size) || last_copy - first_copy > COPIES)
+        __builtin_trap();
+    copies[at].to = to, copies[at].from = from, copies[at].size = size;
+    copies[at].taken = taken, copies[at].group = group;
+}
+
+void copies_end(void) { group++; }
+
+void wait_for_copies(uint32_t pending) {
+    for (; first_copy != last_copy; first_copy++) {
+        uint32_t at = first_copy % COPIES;
+        if (copies[at].group + pending >= group)
+            return;
+        memset(copies[at].to, 0, copies[at].size);
+        if (copies[at].taken)
+            memcpy(copies[at].to, copies[at].from, copies[at].taken);
+    }
+}
+
 #define WARPS 32
 static pthread_barrier_t meeting[WARPS];
 static uint32_t parts[WARPS][32][10]; /* what the threads of a warp multiply */

@@ -18,6 +18,7 @@ import pytest
 import test_c_arithmetic as arithmetic
 import test_device as rules
 import test_device_attention as device_attention
+import test_pipelined_threads as pipelined
 import test_threads as threads
 from library import library
 
@@ -156,6 +157,8 @@ def products() -> dict[str, KernelCase]:
         a, b = values.random((rows, depth), np.float32), values.random((depth, columns), np.float32)
         c = np.zeros((rows, columns), np.float32)
         found[f"product {shape}, {tail}"] = KernelCase(func, [a, b, c])
+        ahead = pipelined.pipelined(n + 2, shape, (6, 4), (2, 4), 3, tail)
+        found[f"product {shape}, {n + 2} buffers"] = KernelCase(ahead, [a, b, c])
     return found
 
 

@@ -230,6 +230,9 @@ class _Draft:
         if self.maybe(0.3):
             stage.storage_align(stage.axis[0], rng.choice((2, 4)), rng.randint(0, 1))
             self.used.add("storage_align")
+        if self.maybe(0.4):
+            stage.pipeline(rng.randint(2, 4))
+            self.used.add("pipeline")
         if self.maybe(0.2):
             return
         axes = [*stage.axis]

@@ -46,7 +46,7 @@ strategy/device/rows.py STEP TERMS
 strategy/device/tensor_tiles.py HEIGHTS LOADING PADS STEPS WAVES WIDTHS
 strategy/device/tiles.py RESULTS RESULT_COUNTS SIDES STEP STEPS TILE TILES
 strategy/intrinsics/aarch64.py _UNIT_ROUNDOFF
-strategy/intrinsics/nvptx.py COLUMNS ROWS WARP _ROW_BYTES _TOLERANCE _WORD
+strategy/intrinsics/nvptx.py COLUMNS ROWS WARP _GLOBAL _ROW_BYTES _SHARED _TOLERANCE _WORD
 strategy/intrinsics/x86.py _LANE_BYTES _ROWS _TILES _UNIT_ROUNDOFF _WIDTHS
 strategy/sizes.py _MOST
 strategy/sketch/nest.py MAX_ORDERED MAX_UNROLLED_STATEMENTS

@@ -143,6 +143,12 @@ def roundup() -> tuple[te.Schedule, list[te.Tensor]]:
     return s, [x, z]
 
 
+def pipeline() -> tuple[te.Schedule, list[te.Tensor]]:
+    s, args = double_buffer()
+    s["Y"].pipeline(3)
+    return s, args
+
+
 def double_buffer() -> tuple[te.Schedule, list[te.Tensor]]:
     s, (x, y, z) = _chain()
     s[y].compute_at(s[z], s[z].axis[0])
@@ -275,8 +281,8 @@ def padded_window() -> tuple[te.Schedule, list[te.Tensor]]:
 
 EXAMPLES: tuple[Example, ...] = (
     unscheduled, split, fuse, skew, tile, reorder, compute_at, cache_write, cache_read, rfactor,
-    winograd, flatten_axes, transform_layout, roundup, double_buffer, store_at, store_root, scan,
-    storage_align, prefetch, prefetch_over, prefetch_piece, padded_window,
+    winograd, flatten_axes, transform_layout, roundup, double_buffer, pipeline, store_at,
+    store_root, scan, storage_align, prefetch, prefetch_over, prefetch_piece, padded_window,
 )  # fmt: skip
 
 

@@ -68,7 +68,7 @@ class Survey:
             self.statement(s.then)
             if s.otherwise is not None:
                 self.statement(s.otherwise)
-        elif isinstance(s, loop.Allocate):
+        elif isinstance(s, (loop.Allocate, loop.AsyncGroup)):
             self.statement(s.body)
         elif isinstance(s, loop.LetStmt):
             self.expression(s.value)
@@ -78,7 +78,7 @@ class Survey:
         elif isinstance(s, loop.Assert):
             self.asserts = True
             self.expression(s.cond)
-        elif not isinstance(s, loop.Barrier):
+        elif not isinstance(s, (loop.Barrier, loop.Wait)):
             raise InternalError(f"code generation does not know the statement {type(s).__name__}")
 
     def expression(self, e: Expr) -> None:

@@ -47,6 +47,10 @@ class Emitter(Protocol):
         """Write an instruction that gives a value: its name."""
         ...
 
+    def do(self, text: str) -> None:
+        """Write an instruction without a value."""
+        ...
+
     def shuffle(self, type_: str, a: str, b: str, lanes: tuple[int, ...]) -> str:
         """Some lanes of two vectors, one behind the other."""
         ...
@@ -73,6 +77,17 @@ class TensorCode:
         """
         given = ", ".join(f"{a.type} {a.text}" for a in args)
         return Value(type_, self._builder.emit(f"call {type_} @{function}({given})"))
+
+    def run(self, function: str, *args: Value) -> None:
+        """A call of an LLVM intrinsic without a result."""
+        given = ", ".join(f"{a.type} {a.text}" for a in args)
+        self._builder.do(f"call void @{function}({given})")
+
+    def in_space(self, pointer: Value, number: int) -> Value:
+        """A pointer as one to an address space of LLVM, in which it points."""
+        type_ = f"ptr addrspace({number})"
+        made = self._builder.emit(f"addrspacecast ptr {pointer.text} to {type_}")
+        return Value(type_, made)
 
     def thread(self) -> Value:
         """The number of this thread among those that run the call together, an i64.

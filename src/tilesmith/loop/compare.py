@@ -160,12 +160,18 @@ class _Matching:
             return a.message == b.message and self.exprs(a.cond, b.cond)
         if isinstance(a, nodes.Evaluate) and isinstance(b, nodes.Evaluate):
             return self.exprs(a.value, b.value)
+        if isinstance(a, nodes.AsyncGroup) and isinstance(b, nodes.AsyncGroup):
+            return self.stmts(a.body, b.body)
+        if isinstance(a, nodes.Wait) and isinstance(b, nodes.Wait):
+            return a.pending == b.pending
         if isinstance(a, nodes.Barrier) and isinstance(b, nodes.Barrier):
             return True
         if not isinstance(
             a,
             (
+                nodes.AsyncGroup,
                 nodes.Barrier,
+                nodes.Wait,
                 nodes.For,
                 nodes.LetStmt,
                 nodes.Allocate,

@@ -2,7 +2,8 @@
 
 A function is translated to one Python function and run.  Each access is checked against the shape
 of its buffer.  Loops of all kinds run one iteration after the other; the threads of a block take
-turns between barriers (`interpret_launch`).  `prefetch` does nothing.
+turns between barriers, and asynchronous copies happen when a thread waits for them
+(`interpret_launch`).  `prefetch` does nothing.
 """
 
 from __future__ import annotations
@@ -242,6 +243,14 @@ class _Translation:
     def barrier(self, s: nodes.Barrier) -> None:
         self.line(f"yield {self.fresh('')}")
 
+    def async_group(self, s: nodes.AsyncGroup) -> None:
+        self.line(f"{self.launch}.begin()")
+        self.stmt(s.body)
+        self.line(f"{self.launch}.commit()")
+
+    def wait(self, s: nodes.Wait) -> None:
+        self.line(f"{self.launch}.wait({s.pending})")
+
     def if_(self, s: nodes.If) -> None:
         self.line(f"if {self.expr(s.cond)}:")
         self.body(s.then)
@@ -315,5 +324,6 @@ _STATEMENTS: dict[type, Callable[[_Translation, Any], None]] = {
     nodes.Allocate: _Translation.allocate, nodes.LetStmt: _Translation.let,
     nodes.Seq: _Translation.seq, nodes.Evaluate: _Translation.evaluate,
     nodes.Assert: _Translation.assert_, nodes.Barrier: _Translation.barrier,
+    nodes.AsyncGroup: _Translation.async_group, nodes.Wait: _Translation.wait,
     nodes.Tensorize: lambda t, s: t.stmt(s.body),
 }  # fmt: skip

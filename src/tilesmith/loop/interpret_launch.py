@@ -4,6 +4,9 @@ The threads of a block run one after the other up to the next barrier, then all 
 to memory that they share is recorded.  Two accesses to one element race if one of them writes and
 nothing orders them: they come from different blocks, or from different threads of a block with no
 barrier between.
+
+An asynchronous copy happens when its thread waits for it.  From the beginning of its group until
+then, nobody may use the element: not its own thread either.
 """
 
 from __future__ import annotations
@@ -25,6 +28,9 @@ Thread = tuple[int, int, int]
 _Access = tuple[int, int, Thread]
 """Block, barriers that it had passed, and thread."""
 
+_Group = list[tuple["Watched", Any, Any]]
+"""Asynchronous copies: buffer, element, value."""
+
 
 class Launch:
     """The blocks of one launch on a device."""
@@ -32,6 +38,32 @@ class Launch:
     def __init__(self) -> None:
         self.now: _Access = (-1, 0, (0, 0, 0))
         self._shared: dict[object, Watched] = {}
+        self._group: _Group | None = None  # the one that a thread is about to make
+        self._pending: dict[Thread, list[_Group]] = {}  # the oldest first
+
+    def begin(self) -> None:
+        """A thread begins a group of asynchronous copies."""
+        self._group = []
+
+    def commit(self) -> None:
+        """The group ends."""
+        assert self._group is not None
+        self._pending.setdefault(self.now[2], []).append(self._group)
+        self._group = None
+
+    def wait(self, pending: int) -> None:
+        """A thread waits for all but `pending` of its latest groups."""
+        groups = self._pending.get(self.now[2], [])
+        while len(groups) > pending:
+            for buffer, at, value in groups.pop(0):
+                buffer.arrived(at, value)
+
+    def delays(self, buffer: Watched, at: Any, value: Any) -> bool:
+        """Whether a store is part of a group, and happens later."""
+        if self._group is None:
+            return False
+        self._group.append((buffer, at, value))
+        return True
 
     def watch(self, data: np.ndarray, name: str) -> Watched:
         """Memory of all blocks."""
@@ -54,7 +86,7 @@ class Launch:
         not.
         """
         number = self.now[0] + 1
-        self._shared = {}
+        self._shared, self._pending = {}, {}
         threads = [(x, y, z) for z, y, x in product(*map(range, reversed(sizes)))]
         running = {t: run(*t) for t in threads}
         passed = 0
@@ -85,6 +117,8 @@ class Watched:
         self._read: dict[int, dict[int, tuple[int, Thread, Thread]]] = {}
         """By element and block: barriers passed at the last read, and two threads that read it
         since the last one; they may be the same."""
+        self._arriving: dict[int, Thread] = {}
+        """By element: the thread that copies it asynchronously."""
 
     def __getitem__(self, at: Any) -> Any:
         for element in np.ravel(at).tolist():
@@ -98,10 +132,21 @@ class Watched:
     def __setitem__(self, at: Any, value: Any) -> None:
         for element in np.ravel(at).tolist():
             self._writes(element)
+        if self.launch.delays(self, at, value):
+            self._arriving |= dict.fromkeys(np.ravel(at).tolist(), self.launch.now[2])
+        else:
+            self.data[at] = value
+
+    def arrived(self, at: Any, value: Any) -> None:
+        """An asynchronous copy is done."""
+        for element in np.ravel(at).tolist():
+            del self._arriving[element]
+            self._writes(element)
         self.data[at] = value
 
     def _reads(self, at: int) -> None:
         block, passed, thread = self.launch.now
+        self._check_arrived(at)
         written = self._written.get(at)
         if written is not None:
             self._check(at, written)
@@ -111,6 +156,7 @@ class Watched:
         reads[block] = passed, first, thread
 
     def _writes(self, at: int) -> None:
+        self._check_arrived(at)
         written = self._written.get(at)
         if written is not None:
             self._check(at, written)
@@ -118,6 +164,14 @@ class Watched:
             for thread in threads:
                 self._check(at, (block, passed, thread))
         self._written[at] = self.launch.now
+
+    def _check_arrived(self, at: int) -> None:
+        copying = self._arriving.get(at)
+        if copying is not None:
+            raise ScheduleError(
+                f"data race: thread {self.launch.now[2]} uses element {at} of '{self.name}', which "
+                f"thread {copying} copies asynchronously: expected that it waits, and a barrier"
+            )
 
     def _check(self, at: int, other: _Access) -> None:
         block, passed, thread = self.launch.now

@@ -175,6 +175,30 @@ class Barrier(Stmt):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class AsyncGroup(Stmt):
+    """Stores to shared memory that may happen later: one group of a thread's asynchronous copies.
+
+    A thread's groups are done in order.  What one stores may be used by that thread after a `Wait`
+    for it, and by others after a `Barrier` behind that.  Until then nothing may use or change the
+    elements.  A group without stores counts, too.  Values are those at the time of the group.
+
+    body: the statements that store; no barrier, and no other group.
+    """
+
+    body: Stmt
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Wait(Stmt):
+    """A thread waits until its groups of asynchronous copies are done.
+
+    pending: number of its latest groups that need not be.
+    """
+
+    pending: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Func:
     """A kernel.
 

@@ -254,6 +254,17 @@ class _FuncParser(ExprParser):
         self.end_line()
         return loop.Barrier()
 
+    def async_(self, column: int) -> Stmt:
+        return loop.AsyncGroup(self.block(column))
+
+    def wait_(self, column: int) -> Stmt:
+        token = self.token
+        pending = self.expression()
+        if not isinstance(pending, Const) or pending.type is not i64 or pending.value < 0:
+            raise self.error("expected a number of groups", token)
+        self.end_line()
+        return loop.Wait(int(pending.value))
+
     def block_(self, column: int) -> Stmt:
         return self.block(column)
 
@@ -313,4 +324,5 @@ _STATEMENTS = {
     "block": _FuncParser.block_, "tensor": _FuncParser.tensor_,
     "alloc": _FuncParser.alloc, "let": _FuncParser.let_, "assert": _FuncParser.assert_,
     "eval": _FuncParser.eval_, "barrier": _FuncParser.barrier_,
+    "async": _FuncParser.async_, "wait": _FuncParser.wait_,
 }  # fmt: skip

@@ -14,10 +14,14 @@
             let x: i64 = i * 4
             assert x < n, "too long"
             eval prefetch(A[i, 0])
+            async:
+                S[i] = A[i, 0]
+            wait 0
             barrier
 
 An allocation or let holds until the end of its block.  If more statements follow outside it, it
 stands in a `block:` of its own.  One call of the intrinsic that `tensor` names computes its block.
+`async` is a group of asynchronous copies, and `wait n` waits for all but the latest n groups.
 A loop starts at 0 unless it says `(start, extent=n)`.  Serial loops are `range`; `block_x` and
 `thread_x` bind a loop to `blockIdx.x` and `threadIdx.x`.  The outputs follow `->`.
 """
@@ -151,6 +155,18 @@ def _barrier(s: nodes.Barrier, depth: int, lines: list[str], name_of: NameOf, de
     lines.append("    " * depth + "barrier")
 
 
+def _async_group(
+    s: nodes.AsyncGroup, depth: int, lines: list[str], name_of: NameOf, deep: bool
+) -> None:
+    lines.append("    " * depth + "async:")
+    if deep:
+        _block(s.body, depth + 1, lines, name_of)
+
+
+def _wait(s: nodes.Wait, depth: int, lines: list[str], name_of: NameOf, deep: bool) -> None:
+    lines.append(f"{'    ' * depth}wait {s.pending}")
+
+
 def _tensorize(
     s: nodes.Tensorize, depth: int, lines: list[str], name_of: NameOf, deep: bool
 ) -> None:
@@ -167,4 +183,5 @@ _STATEMENTS = {
     nodes.For: _for, nodes.If: _if, nodes.Store: _store, nodes.Allocate: _allocate,
     nodes.LetStmt: _let, nodes.Evaluate: _evaluate, nodes.Assert: _assert, nodes.Seq: _seq,
     nodes.Tensorize: _tensorize, nodes.Barrier: _barrier,
+    nodes.AsyncGroup: _async_group, nodes.Wait: _wait,
 }  # fmt: skip

@@ -47,6 +47,7 @@ class _Verifier:
         self.well_formed: set[Expr] = set()  # expressions whose own structure was checked
         self.where: Stmt | None = None
         self.around: list[str] = []  # kinds of the loops around this place
+        self.in_group = False
 
     def fail(self, what: str, e: Expr | None = None) -> NoReturn:
         place = f" in '{self.func.name}'"
@@ -151,6 +152,23 @@ class _Verifier:
     def barrier(self, s: loop.Barrier) -> None:
         if not self.in_launch:
             self.fail("a barrier stands outside of blocks of threads")
+        if self.in_group:
+            self.fail("a barrier stands inside of a group of asynchronous copies")
+
+    def async_group(self, s: loop.AsyncGroup) -> None:
+        if not self.in_launch:
+            self.fail("asynchronous copies stand outside of blocks of threads")
+        if self.in_group:
+            self.fail("a group of asynchronous copies stands inside of another one")
+        self.in_group = True
+        self.stmt(s.body)
+        self.in_group = False
+
+    def wait(self, s: loop.Wait) -> None:
+        if s.pending < 0:
+            self.fail(f"expected a number of pending groups, found {s.pending}")
+        if not self.in_launch or self.in_group:
+            self.fail("a wait stands outside of blocks of threads, or in a group")
 
     def tensorize(self, s: loop.Tensorize) -> None:
         if self.stage == "final":
@@ -334,6 +352,7 @@ _STATEMENTS: dict[type, Callable] = {
     loop.For: _Verifier.for_, loop.If: _Verifier.if_, loop.Store: _Verifier.store,
     loop.Allocate: _Verifier.allocate, loop.LetStmt: _Verifier.let,
     loop.Tensorize: _Verifier.tensorize, loop.Barrier: _Verifier.barrier,
+    loop.AsyncGroup: _Verifier.async_group, loop.Wait: _Verifier.wait,
     loop.Evaluate: _Verifier.evaluate, loop.Assert: _Verifier.assert_, loop.Seq: _Verifier.stmt,
 }  # fmt: skip
 

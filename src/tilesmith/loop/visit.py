@@ -19,7 +19,9 @@ StmtMap = Callable[[Stmt], Stmt]
 
 def children(stmt: Stmt) -> tuple[Stmt, ...]:
     """The statements directly inside."""
-    if isinstance(stmt, (nodes.For, nodes.Allocate, nodes.LetStmt, nodes.Tensorize)):
+    if isinstance(
+        stmt, (nodes.For, nodes.Allocate, nodes.LetStmt, nodes.Tensorize, nodes.AsyncGroup)
+    ):
         return (stmt.body,)
     if isinstance(stmt, nodes.Seq):
         return stmt.stmts
@@ -122,7 +124,10 @@ def rebuild(stmt: Stmt, sub: StmtMap, ex: ExprMap) -> Stmt:
     if isinstance(stmt, nodes.Allocate):
         body = sub(stmt.body)
         return stmt if body is stmt.body else nodes.Allocate(stmt.buffer, body)
-    if isinstance(stmt, nodes.Barrier):
+    if isinstance(stmt, nodes.AsyncGroup):
+        body = sub(stmt.body)
+        return stmt if body is stmt.body else nodes.AsyncGroup(body)
+    if isinstance(stmt, (nodes.Barrier, nodes.Wait)):
         return stmt
     if isinstance(stmt, nodes.Evaluate):
         value = ex(stmt.value)

@@ -159,7 +159,7 @@ def _sites(s: Stmt, conditions: tuple[Expr, ...], weight: int) -> Iterator[_Site
 def _parts(s: Stmt) -> tuple[Stmt, ...]:
     if isinstance(s, nodes.Seq):
         return s.stmts
-    return (s.body,) if isinstance(s, (nodes.For, nodes.Allocate)) else ()
+    return (s.body,) if isinstance(s, (nodes.For, nodes.Allocate, nodes.AsyncGroup)) else ()
 
 
 def _loads(e: Expr, conditions: tuple[Expr, ...], weight: int) -> Iterator[_Site]:

@@ -112,7 +112,7 @@ def _check_storage(state: State, stage: StageState) -> None:
             f"{stage.name} is computed at {at} and cannot be stored at {store}: expected one of "
             f"the loops {', '.join(leaves)} of {at.stage}, or {outer}"
         )
-    if stage.double_buffer:
+    if stage.buffers > 1:
         raise ScheduleError(
             f"{stage.name} cannot be double-buffered and stored at {store}: both say which "
             "iterations share its memory"

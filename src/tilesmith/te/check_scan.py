@@ -61,7 +61,7 @@ def check_scan(state: State, stage: StageState) -> None:
             f"cannot store {name} further out than it is computed: each time it is, its steps "
             "begin anew; compute it further out"
         )
-    if stage.double_buffer:
+    if stage.buffers > 1:
         raise ScheduleError(f"cannot double-buffer {name}: {carried}, not the next one")
     _check_inside(state, stage, found[-1])
 
@@ -80,7 +80,7 @@ def _check_inside(state: State, scan: StageState, time: str) -> None:
     for name in inside:
         stage = state.stages[name]
         at = stage.attach
-        if stage.store is not None or stage.double_buffer:
+        if stage.store is not None or stage.buffers > 1:
             raise ScheduleError(
                 f"{name} reads the state of {scan.name}: its values are new in each step, so it "
                 "cannot be stored further out than it is computed, nor be double-buffered"

@@ -129,7 +129,7 @@ def _plan(
         target = plans[attach.stage]
         depth = target.depth(attach.axis)
         ahead = ahead_of_readers(state, plans, stage.name, target, depth)
-        if stage.double_buffer:
+        if stage.buffers > 1:
             outside = target.unguarded(depth)
         else:
             outside = target.context(depth, ahead)
@@ -191,7 +191,7 @@ def _unlaid(stage: StageState, plan: StagePlan) -> StageState:
     """An output value that the caller did not ask for is private to the kernel, and a
     plain array.
     """
-    return replace(stage, double_buffer=False) if stage.is_output else stage
+    return replace(stage, buffers=1) if stage.is_output else stage
 
 
 def _parameters(state: State, args: Sequence[Tensor]) -> dict[tuple[str, int], Buffer]:

@@ -41,8 +41,8 @@ def allocation(stage: StageState, value: int, shape: tuple[Dim, ...], stack: int
     tensor = stage.op.outputs[value]
     layout = stage.layout.dense if stage.layout else None  # memory of its own has nothing between
     sizes = aligned(stage, shape) if stage.aligns else physical(layout, shape)
-    if stage.double_buffer and isinstance(stage.attach, At):
-        sizes = (2, *sizes)
+    if stage.buffers > 1 and isinstance(stage.attach, At):
+        sizes = (stage.buffers, *sizes)
     total = tensor.dtype.bytes
     for n in sizes:
         total = total * n if isinstance(n, int) and isinstance(total, int) else None

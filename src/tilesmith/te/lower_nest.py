@@ -27,10 +27,10 @@ from tilesmith.loop import nodes
 from tilesmith.loop.nodes import Buffer, Stmt, seq
 from tilesmith.support.errors import ScheduleError
 
-from .lower_double import in_iteration, run_ahead, slots
 from .lower_extern import extern_nest
 from .lower_guards import entered, guarded, is_late
 from .lower_memory import physical_indices
+from .lower_pipeline import Pipeline, slots
 from .lower_plan import NOT_AHEAD, PlacedGuard, StageLoop, StagePlan, read_of
 from .lower_region import regions_read
 from .lower_threads import bound_loop, by_one, by_warp, check_intrinsic, is_of_warp, is_shared
@@ -57,8 +57,8 @@ class NestWriter:
         unrolled loops only.
         """
         self.slots = slots(state, plans)
-        """For double-buffered stages, the leading index of the part that the current iteration
-        uses.
+        """For stages that are computed ahead, the leading index of the part that the current
+        iteration uses.
         """
         self.attached: dict[At, list[StagePlan]] = {}
         """The stages computed at a loop."""
@@ -91,7 +91,7 @@ class NestWriter:
             loop = plan.loops[depth]
             place = At(plan.stage.name, loop.name)
             here = self.attached.get(place, [])
-            ahead = [p for p in here if p.stage.double_buffer and not loop.is_unit]
+            ahead = [p for p in here if p.stage.buffers > 1 and not loop.is_unit]
             for mark in plan.stage.prefetches:
                 if mark.place == loop.name:
                     body = seq(*self._prefetch(plan, depth, mark), body)
@@ -113,8 +113,8 @@ class NestWriter:
                     if g.depth == depth and not g.is_inner and not is_late(plan, g, entry)
                 ],
             )
-            nests = [self.nest(p) for p in ahead]
-            body = seq(*(run_ahead(n, loop) for n in nests), body)
+            pipeline = Pipeline(loop, [(p.stage, self.nest(p)) for p in ahead])
+            body = pipeline.iteration(body)
             if not loop.is_unit:
                 early = plan.early.get(loop.var, 0)
                 extent = dim_expr(dim(loop.extent + early))
@@ -128,8 +128,9 @@ class NestWriter:
                 body = nodes.Tensorize(tensorized[1], body)
                 if together:
                     body = by_warp(self.state, self.plans, plan, body)
-            for producer, nest in zip(ahead, nests, strict=True):
-                body = self.allocated(producer, seq(in_iteration(nest, loop, const(0)), body))
+            body = pipeline.filled(body)
+            for producer in ahead:
+                body = self.allocated(producer, body)
             if depth == split:
                 initial = self._initial(plan, depth)
                 if together:

@@ -389,6 +389,23 @@ class Stage:
         """
         self._history.apply(st.DoubleBuffer(self.name))
 
+    def pipeline(self, depth: int) -> None:
+        """Compute `depth - 1` iterations ahead, in `depth` buffers that take turns.
+        `double_buffer()` is `pipeline(2)`.
+
+        What threads of a block compute into shared memory is a group of asynchronous copies.  Each
+        iteration waits for its part, and one barrier follows:
+
+            for i: B = A[i]; use B    ->    async: B[0] = A[0]
+                                            for i: wait 0
+                                                   barrier
+                                                   async: if i + 1 < n: B[(i+1) % 2] = A[i + 1]
+                                                   use B[i % 2]
+
+        Stages that are pipelined at one loop in shared memory have the same depth.
+        """
+        self._history.apply(st.Pipeline(self.name, depth))
+
     def pragma(self, axis: AxisLike, key: str, value: str | int | bool = True) -> None:
         """Attach a note for code generation to a loop; it becomes an attribute of the function.
 

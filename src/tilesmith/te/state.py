@@ -86,7 +86,8 @@ class StageState:
     scope: of its memory; None: chosen by lowering.
     layout: of its memory; None is row-major.
     aligns: (axis number, factor, offset) of storage_align.
-    double_buffer: whether it is computed one iteration ahead.
+    buffers: number of parts of it that there are at a time: the one of an iteration, and those that
+        are computed ahead.
     prefetches: its prefetches.
     pragmas: (axis, key, value) notes for code generation.
     is_adaptable: whether a loop whose extent is not a constant may run otherwise than `kinds` says,
@@ -112,7 +113,7 @@ class StageState:
     layout: Layout | None = None
     aligns: tuple[tuple[int, int, int], ...] = ()
     """(axis number, factor, offset) of storage_align."""
-    double_buffer: bool = False
+    buffers: int = 1
     prefetches: tuple[PrefetchMark, ...] = ()
     pragmas: tuple[tuple[str, str, str], ...] = ()
     is_adaptable: bool = False

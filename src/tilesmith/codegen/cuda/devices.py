@@ -20,7 +20,9 @@ UNITS = {
 """Architectures that code is made for, and the multiprocessors of a large device of each."""
 
 _FIRST_MMA = 80
-"""The first architecture with matrix instructions for all of f16, bf16, and bytes."""
+"""The first architecture with matrix instructions for all of f16, bf16, and bytes, and with
+asynchronous copies.
+"""
 
 DEFAULT = "sm_80"
 """What is compiled for where there is no device."""
@@ -70,8 +72,8 @@ def target(spec: str) -> Target:
 
 
 def _target(name: str, architecture: str, device: Device) -> Target:
-    has_mma = _number(architecture) >= _FIRST_MMA
-    features = frozenset({"mma-float", "mma-int"} if has_mma else ())
+    is_newer = _number(architecture) >= _FIRST_MMA
+    features = frozenset({"mma-float", "mma-int", "async-copy"} if is_newer else ())
     return Target(
         name, TRIPLE, architecture, features, 128, device.registers, CpuModel(), 2, NAME, device
     )

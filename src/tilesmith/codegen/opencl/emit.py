@@ -37,7 +37,7 @@ from tilesmith.loop.launches import (
     check_limits,
     launches,
 )
-from tilesmith.loop.nodes import Allocate, Assert, Barrier, Buffer, For, Func
+from tilesmith.loop.nodes import Allocate, Assert, AsyncGroup, Barrier, Buffer, For, Func, Wait
 from tilesmith.loop.passes.workspace import constant_extent
 from tilesmith.loop.visit import exprs, walk
 from tilesmith.strategy.group import STEP
@@ -60,6 +60,8 @@ class _KernelWriter(FunctionWriter):
         self._launch = launch
         self._bound: set[Var] = set()
         self._statements[Barrier] = self._barrier
+        self._statements[AsyncGroup] = lambda s: self.statement(s.body)  # at once
+        self._statements[Wait] = lambda s: None
         self._fences = "CLK_LOCAL_MEM_FENCE"
         if changes_what_it_reads(launch):
             self._fences += " | CLK_GLOBAL_MEM_FENCE"

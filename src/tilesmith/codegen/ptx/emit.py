@@ -32,7 +32,7 @@ from tilesmith.loop.nodes import Allocate, Assert, Barrier, Buffer, For, Func, I
 from tilesmith.loop.passes.workspace import constant_extent, plan_workspace
 from tilesmith.loop.visit import exprs, walk
 
-from .fragments import FragmentEmitter
+from .copies import CopyEmitter
 
 _REGISTERS = {"block": "ctaid", "thread": "tid"}
 _BARRIER = "call void @llvm.nvvm.barrier.cta.sync.aligned.all(i32 0)"
@@ -52,7 +52,7 @@ _GRID = (1 << 31) - 1, 65535, 65535
 """Most blocks along x, y and z."""
 
 
-class _LaunchEmitter(FragmentEmitter):
+class _LaunchEmitter(CopyEmitter):
     """The statements of one launch."""
 
     def __init__(self, module: Module, launch: Launch, symbol: str) -> None:

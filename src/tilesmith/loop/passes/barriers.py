@@ -12,6 +12,9 @@ looked at twice, the second time as a later iteration.
 A store to memory of several threads stands in loops over all indices of threads that the launch
 has: else threads with different indices would write the same elements.
 
+Asynchronous copies are in order where they are made: behind them stand a wait and a barrier.  A
+barrier is added only before them.
+
 All threads of a block must come to a barrier.  It therefore stands outside of whatever only some of
 them run: branches and loops that depend on the index of a thread, and loops over fewer threads than
 the block has.
@@ -109,6 +112,9 @@ class _Block:
             self.add(own)
             return seq(*before, replace(s, body=self.stmt(s.body)))
         found = self.accesses(s)
+        if isinstance(s, nodes.AsyncGroup):
+            self.check_group(s)
+            return seq(*self.before(found), s)
         if not found:
             return s
         before = self.before(found)
@@ -200,6 +206,18 @@ class _Block:
                 f"{', '.join(sorted(inside))}, inside a branch or loop that only some of the "
                 "threads of a block run; let all of them run it (a factor that divides the extent, "
                 "or tail='roundup')"
+            )
+
+    def check_group(self, s: nodes.AsyncGroup) -> None:
+        """Raises ScheduleError if asynchronous copies need a barrier among them."""
+        inside = _Block(self.launch, self.func)
+        inside.varying = set(self.varying)
+        if any(isinstance(x, nodes.Barrier) for x in walk(inside.stmt(s.body))):
+            names = {x.buffer.name for x in walk(s) if isinstance(x, nodes.Store)}
+            raise ScheduleError(
+                f"'{self.func.name}': {', '.join(sorted(names))} are copied ahead together, and "
+                "threads need a barrier among these copies: expected no stage in shared memory "
+                "inside of one that is pipelined; compute it further out"
             )
 
     def varies(self, e: Expr) -> bool:

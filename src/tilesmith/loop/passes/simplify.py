@@ -293,8 +293,13 @@ def _assert(stmt: nodes.Assert, ctx: Context, env: Env) -> Stmt | None:
     return stmt if cond is stmt.cond else nodes.Assert(cond, stmt.message)
 
 
-def _barrier(stmt: nodes.Barrier, ctx: Context, env: Env) -> Stmt | None:
+def _barrier(stmt: nodes.Barrier | nodes.Wait, ctx: Context, env: Env) -> Stmt | None:
     return stmt
+
+
+def _async_group(stmt: nodes.AsyncGroup, ctx: Context, env: Env) -> Stmt | None:
+    body = simplify_stmt(stmt.body, ctx, env) or nodes.Seq(())  # an empty group counts
+    return stmt if body is stmt.body else nodes.AsyncGroup(body)
 
 
 def _unknown(stmt: Stmt, ctx: Context, env: Env) -> Stmt | None:
@@ -304,5 +309,6 @@ def _unknown(stmt: Stmt, ctx: Context, env: Env) -> Stmt | None:
 _RULES = {
     nodes.For: _for, nodes.If: _if, nodes.Store: _store, nodes.LetStmt: _let, nodes.Seq: _seq,
     nodes.Allocate: _allocate, nodes.Tensorize: _tensorize, nodes.Evaluate: _evaluate,
-    nodes.Assert: _assert, nodes.Barrier: _barrier, Stmt: _unknown,
+    nodes.Assert: _assert, nodes.Barrier: _barrier, nodes.Wait: _barrier,
+    nodes.AsyncGroup: _async_group, Stmt: _unknown,
 }  # fmt: skip

@@ -208,6 +208,9 @@ class _Unroller:
     def evaluate(self, stmt: loop.Evaluate, values: _Values) -> Stmt:
         return loop.Evaluate(self.expr(stmt.value, values))
 
+    def group(self, stmt: loop.AsyncGroup, values: _Values) -> Stmt:
+        return loop.AsyncGroup(self.stmt(stmt.body, values) or loop.Seq(()))
+
     def check(self, stmt: loop.Assert, values: _Values) -> Stmt | None:
         cond = self.expr(stmt.cond, values)
         return None if cond is const(True) else loop.Assert(cond, stmt.message)
@@ -216,5 +219,6 @@ class _Unroller:
 _STATEMENTS = {
     loop.For: _Unroller.loop, loop.If: _Unroller.branch, loop.Allocate: _Unroller.allocate,
     loop.LetStmt: _Unroller.let, loop.Evaluate: _Unroller.evaluate, loop.Assert: _Unroller.check,
-    loop.Barrier: lambda self, stmt, values: stmt,
+    loop.AsyncGroup: _Unroller.group, loop.Barrier: lambda self, stmt, values: stmt,
+    loop.Wait: lambda self, stmt, values: stmt,
 }  # fmt: skip

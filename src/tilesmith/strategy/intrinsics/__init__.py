@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tilesmith.ir.async_copies import AsyncCopies
 from tilesmith.ir.target import Target
 from tilesmith.ir.tensor_intrinsics import TensorIntrinsic
 
@@ -26,6 +27,8 @@ _BY_ARCHITECTURE = {
     "nvptx64": nvptx.INTRINSICS,
 }
 
+_COPIES = {"nvptx64": nvptx.COPIES}
+
 ROUNDING = frozenset({"avx512bf16", "amx-bf16", "amx-fp16", "bf16", "mma-float"})
 """Features whose instructions round otherwise than the loops that they replace."""
 
@@ -41,3 +44,9 @@ def available(target: Target) -> dict[str, TensorIntrinsic]:
     """The shipped intrinsics that `target` has, by name."""
     declared = _BY_ARCHITECTURE.get(target.architecture, ())
     return {i.name: i for i in declared if i.features <= target.features}
+
+
+def async_copies(target: Target) -> AsyncCopies | None:
+    """The asynchronous copies that `target` has; None if it has none."""
+    found = _COPIES.get(target.architecture)
+    return found if found is not None and found.features <= target.features else None

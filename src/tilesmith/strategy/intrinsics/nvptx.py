@@ -11,6 +11,9 @@
 any multiple of 4 bytes apart.  Each thread holds words of four bytes: of `a` rows g and g + 8, of
 `b` column g, in words t and t + 4 of 8, with g = thread // 4 and t = thread % 4.  Integers are
 exact modulo 2^32.
+
+Asynchronous copies are `cp.async`, of 4, 8 or 16 bytes.  Those of 16 bytes pass by the first level
+of the cache.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from __future__ import annotations
 from typing import Any
 
 from tilesmith import te
+from tilesmith.ir.async_copies import AsyncCopies
 from tilesmith.ir.tensor_intrinsics import TensorIntrinsic
 
 ROWS, COLUMNS = 16, 8
@@ -118,3 +122,23 @@ INTRINSICS: tuple[TensorIntrinsic, ...] = (
         )
     ),
 )  # fmt: skip
+
+_GLOBAL, _SHARED = 1, 3
+"""LLVM's address spaces."""
+
+
+def _copy(code: Any, to: Any, source: Any, size: int, taken: Any) -> None:
+    cached = "cg" if size == 16 else "ca"
+    given = [code.in_space(to, _SHARED), code.in_space(source, _GLOBAL)]
+    given += [] if taken is None else [taken]
+    ending = "" if taken is None else ".s"
+    code.run(f"llvm.nvvm.cp.async.{cached}.shared.global.{size}{ending}", *given)
+
+
+COPIES = AsyncCopies(
+    sizes=(4, 8, 16),
+    features=frozenset({"async-copy"}),
+    copy=_copy,
+    commit=lambda code: code.run("llvm.nvvm.cp.async.commit.group"),
+    wait=lambda code, n: code.run("llvm.nvvm.cp.async.wait.group", code.constant("i32", n)),
+)

@@ -12,6 +12,7 @@ from .placement import (
     ComputeRoot,
     DoubleBuffer,
     FoldStorage,
+    Pipeline,
     Prefetch,
     SetScope,
     StorageAlign,
@@ -25,8 +26,8 @@ from .winograd import Winograd
 
 __all__ = [
     "PRIMITIVES", "Bind", "CacheRead", "CacheWrite", "ComputeAt", "ComputeInline", "ComputeRoot",
-    "DoubleBuffer", "FlattenAxes", "FoldStorage", "Fuse", "Parallel", "Pragma", "Prefetch",
-    "RFactor", "Reorder", "Serial", "SetScope", "Skew", "Split", "Step", "StorageAlign", "StoreAt",
-    "StoreRoot", "TensorizeLoops", "TransformLayout", "Unroll", "Vectorize",
-    "Winograd", "from_json",
+    "DoubleBuffer", "FlattenAxes", "FoldStorage", "Fuse", "Parallel", "Pipeline", "Pragma",
+    "Prefetch", "RFactor", "Reorder", "Serial", "SetScope", "Skew", "Split", "Step", "StorageAlign",
+    "StoreAt", "StoreRoot", "TensorizeLoops", "TransformLayout", "Unroll", "Vectorize", "Winograd",
+    "from_json",
 ]  # fmt: skip

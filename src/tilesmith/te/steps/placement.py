@@ -274,9 +274,26 @@ class StorageAlign(Step):
 @primitive("double_buffer")
 class DoubleBuffer(Step):
     def apply(self, state: State) -> State:
-        stage = _intermediate(state, self.stage, "double the buffer")
-        if not isinstance(stage.attach, At):
+        return _ahead(state, self.stage, self.primitive, 2)
+
+
+@primitive("pipeline")
+class Pipeline(Step):
+    depth: Number
+
+    def apply(self, state: State) -> State:
+        if self.depth < 2:
             raise ScheduleError(
-                f"double_buffer of {stage.name} needs a loop to run ahead in: compute_at first"
+                f"pipeline of {self.stage} needs at least 2 buffers, found depth={self.depth}"
             )
-        return state.with_stage(replace(stage, double_buffer=True))
+        return _ahead(state, self.stage, self.primitive, self.depth)
+
+
+def _ahead(state: State, name: str, step: str, buffers: int) -> State:
+    """The stage `name` with parts computed ahead, in so many buffers."""
+    stage = _intermediate(state, name, "compute ahead")
+    if not isinstance(stage.attach, At):
+        raise ScheduleError(
+            f"{step} of {stage.name} needs a loop to run ahead in: compute_at first"
+        )
+    return state.with_stage(replace(stage, buffers=buffers))

@@ -197,7 +197,7 @@ def _text(state: State) -> str:
     return "\n".join(
         f"{s.name} {s.roots} {s.leaves} {s.is_output} {s.relations} {sorted(s.kinds.items())} "
         f"{s.attach} {s.store} {s.folds} {s.scope} {s.layout} {s.aligns} "
-        f"{s.double_buffer} {s.reads} "
+        f"{s.buffers} {s.reads} "
         f"{[str(expression(n)) for n in s.op.shape]} "
         + " ".join(f"{a.name}:{expression(a.extent)}" for a in s.root_axes)
         + (" ".join(map(str, s.compute.body)) if not s.is_placeholder else "")

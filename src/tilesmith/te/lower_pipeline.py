@@ -1,5 +1,5 @@
-"""Lowering of double_buffer (software pipelining): compute the next iteration's part of a stage
-before this one's is used.
+"""Lowering of software pipelining: compute the next iterations' parts of a stage before this one's
+is used.
 
     allocate B[2, ...]:
         part 0 of B                                 # the iteration's variable is 0
@@ -7,31 +7,49 @@ before this one's is used.
             if i + 1 < n:
                 part i + 1 of B, in slot (i + 1) % 2
             body, reading slot i % 2
+
+What a block's threads share is copied in groups, one for each iteration, for all such stages at a
+loop together.  After a thread has waited for its own copies of a part, a barrier shows them to the
+others; it also ends the iteration that has used the slot of the next group.
+
+    allocate B[n_slots, ...] shared:
+        async: part 0 of B, in slot 0               # n_slots - 1 groups
+        for i in n:
+            wait n_slots - 2
+            barrier
+            async: part i + n_slots - 1 of B, if there is one
+            body, reading slot i % n_slots
+
+The last groups are empty, so that the number of pending groups is always the same.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tilesmith.ir.expr import Expr, Load, Var, const, substitute
 from tilesmith.ir.loop_tables import LOOP_KINDS
+from tilesmith.ir.simplify import simplify
 from tilesmith.loop import nodes
-from tilesmith.loop.nodes import Buffer, Stmt
+from tilesmith.loop.nodes import Buffer, Stmt, seq
 from tilesmith.support.errors import InternalError, ScheduleError
 
 from .lower_plan import StageLoop, StagePlan, read_of
+from .lower_threads import is_shared
 from .relations import dim_expr
 from .rewrite import map_loads
-from .state import At, State
+from .state import At, StageState, State
 
 
 def slots(state: State, plans: dict[str, StagePlan]) -> dict[str, Expr]:
-    """For each double-buffered stage, the slot that the current iteration reads.
+    """For each stage that is computed ahead, the slot that the current iteration reads.
 
     Raises ScheduleError.
     """
     result: dict[str, Expr] = {}
     for name, plan in plans.items():
         attach = plan.stage.attach
-        if not plan.stage.double_buffer or not isinstance(attach, At):
+        if plan.stage.buffers == 1 or not isinstance(attach, At):
             continue
         target = plans[attach.stage]
         loop = target.loops[target.depth(attach.axis)]
@@ -54,21 +72,55 @@ def slots(state: State, plans: dict[str, StagePlan]) -> dict[str, Expr]:
                     "computed in the same "
                     f"iteration; compute {source} further out or inside {name}"
                 )
-        result[name] = loop.value % 2 if not loop.is_unit else const(0)
+        result[name] = loop.value % plan.stage.buffers if not loop.is_unit else const(0)
     return result
 
 
-def in_iteration(stmt: Stmt, loop: StageLoop, value: Expr) -> Stmt:
-    """A copy of `stmt` for iteration `value` of `loop`, with loops and allocations of its own."""
-    return _Copy({loop.var: value}).of(stmt)
+class Pipeline:
+    """The stages that are computed ahead in the iterations of a loop.
 
+    loop: that loop.
+    parts: those stages, each with the nest of an iteration.
+    """
 
-def run_ahead(stmt: Stmt, loop: StageLoop) -> Stmt:
-    """The part of the next iteration, if there is one."""
-    following = loop.var + 1
-    return nodes.If(
-        following < dim_expr(loop.extent), in_iteration(stmt, loop, following), likely=True
-    )
+    def __init__(self, loop: StageLoop, parts: Sequence[tuple[StageState, Stmt]]) -> None:
+        self.loop = loop
+        self.own = [p for p in parts if not is_shared(p[0])]
+        self.shared = [p for p in parts if is_shared(p[0])]
+        depths = {stage.name: stage.buffers for stage, _ in self.shared}
+        if len(set(depths.values())) > 1:
+            found = ", ".join(f"{name} {n}" for name, n in depths.items())
+            raise ScheduleError(
+                f"stages in shared memory are pipelined at loop {loop.name} together: expected the "
+                f"same depth, found {found}"
+            )
+        self.depth = next(iter(depths.values()), 1)
+
+    def iteration(self, body: Stmt) -> Stmt:
+        """`body` of an iteration, behind the parts of later ones."""
+        first: list[Stmt] = [self._at(n, self.loop.var, s.buffers - 1) for s, n in self.own]
+        if self.shared:
+            later = [self._at(n, self.loop.var, self.depth - 1) for _, n in self.shared]
+            first += [nodes.Wait(self.depth - 2), nodes.Barrier(), nodes.AsyncGroup(seq(*later))]
+        return seq(*first, body)
+
+    def filled(self, body: Stmt) -> Stmt:
+        """`body`, the loop, behind the parts of its first iterations."""
+        zero = const(0)
+        first = [self._at(nest, zero, n) for s, nest in self.own for n in range(s.buffers - 1)]
+        first += [
+            nodes.AsyncGroup(seq(*(self._at(nest, zero, n) for _, nest in self.shared)))
+            for n in range(self.depth - 1)
+        ]
+        return seq(*first, body)
+
+    def _at(self, nest: Stmt, now: Expr, distance: int) -> Stmt:
+        """A part so many iterations from now, if there is such an iteration."""
+        value = simplify(now + distance)
+        made = _Copy({self.loop.var: value}).of(nest)
+        if value is const(0):
+            return made
+        return nodes.If(value < dim_expr(self.loop.extent), made, likely=True)
 
 
 class _Copy:
@@ -115,6 +167,10 @@ class _Copy:
             return nodes.Seq(tuple(self.of(x) for x in s.stmts))
         if isinstance(s, nodes.Evaluate):
             return nodes.Evaluate(self.expr(s.value))
+        if isinstance(s, nodes.AsyncGroup):
+            return nodes.AsyncGroup(self.of(s.body))
+        if isinstance(s, (nodes.Barrier, nodes.Wait)):
+            return s
         if isinstance(s, nodes.Assert):
             return nodes.Assert(self.expr(s.cond), s.message)
         raise InternalError(f"lowering made a statement that cannot be copied: {type(s).__name__}")
