@@ -1,6 +1,6 @@
 """A device that runs the text from which PTX is made: threads of a block are threads of the system.
 
-The text is changed only where it speaks of the GPU: indices, barriers, shared memory and
+The text is changed only where it speaks of the GPU: indices, barriers, shuffles, shared memory and
 asynchronous copies, which happen when their thread waits for them.
 """
 
@@ -33,6 +33,8 @@ _CHANGES = (
     (r"@llvm\.nvvm\.cp\.async\.commit\.group", "@copies_end"),
     (r"@llvm\.nvvm\.cp\.async\.wait\.group", "@wait_for_copies"),
     (r"@llvm\.nvvm\.barrier\.cta\.sync\.aligned\.all\(i32 0\)", "@wait_for_all()"),
+    (r"@llvm\.nvvm\.shfl\.sync\.bfly\.i32\(", "@exchange("),
+    (r"@llvm\.nvvm\.read\.ptx\.sreg\.laneid\(\)", "@read_lane()"),
     *(
         (rf"@llvm\.nvvm\.read\.ptx\.sreg\.(c?ta?id)\.{axis}\(\)", rf"@read_\1(i32 {n})")
         for n, axis in enumerate("xyz")
@@ -77,6 +79,7 @@ _DECLARED = (
     "declare void @wait_for_all()\ndeclare i32 @read_tid(i32)\ndeclare i32 @read_ctaid(i32)\n"
     "declare void @multiply(ptr, ptr, i32)\ndeclare void @copy_later(i32, ptr, ptr, i32)\n"
     "declare void @copies_end()\ndeclare void @wait_for_copies(i32)\n"
+    "declare i32 @exchange(i32, i32, i32, i32)\ndeclare i32 @read_lane()\n"
 )
 
 
@@ -86,7 +89,7 @@ class EmulatedDevice:
     def __init__(self, library: Path) -> None:
         self._threads = ctypes.CDLL(str(library))
         names = ("wait_for_all", "read_tid", "read_ctaid", "multiply", "copy_later", "copies_end",
-                 "wait_for_copies")  # fmt: skip
+                 "wait_for_copies", "exchange", "read_lane")  # fmt: skip
         self._imports = {
             n: ctypes.cast(getattr(self._threads, n), ctypes.c_void_p).value or 0 for n in names
         }
@@ -107,7 +110,8 @@ class EmulatedDevice:
             assert "nvvm.barrier" not in text and "sreg" not in text and "addrspace" not in text
             symbols = [x.symbol for x in k.launches]
             made = Library([compile_object(text + _DECLARED, host())], symbols, self._imports)
-            alone = "wait_for_all" not in text
+            assert "nvvm.shfl" not in text
+            alone = "wait_for_all" not in text and "exchange" not in text
             found |= {s: (made, s, alone) for s in symbols}
         return found
 

@@ -47,6 +47,7 @@ import cases
 import matrices
 import pass_models
 import test_c_arithmetic as arithmetic
+import test_thread_reductions as reductions
 from emulated import EmulatedDevice
 
 GPU = target("cuda-sm_80")
@@ -137,6 +138,22 @@ def test_softmax():
     ts.build("auto", [x, y], target=GPU)(given, found)
     wanted = np.exp(given - given.max(1, keepdims=True))
     np.testing.assert_allclose(found, wanted / wanted.sum(1, keepdims=True), rtol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f64", "u8", "i16", "i64", "bf16"])
+@pytest.mark.parametrize("op", reductions.REDUCERS)
+def test_shuffles(op: str, dtype: str):
+    """Whole waves, parts of them, rows of a block, and one exchange between waves."""
+    for threads, lanes, together in ((256, 32, 1), (48, 32, 1), (16, 8, 4), (64, 32, 2)):
+        schedule, args = reductions.rows((4, 300), threads, lanes, op, dtype, together)
+        kernel = ts.build(schedule, args, target=GPU)
+        assert "nvvm.shfl" in kernel.source
+        x = np.random.default_rng(3).integers(1, 5, (4, 300)).astype(args[0].dtype.numpy)
+        x[:, 9:] = 1
+        found = np.empty(4, x.dtype)
+        kernel(x, found)
+        wanted = reductions.ANSWERS[op](x.astype("f8" if dtype == "bf16" else x.dtype), 1)
+        np.testing.assert_array_equal(found, wanted.astype(x.dtype))
 
 
 def test_a_model():

@@ -27,6 +27,7 @@ from tilesmith.support.errors import ScheduleError
 sys.path.insert(0, str(Path(__file__).parents[1] / "te"))
 sys.path.insert(0, str(Path(__file__).parents[1] / "strategy"))
 import test_device as rules
+import test_thread_reductions as reductions
 from test_device_attention import attention
 from test_threads import blocked
 
@@ -70,6 +71,17 @@ def test_product(golden):
     assert ".target sm_80" in text and ".entry product_0(" in text
     assert text.count("bar.sync") == 2 and "fma.rn.f32" in text
     assert "ld.shared" in text and "ld.global.nc" in text and ".local" not in text
+
+
+@pytest.mark.parametrize("name", ["sm_80", "sm_90a", "sm_100"])
+@pytest.mark.parametrize("threads", [16, 256, 1024])
+def test_shuffles(threads: int, name: str, tmp_path: Path):
+    func = reductions.summed((8, 4096), threads, 32)
+    made = emit(final(func), target(f"cuda-{name}"), "sums")
+    text = ptx(made.text, target(f"cuda-{name}"))
+    assert text.count("shfl.sync.bfly.b32") == {16: 4, 256: 8, 1024: 10}[threads]
+    assert text.count("bar.sync") == (threads > 32)
+    check_assembled(made.text, name, tmp_path)
 
 
 @pytest.mark.parametrize("name", ["sm_80", "sm_90a"])

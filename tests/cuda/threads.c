@@ -4,6 +4,7 @@
 #include <math.h>
 #include <pthread.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 
 typedef void kernel(uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t,
@@ -45,6 +46,28 @@ void wait_for_copies(uint32_t pending) {
         if (copies[at].taken)
             memcpy(copies[at].to, copies[at].from, copies[at].taken);
     }
+}
+
+static uint32_t number(void) { return thread[0] + sizes[3] * (thread[1] + sizes[4] * thread[2]); }
+
+uint32_t read_lane(void) { return number() % 32; }
+
+/* Threads that exchange values: groups of 2, 4, 8, 16 and 32, from a multiple of that on. */
+static pthread_barrier_t together[6][512];
+static uint32_t given_by[1024];
+
+/* members: a bit for each thread of the warp that comes here, a whole group. */
+uint32_t exchange(uint32_t members, uint32_t value, uint32_t distance, uint32_t most) {
+    uint32_t n = number(), lanes = __builtin_popcount(members), size = __builtin_ctz(lanes);
+    uint32_t first = n % 32 / lanes * lanes;
+    if (most != 31 || members != (lanes == 32 ? ~0u : (1u << lanes) - 1 << first))
+        abort();
+    pthread_barrier_t *group = &together[size][n / lanes];
+    given_by[n] = value;
+    pthread_barrier_wait(group);
+    uint32_t found = given_by[n ^ distance];
+    pthread_barrier_wait(group);
+    return found;
 }
 
 #define WARPS 32
@@ -127,6 +150,9 @@ void run(kernel *k, const uint64_t *given, const uint32_t *counts, int alone) {
     pthread_barrier_init(&waiting, 0, n);
     for (int i = 0; i < WARPS; i++)
         pthread_barrier_init(&meeting[i], 0, 32);
+    for (int size = 1; size < 6; size++)
+        for (int i = 0; i < 1024 >> size; i++)
+            pthread_barrier_init(&together[size][i], 0, 1 << size);
     for (uintptr_t i = 0; i < n; i++)
         pthread_create(&made[i], 0, run_thread, (void *)i);
     for (uint32_t i = 0; i < n; i++)
@@ -134,4 +160,7 @@ void run(kernel *k, const uint64_t *given, const uint32_t *counts, int alone) {
     pthread_barrier_destroy(&waiting);
     for (int i = 0; i < WARPS; i++)
         pthread_barrier_destroy(&meeting[i]);
+    for (int size = 1; size < 6; size++)
+        for (int i = 0; i < 1024 >> size; i++)
+            pthread_barrier_destroy(&together[size][i]);
 }

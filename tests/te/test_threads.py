@@ -209,7 +209,7 @@ def test_wrong_use():
     s[c].bind(j, "threadIdx.x")
     with pytest.raises(ScheduleError, match=r"use rfactor to give each part a result"):
         stage = te.create_schedule([product(8, 8, 8)[2].op])["C"]
-        stage.bind(stage.op.reduce_axis[0], "threadIdx.x")
+        stage.bind(stage.op.reduce_axis[0], "blockIdx.x")
     with pytest.raises(ScheduleError, match=r"C.j is bound to it; fuse the two"):
         s[c].bind(i, "threadIdx.x")
     s[b].set_scope("shared")

@@ -70,7 +70,7 @@ class Survey:
                 self.statement(s.otherwise)
         elif isinstance(s, (loop.Allocate, loop.AsyncGroup)):
             self.statement(s.body)
-        elif isinstance(s, loop.LetStmt):
+        elif isinstance(s, (loop.LetStmt, loop.WaveReduce)):
             self.expression(s.value)
             self.statement(s.body)
         elif isinstance(s, loop.Evaluate):

@@ -17,6 +17,8 @@ class Device:
     block_x, block_y, block_z: most threads of a block along each index.
     registers: 32-bit registers that a thread may use.
     wave: threads that run in lockstep: a warp, a wavefront, or the lanes of a vector.
+    shuffle_lanes: neighbouring threads that exchange values by one instruction, a power of two; 1:
+        it has no such instruction.
     units: blocks that run at the same time, at least.
     unit_threads, unit_registers, unit_shared_bytes: what blocks share that run on one unit at a
         time.
@@ -32,6 +34,7 @@ class Device:
     block_z: int = 64
     registers: int = 255
     wave: int = 32
+    shuffle_lanes: int = 1
     units: int = 16
     unit_threads: int = 2048
     unit_registers: int = 64 << 10
@@ -66,5 +69,7 @@ class Device:
             if type(value) is not type(found[key]) or value < (key not in ("number", "has_f64")):
                 wanted = "true or false" if key == "has_f64" else "a positive integer"
                 raise ValueError(f"{key}: expected {wanted}, found {value!r}")
+            if key == "shuffle_lanes" and value & (value - 1):
+                raise ValueError(f"{key}: expected a power of two, found {value!r}")
             found[key] = value
         return Device(**found)

@@ -84,6 +84,9 @@ BLOCKS = tuple(k.name for k in LOOP_KINDS.values() if k.level == "block")
 THREADS = tuple(k.name for k in LOOP_KINDS.values() if k.level == "thread")
 """The indices of blocks, and of the threads of a block: x, y, z."""
 
+WAVE_OPERATIONS = "add", "mul", "min", "max"
+"""How threads that exchange values combine them."""
+
 SCOPES: dict[str, BufferScope] = {scope.name: scope for scope in (
     BufferScope("param", is_allocated=False, is_sized=False, is_addressed=True),  # the caller's
     BufferScope("heap", is_allocated=True, is_sized=False, is_addressed=True),  # workspace

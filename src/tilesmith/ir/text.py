@@ -48,7 +48,7 @@ RESERVED = frozenset((
     *BY_NAME, *INTRINSICS, *PREFIX_CALLS, "and", "or", "not", "true", "false", "nan", "inf", "mask",
     "select", "ramp", "broadcast", "let", "for", "in", "if", "else", "likely", "alloc",
     "assert", "async", "barrier", "eval", "prefetch", "wait",
-    "block", "pass", "def", "extent", "attr", "tensor",
+    "block", "pass", "def", "extent", "attr", "tensor", "wave_reduce",
     *(kind.word for kind in LOOP_KINDS.values()),
     *(f"reduce_{op}" for op in ("add", "mul", "min", "max", "and", "or")),
 ))  # fmt: skip

@@ -140,6 +140,13 @@ class _Matching:
                 return False
             with self.bound(a.var, b.var):
                 return self.stmts(a.body, b.body)
+        if isinstance(a, nodes.WaveReduce) and isinstance(b, nodes.WaveReduce):
+            if (a.op, a.lanes) != (b.op, b.lanes) or not _same_type(a.var, b.var):
+                return False
+            if not self.exprs(a.value, b.value):
+                return False
+            with self.bound(a.var, b.var):
+                return self.stmts(a.body, b.body)
         if isinstance(a, nodes.Tensorize) and isinstance(b, nodes.Tensorize):
             return a.intrinsic == b.intrinsic and self.stmts(a.body, b.body)
         if isinstance(a, nodes.Allocate) and isinstance(b, nodes.Allocate):
@@ -174,6 +181,7 @@ class _Matching:
                 nodes.Wait,
                 nodes.For,
                 nodes.LetStmt,
+                nodes.WaveReduce,
                 nodes.Allocate,
                 nodes.If,
                 nodes.Store,

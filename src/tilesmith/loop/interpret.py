@@ -2,8 +2,8 @@
 
 A function is translated to one Python function and run.  Each access is checked against the shape
 of its buffer.  Loops of all kinds run one iteration after the other; the threads of a block take
-turns between barriers, and asynchronous copies happen when a thread waits for them
-(`interpret_launch`).  `prefetch` does nothing.
+turns between barriers and exchanges of values, and asynchronous copies happen when a thread waits
+for them (`interpret_launch`).  `prefetch` does nothing.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tilesmith.ir.expr import BufferLike, Call, Const, Expr, Var
+from tilesmith.ir.expr import Binary, BufferLike, Call, Const, Expr, Var
 from tilesmith.ir.loop_tables import LOOP_KINDS, SCOPES
 from tilesmith.ir.tensor_intrinsics import tensor_intrinsic
 from tilesmith.support.errors import InternalError, UsageError
@@ -22,7 +22,7 @@ from . import interpret_values as values
 from . import nodes
 from .behaviour import behaviour
 from .interpret_expr import Emitter
-from .interpret_launch import Launch
+from .interpret_launch import Exchange, Launch
 from .nodes import Buffer, Func, Stmt
 from .text import head
 from .visit import walk
@@ -104,7 +104,9 @@ class _Translation:
 
     def __init__(self, func: Func) -> None:
         self.lines: list[str] = []
-        self.env: dict[str, Any] = {"np": np, "V": values, "Launch": Launch}
+        self.env: dict[str, Any] = {
+            "np": np, "V": values, "Launch": Launch, "Exchange": Exchange
+        }  # fmt: skip
         self.launch = ""  # the name of the launch around this place
         self.in_block = False  # this is code of a thread
         self.depth = 0
@@ -251,6 +253,19 @@ class _Translation:
     def wait(self, s: nodes.Wait) -> None:
         self.line(f"{self.launch}.wait({s.pending})")
 
+    def wave_reduce(self, s: nodes.WaveReduce) -> None:
+        function, name = self.fresh("combine"), self.fresh("v")
+        value = self.expr(s.value)
+        self.line(f"{name} = {value}")
+        a, b = Var("a", s.value.dtype), Var("b", s.value.dtype)
+        self.emit.bind(a, "a", is_index=False)
+        self.emit.bind(b, "b", is_index=False)
+        self.line(f"def {function}(a, b): return {self.expr(Binary(s.op, a, b))}")
+        exchange = f"Exchange({self.fresh('')}, {s.lanes}, {name}, {function})"
+        self.line(f"{name} = yield {exchange}")
+        self.emit.bind(s.var, name, is_index=False)
+        self.stmt(s.body)
+
     def if_(self, s: nodes.If) -> None:
         self.line(f"if {self.expr(s.cond)}:")
         self.body(s.then)
@@ -325,5 +340,6 @@ _STATEMENTS: dict[type, Callable[[_Translation, Any], None]] = {
     nodes.Seq: _Translation.seq, nodes.Evaluate: _Translation.evaluate,
     nodes.Assert: _Translation.assert_, nodes.Barrier: _Translation.barrier,
     nodes.AsyncGroup: _Translation.async_group, nodes.Wait: _Translation.wait,
+    nodes.WaveReduce: _Translation.wave_reduce,
     nodes.Tensorize: lambda t, s: t.stmt(s.body),
 }  # fmt: skip

@@ -1,9 +1,12 @@
-"""Blocks of threads in the interpreter: each thread is a generator that yields at barriers.
+"""Blocks of threads in the interpreter: each thread is a generator that yields at barriers, and
+where it exchanges values with its neighbours.
 
-The threads of a block run one after the other up to the next barrier, then all go on.  Every access
-to memory that they share is recorded.  Two accesses to one element race if one of them writes and
-nothing orders them: they come from different blocks, or from different threads of a block with no
-barrier between.
+The threads of a block run one after the other up to the next barrier, then all go on.  A group of
+threads that exchange values goes on as soon as all of them are there; that orders no accesses.
+
+Every access to memory that threads share is recorded.  Two accesses to one element race if one of
+them writes and nothing orders them: they come from different blocks, or from different threads of a
+block with no barrier between.
 
 An asynchronous copy happens when its thread waits for it.  From the beginning of its group until
 then, nobody may use the element: not its own thread either.
@@ -11,7 +14,8 @@ then, nobody may use the element: not its own thread either.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
@@ -24,6 +28,29 @@ from .interpret_values import allocate
 
 Thread = tuple[int, int, int]
 """The indices of a thread in its block: x, y, z."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """What a thread waits for at a `WaveReduce`.
+
+    site: its number.
+    lanes: threads of a group.
+    value: this thread's.
+    combine: of two values.
+    """
+
+    site: int
+    lanes: int
+    value: Any
+    combine: Callable[[Any, Any], Any]
+
+
+Steps = Generator["int | Exchange", Any, None]
+"""A thread."""
+
+_ENDED = -1
+"""Where a thread waits that has ended."""
 
 _Access = tuple[int, int, Thread]
 """Block, barriers that it had passed, and thread."""
@@ -77,34 +104,79 @@ class Launch:
             self._shared[site] = Watched(self, allocate(dtype, shape, name), name)
         return self._shared[site]
 
-    def block(self, run: Callable[..., Iterator[int]], sizes: Thread) -> None:
+    def block(self, run: Callable[..., Steps], sizes: Thread) -> None:
         """Run a block of `sizes` threads along x, y and z.
 
-        run: given x, y and z, a generator that yields the number of the barrier where it waits.
+        run: given x, y and z, a generator that yields the number of the barrier where it waits, or
+            an exchange of values, whose result it is sent.
 
-        Raises ScheduleError for a data race, or if some threads wait at a barrier and others do
-        not.
+        Raises ScheduleError for a data race, or if some threads wait at a barrier or for an
+        exchange and others do not.
         """
         number = self.now[0] + 1
         self._shared, self._pending = {}, {}
         threads = [(x, y, z) for z, y, x in product(*map(range, reversed(sizes)))]
         running = {t: run(*t) for t in threads}
+        ready: dict[Thread, Any] = dict.fromkeys(threads)
+        waiting: dict[Thread, int | Exchange] = {}
         passed = 0
-        while running:
-            waiting: dict[int, Thread] = {}
-            for thread, steps in [*running.items()]:
+        while ready:
+            for thread, value in ready.items():
                 self.now = number, passed, thread
-                site = next(steps, -1)
-                waiting.setdefault(site, thread)
-                if site < 0:
-                    del running[thread]
-            if len(waiting) > 1:
-                a, b = list(waiting.values())[:2]
-                raise ScheduleError(
-                    f"thread {a} of a block waits at a barrier where thread {b} does not wait: "
-                    "a barrier must not stand under a condition that differs between threads"
-                )
-            passed += 1
+                try:
+                    waiting[thread] = running[thread].send(value)
+                except StopIteration:
+                    waiting[thread] = _ENDED
+            ready = _exchanged(threads, waiting)
+            if not ready:
+                self._check_all_wait(waiting)
+                ready = {t: None for t, at in waiting.items() if at != _ENDED}
+                passed += 1
+
+    @staticmethod
+    def _check_all_wait(waiting: dict[Thread, int | Exchange]) -> None:
+        """Raises ScheduleError unless all threads wait at one barrier, or have ended."""
+        lone = next((t for t, at in waiting.items() if isinstance(at, Exchange)), None)
+        if lone is not None:
+            lanes = waiting[lone].lanes  # type: ignore[union-attr]  # it is an exchange
+            raise ScheduleError(
+                f"thread {lone} of a block exchanges values with the {lanes} threads of its group, "
+                "and others of them do not come there: an exchange must not stand under a "
+                "condition that differs between threads, and the threads along x must be a "
+                f"multiple of {lanes}"
+            )
+        first: dict[int | Exchange, Thread] = {}
+        for thread, at in waiting.items():
+            first.setdefault(at, thread)
+        if len(first) > 1:
+            a, b = list(first.values())[:2]
+            raise ScheduleError(
+                f"thread {a} of a block waits at a barrier where thread {b} does not wait: "
+                "a barrier must not stand under a condition that differs between threads"
+            )
+
+
+def _exchanged(threads: list[Thread], waiting: dict[Thread, int | Exchange]) -> dict[Thread, Any]:
+    """The results of the groups of threads that are all there."""
+    found: dict[Thread, Any] = {}
+    for n, thread in enumerate(threads):
+        at = waiting[thread]
+        if not isinstance(at, Exchange) or n % at.lanes:
+            continue
+        group = threads[n : n + at.lanes]
+        given = [waiting[t] for t in group]
+        together = [x for x in given if isinstance(x, Exchange) and x.site == at.site]
+        in_row = len({t[1:] for t in group}) == 1
+        if len(together) == at.lanes and in_row:
+            found |= dict.fromkeys(group, _combined([x.value for x in together], at.combine))
+    return found
+
+
+def _combined(values: list[Any], combine: Callable[[Any, Any], Any]) -> Any:
+    while len(values) > 1:
+        half = len(values) // 2
+        values = [combine(a, b) for a, b in zip(values[:half], values[half:], strict=True)]
+    return values[0]
 
 
 class Watched:

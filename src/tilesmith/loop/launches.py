@@ -59,8 +59,9 @@ class Launch:
         return -(-_bytes(buffer) // (4 * sharing))
 
     @property
-    def has_barriers(self) -> bool:
-        return any(isinstance(s, nodes.Barrier) for s in walk(self.body))
+    def waits(self) -> bool:
+        """Whether threads wait for each other."""
+        return any(isinstance(s, (nodes.Barrier, nodes.WaveReduce)) for s in walk(self.body))
 
 
 def launches(func: Func) -> tuple[Launch, ...]:
@@ -93,6 +94,13 @@ def check_limits(func: Func, found: Sequence[Launch], device: Device) -> None:
                 f"{about}: expected at most {device.shared_bytes} bytes of shared memory, found "
                 f"{launch.shared_bytes} ({parts}); use smaller tiles"
             )
+        for s in walk(launch.body):
+            if isinstance(s, nodes.WaveReduce) and s.lanes > device.shuffle_lanes:
+                raise ScheduleError(
+                    f"{about}: expected at most {device.shuffle_lanes} lanes that exchange values "
+                    f"(Device.shuffle_lanes; 1: the device has no shuffles), found {s.lanes}; "
+                    "bind with fewer lanes"
+                )
         words = launch.registers
         if words > device.registers:
             parts = ", ".join(f"{b.name} {launch.words(b)}" for b in launch.own)
@@ -103,11 +111,11 @@ def check_limits(func: Func, found: Sequence[Launch], device: Device) -> None:
 
 
 def check_assertions(launch: Launch) -> None:
-    """Raises ScheduleError if a thread might stop where others wait for it at a barrier."""
+    """Raises ScheduleError if a thread might stop where others wait for it."""
     asserted = next((s for s in walk(launch.body) if isinstance(s, nodes.Assert)), None)
-    if asserted is not None and launch.has_barriers:
+    if asserted is not None and launch.waits:
         raise ScheduleError(
-            "a thread can't stop where the others wait at barriers: expected "
+            "a thread can't stop where the others wait for it: expected "
             f"'{asserted.message}' to be found outside of blocks with shared memory"
         )
 

@@ -135,6 +135,29 @@ class LetStmt(Stmt):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class WaveReduce(Stmt):
+    """A name for the values of neighbouring threads, combined: they exchange them by shuffles.
+
+    The threads of a block count along x, then y, then z, and each `lanes` of them from a multiple
+    of `lanes` on are a group.  All threads of a group come here together, and all get one result:
+    while there are several values, the second half of them is combined with the first, pair by
+    pair.  It orders no accesses to memory.
+
+    var: the name.
+    op: "add", "mul", "min" or "max".
+    value: each thread's own; evaluated once.
+    lanes: threads of a group, a power of two that divides the threads of a block along x.
+    body: the statements that may use the name.
+    """
+
+    var: Var
+    op: str
+    value: Expr
+    lanes: int
+    body: Stmt
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Seq(Stmt):
     """Statements in order.
 
@@ -236,3 +259,7 @@ def seq(*stmts: Stmt) -> Stmt:
     for s in stmts:
         flat.extend(s.stmts) if isinstance(s, Seq) else flat.append(s)
     return flat[0] if len(flat) == 1 else Seq(tuple(flat))
+
+
+NAMING = Allocate, LetStmt, WaveReduce
+"""Statements that name memory or a value for the rest of their block."""

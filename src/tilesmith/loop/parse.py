@@ -287,13 +287,25 @@ class _FuncParser(ExprParser):
         self.expect(":")
         dtype, lanes = self.value_type()
         self.expect("=")
-        value = self.expression()
+        op, group = "", 1
+        if self.accept("wave_reduce"):
+            self.expect("(")
+            op = self.name("how values are combined")
+            self.expect(",")
+            value = self.expression()
+            self.expect(",")
+            group = self.integer()
+            self.expect(")")
+        else:
+            value = self.expression()
         self.end_line()
         var = Var(name, dtype, lanes)
         outer = self.vars.get(name)
         self.vars[name] = var
         body = self.rest(column)
         self.restore(name, outer)
+        if op:
+            return loop.WaveReduce(var, op, value, group, body)
         return loop.LetStmt(var, value, body)
 
     def assert_(self, column: int) -> Stmt:

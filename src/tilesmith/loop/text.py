@@ -12,6 +12,7 @@
                 for j in vectorized(8):
                     D[j] = D[j] + A[i, 0] * B[i, j]
             let x: i64 = i * 4
+            let total: f32 = wave_reduce(add, T[0], 32)
             assert x < n, "too long"
             eval prefetch(A[i, 0])
             async:
@@ -86,7 +87,7 @@ def _block(stmt: Stmt, depth: int, lines: list[str], name_of: NameOf, deep: bool
     if not flat:
         lines.append("    " * depth + "pass")
     for i, s in enumerate(flat):
-        if isinstance(s, (nodes.Allocate, nodes.LetStmt)) and i < len(flat) - 1:
+        if isinstance(s, nodes.NAMING) and i < len(flat) - 1:
             lines.append("    " * depth + "block:")
             _block(s, depth + 1, lines, name_of)
         else:
@@ -143,6 +144,16 @@ def _let(s: nodes.LetStmt, depth: int, lines: list[str], name_of: NameOf, deep: 
         _block(s.body, depth, lines, name_of)
 
 
+def _wave_reduce(
+    s: nodes.WaveReduce, depth: int, lines: list[str], name_of: NameOf, deep: bool
+) -> None:
+    name, kind = name_of(s.var), type_name(s.var.dtype, s.var.lanes)
+    value = f"wave_reduce({s.op}, {print_expr(s.value, name_of)}, {s.lanes})"
+    lines.append(f"{'    ' * depth}let {name}: {kind} = {value}")
+    if deep:
+        _block(s.body, depth, lines, name_of)
+
+
 def _evaluate(s: nodes.Evaluate, depth: int, lines: list[str], name_of: NameOf, deep: bool) -> None:
     lines.append(f"{'    ' * depth}eval {print_expr(s.value, name_of)}")
 
@@ -182,6 +193,6 @@ def _seq(s: nodes.Seq, depth: int, lines: list[str], name_of: NameOf, deep: bool
 _STATEMENTS = {
     nodes.For: _for, nodes.If: _if, nodes.Store: _store, nodes.Allocate: _allocate,
     nodes.LetStmt: _let, nodes.Evaluate: _evaluate, nodes.Assert: _assert, nodes.Seq: _seq,
-    nodes.Tensorize: _tensorize, nodes.Barrier: _barrier,
+    nodes.Tensorize: _tensorize, nodes.Barrier: _barrier, nodes.WaveReduce: _wave_reduce,
     nodes.AsyncGroup: _async_group, nodes.Wait: _wait,
 }  # fmt: skip

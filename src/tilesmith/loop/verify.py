@@ -11,15 +11,23 @@ from typing import Literal, NoReturn
 
 from tilesmith.ir import expr as ir
 from tilesmith.ir.dtypes import bool_, i64
-from tilesmith.ir.expr import Expr, Var, post_order, symbols, type_text
+from tilesmith.ir.expr import Expr, Var, free_vars, post_order, reads_memory, symbols, type_text
 from tilesmith.ir.intrinsics import INTRINSICS
-from tilesmith.ir.loop_tables import ALLOCATED, LOOP_KINDS, SCOPES, LoopKind
+from tilesmith.ir.loop_tables import (
+    ALLOCATED,
+    LOOP_KINDS,
+    SCOPES,
+    THREADS,
+    WAVE_OPERATIONS,
+    LoopKind,
+)
 from tilesmith.ir.tensor_intrinsics import tensor_intrinsic
 from tilesmith.support.errors import UsageError, VerifyError
 
 from . import nodes as loop
 from .nodes import Buffer, Func, Stmt
 from .text import head
+from .visit import walk
 
 Stage = Literal["nest", "flat", "final"]
 
@@ -48,6 +56,9 @@ class _Verifier:
         self.where: Stmt | None = None
         self.around: list[str] = []  # kinds of the loops around this place
         self.in_group = False
+        self.along_x = 0  # threads of a block along x
+        self.varying: set[Var] = set()  # differ between threads along x
+        self.only = ""  # the condition under which only some threads along x are here
 
     def fail(self, what: str, e: Expr | None = None) -> NoReturn:
         place = f" in '{self.func.name}'"
@@ -128,12 +139,16 @@ class _Verifier:
                 )
         if kind.is_expanded and type(s.extent) is not ir.Const:
             self.fail(f"the extent of a loop of kind '{s.kind}' must be a literal", s.extent)
+        outer, along_x = self.only, self.along_x
         if kind.level:
             self.bound(s, kind)
+        elif self.varies(s.start, s.extent):
+            self.only = head(s)
         self.bind(s.var)
         self.around.append(s.kind)
         self.stmt(s.body)
         self.around.pop()
+        self.only, self.along_x = outer, along_x
         self.vars.discard(s.var)
 
     def bound(self, s: loop.For, kind: LoopKind) -> None:
@@ -144,6 +159,17 @@ class _Verifier:
             self.fail(f"a loop over {s.kind} inside one that is not over blocks")
         if kind.level == "thread" and type(s.extent) is not ir.Const:
             self.fail(f"the number of threads along {s.kind} must be a literal", s.extent)
+        if not self.in_launch:
+            self.along_x = max(map(_along_x, walk(s)))
+        if s.kind == THREADS[0]:
+            self.varying.add(s.var)
+            self.only = self.only or (head(s) if _along_x(s) < self.along_x else "")
+
+    def varies(self, *values: Expr) -> bool:
+        """Whether threads along x compute different values, of their own index.  What they load may
+        differ or not: the interpreter finds out.
+        """
+        return any(free_vars(e) & self.varying and not reads_memory(e) for e in values)
 
     @property
     def in_launch(self) -> bool:
@@ -170,6 +196,28 @@ class _Verifier:
         if not self.in_launch or self.in_group:
             self.fail("a wait stands outside of blocks of threads, or in a group")
 
+    def wave_reduce(self, s: loop.WaveReduce) -> None:
+        self.expr(s.value)
+        if not self.in_launch or self.in_group:
+            self.fail("threads exchange values outside of blocks of threads, or in a group")
+        if self.only:
+            self.fail(f"only some threads of a group come here: '{self.only}' stands around")
+        if s.op not in WAVE_OPERATIONS or s.value.dtype.is_storage or s.value.lanes != 1:
+            self.fail(f"'{s.op}' of {type_text(s.value)} across threads", s.value)
+        if s.lanes < 2 or s.lanes & (s.lanes - 1) or self.along_x % s.lanes:
+            self.fail(
+                f"groups of {s.lanes} threads exchange values, and a block has {self.along_x} "
+                "along x: expected a power of two that divides them"
+            )
+        if s.var.dtype is not s.value.dtype or s.var.lanes != 1:
+            self.fail(
+                f"'{s.var.name}' is {type_text(s.var)}, its value {type_text(s.value)}", s.value
+            )
+        self.bind(s.var)
+        self.varying.add(s.var)
+        self.stmt(s.body)
+        self.vars.discard(s.var)
+
     def tensorize(self, s: loop.Tensorize) -> None:
         if self.stage == "final":
             self.fail(f"the loops of '{s.intrinsic}' are left")
@@ -186,9 +234,13 @@ class _Verifier:
 
     def if_(self, s: loop.If) -> None:
         self.condition(s.cond)
+        outer = self.only
+        if self.varies(s.cond):
+            self.only = self.only or head(s)
         self.stmt(s.then)
         if s.otherwise is not None:
             self.stmt(s.otherwise)
+        self.only = outer
 
     def store(self, s: loop.Store) -> None:
         if s.buffer not in self.buffers:
@@ -231,6 +283,8 @@ class _Verifier:
                 f"'{s.var.name}' is {type_text(s.var)}, its value {type_text(s.value)}", s.value
             )
         self.bind(s.var)
+        if self.varies(s.value):
+            self.varying.add(s.var)
         self.stmt(s.body)
         self.vars.discard(s.var)
 
@@ -348,11 +402,18 @@ class _Verifier:
             self.fail(f"'{n.op}' of {n.dtype}", n)
 
 
+def _along_x(s: Stmt) -> int:
+    """Threads along x that a loop over them has; 1 for other statements."""
+    is_loop = isinstance(s, loop.For) and s.kind == THREADS[0] and type(s.extent) is ir.Const
+    return int(s.extent.value) if is_loop else 1  # type: ignore[attr-defined]  # it is a loop
+
+
 _STATEMENTS: dict[type, Callable] = {
     loop.For: _Verifier.for_, loop.If: _Verifier.if_, loop.Store: _Verifier.store,
     loop.Allocate: _Verifier.allocate, loop.LetStmt: _Verifier.let,
     loop.Tensorize: _Verifier.tensorize, loop.Barrier: _Verifier.barrier,
     loop.AsyncGroup: _Verifier.async_group, loop.Wait: _Verifier.wait,
+    loop.WaveReduce: _Verifier.wave_reduce,
     loop.Evaluate: _Verifier.evaluate, loop.Assert: _Verifier.assert_, loop.Seq: _Verifier.stmt,
 }  # fmt: skip
 

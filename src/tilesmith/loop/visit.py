@@ -6,6 +6,7 @@ Rebuilding keeps identity: a statement without changed parts is the same object.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 from tilesmith.ir.expr import Expr, same
 from tilesmith.support.errors import InternalError
@@ -16,12 +17,14 @@ from .nodes import Buffer, Stmt, seq
 ExprMap = Callable[[Expr], Expr]
 StmtMap = Callable[[Stmt], Stmt]
 
+_WITH_BODY = (
+    nodes.For, nodes.Allocate, nodes.LetStmt, nodes.WaveReduce, nodes.Tensorize, nodes.AsyncGroup,
+)  # fmt: skip
+
 
 def children(stmt: Stmt) -> tuple[Stmt, ...]:
     """The statements directly inside."""
-    if isinstance(
-        stmt, (nodes.For, nodes.Allocate, nodes.LetStmt, nodes.Tensorize, nodes.AsyncGroup)
-    ):
+    if isinstance(stmt, _WITH_BODY):
         return (stmt.body,)
     if isinstance(stmt, nodes.Seq):
         return stmt.stmts
@@ -45,7 +48,7 @@ def own_exprs(stmt: Stmt) -> tuple[Expr, ...]:
         return (stmt.start, stmt.extent)
     if isinstance(stmt, (nodes.If, nodes.Assert)):
         return (stmt.cond,)
-    if isinstance(stmt, (nodes.LetStmt, nodes.Evaluate)):
+    if isinstance(stmt, (nodes.LetStmt, nodes.WaveReduce, nodes.Evaluate)):
         return (stmt.value,)
     if isinstance(stmt, nodes.Allocate):
         return tuple(d for d in stmt.buffer.shape if isinstance(d, Expr))
@@ -118,6 +121,10 @@ def rebuild(stmt: Stmt, sub: StmtMap, ex: ExprMap) -> Stmt:
             if value is stmt.value and body is stmt.body
             else nodes.LetStmt(stmt.var, value, body)
         )
+    if isinstance(stmt, nodes.WaveReduce):
+        value, body = ex(stmt.value), sub(stmt.body)
+        same_parts = value is stmt.value and body is stmt.body
+        return stmt if same_parts else replace(stmt, value=value, body=body)
     if isinstance(stmt, nodes.Tensorize):
         body = sub(stmt.body)
         return stmt if body is stmt.body else nodes.Tensorize(stmt.intrinsic, body)

@@ -149,7 +149,7 @@ def _sites(s: Stmt, conditions: tuple[Expr, ...], weight: int) -> Iterator[_Site
         yield from _sites(s.then, (*conditions, s.cond), weight)
         if s.otherwise is not None:
             yield from _sites(s.otherwise, (*conditions, ~s.cond), weight)
-    elif isinstance(s, nodes.LetStmt):
+    elif isinstance(s, (nodes.LetStmt, nodes.WaveReduce)):
         yield from _sites(s.body, conditions, weight)
     else:
         for part in _parts(s):

@@ -27,6 +27,7 @@ from tilesmith.loop import nodes
 from tilesmith.loop.nodes import Buffer, Stmt, seq
 from tilesmith.support.errors import ScheduleError
 
+from .lower_exchange import exchanged, is_exchanged
 from .lower_extern import extern_nest
 from .lower_guards import entered, guarded, is_late
 from .lower_memory import physical_indices
@@ -138,6 +139,8 @@ class NestWriter:
                 if depth <= entry:
                     initial = entered(plan, depth - 1, NOT_AHEAD, initial)
                 body = seq(initial, body)
+                if is_exchanged(plan):
+                    body = seq(body, self._over_elements(plan, depth, self._exchanged(plan)))
         for producer in self.stored.get(plan.stage.name, ()):
             body = self.allocated(producer, body)
         body = guarded(body, [g for g in plan.guards if g.depth < 0])
@@ -180,6 +183,25 @@ class NestWriter:
 
     def _initial(self, plan: StagePlan, depth: int) -> Stmt:
         """The initial values of a reduction, over the spatial loops from number `depth` on."""
+        reduce = plan.body[0]
+        assert isinstance(reduce, Reduce)
+        values = reduce.reducer.identity(tuple(s.dtype for s in reduce.sources))
+
+        def initial(at: tuple[Expr, ...]) -> Stmt:
+            stores = zip(plan.buffers, values, strict=True)
+            return seq(*(nodes.Store(b, at, v) for b, v in stores))
+
+        return self._over_elements(plan, depth, initial)
+
+    def _exchanged(self, plan: StagePlan) -> Callable[[tuple[Expr, ...]], Stmt]:
+        return lambda at: exchanged(self.state, self.plans, plan, at)
+
+    def _over_elements(
+        self, plan: StagePlan, depth: int, make: Callable[[tuple[Expr, ...]], Stmt]
+    ) -> Stmt:
+        """A statement for each element, given its indices, over the spatial loops from number
+        `depth` on.
+        """
         fresh: dict[Expr, Expr] = {}
         spatial: list[tuple[int, StageLoop, Var]] = []
         for number, loop in enumerate(plan.loops):
@@ -188,11 +210,7 @@ class NestWriter:
                 fresh[loop.var] = var
                 spatial.append((number, loop, var))
                 self.loops[var] = (plan.stage.name, loop)
-        reduce = plan.body[0]
-        assert isinstance(reduce, Reduce)
-        values = reduce.reducer.identity(tuple(s.dtype for s in reduce.sources))
-        at = tuple(substitute(i, fresh) for i in self._own_indices(plan))
-        body = seq(*(nodes.Store(b, at, v) for b, v in zip(plan.buffers, values, strict=True)))
+        body = make(tuple(substitute(i, fresh) for i in self._own_indices(plan)))
         guards = [
             replace(g, guard=replace(g.guard, cond=substitute(g.guard.cond, fresh)))
             for g in plan.guards

@@ -163,6 +163,9 @@ class _Copy:
         if isinstance(s, nodes.LetStmt):
             value = self.expr(s.value)
             return nodes.LetStmt(self._fresh(s.var), value, self.of(s.body))
+        if isinstance(s, nodes.WaveReduce):
+            value = self.expr(s.value)
+            return nodes.WaveReduce(self._fresh(s.var), s.op, value, s.lanes, self.of(s.body))
         if isinstance(s, nodes.Seq):
             return nodes.Seq(tuple(self.of(x) for x in s.stmts))
         if isinstance(s, nodes.Evaluate):

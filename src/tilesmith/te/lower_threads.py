@@ -37,7 +37,7 @@ def by_warp(state: State, plans: Mapping[str, StagePlan], plan: StagePlan, body:
     """
     lane = BOUND[THREADS[0]]
     own = next((loop.name for loop in plan.loops if loop.kind == lane and not loop.is_unit), "")
-    around = _around(state, plans, plan).get(lane)
+    around = threads_around(state, plans, plan).get(lane)
     if own or around is not None:
         name = own or (around.name if around else "")
         raise ScheduleError(
@@ -75,7 +75,9 @@ def thread_loops(
         )
 
 
-def _around(state: State, plans: Mapping[str, StagePlan], plan: StagePlan) -> dict[str, StageLoop]:
+def threads_around(
+    state: State, plans: Mapping[str, StagePlan], plan: StagePlan
+) -> dict[ForKind, StageLoop]:
     """The loops around the nest of `plan` that are bound to threads, by their index."""
     at = plan.stage.attach
     if not isinstance(at, At):
@@ -111,8 +113,13 @@ def bound_loop(
             f"{place} and has {loop.extent} iterations, expected a constant number of threads; "
             f"split {loop.name} by a constant factor"
         )
-    if loop.kind not in (around := _around(state, plans, plan)):
+    if loop.kind not in (around := threads_around(state, plans, plan)):
         return made
+    if loop.is_reduce:
+        raise ScheduleError(
+            f"{place}, and the loop {around[loop.kind].name} around it, too: each thread would add "
+            f"up terms of another element; compute {plan.stage.name} outside of that loop"
+        )
     outer = around[loop.kind]
     there = dim_expr(outer.extent)
     if not can_prove(made.extent <= there, plan.outside):
@@ -124,15 +131,20 @@ def bound_loop(
     return LetStmt(made.var, outer.var, body)
 
 
-def check_scope(state: State, plans: Mapping[str, StagePlan], plan: StagePlan) -> None:
-    """Raises ScheduleError if the buffers of `plan` can not be where they are to be: memory of a
-    block outside of blocks, or the heap inside of them.
-    """
-    in_launch = any(
+def is_launched(state: State, plans: Mapping[str, StagePlan], plan: StagePlan) -> bool:
+    """Whether the nest of `plan` stands inside of loops over blocks or threads."""
+    return any(
         LOOP_KINDS[x.kind].level
         for at in state.ancestors(plan.stage.name)
         for x in plans[at.stage].loops[: plans[at.stage].depth(at.axis) + 1]
     )
+
+
+def check_scope(state: State, plans: Mapping[str, StagePlan], plan: StagePlan) -> None:
+    """Raises ScheduleError if the buffers of `plan` can not be where they are to be: memory of a
+    block outside of blocks, or the heap inside of them.
+    """
+    in_launch = is_launched(state, plans, plan)
     for buffer in plan.buffers:
         if SCOPES[buffer.scope].owner in ("block", "warp") and not in_launch:
             raise ScheduleError(
@@ -153,28 +165,30 @@ def by_one(state: State, plans: Mapping[str, StagePlan], plan: StagePlan, body: 
     none of its loops is bound.
     """
     own = {loop.kind for loop in plan.loops if not loop.is_unit}
-    around = _around(state, plans, plan)
+    around = threads_around(state, plans, plan)
     for kind, loop in around.items():
         if kind not in own:
             body = If(compare("eq", loop.var, 0), body)
-    for kind in _thread_kinds(state, plans, plan):
+    for kind in thread_sizes(state, plans, plan):
         if kind not in own and kind not in around:
             body = For(Var("first"), const(0), const(1), kind, body)
     return body
 
 
-def _thread_kinds(
+def thread_sizes(
     state: State, plans: Mapping[str, StagePlan], plan: StagePlan
-) -> dict[ForKind, None]:
-    """The kinds of loops over threads in the launch to which `plan` belongs."""
+) -> dict[ForKind, int]:
+    """The threads of a block along each index, in the launch to which `plan` belongs; indices of
+    one thread are left out.
+    """
     root = _root(state, plan.stage.name)
-    return {
-        loop.kind: None
-        for other in plans.values()
-        if _root(state, other.stage.name) == root
-        for loop in other.loops
-        if LOOP_KINDS[loop.kind].level == "thread" and not loop.is_unit
-    }
+    found: dict[ForKind, int] = {}
+    for other in plans.values():
+        for loop in other.loops if _root(state, other.stage.name) == root else ():
+            is_bound = LOOP_KINDS[loop.kind].level == "thread" and not loop.is_unit
+            if is_bound and isinstance(loop.extent, int):
+                found[loop.kind] = max(found.get(loop.kind, 1), loop.extent)
+    return found
 
 
 def _root(state: State, name: str) -> str:

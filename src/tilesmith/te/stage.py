@@ -262,7 +262,7 @@ class Stage:
         """
         self._history.apply(st.Parallel(self.name, self.axis_name(axis)))
 
-    def bind(self, axis: AxisLike, index: str) -> None:
+    def bind(self, axis: AxisLike, index: str, lanes: int = 1) -> None:
         """Run the iterations of a loop in blocks of threads on a device: each iteration is that of
         the block or the thread whose index it is.
 
@@ -273,10 +273,22 @@ class Stage:
         A stage in "shared" memory that is computed inside such loops is computed by all threads of
         the block together: its own loops are bound to the same indices.
 
-        Raises ScheduleError for an axis that is reduced, for another index, and for one that
-        another loop of the stage has.
+        An axis that is reduced may be bound to threads.  Each of them adds up its terms in memory
+        of its own, scope "register" or "stack", and all of them get the whole:
+
+        for k in 64: s = s + x[k]  ->  for k in thread_x(64): s = s + x[k]
+                                       let whole = wave_reduce(add, s, 32)
+                                       ...
+
+        lanes: neighbouring threads along x that exchange partial results by shuffles, which the
+            target must have (`Device.shuffle_lanes`); further ones, and all with 1, do through
+            shared memory.
+
+        Raises ScheduleError for an axis that is reduced and bound to blocks, or whose reduction is
+        no sum, product, minimum or maximum; for another index, and for one that another loop of the
+        stage has.
         """
-        self._history.apply(st.Bind(self.name, self.axis_name(axis), index))
+        self._history.apply(st.Bind(self.name, self.axis_name(axis), index, lanes))
 
     def serial(self, axis: AxisLike) -> None:
         """Undo vectorize, unroll, parallel or bind."""

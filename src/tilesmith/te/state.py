@@ -92,6 +92,8 @@ class StageState:
     pragmas: (axis, key, value) notes for code generation.
     is_adaptable: whether a loop whose extent is not a constant may run otherwise than `kinds` says,
         because that was decided for an expected size.
+    lanes: neighbouring threads that exchange partial results of its reduction by shuffles; 1: none
+        do.
     tensorized: a loop and the tensor intrinsic that computes it and those inside; None for none.
     """
 
@@ -117,6 +119,7 @@ class StageState:
     prefetches: tuple[PrefetchMark, ...] = ()
     pragmas: tuple[tuple[str, str, str], ...] = ()
     is_adaptable: bool = False
+    lanes: int = 1
     tensorized: tuple[str, str] | None = None
 
     @property

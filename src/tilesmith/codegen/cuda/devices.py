@@ -34,6 +34,7 @@ _DESCRIPTION = Device(
     block_x=1024,
     block_y=1024,
     wave=32,
+    shuffle_lanes=32,
 )
 """What all of them have.  A kernel declares its shared memory: more must be asked for."""
 
@@ -58,6 +59,7 @@ def target(spec: str) -> Target:
             block_y=found.block[1],
             block_z=found.block[2],
             wave=found.wave,
+            shuffle_lanes=found.wave,
             units=found.units,
             memory_bytes=found.memory_bytes,
         )

@@ -106,19 +106,37 @@ def description(found: pyopencl.Device, number: int = 0) -> Device:
         block_y=int(y),
         block_z=int(z),
         wave=_wave(found),
+        shuffle_lanes=_shuffle_lanes(found),
         units=int(found.max_compute_units),
         memory_bytes=int(found.global_mem_size),
         has_f64=bool(found.double_fp_config),
     )
 
 
-def _wave(found: pyopencl.Device) -> int:
+_SHUFFLES = "cl_khr_subgroup_shuffle"
+
+
+def _shuffle_lanes(found: pyopencl.Device) -> int:
+    """1 also where the width of a wave is not told: a compiler may choose it for each kernel."""
+    return _told_wave(found) or 1 if _SHUFFLES in found.extensions.split() else 1
+
+
+def _told_wave(found: pyopencl.Device) -> int:
+    """The width of a wave that a maker tells; 0 for others."""
     cl = package()
     for name in ("warp_size_nv", "wavefront_width_amd"):
         try:
             return int(getattr(found, name))
         except (cl.Error, AttributeError):  # another maker's
             continue
+    return 0
+
+
+def _wave(found: pyopencl.Device) -> int:
+    cl = package()
+    told = _told_wave(found)
+    if told:
+        return told
     if found.type & cl.device_type.CPU:
         return max(int(found.native_vector_width_float), 1)
     return Device().wave

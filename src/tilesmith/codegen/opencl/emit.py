@@ -25,7 +25,7 @@ from tilesmith.codegen.c.prelude import MEMORY_TYPES, VALUE_TYPES
 from tilesmith.codegen.kernel import DeviceKernel, Kernel, LaunchCall
 from tilesmith.ir.device import Device
 from tilesmith.ir.dtypes import f64
-from tilesmith.ir.expr import Const, Var, post_order
+from tilesmith.ir.expr import Binary, Const, Var, post_order
 from tilesmith.ir.loop_tables import LOOP_KINDS, SCOPES
 from tilesmith.ir.target import Target
 from tilesmith.ir.types import Dim
@@ -37,13 +37,23 @@ from tilesmith.loop.launches import (
     check_limits,
     launches,
 )
-from tilesmith.loop.nodes import Allocate, Assert, AsyncGroup, Barrier, Buffer, For, Func, Wait
+from tilesmith.loop.nodes import (
+    Allocate,
+    Assert,
+    AsyncGroup,
+    Barrier,
+    Buffer,
+    For,
+    Func,
+    Wait,
+    WaveReduce,
+)
 from tilesmith.loop.passes.workspace import constant_extent
 from tilesmith.loop.visit import exprs, walk
 from tilesmith.strategy.group import STEP
 from tilesmith.support.errors import ScheduleError
 
-from .prelude import DOUBLES, FIRST, HEADERS, RESERVED, ROUNDED, definitions
+from .prelude import DOUBLES, FIRST, HEADERS, RESERVED, ROUNDED, SHUFFLE, definitions
 
 
 class _KernelWriter(FunctionWriter):
@@ -62,6 +72,7 @@ class _KernelWriter(FunctionWriter):
         self._statements[Barrier] = self._barrier
         self._statements[AsyncGroup] = lambda s: self.statement(s.body)  # at once
         self._statements[Wait] = lambda s: None
+        self._statements[WaveReduce] = self._wave_reduce
         self._fences = "CLK_LOCAL_MEM_FENCE"
         if changes_what_it_reads(launch):
             self._fences += " | CLK_GLOBAL_MEM_FENCE"
@@ -128,6 +139,29 @@ class _KernelWriter(FunctionWriter):
 
     def _barrier(self, s: Barrier) -> None:
         self.block.line(f"barrier({self._fences});")
+
+    def _wave_reduce(self, s: WaveReduce) -> None:
+        """Each round a thread combines its value with that of one whose number differs in one
+        bit.
+        """
+        self.begin((s.value,))
+        dtype, own = s.value.dtype, Var(s.var.name, s.value.dtype)
+        self.local(own, s.value)
+        self.helpers.add(SHUFFLE)
+        distance = s.lanes // 2
+        while distance:
+            other, made = Var("other", dtype), Var(s.var.name, dtype)
+            both = Binary(s.op, own, other)
+            type_ = VALUE_TYPES[dtype.name]
+            read = f"{SHUFFLE}({self.names(own)}, {distance})"
+            self.block.line(f"const {type_} {self.names(other)} = {read};")
+            self.wrapping.add(other)
+            self.begin((both,))
+            self.local(made, both)
+            own, distance = made, distance // 2
+        self.names.alias(s.var, self.names(own))
+        self.wrapping.add(s.var)
+        self.statement(s.body)
 
 
 def _elements(buffer: Buffer) -> int:

@@ -36,6 +36,13 @@ DOUBLES = "#pragma OPENCL EXTENSION cl_khr_fp64 : enable\n"
 ROUNDED = "#pragma OPENCL FP_CONTRACT OFF\n"
 """A product is rounded before it is added."""
 
+SHUFFLE = "sub_group_shuffle_xor"
+"""What gives a thread the value of the one whose number in its wave differs by some bits."""
+SHUFFLES = """\
+#pragma OPENCL EXTENSION cl_khr_subgroups : enable
+#pragma OPENCL EXTENSION cl_khr_subgroup_shuffle : enable
+"""
+
 _NOTE = "atomic_cmpxchg((volatile __global int *)&context->failure.code, 0, TILESMITH_ASSERTION)"
 FIRST = f" && {_NOTE} == 0"
 """True for the first thread that fails, which notes why."""
@@ -75,7 +82,10 @@ int64_t ts_check_index(__global struct tilesmith_context *context, int32_t messa
 
 def definitions(names: Iterable[str]) -> str:
     """OpenCL C text of the helpers `names` and of those that they call."""
-    return prelude.definitions(names, _OWN, suffix="").replace("static const ", "const ")
+    called = set(names)
+    head = SHUFFLES if SHUFFLE in called else ""
+    text = prelude.definitions(called - {SHUFFLE}, _OWN, suffix="")
+    return head + text.replace("static const ", "const ")
 
 
 _VECTORS = [
@@ -96,7 +106,7 @@ RESERVED = frozenset(
             r"\w+",
             """kernel global local constant private generic pipe uniform read_only write_only
             read_write size_t ptrdiff_t intptr_t uintptr_t event_t sampler_t barrier mem_fence
-            get_group_id get_local_id get_local_size get_num_groups
+            sub_group_shuffle_xor get_group_id get_local_id get_local_size get_num_groups
             workspace_memory workspace_start atomic_cmpxchg as_float as_uint as_double as_ulong
             kernel_exec vec_step complex imaginary inline unroll""",
         ),

@@ -28,11 +28,12 @@ from tilesmith.ir.expr import Binary, Const, Var, post_order
 from tilesmith.ir.loop_tables import LOOP_KINDS, SCOPES
 from tilesmith.ir.target import Target
 from tilesmith.loop.launches import INDICES, Launch, check_assertions, check_limits, launches
-from tilesmith.loop.nodes import Allocate, Assert, Barrier, Buffer, For, Func, If
+from tilesmith.loop.nodes import Allocate, Assert, Barrier, Buffer, For, Func, If, WaveReduce
 from tilesmith.loop.passes.workspace import constant_extent, plan_workspace
 from tilesmith.loop.visit import exprs, walk
 
 from .copies import CopyEmitter
+from .shuffles import reduce_wave
 
 _REGISTERS = {"block": "ctaid", "thread": "tid"}
 _BARRIER = "call void @llvm.nvvm.barrier.cta.sync.aligned.all(i32 0)"
@@ -60,6 +61,7 @@ class _LaunchEmitter(CopyEmitter):
         self._symbol = symbol
         self.globals: list[str] = []
         self.rules_of_statements[Barrier] = lambda s: self._barrier()
+        self.rules_of_statements[WaveReduce] = self._wave_reduce
         for n, buffer in enumerate(launch.shared):
             self.pointers[buffer] = self._shared(buffer, n)
 
@@ -77,6 +79,13 @@ class _LaunchEmitter(CopyEmitter):
     def _barrier(self) -> None:
         self.do(_BARRIER)
         self.tiles.clear()
+
+    def _wave_reduce(self, s: WaveReduce) -> None:
+        with self.nested():
+            value = reduce_wave(self, s)
+            self.scope.fleeting.clear()
+            self.bind(s.var, value)
+            self.statement(s.body)
 
     def stop(self) -> None:
         self.do("ret void")

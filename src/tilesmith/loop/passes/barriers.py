@@ -30,10 +30,12 @@ from tilesmith.support.errors import ScheduleError
 
 from .. import nodes
 from ..nodes import Buffer, Func, Stmt, seq
+from ..text import head
 from ..visit import children, own_exprs, rebuild, walk
 
 _Index = tuple[Expr, ...] | None
 """None: not that of the present iteration."""
+_BINDING = nodes.For, nodes.LetStmt, nodes.WaveReduce
 _OF_WARP: _Index = (const(True),)
 """What a warp does to its own memory as a whole, one thing after the other."""
 _Access = tuple[Buffer, nodes.Store | None, _Index]
@@ -93,8 +95,29 @@ class _Block:
         for x in children(s):
             self.check_owners(x, bound)
 
+    def check_exchanges(self, s: Stmt, only: str = "") -> None:
+        """Raises ScheduleError where only some threads come to exchange values.
+
+        only: what lets only some of them run `s`.
+        """
+        if isinstance(s, nodes.WaveReduce) and only:
+            raise ScheduleError(
+                f"'{self.func.name}': threads exchange their values of {s.value} inside of {only}, "
+                "which only some of the threads of a block run; let all of them run it (a factor "
+                "that divides the extent, or tail='roundup')"
+            )
+        if isinstance(s, (nodes.LetStmt, nodes.WaveReduce)) and self.varies(s.value):
+            self.varying.add(s.var)
+        if isinstance(s, nodes.For) and LOOP_KINDS[s.kind].level == "thread":
+            self.varying.add(s.var)
+        if self.is_divergent(s):
+            only = only or f"'{head(s)}'"
+        for x in children(s):
+            self.check_exchanges(x, only)
+
     def result(self) -> Stmt:
         self.check_owners(self.launch)
+        self.check_exchanges(self.launch)
         return self.stmt(self.launch) if self.tracked and self.threads else self.launch
 
     def stmt(self, s: Stmt) -> Stmt:
@@ -104,8 +127,10 @@ class _Block:
         if isinstance(s, nodes.Barrier):
             self.pending.clear()
             return s
-        if isinstance(s, (nodes.LetStmt, nodes.Allocate)):  # they only name what follows
+        if isinstance(s, nodes.NAMING):  # they only name what follows
             if isinstance(s, nodes.LetStmt) and self.varies(s.value):
+                self.varying.add(s.var)
+            if isinstance(s, nodes.WaveReduce):  # each group of threads has its own
                 self.varying.add(s.var)
             own = _own_accesses(s, self.tracked)
             before = self.before(own)
@@ -171,7 +196,7 @@ class _Block:
         body = self.stmt(s.body)
         inside = {
             s.var,
-            *(x.var for x in walk(s.body) if isinstance(x, (nodes.For, nodes.LetStmt))),
+            *(x.var for x in walk(s.body) if isinstance(x, _BINDING)),
         }
         self.forget(inside)
         body = self.stmt(body)

@@ -10,9 +10,11 @@ from tilesmith.ir.affine import Affine, affine_form, combined, scaled
 from tilesmith.ir.dtypes import i64
 from tilesmith.ir.expr import Expr, Var, const, post_order, reads_memory, rebuilt, symbols
 
-from ..nodes import For, If, LetStmt, Stmt, Store
+from ..nodes import For, If, LetStmt, Stmt, Store, WaveReduce
 from ..visit import children, exprs, own_exprs, rebuild
 from .simplify import conjuncts, guard_form
+
+_BINDING = For, LetStmt, WaveReduce
 
 
 def unrolled_size(stmt: Stmt) -> int:
@@ -84,7 +86,7 @@ class Guards:
 
     def bound(self, stmt: Stmt) -> frozenset[Var]:
         """Variables that statements inside bind."""
-        return frozenset(s.var for s in self._visit(stmt)[1] if isinstance(s, (For, LetStmt)))
+        return frozenset(s.var for s in self._visit(stmt)[1] if isinstance(s, _BINDING))
 
     def _visit(self, stmt: Stmt) -> tuple[tuple[SplitGuard, ...], frozenset[Stmt]]:
         """Guards, and the loops and lets."""
@@ -92,7 +94,7 @@ class Guards:
         if found is not None:
             return found
         guards: dict[Expr, SplitGuard] = {}
-        loops: frozenset[Stmt] = frozenset((stmt,) if isinstance(stmt, (For, LetStmt)) else ())
+        loops: frozenset[Stmt] = frozenset((stmt,) if isinstance(stmt, _BINDING) else ())
         own: list[SplitGuard] = []
         if isinstance(stmt, If) and stmt.likely:
             own += _of_condition(stmt.cond, likely=True)

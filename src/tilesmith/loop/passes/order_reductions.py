@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from tilesmith.ir.expr import Const, Load, Var, free_vars, post_order
 
-from ..nodes import Allocate, For, Func, LetStmt, Stmt, Store
+from ..nodes import Allocate, For, Func, LetStmt, Stmt, Store, WaveReduce
 from ..visit import map_stmt, walk
 
 
@@ -34,7 +34,7 @@ def _accumulates(loop: For) -> bool:
     varies: set[Var] = {loop.var}
     private = {s.buffer for s in walk(loop.body) if isinstance(s, Allocate)}
     for s in walk(loop.body):
-        if isinstance(s, LetStmt) and varies & free_vars(s.value):
+        if isinstance(s, (LetStmt, WaveReduce)) and varies & free_vars(s.value):
             varies.add(s.var)
         elif isinstance(s, Store) and s.buffer not in private:
             same = not any(varies & free_vars(i) for i in s.indices)

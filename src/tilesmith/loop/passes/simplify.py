@@ -14,6 +14,8 @@ there are.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tilesmith.ir import expr as ir
 from tilesmith.ir.affine import Affine, affine_form, combined, from_affine, scaled
 from tilesmith.ir.context import Context
@@ -236,6 +238,14 @@ def _let(stmt: nodes.LetStmt, ctx: Context, env: Env) -> Stmt | None:
     )
 
 
+def _wave_reduce(stmt: nodes.WaveReduce, ctx: Context, env: Env) -> Stmt:
+    value = _simple(stmt.value, ctx, env)
+    body = simplify_stmt(stmt.body, ctx, env)
+    if value is stmt.value and body is stmt.body:
+        return stmt
+    return replace(stmt, value=value, body=nodes.Seq(()) if body is None else body)
+
+
 def _seq(stmt: nodes.Seq, ctx: Context, env: Env) -> Stmt | None:
     parts = [simplify_stmt(s, ctx, env) for s in stmt.stmts]
     left = [p for p in parts if p is not None]
@@ -310,5 +320,5 @@ _RULES = {
     nodes.For: _for, nodes.If: _if, nodes.Store: _store, nodes.LetStmt: _let, nodes.Seq: _seq,
     nodes.Allocate: _allocate, nodes.Tensorize: _tensorize, nodes.Evaluate: _evaluate,
     nodes.Assert: _assert, nodes.Barrier: _barrier, nodes.Wait: _barrier,
-    nodes.AsyncGroup: _async_group, Stmt: _unknown,
+    nodes.AsyncGroup: _async_group, nodes.WaveReduce: _wave_reduce, Stmt: _unknown,
 }  # fmt: skip

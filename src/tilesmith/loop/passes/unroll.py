@@ -205,6 +205,14 @@ class _Unroller:
         body = self.stmt(stmt.body, values)
         return None if body is None else loop.LetStmt(var, value, body)
 
+    def wave_reduce(self, stmt: loop.WaveReduce, values: _Values) -> Stmt:
+        value, var = self.expr(stmt.value, values), stmt.var
+        if values.vars:
+            var = Var(var.name, var.type, var.size)
+            values = values.with_var(stmt.var, var)
+        body = self.stmt(stmt.body, values) or loop.Seq(())
+        return loop.WaveReduce(var, stmt.op, value, stmt.lanes, body)
+
     def evaluate(self, stmt: loop.Evaluate, values: _Values) -> Stmt:
         return loop.Evaluate(self.expr(stmt.value, values))
 
@@ -220,5 +228,5 @@ _STATEMENTS = {
     loop.For: _Unroller.loop, loop.If: _Unroller.branch, loop.Allocate: _Unroller.allocate,
     loop.LetStmt: _Unroller.let, loop.Evaluate: _Unroller.evaluate, loop.Assert: _Unroller.check,
     loop.AsyncGroup: _Unroller.group, loop.Barrier: lambda self, stmt, values: stmt,
-    loop.Wait: lambda self, stmt, values: stmt,
+    loop.Wait: lambda self, stmt, values: stmt, loop.WaveReduce: _Unroller.wave_reduce,
 }  # fmt: skip

@@ -7,7 +7,7 @@ from typing import ClassVar, get_args
 
 from tilesmith.ir.dtypes import i64
 from tilesmith.ir.expr import Expr
-from tilesmith.ir.loop_tables import BOUND, LOOP_KINDS, ForKind
+from tilesmith.ir.loop_tables import BOUND, LOOP_KINDS, THREADS, ForKind
 from tilesmith.support.errors import ScheduleError
 
 from ..relations import FuseRelation, Relation, SkewRelation, SplitRelation, Tail
@@ -200,17 +200,24 @@ def annotated(state: State, step: Step, axis: str, kind: ForKind) -> State:
     stage = scheduled(state, step.stage, what)
     leaf(stage, axis, what)
     if axis in stage.reduce_names():
-        if LOOP_KINDS[kind].is_threaded:
+        if LOOP_KINDS[kind].is_threaded and LOOP_KINDS[kind].level != "thread":
             raise ScheduleError(
                 f"cannot {what} {stage.name}.{axis}: its iterations all update the same "
                 "elements; use rfactor to give each part a result of its own"
             )
         reduce = stage.compute.body[0]
-        if kind == "vectorized" and not (
+        is_plain = (
             isinstance(reduce, Reduce)
             and reduce.reducer.operation is not None
             and not reduce.dtype.is_bool
-        ):
+        )
+        if LOOP_KINDS[kind].level and not is_plain:
+            raise ScheduleError(
+                f"cannot {what} {stage.name}.{axis}: threads only combine partial results of "
+                "te.sum, prod, min and max of numbers; use rfactor to give each part a result of "
+                "its own"
+            )
+        if kind == "vectorized" and not is_plain:
             raise ScheduleError(
                 f"cannot vectorize {stage.name}.{axis}: lanes can only be combined for "
                 "te.sum, prod, min and max of numbers; vectorise a spatial axis, or rfactor "
@@ -246,6 +253,7 @@ class Parallel(Annotate):
 class Bind(Step):
     axis: Name
     index: Quoted
+    lanes: Number = 1
 
     def apply(self, state: State) -> State:
         if self.index not in BOUND:
@@ -261,7 +269,21 @@ class Bind(Step):
                 f"cannot bind {self.stage}.{self.axis} to {self.index}: {self.stage}.{other} is "
                 "bound to it; fuse the two"
             )
+        if self.lanes != 1:
+            self._check_lanes(stage)
+            state = state.with_stage(replace(stage, lanes=self.lanes))
         return annotated(state, self, self.axis, BOUND[self.index])
+
+    def _check_lanes(self, stage: StageState) -> None:
+        """Raises ScheduleError if threads can't exchange partial results by shuffles."""
+        place = f"cannot bind {self.stage}.{self.axis} to {self.index} with lanes={self.lanes}"
+        if self.lanes < 1 or self.lanes & (self.lanes - 1):
+            raise ScheduleError(f"{place}: expected a power of two")
+        if self.index != THREADS[0] or self.axis not in stage.reduce_names():
+            raise ScheduleError(
+                f"{place}: neighbouring threads exchange partial results; expected an axis that is "
+                f"reduced, bound to {THREADS[0]}"
+            )
 
 
 @primitive("pragma")

@@ -1,0 +1,76 @@
+"""Values that the threads of a warp exchange.
+
+A `WaveReduce` of n lanes takes log2(n) rounds.  In each, a thread combines its value with that of
+the thread whose number differs in one bit: n / 2 first, 1 last.  Each then has the whole.
+"""
+
+from __future__ import annotations
+
+from tilesmith.codegen.emit_statements import FuncEmitter
+from tilesmith.codegen.llvm_text import value_type
+from tilesmith.ir.dtypes import DType
+from tilesmith.ir.expr import Binary, Var
+from tilesmith.loop.nodes import WaveReduce
+
+_SHUFFLE = "@llvm.nvvm.shfl.sync.bfly.i32"
+_LANE = "@llvm.nvvm.read.ptx.sreg.laneid"
+_WORD = 32
+"""Bits that a shuffle moves."""
+
+_FLOATS = {"float": 32, "double": 64}
+"""Bits of values; narrower floats are computed in 32."""
+
+_WARP = 32
+_ANY_LANE = _WARP - 1
+"""The operand of a shuffle that lets threads read from any lane of their warp."""
+
+
+def reduce_wave(emitter: FuncEmitter, s: WaveReduce) -> str:
+    """The combined value, in all threads of a group."""
+    dtype = s.value.dtype
+    value = emitter.value(s.value)
+    members = _members(emitter, s.lanes)
+    distance = s.lanes // 2
+    while distance:
+        own, other = Var("own", dtype), Var("other", dtype)
+        emitter.bind(own, value)
+        emitter.bind(other, _shuffled(emitter, value, dtype, members, distance))
+        value = emitter.value(Binary(s.op, own, other))
+        distance //= 2
+    return value
+
+
+def _members(emitter: FuncEmitter, lanes: int) -> str:
+    """A bit for each thread of a warp that takes part: those of the group, which others need not
+    come with.
+    """
+    if lanes == _WARP:
+        return "-1"
+    lane = emitter.emit(f"call i32 {_LANE}()")
+    first = emitter.emit(f"and i32 {lane}, {_WARP - lanes}")
+    return emitter.emit(f"shl i32 {(1 << lanes) - 1}, {first}")
+
+
+def _shuffled(emitter: FuncEmitter, value: str, dtype: DType, members: str, distance: int) -> str:
+    """The value of the thread whose number differs by the bit `distance`, moved in words."""
+    type_ = value_type(dtype)
+    bits = _FLOATS.get(type_, dtype.bits)
+    whole = f"i{bits}"
+    word = value if type_ == whole else emitter.emit(f"bitcast {type_} {value} to {whole}")
+    moved: list[str] = []
+    for start in range(0, bits, _WORD):
+        part = emitter.emit(f"lshr {whole} {word}, {start}") if start else word
+        if bits != _WORD:
+            change = "zext" if bits < _WORD else "trunc"
+            part = emitter.emit(f"{change} {whole} {part} to i{_WORD}")
+        operands = f"i32 {members}, i32 {part}, i32 {distance}, i32 {_ANY_LANE}"
+        moved.append(emitter.emit(f"call i32 {_SHUFFLE}({operands})"))
+    if bits == _WORD:
+        (found,) = moved
+    elif bits < _WORD:
+        found = emitter.emit(f"trunc i{_WORD} {moved[0]} to {whole}")
+    else:
+        low, high = (emitter.emit(f"zext i{_WORD} {m} to {whole}") for m in moved)
+        high = emitter.emit(f"shl {whole} {high}, {_WORD}")
+        found = emitter.emit(f"or {whole} {low}, {high}")
+    return found if type_ == whole else emitter.emit(f"bitcast {whole} {found} to {type_}")
