@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tilesmith import te
-from tilesmith.ir.expr import Expr
+from tilesmith.ir.expr import Expr, const, substitute
 from tilesmith.ir.symbols import symbol
 from tilesmith.loop.interpret import interpret
 from tilesmith.loop.nodes import For, Func, If
@@ -15,19 +15,19 @@ from tilesmith.loop.passes.peel import peel
 from tilesmith.loop.passes.simplify import simplify_func
 from tilesmith.loop.text import print_func
 from tilesmith.loop.verify import verify
-from tilesmith.loop.visit import walk
+from tilesmith.loop.visit import map_stmt, walk
 
 COLUMNS, STEPS, ROWS = 4, 5, 4
 
 
-def _product(n: Expr, parallel: bool) -> Func:
-    """[n, STEPS] @ [STEPS, COLUMNS], in tiles of `ROWS` rows."""
+def _product(n: Expr, parallel: bool, rows: int = ROWS) -> Func:
+    """[n, STEPS] @ [STEPS, COLUMNS], in tiles of `rows` rows."""
     A, B = te.placeholder((n, STEPS), name="A"), te.placeholder((STEPS, COLUMNS), name="B")
     k = te.reduce_axis(STEPS, "k")
     C = te.compute((n, COLUMNS), lambda i, j: te.sum(A[i, k] * B[k, j], axis=k), "C", ("i", "j"))
     s = te.create_schedule(C.op)
     tile = s.cache_write(C, "register")
-    io, ii = s[C].split(s[C].axis[0], factor=ROWS)
+    io, ii = s[C].split(s[C].axis[0], factor=rows)
     s[C].unroll(ii)
     s[C].vectorize(s[C].axis[1])
     if parallel:
@@ -60,18 +60,29 @@ def test_every_size_is_right(expected: int, parallel: bool) -> None:
 
 
 def test_there_are_versions_for_the_rows_that_are_expected_and_for_one() -> None:
-    assert set(_rows(peel(_product(symbol("n", 1, 64, 10), False)))) == {ROWS, 10 % ROWS, 1}
-    assert set(_rows(peel(_product(symbol("n", 1, 64, 8), False)))) == {ROWS, 1}
+    parts = {ROWS, ROWS // 2}
+    assert set(_rows(peel(_product(symbol("n", 1, 64, 11), False)))) == parts | {11 % ROWS, 1}
+    assert set(_rows(peel(_product(symbol("n", 1, 64, 8), False)))) == parts | {1}
+
+
+@pytest.mark.parametrize(("left", "computed"), [(1, 1), (2, 2), (3, 4), (4, 4), (5, 8), (7, 8)])
+def test_few_rows_are_not_computed_as_a_whole_tile(left: int, computed: int) -> None:
+    n = symbol("n", 1, 64, 16)
+    peeled = peel(_product(n, False, rows=8))
+    known: dict[Expr, Expr] = {n: const(left)}
+    body = map_stmt(peeled.body, lambda e: substitute(e, known))
+    assert max(_rows(simplify_func(peeled.with_body(body))), default=1) == computed
 
 
 def test_an_extent_may_be_a_formula() -> None:
     """As behind a stride of 2: 10 of 19 rows."""
     n = symbol("n", 1, 64, 19)
-    assert set(_rows(peel(_product((n + 1) // 2, False)))) == {ROWS, 10 % ROWS, 1}
+    assert set(_rows(peel(_product((n + 1) // 2, False)))) == {ROWS, ROWS // 2, 10 % ROWS, 1}
 
 
 def test_only_what_leaves_the_registers_is_guarded() -> None:
     peeled = peel(_product(symbol("n", 1, 64, 8), False))
     guarded = [s for s in walk(peeled.body) if isinstance(s, If) and s.likely]
-    assert len(guarded) == 1
-    assert "C[" in print_func(peeled).split("likely")[1].split("\n")[2]
+    assert len(guarded) == 2, "in the tails of half a tile and of a whole one"
+    for text in print_func(peeled).split("likely")[1:]:
+        assert "C[" in text.split("\n")[2]

@@ -276,6 +276,22 @@ def test_a_result_that_leaves_the_model_is_stored_along_memory() -> None:
     assert kinds == [[Conv], [Relayout]]
 
 
+@pytest.mark.parametrize(
+    ("conv", "window", "rows"),
+    [
+        (Conv(), 1, 2),
+        (Conv(strides=(2, 2)), 1, 1),
+        (Conv(pads=(1, 1, 1, 1)), 3, 1),
+    ],
+)
+def test_pixels_are_rows_of_one_run_where_windows_are_points(conv, window: int, rows: int) -> None:
+    """A tile then runs across the ends of image rows, whose width need not divide it."""
+    types = TensorType(f32, (2, 8, 9, 9)), TensorType(f32, (32, 8, window, window))
+    op = next(st for st in stages(conv.tensors(*types).outputs) if st.reduce_axis)
+    c = analyse(op, frozenset(op.inputs[1:]), op.axis[1])
+    assert c is not None and len(fusable_rows(c)) == rows
+
+
 def test_an_axis_of_one_position_is_no_row() -> None:
     types = TensorType(f32, (20, 1, 8)), TensorType(f32, (8, 16))
     anchor = stages(MatMul().tensors(*types).outputs)[0]

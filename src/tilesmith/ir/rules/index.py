@@ -30,8 +30,8 @@ def joined(form: Affine, ctx: Context) -> Affine:
 
 
 def _rejoin(form: Affine, ctx: Context) -> Affine:
-    """`(x // c) * c + x % c -> x`, `((x // c) % d) * c + x % c -> x % (c * d)`; at any scale, which
-    may be symbolic.
+    """`(x // c) * c + x % c -> x`, also where a remainder within `x` was dropped from `x % c`, and
+    `((x // c) % d) * c + x % c -> x % (c * d)`; at any scale, which may be symbolic.
     """
     changed = True
     while changed:
@@ -75,9 +75,23 @@ def _rejoin(form: Affine, ctx: Context) -> Affine:
                     form = _swap(form, (atom, other), by)
                     changed = True
                     break
+                if (
+                    type(other) is Binary and other.op == "floordiv" and other.b is c
+                    and weight == k * int(c.value) and _equal_remainders(other.a, x, int(c.value))
+                ):  # fmt: skip
+                    form = _swap(form, (atom, other), scaled(affine_form(other.a), k))
+                    changed = True
+                    break
             if changed:
                 break
     return form
+
+
+def _equal_remainders(x: Expr, short: Expr, c: int) -> bool:
+    """True if `short % c` is what `floormod` makes of `x % c`."""
+    terms, constant = affine_form(x)
+    reduced = {a: n for a, n in terms.items() if n % c}, constant % c
+    return _without_inner_remainders(reduced, c) == affine_form(short)
 
 
 def _spread(atom: Expr, by: Affine) -> Affine:

@@ -23,7 +23,7 @@ loop's `p`.
 - A parallel loop stays one loop, so that the work stays balanced: its body becomes `if <main>: ...
   else: ...`.  So does a body whose guards depend on several atoms, or on an atom that is not a
   loop's variable.
-- Where only a run knows how much is left, the other branch has up to three versions (`tails`).
+- Where only a run knows how much is left, the other branch has versions (`tails`).
 - Code growth is bounded.  No split makes the kernel, counted in stores after unrolling, larger than
   three times its size, or than `FREE_SIZE` if that is more.
 """

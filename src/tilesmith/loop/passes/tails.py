@@ -1,19 +1,23 @@
-"""Tails of open extents: as many rows as are expected, or a single one, else whole tiles.
+"""Tails of open extents: as many rows as are expected, or a single one, else a quarter, a half or
+all of a tile.
 
 Where only a run knows how many rows of a register tile are left, a guard around each row would be a
-branch in the innermost loop.  So the tail has three versions.  One is for the number of rows that
-are left at the expected size.  One is for a single row: a language model generates one token at a
-time.  In the third all rows are computed; those beyond the last one repeat it.
+branch in the innermost loop.  So the tail has versions.  One is for the number of rows that are
+left at the expected size.  One is for a single row: a language model generates one token at a time.
+In the others all rows of a tile, of half a tile or of a quarter are computed, the fewest that are
+enough; those beyond the last one repeat it.
 
     for i in unrolled(4):                ->   if n - o * 4 == 3:
         if likely(o * 4 + i < n):                 for i in unrolled(3):
             acc[i] = acc[i] + x[o * 4 + i]            acc[i] = acc[i] + x[o * 4 + i]
                                               elif n - o * 4 == 1:
                                                   acc[0] = acc[0] + x[o * 4]
-                                              else:
-                                                  for i in unrolled(4):
+                                              elif n - o * 4 <= 2:
+                                                  for i in unrolled(2):
                                                       j = min(i, n - o * 4 - 1)
                                                       acc[i] = acc[i] + x[o * 4 + j]
+                                              else:
+                                                  the same for 4 rows
 
 Only stores to registers lose their guards.  What leaves the registers is still guarded, so that no
 row beyond the last is ever seen.
@@ -35,9 +39,12 @@ from ..visit import children, rebuild
 from .guards import unrolled_size
 from .simplify import guard_form
 
+PARTS = (2, 4)
+"""A tail has versions for a tile divided by these.  Shorter tiles leave the FMA units idle."""
+
 
 def tail_versions(stmt: Stmt, ctx: Context, extents: frozenset[Var], budget: int) -> Stmt:
-    """The tail `stmt` in at most three versions.
+    """The tail `stmt` in versions, of which one runs.
 
     extents: those that only a run knows.
     budget: how many stores, after unrolling, the version for the expected size may have.
@@ -49,7 +56,7 @@ def tail_versions(stmt: Stmt, ctx: Context, extents: frozenset[Var], budget: int
         last = _last_row(loop, ctx)
         rows = () if last is None else _likely_rows(last, loop, extents)
         if last is not None and rows and unrolled_size(stmt) <= budget:
-            found = whole
+            found = _shorter(stmt, last, loop, whole, ctx)
             for n in rows:
                 exact = _whole(_of_rows(stmt, last, n), ctx)
                 found = If(ir.Compare("eq", from_affine(*last), const(n - 1)), exact, found)
@@ -88,6 +95,25 @@ def _of_rows(stmt: Stmt, last: Affine, rows: int) -> Stmt:
         assert isinstance(stmt.body, If)
         return For(stmt.var, stmt.start, const(rows), stmt.kind, stmt.body.then)
     return rebuild(stmt, lambda s: _of_rows(s, last, rows), lambda e: e)
+
+
+def _shorter(stmt: Stmt, last: Affine, loop: For, whole: Stmt, ctx: Context) -> Stmt:
+    """`whole`, or a version for a part of a tile where that holds all rows that are left."""
+    assert isinstance(loop.extent, ir.Const)
+    found = whole
+    for part in PARTS:
+        rows = -(-int(loop.extent.value) // part)
+        if rows > 1:
+            short = _whole(_first_rows(stmt, last, rows), ctx)
+            found = If(ir.Compare("lt", from_affine(*last), const(rows)), short, found)
+    return found
+
+
+def _first_rows(stmt: Stmt, last: Affine, rows: int) -> Stmt:
+    """`stmt` with register tiles of `rows` rows only."""
+    if isinstance(stmt, For) and _guard(stmt) == last:
+        return For(stmt.var, stmt.start, const(rows), stmt.kind, stmt.body)
+    return rebuild(stmt, lambda s: _first_rows(s, last, rows), lambda e: e)
 
 
 def _whole(stmt: Stmt, ctx: Context) -> Stmt:

@@ -15,10 +15,22 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from tilesmith.ir.affine import affine_form
-from tilesmith.ir.expr import Binary, Const, Load, Var, free_vars, post_order
+from tilesmith.ir.expr import (
+    Binary,
+    Const,
+    Expr,
+    Load,
+    Var,
+    const,
+    free_vars,
+    post_order,
+    substitute,
+)
 from tilesmith.ir.layout import Layout, LayoutDim
+from tilesmith.ir.simplify import simplify
 from tilesmith.ir.symbols import expected
 from tilesmith.ir.target import Target
+from tilesmith.ir.types import same_dim
 from tilesmith.ops.structure import product_of_loads
 from tilesmith.te.tensor import Compute, IterVar, Tensor
 
@@ -261,7 +273,7 @@ def fusable_rows(c: Contraction) -> tuple[IterVar, ...]:
     ] or rows  # an axis of one position has no rows to add
     if not rows:
         return ()
-    plain = {i for i in c.x.indices if isinstance(i, Var)}
+    plain = _positions(c)
     fusable = [rows[-1]]
     if rows[-1].var not in plain:
         return tuple(fusable)
@@ -271,6 +283,12 @@ def fusable_rows(c: Contraction) -> tuple[IterVar, ...]:
             break
         fusable.insert(0, r)
     return tuple(fusable)
+
+
+def _positions(c: Contraction) -> set[Var]:
+    """The variables that are an index of `x`, but for windows of one position."""
+    single: dict[Expr, Expr] = {k.var: const(0) for k in c.op.reduce_axis if same_dim(k.extent, 1)}
+    return {v for i in c.x.indices if isinstance(v := simplify(substitute(i, single)), Var)}
 
 
 UNROLL_FACTORS = (1, 2, 3, 4, 5, 7, 8)
