@@ -84,6 +84,17 @@ def test_shuffles(threads: int, name: str, tmp_path: Path):
     check_assembled(made.text, name, tmp_path)
 
 
+@pytest.mark.parametrize("name", ["sm_80", "sm_90a", "sm_100"])
+def test_rows(name: str, tmp_path: Path):
+    """Softmax: two reductions, each with one exchange between waves."""
+    args, _ = rules.CASES["softmax of long rows"]
+    function = ts.build("auto", args, target=f"cuda-{name}", name="f")
+    text = ptx(function.source, target(f"cuda-{name}"))
+    assert text.count("shfl.sync.bfly.b32") == 2 * (5 + 3)
+    assert text.count("bar.sync") == 2 and ".local" not in text
+    check_assembled(function.source, name, tmp_path)
+
+
 @pytest.mark.parametrize("name", ["sm_80", "sm_90a"])
 @pytest.mark.parametrize(
     "args",

@@ -12,7 +12,9 @@ from tilesmith.codegen.targets import target
 from tilesmith.ir.expr import Const
 from tilesmith.loop.interpret import interpret
 from tilesmith.loop.launches import launches
+from tilesmith.loop.nodes import Barrier, Func, Stmt, WaveReduce
 from tilesmith.loop.text import print_func
+from tilesmith.loop.visit import walk
 from tilesmith.strategy.device import default_schedule
 from tilesmith.te.tensor import Tensor
 
@@ -64,12 +66,12 @@ def convolution() -> list[Tensor]:
     return [x, w, te.compute(y.shape, lambda *i: te.maximum(y[i], 0.0), "Z")]
 
 
-def softmax() -> list[Tensor]:
-    x, k, m = te.placeholder((3, 90), name="x"), te.reduce_axis(90, "k"), te.reduce_axis(90, "m")
+def softmax(n: int = 90) -> list[Tensor]:
+    x, k, m = te.placeholder((3, n), name="x"), te.reduce_axis(n, "k"), te.reduce_axis(n, "m")
     most = te.compute((3,), lambda i: te.max(x[i, k], axis=k), "most")
-    e = te.compute((3, 90), lambda i, j: te.exp(x[i, j] - most[i]), "e")
+    e = te.compute((3, n), lambda i, j: te.exp(x[i, j] - most[i]), "e")
     total = te.compute((3,), lambda i: te.sum(e[i, m], axis=m), "total")
-    return [x, te.compute((3, 90), lambda i, j: e[i, j] / total[i], "y")]
+    return [x, te.compute((3, n), lambda i, j: e[i, j] / total[i], "y")]
 
 
 def reduced(shape: tuple[int, int], over: tuple[int, ...]) -> list[Tensor]:
@@ -94,6 +96,7 @@ CASES = {
     "long sums of a vector": (vector(40, 64), [(256, 1, 1), (256, 1, 1)]),
     "convolution": (convolution(), [(256, 1, 1)]),
     "softmax": (softmax(), [(128, 1, 1)]),
+    "softmax of long rows": (softmax(900), [(256, 1, 1)]),
     "sums of rows": (reduced((4, 100), (1,)), [(128, 1, 1)]),
     "sums of columns": (reduced((5, 300), (0,)), [(256, 1, 1)]),
     "sum of all": (reduced((4, 80), (0, 1)), [(256, 1, 1), (16, 1, 1), (1, 1, 1)]),
@@ -110,7 +113,47 @@ def test_rules(name):
     wanted = [a.copy() for a in given]
     interpret(te.lower(te.create_schedule(args[-1].op), args), wanted)
     interpret(func, given)
+    np.testing.assert_allclose(given[-1], wanted[-1], rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("name", "exchanges", "barriers"),
+    [("softmax", 4, 2), ("softmax of long rows", 4, 2), ("sums of rows", 2, 1)],
+)
+def test_rows_by_shuffles(name: str, exchanges: int, barriers: int):
+    """In waves, then once between waves; a device without shuffles needs twice the barriers."""
+    args, blocks = CASES[name]
+    cuda = target("cuda-sm_80")
+    func = te.lower(default_schedule(args, cuda, 0.0), args, "f")
+    plain = te.lower(default_schedule(args, GPU, 0.0), args, "f")
+    assert [x.threads for x in launches(func)] == blocks
+    assert (count(func, WaveReduce), count(func, Barrier)) == (exchanges, barriers)
+    assert (count(plain, WaveReduce), count(plain, Barrier)) == (0, 2 * barriers)
+    given = [np.random.default_rng(0).integers(-3, 4, t.shape).astype(np.float32) for t in args]
+    wanted = [a.copy() for a in given]
+    interpret(plain, wanted)
+    interpret(func, given)
     np.testing.assert_allclose(given[-1], wanted[-1], rtol=1e-6)
+
+
+def count(func: Func, kind: type[Stmt]) -> int:
+    return sum(isinstance(s, kind) for s in walk(func.body))
+
+
+def test_the_place_of_a_maximum_is_shared_without_shuffles():
+    """Threads don't exchange pairs: partial results lie in shared memory."""
+    x, k = te.placeholder((3, 100), name="x"), te.reduce_axis(100, "k")
+    first = te.comm_reducer(
+        lambda a, b: tuple(te.select(a[1] < b[1], p, q) for p, q in zip(b, a, strict=True)),
+        lambda i, v: (te.const(-1, i), te.const(-9, v)),
+    )
+    place, _ = te.compute((3,), lambda i: first((k.var, x[i, k]), axis=k), "y")
+    args, cuda = [x, place], target("cuda-sm_80")
+    func = te.lower(default_schedule(args, cuda, 0.0), args, "f")
+    assert count(func, WaveReduce) == 0
+    given, found = np.random.default_rng(0).random((3, 100), np.float32), np.zeros(3, np.int64)
+    interpret(func, [given, found])
+    np.testing.assert_array_equal(found, given.argmax(1))
 
 
 def test_long_sums_by_matrix_instructions():

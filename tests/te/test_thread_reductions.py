@@ -16,6 +16,7 @@ from tilesmith.loop.compare import assert_structural_equal
 from tilesmith.loop.interpret import interpret
 from tilesmith.loop.nodes import Barrier, Func, WaveReduce
 from tilesmith.loop.parse import parse_func
+from tilesmith.loop.passes.barriers import add_barriers
 from tilesmith.loop.text import print_func
 from tilesmith.loop.verify import verify
 from tilesmith.loop.visit import walk
@@ -215,14 +216,24 @@ def test_pairs_are_refused():
 
 
 def test_only_some_threads():
-    """A row that is not there: its threads would not come to the exchange."""
-    with pytest.raises(ScheduleError, match=r"threads exchange their values .* tail='roundup'"):
-        te.lower(*rows((5, 64), 32, 32, "add", "f32", 4))
-    func = summed((8, 64), 32, 32, "add", "f32", 4)
-    x = np.random.default_rng(0).integers(-9, 9, (8, 64)).astype(np.float32)
-    found = np.empty(8, np.float32)
+    """A row that is not there: all threads of a wave stay away, but not all of a block."""
+    func = summed((5, 64), 32, 32, "add", "f32", 4)
+    x = np.random.default_rng(0).integers(-9, 9, (5, 64)).astype(np.float32)
+    found = np.empty(5, np.float32)
     interpret(func, [x, found])
     np.testing.assert_array_equal(found, x.sum(1))
+    with pytest.raises(ScheduleError, match=r"threads need a barrier .* y_register_parts"):
+        te.lower(*rows((5, 64), 64, 32, "add", "f32", 4))
+    alone = parse_func("""\
+def f(x: f32[8], y: f32[8]) -> y:
+    for i in thread_x(8):
+        if i < 5:
+            let whole: f32 = wave_reduce(add, x[i], 4)
+            y[i] = whole
+""")
+    message = r"threads exchange their values of x\[i\] inside of 'if i < 5:'.* tail='roundup'"
+    with pytest.raises(ScheduleError, match=message):
+        add_barriers(alone)
 
 
 def test_a_device_without_shuffles():

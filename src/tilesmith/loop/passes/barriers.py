@@ -96,21 +96,23 @@ class _Block:
             self.check_owners(x, bound)
 
     def check_exchanges(self, s: Stmt, only: str = "") -> None:
-        """Raises ScheduleError where only some threads come to exchange values.
+        """Raises ScheduleError where only some of the threads along x come to exchange values.
 
         only: what lets only some of them run `s`.
         """
         if isinstance(s, nodes.WaveReduce) and only:
             raise ScheduleError(
                 f"'{self.func.name}': threads exchange their values of {s.value} inside of {only}, "
-                "which only some of the threads of a block run; let all of them run it (a factor "
-                "that divides the extent, or tail='roundup')"
+                "which only some of the threads along x run; let all of them run it (a factor that "
+                "divides the extent, or tail='roundup')"
             )
         if isinstance(s, (nodes.LetStmt, nodes.WaveReduce)) and self.varies(s.value):
             self.varying.add(s.var)
-        if isinstance(s, nodes.For) and LOOP_KINDS[s.kind].level == "thread":
+        is_of_threads = isinstance(s, nodes.For) and LOOP_KINDS[s.kind].level == "thread"
+        along_x = isinstance(s, nodes.For) and s.kind == THREADS[0]
+        if isinstance(s, nodes.For) and along_x:
             self.varying.add(s.var)
-        if self.is_divergent(s):
+        if (along_x or not is_of_threads) and self.is_divergent(s):
             only = only or f"'{head(s)}'"
         for x in children(s):
             self.check_exchanges(x, only)

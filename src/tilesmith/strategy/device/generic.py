@@ -26,7 +26,14 @@ from tilesmith.te.tensor import Compute, Extern, Placeholder, Tensor
 from .attention import attention_of, schedule_attention
 from .blocks import bind_elements, block_size
 from .columns import is_by_columns, schedule_columns
-from .rows import has_few_elements, rows_of, schedule_rows, share_terms, shares_terms
+from .rows import (
+    has_few_elements,
+    is_combined,
+    rows_of,
+    schedule_rows,
+    share_terms,
+    shares_terms,
+)
 from .split_sums import divide_sum, parts_of_elements
 from .tensor_tiles import schedule_tensor_tiles, tensor_tile
 from .tiles import Product, product_of, product_parts, schedule_product
@@ -231,6 +238,6 @@ def _alone_in_rows(s: Schedule, name: str, target: Target) -> None:
     if not stage.axis:  # one element: each step of its sum is a launch
         share_terms(s, name, block_size(target))
         return
-    own = s[s.cache_write(stage.op.outputs[0], "shared")]
+    own = s[s.cache_write(stage.op.outputs[0], "register" if is_combined(stage) else "shared")]
     rows = frozenset(a.var for a in stage.state.compute.axis)
     schedule_rows(s, name, rows, [own.name], target)

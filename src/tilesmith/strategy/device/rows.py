@@ -3,13 +3,13 @@
     y[i, j] = exp(x[i, j] - m[i]) / t[i]          # m and t reduce row i
 
     for i in block_x:
-        m_rf[thread] = max over every n-th term   # shared memory, as all that follows
-        m_rf_rf[thread] = max over 16 of these    # 16 threads
-        m = max over 16 of these                  # one thread
-        ...                                       # t likewise
+        m = max over every n-th term      # in a register of each thread
+        m = max over all threads          # by shuffles, and one exchange between waves
+        ...                               # t likewise
         for j: y[i, thread] = ...
 
-All reductions that a result reads in its own row are computed in one launch.
+All reductions that a result reads in its own row are computed in one launch.  A reduction of pairs,
+such as the place of a maximum, is one of partial results in shared memory.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from tilesmith.ir.symbols import expected_size
 from tilesmith.ir.target import Target
 from tilesmith.strategy.sketch.structure import StageBody
 from tilesmith.te.schedule import Schedule
+from tilesmith.te.stage import Stage
 from tilesmith.te.tensor import Reduce
 
 from .blocks import block_size, fused
@@ -93,10 +94,34 @@ def schedule_rows(
     stage.bind(row, "blockIdx.x")
     stage.bind(thread, "threadIdx.x")
     for name in reversed(reductions):  # what reads another one is attached first
-        partial = share_terms(s, name, threads) if s[name].reduce_axis else []
-        for part in (name, *reversed(partial)):
+        if is_combined(s[name]) or not s[name].reduce_axis:
+            s[name].compute_at(stage, row)
+            s[name].set_scope("register")
+            bind_terms(s[name], threads, target)
+            continue
+        for part in (name, *reversed(share_terms(s, name, threads))):
             s[part].compute_at(stage, row)
             s[part].set_scope("shared")
+
+
+def is_combined(stage: Stage) -> bool:
+    """Whether threads can combine partial results of a reduction."""
+    first = stage.state.compute.body[0]
+    return (
+        isinstance(first, Reduce)
+        and first.reducer.operation is not None
+        and not first.dtype.is_bool
+    )
+
+
+def bind_terms(stage: Stage, threads: int, target: Target) -> None:
+    """Give so many threads a part of the terms of a reduction, if there is more than one thread;
+    neighbours combine their results by shuffles if the device has them.
+    """
+    assert target.device is not None
+    if threads > 1 and stage.reduce_axis:
+        _, part = stage.split(fused(stage, stage.reduce_axis), factor=threads, tail="guard")
+        stage.bind(part, "threadIdx.x", lanes=target.device.shuffle_lanes)
 
 
 def share_terms(s: Schedule, name: str, threads: int) -> list[str]:
