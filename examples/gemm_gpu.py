@@ -37,10 +37,21 @@ def bind(stage: te.Stage, **axes: te.Axis) -> None:
         stage.bind(axis, f"{'blockIdx' if name[0] == 'b' else 'threadIdx'}.{name[1]}")
 
 
-def load(s: te.Schedule, t: te.Tensor, at: tuple[te.Stage, te.Axis], x: int, *yz: int) -> None:
-    """Let a block's threads load `t` into shared memory together."""
+def load(
+    s: te.Schedule, t: te.Tensor, at: tuple[te.Stage, te.Axis], x: int, *yz: int, lanes: int = 1
+) -> None:
+    """Let a block's threads load `t` into shared memory together.  Eight neighbours store
+    vectors in eight rows, which lie in other banks.
+    """
     s[t].compute_at(*at)
-    rest = s[t].fuse(*s[t].axis)
+    if lanes == 1:
+        rest = s[t].fuse(*s[t].axis)
+    else:
+        rows, row = s[t].split(s[t].axis[0], factor=8)
+        vectors, vector = s[t].split(s[t].axis[1], factor=lanes)
+        s[t].reorder(rows, vectors, row, vector)
+        s[t].vectorize(vector)
+        rest = s[t].fuse(rows, vectors, row)
     for size, index in zip((x, *yz), ("threadIdx.x", "threadIdx.y", "threadIdx.z")):
         rest, part = s[t].split(rest, factor=size, tail="guard")
         s[t].bind(part, index)
@@ -101,7 +112,7 @@ def padded_rows(n: int) -> Step:
     return tiles_in_registers(n, pad=2)
 
 
-def tensor_cores(n: int) -> Step:
+def tensor_cores(n: int, buffers: int = 1) -> Step:
     """A warp multiplies tiles of 16 x 16 by 16 x 8 elements with one instruction."""
     a, b, c = expression(n)
     s = te.create_schedule(c.op)
@@ -131,12 +142,21 @@ def tensor_cores(n: int) -> Step:
     s[own].tensorize(i, ts.tensor_intrinsics("cuda-sm_80")["mma_f16"])
     for t in shared:
         s[t].storage_align(s[t].axis[0], 40)
-        load(s, t, (s[own], ko), 32, 4)
+        load(s, t, (s[own], ko), 32, 4, lanes=1 if buffers == 1 else 8)
+        if buffers > 1:
+            s[t].pipeline(buffers)
     return s, [a, b, c]
 
 
+def copies_ahead(n: int) -> Step:
+    """Tiles have two buffers: asynchronous copies of 16 bytes fill one while warps read the other.
+    One barrier is enough for each step.
+    """
+    return tensor_cores(n, buffers=2)
+
+
 def by_rule(n: int) -> Step:
-    """What `"auto"` chooses: larger tiles, copies of 16 bytes, twice as long steps."""
+    """What `"auto"` chooses: larger tiles, and as many buffers as shared memory has room for."""
     from tilesmith.strategy.device import default_schedule
 
     args = [*expression(n)]
@@ -144,7 +164,8 @@ def by_rule(n: int) -> Step:
 
 
 STEPS: tuple[Callable[[int], Step], ...] = (
-    one_thread_per_element, shared_tiles, tiles_in_registers, padded_rows, tensor_cores, by_rule,
+    one_thread_per_element, shared_tiles, tiles_in_registers, padded_rows, tensor_cores,
+    copies_ahead, by_rule,
 )  # fmt: skip
 
 

@@ -35,5 +35,9 @@ def test_counts():
     assert all(not c.uncoalesced and not c.unknown for c in found.values())
     conflicts = {name for name, c in found.items() if c.bank_conflicts}
     assert conflicts == {"tiles_in_registers"}
-    assert {name for name, c in found.items() if c.matrix} == {"tensor_cores", "by_rule"}
-    assert found["by_rule"].vector_bytes == 16
+    by_warps = {"tensor_cores", "copies_ahead", "by_rule"}
+    assert {name for name, c in found.items() if c.matrix} == by_warps
+    assert {name for name, c in found.items() if c.vector_bytes == 16} == by_warps - {
+        "tensor_cores"
+    }
+    assert found["copies_ahead"].barriers == found["tensor_cores"].barriers - 1

@@ -39,6 +39,7 @@ strategy/cpu/winograd.py TILES
 strategy/cpu/winograd_cost.py EFFICIENCY ERRORS WINOGRAD_MARGIN
 strategy/device/attention.py HEIGHTS KEYS RESULTS ROW ROWS STEPS X
 strategy/device/blocks.py WAVES
+strategy/device/copies_ahead.py BUFFERS RESIDENT
 strategy/device/generic.py AGAIN
 strategy/device/layouts.py OTHER
 strategy/device/parallel.py LONGEST

@@ -216,13 +216,16 @@ class NestWriter:
             for g in plan.guards
             if g.depth >= depth and not g.is_reduce
         ]
-        body = guarded(body, [g for g in guards if g.is_inner])
+        inner = [g for g in guards if g.is_inner]
+        own = {var for _, _, var in spatial}
+        outside = [g for g in inner if not free_vars(g.guard.cond) & own]
+        body = guarded(body, [g for g in inner if g not in outside])
         for number, loop, var in reversed(spatial):
             here = [g for g in guards if g.depth == number and not g.is_inner]
             extent = dim_expr(loop.extent)
             made = nodes.For(var, const(0), extent, loop.kind, guarded(body, here))
             body = bound_loop(self.state, self.plans, plan, loop, made)
-        return body
+        return guarded(body, outside)
 
     def _update(self, plan: StagePlan) -> Stmt:
         """The innermost statement: store the elements, or update them by one more term."""

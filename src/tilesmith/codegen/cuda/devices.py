@@ -19,6 +19,14 @@ UNITS = {
 }  # fmt: skip
 """Architectures that code is made for, and the multiprocessors of a large device of each."""
 
+_UNIT_KIB = {
+    "sm_75": 64, "sm_80": 164, "sm_86": 100, "sm_89": 100, "sm_90": 228, "sm_90a": 228,
+    "sm_100": 228, "sm_100a": 228, "sm_120": 100, "sm_120a": 100,
+}  # fmt: skip
+"""Shared memory of a multiprocessor in KiB (CUDA C++ Programming Guide, technical specifications
+for each compute capability).
+"""
+
 _FIRST_MMA = 80
 """The first architecture with matrix instructions for all of f16, bf16, and bytes, and with
 asynchronous copies.
@@ -29,7 +37,6 @@ DEFAULT = "sm_80"
 
 _DESCRIPTION = Device(
     shared_bytes=48 << 10,
-    unit_shared_bytes=96 << 10,
     block_threads=1024,
     block_x=1024,
     block_y=1024,
@@ -51,6 +58,7 @@ def target(spec: str) -> Target:
             return _target(spec, DEFAULT, _of(DEFAULT))
         at = int(number or 0)
         found = driver.description(at)
+        architecture = _architecture(found.capability, found.name)
         about = Device(
             number=at,
             shared_bytes=found.shared_bytes,
@@ -61,9 +69,10 @@ def target(spec: str) -> Target:
             wave=found.wave,
             shuffle_lanes=found.wave,
             units=found.units,
+            unit_shared_bytes=_UNIT_KIB[architecture] << 10,
             memory_bytes=found.memory_bytes,
         )
-        return _target(spec, _architecture(found.capability, found.name), about)
+        return _target(spec, architecture, about)
     name, _, architecture = spec.partition("-")
     if name != NAME or architecture not in UNITS:
         raise UsageError(
@@ -86,7 +95,10 @@ def _number(architecture: str) -> int:
 
 
 def _of(architecture: str) -> Device:
-    shown = _DESCRIPTION.to_json() | {"units": UNITS[architecture]}
+    shown = _DESCRIPTION.to_json() | {
+        "units": UNITS[architecture],
+        "unit_shared_bytes": _UNIT_KIB[architecture] << 10,
+    }
     return Device.from_json(shown)
 
 

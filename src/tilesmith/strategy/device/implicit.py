@@ -12,7 +12,7 @@ result's axes of positions are one loop, so that tiles pass from row to row and 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from tilesmith.ir.expr import Const, Expr, Load, Var, as_expr, const, free_vars, same, substitute
 from tilesmith.ir.target import Target
@@ -139,7 +139,7 @@ def implicit_group(group: Group, target: Target) -> ImplicitGroup | None:
         return None
     (conv,), (output,) = reductions, group.outputs
     made = implicit_product(conv)
-    tile = None if made is None else tensor_tile(made.product, target)
+    tile = None if made is None else tensor_tile(made.product, target, divides=False)
     if made is None or tile is None or output.shape != conv.outputs[0].shape:
         return None
     old, new = conv.outputs[0], made.product.outputs[0]
@@ -188,6 +188,5 @@ def schedule_implicit(found: ImplicitGroup, target: Target) -> Schedule | None:
     if not all(any(x.step(v) == 1 for v in along) for x in kept[product.name].reads):
         return None  # neighbours in memory are neither channels nor filters
     rows = (*made.positions, made.column)
-    tile = replace(found.tile, parts=1)  # whole sums, which are written where the result lies
-    schedule_tensor_tiles(s, tile, product.name, out.name, target, rows)
+    schedule_tensor_tiles(s, found.tile, product.name, out.name, target, rows)
     return s

@@ -8,6 +8,8 @@
                 for tiles: C_fragment += A_shared * B_shared  # one instruction for a tile
             C = C_fragment                                   # each thread its part of each tile
 
+Tiles of operands have several buffers where the device copies asynchronously (`copies_ahead`).
+
 The sizes of blocks follow from what a block loads for each product, and from how many blocks the
 device has work for.  Tiles may pass the end of the result, which is not stored there; the sum's
 length must be a multiple of an instruction's.
@@ -28,13 +30,14 @@ from tilesmith.ir.target import Target
 from tilesmith.ir.tensor_intrinsics import TensorIntrinsic, matches
 from tilesmith.ir.types import same_dim
 from tilesmith.loop.passes.vector_copies import WIDEST
-from tilesmith.perf.warps import WORD, bank_conflicts
+from tilesmith.perf.warps import BANKS, SECTOR, WORD, bank_conflicts
 from tilesmith.strategy.intrinsics import available
 from tilesmith.te.schedule import Schedule
 from tilesmith.te.stage import Axis, Stage
 from tilesmith.te.tensor import Compute, Reduce, Tensor
 
 from .blocks import fused
+from .copies_ahead import buffers, can_copy_ahead
 from .split_sums import divide_sum, parts_of
 
 WAVES = 2
@@ -62,6 +65,7 @@ class TensorTile:
     tiles: of a wave, likewise.
     steps: instructions along the sum between two barriers.
     parts: into which blocks divide the sum.
+    buffers: of each operand in shared memory.
     """
 
     intrinsic: TensorIntrinsic
@@ -74,6 +78,7 @@ class TensorTile:
     tiles: tuple[int, int]
     steps: int
     parts: int = 1
+    buffers: int = 1
 
     @property
     def block(self) -> tuple[int, int]:
@@ -92,9 +97,11 @@ class TensorTile:
         return self.steps * self.intrinsic.extents[2]
 
 
-def tensor_tile(op: Compute, target: Target) -> TensorTile | None:
+def tensor_tile(op: Compute, target: Target, divides: bool = True) -> TensorTile | None:
     """The fastest way to compute a sum of products of matrices by such instructions; None if there
     is none.
+
+    divides: whether blocks may divide the sum.
     """
     root = op.body[0]
     if not op.reduce_axis or len(op.axis) < 2 or not isinstance(root, Reduce):
@@ -117,19 +124,54 @@ def tensor_tile(op: Compute, target: Target) -> TensorTile | None:
             if not fits or not plain or not isinstance(a.buffer, Tensor):
                 continue
             assert isinstance(b.buffer, Tensor)
-            steps = next(n for n in STEPS if k.extent % (n * i.extents[2]) == 0)
             turned = a.indices[-1] is not k.var
             made = (
-                TensorTile(i, a.buffer, b.buffer, row, column, turned, waves, tiles, steps)
+                t
                 for waves, tiles in _arrangements(target)
+                for t in _staged(
+                    TensorTile(i, a.buffer, b.buffer, row, column, turned, waves, tiles, 1),
+                    op, target, divides,
+                )
+            )  # fmt: skip
+            fitting = [t for t in made if _bytes(t) <= _room(target) and _has_waves(t, op)]
+            return min(
+                fitting,
+                key=lambda t: (_conflicts(t), _cost(t, op, target), t.buffers == 1),
+                default=None,
             )
-            fitting = [
-                replace(t, parts=parts_of(op, _blocks(t, op), t.block, target, t.depth))
-                for t in made
-                if _bytes(t) <= _room(target) and _has_waves(t, op)
-            ]
-            return min(fitting, key=lambda t: (_conflicts(t), _cost(t, op, target)), default=None)
     return None
+
+
+def _staged(t: TensorTile, op: Compute, target: Target, divides: bool) -> Iterator[TensorTile]:
+    """`t` with as many steps as the sum's length allows, and with as many as leave room for several
+    buffers that are filled ahead.
+    """
+    depth = t.intrinsic.extents[2]
+    terms = [a.extent for a in op.reduce_axis]
+    length, size = terms[-1], expected_size(terms)
+    assert isinstance(length, int)
+    fitting = [replace(t, steps=n) for n in STEPS if length % (n * depth) == 0]
+    if divides:
+        fitting = [replace(x, parts=parts_of(op, _blocks(x, op), x.block, target, x.depth))
+                   for x in fitting]  # fmt: skip
+    yield fitting[0]
+    for x in fitting:
+        if _can_copy_ahead(x, target):
+            count = buffers(target, _bytes(x), size // x.parts // x.depth)
+            if count > 1:
+                yield replace(x, buffers=count)
+                return
+
+
+def _can_copy_ahead(t: TensorTile, target: Target) -> bool:
+    if t.turned:
+        return False  # it is stored element by element
+    for number, tensor in enumerate((t.a, t.b)):
+        row = tensor.shape[-1]
+        assert isinstance(row, int)
+        if not can_copy_ahead(target, tensor, _padding(t, number, row)[1]):
+            return False
+    return True
 
 
 def _has_waves(t: TensorTile, op: Compute) -> bool:
@@ -247,11 +289,15 @@ def schedule_tensor_tiles(
     ko, ki = own.split(terms, factor=t.depth)
     kt, ki = own.split(ki, factor=depth)
     own.reorder(*others, *taps, ko, kt, it, jt, i, j, ki)
+    if t.buffers > 1:
+        ko = fused(own, [*taps, ko])  # one loop, in which copies run ahead
     for axis in (kt, it, jt):
         own.unroll(axis)
     own.tensorize(i, t.intrinsic)
     for number, operand in enumerate((a, b)):
         operand.compute_at(own, ko)
+        if t.buffers > 1:
+            operand.pipeline(t.buffers)
         _load(s, operand, t, number)
 
 
@@ -294,6 +340,8 @@ def _load(s: Schedule, operand: Stage, t: TensorTile, number: int) -> None:
     turned = number == 0 and t.turned
     tensor = (t.a, t.b)[number]
     dtype, lanes = tensor.dtype, 1
+    rest: Axis | None = None
+    vector: Axis | None = None
     if turned:
         last = operand.op.outputs[0].rank - 1
         order = (*range(last - 1), last, last - 1)
@@ -301,12 +349,20 @@ def _load(s: Schedule, operand: Stage, t: TensorTile, number: int) -> None:
     else:
         row, distance = t.row_of(number), tensor.shape[-1]
         assert isinstance(distance, int)
-        pad, size = _padding(t, number, distance)
+        pad, size, down = _padding(t, number, distance)
         lanes = size // dtype.bytes
         operand.storage_align(operand.axis[-2], row + pad)
-    rest = fused(operand, operand.axis)
-    if lanes > 1:
-        rest, vector = operand.split(rest, factor=lanes)
+        if down:  # neighbouring threads fill neighbouring rows
+            *rows, across = operand.axis
+            ro, ri = operand.split(fused(operand, rows), factor=_stored_together(size))
+            vectors, vector = operand.split(across, factor=lanes)
+            operand.reorder(ro, vectors, ri, vector)
+            rest = operand.fuse(ro, vectors, ri)
+    if rest is None:
+        rest = fused(operand, operand.axis)
+        if lanes > 1:
+            rest, vector = operand.split(rest, factor=lanes)
+    if vector is not None:
         operand.vectorize(vector)
     sizes = (t.intrinsic.threads, t.waves[0], t.waves[1])
     for size, index in zip(sizes, (THREADS[0], THREADS[2], THREADS[1]), strict=True):
@@ -322,29 +378,48 @@ def _conflicts(t: TensorTile) -> int:
     return sum(_padded(t, n, size)[0] for n in along if isinstance(size := rows[n], int))
 
 
-def _padding(t: TensorTile, number: int, distance: int) -> tuple[int, int]:
-    """Elements between rows in shared memory, and bytes of the vectors in which they are filled:
-    those with the fewest bank conflicts, of these the widest vectors.
+def _padding(t: TensorTile, number: int, distance: int) -> tuple[int, int, bool]:
+    """Elements between rows in shared memory, bytes of the vectors in which they are filled, and
+    whether neighbouring threads fill neighbouring rows: those with the fewest bank conflicts, of
+    these the widest vectors.
 
     distance: elements between rows in global memory.
     """
-    _, size, pad = _padded(t, number, distance)
-    return pad * WORD // t.intrinsic.operands[number].dtype.bytes, -size
+    _, size, pad, down = _padded(t, number, distance)
+    return pad * WORD // t.intrinsic.operands[number].dtype.bytes, -size, down
 
 
-def _padded(t: TensorTile, number: int, distance: int) -> tuple[int, int, int]:
-    """The same with the conflicts first: these, less the bytes of vectors, and words of padding."""
+def _stored_together(size: int) -> int:
+    """Threads whose vectors of so many bytes shared memory takes at a time."""
+    return BANKS * WORD // max(size, WORD)
+
+
+def _padded(t: TensorTile, number: int, distance: int) -> tuple[int, int, int, bool]:
+    """The same with the conflicts first: these, less the bytes of vectors, words of padding, and
+    the order.
+    """
     operand = t.intrinsic.operands[number]
     element, row = operand.dtype.bytes, t.row_of(number)
-    found: list[tuple[int, int, int]] = []
+    found: list[tuple[int, int, int, bool]] = []
+    rows = t.block[number] * t.depth // row
     for pad in PADS:
         pitch = row * element + pad * WORD
         size = gcd(WIDEST, row * element, distance * element, pitch)
         if size < element:
             continue
-        filled = [n * size // (row * element) * pitch + n * size % (row * element)
-                  for n in range(t.intrinsic.threads)]  # fmt: skip
         assert t.intrinsic.reads is not None
-        reads = (bank_conflicts(at, n) for n, at in t.intrinsic.reads(operand, pitch))
-        found.append((bank_conflicts(filled, size) + sum(reads), -size, pad))
+        reads = sum(bank_conflicts(at, n) for n, at in t.intrinsic.reads(operand, pitch))
+        vectors, together = row * element // size, _stored_together(size)
+        for down in (False, True):
+            across = min(vectors, t.intrinsic.threads // together) * size
+            if down and (rows % together or across < SECTOR):
+                continue  # a wave would load less of each row than global memory moves
+            places = (
+                (n // (vectors * together) * together + n % together, n // together % vectors)
+                if down
+                else divmod(n, vectors)
+                for n in range(t.intrinsic.threads)
+            )
+            filled = [y * pitch + x * size for y, x in places]
+            found.append((bank_conflicts(filled, size) + reads, -size, pad, down))
     return min(found)

@@ -10,6 +10,8 @@ Where both operands are matrices, the threads of a block load tiles of them toge
                 for ki: C_register += A_shared * B_shared
             C = C_register
 
+Both tiles have several buffers where the device copies asynchronously (`copies_ahead`).
+
 Elsewhere, as in convolutions, a thread computes several results that read the same element of an
 operand, and its neighbours read that operand's neighbours.
 """
@@ -30,6 +32,7 @@ from tilesmith.te.stage import Axis, Stage
 from tilesmith.te.tensor import Compute, IterVar, Tensor
 
 from .blocks import block_size, block_sizes, fused, in_memory
+from .copies_ahead import buffers, can_copy_ahead
 from .split_sums import divide_sum, parts_of
 
 TILE = 4
@@ -175,14 +178,37 @@ def _blocks_of_tiles(
     own.reorder(*before, outer, inner, *own.axis)
     for axis in own.axis:
         own.unroll(axis)
+    sides = threads_y * tile, threads_x * tile
+    count = _buffers(operands, product, sides, step, expected(last.extent), target)
     for operand, along in zip(operands, product.along, strict=True):
         operand.compute_at(own, outer)
+        if count > 1:
+            operand.pipeline(count)
         if along and len(operand.axis) > 1:
             operand.storage_align(operand.axis[-2], step + 1)
         rest = fused(operand, operand.axis)
         for size, index in zip(reversed(block), THREADS[:2], strict=True):
             rest, part = operand.split(rest, factor=size, tail="guard")
             operand.bind(part, index)
+
+
+def _buffers(
+    operands: Sequence[Stage],
+    product: Product,
+    sides: tuple[int, int],
+    step: int,
+    terms: int,
+    target: Target,
+) -> int:
+    """Buffers of both tiles, of so many rows and columns and `step` terms each."""
+    tensors = [s.op.outputs[0] for s in operands]
+    if not all(can_copy_ahead(target, t, t.dtype.bytes) for t in tensors):
+        return 1
+    sizes = (
+        t.dtype.bytes * (side * (step + 1) if along else side * step)
+        for t, side, along in zip(tensors, sides, product.along, strict=True)
+    )
+    return buffers(target, sum(sizes), -(-terms // step))
 
 
 def _block(height: int, width: int, target: Target) -> tuple[int, int]:

@@ -1,0 +1,56 @@
+"""Buffers of tiles in shared memory: blocks compute with one while the others are filled.
+
+Only a target that copies asynchronously gains by it.  A tile is filled so if it holds elements as
+they lie in global memory, or zeros.
+"""
+
+from __future__ import annotations
+
+from tilesmith.ir.expr import Const, Load, Select
+from tilesmith.ir.target import Target
+from tilesmith.strategy.intrinsics import async_copies
+from tilesmith.te.tensor import Compute, Tensor
+
+BUFFERS = (3, 2)
+"""Buffers of a tile, the deepest pipeline first.  A third one hides twice the latency."""
+RESIDENT = 2
+"""Blocks of a unit that buffers leave room for: one computes while another one is at a barrier."""
+
+
+def can_copy_ahead(target: Target, tensor: Tensor, size: int) -> bool:
+    """Whether a block of `target` can fill tiles of `tensor` asynchronously.
+
+    size: bytes of each copy.
+    """
+    copies = async_copies(target)
+    return copies is not None and size in copies.sizes and _is_in_memory(tensor)
+
+
+def buffers(target: Target, size: int, iterations: int) -> int:
+    """The number of buffers for tiles of `size` bytes that a block fills asynchronously in each of
+    so many iterations; 1 where shared memory has no room for more.
+    """
+    device = target.device
+    assert device is not None
+    resident = min(RESIDENT, device.unit_shared_bytes // size)
+    fitting = (
+        n
+        for n in BUFFERS
+        if n <= iterations
+        and n * size <= device.shared_bytes
+        and n * size * resident <= device.unit_shared_bytes
+    )
+    return next(fitting, 1)
+
+
+def _is_in_memory(tensor: Tensor) -> bool:
+    """Whether each element is one of another tensor in memory, or zero."""
+    op = tensor.op
+    if not isinstance(op, Compute) or op.reduce_axis:
+        return True
+    value = op.body[0]
+    if isinstance(value, Select) and isinstance(value.if_false, Const) and not value.if_false.value:
+        value = value.if_true
+    return (
+        isinstance(value, Load) and isinstance(value.buffer, Tensor) and _is_in_memory(value.buffer)
+    )
