@@ -133,8 +133,29 @@ def test_a_loop_around_has_a_barrier_before_its_copies():
     np.testing.assert_array_equal(found, np.einsum("pir,prj->ij", x, y))
 
 
+def test_sums_in_shared_memory_are_computed_ahead_at_once():
+    """They read what they store, so no copy of them may happen later."""
+    a = te.placeholder((6, 8, 4), name="A")
+    r = te.reduce_axis(4, "r")
+    b = te.compute((6, 8), lambda i, j: te.sum(a[i, j, r], axis=r), "B")
+    c = te.compute((6, 8), lambda i, j: b[i, 7 - j], "C")
+    s = te.create_schedule(c.op)
+    i, j = s[c].axis
+    s[c].reorder(j, i)
+    s[c].bind(j, "threadIdx.x")
+    s[b].compute_at(s[c], i)
+    s[b].set_scope("shared")
+    s[b].bind(s[b].axis[1], "threadIdx.x")
+    s[b].pipeline(3)
+    func = te.lower(s, [a, c])
+    assert not any(isinstance(x, (AsyncGroup, Wait)) for x in walk(func.body))
+    x, y = np.arange(192, dtype=np.float32).reshape(6, 8, 4), np.zeros((6, 8), np.float32)
+    interpret(func, [x, y])
+    np.testing.assert_array_equal(y, x.sum(2)[:, ::-1])
+
+
 def test_shared_memory_inside_of_a_pipelined_stage():
-    """Its copies would need a barrier among them."""
+    """It needs a barrier before it is read, so that nothing is copied later."""
     a = te.placeholder((8, 8), name="A")
     b = te.compute((8, 8), lambda i, j: a[i, j] * 2.0, "B")
     c = te.compute((8, 8), lambda i, j: b[i, 7 - j] + 1.0, "C")
@@ -150,8 +171,11 @@ def test_shared_memory_inside_of_a_pipelined_stage():
     s[b].compute_at(s[c], s[c].axis[0])
     s[b].set_scope("shared")
     s[b].bind(s[b].axis[1], "threadIdx.x")
-    with pytest.raises(ScheduleError, match="threads need a barrier among these copies"):
-        te.lower(s, [a, d])
+    func = te.lower(s, [a, d])
+    assert not any(isinstance(x, (AsyncGroup, Wait)) for x in walk(func.body))
+    x, y = np.arange(64, dtype=np.float32).reshape(8, 8), np.zeros((8, 8), np.float32)
+    interpret(func, [x, y])
+    np.testing.assert_array_equal(y, x * 2 + 1)
 
 
 def test_wrong_use():

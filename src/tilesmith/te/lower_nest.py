@@ -218,14 +218,13 @@ class NestWriter:
         ]
         inner = [g for g in guards if g.is_inner]
         own = {var for _, _, var in spatial}
-        outside = [g for g in inner if not free_vars(g.guard.cond) & own]
-        body = guarded(body, [g for g in inner if g not in outside])
+        body = guarded(body, [g for g in inner if free_vars(g.guard.cond) & own])
         for number, loop, var in reversed(spatial):
             here = [g for g in guards if g.depth == number and not g.is_inner]
             extent = dim_expr(loop.extent)
             made = nodes.For(var, const(0), extent, loop.kind, guarded(body, here))
             body = bound_loop(self.state, self.plans, plan, loop, made)
-        return guarded(body, outside)
+        return guarded(body, [g for g in inner if not free_vars(g.guard.cond) & own])
 
     def _update(self, plan: StagePlan) -> Stmt:
         """The innermost statement: store the elements, or update them by one more term."""

@@ -10,7 +10,8 @@ is used.
 
 What a block's threads share is copied in groups, one for each iteration, for all such stages at a
 loop together.  After a thread has waited for its own copies of a part, a barrier shows them to the
-others; it also ends the iteration that has used the slot of the next group.
+others; it also ends the iteration that has used the slot of the next group.  A stage that reads
+what it stores, such as a sum, is computed at once instead.
 
     allocate B[n_slots, ...] shared:
         async: part 0 of B, in slot 0               # n_slots - 1 groups
@@ -27,11 +28,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tilesmith.ir.expr import Expr, Load, Var, const, substitute
-from tilesmith.ir.loop_tables import LOOP_KINDS
+from tilesmith.ir.expr import Expr, Load, Var, const, post_order, substitute
+from tilesmith.ir.loop_tables import LOOP_KINDS, SCOPES
 from tilesmith.ir.simplify import simplify
 from tilesmith.loop import nodes
 from tilesmith.loop.nodes import Buffer, Stmt, seq
+from tilesmith.loop.visit import exprs, walk
 from tilesmith.support.errors import InternalError, ScheduleError
 
 from .lower_plan import StageLoop, StagePlan, read_of
@@ -85,8 +87,8 @@ class Pipeline:
 
     def __init__(self, loop: StageLoop, parts: Sequence[tuple[StageState, Stmt]]) -> None:
         self.loop = loop
-        self.own = [p for p in parts if not is_shared(p[0])]
-        self.shared = [p for p in parts if is_shared(p[0])]
+        self.shared = [(s, nest) for s, nest in parts if is_shared(s) and not _reads_own(nest)]
+        self.own = [(s, nest) for s, nest in parts if not is_shared(s) or _reads_own(nest)]
         depths = {stage.name: stage.buffers for stage, _ in self.shared}
         if len(set(depths.values())) > 1:
             found = ", ".join(f"{name} {n}" for name, n in depths.items())
@@ -121,6 +123,15 @@ class Pipeline:
         if value is const(0):
             return made
         return nodes.If(value < dim_expr(self.loop.extent), made, likely=True)
+
+
+def _reads_own(nest: Stmt) -> bool:
+    """Whether `nest` reads shared memory that it stores to, as a sum does: it can't wait for it."""
+    stored = {x.buffer for x in walk(nest) if isinstance(x, nodes.Store)}
+    stored = {b for b in stored if SCOPES[b.scope].owner == "block"}
+    return any(
+        isinstance(n, Load) and n.buffer in stored for e in exprs(nest) for n in post_order(e)
+    )
 
 
 class _Copy:

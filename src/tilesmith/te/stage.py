@@ -414,7 +414,8 @@ class Stage:
                                                    async: if i + 1 < n: B[(i+1) % 2] = A[i + 1]
                                                    use B[i % 2]
 
-        Stages that are pipelined at one loop in shared memory have the same depth.
+        Stages that are pipelined at one loop in shared memory have the same depth.  One that reads
+        what it stores, such as a sum, is no copy: it is computed ahead at once.
         """
         self._history.apply(st.Pipeline(self.name, depth))
 

@@ -140,7 +140,6 @@ class _Block:
             return seq(*before, replace(s, body=self.stmt(s.body)))
         found = self.accesses(s)
         if isinstance(s, nodes.AsyncGroup):
-            self.check_group(s)
             return seq(*self.before(found), s)
         if not found:
             return s
@@ -233,18 +232,6 @@ class _Block:
                 f"{', '.join(sorted(inside))}, inside a branch or loop that only some of the "
                 "threads of a block run; let all of them run it (a factor that divides the extent, "
                 "or tail='roundup')"
-            )
-
-    def check_group(self, s: nodes.AsyncGroup) -> None:
-        """Raises ScheduleError if asynchronous copies need a barrier among them."""
-        inside = _Block(self.launch, self.func)
-        inside.varying = set(self.varying)
-        if any(isinstance(x, nodes.Barrier) for x in walk(inside.stmt(s.body))):
-            names = {x.buffer.name for x in walk(s) if isinstance(x, nodes.Store)}
-            raise ScheduleError(
-                f"'{self.func.name}': {', '.join(sorted(names))} are copied ahead together, and "
-                "threads need a barrier among these copies: expected no stage in shared memory "
-                "inside of one that is pipelined; compute it further out"
             )
 
     def varies(self, e: Expr) -> bool:
