@@ -135,7 +135,7 @@ class _Draft:
         stage = s[out]
         if s[out].reduce_axis and self.maybe(0.6):
             if self.maybe(0.5):
-                self.across_threads(out)
+                (self.across_threads if self.maybe(0.5) else self.combined)(out)
                 return
             own = s.cache_write(out, rng.choice(("register", "stack")))
             self.used.add("cache_write")
@@ -274,6 +274,23 @@ class _Draft:
         parts = [a for a in s[first].axis if a not in s[first].reduce_axis]
         s[first].bind(rng.choice(parts), self.threads[0] if self.maybe(0.9) else "threadIdx.x")
         self.used.add("rfactor")
+        for t in self.between:
+            self.place(t, stage)
+
+    def combined(self, out: Tensor) -> None:
+        """Threads of a block add up terms of their own and combine the results."""
+        rng, s, stage = self.rng, self.s, self.s[out]
+        own = s[s.cache_write(out, rng.choice(("register", "stack")))]
+        axis = stage.fuse(*stage.axis) if len(stage.axis) > 1 else stage.axis[0]
+        block, rest = stage.split(axis, factor=rng.randint(1, 6), tail="guard")
+        stage.bind(block, "blockIdx.x")
+        self.threads = rng.sample(THREADS, 2)
+        if self.maybe(0.7):
+            stage.bind(rest, self.threads[0])
+        own.compute_at(stage, rng.choice((block, rest)))
+        parts = own.split(own.reduce_axis[0], factor=rng.randint(2, 40), tail="guard")
+        own.bind(rng.choice(parts), rng.choice(self.threads))
+        self.used.add("combined")
         for t in self.between:
             self.place(t, stage)
 

@@ -11,6 +11,7 @@ import pytest
 import tilesmith as ts
 from tilesmith import te
 from tilesmith.codegen.targets import target
+from tilesmith.driver.device_counts import counts_of_loops
 from tilesmith.ir.device import Device
 from tilesmith.loop.compare import assert_structural_equal
 from tilesmith.loop.interpret import interpret
@@ -249,3 +250,29 @@ def test_a_device_without_shuffles():
 def test_lanes_of_a_device():
     with pytest.raises(ValueError, match="shuffle_lanes: expected a power of two, found 24"):
         Device.from_json({"shuffle_lanes": 24})
+
+
+@pytest.mark.parametrize("index", ["threadIdx.y", "threadIdx.z"])
+def test_threads_along_other_axes(index: str):
+    """Columns: neighbours along x add up terms of different sums, and no bank is asked twice."""
+    x = te.placeholder((100, 64), name="x")
+    k = te.reduce_axis(100, "k")
+    y = te.compute((64,), lambda j: te.sum(x[k, j], axis=k), "y")
+    s = te.create_schedule(y.op)
+    own = s[s.cache_write(y, "register")]
+    block, column = s[y].split(s[y].axis[0], factor=32)
+    column, first = s[y].split(column, factor=1)
+    s[y].bind(block, "blockIdx.x")
+    s[y].bind(column, "threadIdx.x")
+    s[y].bind(first, index)
+    own.compute_at(s[y], column)
+    _, part = own.split(own.op.reduce_axis[0], factor=20, tail="guard")
+    own.bind(part, index)
+    func = te.lower(s, [x, y])
+    verify(func, "nest")
+    given = np.random.default_rng(0).integers(-9, 9, (100, 64)).astype(np.float32)
+    found = np.empty(64, np.float32)
+    interpret(func, [given, found])
+    np.testing.assert_array_equal(found, given.sum(0))
+    (counts,) = counts_of_loops(print_func(func), target("cuda-sm_80"))
+    assert counts.barriers == 2 and counts.bank_conflicts == 0

@@ -28,6 +28,9 @@ from .lower_threads import is_launched, thread_sizes, threads_around
 from .state import State
 from .tensor import Reduce
 
+_OUTWARDS = tuple(reversed(THREADS))
+"""The indices of threads as dimensions of memory: neighbours along x side by side."""
+
 ALONE = 16
 """Partial results in shared memory that each thread combines on its own, rather than after another
 barrier.
@@ -167,11 +170,14 @@ class _Exchange:
         return WaveReduce(var, self.op, self.own, lanes, self.keep(var))
 
     def shared(self, kind: ForKind, parts: int) -> Buffer:
-        others = (n for k, n in self.block.sizes.items() if k != kind)
-        return Buffer(f"{self.buffer.name}_parts", self.buffer.dtype, (*others, parts), "shared")
+        """Partial results, `parts` along `kind`: neighbours along x side by side, for the banks."""
+        sizes = {**self.block.sizes, kind: parts}
+        shape = tuple(sizes[k] for k in _OUTWARDS if k in sizes)
+        return Buffer(f"{self.buffer.name}_parts", self.buffer.dtype, shape, "shared")
 
     def place(self, names: Mapping[ForKind, Var], kind: ForKind, last: Expr) -> tuple[Expr, ...]:
-        return *(v for k, v in names.items() if k != kind), last
+        indices: dict[ForKind, Expr] = {**names, kind: last}
+        return tuple(indices[k] for k in _OUTWARDS if k in indices)
 
     def written(self, shared: Buffer, kind: ForKind, writers: _Writers) -> Stmt:
         """Some of the threads along `kind` store their values, side by side."""
