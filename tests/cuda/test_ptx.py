@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 import shutil
 import subprocess
 import sys
@@ -71,6 +72,57 @@ def test_product(golden):
     assert ".target sm_80" in text and ".entry product_0(" in text
     assert text.count("bar.sync") == 2 and "fma.rn.f32" in text
     assert "ld.shared" in text and "ld.global.nc" in text and ".local" not in text
+
+
+def loop_of(text: str) -> list[str]:
+    """What the loop around `wait_group` does, in order, once for each kind of instruction."""
+    words = r"cp\.async\.(?:c[ag]|commit|wait)|bar\.sync|ld\.shared|mma\.sync|fma\.rn|st\.shared"
+    found = re.findall(words, text)
+    found = found[found.index("cp.async.wait") :] + found[: found.index("cp.async.wait")]
+    return list(dict.fromkeys(found))
+
+
+@pytest.mark.parametrize("name", ["sm_80", "sm_90a", "sm_100"])
+@pytest.mark.parametrize("dtype", ["f32", "f16"])
+def test_copies_ahead(dtype: str, name: str, tmp_path: Path):
+    """A wait, a barrier, the copies of a later iteration, and only then this one's products."""
+    a, b = (te.placeholder((1024, 1024), dtype, n) for n in "ab")
+    k = te.reduce_axis((0, 1024), "k")
+    term = lambda i, j: te.sum(a[i, k].astype("f32") * b[k, j].astype("f32"), axis=k)  # noqa: E731
+    gpu = target(f"cuda-{name}")
+    source = ts.build("auto", [a, b, te.compute((1024, 1024), term, "c")], target=gpu).source
+    found = loop_of(ptx(source, gpu))
+    copies, product = ("cp.async.ca", "fma.rn") if dtype == "f32" else ("cp.async.cg", "mma.sync")
+    # the loop is rotated: its group ends in the next block of the text
+    assert found[:3] == ["cp.async.wait", "bar.sync", copies]
+    assert set(found) == {*found[:3], "cp.async.commit", "ld.shared", product}
+    check_assembled(source, name, tmp_path)
+
+
+def test_copies_with_zeros():
+    """Where a condition does not hold, a copy reads nothing and stores zeros; what is no copy is
+    stored at once, and older devices store all of it so.
+    """
+    func = parse_func("""def main(x: f32[64], y: f32[64]) -> y:
+    for i in thread_x(16):
+        alloc t: f32[64] shared
+        alloc u: f32[64] shared
+        async:
+            for v in vectorized(4):
+                t[i * 4 + v] = select(i < 9, x[i * 4 + v], 0.0)
+            u[i] = select(i < 9, x[i + 3], 1.0)
+            u[i + 16] = select(i < 9, x[i + 3], 0.0)
+            u[i + 32] = x[i] + 1.0
+        wait 0
+        barrier
+        y[i] = t[63 - i] + u[15 - i] + u[31 - i] + u[47 - i]
+""")
+    text = ptx(emit(final(func), GPU, "k").text, GPU)
+    copies = re.findall(r"cp\.async\.c\w\.shared\.global \[.*?\], \[.*?\], (\d+)(, %r\d+)?;", text)
+    assert [size for size, zeros in copies if zeros] == ["16", "4"] and len(copies) == 2
+    assert text.count("st.shared") == 2 and text.count("wait_group") == 1
+    older = target("cuda-sm_75")
+    assert "cp.async" not in ptx(emit(final(func), older, "k").text, older)
 
 
 @pytest.mark.parametrize("name", ["sm_80", "sm_90a", "sm_100"])

@@ -114,6 +114,24 @@ TEXTS = {
         for b in block_x(n):
             y[b] = x[b] + 1.0
 """,
+    "copies ahead with zeros": """def main(x: f32[40], y: f32[16]) -> y:
+    for i in thread_x(16):
+        alloc t: f32[64] shared
+        alloc u: f32[48] shared
+        async:
+            for v in range(4):
+                t[i * 4 + v] = select(i < 9, x[i * 4 + v], 0.0)
+            u[i] = select(i < 9, x[i + 3], 1.0)
+        async:
+            u[i + 16] = select(i < 9, x[i + 3], 0.0)
+            u[i + 32] = x[i] + 1.0
+        wait 1
+        barrier
+        y[i] = t[63 - i] + u[15 - i]
+        wait 0
+        barrier
+        y[i] = y[i] + t[15 - i] + u[31 - i] + u[47 - i]
+""",
     "loops that do not begin at zero": """def main(x: f32[12], y: f32[12]) -> y:
     for i in thread_x(2):
         y[i] = x[i]

@@ -14,7 +14,7 @@ CHILD = Path(__file__).with_name("child.py")
 CASES = (
     "rows in reverse", "fewer iterations than threads",
     "threads read what others wrote to global memory", "launches and one thread", "sizes of a run",
-    "sizes of a run, the other way", "loops that do not begin at zero",
+    "sizes of a run, the other way", "copies ahead with zeros", "loops that do not begin at zero",
     "product (14, 9, 10), guard", "product (13, 5, 12), peel", "product (8, 5, 7), roundup",
     "product (14, 9, 10), 2 buffers", "product (13, 5, 12), 3 buffers",
     "product (8, 5, 7), 4 buffers", "sums",
