@@ -59,6 +59,28 @@ def test_every_size_is_right(expected: int, parallel: bool) -> None:
         np.testing.assert_allclose(c.reshape(n, COLUMNS), a @ b, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("expected", [8, 10, 3])
+def test_sums_over_an_open_extent_add_no_term_twice(expected: int) -> None:
+    """Unrolled steps of a sum look like rows, but share their registers."""
+    n = symbol("n", 1, 64, expected)
+    A, B = te.placeholder((n,), name="A"), te.placeholder((n, COLUMNS), name="B")
+    k = te.reduce_axis(n, "k")
+    C = te.compute((COLUMNS,), lambda j: te.sum(A[k] * B[k, j], axis=k), "C")
+    s = te.create_schedule(C.op)
+    total = s.cache_write(C, "register")
+    ko, ki = s[total].split(s[total].reduce_axis[0], factor=4)
+    s[total].reorder(ko, ki, *s[total].axis)
+    s[total].unroll(ki)
+    s[total].vectorize(s[total].axis[0])
+    s[C].vectorize(s[C].axis[0])
+    peeled = peel(flatten(simplify_func(te.lower(s, [A, B, C]))))
+    for size in range(1, 14):
+        a, b = np.arange(1.0, size + 1), np.arange(1.0, size * COLUMNS + 1)
+        c = np.zeros(COLUMNS, np.float32)
+        interpret(peeled, [a.astype(np.float32), b.astype(np.float32), c, size])
+        np.testing.assert_array_equal(c, a @ b.reshape(size, COLUMNS))
+
+
 def test_there_are_versions_for_the_rows_that_are_expected_and_for_one() -> None:
     parts = {ROWS, ROWS // 2}
     assert set(_rows(peel(_product(symbol("n", 1, 64, 11), False)))) == parts | {11 % ROWS, 1}

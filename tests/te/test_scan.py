@@ -240,6 +240,19 @@ def test_parts_of_time_keep_their_order() -> None:
         s[total].skew("i1", "ti", 1, 4)
 
 
+def test_a_state_that_readers_need_whole_begins_at_its_first_element() -> None:
+    """Also where the reader is rounded up, and reads it forwards and backwards."""
+    family = FAMILIES["filtered"]()
+    s = te.create_schedule([t.op for t in family.outputs])
+    s["Y"].split("j", factor=1, tail="roundup")
+    s["step"].compute_at(s["steps"], "t")
+    s["steps"].compute_at(s["Y"], "jo")
+    x = np.arange(90, dtype=np.float32).reshape(9, 10) % 7
+    y = np.zeros(10, np.float32)
+    interpret(te.lower(s, [*family.inputs, *family.outputs]), [x, y])
+    np.testing.assert_array_equal(y, family.reference(x)[0])
+
+
 def test_scans_are_stored_where_they_are_computed() -> None:
     _, total = running_sum()
     last = te.compute((N,), lambda j: total[T - 1, j], name="last")

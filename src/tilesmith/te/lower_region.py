@@ -145,11 +145,13 @@ def _region(
     if size is None:
         return None if rounded else whole
     size = max(int(size), 1)
-    if isinstance(domain, int):
-        covers = size == domain and lo is const(0) if rounded else size >= domain
-        if covers:
+    if isinstance(domain, int) and size >= domain:
+        if not rounded:
             return whole
-    elif not rounded and _is_useless(size, lo, hi, domain, ctx):
+        least, most = interval(lo, ctx).lo, interval(hi, ctx).hi
+        if least is not None and least >= 0 and most is not None:  # from 0, as readers may clamp
+            return Region(const(0), max(int(most) + 1, domain))
+    if not isinstance(domain, int) and not rounded and _is_useless(size, lo, hi, domain, ctx):
         return whole
     if slides:
         wider = (simplify(low, ctx) for low in _unclamped(lo))

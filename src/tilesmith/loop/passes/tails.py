@@ -148,7 +148,7 @@ def _last_row(loop: For, ctx: Context) -> Affine | None:
         return None
     assert isinstance(loop.body, If)
     stores = [*_innermost(loop.body.then)]
-    return last if stores and all(map(_is_private, stores)) else None
+    return last if stores and all(_is_own(s, loop.var) for s in stores) else None
 
 
 def _innermost(stmt: Stmt) -> Iterator[Stmt]:
@@ -160,8 +160,11 @@ def _innermost(stmt: Stmt) -> Iterator[Stmt]:
         yield from _innermost(s)
 
 
-def _is_private(stmt: Stmt) -> bool:
-    return isinstance(stmt, Store) and stmt.buffer.scope == "register"
+def _is_own(stmt: Stmt, row: Var) -> bool:
+    """Whether `stmt` is a store to registers of that row alone, no sum of several rows."""
+    if not isinstance(stmt, Store) or stmt.buffer.scope != "register":
+        return False
+    return any(row in symbols_in(i) for i in stmt.indices)
 
 
 def _of_row(stmt: Stmt, var: Var, row: Expr) -> Stmt:
