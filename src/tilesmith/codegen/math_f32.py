@@ -64,17 +64,21 @@ def _scaled(p: Expr, kf: Expr, biased: Expr, let: Bindings) -> Expr:
 
 
 def _exp(x: Expr, let: Bindings) -> Expr:
-    x = let("x", terms.clamp(x, -104.0, 89.0))
-    r, kf, biased = _reduced(x, let)
-    return _scaled(terms.polynomial(r, (1.0, 1.0, *_EXP)), kf, biased, let)
+    def of(x: Expr) -> Expr:
+        r, kf, biased = _reduced(x, let)
+        return _scaled(terms.polynomial(r, (1.0, 1.0, *_EXP)), kf, biased, let)
+
+    return terms.unless_below(terms.clamp_above(x, 89.0), -104.0, let, of)
 
 
 def _exp2(x: Expr, let: Bindings) -> Expr:
-    x = let("x", terms.clamp(x, -151.0, 128.5))
-    kf, biased = _split_exponent(x, 1.0, let)
-    kf = let("k", kf)
-    r = let("r", x - kf)
-    return _scaled(terms.polynomial(r, (1.0, *_EXP2)), kf, biased, let)
+    def of(x: Expr) -> Expr:
+        kf, biased = _split_exponent(x, 1.0, let)
+        kf = let("k", kf)
+        r = let("r", x - kf)
+        return _scaled(terms.polynomial(r, (1.0, *_EXP2)), kf, biased, let)
+
+    return terms.unless_below(terms.clamp_above(x, 128.5), -151.0, let, of)
 
 
 def _one_minus_exp(x: Expr, let: Bindings) -> Expr:

@@ -29,6 +29,7 @@ from .math_terms import (
     polynomial,
     shift_left,
     shift_right,
+    unless_below,
 )
 
 _LN2_HIGH, _LN2_LOW = 0.6931471803691238, 1.9082149292705877e-10  # the first has 32 bits
@@ -118,18 +119,22 @@ def _remainder(x: Expr, k: Expr, let: Bindings) -> Expr:
 
 
 def _exp(x: Expr, let: Bindings) -> Expr:
-    x = let("x", clamp(x, -746.0, 710.5))
-    k, ki = _split(x, LOG2_E, let)
-    r = _remainder(x, k, let)
-    p = let("p", (r * r * polynomial(r, _EXP) + r) + literal(1.0, x))
-    return _scaled(p, ki, let)
+    def of(x: Expr) -> Expr:
+        k, ki = _split(x, LOG2_E, let)
+        r = _remainder(x, k, let)
+        p = let("p", (r * r * polynomial(r, _EXP) + r) + literal(1.0, x))
+        return _scaled(p, ki, let)
+
+    return unless_below(clamp_above(x, 710.5), -746.0, let, of)
 
 
 def _exp2(x: Expr, let: Bindings) -> Expr:
-    x = let("x", clamp(x, -1076.0, 1025.0))
-    k, ki = _split(x, 1.0, let)
-    r = let("r", x - k)
-    return _scaled(r * polynomial(r, _EXP2) + literal(1.0, x), ki, let)
+    def of(x: Expr) -> Expr:
+        k, ki = _split(x, 1.0, let)
+        r = let("r", x - k)
+        return _scaled(r * polynomial(r, _EXP2) + literal(1.0, x), ki, let)
+
+    return unless_below(clamp_above(x, 1025.0), -1076.0, let, of)
 
 
 def _tanh(x: Expr, let: Bindings) -> Expr:

@@ -83,6 +83,17 @@ def clamp(x: Expr, low: float, high: float) -> Expr:
     return pick(less(x, low), low, x, x)
 
 
+def unless_below(x: Expr, low: float, let: Bindings, f: Callable[[Expr], Expr]) -> Expr:
+    """f(x), and zero where x < low.
+
+    There `f` would underflow.  Some CPUs take more than a hundred cycles for that, and what a mask
+    excludes from a softmax is such a number.
+    """
+    x = let("a", x)
+    is_tiny = less(x, low)
+    return pick(is_tiny, 0.0, f(let("x", pick(is_tiny, 0.0, x, x))), x)
+
+
 class Bindings:
     """Names for the intermediate values of an expansion, so that its text stays linear in its size.
 
