@@ -22,6 +22,7 @@ from tilesmith.ir.context import Context
 from tilesmith.ir.expr import Expr, Var, const, free_vars, minimum, post_order, substitute
 from tilesmith.ir.loop_tables import ALLOCATED, LOOP_KINDS, SCOPES
 from tilesmith.ir.simplify import simplify
+from tilesmith.ir.symbols import expected
 from tilesmith.ir.target import LINE_BYTES
 from tilesmith.loop import nodes
 from tilesmith.loop.nodes import Buffer, Stmt, seq
@@ -399,7 +400,8 @@ class NestWriter:
     ) -> list[Stmt]:
         """`_prefetch` for a loop of the stage in which `plan` is computed.
 
-        Each iteration of all loops inside that one prefetches a line, in memory order.
+        Each iteration of all loops inside that one prefetches the same number of lines, in memory
+        order, and the last ones none that are missing: the last line once more.
         """
         what = f"prefetch {mark.source} at {mark.of}.{mark.axis} in {plan.stage.name}"
         link = next((a for a in self.state.ancestors(plan.stage.name) if a.stage == mark.of), None)
@@ -429,13 +431,20 @@ class NestWriter:
         if not is_piece or elements % math.prod(whole) or any(i is not const(0) for i in at[1:]):
             raise ScheduleError(f"cannot {what}: it is not one piece of memory")
         line = max(1, LINE_BYTES // buffer.dtype.bytes)
+        lines = -(-elements // line)
         inside = [*outer.loops[ahead + 1 : last + 1], *plan.loops[: depth + 1]]
-        turn: Expr = const(0)
+        turn: Expr = loop.value % mark.parts if mark.parts > 1 else const(0)
+        turns = mark.parts
         for each in inside:
             turn = turn * dim_expr(each.extent) + each.value
-        first = minimum(simplify(turn, ctx), -(-elements // line) - 1) * line
-        address = (*at[:-1], first)
-        return [nodes.Evaluate(ir.Call("prefetch", (ir.Load(buffer, address),), buffer.dtype))]
+            turns *= expected(each.extent)
+        each_turn = max(-(-lines // turns), 1)
+        found: list[Stmt] = []
+        for n in range(each_turn):
+            first = minimum(simplify(turn * each_turn + n, ctx), lines - 1) * line
+            load = ir.Load(buffer, (*at[:-1], first))
+            found.append(nodes.Evaluate(ir.Call("prefetch", (load,), buffer.dtype)))
+        return found
 
 
 def _share(count: int, loop: StageLoop) -> tuple[Expr, int]:

@@ -363,7 +363,12 @@ class Stage:
         self._history.apply(st.SetScope(self.name, scope))
 
     def prefetch(
-        self, tensor: TensorLike, axis: AxisLike, offset: int = 1, over: AxisLike | None = None
+        self,
+        tensor: TensorLike,
+        axis: AxisLike,
+        offset: int = 1,
+        over: AxisLike | None = None,
+        parts: int = 1,
     ) -> None:
         """Prefetch what iteration `axis + offset` reads of `tensor`.
 
@@ -371,17 +376,19 @@ class Stage:
             for io: for ii: body       ->  for io: for ii: prefetch(A[(io + offset)*8 + ii]); body
 
         axis: a loop of this stage, or of another stage in which this one is computed.  In the
-            latter case the memory must be one piece, and each iteration of `over` prefetches one
-            line of it until all are.
+            latter case the memory must be one piece, and each iteration of `over` prefetches as
+            many lines of it as are needed to prefetch all.
         offset: the prefetch distance in iterations of `axis`.
         over: a loop inside `axis` over which the prefetches are spread; without it they are issued
             at once.
+        parts: for a loop of another stage, the number of successive iterations that read the same:
+            each prefetches one part of so many.
         """
         source, value = self._history.state.resolve(tensor)
         place = "" if over is None else self.axis_name(over)
         of = axis.stage if isinstance(axis, Axis) and axis.stage != self.name else ""
         name = str(axis) if of else self.axis_name(axis)
-        self._history.apply(st.Prefetch(self.name, source, value, name, offset, place, of))
+        self._history.apply(st.Prefetch(self.name, source, value, name, offset, place, of, parts))
 
     def storage_align(self, axis: AxisLike, factor: int, offset: int = 0) -> None:
         """Pad memory so that the stride of dimension `axis`, in elements, is `offset` modulo

@@ -52,6 +52,7 @@ class PrefetchMark:
     offset: prefetch distance in iterations of `axis`.
     over: the loop over which the prefetches are spread; empty for none.
     of: the stage whose loop `axis` is; empty for the stage itself.
+    parts: iterations of `axis` that share the work, if it is another stage's.
     """
 
     source: str
@@ -60,6 +61,7 @@ class PrefetchMark:
     offset: int
     over: str = ""
     of: str = ""
+    parts: int = 1
 
     @property
     def place(self) -> str:

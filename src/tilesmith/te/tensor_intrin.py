@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from tilesmith.ir.expr import Expr, Load, Var, free_vars, post_order, rebuilt
-from tilesmith.ir.tensor_intrinsics import Operand, TensorIntrinsic, declare
+from tilesmith.ir.tensor_intrinsics import KeepAlive, Operand, TensorIntrinsic, declare
 from tilesmith.support.errors import ExpressionError
 
 from .tensor import Compute, Placeholder, Reduce, Tensor
@@ -21,7 +21,9 @@ def decl_tensor_intrin(
     *,
     accumulates: bool | None = None,
     features: Collection[str] = (),
-    fmas: float = 1.0,
+    fmas: float | str = 1.0,
+    first_fmas: float | None = None,
+    keep_alive: KeepAlive | None = None,
     load: Callable[..., Any] | None = None,
     registers: int | None = None,
     scratch: int = 0,
@@ -48,7 +50,10 @@ def decl_tensor_intrin(
         the new result.  A tile is a vector of its elements in row-major order.
     accumulates: whether the expression is added to the old result; by default, if it is a sum.
     features: LLVM's names of what a target must have.
-    fmas: time of a call in multiply-adds of full vectors.
+    fmas: time of a call in multiply-adds of full vectors, or the name of the field of `CpuModel`
+        that holds it.
+    first_fmas: the same for a call whose last operand has just been loaded; None: no more.
+    keep_alive: code that must run now and then in loops of calls, for a unit that falls asleep.
     load: for operands that instructions load by rows, any distance apart: called with a
         `TensorCode`, the operand, a pointer to its first element and the distance in bytes; returns
         what `emit` gets for it.
@@ -97,6 +102,8 @@ def decl_tensor_intrin(
         emit=emit,
         features=frozenset(features),
         fmas=fmas,
+        first_fmas=first_fmas,
+        keep_alive=keep_alive,
         load=load,
         registers=registers,
         scratch=scratch,

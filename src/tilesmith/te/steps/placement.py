@@ -197,6 +197,7 @@ class Prefetch(Step):
 
     over: the loop over which the prefetches are spread, if given.
     of: the stage whose loop `axis` is, if it is another one.
+    parts: iterations of that loop which prefetch a part each.
     """
 
     source: Name
@@ -205,12 +206,14 @@ class Prefetch(Step):
     offset: Number
     over: OptionalName = ""
     of: OptionalName = ""
+    parts: Number = 1
 
     def __str__(self) -> str:
         read = value_text(self.source, self.value)
         axis = f"s[{self.of!r}][{self.axis!r}]" if self.of else repr(self.axis)
         over = f", over={self.over!r}" if self.over else ""
-        return f"s[{self.stage!r}].prefetch({read}, {axis}, offset={self.offset}{over})"
+        parts = f", parts={self.parts}" if self.parts != 1 else ""
+        return f"s[{self.stage!r}].prefetch({read}, {axis}, offset={self.offset}{over}{parts})"
 
     def apply(self, state: State) -> State:
         stage = scheduled(state, self.stage, "prefetch in")
@@ -234,7 +237,14 @@ class Prefetch(Step):
             raise ScheduleError(
                 f"prefetch offset must be at least 0 iterations ahead, found {self.offset}"
             )
-        mark = PrefetchMark(self.source, self.value, self.axis, self.offset, self.over, self.of)
+        if self.parts < 1 or (self.parts > 1 and not self.of):
+            raise ScheduleError(
+                f"cannot prefetch in {stage.name} in {self.parts} parts: expected at least 1, and "
+                "more only for a loop of the stage in which this one is computed"
+            )
+        mark = PrefetchMark(
+            self.source, self.value, self.axis, self.offset, self.over, self.of, self.parts
+        )
         return state.with_stage(replace(stage, prefetches=(*stage.prefetches, mark)))
 
 
