@@ -23,18 +23,20 @@ graph/text.py INLINE_ELEMENTS
 strategy/cpu/ahead.py _MANY_ROWS
 strategy/cpu/attention.py SHARED_HEADS
 strategy/cpu/concat.py MOST_VECTORS
-strategy/cpu/contraction.py MAX_ROWS MAX_VECTORS PEELED_COLUMNS STREAMS UNEVEN UNROLL_FACTORS
+strategy/cpu/contraction.py MAX_ROWS MAX_VECTORS PEELED_COLUMNS STREAMS UNEVEN
 strategy/cpu/dots.py MAX_UNROLLED_STEPS SLOWER
 strategy/cpu/injective.py MAX_COPIES MAX_CYCLE MAX_VECTORS
 strategy/cpu/layouts.py ACROSS
-strategy/cpu/low_precision.py GAIN MOST_JOINED SOFTWARE_HALF
+strategy/cpu/low_precision.py GAIN SOFTWARE_HALF
 strategy/cpu/operands.py LOST LOST_COMPETING PACKING PAIRING WALK
 strategy/cpu/planes.py MOST
 strategy/cpu/reduction.py ACCUMULATORS IN_ORDER MAX_UNROLLED WIDEST
 strategy/cpu/scaled_chunks.py BLOCK_VECTORS DECODING MOST_ROWS TOGETHER
 strategy/cpu/scaled_rows.py RUN_PAGES SHARED_ROWS SHARES STEPS
 strategy/cpu/sliding.py SHOWN
+strategy/cpu/tile_dots.py PASSES
 strategy/cpu/transposition.py LEAST_LINES ROWS U_BLOCKS V_BLOCKS
+strategy/cpu/unrolling.py DISPLACED MAX_UNROLLED UNROLL_FACTORS
 strategy/cpu/winograd.py TILES
 strategy/cpu/winograd_cost.py EFFICIENCY ERRORS WINOGRAD_MARGIN
 strategy/device/attention.py HEIGHTS KEYS RESULTS ROW ROWS STEPS X
@@ -48,7 +50,7 @@ strategy/device/tensor_tiles.py HEIGHTS LOADING PADS STEPS WAVES WIDTHS
 strategy/device/tiles.py RESULTS RESULT_COUNTS SIDES STEP STEPS TILE TILES
 strategy/intrinsics/aarch64.py _UNIT_ROUNDOFF
 strategy/intrinsics/nvptx.py COLUMNS ROWS WARP _GLOBAL _ROW_BYTES _SHARED _TOLERANCE _WORD
-strategy/intrinsics/x86.py _LANE_BYTES _ROWS _TILES _UNIT_ROUNDOFF _WIDTHS
+strategy/intrinsics/x86.py _AWAKE_FMAS _BUSY_ROWS _LANE_BYTES _ROWS _TILES _UNIT_ROUNDOFF _WIDTHS
 strategy/sizes.py _MOST
 strategy/sketch/nest.py MAX_ORDERED MAX_UNROLLED_STATEMENTS
 strategy/sketch/pack.py PACK_REUSE

@@ -9,6 +9,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from test_spills import innermost_loops
 
 import tilesmith as ts
@@ -72,12 +74,17 @@ CASES = {
     "bf16": (MatMul(to=f32), (128, 96), (96, 64), bf16, (2, 2)),
     "f16": (MatMul(to=f32), (128, 96), (96, 64), f16, (2, 2)),
     "int8": (MatMul(to=i32), (128, 192), (192, 64), i8, (2, 2)),
-    "rows that 16 does not divide": (MatMul(to=f32), (100, 96), (96, 64), bf16, (2, 2)),
+    "rows that 16 does not divide": (MatMul(to=f32), (104, 96), (96, 64), bf16, (2, 2)),
     "a tail of rows": (MatMul(to=f32), (37, 96), (96, 64), bf16, (1, 2)),
-    "1x1": (Conv(to=f32), (1, 64, 14, 14), (96, 64, 1, 1), bf16, (2, 2)),
+    "1x1": (Conv(to=f32), (1, 64, 14, 14), (96, 64, 1, 1), bf16, (1, 2)),
     "3x3": (Conv(to=i32, pads=(1, 1, 1, 1)), (1, 64, 14, 14), (96, 64, 3, 3), i8, (1, 3)),
-    "stride 2": (Conv(to=f32, strides=(2, 2)), (1, 32, 13, 13), (32, 32, 3, 3), bf16, (2, 2)),
-}
+    "stride 2": (Conv(to=f32, strides=(2, 2)), (1, 32, 13, 13), (32, 32, 3, 3), bf16, (1, 2)),
+    "half a tile of steps": (MatMul(to=f32), (128, 48), (48, 64), bf16, (2, 2)),
+    "a tail of columns": (MatMul(to=f32), (128, 96), (96, 40), bf16, (2, 1)),
+    "channels and columns of a window": (
+        Conv(to=f32, strides=(2, 2)), (1, 4, 37, 37), (32, 4, 7, 7), bf16, (1, 2),
+    ),
+}  # fmt: skip
 """An operator, its shapes and type, and the tiles of a block."""
 
 
@@ -90,8 +97,12 @@ def test_blocks_of_tiles_stay_in_registers(case: str) -> None:
         assert loop.count(PRODUCT[d]) == rows * columns
         assert loop.count("tileloadd") == rows + columns, "each tile is loaded once"
         assert not re.search(r"tilestored|tilezero|ldtilecfg|%[xyz]mm", loop), loop
-    assert len(loops) == 1 + (case == "a tail of rows")
-    assert text.count("ldtilecfg") == text.count("tilerelease") == 1, "outside of all loops"
+    assert len(loops) == 1 + ("a tail of" in case)
+    assert (
+        text.count("ldtilecfg")
+        == text.count("tilerelease")
+        == len(loops) - (case == "a tail of rows")
+    ), "outside of all loops"
     assert not re.search("vdpbf16ps|vpdp|vfmadd", text), "tails have an instruction, too"
 
 
@@ -151,14 +162,26 @@ def test_the_interpreter_agrees(
 ) -> None:
     """Before and after the loops became calls; machine code where this machine can run it."""
     graph, weights = graph_of(op, x, w, d)
-    given = np.random.default_rng(4).integers(-8, 9, x).astype(d.numpy)
-    wanted = op.reference(given, weights)
-    fused, nest, session = kernel(graph, AMX if instruction.startswith("tdp") else MATRICES)
-    final = driver.run_loop_passes(nest, session)
+    numbers = np.random.default_rng(4).integers(-8, 9, x).astype(d.numpy)
+    wanted = op.reference(numbers, weights)
+    nest, final = check(
+        graph, numbers, weights, wanted, AMX if instruction.startswith("tdp") else MATRICES
+    )
     assert f"tensor {instruction}" in str(nest) and f"tensor_{instruction}" in str(final)
+    if tensor_intrinsic(instruction).features <= host().features:
+        np.testing.assert_array_equal(ts.compile(graph)(numbers), wanted)
+
+
+def check(
+    graph: Graph, numbers: np.ndarray, weights: np.ndarray, wanted: np.ndarray, target: str | Target
+) -> tuple[Func, Func]:
+    """The kernel before and after the loop passes, both of which give what is wanted."""
+    fused, nest, session = kernel(graph, target)
+    final = driver.run_loop_passes(nest, session)
     layouts = [v.layout for v in fused.body.inputs]
     arrays = [
-        a if lay is None else lay.pack(a) for a, lay in zip((given, weights), layouts, strict=True)
+        a if lay is None else lay.pack(a)
+        for a, lay in zip((numbers, weights), layouts, strict=True)
     ]
     layout = fused.body.outputs[0].layout
     for func in (nest, final):
@@ -169,13 +192,50 @@ def test_the_interpreter_agrees(
         if layout is not None:
             plain = layout.unpack(plain.reshape(layout.physical_shape(wanted.shape)), wanted.shape)
         np.testing.assert_array_equal(plain.reshape(wanted.shape), wanted)
-    if tensor_intrinsic(instruction).features <= host().features:
-        np.testing.assert_array_equal(ts.compile(graph)(given), wanted)
+    return nest, final
 
 
-def test_one_row_takes_vectors() -> None:
-    text = code(graph_of(MatMul(to=f32), (1, 96), (96, 64), bf16)[0])
-    assert "tdpbf16ps" not in text and "vdpbf16ps" in text
+@pytest.mark.parametrize(("terms", "extra"), [(512, 0), (2048, 1)])
+def test_units_stay_awake_in_long_loops(terms: int, extra: int) -> None:
+    """A block of 2 x 2 tiles is stored at the end, and one tile more in a loop that is long."""
+    text = code(graph_of(MatMul(to=f32), (128, terms), (terms, 64), bf16)[0])
+    assert text.count("tilestored") == 4 + extra
+
+
+@pytest.mark.parametrize("fmas", [1.0, 4.0])
+def test_one_row_takes_vectors(fmas: float) -> None:
+    """Dot products of vectors, where they are faster than multiply-adds of f32."""
+    target = targets.target(AMX).with_model(bf16_dot_fmas=fmas)
+    text = code(graph_of(MatMul(to=f32), (1, 96), (96, 64), bf16)[0], target)
+    assert "tdpbf16ps" not in text and ("vdpbf16ps" in text) == (fmas == 1.0)
+
+
+@given(st.data())
+@settings(max_examples=20, deadline=None)
+def test_any_shape_on_tiles(data: st.DataObject) -> None:
+    """Tails of rows, steps and columns, windows, strides and borders; machine code, too, where this
+    machine can run it.
+    """
+    draw = data.draw
+    d = draw(st.sampled_from([bf16, f16, i8]))
+    to = i32 if d is i8 else f32
+    depth = 4 if d is i8 else 2
+    k, n = draw(st.integers(1, 24)) * depth, draw(st.integers(2, 50))
+    if draw(st.booleans()):
+        op: Op = MatMul(to=to)
+        x, w = (draw(st.integers(2, 70)), k), (k, n)
+    else:
+        kh, kw = draw(st.integers(1, 3)), draw(st.integers(1, 4))
+        pads = tuple(draw(st.lists(st.integers(0, 2), min_size=4, max_size=4)))
+        strides = tuple(draw(st.lists(st.integers(1, 2), min_size=2, max_size=2)))
+        op = Conv(to=to, pads=pads, strides=strides)
+        size = draw(st.integers(4, 9)), draw(st.integers(4, 19))
+        x, w = (1, k, *size), (n, k, kh, kw)
+    graph, weights = graph_of(op, x, w, d)
+    numbers = np.random.default_rng(4).integers(-8, 9, x).astype(d.numpy)
+    check(graph, numbers, weights, op.reference(numbers, weights), AMX)
+    if tensor_intrinsic(PRODUCT[d]).features <= host().features:
+        np.testing.assert_array_equal(ts.compile(graph)(numbers), op.reference(numbers, weights))
 
 
 def test_targets_without_tiles() -> None:

@@ -25,6 +25,7 @@ from tilesmith.support.errors import InternalError
 from .assertions import INDEX, fail_function
 from .context import address
 from .emit_statements import FuncEmitter
+from .keep_alive import breaks
 from .kernel import Kernel
 from .llvm_text import NONTEMPORAL_NODE
 from .module import Module
@@ -113,6 +114,7 @@ def _body(func: Func, module: Module, large: frozenset[Buffer]) -> FuncEmitter:
     scalars = [p for p in func.params if isinstance(p, Var)]
     for v, (_, name) in zip(scalars, params[len(func.buffers) :], strict=False):
         bind_scalar(top, v, name)
+    top.breaks = breaks(func.body, module.target.model)
     top.statement(func.body)
     top.settle()
     if INDEX in module.messages:  # the kernel went on after a bad index

@@ -53,6 +53,12 @@ class TensorEmitter(MemoryEmitter):
             f"the target {self.target.name} has no threads that run an intrinsic together"
         )
 
+    def spare_memory(self, size: int) -> str:
+        """The name of `size` bytes on the stack."""
+        name = self.name("spare")
+        self.allocas.append(f"  {name} = alloca [{size} x i8], align 64")
+        return name
+
     def _vector(self, e: Expr, mask: Mask | None) -> Value:
         return Value(memory_type(e.dtype, e.lanes), self.stored(e, mask))
 

@@ -58,6 +58,20 @@ _SUFFIXES = (".toml", ".json")
 _ONE_WIDE_FMA = frozenset({"znver4", "icelake-client", "tigerlake", "rocketlake", "cannonlake"})
 """CPUs that start one 512-bit fused multiply-add per cycle; others with AVX-512 start two."""
 
+_TILES_CPU = "sapphirerapids"
+"""The oldest CPU with AMX: what a CPU with AMX is whose name is that of an older one, as virtual
+machines give it.
+"""
+
+_WITH_TILES = frozenset({_TILES_CPU, "emeraldrapids", "graniterapids", "graniterapids-d"})
+_SLOW_BF16_DOTS = _WITH_TILES | {"cooperlake"}
+"""CPUs that take as long for a dot product of pairs of bf16 as for four multiply-adds of f32; AMD's
+take as long as for one.
+"""
+
+_LOOP_FMAS = 3.0
+"""Multiply-adds that a loop displaces on Intel's CPUs, where they and its counters share ports."""
+
 _NOT_FOR_CODE = frozenset(
     {
         "clzero",
@@ -209,12 +223,12 @@ def host() -> Target:
     import llvmlite.binding as llvm
 
     triple = llvm.get_process_triple()
-    cpu = llvm.get_host_cpu_name()
     found = (
         frozenset(name for name, on in llvm.get_host_cpu_features().items() if on) - _NOT_FOR_CODE
     )
     if any(f.startswith("amx") for f in found) and tile_permission() != "granted":
         found = frozenset(f for f in found if not f.startswith("amx"))
+    cpu = _tuning(llvm.get_host_cpu_name(), found)
     if triple.startswith("x86_64"):
         bits = 512 if "avx512f" in found else 256 if "avx" in found else 128
         registers = 32 if "avx512f" in found else 16
@@ -223,8 +237,18 @@ def host() -> Target:
     else:  # AArch64: 128-bit NEON; other architectures get the same conservative guess
         bits, registers, features, ports = 128, 32, found, 2
     model = CpuModel(fma_ports=ports, vector_ports=2 if bits == 512 else 3)
+    if cpu in _SLOW_BF16_DOTS:
+        model = replace(model, bf16_dot_fmas=4.0)
+    if triple.startswith("x86_64") and not cpu.startswith("znver"):
+        model = replace(model, loop_fmas=_LOOP_FMAS)
     model = replace(model, **_cores(), **_caches())
     return Target("native", triple, cpu, features, bits, registers, model)
+
+
+def _tuning(cpu: str, features: frozenset[str]) -> str:
+    """The CPU of that name; that of its instructions where they contradict the name."""
+    has_tiles = "amx-tile" in features
+    return _TILES_CPU if has_tiles and cpu not in _WITH_TILES else cpu
 
 
 def missing_features(machine: Target, needed: Target) -> tuple[str, ...]:

@@ -63,6 +63,10 @@ class Emitter(Protocol):
         """As `TensorCode.thread`."""
         ...
 
+    def spare_memory(self, size: int) -> str:
+        """As `TensorCode.scratch`."""
+        ...
+
 
 class TensorCode:
     """Instructions for one call of an intrinsic; each method gives the value of one."""
@@ -104,6 +108,10 @@ class TensorCode:
         if offset:
             at = self._builder.emit(f"getelementptr i8, ptr {at}, i64 {offset}")
         return Value(type_, self._builder.emit(f"load {type_}, ptr {at}, align {align}"))
+
+    def scratch(self, size: int) -> Value:
+        """A pointer to `size` bytes on the stack."""
+        return Value("ptr", self._builder.spare_memory(size))
 
     def behind(self, pointer: Value, offset: Value) -> Value:
         """A pointer moved by a number of bytes, an i64."""

@@ -49,12 +49,14 @@ class CpuModel:
     l1_miss_cycles: what a broadcast costs more that comes from L2.
     load_cycles: of a vector load that runs beside arithmetic: it is not quite free.
     loop_cycles: a loop's own instructions, per iteration.
+    loop_fmas: multiply-adds in whose place they are, per iteration, where they share ports.
     entry_cycles: of entering a loop and of the mispredicted branch at its end.
     gather_cycles: of one element that is not the neighbour of the last lane's.
     copy_cycles: of an element that is copied to lie in another order.
     lane_sum_cycles: to add up the lanes of a vector.
     divide_cycles, integer_divide_cycles: of a vector division, of an integer one by a constant.
     library_cycles: of a call of the C library's mathematics, per lane.
+    bf16_dot_fmas: of a dot product of pairs of bf16 in all lanes, in multiply-adds.
     forward_cycles: from a store to a load of the same address.
     """
 
@@ -86,6 +88,7 @@ class CpuModel:
     l1_miss_cycles: float = 0.7
     load_cycles: float = 0.1
     loop_cycles: float = 0.75
+    loop_fmas: float = 0.0
     entry_cycles: float = 6.0
     gather_cycles: float = 1.2
     copy_cycles: float = 2.5
@@ -94,6 +97,7 @@ class CpuModel:
     integer_divide_cycles: float = 4.0
     library_cycles: float = 40.0
     forward_cycles: float = 5.0
+    bf16_dot_fmas: float = 1.0
 
     @property
     def cache_bytes(self) -> tuple[int, int, int]:
@@ -148,8 +152,9 @@ def _checked(name: str, value: Any, like: Any) -> Any:
             raise ValueError(f"{name}: expected numbers from 0 to 1e6, found {value!r}")
         return tuple(map(float, value))
     if isinstance(like, float):
-        if not _is_number(value) or not 0 < value <= 1e6:
-            raise ValueError(f"{name}: expected a number above 0, at most 1e6, found {value!r}")
+        if not _is_number(value) or not 0 <= value <= 1e6 or value == 0 != like:
+            least = "a number from 0 to" if like == 0 else "a number above 0, at most"
+            raise ValueError(f"{name}: expected {least} 1e6, found {value!r}")
         return float(value)
     least = min(like, 1)
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= 1 << 40:

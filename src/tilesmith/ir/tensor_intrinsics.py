@@ -14,11 +14,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import permutations
 from typing import Any
 
 from tilesmith.support.errors import UsageError
 
+from .cpu_model import CpuModel
 from .dtypes import DType
 from .expr import Binary, Call, Cast, Compare, Const, Expr, Load, Select, Unary, Var
 
@@ -51,6 +53,18 @@ class Operand:
         return f"{self.name}: {self.dtype}[{', '.join(map(str, self.shape))}]"
 
 
+@dataclass(frozen=True, slots=True)
+class KeepAlive:
+    """What keeps a unit of the CPU awake while it is not used.
+
+    emit: writes the code, given a `codegen.tensor_code.TensorCode`.
+    fmas: work of calls, in multiply-adds of full vectors, after which it must run again.
+    """
+
+    emit: Callable[..., None]
+    fmas: float
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class TensorIntrinsic:
     """An instruction, or a short sequence of them.
@@ -65,7 +79,10 @@ class TensorIntrinsic:
     emit: writes the code, given a `codegen.tensor_code.TensorCode` and the operands' values, the
         old result first if it accumulates.
     features: LLVM's names of what a target must have.
-    fmas: time of a call in multiply-adds of full vectors.
+    fmas: time of a call in multiply-adds of full vectors: a number, or the name of the field of a
+        CPU's model that holds it (see `time`).
+    first_fmas: the same for a call whose last operand has just been loaded; None: no more.
+    keep_alive: what must run now and then in loops of calls; None: nothing.
     load: how an operand is loaded whose rows, along the first dimension, may be any distance apart:
         given the code, the operand, a pointer and the distance in bytes, the value for `emit`.
         None for operands that are vectors.
@@ -89,7 +106,9 @@ class TensorIntrinsic:
     accumulates: bool
     emit: Callable[..., Any]
     features: frozenset[str] = frozenset()
-    fmas: float = 1.0
+    fmas: float | str = 1.0
+    first_fmas: float | None = None
+    keep_alive: KeepAlive | None = None
     load: Callable[..., Any] | None = None
     registers: int | None = None
     scratch: int = 0
@@ -112,6 +131,10 @@ class TensorIntrinsic:
         steps = dict(zip(load.indices, operand.strides(), strict=True))
         return tuple(steps.get(axis, 0) for axis in self.axes)
 
+    def time(self, model: CpuModel) -> float:
+        """Time of a call on a CPU, in multiply-adds of full vectors."""
+        return float(getattr(model, self.fmas) if isinstance(self.fmas, str) else self.fmas)
+
     def types(self) -> tuple[tuple[DType, int], ...]:
         """Element types and lanes of the arguments of a `TensorCall`."""
         read = (self.result, *self.operands) if self.accumulates else self.operands
@@ -126,7 +149,7 @@ class TensorIntrinsic:
 
 
 _declared: dict[str, TensorIntrinsic] = {}
-_families: dict[str, Callable[[int], TensorIntrinsic | None]] = {}
+_families: dict[str, Callable[..., TensorIntrinsic | None]] = {}
 
 
 def declare(intrinsic: TensorIntrinsic) -> TensorIntrinsic:
@@ -140,18 +163,33 @@ def declare(intrinsic: TensorIntrinsic) -> TensorIntrinsic:
     return intrinsic
 
 
-def declare_family(name: str, make: Callable[[int], TensorIntrinsic | None]) -> None:
-    """Make intrinsics for tiles of N rows known as `name_N`.  `make(N)` declares one when it is
-    first named; it gives None if there is none for so many rows.
+def declare_family(name: str, make: Callable[..., TensorIntrinsic | None]) -> None:
+    """Make intrinsics for tiles of N rows known as `name_N`, and those that add S steps as
+    `name_N_S`, if the family has them.
+
+    `make(N)` or `make(N, S)` declares one when it is first named; it gives None if there is none of
+    this size.
     """
-    _families[name] = make
+    _families[name] = lru_cache(maxsize=256)(make)
+
+
+def _in_family(name: str) -> tuple[str, tuple[int, ...]]:
+    """The name without sizes, and the sizes."""
+    sizes: tuple[int, ...] = ()
+    while name not in _families:
+        rest, _, number = name.rpartition("_")
+        if not rest or not number.isdecimal():
+            break
+        name, sizes = rest, (int(number), *sizes)
+    return name, sizes
 
 
 def tensor_intrinsic(name: str) -> TensorIntrinsic:
     """The intrinsic of that name.  Raises UsageError."""
-    family, _, number = name.rpartition("_")
-    if name not in _declared and family in _families and number.isdecimal():
-        _families[family](int(number))
+    if name not in _declared:
+        family, sizes = _in_family(name)
+        if family in _families and len(sizes) in (1, 2):
+            _families[family](*sizes)
     found = _declared.get(name)
     if found is None:
         raise UsageError(
@@ -167,8 +205,19 @@ def of_rows(intrinsic: TensorIntrinsic, rows: int) -> TensorIntrinsic | None:
     """
     if rows == intrinsic.extents[0]:
         return intrinsic
-    make = _families.get(intrinsic.name) or _families.get(intrinsic.name.rpartition("_")[0])
-    return None if make is None else make(rows)
+    family, sizes = _in_family(intrinsic.name)
+    return _families[family](rows, *sizes[1:]) if family in _families else None
+
+
+def of_steps(intrinsic: TensorIntrinsic, steps: int) -> TensorIntrinsic | None:
+    """The intrinsic that adds so many steps (the extent of its first reduced axis) in the place of
+    the declared number; None if there is none.
+    """
+    at = intrinsic.is_reduced.index(True)
+    if steps == intrinsic.extents[at]:
+        return intrinsic
+    family, _ = _in_family(intrinsic.name)
+    return _families[family](intrinsic.extents[0], steps) if family in _families else None
 
 
 def _loads(e: Expr) -> Iterator[Load]:

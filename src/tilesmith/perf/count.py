@@ -340,7 +340,7 @@ class _Reader:
             intrinsic = tensor_intrinsic(e.name)
             if intrinsic.accumulates:
                 c.flops += 2 * math.prod(intrinsic.extents) * share
-            c.fma += intrinsic.fmas * share
+            c.fma += intrinsic.time(self.target.model) * share
             c.issued += share
             return
         elif isinstance(e, ir.Cast):

@@ -64,11 +64,15 @@ def fastest(target: Target) -> dict[str, TensorIntrinsic]:
     time of a multiply-add.  Bytes are multiplied as numbers of 16 bits where that is as fast.
     """
     found: dict[str, TensorIntrinsic] = {}
-    for i in sorted(available(target).values(), key=_products, reverse=True):
+
+    def products(i: TensorIntrinsic) -> float:
+        return math.prod(i.extents) / i.time(target.model)
+
+    for i in sorted(available(target).values(), key=products, reverse=True):
         if i.accumulates:
             found.setdefault(type_of(i), i)
     words, bytes_ = found.get("int16"), found.get("int8")
-    if words is not None and (bytes_ is None or _products(bytes_) < _products(words)):
+    if words is not None and (bytes_ is None or products(bytes_) < products(words)):
         found["int8"] = words
     return {t: found[t] for t in TYPES if t in found}
 
@@ -110,7 +114,7 @@ def register_loop(
     intrinsic: TensorIntrinsic, target: Target, threads: int
 ) -> tuple[Callable[[], None], float]:
     """The loop as a function, and the multiplications and additions of a call."""
-    repeats = max(int(_REPEATS / intrinsic.fmas), 1)
+    repeats = max(int(_REPEATS / intrinsic.time(target.model)), 1)
     func = parse_func(loop_text(intrinsic, target, repeats, threads))
     kernel = emit(func, target)
     code = compile_object(kernel.text, target)
@@ -124,10 +128,6 @@ def register_loop(
     rows, columns = _tiles(intrinsic, target)
     calls = rows * columns * repeats * threads
     return function.bind(*arrays), 2.0 * math.prod(intrinsic.extents) * calls
-
-
-def _products(intrinsic: TensorIntrinsic) -> float:
-    return math.prod(intrinsic.extents) / intrinsic.fmas
 
 
 def _tiles(intrinsic: TensorIntrinsic, target: Target) -> tuple[int, int]:

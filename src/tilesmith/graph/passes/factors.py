@@ -16,7 +16,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -78,7 +77,7 @@ def product(
             if made is not None:
                 return made
     a, b = r.add(Cast(factors.x), x), r.add(Cast(factors.w), w)
-    return r.add(replace(op, to=i32), *_with_channels(r, op, a, b, factors.joined))
+    return r.add(replace(op, to=i32), *with_channels(r, op, a, b, factors.joined))
 
 
 def _of_bytes(
@@ -101,7 +100,7 @@ def _of_bytes(
             op = replace(op, pads=())
     narrow = r.add(Cast(factors.w), w)
     op = replace(op, to=i32)
-    made = r.add(op, *_with_channels(r, op, q, narrow, factors.joined))
+    made = r.add(op, *with_channels(r, op, q, narrow, factors.joined))
     if point == 0:
         return made
     if point is not None:
@@ -153,7 +152,7 @@ def _has_channels(op: MatMul | Conv, w: Value) -> bool:
     return w.type.is_static and (isinstance(op, Conv) or w.type.rank == 2)
 
 
-def _with_channels(
+def with_channels(
     r: Rewriter, op: MatMul | Conv, x: Value, w: Value, joined: int
 ) -> tuple[Value, Value]:
     """The factors with channels of zeros, up to a multiple of the number that is `joined`: all that
@@ -165,10 +164,12 @@ def _with_channels(
     if not isinstance(channels, int) or channels == 1 or channels % joined == 0:
         return x, w
     missing = math.ceil(channels / joined) * joined - channels
-    a, b = (r.add(_after_channels(v, missing), v) for v in (x, w))
-    return a, b
+    return _with_more_channels(r, x, missing), _with_more_channels(r, w, missing)
 
 
-def _after_channels(v: Value, count: int) -> Any:
-    rank = v.type.rank
-    return Pad(tuple(count if n == rank + 1 else 0 for n in range(2 * rank)))
+def _with_more_channels(r: Rewriter, v: Value, count: int) -> Value:
+    array, rank = r.array(v), v.type.rank
+    if array is not None:
+        zeros = [(0, count if n == 1 else 0) for n in range(rank)]
+        return r.constant(np.pad(array, zeros), v.name)
+    return r.add(Pad(tuple(count if n == rank + 1 else 0 for n in range(2 * rank))), v)

@@ -55,6 +55,8 @@ def integer_products(
 
     def conv(r: Rewriter, n: Node) -> Result:
         assert isinstance(n.op, Conv)
+        if any(_scaled(r, v) is None for v in n.inputs):
+            return None
         is_faster = has_form(n.op, *n.inputs) and on_floats(n) is not None
         return None if is_faster else _unscaled(r, n, factors)
 

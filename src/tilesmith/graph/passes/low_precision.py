@@ -17,6 +17,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from tilesmith.graph.nodes import Graph, Node, Value
+from tilesmith.graph.passes.factors import with_channels
 from tilesmith.graph.passes.rewriter import Result, Rewriter
 from tilesmith.ir.dtypes import DType, bf16, f16, f32
 from tilesmith.ops.conv import Conv
@@ -55,9 +56,11 @@ def low_precision(graph: Graph, wanted: Wanted, choice: Choice) -> Graph:
         if weights is None:
             return None
         other = n.inputs[1 - factor]
+        assert isinstance(n.op, (MatMul, Conv))
         if form == "operands":
             other = r.add(Cast(low), other)
-        assert isinstance(n.op, (MatMul, Conv))
+            if factor == 1:
+                other, weights = with_channels(r, n.op, other, weights, f32.bytes // low.bytes)
         operands = (weights, other) if factor == 0 else (other, weights)
         return r.add(replace(n.op, to=f32), *operands)
 

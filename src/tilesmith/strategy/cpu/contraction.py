@@ -31,7 +31,8 @@ from tilesmith.ir.simplify import simplify
 from tilesmith.ir.symbols import expected
 from tilesmith.ir.target import Target
 from tilesmith.ir.types import same_dim
-from tilesmith.ops.structure import product_of_loads
+from tilesmith.ops.base import OpTensors
+from tilesmith.ops.structure import product_of_loads, stages
 from tilesmith.te.tensor import Compute, IterVar, Tensor
 
 
@@ -90,6 +91,15 @@ def analyse(
         ]
         vector = candidates[-1] if candidates else (columns or both or [None])[-1]
     return Contraction(op, x, w, vector, tuple(rows), tuple(both), tuple(columns))
+
+
+def contraction_of(tensors: OpTensors, known: frozenset[int]) -> Contraction | None:
+    """The contraction of an operator whose inputs of these numbers are constants."""
+    stage = next(s for s in stages(tensors.outputs) if s.reduce_axis)
+    constants = frozenset(tensors.inputs[i] for i in known)
+    rank = len(stage.axis)
+    contiguous = None if not rank or (rank > 2 and constants) else stage.axis[-1]
+    return analyse(stage, constants, contiguous)
 
 
 def _vars(load: Load) -> set[Var]:
@@ -290,11 +300,6 @@ def _positions(c: Contraction) -> set[Var]:
     single: dict[Expr, Expr] = {k.var: const(0) for k in c.op.reduce_axis if same_dim(k.extent, 1)}
     return {v for i in c.x.indices if isinstance(v := simplify(substitute(i, single)), Var)}
 
-
-UNROLL_FACTORS = (1, 2, 3, 4, 5, 7, 8)
-"""Numbers of reduction steps that may be unrolled if they divide the reduction: powers of two, and
-sizes of windows.
-"""
 
 MAX_VECTORS = 6
 """Most vectors side by side in a register tile."""

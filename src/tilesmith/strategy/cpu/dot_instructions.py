@@ -7,10 +7,11 @@ instruction is used follows from the types and the target, not from operators.
 
 from __future__ import annotations
 
-from tilesmith.ir.dtypes import DType
+from tilesmith.ir.dtypes import DType, f32
 from tilesmith.ir.expr import Var, free_vars
 from tilesmith.ir.target import Target
 from tilesmith.ir.tensor_intrinsics import TensorIntrinsic, matches
+from tilesmith.ir.types import Dim
 from tilesmith.strategy.intrinsics import available
 from tilesmith.te.tensor import IterVar, Reduce
 
@@ -18,7 +19,8 @@ from .contraction import Contraction, reduction_order
 
 
 def dot_for(c: Contraction, target: Target) -> TensorIntrinsic | None:
-    """The instruction that does most of `c` in one multiply-add's time; None if none fits.
+    """The instruction that does most of `c` in one multiply-add's time; None if none fits, or if
+    multiply-adds of f32 are as fast.
 
     Instructions that round otherwise are among them, unless the target hides them for strict
     results (`intrinsics.exact_target`).
@@ -42,7 +44,8 @@ def dot_for(c: Contraction, target: Target) -> TensorIntrinsic | None:
             shares = reads.get(c.x) == 0 and reads.get(c.w)
             if shares or (not i.result.shape and {*reads} == {c.x, c.w}):
                 found.append(i)
-    return max(found, key=lambda i: i.extents[-1] / i.fmas, default=None)
+    best = max(found, key=lambda i: products_per_time(i, target), default=None)
+    return best if best is not None and products_per_time(best, target) > 1 else None
 
 
 def lane_products_for(c: Contraction, target: Target) -> TensorIntrinsic | None:
@@ -71,17 +74,32 @@ def products_per_fma(element: DType, target: Target) -> float:
     f32, by the best dot-product instruction for them, or for wider integers; 1 if there is none.
     """
     found = [
-        i.extents[-1] / i.fmas
+        products_per_time(i, target)
         for i in available(target).values()
         if _is_dot(i) and all(_takes(o.dtype, element) for o in i.operands)
     ]
     return max(found, default=1.0)
 
 
+def products_per_time(dot: TensorIntrinsic, target: Target) -> float:
+    """The products that one lane adds by `dot` in the time of a multiply-add of f32."""
+    return dot.extents[-1] / dot.time(target.model)
+
+
 def _takes(operand: DType, element: DType) -> bool:
     if element.is_int:
         return operand.is_int and operand.bits >= element.bits
     return operand is element
+
+
+def joinable(channels: Dim, element: DType) -> Dim:
+    """The number of channels, some of them zeros, whose products instructions can add: whole lanes
+    of numbers of type `element`.
+    """
+    depth = max(f32.bytes // element.bytes, 1)  # a lane adds neighbours of as many bytes as it has
+    if not isinstance(channels, int) or channels == 1:
+        return channels
+    return -(-channels // depth) * depth
 
 
 def joined_axis(c: Contraction) -> IterVar | None:

@@ -19,7 +19,7 @@ from tilesmith.ir.layout import Layout, LayoutDim
 from tilesmith.ir.symbols import expected, expected_size
 from tilesmith.ir.target import Target
 from tilesmith.ir.types import TensorType, same_dim
-from tilesmith.ops.base import Op, OpTensors
+from tilesmith.ops.base import Op
 from tilesmith.ops.structure import Structure, loads, product_of_loads, stages
 from tilesmith.ops.winograd import WinogradConv
 from tilesmith.strategy.access import address, expand
@@ -27,10 +27,10 @@ from tilesmith.strategy.windows import window_layout
 from tilesmith.te.tensor import Compute, Tensor
 
 from .contraction import (
-    Contraction,
     RegisterTile,
     analyse,
     choose_tile,
+    contraction_of,
     outer_extent,
     packed_layout,
     row_distance,
@@ -164,15 +164,6 @@ def _contraction(node: Node, known: frozenset[int], target: Target) -> NodeLayou
         if packed is not None:
             operands[next(i for i, t in enumerate(tensors.inputs) if t is c.w.buffer)] = packed
     return NodeLayouts(operands, (result,))
-
-
-def contraction_of(tensors: OpTensors, known: frozenset[int]) -> Contraction | None:
-    """The contraction of an operator whose inputs of these numbers are constants."""
-    stage = next(s for s in stages(tensors.outputs) if s.reduce_axis)
-    constants = frozenset(tensors.inputs[i] for i in known)
-    rank = len(stage.axis)
-    contiguous = None if not rank or (rank > 2 and constants) else stage.axis[-1]
-    return analyse(stage, constants, contiguous)
 
 
 def _is_made_of(x: Tensor, operand: Tensor) -> bool:

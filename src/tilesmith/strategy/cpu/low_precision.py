@@ -19,16 +19,12 @@ from tilesmith.ops.conv import Conv
 from tilesmith.ops.matmul import MatMul
 from tilesmith.perf.cost import constants_place
 
-from .contraction import row_extent
-from .dot_instructions import dot_for, joined_axis
-from .layouts import contraction_of
+from .contraction import contraction_of, row_extent
+from .dot_instructions import dot_for, joinable, joined_axis, products_per_time
 from .tile_dots import tile_block
 
 SOFTWARE_HALF = 12
 """Instructions that convert a vector of f16 where the CPU has none that does."""
-
-MOST_JOINED = 4
-"""Most products that one of these instructions adds."""
 
 GAIN = 0.9
 """Weights are stored low if the product is expected to take at most this share of its time."""
@@ -40,7 +36,10 @@ def low_precision_choice(target: Target) -> Choice:
     def choose(node: Node, constant: int, low: DType, constants: int) -> Form | None:
         assert isinstance(node.op, (MatMul, Conv))
         op = replace(node.op, to=f32)
-        tensors = op.tensors(*(TensorType(low, v.shape) for v in node.inputs))
+        shapes = (v.shape for v in node.inputs)
+        if isinstance(op, Conv):  # channels can be added
+            shapes = ((n[0], joinable(n[1], low), *n[2:]) for n in shapes)
+        tensors = op.tensors(*(TensorType(low, n) for n in shapes))
         c = contraction_of(tensors, frozenset((constant,)))
         if c is None or c.vector is None:
             return None
@@ -84,10 +83,10 @@ def _products(
     """
     channel = None
     if isinstance(op, Conv):  # channels can be added
-        channel, rounded = x[1], lambda n: -(-n // MOST_JOINED) * MOST_JOINED
+        channel = x[1]
         if not isinstance(channel, int) or channel == 1:
             return None
-        x, w = (x[0], rounded(channel), *x[2:]), (w[0], rounded(channel), *w[2:])
+        x, w = ((n[0], joinable(channel, i8), *n[2:]) for n in (x, w))
     op = replace(op, to=i32)
     tensors = op.tensors(TensorType(factors.x, x), TensorType(factors.w, w))
     c = contraction_of(tensors, frozenset((1,)))
@@ -97,7 +96,7 @@ def _products(
     joined = joined_axis(c)
     if joined is None or not isinstance(joined.extent, int) or joined.extent % dot.extents[-1]:
         return None
-    return dot.extents[-1] / dot.fmas, dot.extents[-1]
+    return products_per_time(dot, target), dot.extents[-1]
 
 
 def waits_less(uses: float, low: DType, constants: int, target: Target) -> bool:

@@ -13,7 +13,9 @@ padding, `x` is copied once into a buffer with the border.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 from tilesmith.ir.expr import Call, index_of, post_order
@@ -28,10 +30,10 @@ from tilesmith.strategy.access import accesses
 from tilesmith.strategy.group import Group
 from tilesmith.te.knobs import ANALYTIC, Config
 from tilesmith.te.schedule import Schedule
+from tilesmith.te.stage import Axis
 from tilesmith.te.tensor import Compute, IterVar, Tensor
 
 from .contraction import (
-    UNROLL_FACTORS,
     Contraction,
     RegisterTile,
     analyse,
@@ -55,6 +57,21 @@ from .operands import (
     strides_through,
 )
 from .sliding import slide_of, sliding_tile
+from .unrolling import UNROLL_FACTORS, unrolled_steps
+
+
+@dataclass(frozen=True, slots=True)
+class BlockLoop:
+    """The loop that walks over the column blocks of an output.
+
+    axis: the loop.  It may be fused with others.
+    parts: successive iterations of it with the same block.
+    passes: tiles in each of these iterations.
+    """
+
+    axis: Axis
+    parts: int
+    passes: int
 
 
 def schedule_contraction(
@@ -113,7 +130,7 @@ def schedule_contraction(
     width = min(tile.columns, span)
     height = min(tile.rows, rows)
     near = stays_near(c, target)
-    level, block = tile_output(
+    level, blocks = tile_output(
         o, anchor, c, order, vector_at, row_at, width, height, near, target, cfg, is_kept
     )
     _vectorize(o, o.leaf_axes[-1], width, tile.lanes)
@@ -138,11 +155,9 @@ def schedule_contraction(
         within.append(together)
     a.reorder(*single, *reduce_axes, *spatial, *within)
     step = _unroll(a, reduce_axes[-1], steps, cfg)
-    leaves = o.leaf_axes
-    inside = leaves[leaves.index(block) + 1 : leaves.index(level) + 1] if block in leaves else ()
-    if inside:
-        often = expected_size(x.extent for x in inside) >= tile.vectors
-        prefetch_block(a, group, c, block, step, often, target, cfg)
+    if blocks is not None:
+        often = blocks.parts * blocks.passes >= tile.vectors
+        prefetch_block(a, group, c, blocks.axis, blocks.parts, step, often, target, cfg)
     for x in spatial[:-1]:
         a.unroll(x)
     own = lane_products_for(c, target) if dot is None and width % tile.lanes == 0 else None
@@ -182,11 +197,11 @@ def tile_output(
     target: Target,
     cfg: Config,
     loop_rows: bool = False,
-) -> tuple[Any, Any]:
+) -> tuple[Any, BlockLoop | None]:
     """Tile the output and share its outer loops among threads.
 
-    Returns the loop that holds one tile, and the loop over column blocks, which may be fused with
-    others.
+    Returns the loop that holds one tile, and the loop over column blocks, if there are several and
+    it is outside of that.
 
     Column blocks stand outside the loops that read the same weights.  If the last block is not
     full, the loop over blocks is to be peeled.  So it stays separate: innermost, not fused with
@@ -204,7 +219,7 @@ def tile_output(
     co, ci = o.split(o.axis[vector_at], factor=width)
     blocks = [(co, -(-columns // width))]
     exact = columns % width == 0
-    outside = exact and bool(rows)
+    outside = exact and bool(rows) and not c.is_batched and not near
     if exact and blocks[0][1] > 1:
         outside = cfg.choice("columns_outside", (False, True), outside)
     loops = [*batch, *blocks, *rest] if outside else [*batch, *rest, *blocks]
@@ -220,13 +235,20 @@ def tile_output(
         if not loop_rows:
             o.unroll(tile_row)
         inner = [*inner, (level, -(-count // height))]
+    shared, fused = None, []
     if expected_size((*extents, *(k.extent for k in anchor.reduce_axis))) >= target.parallel_fmas:
         whole = [x for x in loops if exact or x not in blocks]
         fits = exact and not (rows and count % height)
-        shared = _share(o, whole, inner, fits, blocks if near else [], target, cfg)
+        shared, fused = _share(o, whole, inner, fits, blocks if near else [], target, cfg)
         if level not in o.leaf_axes:
             level = shared
-    return level, co
+    own = next((n for n, (x, _) in enumerate(fused) if x is co), None)
+    parts = 1 if own is None else math.prod(n for _, n in fused[own + 1 :])
+    axis, leaves = co if own is None or shared is None else shared, o.leaf_axes
+    if axis is level or axis not in leaves or columns <= width:
+        return level, None
+    inside = leaves[leaves.index(axis) + 1 : leaves.index(level) + 1]
+    return level, BlockLoop(axis, parts, expected_size(x.extent for x in inside))
 
 
 def _is_long(epilogue: Iterable[Compute]) -> bool:
@@ -240,12 +262,13 @@ def _is_long(epilogue: Iterable[Compute]) -> bool:
 
 
 def stays_near(c: Contraction, target: Target) -> bool:
-    """True if `w` fits the L2 cache and is smaller than `x`.
+    """True if `w` fits the L2 cache and is smaller than `x` and the result together.
 
     Threads then share the rows of `x` and each reads all of `w`, instead of the other way round.
     """
     x, w = (expected_size(i.buffer.shape) * i.dtype.bytes for i in (c.x, c.w))
-    return w < x and 4 * w <= 3 * target.model.l2_bytes
+    y = expected_size(a.extent for a in c.op.axis) * c.op.outputs[0].dtype.bytes
+    return w < x + y and 4 * w <= 3 * target.model.l2_bytes
 
 
 def _share(
@@ -256,8 +279,8 @@ def _share(
     last: list[tuple[Any, int]],
     target: Target,
     cfg: Config,
-) -> Any:
-    """Share loops among threads.
+) -> tuple[Any, list[tuple[Any, int]]]:
+    """Share loops among threads.  Returns the shared one, and the loops that were fused into it.
 
     The `whole` loops are fused and shared if they have enough iterations for an even division.
     Otherwise the longest of the `inner` loops is shared.  If tiles have no remainder (`fits`), it
@@ -275,17 +298,18 @@ def _share(
                 whole = [*(x for x in loops if x not in last), longest, *last]
                 o.reorder(*(x for x, _ in whole))
     if not whole:
-        return None
+        return None, []
     shared = whole[0][0]
     for x, _ in whole[1:]:
         shared = o.fuse(shared, x)
     o.parallel(shared)
-    return shared
+    return shared, whole
 
 
 def _unroll(stage: Any, axis: Any, best: int, cfg: Config) -> Any:
     """Unroll steps of a reduction, by default `best` of them.  Returns the loop around them."""
     extent = expected(axis.extent)
+    best = best if extent % best == 0 else 1
     steps = cfg.choice("unroll", lambda: [n for n in UNROLL_FACTORS if extent % n == 0], best)
     if steps > 1:
         axis, inner = stage.split(axis, factor=steps)
@@ -391,7 +415,8 @@ def _tile(
         found = choose_tile(
             rows, columns, target, element, True, vectors, row_bytes, outer, scratch
         )
-        return found, 1
+        last = expected(reduction_order(c)[-1].extent) // joined
+        return found, unrolled_steps(last, found.rows * found.vectors, target)
 
     tile, steps = choose()
     column = column_block(group.layouts.get(c.w.buffer))  # type: ignore[arg-type]  # a tensor

@@ -302,6 +302,7 @@ def prefetch_block(
     group: Group,
     c: Contraction,
     block: Axis,
+    parts: int,
     step: Axis,
     often: bool,
     target: Target,
@@ -310,9 +311,12 @@ def prefetch_block(
     """Prefetch the weights of the next column block while the tiles of the current one are
     computed.
 
-    Each `step` of the first tiles prefetches one cache line.  Read for the first time, the weights
-    would come from memory, and the hardware prefetcher starts anew at every page.
+    Each `step` of the first tiles prefetches one cache line, or as many as are needed to prefetch
+    the whole block.  Read for the first time, the weights would come from memory, and the hardware
+    prefetcher starts anew at every page.
 
+    block: the loop over column blocks.
+    parts: successive iterations of it that read the same block.
     often: there are enough tiles to prefetch all of the block.  Where weights are read only once or
         twice, prefetching takes longer than waiting.
     """
@@ -323,4 +327,4 @@ def prefetch_block(
     elements = math.prod(n for n in tensor.shape if isinstance(n, int))
     far = elements * c.w.dtype.bytes > target.model.l2_bytes
     if cfg.choice("ahead", (False, True), far and often):
-        a.prefetch(tensor, block, 1, over=step)
+        a.prefetch(tensor, block, parts, over=step, parts=parts)

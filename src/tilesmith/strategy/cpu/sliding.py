@@ -23,11 +23,11 @@ from tilesmith.te.tensor import IterVar
 from .contraction import (
     MAX_ROWS,
     MAX_VECTORS,
-    UNROLL_FACTORS,
     Contraction,
     RegisterTile,
     reduction_order,
 )
+from .unrolling import UNROLL_FACTORS
 
 SHOWN = 0.2
 """Share of the shorter of loading and adding that does not overlap with the longer."""

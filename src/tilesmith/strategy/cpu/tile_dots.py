@@ -9,7 +9,10 @@
 Such an instruction multiplies a tile of rows with a tile of columns:
 `acc[i, j] += sum over k and q of x[i, k, q] * w[k, j, q]`.  It loads rows that lie apart, so `x` is
 read where it lies, also through windows.  `w` is packed as for other dot products
-(`dot_instructions`).  Tiles divide the output evenly: a tile may have fewer rows than the largest.
+(`dot_instructions`), with zeros for columns that the last tile has too many.  A tile may have fewer
+rows and fewer steps than the largest, so that tiles divide the rows and the sum evenly.  Channels
+that are few are added together with the columns of a window: where images have their channels last,
+these are neighbours in memory.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ import math
 from dataclasses import dataclass
 
 from tilesmith import te
+from tilesmith.ir.affine import affine_form
 from tilesmith.ir.expr import index_of
 from tilesmith.ir.layout import Layout, LayoutDim
 from tilesmith.ir.symbols import expected_size
@@ -28,15 +32,16 @@ from tilesmith.ir.tensor_intrinsics import (
     declare_family,
     matches,
     of_rows,
+    of_steps,
     tensor_intrinsic,
 )
-from tilesmith.ir.types import same_shape
+from tilesmith.ir.types import same_dim, same_shape
 from tilesmith.strategy.group import Group
 from tilesmith.strategy.intrinsics import available
 from tilesmith.te.knobs import ANALYTIC, Config
 from tilesmith.te.schedule import Schedule
 from tilesmith.te.stage import Axis, Stage
-from tilesmith.te.tensor import Compute, Reduce, Tensor
+from tilesmith.te.tensor import Compute, IterVar, Placeholder, Reduce, Tensor
 
 from .contraction import (
     Contraction,
@@ -57,8 +62,11 @@ from .matmul import (
     stays_near,
     tile_output,
 )
-from .operands import schedule_operands
+from .operands import prefetch_block, schedule_operands, strides_through
 from .reduction import vectorize
+
+PASSES = 4
+"""Fewest passes over a column block in which prefetching the next one costs less than it saves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,11 +75,13 @@ class TileBlock:
 
     intrinsic: the instruction.
     rows, columns: tiles below each other and side by side.
+    joins: whether the columns of a window are added together with the channels.
     """
 
     intrinsic: TensorIntrinsic
     rows: int
     columns: int
+    joins: bool = False
 
     @property
     def height(self) -> int:
@@ -93,25 +103,39 @@ class TileBlock:
         """Reduction steps of a call."""
         return math.prod(self.intrinsic.extents[2:])
 
-    def cycles(self, target: Target) -> float:
-        """Cycles for each product."""
+    def cycles(self, target: Target, rows: int, columns: int) -> float:
+        """Cycles for each product of an output, its tails included."""
+        full, tail = divmod(rows, self.height)
+        spent = full * self._step_cycles(target)
+        if tail:
+            rest = of_rows(self.intrinsic, tail)
+            assert rest is not None and self.rows == 1
+            spent += TileBlock(rest, 1, self.columns)._step_cycles(target)
+        return spent * -(-columns // self.width) / (rows * columns * self.steps)
+
+    def _step_cycles(self, target: Target) -> float:
+        """Cycles of one step of the whole block."""
         model, i = target.model, self.intrinsic
         tiles = self.rows * self.columns
         vectors = [n * o.size * o.dtype.bytes * 8 / target.vector_bits
                    for n, o in zip((self.rows, self.columns), i.operands, strict=True)]  # fmt: skip
-        busy = max(tiles * i.fmas / model.fma_ports, sum(vectors) / model.load_ports)
+        each = i.time(model)
+        fresh = max(each, i.first_fmas or 0.0)  # of the first product with a tile of columns
+        calls = self.columns * fresh + (tiles - self.columns) * each
+        busy = max(calls / model.fma_ports, sum(vectors) / model.load_ports)
         streamed = 2 * model.load_cycles * vectors[1]  # as for vectors, see `step_cycles`
-        return (busy + streamed + model.loop_cycles) / (tiles * math.prod(i.extents))
+        return busy + streamed + model.loop_cycles
 
 
 def tile_block(
-    c: Contraction, target: Target, rows: int, width: int | None = None
+    c: Contraction, target: Target, rows: int, width: int | None = None, joins: bool = True
 ) -> TileBlock | None:
     """The block of tiles that takes the fewest cycles; None if no such instruction fits, or if dot
     products of vectors are faster.
 
     rows: in one run of the loop over rows.
     width: columns of the block, if they are fixed.
+    joins: whether the columns of a window may be added together with the channels.
     """
     last, source = joined_axis(c), c.op.body[0]
     if last is None or c.vector is None or not isinstance(source, Reduce):
@@ -119,19 +143,39 @@ def tile_block(
     columns, steps = c.vector.extent, last.extent
     if not isinstance(columns, int) or not isinstance(steps, int):
         return None
+    runs = {False: steps}
+    window = window_axis(c) if joins else None
+    if window is not None and isinstance(window.extent, int):
+        runs[True] = steps * window.extent
     found: list[TileBlock] = []
     for declared in available(target).values():
-        if not _is_tile(declared) or steps % math.prod(declared.extents[2:]):
+        if not _is_tile(declared) or steps % declared.extents[-1]:
             continue
         if any(b[declared.operands[0]] is c.x for b in matches(declared, source.sources[0])):
-            found += _blocks(declared, rows, columns, target)
+            for joined, run in runs.items():
+                found += _blocks(declared, rows, columns, run, joined, target)
+
     found = [b for b in found if width in (None, b.width)]
-    best = min(found, key=lambda b: b.cycles(target), default=None)
+    best = min(found, key=lambda b: b.cycles(target, rows, columns), default=None)
     dot = dot_for(c, target)
     if best is None or dot is None:
         return best
-    products = math.prod(dot.extents) / dot.fmas * target.model.fma_ports
-    return best if best.cycles(target) < 1 / products else None
+    products = math.prod(dot.extents) / dot.time(target.model) * target.model.fma_ports
+    return best if best.cycles(target, rows, columns) < 1 / products else None
+
+
+def window_axis(c: Contraction) -> IterVar | None:
+    """The axis of a window whose neighbours begin where the channels end, in images that have all
+    channels last; None if there is none.
+    """
+    *outside, last = reduction_order(c)
+    if not outside or not isinstance(c.x.buffer, Tensor):
+        return None
+    window = outside[-1]
+    channels = [n for n, i in enumerate(c.x.indices) if i is last.var]
+    columns = [n for n, i in enumerate(c.x.indices) if affine_form(i)[0].get(window.var, 0) == 1]
+    is_whole = len(channels) == 1 and same_dim(c.x.buffer.shape[channels[0]], last.extent)
+    return window if is_whole and columns == [c.x.buffer.rank - 1] else None
 
 
 def _is_tile(i: TensorIntrinsic) -> bool:
@@ -144,12 +188,24 @@ def _is_tile(i: TensorIntrinsic) -> bool:
     return not a[1] and not w[0] and i.load is not None and w[1] == i.extents[-1] and w[-1] == 1
 
 
-def _blocks(declared: TensorIntrinsic, rows: int, columns: int, target: Target) -> list[TileBlock]:
-    """The blocks that divide the columns and stay in registers.
+def _blocks(
+    declared: TensorIntrinsic, rows: int, columns: int, steps: int, joins: bool, target: Target
+) -> list[TileBlock]:
+    """The blocks that stay in registers.
 
-    Blocks divide the rows, too.  Only a block of a single tile below the others may leave a tail,
-    for which there is an instruction with fewer rows.
+    Blocks divide the steps and the rows.  Only a block of a single tile below the others may leave
+    a tail of rows, for which there is an instruction with fewer.
     """
+    first, *others = declared.extents[2:]
+    each = math.prod(others)
+    deepest = max((n for n in range(1, first + 1) if steps % (n * each) == 0), default=0)
+    of_depth = of_steps(declared, deepest)
+    return [] if of_depth is None else _divided(of_depth, rows, columns, joins, target)
+
+
+def _divided(
+    declared: TensorIntrinsic, rows: int, columns: int, joins: bool, target: Target
+) -> list[TileBlock]:
     registers = declared.registers or target.vector_registers
     lanes = target.vector_lanes(declared.result.dtype.bytes)
     found: list[TileBlock] = []
@@ -162,8 +218,10 @@ def _blocks(declared: TensorIntrinsic, rows: int, columns: int, target: Target) 
                 continue
             for n in range(1, registers):
                 width = n * declared.extents[1]
-                if r * n + r + n <= registers and not columns % width and not width % lanes:
-                    found.append(TileBlock(intrinsic, r, n))
+                needed = n == 1 or width - declared.extents[1] < columns
+                tiles = r * n + r + n + (n + 1 if tail else 0)  # registers have one shape each
+                if tiles <= registers and needed and not width % lanes:
+                    found.append(TileBlock(intrinsic, r, n, joins))
     return found
 
 
@@ -194,7 +252,8 @@ def schedule_tiles(
     run = linear_run(group, c, fusable_rows(c))
     if column is None or not run or not all(isinstance(r.extent, int) for r in run):
         return False
-    block = tile_block(c, target, expected_size(r.extent for r in run), column.block)
+    rows = expected_size(r.extent for r in run)
+    block = tile_block(c, target, rows, column.block, _lie_together(group, c))
     if block is None or joined_steps(weights) != block.depth:
         return False
     if not cfg.choice("tiles", (False, True), True):
@@ -216,7 +275,7 @@ def schedule_tiles(
     o = s[group.outputs[0]]
     near = stays_near(c, target)
     order = [d.axis for d in layout.dims]
-    level, _ = tile_output(
+    level, blocks = tile_output(
         o, anchor, c, order, vector_at, row_at, block.width, block.height, near, target, cfg, True
     )
     vectorize(o, o.leaf_axes[-1], block.width, lanes)
@@ -234,6 +293,9 @@ def schedule_tiles(
 
     a = s[acc]
     *windows, last = (a.reduce_axis[index_of(anchor.reduce_axis, k)] for k in reduction_order(c))
+    if block.joins:
+        a.reorder(*windows, last)
+        last = a.fuse(windows.pop(), last)
     outside, unrolled, inside = _tiled(a, places, block)
     last, *steps = a.split(last, factor=block.steps)
     for n in block.intrinsic.extents[3:]:
@@ -242,7 +304,30 @@ def schedule_tiles(
     for x in unrolled:
         a.unroll(x)
     a.tensorize(inside[0], block.intrinsic)
+    if blocks is not None:
+        often = blocks.parts * blocks.passes >= PASSES
+        prefetch_block(a, group, c, blocks.axis, blocks.parts, last, often, target, cfg)
     return True
+
+
+def _lie_together(group: Group, c: Contraction) -> bool:
+    """Whether the columns of a window and the channels are neighbours in memory, in that order, in
+    what the kernel reads of `x`: see `operands.schedule_operands`.
+    """
+    window, last = window_axis(c), joined_axis(c)
+    if window is None or last is None:
+        return False
+    walk = strides_through(group, c.x)
+    if walk is not None and same_dim(walk.get(last.var, 0), 1):
+        return same_dim(walk.get(window.var, 0), last.extent)
+    tensor = source = c.x.buffer
+    assert isinstance(tensor, Tensor) and isinstance(source, Tensor)
+    if isinstance(tensor.op, Compute):
+        source = tensor.op.inputs[0]
+    if not isinstance(source.op, Placeholder) or source.rank != tensor.rank:
+        return True
+    *_, before, innermost = (d.axis for d in group.layout(source).dense.dims)
+    return c.x.indices[innermost] is not last.var or before == tensor.rank - 1
 
 
 def _arrange(s: Schedule, tensor: Tensor, places: tuple[int, int], block: TileBlock) -> None:
@@ -260,8 +345,8 @@ def _tiled(
     """The spatial axes outside of a block's tiles, those over its tiles, and those of a tile."""
     outside = [x for i, x in enumerate(stage.axis) if i not in places]
     split = [
-        stage.split(stage.axis[i], factor=n)
-        for i, n in zip(places, block.intrinsic.extents[:2], strict=True)
+        stage.split(stage.axis[i], factor=n, tail=tail)
+        for i, n, tail in zip(places, block.intrinsic.extents[:2], ("peel", "roundup"), strict=True)
     ]
     return outside, [x for x, _ in split], [x for _, x in split]
 

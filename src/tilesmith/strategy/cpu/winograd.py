@@ -34,6 +34,7 @@ from tilesmith.te.schedule import Schedule
 from tilesmith.te.tensor import Compute, Tensor
 
 from .contraction import analyse, packed_layout
+from .unrolling import unrolled_steps
 from .winograd_cost import Blocking, Sizes, blocking
 
 TILES = 2
@@ -79,7 +80,8 @@ def schedule_winograd(
     schedule_half(s[back.outputs[0]], s[out], vector)
     points = product.outputs[0]
     lanes = min(b.tile.lanes, sizes.filters)
-    schedule_products(s, points, s[out], columns, TILES, b.tile.rows, lanes)
+    steps = unrolled_steps(sizes.channels, b.tile.rows * b.tile.vectors, target)
+    schedule_products(s, points, s[out], columns, TILES, b.tile.rows, lanes, steps=steps)
     x, y = s[points].axis[:2]
     s[points].fuse(x, y)
     inputs = s[v]

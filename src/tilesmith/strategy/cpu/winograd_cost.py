@@ -8,22 +8,25 @@ kernel.  Weights are streamed from memory, and transforming makes them t^2 / 9 t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tilesmith.graph.nodes import Node
 from tilesmith.graph.passes.choices import Choose, preferred
-from tilesmith.ir.dtypes import DType, f32
+from tilesmith.ir.dtypes import DType, f32, i8, i32, u8
 from tilesmith.ir.symbols import expected, expected_size
 from tilesmith.ir.target import Target
+from tilesmith.ir.types import TensorType
 from tilesmith.ops.conv import Conv
 from tilesmith.ops.winograd import WinogradConv
 from tilesmith.te.interpolation import SQUARES, WINDOW
 from tilesmith.te.knobs import ANALYTIC, Config
 from tilesmith.te.winograd import points
 
-from .contraction import RegisterTile, resident_rows, step_cycles
-from .dot_instructions import products_per_fma
+from .contraction import RegisterTile, contraction_of, resident_rows, row_extent, step_cycles
+from .dot_instructions import joinable, products_per_fma
+from .tile_dots import tile_block
 
 EFFICIENCY = 0.92
 """Share of the peak that a matrix product reaches in its main loop."""
@@ -154,18 +157,42 @@ def winograd_cycles(sizes: Sizes, target: Target) -> float:
     return max(products, weights) + moved + arithmetic / 2 + far + target.model.parallel_cycles
 
 
-def direct_cycles(
-    images: int, area: int, channels: int, filters: int, target: Target, element: DType = f32
-) -> float:
-    """Cycles of one core for the direct kernel with a 3x3 window and `area` results per filter.
+def direct_cycles(node: Node, target: Target, element: DType = f32) -> float:
+    """Cycles of one core for the direct kernel of a `Conv` node with a 3x3 window.
 
     element: type of the factors.
     """
-    taps = WINDOW * WINDOW * channels
+    channels = expected(node.inputs[0].shape[1])
+    images, filters, *area = map(expected, node.outputs[0].shape)
+    steps = images * math.prod(area) * WINDOW * WINDOW * channels
     vectors = -(-filters // target.vector_lanes(4))
-    products = images * area * taps * vectors / target.model.fma_ports / EFFICIENCY
-    products /= products_per_fma(element, target)
-    return max(products, taps * filters * element.bytes / target.model.dram_bytes_per_cycle)
+    products = steps * vectors / target.model.fma_ports / products_per_fma(element, target)
+    on_tiles = None if element is f32 else _cycles_on_tiles(node, element, target)
+    if on_tiles is not None:
+        products = min(products, steps * filters * on_tiles)
+    products /= EFFICIENCY
+    weights = WINDOW * WINDOW * channels * filters * element.bytes
+    return max(products, weights / target.model.dram_bytes_per_cycle)
+
+
+def _cycles_on_tiles(node: Node, element: DType, target: Target) -> float | None:
+    """Cycles for each product of a convolution with factors of a low type, by instructions on whole
+    tiles; None if there are none.  Unsigned bytes are multiplied with signed ones.
+    """
+    assert isinstance(node.op, Conv)
+    x, w = (v.shape for v in node.inputs)
+    channels = joinable(x[1], element)
+    op = replace(node.op, to=i32 if element.is_int else f32)
+    first = u8 if element is i8 else element
+    tensors = op.tensors(
+        TensorType(first, (x[0], channels, *x[2:])), TensorType(element, (w[0], channels, *w[2:]))
+    )
+    c = contraction_of(tensors, frozenset((1,)))
+    if c is None or c.vector is None:
+        return None
+    rows = row_extent(c)
+    block = tile_block(c, target, rows)
+    return None if block is None else block.cycles(target, rows, expected(c.vector.extent))
 
 
 def winograd_choice(
@@ -181,10 +208,7 @@ def winograd_choice(
     def choice(node: Node) -> int | None:
         assert isinstance(node.op, Conv)
         x, w = ([*map(expected, v.shape)] for v in node.inputs)
-        images, filters, *extents = map(expected, node.outputs[0].shape)
-        area = extents[0] * extents[1]
-        direct = direct_cycles(images, area, x[1], filters, target, element)
-        best, fewest = None, WINOGRAD_MARGIN * direct
+        best, fewest = None, WINOGRAD_MARGIN * direct_cycles(node, target, element)
         for m in allowed:
             sizes = Sizes.of(WinogradConv(m, node.op.pads), x, w[0])
             cycles = winograd_cycles(sizes, target)

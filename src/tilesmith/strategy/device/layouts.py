@@ -13,7 +13,8 @@ from tilesmith.ir.expr import Load, index_of
 from tilesmith.ir.layout import Layout, LayoutDim
 from tilesmith.ir.symbols import expected_size
 from tilesmith.ir.target import Target
-from tilesmith.strategy.cpu.layouts import ByAxes, contraction_of
+from tilesmith.strategy.cpu.contraction import contraction_of
+from tilesmith.strategy.cpu.layouts import ByAxes
 from tilesmith.te.tensor import IterVar
 
 OTHER = 1.0

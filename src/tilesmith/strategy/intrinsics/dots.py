@@ -24,7 +24,7 @@ def lane_dot(
     emit: Callable[..., Any],
     features: tuple[str, ...],
     tolerance: float = 0.0,
-    fmas: float = 1.0,
+    fmas: float | str = 1.0,
     scratch: int = 0,
 ) -> TensorIntrinsic:
     """An instruction of that form.

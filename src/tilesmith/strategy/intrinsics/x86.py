@@ -22,7 +22,7 @@ from __future__ import annotations
 from typing import Any
 
 from tilesmith import te
-from tilesmith.ir.tensor_intrinsics import TensorIntrinsic, declare_family
+from tilesmith.ir.tensor_intrinsics import KeepAlive, TensorIntrinsic, declare_family
 
 from .dots import lane_dot
 
@@ -102,12 +102,20 @@ def _bf16(lanes: int) -> TensorIntrinsic:
     # it rounds to odd between the two products, and flushes denormals to zero
     return lane_dot(
         f"vdpbf16ps_{lanes}", lanes, 2, ("bf16", "bf16", "f32"), emit, features,
-        tolerance=2 * _UNIT_ROUNDOFF,
+        tolerance=2 * _UNIT_ROUNDOFF, fmas="bf16_dot_fmas",
     )  # fmt: skip
 
 
 _ROWS = 16
 """Of an AMX tile; it has as many lanes in each row."""
+
+_BUSY_ROWS = 11
+"""Rows of the first factor below which a product takes no less time."""
+
+_AWAKE_FMAS = 3200.0
+"""Work after which storing a tile takes some 900 cycles longer, unless a tile was stored meanwhile
+(measured on a Granite Rapids: 2,000 cycles of products are enough).
+"""
 
 _LANE_BYTES = 4
 _TILES = 8
@@ -118,18 +126,20 @@ def _amx(
     name: str, types: tuple[str, str, str], feature: str, tolerance: float = 0.0
 ) -> TensorIntrinsic:
     """`c[i, j] += sum over k and q of a[i, k, q] * w[k, j, q]`: q counts what one lane of 4 bytes
-    holds.  Tiles of fewer rows, from 2 on, are called `name_ROWS`.
+    holds.  Tiles of fewer rows, from 2 on, are called `name_ROWS`, and those of fewer steps k
+    `name_ROWS_STEPS`.
     """
-    declare_family(name, lambda rows: _amx_rows(f"{name}_{rows}", rows))
     of_a, of_w, of_c = types
     depth = 4 if of_c == "i32" else 2
 
-    def _amx_rows(full_name: str, rows: int) -> TensorIntrinsic | None:
-        if not 2 <= rows <= _ROWS:
+    def of_size(rows: int, steps: int = _ROWS) -> TensorIntrinsic | None:
+        if not (2 <= rows <= _ROWS and 2 <= steps <= _ROWS):
             return None
-        a = te.placeholder((rows, _ROWS, depth), of_a, "a")
-        w = te.placeholder((_ROWS, _ROWS, depth), of_w, "w")
-        k, q = te.reduce_axis(_ROWS, "k"), te.reduce_axis(depth, "q")
+        full_name = name if rows == steps == _ROWS else f"{name}_{rows}"
+        full_name += "" if steps == _ROWS else f"_{steps}"
+        a = te.placeholder((rows, steps, depth), of_a, "a")
+        w = te.placeholder((steps, _ROWS, depth), of_w, "w")
+        k, q = te.reduce_axis(steps, "k"), te.reduce_axis(depth, "q")
         c = te.compute(
             (rows, _ROWS),
             lambda i, j: te.sum(a[i, k, q].astype(of_c) * w[k, j, q].astype(of_c), axis=[k, q]),
@@ -138,22 +148,33 @@ def _amx(
         lanes = rows * _ROWS
 
         def emit(code: Any, old: Any, a: Any, w: Any) -> Any:
-            height, width = code.constant("i16", rows), code.constant("i16", _ROWS * _LANE_BYTES)
+            height, width, deep = (
+                code.constant("i16", n) for n in (rows, _ROWS * _LANE_BYTES, steps * _LANE_BYTES)
+            )
             bits = code.bitcast(old, f"<{lanes} x i32>")
             tile = code.call(f"llvm.x86.cast.vector.to.tile.v{lanes}i32", "x86_amx", bits)
             made = code.call(
-                f"llvm.x86.{name}.internal", "x86_amx", height, width, width, tile, a, w
+                f"llvm.x86.{name}.internal", "x86_amx", height, width, deep, tile, a, w
             )
             bits = code.call(f"llvm.x86.cast.tile.to.vector.v{lanes}i32", bits.type, made)
             return code.bitcast(bits, old.type)
 
+        def touch(code: Any) -> None:
+            shape = code.constant("i16", rows), code.constant("i16", steps * _LANE_BYTES)
+            place = code.scratch(rows * steps * _LANE_BYTES), code.constant("i64", steps * 4)
+            # a tile of zeros would be kept in a register that there is not
+            tile = code.call("llvm.x86.tileloadd64.internal", "x86_amx", *shape, *place)
+            code.run("llvm.x86.tilestored64.internal", *shape, *place, tile)
+
         # a cycle for each row, of a unit that there is once, where two multiply-adds start
         return te.decl_tensor_intrin(
             full_name, c, emit, load=_load_tile, features=("amx-tile", feature),
-            fmas=2.0 * rows, registers=_TILES, tolerance=tolerance,
+            fmas=2.0 * max(rows, _BUSY_ROWS), first_fmas=2.0 * steps, registers=_TILES,
+            tolerance=tolerance, keep_alive=KeepAlive(touch, _AWAKE_FMAS),
         )  # fmt: skip
 
-    found = _amx_rows(name, _ROWS)
+    declare_family(name, of_size)
+    found = of_size(_ROWS)
     assert found is not None
     return found
 

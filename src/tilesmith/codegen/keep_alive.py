@@ -1,0 +1,62 @@
+"""Where loops run what keeps a unit of the CPU awake, as some tensor intrinsics ask.
+
+Such an intrinsic declares how much work it may do in one stretch.  A loop whose iterations together
+do more gets the code after every few of them: as many as fit.
+"""
+
+from __future__ import annotations
+
+import math
+
+from tilesmith.ir import expr as ir
+from tilesmith.ir.cpu_model import CpuModel
+from tilesmith.ir.expr import Expr, TensorCall
+from tilesmith.ir.tensor_intrinsics import TensorIntrinsic, tensor_intrinsic
+from tilesmith.loop import nodes
+from tilesmith.loop.nodes import Stmt
+
+Breaks = dict[nodes.For, tuple[int, TensorIntrinsic]]
+"""For loops that need them: after how many iterations, a power of two, and for which intrinsic."""
+
+
+def breaks(s: Stmt, model: CpuModel) -> Breaks:
+    """The loops in `s`, also itself, that have to keep a unit awake."""
+    found: Breaks = {}
+    _stretch(s, model, found)
+    return found
+
+
+def _stretch(s: Stmt, model: CpuModel, found: Breaks) -> tuple[float, TensorIntrinsic | None]:
+    """The work at the end of `s` since the last break, as a share of what may be done in one
+    stretch, and the intrinsic that does it.
+    """
+    if isinstance(s, nodes.Store):
+        return _of_call(s.value, model)
+    if not isinstance(s, nodes.For):
+        parts = [_stretch(part, model, found) for part in _parts(s)]
+        return sum(share for share, _ in parts), next((i for _, i in parts if i is not None), None)
+    each, intrinsic = _stretch(s.body, model, found)
+    if intrinsic is None:
+        return 0.0, None
+    trips = int(s.extent.value) if isinstance(s.extent, ir.Const) else math.inf
+    if each * trips <= 1.0 or s.kind == "parallel":
+        return each * trips, intrinsic
+    count = 1 << max(int(math.log2(1.0 / each)), 0) if each < 1.0 else 1
+    found[s] = count, intrinsic
+    return each * count, intrinsic
+
+
+def _parts(s: Stmt) -> tuple[Stmt, ...]:
+    if isinstance(s, nodes.Seq):
+        return s.stmts
+    if isinstance(s, nodes.If):
+        return (s.then,) if s.otherwise is None else (s.then, s.otherwise)
+    return (s.body,) if isinstance(s, (nodes.Allocate, nodes.LetStmt)) else ()
+
+
+def _of_call(e: Expr, model: CpuModel) -> tuple[float, TensorIntrinsic | None]:
+    if isinstance(e, TensorCall):
+        intrinsic = tensor_intrinsic(e.name)
+        if intrinsic.keep_alive is not None:
+            return intrinsic.time(model) / intrinsic.keep_alive.fmas, intrinsic
+    return 0.0, None

@@ -1,0 +1,25 @@
+"""How many steps of a reduction a micro-kernel unrolls."""
+
+from __future__ import annotations
+
+from tilesmith.ir.target import Target
+
+UNROLL_FACTORS = (1, 2, 3, 4, 5, 7, 8)
+"""Numbers of reduction steps that may be unrolled if they divide the reduction: powers of two, and
+sizes of windows.
+"""
+
+MAX_UNROLLED = 128
+"""Most multiply-adds in the unrolled body of a loop: more fill the caches of instructions."""
+
+DISPLACED = 1 / 32
+"""The share of multiply-adds whose ports a loop's own instructions may take."""
+
+
+def unrolled_steps(extent: int, fmas: int, target: Target) -> int:
+    """How many steps of a reduction to unroll, each with that many multiply-adds."""
+    lost = target.model.loop_fmas / fmas
+    fitting = (n for n in UNROLL_FACTORS if extent % n == 0 and n * fmas <= MAX_UNROLLED)
+    enough = (n for n in UNROLL_FACTORS if lost <= DISPLACED * n)
+    least = next(enough, UNROLL_FACTORS[-1])
+    return max((n for n in fitting if n <= least), default=1)
