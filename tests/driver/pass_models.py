@@ -11,6 +11,8 @@ from tilesmith.graph.builder import Builder
 from tilesmith.graph.control import INDEX, If, Loop
 from tilesmith.graph.nodes import Graph, Value
 from tilesmith.ir.dtypes import bool_, f32, i32, u8
+from tilesmith.ir.sizes import LARGEST
+from tilesmith.ir.symbols import symbol
 from tilesmith.ir.types import TensorType
 from tilesmith.loop.nodes import Func
 from tilesmith.loop.parse import parse_func
@@ -120,15 +122,23 @@ def quantised() -> Graph:
 
 
 def decoder() -> Graph:
-    """A recurrent cell over a sequence, its gate the same in each step, a choice, and a scatter."""
+    """A recurrent cell over a sequence, its gate the same in each step, with a cache that grows, a
+    choice, and a scatter.
+    """
     step = Builder("step")
     step.input("i", INDEX)
-    h, x = step.input("h", TensorType(f32, (1, 8))), step.input("x", TensorType(f32, (1, 4)))
+    h = step.input("h", TensorType(f32, (1, 8)))
+    rows = symbol("rows", 0, LARGEST, 8)
+    cache = step.input("cache", TensorType(f32, (rows, 4)))
+    x = step.input("x", TensorType(f32, (1, 4)))
     u, w = step.input("u", TensorType(f32, (8, 8))), step.input("w", TensorType(f32, (4, 8)))
     scale = step.input("scale", TensorType(f32, (8,)))
     y = step.add(Add(), step.add(MatMul(), h, u, loc="state"), step.add(MatMul(), x, w))
     after = step.add(Mul(), step.add(Tanh(), y), step.add(Sigmoid(), scale))
-    loop = Loop(step.finish([after, after], ["h", "seen"]), 1, (1,), (-1,), 6)
+    longer = step.add(Concat(0), cache, x, loc="cache")
+    body = step.finish([after, longer, after], ["h", "cache", "seen"])
+    types = (TensorType(f32, (1, 8)), TensorType(f32, (7, 4)), TensorType(f32, (6, 1, 8)))
+    loop = Loop(body, 2, (1,), (-1,), 6, results=types, inside=(rows,))
     sides = []
     for name, op in (("then", Softmax()), ("otherwise", Relu())):
         side = Builder(name)
@@ -140,11 +150,11 @@ def decoder() -> Graph:
     gate = b.input("gate", TensorType(f32, (8,)))
     u = weights(8, 8)
     start = b.constant(np.zeros((1, 8), np.float32))
-    h, seen = b.add(loop, start, xs, u, weights(4, 8), gate, loc="loop")
+    h, seen_x, seen = b.add(loop, start, weights(1, 4), xs, u, weights(4, 8), gate, loc="loop")
     y = b.add(If(*sides), flag, seen, u, loc="if")
     first = b.constant(np.zeros((1, 1, 8), np.int64))
     y = b.add(ScatterElements(0), y, first, weights(1, 1, 8), loc="write")
-    return b.finish([h, y], ["h", "y"])
+    return b.finish([h, seen_x, y], ["h", "cache", "y"])
 
 
 def triangular() -> Func:

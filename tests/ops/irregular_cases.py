@@ -13,11 +13,13 @@ from tilesmith.ops.linalg import Det, Solve
 from tilesmith.ops.sample import AffineGrid, GridSample, RoiAlign
 from tilesmith.ops.scatter import MaxUnpool, ScatterElements, ScatterNd
 from tilesmith.ops.select import NonMaxSuppression, NonZero, RowRanks
+from tilesmith.ops.slicing import Append
 from tilesmith.ops.sort import TopK
 
 
 def irregular_cases() -> Iterator[Case]:
     yield from _scatters()
+    yield from _appends()
     yield from _sorts()
     yield from _selections()
     yield from _samples()
@@ -40,6 +42,12 @@ def _scatters() -> Iterator[Case]:
     yield case(ScatterNd(), In((4, 3), "bool"), np.asarray([[2]]), In((1, 3), "bool"))
     yield case(ScatterNd("add"), In((3, 2), "f16"), np.asarray([[2], [0]]), In((2, 2), "f16"))
     yield case(MaxUnpool((1, 1, 4, 4)), (1, 1, 2, 2), np.asarray([[[[5, 7], [8, 15]]]]))
+
+
+def _appends() -> Iterator[Case]:
+    yield case(Append(0), (3, 4), (2, 4))
+    yield case(Append(-1), (1, 5), (1, 17))
+    yield case(Append(1), In((1, 3, 2), "i8"), In((1, 1, 2), "i8"))
 
 
 def _sorts() -> Iterator[Case]:

@@ -288,7 +288,7 @@ class _Writer(Writer):
             self.write(f"store ptr {given}, ptr %target{step.target}, align 8")
             return
         if not step.for_threads:
-            self.take(slot, size)
+            self.take(slot, size, self.number(step.keep))
             return
         least = self.new(f"load i64, ptr {self.new(address('scratch_bytes'))}")
         label = self.label()

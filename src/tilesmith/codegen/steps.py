@@ -247,12 +247,14 @@ class Grow:
     for_threads: whether each thread needs so much, as scratch memory, if it has less.
     target: number of the pointer to memory that a loop writes (see `Carried`): of the slot and the
         one behind it, that of whose turn it is grows.
+    keep: how many bytes stay as they are, a number or an "extent".
     """
 
     slot: int
     bytes: int | Arg
     for_threads: bool = False
     target: int | None = None
+    keep: int | Arg = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -336,7 +338,7 @@ def args_of(steps: Iterable[Step]) -> Iterator[Arg]:
             case Measurement():
                 yield from _given(s.source, *(e.high for e in s.extents))
             case Grow():
-                yield from _given(s.bytes)
+                yield from _given(s.bytes, s.keep)
             case Store():
                 yield from _given(s.to, *s.numbers)
             case Report():

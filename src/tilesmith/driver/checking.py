@@ -358,8 +358,10 @@ def _run_alone(
     extents = tuple(bound(d, known) for d in localise(node.op.body)[1])
     node = _bound(node, sizes)
     renamed = {v: replace(v, name=f"in{i}") for i, v in enumerate(dict.fromkeys(node.inputs))}
-    single = replace(node, inputs=tuple(renamed[v] for v in node.inputs))
     names = tuple(f"out{i}" for i in range(len(node.outputs)))
+    for o, i in in_place:  # a value that becomes longer has memory for that
+        renamed[node.inputs[i]] = replace(renamed[node.inputs[i]], type=node.outputs[o].type)
+    single = replace(node, inputs=tuple(renamed[v] for v in node.inputs))
     order = {v: i for i, v in enumerate(renamed)}
     over = tuple((o, order[node.inputs[i]]) for o, i in in_place)
     alone = Graph("check", tuple(renamed.values()), (), (single,), node.outputs, names, over)
@@ -370,6 +372,9 @@ def _run_alone(
         np.array(v.layout.pack(by_value[v]) if v.layout else by_value[v], order="C")
         for v in renamed
     ]
+    for at, v in enumerate(renamed.values()):
+        if v.layout is None and physical[at].size < v.type.size:
+            physical[at] = np.resize(physical[at], v.type.static_shape)
     out = exe.run({f"in{i}": a for i, a in enumerate(physical)})
     return [
         v.layout.unpack(a, v.type.static_shape) if v.layout else a

@@ -10,6 +10,7 @@ from tilesmith.codegen.math import expand_functions
 from tilesmith.graph.control import everywhere
 from tilesmith.graph.nodes import Graph
 from tilesmith.graph.passes.algebra import algebra
+from tilesmith.graph.passes.append import append
 from tilesmith.graph.passes.byte_tables import byte_tables
 from tilesmith.graph.passes.choices import preferred
 from tilesmith.graph.passes.control_flow import control_flow
@@ -52,6 +53,7 @@ GRAPH_PASSES: tuple[tuple[str, GraphPass], ...] = (
     ("sub-pixel", sub_pixel),
     ("fold", fold),
     ("control-flow", control_flow),
+    ("append", append),
     ("algebra", algebra),
     ("fold-again", fold),
     ("byte-tables", byte_tables),

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, Protocol
 
-from tilesmith.codegen.steps import Arg, Measurement
+from tilesmith.codegen.steps import Arg, Carried, Measurement, Slice, Step
 from tilesmith.graph.control import If, Loop
 from tilesmith.graph.measure import Stage, symbols_defined
-from tilesmith.graph.nodes import Graph, Node, Value
+from tilesmith.graph.nodes import Fused, Graph, Node, Value
 from tilesmith.graph.passes.memory_bounds import known_before
 from tilesmith.graph.passes.memory_plan import aligned, factors, plus, value_bytes
+from tilesmith.ir.expr import index_of
 from tilesmith.ir.symbols import as_dim, symbols_of
 from tilesmith.ir.target import LINE_BYTES
 from tilesmith.ir.types import Dim
@@ -57,10 +58,12 @@ class Room:
 
     slot: its number.
     target: number of the pointer to it, if it takes turns with the next slot (see `Grow`).
+    shorter: what the memory has already, and keeps (see `appends`).
     """
 
     slot: int
     target: int | None = None
+    shorter: Value | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +88,7 @@ class Cells:
     number: of the iteration's number.
     again: of the condition.
     others: for each carried value, of the buffer that takes turns with the result; None if slots
-        take turns.
+        take turns.  A value that is appended to needs no buffer.
     bytes: of all.
     extents: of the extents that the loop finds, one after the other, the first of all.
     """
@@ -111,9 +114,40 @@ class Cells:
                 size = Stage(node) if is_border else known_before(factors(out), stages)
             if isinstance(size, Stage):
                 others[-1] = None
-            elif not is_aliased(op, v, stacked):
+            elif not is_aliased(op, v, stacked) and not appends(op, len(others) - 1):
                 end = as_dim(end + aligned(size))
         return Cells(number, number + LINE_BYTES, tuple(others), end)
+
+
+@dataclass(slots=True)
+class LoopParts:
+    """A loop under construction.
+
+    body: its body.
+    border: where the body's inputs lie, and those results that it computes.
+    slices: pointers to elements.
+    carried: values that go around.
+    rooms: the memory that grows for results of the body.
+    start: steps in front of the loop.
+    ends: steps at the end of each iteration.
+    behind: steps once the extents of the loop's results are known.
+    """
+
+    body: Graph
+    border: dict[Value, Arg]
+    slices: list[Slice]
+    carried: list[Carried] = field(default_factory=list)
+    rooms: dict[Value, Room] = field(default_factory=dict)
+    start: list[Step] = field(default_factory=list)
+    ends: list[Step] = field(default_factory=list)
+    behind: list[Step] = field(default_factory=list)
+
+    def computes(self, value: Value) -> bool:
+        """Whether the body computes a result whose memory is not decided yet."""
+        return value in self.body.producer and value not in self.border
+
+    def place(self, value: Value, constants: Mapping[Value, Arg]) -> Arg:
+        return self.border[value] if value in self.border else constants[value]
 
 
 def extents_bytes(op: If | Loop) -> int:
@@ -137,6 +171,17 @@ def is_aliased(op: Loop, carried: Value, stacked: Sequence[Value]) -> bool:
     return op.ran is None and carried in stacked and carried in op.body.producer
 
 
+def appends(op: Loop, k: int) -> bool:
+    """Whether an iteration writes the next carried value `k` behind the current one."""
+    current, following = op.body.inputs[1 + k], op.body.outputs[op.conditional + k]
+    node = op.body.producer.get(following)
+    if node is None or not isinstance(node.op, Fused):
+        return False
+    pairs = ((node.outputs[o], node.inputs[i]) for o, i in node.op.body.in_place)
+    is_longer = current.type != following.type
+    return is_longer and any(o is following and i is current for o, i in pairs)
+
+
 def finds_size(node: Node, value: Value) -> bool:
     """Whether a node finds the bytes of its result while it runs."""
     return not value.dtype.is_host and not {*symbols_defined(node)}.isdisjoint(
@@ -147,6 +192,13 @@ def finds_size(node: Node, value: Value) -> bool:
 def carries(node: Node, value: Value) -> bool:
     """Whether a result is a carried value of a loop."""
     return isinstance(node.op, Loop) and value in node.outputs[: node.op.carried]
+
+
+def takes_turns(node: Node, value: Value) -> bool:
+    """Whether a result is a carried value of a loop for which two slots take turns."""
+    return carries(node, value) and not (
+        isinstance(node.op, Loop) and appends(node.op, index_of(node.outputs, value))
+    )
 
 
 def stages_inside(node: Node) -> list[Stage]:

@@ -5,7 +5,8 @@ memory plan of its own.  A body reads and writes the memory of the values at its
 
 - Both branches of an `If` write to the memory of its results.
 - A carried value of a `Loop` takes turns between the memory of the result and one other buffer.  If
-  it is collected too, the next iteration reads it there.
+  it is collected too, the next iteration reads it there.  If iterations append to it, it stays in
+  one memory, which grows unless the result's size is known before the loop.
 - A body sees the elements of sliced inputs where they lie, and writes those of collected results to
   their place.
 
@@ -48,13 +49,16 @@ from tilesmith.ir.types import Dim, same_dim
 from .places import (
     Base,
     Cells,
+    LoopParts,
     Room,
     Sizes,
+    appends,
     carries,
     extents_bytes,
     finds_size,
     results_of,
     stages_inside,
+    takes_turns,
 )
 
 START = Base()
@@ -154,7 +158,8 @@ class Placement:
 
     def grow(self, room: Room, value: Value) -> Grow:
         """The step that takes the memory of a value."""
-        return Grow(room.slot, self.amount(value), target=room.target)
+        keep = 0 if room.shorter is None else self.amount(room.shorter)
+        return Grow(room.slot, self.amount(value), target=room.target, keep=keep)
 
     def slot(self, count: int = 1) -> int:
         """A new slot, the first of `count`."""
@@ -245,11 +250,11 @@ class Placement:
             self._slice(border[v].index, where[outer], v, way)
             for v, outer, way in zip(elements, sliced, op.sliced, strict=True)
         ]
-        loop = _Loop(body, border, slices)
+        loop = LoopParts(body, border, slices)
         if op.ran is None:  # what is collected too is handed on in the collected result
             self._collect(loop, node, op, where, scope)
         others = [None if at is None else self.place(base + at) for at in cells.others]
-        self._carry(loop, node, op, where, others)
+        self._carry(loop, node, op, where, others, scope)
         if op.ran is not None:
             self._collect(loop, node, op, where, scope)
         again = None
@@ -278,7 +283,7 @@ class Placement:
 
     def _collect(
         self,
-        loop: _Loop,
+        loop: LoopParts,
         node: Node,
         op: Loop,
         where: Mapping[Value, Arg],
@@ -304,11 +309,12 @@ class Placement:
 
     def _carry(
         self,
-        loop: _Loop,
+        loop: LoopParts,
         node: Node,
         op: Loop,
         where: Mapping[Value, Arg],
         others: Sequence[Arg | None],
+        scope: _Scope,
     ) -> None:
         """Add the values that iterations hand on; `others`: the buffers that take turns with
         results.
@@ -317,7 +323,16 @@ class Placement:
         moving = {number, *rest[: op.carried]}  # memory that is another's in the next iteration
         carried = op.split(node.inputs)[0]
         values = zip(rest, results_of(op)[0], carried, node.outputs, others)
-        for current, v, before, out, other in values:
+        for k, (current, v, before, out, other) in enumerate(values):
+            if appends(op, k):
+                home = where[out] if other is not None else self._longer(loop, out, where, scope)
+                loop.start.append(Copy(where[before], home, self.amount(before)))
+                loop.border |= {current: home, v: home}
+                if other is None:
+                    assert home.slot is not None
+                    loop.start.insert(-1, Grow(home.slot, self.amount(before)))
+                    loop.rooms[v] = Room(home.slot, shorter=current)
+                continue
             at, first, end = loop.border[current], where[before], where[out]
             size = None if finds_size(node, out) else self.amount(out)
             if size is None and end != at:
@@ -344,6 +359,20 @@ class Placement:
                 Carried(at.index, first, target, end, size, target.index, other, slot)
             )
 
+    def _longer(
+        self, loop: LoopParts, out: Value, where: Mapping[Value, Arg], scope: _Scope
+    ) -> Arg:
+        """The slot of a carried value to which iterations append: that of the result if it has one,
+        to which it is copied otherwise.
+        """
+        room = scope.rooms.get(out)
+        if room is not None and room.target is None:
+            return Arg("arena", 0, slot=room.slot)
+        home = Arg("arena", 0, slot=self.slot())
+        loop.behind += [self.grow(room, out)] if room is not None else []
+        loop.behind.append(Copy(home, where[out], self.amount(out)))
+        return home
+
     def _slice(
         self, pointer: int, whole: Arg, element: Value, way: int, slot: int | None = None
     ) -> Slice:
@@ -353,37 +382,6 @@ class Placement:
     def _stored(self, to: Arg, op: Loop, extents: Mapping[Var, Dim]) -> Store:
         """The extents of the body's carried inputs in an iteration, for its measurement."""
         return Store(to, tuple(self.sizes.amount(extents[s]) for s in op.inside))
-
-
-@dataclass(slots=True)
-class _Loop:
-    """A loop under construction.
-
-    body: its body.
-    border: where the body's inputs lie, and those results that it computes.
-    slices: pointers to elements.
-    carried: values that go around.
-    rooms: the memory that grows for results of the body.
-    start: steps in front of the loop.
-    ends: steps at the end of each iteration.
-    behind: steps once the extents of the loop's results are known.
-    """
-
-    body: Graph
-    border: dict[Value, Arg]
-    slices: list[Slice]
-    carried: list[Carried] = field(default_factory=list)
-    rooms: dict[Value, Room] = field(default_factory=dict)
-    start: list[Step] = field(default_factory=list)
-    ends: list[Step] = field(default_factory=list)
-    behind: list[Step] = field(default_factory=list)
-
-    def computes(self, value: Value) -> bool:
-        """Whether the body computes a result whose memory is not decided yet."""
-        return value in self.body.producer and value not in self.border
-
-    def place(self, value: Value, constants: Mapping[Value, Arg]) -> Arg:
-        return self.border[value] if value in self.border else constants[value]
 
 
 class _Scope:
@@ -410,7 +408,7 @@ class _Scope:
         self.rooms = {**given}
         self.grown: dict[Value, Arg] = {}
         for v in memory.grown:
-            if carries(graph.producer[v], v):  # two slots take turns
+            if takes_turns(graph.producer[v], v):
                 self.grown[v] = Arg("pointer", placement.pointer())
             else:
                 self.rooms[v] = Room(placement.slot())

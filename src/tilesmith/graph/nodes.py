@@ -149,9 +149,9 @@ class Graph:
     outputs: results, in order.
     output_names: the names of the results for users; several may refer to one value.
     in_place: results that live in the memory of an input: pairs of the result's number and the
-        input's.  No two live in one input, and their types are equal.  Such a result of a fused
-        group lies over the operand; what becomes of one of a whole program, `passes.overwrite`
-        decides.
+        input's.  No two live in one input, and their types are equal; a carried value of a loop may
+        also become longer in its memory (`passes.append`).  Such a result of a fused group lies
+        over the operand; what becomes of one of a whole program, `passes.overwrite` decides.
     """
 
     name: str

@@ -24,6 +24,7 @@ from tilesmith.graph.nodes import Constant, Fused, Graph, Node, Value
 from tilesmith.graph.text import node_text
 from tilesmith.ir.expr import Var
 from tilesmith.ir.symbols import symbols_of
+from tilesmith.ops.slicing import Append
 from tilesmith.support.errors import ModelError, VerifyError
 
 
@@ -65,10 +66,18 @@ def _check_graph(graph: Graph) -> None:
             raise _Broken(f"output {name!r} is value {v!r}, which is not defined")
     for o, i in graph.in_place:
         v, home = graph.outputs[o], graph.inputs[i]
-        if v.type != home.type or v.layout != home.layout:
+        is_same = v.type == home.type and v.layout == home.layout
+        if not is_same and not _is_appended(graph.producer.get(v), home):
             raise _Broken(f"output {graph.output_names[o]!r} can't live in {home!r}: it is {v!r}")
     if any(len(set(numbers)) != len(numbers) for numbers in zip(*graph.in_place)):
         raise _Broken(f"two outputs live in one input, or one in two: {graph.in_place}")
+
+
+def _is_appended(node: Node | None, home: Value) -> bool:
+    """Whether a node makes `home` longer in its memory."""
+    if node is None or not isinstance(node.op, Append):
+        return False
+    return node.op.in_place and node.inputs[0] is home
 
 
 def _check_names(what: str, names: Sequence[str]) -> None:

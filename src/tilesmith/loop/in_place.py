@@ -8,7 +8,7 @@ elementwise kernels consist of:
   indices, not after the store; and no two iterations write the same element.
 - The input is read in loops that end before the first store.
 
-An input that is not read at all may lie anywhere.
+An input that is not read at all may lie anywhere.  A result may then also be longer than it.
 """
 
 from __future__ import annotations
@@ -65,8 +65,32 @@ def shareable(func: Func) -> dict[Buffer, tuple[Buffer, ...]]:
 
 
 def may_lie_over(func: Func, out: int, operand: int) -> bool:
-    """Whether an output of a kernel may be the same memory as a parameter, both by number."""
-    return func.buffers[operand] in shareable(func).get(func.outputs[out], ())
+    """Whether an output of a kernel may begin at the memory of a parameter, both by number."""
+    home, result = func.buffers[operand], func.outputs[out]
+    if home in shareable(func).get(result, ()):
+        return True
+    return _is_beginning(home, result) and not _is_used(func, home)
+
+
+def _is_used(func: Func, buffer: Buffer) -> bool:
+    return any(
+        (isinstance(s, Store) and s.buffer is buffer)
+        or any(
+            isinstance(e, Load) and e.buffer is buffer for x in own_exprs(s) for e in post_order(x)
+        )
+        for _, _, s in _statements(func.body)
+    )
+
+
+def _is_beginning(a: Buffer, b: Buffer) -> bool:
+    """True if the elements of `a` lie where those of `b` at the same indices do, and end before."""
+    first = next((i for i, d in enumerate(b.shape) if not _is_same(d, 1)), 0)
+    return (
+        a.dtype.bytes == b.dtype.bytes
+        and len(a.shape) == len(b.shape)
+        and all(_is_same(x, 1) for x in a.shape[:first])
+        and all(_is_same(x, y) for x, y in zip(a.shape[first + 1 :], b.shape[first + 1 :]))
+    )
 
 
 def _statements(

@@ -12,7 +12,9 @@ from tilesmith.ir import extents
 from tilesmith.ir.expr import Expr, ExprLike, as_expr, const
 from tilesmith.ir.sizes import LARGEST
 from tilesmith.ir.symbols import as_dim
-from tilesmith.ir.types import Dim, same_dim
+from tilesmith.ir.types import Dim, TensorType, same_dim
+from tilesmith.loop.builder import LoopBuilder
+from tilesmith.loop.nodes import Func
 from tilesmith.te import tensor as te
 
 from . import rules
@@ -60,6 +62,46 @@ class Concat(Op):
             )
 
         return te.compute(shape, lambda *i: choose(parts or [(first, 0)], i), self.name)
+
+    def reference(self, *inputs: np.ndarray) -> np.ndarray:
+        return np.concatenate(inputs, self.axis)
+
+
+@dataclass(frozen=True)
+class Append(Op):
+    """The first input with the second one behind it along `axis`, as `Concat` has it.
+
+    The extents in front of `axis` are 1, so the result begins with the bytes of the first input.
+
+    in_place: whether the result lies in the memory of the first input, which is large enough;
+        compiled code then writes the second input only.
+    """
+
+    axis: int = 0
+    in_place: bool = False
+
+    def infer(self, *types: TensorType) -> tuple[TensorType, ...]:
+        rules.check_count(self.name, types, 2)
+        found = Concat(self.axis).infer(*types)
+        first = found[0].shape[: rules.normalize_axis(self.name, self.axis, found[0].rank)]
+        if not all(same_dim(d, 1) for d in first):
+            rules.reject(
+                self.name, f"extents of 1 in front of axis {self.axis}", rules.shape_text(first)
+            )
+        return found
+
+    def loops(self, *types: TensorType) -> Func:
+        b = LoopBuilder(self.name)
+        data, rows = b.input("data", types[0]), b.input("rows", types[1])
+        result = b.output("result", self.infer(*types)[0])
+        axis = self.axis % types[0].rank
+        if not self.in_place:
+            with b.independent_nest(types[0].shape) as i:
+                result[i] = data[i]
+        with b.independent_nest(types[1].shape) as i:
+            at = as_expr(types[0].shape[axis]) + i[axis]
+            result[(*i[:axis], at, *i[axis + 1 :])] = rows[i]
+        return b.finish()
 
     def reference(self, *inputs: np.ndarray) -> np.ndarray:
         return np.concatenate(inputs, self.axis)

@@ -82,7 +82,7 @@ def _step_out(step: Step) -> dict[str, Any]:
         case kinds.Grow():
             return {
                 "grow": step.slot, "bytes": _size_out(step.bytes), "for_threads": step.for_threads,
-                "target": step.target,
+                "target": step.target, "keep": _size_out(step.keep),
             }  # fmt: skip
         case kinds.Store():
             return {"store": _place_out(step.to), "numbers": [_size_out(n) for n in step.numbers]}
@@ -206,7 +206,8 @@ class Reader:
             target = s["target"]
             if target is not None and target not in known:
                 raise ValueError(f"memory grows for pointer {target!r} outside of its loop")
-            return kinds.Grow(slot, self._size(s["bytes"]), bool(s["for_threads"]), target)
+            sizes = self._size(s["bytes"]), self._size(s["keep"])
+            return kinds.Grow(slot, sizes[0], bool(s["for_threads"]), target, sizes[1])
         if "store" in s:
             return kinds.Store(self._place(s["store"], known), tuple(map(self._size, s["numbers"])))
         if "report" in s:

@@ -258,7 +258,7 @@ def _grow(step: Grow) -> list[str]:
             f"    context->scratch_bytes = {size};",
         ]
         return [f"if ({size} > context->scratch_bytes) {{", *inside, "}"]
-    return _taken(at, str(step.slot), size)
+    return _taken(at, str(step.slot), size, _number(step.keep))
 
 
 def _taken(at: str, slot: str, size: str, keep: str = "0") -> list[str]:

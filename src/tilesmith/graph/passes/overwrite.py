@@ -3,6 +3,8 @@
 A scatter writes over its data instead of over a copy of them where it is the last to use their
 memory.  So a step costs what it writes, however large the tensor is.
 
+An append (`graph.passes.append`) in a loop likewise writes behind the carried value.
+
 Results of the program that live in an input (`Graph.in_place`) are written there directly
 
 - by a kernel that is a scatter, or that may write over its operand, if it is the last to use the
@@ -17,11 +19,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from tilesmith.graph.control import Control
+from tilesmith.graph.control import Control, Loop
 from tilesmith.graph.measure import symbols_defined
 from tilesmith.graph.nodes import Fused, Graph, InPlace, Node, Value
+from tilesmith.ir.expr import index_of
 from tilesmith.ir.symbols import symbols_of
+from tilesmith.ops.base import Op
 from tilesmith.ops.scatter import ScatterElements, ScatterNd
+from tilesmith.ops.slicing import Append
 
 from .memory_plan import homes_of
 from .place import copy_of
@@ -32,12 +37,45 @@ LiesOver = Callable[[Graph, int, int], bool]
 
 def overwrite(graph: Graph, lies_over: LiesOver) -> Graph:
     """A fused `graph` with results in the memory of operands; the same object if there are none."""
+    graph = lengthen(graph)
     found = _Overwriting(graph, lies_over)
     for i, node in enumerate(graph.nodes):
         found.scatter(i, node)
     for out, home in graph.in_place:
         found.settle(out, home)
     return found.graph
+
+
+def lengthen(graph: Graph) -> Graph:
+    """A fused `graph` whose loops append to carried values in their memory; the same object if none
+    does.
+    """
+    nodes = [_with_lengthened(n, n.op) if isinstance(n.op, Loop) else n for n in graph.nodes]
+    same = all(a is b for a, b in zip(nodes, graph.nodes))
+    return graph if same else replace(graph, nodes=tuple(nodes))
+
+
+def _with_lengthened(node: Node, op: Loop) -> Node:
+    body = op.body
+    nodes = [*body.nodes]
+    for k in range(op.carried):
+        current, following = body.inputs[1 + k], body.outputs[op.conditional + k]
+        made_by = body.producer.get(following)
+        if made_by is None or [*body.consumers.get(current, ())] != [made_by]:
+            continue
+        inner = _single(made_by, Append)
+        is_apart = current not in body.outputs and body.outputs.count(following) == 1
+        if inner is None or not is_apart or current.layout is not None:
+            continue
+        assert isinstance(made_by.op, Fused) and isinstance(inner.op, Append)
+        operand = made_by.op.body.inputs.index(inner.inputs[0])
+        if made_by.inputs[operand] is current and not inner.op.in_place:
+            inner = replace(inner, op=replace(inner.op, in_place=True))
+            own = replace(made_by.op.body, nodes=(inner,), in_place=((0, operand),))
+            nodes[index_of(body.nodes, made_by)] = replace(made_by, op=Fused(own))
+    if all(a is b for a, b in zip(nodes, body.nodes)):
+        return node
+    return replace(node, op=replace(op, body=replace(body, nodes=tuple(nodes))))
 
 
 class _Overwriting:
@@ -146,12 +184,17 @@ class _Overwriting:
 
 def _data(node: Node) -> int | None:
     """The number of the operand that a node consisting of a scatter writes over a copy of."""
+    inner = _single(node, ScatterElements, ScatterNd)
+    if inner is None or inner.op.attributes["in_place"]:
+        return None
+    assert isinstance(node.op, Fused)
+    return node.op.body.inputs.index(inner.inputs[0])
+
+
+def _single(node: Node, *kinds: type[Op]) -> Node | None:
+    """The only node in a fused one, if it is of these kinds and its first operand no constant."""
     body = node.op.body if isinstance(node.op, Fused) else None
     if body is None or len(body.nodes) != 1:
         return None
     (inner,) = body.nodes
-    if not isinstance(inner.op, (ScatterElements, ScatterNd)) or inner.op.in_place:
-        return None
-    if inner.inputs[0] in body.constant:
-        return None
-    return body.inputs.index(inner.inputs[0])
+    return inner if isinstance(inner.op, kinds) and inner.inputs[0] not in body.constant else None
