@@ -3,14 +3,17 @@ where the model says so and the accuracy policy allows it."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from tilesmith import driver
 from tilesmith.codegen.targets import target
+from tilesmith.driver.passes import optimise
 from tilesmith.graph.builder import Builder
 from tilesmith.graph.evaluate import evaluate
-from tilesmith.graph.nodes import Graph, Node
+from tilesmith.graph.nodes import Fused, Graph, Node
 from tilesmith.graph.parse import parse_graph
 from tilesmith.graph.passes.winograd import winograd
 from tilesmith.graph.text import print_graph
@@ -22,6 +25,7 @@ from tilesmith.ops.conv import Conv
 from tilesmith.ops.elementwise import Add
 from tilesmith.ops.winograd import WinogradConv, transform_weights
 from tilesmith.strategy.cpu.contraction import resident_rows
+from tilesmith.strategy.cpu.winograd import winograd_op
 from tilesmith.strategy.cpu.winograd_cost import ERRORS, Sizes, blocking, winograd_choice
 from tilesmith.support.difference import difference
 from tilesmith.support.options import BOUNDS, Options
@@ -182,6 +186,16 @@ def test_column_blocks_share_transformed_inputs_where_there_are_some() -> None:
     machine = target("x86-64-v4")
     assert not blocking(Sizes(4, 16, 64, 32), machine).shared
     assert blocking(Sizes(4, 16, 64, 256), machine).shared
+
+
+@pytest.mark.parametrize(("l2_bytes", "far"), [(1 << 18, True), (1 << 22, False)])
+def test_weights_that_leave_the_cache_are_prefetched(l2_bytes: int, far: bool) -> None:
+    session = driver.Session.of(UNCACHED.with_(target="x86-64-v4"))
+    session = replace(session, target=session.target.with_model(l2_bytes=l2_bytes))
+    fused = optimise(winograd(network((1, 64, 28, 28), 64), lambda _: 4), session)
+    bodies = [n.op.body for n in fused.nodes if isinstance(n.op, Fused)]
+    nests = [str(session.group(b).lower("k")) for b in bodies if winograd_op(b) is not None]
+    assert nests and all(("prefetch" in text) == far for text in nests)
 
 
 @pytest.mark.parametrize(

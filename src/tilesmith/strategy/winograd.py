@@ -38,11 +38,13 @@ def schedule_transform(stage: Stage, half: Stage, lanes: int) -> Axis | None:
 def schedule_products(
     s: Schedule, products: Tensor, reader: Stage, at: Axis, place: int, rows: int, lanes: int,
     columns: int | None = None, steps: int = 1,
-) -> None:  # fmt: skip
+) -> tuple[Stage, Axis]:  # fmt: skip
     """The products at loop `at` of `reader`, in register tiles of `rows` tiles of axis `place`, and
     `columns` (None: all that are needed there) of the last axis.
 
     steps: of the reduction, to unroll.
+
+    Returns the stage in registers, and its loop over the reduction.
     """
     acc = s.cache_write(products, "register")
     stage, own = s[products], s[acc]
@@ -64,9 +66,12 @@ def schedule_products(
     _, row = own.split(own.axis[place], factor=rows, tail="roundup")
     column, lane = own.split(own.axis[-1], factor=lanes)
     own.reorder(*own.reduce_axis, row, column, lane)
+    step = own.reduce_axis[-1]
     if steps > 1:
-        own.unroll(own.split(own.reduce_axis[-1], factor=steps)[1])
+        step, inner = own.split(step, factor=steps)
+        own.unroll(inner)
     _unroll_tile(own, row, column, lane)
+    return own, step
 
 
 def _unroll_tile(stage: Stage, row: Axis, column: Axis, lane: Axis) -> None:

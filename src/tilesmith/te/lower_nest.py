@@ -13,17 +13,14 @@ innermost loop on which they depend.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from tilesmith.ir import expr as ir
 from tilesmith.ir.context import Context
-from tilesmith.ir.expr import Expr, Var, const, free_vars, minimum, post_order, substitute
+from tilesmith.ir.expr import Expr, Var, const, free_vars, substitute
 from tilesmith.ir.loop_tables import ALLOCATED, LOOP_KINDS, SCOPES
 from tilesmith.ir.simplify import simplify
-from tilesmith.ir.symbols import expected
-from tilesmith.ir.target import LINE_BYTES
 from tilesmith.loop import nodes
 from tilesmith.loop.nodes import Buffer, Stmt, seq
 from tilesmith.support.errors import ScheduleError
@@ -34,11 +31,11 @@ from .lower_guards import entered, guarded, is_late
 from .lower_memory import physical_indices
 from .lower_pipeline import Pipeline, slots
 from .lower_plan import NOT_AHEAD, PlacedGuard, StageLoop, StagePlan, read_of
-from .lower_region import regions_read
+from .lower_prefetch import PrefetchWriter
 from .lower_threads import bound_loop, by_one, by_warp, check_intrinsic, is_of_warp, is_shared
 from .relations import Guard, dim, dim_expr
 from .rewrite import map_loads
-from .state import At, PrefetchMark, State
+from .state import At, State
 from .tensor import Extern, Reduce
 
 
@@ -54,6 +51,7 @@ class NestWriter:
         self.state = state
         self.plans = plans
         self.parameters = parameters
+        self._prefetches = PrefetchWriter(self, state, plans)
         self.loops: dict[Var, tuple[str, StageLoop]] = {}
         """Every loop variable with its stage: tells whether register buffers are indexed by
         unrolled loops only.
@@ -96,7 +94,7 @@ class NestWriter:
             ahead = [p for p in here if p.stage.buffers > 1 and not loop.is_unit]
             for mark in plan.stage.prefetches:
                 if mark.place == loop.name:
-                    body = seq(*self._prefetch(plan, depth, mark), body)
+                    body = seq(*self._prefetches.statements(plan, depth, mark), body)
             if depth == entry:
                 body = entered(plan, depth, NOT_AHEAD, body)
             body = guarded(body, [g for g in plan.guards if g.is_inner and g.depth == depth])
@@ -153,7 +151,7 @@ class NestWriter:
         """The loops of a stage that a user wrote."""
         ctx, name = plan.context(), plan.stage.name
         return extern_nest(
-            plan, self._loader(ctx), lambda buffer, at: self._physical(name, buffer, at, ctx)
+            plan, self._loader(ctx), lambda buffer, at: self.physical(name, buffer, at, ctx)
         )
 
     def _entry(self, plan: StagePlan) -> int:
@@ -258,9 +256,9 @@ class NestWriter:
             logical = plan.locals
         else:
             logical = plan.positions(points)
-        return self._physical(plan.stage.name, plan.buffers[0], logical, ctx)
+        return self.physical(plan.stage.name, plan.buffers[0], logical, ctx)
 
-    def _physical(
+    def physical(
         self, name: str, buffer: Buffer, logical: tuple[Expr, ...], ctx: Context
     ) -> tuple[Expr, ...]:
         indices = tuple(
@@ -302,155 +300,8 @@ class NestWriter:
             plan = self.plans.get(name)
             if plan is None or plan.buffers[value].scope not in ALLOCATED:
                 buffer = self.parameters[name, value]
-                return ir.Load(buffer, self._physical(name, buffer, node.indices, ctx))
+                return ir.Load(buffer, self.physical(name, buffer, node.indices, ctx))
             buffer = plan.buffers[value]
-            return ir.Load(buffer, self._physical(name, buffer, plan.positions(node.indices), ctx))
+            return ir.Load(buffer, self.physical(name, buffer, plan.positions(node.indices), ctx))
 
         return load
-
-    def _prefetch(self, plan: StagePlan, depth: int, mark: PrefetchMark) -> list[Stmt]:
-        """Prefetches in loop number `depth`.
-
-        They concern what the body of loop `mark.axis` reads of `mark.source`, `mark.offset`
-        iterations ahead.  Only the reads of `plan` itself count.  The last iterations prefetch
-        addresses behind the tensor, which may not even be mapped: a prefetch never fails, and
-        clamping indices would cost more than it.  But an index that is itself loaded must exist.
-        """
-        buffer = self._prefetched(plan, mark)
-        if mark.of:
-            return self._prefetch_piece(plan, depth, mark, buffer)
-        ahead = plan.depth(mark.axis)
-        loop = plan.loops[ahead]
-        if ahead > depth:
-            raise ScheduleError(
-                f"cannot spread the prefetch at {plan.stage.name}.{mark.axis} over {mark.over}: "
-                "expected a loop inside it"
-            )
-        shape = self.state.stages[mark.source].op.shape
-        if loop.is_unit or not shape:
-            return []
-        ctx = plan.context(depth)
-        later: dict[Expr, Expr] = {loop.var: loop.var + mark.offset}
-        bounded: dict[Expr, Expr] = {loop.var: minimum(loop.var + mark.offset, loop.last)}
-        run, line = self._run_of_memory(mark.source, LINE_BYTES // buffer.dtype.bytes)
-        logical: list[Expr] = []
-        loops: list[tuple[Var, int]] = []
-        for n, part in enumerate(regions_read(self.state, self.plans, plan, ahead, mark.source)):
-            step = line if n == run else 1
-            if not isinstance(part.extent, int):
-                return []
-            if any(isinstance(e, ir.Load) for e in post_order(part.start)):
-                start = substitute(part.start, bounded)  # what is loaded must exist
-                (index,) = self.converted((start,), {}, ctx)
-            else:
-                index = substitute(part.start, later)
-            if part.extent > step:
-                count = -(-part.extent // step)
-                if n == run and ahead < depth:
-                    first, count = _share(count, plan.loops[depth])
-                    index = index + first * step
-                var = Var(f"p{n}")
-                if count > 1:
-                    loops.append((var, count))
-                    index = index + var * step
-            logical.append(index)
-        for var, extent in loops:
-            ctx = ctx.with_var(var, 0, extent - 1)
-        indices = self._physical(mark.source, buffer, tuple(logical), ctx)
-        body: Stmt = nodes.Evaluate(ir.Call("prefetch", (ir.Load(buffer, indices),), buffer.dtype))
-        for var, extent in reversed(loops):
-            body = nodes.For(var, const(0), const(extent), "serial", body)
-        return [body]
-
-    def _run_of_memory(self, name: str, line: int) -> tuple[int, int]:
-        """The dimension of stage `name` that is contiguous in memory, and how many positions of it
-        are in one line of `line` elements.
-        """
-        stage = self.state.stages[name]
-        if stage.layout is None:
-            return len(stage.op.shape) - 1, max(line, 1)
-        last = stage.layout.dims[-1]
-        return last.axis, max(1, min(line, last.block) if last.part == "inner" else line)
-
-    def _prefetched(self, plan: StagePlan, mark: PrefetchMark) -> Buffer:
-        """The memory that is to be prefetched.  Raises ScheduleError if there is none yet."""
-        if not any(self.state.tensors[read_of(r)] == (mark.source, mark.value) for r in plan.reads):
-            raise ScheduleError(
-                f"cannot prefetch {mark.source} in {plan.stage.name}: it does not read it from "
-                "memory (any more), since "
-                f"{mark.source} is inlined or cached"
-            )
-        producer = self.plans.get(mark.source)
-        if (
-            producer is not None
-            and producer.stage.attach != "root"
-            and not producer.stage.is_output
-        ):
-            raise ScheduleError(
-                f"cannot prefetch {mark.source} in {plan.stage.name}: it is computed at "
-                f"{producer.stage.attach}, so the part of later iterations does not exist yet; "
-                "prefetch arguments and stages at the root"
-            )
-        if producer is None:
-            return self.parameters[mark.source, mark.value]
-        return producer.buffers[mark.value]
-
-    def _prefetch_piece(
-        self, plan: StagePlan, depth: int, mark: PrefetchMark, buffer: Buffer
-    ) -> list[Stmt]:
-        """`_prefetch` for a loop of the stage in which `plan` is computed.
-
-        Each iteration of all loops inside that one prefetches the same number of lines, in memory
-        order, and the last ones none that are missing: the last line once more.
-        """
-        what = f"prefetch {mark.source} at {mark.of}.{mark.axis} in {plan.stage.name}"
-        link = next((a for a in self.state.ancestors(plan.stage.name) if a.stage == mark.of), None)
-        if link is None or plan.stage.attach != link:
-            raise ScheduleError(
-                f"cannot {what}: expected a loop of the stage that it is computed in, found "
-                f"{plan.stage.name} at {plan.stage.attach}"
-            )
-        outer = self.plans[mark.of]
-        last = outer.depth(link.axis)
-        if mark.axis not in outer.stage.leaves[: last + 1]:
-            raise ScheduleError(f"cannot {what}: {plan.stage.name} is computed outside that loop")
-        ahead = outer.depth(mark.axis)
-        loop = outer.loops[ahead]
-        if loop.is_unit:
-            return []
-        regions = regions_read(self.state, self.plans, plan, ahead, mark.source, outer)
-        later: dict[Expr, Expr] = {loop.var: minimum(loop.var + mark.offset, loop.last)}
-        starts = tuple(substitute(r.start, later) for r in regions)
-        ctx = outer.context(ahead)
-        at = self._physical(mark.source, buffer, starts, ctx)
-        sizes = [r.extent for r in regions]
-        room = buffer.shape[1:]
-        elements = math.prod(n for n in sizes if isinstance(n, int))
-        whole = [n for n in room if isinstance(n, int)]
-        is_piece = all(isinstance(n, int) for n in sizes) and len(whole) == len(room)
-        if not is_piece or elements % math.prod(whole) or any(i is not const(0) for i in at[1:]):
-            raise ScheduleError(f"cannot {what}: it is not one piece of memory")
-        line = max(1, LINE_BYTES // buffer.dtype.bytes)
-        lines = -(-elements // line)
-        inside = [*outer.loops[ahead + 1 : last + 1], *plan.loops[: depth + 1]]
-        turn: Expr = loop.value % mark.parts if mark.parts > 1 else const(0)
-        turns = mark.parts
-        for each in inside:
-            turn = turn * dim_expr(each.extent) + each.value
-            turns *= expected(each.extent)
-        each_turn = max(-(-lines // turns), 1)
-        found: list[Stmt] = []
-        for n in range(each_turn):
-            first = minimum(simplify(turn * each_turn + n, ctx), lines - 1) * line
-            load = ir.Load(buffer, (*at[:-1], first))
-            found.append(nodes.Evaluate(ir.Call("prefetch", (load,), buffer.dtype)))
-        return found
-
-
-def _share(count: int, loop: StageLoop) -> tuple[Expr, int]:
-    """Of `count` lines, the first that an iteration of `loop` prefetches, and how many."""
-    if not isinstance(loop.extent, int):
-        return const(0), count
-    each = -(-count // loop.extent)
-    first = loop.value * each if each > 1 else (loop.value * count) // loop.extent
-    return first, each

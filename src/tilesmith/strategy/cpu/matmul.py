@@ -157,7 +157,7 @@ def schedule_contraction(
     step = _unroll(a, reduce_axes[-1], steps, cfg)
     if blocks is not None:
         often = blocks.parts * blocks.passes >= tile.vectors
-        prefetch_block(a, group, c, blocks.axis, blocks.parts, step, often, target, cfg)
+        prefetch_block(a, group, c.w.buffer, blocks.axis, blocks.parts, step, often, target, cfg)
     for x in spatial[:-1]:
         a.unroll(x)
     own = lane_products_for(c, target) if dot is None and width % tile.lanes == 0 else None

@@ -300,7 +300,7 @@ def walked_axis(c: Contraction, tensor: Tensor) -> int | None:
 def prefetch_block(
     a: Stage,
     group: Group,
-    c: Contraction,
+    weights: object,
     block: Axis,
     parts: int,
     step: Axis,
@@ -308,23 +308,21 @@ def prefetch_block(
     target: Target,
     cfg: Config,
 ) -> None:
-    """Prefetch the weights of the next column block while the tiles of the current one are
-    computed.
+    """Prefetch the block of `weights` that comes next while the tiles of the current one are
+    computed, if they don't stay in the L2 cache.
 
     Each `step` of the first tiles prefetches one cache line, or as many as are needed to prefetch
     the whole block.  Read for the first time, the weights would come from memory, and the hardware
     prefetcher starts anew at every page.
 
-    block: the loop over column blocks.
+    block: the loop over blocks of weights in the stage in which `a` is computed.
     parts: successive iterations of it that read the same block.
     often: there are enough tiles to prefetch all of the block.  Where weights are read only once or
         twice, prefetching takes longer than waiting.
     """
-    tensor = c.w.buffer
-    layout = group.layouts.get(tensor)  # type: ignore[arg-type]  # a tensor
-    if not isinstance(tensor, Tensor) or column_block(layout) is None:
+    if not isinstance(weights, Tensor) or column_block(group.layouts.get(weights)) is None:
         return
-    elements = math.prod(n for n in tensor.shape if isinstance(n, int))
-    far = elements * c.w.dtype.bytes > target.model.l2_bytes
+    elements = math.prod(n for n in weights.shape if isinstance(n, int))
+    far = elements * weights.dtype.bytes > target.model.l2_bytes
     if cfg.choice("ahead", (False, True), far and often):
-        a.prefetch(tensor, block, parts, over=step, parts=parts)
+        a.prefetch(weights, block, parts, over=step, parts=parts)

@@ -306,7 +306,7 @@ def schedule_tiles(
     a.tensorize(inside[0], block.intrinsic)
     if blocks is not None:
         often = blocks.parts * blocks.passes >= PASSES
-        prefetch_block(a, group, c, blocks.axis, blocks.parts, last, often, target, cfg)
+        prefetch_block(a, group, c.w.buffer, blocks.axis, blocks.parts, last, often, target, cfg)
     return True
 
 

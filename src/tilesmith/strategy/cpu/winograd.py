@@ -7,8 +7,9 @@
           M[point, tile] = sum over channels of V (broadcast) * weights (vectors)
         output tiles from M       per tile and vector of filters, in registers; epilogue, stored
 
-V and M stay in the cache.  If the weights are too large to be read again for every block, all of V
-is computed first, and each column block of weights serves all tiles:
+V and M stay in the cache.  Weights that don't are prefetched a point ahead.  If the weights are too
+large to be read again for every block, all of V is computed first, and each column block of weights
+serves all tiles:
 
     parallel over tiles
       input tiles -> V
@@ -22,6 +23,7 @@ from typing import Any
 
 from tilesmith.graph.nodes import Graph, Node
 from tilesmith.graph.passes.layout import NodeLayouts
+from tilesmith.ir.expr import Load
 from tilesmith.ir.layout import Layout
 from tilesmith.ir.symbols import expected
 from tilesmith.ir.target import Target
@@ -34,6 +36,7 @@ from tilesmith.te.schedule import Schedule
 from tilesmith.te.tensor import Compute, Tensor
 
 from .contraction import analyse, packed_layout
+from .operands import prefetch_block
 from .unrolling import unrolled_steps
 from .winograd_cost import Blocking, Sizes, blocking
 
@@ -81,9 +84,13 @@ def schedule_winograd(
     points = product.outputs[0]
     lanes = min(b.tile.lanes, sizes.filters)
     steps = unrolled_steps(sizes.channels, b.tile.rows * b.tile.vectors, target)
-    schedule_products(s, points, s[out], columns, TILES, b.tile.rows, lanes, steps=steps)
+    own, step = schedule_products(
+        s, points, s[out], columns, TILES, b.tile.rows, lanes, steps=steps
+    )
     x, y = s[points].axis[:2]
-    s[points].fuse(x, y)
+    point = s[points].fuse(x, y)
+    weights = _factors(product)[1].buffer
+    prefetch_block(own, group, weights, point, 1, step, True, target, cfg)
     inputs = s[v]
     inputs.set_scope("heap")
     if not b.shared:
@@ -122,10 +129,15 @@ def _product(computes: tuple[Compute, ...]) -> Compute:
     return next(c for c in computes if c.reduce_axis)
 
 
-def _transformed_inputs(product: Compute) -> Tensor:
+def _factors(product: Compute) -> tuple[Load, Load]:
+    """The loads of transformed inputs and of weights."""
     factors = product_of_loads(product)
     assert factors is not None
-    v = factors[0].buffer
+    return factors
+
+
+def _transformed_inputs(product: Compute) -> Tensor:
+    v = _factors(product)[0].buffer
     assert isinstance(v, Tensor) and isinstance(v.op, Compute)
     return v
 
