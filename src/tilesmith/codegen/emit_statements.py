@@ -24,14 +24,12 @@ from .builder import Code as Lines
 from .context import BY_NAME, VALUES, Code, address
 from .emit_expr import Mask
 from .emit_tensor import TensorEmitter
-from .keep_alive import Breaks
 from .kernel import check_unbound
 from .lane_loads import reach
 from .llvm_text import literal, memory_type, value_type, vector
 from .math import expand, scales
 from .module import Module
 from .streaming import whole_lines
-from .tensor_code import TensorCode
 
 
 class FuncEmitter(TensorEmitter):
@@ -49,7 +47,7 @@ class FuncEmitter(TensorEmitter):
         ] = []  # (type and attributes, text outside, name here)
         self.context = "" if parent else "%context"
         self.scratch = ""
-        self.breaks: Breaks = parent.breaks if parent else {}
+        self.breaks = parent.breaks if parent else {}
         self._fields: dict[str, str] = {}
         self.rules_of_statements: dict[type[Stmt], Callable[[Any], None]] = {
             nodes.For: self._for,
@@ -183,7 +181,7 @@ class FuncEmitter(TensorEmitter):
         with self.nested(code, surely=not nonempty):
             self._bind_loop(s, var)
             self.statement(s.body)
-            self._keep_alive(s, var, start)
+            self.keep_alive(s, var, start)
             latch = code.label
             self.do(f"{following} = add nsw i64 {var}, 1")
             more = self.emit(f"icmp slt i64 {following}, {end}")
@@ -200,24 +198,6 @@ class FuncEmitter(TensorEmitter):
         lines.append(f"  {var} = phi i64 [ {start}, %{before} ], [ {following}, %{latch} ]")
         lines.extend(code.lines)
         self.start_block(leave)
-
-    def _keep_alive(self, s: nodes.For, var: str, start: str) -> None:
-        """What loops of some intrinsics must run now and then, at the end of iterations."""
-        if s not in self.breaks:
-            return
-        count, intrinsic = self.breaks[s]
-        assert intrinsic.keep_alive is not None
-        join = self.label("join")
-        if count > 1:
-            done = self.emit(f"sub i64 {var}, {start}")
-            turn = self.emit(f"and i64 {done}, {count - 1}")
-            due = self.label("awake")
-            self.branch(self.emit(f"icmp eq i64 {turn}, {count - 1}"), due, join)
-            self.start_block(due)
-        intrinsic.keep_alive.emit(TensorCode(self))
-        if count > 1:
-            self.jump(join)
-            self.start_block(join)
 
     def _if(self, s: nodes.If) -> None:
         if s.cond.lanes != 1:

@@ -6,11 +6,12 @@ from tilesmith.ir.expr import Expr, Load, TensorCall
 from tilesmith.ir.lane_offsets import rows_of
 from tilesmith.ir.target import Target
 from tilesmith.ir.tensor_intrinsics import Operand, TensorIntrinsic, tensor_intrinsic
-from tilesmith.loop.nodes import Buffer, Store
+from tilesmith.loop.nodes import Buffer, For, Store
 from tilesmith.support.errors import InternalError, ScheduleError
 
 from .emit_expr import Mask
 from .emit_memory import MemoryEmitter
+from .keep_alive import Breaks
 from .llvm_text import memory_type
 from .tensor_code import TensorCode, Value
 
@@ -19,6 +20,7 @@ class TensorEmitter(MemoryEmitter):
     def __init__(self, target: Target, written: frozenset[Buffer]) -> None:
         super().__init__(target, written)
         self.tiles: dict[object, Value] = {}  # loaded by the stores around, until memory changes
+        self.breaks: Breaks = {}
 
     def tensor_call(self, e: TensorCall, mask: Mask | None) -> str:
         intrinsic = tensor_intrinsic(e.name)
@@ -80,3 +82,21 @@ class TensorEmitter(MemoryEmitter):
         super().store(s)
         if s.buffer not in self.slots:
             self.tiles.clear()
+
+    def keep_alive(self, s: For, var: str, start: str) -> None:
+        """What loops of some intrinsics must run now and then, at the end of iterations."""
+        if s not in self.breaks:
+            return
+        count, intrinsic = self.breaks[s]
+        assert intrinsic.keep_alive is not None
+        join = self.label("join")
+        if count > 1:
+            done = self.emit(f"sub i64 {var}, {start}")
+            turn = self.emit(f"and i64 {done}, {count - 1}")
+            due = self.label("awake")
+            self.branch(self.emit(f"icmp eq i64 {turn}, {count - 1}"), due, join)
+            self.start_block(due)
+        intrinsic.keep_alive.emit(TensorCode(self))
+        if count > 1:
+            self.jump(join)
+            self.start_block(join)

@@ -232,6 +232,12 @@ def check_names(given: Iterable[str], what: str, specs: tuple[TensorSpec, ...]) 
             )
 
 
+def check_count(arrays: Sequence[Any], specs: tuple[TensorSpec, ...]) -> None:
+    """Raises ModelError unless there is an array for each input."""
+    if len(arrays) != len(specs):
+        raise ModelError(f"expected {len(specs)} inputs ({listing(specs)}), found {len(arrays)}")
+
+
 def listing(specs: tuple[TensorSpec, ...]) -> str:
     """Inputs or outputs as text."""
     return ", ".join(map(str, specs)) or "none"

@@ -27,8 +27,8 @@ from .arrays import (
     at_home,
     check,
     check_apart,
+    check_count,
     is_torch,
-    listing,
     stored_dtype,
     to_numpy,
     to_torch,
@@ -298,7 +298,7 @@ class DeviceExecutable(UnpredictedExecutable):
         """As a call, with arrays of which some lie on the device."""
         from .shared_call import SharedCall  # few programs are called so
 
-        self._check_count(arrays)
+        check_count(arrays, self.inputs)
         with self._lock:
             self.open()
             self._watch.start()
@@ -379,14 +379,8 @@ class DeviceExecutable(UnpredictedExecutable):
         self.open()
         return tuple(self._outputs)
 
-    def _check_count(self, arrays: Sequence[Any]) -> None:
-        if len(arrays) != len(self.inputs):
-            raise ModelError(
-                f"expected {len(self.inputs)} inputs ({listing(self.inputs)}), found {len(arrays)}"
-            )
-
     def _stored(self, arrays: tuple[Any, ...]) -> tuple[np.ndarray, ...]:
-        self._check_count(arrays)
+        check_count(arrays, self.inputs)
         found = []
         for given, spec in zip(arrays, self.inputs, strict=True):
             array = to_numpy(given, f"input {spec.name!r}")

@@ -30,6 +30,7 @@ from .arrays import (
     beginning,
     check,
     check_apart,
+    check_count,
     check_names,
     is_foreign,
     is_torch,
@@ -207,11 +208,8 @@ class Executable:
         """
         if inputs.keys() != self._input_names.keys():
             check_names(inputs, "input", self.inputs)
-            absent = [s.name for s in self.inputs if s.name not in inputs]
-            raise ModelError(
-                f"missing inputs: {', '.join(map(repr, absent))}; the inputs are "
-                f"{listing(self.inputs)}"
-            )
+            absent = ", ".join(repr(s.name) for s in self.inputs if s.name not in inputs)
+            raise ModelError(f"missing inputs: {absent}; the inputs are {listing(self.inputs)}")
         room = None
         if out is not None:
             check_names(out, "output", self.outputs)
@@ -314,10 +312,7 @@ class Executable:
         )
 
     def _stored(self, arrays: tuple[Any, ...]) -> tuple[np.ndarray, ...]:
-        if len(arrays) != self._input_count:
-            raise ModelError(
-                f"expected {self._input_count} inputs ({listing(self.inputs)}), found {len(arrays)}"
-            )
+        check_count(arrays, self.inputs)
         converted = []
         for array, spec in zip(map(as_array, arrays, self.inputs), self.inputs, strict=True):
             if not spec.dtype.is_host:

@@ -385,8 +385,7 @@ static PyObject *keep_arenas(PyObject *module, PyObject *seconds) {
 
 static PyMethodDef functions[] = {
     {"set_cores", set_cores, METH_O, "set_cores(cores): callers and busy workers together number at most as many."},
-    {"keep_arenas", keep_arenas, METH_O,
-     "keep_arenas(seconds) -> seconds before: how long an arena is kept that no run uses."},
+    {"keep_arenas", keep_arenas, METH_O, "keep_arenas(seconds) -> before: how long an arena is kept that no run uses."},
     {NULL, NULL, 0, NULL},
 };
 
@@ -436,11 +435,8 @@ PyMODINIT_FUNC PyInit__native(void) {
     if (m == NULL)
         return NULL;
     tilesmith_block_type = (PyTypeObject *)PyType_FromSpec(&tilesmith_block_spec);
-    if (tilesmith_block_type == NULL || PyModule_AddObjectRef(m, "Block", (PyObject *)tilesmith_block_type) < 0) {
-        Py_DECREF(m);
-        return NULL;
-    }
-    if (add(m, "Runner", PyType_FromSpec(&tilesmith_runner_spec)) ||
+    if (tilesmith_block_type == NULL || PyModule_AddObjectRef(m, "Block", (PyObject *)tilesmith_block_type) < 0 ||
+        add(m, "Runner", PyType_FromSpec(&tilesmith_runner_spec)) ||
         add(m, "Function", PyType_FromSpec(&tilesmith_function_spec)) ||
         add(m, "Unchanged", PyType_FromSpec(&tilesmith_unchanged_spec)) ||
         add(m, "ABI", PyLong_FromLong(TILESMITH_ABI)) ||

@@ -28,7 +28,7 @@ from tilesmith.ir.expr import (
 )
 from tilesmith.ir.layout import Layout, LayoutDim
 from tilesmith.ir.simplify import simplify
-from tilesmith.ir.symbols import expected
+from tilesmith.ir.symbols import expected, expected_size
 from tilesmith.ir.target import Target
 from tilesmith.ir.types import same_dim
 from tilesmith.ops.base import OpTensors
@@ -412,3 +412,13 @@ def reduction_order(c: Contraction) -> tuple[IterVar, ...]:
             windows |= used
     outside = (a for a in c.op.reduce_axis if a.var in windows)
     return (*outside, *(a for a in c.op.reduce_axis if a.var not in windows))
+
+
+def stays_near(c: Contraction, target: Target) -> bool:
+    """True if `w` fits the L2 cache and is smaller than `x` and the result together.
+
+    Threads then share the rows of `x` and each reads all of `w`, instead of the other way round.
+    """
+    x, w = (expected_size(i.buffer.shape) * i.dtype.bytes for i in (c.x, c.w))
+    y = expected_size(a.extent for a in c.op.axis) * c.op.outputs[0].dtype.bytes
+    return w < x + y and 4 * w <= 3 * target.model.l2_bytes

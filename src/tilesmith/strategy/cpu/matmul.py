@@ -46,6 +46,7 @@ from .contraction import (
     reduction_order,
     row_distance,
     single_row_vectors,
+    stays_near,
     tile_vectors,
 )
 from .dot_instructions import dot_for, lane_products_for
@@ -259,16 +260,6 @@ def _is_long(epilogue: Iterable[Compute]) -> bool:
     """
     calls = (n for st in epilogue for b in st.body for n in post_order(b) if isinstance(n, Call))
     return any(n.name in COSTLY for n in calls)
-
-
-def stays_near(c: Contraction, target: Target) -> bool:
-    """True if `w` fits the L2 cache and is smaller than `x` and the result together.
-
-    Threads then share the rows of `x` and each reads all of `w`, instead of the other way round.
-    """
-    x, w = (expected_size(i.buffer.shape) * i.dtype.bytes for i in (c.x, c.w))
-    y = expected_size(a.extent for a in c.op.axis) * c.op.outputs[0].dtype.bytes
-    return w < x + y and 4 * w <= 3 * target.model.l2_bytes
 
 
 def _share(

@@ -51,6 +51,7 @@ from .contraction import (
     fusable_rows,
     joined_steps,
     reduction_order,
+    stays_near,
 )
 from .dot_instructions import dot_for, joined_axis
 from .matmul import (
@@ -59,7 +60,6 @@ from .matmul import (
     linear_run,
     packed_axis,
     stages_after,
-    stays_near,
     tile_output,
 )
 from .operands import prefetch_block, schedule_operands, strides_through
