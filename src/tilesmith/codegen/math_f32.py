@@ -5,10 +5,10 @@
 from __future__ import annotations
 
 from tilesmith.ir.dtypes import f32, i32
-from tilesmith.ir.expr import Binary, Cast, Expr, Select
+from tilesmith.ir.expr import Cast, Expr
 
 from . import math_terms as terms
-from .math_terms import INF, LOG2_E, NAN, Bindings, Expansion, literal
+from .math_terms import LOG2_E, Bindings, Expansion, literal
 
 # --- exp and its family --------------------------------------------------------------------------
 
@@ -141,16 +141,10 @@ def _log_parts(x: Expr, let: Bindings) -> tuple[Expr, Expr]:
     return ef * literal(_LN2_HIGH, x), low
 
 
-def _log_edges(x: Expr, result: Expr) -> Expr:
-    """`result` for positive finite x; -inf at 0, NaN below; infinity and NaN are kept."""
-    edge = terms.pick(terms.equal(x, 0.0), -INF, terms.pick(terms.less(x, 0.0), NAN, x, x), x)
-    return Select(Binary("and", terms.less(literal(0.0, x), x), terms.less(x, INF)), result, edge)
-
-
 def _log(x: Expr, let: Bindings) -> Expr:
     x = let("x", x)
     high, low = _log_parts(x, let)
-    return _log_edges(x, high + low)
+    return terms.log_edges(x, high + low)
 
 
 def _log1p(x: Expr, let: Bindings) -> Expr:
@@ -160,7 +154,7 @@ def _log1p(x: Expr, let: Bindings) -> Expr:
     lost = (
         x - (u - literal(1.0, x))
     ) / u  # what rounding 1 + x lost, seen through the logarithm's slope
-    result = let("l", _log_edges(u, high + (low + lost)))
+    result = let("l", terms.log_edges(u, high + (low + lost)))
     return terms.pick(terms.equal(x, 0.0), x, result, x)  # log1p(-0) is -0
 
 

@@ -25,6 +25,7 @@ from .math_terms import (
     intrinsic,
     less,
     literal,
+    log_edges,
     pick,
     polynomial,
     shift_left,
@@ -200,15 +201,9 @@ def _log_parts(x: Expr, let: Bindings) -> tuple[Expr, Expr]:
     return e * literal(_LN2_HIGH, x), f + (low - square)
 
 
-def _log_edges(x: Expr, result: Expr) -> Expr:
-    """`result` for positive finite x; -inf at 0, NaN below; infinity and NaN are kept."""
-    edge = pick(equal(x, 0.0), -INF, pick(less(x, 0.0), NAN, x, x), x)
-    return Select(both(less(literal(0.0, x), x), less(x, INF)), result, edge)
-
-
 def _log(x: Expr, let: Bindings) -> Expr:
     high, low = _log_parts(x, let)
-    return _log_edges(x, high + low)
+    return log_edges(x, high + low)
 
 
 def _log1p(x: Expr, let: Bindings) -> Expr:
@@ -217,7 +212,7 @@ def _log1p(x: Expr, let: Bindings) -> Expr:
     high, low = _log_parts(u, let)
     lost = (x - (u - literal(1.0, x))) / u  # what rounding 1 + x lost, through the slope
     lost = pick(less(u, 2.0**60), lost, 0.0, x)
-    result = let("l", _log_edges(u, high + (low + lost)))
+    result = let("l", log_edges(u, high + (low + lost)))
     return pick(equal(x, 0.0), x, result, x)  # log1p(-0) is -0
 
 

@@ -123,6 +123,13 @@ Expansion = Callable[[Expr, Bindings], Expr]
 """The value of a function of one argument; intermediate values go to the bindings."""
 
 
+def log_edges(x: Expr, result: Expr) -> Expr:
+    """`result` for positive finite x; -inf at 0, NaN below; infinity and NaN are kept."""
+    edge = pick(equal(x, 0.0), -INF, pick(less(x, 0.0), NAN, x, x), x)
+    inside = ir.Binary("and", less(literal(0.0, x), x), less(x, INF))
+    return ir.Select(inside, result, edge)
+
+
 def copy_sign(magnitude: Expr, sign_of: Expr) -> Expr:
     sign = ir.Binary("and", bits_of(sign_of, u32), u32_literal(0x80000000, magnitude))
     return bits_of(ir.Binary("or", bits_of(magnitude, u32), sign), f32)

@@ -413,9 +413,4 @@ static PyType_Slot function_slots[] = {
     {0, NULL},
 };
 
-PyType_Spec tilesmith_function_spec = {
-    .name = "tilesmith.runtime._native.Function",
-    .basicsize = sizeof(Function),
-    .flags = Py_TPFLAGS_DEFAULT,
-    .slots = function_slots,
-};
+PyType_Spec tilesmith_function_spec = TILESMITH_TYPE("Function", Function, function_slots);

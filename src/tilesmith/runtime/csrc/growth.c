@@ -102,9 +102,4 @@ static PyType_Slot block_slots[] = {
     {0, NULL},
 };
 
-PyType_Spec tilesmith_block_spec = {
-    .name = "tilesmith.runtime._native.Block",
-    .basicsize = sizeof(Block),
-    .flags = Py_TPFLAGS_DEFAULT,
-    .slots = block_slots,
-};
+PyType_Spec tilesmith_block_spec = TILESMITH_TYPE("Block", Block, block_slots);

@@ -351,12 +351,7 @@ static PyType_Slot runner_slots[] = {
     {0, NULL},
 };
 
-PyType_Spec tilesmith_runner_spec = {
-    .name = "tilesmith.runtime._native.Runner",
-    .basicsize = sizeof(Runner),
-    .flags = Py_TPFLAGS_DEFAULT,
-    .slots = runner_slots,
-};
+PyType_Spec tilesmith_runner_spec = TILESMITH_TYPE("Runner", Runner, runner_slots);
 
 static PyObject *set_cores(PyObject *module, PyObject *cores) {
     (void)module;

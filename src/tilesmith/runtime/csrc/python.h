@@ -14,6 +14,13 @@
 /* The types of the extension. */
 extern PyType_Spec tilesmith_runner_spec, tilesmith_function_spec, tilesmith_unchanged_spec;
 
+/* One of them: its name, the struct of its objects, and its slots. */
+#define TILESMITH_TYPE(type_name, type, type_slots)                                                                   \
+    {.name = "tilesmith.runtime._native." type_name,                                                                  \
+     .basicsize = sizeof(type),                                                                                       \
+     .flags = Py_TPFLAGS_DEFAULT,                                                                                     \
+     .slots = (type_slots)}
+
 /* The kind of a buffer's elements by their format: b, i, u or f as in NumPy, 0 for others. */
 char tilesmith_kind(const char *format);
 

@@ -116,9 +116,4 @@ static PyType_Slot slots[] = {
     {0, NULL},
 };
 
-PyType_Spec tilesmith_unchanged_spec = {
-    .name = "tilesmith.runtime._native.Unchanged",
-    .basicsize = sizeof(Unchanged),
-    .flags = Py_TPFLAGS_DEFAULT,
-    .slots = slots,
-};
+PyType_Spec tilesmith_unchanged_spec = TILESMITH_TYPE("Unchanged", Unchanged, slots);
