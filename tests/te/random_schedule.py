@@ -139,6 +139,11 @@ def _flatten(s: te.Schedule, draw: Draw) -> None:
     s.flatten_axes(stage.op.outputs[0], *names[first : first + 2])
 
 
+def _unflatten(s: te.Schedule, draw: Draw) -> None:
+    stage = _stage(s, draw)
+    s.unflatten_axis(stage.op.outputs[0], _axis(stage, draw), draw([1, 2, 3, 5]))
+
+
 def _layout(s: te.Schedule, draw: Draw) -> None:
     stage = _stage(s, draw)
     rank = stage.op.outputs[0].rank
@@ -172,5 +177,5 @@ def _memory(s: te.Schedule, draw: Draw) -> None:
 _MOVES: list[Callable[[te.Schedule, Draw], None]] = [
     _split, _split, _split, _fuse, _fuse, _skew, _reorder, _reorder, _annotate, _annotate,
     _compute_at, _compute_at, _compute_at, _compute_at, _store, _store, _inline, _root,
-    _cache, _rfactor, _flatten, _layout, _memory,
+    _cache, _rfactor, _flatten, _unflatten, _layout, _memory,
 ]  # fmt: skip

@@ -128,6 +128,16 @@ def flatten_axes() -> tuple[te.Schedule, list[te.Tensor]]:
     return s, [x, z]
 
 
+def unflatten_axis() -> tuple[te.Schedule, list[te.Tensor]]:
+    """Each iteration of the outer loop reads every fourth element of a row."""
+    s, (x, y, z) = _chain()
+    parts = s.unflatten_axis(y, s[y].axis[1], 4)
+    jo, ji = s[z].split(s[z].axis[1], 4)
+    s[z].reorder(ji, s[z].axis[0], jo)
+    s[parts].compute_at(s[z], ji)
+    return s, [x, z]
+
+
 def transform_layout() -> tuple[te.Schedule, list[te.Tensor]]:
     s, (x, y, z) = _chain()
     s.transform_layout(x, lambda i, j: (j // 4, i, j % 4))
@@ -281,8 +291,9 @@ def padded_window() -> tuple[te.Schedule, list[te.Tensor]]:
 
 EXAMPLES: tuple[Example, ...] = (
     unscheduled, split, fuse, skew, tile, reorder, compute_at, cache_write, cache_read, rfactor,
-    winograd, flatten_axes, transform_layout, roundup, double_buffer, pipeline, store_at,
-    store_root, scan, storage_align, prefetch, prefetch_over, prefetch_piece, padded_window,
+    winograd, flatten_axes, unflatten_axis, transform_layout, roundup, double_buffer, pipeline,
+    store_at, store_root, scan, storage_align, prefetch, prefetch_over, prefetch_piece,
+    padded_window,
 )  # fmt: skip
 
 

@@ -116,6 +116,19 @@ class Schedule(History):
         self.apply(st.FlattenAxes(stage, tuple(own.axis_name(a) for a in axes)))
         return own.op.outputs[value]
 
+    def unflatten_axis(self, tensor: TensorLike, axis: AxisLike, factor: int) -> Tensor:
+        """Divide an axis of an intermediate tensor into two.  Returns the tensor of higher rank.
+
+            T[i] = f(i); C = T[a]  ->  T[io, ii] = f(io*factor + ii); C = T[a // factor, a % factor]
+
+        A reader of every `factor`-th element then needs one element along `ii`, not all between
+        the first and the last one.
+        """
+        stage, value = self.state.resolve(tensor)
+        own = self[stage]
+        self.apply(st.UnflattenAxis(stage, own.axis_name(axis), factor))
+        return own.op.outputs[value]
+
     def transform_layout(
         self, tensor: TensorLike, layout: Layout | str | Callable[..., Sequence[Any]]
     ) -> None:

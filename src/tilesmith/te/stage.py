@@ -73,7 +73,9 @@ class Stage:
 
     @property
     def op(self) -> Operation:
-        """The current operation (cache_write, rfactor and flatten_axes replace it)."""
+        """The current operation (cache_write, rfactor, flatten_axes and unflatten_axis replace
+        it).
+        """
         return self.state.op
 
     @property

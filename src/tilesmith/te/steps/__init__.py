@@ -20,7 +20,7 @@ from .placement import (
     StoreRoot,
     TransformLayout,
 )
-from .rewrites import CacheRead, CacheWrite, FlattenAxes, RFactor
+from .rewrites import CacheRead, CacheWrite, FlattenAxes, RFactor, UnflattenAxis
 from .tensorize import TensorizeLoops
 from .winograd import Winograd
 
@@ -28,6 +28,6 @@ __all__ = [
     "PRIMITIVES", "Bind", "CacheRead", "CacheWrite", "ComputeAt", "ComputeInline", "ComputeRoot",
     "DoubleBuffer", "FlattenAxes", "FoldStorage", "Fuse", "Parallel", "Pipeline", "Pragma",
     "Prefetch", "RFactor", "Reorder", "Serial", "SetScope", "Skew", "Split", "Step", "StorageAlign",
-    "StoreAt", "StoreRoot", "TensorizeLoops", "TransformLayout", "Unroll", "Vectorize", "Winograd",
-    "from_json",
+    "StoreAt", "StoreRoot", "TensorizeLoops", "TransformLayout", "UnflattenAxis", "Unroll",
+    "Vectorize", "Winograd", "from_json",
 ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Steps that rewrite operations: cache_read, cache_write, rfactor, flatten_axes.
+"""Steps that rewrite operations: cache_read, cache_write, rfactor, flatten_axes, unflatten_axis.
 
 Each gives one or more stages a new operation with the same meaning.  The remaining axes keep their
 identity, so references to them stay valid.
@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from tilesmith.ir.expr import Expr, Load, Var, all_of, select, substitute
+from tilesmith.ir.expr import Expr, Load, Var, all_of, const, select, substitute
 from tilesmith.support.errors import ScheduleError
 
-from ..relations import Guard, add, axis_values, dim, dim_expr, divide, mul
+from ..relations import Guard, add, axis_values, ceil_div, dim, dim_expr, divide, mul
 from ..rewrite import map_loads
 from ..state import At, StageState, State, make_stage, unique
 from ..tensor import Compute, Extern, IterVar, Reduce, Tensor
@@ -238,18 +238,8 @@ class FlattenAxes(Step):
     axes: Names
 
     def apply(self, state: State) -> State:
-        stage = state.stage(self.stage)
+        stage = _of_own_memory(state, self.stage, "flatten_axes")
         old = stage.compute
-        if stage.is_output:
-            raise ScheduleError(
-                f"cannot flatten axes of {stage.name}: it is an output, whose shape the caller "
-                "knows; fuse its loops, or cache_write it and flatten the copy"
-            )
-        unscheduled(stage, "flatten_axes")
-        if stage.layout is not None or stage.aligns:
-            raise ScheduleError(
-                f"flatten_axes of {stage.name} must come before its layout or alignment is chosen"
-            )
         spatial = stage.roots[: len(old.axis)]
         unknown = [a for a in self.axes if a not in spatial]
         if unknown or len(self.axes) < 2:
@@ -279,19 +269,95 @@ class FlattenAxes(Step):
         op = Compute(
             old.name, axes, tuple(substitute(b, mapping) for b in old.body), old.reduce_axis
         )
-        new = make_stage(stage.name, op, stage.reads, attach=stage.attach, scope=stage.scope)
-        state = state.with_operation(new)
 
-        def redirect(load: Load) -> Expr:
-            name, value = state.tensors[_tensor(load)]
-            if name != stage.name or load.buffer in set(op.outputs):
-                return load
-            flat = load.indices[first]
-            for part, index in zip(parts[1:], load.indices[first + 1 : end], strict=True):
-                flat = add(mul(flat, part.extent), index)
-            return Load(op.outputs[value], (*load.indices[:first], flat, *load.indices[end:]))
+        def flat(indices: tuple[Expr, ...]) -> tuple[Expr, ...]:
+            at = indices[first]
+            for part, index in zip(parts[1:], indices[first + 1 : end], strict=True):
+                at = add(mul(at, part.extent), index)
+            return (*indices[:first], at, *indices[end:])
 
-        readers = tuple(
-            s.name for s in state.stages.values() if any(n == stage.name for n, _ in s.reads)
+        return _with_other_axes(state, stage, op, flat)
+
+
+@primitive("unflatten_axis", of_schedule=True)
+class UnflattenAxis(Step):
+    """`T[i] = f(i)` becomes `T[io, ii] = f(io * factor + ii)`, and its readers' `T[a]` become
+    `T[a // factor, a % factor]`.
+    """
+
+    axis: Name
+    factor: Number
+
+    def apply(self, state: State) -> State:
+        stage = _of_own_memory(state, self.stage, "unflatten_axis")
+        old = stage.compute
+        spatial = stage.roots[: len(old.axis)]
+        if self.axis not in spatial or self.factor < 1:
+            raise ScheduleError(
+                f"unflatten_axis of {stage.name} needs one of its axes {', '.join(spatial)} and a "
+                f"factor of at least 1; found {self.axis} and {self.factor}"
+            )
+        place = spatial.index(self.axis)
+        axis = old.axis[place]
+        outer = IterVar(Var(f"{self.axis}o"), dim(ceil_div(axis.extent, self.factor)))
+        inner = IterVar(Var(f"{self.axis}i"), self.factor)
+        at = add(mul(outer.var, self.factor), inner.var)
+        fits = isinstance(axis.extent, int) and axis.extent % self.factor == 0
+        inside = None if fits else at < dim_expr(axis.extent)
+        body = tuple(_where(inside, substitute(b, {axis.var: at})) for b in old.body)
+        axes = (*old.axis[:place], outer, inner, *old.axis[place + 1 :])
+        op = Compute(old.name, axes, body, old.reduce_axis)
+
+        def parts(indices: tuple[Expr, ...]) -> tuple[Expr, ...]:
+            return (*indices[:place], *divide(indices[place], self.factor), *indices[place + 1 :])
+
+        return _with_other_axes(state, stage, op, parts)
+
+
+def _where(inside: Expr | None, value: Expr) -> Expr:
+    """`value` of an element inside the domain; of another one, which nothing reads, the start of a
+    reduction, or zero.
+    """
+    if inside is None:
+        return value
+    if not isinstance(value, Reduce):
+        return select(inside, value, const(0, value.dtype))
+    start = value.reducer.identity(tuple(s.dtype for s in value.sources))
+    sources = (select(inside, s, e) for s, e in zip(value.sources, start, strict=True))
+    return Reduce(value.reducer, tuple(sources), value.axes, value.index)
+
+
+def _of_own_memory(state: State, name: str, what: str) -> StageState:
+    """The stage `name`, whose axes a step may replace: nothing but its operation is known yet."""
+    stage = state.stage(name)
+    if stage.is_output:
+        raise ScheduleError(
+            f"{what} of {name}: it is an output, whose shape the caller knows; fuse or split its "
+            f"loops, or cache_write it and {what} of the copy"
         )
-        return _rewrite_readers(state, readers, redirect)
+    unscheduled(stage, what)
+    if stage.layout is not None or stage.aligns:
+        raise ScheduleError(f"{what} of {name} must come before its layout or alignment is chosen")
+    return stage
+
+
+def _with_other_axes(
+    state: State,
+    stage: StageState,
+    op: Compute,
+    indices: Callable[[tuple[Expr, ...]], tuple[Expr, ...]],
+) -> State:
+    """`stage` computing `op`; `indices` maps where its readers read now to where they do then."""
+    new = make_stage(stage.name, op, stage.reads, attach=stage.attach, scope=stage.scope)
+    state = state.with_operation(new)
+
+    def redirect(load: Load) -> Expr:
+        name, value = state.tensors[_tensor(load)]
+        if name != stage.name or load.buffer in set(op.outputs):
+            return load
+        return Load(op.outputs[value], indices(load.indices))
+
+    readers = tuple(
+        s.name for s in state.stages.values() if any(n == stage.name for n, _ in s.reads)
+    )
+    return _rewrite_readers(state, readers, redirect)
