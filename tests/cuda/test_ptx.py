@@ -159,7 +159,9 @@ def test_sums_that_blocks_divide(name: str, args: list[te.Tensor], tmp_path: Pat
     check_assembled(function.source, name, tmp_path)
 
 
-@pytest.mark.parametrize("shape", [(64, 384, 64, 64), (8, 700, 128, 128)])
+@pytest.mark.parametrize(
+    "shape", [(64, 384, 64, 64), (8, 700, 128, 128), (64, 2048, 64, 64), (64, 2048, 128, 128)]
+)
 def test_attention(shape: tuple[int, int, int, int], tmp_path: Path):
     rows, keys, size, width = shape
     func = RULES.lower_group(attention((12, rows, size), keys, width), GPU, "k")

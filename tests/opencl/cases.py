@@ -35,6 +35,7 @@ from tilesmith.ir.expr import Load, Var, const
 from tilesmith.ir.intrinsics import checked_index
 from tilesmith.ir.types import TensorType
 from tilesmith.loop.interpret import interpret
+from tilesmith.loop.launches import launches
 from tilesmith.loop.nodes import Buffer, For, Func, Stmt, Store, seq
 from tilesmith.loop.parse import parse_func
 from tilesmith.ops.gather import Gather
@@ -42,6 +43,7 @@ from tilesmith.ops.sort import TopK
 from tilesmith.runtime.device_function import DeviceFunction
 from tilesmith.runtime.executable import Executable
 from tilesmith.runtime.opencl import opened
+from tilesmith.strategy.device import RULES
 from tilesmith.support.errors import DeviceError, InternalError, ModelError
 
 GROUP = 15
@@ -395,6 +397,22 @@ def whole_attention() -> None:
     np.testing.assert_allclose(made(*given), wanted, rtol=1e-4, atol=1e-5)
 
 
+def attention_in_chunks() -> None:
+    """Scores that do not fit shared memory are computed in chunks of keys, in one launch."""
+    gpu = target("opencl")
+    assert gpu.device is not None
+    small = replace(gpu, device=replace(gpu.device, shared_bytes=10 << 10))
+    graph = device_attention.attention((2, 37, 20), 500, 13, mask=True)
+    func = RULES.lower_group(graph, small, "in_chunks")
+    assert "running" in str(func) and len(launches(func)) == 1
+    rng = np.random.default_rng(5)
+    given = [rng.standard_normal(v.type.static_shape).astype(np.float32) for v in graph.inputs]
+    (wanted,) = evaluate(graph, given).values()
+    found = np.full_like(wanted, np.nan)
+    library({"in_chunks": func})["in_chunks"](*given, found)
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
+
+
 def wrong_index() -> None:
     """A model reports an index that its data should not have; the next call works."""
     b = Builder("g")
@@ -429,6 +447,7 @@ def calls() -> dict[str, Callable[[], None]]:
             explain,
             attention,
             whole_attention,
+            attention_in_chunks,
             wrong_index,
             irregular,
         )

@@ -19,9 +19,9 @@ CASES = (
     "product (14, 9, 10), 2 buffers", "product (13, 5, 12), 3 buffers",
     "product (8, 5, 7), 4 buffers", "sums",
     "operations 0", "operations 1", "by_rule", "split_sums", "in_place", "sixteen_bits", "failures",
-    "residual", "attention", "whole_attention", "wrong_index", "irregular", "explain",
-    "suppression", "open_sizes", "branches", "unwarned", "memory_of_parts", "memory_limit",
-    "time_limit", "fallback_of_parts", "fallback_of_memory", "no_code_for_a_rule",
+    "residual", "attention", "whole_attention", "attention_in_chunks", "wrong_index", "irregular",
+    "explain", "suppression", "open_sizes", "branches", "unwarned", "memory_of_parts",
+    "memory_limit", "time_limit", "fallback_of_parts", "fallback_of_memory", "no_code_for_a_rule",
     "fallback_of_call", "without_a_device", "other_weights", "other_weights_of_parts",
 )  # fmt: skip
 """Written down, so that no case is lost; one that runs and is not here fails the first test."""

@@ -39,13 +39,14 @@ strategy/cpu/transposition.py LEAST_LINES ROWS U_BLOCKS V_BLOCKS
 strategy/cpu/unrolling.py DISPLACED MAX_UNROLLED UNROLL_FACTORS
 strategy/cpu/winograd.py TILES
 strategy/cpu/winograd_cost.py EFFICIENCY ERRORS WINOGRAD_MARGIN
-strategy/device/attention.py HEIGHTS KEYS RESULTS ROW ROWS STEPS X
+strategy/device/attention.py KEYS RESULTS ROWS SIDES STEP STEPS
 strategy/device/blocks.py WAVES
 strategy/device/copies_ahead.py BUFFERS RESIDENT
 strategy/device/generic.py AGAIN
 strategy/device/layouts.py OTHER
 strategy/device/parallel.py LONGEST
 strategy/device/rows.py STEP TERMS
+strategy/device/streamed_attention.py COMBINING
 strategy/device/tensor_tiles.py HEIGHTS LOADING PADS STEPS WAVES WIDTHS
 strategy/device/tiles.py RESULTS RESULT_COUNTS SIDES STEP STEPS TILE TILES
 strategy/intrinsics/aarch64.py _UNIT_ROUNDOFF

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tilesmith.graph.evaluate import logical_array
 from tilesmith.graph.nodes import Graph, Value
@@ -11,6 +11,7 @@ from tilesmith.ir.layout import Layout
 from tilesmith.ir.types import same_dim
 from tilesmith.ops.structure import stages, zero_padding
 from tilesmith.te import tensor as te
+from tilesmith.te.rewrite import map_loads
 from tilesmith.te.schedule import Schedule, create_schedule
 from tilesmith.te.tensor import Compute, Tensor
 
@@ -58,6 +59,22 @@ class Group:
         """
         dims = self.layout(op.outputs[0]).dims
         return next((d.axis for d in reversed(dims) if not same_dim(op.shape[d.axis], 1)), None)
+
+    def with_tensor(self, old: Tensor, new: Tensor) -> Group:
+        """The group with reads of `old` replaced by reads of `new`."""
+        mapping = {old: new}
+
+        def renamed(load: Load) -> Expr:
+            return Load(mapping.get(load.buffer, load.buffer), load.indices)  # type: ignore[arg-type]
+
+        for stage in self.stages:
+            if any(t in mapping for t in stage.inputs):
+                body = map_loads(stage.body, renamed)
+                op = Compute(stage.name, stage.axis, body, stage.reduce_axis)
+                mapping |= dict(zip(stage.outputs, op.outputs, strict=True))
+        outputs = tuple(mapping.get(t, t) for t in self.outputs)
+        layouts = {mapping.get(t, t): layout for t, layout in self.layouts.items()}
+        return replace(self, outputs=outputs, layouts=layouts, stages=stages(outputs))
 
 
 def constant_literals(body: Graph) -> dict[Value, Const]:

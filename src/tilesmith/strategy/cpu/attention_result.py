@@ -49,7 +49,7 @@ def find_result(
     """
     out = group.outputs[0].op
     assert isinstance(out, Compute)
-    found = _reading(out, values)
+    found = reading(out, values)
     if found is not None:
         merged = [not isinstance(i, Var) for i in found[0][-2:]]
         tile = _tile(values, merged[0], merged[1], target)
@@ -101,13 +101,17 @@ def _dividing_vectors(width: int, lanes: int) -> int | None:
     return next((v for v in range(6, 0, -1) if width % (v * lanes) == 0), None)
 
 
-def _reading(out: Compute, values: Compute) -> tuple[tuple[Expr, ...], dict[Var, int]] | None:
+def reading(out: Compute, values: Compute) -> tuple[tuple[Expr, ...], dict[Var, int]] | None:
+    """Where `out` reads `values`, and the axes of `out` that hold two axes of `values`, with the
+    extent of the inner one.  None if it reads several places, or if the last two indices are no
+    axes of `out`, or parts of such ones.
+    """
     if out is values:
         return tuple(x.var for x in out.axis), {}
     found: set[tuple[Expr, ...]] = set()
     for body in expand(out, keep=(values,)):
         for e in post_order(body):
-            if isinstance(e, Load) and e.buffer is values.outputs[0]:
+            if isinstance(e, Load) and any(e.buffer is t for t in values.outputs):
                 found.add(simplified(e.indices, out.axis))
     if len(found) != 1:
         return None

@@ -6,10 +6,8 @@ its result is less work and saves a pass over the rows.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from tilesmith.ir.expr import Binary, Const, Expr, Load, Var, index_of, same
-from tilesmith.ops.structure import product_of_loads, stages
+from tilesmith.ops.structure import product_of_loads
 from tilesmith.strategy.group import Group
 from tilesmith.te.rewrite import map_loads
 from tilesmith.te.tensor import Compute, Reduce, Tensor
@@ -45,7 +43,7 @@ def scale_results(group: Group, contraction: Compute) -> Group:
     operation = product.op.body[0]  # type: ignore[union-attr]
     assert isinstance(operation, Binary)
     scaled = Compute("scaled", axes, (Binary(operation.op, whole, Load(scale.buffer, place)),), ())
-    return _with_tensor(group, contraction.outputs[0], scaled.outputs[0])
+    return group.with_tensor(contraction.outputs[0], scaled.outputs[0])
 
 
 def _scaled_factor(group: Group, contraction: Compute) -> tuple[Load, Tensor, Load, Load] | None:
@@ -80,20 +78,3 @@ def _scaled_factor(group: Group, contraction: Compute) -> tuple[Load, Tensor, Lo
             if first and constant and same(rows.indices, own):
                 return factor, product, rows, scale
     return None
-
-
-def _with_tensor(group: Group, old: Tensor, new: Tensor) -> Group:
-    """`group` with reads of `old` replaced by reads of `new`."""
-    mapping = {old: new}
-
-    def renamed(load: Load) -> Expr:
-        return Load(mapping.get(load.buffer, load.buffer), load.indices)  # type: ignore[arg-type]
-
-    for stage in group.stages:
-        if any(t in mapping for t in stage.inputs):
-            body = map_loads(stage.body, renamed)
-            op = Compute(stage.name, stage.axis, body, stage.reduce_axis)
-            mapping |= dict(zip(stage.outputs, op.outputs, strict=True))
-    outputs = tuple(mapping.get(t, t) for t in group.outputs)
-    layouts = {mapping.get(t, t): layout for t, layout in group.layouts.items()}
-    return replace(group, outputs=outputs, layouts=layouts, stages=stages(outputs))

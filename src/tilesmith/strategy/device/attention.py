@@ -1,16 +1,24 @@
 """Attention in one launch: a block for each head and tile of rows.
 
-    for head, rows in blocks:                            # 16 rows, 8 x 16 threads
+    for head, rows in blocks:                            # 16 rows, 16 x 8 threads
         logits[16, keys] = q * k, scaled and masked      # shared; q and k are fetched in steps
-        most[16], total[16] = max, sum of exp            # shared; 8 threads for a row
+        most[16], total[16] = max, sum of exp            # shared; 16 threads for a row
         for step of 32 keys:
             p[16, 32] = exp(logits - most) / total       # shared
             values[32, width] = v                        # shared
             own += p * values                            # registers
         result = own
 
-The whole row of logits lies in shared memory, so no logits are in global memory.  Rows that are
-longer than shared memory holds take the rules for products and for rows, one launch each.
+Neighbouring threads have neighbouring rows, keys and columns: they use different banks of shared
+memory, and load neighbours in global memory.
+
+The whole row of logits lies in shared memory, so no logits are in global memory.  Longer rows are
+computed in chunks of keys (`streamed_attention`).  All of the above then stands in a loop over
+chunks, which combines their results in registers:
+
+        for chunk of keys:
+            logits, most, total, own = as above, of the chunk
+            running = running combined with (most, total, own)
 """
 
 from __future__ import annotations
@@ -18,14 +26,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product as combinations
+from math import prod
 
-from tilesmith.ir.expr import same
+from tilesmith.ir.expr import Expr, Var, same
 from tilesmith.ir.layout import Layout, LayoutDim
 from tilesmith.ir.loop_tables import BLOCKS, THREADS
 from tilesmith.ir.symbols import expected, expected_size
 from tilesmith.ir.target import Target
 from tilesmith.ir.types import same_dim, same_shape
 from tilesmith.ops.structure import loads, product_of_loads
+from tilesmith.perf.warps import BANKS
+from tilesmith.strategy.cpu.attention_result import reading
 from tilesmith.te.schedule import Schedule
 from tilesmith.te.stage import Axis, Stage
 from tilesmith.te.tensor import Compute, Extern, Tensor
@@ -33,11 +44,9 @@ from tilesmith.te.tensor import Compute, Extern, Tensor
 from .blocks import fused
 from .tensor_tiles import LOADING, tensor_tile
 
-HEIGHTS = (16, 8)
-"""Threads of a block along rows."""
-X = 8
-"""Threads along keys, or along the width.  Those of a wave read 8 rows of keys, `KEYS` apart, and 4
-rows of queries: no two of them lie in one bank, if rows are one element longer than a step.
+SIDES = (8, 16), (4, 16), (16, 8), (8, 8)
+"""Threads of a block along rows, and along keys or columns.  Rows of logits are so far apart that
+neighbouring rows of 16 or 8 neighbours lie in different banks.
 """
 ROWS = (4, 2, 1)
 """Rows of a thread."""
@@ -45,47 +54,83 @@ KEYS = 4
 """Keys of a thread at a time."""
 STEPS = (32, 16)
 """Terms of a sum whose operands lie in shared memory at a time."""
-ROW = 32
-"""Rows of logits are `X` elements longer than a multiple of this.  What a wave reduces of 4 rows
-then lies in different banks.
-"""
+STEP = 4
+"""Fetching the operands of a step takes as long as so many terms, beside their number."""
 RESULTS = 64
-"""Most results of a thread: they stay in registers."""
+"""Most numbers of a thread for its results: they stay in registers."""
 
 
 @dataclass(frozen=True, slots=True)
-class Attention:
+class Stages:
     """Stages of an attention, by name.
 
     scores: the first product.
     logits: what the rows' reductions read: the scores, or what is computed of each of them.
     rows: the reductions of rows, producers first.
     values: the second product.
-    out: the result: the second product, or what is computed of each of its elements.
+    running: the combination of the results of all chunks; empty: there is one chunk.
+    out: the result: the second product, or what is computed of each of its elements.  It may have
+        its axes in another order, and several of them as one, as where heads are joined.
     row: the axis along which rows are counted, by number.
-    threads: of a block, along rows.
-    height: rows of a block.
-    step: terms of a sum whose operands lie in shared memory at a time.
+    joined: whether rows, and whether columns are one axis of the result with others.
     """
 
     scores: str
     logits: str
     rows: tuple[str, ...]
     values: str
+    running: str
     out: str
     row: int
-    threads: int
+    joined: tuple[bool, bool]
+
+    @property
+    def last(self) -> str:
+        """The reduction that the result reads."""
+        return self.running or self.values
+
+
+@dataclass(frozen=True, slots=True)
+class Attention:
+    """How an attention is computed.
+
+    stages: of what.
+    threads: of a block along rows, and along keys or columns.
+    height: rows of a block.
+    step: terms of a sum whose operands lie in shared memory at a time.
+    cost: time for a key, in terms of a thread's element.
+    """
+
+    stages: Stages
+    threads: tuple[int, int]
     height: int
     step: int
+    cost: float
 
 
 def attention_of(s: Schedule, target: Target) -> Attention | None:
     """The attention that a schedule without steps computes; None if it is another expression, rows
     are too long for shared memory, or matrix instructions compute its products.
     """
+    found = attention_stages(s, target)
+    if found is None:
+        return None
+    ops = computes(s)
+    return fastest(found, ops, target, expected(ops[found.logits].axis[-1].extent))
+
+
+def computes(s: Schedule) -> dict[str, Compute]:
+    """The expressions of a schedule, by the name of their stage."""
+    return {x.name: x.state.compute for x in s.stages if not x.state.is_placeholder}
+
+
+def attention_stages(s: Schedule, target: Target) -> Stages | None:
+    """The stages of an attention of any length; None for another expression, and where matrix
+    instructions compute one of the products.
+    """
     if any(isinstance(x.op, Extern) or x.state.recurrence for x in s.stages):
         return None
-    ops = {x.name: x.state.compute for x in s.stages if not x.state.is_placeholder}
+    ops = computes(s)
     products = [n for n, op in ops.items() if product_of_loads(op)]
     outputs = [x.name for x in s.stages if x.state.is_output]
     if len(products) != 2 or len(outputs) != 1 or not _are_known(ops.values()):
@@ -96,12 +141,18 @@ def attention_of(s: Schedule, target: Target) -> Attention | None:
     behind = {values} | _after(readers, values)
     rows = tuple(n for n in ops if n in after - behind and ops[n].reduce_axis)
     sums = {n for n, op in ops.items() if op.reduce_axis}
-    if values not in after or not rows or sums != {*products, *rows}:
+    running = sums & behind - {values}
+    if values not in after or not rows or sums != {*products, *rows, *running}:
         return None
-    if not _fit(ops[scores], ops[values]) or any(len(ops[n].reduce_axis) > 1 for n in rows):
+    if len(running) > 1 or any(len(ops[n].reduce_axis) > 1 for n in (*rows, *running)):
         return None
-    results = {ops[n].outputs[0] for n in behind}
-    if not all(_is_at_place(ops[n], results, ops[values]) for n in behind - {values}):
+    last = next(iter(running), values)
+    behind = {last} | _after(readers, last)
+    of_chunks = {n for n in (*rows, values) if not behind.isdisjoint({*readers[n]} - {last})}
+    if running and (of_chunks or not _is_combined(ops[last], ops[values])):
+        return None
+    read = reading(ops[outputs[0]], ops[last])
+    if read is None or not _fit(ops[scores], ops[values]):
         return None
     if any(tensor_tile(ops[n], target) is not None for n in products):
         return None
@@ -113,11 +164,9 @@ def attention_of(s: Schedule, target: Target) -> Attention | None:
     row = len(ops[scores].axis) - 2
     if any(len(ops[n].axis) <= row or not _is_row(ops[n], row, ops[scores]) for n in rows):
         return None
-    made = [
-        Attention(scores, logits, rows, values, outputs[0], row, y, y * n, step)
-        for step, y, n in combinations(STEPS, HEIGHTS, ROWS)
-    ]
-    return _fastest(made, ops, target)
+    found = "" if last == values else last
+    joined = tuple(not isinstance(i, Var) for i in read[0][-2:])
+    return Stages(scores, logits, rows, values, found, outputs[0], row, (joined[0], joined[1]))
 
 
 def _are_known(ops: Iterable[Compute]) -> bool:
@@ -145,10 +194,9 @@ def _fit(scores: Compute, values: Compute) -> bool:
     if len(scores.axis) < 2 or len(values.axis) < 2:
         return False
     (keys,) = values.reduce_axis
-    width = expected(values.axis[-1].extent)
-    few = -(-width // X) * max(ROWS) <= RESULTS and expected(keys.extent) >= X
     rows = same_dim(scores.axis[-2].extent, values.axis[-2].extent)
-    return rows and few and same_dim(scores.axis[-1].extent, keys.extent)
+    same_keys = same_dim(scores.axis[-1].extent, keys.extent)
+    return rows and same_keys and expected(keys.extent) >= min(x for _, x in SIDES)
 
 
 def _is_row(op: Compute, row: int, scores: Compute) -> bool:
@@ -158,78 +206,106 @@ def _is_row(op: Compute, row: int, scores: Compute) -> bool:
     return has_rows and same_dim(op.reduce_axis[0].extent, keys)
 
 
-def _is_at_place(op: Compute, results: set[Tensor], values: Compute) -> bool:
-    """Whether each element is computed of those of `results` at its place."""
-    reads = (x for x in loads(op) if x.buffer in results)
-    return same_shape(op.shape, values.shape) and all(
-        same(x.indices, tuple(a.var for a in op.axis)) for x in reads
-    )
+def _is_combined(op: Compute, values: Compute) -> bool:
+    """Whether a reduction reads what `values` has for its rows and columns in each chunk: chunks
+    are the axis before rows.
+    """
+    chunk, (*others, m, n) = op.reduce_axis[0], op.axis
+    at = tuple(a.var for a in (*others, chunk, m, n))
+    reads = [x for x in loads(op) if x.buffer is values.outputs[0]]
+    return len(reads) == 1 and same(reads[0].indices, at)
 
 
-def _fastest(
-    made: Sequence[Attention], ops: Mapping[str, Compute], target: Target
+def fastest(
+    found: Stages, ops: Mapping[str, Compute], target: Target, keys: int
 ) -> Attention | None:
+    """The way with the lowest cost to compute an attention in chunks of so many keys; None if none
+    fits the device.
+    """
     device = target.device
     assert device is not None
-    *heads, length, _ = (a.extent for a in ops[made[0].values].axis)
-    count, rows = expected_size(heads), expected(length)
+    *heads, length, across = (a.extent for a in ops[found.last].axis)
+    count, rows, width = expected_size(heads), expected(length), expected(across)
+    is_whole = not found.running and keys >= expected(ops[found.logits].axis[-1].extent)
+    numbers = 1 if is_whole else 4  # of a chunk; most, total and sum of all chunks
 
-    def cost(a: Attention) -> float:
-        """Time in rows of a thread: of computing them, and of fetching keys and values."""
-        blocks = count * -(-rows // a.height)
-        return -(-blocks // device.units) * (a.height + LOADING) / a.threads
+    def made(step: int, threads: tuple[int, int], each: int) -> Attention:
+        height = threads[0] * each
+        rounds = -(-count * -(-rows // height) // device.units)
+        cost = rounds * (height + LOADING) / prod(threads) * (step + STEP) / step
+        return Attention(found, threads, height, step, cost)
 
     def fits(a: Attention) -> bool:
-        sides = device.block_x >= X and a.threads <= device.block_y
-        threads = sides and X * a.threads <= device.block_threads
-        return threads and a.height <= rows and _bytes(a, ops) <= device.shared_bytes
+        y, x = a.threads
+        threads = x <= device.block_x and y <= device.block_y and y * x <= device.block_threads
+        few = a.height // y * -(-width // x) * numbers <= RESULTS
+        pairs = zip(found.joined, (rows % a.height, width % x), strict=True)
+        tiles = a.height <= rows and not any(rest for is_joined, rest in pairs if is_joined)
+        return threads and few and tiles and _bytes(a, ops, keys) <= device.shared_bytes
 
-    fitting = (a for a in made if fits(a))
-    return min(fitting, key=cost, default=None)
+    ways = (made(*way) for way in combinations(STEPS, SIDES, ROWS))
+    return min(filter(fits, ways), key=lambda a: a.cost, default=None)
 
 
-def _bytes(a: Attention, ops: Mapping[str, Compute]) -> int:
+def _bytes(a: Attention, ops: Mapping[str, Compute], keys: int) -> int:
     """Most bytes of shared memory of a block."""
-    scores, values = (product_of_loads(ops[n]) for n in (a.scores, a.values))
+    found = a.stages
+    scores, values = (product_of_loads(ops[n]) for n in (found.scores, found.values))
     assert scores is not None and values is not None
-    logits, width = ops[a.logits], expected(ops[a.values].axis[-1].extent)
-    row = expected(logits.axis[-1].extent) + ROW
-    size = a.height * row * logits.outputs[0].dtype.bytes
-    size += sum(a.height * (X + 1) * ops[n].outputs[0].dtype.bytes for n in a.rows)
-    widest = max(x.dtype.bytes for x in (*scores, *values))
-    return size + widest * ((a.step + 1) * (2 * a.height + X * KEYS) + a.step * width)
+    width, x = expected(ops[found.values].axis[-1].extent), a.threads[1]
+    row = keys + (x - keys) % BANKS
+    size = a.height * row * ops[found.logits].outputs[0].dtype.bytes
+    size += sum(a.height * (x + 1) * ops[n].outputs[0].dtype.bytes for n in found.rows)
+    widest = max(e.dtype.bytes for e in (*scores, *values))
+    return size + widest * ((a.step + 1) * (2 * a.height + x * KEYS) + a.step * width)
 
 
-def schedule_attention(s: Schedule, a: Attention, target: Target) -> None:
+def schedule_attention(s: Schedule, a: Attention) -> None:
     """Compute an attention in one launch."""
-    kept = {a.scores, a.logits, *a.rows, a.values, a.out}
+    found = a.stages
+    kept = {found.scores, found.logits, *found.rows, found.values, found.running, found.out}
     for stage in s.stages:
         if not stage.state.is_placeholder and stage.name not in kept:
             stage.compute_inline()
-    out, values = _accumulated(s, a.out, a.values)
-    block, thread = _tile(out, a)
-    values.compute_at(out, thread)
-    _steps(s, values, a, -(-expected(out.axis[-1].extent) // X))
-    for name in reversed(a.rows):  # what reads another one is attached first
-        _reduce_row(s, name, a, out, block)
-    logits, scores = _accumulated(s, a.logits, a.scores)
-    logits.compute_at(out, block)
+    ops = computes(s)
+    read = reading(ops[found.out], ops[found.last])
+    assert read is not None
+    out, last = _accumulated(s, found.out, found.last)
+    block, thread = _tile(out, a, *read)
+    last.compute_at(out, thread)
+    if found.running:
+        values = s[found.values]
+        values.set_scope("register")
+        _divide(s, last, a)
+        place = last, last.reduce_axis[0]
+        values.compute_at(*place)
+        last.reorder(place[1], *last.axis)
+        for axis in last.axis:
+            last.unroll(axis)
+    else:
+        values, place = last, (out, block)
+    _steps(s, values, a)
+    for name in reversed(found.rows):  # what reads another one is attached first
+        _reduce_row(s, name, a, place)
+    logits, scores = _accumulated(s, found.logits, found.scores)
+    logits.compute_at(*place)
     logits.set_scope("shared")
-    logits.storage_align(logits.axis[-2], ROW, X)
+    along_y, along_x = a.threads
+    logits.storage_align(logits.axis[-2], BANKS, along_x)
     *others, m, n = logits.axis
-    y, m = logits.split(m, nparts=a.threads, tail="guard")
-    no, n = logits.split(n, factor=X * KEYS, tail="guard")
-    x, n = logits.split(n, nparts=X)
+    m, y = logits.split(m, factor=along_y, tail="guard")
+    no, n = logits.split(n, factor=along_x * KEYS, tail="guard")
+    n, x = logits.split(n, factor=along_x, tail="guard")
     logits.reorder(*others, no, y, x, m, n)
     _bind(logits, y, x)
     logits.unroll(m)
     logits.unroll(n)
     scores.compute_at(logits, x)
-    _steps(s, scores, a, KEYS)
+    _steps(s, scores, a)
 
 
 def _accumulated(s: Schedule, out: str, product: str) -> tuple[Stage, Stage]:
-    """The stage `out`, and a product that it reads, in registers."""
+    """The stage `out`, and a reduction that it reads, in registers."""
     if out != product:
         s[product].set_scope("register")
         return s[out], s[product]
@@ -237,12 +313,26 @@ def _accumulated(s: Schedule, out: str, product: str) -> tuple[Stage, Stage]:
     return s[out], own
 
 
-def _tile(out: Stage, a: Attention) -> tuple[Axis, Axis]:
-    """Bind the loops of the result: the one over blocks, and the innermost one over threads."""
-    *others, m, n = out.axis
+def _tile(
+    out: Stage, a: Attention, indices: tuple[Expr, ...], split: Mapping[Var, int]
+) -> tuple[Axis, Axis]:
+    """Bind the loops of the result: the one over blocks, and the innermost one over threads.
+
+    indices: where it reads the sums.
+    split: its axes that hold two axes of the sums, with the extent of the inner one.
+    """
+    loops: dict[Expr, Axis] = {}
+    for axis, own in zip(out.axis, out.state.compute.axis, strict=True):
+        size = split.get(own.var)
+        if size is None:
+            loops[own.var] = axis
+        else:
+            loops[own.var // size], loops[own.var % size] = out.split(axis, factor=size)
+    m, n = (loops.pop(i) for i in indices[-2:])
+    others = list(loops.values())
     block, m = out.split(m, factor=a.height, tail="guard")
-    y, m = out.split(m, nparts=a.threads)
-    x, n = out.split(n, nparts=X, tail="guard")
+    m, y = out.split(m, factor=a.threads[0])
+    n, x = out.split(n, factor=a.threads[1], tail="guard")
     out.reorder(*others, block, y, x, m, n)
     if others:
         out.bind(fused(out, others), BLOCKS[1])
@@ -258,18 +348,23 @@ def _bind(stage: Stage, y: Axis, x: Axis) -> None:
         stage.bind(axis, index)
 
 
-def _steps(s: Schedule, own: Stage, a: Attention, columns: int) -> None:
-    """Fetch the operands of a product in registers for some terms of the sum at a time.
-
-    columns: of a thread.  Threads read columns so far apart; if those are more than `KEYS`, the
-        columns that they read together are neighbours in shared memory.
+def _divide(s: Schedule, own: Stage, a: Attention) -> None:
+    """Divide rows and columns of what a thread keeps in registers by threads: it has the rows and
+    columns of one of them.
     """
+    for axis, factor in zip(own.axis[-2:], a.threads, strict=True):
+        s.unflatten_axis(own.op.outputs[0], axis, factor)
+
+
+def _steps(s: Schedule, own: Stage, a: Attention) -> None:
+    """Fetch the operands of a product in registers for some terms of the sum at a time."""
     factors = product_of_loads(own.state.compute)
     assert factors is not None
     (terms,) = own.state.compute.reduce_axis
     tensors = [x.buffer for x in factors]
     along = [x.indices[-1] is terms.var for x in factors]
     operands = [s[s.cache_read(t, "shared", [own])] for t in tensors if isinstance(t, Tensor)]
+    _divide(s, own, a)
     step = min(a.step, expected(terms.extent))
     outer, inner = own.split(own.reduce_axis[0], factor=step, tail="guard")
     own.reorder(outer, inner, *own.axis)
@@ -279,28 +374,28 @@ def _steps(s: Schedule, own: Stage, a: Attention, columns: int) -> None:
         operand.compute_at(own, outer)
         if is_row and len(operand.axis) > 1:
             operand.storage_align(operand.axis[-2], step + 1 - step % 2)
-        elif not is_row and columns > KEYS:
-            last = len(operand.axis) - 1
-            parts = LayoutDim(last, "inner", columns), LayoutDim(last, "outer", columns)
-            layout = Layout((*map(LayoutDim, range(last)), *parts))
-            s.transform_layout(operand.op.outputs[0], layout)
         rest = fused(operand, operand.axis)
-        for size, index in ((X, THREADS[0]), (a.threads, THREADS[1])):
+        for size, index in zip(reversed(a.threads), THREADS[:2], strict=True):
             rest, part = operand.split(rest, factor=size, tail="guard")
             operand.bind(part, index)
 
 
-def _reduce_row(s: Schedule, name: str, a: Attention, out: Stage, block: Axis) -> None:
+def _reduce_row(s: Schedule, name: str, a: Attention, place: tuple[Stage, Axis]) -> None:
     """Let the threads along x share the terms of a row's reduction, and one of them add.  Each
     reduces in a register: other threads then read shared memory that is written once.
+
+    place: the loop in which the row is known as a whole.
     """
-    stage = s[name]
-    _, part = stage.split(stage.reduce_axis[0], factor=X, tail="guard")
+    stage, (along_y, along_x) = s[name], a.threads
+    _, part = stage.split(stage.reduce_axis[0], factor=along_x, tail="guard")
     partial = s[s.rfactor(stage.op.outputs[0], part)]
     for whole, first in ((stage, 0), (partial, 1)):
         own = s[s.cache_write(whole.op.outputs[0], "register")]
         axes = list(whole.axis)
-        row, y = whole.split(axes[first + a.row], factor=a.threads, tail="guard")
+        if first:  # partial results of a row lie side by side
+            order = (*range(1, len(axes)), 0)
+            s.transform_layout(whole.op.outputs[0], Layout(tuple(map(LayoutDim, order))))
+        row, y = whole.split(axes[first + a.stages.row], factor=along_y, tail="guard")
         whole.bind(y, THREADS[1])
         if first:
             whole.bind(axes[0], THREADS[0])
@@ -308,4 +403,4 @@ def _reduce_row(s: Schedule, name: str, a: Attention, out: Stage, block: Axis) -
         whole.set_scope("shared")
         own.compute_at(whole, y)
     for whole in (stage, partial):
-        whole.compute_at(out, block)
+        whole.compute_at(*place)

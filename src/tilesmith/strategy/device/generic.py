@@ -64,7 +64,7 @@ def schedule_expression(s: Schedule, target: Target, cfg: Config = ANALYTIC) -> 
     """
     attention = attention_of(s, target)
     if attention is not None:
-        schedule_attention(s, attention, target)
+        schedule_attention(s, attention)
         return
     number = count()
 

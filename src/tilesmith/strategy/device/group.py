@@ -19,6 +19,7 @@ from .blocks import block_size
 from .generic import schedule_elements, schedule_expression
 from .implicit import implicit_group, schedule_implicit
 from .parallel import launch_parallel
+from .streamed_attention import streamed_group
 
 
 def schedule(body: Graph, target: Target, cfg: Config = ANALYTIC) -> tuple[Schedule, Group]:
@@ -28,6 +29,7 @@ def schedule(body: Graph, target: Target, cfg: Config = ANALYTIC) -> tuple[Sched
     tiled = None if found is None else schedule_implicit(found, target)
     if found is not None and tiled is not None:
         return tiled, found.group
+    group = streamed_group(group, target) or group
     s = group.schedule()
     generate(s, group, target, cfg)
     return s, group
