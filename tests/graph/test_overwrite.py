@@ -56,6 +56,22 @@ def test_the_memory_of_a_result_holds_the_data_too() -> None:
     assert [home.name for home, _ in homes_of(found).values()] == ["s"]
 
 
+def test_sorted_updates_are_written_over_their_data() -> None:
+    found, over = _overwritten(
+        parse_graph(f"""
+graph g(%x: f32[8,4], %u: f32[2,4], %at: i64[2], %order: i64[2]) {{
+  %e: f32[8,4] = {EXP(data="x")}
+  %s: f32[8,4] = fused(%e, %u, %at, %order) {{body=graph s(
+    %a: f32[8,4], %b: f32[2,4], %c: i64[2], %d: i64[2]) {{
+      %s: f32[8,4] = scatter_sorted(%a, %b, %c, %d) {{depth=1, reduction="add"}}
+      return %s as "out0"
+    }}}}
+  return %s as "y"
+}}""")
+    )
+    assert over == [(), (0,)] and [home.name for home, _ in homes_of(found).values()] == ["s"]
+
+
 @pytest.mark.parametrize("last", ["e", "x"])
 def test_data_that_are_needed_are_copied(last: str) -> None:
     body = f"%e: f32[8,4] = {EXP(data='x')}\n%s: f32[8,4] = {WRITE(data=last)}\n"

@@ -11,10 +11,17 @@ from tilesmith.ops.conv import Col2Im
 from tilesmith.ops.fourier import Dft, Stft
 from tilesmith.ops.linalg import Det, Solve
 from tilesmith.ops.sample import AffineGrid, GridSample, RoiAlign
-from tilesmith.ops.scatter import MaxUnpool, ScatterElements, ScatterNd
+from tilesmith.ops.scatter import (
+    ElementPlaces,
+    MaxUnpool,
+    ScatterElements,
+    ScatterNd,
+    ScatterSorted,
+    SlicePlaces,
+)
 from tilesmith.ops.select import NonMaxSuppression, NonZero, RowRanks
 from tilesmith.ops.slicing import Append
-from tilesmith.ops.sort import TopK
+from tilesmith.ops.sort import MergeSorted, TopK
 
 
 def irregular_cases() -> Iterator[Case]:
@@ -41,6 +48,17 @@ def _scatters() -> Iterator[Case]:
         yield case(ScatterNd(reduction), (4,), rng.integers(0, 4, (9, 1)), (9,))
     yield case(ScatterNd(), In((4, 3), "bool"), np.asarray([[2]]), In((1, 3), "bool"))
     yield case(ScatterNd("add"), In((3, 2), "f16"), np.asarray([[2], [0]]), In((2, 2), "f16"))
+    order = np.argsort(rng.integers(0, 6, 9), kind="stable")
+    for reduction in ("none", "add", "mul", "min", "max"):
+        places = np.sort(rng.integers(0, 6, 9))  # some that several updates share
+        yield case(ScatterSorted(1, reduction), (6,), (9,), places, order)
+        yield case(ScatterSorted(2, reduction), (3, 2, 5), (3, 3, 5), places, order)
+    yield case(ScatterSorted(1), In((4, 3), "bool"), In((1, 3), "bool"), *np.asarray([[2], [0]]))
+    lines = np.asarray([[2, 0, -1], [1, -3, 0]], np.int32)
+    yield case(ElementPlaces((3, 4)), lines)
+    yield case(ElementPlaces((2, 5, 3), 1), lines[None])
+    yield case(SlicePlaces((3, 4)), np.asarray([[0, 1], [-1, -4]], np.int64))
+    yield case(SlicePlaces((3,)), np.asarray([2], np.uint8))
     yield case(MaxUnpool((1, 1, 4, 4)), (1, 1, 2, 2), np.asarray([[[[5, 7], [8, 15]]]]))
 
 
@@ -58,6 +76,17 @@ def _sorts() -> Iterator[Case]:
         yield case(TopK(4, 1, largest), (2, 7, 3))
         yield case(TopK(9, 0, largest), In((9,), "i32", -3, 3))
         yield case(TopK(2, 0, largest), In((5, 2), "u8", 0, 9))
+        for shape, k in (((2, 12), 24), ((2, 12), 5), ((4, 1), 2), ((2, 12), 0)):
+            yield case(MergeSorted(k, shape[1], -1, largest), *_sorted(shape, largest))
+        columns = (x[..., None].repeat(2, -1) for x in _sorted((4, 6), largest))
+        yield case(MergeSorted(9, 10, 1, largest), *columns)
+
+
+def _sorted(shape: tuple[int, int], largest: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Sorted lines with ties, an infinity and NaN, and the positions in what was sorted."""
+    values = np.random.default_rng(7).integers(-3, 4, shape).astype(np.float32)
+    values[:, ::5], values[0, ::7] = np.nan, np.inf
+    return TopK(shape[1], -1, largest).reference(values)
 
 
 def _matrices() -> Iterator[Case]:

@@ -25,10 +25,10 @@ from tilesmith.ops.pool import AvgPool, MaxPool
 from tilesmith.ops.reduce import ArgMax, ReduceMax, ReduceSum
 from tilesmith.ops.resize import Resize
 from tilesmith.ops.scan import CumMax, CumSum
-from tilesmith.ops.scatter import ScatterElements
+from tilesmith.ops.scatter import ElementPlaces, ScatterElements, ScatterSorted, SlicePlaces
 from tilesmith.ops.shape import DepthToSpace, Expand, Reshape, Squeeze, Transpose
 from tilesmith.ops.slicing import Concat, Pad, Slice, Split, Tile
-from tilesmith.ops.sort import TopK
+from tilesmith.ops.sort import MergeSorted, TopK
 from tilesmith.ops.winograd import WinogradConv
 from tilesmith.support.errors import ModelError, UnsupportedError
 
@@ -39,6 +39,7 @@ def t(*shape: int, dtype: str = "f32") -> TensorType:
 
 I64 = "i64"
 BITS, BYTES = t(4, 4, dtype="uint2"), t(4, 4, dtype="f8e4m3fnuz")
+AT = t(4, dtype=I64), t(4, dtype=I64)
 NO_ARITHMETIC = "converted to a type that has arithmetic, found"
 
 BAD: list[tuple[Op, tuple[TensorType, ...], str]] = [
@@ -58,6 +59,14 @@ BAD: list[tuple[Op, tuple[TensorType, ...], str]] = [
     (Solve(), (t(2, 3), t(2, 3)), "square matrices of floats"),
     (Solve(), (t(3, 3), t(2, 3)), "as many rows and matrices"),
     (TopK(1), (BITS,), NO_ARITHMETIC),
+    (MergeSorted(1, 4), (t(2, 4), t(2, 4)), "expected positions i64[2,4], found f32[2,4]"),
+    (MergeSorted(1, 4), (t(3, 4), t(3, 4, dtype=I64)), "an even number of lines before the axis"),
+    (MergeSorted(9, 4), (t(2, 4), t(2, 4, dtype=I64)), "expected k in 0..8, found 9"),
+    (ElementPlaces((2, 3)), (t(4, dtype=I64),), "indices of rank 2"),
+    (SlicePlaces((2, 3)), (t(4, 3, dtype=I64),), "index tuples of 2"),
+    (ScatterSorted(3), (t(2, 3), t(4, 3), *AT), "a depth of 1..2"),
+    (ScatterSorted(1), (t(2, 3), t(4, 2), *AT), "updates that end in [3]"),
+    (ScatterSorted(1), (t(2, 3), t(5, 3), *AT), "expected i64[5], found i64[4]"),
     (CumMax(0), (BYTES,), NO_ARITHMETIC),
     (ScatterElements(0, "max"), (BITS, t(4, 4, dtype=I64), BITS), NO_ARITHMETIC),
     (MatMul(), (t(2, 3), t(4, 5)), "equal inner dimensions, found [2,3] and [4,5]"),

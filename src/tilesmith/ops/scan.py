@@ -20,8 +20,13 @@ from .base import Op
 
 
 @dataclass(frozen=True)
-class _Running(Op, abstract=True):
-    """Base of the scans: sequential along `axis`, independent along the others."""
+class Scan(Op, abstract=True):
+    """Base of the scans: sequential along `axis`, independent along the others.
+
+    axis: of the lines that are scanned.
+    exclusive: whether the element itself is left out.
+    reverse: whether the scan runs from the end.
+    """
 
     axis: int
     exclusive: bool = False
@@ -45,7 +50,8 @@ class _Running(Op, abstract=True):
         x, y = b.input("x", types[0]), b.output("y", types[0])
         wide = rules.accumulator(dtype)
         inner = shape[axis + 1 :]
-        row = tuple(d for d in inner[-1:] if isinstance(d, int))  # memory for totals is of one size
+        # Memory for totals is of one size; a single total is a number.
+        row = tuple(d for d in inner[-1:] if isinstance(d, int) and d != 1)
         lines = inner[: len(inner) - len(row)]
         with b.independent_nest(shape[:axis], "o") as o, b.independent_nest(lines, "m") as m:
             total = b.scratch("total", wide, row or (1,), "heap" if row else "register")
@@ -73,7 +79,7 @@ class _Running(Op, abstract=True):
         return np.moveaxis(result, 0, self.axis).astype(inputs[0].dtype)
 
 
-class CumSum(_Running):
+class CumSum(Scan):
     """Running sum along `axis`.
 
     exclusive: whether the element itself is left out.
@@ -85,7 +91,7 @@ class CumSum(_Running):
     accumulate = staticmethod(np.cumsum)
 
 
-class CumProd(_Running):
+class CumProd(Scan):
     """Running product along `axis`, with `exclusive` and `reverse` as for `cum_sum`."""
 
     identity = staticmethod(lambda _: 1)
@@ -93,7 +99,7 @@ class CumProd(_Running):
     accumulate = staticmethod(np.cumprod)
 
 
-class CumMax(_Running):
+class CumMax(Scan):
     """Running maximum along `axis`, with `exclusive` and `reverse` as for `cum_sum`; after NaN it
     is NaN.
     """
@@ -103,7 +109,7 @@ class CumMax(_Running):
     accumulate = staticmethod(np.maximum.accumulate)
 
 
-class CumMin(_Running):
+class CumMin(Scan):
     """Running minimum along `axis`, with `exclusive` and `reverse` as for `cum_sum`; after NaN it
     is NaN.
     """

@@ -12,7 +12,7 @@ With `in_place` the compiled code copies nothing: the memory of the result is th
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +25,7 @@ from tilesmith.ir.intrinsics import checked_index
 from tilesmith.ir.types import Dim, TensorType, same_dim
 from tilesmith.loop.builder import Array, LoopBuilder
 from tilesmith.loop.nodes import Func
+from tilesmith.te import tensor as te
 
 from . import rules
 from .base import GraphBuilder, Op
@@ -56,24 +57,28 @@ def _check(op: str, reduction: str, types: tuple[TensorType, ...]) -> None:
 
 def _begin(
     op: str, types: tuple[TensorType, ...], in_place: bool
-) -> tuple[LoopBuilder, Array, Array, Array]:
-    """The program up to the copy, if there is one: (builder, indices, updates, result)."""
+) -> tuple[LoopBuilder, list[Array], Array]:
+    """The program up to the copy, if there is one: (builder, the inputs but the data, result)."""
     b = LoopBuilder(op)
-    data, indices, updates = (b.input(f"x{i}", t) for i, t in enumerate(types))
+    data, *others = (b.input(f"x{i}", t) for i, t in enumerate(types))
     result = b.output("result", types[0])
     if not in_place:
         with b.independent_nest(types[0].shape) as i:
             result[i] = data[i]
-    return b, indices, updates, result
+    return b, others, result
 
 
 def _place(b: LoopBuilder, indices: Array, at: tuple[Expr, ...], extent: Dim) -> Expr:
     """The index at a place, counted from the front; the run fails if it is out of range."""
-    index = indices[at]
+    return b.let("at", _checked(indices[at], extent, linear(at, indices.buffer.shape)))
+
+
+def _checked(index: Expr, extent: Dim, position: Expr) -> Expr:
+    """An index counted from the front; the run fails if it is out of range, with its position."""
     wide = cast(index, i64)
     if index.dtype.kind != "int":  # what is too large for i64 is not counted from the end
         wide = select(wide < 0, extent, wide)
-    return b.let("at", checked_index(wide, extent, linear(at, indices.buffer.shape)))
+    return checked_index(wide, extent, position)
 
 
 def _combine(op: Op, reduction: str, result: Array, at: tuple[Expr, ...], new: Expr) -> None:
@@ -116,7 +121,7 @@ class ScatterElements(Op):
         return (types[0],)
 
     def loops(self, *types: TensorType) -> Func:
-        b, indices, updates, result = _begin(self.name, types, self.in_place)
+        b, (indices, updates), result = _begin(self.name, types, self.in_place)
         shape = types[1].shape
         axis = self.axis % len(shape)
         extent = types[0].shape[axis]
@@ -161,7 +166,7 @@ class ScatterNd(Op):
         return (types[0],)
 
     def loops(self, *types: TensorType) -> Func:
-        b, indices, updates, result = _begin(self.name, types, self.in_place)
+        b, (indices, updates), result = _begin(self.name, types, self.in_place)
         data, (*tuples, last) = types[0].shape, types[1].shape
         depth = rules.static(self.name, last, "an index tuple")
         inner = data[depth:]
@@ -190,6 +195,169 @@ def _scattered(
     else:
         _COMBINE[reduction][1].at(result, at, updates)
     return result
+
+
+@dataclass(frozen=True)
+class ElementPlaces(Op):
+    """Where `scatter_elements` writes: for each index the number of an element of the data, in
+    row-major order.
+
+    shape: of the data.
+    axis: along which the indices count.
+    """
+
+    shape: tuple[int, ...]
+    axis: int = 0
+
+    def compute(self, *inputs: te.Tensor) -> te.Tensor:
+        indices = rules.only(self.name, inputs)
+        rules.check_kind(self.name, indices, rules.INTEGERS, "indices")
+        axis = rules.normalize_axis(self.name, self.axis, len(self.shape))
+        if indices.rank != len(self.shape):
+            rules.reject(self.name, f"indices of rank {len(self.shape)}", indices.rank)
+
+        def place(*i: Expr) -> Expr:
+            at = _checked(indices[i], self.shape[axis], linear(i, indices.shape))
+            return linear((*i[:axis], at, *i[axis + 1 :]), self.shape)
+
+        return te.compute(indices.shape, place, self.name)
+
+    def reference(self, *inputs: np.ndarray) -> np.ndarray:
+        (indices,) = inputs
+        axis = rules.normalize_axis(self.name, self.axis, indices.ndim)
+        at: list[np.ndarray] = list(np.indices(indices.shape, sparse=True))
+        at[axis] = places(self.name, indices, self.shape[axis])
+        return _numbers(at, self.shape)
+
+
+@dataclass(frozen=True)
+class SlicePlaces(Op):
+    """Where `scatter_nd` writes: for each index tuple, in the last axis, the number of a slice of
+    the data, in row-major order.
+
+    shape: extents of the data along the axes that a tuple counts.
+    """
+
+    shape: tuple[int, ...]
+
+    def compute(self, *inputs: te.Tensor) -> te.Tensor:
+        indices = rules.only(self.name, inputs)
+        rules.check_kind(self.name, indices, rules.INTEGERS, "indices")
+        if not indices.rank or not rules.equal(self.name, indices.shape[-1], len(self.shape)):
+            rules.reject(
+                self.name,
+                f"index tuples of {len(self.shape)}",
+                rules.shape_text(indices.shape),
+            )
+
+        def place(*i: Expr) -> Expr:
+            tuples = [(*i, const(k)) for k in range(len(self.shape))]
+            at = [
+                _checked(indices[t], extent, linear(t, indices.shape))
+                for t, extent in zip(tuples, self.shape, strict=True)
+            ]
+            return linear(at, self.shape)
+
+        return te.compute(indices.shape[:-1], place, self.name)
+
+    def reference(self, *inputs: np.ndarray) -> np.ndarray:
+        (indices,) = inputs
+        at = [places(self.name, indices[..., k], d) for k, d in enumerate(self.shape)]
+        return _numbers(at, self.shape)
+
+
+def _numbers(at: Sequence[np.ndarray], shape: Sequence[int]) -> np.ndarray:
+    """Numbers of elements in row-major order, from their indices along each axis."""
+    number = np.zeros((), np.int64)
+    for i, extent in zip(at, shape, strict=True):
+        number = number * extent + i
+    return number
+
+
+@dataclass(frozen=True)
+class ScatterSorted(Op):
+    """Data with slices of `updates` at places in ascending order, each in a thread of its own.
+
+    Inputs: data, updates, the sorted places (i64), and for each of them the number of its update
+    (i64).  Updates of equal places are neighbours, and their numbers ascend.  The first of them
+    combines all, so that they come in order.
+
+    depth: axes of the data that a place counts, in row-major order; the others are those of a
+        slice, and the last ones of `updates`.
+    reduction: how an update combines with the old element.
+    in_place: whether the result lies in the memory of the data.
+    """
+
+    depth: int
+    reduction: str = "none"
+    in_place: bool = False
+
+    def infer(self, *types: TensorType) -> tuple[TensorType, ...]:
+        rules.check_count(self.name, types, 4)
+        data, updates, at, order = types
+        _check(self.name, self.reduction, (data, at, updates))
+        if not 1 <= self.depth <= data.rank:
+            rules.reject(self.name, f"a depth of 1..{data.rank}", self.depth)
+        inner = data.shape[self.depth :]
+        count = rules.product(updates.shape[: updates.rank - len(inner)])
+        fits = len(inner) <= updates.rank and rules.equal_shapes(
+            self.name, updates.shape[updates.rank - len(inner) :], inner
+        )
+        if not fits:
+            rules.reject(
+                self.name, f"updates that end in {rules.shape_text(inner)}",
+                rules.shape_text(updates.shape),
+            )  # fmt: skip
+        for x in (at, order):
+            if x.dtype is not i64 or not rules.equal_shapes(self.name, x.shape, (count,)):
+                rules.reject(self.name, f"{TensorType(i64, (count,))}", x)
+        return (data,)
+
+    def loops(self, *types: TensorType) -> Func:
+        b, (updates, places, order), result = _begin(self.name, types, self.in_place)
+        outer, inner = types[0].shape[: self.depth], types[0].shape[self.depth :]
+        count = rules.static(self.name, types[2].shape[0], "the number of updates")
+        lead = types[1].shape[: types[1].rank - len(inner)]
+
+        def combine(at: Expr, n: Expr, i: tuple[Expr, ...]) -> None:
+            new = updates[(*_unravelled(order[n], lead), *i)]
+            _combine(self, self.reduction, result, (*_unravelled(at, outer), *i), new)
+
+        with b.independent(count, "n") as n, b.independent_nest(inner) as i:
+            at = b.let("at", places[n])
+            if self.reduction == "none":  # the last one wins
+                with b.when(ir.any_of(n == count - 1, places[ir.minimum(n + 1, count - 1)] > at)):
+                    combine(at, n, i)
+            else:
+                with b.when(ir.any_of(n == 0, places[ir.maximum(n - 1, 0)] < at)):
+                    # The end of the updates of this place is at least `low` and at most `high`.
+                    low, high = b.variable("low", n + 1), b.variable("high", const(count))
+                    with b.loop(count.bit_length(), "step"), b.when(low.value < high.value):
+                        middle = b.let("middle", (low.value + high.value) // 2)
+                        with b.when(places[middle] > at):
+                            high.value = middle
+                        with b.otherwise():
+                            low.value = middle + 1
+                    length = b.let("length", low.value - n)
+                    with b.loop(length, "m", start=n) as m:
+                        combine(at, m, i)
+        return b.finish()
+
+    def reference(self, *inputs: np.ndarray) -> np.ndarray:
+        data, updates, at, order = inputs
+        flat = updates.reshape(-1, *data.shape[self.depth :])[order]
+        indices = np.unravel_index(at, data.shape[: self.depth])
+        return _scattered(data, indices, flat, self.reduction)
+
+
+def _unravelled(number: Expr, shape: Sequence[Dim]) -> tuple[Expr, ...]:
+    """The indices of an element, from its number in row-major order."""
+    found: list[Expr] = []
+    for n, extent in enumerate(reversed(shape)):
+        is_outermost = n == len(shape) - 1
+        found.append(number if is_outermost else number % extent)
+        number = number // extent
+    return tuple(reversed(found))
 
 
 @dataclass(frozen=True)

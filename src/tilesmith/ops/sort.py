@@ -6,13 +6,14 @@ NumPy.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from tilesmith.ir import expr as ir
-from tilesmith.ir.dtypes import i64
+from tilesmith.ir.dtypes import DType, i64
 from tilesmith.ir.expr import Expr, Unary, as_expr, const, select
 from tilesmith.ir.intrinsics import call
 from tilesmith.ir.types import Dim, TensorType, same_dim
@@ -84,13 +85,14 @@ class TopK(Op):
 
     def precedes(self, a: Expr, at_a: Expr, b: Expr, at_b: Expr) -> Expr:
         """True if element a, at position `at_a`, comes before b in the result."""
-        better, worse = (a > b, b > a) if self.largest else (a < b, b < a)
-        if a.dtype.is_float:
-            a_nan, b_nan = call("isnan", a), call("isnan", b)
-            first, second = (a_nan, b_nan) if self.largest else (b_nan, a_nan)
-            better = ir.any_of(better, ir.all_of(first, Unary("not", second)))
-            worse = ir.any_of(worse, ir.all_of(second, Unary("not", first)))
+        better, worse = (_is_better(*pair, self.largest) for pair in ((a, b), (b, a)))
         return ir.any_of(better, ir.all_of(Unary("not", worse), at_a < at_b))
+
+    def last(self, dtype: DType) -> float | int:
+        """The element that no other one comes after."""
+        if self.largest:
+            return dtype.min
+        return math.nan if dtype.is_float else dtype.max
 
     def reference(self, *inputs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         x = np.moveaxis(inputs[0], self.axis, -1)
@@ -102,6 +104,97 @@ class TopK(Op):
         order = order[..., : self.k].astype(np.int64)
         values = np.take_along_axis(x, order, -1)
         return np.moveaxis(values, -1, self.axis), np.moveaxis(order, -1, self.axis)
+
+
+def _is_better(a: Expr, b: Expr, largest: bool) -> Expr:
+    """True if element a comes before b wherever it stands: it is the larger (or smaller) one."""
+    better = a > b if largest else a < b
+    if not a.dtype.is_float:
+        return better
+    first, second = (a, b) if largest else (b, a)
+    return ir.any_of(better, ir.all_of(call("isnan", first), Unary("not", call("isnan", second))))
+
+
+@dataclass(frozen=True)
+class MergeSorted(Op):
+    """The `k` first elements of two neighbouring sorted lines together, and their i64 positions.
+
+    Inputs: values and positions, as `top_k` gives them.  Lines lie along `axis`, and neighbours
+    along the axis before it, of an even extent; the result has half as many.  Of equal elements
+    those of the left line come first.  Each result finds by itself how many elements of the left
+    line come before it (Odeh et al., "Merge Path", 2012), so that all are independent.
+
+    k: number of elements that are kept of two lines.
+    span: what is added to the positions of the right line, which count from the line's own start.
+    axis: of the lines.
+    largest: larger elements come first, else smaller ones.
+    """
+
+    k: int
+    span: int
+    axis: int = -1
+    largest: bool = True
+
+    def infer(self, *types: TensorType) -> tuple[TensorType, ...]:
+        rules.check_count(self.name, types, 2)
+        values, places = types
+        shape = values.shape
+        axis = rules.normalize_axis(self.name, self.axis, len(shape))
+        rules.check_kind(self.name, values, rules.NUMBERS)
+        if places.dtype is not i64 or not rules.equal_shapes(self.name, places.shape, shape):
+            rules.reject(self.name, f"positions {TensorType(i64, shape)}", places)
+        lines = rules.static(self.name, shape[axis - 1], "the number of lines") if axis else 1
+        if lines % 2:
+            rules.reject(self.name, "an even number of lines before the axis", lines)
+        width = rules.static(self.name, shape[axis], "the length of a line")
+        if not 0 <= self.k <= 2 * width:
+            rules.reject(self.name, f"k in 0..{2 * width}", self.k)
+        shape = (*shape[: axis - 1], lines // 2, self.k, *shape[axis + 1 :])
+        return TensorType(values.dtype, shape), TensorType(i64, shape)
+
+    def loops(self, *types: TensorType) -> Func:
+        results = self.infer(*types)
+        axis = self.axis % types[0].rank
+        width = rules.static(self.name, types[0].shape[axis], "the length of a line")
+        b = LoopBuilder(self.name)
+        inputs = b.input("values", types[0]), b.input("places", types[1])
+        outputs = b.output("merged", results[0]), b.output("merged_places", results[1])
+        with b.independent_nest(results[0].shape) as i:
+            at, pair = i[axis], 2 * i[axis - 1]
+            others = [(*i[: axis - 1], line, *i[axis + 1 :]) for line in (pair, pair + 1)]
+            (left, left_places), (right, right_places) = (
+                [_Line(x, line, axis) for x in inputs] for line in others
+            )
+            # The left elements before this one are at least `low` and at most `high`.
+            low = b.variable("low", ir.maximum(at - width, 0))
+            high = b.variable("high", ir.minimum(at, width))
+            with b.loop(width.bit_length(), "step"), b.when(low.value < high.value):
+                middle = b.let("middle", (low.value + high.value) // 2)
+                with b.when(_is_better(right[at - 1 - middle], left[middle], self.largest)):
+                    high.value = middle
+                with b.otherwise():
+                    low.value = middle + 1
+            first, second = b.let("first", low.value), b.let("second", at - low.value)
+            here, there = (ir.minimum(n, width - 1) for n in (first, second))
+            stays = Unary("not", _is_better(right[there], left[here], self.largest))
+            is_left = ir.all_of(first < width, ir.any_of(second >= width, stays))
+            with b.when(is_left):
+                outputs[0][i], outputs[1][i] = left[here], left_places[here]
+            with b.otherwise():
+                outputs[0][i], outputs[1][i] = right[there], right_places[there] + self.span
+        return b.finish()
+
+    def reference(self, *inputs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        axis = self.axis % inputs[0].ndim
+        pairs = []
+        for x, span in zip(inputs, (0, self.span), strict=True):
+            x = np.moveaxis(x, (axis - 1, axis), (-2, -1))
+            x = x.reshape(*x.shape[:-2], x.shape[-2] // 2, 2, x.shape[-1])
+            x = x + np.asarray([[0], [span]], x.dtype) if span else x
+            pairs.append(x.reshape(*x.shape[:-2], 2 * x.shape[-1]))
+        values, order = TopK(self.k, -1, self.largest).reference(pairs[0])
+        merged = values, np.take_along_axis(pairs[1], order, -1)
+        return tuple(np.moveaxis(x, (-2, -1), (axis - 1, axis)) for x in merged)  # type: ignore[return-value]  # two
 
 
 @dataclass(frozen=True)

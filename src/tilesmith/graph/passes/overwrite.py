@@ -25,7 +25,7 @@ from tilesmith.graph.nodes import Fused, Graph, InPlace, Node, Value
 from tilesmith.ir.expr import index_of
 from tilesmith.ir.symbols import symbols_of
 from tilesmith.ops.base import Op
-from tilesmith.ops.scatter import ScatterElements, ScatterNd
+from tilesmith.ops.scatter import ScatterElements, ScatterNd, ScatterSorted
 from tilesmith.ops.slicing import Append
 
 from .memory_plan import homes_of
@@ -184,7 +184,7 @@ class _Overwriting:
 
 def _data(node: Node) -> int | None:
     """The number of the operand that a node consisting of a scatter writes over a copy of."""
-    inner = _single(node, ScatterElements, ScatterNd)
+    inner = _single(node, ScatterElements, ScatterNd, ScatterSorted)
     if inner is None or inner.op.attributes["in_place"]:
         return None
     assert isinstance(node.op, Fused)
