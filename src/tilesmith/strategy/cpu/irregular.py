@@ -1,9 +1,10 @@
 """Operators written as loops: their loops mapped to threads and vectors, their accesses to memory.
 
-The operator says which loops are independent and uses logical indices.  Here the outermost
+The operator says which loops are independent and uses logical indices.  On a CPU the outermost
 independent loops are shared among threads if there is enough work, and innermost ones run in vector
-lanes.  Loops that a schedule made stay as they are.  An access is mapped to the address that the
-layout of its tensor gives the element.
+lanes.  A device has a thread for each iteration of the outermost ones.  Loops that a schedule made
+stay as they are.  An access is mapped to the address that the layout of its tensor gives the
+element.
 """
 
 from __future__ import annotations
@@ -60,13 +61,16 @@ def lower_irregular(body: Graph, target: Target, name: str) -> Func:
 
     nest = map_stmt(written.body, f_expr=lambda e: map_loads((e,), load)[0], f_stmt=stmt)
     if node.op.is_scheduled:
-        return Func(name, (*memory.values(), *body.symbols), tuple(outputs.values()), nest)
-    pairs = ((body.outputs[o], body.inputs[i]) for o, i in body.in_place)
-    left = {v for pair in pairs for v in pair}  # of which little is used
-    elements = sum(expected_size(v.type.shape) for v in memory if v not in left)
-    size = max(elements, _iterations(nest))
-    lanes = target.vector_lanes(max(v.dtype.bytes for v in memory))
-    mapped = _mapped(nest, size >= target.parallel_elements, lanes)
+        mapped = nest
+    elif target.device is not None:
+        mapped = _on_device(nest)
+    else:
+        pairs = ((body.outputs[o], body.inputs[i]) for o, i in body.in_place)
+        left = {v for pair in pairs for v in pair}  # of which little is used
+        elements = sum(expected_size(v.type.shape) for v in memory if v not in left)
+        size = max(elements, _iterations(nest))
+        lanes = target.vector_lanes(max(v.dtype.bytes for v in memory))
+        mapped = _mapped(nest, size >= target.parallel_elements, lanes)
     return Func(name, (*memory.values(), *body.symbols), tuple(outputs.values()), mapped)
 
 
@@ -102,6 +106,26 @@ def _mapped(stmt: Stmt, shared: bool, lanes: int) -> Stmt:
     if independent and innermost and extent is not None and extent > 1:
         return _vectors(stmt, kind, min(lanes, int(extent)))
     return replace(stmt, kind=kind, body=_mapped(stmt.body, False, lanes))
+
+
+def _on_device(stmt: Stmt) -> Stmt:
+    """`stmt` with its outermost independent loops, and those directly inside each other, parallel:
+    a device has a thread for each of their iterations.  A thread runs what is inside alone.
+    """
+    if not isinstance(stmt, For):
+        return rebuild(stmt, _on_device, lambda e: e)
+    if stmt.kind != "parallel":
+        return map_stmt(stmt, f_stmt=_in_sequence)
+    inner = stmt.body
+    is_nest = isinstance(inner, For) and inner.kind == "parallel"
+    return replace(
+        stmt, body=_on_device(inner) if is_nest else map_stmt(inner, f_stmt=_in_sequence)
+    )
+
+
+def _in_sequence(stmt: Stmt) -> Stmt:
+    is_independent = isinstance(stmt, For) and stmt.kind == "parallel"
+    return replace(stmt, kind="serial") if is_independent else stmt
 
 
 def _vectors(loop: For, kind: ForKind, width: int) -> Stmt:

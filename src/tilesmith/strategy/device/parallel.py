@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from tilesmith.ir.expr import Const, Expr, Load, Var, const, free_vars
+from tilesmith.ir.expr import Const, Expr, Load, Var, const, free_vars, reads_memory
 from tilesmith.ir.loop_tables import LOOP_KINDS, SCOPES
 from tilesmith.ir.simplify import simplify
 from tilesmith.loop.nodes import Allocate, Buffer, For, Func, If, LetStmt, Stmt, Store
@@ -105,9 +105,13 @@ def _count(s: For) -> int:
 
 
 def _steps(s: Stmt) -> int:
-    """Iterations of the loops in `s`, of those after each other the longest."""
+    """Iterations of the loops in `s`, of those after each other the longest.  One whose end data
+    decide may be long.
+    """
     inside = max((_steps(part) for part in children(s)), default=1)
-    return inside * _count(s) if isinstance(s, For) else inside
+    if not isinstance(s, For):
+        return inside
+    return inside * (LONGEST if reads_memory(s.extent) else _count(s))
 
 
 def _launch(s: For, threads: int) -> Stmt:
