@@ -30,6 +30,8 @@ from tilesmith.ops.gather import Gather
 from tilesmith.ops.matmul import MatMul
 from tilesmith.ops.norm import InstanceNorm, LayerNorm, LogSoftmax, RmsNorm, Softmax
 from tilesmith.ops.reduce import ReduceMean
+from tilesmith.ops.scan import CumSum
+from tilesmith.ops.scatter import ScatterElements
 from tilesmith.ops.sort import TopK
 from tilesmith.runtime import device_executable, device_function
 from tilesmith.runtime.arguments import Arguments
@@ -188,6 +190,20 @@ def test_irregular():
     found = ts.compile(graph, target="cuda-sm_80", options=ALONE)(given)
     for x, y in zip(found, evaluate(graph, [given]).values(), strict=True):
         np.testing.assert_array_equal(x, y)
+
+
+def test_long_lines():
+    """A scan, a sort and a scatter of one long line, divided into chunks."""
+    b = Builder("g")
+    x, at = b.input("x", TensorType(f32, (1200,))), b.input("at", TensorType(i64, (1200,)))
+    found = [*b.add(TopK(40, 0), x), b.add(CumSum(0, reverse=True), x)]
+    found.append(b.add(ScatterElements(0, "add"), b.constant(np.zeros(7, np.float32)), at, x))
+    graph = b.finish(found)
+    rng = np.random.default_rng(8)
+    given = [rng.integers(-9, 9, 1200).astype(np.float32), rng.integers(-7, 7, 1200)]
+    exe = ts.compile(graph, target="cuda-sm_80", options=ALONE)
+    for found, wanted in zip(exe(*given), evaluate(graph, given).values(), strict=True):
+        np.testing.assert_array_equal(found, wanted)
 
 
 def test_wrong_index():

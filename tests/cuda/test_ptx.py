@@ -56,7 +56,8 @@ def check_assembled(source: str, name: str, tmp_path: Path) -> None:
     said = run.stdout + run.stderr
     assert not run.returncode, said
     good = "0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads"
-    assert said.count(good) == source.count("define ptx_kernel"), said
+    functions = said.count("Function properties for")  # kernels, and what reports a failure
+    assert said.count(good) == functions >= source.count("define ptx_kernel"), said
 
 
 def final(func: Func) -> Func:

@@ -50,9 +50,10 @@ def main(
     else:
         from cases import calls, kernels
         from fault_cases import faults
+        from line_cases import line_calls
         from part_cases import part_calls
 
-        cases = {**kernels(), **calls(), **part_calls(), **faults()}
+        cases = {**kernels(), **calls(), **part_calls(), **line_calls(), **faults()}
         found = {name: outcome(case) for name, case in cases.items()}
     print(json.dumps({"found": found, "used": used}))
 

@@ -23,6 +23,7 @@ CASES = (
     "explain", "suppression", "open_sizes", "branches", "unwarned", "memory_of_parts",
     "memory_limit", "time_limit", "fallback_of_parts", "fallback_of_memory", "no_code_for_a_rule",
     "fallback_of_call", "without_a_device", "other_weights", "other_weights_of_parts",
+    "sort_and_sum", "random_lines", "scatters",
 )  # fmt: skip
 """Written down, so that no case is lost; one that runs and is not here fails the first test."""
 

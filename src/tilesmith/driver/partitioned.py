@@ -28,7 +28,7 @@ from tilesmith.support.errors import TilesmithError, UnsupportedError, UsageErro
 
 from .assembly import spec_of
 from .kernels import canonical
-from .passes import before_parts, lower_loops
+from .passes import before_parts, divide_long_lines, lower_loops
 from .session import Session
 
 _log = logging.getLogger("tilesmith")
@@ -42,7 +42,8 @@ def parts_of(graph: Graph, session: Session) -> tuple[Graph | None, Mapping[Node
     """
     if session.target.device is None:
         return None, {}
-    graph = before_parts(graph, session)
+    whole = before_parts(graph, session)
+    graph = divide_long_lines(whole, session, lambda n: not _shown_refusal(n, session))
     reasons = _refused(graph, session)
     if not reasons:
         return None, {}
@@ -53,8 +54,9 @@ def parts_of(graph: Graph, session: Session) -> tuple[Graph | None, Mapping[Node
         )
     found = partition(graph, reasons.keys(), _is_light)
     if found is None:
-        found = partition(graph, graph.nodes, _is_light)
-        reasons = {**dict.fromkeys(graph.nodes, "sizes that other parts measure"), **reasons}
+        found = partition(whole, whole.nodes, _is_light)
+        measured = dict.fromkeys(whole.nodes, "sizes that other parts measure")
+        reasons = {**measured, **_refused(whole, session)}
     assert found is not None  # one part knows what it measures
     verify_places(found)
     session.dumper("parts", found, print_graph)

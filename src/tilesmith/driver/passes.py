@@ -8,7 +8,7 @@ from dataclasses import replace
 from tilesmith.backend import LoopPass
 from tilesmith.codegen.math import expand_functions
 from tilesmith.graph.control import everywhere
-from tilesmith.graph.nodes import Graph
+from tilesmith.graph.nodes import Graph, Node
 from tilesmith.graph.passes.algebra import algebra
 from tilesmith.graph.passes.append import append
 from tilesmith.graph.passes.byte_tables import byte_tables
@@ -17,6 +17,7 @@ from tilesmith.graph.passes.control_flow import control_flow
 from tilesmith.graph.passes.cse import cse
 from tilesmith.graph.passes.dce import dce
 from tilesmith.graph.passes.decompose import decompose
+from tilesmith.graph.passes.divide_lines import divide_lines
 from tilesmith.graph.passes.fold import fold
 from tilesmith.graph.passes.fold_batch_norm import fold_batch_norm
 from tilesmith.graph.passes.fuse import fuse
@@ -41,6 +42,7 @@ from tilesmith.loop.passes.order_reductions import order_reductions
 from tilesmith.loop.text import print_func
 from tilesmith.loop.verify import verify as verify_loops
 from tilesmith.loop.visit import map_stmt
+from tilesmith.strategy.device.parallel import LONGEST
 from tilesmith.strategy.windows import windows
 
 from .precision import precision_pass
@@ -115,10 +117,14 @@ def graph_passes(session: Session) -> tuple[tuple[str, GraphPass], ...]:
     halos: tuple[tuple[str, GraphPass], ...] = ()
     if session.backend.has_halos:
         halos = (("halo", lambda g: add_halos(g, session.choose)),)
+    lines: tuple[tuple[str, GraphPass], ...] = ()
+    if session.target.device is not None:
+        lines = (("divide-lines", lambda g: divide_long_lines(g, session)),)
     passes: tuple[tuple[str, GraphPass], ...] = (
         *(exact if options.is_strict else anywhere),
         *low,
         ("split-taps", split_taps),
+        *lines,
         ("winograd", lambda g: winograd(g, choice)),
         ("layout", layout),
         *halos,
@@ -149,6 +155,18 @@ def before_parts(graph: Graph, session: Session) -> Graph:
         if not (strict and name in ROUNDING_PASSES):
             graph = everywhere(run)(graph)
     return graph
+
+
+def divide_long_lines(
+    graph: Graph, session: Session, may_divide: Callable[[Node], bool] = lambda node: True
+) -> Graph:
+    """`graph` whose few long lines are divided for the target, a device.
+
+    may_divide: whether the device can compute a node at all.
+    """
+    device = session.target.device
+    assert device is not None
+    return divide_lines(graph, device, LONGEST, may_divide, session.options.is_strict)
 
 
 def optimise(graph: Graph, session: Session) -> Graph:
