@@ -36,9 +36,6 @@ from tilesmith.ops.sort import MergeSorted, TopK
 
 from .rewriter import Result, Rewriter, Rules
 
-WAVES = 8
-"""Waves of a unit that hide each other's latency."""
-
 _COMBINES: Mapping[type[Op], type[Op]] = {CumSum: Add, CumProd: Mul, CumMax: Max, CumMin: Min}
 """Scan -> the operator that combines two of its results."""
 
@@ -91,12 +88,12 @@ class _Division:
     def chunk(self, elements: int) -> int:
         """The least length of a chunk.
 
-        There are as many chunks as threads that the device runs at a time, and no chunk is shorter
+        There are as many chunks as threads that the device holds at a time, and no chunk is shorter
         than a wave.
 
         elements: of all lines.
         """
-        threads = self.device.units * self.device.wave * WAVES
+        threads = self.device.units * self.device.unit_threads
         return max(-(-elements // threads), self.device.wave, 2)
 
     def columns(self, r: Rewriter, node: Node) -> Result:
