@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 from test_changing_shapes import built, compared
 
+from tilesmith import driver
 from tilesmith.codegen.steps import Carried, Grow, Repeat, steps_in
+from tilesmith.driver.passes import optimise
 from tilesmith.graph.control import Loop
 from tilesmith.graph.nodes import Fused, Graph
 from tilesmith.graph.parse import parse_graph
@@ -18,6 +20,7 @@ from tilesmith.graph.passes.append import append
 from tilesmith.graph.verify import verify
 from tilesmith.ops.slicing import Append
 from tilesmith.runtime.executable import Executable
+from tilesmith.support.options import Options
 
 LOOP = """\
 graph main<n 0..64~8, m 0..2147483647~8, k 0..2147483647~8>(%t: i64[], %x: TYPE_n) {
@@ -106,6 +109,33 @@ def test_appended_values_stay_where_they_are(
             compared(graph, exe, steps, rng.standard_normal(sizes).astype(np.float32))
 
 
+@pytest.mark.parametrize("target", ["native", "c"])
+@pytest.mark.parametrize("result", [True, False])
+def test_parts_of_the_longer_value_outlive_its_memory(result: bool, target: str) -> None:
+    """The next iteration reads a row of it, and its memory moves when it grows."""
+    text = loop((0, 4), 0, result=result)
+    text = text.replace("%t: i64[], %x", "%t: i64[], %h: f32[1,4], %x")
+    text = text.replace("loop(%t, %x) {", "loop(%t, %x, %h) {").replace(
+        "%y: f32[m,4] =", "%y: f32[m,4], %last: f32[1,4] ="
+    )
+    text = text.replace("(%i: i64[], %a: f32[k,4])", "(%i: i64[], %a: f32[k,4], %g: f32[1,4])")
+    text = text.replace("concat(%a, %e)", "concat(%a, %f)").replace(
+        "    %y: f32[k + 1,4]", "    %f: f32[1,4] = add(%e, %g)\n    %y: f32[k + 1,4]"
+    )
+    text = text.replace(
+        '    return %y as "out"\n',
+        "    %next: f32[1,4] = slice(%y) {starts=(0,), ends=(1,), axes=(0,), steps=(1,)}\n"
+        '    return %y as "out", %next as "next"\n',
+    )
+    text = text.replace("carried=1, results=(f32[m,4],)", "carried=2, results=(f32[m,4],f32[1,4])")
+    text = text.replace('%z as "z"', '%z as "z", %last as "last"')
+    graph, exe = built(text, target)
+    assert appends(graph) == 1
+    x = np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4)
+    for steps in (0, 1, 2, 9, 150):
+        compared(graph, exe, steps, x[:1] * 3, x)
+
+
 @pytest.mark.parametrize(
     ("body", "count"),
     [
@@ -137,10 +167,6 @@ def test_only_what_nothing_else_reads_is_appended_to(body: str, count: int) -> N
 
 
 def test_a_fused_append_writes_its_rows_only() -> None:
-    from tilesmith import driver
-    from tilesmith.driver.passes import optimise
-    from tilesmith.support.options import Options
-
     session = driver.Session.of(Options.from_environment().with_(target="x86-64-v3"))
     fused = optimise(parse_graph(loop((2, 0, 3), 1)), session)
     (body,) = (n.op.body for n in fused.nodes if isinstance(n.op, Loop))

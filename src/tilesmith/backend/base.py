@@ -14,6 +14,7 @@ from typing import Protocol
 from tilesmith.codegen.kernel import Kernel
 from tilesmith.codegen.sizes import SizeProgram
 from tilesmith.codegen.steps import Step
+from tilesmith.graph.nodes import Graph
 from tilesmith.graph.passes.choices import Choose
 from tilesmith.graph.passes.factors import Choice as FactorChoice
 from tilesmith.graph.passes.layout import LayoutPolicy
@@ -114,6 +115,18 @@ def native_toolchain(
     return Toolchain(compile, assembly, code, native(compile, assembly))
 
 
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """Of targets with very many threads: operators that are sequential along lines.
+
+    longest: steps that a thread may take alone without being slow.
+    are_few: whether an operator written as loops has too few independent iterations for a target.
+    """
+
+    longest: int
+    are_few: Callable[[Graph, Target], bool]
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Backend:
     """How programs for one kind of target are made.
@@ -126,6 +139,8 @@ class Backend:
     packing: which products read weights of few bits packed, given how to choose.
     low_precision: which factors of a product are worth storing in a low type.
     factors: how the factors of integer products are stored.
+    lines: how operators that are sequential along lines share threads; None: any number of lines
+        will do.
     rules: the schedules of fused groups.
     auto_schedule: a schedule for tensor expressions alone, given the error that is allowed.
     loop_passes: from a loop nest to final loop IR, in order.
@@ -146,6 +161,7 @@ class Backend:
     packing: Callable[[Target, Choose], PackingChoice]
     low_precision: Callable[[Target], LowPrecisionChoice]
     factors: Callable[[Target], FactorChoice]
+    lines: Lines | None
     rules: ScheduleRules
     auto_schedule: Callable[[Sequence[Tensor], Target, float], Schedule]
     loop_passes: tuple[LoopPass, ...]

@@ -58,6 +58,7 @@ CPU = Backend(
     packing=packing_choice,
     low_precision=low_precision_choice,
     factors=factor_choice,
+    lines=None,
     rules=RULES,
     auto_schedule=default_schedule,
     loop_passes=_LOOP_PASSES,

@@ -23,11 +23,17 @@ from tilesmith.perf.cost import Place
 from tilesmith.runtime.arguments import Arguments
 from tilesmith.runtime.device_function import DeviceFunction
 from tilesmith.runtime.opencl import opened
-from tilesmith.strategy.device import RULES, channels_last, default_schedule
+from tilesmith.strategy.device import (
+    LONGEST,
+    RULES,
+    channels_last,
+    default_schedule,
+    has_few_lines,
+)
 from tilesmith.support.errors import UsageError
 
 from . import loop_passes as p
-from .base import Backend, Toolchain
+from .base import Backend, Lines, Toolchain
 from .c import all_are_known, never
 
 
@@ -66,6 +72,8 @@ def seconds(final: Func, target: Target, threads: int, places: Sequence[Place]) 
     return 0.0
 
 
+LINES = Lines(LONGEST, has_few_lines)
+
 OPENCL = Backend(
     name="opencl",
     layout_policy=channels_last,
@@ -74,6 +82,7 @@ OPENCL = Backend(
     packing=few_bits,
     low_precision=full_precision,
     factors=pairs,
+    lines=LINES,
     rules=RULES,
     auto_schedule=default_schedule,
     loop_passes=(p.LOOPS_OF_INTRINSICS, p.SCALARIZE, p.SIMPLIFY, p.FLATTEN, p.SIMPLIFY_AGAIN),

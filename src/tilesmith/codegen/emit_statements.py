@@ -47,7 +47,7 @@ class FuncEmitter(TensorEmitter):
         ] = []  # (type and attributes, text outside, name here)
         self.context = "" if parent else "%context"
         self.scratch = ""
-        self.breaks = parent.breaks if parent else {}
+        self.breaks = parent.breaks if parent else self.breaks
         self._fields: dict[str, str] = {}
         self.rules_of_statements: dict[type[Stmt], Callable[[Any], None]] = {
             nodes.For: self._for,

@@ -69,6 +69,9 @@ _SLOW_BF16_DOTS = _WITH_TILES | {"cooperlake"}
 take as long as for one.
 """
 
+_AMD = "znver", "bdver", "btver"
+"""How the names of AMD's CPUs with AVX begin."""
+
 _LOOP_FMAS = 3.0
 """Multiply-adds that a loop displaces on Intel's CPUs, where they and its counters share ports."""
 
@@ -239,7 +242,7 @@ def host() -> Target:
     model = CpuModel(fma_ports=ports, vector_ports=2 if bits == 512 else 3)
     if cpu in _SLOW_BF16_DOTS:
         model = replace(model, bf16_dot_fmas=4.0)
-    if triple.startswith("x86_64") and not cpu.startswith("znver"):
+    if triple.startswith("x86_64") and not cpu.startswith(_AMD):
         model = replace(model, loop_fmas=_LOOP_FMAS)
     model = replace(model, **_cores(), **_caches())
     return Target("native", triple, cpu, features, bits, registers, model)

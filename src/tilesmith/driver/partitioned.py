@@ -22,8 +22,6 @@ from tilesmith.ir.types import TensorType
 from tilesmith.ops.base import Op
 from tilesmith.runtime.native import ALIGNMENT, zeroed_bytes
 from tilesmith.runtime.program import Program, Symbol
-from tilesmith.strategy.cpu.irregular import lower_irregular
-from tilesmith.strategy.device.parallel import is_sequential
 from tilesmith.support.errors import TilesmithError, UnsupportedError, UsageError
 
 from .assembly import spec_of
@@ -117,10 +115,10 @@ def _tried(node: Node, session: Session) -> str:
     inside = Node(node.op, tuple(names[v] for v in node.inputs), outputs)
     labels = tuple(v.name for v in outputs)
     body = canonical(Graph("k", tuple(names.values()), (), (inside,), outputs, labels))
-    device = session.target.device
-    assert device is not None
+    lines = session.backend.lines
+    assert lines is not None
     try:
-        if is_sequential(lower_irregular(body, session.target, "k"), device.wave):
+        if lines.are_few(body, session.target):
             return "too few independent iterations"
         func = session.group(body).lower("k")
         session.backend.emit(lower_loops(func, session), session.target)

@@ -42,7 +42,6 @@ from tilesmith.loop.passes.order_reductions import order_reductions
 from tilesmith.loop.text import print_func
 from tilesmith.loop.verify import verify as verify_loops
 from tilesmith.loop.visit import map_stmt
-from tilesmith.strategy.device.parallel import LONGEST
 from tilesmith.strategy.windows import windows
 
 from .precision import precision_pass
@@ -118,7 +117,7 @@ def graph_passes(session: Session) -> tuple[tuple[str, GraphPass], ...]:
     if session.backend.has_halos:
         halos = (("halo", lambda g: add_halos(g, session.choose)),)
     lines: tuple[tuple[str, GraphPass], ...] = ()
-    if session.target.device is not None:
+    if session.backend.lines is not None:
         lines = (("divide-lines", lambda g: divide_long_lines(g, session)),)
     passes: tuple[tuple[str, GraphPass], ...] = (
         *(exact if options.is_strict else anywhere),
@@ -164,9 +163,9 @@ def divide_long_lines(
 
     may_divide: whether the device can compute a node at all.
     """
-    device = session.target.device
-    assert device is not None
-    return divide_lines(graph, device, LONGEST, may_divide, session.options.is_strict)
+    device, lines = session.target.device, session.backend.lines
+    assert device is not None and lines is not None
+    return divide_lines(graph, device, lines.longest, may_divide, session.options.is_strict)
 
 
 def optimise(graph: Graph, session: Session) -> Graph:

@@ -17,6 +17,7 @@ from dataclasses import replace
 
 from tilesmith.graph.control import Loop
 from tilesmith.graph.nodes import Graph, Node, Value
+from tilesmith.ir.expr import index_of
 from tilesmith.ir.types import TensorType, same_dim
 from tilesmith.ops.shape import Transpose
 from tilesmith.ops.slicing import Append, Concat
@@ -116,7 +117,7 @@ def _with_append(op: Loop, k: int, joint: Node, perm: tuple[int, ...] | None) ->
     made.append(Node(Append(axis), (shorter, rows), (longer,), joint.loc))
     if perm is not None and following in body.consumers:
         made.append(Node(Transpose(_inverse(perm)), (longer,), (following,), joint.loc))
-    at = body.nodes.index(joint)
+    at = index_of(body.nodes, joint)
     end = op.conditional + k
     return replace(
         op,

@@ -10,6 +10,7 @@ from tilesmith.ir.types import same_dim
 from tilesmith.loop.nodes import Func
 from tilesmith.ops.structure import product_of_loads
 from tilesmith.strategy.group import STEP, Group, group_tensors
+from tilesmith.strategy.irregular import is_irregular
 from tilesmith.te.knobs import ANALYTIC, Config
 from tilesmith.te.lower import lower
 from tilesmith.te.schedule import Schedule
@@ -20,7 +21,7 @@ from .borders import with_zero_halos
 from .concat import is_concat, lower_concat
 from .dots import schedule_dots
 from .injective import schedule_injective
-from .irregular import is_irregular, lower_irregular
+from .irregular import lower_irregular
 from .matmul import schedule_contraction
 from .reduction import schedule_reductions
 from .rows import row_producer, schedule_rows

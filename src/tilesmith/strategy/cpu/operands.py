@@ -315,6 +315,7 @@ def prefetch_block(
     the whole block.  Read for the first time, the weights would come from memory, and the hardware
     prefetcher starts anew at every page.
 
+    weights: a tensor; where it is not packed in column blocks, nothing is prefetched.
     block: the loop over blocks of weights in the stage in which `a` is computed.
     parts: successive iterations of it that read the same block.
     often: there are enough tiles to prefetch all of the block.  Where weights are read only once or

@@ -2,7 +2,12 @@
 
 from .generic import default_schedule
 from .group import RULES
+from .irregular import has_few_lines
 from .layouts import channels_last
 from .low_precision import factor_choice, low_precision_choice
+from .parallel import LONGEST
 
-__all__ = ["RULES", "channels_last", "default_schedule", "factor_choice", "low_precision_choice"]
+__all__ = [
+    "LONGEST", "RULES", "channels_last", "default_schedule", "factor_choice", "has_few_lines",
+    "low_precision_choice",
+]  # fmt: skip

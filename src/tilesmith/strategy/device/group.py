@@ -8,8 +8,8 @@ from tilesmith.ir.types import same_dim
 from tilesmith.loop.launches import check_limits, launches
 from tilesmith.loop.nodes import Func
 from tilesmith.strategy.cpu import lower_scheduled as lower_with_halos
-from tilesmith.strategy.cpu.irregular import is_irregular, lower_irregular
 from tilesmith.strategy.group import Group, group_tensors
+from tilesmith.strategy.irregular import is_irregular
 from tilesmith.strategy.rules import ScheduleRules
 from tilesmith.support.errors import ScheduleError
 from tilesmith.te.knobs import ANALYTIC, Config
@@ -18,6 +18,7 @@ from tilesmith.te.schedule import Schedule
 from .blocks import block_size
 from .generic import schedule_elements, schedule_expression
 from .implicit import implicit_group, schedule_implicit
+from .irregular import lower_irregular
 from .parallel import launch_parallel
 from .streamed_attention import streamed_group
 
@@ -57,7 +58,7 @@ def lower_by_rule(body: Graph, target: Target, name: str, cfg: Config = ANALYTIC
     more than the device has.
     """
     if is_irregular(body):
-        return launch_parallel(lower_irregular(body, target, name), block_size(target))
+        return lower_irregular(body, target, name)
     try:
         return lower_scheduled(*schedule(body, target, cfg), target, name)
     except ScheduleError:
