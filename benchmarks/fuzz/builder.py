@@ -19,10 +19,10 @@ import numpy as np
 import onnx
 from onnx import defs, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
-from onnx.reference.op_run import OpRun
 from onnx.shape_inference import infer_shapes
 
-Array = np.ndarray
+from .corrected import CORRECTED, Array
+
 NEWEST = defs.onnx_opset_version()
 OPSETS = (7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, NEWEST)
 MOST_ELEMENTS = 4096
@@ -314,17 +314,6 @@ def used(node: onnx.NodeProto) -> list[str]:
     return list(names)
 
 
-class LpNormalization(OpRun):
-    """That of the evaluator adds numbers with their signs where p is 1."""
-
-    op_domain = ""
-
-    def _run(self, x: Array, axis: int | None = None, p: int | None = None) -> tuple[Array]:
-        axis, p = -1 if axis is None else axis, p or 2
-        norm = (np.abs(x) ** p).sum(axis=axis, keepdims=True) ** (1 / p)
-        return (np.where(norm == 0, 0, x / norm).astype(x.dtype),)
-
-
 def evaluate(node: onnx.NodeProto, known: Mapping[str, Array], opset: int) -> list[Array]:
     """The results of a node by the reference evaluator.
 
@@ -341,7 +330,7 @@ def evaluate(node: onnx.NodeProto, known: Mapping[str, Array], opset: int) -> li
         with warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore")
             inferred = infer_shapes(model, strict_mode=True)
-            found = ReferenceEvaluator(model, new_ops=[LpNormalization]).run(None, operands)
+            found = ReferenceEvaluator(model, new_ops=CORRECTED).run(None, operands)
     except Exception as e:  # whatever it raises: it does not take the node
         raise Rejected(f"{type(e).__name__}: {e}") from e
     results = []

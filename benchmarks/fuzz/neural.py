@@ -202,7 +202,7 @@ def group_norm(b: Builder, op: str) -> None:
 
 @recipe("LRN")
 def lrn(b: Builder, op: str) -> None:
-    # The reference evaluator sums only some channels; ONNX Runtime takes rank 4 and odd sizes only.
+    # ONNX Runtime takes rank 4 and odd sizes only.
     x = b.pick((F32,), rank=(4, 4), fits=lambda a: a.size > 0 and _finite(a))
     b.add(op, [x], size=b.choose([1, 3, 5]), alpha=0.1, beta=0.75)
 

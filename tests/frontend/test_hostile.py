@@ -122,6 +122,13 @@ RELU = helper.make_node("Relu", ["x"], ["y"])
         (_node(RELU, inputs=[om.value("x", [2]), om.value("x", [2])]), "two inputs are named 'x'"),
         (_node(RELU, outputs=["y", "y"]), "two graph outputs are named 'y'"),
         (_node(RELU, inputs=[om.value("x", [1 << 20, 1 << 20])]), "more than .* elements"),
+        (
+            _node(
+                helper.make_node("SpaceToDepth", ["x"], ["y"], blocksize=1 << 31),
+                inputs=[om.value("x", [3, 3, "h", "w"])],
+            ),
+            "result of space_to_depth has shape .*: more than .* elements",
+        ),
         (_node(RELU, inputs=[om.value("x", [2], 99)]), "element type"),
         (_node(RELU, inputs=[onnx.ValueInfoProto(name="x")]), "has no type"),
         (

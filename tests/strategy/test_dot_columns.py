@@ -120,6 +120,29 @@ def test_lanes_multiply_their_own_numbers() -> None:
     assert not re.search(r"^\s+vpdpwssd", plain, re.MULTILINE)
 
 
+NOT_ADJACENT = {
+    "two channels are made from one": ((9, 8, 1), (16, 1, 1), Conv((3,), (0, 0), (1,), groups=8)),
+    "padded rows before channels": ((1, 16, 1), (16, 1, 1), Conv((2,), (1, 1), (1,), groups=16)),
+}
+
+
+@pytest.mark.parametrize("case", NOT_ADJACENT)
+def test_lanes_that_may_read_no_neighbours(case: str) -> None:
+    of_x, of_w, op = NOT_ADJACENT[case]
+    rng = np.random.default_rng(2)
+    for is_constant in (True, False):
+        values = rng.integers(-999, 999, of_w).astype(np.int16)
+        b = Builder("depthwise")
+        x = b.input("x", TensorType(i16, of_x))
+        w = b.constant(values) if is_constant else b.input("w", TensorType(i16, of_w))
+        graph = b.finish([b.add(replace(op, to=i32), x, w, loc="conv")], ["y"])
+        assembly(graph, "x86-64-v4+avx512vnni")  # which a misplaced instruction would refuse
+        given = {"x": rng.integers(-32768, 32767, of_x).astype(np.int16), "w": values}
+        used = {v.name: given[v.name] for v in graph.inputs}
+        (wanted,) = evaluate(graph, used).values()
+        np.testing.assert_array_equal(ts.compile(graph)(*used.values()), wanted)
+
+
 @pytest.mark.parametrize("channels", [16, 40, 48])
 def test_answers_of_depthwise_convolutions(channels: int) -> None:
     graph = depthwise(channels, 9)

@@ -38,7 +38,7 @@ from tilesmith.support.errors import ModelError, OpenDimensionError, Unsupported
 
 from .contents import Contents, is_small, known_contents, results
 from .equations import replacement
-from .limits import MAX_ELEMENTS, MAX_NODES
+from .limits import MAX_NODES, checked_dims
 
 _FOLD_ELEMENTS = 1 << 14
 """Results up to this many elements are computed at once, larger ones when something asks."""
@@ -99,8 +99,8 @@ class FoldingBuilder(Builder):
         taken as equal.  A run checks them before it begins (decision 75).
 
         Errors do not name `loc`: the importer does, for all that may fail at a node.  Raises
-        ModelError when a result has more than `MAX_ELEMENTS` elements, UnequalDims where symbols
-        should be replaced first.
+        ModelError when a result has more than `MAX_ELEMENTS` elements even if each symbol is 1,
+        UnequalDims where symbols should be replaced first.
         """
         self.count()
         try:
@@ -118,10 +118,7 @@ class FoldingBuilder(Builder):
         if isinstance(op, Extents):
             self._contents[outputs[0]] = np.array(op.elements, object).reshape(op.shape)
         for i, v in enumerate(outputs):
-            if v.type.is_static and v.type.size > MAX_ELEMENTS:
-                raise ModelError(
-                    f"{op.name} gives {v.type}: more than {MAX_ELEMENTS} elements, the most allowed"
-                )
+            checked_dims(v.type.shape, f"the result of {op.name}")
             self._origin[v] = (op, inputs, i)
         if not op.heavy_reference:
             outputs = self._computed(op, inputs, outputs)

@@ -52,6 +52,7 @@ from .contraction import (
 from .dot_instructions import dot_for, lane_products_for
 from .operands import (
     dot_of_variables,
+    lies_along,
     prefetch_block,
     runs_along,
     schedule_operands,
@@ -162,6 +163,8 @@ def schedule_contraction(
     for x in spatial[:-1]:
         a.unroll(x)
     own = lane_products_for(c, target) if dot is None and width % tile.lanes == 0 else None
+    if own is not None and not all(lies_along(s, group, f, c.vector.var) for f in (c.x, c.w)):
+        own = None  # as where two channels are made from one: a lane of `x` is read twice
     if own is not None:
         vectors, lanes = a.split(spatial[-1], factor=tile.lanes)
         a.unroll(vectors)

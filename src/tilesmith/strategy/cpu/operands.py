@@ -16,7 +16,7 @@ from tilesmith.ir.tensor_intrinsics import TensorIntrinsic
 from tilesmith.ir.types import same_dim
 from tilesmith.ops.structure import loads
 from tilesmith.perf.limits import COPIED_BYTES
-from tilesmith.strategy.access import strides
+from tilesmith.strategy.access import known_strides, strides
 from tilesmith.strategy.group import Group
 from tilesmith.te.knobs import Config
 from tilesmith.te.schedule import Schedule
@@ -192,6 +192,20 @@ def runs_along(group: Group, load: Load, var: Var) -> bool:
         return indices[column.axis] is var
     found = strides(tensor, indices, layout)
     return found is not None and found.get(var, 0) in (0, 1)
+
+
+def lies_along(s: Schedule, group: Group, load: Load, var: Var) -> bool:
+    """Whether the next step of `var` reads the next element in memory, in a schedule in which the
+    operands are stored.
+    """
+    tensor, indices, _ = _through(load)
+    layout = group.layout(tensor)
+    if isinstance(tensor.op, Compute):
+        state = s[tensor].state
+        if state.attach == "inline":
+            return False
+        layout = state.layout or layout
+    return known_strides(tensor, indices, layout).get(var) == 1
 
 
 def _through(load: Load) -> tuple[Tensor, tuple[Expr, ...], Tensor | None]:
