@@ -23,7 +23,7 @@ import tilesmith as ts
 from tilesmith.cli.models import random_inputs
 from tilesmith.runtime.machine import machine
 
-BAR = 0.25
+BAR = 0.12
 SHORTEST = 1e-6
 
 

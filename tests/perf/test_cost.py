@@ -22,7 +22,7 @@ ONE = Rates(1, 100e9, 200e9, 100e9, 100e9, 80e9, 50e9, 40e9, 20e9, 10e9, 0.0)
 TWO = Rates(2, 200e9, 400e9, 200e9, 200e9, 160e9, 80e9, 60e9, 30e9, 15e9, 1e-6)
 LANES = "ramp(0, 1, 8)"
 ACC = "acc[ramp(0, 1, 8)]"
-MACHINE = Machine("a CPU", 32, (ONE, TWO))
+MACHINE = Machine("a CPU", 32, 32 << 20, (ONE, TWO))
 
 
 def work(text: str) -> Work:
@@ -177,6 +177,51 @@ def test_constants_far_away_cost_more():
     assert constants_place(1000, V3) == "l1" and constants_place(1e9, V3) == "dram"
 
 
+def product_and_copy(rows: int, depth: int, ahead: bool = False) -> Work:
+    """Rows of a times b, each followed by 64 KiB that are filled; `ahead`: with a prefetch of b."""
+    prefetch = f"            eval prefetch(b[{depth - 1} * 8])\n" if ahead else ""
+    types = {"a": rows * depth, "b": depth * 8, "c": depth * 8, "d": rows << 14}
+    factor = f"broadcast(a[i * {depth} + k], 8)"
+    return work(f"""def mm({", ".join(f"{n}: f32[{size}]" for n, size in types.items())}) -> c, d:
+    for i in parallel({rows}):
+        for k in range({depth}):
+{prefetch}            c[ramp(k * 8, 1, 8)] = {factor} * b[ramp(k * 8, 1, 8)]
+        for j in range(2048):
+            d[ramp(i * 16384 + j * 8, 1, 8)] = broadcast(a[i * {depth}], 8)
+""")  # fmt: skip
+
+
+def test_what_all_iterations_read_is_waited_for_in_the_first():
+    """64 rows read 256 KiB of b; a 64th of the computing hides nearly nothing of it."""
+
+    def waited(w: Work) -> float:
+        near, far = (predict(w, MACHINE, V3, Setting(1, ("l1", p))) for p in ("l2", "dram"))
+        return far.seconds - near.seconds
+
+    plain, ahead = (product_and_copy(64, 8192, given) for given in (False, True))
+    of_b = [next(s for s in w.regions[0].streams if s.argument == 1) for w in (plain, ahead)]
+    assert [s.during for s in of_b] == [1 / 64, 1.0]
+    seconds = 8192 * 32 * (1 / ONE.l3 + 1 / ONE.dram)
+    assert 0.8 * seconds < waited(plain) < 1.2 * seconds and waited(ahead) < 0.3 * seconds
+
+
+def test_loops_that_follow_one_another_are_parts():
+    """Each has its own bodies and bytes; threads start once."""
+    first, second = product_and_copy(64, 8192).regions
+    assert (first.extent, first.entries, second.extent, second.entries) == (64, 1, 64, 0)
+    assert {s.argument for s in first.streams} == {0, 1, 2}
+    assert {s.argument for s in second.streams} >= {3}
+    assert max(b.fma for b in first.bodies) == 1 and not any(b.fma for b in second.bodies)
+    (alone,) = (r for r in product(64, 100).regions if r.extent > 1)
+    assert alone.entries == 1
+
+
+def test_values_that_another_core_wrote_are_farther_away():
+    w = stream(1 << 12)
+    one, two = (expected(w, n, fork_join=0.0) for n in (1, 2))
+    assert two.seconds > 0.75 * one.seconds  # half of them, through L3
+
+
 def test_work_is_data():
     w = product(64, 100)
     again = Work.from_json(json.loads(json.dumps(w.to_json())))
@@ -197,7 +242,7 @@ def test_work_is_data():
 def test_machine_is_data():
     assert Machine.from_json(json.loads(json.dumps(MACHINE.to_json()))) == MACHINE
     assert MACHINE.at(1) == ONE and MACHINE.at(2) == TWO and MACHINE.at(9) == TWO
-    between = Machine("", 32, (ONE, replace(TWO, threads=3))).at(2)
+    between = Machine("", 32, 1, (ONE, replace(TWO, threads=3))).at(2)
     assert ONE.flops < between.flops < TWO.flops and between.threads == 2
     for change in ({"rates": []}, {"vector_bytes": 0}, {"rates": [{}]}):
         with pytest.raises((ValueError, KeyError)):

@@ -201,7 +201,7 @@ def test_kernels_side_by_side() -> None:
             KernelTime(KernelCall(f"k{i}", (), sources=tuple(names.split())), seconds)
             for i, (names, seconds) in enumerate(kernels)
         ]
-        return Profile(tuple(times), 1.0, 1, Machine("cpu", 32, (RATES,)))
+        return Profile(tuple(times), 1.0, 1, Machine("cpu", 32, 1 << 20, (RATES,)))
 
     before = profile(("a b", 3.0), ("c", 1.0), ("d", 0.5))
     after = profile(("a", 1.0), ("b c", 1.5), ("d", 0.6))

@@ -154,6 +154,7 @@ def _cores_line(cores: list[dict[str, Any]]) -> str:
 
 def _rates(options: Options, again: bool) -> list[dict[str, Any]]:
     """What the machine was measured to do (now, if never before), by number of threads."""
+    found = machine(options.cache_dir, again)
     return [
         {
             "threads": r.threads,
@@ -161,11 +162,12 @@ def _rates(options: Options, again: bool) -> list[dict[str, Any]]:
             "l1_gbytes": r.l1_load / 1e9,
             "l2_gbytes": r.l2 / 1e9,
             "l3_gbytes": r.l3 / 1e9,
+            "l3_mbytes": found.l3_bytes / 1e6,
             "dram_gbytes": r.dram / 1e9,
             "dram_write_gbytes": r.dram_write / 1e9,
             "fork_join_us": r.fork_join * 1e6,
         }
-        for r in machine(options.cache_dir, again).rates
+        for r in found.rates
     ]
 
 
@@ -185,8 +187,8 @@ def _peaks_line(peaks: list[dict[str, Any]]) -> str:
 def _rate_line(r: dict[str, Any]) -> tuple[str, str]:
     text = (
         f"{r['gflops']:.0f} GFLOP/s in f32; GB/s from L1 {r['l1_gbytes']:.0f}, "
-        f"L2 {r['l2_gbytes']:.0f}, L3 {r['l3_gbytes']:.0f}, DRAM {r['dram_gbytes']:.0f}, "
-        f"to DRAM {r['dram_write_gbytes']:.0f}"
+        f"L2 {r['l2_gbytes']:.0f}, L3 {r['l3_gbytes']:.0f} (holds {r['l3_mbytes']:.0f} MB), "
+        f"DRAM {r['dram_gbytes']:.0f}, to DRAM {r['dram_write_gbytes']:.0f}"
     )
     if r["threads"] == 1:
         return "1 thread does", text

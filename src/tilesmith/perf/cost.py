@@ -1,13 +1,20 @@
 """The analytic performance model: the seconds that a kernel's work takes on a measured machine.
 
 A loop body takes as long as its scarcest resource: the vector pipes, the load and store ports, the
-    front end, or the dependence chain between iterations.  Data moves between the caches at the
-    same time; hardware prefetching hides most of the shorter of the two times, not all of it.  A
-    parallel loop takes as long as its busiest thread.
+    front end, or the dependence chain between iterations.  A parallel loop takes as long as its
+    busiest thread.
+
+Each link between two levels of the memory moves data while the core computes.  What is read in a
+    part of the region's time only (`Stream.during`), such as weights that all iterations share,
+    moves in that part; the core waits for what does not fit into it.  Of the rest, prefetching
+    hides most, not all.
 
 Where a buffer's bytes come from depends on what ran before.  Constants are in the nearest level
-that holds all of the program's constants together.  Intermediate values were written a moment ago;
-they are as near as their kernel's whole footprint allows.
+    that holds all of the program's constants together.  Intermediate values were written a moment
+    ago; since then the kernel's own data has taken the place of some.  A line survives that in a
+    cache of C bytes, into which F bytes are read, with probability exp(-F / C), if each line read
+    takes the place of any other.  With n threads, another core wrote the line with probability
+    1 - 1/n.
 """
 
 from __future__ import annotations
@@ -27,8 +34,8 @@ PLACES: tuple[Place, ...] = ("l1", "l2", "l3", "dram")
 
 CALL_SECONDS = 30e-9
 """Seconds of calling a kernel."""
-HIDDEN = 0.95
-"""Share of the shorter of computing and moving data that overlaps with the longer."""
+HIDDEN = 0.85
+"""Share of the moving of data that overlaps with computing, where there is time for all of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,9 +91,10 @@ def region_seconds(
     share = math.ceil(region.extent / threads) / max(region.extent, 1)
     rates = machine.at(threads)
     core = sum(_body_seconds(b, rates, target, threads) for b in region.bodies) * share
-    moving = _memory_seconds(region, rates, target, setting, threads, share)
+    links = _links(region, rates, target, setting, threads, share)
+    moving = max(sum(m.seconds for m in link) for link in links)
     join = region.entries * rates.fork_join if threads > 1 else 0.0
-    return max(core, moving) + (1 - HIDDEN) * min(core, moving), core, moving, join
+    return core + sum(_exposed(link, core) for link in links), core, moving, join
 
 
 def _body_seconds(b: LoopBody, rates: Rates, target: Target, threads: int) -> float:
@@ -107,41 +115,65 @@ def _body_seconds(b: LoopBody, rates: Rates, target: Target, threads: int) -> fl
     return b.trips * trip + b.entries * target.model.entry_cycles * cycle
 
 
-def _memory_seconds(
+@dataclass(frozen=True, slots=True)
+class _Move:
+    """What a link between two levels moves.
+
+    during: the share of the region's time in which it does.
+    seconds: that it needs.
+    """
+
+    during: float
+    seconds: float
+
+
+def _exposed(link: Sequence[_Move], core: float) -> float:
+    """Seconds for which a link keeps the core waiting.
+
+    core: seconds of computing.
+    """
+    waiting = moved = 0.0
+    for m in sorted(link, key=lambda m: m.during):
+        moved += m.seconds
+        waiting = max(waiting, moved - m.during * core)
+    return waiting + (1 - HIDDEN) * min(core, moved - waiting)
+
+
+def _links(
     region: ParallelRegion,
     rates: Rates,
     target: Target,
     setting: Setting,
     threads: int,
     share: float,
-) -> float:
-    """The slowest link between two levels."""
-    footprint = sum(max(s.footprint) for s in region.streams)
-    near = _fits(footprint / threads, target)
-    read = {"l2": 0.0, "l3": 0.0, "dram": 0.0}
-    write = dict(read)
-    for s in region.streams:
-        place = near
-        if 0 <= s.argument < len(setting.places):
-            place = max(setting.places[s.argument], near, key=PLACES.index)
-        portion = 1.0 if s.shared else share
-        for level, inner, crossing in (
-            ("l2", "l1", s.l1),
-            ("l3", "l2", s.l2),
-            ("dram", "l3", s.l3),
-        ):
-            for moved, first, again in zip((read, write), s.footprint, crossing, strict=True):
-                fresh = first if PLACES.index(place) > PLACES.index(inner) else 0.0
-                moved[level] += (max(again - first, 0.0) + fresh) * portion
-    per_thread = {
-        "l2": (rates.l2, rates.l2_write),
-        "l3": (rates.l3, rates.l3_write),
-        "dram": (rates.dram, rates.dram_write),
-    }
-    return max(
-        threads * (read[k] / reading + write[k] / writing)
-        for k, (reading, writing) in per_thread.items()
+) -> list[list[_Move]]:
+    """What moves between L1 and L2, L2 and L3, and L3 and memory.
+
+    share: of the iterations, that of the busiest thread.
+    """
+    brought = sum(max(s.footprint) for s in region.streams) / threads
+    survives = [math.exp(-brought / size) for size in target.model.cache_bytes]
+    per_second = (
+        (rates.l2, rates.l2_write),
+        (rates.l3, rates.l3_write),
+        (rates.dram, rates.dram_write),
     )
+    links: list[list[_Move]] = [[], [], []]
+    for s in region.streams:
+        known = setting.places[s.argument] if 0 <= s.argument < len(setting.places) else "l1"
+        for n, crossing in enumerate((s.l1, s.l2, s.l3)):
+            away = 1 - survives[n]
+            if known != "l1":  # a constant
+                away = float(PLACES.index(known) > n)
+            elif s.argument >= 0 and n < 2:
+                away = 1 - survives[n] / setting.threads
+            own = share
+            if s.shared:  # all threads read it, through memory's one link together
+                own = 1 / threads if n == 2 else 1.0
+            for first, again, rate in zip(s.footprint, crossing, per_second[n], strict=True):
+                links[n].append(_Move(s.during, first * away * own * threads / rate))
+                links[n].append(_Move(1.0, max(again - first, 0.0) * share * threads / rate))
+    return links
 
 
 def _fits(size: float, target: Target) -> Place:
@@ -153,11 +185,12 @@ def _fits(size: float, target: Target) -> Place:
     return "l3" if size <= target.model.l3_bytes else "dram"
 
 
-def constants_place(size: float, target: Target) -> Place:
+def constants_place(size: float, target: Target, l3_bytes: float | None = None) -> Place:
     """The level that holds the constants when the program reads them again.
 
-    `size` is the bytes of all constants and of the intermediate values, which evict them.  Other
-    programs have their share of L3.
+    size: bytes of all constants and of the intermediate values, which evict them.
+    l3_bytes: measured size of L3; None: as described.  Other programs have their share of it.
     """
     place = _fits(size, target)
-    return "dram" if place == "l3" and size > target.model.l3_bytes / 2 else place
+    l3_bytes = target.model.l3_bytes if l3_bytes is None else l3_bytes
+    return "dram" if place == "l3" and size > l3_bytes / 2 else place

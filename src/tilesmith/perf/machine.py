@@ -47,11 +47,13 @@ class Machine:
 
     cpu: its name.
     vector_bytes: width in bytes of the vectors that it was measured with.
+    l3_bytes: what L3 holds; of a cache that other machines share, the part that is left.
     rates: by ascending number of threads, the first for one thread.
     """
 
     cpu: str
     vector_bytes: int
+    l3_bytes: int
     rates: tuple[Rates, ...]
 
     def at(self, threads: int) -> Rates:
@@ -83,7 +85,7 @@ class Machine:
             raise ValueError("the rates of one thread are missing")
         if not all(math.isfinite(v) and v >= 0 for v in numbers):
             raise ValueError("a rate is not a positive number")
-        return Machine(str(m["cpu"]), int(m["vector_bytes"]), rates)
+        return Machine(str(m["cpu"]), int(m["vector_bytes"]), int(m["l3_bytes"]), rates)
 
 
 def nominal(target: Target) -> Machine:
@@ -107,4 +109,6 @@ def nominal(target: Target) -> Machine:
             m.fork_join_cycles / second,
         )
 
-    return Machine(target.name, vector, tuple(at(n) for n in sorted({1, 2, m.cores or 2})))
+    return Machine(
+        target.name, vector, m.l3_bytes, tuple(at(n) for n in sorted({1, 2, m.cores or 2}))
+    )

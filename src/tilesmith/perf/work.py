@@ -44,12 +44,14 @@ class Stream:
 
     argument: number of the kernel's parameter; -1 for its own memory.
     shared: True if every thread touches all of it.
+    during: share of the region's time in which it is read for the first time.
     footprint: bytes that it touches.
     l1, l2, l3: bytes that cross into that cache.
     """
 
     argument: int
     shared: bool
+    during: float
     footprint: tuple[float, float]
     l1: tuple[float, float]
     l2: tuple[float, float]
@@ -58,10 +60,12 @@ class Stream:
 
 @dataclass(frozen=True, slots=True)
 class ParallelRegion:
-    """A parallel loop, or (extent 1) serial code.
+    """A parallel loop, one of the loops that follow one another in its iterations, or (extent 1)
+    serial code.
 
     extent: iterations of the parallel loop.
-    entries: how often it is entered.
+    entries: how often its threads are started; 0 for all but the first of loops in one parallel
+        loop.
     bodies: the loop bodies inside it.
     streams: the traffic of each buffer.
     """
@@ -95,7 +99,7 @@ class Work:
                     r.entries,
                     [[round(v, 4) for v in astuple(b)] for b in r.bodies],
                     [
-                        [*astuple(s)[:2], *(list(map(round, p)) for p in astuple(s)[2:])]
+                        [*astuple(s)[:3], *(list(map(round, p)) for p in astuple(s)[3:])]
                         for s in r.streams
                     ],
                 ]
@@ -119,9 +123,10 @@ class Work:
                         Stream(
                             int(argument),
                             bool(shared),
+                            _number(during),
                             *((_number(a), _number(b)) for a, b in pairs),
                         )
-                        for argument, shared, *pairs in streams
+                        for argument, shared, during, *pairs in streams
                     ),
                 )
                 for extent, entries, bodies, streams in regions

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import platform
 import tempfile
@@ -33,7 +34,7 @@ from .function import NativeFunction
 from .native import aligned_bytes
 from .threads import physical_cores
 
-VERSION = 1
+VERSION = 2
 """Version of the measuring kernels; a new one measures again."""
 
 ROUNDS = 12
@@ -41,6 +42,9 @@ _OWN = ("flops", "l1_load", "l1_store", "l2", "l2_write")
 """Rates that each core has for itself."""
 _LARGEST = 256 << 20  # bytes that measuring may allocate
 _FORKS = 256
+_HELD_ROUNDS = 4
+_PASSES = 16
+"""Fewest passes over an array in a cache: the first fetches what other trials have evicted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +106,27 @@ def measure(target: Target, threads: int, rounds: int = ROUNDS) -> Machine:
         if rates:
             found = raised(found, rates[0], count)
         rates.append(Rates(count, **found, fork_join=join))
-    return Machine(cpu_name(), target.vector_bits // 8, tuple(rates))
+    held = _held(target, memory, rates[0])
+    return Machine(cpu_name(), target.vector_bits // 8, held, tuple(rates))
+
+
+def _held(target: Target, memory: np.ndarray, one: Rates) -> int:
+    """Bytes that L3 holds: the largest of some sizes that are read at a rate nearer that of L3 than
+    that of memory, or the described size if all of them are.
+    """
+    middle = math.sqrt(one.l3 * one.dram)
+    held = _sizes(target, 1)["l3"]
+    while (size := 2 * held) <= min(memory.nbytes // 2, target.model.l3_bytes):
+        trial = _reading("l3", target, 1, memory, size, 2)
+        seconds = []
+        for _ in range(_HELD_ROUNDS):
+            start = time.perf_counter()
+            trial.run()
+            seconds.append(time.perf_counter() - start)
+        if trial.amount / min(seconds) < middle:
+            return held
+        held = size
+    return target.model.l3_bytes
 
 
 def raised(found: Mapping[str, float], one: Rates, threads: int) -> dict[str, float]:
@@ -158,24 +182,37 @@ def core_rates(target: Target, rounds: int = 50) -> list[CoreRate]:
 def _trials(target: Target, threads: int, memory: np.ndarray) -> Sequence[_Trial]:
     lanes = target.vector_bits // 32
     one = np.ones(4, np.float32)
-    sums = aligned_bytes(threads * lanes * 4).view(np.float32)
     trials = []
     for name, extent in (("fork_join", threads), ("no_fork", 1)):
         f = _build(_fork_text(lanes, extent), target, threads)
         trials.append(_Trial(name, _FORKS, f.bind(one * 0.5, np.zeros(extent * lanes, np.float32))))
     trials.append(_peak(target, threads))
     for level, size in _sizes(target, threads).items():
-        unit = 8 * lanes * 4
-        steps = max(size // threads // unit, 1)
-        again = max((64 << 20) // (steps * unit * threads) if level != "dram" else 1, 1)
-        amount = float(again * steps * unit * threads)
-        array = memory[: steps * unit // 4 * threads]
-        read = _build(_read_text(lanes, threads, steps, again), target, threads)
-        write = _build(_write_text(lanes, threads, steps, again), target, threads)
+        passes = max((64 << 20) // size, _PASSES) if level != "dram" else 1
         names = ("l1_load", "l1_store") if level == "l1" else (level, f"{level}_write")
-        trials.append(_Trial(names[0], amount, read.bind(array, sums)))
-        trials.append(_Trial(names[1], amount, write.bind(one, array)))
+        trials.append(_reading(names[0], target, threads, memory, size, passes))
+        steps, array = _part(target, threads, memory, size)
+        write = _build(_write_text(lanes, threads, steps, passes), target, threads)
+        trials.append(_Trial(names[1], float(passes * array.nbytes), write.bind(one, array)))
     return trials
+
+
+def _reading(
+    rate: str, target: Target, threads: int, memory: np.ndarray, size: int, passes: int
+) -> _Trial:
+    """Reads `size` bytes so many times."""
+    lanes = target.vector_bits // 32
+    steps, array = _part(target, threads, memory, size)
+    sums = aligned_bytes(threads * lanes * 4).view(np.float32)
+    read = _build(_read_text(lanes, threads, steps, passes), target, threads)
+    return _Trial(rate, float(passes * array.nbytes), read.bind(array, sums))
+
+
+def _part(target: Target, threads: int, memory: np.ndarray, size: int) -> tuple[int, np.ndarray]:
+    """About `size` bytes of memory, and the iterations of a thread that touch its part of them."""
+    unit = 8 * target.vector_bits // 32  # elements of an iteration
+    steps = max(size // 4 // threads // unit, 1)
+    return steps, memory[: steps * unit * threads]
 
 
 def _peak(target: Target, threads: int) -> _Trial:
@@ -188,8 +225,13 @@ def _peak(target: Target, threads: int) -> _Trial:
 
 
 def _sizes(target: Target, threads: int) -> dict[str, int]:
-    """Bytes (of all threads together) that fit each level and no nearer one."""
-    l3 = max(min(target.model.l3_bytes // 2, _LARGEST // 4), 2 * target.model.l2_bytes * threads)
+    """Bytes (of all threads together) that fit each level and no nearer one.
+
+    Of an L3 that cores share, other programs may leave a small part; the geometric mean is far from
+    both levels' sizes.
+    """
+    l2 = target.model.l2_bytes * threads
+    l3 = max(min(math.isqrt(l2 * target.model.l3_bytes), _LARGEST // 4), 2 * l2)
     return {
         "l1": target.model.l1_bytes // 2 * threads,
         "l2": target.model.l2_bytes // 2 * threads,

@@ -164,7 +164,7 @@ def timed(
     """
     usual = all(s.sizes.expected == n for s, n in zip(program.symbols, extents, strict=True))
     size = program.constants.nbytes + program.arena_bytes
-    constants = constants_place(size, program.target)
+    constants = constants_place(size, program.target, machine.l3_bytes)
     rows = []
     for call, t, n in zip(program.calls, seconds, runs, strict=True):
         info = program.kernels.get(call.symbol)

@@ -46,7 +46,7 @@ from .program import Program, Symbol, TensorSpec
 from .signing import secret_key, sign_file, signed_contents
 from .stubs import write_stubs
 
-FORMAT = 10
+FORMAT = 11
 _MANIFEST, _WEIGHTS = "manifest.json", "weights.bin"
 _MANIFEST_LIMIT = 64 << 20
 _CODE_LIMIT = 1 << 30
