@@ -358,6 +358,11 @@ def _is_undefined(node: onnx.NodeProto, operands: Sequence[Array]) -> bool:
     wide = first.astype(np.float64)
     if op == "ReduceMean" and whole and (not first.size or np.abs(wide).sum() > 2.0**53):
         return True  # no number, or more digits than the evaluator's floats have
+    if op in ("Gemm", "MatMul") and not whole:
+        # whether a part of a sum overflows depends on its order, and on when it is scaled
+        of_each = [np.abs(a[np.isfinite(a)]).max(initial=0) for a in operands[:2]]
+        most = float(of_each[0]) * float(of_each[1]) * first.size
+        return most > float(ml_dtypes.finfo(first.dtype).max)
     if op == "MaxPool" and np.isnan(wide).any():
         return True  # a window with NaN and numbers
     if op in ("Resize", "Upsample") and not np.isfinite(wide).all():

@@ -25,7 +25,7 @@ RIGHT, REFUSED, WRONG, CRASHED = "right", "refused", "wrong", "crashed"
 SECONDS = 10.0
 MEMORY = 4 << 30
 _UNITS = 8.0
-_JUMP = 1e-4  # of the largest input
+_JUMP = 1e-4  # of the largest input, or of the result
 _TRIES = 4
 _NEWEST = 25
 """The newest opset that ONNX Runtime knows; a newer model is given to it as one of this."""
@@ -104,8 +104,10 @@ def _spread(case: Case, inputs: dict[str, Array], want: Mapping[str, Array]) -> 
         for n, a in other.items():
             if a.shape == want[n].shape and a.dtype.kind == "f":
                 with np.errstate(all="ignore"):
-                    moved = np.abs(a.astype(np.float64) - want[n].astype(np.float64))
-                found[n] = np.maximum(found[n], np.where(moved < _JUMP * largest, moved, 0.0))
+                    right = want[n].astype(np.float64)
+                    moved = np.abs(a.astype(np.float64) - right)
+                    small = moved < _JUMP * np.maximum(largest, np.abs(right))
+                found[n] = np.maximum(found[n], np.where(small, moved, 0.0))
     for seed in range(_TRIES):
         try:
             other = expected(case.model, inputs, _UNITS, seed)

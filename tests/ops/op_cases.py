@@ -164,6 +164,8 @@ def _elementwise() -> Iterator[Case]:
     yield case(ew.Pow(), In(shape, low=0.1, high=3.0), In((5,), low=-2.0, high=2.0))
     yield case(ew.Pow(), In(shape), In((5,), "i64", 0.0, 4.0))
     yield case(ew.Pow(), In(shape, "i32", -5.0, 5.0), In((5,), "i32", 0.0, 4.0))
+    yield case(ew.Pow(), In(shape, "i64", -9e5, 9e5), In((5,), "i8", -2.0, 4.0))
+    yield case(ew.Pow(), In(shape, "u8", 0.0, 255.0), In((5,), "i32", -70.0, 70.0))
     yield case(ew.Pow(), In(shape, "i64", 1.0, 5.0), In((5,), "f32", 0.0, 3.0))
     yield case(ew.Pow(), In(shape, "f32", 0.5, 2.0), In((5,), "f64", 0.0, 3.0))
     for op in (ew.LogicalAnd(), ew.LogicalOr(), ew.LogicalXor()):

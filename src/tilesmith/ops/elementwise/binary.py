@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
 from tilesmith.ir import expr as ir
-from tilesmith.ir.dtypes import bool_, f64
-from tilesmith.ir.expr import Expr, cast, select
+from tilesmith.ir.dtypes import bool_, f64, i64
+from tilesmith.ir.expr import Expr, cast, const, select
 from tilesmith.ir.intrinsics import call
 from tilesmith.ops import rules
 from tilesmith.te import tensor as te
@@ -89,7 +90,9 @@ class Mod(_Binary):
 class Pow(_Binary):
     """a to the power b, in the type of a; b may have another type.
 
-    Integers are computed in f64, as in ONNX Runtime.
+    Powers of integers by integers are exact.  A negative power is 0, except of 1 and -1.  Where the
+    result does not fit the type, it wraps around for b < 64 and is unspecified beyond.  A power by
+    a float is computed in f64.
     """
 
     same: ClassVar[bool] = False
@@ -99,10 +102,35 @@ class Pow(_Binary):
             if b.dtype.is_float and b.dtype.bits > a.dtype.bits:
                 return cast(call("pow", cast(a, b.dtype), b), a.dtype)
             return call("pow", a, cast(b, a.dtype))
-        return cast(call("pow", cast(a, f64), cast(b, f64)), a.dtype)
+        if b.dtype.is_float:
+            return cast(call("pow", cast(a, f64), cast(b, f64)), a.dtype)
+        signed = a.dtype.kind == "int"
+        zero, one, minus = (const(n, a.dtype) for n in (0, 1, -1 if signed else 1))
+        return _whole_power(a, cast(b, i64), zero, one, minus, select)
 
     def numpy(self, a: np.ndarray, b: np.ndarray) -> Any:
-        return np.power(a.astype(np.float64), b.astype(np.float64)).astype(a.dtype)
+        if a.dtype.kind not in "iu" or b.dtype.kind not in "iu":
+            return np.power(a.astype(np.float64), b.astype(np.float64)).astype(a.dtype)
+        zero, one, minus = (a.dtype.type(n) for n in (0, 1, -1 if a.dtype.kind == "i" else 1))
+        with np.errstate(over="ignore"):
+            return _whole_power(a, b.astype(np.int64), zero, one, minus, np.where)
+
+
+def _whole_power(
+    a: Any, b: Any, zero: Any, one: Any, minus: Any, where: Callable[[Any, Any, Any], Any]
+) -> Any:
+    """a to the power b by squaring, of expressions or arrays; `where` selects between them.
+
+    b: signed integers.
+    zero, one, minus: in the type of a; minus is -1, or 1 if that has no sign.
+    """
+    result, square = one, a
+    for bit in range(6):
+        result = where((b & (1 << bit)) != 0, result * square, result)
+        square = square * square if bit < 5 else square
+    sign = where((b & 1) != 0, minus, one)
+    beyond = where(a == one, one, where(a == minus, sign, zero))
+    return where((b & ~63) == 0, result, beyond)
 
 
 class Min(_Binary):
