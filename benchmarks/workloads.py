@@ -17,8 +17,9 @@ from tilesmith.driver import Session
 from tilesmith.support.errors import ScheduleError
 from tilesmith.te.knobs import Config
 from tilesmith.tuning.measure import Task
+from tilesmith.tuning.options import TuneOptions
 from tilesmith.tuning.tasks import Compiled, tasks_of
-from tilesmith.tuning.template import _template_task
+from tilesmith.tuning.template import template_task
 
 Made = tuple[te.Schedule, Sequence[te.Tensor]]
 MAX_COPIES = 160
@@ -47,7 +48,7 @@ class Workload:
         make = TEMPLATES.get(self.family)
         if make is not None:
             template: Callable[[Config], Made] = lambda cfg: make(cfg, *self.shape)  # noqa: E731
-            task = _template_task(template, self.name, session, self.threads, {}, None)
+            task = template_task(template, self.name, session, self.threads, TuneOptions())
         else:
             graph = GRAPHS[self.family](*self.shape)
             tasks = tasks_of(Compiled.of(graph, session), session)

@@ -105,7 +105,7 @@ def apply_best(
         return template(cfg, *arguments)
 
     count = thread_count(session.options.threads)
-    task = _template_task(made_from, name, session, count, TuneOptions())
+    task = template_task(made_from, name, session, count, TuneOptions())
     with Records(records_path(session.options)) as records:
         known = [
             t for t in records.trials(task.key)
@@ -162,7 +162,7 @@ def _tune(
         raise UsageError("html: a report is about a whole model; here there is one kernel")
     check_target(session.target)
     count = thread_count(session.options.threads)
-    task = _template_task(template, name, session, count, tuning)
+    task = template_task(template, name, session, count, tuning)
     searches = Searches(tuning.search, session.target, count, tuning.seed, tuning.cost_model)
     state = Progress(task, searches.of(task.space))
     interrupt = tuning.interrupt or Interrupt()
@@ -252,7 +252,7 @@ def auto_schedule(args: Sequence[Tensor], target: str | None = None) -> Schedule
     return session.backend.auto_schedule(args, session.target, session.options.algorithm_bound)
 
 
-def _template_task(
+def template_task(
     template: Callable[[Config], tuple[Schedule, Sequence[Tensor]]],
     name: str,
     session: Session,
