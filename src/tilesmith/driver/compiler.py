@@ -33,6 +33,7 @@ from tilesmith.runtime.program import Program
 from tilesmith.support.cache import cache_key
 from tilesmith.support.child import Children
 from tilesmith.support.errors import ScheduleError, UsageError
+from tilesmith.support.garbage import rarely_collected
 from tilesmith.support.mapped import check_unchanged
 from tilesmith.support.options import Accuracy, Options
 from tilesmith.te.lower import lower as lower_schedule
@@ -58,9 +59,10 @@ def compile_model(
 
     workers: processes that compile kernels; more are started where that pays (default: its own).
     """
-    graph, session = _requested(request)
-    with recorded(session) as session:
-        program = compile_program(graph, session, saved, workers)
+    with rarely_collected():
+        graph, session = _requested(request)
+        with recorded(session) as session:
+            program = compile_program(graph, session, saved, workers)
     if saved is not None and not session.outside:
         with session.timings.stage("save"):
             saved.keep(program, uses_of(graph))

@@ -57,11 +57,12 @@ class Question:
     sources: set[str] = field(default_factory=set)
 
 
-FITTED_SHARE = 1 / 32
+FITTED_SHARE = 1 / 128
 """Of the distinct groups of a model: to how many decisions of relatives are fitted, at least one.
 
-The largest groups come first.  A fit takes about as long as compiling two kernels, so records of
-other models make compiling a tenth slower at most.  What was fitted before is not counted.
+The largest groups come first.  A fit lowers two of the largest kernels before others are compiled at
+the same time, which takes as long as compiling six.  So records of other models make compiling a
+tenth slower at most.  What was fitted before is not counted.
 """
 
 

@@ -6,8 +6,9 @@ import gc
 
 from tilesmith.driver import answer
 from tilesmith.support.child import serve
+from tilesmith.support.garbage import rarely_collected
 
 if __name__ == "__main__":
-    gc.freeze()  # the compiler itself is no garbage, and expressions are freed by their counts:
-    gc.set_threshold(100_000)  # a search for cycles finds little, and took 5% of the time
-    serve(answer)
+    gc.freeze()  # the compiler itself is no garbage
+    with rarely_collected():
+        serve(answer)

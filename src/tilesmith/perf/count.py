@@ -116,6 +116,16 @@ def count_kernel(func: Func, target: Target) -> list[RegionCount]:
     return reader.regions
 
 
+class _OtherLoads:
+    """All loads but one: what their indices are made of carries no value from one to the next."""
+
+    def __init__(self, own: Load) -> None:
+        self.own = own
+
+    def __contains__(self, e: Expr) -> bool:
+        return type(e) is Load and e is not self.own
+
+
 class _Reader:
     def __init__(self, target: Target, func: Func) -> None:
         self.target = target
@@ -215,7 +225,7 @@ class _Reader:
         if before not in scope.depths or not self.steady(s.indices, scope):
             return
         longest: dict[Expr, float] = {}
-        for e in post_order(s.value):
+        for e in post_order(s.value, _OtherLoads(before)):
             if e is before:
                 longest[e] = 0.0 if register else self.target.model.forward_cycles
                 continue

@@ -1,0 +1,42 @@
+"""Fewer searches for cyclic garbage while the compiler makes expressions.
+
+Expressions are freed by their reference counts.  A search for cycles finds little among them and
+took 5 to 8% of the time of compiling.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Lock
+
+ALLOCATIONS = 100_000
+"""Objects made since the last search after which the next one begins; Python's own number is a few
+hundred.
+"""
+
+_lock = Lock()
+_inside = 0
+_before = (0, 0, 0)
+
+
+@contextmanager
+def rarely_collected() -> Iterator[None]:
+    """Within it, Python searches for garbage less often.  It may be entered by several threads;
+    when the last one leaves, the thresholds are as before, unless somebody else has changed them.
+    """
+    global _inside, _before
+    with _lock:
+        _inside += 1
+        if _inside == 1:
+            _before = gc.get_threshold()
+            if 0 < _before[0] < ALLOCATIONS:
+                gc.set_threshold(ALLOCATIONS, *_before[1:])
+    try:
+        yield
+    finally:
+        with _lock:
+            _inside -= 1
+            if not _inside and gc.get_threshold()[0] == ALLOCATIONS:
+                gc.set_threshold(*_before)
