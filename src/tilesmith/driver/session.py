@@ -60,9 +60,9 @@ class Question:
 FITTED_SHARE = 1 / 128
 """Of the distinct groups of a model: to how many decisions of relatives are fitted, at least one.
 
-The largest groups come first.  A fit lowers two of the largest kernels before others are compiled at
-the same time, which takes as long as compiling six.  So records of other models make compiling a
-tenth slower at most.  What was fitted before is not counted.
+The largest groups come first.  A fit lowers two kernels, and no other is compiled at the same time:
+it takes as long as compiling six.  So records of other models make compiling a tenth slower at
+most.  What was fitted before is not counted.
 """
 
 

@@ -43,8 +43,12 @@ _OWN = ("flops", "l1_load", "l1_store", "l2", "l2_write")
 _LARGEST = 256 << 20  # bytes that measuring may allocate
 _FORKS = 256
 _HELD_ROUNDS = 4
-_PASSES = 16
-"""Fewest passes over an array in a cache: the first fetches what other trials have evicted."""
+_L3_PASSES = 16
+"""Passes over an array in L3: the first fetches what other trials have evicted."""
+_OWN_BYTES = 256 << 20
+"""Bytes that each thread reads from L1 or L2 of its own: about a millisecond, of which starting a
+thread takes no visible part.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +116,7 @@ def measure(target: Target, threads: int, rounds: int = ROUNDS) -> Machine:
 
 def _held(target: Target, memory: np.ndarray, one: Rates) -> int:
     """Bytes that L3 holds: the largest of some sizes that are read at a rate nearer that of L3 than
-    that of memory, or the described size if all of them are.
+    that of memory; the described size if no larger one fits it.
     """
     middle = math.sqrt(one.l3 * one.dram)
     held = _sizes(target, 1)["l3"]
@@ -126,7 +130,7 @@ def _held(target: Target, memory: np.ndarray, one: Rates) -> int:
         if trial.amount / min(seconds) < middle:
             return held
         held = size
-    return target.model.l3_bytes
+    return target.model.l3_bytes if size > target.model.l3_bytes else held
 
 
 def raised(found: Mapping[str, float], one: Rates, threads: int) -> dict[str, float]:
@@ -188,7 +192,7 @@ def _trials(target: Target, threads: int, memory: np.ndarray) -> Sequence[_Trial
         trials.append(_Trial(name, _FORKS, f.bind(one * 0.5, np.zeros(extent * lanes, np.float32))))
     trials.append(_peak(target, threads))
     for level, size in _sizes(target, threads).items():
-        passes = max((64 << 20) // size, _PASSES) if level != "dram" else 1
+        passes = {"l3": _L3_PASSES, "dram": 1}.get(level, threads * _OWN_BYTES // size)
         names = ("l1_load", "l1_store") if level == "l1" else (level, f"{level}_write")
         trials.append(_reading(names[0], target, threads, memory, size, passes))
         steps, array = _part(target, threads, memory, size)
@@ -218,7 +222,7 @@ def _part(target: Target, threads: int, memory: np.ndarray, size: int) -> tuple[
 def _peak(target: Target, threads: int) -> _Trial:
     lanes = target.vector_bits // 32
     sums = aligned_bytes(threads * lanes * 4).view(np.float32)
-    repeats = 200_000 // threads
+    repeats = 400_000  # a millisecond, as for `_OWN_BYTES`
     f = _build(_fma_text(lanes, threads, repeats), target, threads)
     flops = 2.0 * 12 * lanes * threads * repeats
     return _Trial("flops", flops, f.bind(np.full(4, 0.5, np.float32), sums))
