@@ -9,7 +9,8 @@ the compiler.
 from __future__ import annotations
 
 import math
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass, fields
+from operator import attrgetter
 from typing import Any
 
 
@@ -97,9 +98,9 @@ class Work:
                 [
                     r.extent,
                     r.entries,
-                    [[round(v, 4) for v in astuple(b)] for b in r.bodies],
+                    [[round(v, 4) for v in _of_body(b)] for b in r.bodies],
                     [
-                        [*astuple(s)[:3], *(list(map(round, p)) for p in astuple(s)[3:])]
+                        [s.argument, s.shared, s.during, *(list(map(round, p)) for p in _moved(s))]
                         for s in r.streams
                     ],
                 ]
@@ -132,6 +133,10 @@ class Work:
                 for extent, entries, bodies, streams in regions
             ),
         )
+
+
+_of_body = attrgetter(*(f.name for f in fields(LoopBody)))
+_moved = attrgetter("footprint", "l1", "l2", "l3")
 
 
 def _number(value: Any) -> float:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import lru_cache
 
+from tilesmith.ir.dtypes import DType
 from tilesmith.ir.expr import Expr, Load, const, post_order, substitute
 from tilesmith.ir.extents import total
 from tilesmith.ir.layout import Layout
@@ -81,14 +83,24 @@ def zero_borders(
 def _zeros(
     buffer: Buffer, slab: tuple[Dim, ...], position: int, start: Dim, target: Target
 ) -> Stmt:
-    known, border = (_zero_slab(buffer, n) for n in (tuple(map(expected, slab)), slab))
+    piece = _filled(buffer.dtype, slab, (position, start), target)
+    return redirect(piece.body, {}, piece.buffers[0], buffer, position, start)
+
+
+@lru_cache(maxsize=256)
+def _filled(dtype: DType, slab: tuple[Dim, ...], place: tuple[int, Dim], target: Target) -> Func:
+    """A function that fills a slab with zeros.  Many kernels of a model fill equal ones.
+
+    place: of the slab in its buffer; slabs of one buffer have variables of their own.
+    """
+    del place
+    known, border = (_zero_slab(dtype, n) for n in (tuple(map(expected, slab)), slab))
     s = create_schedule([known])
     if all(isinstance(n, int) for n in slab):
         schedule_injective(s, Group((), known.outputs, (known,), {}), known, target)
     else:
         _schedule_rows(s, known, target)
-    piece = lower(applied(s.steps, border.outputs), border.outputs, "border")
-    return redirect(piece.body, {}, piece.buffers[0], buffer, position, start)
+    return lower(applied(s.steps, border.outputs), border.outputs, "border")
 
 
 def _schedule_rows(s: Schedule, op: te.Compute, target: Target) -> None:
@@ -105,6 +117,6 @@ def _schedule_rows(s: Schedule, op: te.Compute, target: Target) -> None:
         stage.parallel(stage.axis[extents.index(max(extents[:-1]))])
 
 
-def _zero_slab(buffer: Buffer, slab: tuple[Dim, ...]) -> te.Compute:
-    zero = const(0, buffer.dtype)
+def _zero_slab(dtype: DType, slab: tuple[Dim, ...]) -> te.Compute:
+    zero = const(0, dtype)
     return te.compute(slab, lambda *_: zero, "border", [f"h{i}" for i in range(len(slab))]).op
