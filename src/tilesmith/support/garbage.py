@@ -1,7 +1,7 @@
 """Fewer searches for cyclic garbage while the compiler makes expressions.
 
 Expressions are freed by their reference counts.  A search for cycles finds little among them and
-took 5 to 8% of the time of compiling.
+took 5 to 8% of a process's time of compiling.
 """
 
 from __future__ import annotations
