@@ -429,21 +429,10 @@ class _Reader:
         return 1.0
 
 
-_SIMPLE = frozenset(
-    (
-        "abs",
-        "floor",
-        "ceil",
-        "trunc",
-        "round",
-        "bitcast",
-        "fma",
-        "sqrt",
-        "prefetch",
-        "scalef",
-        "check_index",
-    )
-)
+_SIMPLE = frozenset((
+    "abs", "floor", "ceil", "trunc", "round", "bitcast", "fma", "sqrt", "prefetch", "scalef",
+    "check_index",
+))  # fmt: skip
 _ZERO, _ONE = Const(0), Const(1)
 
 
