@@ -7,7 +7,6 @@ The knob `schedule` says which: "strategy" (the default), "sketch" (rules, see `
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -24,6 +23,7 @@ from tilesmith.strategy.group import Group, group_tensors
 from tilesmith.strategy.rules import ScheduleRules
 from tilesmith.strategy.sizes import explodes, for_all_sizes
 from tilesmith.support.errors import ModelError, ScheduleError
+from tilesmith.support.logs import logger
 from tilesmith.te.knobs import ANALYTIC, Config, Decisions, Knob, Value
 from tilesmith.te.schedule import Schedule
 
@@ -33,7 +33,7 @@ from .templates import template_of, templates_for
 
 SCHEDULE, STRATEGY, SKETCH, USER = "schedule", "strategy", "sketch", "user:"
 
-_log = logging.getLogger("tilesmith")
+_log = logger("schedule")
 
 
 def user_template(decisions: Decisions) -> str | None:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from tilesmith.support.errors import ModelError
+from tilesmith.support.logs import logger
 from tilesmith.support.timing import Timings
 from tilesmith.te.knobs import Decisions
 
 from .family import Family
 from .records import Key, Known, Records, Trial
 
-_log = logging.getLogger("tilesmith")
+_log = logger("records")
 
 NO_FAMILY = Family("", "", ())
 UNUSED = "%s; compiling goes on without them"

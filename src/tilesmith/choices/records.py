@@ -17,7 +17,6 @@ One that `add` would not have stored is skipped, and the first such row is repor
 from __future__ import annotations
 
 import json
-import logging
 import math
 import sqlite3
 import time
@@ -30,12 +29,13 @@ from typing import Any, Literal, TypeAlias, get_args
 
 from tilesmith.support.errors import ModelError
 from tilesmith.support.folders import make_private
+from tilesmith.support.logs import logger
 
 from .family import Family, digest
 from .space import Candidate, candidate_key, candidate_of
 from .version import schedule_version
 
-_log = logging.getLogger("tilesmith")
+_log = logger("records")
 
 MARGIN = 0.02
 """A trial is used only if it is faster than the analytic schedule by this share; less is noise."""

@@ -351,7 +351,7 @@ def _made(kind: type, values: dict[str, Any]) -> Any:
     """The dataclass of options that these values from the command line make."""
     if kind is Wanted:
         given = {name: values.pop(name, None) for name in _CONSTRAINTS}
-        options = Options.from_environment(**values)
+        options = _options(values)
         return Wanted(
             options,
             parse_shapes(given["shape"]),
@@ -365,7 +365,13 @@ def _made(kind: type, values: dict[str, Any]) -> Any:
             given["require_signature"],
             values.get("target"),
         )
-    return Options.from_environment(**values) if kind is Options else kind(**values)
+    return _options(values) if kind is Options else kind(**values)
+
+
+def _options(values: dict[str, Any]) -> Options:
+    options = Options.from_environment(**values)
+    options.show_logs()
+    return options
 
 
 def _parameters(options: type) -> list[inspect.Parameter]:

@@ -15,12 +15,15 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from tilesmith.support.errors import DeviceError, UsageError
 from tilesmith.support.foreign import is_archive, is_exported_program, is_module, is_script
+from tilesmith.support.logs import logger
 from tilesmith.support.options import Accuracy, Fallback, Options
 from tilesmith.support.precision import AUTO, precision_text
 
 from .identity import cache_of, identifying
 from .recipe import Recipe
 from .request import Request
+
+_log = logger("cache")
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -107,6 +110,7 @@ def compile(
         time_limit=time_limit,
         precision=None if precision is None else precision_text(precision),
     )
+    options.show_logs()
 
     model, exported, dynamic = source_of(model, example_inputs, dynamic)
     request = Request(
@@ -233,7 +237,9 @@ def program_of(request: Request) -> Program:
 
         saved = SavedProgram.of(request, identified, cache)
     program = saved.load() if saved is not None else None
-    if program is None:
+    if program is not None:
+        _log.info("the whole program was in the cache: nothing is compiled")
+    else:
         from .workers import workers_for
 
         with workers_for(model, options) as workers:

@@ -8,7 +8,6 @@ So schedules for other numbers of threads share the code of all kernels whose lo
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
@@ -45,6 +44,7 @@ from tilesmith.support.errors import (
     TilesmithError,
     UsageError,
 )
+from tilesmith.support.logs import TOPICS, collected, logger, repeat
 from tilesmith.support.options import Options
 from tilesmith.te.knobs import Config, Decisions
 
@@ -53,7 +53,9 @@ from .programs import kernel_cache
 from .session import Session
 from .workers import kernel_workers, worker_limit
 
-_log = logging.getLogger("tilesmith")
+_caching, _compiling, _records, _schedules = map(
+    logger, ("cache", "compile", "records", "schedule")
+)
 T = TypeVar("T")
 
 
@@ -144,6 +146,7 @@ def generate(body: Graph, nest: Func, session: Session, under: tuple[str, ...] =
         strict = session.options.is_strict
         kernel = backend.emit(final, session.target, shared=shared, strict=strict)
     session.dumper("code", kernel, lambda k: k.text, unit=nest.name)
+    _compiling.debug("compiling %s", nest.name)
     with session.timings.stage("compile", under=under):
         code = backend.tools.code(kernel, session.target, session.options.opt_level)
     return KernelCode(
@@ -218,6 +221,7 @@ def compile_kernels(
                 found[key] = code
             else:
                 missing[key] = _Missing(body, text, node.loc, chosen)
+        _caching.info("kernels: %d in the cache, %d to compile", len(found), len(missing))
         with kernel_workers() if workers is None else nullcontext(workers) as helping:
             found.update(_compile_all(missing, session, helping, cache))
     return {node: found[key] for node, key in of_node.items()}
@@ -270,14 +274,15 @@ def _compile_all(
                 try:
                     reply = workers.call_if_idle(job.to_bytes())
                 except ChildError as e:  # what is wrong with the kernel is found again here
-                    _log.info("a kernel is compiled in this process; in a worker: %s", e)
+                    _compiling.info("a kernel is compiled in this process; in a worker: %s", e)
             if reply is None:
                 return key, if_possible(
                     m.decisions,
                     session,
                     lambda d: _compile_anyhow(replace(m, decisions=d), key, session, path, cache),
                 )
-            times, code = without_head(reply)
+            (times, messages), code = without_head(reply)
+            repeat(messages)
             for name, seconds in times:
                 session.timings.add(name, seconds, path)
             return key, KernelCode.from_bytes(code)
@@ -303,27 +308,32 @@ def if_possible(decisions: Decisions, session: Session, make: Callable[[Decision
         wanted = session.constraints.names if session.constraints else set()
         if not decisions or wanted & decisions.keys():
             raise
-        _log.warning("a tuning record is not used: %s", e)
+        _records.warning("a tuning record is not used: %s", e)
         return make({})
 
 
 def answer(request: bytes) -> bytes:
-    """What a worker process makes of a `KernelJob`: times per stage, then the `KernelCode`."""
+    """What a worker process makes of a `KernelJob`: times per stage and messages, then the
+    `KernelCode`.
+    """
     job = KernelJob.from_bytes(request)
     session = Session(job.options, job.target)
+    with collected(TOPICS) as messages:
+        code = _answered(job, session)
+    times = [(r.name, r.seconds) for r in session.timings.rows()]
+    return with_head([times, messages], code.to_bytes())
+
+
+def _answered(job: KernelJob, session: Session) -> KernelCode:
     if job.nest:
-        return _answer(session, generate(EMPTY, parse_func(job.text), session).to_bytes())
+        return generate(EMPTY, parse_func(job.text), session)
     cache = Cache(job.cache_dir, job.options.cache_bytes) if job.cache_dir is not None else None
     key = kernel_key(job.text, job.options, job.target, job.decisions)
     code = _cached(cache, key)
     if code is None:
         missing = _Missing(parse_graph(job.text), job.text, "", job.decisions)
         code = _compile_kernel(missing, key, session, (), cache)
-    return _answer(session, code.to_bytes())
-
-
-def _answer(session: Session, code: bytes) -> bytes:
-    return with_head([(r.name, r.seconds) for r in session.timings.rows()], code)
+    return code
 
 
 def _compile_anyhow(
@@ -337,7 +347,7 @@ def _compile_anyhow(
         irregular = any(n.op.is_irregular() for n in m.body.nodes)
         if plain is None or m.decisions or irregular or isinstance(e, (UsageError, DeviceError)):
             raise
-        _log.warning(
+        _schedules.warning(
             "%s gets a plain schedule, since there is no code for its own: %s",
             m.loc or "a kernel", e,
         )  # fmt: skip

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
@@ -23,13 +22,14 @@ from tilesmith.ops.base import Op
 from tilesmith.runtime.native import ALIGNMENT, zeroed_bytes
 from tilesmith.runtime.program import Program, Symbol
 from tilesmith.support.errors import TilesmithError, UnsupportedError, UsageError
+from tilesmith.support.logs import logger
 
 from .assembly import spec_of
 from .kernels import canonical
 from .passes import before_parts, divide_long_lines, lower_loops
 from .session import Session
 
-_log = logging.getLogger("tilesmith")
+_log = logger("device")
 
 
 def parts_of(graph: Graph, session: Session) -> tuple[Graph | None, Mapping[Node, str]]:

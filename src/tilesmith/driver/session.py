@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -23,13 +22,14 @@ from tilesmith.runtime.threads import target_of, thread_count
 from tilesmith.strategy.intrinsics import exact_target
 from tilesmith.support.dump import Dumper
 from tilesmith.support.errors import ModelError, ScheduleError
+from tilesmith.support.logs import logger
 from tilesmith.support.options import Options, records_path
 from tilesmith.support.timing import Timings
 from tilesmith.te.knobs import Config, Decisions, Knob
 
 from .workers import job_count
 
-_log = logging.getLogger("tilesmith")
+_log = logger("records")
 
 
 class Tuned(Protocol):
@@ -96,6 +96,7 @@ class Session:
     def of(options: Options | None, **overrides: Any) -> Session:
         options = options or Options.from_environment()
         options = options.with_(**overrides)
+        options.show_logs()
         target = target_of(options)
         if options.is_strict:
             target = exact_target(target)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Callable, Mapping
 
 from tilesmith.choices.family import Family, group_family
@@ -19,6 +18,7 @@ from tilesmith.perf.cost import Place
 from tilesmith.runtime.threads import thread_count
 from tilesmith.support.cache import cache_key
 from tilesmith.support.errors import ScheduleError
+from tilesmith.support.logs import logger
 from tilesmith.te.knobs import Config, Decisions, values_from_json
 
 from .constrained import check_constraints
@@ -27,7 +27,7 @@ from .passes import lower_loops
 from .programs import kernel_cache
 from .session import Session
 
-_log = logging.getLogger("tilesmith")
+_log = logger("records")
 
 
 BELIEVED = 1.0

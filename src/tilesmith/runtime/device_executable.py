@@ -6,7 +6,6 @@ A call copies its inputs there and its outputs back, and nothing else.
 
 from __future__ import annotations
 
-import logging
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -20,6 +19,7 @@ from tilesmith.codegen.packed import unpacked
 from tilesmith.codegen.steps import Arg, Copy, KernelCall, Step
 from tilesmith.ir.expr import Const
 from tilesmith.support.errors import DeviceError, ModelError
+from tilesmith.support.logs import logger
 
 from .arrays import (
     as_output,
@@ -53,7 +53,7 @@ _KEPT = 8
 """Sets of callers' arrays of which the launches are kept."""
 
 
-_log = logging.getLogger("tilesmith")
+_log = logger("device")
 
 
 def log_fallback(target: str, reason: DeviceError) -> None:

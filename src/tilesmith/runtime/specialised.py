@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tilesmith.support.errors import TilesmithError
+from tilesmith.support.logs import logger
 
 from .executable import Executable
 from .given import as_array
 from .program import Program
 
-_log = logging.getLogger("tilesmith")
+_log = logger("sizes")
 
 Sizes = Mapping[str, int]
 """Extents by the name of their symbol."""

@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import logging
 import mmap
 import os
 import re
@@ -38,8 +37,9 @@ from typing import IO, Literal, TypeAlias
 
 from tilesmith.support.errors import UsageError
 from tilesmith.support.folders import distrusted, distrusted_entry, make_private
+from tilesmith.support.logs import logger
 
-_log = logging.getLogger("tilesmith")
+_log = logger("cache")
 _DIGEST = 32
 _MAGIC = b"TSC1"
 _PIECE = 8 << 20  # bytes that one thread hashes at a time

@@ -9,7 +9,7 @@ Environment: `TILESMITH_TARGET`, `TILESMITH_NUM_THREADS` (else `OMP_NUM_THREADS`
 `TILESMITH_CACHE_DIR` (else `XDG_CACHE_HOME/tilesmith`, else `~/.cache/tilesmith`),
 `TILESMITH_CACHE_BYTES`, `TILESMITH_USE_CACHE`, `TILESMITH_RECORDS`, `TILESMITH_USE_RECORDS`,
 `TILESMITH_NEAREST`, `TILESMITH_DUMP`, `TILESMITH_VERIFY_EACH`,
-`TILESMITH_TIME_PASSES`, `TILESMITH_JOBS`.
+`TILESMITH_TIME_PASSES`, `TILESMITH_LOGS`, `TILESMITH_JOBS`.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
 
 from tilesmith.support.errors import UsageError
+from tilesmith.support.logs import TOPICS, parse_topics, show
 from tilesmith.support.precision import precision_text
 
 Accuracy: TypeAlias = Literal["default", "strict"]
@@ -193,6 +194,13 @@ class Options:
     time_passes: bool = field(
         default=False, metadata=about("Print where compile time went.", group=WATCHING)
     )
+    logs: str = field(
+        default="",
+        metadata=about(
+            f"Show messages of these topics on stderr: all, or some of {', '.join(TOPICS)}.",
+            group=WATCHING,
+        ),
+    )
     jobs: int | None = field(
         default=None,
         metadata=about("Kernels to compile at the same time (default: cores).", group=COMPILING),
@@ -211,6 +219,7 @@ class Options:
                 f"precision={self.precision!r} rounds operands, which accuracy='strict' does not "
                 "allow: use precision='f32' or accuracy='default'"
             )
+        parse_topics(self.logs)
         for name in ("threads", "jobs"):
             count = getattr(self, name)
             if count is not None and (
@@ -253,6 +262,7 @@ class Options:
             "dump": env.get("TILESMITH_DUMP") or None,
             "verify_each": _flag(env, "TILESMITH_VERIFY_EACH"),
             "time_passes": _flag(env, "TILESMITH_TIME_PASSES"),
+            "logs": env.get("TILESMITH_LOGS") or None,
             "jobs": _number(env, "TILESMITH_JOBS"),
         }
         known = {f.name for f in fields(Options)}
@@ -279,6 +289,10 @@ class Options:
     def algorithm_bound(self) -> float:
         """The largest error for f32 that another algorithm, such as Winograd's, may have."""
         return 0.0 if self.is_strict else self.bound("f32")
+
+    def show_logs(self) -> None:
+        """Show the messages that `logs` asks for from now on, in the whole process."""
+        show(parse_topics(self.logs))
 
     def bound(self, dtype: str) -> float:
         """The largest relative error allowed for an element type, by name (`f32`); 0: exact."""

@@ -7,7 +7,6 @@ workloads, and neither does a score.  Groups say which rows are of the same work
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from functools import cache
 from importlib.util import find_spec
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 import numpy as np
 
 from tilesmith.support.errors import InternalError, UsageError
+from tilesmith.support.logs import logger
 
 if TYPE_CHECKING:
     import lightgbm
@@ -32,7 +32,7 @@ SCATTER = 0.03
 FEW = 2
 """Rows in a group that can't be ordered in a way worth learning."""
 
-_log = logging.getLogger("tilesmith")
+_log = logger("tuning")
 
 
 class CostModel(Protocol):

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import importlib
 import io
-import logging
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -28,6 +27,7 @@ from tilesmith.codegen.targets import host
 from tilesmith.ir.target import Target
 from tilesmith.support.child import decode
 from tilesmith.support.errors import UsageError
+from tilesmith.support.logs import logger
 
 from .jobs import Answer, MeasureJob, MeasurePlan, Runnable, answer_of, save_arrays
 from .measure import (
@@ -49,7 +49,7 @@ FLUSHED = 2
 _POLL = 5.0
 """Seconds between looks at the existing nodes."""
 
-_log = logging.getLogger("tilesmith")
+_log = logger("tuning")
 
 
 @dataclass(eq=False)

@@ -9,7 +9,6 @@ other tuners of this machine from measuring.
 from __future__ import annotations
 
 import fcntl
-import logging
 import os
 import tempfile
 import time
@@ -31,11 +30,12 @@ from tilesmith.ir.target import Target
 from tilesmith.support.cgroup import usable_memory
 from tilesmith.support.child import Child, ChildError, Children
 from tilesmith.support.errors import TilesmithError
+from tilesmith.support.logs import logger
 
 from .jobs import Answer, Argument, MeasureJob, MeasurePlan, Runnable, answer_of, save_arrays
 from .processors import shares
 
-_log = logging.getLogger("tilesmith")
+_log = logger("tuning")
 
 LOCK_SECONDS, LOCK_POLL = 2.0, 2e-3
 """The longest wait for the right to measure, and seconds between attempts to take it.  A process

@@ -1,0 +1,109 @@
+"""What the compiler says about its work, by topic.
+
+    _log = logger("schedule")
+    _log.info("%s: the rule for convolutions does not fit: %s", name, why)
+
+Each topic is a logger of Python's `logging`, `tilesmith.TOPIC`: programs handle its messages as
+they do others'.  `TILESMITH_LOGS=schedule,cache` (the option `logs`) shows all messages of these
+topics on stderr.  Without it only warnings appear, as Python has it.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+
+from tilesmith.support.errors import UsageError
+
+TOPICS = {
+    "cache": "kernels and programs that were found in the cache, kept or dropped",
+    "compile": "which kernels are compiled, where, and how long that takes",
+    "device": "nodes that run on the CPU in place of a device, and devices that fail",
+    "machine": "rates of this machine: measured, kept, or measured again",
+    "records": "tuning records that were used, or why they were not",
+    "schedule": "schedule rules that did not fit a kernel, and what it got instead",
+    "sizes": "programs for sizes that calls have often",
+    "tuning": "candidates that failed, processes and machines that went away",
+}
+"""What `TILESMITH_LOGS` may name, and what such messages are about."""
+
+ALL = "all"
+
+
+def logger(topic: str) -> logging.Logger:
+    """The logger of a topic of `TOPICS`."""
+    assert topic in TOPICS, topic
+    return logging.getLogger(f"tilesmith.{topic}")
+
+
+def parse_topics(text: str) -> tuple[str, ...]:
+    """The topics in a list such as `schedule,cache`; `all` stands for each.  Raises UsageError."""
+    found = [t for t in (part.strip() for part in text.split(",")) if t]
+    for topic in found:
+        if topic not in TOPICS and topic != ALL:
+            raise UsageError(
+                f"logs: there is no topic {topic!r}; expected {ALL}, or some of {', '.join(TOPICS)}"
+            )
+    return tuple(TOPICS) if ALL in found else tuple(dict.fromkeys(found))
+
+
+class _Collector(logging.Handler):
+    """Keeps messages: topic, level, text."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.messages: list[tuple[str, int, str]] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        topic = record.name.rpartition(".")[2]
+        self.messages.append((topic, record.levelno, record.getMessage()))
+
+
+class _Stderr(logging.Handler):
+    """Writes to what `sys.stderr` is at the time."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            print(self.format(record), file=sys.stderr)
+        except Exception:  # as all handlers of `logging` do: a message stops no program
+            self.handleError(record)
+
+
+_shown = _Stderr()
+_shown.setFormatter(logging.Formatter("%(name)s: %(message)s"))
+
+
+def show(topics: Iterable[str]) -> None:
+    """Show all messages of these topics on stderr from now on.  Others stay as they are."""
+    for topic in topics:
+        log = logger(topic)
+        log.setLevel(logging.DEBUG)
+        log.addHandler(_shown)  # a second time changes nothing
+
+
+@contextmanager
+def collected(topics: Iterable[str]) -> Iterator[list[tuple[str, int, str]]]:
+    """Gives the messages of these topics (topic, level, text) that the body logs.
+
+    A worker process sends them to its parent, which logs them with `repeat`.
+    """
+    collector = _Collector()
+    levels = {log: log.level for log in map(logger, topics)}
+    for log in levels:
+        log.setLevel(logging.DEBUG)
+        log.addHandler(collector)
+    try:
+        yield collector.messages
+    finally:
+        for log, level in levels.items():
+            log.setLevel(level)
+            log.removeHandler(collector)
+
+
+def repeat(messages: Sequence[Sequence[object]]) -> None:
+    """Log messages that `collected` gave in another process."""
+    for topic, level, text in messages:
+        assert isinstance(topic, str) and isinstance(level, int)
+        logger(topic).log(level, "%s", text)
