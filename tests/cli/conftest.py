@@ -27,7 +27,16 @@ class Outcome:
     @property
     def json(self) -> Any:
         assert self.code == 0, self.err
-        return json.loads(self.out)
+        return strict_json(self.out)
+
+
+def strict_json(text: str) -> Any:
+    """JSON as its standard has it: without NaN and Infinity, which Python's reader takes."""
+
+    def refuse(constant: str) -> None:
+        raise ValueError(f"{constant} is no JSON")
+
+    return json.loads(text, parse_constant=refuse)
 
 
 @pytest.fixture

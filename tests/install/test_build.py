@@ -187,3 +187,11 @@ def test_the_installed_extension_needs_no_newer_glibc_than_this(build):
     needed = build.needed_glibc(Path(native._native.__file__).read_bytes())
     here = tuple(int(part) for part in platform.libc_ver()[1].split("."))
     assert needed is not None and (2, 2) <= needed <= here
+
+
+def test_a_wheel_says_that_it_has_types(tmp_path):
+    command = [sys.executable, "setup.py", "-q", "build_py", "--build-lib", str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "tilesmith" / "py.typed").exists()
+    assert (tmp_path / "tilesmith" / "runtime" / "_native.pyi").exists()

@@ -4,9 +4,9 @@ A verb's module is imported when the verb is used, so that `tilesmith --help` an
 module has a function `command`; its first line of help stands here, in `VERBS`, where the help of
 the whole program reads it.
 
-Exit codes: 0 done, 1 wrong usage, 2 bad model or input, 3 our own bug, 4 accuracy failure, 5 a
-device that fails, 130 interrupted, 143 ended by SIGTERM, 129 ended by SIGHUP.  The last two clean
-up as an interrupt does.
+Exit codes: 0 done, 1 wrong usage or something that the system refuses, 2 bad model or input, 3 our
+own bug, 4 accuracy failure, 5 a device that fails, 130 interrupted, 143 ended by SIGTERM, 129 ended
+by SIGHUP.  The last two clean up as an interrupt does.
 A user sees one line per error, never a traceback; our own bugs leave a report file that has it.
 """
 
@@ -23,6 +23,7 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -151,7 +152,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
         _complain(str(e), e)
         return e.exit_code
     except BrokenPipeError:  # the reader of our output went away, as `head` does
-        _drop_output(only_terminals=False)
+        _drop_output((1, 2))
         return 0
     except _Ended as e:
         _complain(f"ended by {e.signal.name}")
@@ -161,14 +162,27 @@ def run(arguments: Sequence[str] | None = None) -> int:
         return 130
     except MemoryError:
         _complain("out of memory")
-        return 3
+        return UsageError.exit_code
+    except OSError as e:
+        _complain(_refused(e))
+        return UsageError.exit_code
     except Exception as e:
         _complain(f"this is a bug in tilesmith: {type(e).__name__}: {e}", e)
         return 3
 
 
+def _refused(e: OSError) -> str:
+    """What the system refused: to write to stdout, where the error names no file."""
+    why = e.strerror or str(e)
+    if e.filename is not None:
+        return f"{os.fsdecode(e.filename)!r}: {why}"
+    _drop_output((1,))  # Python writes what is left when it ends
+    return f"the output can't be written: {why}"
+
+
 def main() -> None:
     """The `tilesmith` program."""
+    _open_standard_streams()
     for wanted in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(wanted) is signal.SIG_DFL:  # `nohup` ignores SIGHUP
             signal.signal(wanted, _end)
@@ -187,14 +201,33 @@ def _end(number: int, _frame: FrameType | None) -> None:
     """Raises _Ended.  The same signal again does nothing: cleaning up goes on."""
     signal.signal(number, signal.SIG_IGN)
     if number == signal.SIGHUP:
-        _drop_output(only_terminals=True)  # the terminal is gone, and writing to it would fail
+        _drop_output(
+            (1, 2), only_terminals=True
+        )  # the terminal is gone, and writing to it would fail
     raise _Ended(number)
 
 
-def _drop_output(*, only_terminals: bool) -> None:
-    """Let what is written from now on go nowhere."""
+def _open_standard_streams() -> None:
+    """Open those of the standard streams that whoever started us closed.
+
+    Otherwise the next file opened would get the number of one, and whatever writes to it (a library
+    in C, a child process) would write to that file.  What is written to a closed stdout is an
+    error, as it is for other programs: its place is open for reading only.
+    """
+    for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        if getattr(sys, name) is None:
+            flags = os.O_WRONLY if name == "stderr" else os.O_RDONLY
+            descriptor = os.open(os.devnull, flags)
+            if descriptor != number:
+                os.dup2(descriptor, number)
+                os.close(descriptor)
+            setattr(sys, name, os.fdopen(number, mode, closefd=False))
+
+
+def _drop_output(streams: Sequence[int], only_terminals: bool = False) -> None:
+    """Let what is written from now on to these descriptors go nowhere."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
-    for descriptor in (1, 2):
+    for descriptor in streams:
         # `isatty` says no for a terminal that is gone.
         if not only_terminals or stat.S_ISCHR(os.fstat(descriptor).st_mode):
             os.dup2(nowhere, descriptor)
@@ -207,7 +240,7 @@ def _verb(given: Sequence[str]) -> str:
 
 def _complain(message: str, bug: BaseException | None = None) -> None:
     """One line to stderr; for our own bugs also a report with what is needed to find it."""
-    print(f"tilesmith: error: {' '.join(message.split())}", file=sys.stderr)
+    _tell(f"tilesmith: error: {' '.join(message.split())}")
     if bug is not None and getattr(bug, "exit_code", 3) == 3:
         folder = Path(tempfile.mkdtemp(prefix="tilesmith-report-"))
         report = folder / "report.txt"
@@ -216,4 +249,10 @@ def _complain(message: str, bug: BaseException | None = None) -> None:
             f"python: {sys.version}\n"
             f"platform: {platform.platform()}\n\n" + "".join(traceback.format_exception(bug))
         )
-        print(f"tilesmith: details for a bug report are in {report}", file=sys.stderr)
+        _tell(f"tilesmith: details for a bug report are in {report}")
+
+
+def _tell(line: str) -> None:
+    """A line to stderr, if it takes any."""
+    with suppress(OSError):
+        print(line, file=sys.stderr)

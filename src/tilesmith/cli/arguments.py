@@ -128,7 +128,7 @@ SignOption: TypeAlias = Annotated[
 InputOption: TypeAlias = Annotated[
     Path | None, typer.Option("--input", "-i", help="Input file (default: random input).")
 ]
-SeedOption: TypeAlias = Annotated[int, typer.Option("--seed", help="Seed of random inputs.")]
+SeedOption: TypeAlias = Annotated[int, typer.Option("--seed", min=0, help="Seed of random inputs.")]
 
 
 def parse_shapes(given: Sequence[str] | None) -> dict[str, tuple[int, ...]] | None:

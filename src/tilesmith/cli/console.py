@@ -1,16 +1,18 @@
 """Output for people and for programs.
 
 Results go to stdout, as text or (with `--json`) as one JSON document; everything else (progress,
-warnings) goes to stderr, so that stdout can always be piped.
+warnings) goes to stderr, so that stdout can always be piped.  Where stderr takes nothing more (it
+is closed, or its disk is full), the work goes on.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,19 +24,30 @@ _err = Console(stderr=True, highlight=False, soft_wrap=True)
 
 
 def print_json(result: Any) -> None:
-    """One JSON document on stdout."""
-    print(json.dumps(result, indent=2, default=_plain, allow_nan=True))
+    """One JSON document on stdout (RFC 8259).
+
+    JSON has no numbers for NaN and infinity: they are the strings "NaN", "Infinity" and
+    "-Infinity", as in the JSON of Protocol Buffers.
+    """
+    print(json.dumps(_plain(result), indent=2, allow_nan=False))
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, np.generic):
-        return value.item()
-    if isinstance(value, np.ndarray):
-        return value.tolist()
+    """`value` of JSON's types."""
+    if isinstance(value, Mapping):
+        return {str(k): _plain(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(v) for v in value]
+    if isinstance(value, (set, frozenset)):
+        return sorted(map(_plain, value))
+    if isinstance(value, (np.generic, np.ndarray)):
+        return _plain(value.tolist())
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     if isinstance(value, Path):
         return str(value)
-    if isinstance(value, (set, frozenset)):
-        return sorted(value)
+    if value is None or isinstance(value, (str, int, float)):
+        return value
     raise TypeError(f"{type(value).__name__} has no JSON form")
 
 
@@ -66,7 +79,8 @@ def print_table(
 
 def note(text: str) -> None:
     """A line for the person, beside the result."""
-    _err.print(text, markup=False)
+    with suppress(OSError):
+        _err.print(text, markup=False)
 
 
 @contextmanager

@@ -1,0 +1,6 @@
+"""`python -m tilesmith` is the `tilesmith` program."""
+
+from tilesmith.cli import main
+
+if __name__ == "__main__":
+    main()
