@@ -41,6 +41,13 @@ def command(
     weights: Annotated[
         WeightsPlace, typer.Option(help="In a file that is mapped, or inside the library.")
     ] = "file",
+    glibc: Annotated[
+        str | None,
+        typer.Option(
+            metavar="2.17",
+            help="Oldest version of glibc to run with; needs ziglang (default: this machine's).",
+        ),
+    ] = None,
     sign: SignOption = None,
     json: JsonFlag = False,
 ) -> None:
@@ -49,7 +56,7 @@ def command(
     if wanted.specialise:
         raise UsageError("--specialise is for executables of Python; a library has one program")
     if model.suffix == ".tsm" or wanted.options.precision == "auto":
-        made = open_model(model, wanted).export(folder, called, format, weights, sign)
+        made = open_model(model, wanted).export(folder, called, format, weights, sign, glibc)
     else:
         with progress(f"compiling {model.name} for {wanted.options.target}"):
             made = export(
@@ -57,6 +64,7 @@ def command(
                 weights=weights, shapes=wanted.shapes, options=wanted.options,
                 values=wanted.values, dynamic=wanted.dynamic, expected=wanted.expected,
                 in_place=wanted.in_place, pins=wanted.pins, forbid=wanted.forbid, sign=sign,
+                glibc=glibc,
             )  # fmt: skip
     result = {
         "model": str(model),

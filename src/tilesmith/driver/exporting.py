@@ -42,6 +42,7 @@ def export(
     pins: Mapping[str, Any] | None = None,
     forbid: Mapping[str, Any] | None = None,
     sign: str | Path | None = None,
+    glibc: str | None = None,
 ) -> Exported:
     """Write a model as a C library, which needs no Python where it runs (docs/libraries.md).
 
@@ -58,6 +59,8 @@ def export(
         them.
     sign: a secret Ed25519 key, a PEM file: NAME.sha256 lists the digests of all files, and
         NAME.sha256.sig is its signature, which `verify` checks.
+    glibc: the oldest version of glibc that the library is to run with, such as "2.17"; needs the
+        package `ziglang` (default: that of this machine).
 
     The others are arguments of `compile`, for a model that is not compiled yet.  Raises what
     `compile` does, and UsageError for what can't be exported or where there is no C compiler.
@@ -73,7 +76,7 @@ def export(
             raise UsageError(
                 f"{', '.join(given)}: arguments for a model that is not compiled yet; this one is"
             )
-        return model.export(folder, name, format, weights, sign)
+        return model.export(folder, name, format, weights, sign, glibc)
     options = (options or Options.from_environment()).with_(threads=threads)
     if options.precision == AUTO:
         raise UsageError(
@@ -88,4 +91,5 @@ def export(
         program_of(replace(request, options=options.with_(target=t)))
         for t in targets or (options.target,)
     ]
-    return write(programs, folder, name, format, weights, thread_count(options.threads), sign)
+    count = thread_count(options.threads)
+    return write(programs, folder, name, format, weights, count, sign, glibc)

@@ -8,6 +8,8 @@ from typing import Any
 
 from tilesmith.runtime.standalone.objects import Exported
 from tilesmith.runtime.standalone.plugin import write_plugin
+from tilesmith.support.errors import UsageError
+from tilesmith.support.folders import filled
 from tilesmith.support.options import Options
 
 from .operators import programs_of_operators
@@ -39,4 +41,10 @@ def export_plugin(
     operator and where there is no C compiler.
     """
     options = (options or Options.from_environment()).with_(threads=threads)
-    return write_plugin(programs_of_operators(ops, targets, options), folder, name)
+    programs, folder = programs_of_operators(ops, targets, options), Path(folder)
+    try:
+        with filled(folder) as scratch:
+            made = write_plugin(programs, scratch, name)
+    except OSError as e:
+        raise UsageError(f"{str(folder)!r} can't be written: {e.strerror or e}") from e
+    return made.moved(scratch, folder)

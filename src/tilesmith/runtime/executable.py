@@ -428,12 +428,12 @@ class Executable:
 
     def export(
         self, folder: str | Path, name: str = "model", format: Format = "shared",
-        weights: WeightsPlace = "file", sign: str | Path | None = None,
+        weights: WeightsPlace = "file", sign: str | Path | None = None, glibc: str | None = None,
     ) -> Exported:  # fmt: skip
         """Write the executable as a C library, which needs no Python (see `tilesmith.export`)."""
         from .standalone.export import export
 
-        return export([self.program], folder, name, format, weights, self.threads, sign)
+        return export([self.program], folder, name, format, weights, self.threads, sign, glibc)
 
     @staticmethod
     def load(path: str | Path, threads: int | None = None) -> Executable:

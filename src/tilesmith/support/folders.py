@@ -1,10 +1,47 @@
-"""Folders that only this user writes to, and which folders can be trusted to be so."""
+"""Folders that only this user writes to, which folders can be trusted to be so, and folders whose
+files appear all at once.
+"""
 
 from __future__ import annotations
 
+import errno
 import os
+import shutil
 import stat
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+
+
+@contextmanager
+def filled(folder: Path) -> Iterator[Path]:
+    """Gives an empty folder to write to; at the end its files become those of `folder`.
+
+    If the body fails, `folder` stays as it was, or absent.  A new `folder` appears by one rename.
+    In one that exists, each file is replaced by a rename, and other files stay: whoever has a file
+    of the same name open or mapped keeps the old contents.
+
+    Raises OSError where `folder` can't be written.
+    """
+    near = next(p for p in (folder, *folder.absolute().parents) if p.exists())  # one file system
+    if near == folder and not folder.is_dir():
+        raise NotADirectoryError(errno.ENOTDIR, "it is a file, expected a folder", str(folder))
+    scratch = Path(tempfile.mkdtemp(prefix=".tilesmith-", dir=near))
+    try:
+        made = scratch / "new"
+        made.mkdir()  # with the permissions of an ordinary folder
+        yield made
+        if near == folder:
+            for path in sorted(p for p in made.rglob("*") if not p.is_dir()):
+                to = folder / path.relative_to(made)
+                to.parent.mkdir(parents=True, exist_ok=True)
+                os.replace(path, to)
+        else:
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            os.rename(made, folder)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
 
 
 def make_private(folder: Path) -> None:

@@ -9,13 +9,14 @@ Environment: `TILESMITH_TARGET`, `TILESMITH_NUM_THREADS` (else `OMP_NUM_THREADS`
 `TILESMITH_CACHE_DIR` (else `XDG_CACHE_HOME/tilesmith`, else `~/.cache/tilesmith`),
 `TILESMITH_CACHE_BYTES`, `TILESMITH_USE_CACHE`, `TILESMITH_RECORDS`, `TILESMITH_USE_RECORDS`,
 `TILESMITH_NEAREST`, `TILESMITH_DUMP`, `TILESMITH_VERIFY_EACH`,
-`TILESMITH_TIME_PASSES`, `TILESMITH_LOGS`, `TILESMITH_JOBS`.
+`TILESMITH_TIME_PASSES`, `TILESMITH_LOGS`, `TILESMITH_JOBS`; `CC`, the command of a C compiler.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
@@ -329,6 +330,12 @@ def cache_dir_from_environment(environ: Mapping[str, str] | None = None) -> Path
         return Path(env["XDG_CACHE_HOME"]) / "tilesmith"
     home = env.get("HOME")
     return (Path(home) if home else Path.home()) / ".cache" / "tilesmith"
+
+
+def compiler_from_environment(environ: Mapping[str, str] | None = None) -> tuple[str, ...]:
+    """The words of `CC`, the command of a C compiler; none where it is not set."""
+    env = os.environ if environ is None else environ
+    return tuple(shlex.split(env.get("CC", "")))
 
 
 def records_path(options: Options) -> Path:

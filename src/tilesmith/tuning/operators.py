@@ -25,6 +25,7 @@ from tilesmith.runtime.standalone.operator import (
 )
 from tilesmith.strategy.sketch import generated
 from tilesmith.support.errors import UsageError
+from tilesmith.support.folders import filled
 from tilesmith.support.options import Options
 from tilesmith.te.knobs import Config, Decisions
 from tilesmith.te.lower import lower
@@ -81,7 +82,13 @@ def export_op(
         schedule = op
     else:
         schedule = _scheduled(tensors, session, tune)
-    return write_operator(_code(schedule, tensors, called, op, session), Path(folder))
+    code, folder = _code(schedule, tensors, called, op, session), Path(folder)
+    try:
+        with filled(folder) as scratch:
+            made = write_operator(code, scratch)
+    except OSError as e:
+        raise UsageError(f"{str(folder)!r} can't be written: {e.strerror or e}") from e
+    return made.moved(scratch, folder)
 
 
 def default_name(op: str) -> str:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import importlib.util
+import shlex
 import shutil
 import subprocess
 import sys
 import tempfile
-from functools import lru_cache
 from pathlib import Path
 
 from tilesmith.ir.target import Target
 from tilesmith.support.errors import InternalError, UsageError
+from tilesmith.support.options import compiler_from_environment
 
 FLAGS = (
     "-std=c99", "-fPIC", "-w", "-fno-math-errno", "-fno-stack-protector", "-ffp-contract=off",
@@ -26,12 +27,20 @@ INCLUDE = Path(__file__).parents[2] / "runtime" / "csrc"
 """The folder of `tilesmith.h`, the interface between compiled code and whoever runs it."""
 
 
-@lru_cache(maxsize=1)
 def find_compiler() -> tuple[str, ...]:
-    """The command of a C compiler: the machine's own, else that of the wheel `ziglang`.
+    """The command of a C compiler: `CC`, else the machine's own, else that of the wheel `ziglang`.
 
-    Raises UsageError when there is neither.
+    Raises UsageError when there is none.
     """
+    chosen = compiler_from_environment()
+    if chosen:
+        path = shutil.which(chosen[0])
+        if path is None:
+            raise UsageError(
+                f"CC={shlex.join(chosen)!r}: there is no program {chosen[0]!r}; set CC to a C "
+                "compiler, or to nothing for the one on PATH"
+            )
+        return (path, *chosen[1:])
     for name in ("cc", "gcc", "clang"):
         path = shutil.which(name)
         if path is not None:

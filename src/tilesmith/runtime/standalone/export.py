@@ -17,6 +17,7 @@ from tilesmith.runtime.signing import secret_key, sign_files
 from tilesmith.runtime.stubs import write_stubs
 from tilesmith.runtime.tsm import save_program
 from tilesmith.support.errors import UsageError
+from tilesmith.support.folders import filled
 from tilesmith.support.version import VERSION
 
 from .objects import (
@@ -61,45 +62,59 @@ def export(
     weights: WeightsPlace = "file",
     threads: int = 1,
     sign: str | Path | None = None,
+    glibc: str | None = None,
 ) -> Exported:
     """Write a C library of a model: `include/NAME.h`, `lib/libNAME.so`, `NAME.weights`, and an
     example, a C++ header and files for CMake and pkg-config.
 
     programs: one model compiled for several levels of one kind of processor, the best first.  The
         library takes the first that its processor can run.
-    folder: is made; files of the same names are replaced.
+    folder: is made; files of the same names are replaced, each at once.  If anything fails, nothing
+        there has changed.
     name: of the library and its functions: a C identifier.
     threads: that the programs were scheduled for.
     sign: a secret key, with which the digests of all files are signed.
+    glibc: the oldest version of glibc that the library is to run with (default: this machine's).
 
     Raises UsageError for what can't be exported, and where no compiler is found.
     """
     _check_names(programs, name, format, weights)
     if format != "python":
         check_programs(programs)
+    if sign is not None:
+        secret_key(sign)  # before anything is written
     folder = Path(folder)
     try:
-        if sign is not None:
-            secret_key(sign)  # before anything is written
-        if format == "python":
-            made = _write_python(programs, folder, name)
-        elif format == "plugin":
-            made = write_plugin({name: programs}, folder, name)
-        elif format == "c" or programs[0].target.backend == "source":
-            made = _write_source(programs, folder, name, format, weights)
-        elif is_module(programs[0].target):
-            made = _write_module(programs, folder, name, format, weights)
-        else:
-            check_system(programs)
-            tools = toolchain(programs[0].target)
-            for part in ("include", "lib/pkgconfig"):
-                (folder / part).mkdir(parents=True, exist_ok=True)
-            made = _write(programs, folder, name, format, weights, threads, tools)
-        if sign is None:
-            return made
-        return replace(made, files=(*made.files, *sign_files(folder, name, made.files, sign)))
+        with filled(folder) as scratch:
+            made = _written(programs, scratch, name, format, weights, threads, glibc)
+            if sign is not None:
+                signatures = sign_files(scratch, name, made.files, sign)
+                made = replace(made, files=(*made.files, *signatures))
     except OSError as e:
         raise UsageError(f"{str(folder)!r} can't be written: {e.strerror or e}") from e
+    return made.moved(scratch, folder)
+
+
+def _written(
+    programs: Sequence[Program], folder: Path, name: str, format: Format, weights: WeightsPlace,
+    threads: int, glibc: str | None,
+) -> Exported:  # fmt: skip
+    """What is written to an empty folder."""
+    if glibc is not None and format not in _CMAKE:
+        raise UsageError(f"glibc: expected with format {', '.join(_CMAKE)}, found {format!r}")
+    if format == "python":
+        return _write_python(programs, folder, name)
+    if format == "plugin":
+        return write_plugin({name: programs}, folder, name)
+    if format == "c" or programs[0].target.backend == "source":
+        return _write_source(programs, folder, name, format, weights)
+    if is_module(programs[0].target):
+        return _write_module(programs, folder, name, format, weights)
+    check_system(programs)
+    tools = toolchain(programs[0].target, glibc)
+    for part in ("include", "lib/pkgconfig"):
+        (folder / part).mkdir(parents=True)
+    return _write(programs, folder, name, format, weights, threads, tools)
 
 
 def _check_names(programs: Sequence[Program], name: str, format: str, weights: str) -> None:
@@ -173,12 +188,17 @@ def _write(
     threads: int, tools: Toolchain,
 ) -> Exported:  # fmt: skip
     places, file_bytes = places_of(programs, name, weights)
-    include = folder / "include"
+    include, lib = folder / "include", "${prefix}/lib"
     texts = {
         include / f"{name}.h": header(name, programs, threads, file_bytes),
         include / f"{name}.hpp": template("model.hpp", name),
         folder / "main.c": template("main.c", name),
-        folder / "lib" / "pkgconfig" / f"{name}.pc": template("package.pc", name, VERSION=VERSION),
+        folder / "lib" / "pkgconfig" / f"{name}.pc": template(
+            "package.pc",
+            name,
+            VERSION=VERSION,
+            LIBRARY=f"{lib}/{name}.o" if format == "object" else f"-L{lib} -l{name}",
+        ),
     }
     library = (
         folder

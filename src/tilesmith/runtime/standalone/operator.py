@@ -113,13 +113,26 @@ class ExportedOperator:
     bench: Path
     files: tuple[Path, ...]
 
+    def moved(self, old: Path, new: Path) -> ExportedOperator:
+        """The same after all files went from a folder to another."""
+
+        def to(path: Path) -> Path:
+            return new / path.relative_to(old)
+
+        return ExportedOperator(
+            to(self.source), to(self.header), to(self.assembly), to(self.object), to(self.test),
+            to(self.bench), tuple(map(to, self.files)),
+        )  # fmt: skip
+
 
 def write_operator(code: OperatorCode, folder: Path) -> ExportedOperator:
-    """Write the files.  Raises UsageError where no compiler makes code for the target."""
+    """Write the files to an empty folder.
+
+    Raises UsageError where no compiler makes code for the target.
+    """
     tools, flags = operator_tools(code.target)
     name = code.name
     words = _words(code, tools, flags)
-    folder.mkdir(parents=True, exist_ok=True)
     texts = {
         f"{name}.h": _filled("operator.h", words),
         f"{name}.c": _source(code),

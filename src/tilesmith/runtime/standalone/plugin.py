@@ -28,46 +28,43 @@ MOST_AXES, MOST_SYMBOLS = 8, 64
 """What an operator may have: TILESMITH_MOST_AXES, and MOST_SYMBOLS of `plugin.c`."""
 
 
-def write_plugin(ops: Mapping[str, Sequence[Program]], folder: str | Path, name: str) -> Exported:
-    """Write `include/NAME.h` and the other headers, and `lib/libNAME.so` or the system's like.
+def write_plugin(ops: Mapping[str, Sequence[Program]], folder: Path, name: str) -> Exported:
+    """Write `include/NAME.h` and the other headers, and `lib/libNAME.so` or the system's like, to
+    an empty folder.
 
     ops: by the name that an engine knows it by, an operator's program for each level of one kind
         of processor, the best first.
     name: of the library: a C identifier.
 
-    Raises UsageError for what can't be an operator, and where no compiler is found.
+    Raises UsageError for what can't be an operator, and where no compiler is found; OSError.
     """
     check_name(name)
     for operator, programs in ops.items():
         _check(operator, programs)
     check_programs([p for programs in ops.values() for p in programs])
     tools = toolchain(next(iter(ops.values()))[0].target)
-    folder = Path(folder)
     include, library = folder / "include", folder / "lib" / tools.system.shared.format(name)
     copied = (
         SOURCES / "tilesmith.h",
         SOURCES / "library" / "tilesmith_model.h",
         SOURCES / "library" / "tilesmith_plugin.h",
     )
-    try:
-        for part in (include, library.parent):
-            part.mkdir(parents=True, exist_ok=True)
-        for path in copied:
-            shutil.copyfile(path, include / path.name)
-        header = include / f"{name}.h"
-        header.write_text(_header(name, ops), encoding="utf-8")
-        with tempfile.TemporaryDirectory(prefix="tilesmith-") as scratch:
-            main = Path(scratch) / "register.c"
-            main.write_text(_registration(name, len(ops)), encoding="utf-8")
-            tools.compile(main, main.with_suffix(".o"), f"-I{include}")
-            objects = [
-                *runtime_objects(RUNTIME, Path(scratch), tools),
-                *operator_objects(ops, Path(scratch), tools, _operator),
-                main.with_suffix(".o"),
-            ]
-            tools.shared(objects, library)
-    except OSError as e:
-        raise UsageError(f"{str(folder)!r} can't be written: {e.strerror or e}") from e
+    for part in (include, library.parent):
+        part.mkdir(parents=True, exist_ok=True)
+    for path in copied:
+        shutil.copyfile(path, include / path.name)
+    header = include / f"{name}.h"
+    header.write_text(_header(name, ops), encoding="utf-8")
+    with tempfile.TemporaryDirectory(prefix="tilesmith-") as scratch:
+        main = Path(scratch) / "register.c"
+        main.write_text(_registration(name, len(ops)), encoding="utf-8")
+        tools.compile(main, main.with_suffix(".o"), f"-I{include}")
+        objects = [
+            *runtime_objects(RUNTIME, Path(scratch), tools),
+            *operator_objects(ops, Path(scratch), tools, _operator),
+            main.with_suffix(".o"),
+        ]
+        tools.shared(objects, library)
     inside = sum(p.constants.nbytes for programs in ops.values() for p in programs)
     files = (library, header, *(include / p.name for p in copied))
     return Exported(library, header, None, files, library.stat().st_size - inside)

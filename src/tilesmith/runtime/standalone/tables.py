@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,11 +43,14 @@ class Weights:
 
 
 def template(file: str, name: str, **others: str) -> str:
-    """A text for the library `name`; others: more words in it, and what they stand for."""
+    """A text for the library `name`; others: more words in it, and what they stand for.
+
+    A word may be a part of a name, but not of a longer word in capitals.
+    """
+    words = {"NAME": name, "UPPER": name.upper(), **others}
+    pattern = rf"(?<![A-Z_])({'|'.join(words)})(?![A-Z])"
     text = (TEMPLATES / file).read_text(encoding="utf-8")
-    for word, value in {"NAME": name, "UPPER": name.upper(), **others}.items():
-        text = text.replace(word, value)
-    return text
+    return re.sub(pattern, lambda m: words[m[0]], text)
 
 
 def function_name(name: str, level: int, symbol: str) -> str:

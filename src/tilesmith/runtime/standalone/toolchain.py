@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 import shutil
 import subprocess
 import sys
@@ -90,11 +91,7 @@ class Toolchain:
     def shared(self, objects: Sequence[Path], to: Path) -> None:
         """A shared library."""
         words = {"FILE": to.name, "IMPORTS": str(to.with_suffix(".lib"))}
-        flags = []
-        for flag in self.system.flags:
-            for word, value in words.items():
-                flag = flag.replace(word, value)
-            flags.append(flag)
+        flags = [re.sub("FILE|IMPORTS", lambda m: words[m[0]], f) for f in self.system.flags]
         self.link(objects, to, "-shared", *flags)
 
     def static(self, objects: Sequence[Path], to: Path) -> None:
@@ -119,16 +116,26 @@ class Toolchain:
             )
 
 
-def toolchain(target: Target) -> Toolchain:
+def toolchain(target: Target, glibc: str | None = None) -> Toolchain:
     """The tools for a target: this machine's for its own kind, else those of `ziglang`.
+
+    glibc: the oldest version of glibc that libraries are to run with, such as "2.17"; default:
+        that of the compiler.  Only `ziglang` has others than the machine's.
 
     Raises UsageError when there are none.
     """
     archiver, system = shutil.which("ar"), SYSTEMS[target.system]
-    if target.architecture == host().architecture and target.system == "linux":
+    if glibc is not None:
+        _check_glibc(glibc, target)
+    elif target.architecture == host().architecture and target.system == "linux":
         compiler = find_compiler()
         if compiler[0] != sys.executable and archiver is not None:
             return Toolchain(compiler, (archiver,))
+    if importlib.util.find_spec("ziglang") is None and glibc is not None:
+        raise UsageError(
+            f"a library for glibc {glibc} needs the package ziglang (pip install ziglang), which "
+            "has the older versions of glibc"
+        )
     if importlib.util.find_spec("ziglang") is None:
         raise UsageError(
             f"a library for {target.triple} needs a compiler and an archiver for it: expected the "
@@ -137,5 +144,13 @@ def toolchain(target: Target) -> Toolchain:
         )
     zig = f"{target.architecture}-{system.zig}"
     if target.system == "linux":
-        zig = ZIG_SYSTEMS.get(target.architecture, zig)
+        zig = ZIG_SYSTEMS.get(target.architecture, zig) + (f".{glibc}" if glibc else "")
     return Toolchain((*ZIG, "cc", "-target", zig), (*ZIG, "ar"), system=system)
+
+
+def _check_glibc(version: str, target: Target) -> None:
+    if not re.fullmatch(r"2\.[1-9]\d?", version) or target.system != "linux":
+        raise UsageError(
+            f"glibc: expected a version such as 2.17, and a target on Linux; found {version!r} and "
+            f"{target.triple}"
+        )

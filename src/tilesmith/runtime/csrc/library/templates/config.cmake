@@ -1,5 +1,6 @@
 # find_package(NAME CONFIG) with this folder in CMAKE_PREFIX_PATH gives the target NAME::NAME.
-find_package(Threads REQUIRED)
+include(CMakeFindDependencyMacro)
+find_dependency(Threads)
 if(NOT TARGET NAME::NAME)
   add_library(NAME::NAME KIND IMPORTED)
   set_target_properties(NAME::NAME PROPERTIES
