@@ -343,3 +343,14 @@ def test_kernels_compiled_by_one_process_are_found_by_another(model, tmp_path):
         # not the hash of the model's file, which is kept once the file is a minute old
         counts.append(len([p for p in files if p.stat().st_size > 1000]))
     assert counts[0] > 0 and len(set(counts)) == 1
+
+
+def test_a_target_that_is_another_machine_is_refused_before_compiling(
+    tilesmith, model, tmp_path, monkeypatch
+):
+    monkeypatch.setattr("tilesmith.driver.entry.program_of", None)
+    for target, lacks in (("aarch64", "aarch64"), ("cortex-m4", "thumbv7em")):
+        done = tilesmith("compile", model, "--target", target, "-o", tmp_path / "m.tsm")
+        assert done.code == 1 and f"which lacks {lacks}" in done.err
+        assert f"tilesmith export MODEL --target {target}" in done.err
+    assert not (tmp_path / "m.tsm").exists()

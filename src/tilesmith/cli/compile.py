@@ -13,7 +13,7 @@ import typer
 
 from tilesmith.cli.arguments import JsonFlag, ModelArgument, SignOption, Wanted, with_options
 from tilesmith.cli.console import print_json, size_text
-from tilesmith.cli.models import open_model
+from tilesmith.cli.models import check_file, open_model
 from tilesmith.support.errors import UsageError
 
 
@@ -33,6 +33,7 @@ def command(
 ) -> None:
     if model.suffix == ".tsm":
         raise UsageError(f"{str(model)!r} is compiled already; compile its source model")
+    check_file(model)
     target = output or model.with_suffix(".tsm")
     if not target.resolve().parent.is_dir():
         raise UsageError(f"the folder of {str(target)!r} does not exist")

@@ -13,7 +13,7 @@ import typer
 
 from tilesmith.cli.arguments import JsonFlag, ModelArgument, SignOption, Wanted, with_options
 from tilesmith.cli.console import print_json, progress, size_text
-from tilesmith.cli.models import open_model
+from tilesmith.cli.models import check_file, open_model
 from tilesmith.driver.exporting import export
 from tilesmith.runtime.standalone.export import Format
 from tilesmith.runtime.standalone.objects import WeightsPlace
@@ -51,6 +51,7 @@ def command(
     sign: SignOption = None,
     json: JsonFlag = False,
 ) -> None:
+    check_file(model)
     called = name or re.sub(r"[^A-Za-z0-9_]", "_", model.stem)
     folder = output or model.with_suffix("")
     if wanted.specialise:

@@ -36,10 +36,7 @@ def open_model(
 
     Raises UsageError if there is no such file, ModelError if it is damaged.
     """
-    if not path.exists():
-        raise UsageError(f"there is no file {str(path)!r}")
-    if path.is_dir():
-        raise UsageError(f"{str(path)!r} is a folder; expected an .onnx, .pt2 or .tsm file")
+    check_file(path)
     if path.suffix == ".tsm":
         if wanted.shapes:
             raise UsageError("--shape has no effect on a compiled .tsm file; compile with it")
@@ -79,6 +76,14 @@ def open_model(
             ),
         )  # fmt: skip
     return made.in_order() if isinstance(made, CompiledModule) else made
+
+
+def check_file(path: Path) -> None:
+    """Raises UsageError unless there may be a model at `path`."""
+    if not path.exists():
+        raise UsageError(f"there is no file {str(path)!r}")
+    if path.is_dir():
+        raise UsageError(f"{str(path)!r} is a folder; expected an .onnx, .pt2 or .tsm file")
 
 
 def with_shapes_of(

@@ -138,6 +138,8 @@ def _made(
     exported: the program of PyTorch that the request's model is, if it is one.
     """
     options, decisions = request.options, None
+    if options.target != "native":
+        _check_runs_here(options)
     if options.precision == AUTO:
         from .automatic import decided
 
@@ -194,6 +196,20 @@ def _made(
         made = Specialised(program, options.threads, fixed, background)
     made.recipe = recipe
     return made
+
+
+def _check_runs_here(options: Options) -> None:
+    """Raises UsageError for a target whose code this machine can't run, before it is made."""
+    from tilesmith.codegen.targets import host, missing_features
+    from tilesmith.runtime.threads import target_of
+
+    target = target_of(options)
+    if missing := missing_features(host(), target):
+        raise UsageError(
+            f"target {options.target!r} is not this machine, which lacks {', '.join(missing)}, and "
+            "an executable runs where it is compiled: compile the model there, or write a library "
+            f"for it here (tilesmith export MODEL --target {options.target}; tilesmith.export)"
+        )
 
 
 def source_of(model: Any, example_inputs: Any, dynamic: Any) -> tuple[Any, Exported | None, Any]:

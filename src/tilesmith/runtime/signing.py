@@ -27,6 +27,8 @@ def make_keys(path: str | Path) -> tuple[Path, Path]:
     """
     lib = _cryptography()
     secret = Path(path)
+    if not secret.name:
+        raise UsageError(f"{str(path)!r}: expected the name of a new file, such as release.pem")
     public = secret.with_name(f"{secret.stem}.pub{secret.suffix}")
     pair = lib.ed25519.Ed25519PrivateKey.generate()
     form = lib.serialization
