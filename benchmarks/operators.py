@@ -28,7 +28,7 @@ from onnx import helper, numpy_helper
 import tilesmith as ts
 from tilesmith.codegen.targets import host
 from tilesmith.perf.machine import Rates
-from tilesmith.runtime.machine import machine
+from tilesmith.runtime.rates import machine
 from tilesmith.support.measure import interleave, ratio
 
 CUBE, SKINNY, CONVOLUTION, STREAM = 0.90, 0.80, 0.85, 0.70

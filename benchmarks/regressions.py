@@ -21,7 +21,7 @@ import numpy as np
 
 import tilesmith as ts
 from tilesmith.cli.models import random_inputs
-from tilesmith.runtime.machine import machine
+from tilesmith.runtime.rates import machine
 
 BAR = 0.12
 SHORTEST = 1e-6

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import os
+import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +17,7 @@ import pytest
 from onnx import helper
 
 from tilesmith.choices.records import Key, Records, trial
+from tilesmith.cli.devices import EXTRAS
 
 
 @pytest.fixture
@@ -354,3 +358,32 @@ def test_a_target_that_is_another_machine_is_refused_before_compiling(
         assert done.code == 1 and f"which lacks {lacks}" in done.err
         assert f"tilesmith export MODEL --target {target}" in done.err
     assert not (tmp_path / "m.tsm").exists()
+
+
+def test_doctor_names_devices_and_what_installs_missing_extras(tilesmith, monkeypatch):
+    absent = {"ray", "openvino"}
+    found = importlib.metadata.version
+
+    def version(package):
+        if package in absent:
+            raise importlib.metadata.PackageNotFoundError(package)
+        return found(package)
+
+    monkeypatch.setattr(importlib.metadata, "version", version)
+    done = tilesmith("doctor", "--json").json
+    for kind in ("opencl", "cuda"):
+        assert done["devices"][kind]["devices"] or done["devices"][kind]["error"]
+    installs = {e["install"]: e["missing"] for e in done["missing_extras"]}
+    assert installs["pip install 'tilesmith[fleet]'"] == ["ray"]
+    assert installs["pip install 'tilesmith[bench]'"] == ["openvino"]
+    text = tilesmith("doctor").out
+    assert "OpenCL devices" in text and "CUDA devices" in text
+    assert "ray, for tuning on several machines: pip install 'tilesmith[fleet]'" in text
+
+
+def test_the_extras_that_doctor_knows_are_those_of_the_package():
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())
+    for extra, requirements in project["project"]["optional-dependencies"].items():
+        if extra not in ("test", "docs"):
+            names = tuple(re.split(r"[\[><=]", r)[0] for r in requirements)
+            assert EXTRAS[extra][0] == names

@@ -1,4 +1,4 @@
-"""Show what was detected: CPU, caches, threads, tools, packages, cached kernels, tuning records.
+"""Show what was detected: CPU, caches, threads, devices, tools, packages, cached kernels, records.
 
 Each CPU's line says what it does at its best and on average: where both differ much, something else
 runs there, and measurements are worth less.
@@ -8,7 +8,6 @@ Example: tilesmith doctor --json
 
 from __future__ import annotations
 
-import importlib.metadata
 import os
 import platform
 import shutil
@@ -21,10 +20,18 @@ from tilesmith import __version__
 from tilesmith.choices.records import MARGIN, SOUND, Key, Records
 from tilesmith.cli.arguments import JsonFlag, with_options
 from tilesmith.cli.console import note, print_json, print_table, size_text
+from tilesmith.cli.devices import (
+    device_lines,
+    extra_lines,
+    found_devices,
+    missing_extras,
+    version,
+)
 from tilesmith.codegen import targets
 from tilesmith.codegen.tiles import tile_permission
-from tilesmith.runtime.machine import core_rates, machine
+from tilesmith.runtime.machine import core_rates
 from tilesmith.runtime.peaks import TYPES, type_peaks
+from tilesmith.runtime.rates import Kept, kept_rates
 from tilesmith.runtime.threads import thread_count
 from tilesmith.support.cache import STORES, Cache, CacheStats, total
 from tilesmith.support.errors import ModelError
@@ -56,7 +63,13 @@ def command(
         removed = total(c.clear() for c in caches)
         note(f"removed {removed.entries} kernels and programs, {size_text(removed.bytes)}")
     found = _findings(options, total(c.stats() for c in caches))
-    found |= {"rates": _rates(options, measure), "peaks": _peaks(), "cores": _cores()}
+    kept = kept_rates(options.cache_dir, measure)
+    found |= {
+        "rates": _rates(kept),
+        "rates_doubted": kept.doubts,
+        "peaks": _peaks(),
+        "cores": _cores(),
+    }
     if json:
         print_json(found)
     else:
@@ -85,7 +98,9 @@ def _findings(options: Options, stats: CacheStats) -> dict[str, Any]:
         },
         "amx": _amx(),
         "tools": {tool: shutil.which(tool) for tool in _TOOLS},
-        "packages": {name: _version(name) for name in _PACKAGES},
+        "devices": found_devices(),
+        "packages": {name: version(name) for name in _PACKAGES},
+        "missing_extras": missing_extras(),
         "cache": {
             "folder": str(options.cache_dir),
             "used": options.use_cache,
@@ -152,9 +167,9 @@ def _cores_line(cores: list[dict[str, Any]]) -> str:
     )
 
 
-def _rates(options: Options, again: bool) -> list[dict[str, Any]]:
+def _rates(kept: Kept) -> list[dict[str, Any]]:
     """What the machine was measured to do (now, if never before), by number of threads."""
-    found = machine(options.cache_dir, again)
+    found = kept.machine
     return [
         {
             "threads": r.threads,
@@ -195,6 +210,11 @@ def _rate_line(r: dict[str, Any]) -> tuple[str, str]:
     return f"{r['threads']} threads do", f"{text}; {r['fork_join_us']:.1f} us to start them"
 
 
+def _doubts(why: str) -> list[tuple[str, str]]:
+    again = "later processes measure again, as `doctor --measure` does now"
+    return [("doubted", f"{why}; {again}")] if why else []
+
+
 def _lines(found: dict[str, Any]) -> list[tuple[str, str]]:
     t, threads, cache = found["target"], found["threads"], found["cache"]
     features = [f for f in t["features"] if f.startswith(_SHOWN_FEATURES)]
@@ -226,11 +246,14 @@ def _lines(found: dict[str, Any]) -> list[tuple[str, str]]:
             f"{threads['cpus']} logical CPUs allowed",
         ),
         *map(_rate_line, found["rates"]),
+        *_doubts(found["rates_doubted"]),
         ("GOP/s by type", _peaks_line(found["peaks"])),
         ("CPUs", _cores_line(found["cores"])),
         ("AMX", found["amx"]),
         ("tools", ", ".join(f"{k} {v or 'not found'}" for k, v in found["tools"].items())),
+        *device_lines(found["devices"]),
         ("packages", ", ".join(f"{k} {v or 'absent'}" for k, v in found["packages"].items())),
+        *extra_lines(found["missing_extras"]),
         (
             "kernel cache",
             f"{cache['folder']}: {cache['entries']} kernels and programs, "
@@ -240,13 +263,6 @@ def _lines(found: dict[str, Any]) -> list[tuple[str, str]]:
         ("tuning records", _records_line(found["records"])),
         ("measuring now", "yes: a tuner holds the lock" if found["measuring"] else "no"),
     ]
-
-
-def _version(package: str) -> str | None:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return None
 
 
 def _amx() -> str:

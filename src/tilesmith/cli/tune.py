@@ -20,7 +20,7 @@ from tilesmith.cli.arguments import JsonFlag, ModelArgument, Wanted, with_option
 from tilesmith.cli.console import print_json
 from tilesmith.cli.live import TuningDisplay
 from tilesmith.cli.models import check_source
-from tilesmith.support.measure import Ratio
+from tilesmith.support.measure import BUSY, Ratio
 from tilesmith.tuning.interrupt import Interrupt
 from tilesmith.tuning.model import tune_model
 from tilesmith.tuning.options import TuneOptions
@@ -88,8 +88,6 @@ def command(
         print("nothing faster was found; the untuned schedules are kept")
 
 
-BUSY = 0.1
-"""Share of the cores from which on the headline says that other programs use them."""
 FEWEST = 6
 """Turns from which on an interval holds the true speedup with a probability of 95%."""
 

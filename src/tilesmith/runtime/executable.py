@@ -369,8 +369,8 @@ class Executable:
         performance model's prediction for this machine (which is measured at first use).
         """
         # To load and run needs no compiler; the performance model, and measuring, do.
-        from .machine import machine
         from .profile import Profile, timed
+        from .rates import machine
 
         before = np.zeros(0) if self._host is None else self._host.seconds.copy()
         best, runs, whole = self._timed(arrays, repeats, both=True)

@@ -3,17 +3,15 @@
 Each kernel is a page of loop IR made for the target's vectors: chains of multiply-adds in
 registers, and sums and stores over arrays that fit one level of the memory.  Each runs many times
 in turns with the others.  The fastest time counts, since other load can only slow a kernel down.
-The result is kept in the cache folder under the CPU's identity.
+`runtime.rates` keeps the result.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 import os
 import platform
-import tempfile
+import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,19 +21,13 @@ import numpy as np
 
 from tilesmith.codegen.emit import emit
 from tilesmith.codegen.link import compile_object
-from tilesmith.codegen.targets import host
 from tilesmith.ir.target import Target
 from tilesmith.loop.parse import parse_func
 from tilesmith.perf.machine import Machine, Rates
-from tilesmith.support.options import cache_dir_from_environment
 
 from .arguments import Arguments
 from .function import NativeFunction
 from .native import aligned_bytes
-from .threads import physical_cores
-
-VERSION = 2
-"""Version of the measuring kernels; a new one measures again."""
 
 ROUNDS = 12
 _OWN = ("flops", "l1_load", "l1_store", "l2", "l2_write")
@@ -60,25 +52,6 @@ class _Trial:
     run: Callable[[], None]
 
 
-def machine(cache_dir: Path | None = None, again: bool = False) -> Machine:
-    """The rates of this machine: from an earlier measurement, or measured now (about two
-    seconds).
-    """
-    target = host()
-    threads = physical_cores()
-    identity = f"{VERSION};{cpu_name()};{threads};{target.text}"
-    name = hashlib.blake2b(identity.encode(), digest_size=8).hexdigest()
-    path = (cache_dir or cache_dir_from_environment()) / "machines" / f"{name}.json"
-    if not again:
-        try:
-            return Machine.from_json(json.loads(path.read_text()))
-        except (OSError, ValueError, KeyError, TypeError):
-            pass  # never measured here, or damaged: measure
-    found = measure(target, threads)
-    _keep(path, json.dumps(found.to_json(), indent=1))
-    return found
-
-
 def cpu_name() -> str:
     """The manufacturer's name of this CPU."""
     try:
@@ -90,20 +63,35 @@ def cpu_name() -> str:
     return platform.processor() or platform.machine()
 
 
-def measure(target: Target, threads: int, rounds: int = ROUNDS) -> Machine:
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """What measuring found.
+
+    machine: the rates.
+    spread: the median over kernels of the median time of a repetition over the best one.
+    """
+
+    machine: Machine
+    spread: float
+
+
+def measure(target: Target, threads: int, rounds: int = ROUNDS) -> Measurement:
     """The rates of the host with one thread and with `threads`."""
     counts = sorted({1, threads})
     memory = aligned_bytes(_dram_bytes(target)).view(np.float32)
     memory[:] = 1.0  # touched, so that it is there
     rates: list[Rates] = []
+    spreads: list[float] = []
     for count in counts:
         trials = [*_trials(target, count, memory)]
-        best = dict.fromkeys((t.rate for t in trials), float("inf"))
+        taken: dict[str, list[float]] = {t.rate: [] for t in trials}
         for _ in range(rounds):
             for t in trials:
                 start = time.perf_counter()
                 t.run()
-                best[t.rate] = min(best[t.rate], (time.perf_counter() - start) / t.amount)
+                taken[t.rate].append((time.perf_counter() - start) / t.amount)
+        spreads += [statistics.median(times) / min(times) for times in taken.values()]
+        best = {rate: min(times) for rate, times in taken.items()}
         join = max(best.pop("fork_join") - best.pop("no_fork"), 0.0) if count > 1 else 0.0
         best = {k: v for k, v in best.items() if k not in ("fork_join", "no_fork")}
         found = {k: 1 / v for k, v in best.items()}
@@ -111,7 +99,8 @@ def measure(target: Target, threads: int, rounds: int = ROUNDS) -> Machine:
             found = raised(found, rates[0], count)
         rates.append(Rates(count, **found, fork_join=join))
     held = _held(target, memory, rates[0])
-    return Machine(cpu_name(), target.vector_bits // 8, held, tuple(rates))
+    machine = Machine(cpu_name(), target.vector_bits // 8, held, tuple(rates))
+    return Measurement(machine, statistics.median(spreads))
 
 
 def _held(target: Target, memory: np.ndarray, one: Rates) -> int:
@@ -337,15 +326,3 @@ def _fork_text(lanes: int, extent: int) -> str:
             "",
         ]
     )
-
-
-def _keep(path: Path, text: str) -> None:
-    """Write the file whole or not at all; if that fails, the next process measures again."""
-    try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=".")
-        with os.fdopen(handle, "w") as f:
-            f.write(text)
-        os.replace(name, path)
-    except OSError:
-        pass

@@ -21,6 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
+BUSY = 0.1
+"""Share of the cores from which on the load of other programs makes measurements worth less."""
 REST_SECONDS, LONGEST_REST = 2e-3, 0.3
 """How long the process must have slept before a turn, and how long that is waited for."""
 
@@ -130,9 +132,9 @@ def compare(
     a: Callable[[], object], b: Callable[[], object], rounds: int, turn_seconds: float = 0.1
 ) -> Ratio:
     """The time of `a` relative to that of `b`, which take turns."""
-    before = _clocks()
+    before = clocks()
     samples = interleave({"a": a, "b": b}, rounds=rounds, turn_seconds=turn_seconds)
-    return with_interval(samples["a"], samples["b"], _others(before, _clocks()))
+    return with_interval(samples["a"], samples["b"], share_of_others(before, clocks()))
 
 
 def with_interval(a: Samples, b: Samples, load: float | None = None) -> Ratio:
@@ -148,10 +150,10 @@ def with_interval(a: Samples, b: Samples, load: float | None = None) -> Ratio:
     return Ratio(statistics.median(ordered), ordered[cut], ordered[-1 - cut], count, load)
 
 
-_Clocks: TypeAlias = tuple[float, float, float]
+Clocks: TypeAlias = tuple[float, float, float]
 
 
-def _clocks() -> _Clocks | None:
+def clocks() -> Clocks | None:
     """Seconds of work on the cores that this process may use, of its own work, and of the time;
     None where the system does not say.
     """
@@ -166,7 +168,7 @@ def _clocks() -> _Clocks | None:
     return ticks / os.sysconf("SC_CLK_TCK"), time.process_time(), time.perf_counter()
 
 
-def _others(before: _Clocks | None, after: _Clocks | None) -> float | None:
+def share_of_others(before: Clocks | None, after: Clocks | None) -> float | None:
     """The share of the cores' time that others used between two moments."""
     if before is None or after is None:
         return None

@@ -1,0 +1,88 @@
+"""What `doctor` says about devices, and about packages of extras that are missing."""
+
+from __future__ import annotations
+
+import importlib.metadata
+from collections.abc import Mapping
+from typing import Any
+
+from tilesmith.codegen.cuda import driver as cuda
+from tilesmith.codegen.opencl import devices as opencl
+from tilesmith.support.errors import DeviceError
+
+EXTRAS: Mapping[str, tuple[tuple[str, ...], str]] = {
+    "torch": (("torch",), "modules of PyTorch, torch.compile"),
+    "tune": (("lightgbm",), "tuning with a cost model"),
+    "fleet": (("ray",), "tuning on several machines"),
+    "opencl": (("pyopencl",), "OpenCL devices"),
+    "export": (("ziglang",), "C libraries for other machines, or without a C compiler"),
+    "sign": (("cryptography",), "signatures"),
+    "bench": (("onnxruntime", "openvino"), "comparing with other engines"),
+}
+"""By extra of the package `tilesmith`: the packages that it installs, and what they are for."""
+
+
+def version(package: str) -> str | None:
+    """The version of an installed package."""
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def missing_extras() -> list[dict[str, Any]]:
+    """Extras of which packages are not installed, with the command that installs them."""
+    found = []
+    for extra, (packages, purpose) in EXTRAS.items():
+        if missing := [p for p in packages if version(p) is None]:
+            install = f"pip install 'tilesmith[{extra}]'"
+            found.append({"extra": extra, "missing": missing, "for": purpose, "install": install})
+    return found
+
+
+def found_devices() -> dict[str, Any]:
+    """The devices of each kind by the target that names them; why there are none, as `error`."""
+    return {"opencl": _opencl(), "cuda": _cuda()}
+
+
+def _opencl() -> dict[str, Any]:
+    try:
+        devices = opencl.devices()
+    except DeviceError as e:
+        return {"devices": [], "error": str(e)}
+    return {
+        "devices": [
+            {"target": f"opencl:{n}", "name": d.name.strip(), "platform": d.platform.name.strip()}
+            for n, d in enumerate(devices)
+        ],
+        "error": None if devices else "no driver has a device",
+    }
+
+
+def _cuda() -> dict[str, Any]:
+    try:
+        names = [cuda.description(n).name for n in range(cuda.count())]
+    except DeviceError as e:
+        return {"devices": [], "error": str(e)}
+    devices = [{"target": f"cuda:{n}", "name": name} for n, name in enumerate(names)]
+    return {"devices": devices, "error": None if devices else "no NVIDIA driver, or no device"}
+
+
+def device_lines(found: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """A line for each kind of device."""
+    lines = []
+    for kind, title in (("opencl", "OpenCL devices"), ("cuda", "CUDA devices")):
+        devices = [
+            f"{d['target']} {d['name']}" + (f" ({d['platform']})" if "platform" in d else "")
+            for d in found[kind]["devices"]
+        ]
+        lines.append((title, "; ".join(devices) or f"none: {found[kind]['error']}"))
+    return lines
+
+
+def extra_lines(missing: list[dict[str, Any]]) -> list[tuple[str, str]]:
+    """A line for each extra of which something is missing."""
+    return [
+        ("not installed", f"{', '.join(e['missing'])}, for {e['for']}: {e['install']}")
+        for e in missing
+    ]

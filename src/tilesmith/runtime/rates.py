@@ -1,0 +1,161 @@
+"""The rates of this machine as they are kept in the cache folder, under the CPU's identity.
+
+Other load can only make a measurement slower, and a process may well start for the first time on a
+busy machine.  So a measurement is kept for good only if it is sound: other programs left the cores
+alone, repetitions agreed, and no rate is far below the machine's description.  One that is not
+serves for now.  Later processes measure again, after waits that double, and keep the best of each
+rate.  After some times the machine is believed to be as slow as it seems.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from tilesmith.codegen.targets import host
+from tilesmith.ir.target import Target
+from tilesmith.perf.machine import Machine, Rates, nominal
+from tilesmith.support.logs import logger
+from tilesmith.support.measure import BUSY, clocks, share_of_others
+from tilesmith.support.options import cache_dir_from_environment
+
+from .machine import cpu_name, measure
+from .threads import physical_cores
+
+VERSION = 3
+"""Version of the measuring kernels and of the files; a new one measures again."""
+
+SPREAD = 1.5
+"""Typical time of a repetition over the best one, from which on something else took turns."""
+PLAUSIBLE = 0.5
+"""Share of the described rate below which a measured one is doubted.  Descriptions are cautious."""
+ATTEMPTS = 8
+"""Measurements after which one is kept for good, whatever it looks like."""
+FIRST_WAIT = 60.0
+"""Seconds until the second measurement; each later wait is twice as long."""
+
+_log = logger("machine")
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What is known of a machine's rates.
+
+    machine: the best of each rate.
+    doubts: why the last measurement is not sound; empty if it is.
+    attempts: measurements so far.
+    last: when the last one was made, in seconds since 1970.
+    """
+
+    machine: Machine
+    doubts: str
+    attempts: int
+    last: float
+
+    def is_due(self, now: float) -> bool:
+        """Whether to measure again.  A clock that was put back makes no machine wait."""
+        wait = FIRST_WAIT * 2 ** (self.attempts - 1)
+        doubted = bool(self.doubts) and self.attempts < ATTEMPTS
+        return doubted and not 0 <= now - self.last < wait
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @staticmethod
+    def from_json(m: Mapping[str, Any]) -> Kept:
+        """Raises ValueError, KeyError or TypeError for anything that `to_json` does not write."""
+        machine = Machine.from_json(m["machine"])
+        return Kept(machine, str(m["doubts"]), int(m["attempts"]), float(m["last"]))
+
+
+def machine(cache_dir: Path | None = None, again: bool = False) -> Machine:
+    """The rates of this machine: from earlier measurements, or measured now (about two seconds)."""
+    return kept_rates(cache_dir, again).machine
+
+
+def kept_rates(cache_dir: Path | None = None, again: bool = False) -> Kept:
+    """As `machine`, with what is known about its measurements.  `again` forgets earlier ones."""
+    target, threads = host(), physical_cores()
+    identity = f"{VERSION};{cpu_name()};{threads};{target.text}"
+    name = hashlib.blake2b(identity.encode(), digest_size=8).hexdigest()
+    path = (cache_dir or cache_dir_from_environment()) / "machines" / f"{name}.json"
+    before = None if again else _read(path)
+    if before is not None and not before.is_due(time.time()):
+        return before
+    start = clocks()
+    found = measure(target, threads)
+    doubts = _doubts(found.machine, target, found.spread, share_of_others(start, clocks()))
+    best = found.machine if before is None else faster(before.machine, found.machine)
+    kept = Kept(best, doubts, 1 if before is None else before.attempts + 1, time.time())
+    if doubts:
+        _log.info("rates of this machine, measurement %d: %s", kept.attempts, doubts)
+    _write(path, json.dumps(kept.to_json(), indent=1))
+    return kept
+
+
+def _doubts(found: Machine, target: Target, spread: float, load: float | None) -> str:
+    """Why a measurement is not sound; empty if it is.
+
+    spread: typical time of repetitions over the best.
+    load: share of the cores' time that others used meanwhile; None where the system does not say.
+    """
+    if load is not None and load > BUSY:
+        return f"other programs used {load:.0%} of the cores meanwhile"
+    if spread > SPREAD:
+        return f"repetitions typically took {spread:.1f} times as long as the best ones"
+    expected = nominal(target)
+    for r in found.rates:
+        for name, rate in _rates_of(r).items():
+            described = getattr(expected.at(r.threads), name)
+            if rate < PLAUSIBLE * described:
+                return (
+                    f"{name} with {r.threads} threads is {rate / described:.0%} of what the "
+                    "description of this machine says"
+                )
+    return ""
+
+
+def faster(a: Machine, b: Machine) -> Machine:
+    """The best of each rate of two measurements of one machine; `b` where they are of different
+    numbers of threads.
+    """
+    if [r.threads for r in a.rates] != [r.threads for r in b.rates]:
+        return b
+    rates = []
+    for x, y in zip(a.rates, b.rates, strict=True):
+        best = {name: max(rate, getattr(y, name)) for name, rate in _rates_of(x).items()}
+        rates.append(Rates(x.threads, **best, fork_join=min(x.fork_join, y.fork_join)))
+    return Machine(b.cpu, b.vector_bytes, max(a.l3_bytes, b.l3_bytes), tuple(rates))
+
+
+def _rates_of(r: Rates) -> dict[str, float]:
+    """The fields of which more is better."""
+    names = (f.name for f in fields(Rates) if f.name not in ("threads", "fork_join"))
+    return {name: getattr(r, name) for name in names}
+
+
+def _read(path: Path) -> Kept | None:
+    """None if the machine was never measured, or the file is damaged."""
+    try:
+        return Kept.from_json(json.loads(path.read_text()))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _write(path: Path, text: str) -> None:
+    """Write the file whole or not at all; if that fails, the next process measures again."""
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=".")
+        with os.fdopen(handle, "w") as f:
+            f.write(text)
+        os.replace(name, path)
+    except OSError:
+        pass
