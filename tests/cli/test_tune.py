@@ -192,3 +192,9 @@ def test_the_headline_says_how_certain_it_is() -> None:
     assert "(range 0.980 to 1.400, 3 turns)" in few
     assert "contains 1" in unsure and "other programs used 60% of the cores" in busy
     assert len(_headline(Ratio(1.25, 1.2, 1.31, 15, None))) == 1
+
+
+def test_tuning_that_measured_nothing_says_so(tilesmith, model) -> None:
+    done = tilesmith("tune", model, "--seconds", 0.01)
+    assert done.code == 1 and "0 candidates measured" in done.out
+    assert "no candidate was measured" in done.err and "give more --seconds" in done.err

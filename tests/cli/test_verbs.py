@@ -15,6 +15,7 @@ import onnx
 import onnxruntime
 import pytest
 from onnx import helper
+from tests.cli.conftest import strict_json
 
 from tilesmith.choices.records import Key, Records, trial
 from tilesmith.cli.devices import EXTRAS
@@ -387,3 +388,34 @@ def test_the_extras_that_doctor_knows_are_those_of_the_package():
         if extra not in ("test", "docs"):
             names = tuple(re.split(r"[\[><=]", r)[0] for r in requirements)
             assert EXTRAS[extra][0] == names
+
+
+def test_bench_counts_runs_and_gives_percentiles(tilesmith, model):
+    done = tilesmith("bench", model, "--iters", 20, "--warmup", 0, "--percentiles", "0,50,99.9",
+                     "--json").json  # fmt: skip
+    assert done["runs"] == 20
+    p = done["percentiles_ms"]
+    assert list(p) == ["0", "50", "99.9"]
+    assert p["0"] == done["min_ms"] <= p["50"] <= done["median_ms"] <= p["99.9"]
+    text = tilesmith("bench", model, "--iters", 3, "--percentiles", "99")
+    assert "p99 ms" in text.out
+    for wrong in ("x", "", "101", "-1", "nan", "50,"):
+        outcome = tilesmith("bench", model, f"--percentiles={wrong}")
+        assert outcome.code == 1 and "--percentiles wants numbers" in outcome.err
+
+
+def test_bench_writes_a_trace_that_perfetto_opens(tilesmith, model, tmp_path):
+    path = tmp_path / "t.json"
+    done = tilesmith("bench", model, "--iters", 2, "--trace", path, "--json")
+    assert done.json["trace"] == str(path)
+    events = strict_json(path.read_text())["traceEvents"]
+    kernels = [e for e in events if e["ph"] == "X"]
+    assert any("conv1" in e["name"] for e in kernels)
+    end = 0.0
+    for e in kernels:  # one after the other
+        assert e["ts"] == pytest.approx(end) and e["dur"] > 0 and e["pid"] == e["tid"] == 1
+        assert e["args"]["threads"] >= 1 and e["args"]["runs"] == 1
+        end = e["ts"] + e["dur"]
+    assert {e["args"]["name"] for e in events if e["ph"] == "M"} == {"small.onnx", "kernels"}
+    outcome = tilesmith("bench", model, "--iters", 1, "--trace", tmp_path / "no" / "t.json")
+    assert outcome.code == 1 and "can't be written" in outcome.err

@@ -1,21 +1,28 @@
 """Measure how long a model takes.
 
-Example: tilesmith bench resnet50.onnx --threads 2 --seconds 5
+With --trace, one run is written as a trace of events that https://ui.perfetto.dev opens: one for
+each kernel, in the order in which they run.
+
+Example: tilesmith bench resnet50.onnx --threads 2 --seconds 5 --percentiles 50,99 --trace t.json
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from tilesmith.runtime.profile import KernelTime
 from tilesmith.support.array_files import read_arrays
 from tilesmith.support.errors import UsageError
-from tilesmith.support.measure import measure
+from tilesmith.support.measure import Samples, count_runs, measure
 
 from .arguments import InputOption, JsonFlag, ModelArgument, SeedOption, Wanted, with_options
 from .console import milliseconds, print_json, print_table
 from .models import chosen_inputs, open_model
+from .trace import write_trace
 
 
 @with_options
@@ -23,51 +30,102 @@ def command(
     model: ModelArgument,
     wanted: Wanted,
     seconds: Annotated[float, typer.Option(help="How long to measure.")] = 3.0,
+    iters: Annotated[
+        int | None,
+        typer.Option(min=1, help="Measure so many runs in a row, however long it takes."),
+    ] = None,
+    warmup: Annotated[
+        int, typer.Option(min=0, help="With --iters: runs before, which are not counted.")
+    ] = 1,
+    percentiles: Annotated[
+        str | None,
+        typer.Option(metavar="50,95,99.9", help="Times that so many percent of the runs keep to."),
+    ] = None,
     input: InputOption = None,
     kernels: Annotated[
-        int, typer.Option(help="Also show the times of this many of the slowest kernels.")
+        int, typer.Option(min=0, help="Also show the times of this many of the slowest kernels.")
     ] = 0,
+    trace: Annotated[
+        Path | None,
+        typer.Option(metavar="T.json", help="Write a trace that Perfetto and Chrome open."),
+    ] = None,
     seed: SeedOption = 0,
     json: JsonFlag = False,
 ) -> None:
     if not 0 < seconds <= 3600:
         raise UsageError(f"--seconds must be more than 0 and at most 3600, not {seconds:g}")
+    shares = parse_percentiles(percentiles)
     arrays = read_arrays(input) if input else {}
     exe = open_model(model, wanted, arrays)
     inputs = chosen_inputs(exe, arrays, input, seed)
-    samples = measure(lambda: exe.run(inputs), seconds=seconds)
+    if iters is None:
+        samples = measure(lambda: exe.run(inputs), seconds=seconds)
+    else:
+        samples = count_runs(lambda: exe.run(inputs), iters, warmup)
     result: dict[str, Any] = {
         "model": str(model),
         "threads": exe.threads,
         **samples.as_dict(),
         "per_second": 1 / samples.median,
     }
+    if shares:
+        result["percentiles_ms"] = {f"{p:g}": samples.percentile(p) * 1e3 for p in shares}
+    times: tuple[KernelTime, ...] = ()
+    if kernels > 0 or trace is not None:
+        times = tuple(exe.profile(*(inputs[s.name] for s in exe.inputs)))
     if kernels > 0:
-        times = exe.profile(*(inputs[s.name] for s in exe.inputs))
         total = sum(t.seconds for t in times)
         slowest = sorted(times, key=lambda t: -t.seconds)[:kernels]
         result["kernels"] = [
             {"label": t.call.label, "ms": t.seconds * 1e3, "share": t.seconds / total}
             for t in slowest
         ]
+    if trace is not None:
+        write_trace(trace, times, model.name, exe.threads)
+        result["trace"] = str(trace)
     if json:
         print_json(result)
         return
+    _show(model.name, exe.threads, samples, shares, result)
+
+
+def parse_percentiles(text: str | None) -> tuple[float, ...]:
+    """`50,99.9` as numbers.  Raises UsageError."""
+    if text is None:
+        return ()
+    try:
+        found = tuple(float(part) for part in text.split(","))
+    except ValueError:
+        found = (-1.0,)
+    if not all(0 <= p <= 100 for p in found):
+        raise UsageError(
+            f"--percentiles wants numbers from 0 to 100, like 50,95,99.9; not {text!r}"
+        )
+    return found
+
+
+def _show(
+    name: str, threads: int, samples: Samples, shares: Sequence[float], result: dict[str, Any]
+) -> None:
     print_table(
-        ("model", ">threads", ">median ms", ">min ms", ">p90 ms", ">runs", ">per second"),
+        (
+            "model", ">threads", ">median ms", ">min ms", ">p90 ms",
+            *(f">p{p:g} ms" for p in shares), ">runs", ">per second",
+        ),
         [
             (
-                model.name,
-                exe.threads,
+                name,
+                threads,
                 milliseconds(samples.median),
                 milliseconds(samples.minimum),
                 milliseconds(samples.p90),
+                *(milliseconds(samples.percentile(p)) for p in shares),
                 len(samples.times),
                 f"{1 / samples.median:.1f}",
             )
         ],
-    )
-    if kernels > 0:
+    )  # fmt: skip
+    if "kernels" in result:
         print()
         print_table(
             ("kernel", ">ms", ">share"),
@@ -76,3 +134,5 @@ def command(
                 for k in result["kernels"]
             ],
         )
+    if "trace" in result:
+        print(f"wrote {result['trace']}: open it at https://ui.perfetto.dev or chrome://tracing")

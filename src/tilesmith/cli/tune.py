@@ -3,7 +3,7 @@
 Candidates for the schedules of its kernels are built and measured; what is found goes to the
 records, which every later compilation on this machine uses.  Ctrl-C ends the search after the trial
 in flight and keeps what it found (the exit code is 0; a second Ctrl-C gives up at once, with 130);
-tuning again goes on from there.
+tuning again goes on from there.  If no candidate was measured, the exit code is 1.
 
 Example: tilesmith tune resnet50.onnx --seconds 60 --threads 2
 """
@@ -20,9 +20,10 @@ from tilesmith.cli.arguments import JsonFlag, ModelArgument, Wanted, with_option
 from tilesmith.cli.console import print_json
 from tilesmith.cli.live import TuningDisplay
 from tilesmith.cli.models import check_source
+from tilesmith.support.errors import UsageError
 from tilesmith.support.measure import BUSY, Ratio
 from tilesmith.tuning.interrupt import Interrupt
-from tilesmith.tuning.model import tune_model
+from tilesmith.tuning.model import Tuned, tune_model
 from tilesmith.tuning.options import TuneOptions
 
 
@@ -71,7 +72,16 @@ def command(
             "spent": result.spent,
         }
         print_json(found | {"interrupted": interrupt.requested})
-        return
+    else:
+        _show(result)
+    if not any(s.trials for s in result.tasks) and not interrupt.requested:
+        raise UsageError(
+            "no candidate was measured, since the time, --trials or the machine allowed none: give "
+            "more --seconds; the untuned schedules are kept"
+        )
+
+
+def _show(result: Tuned) -> None:
     count = sum(s.trials for s in result.tasks)
     errors = sum(s.errors for s in result.tasks)
     print(f"{count} candidates measured ({errors} failed) for {len(result.tasks)} kernels")
@@ -79,12 +89,7 @@ def command(
     if result.speedup.rounds:
         for line in _headline(result.speedup):
             print(line)
-    elif count == 0:
-        print(
-            "no candidate was measured, since the time or the machine allowed none: give more "
-            "--seconds; the untuned schedules are kept"
-        )
-    else:
+    elif count:
         print("nothing faster was found; the untuned schedules are kept")
 
 

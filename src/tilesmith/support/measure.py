@@ -52,6 +52,11 @@ class Samples:
         ordered = sorted(self.times)
         return ordered[min(len(ordered) - 1, (9 * len(ordered)) // 10)]
 
+    def percentile(self, percent: float) -> float:
+        """The least of the times that at least so many percent of the runs do not exceed."""
+        ordered = sorted(self.times)
+        return ordered[max(math.ceil(len(ordered) * percent / 100) - 1, 0)]
+
     def as_dict(self) -> dict[str, float | int]:
         """Milliseconds, for tables and JSON."""
         return {
@@ -94,6 +99,18 @@ def interleave(
 def measure(run: Callable[[], object], *, seconds: float = 2.0) -> Samples:
     """Time one thing for about `seconds`, at least three runs after a warm-up."""
     return interleave({"": run}, rounds=max(int(seconds / 0.2), 1), turn_seconds=0.2)[""]
+
+
+def count_runs(run: Callable[[], object], iters: int, warmup: int = 1) -> Samples:
+    """Time `iters` runs, one after the other, after `warmup` others."""
+    for _ in range(warmup):
+        run()
+    times = []
+    for _ in range(iters):
+        start = time.perf_counter()
+        run()
+        times.append(time.perf_counter() - start)
+    return Samples(tuple(times), (statistics.median(times),))
 
 
 def ratio(a: Samples, b: Samples) -> float:
