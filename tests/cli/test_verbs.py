@@ -419,3 +419,28 @@ def test_bench_writes_a_trace_that_perfetto_opens(tilesmith, model, tmp_path):
     assert {e["args"]["name"] for e in events if e["ph"] == "M"} == {"small.onnx", "kernels"}
     outcome = tilesmith("bench", model, "--iters", 1, "--trace", tmp_path / "no" / "t.json")
     assert outcome.code == 1 and "can't be written" in outcome.err
+
+
+def test_run_says_how_many_threads_and_what_to_try_next(tilesmith, model, tmp_path):
+    done = tilesmith("run", model, "--threads", 2)
+    assert " ms with 2 threads (first run " in done.out
+    assert f"tilesmith tune {model} --seconds 60" in done.err.splitlines()[-1]
+    assert " ms with 1 thread (first run" in tilesmith("run", model, "--threads", 1).out
+    assert tilesmith("run", model, "--threads", 2, "--json").json["threads"] == 2
+    saved = tmp_path / "a b.tsm"
+    assert tilesmith("compile", model, "-o", saved).code == 0
+    assert tilesmith("run", saved).err.splitlines()[-1] == (
+        f"next: tilesmith bench '{saved}' measures it"
+    )
+
+
+def test_compiling_shows_how_many_kernels_are_done(tilesmith, model, monkeypatch):
+    monkeypatch.setattr("tilesmith.cli.console.LINE_SECONDS", 0.0)
+    lines = tilesmith("run", model).err.splitlines()
+    steps = [line for line in lines if line.endswith(" kernels")]
+    total = len(steps)
+    assert total > 1
+    assert steps == [
+        f"compiling small.onnx for native {n} of {total} kernels" for n in range(1, total + 1)
+    ]
+    assert not any(line.endswith(" kernels") for line in tilesmith("run", model).err.splitlines())

@@ -64,10 +64,20 @@ _CLICK_ERROR: type[Exception] = next(
 _SETTINGS = {"help_option_names": ["-h", "--help"]}
 
 
+class _ReaderGone(Exception):
+    """Whoever read our output does so no more."""
+
+
 class _Verb(TyperCommand):
     """A verb.  Its help lists options under the headings of their groups, its own first.  Indented
     paragraphs of its text keep their lines.
     """
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError as e:  # typer would end the program, with exit code 1
+            raise _ReaderGone from e
 
     def format_help_text(self, ctx: Any, formatter: Any) -> None:
         for paragraph in inspect.cleandoc(self.help or "").split("\n\n"):
@@ -151,7 +161,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except TilesmithError as e:
         _complain(str(e), e)
         return e.exit_code
-    except BrokenPipeError:  # the reader of our output went away, as `head` does
+    except (_ReaderGone, BrokenPipeError):  # as `head` does
         _drop_output((1, 2))
         return 0
     except _Ended as e:

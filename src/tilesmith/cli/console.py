@@ -20,6 +20,10 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from tilesmith.support.logs import following
+
+LINE_SECONDS = 5.0
+"""Least time between lines of progress where there is no terminal."""
 _err = Console(stderr=True, highlight=False, soft_wrap=True)
 
 
@@ -99,12 +103,22 @@ def progress(what: str) -> Iterator[Callable[[str], None]]:
 
         def update(text: str) -> None:
             nonlocal last
-            if time.perf_counter() - last >= 5:  # a log needs no more than a line now and then
+            if time.perf_counter() - last >= LINE_SECONDS:
                 last = time.perf_counter()
                 note(f"{what} {text}")
 
         yield update
     note(f"{what}: {time.perf_counter() - start:.2f} s")
+
+
+@contextmanager
+def compiling(name: str, target: str) -> Iterator[None]:
+    """As `progress` of compiling a model, with how many kernels are done."""
+    with (
+        progress(f"compiling {name} for {target}") as update,
+        following("compile", lambda done, total: update(f"{done} of {total} kernels")),
+    ):
+        yield
 
 
 def milliseconds(seconds: float) -> str:

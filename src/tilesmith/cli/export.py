@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from tilesmith.cli.arguments import JsonFlag, ModelArgument, SignOption, Wanted, with_options
-from tilesmith.cli.console import print_json, progress, size_text
+from tilesmith.cli.console import compiling, print_json, size_text
 from tilesmith.cli.models import check_file, open_model
 from tilesmith.driver.exporting import export
 from tilesmith.runtime.standalone.export import Format
@@ -59,7 +59,7 @@ def command(
     if model.suffix == ".tsm" or wanted.options.precision == "auto":
         made = open_model(model, wanted).export(folder, called, format, weights, sign, glibc)
     else:
-        with progress(f"compiling {model.name} for {wanted.options.target}"):
+        with compiling(model.name, wanted.options.target):
             made = export(
                 model, folder, called, targets=_levels(wanted.options.target), format=format,
                 weights=weights, shapes=wanted.shapes, options=wanted.options,

@@ -10,7 +10,7 @@ import numpy as np
 
 from tilesmith import driver
 from tilesmith.cli.arguments import Wanted
-from tilesmith.cli.console import progress
+from tilesmith.cli.console import compiling
 from tilesmith.driver.module import CompiledModule
 from tilesmith.host.values import sample
 from tilesmith.runtime.executable import Executable
@@ -64,7 +64,7 @@ def open_model(
         )  # fmt: skip
     if wanted.require_signature is not None:
         raise UsageError("--require-signature is for a compiled .tsm file; this is a source model")
-    with progress(f"compiling {path.name} for {wanted.options.target}"):
+    with compiling(path.name, wanted.options.target):
         made = with_shapes_of(
             arrays or {},
             wanted.shapes,

@@ -9,6 +9,7 @@ Example: tilesmith run resnet50.onnx --input x.npz --top 5
 
 from __future__ import annotations
 
+import shlex
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -73,6 +74,7 @@ def command(
         raise UsageError("--check needs an --input file with expected answers (out_NAME)")
     result: dict[str, Any] = {
         "model": str(model),
+        "threads": exe.threads,
         "first_ms": first * 1e3,
         "ms": again * 1e3,
         "outputs": [
@@ -89,6 +91,7 @@ def command(
         print_json(result)
     else:
         _show(result)
+        note(_next(model))
     for s in exe.outputs if check else ():
         kind, allowed = _allowed(s)
         if s.name in differences and not differences[s.name][kind] <= allowed:
@@ -181,7 +184,19 @@ def _show(result: dict[str, Any]) -> None:
                 f"  differs from the expected answer by at most {d['absolute']:.3g} "
                 f"({d['relative']:.2e} of its largest magnitude)"
             )
+    count = result["threads"]
     print(
-        f"time: {milliseconds(result['ms'] / 1e3)} ms "
+        f"time: {milliseconds(result['ms'] / 1e3)} ms with {count} thread{'s'[: count > 1]} "
         f"(first run {milliseconds(result['first_ms'] / 1e3)} ms)"
+    )
+
+
+def _next(model: Path) -> str:
+    """What to try next."""
+    shown = shlex.quote(str(model))
+    if model.suffix == ".tsm":
+        return f"next: tilesmith bench {shown} measures it"
+    return (
+        f"next: tilesmith bench {shown} measures it, tilesmith tune {shown} --seconds 60 makes it "
+        f"faster on this machine, tilesmith compile {shown} makes a file of it"
     )

@@ -44,7 +44,7 @@ from tilesmith.support.errors import (
     TilesmithError,
     UsageError,
 )
-from tilesmith.support.logs import TOPICS, collected, logger, repeat
+from tilesmith.support.logs import TOPICS, collected, log_progress, logger, repeat
 from tilesmith.support.options import Options
 from tilesmith.te.knobs import Config, Decisions
 
@@ -287,7 +287,9 @@ def _compile_all(
                 session.timings.add(name, seconds, path)
             return key, KernelCode.from_bytes(code)
 
-        yield from pool.map(code_of, missing.items())
+        for done, found in enumerate(pool.map(code_of, missing.items()), 1):
+            log_progress("compile", "kernels", done, len(missing))
+            yield found
 
 
 def belongs_here(body: Graph, decisions: Decisions) -> bool:

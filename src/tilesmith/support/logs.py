@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from tilesmith.support.errors import UsageError
@@ -100,6 +100,36 @@ def collected(topics: Iterable[str]) -> Iterator[list[tuple[str, int, str]]]:
         for log, level in levels.items():
             log.setLevel(level)
             log.removeHandler(collector)
+
+
+class _Progress(logging.Handler):
+    def __init__(self, tell: Callable[[int, int], object]) -> None:
+        super().__init__()
+        self._tell = tell
+
+    def emit(self, record: logging.LogRecord) -> None:
+        progress = getattr(record, "progress", None)
+        if progress is not None:
+            self._tell(*progress)
+
+
+def log_progress(topic: str, what: str, done: int, total: int) -> None:
+    """Log that so many of `total` are done."""
+    logger(topic).info("%d of %d %s", done, total, what, extra={"progress": (done, total)})
+
+
+@contextmanager
+def following(topic: str, tell: Callable[[int, int], object]) -> Iterator[None]:
+    """Call `tell(done, total)` for the progress that the body logs."""
+    log, handler = logger(topic), _Progress(tell)
+    level = log.level
+    log.setLevel(min(log.getEffectiveLevel(), logging.INFO))
+    log.addHandler(handler)
+    try:
+        yield
+    finally:
+        log.setLevel(level)
+        log.removeHandler(handler)
 
 
 def repeat(messages: Sequence[Sequence[object]]) -> None:
