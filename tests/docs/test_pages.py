@@ -28,6 +28,8 @@ PAGES = (
     "te-scan.md",
     "te-extern.md",
     "from-tvm-and-halide.md",
+    "serving.md",
+    "troubleshooting.md",
 )
 _BLOCK = re.compile(
     r"^```python\n(?P<code>.*?)^```$|^<!-- output -->\n```text\n(?P<output>.*?)^```$",
