@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import onnx
 import pytest
 
 import tilesmith as ts
@@ -179,3 +180,14 @@ def test_parse_of_print_is_equal(tilesmith, model, tmp_path):
     constants = _load_constants(a.with_suffix(".npz")) if a.with_suffix(".npz").exists() else {}
     graph = parse_graph(a.read_text(), constants)
     assert equal_graphs(graph, parse_graph(a.read_text(), constants))
+
+
+def test_a_graph_is_written_for_viewers(tilesmith, model, tmp_path):
+    path = tmp_path / "v.onnx"
+    done = tilesmith("opt", model, "--to", "graph", "-o", path)
+    assert done.code == 0 and f"wrote {path}, to be looked at with Netron" in done.err
+    shown = onnx.load(path)
+    onnx.checker.check_model(shown)
+    assert {f.name for f in shown.functions} >= {n.op_type for n in shown.graph.node} - {"Identity"}
+    refused = tilesmith("opt", model, "--to", "nest", "-o", path)
+    assert refused.code == 1 and "is for a graph; loops and code are text" in refused.err

@@ -42,6 +42,7 @@ from tilesmith.cli.arguments import JsonFlag, Wanted, with_options
 from tilesmith.cli.console import note, print_json, print_table
 from tilesmith.cli.models import SOURCES
 from tilesmith.driver import Session
+from tilesmith.frontend.onnx.view import save_view
 from tilesmith.graph.control import nodes_in
 from tilesmith.graph.nodes import Fused, Graph
 from tilesmith.graph.parse import parse_graph
@@ -104,7 +105,10 @@ def command(
         typer.Option(help="Only this kernel: its number, or part of its source nodes' names."),
     ] = None,
     output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="Write the text to this file.")
+        Path | None,
+        typer.Option(
+            "-o", "--output", help="Write the text, or a graph as .onnx for Netron, to this file."
+        ),
     ] = None,
     list_passes: Annotated[bool, typer.Option("--list", help="List the passes.")] = False,
     json: JsonFlag = False,
@@ -127,6 +131,7 @@ def command(
         show = _show_each if print_each else None
         asks = passes is not None or from_ is not None or to is not None
         constants: Mapping[str, np.ndarray] = {}
+        shown: Graph | None = None
         if isinstance(ir, Graph):
             to = to or GRAPH
             is_open = asks or source.suffix in SOURCES
@@ -141,7 +146,7 @@ def command(
             graph = ran[-1].result if ran else ir
             verify_graph(graph, after=names[-1] if names else "reading")
             if to == GRAPH or to in graph_passes:
-                constants = constants_of(graph)
+                shown, constants = graph, constants_of(graph)
                 texts = [_Text(GRAPH, print_graph(graph))]
             else:
                 texts = _kernels(graph, to, kernel, session, show)
@@ -158,7 +163,12 @@ def command(
             text = _code(func, to, session) if to in (LOOPS, CODE, ASM) else print_func(func)
             texts = [_Text(func.name, text)]
     text = "\n".join(t.text if t.text.endswith("\n") else t.text + "\n" for t in texts)
-    if output:
+    if output and output.suffix == ".onnx":
+        if shown is None:
+            raise UsageError(f"{str(output)!r} is for a graph; loops and code are text")
+        save_view(shown, output)
+        note(f"wrote {output}, to be looked at with Netron")
+    elif output:
         _write(output, text, constants)
     if json:
         found = [{"name": r.name, "changed": r.changed, "seconds": r.seconds} for r in ran]

@@ -66,12 +66,17 @@ def save_onnx(graph: Graph, path: str | os.PathLike[str]) -> None:
     Raises UnsupportedError for a graph that ONNX has no form for, UsageError if the file can't be
     written.
     """
-    import onnx
-
     model, file = to_onnx(graph), Path(path)
-    large = sum(c.data.array.nbytes for c in graph.constants) >= LARGEST - (1 << 24)
-    beside = {"save_as_external_data": True, "location": f"{file.name}.data"} if large else {}
     try:
-        onnx.save_model(model, file, **beside)
+        save_model(model, graph, file)
     except OSError as e:
         raise UsageError(f"{str(file)!r} can't be written: {e.strerror or e}") from None
+
+
+def save_model(model: ModelProto, graph: Graph, file: Path) -> None:
+    """Write the model of `graph`, large weights beside it.  Raises OSError."""
+    import onnx
+
+    large = sum(c.data.array.nbytes for c in graph.constants) >= LARGEST - (1 << 24)
+    beside = {"save_as_external_data": True, "location": f"{file.name}.data"} if large else {}
+    onnx.save_model(model, file, **beside)
