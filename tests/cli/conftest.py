@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import onnx
 import pytest
 from onnx import helper, numpy_helper
+from typer.models import ArgumentInfo
 
 from tilesmith.cli import run
 
@@ -37,6 +39,16 @@ def strict_json(text: str) -> Any:
         raise ValueError(f"{constant} is no JSON")
 
     return json.loads(text, parse_constant=refuse)
+
+
+def option_names(parameter: inspect.Parameter) -> list[str]:
+    """The names of a verb's option (`--seed`), as its signature says; none of an argument."""
+    info = get_args(parameter.annotation)[1]
+    if isinstance(info, ArgumentInfo):
+        return []
+    words = [info.default, *(info.param_decls or ())]  # typer takes the first name for a default
+    names = [n for w in words if isinstance(w, str) for n in w.split("/") if n.startswith("-")]
+    return names or [f"--{parameter.name.replace('_', '-')}"]
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from typing import Any, get_args
 import onnx
 import pytest
 from onnx import helper
-from typer.models import ArgumentInfo
+from tests.cli.conftest import option_names
 
 from tilesmith.cli import VERBS
 
@@ -57,12 +57,9 @@ class Option:
 def options_of(verb: str) -> Iterator[Option]:
     command = importlib.import_module(f"tilesmith.cli.{verb}").command
     for p in inspect.signature(command, eval_str=True).parameters.values():
-        hint, info = get_args(p.annotation)
+        hint = get_args(p.annotation)[0]
         kinds = {hint, *get_args(hint)}
-        names = [n for n in info.param_decls or () if n.startswith("--")]
-        flag = (names or [f"--{p.name.replace('_', '-')}"])[0].partition("/")[0]
-        if isinstance(info, ArgumentInfo):
-            flag = ""
+        flag = next((n for n in option_names(p) if n.startswith("--")), "")
         if kinds & {int, float}:
             values = tuple(v for v in NUMBERS if v != HUGE or flag not in ENDLESS)
         else:
