@@ -37,11 +37,14 @@ from tilesmith.ir.expr import (
     VectorReduce,
 )
 from tilesmith.ir.intrinsics import call
+from tilesmith.ir.storage import convert_array
 
 INTS = (i8, i16, i32, i64, u8, u16, u32, u64)
 FLOATS = (f16, bf16, f32, f64)
 ALL = (bool_, *INTS, *FLOATS)
 LANES = (1, 4, 7, 16)
+OPERATIONS = ("add", "sub", "mul", "floordiv", "floormod", "truncdiv", "truncmod", "min", "max",
+              "and", "or", "xor", "shl", "shr")  # fmt: skip
 
 pytestmark = pytest.mark.parametrize("target", TARGETS)
 
@@ -63,6 +66,16 @@ def floats(dtype: DType, n: int, seed: int) -> np.ndarray:
     special = [0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, -1.0]
     a[rng.permutation(n)[: 4 * len(special)]] = np.tile(np.array(special, dtype.numpy), 4)
     return a
+
+
+def edges(dtype: DType) -> np.ndarray:
+    """Floats around the limits of each integer type, and special ones: 112 - 64 of them."""
+    limits = [s * 2.0**n for n in (7, 8, 15, 16, 31, 32, 63, 64) for s in (1, -1)]
+    around = [x + d for x in limits for d in (-1.5, 0.0)]
+    special = [np.nan, np.inf, -np.inf, -0.5, -0.9, -1.0, -1.9, -2.0, -129.0, -300.0, -7e4, 3e9,
+               5e9, 1e20, 1e30, -1e30]  # fmt: skip
+    with np.errstate(over="ignore"):
+        return np.array(around + special).astype(dtype.numpy)
 
 
 def same(a: np.ndarray, b: np.ndarray) -> None:
@@ -106,27 +119,22 @@ def test_integer_operations(dtype: DType, target: str) -> None:
     n = 4 * 7 * 16
     a, b = ints(dtype, n, 1), ints(dtype, n, 2)
     b[::5] = b[::5] % 20  # shifts within the width too
-    for op in (
-        "add",
-        "sub",
-        "mul",
-        "floordiv",
-        "floormod",
-        "truncdiv",
-        "truncmod",
-        "min",
-        "max",
-        "and",
-        "or",
-        "xor",
-        "shl",
-        "shr",
-    ):
+    for op in OPERATIONS:
         for lanes in (1, 7, 16) if op in ("add", "floordiv", "shr") else (4,):
             same(
                 elementwise(lambda x, y, op=op: Binary(op, x, y), [a, b], dtype, target, lanes),
                 reference_int(op, a, b),
             )
+
+
+@pytest.mark.parametrize("op", OPERATIONS)
+@pytest.mark.parametrize("dtype", (i8, u8), ids=str)
+def test_all_pairs_of_bytes(dtype: DType, op: str, target: str) -> None:
+    every = np.arange(256, dtype=np.uint8).view(dtype.numpy)
+    a, b = np.repeat(every, 256), np.tile(every, 256)
+    wanted = reference_int(op, a, b)
+    for lanes in (1, 16):
+        same(elementwise(lambda x, y: Binary(op, x, y), [a, b], dtype, target, lanes), wanted)
 
 
 @pytest.mark.parametrize("divisor", (1, 2, 3, 8, 10, -1, -2, -3, 0))
@@ -210,18 +218,18 @@ def test_negation_and_absolute_value(dtype: DType, target: str) -> None:
 @pytest.mark.parametrize("source", ALL, ids=str)
 def test_casts(source: DType, target: str) -> None:
     rng = np.random.default_rng(4)
-    small = rng.integers(0, 100, 112).astype(source.numpy)  # defined in every type
+    small = rng.integers(0, 100, 112).astype(source.numpy)
     wide = (
-        floats(source, 112, 5)
+        np.concatenate([floats(source, 64, 5), edges(source)])
         if source.is_float
         else small
         if source.is_bool
         else ints(source, 112, 5)
     )
     for to in ALL:
-        a = wide if (to.is_float or to.is_bool or not source.is_float) else small
+        a = wide
         with np.errstate(all="ignore"):
-            want = a.astype(to.numpy)
+            want = convert_array(a, to)
             if to.is_float and to.bits == 16 and source.is_int:
                 want = a.astype(np.float32).astype(to.numpy)
         for lanes in (1, 16):

@@ -8,13 +8,14 @@ from functools import partial
 
 import numpy as np
 import pytest
-from test_arithmetic import FLOATS, INTS, floats, ints, reference_int, same
+from test_arithmetic import FLOATS, INTS, edges, floats, ints, reference_int, same
 
 from c_library import CLibrary
 from tilesmith.ir.dtypes import ARITHMETIC, DType, bf16, bool_, f16, f32, f64, i32, i64, u32, u64
 from tilesmith.ir.dtypes import dtype as to_dtype
 from tilesmith.ir.expr import Binary, Cast, Compare, Expr, Load, Select, Unary, Var, as_expr, const
 from tilesmith.ir.intrinsics import INTRINSICS, call
+from tilesmith.ir.storage import convert_array
 from tilesmith.loop.interpret import interpret
 from tilesmith.loop.nodes import Buffer, For, Func, Store
 
@@ -54,6 +55,11 @@ def _integers() -> Iterator[Case]:
         b[::5] = b[::5] % 20  # shifts within the width too
         for op in INT_OPERATIONS:
             yield Case(f"{op} {dtype}", partial(Binary, op), [a, b], reference_int(op, a, b))
+            if dtype.bits == 8:
+                every = np.arange(256, dtype=np.uint8).view(dtype.numpy)
+                pairs = [np.repeat(every, 256), np.tile(every, 256)]
+                wanted = reference_int(op, *pairs)
+                yield Case(f"{op} {dtype}, all pairs", partial(Binary, op), pairs, wanted)
         for op in ("floordiv", "floormod", "truncdiv", "truncmod", "shl", "shr"):
             for value in (1, 3, 8, 0, *((-1, -3) if dtype.kind == "int" else ())):
                 wanted = reference_int(op, a, np.full_like(a, value))
@@ -116,13 +122,14 @@ def _comparisons() -> Iterator[Case]:
 def _casts() -> Iterator[Case]:
     rng = np.random.default_rng(4)
     for source in ARITHMETIC:
-        small = rng.integers(0, 100, N).astype(source.numpy)  # defined in every type
+        small = rng.integers(0, 100, N).astype(source.numpy)
         make = floats if source.is_float else ints
-        wide = small if source.is_bool else make(source, N, 5)
+        a = small if source.is_bool else make(source, N, 5)
+        if source.is_float:
+            a = np.concatenate([a, edges(source)])
         for to in ARITHMETIC:
-            a = wide if (to.is_float or to.is_bool or not source.is_float) else small
             with np.errstate(all="ignore"):
-                wanted = a.astype(to.numpy)
+                wanted = convert_array(a, to)
                 if to.is_float and to.bits == 16 and source.is_int:
                     wanted = a.astype(np.float32).astype(to.numpy)
             yield Case(f"{source} to {to}", lambda x, to=to: Cast(x, to), [a], wanted)

@@ -6,7 +6,7 @@ is a harmless constant.  `min`/`max` return NaN if an operand is NaN, unlike x86
 
 from __future__ import annotations
 
-from tilesmith.ir.dtypes import DType, f32
+from tilesmith.ir.dtypes import DType, f32, i32, i64, u32, u64
 from tilesmith.ir.intrinsics import INTRINSICS
 from tilesmith.ir.target import Target
 from tilesmith.support.errors import InternalError
@@ -244,10 +244,7 @@ class Arithmetic(Builder):
             return self.emit(f"{'fcmp une' if source.is_float else 'icmp ne'} {here} {a}, {zero}")
         if source.is_float:
             if to.is_int:
-                convert = "fptoui" if to.kind == "uint" else "fptosi"
-                if self.strict:
-                    return self.emit(f"call {there} @llvm.{convert}.sat({here} {a})")
-                return self.emit(f"{convert} {here} {a} to {there}")
+                return self._to_integer(source, to, lanes, a)
             if source.bits == 64:
                 if is_narrow(to):
                     return self.round(to, lanes, narrow_floats.to_odd(self, a, lanes))
@@ -263,6 +260,33 @@ class Arithmetic(Builder):
         if to.bits < source.bits:
             return self.emit(f"trunc {here} {a} to {there}")
         return self.emit(f"{'sext' if source.kind == 'int' else 'zext'} {here} {a} to {there}")
+
+    def _to_integer(self, source: DType, to: DType, lanes: int, a: str) -> str:
+        """A float converted as `ir.storage.truncated` does.
+
+        `fptosi` of what its result can't hold is poison, so such a float becomes the least integer
+        first, which every type of float holds.
+        """
+        type_, bools = value_type(source, lanes), vector("i1", lanes)
+        wide = i64 if to.bits == 64 else i32
+        integers = value_type(wide, lanes)
+        half, least = (self._const(s * 2.0 ** (wide.bits - 1), source, lanes) for s in (1, -1))
+        above = ""
+        if to in (u32, u64):
+            above = self.emit(f"fcmp oge {type_} {a}, {half}")
+            lower = self.emit(f"fsub {type_} {a}, {half}")
+            a = self.emit(f"select {bools} {above}, {type_} {lower}, {type_} {a}")
+        magnitude = self.emit(f"call {type_} @llvm.fabs({type_} {a})")
+        inside = self.emit(f"fcmp olt {type_} {magnitude}, {half}")
+        a = self.emit(f"select {bools} {inside}, {type_} {a}, {type_} {least}")
+        result = self.emit(f"fptosi {type_} {a} to {integers}")
+        if above:
+            high, zero = (self._const(n, wide, lanes) for n in (int(wide.min), 0))
+            moved = self.emit(f"select {bools} {above}, {integers} {high}, {integers} {zero}")
+            result = self.emit(f"xor {integers} {result}, {moved}")
+        if to.bits == wide.bits:
+            return result
+        return self.emit(f"trunc {integers} {result} to {value_type(to, lanes)}")
 
     def call(self, name: str, dtype: DType, lanes: int, args: list[str]) -> str:
         """An intrinsic of `ir.intrinsics` on arguments of `dtype`."""

@@ -54,7 +54,7 @@ def emit(
     large = streamed(func, survey.loaded, target)
     definitions = _definitions(func, module, large)
     parts = [
-        f"; {func.name}",
+        f"; {' '.join(func.name.split())}",
         *([fail_function(symbol)] if module.messages else []),
         *module.functions,
         *definitions,

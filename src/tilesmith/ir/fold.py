@@ -1,7 +1,7 @@
 """Constant folding: the value of one operation on literals, exactly as `ir.expr` defines it.
 
-Functions return None where the result is undefined (an integer division by zero, a float outside an
-integer's range), so that nothing is decided at compile time.
+Functions return None where the result is undefined (an integer division by zero), so that
+nothing is decided at compile time.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 from .dtypes import DType
 from .expr import Const, const
 from .intrinsics import INTRINSICS
-from .storage import convert_array
+from .storage import convert_array, truncated
 
 
 def _divide(round_down: bool, remainder: bool) -> Callable[[int, int], int | None]:
@@ -103,10 +103,7 @@ def fold_cast(a: Const, to: DType) -> Const | None:
             # f64
             return const(float(convert_array(np.asarray(a.value, a.type.numpy), to)), to)
     if a.type.is_float:
-        if not to.min <= a.value <= to.max:  # also false for NaN
-            return None
-        whole = int(a.value)
-        return const(whole, to) if to.min <= whole <= to.max else None
+        return const(int(truncated(np.asarray(a.value, np.float64), to)), to)
     return const(int(a.value), to)
 
 

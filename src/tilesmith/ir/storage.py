@@ -7,7 +7,7 @@ evaluator use those of `ml_dtypes`, which must agree with these on all values.
 Roundings are to nearest, ties to even.  What a type can't hold becomes infinity or NaN if it has
 one, else its largest number.  NaN becomes a zero in types without NaN.  To f8e8m0, ties round up;
 zero and negative numbers become NaN.  Integers take the low bits; a float is first converted to
-i32.
+i32.  `truncated` says what a float becomes that an integer type can't hold.
 """
 
 from __future__ import annotations
@@ -40,7 +40,6 @@ from .intrinsics import call
 _NAN = 0x7FC00000
 _MINUS_NAN = 0xFFC00000
 _INFINITY = 0x7F800000
-_I32_RANGE = (-(2.0**31), 2.0**31 - 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,10 +82,9 @@ def convert_array(array: np.ndarray, to: DType) -> np.ndarray:
     To storage types f64 is rounded once, unlike by `ml_dtypes`.
     """
     source = to_dtype(array.dtype)
-    if to.is_storage and to.is_int and source.is_float:
-        array = np.nan_to_num(array.astype(np.float64), posinf=np.inf, neginf=-np.inf)
-        array = np.clip(array, *_I32_RANGE).astype(np.int64)
-    elif to.is_storage and source is f64:
+    if to.is_int and source.is_float:
+        return truncated(array, to)
+    if to.is_storage and source is f64:
         near = array.astype(np.float32)
         back = near.astype(np.float64)
         bits = near.view(np.uint32) - (np.abs(back) > np.abs(array))
@@ -94,6 +92,24 @@ def convert_array(array: np.ndarray, to: DType) -> np.ndarray:
     elif to.is_storage and source.is_storage:
         array = array.astype(np.float32)
     return array.astype(to.numpy)
+
+
+def truncated(array: np.ndarray, to: DType) -> np.ndarray:
+    """Floats as integers of type `to`, rounded toward zero.
+
+    Floats become i64 for types of 64 bits, else i32, and the type takes the low bits.  NaN and what
+    that integer can't hold become its least number.  For u32 and u64, 2^31 or 2^63 is subtracted
+    before from floats that reach it, and added after.  So convert x86's instructions, and with them
+    NumPy, PyTorch and ONNX Runtime.
+    """
+    bits = 64 if to.bits == 64 else 32
+    half = 2.0 ** (bits - 1)
+    x = array.astype(np.float64)
+    above = (x >= half) & (to.kind == "uint" and to.bits >= 32)
+    x = np.where(above, x - half, x)
+    whole = np.where(np.abs(x) < half, x, -half).astype(np.int64)
+    moved = whole ^ np.where(above, np.int64(-1) << np.int64(bits - 1), np.int64(0))
+    return moved.astype(to.numpy)
 
 
 def converted(e: Cast) -> Expr:

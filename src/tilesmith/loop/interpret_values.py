@@ -15,7 +15,7 @@ import numpy as np
 from tilesmith.ir.dtypes import DType
 from tilesmith.ir.fold import INTEGER, float_max, float_min
 from tilesmith.ir.intrinsics import INTRINSICS
-from tilesmith.ir.storage import convert_array
+from tilesmith.ir.storage import convert_array, truncated
 from tilesmith.support.errors import InternalError, ModelError
 
 
@@ -34,7 +34,7 @@ def integer_op(op: str, dtype: DType) -> Callable[[int, int], int]:
 
     def apply(a: int, b: int) -> int:
         if op in ("shl", "shr") and not 0 <= b < bits:
-            return 0
+            return -1 if op == "shr" and a < 0 else 0
         value = compute(a, b)
         return 0 if value is None else wrapped(value)
 
@@ -81,7 +81,8 @@ def _vector_trunc(remainder: bool) -> Callable[[np.ndarray, np.ndarray], np.ndar
 def _vector_shift(f: Callable[..., Any]) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
     def apply(a: np.ndarray, b: np.ndarray) -> np.ndarray:
         inside = (b >= 0) & (b < a.dtype.itemsize * 8)
-        return np.where(inside, f(a, np.where(inside, b, 0)), 0).astype(a.dtype)
+        beyond = np.where(a < 0, -1, 0) if f is np.right_shift else 0
+        return np.where(inside, f(a, np.where(inside, b, 0)), beyond).astype(a.dtype)
 
     return apply
 
@@ -138,20 +139,13 @@ def cast(source: DType, to: DType) -> Callable[[Any], Any]:
         return kind
     wrapped = wrap(to)
     if source.is_float:
-
-        def truncate(v: Any) -> int:
-            number = float(v)
-            if number != number:
-                return 0
-            return int(to.min) if number <= to.min else int(min(number, to.max))
-
-        return truncate
+        return lambda v: int(truncated(np.asarray(v, source.numpy), to))
     return lambda v: wrapped(int(v))
 
 
 def vector_cast(source: DType, to: DType) -> Callable[[np.ndarray], np.ndarray]:
     """Conversion of a vector."""
-    if to.is_storage or source.is_storage:
+    if to.is_storage or source.is_storage or (source.is_float and to.is_int):
         return lambda v: convert_array(v, to)
     if to.is_bool:
         return lambda v: v != 0

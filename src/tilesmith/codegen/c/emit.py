@@ -268,7 +268,23 @@ def shown_parameter(p: Buffer | Var) -> str:
 
 def comment(text: str) -> str:
     """`text`, which may hold anything, as a C comment."""
-    return f"/* {text.replace('*/', '* /')} */"
+    return f"/* {comment_text(text)} */"
+
+
+def comment_text(text: str) -> str:
+    """`text` as it may stand inside of a C comment.
+
+    Neither a line splice nor a trigraph nor a character that readers do not see may end the
+    comment or look as if it did: no character but printable ASCII and line feeds stays, no
+    backslash, no `??`, and no two of `*` and `/` are neighbours.
+    """
+    shown = "".join(c if c == "\n" or (" " <= c <= "~" and c != "\\") else "." for c in text)
+    return re.sub(r"(?<=[*/])(?=[*/])", " ", shown.replace("?", ".") if "??" in shown else shown)
+
+
+def comment_line(text: str) -> str:
+    """`text` as it may stand in one line of a C comment."""
+    return comment_text(text).replace("\n", " ")
 
 
 def translation_unit(functions: Iterable[CFunction], rest: str = "") -> str:

@@ -124,12 +124,20 @@ for _kind in ("int", "uint"):
 for _to in ARITHMETIC:
     if not _to.is_int:
         continue
-    _type, _least = VALUE_TYPES[_to.name], f"INT{_to.bits}_MIN" if _to.kind == "int" else "0"
-    _most = f"{_to.kind.upper()}{_to.bits}_MAX"
-    _FAMILIES["float"][f"to_{_to}"] = (
-        f"{_type} ts_to_{_to}_$n($t a) {{ return a != a ? 0 : a <= {_to.min}.0 ? {_least} "
-        f": a >= {_to.max + 1}.0 ? {_most} : ({_type})a; }}"
-    )
+    _bits = 64 if _to.bits == 64 else 32
+    _half, _type, _wide = f"{1 << _bits - 1}.0", VALUE_TYPES[_to.name], f"int{_bits}_t"
+    _inside = f"a > -{_half} && a < {_half} ? ({_wide})a : INT{_bits}_MIN"
+    if _to.kind == "uint" and _to.bits >= 32:
+        _FAMILIES["float"][f"to_{_to}"] = f"""\
+{_type} ts_to_{_to}_$n($t a) {{
+    {_type} high = a >= {_half} ? ({_type})1 << {_bits - 1} : 0;
+    a = high ? ($t)(a - {_half}) : a;
+    return ({_type})({_inside}) ^ high;
+}}"""
+    else:
+        _FAMILIES["float"][f"to_{_to}"] = (
+            f"{_type} ts_to_{_to}_$n($t a) {{ return ({_type})({_inside}); }}"
+        )
 
 
 def _reinterpret(to: str, source: str) -> str:

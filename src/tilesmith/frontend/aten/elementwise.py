@@ -183,7 +183,15 @@ def _truncated(n: AtenNode, a: Operand, b: Operand) -> Value:
 def floor_divide(n: AtenNode, self: Operand, other: Operand) -> Value:
     x, y = n.common(self, other)
     if not x.dtype.is_float:
-        return n.add(ew.Div(), n.add(ew.Sub(), x, n.add(ew.Mod(), x, y)), y)
+        whole = n.add(ew.Div(), x, y)
+        if x.dtype.kind != "int":
+            return whole
+        # not (x - x % y) / y: the difference may leave the range of the type
+        nothing, rest = n.tensor(0, x.dtype), n.add(ew.Mod(True), x, y)
+        signs = (n.add(ew.Less(), v, nothing) for v in (rest, y))
+        differ = n.add(ew.LogicalXor(), *signs)
+        lower = n.add(ew.LogicalAnd(), differ, n.add(ew.NotEqual(), rest, nothing))
+        return n.add(ew.Sub(), whole, n.cast(lower, x.dtype))
     # As C++'s and Python's: the remainder is exact, the quotient of what is left nearly so.
     zero, one, half = (n.tensor(v, x.dtype) for v in (0, 1, 0.5))
     rest = n.add(ew.Mod(True), x, y)

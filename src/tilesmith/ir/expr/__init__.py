@@ -23,8 +23,9 @@ Semantics:
 - A `Load` with a `mask` reads only where the mask is true and gives 0 elsewhere.
 - `and_`/`or_` take bools and may evaluate both sides.  `Binary` `and`/`or`/`xor` are bitwise
   (logical on bools).
-- `Cast` from float to integer truncates toward zero and is undefined outside the range (the
-  interpreter gives the nearest integer of the type, and 0 for NaN).  `Cast` to bool is `!= 0`.
+- `Cast` from float to integer truncates toward zero; outside the range it gives what
+  `ir.storage.truncated` says.  `Cast` to bool is `!= 0`.
+- Shifts by less than 0 or by the width or more give the result of an infinitely wide shift.
 """
 
 from .arithmetic import (

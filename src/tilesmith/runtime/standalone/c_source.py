@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tilesmith.codegen.c.emit import comment, translation_unit_of
+from tilesmith.codegen.c.emit import comment, comment_line, translation_unit_of
 from tilesmith.codegen.c.entry import emit_entry
 from tilesmith.codegen.c.prelude import MEMORY_TYPES
 from tilesmith.codegen.c.source import SourceKernel, source_kernel
@@ -257,8 +257,8 @@ def _header(program: Program, name: str, constant_bytes: int) -> str:
     lines = [
         f"/* {name}: a model compiled by Tilesmith {VERSION} for {program.target.name}.",
         " *",
-        *(f" * input_{i}: {_comment(str(s))}" for i, s in enumerate(program.inputs)),
-        *(f" * output_{i}: {_comment(str(s))}" for i, s in enumerate(program.outputs)),
+        *(f" * input_{i}: {comment_line(str(s))}" for i, s in enumerate(program.inputs)),
+        *(f" * output_{i}: {comment_line(str(s))}" for i, s in enumerate(program.outputs)),
         " *",
         " * Dense row-major arrays.  One run at a time: intermediate values are static. */",
         f"#ifndef {upper}_H",
@@ -287,7 +287,3 @@ def _header(program: Program, name: str, constant_bytes: int) -> str:
         "#endif",
     ]
     return "\n".join(lines) + "\n"
-
-
-def _comment(text: str) -> str:
-    return text.replace("*/", "* /").replace("\n", " ")

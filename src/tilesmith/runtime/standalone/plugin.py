@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from tilesmith.codegen.c.emit import comment_line
 from tilesmith.runtime.program import Program
 from tilesmith.support.errors import UsageError
 from tilesmith.support.version import VERSION
@@ -108,7 +109,7 @@ def _header(name: str, ops: Mapping[str, Sequence[Program]]) -> str:
         f"for {', '.join(p.target.name for p in targets)}."
     ]
     for operator, (first, *_) in ops.items():
-        lines += [" *", f" * {operator}"]
+        lines += [" *", f" * {comment_line(operator)}"]
         lines += described("Inputs", first.inputs) + described("Outputs", first.outputs)
     lines += [
         " */",

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tilesmith.codegen.c.emit import comment_line
 from tilesmith.codegen.functions import ENTRY, SIZES
 from tilesmith.runtime.arrays import stored_dtype, stored_shape
 from tilesmith.runtime.native import ALIGNMENT, round_up
@@ -124,7 +125,7 @@ def header(name: str, programs: Sequence[Program], threads: int, file_bytes: int
         *described("Inputs", first.inputs),
         *described("Outputs", first.outputs),
         *(
-            f" * Extent {i}: {s.name}, from {s.sizes.low} to {s.sizes.high}"
+            f" * Extent {i}: {comment_line(s.name)}, from {s.sizes.low} to {s.sizes.high}"
             for i, s in enumerate(first.symbols)
         ),
         " *",
@@ -163,11 +164,7 @@ def header(name: str, programs: Sequence[Program], threads: int, file_bytes: int
 
 def described(title: str, specs: Sequence[TensorSpec]) -> list[str]:
     """Lines of a C comment about inputs or outputs."""
-    return [f" * {title}:"] + [f" *   {i}: {_comment(str(s))}" for i, s in enumerate(specs)]
-
-
-def _comment(text: str) -> str:
-    return text.replace("*/", "* /").replace("\n", " ")
+    return [f" * {title}:"] + [f" *   {i}: {comment_line(str(s))}" for i, s in enumerate(specs)]
 
 
 def text(value: str) -> str:

@@ -8,6 +8,7 @@ import tempfile
 from pathlib import Path
 
 from tilesmith.codegen.c.compiler import ZIG
+from tilesmith.codegen.c.emit import comment_line
 from tilesmith.ir.target import Target
 from tilesmith.runtime.arrays import stored_shape
 from tilesmith.runtime.program import Program, TensorSpec
@@ -110,7 +111,7 @@ def _member(spec: TensorSpec, kind: str) -> str:
     array = ARRAYS[str(spec.dtype)]
     is_plain = kind == "Tensor" and spec.is_static
     return (
-        f"    /** {str(spec).replace('*/', '* /')} */\n"
+        f"    /** {comment_line(str(spec))} */\n"
         f"    {json.dumps(spec.name)}: {f'{array} | ' if is_plain else ''}{kind}<{array}>;"
     )
 
