@@ -67,7 +67,7 @@ def lower(schedule: Schedule, args: Sequence[Tensor], name: str = "main") -> Fun
         plan = _plan(state, plans, stage, bodies[stage_name], facts)
         fold_steps(state, plans, plan, facts)
         plans[stage_name] = plan
-        copies = copies_around(plans, plan)
+        copies = max(copies_around(plans, plan), 1)  # inside an unrolled loop without iterations: 0
         _allocate(plan, parameters, needed.get(stage_name), stack // copies)
         stack -= copies * sum(map(bytes_of_stack, plan.buffers))
         check_scope(state, plans, plan)
@@ -170,7 +170,10 @@ def _allocate(
         plan.origin = tuple(const(0) for _ in axes)
     else:
         plan.origin = tuple(r.start for r in plan.storage or plan.regions)
-    shape = [plan.spans[a.var] for a in axes]
+    if isinstance(stage.op, Extern):
+        shape = list(stage.op.shape)
+    else:
+        shape = [plan.spans[a.var] for a in axes]
     if plan.storage is not None:
         shape = [r.extent for r in plan.storage]
     for n, size in enumerate(needed or ()):
@@ -180,7 +183,8 @@ def _allocate(
     buffers: list[Buffer] = []
     for v in range(len(stage.op.outputs)):
         made = parameters.get((stage.name, v))
-        size = stage.op.outputs[v].shape if isinstance(stage.op, Extern) else tuple(shape)
+        several = isinstance(stage.op, Extern) and v > 0  # results may differ in shape
+        size = stage.op.outputs[v].shape if several else tuple(shape)
         made = made or allocation(_unlaid(stage, plan), v, size, stack)
         stack -= bytes_of_stack(made)
         buffers.append(made)

@@ -170,6 +170,8 @@ class PrefetchWriter:
         at = self._nests.physical(mark.source, buffer, starts, ctx)
         sizes = [r.extent for r in regions]
         elements = math.prod(n for n in sizes if isinstance(n, int))
+        if elements == 0:
+            return []
         is_known = all(isinstance(n, int) for n in sizes)
         if not is_known or not any(
             _fills(elements, buffer.shape[n:], at[n:]) for n in range(1, len(at))
@@ -183,6 +185,8 @@ class PrefetchWriter:
         for each in inside:
             turn = turn * dim_expr(each.extent) + each.value
             turns *= expected(each.extent)
+        if turns == 0:
+            return []  # a loop without iterations prefetches nothing
         each_turn = max(-(-lines // turns), 1)
         found: list[Stmt] = []
         for n in range(each_turn):
@@ -197,13 +201,14 @@ def _fills(elements: int, shape: Sequence[Dim], at: Sequence[Expr]) -> bool:
     over.
     """
     whole = [n for n in shape if isinstance(n, int)]
-    is_whole = len(whole) == len(shape) and elements % math.prod(whole) == 0
+    size = math.prod(whole)
+    is_whole = len(whole) == len(shape) and size > 0 and elements % size == 0
     return is_whole and all(i is const(0) for i in at)
 
 
 def _share(count: int, loop: StageLoop) -> tuple[Expr, int]:
     """Of `count` lines, the first that an iteration of `loop` prefetches, and how many."""
-    if not isinstance(loop.extent, int):
+    if not isinstance(loop.extent, int) or loop.extent == 0:
         return const(0), count
     each = -(-count // loop.extent)
     first = loop.value * each if each > 1 else (loop.value * count) // loop.extent

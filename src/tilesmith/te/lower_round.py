@@ -28,7 +28,7 @@ from .lower_size import loops_around
 from .relations import add, dim_expr
 from .rewrite import guarded_loads
 from .state import At, State
-from .tensor import Reduce
+from .tensor import Extern, Reduce
 
 _DIVISIONS = ("floordiv", "floormod", "truncdiv", "truncmod")
 
@@ -92,14 +92,14 @@ def _check_read(
     ctx: Context,
     needed: dict[str, list[Dim]],
 ) -> None:
-    name, value = state.tensors[read_of(load)]
+    name, number = state.tensors[read_of(load)]
     producer = state.stages[name]
     if isinstance(producer.attach, At) and not producer.is_output and producer.name not in plans:
         # attached: its region will be computed from these very reads, and so holds them
         if any(needs_guard(n) for i in load.indices for n in post_order(i)):
             raise _error(plan, f"it reads {load}, whose index depends on data")
         return
-    own = producer.op.outputs[value].shape
+    own = producer.op.outputs[number].shape
     for n, index in enumerate(load.indices):
         value = simplify(substitute(index, plan.points), ctx)
         first, end = capacity(producer.layout, n, own[n])
@@ -108,7 +108,10 @@ def _check_read(
         if can_prove(value < dim_expr(end), ctx):
             continue
         last = _last(plans, plan, value, ctx)
-        if producer.is_placeholder or producer.is_output or last is None:
+        # a scan has its memory before the stages that compute a step of it
+        is_fixed = producer.is_placeholder or producer.is_output or name in plans
+        is_fixed = is_fixed or (isinstance(producer.op, Extern) and number > 0)
+        if is_fixed or last is None:
             raise _error(plan, f"the read {load} may lie past the end of {name}")
         sizes = needed.setdefault(name, [0] * len(own))
         sizes[n] = larger(sizes[n], total((last, 1)))

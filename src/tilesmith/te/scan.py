@@ -131,7 +131,7 @@ def _reads_of_states(
             own = [a.var for a in op.axis]
             mixed |= {
                 a for a in range(1, rank)
-                if len(own) != rank or load.indices[a] is not own[a]
+                if not len(own) == len(load.indices) == rank or load.indices[a] is not own[a]
             }  # fmt: skip
     return lag, frozenset(mixed)
 
