@@ -36,6 +36,13 @@ class Runner:
         sizes: tuple[int, ...] = ...,
         /,
     ) -> int | tuple[int, int, int, tuple[int, ...]]: ...
+    def call_at(
+        self,
+        inputs: tuple[int, ...],
+        outputs: tuple[int, ...],
+        sizes: tuple[int, ...] = ...,
+        /,
+    ) -> int | tuple[int, int, int, tuple[int, ...]]: ...
     def trim(self) -> int: ...
 
 class Function:

@@ -30,7 +30,7 @@ class Addressed(Executable):
         Raises ModelError if the run fails.
         """
         more = () if sizes is None else (sizes.call,)
-        status = self._call(inputs, outputs, *more)
+        status = self._runner.call_at(inputs, outputs, *more)
         if status != 0:
             self._check(status)
 
@@ -39,7 +39,7 @@ class Addressed(Executable):
         """`run_at` without its frame, for programs without open dimensions: gives 0, or what
         `check` raises as an error.
         """
-        return self._call
+        return self._runner.call_at
 
     def check(self, status: Any) -> None:
         """Raises ModelError for what a run gave that is not 0."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
@@ -65,7 +66,9 @@ class Arguments:
                 f"{self.symbol}: expected {count + len(self.given)} arguments "
                 f"({wanted}), found {len(args)}"
             )
-        values: dict[Expr, int] = {v: int(a) for v, a in zip(self.given, args[count:], strict=True)}
+        values: dict[Expr, int] = {
+            v: self._integer(v, a) for v, a in zip(self.given, args[count:], strict=True)
+        }
         arrays = [
             self._array(b, w, a)
             for b, w, a in zip(self.buffers, self.written, args[:count], strict=True)
@@ -83,6 +86,19 @@ class Arguments:
                 )
         self._check_overlaps(arrays)
         return arrays, values
+
+    def _integer(self, scalar: Var, value: Any) -> int:
+        try:
+            found = operator.index(value)
+        except TypeError:
+            found = None
+        if found is None or not -(1 << 63) <= found < 1 << 63:
+            shown = type(value).__name__ if found is None else found
+            raise ModelError(
+                f"{self.symbol}: argument {scalar.name!r}: expected an integer of 64 bits, found "
+                f"{shown}"
+            )
+        return found
 
     def _array(self, buffer: Buffer, written: bool, value: Any) -> np.ndarray:
         what = f"{self.symbol}: argument {buffer.name!r}"

@@ -46,19 +46,62 @@ def to_numpy(value: Any, what: str) -> np.ndarray:
     if isinstance(value, np.ndarray):
         return value
     if is_torch(value):
-        torch = sys.modules["torch"]
-        tensor = value.detach()
-        if tensor.device.type != "cpu":
-            raise ModelError(
-                f"{what}: expected a tensor on the CPU, found one on {tensor.device}; move it "
-                "with .cpu(), or compile for its device"
-            )
-        tensor = tensor.resolve_conj().resolve_neg()
+        return _of_torch(value, what)
+    try:
+        found = _of_interfaces(value, what)
+    except ModelError:
+        raise
+    except Exception as e:  # code of the object's class, which may raise anything
+        raise ModelError(
+            f"{what}: the {type(value).__name__} can't be read as an array: {type(e).__name__}: "
+            f"{_one_line(e)}"
+        ) from e
+    if found is not None:
+        return found
+    raise ModelError(
+        f"{what}: expected a NumPy array, a torch tensor or an object with DLPack or the array "
+        "interface, "
+        f"found {type(value).__name__}"
+    )
+
+
+def _of_torch(value: Any, what: str) -> np.ndarray:
+    """A view of a torch tensor; a copy of one with a conjugation or negation to come."""
+    torch = sys.modules["torch"]
+    if value.device.type != "cpu":
+        raise ModelError(
+            f"{what}: expected a tensor on the CPU, found one on {value.device}; move it "
+            "with .cpu(), or compile for its device"
+        )
+    if value.layout is not torch.strided:
+        raise ModelError(
+            f"{what}: expected a dense tensor, found one of layout {value.layout}; make it dense "
+            "with .to_dense()"
+        )
+    if value.is_quantized:
+        raise ModelError(
+            f"{what}: expected a plain tensor, found a quantised one of {value.dtype}; give "
+            ".dequantize() or .int_repr()"
+        )
+    try:
+        tensor = value.detach().resolve_conj().resolve_neg()
         stored = _TORCH_TYPES.get(str(tensor.dtype).removeprefix("torch."))
         if stored is not None:  # NumPy knows it only through ml_dtypes
             integer = torch.int16 if stored.bytes == 2 else torch.uint8
             return tensor.view(integer).numpy().view(stored.numpy)
         return tensor.numpy()
+    except (TypeError, RuntimeError, ValueError) as e:  # a type that NumPy lacks, a wrapper
+        raise ModelError(
+            f"{what}: the tensor of {value.dtype} can't be read as an array: {_one_line(e)}"
+        ) from e
+
+
+def _one_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0]
+
+
+def _of_interfaces(value: Any, what: str) -> np.ndarray | None:
+    """A view of an object that says how it is an array; None for another one."""
     interface = getattr(value, "__cuda_array_interface__", None)
     device = getattr(value, "__dlpack_device__", None)
     if interface is not None or (device is not None and int(device()[0]) not in _ON_CPU):
@@ -70,11 +113,7 @@ def to_numpy(value: Any, what: str) -> np.ndarray:
         return np.asarray(value)
     if hasattr(value, "__dlpack__"):
         return np.from_dlpack(value)
-    raise ModelError(
-        f"{what}: expected a NumPy array, a torch tensor or an object with DLPack or the array "
-        "interface, "
-        f"found {type(value).__name__}"
-    )
+    return None
 
 
 def check(array: np.ndarray, spec: TensorSpec, what: Literal["input", "output"]) -> None:

@@ -90,12 +90,14 @@ class UnpredictedExecutable(Executable):
         self._output_names = [s.name for s in program.outputs]
         self._lock = Lock()
 
-    def __call__(self, *arrays: Any, out: Any = None) -> Any:
+    def __call__(self, *arrays: Any, out: Any = None, **named: Any) -> Any:
         """As `Executable` says.
 
         Raises DeviceError too, if the device fails and no CPU answers in its place, or can't since
         arrays lie on the device.
         """
+        if named:
+            arrays = self._in_places(arrays, named)
         if self._cpu is None:
             try:
                 found = self._on_device(arrays, out)

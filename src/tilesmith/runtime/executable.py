@@ -21,7 +21,7 @@ from tilesmith.codegen.link import Library
 from tilesmith.codegen.targets import host, missing_features
 from tilesmith.ir.dtypes import i64
 from tilesmith.support.cgroup import usable_memory
-from tilesmith.support.errors import ModelError
+from tilesmith.support.errors import ModelError, UsageError
 
 from .arrays import (
     as_output,
@@ -156,9 +156,10 @@ class Executable:
         """Whether a run asks for memory whose size only its data say (see `Program`)."""
         return self.program.needs_growth
 
-    def __call__(self, *arrays: Any, out: Any = None) -> Any:
+    def __call__(self, *arrays: Any, out: Any = None, **named: Any) -> Any:
         """Run the model.
 
+        named: inputs by name, for those that `arrays` leaves out.
         out: where the results go: for a single output an array, else a sequence in the order of
             `outputs`, in which None stands for a fresh array.  An array is a NumPy array or a
             torch tensor, C-contiguous and writable, that shares no memory with an input or another
@@ -171,6 +172,8 @@ class Executable:
         Raises ModelError if count, type or shape of the inputs or of `out` is wrong, UsageError if
         `out` shares memory with other arguments.
         """
+        if named:
+            arrays = self._in_places(arrays, named)
         plain = self._plain and self._sizes is None and self._host is None
         if plain and len(arrays) == self._input_count:
             if out is not None:
@@ -188,6 +191,21 @@ class Executable:
         results = (self._again(arrays) if out is None else None) or self._run_checked(arrays, out)
         return results[0] if self._single else results
 
+    def _in_places(self, arrays: tuple[Any, ...], named: Mapping[str, Any]) -> tuple[Any, ...]:
+        """All inputs in order, of those by position and those by name.  Raises ModelError."""
+        check_names(named, "input", self.inputs)
+        names = [s.name for s in self.inputs]
+        twice = [n for n in names[: len(arrays)] if n in named]
+        if twice:
+            raise ModelError(f"input {twice[0]!r} is given twice, by its position and by its name")
+        absent = [n for n in names[len(arrays) :] if n not in named]
+        if absent:
+            raise ModelError(
+                f"missing inputs: {', '.join(map(repr, absent))}; the inputs are "
+                f"{listing(self.inputs)}"
+            )
+        return (*arrays, *(named[n] for n in names[len(arrays) :]))
+
     def _again(self, arrays: tuple[Any, ...]) -> tuple[np.ndarray, ...] | None:
         """The results, if a checked run had arrays of these shapes and these fit too."""
         if self._quick is None or (sizes := self._quick.seen(arrays)) is None:
@@ -204,8 +222,15 @@ class Executable:
 
         out: for some outputs, arrays that the results go to (see `__call__`).
 
-        Raises what a call does, and ModelError for wrong or missing names too.
+        Raises what a call does, ModelError for wrong or missing names, and UsageError for what is
+        no mapping of names.
         """
+        if not (_is_mapping(inputs) and (out is None or _is_mapping(out))):
+            raise UsageError(
+                "run: expected the inputs by name, as in exe.run({'x': x}), and out as a mapping "
+                f"too; found {type(inputs).__name__} and {type(out).__name__}; all outputs are "
+                "returned by name, so there is no list of outputs to ask for"
+            )
         if inputs.keys() != self._input_names.keys():
             check_names(inputs, "input", self.inputs)
             absent = ", ".join(repr(s.name) for s in self.inputs if s.name not in inputs)
@@ -447,3 +472,7 @@ class Executable:
     def __repr__(self) -> str:
         signature = f"{listing(self.inputs)} -> {listing(self.outputs)}"
         return f"<executable for {self.program.target.name}: {signature}>"
+
+
+def _is_mapping(value: Any) -> bool:
+    return type(value) is dict or isinstance(value, Mapping)  # the first is ten times as fast

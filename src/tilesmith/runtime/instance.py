@@ -10,8 +10,9 @@ import numpy as np
 
 from tilesmith.support.errors import ModelError, UsageError
 
-from .arrays import check, check_names, listing, to_numpy
+from .arrays import check, check_names, listing
 from .executable import Executable
+from .given import as_array
 from .program import TensorSpec
 
 _UNBOUND = object()
@@ -54,7 +55,7 @@ class Instance:
         self._check_idle()
         at = _position(key, "input", self.exe.inputs)
         spec = self.exe.inputs[at]
-        array = value if spec.dtype.is_host else to_numpy(value, f"input {spec.name!r}")
+        array = value if spec.dtype.is_host else as_array(value, spec)
         if not spec.dtype.is_host:
             check(array, spec, "input")
         self._inputs[at] = array
@@ -144,9 +145,9 @@ def _position(key: str | int, what: str, specs: tuple[TensorSpec, ...]) -> int:
     if isinstance(key, str):
         check_names((key,), what, specs)
         return next(i for i, s in enumerate(specs) if s.name == key)
-    if not 0 <= key < len(specs):
+    if not isinstance(key, int) or not 0 <= key < len(specs):
         raise ModelError(
-            f"expected the position of an {what} from 0 to {len(specs) - 1}, found {key}; the "
+            f"expected the position of an {what} from 0 to {len(specs) - 1}, found {key!r}; the "
             f"{what}s are {listing(specs)}"
         )
     return key

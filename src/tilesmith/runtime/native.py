@@ -20,7 +20,7 @@ except ImportError as e:
     ) from e
 
 _abi = getattr(_native, "ABI", 0)  # 0: an extension that was built before there were versions
-if _abi != context.ABI or not hasattr(_native, "Function"):
+if _abi != context.ABI or not hasattr(_native.Runner, "call_at"):
     raise InternalError(
         f"the C runtime of tilesmith is of another version (interface {_abi}, expected "
         f"{context.ABI}); reinstall the package, or run `python setup.py build_ext --inplace` in a "

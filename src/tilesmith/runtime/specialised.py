@@ -65,7 +65,9 @@ class Specialised(Executable):
     def _parts(self) -> list[tuple[Sizes, Executable]]:
         return [({}, self), *self._fixed]
 
-    def __call__(self, *arrays: Any, out: Any = None) -> Any:
+    def __call__(self, *arrays: Any, out: Any = None, **named: Any) -> Any:
+        if named:
+            arrays = self._in_places(arrays, named)
         chosen = self._chosen(arrays)
         return super().__call__(*arrays, out=out) if chosen is None else chosen(*arrays, out=out)
 

@@ -155,23 +155,15 @@ static void runner_dealloc(PyObject *object) {
 }
 
 /* Take views of arrays `first ..`; returns how many were taken (fewer than `count`: that one does not fit).  A Block
- * has none: it grows during the run.  An int is the address of memory that the caller answers for. */
-static Py_ssize_t take(Runner *self, PyObject *arrays, Py_ssize_t first, Py_ssize_t count, int flags, Py_buffer *views,
-                       void **pointers) {
+ * in the place of an output has none: it grows during the run. */
+static Py_ssize_t take_views(Runner *self, PyObject *arrays, Py_ssize_t first, Py_ssize_t count, Py_buffer *views,
+                             void **pointers) {
+    int is_output = first >= self->inputs, flags = PyBUF_C_CONTIGUOUS | PyBUF_FORMAT | (is_output ? PyBUF_WRITABLE : 0);
     for (Py_ssize_t i = 0; i < count; i++) {
         Py_buffer *view = &views[first + i];
-        if (Py_IS_TYPE(PyTuple_GetItem(arrays, i), tilesmith_block_type)) {
+        if (is_output && Py_IS_TYPE(PyTuple_GetItem(arrays, i), tilesmith_block_type)) {
             *view = (Py_buffer){.buf = NULL};
             pointers[first + i] = PyTuple_GetItem(arrays, i);
-            continue;
-        }
-        if (PyLong_CheckExact(PyTuple_GetItem(arrays, i))) {
-            *view = (Py_buffer){.buf = PyLong_AsVoidPtr(PyTuple_GetItem(arrays, i))};
-            if (PyErr_Occurred()) {
-                PyErr_Clear();
-                return i;
-            }
-            pointers[first + i] = view->buf;
             continue;
         }
         if (PyObject_GetBuffer(PyTuple_GetItem(arrays, i), view, flags) < 0) {
@@ -185,6 +177,13 @@ static Py_ssize_t take(Runner *self, PyObject *arrays, Py_ssize_t first, Py_ssiz
         pointers[first + i] = view->buf;
     }
     return count;
+}
+
+/* Take the addresses of arrays `first ..`, for which the caller answers; 0 is success. */
+static int take_addresses(PyObject *addresses, Py_ssize_t first, Py_ssize_t count, void **pointers) {
+    for (Py_ssize_t i = 0; i < count; i++)
+        pointers[first + i] = PyLong_AsVoidPtr(PyTuple_GetItem(addresses, i));
+    return PyErr_Occurred() ? -1 : 0;
 }
 
 /* The first output that shares memory with an array before it, or is another array than the input that it lives in;
@@ -246,9 +245,41 @@ PyObject *tilesmith_failure_of(int32_t code, const struct tilesmith_failure *fai
     return values ? Py_BuildValue("iiiN", code, failure->call, failure->assertion, values) : NULL;
 }
 
-/* See the method's documentation. */
-static PyObject *runner_call(PyObject *object, PyObject *const *args, Py_ssize_t count) {
-    Runner *self = (Runner *)object;
+/* Run the entry point on memory that was checked; 0, a failure, or an exception. */
+static PyObject *run_entry(Runner *self, struct tilesmith_context *context, Host *host, void **pointers) {
+    Arena *arena = tilesmith_arenas_take(&self->memory, context->arena_bytes, context->scratch_bytes);
+    if (arena == NULL)
+        return PyErr_NoMemory();
+    int32_t code;
+    Growth growth = {
+        .outputs = pointers + self->inputs,
+        .count = self->first,
+        .arena = arena,
+        .others = (int64_t)self->memory.slots,
+        .left = self->limit - tilesmith_arenas_bytes(&self->memory, arena),
+    };
+    context->inputs = pointers;
+    context->outputs = pointers + self->inputs;
+    context->arena = arena + 1;
+    context->scratch = arena->scratch;
+    context->memory = &growth;
+    Py_BEGIN_ALLOW_THREADS
+    tilesmith_pool_enter();
+    code = self->entry(context);
+    tilesmith_pool_leave();
+    Py_END_ALLOW_THREADS
+    if (code == TILESMITH_GROWTH) /* what this run took would be missing in the next one */
+        tilesmith_slots_release(&self->memory, arena);
+    tilesmith_arenas_keep(&self->memory, arena);
+    if (host->type != NULL) {
+        PyErr_Restore(host->type, host->value, host->traceback);
+        return NULL;
+    }
+    return code ? tilesmith_failure_of(code, &context->failure) : PyLong_FromLong(0);
+}
+
+/* `call` and `call_at`: the memory is that of arrays, or addresses that the caller answers for. */
+static PyObject *run(Runner *self, PyObject *const *args, Py_ssize_t count, int by_address) {
     if (count < 2 || count > 4 || !PyTuple_Check(args[0]) || !PyTuple_Check(args[1]) || PyTuple_Size(args[0]) != self->inputs ||
         PyTuple_Size(args[1]) != self->arrays - self->inputs) {
         PyErr_SetString(PyExc_TypeError, "call takes a tuple of all inputs and a tuple of all outputs");
@@ -263,64 +294,48 @@ static PyObject *runner_call(PyObject *object, PyObject *const *args, Py_ssize_t
         context.host = call_host;
         context.host_data = &host;
     }
+    Py_ssize_t outputs = self->arrays - self->inputs;
     Py_buffer few_views[MAX_ARRAYS], *views = few_views;
     void *few_pointers[MAX_ARRAYS], **pointers = few_pointers;
     if (self->arrays > MAX_ARRAYS) {
-        views = malloc((size_t)self->arrays * sizeof *views);
+        views = by_address ? NULL : malloc((size_t)self->arrays * sizeof *views);
         pointers = malloc((size_t)self->arrays * sizeof *pointers);
-        if (views == NULL || pointers == NULL) {
+        if ((views == NULL && !by_address) || pointers == NULL) {
             free(views);
             free(pointers);
             return PyErr_NoMemory();
         }
     }
     PyObject *result = NULL;
-    Py_ssize_t taken = take(self, args[0], 0, self->inputs, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT, views, pointers);
-    if (taken == self->inputs)
-        taken += take(self, args[1], self->inputs, self->arrays - self->inputs,
-                      PyBUF_C_CONTIGUOUS | PyBUF_FORMAT | PyBUF_WRITABLE, views, pointers);
-    Py_ssize_t fit = taken == self->arrays ? overlapping_output(self, views) : taken;
-    if (fit < self->arrays) {
-        result = PyLong_FromSsize_t(-fit - 1);
+    Py_ssize_t taken = 0;
+    if (by_address) {
+        if (take_addresses(args[0], 0, self->inputs, pointers) == 0 &&
+            take_addresses(args[1], self->inputs, outputs, pointers) == 0)
+            result = run_entry(self, &context, &host, pointers);
     } else {
-        Arena *arena = tilesmith_arenas_take(&self->memory, context.arena_bytes, context.scratch_bytes);
-        if (arena == NULL) {
-            PyErr_NoMemory();
-        } else {
-            int32_t code;
-            Growth growth = {
-                .outputs = pointers + self->inputs,
-                .count = self->first,
-                .arena = arena,
-                .others = (int64_t)self->memory.slots,
-                .left = self->limit - tilesmith_arenas_bytes(&self->memory, arena),
-            };
-            context.inputs = pointers;
-            context.outputs = pointers + self->inputs;
-            context.arena = arena + 1;
-            context.scratch = arena->scratch;
-            context.memory = &growth;
-            Py_BEGIN_ALLOW_THREADS
-            tilesmith_pool_enter();
-            code = self->entry(&context);
-            tilesmith_pool_leave();
-            Py_END_ALLOW_THREADS
-            if (code == TILESMITH_GROWTH) /* what this run took would be missing in the next one */
-                tilesmith_slots_release(&self->memory, arena);
-            tilesmith_arenas_keep(&self->memory, arena);
-            if (host.type != NULL)
-                PyErr_Restore(host.type, host.value, host.traceback);
-            else
-                result = code ? tilesmith_failure_of(code, &context.failure) : PyLong_FromLong(0);
-        }
+        taken = take_views(self, args[0], 0, self->inputs, views, pointers);
+        if (taken == self->inputs)
+            taken += take_views(self, args[1], self->inputs, outputs, views, pointers);
+        Py_ssize_t fit = taken == self->arrays ? overlapping_output(self, views) : taken;
+        result = fit < self->arrays ? PyLong_FromSsize_t(-fit - 1) : run_entry(self, &context, &host, pointers);
+        for (Py_ssize_t i = 0; i < taken; i++)
+            PyBuffer_Release(&views[i]);
     }
-    for (Py_ssize_t i = 0; i < taken; i++)
-        PyBuffer_Release(&views[i]);
-    if (views != few_views) {
+    if (pointers != few_pointers) {
         free(views);
         free(pointers);
     }
     return result;
+}
+
+/* See the method's documentation. */
+static PyObject *runner_call(PyObject *object, PyObject *const *args, Py_ssize_t count) {
+    return run((Runner *)object, args, count, 0);
+}
+
+/* See the method's documentation. */
+static PyObject *runner_call_at(PyObject *object, PyObject *const *args, Py_ssize_t count) {
+    return run((Runner *)object, args, count, 1);
 }
 
 static PyObject *runner_trim(PyObject *object, PyObject *unused) {
@@ -331,11 +346,13 @@ static PyObject *runner_trim(PyObject *object, PyObject *unused) {
 static PyMethodDef runner_methods[] = {
     {"call", (PyCFunction)(void (*)(void))runner_call, METH_FASTCALL,
      "call(inputs, outputs[, sizes[, host]]) -> 0, or -(i + 1) when array i does not fit its specification (outputs are\n"
-     "counted after the inputs; a Block stands for one that grows, an int for the address of memory that is not\n"
-     "checked) or is an output that shares memory with an array\n"
-     "before it or is another array than the input that it lives in, or why the run failed: (code, call, assertion, values).  `sizes` is (arena_bytes, scratch_bytes,\n"
-     "*extents), or None for those that the runner was made with.  host(number, address, count) runs host functions;\n"
-     "what it raises, call raises."},
+     "counted after the inputs; a Block stands for one that grows) or is an output that shares memory with an array\n"
+     "before it or is another array than the input that it lives in, or why the run failed: (code, call, assertion,\n"
+     "values).  `sizes` is (arena_bytes, scratch_bytes, *extents), or None for those that the runner was made with.\n"
+     "host(number, address, count) runs host functions; what it raises, call raises."},
+    {"call_at", (PyCFunction)(void (*)(void))runner_call_at, METH_FASTCALL,
+     "call_at(inputs, outputs[, sizes[, host]]) -> as call.  Inputs and outputs are addresses of memory that is not\n"
+     "checked: the caller answers for it."},
     {"trim", runner_trim, METH_NOARGS, "trim() -> bytes of idle arenas that were given back to the system."},
     {NULL, NULL, 0, NULL},
 };

@@ -1,0 +1,155 @@
+"""What is no array never becomes an address: it is refused, whichever way it comes in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+import tilesmith as ts
+from tilesmith import te
+from tilesmith.graph.parse import parse_graph
+
+ARRAY = np.arange(4, dtype=np.float32)
+
+
+def doubled(type_: str) -> ts.Executable:
+    text = f'graph g(%x: {type_}) {{\n  %y: {type_} = add(%x, %x)\n  return %y as "y"\n}}'
+    return ts.compile(parse_graph(text), threads=1)
+
+
+@pytest.fixture(scope="module")
+def exe() -> ts.Executable:
+    return doubled("f32[4]")
+
+
+def instance_run(exe: ts.Executable, value: object) -> None:
+    instance = ts.Instance(exe)
+    instance.set_input(0, value)
+    instance.run()
+
+
+def instance_output(exe: ts.Executable, value: object) -> None:
+    instance = ts.Instance(exe)
+    instance.set_input(0, ARRAY)
+    instance.set_output(0, value)
+    instance.run()
+
+
+INPUTS: list[Callable[[ts.Executable, object], object]] = [
+    lambda exe, v: exe(v),
+    lambda exe, v: exe(x=v),
+    lambda exe, v: exe.run({"x": v}),
+    lambda exe, v: exe.profile(v),
+    lambda exe, v: exe.kernel_seconds(v),
+    instance_run,
+]
+OUTPUTS: list[Callable[[ts.Executable, object], object]] = [
+    lambda exe, v: exe(ARRAY, out=v),
+    lambda exe, v: exe(ARRAY, out=(v,)),
+    lambda exe, v: exe.run({"x": ARRAY}, out={"y": v}),
+    instance_output,
+]
+NUMBERS = [3, 0, -1, True, 1 << 70, ARRAY.ctypes.data, id(ARRAY), 2.5]
+IDS = ["3", "0", "-1", "True", "2^70", "an address", "an id", "2.5"]
+
+
+@pytest.mark.parametrize("value", NUMBERS, ids=IDS)
+@pytest.mark.parametrize("call", range(len(INPUTS)))
+def test_a_number_is_no_array(exe, call, value):
+    with pytest.raises(ts.ModelError, match=r"input 'x': expected an array of shape \[4\], found"):
+        INPUTS[call](exe, value)
+
+
+@pytest.mark.parametrize("value", NUMBERS, ids=IDS)
+@pytest.mark.parametrize("call", range(len(OUTPUTS)))
+def test_a_number_is_no_memory_for_results(exe, call, value):
+    with pytest.raises(ts.ModelError, match="expected a NumPy array or a torch tensor, found"):
+        OUTPUTS[call](exe, value)
+
+
+def test_a_number_is_the_value_of_an_input_without_dimensions():
+    assert doubled("f32[]")(2) == 4 and doubled("f32[]")(1.5) == 3
+    assert doubled("i64[]").run({"x": 1 << 40})["y"] == 1 << 41
+    assert np.isposinf(doubled("f32[]")(float("inf")))
+    for type_, value in (("i64[]", 1.5), ("i64[]", 1 << 63), ("u8[]", -1), ("i64[]", True),
+                         ("f32[]", 1e39), ("f32[]", 10**400), ("f32[]", False)):  # fmt: skip
+        with pytest.raises(
+            ts.ModelError, match=rf"input 'x': expected a number of type {type_[:-2]}"
+        ):
+            doubled(type_)(value)
+
+
+def test_a_built_function_takes_arrays_and_integers():
+    a = te.placeholder((4,), "f32", "A")
+    b = te.compute((4,), lambda i: a[i] + 1, "B")
+    f = ts.build(te.create_schedule(b.op), [a, b])
+    for value in NUMBERS:
+        with pytest.raises(ts.ModelError, match="argument 'A': expected a NumPy array"):
+            f(value, ARRAY.copy())
+        with pytest.raises(ts.ModelError, match="argument 'B': expected a NumPy array"):
+            f(ARRAY, value)
+
+
+class Lying:
+    """An object whose description as an array is wrong, or raises."""
+
+    def __init__(self, **said: object) -> None:
+        for name, value in said.items():
+            setattr(self, name, value)
+
+
+def test_objects_that_describe_themselves_wrongly_are_refused(exe):
+    good = ARRAY.__array_interface__
+    for said in (
+        {"__array_interface__": 7},
+        {"__array_interface__": {}},
+        {"__array_interface__": {**good, "shape": (-4,)}},
+        {"__array_interface__": {**good, "typestr": "<Z9"}},
+        {"__dlpack__": lambda **_: 7, "__dlpack_device__": lambda: (1, 0)},
+        {"__dlpack__": 3, "__dlpack_device__": lambda: (1, 0)},
+        {"__dlpack_device__": lambda: "cpu"},
+    ):
+        with pytest.raises(ts.ModelError, match="input 'x'"):
+            exe(Lying(**said))
+
+    class Raises:
+        def __array__(self, *_: object, **__: object) -> np.ndarray:
+            raise KeyError("no\nsuch")
+
+    with pytest.raises(ts.ModelError, match="the Raises can't be read as an array: KeyError"):
+        exe(Raises())
+
+
+def test_inputs_by_name(exe):
+    assert np.array_equal(exe(x=ARRAY), 2 * ARRAY)
+    for call, said in (
+        (lambda: exe(ARRAY, x=ARRAY), "given twice"),
+        (lambda: exe(z=ARRAY), "no input is called 'z'"),
+        (lambda: exe(), "expected 1 inputs"),
+    ):
+        with pytest.raises(ts.ModelError, match=said):
+            call()
+    for inputs, out in ((None, {"x": ARRAY}), ([ARRAY], None), ({"x": ARRAY}, [ARRAY])):
+        with pytest.raises(ts.UsageError, match=r"expected the inputs by name, as in exe.run"):
+            exe.run(inputs, out)
+
+
+def test_tensors_that_numpy_has_no_view_of_are_refused(exe):
+    torch = pytest.importorskip("torch")
+    x = torch.arange(4.0)
+    for bad in (
+        x.to_sparse(),
+        torch.quantize_per_tensor(x, 0.1, 0, torch.quint8),
+        x.to("meta"),
+        torch.zeros(4, dtype=torch.complex32),
+    ):
+        with pytest.raises(ts.ModelError, match="input 'x'"):
+            exe(bad)
+    for good in (
+        x.requires_grad_(),
+        torch.complex(x, -x).imag.neg(),
+        torch.complex(x, -x).conj().imag,
+    ):
+        assert torch.equal(torch.as_tensor(exe(good)), 2 * good.detach())
