@@ -76,6 +76,9 @@ class Unchanged:
         objects: tuple[object, ...],
         addresses: tuple[int, ...],
         writes: tuple[int, ...],
+        sizes: tuple[int, ...],
         /,
     ) -> Unchanged: ...
     def is_in(self, arguments: list[object] | tuple[object, ...], /) -> bool: ...
+
+def digest(address: int, bytes: int, /) -> bytes: ...

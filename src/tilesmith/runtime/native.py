@@ -20,7 +20,7 @@ except ImportError as e:
     ) from e
 
 _abi = getattr(_native, "ABI", 0)  # 0: an extension that was built before there were versions
-if _abi != context.ABI or not hasattr(_native.Runner, "call_at"):
+if _abi != context.ABI or not hasattr(_native, "digest"):
     raise InternalError(
         f"the C runtime of tilesmith is of another version (interface {_abi}, expected "
         f"{context.ABI}); reinstall the package, or run `python setup.py build_ext --inplace` in a "
@@ -33,8 +33,8 @@ ALIGNMENT = 64
 Block = _native.Block
 Function = _native.Function
 Runner = _native.Runner
-Unchanged = getattr(_native, "Unchanged", None)
-"""None in an extension that was built before there was one: callers have a slower way."""
+Unchanged = _native.Unchanged
+digest = _native.digest
 set_cores = _native.set_cores
 keep_arenas = _native.keep_arenas
 

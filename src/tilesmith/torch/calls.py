@@ -1,6 +1,7 @@
 """Calls of native code on tensors of PyTorch, without copies: the code gets addresses.
 
-Types and ranks of inputs are as traced: Dynamo's guards see to it.  Only strides are looked at.
+Ranks of inputs are as traced: Dynamo's guards see to it.  Types are looked at, since Dynamo itself
+makes tensors of numbers, and so are strides.
 """
 
 from __future__ import annotations
@@ -53,6 +54,16 @@ class Native:
         changed = self._scalars or self._orders or self._returned
         self.is_plain = self._by_address and not self._is_open and not changed
         """Whether addresses are enough: inputs and results are row-major, their sizes fixed."""
+        self._types = [torch_type(s.dtype) for s in exe.inputs]
+
+    def are_fit(self, tensors: Sequence[Any]) -> bool:
+        """Whether tensors for the code's inputs have its element types and hold their numbers
+        themselves.  Numbers of Python are fit.
+        """
+        return all(
+            not isinstance(t, torch.Tensor) or (t.dtype is d and not t.is_neg())
+            for t, d in zip(tensors, self._types, strict=True)
+        )
 
     def __call__(self, args: Sequence[Any]) -> list[Any]:
         """The tensors of `outputs`, fresh ones.  Raises ModelError if the run fails."""

@@ -40,7 +40,8 @@ def backend(
     graph: functions of PyTorch, as Dynamo traced them.
     example_inputs: what it will be called with, as fake tensors and sizes.
     options: fields of `tilesmith.Options`.  `fallback="error"` refuses operators that would be left
-        to PyTorch.
+        to PyTorch.  And `freeze=True`: PyTorch counts all writes to weights (`weight._version`), so
+        that a call without gradients need not compare what they hold.
     mode: one of PyTorch's; only "default" means anything here.
 
     Raises UsageError for other options and modes.
@@ -49,11 +50,16 @@ def backend(
         raise UsageError(
             f"mode={mode!r} is for PyTorch's own compiler; give options={{...}} instead"
         )
-    chosen = Options.from_environment(**(options or {}))
+    given = {**(options or {})}
+    freeze = given.pop("freeze", False)
+    if not isinstance(freeze, bool):
+        raise UsageError(f"freeze: expected True or False, found {freeze!r}")
+    chosen = Options.from_environment(**given)
+    infer = partial(_compiled, options=chosen, is_inference=True, freeze=freeze)
     compiler = aot_autograd(
         fw_compiler=partial(_compiled, options=chosen),
         bw_compiler=partial(_compiled, options=chosen),
-        inference_compiler=partial(_compiled, options=chosen, is_inference=True),
+        inference_compiler=infer,
         partition_fn=min_cut_rematerialization_partition,
         decompositions=_decompositions(),
     )
@@ -78,9 +84,10 @@ def _compiled(
     example_inputs: Sequence[Any],
     options: Options,
     is_inference: bool = False,
+    freeze: bool = False,
 ) -> Callable[[list[Any]], Any]:
     """The function of a graph of ATen operators, for AOTAutograd."""
-    piece = Piece(module, _weights() if is_inference else (), options)
+    piece = Piece(module, _weights() if is_inference else (), options, freeze)
 
     def boxed(args: list[Any]) -> Any:
         results = piece.call(args)

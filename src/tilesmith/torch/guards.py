@@ -1,29 +1,32 @@
-"""Whether weights are as they were, by one call of native code for all of them.
+"""Whether weights hold what they held, by one call of native code for all of them.
 
-Python asks each tensor for its address and its counter of writes, which takes 0.2 microseconds for
-each weight.  Native code asks the same of PyTorch's own functions: `aoti_torch_get_data_ptr` of its
-C interface, and the function of `aten::_version`, whose name is a C++ one.  Both take a tensor's
-handle, which lies in the Python object.  Where it lies is looked up once and checked on a tensor;
-where anything is not as expected, Python asks.
+PyTorch's counter of writes does not count all of them: fused optimizers, statistics of batch norm
+and writes through `weight.data` or NumPy leave it as it is, and memory may be used again.  So
+contents are compared, by a digest: each call reads all weights.  With `freeze=True` the user says
+that all writes are counted; then addresses and counters are enough.
+
+Native code asks PyTorch's own functions: `aoti_torch_get_data_ptr` of its C interface, and the
+function of `aten::_version`, whose name is a C++ one.  Both take a tensor's handle, which lies in
+the Python object.  Where it lies is looked up once and checked on a tensor; where anything is not
+as expected, Python asks.
 """
 
 from __future__ import annotations
 
 import ctypes
-import operator
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple
 
 import torch
 
-from tilesmith.runtime.native import Unchanged
+from tilesmith.runtime.native import Unchanged, digest
 
 _VERSION = "_ZN2at6native8_versionERKNS_6TensorE"
 """`int64_t at::native::_version(const at::Tensor&)`."""
 
 _address = torch.Tensor.data_ptr
-_version = operator.attrgetter("_version")
 
 
 class _Interface(NamedTuple):
@@ -34,28 +37,64 @@ class _Interface(NamedTuple):
     offset: int
 
 
-def unchanged(
-    numbers: Sequence[int],
-    weights: Sequence[torch.Tensor],
-    addresses: Sequence[int],
-    versions: Sequence[int],
-) -> Callable[[Sequence[Any]], bool]:
-    """A function of a call's inputs: whether inputs `numbers` have these addresses and counters.
+@dataclass(frozen=True, slots=True)
+class State:
+    """What tells the contents of weights from others.
 
-    It may say no of other objects with the same memory.
+    addresses: of their memory.
+    versions: their counters of writes; those of inference mode have none.
+    strides: in elements.
+    contents: digests, None where counters are enough.
     """
-    found = _interface()
-    if found is None or Unchanged is None:
-        expected = tuple(addresses), tuple(versions)
+
+    addresses: tuple[int, ...]
+    versions: tuple[int, ...]
+    strides: tuple[tuple[int, ...], ...]
+    contents: tuple[bytes, ...] | None
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """Equal for the weights of which a copy was packed."""
+        told = (self.addresses, self.versions) if self.contents is None else self.contents
+        return self.strides, told
+
+
+def state(weights: Sequence[torch.Tensor], freeze: bool) -> State:
+    """The state of weights now; `freeze`: whether counters are enough."""
+    return State(
+        tuple(map(_address, weights)),
+        tuple(0 if w.is_inference() else w._version for w in weights),
+        tuple(map(torch.Tensor.stride, weights)),
+        None if freeze else tuple(digest(w.data_ptr(), span(w)) for w in weights),
+    )
+
+
+def span(x: torch.Tensor) -> int:
+    """The bytes from the first element of a tensor to its last."""
+    if not x.numel():
+        return 0
+    last = sum((n - 1) * s for n, s in zip(x.shape, x.stride(), strict=True))
+    return (last + 1) * x.element_size()
+
+
+def unchanged(
+    numbers: Sequence[int], weights: Sequence[torch.Tensor], then: State
+) -> Callable[[Any], bool]:
+    """A function of a call's inputs, a list or a tuple: whether inputs `numbers` are `weights` with
+    the state `then`.
+
+    It may say no of other objects with the same contents.
+    """
+    found, freeze = _interface(), then.contents is None
+    if found is None:
 
         def is_in(args: Sequence[Any]) -> bool:
-            held = [args[i] for i in numbers]
-            return (tuple(map(_address, held)), tuple(map(_version, held))) == expected
+            return state([args[i] for i in numbers], freeze).key == then.key
 
         return is_in
-    return Unchanged(
-        *found, tuple(numbers), tuple(weights), tuple(addresses), tuple(versions)
-    ).is_in
+    sizes = tuple(-1 if freeze else span(w) for w in weights)
+    held = (tuple(numbers), tuple(weights), then.addresses, then.versions, sizes)
+    return Unchanged(*found, *held).is_in
 
 
 @cache

@@ -38,12 +38,17 @@ class Piece:
     """The function of one FX graph of ATen operators: `piece(*inputs)` gives what it gives."""
 
     def __init__(
-        self, module: torch.fx.GraphModule, weights: Collection[int], options: Options
+        self,
+        module: torch.fx.GraphModule,
+        weights: Collection[int],
+        options: Options,
+        freeze: bool = False,
     ) -> None:
         """module: the graph; its nodes have fake tensors as `meta["val"]`.
 
         weights: the numbers of inputs that are the same tensors in most calls.
         options: of the compilation.
+        freeze: all writes to weights are counted by PyTorch.
         """
         self._module = module
         self._options = options
@@ -51,7 +56,7 @@ class Piece:
         self._results = Results(module)
         self._problems: Mapping[str, Problem] = {}
         self._call: Callable[..., Any] | None = None
-        self._weights = Weights(weights, self._compiled)
+        self._weights = Weights(weights, self._compiled, freeze)
         self._quick: Call | None = None
 
     def __call__(self, *args: Any) -> Any:
@@ -85,6 +90,8 @@ class Piece:
         if packed.quick is None:
             packed.quick = quick_call(packed, self._results)
         self._quick = packed.quick  # calls with the same weights follow
+        if not packed.native.are_fit([args[i] for i in packed.native.inputs]):
+            return self._module(*args)  # of other types than Dynamo said
         return self._results.finished(args, packed.native(args))
 
     def _compiled(self, args: Sequence[Any], constant: Sequence[int]) -> Native | None:
@@ -110,7 +117,7 @@ class Piece:
             _warn(str(report(others)))
         if drawn:
             _say_random(tuple(sorted({p.site.operator for p in drawn})))
-        return _divided(self._module, problems, self._weights.numbers, self._options)
+        return _divided(self._module, problems, self._weights, self._options)
 
     def _left(self, why: str) -> Callable[..., Any]:
         """The whole graph, by PyTorch."""
@@ -153,7 +160,7 @@ class _Supported(OperatorSupportBase):
 def _divided(
     module: torch.fx.GraphModule,
     problems: Mapping[str, Problem],
-    weights: Collection[int],
+    weights: Weights,
     options: Options,
 ) -> Callable[..., Any]:
     """The function of a graph in which calls with problems are PyTorch's, and the others pieces."""
@@ -167,7 +174,7 @@ def _divided(
     if all(n.name in left for n in graph.nodes if n.op == "call_function"):
         return module.forward
     inputs = [n.name for n in graph.nodes if n.op == "placeholder"]
-    static = {name for i, name in enumerate(inputs) if i in weights}
+    static = {name for i, name in enumerate(inputs) if i in weights.numbers}
     whole = CapabilityBasedPartitioner(
         module, _Supported(left), allows_single_node_partition=True
     ).partition_and_fuse("tilesmith_")
@@ -177,5 +184,5 @@ def _divided(
             assert isinstance(part, torch.fx.GraphModule)  # the partitioner made it
             constant = [i for i, a in enumerate(n.args) if a.name in static]
             delattr(whole, n.target)
-            object.__setattr__(whole, n.target, Piece(part, constant, options))
+            object.__setattr__(whole, n.target, Piece(part, constant, options, weights.freeze))
     return whole.forward

@@ -31,7 +31,8 @@ def quick_call(packed: Packed, results: Results) -> Call:
     if order is None or not native.is_plain:
         return lambda _: None
     tensors = _picked(native.inputs)
-    is_same = unchanged(packed.numbers, packed.weights, packed.addresses, packed.versions)
+    are_fit = native.are_fit
+    is_same = unchanged(packed.numbers, packed.weights, packed.state)
     rooms, call, check = native.rooms, native.exe.call_at, native.exe.check
     in_order = order == list(range(len(rooms)))
     is_single = results.is_single
@@ -40,7 +41,7 @@ def quick_call(packed: Packed, results: Results) -> Call:
         if not is_same(args):
             return None
         given = tensors(args)
-        if not all(map(_is_row_major, given)):
+        if not all(map(_is_row_major, given)) or not are_fit(given):
             return None
         found = [make() for make in rooms]
         status = call(tuple(map(_address, given)), tuple(map(_address, found)))

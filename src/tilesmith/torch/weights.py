@@ -1,12 +1,10 @@
 """Weights as constants of native code, which packs them once, until they change.
 
-A weight is the same as before if its memory is at the same address and PyTorch's counter of writes
-to it is the same.  Writes through `weight.data`, which PyTorch doesn't count, are not seen.
+A weight is the same as before if it holds the same bytes (`guards`).
 """
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,15 +12,13 @@ from typing import Any
 import torch
 
 from .calls import Native
+from .guards import State, state
 
 _PATIENCE = 2
 """A weight that has changed so often is no constant any more."""
 
 _KEPT = 64
 """Sets of weights with code of their own: the layers of a model may share one graph."""
-
-_address = torch.Tensor.data_ptr
-_version = operator.attrgetter("_version")
 
 
 @dataclass(slots=True, eq=False)
@@ -31,16 +27,14 @@ class Packed:
 
     numbers: of the inputs that these are.
     weights: the tensors; as long as they are referred to here, nothing else is at their addresses.
-    addresses: of their memory.
-    versions: their counters of writes when they were packed.
+    state: what they held when they were packed.
     native: the code.
     quick: its call without detours (see `quick_call`), once it was needed.
     """
 
     numbers: tuple[int, ...]
     weights: tuple[torch.Tensor, ...]
-    addresses: tuple[int, ...]
-    versions: tuple[int, ...]
+    state: State
     native: Native
     quick: Callable[[Sequence[Any]], Any] | None = None
 
@@ -52,57 +46,62 @@ class Weights:
         self,
         numbers: Collection[int],
         make: Callable[[Sequence[Any], Sequence[int]], Native | None],
+        freeze: bool = False,
     ) -> None:
         """numbers: of the inputs that are weights.
 
         make: compiles for these inputs, of which some, by number, are constants.
+        freeze: all writes to weights are counted by PyTorch.
         """
         self.numbers = list(numbers)
+        self.freeze = freeze
         self._make = make
         self._constant = list(numbers)
         self._changes = dict.fromkeys(numbers, 0)
-        self._packed: dict[tuple[int, ...], Packed] = {}
+        self._packed: dict[tuple[Any, ...], Packed] = {}
+        self._last: Packed | None = None
 
     def first(self, args: Sequence[Any]) -> Packed | None:
         """The code for the first call; None if it can't be made."""
-        self._constant = [i for i in self.numbers if _is_counted(args[i])]
-        return self._new(args)
+        self._constant = [i for i in self.numbers if isinstance(args[i], torch.Tensor)]
+        return self._new(args, self._now(args))
 
     def packed(self, args: Sequence[Any]) -> Packed | None:
         """The code for a call with these inputs; None if it can't be made."""
-        weights = [args[i] for i in self._constant]
-        packed = self._packed.get(tuple(map(_address, weights)))
-        if packed is not None:
-            if tuple(map(_version, weights)) == packed.versions:
-                return packed
-            self._changed(packed, weights)
-        return self._new(args)
+        now = self._now(args)
+        packed = self._packed.get(now.key)
+        if packed is None:
+            if self._last is not None and self._changed(self._last, args):
+                now = self._now(args)
+            packed = self._new(args, now)
+        self._last = packed
+        return packed
 
-    def _changed(self, packed: Packed, weights: Sequence[Any]) -> None:
-        """Notes which weights were written to."""
-        before = len(self._constant)
-        for i, then, now in zip(
-            [*self._constant], packed.versions, map(_version, weights), strict=True
-        ):
-            self._changes[i] += then != now
-        self._constant = [i for i in self._constant if self._changes[i] < _PATIENCE]
-        if len(self._constant) < before:
-            self._packed.clear()
+    def _now(self, args: Sequence[Any]) -> State:
+        return state([args[i] for i in self._constant], self.freeze)
 
-    def _new(self, args: Sequence[Any]) -> Packed | None:
+    def _changed(self, last: Packed, args: Sequence[Any]) -> bool:
+        """Notes which weights of the last call were written to; whether one has become an input."""
+        now = self._now(args)
+        then = last.state.contents or last.state.versions
+        found = now.contents or now.versions
+        is_same = [args[i] is w for i, w in zip(last.numbers, last.weights, strict=True)]
+        for i, same, a, b in zip(last.numbers, is_same, then, found, strict=True):
+            self._changes[i] += same and a != b
+        left = [i for i in self._constant if self._changes[i] < _PATIENCE]
+        if len(left) == len(self._constant):
+            return False
+        self._constant = left
+        self._packed.clear()
+        return True
+
+    def _new(self, args: Sequence[Any], now: State) -> Packed | None:
         numbers = tuple(self._constant)
-        weights = tuple(args[i] for i in numbers)
-        versions = tuple(map(_version, weights))
         native = self._make(args, numbers)
         if native is None:
             return None
         if len(self._packed) >= _KEPT:
             self._packed.pop(next(iter(self._packed)))
-        addresses = tuple(map(_address, weights))
-        made = self._packed[addresses] = Packed(numbers, weights, addresses, versions, native)
-        return made
-
-
-def _is_counted(weight: Any) -> bool:
-    """Whether PyTorch counts writes to a tensor; it does not in inference mode."""
-    return isinstance(weight, torch.Tensor) and not weight.is_inference()
+        weights = tuple(args[i] for i in numbers)
+        self._last = self._packed[now.key] = Packed(numbers, weights, now, native)
+        return self._last

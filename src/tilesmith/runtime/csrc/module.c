@@ -398,6 +398,8 @@ static PyObject *keep_arenas(PyObject *module, PyObject *seconds) {
 static PyMethodDef functions[] = {
     {"set_cores", set_cores, METH_O, "set_cores(cores): callers and busy workers together number at most as many."},
     {"keep_arenas", keep_arenas, METH_O, "keep_arenas(seconds) -> before: how long an arena is kept that no run uses."},
+    {"digest", tilesmith_digest, METH_VARARGS,
+     "digest(address, bytes) -> what tells the contents of memory, for which the caller answers, from others."},
     {NULL, NULL, 0, NULL},
 };
 

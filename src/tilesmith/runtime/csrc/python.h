@@ -14,6 +14,9 @@
 /* The types of the extension. */
 extern PyType_Spec tilesmith_runner_spec, tilesmith_function_spec, tilesmith_unchanged_spec;
 
+/* digest(address, bytes): of memory that the caller answers for. */
+PyObject *tilesmith_digest(PyObject *module, PyObject *args);
+
 /* One of them: its name, the struct of its objects, and its slots. */
 #define TILESMITH_TYPE(type_name, type, type_slots)                                                                   \
     {.name = "tilesmith.runtime._native." type_name,                                                                  \
