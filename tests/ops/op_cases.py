@@ -32,6 +32,7 @@ from tilesmith.ops.norm import (
     LogSoftmax,
     LpNormalization,
     Lrn,
+    MaskedSoftmax,
     MeanVarianceNorm,
     RmsNorm,
     Softmax,
@@ -308,6 +309,10 @@ def _norms() -> Iterator[Case]:
     infinite = np.float32([[1, np.inf, -2], [-np.inf, 0, 3], [np.nan, 1, 2]])
     yield case(Softmax(), infinite)
     yield case(LogSoftmax(), infinite)
+    nothing = np.float32([[-np.inf, -np.inf], [-np.inf, 1], [np.nan, -np.inf], [-3e38, -3e38]])
+    yield case(MaskedSoftmax(), nothing)
+    yield case(MaskedSoftmax(0), nothing.T.copy())
+    yield case(MaskedSoftmax(), nothing.astype(np.float16))
     yield case(LpNormalization(0), np.zeros((2, 3), np.float32))
     yield case(Softmax(), np.asarray([[1000.0, 1001.0], [-1e30, 0.0]], np.float32))
     yield case(Softmax(), In((3, 30), "f16"))
@@ -331,6 +336,10 @@ def _norms() -> Iterator[Case]:
     yield case(Attention(), q, k, v, (3, 5))
     yield case(Attention(), q, (2, 2, 5, 8), (2, 2, 5, 6), np.tri(3, 5, dtype=np.bool_))
     yield case(Attention(), q, (2, 1, 5, 8), (2, 1, 5, 6), (2, 4, 3, 5))
+    padded = np.arange(5) > np.int64([[4], [1], [2]])  # the first row has no key
+    yield case(Attention(), q, k, v, padded)
+    yield case(Attention(is_causal=True), q, k, v, padded)
+    yield case(Attention(), q, k, v, np.where(padded, 0, -np.inf).astype(np.float32))
 
 
 def _shapes() -> Iterator[Case]:

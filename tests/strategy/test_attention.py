@@ -111,7 +111,7 @@ def test_grouped_heads_masks_and_element_types(element: str, key_heads: int, cau
     graph = b.finish([b.add(Attention(is_causal=causal), *values, mask)], ["y"])
     allowed = np.random.default_rng(1).random((33, 47)) > 0.3
     allowed[:, 0] = True
-    allowed[3] = False  # a row that attends to nothing: NaN, as the formula says
+    allowed[3] = False  # a row that attends to nothing: zeros
     assert kernels(graph) <= 2
     assert_right(graph, {"f32": 1e-5, "f64": 1e-12, "f16": 5e-3}[element], mask=allowed)
 

@@ -15,7 +15,7 @@ from .activation import scalar
 from .base import GraphBuilder, Op
 from .elementwise import Add, Div, LessEqual, Mul, Tanh, Where
 from .matmul import MatMul
-from .norm import Softmax
+from .norm import MaskedSoftmax
 from .shape import Reshape
 from .sizes import Iota
 
@@ -27,6 +27,8 @@ class Attention(Op):
     Inputs: q, k, v and an optional mask that broadcasts to [..., L, S]: bool (False: not attended)
         or added to the scores.  With fewer heads (axis -3) in k and v than in q, each serves a
         group of adjacent query heads.
+
+    A query to which the mask leaves no key gives zeros.
 
     scale: factor of the scores; None is 1 / sqrt(E).
     is_causal: position i attends only to the first i + 1.
@@ -63,7 +65,7 @@ class Attention(Op):
             scores = b.add(Where(), mask, scores, scalar(b, scores, -math.inf))
         elif mask is not None:
             scores = b.add(Add(), scores, mask)
-        y = b.add(MatMul(), b.add(Softmax(-1), scores), v)
+        y = b.add(MatMul(), b.add(MaskedSoftmax(-1), scores), v)
         return y if same_shape(y.type.shape, out_shape) else b.add(Reshape(out_shape), y)
 
     def _group(
@@ -102,8 +104,7 @@ class Attention(Op):
             mask = inputs[3]
             added = np.where(mask, 0.0, -np.inf) if mask.dtype == np.bool_ else rules.exact(mask)
             scores = scores + added
-        weights = np.exp(scores - scores.max(-1, keepdims=True))
-        weights /= weights.sum(-1, keepdims=True)
+        weights = MaskedSoftmax(-1).reference(scores)
         return np.einsum("...ls,...sf->...lf", weights, v).astype(inputs[0].dtype)
 
 

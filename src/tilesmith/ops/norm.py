@@ -17,7 +17,21 @@ from tilesmith.ir.types import Dim
 from . import rules
 from .activation import scalar
 from .base import GraphBuilder, Op
-from .elementwise import Add, Cast, Div, Equal, Exp, Log, Mul, Pow, Reciprocal, Sqrt, Sub, Where
+from .elementwise import (
+    Add,
+    Cast,
+    Div,
+    Equal,
+    Exp,
+    Log,
+    Max,
+    Mul,
+    Pow,
+    Reciprocal,
+    Sqrt,
+    Sub,
+    Where,
+)
 from .gather import OneHot
 from .pool import AvgPool
 from .reduce import ArgMax, ReduceL1, ReduceL2, ReduceMax, ReduceMean, ReduceSum
@@ -72,6 +86,32 @@ class Softmax(Op):
         x = rules.exact(inputs[0])
         e = np.exp(x - x.max(self.axis, keepdims=True, initial=-np.inf))
         return (e / e.sum(self.axis, keepdims=True)).astype(inputs[0].dtype)
+
+
+@dataclass(frozen=True)
+class MaskedSoftmax(Op):
+    """Softmax along `axis` where a row of minus infinity, in which a mask allows nothing, gives
+    zeros; by the formula it gives NaN.
+    """
+
+    axis: int = -1
+
+    def decompose(self, b: GraphBuilder, *inputs: Any) -> Any:
+        x = rules.only(self.name, inputs)
+        axes = (rules.normalize_axis(self.name, self.axis, x.type.rank),)
+        highest = b.add(ReduceMax(axes), x)
+        finite = b.add(Max(), highest, scalar(b, highest, -x.type.dtype.largest))
+        e = b.add(Exp(), b.add(Sub(), x, finite))  # exp(-inf - finite) is 0
+        total = b.add(ReduceSum(axes), e)
+        divisor = b.add(Max(), total, scalar(b, total, 1))  # other sums are at least 1
+        return b.add(Mul(), e, b.add(Reciprocal(), divisor))
+
+    def reference(self, *inputs: np.ndarray) -> np.ndarray:
+        x = rules.exact(inputs[0])
+        highest = x.max(self.axis, keepdims=True, initial=-np.finfo(x.dtype).max)
+        e = np.exp(x - highest)
+        total = e.sum(self.axis, keepdims=True)
+        return (e / np.maximum(total, 1)).astype(inputs[0].dtype)
 
 
 @dataclass(frozen=True)

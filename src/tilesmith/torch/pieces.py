@@ -166,11 +166,10 @@ def _divided(
     """The function of a graph in which calls with problems are PyTorch's, and the others pieces."""
     graph = module.graph
     left = set(problems)
-    for n in graph.nodes:
-        source = n.args[0] if n.args else None
-        is_part = n.op == "call_function" and n.target is operator.getitem
-        if is_part and isinstance(source, torch.fx.Node) and source.name in left:
-            left.add(n.name)
+    parts = [n for n in graph.nodes if n.op == "call_function" and n.target is operator.getitem]
+    # A call and the parts of its result stay together.
+    left |= {n.args[0].name for n in parts if n.name in left}
+    left |= {n.name for n in parts if n.args[0].name in left}
     if all(n.name in left for n in graph.nodes if n.op == "call_function"):
         return module.forward
     inputs = [n.name for n in graph.nodes if n.op == "placeholder"]

@@ -41,6 +41,13 @@ for _name, _make in (("softmax", norm.Softmax), ("log_softmax", norm.LogSoftmax)
     aten_op(f"aten.{_name}.int")(partial(_softmax, make=_make))
 
 
+@aten_op("aten._safe_softmax.default")
+def safe_softmax(n: AtenNode, self: Value, dim: int, dtype: DType | None = None) -> Value:
+    """Softmax of which a row of minus infinity gives zeros, as in attention."""
+    x = n.floating(n.cast(self, dtype))
+    return n.add(norm.MaskedSoftmax(n.axis(dim, x.type.rank, "dim")), x)
+
+
 def _zero_like(n: AtenNode, x: Value) -> Value:
     return n.add(ew.Sub(), x, x)
 

@@ -210,6 +210,8 @@ def slice_scatter(
     src = n.expand(src, (*self.type.shape[:axis], cut.count, *self.type.shape[axis + 1 :]))
     if same_dim(cut.count, extent):
         return src
+    if same_dim(cut.count, 0):
+        return self
     if step == 1:
         after = extents.total((cut.start, cut.count))
         parts = [
@@ -218,7 +220,7 @@ def slice_scatter(
             n.add(slicing.Slice((after,), (extent,), (axis,), (1,)), self),
         ]
         kept = [p for p in parts if not same_dim(p.type.shape[axis], 0)]
-        return n.add(slicing.Concat(axis), *kept) if len(kept) > 1 else src
+        return kept[0] if len(kept) == 1 else n.add(slicing.Concat(axis), *kept)
     places = n.positions(cut.count, self.type.rank, axis)
     at = n.expand(_affine(n, places, step, cut.start), src.type.shape)
     return n.add(scatter.ScatterElements(axis), self, at, src)

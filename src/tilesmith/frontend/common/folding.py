@@ -31,7 +31,7 @@ from tilesmith.ops.packed import DequantizeBlocks
 from tilesmith.ops.quantize import Dequantize
 from tilesmith.ops.rules import UnequalDims, equal
 from tilesmith.ops.runtime_shape import Reinterpret, Stretch
-from tilesmith.ops.shape import Reshape, Squeeze, Unsqueeze
+from tilesmith.ops.shape import Expand, Reshape, Squeeze, Unsqueeze
 from tilesmith.ops.sizes import Extents
 from tilesmith.ops.slicing import Concat
 from tilesmith.support.errors import ModelError, OpenDimensionError, UnsupportedError
@@ -207,11 +207,20 @@ class FoldingBuilder(Builder):
             common = self._common(a, b)
         else:
             require(a, b)
-        fitted = []
-        for v in inputs:
-            shape = tuple(common if same_dim(d, a) or same_dim(d, b) else d for d in v.shape)
-            fitted.append(v if same_shape(shape, v.shape) else self.add(Stretch(shape), v))
-        return op, *fitted
+
+        def fitted(shape: Sequence[Dim]) -> tuple[Dim, ...]:
+            return tuple(common if same_dim(d, a) or same_dim(d, b) else d for d in shape)
+
+        wide = [
+            v if same_shape(fitted(v.shape), v.shape) else self.add(Stretch(fitted(v.shape)), v)
+            for v in inputs
+        ]
+        is_known = all(v is w for v, w in zip(inputs, wide, strict=True))
+        if isinstance(op, Expand) and not same_shape(fitted(op.shape), op.shape):
+            op, is_known = Expand(fitted(op.shape)), False
+        if is_known:  # nothing is left to change
+            raise OpenDimensionError(str(error)) from None
+        return op, *wide
 
     def _assume_equal(self, a: Dim, b: Dim, loc: str) -> None:
         """Makes a run be refused, before it begins, where two extents differ."""

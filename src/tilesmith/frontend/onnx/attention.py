@@ -17,7 +17,7 @@ from tilesmith.ir.dtypes import f32, f64, i64
 from tilesmith.ir.types import Dim, same_dim
 from tilesmith.ops import attention as att
 from tilesmith.ops import elementwise as ew
-from tilesmith.ops import gather, norm, reduce, rules, shape, slicing
+from tilesmith.ops import gather, norm, rules, shape, slicing
 from tilesmith.ops import matmul as mm
 
 
@@ -26,8 +26,7 @@ def attention(n: OnnxNode) -> Result:
     """Scores, masks and softmax as the operator's specification draws them.
 
     Without a mask and extra outputs this is one `Attention` operator; otherwise the parts are
-    spelled out: a query whose keys are all masked gives zeros in ONNX, and NaN in a plain
-    softmax.
+    spelled out.  A query whose keys are all masked gives zeros.
     """
     q, k, v = (n.input(i) for i in range(3))
     mask, past_key, past_value = n.optional(3), n.optional(4), n.optional(5)
@@ -85,11 +84,8 @@ def attention(n: OnnxNode) -> Result:
         scores = n.add(ew.Add(), scores, bias)
     shown.append(scores)
     wide = scores if precision is None else cast_to(n, scores, precision)
-    weights = n.add(norm.Softmax(-1), wide)
-    if bias is not None:
-        lowest = n.const(-math.inf, wide.dtype)
-        nothing = n.add(ew.Equal(), n.add(reduce.ReduceMax((3,)), wide), lowest)
-        weights = n.add(ew.Where(), nothing, n.const(0, wide.dtype), weights)
+    softmax = norm.Softmax(-1) if bias is None else norm.MaskedSoftmax(-1)
+    weights = n.add(softmax, wide)
     weights = cast_to(n, weights, q.dtype)
     shown.append(weights)
     if not 0 <= mode < len(shown):

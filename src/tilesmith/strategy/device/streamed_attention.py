@@ -15,7 +15,8 @@ normalizer calculation for softmax", 2018; Dao et al., "FlashAttention", 2022).
 
 In a chunk where a mask allows nothing the maximum is minus infinity.  The lowest finite number is
 subtracted then, so that the exponentials are 0 and not NaN.  A row where a mask allows nothing has
-the sum 0 in the end, and what a softmax gives: 0 / 0.
+the sum 0 in the end.  Then it is as in the model: a plain softmax divides 0 by 0, a masked one 0 by
+1.
 """
 
 from __future__ import annotations
@@ -143,7 +144,10 @@ def _softmax(found: Stages, ops: Mapping[str, Compute]) -> _Softmax | None:
     shifted = weight.args[0] if isinstance(weight, Call) and weight.name == "exp" else None
     if weight is None or not isinstance(shifted, Binary) or shifted.op != "sub":
         return None
-    if shifted.a is not highest or not _is_element(shifted.b, most, rows):
+    subtracted = shifted.b
+    if isinstance(subtracted, Binary) and subtracted is _finite(subtracted.a):
+        subtracted = subtracted.a
+    if shifted.a is not highest or not _is_element(subtracted, most, rows):
         return None
     logit: Expr = scores.outputs[0][tuple(a.var for a in scores.axis)]
     if logits is not scores:
