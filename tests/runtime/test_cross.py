@@ -99,6 +99,37 @@ def test_emulated_processors_give_the_native_answers(target: str, tmp_path: Path
     np.testing.assert_allclose(np.fromfile(tmp_path / "y", np.float32), y.reshape(-1), atol=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("target", "cpu"),
+    [
+        ("aarch64+dotprod", "cortex-a53"),
+        ("aarch64+i8mm", "cortex-a76"),
+        ("riscv64-v", "rv64,v=false"),
+    ],
+)
+def test_a_processor_without_the_features_is_refused(target: str, cpu: str, tmp_path: Path) -> None:
+    arch = target.partition("+")[0].removesuffix("-v")
+    emulator, root = f"qemu-{arch}", f"/usr/{arch}-linux-gnu"
+    if shutil.which(emulator) is None or not Path(root).is_dir():
+        pytest.skip(f"needs {emulator} and a C library in {root}")
+    if importlib.util.find_spec("ziglang") is None:
+        pytest.skip("needs the package ziglang")
+    made = ts.export(model(), tmp_path, "net", targets=(target,))
+    program = tmp_path / "main"
+    command = (
+        sys.executable, "-m", "ziglang", "cc", "-target", f"{arch}-linux-gnu",
+        f"-I{tmp_path}/include", tmp_path / "main.c", made.library,
+        f"-Wl,-rpath,{made.library.parent}", "-o", program,
+    )  # fmt: skip
+    subprocess.run(list(map(str, command)), check=True)
+    np.ones((1, 8, 12, 12), np.float32).tofile(tmp_path / "x")
+    files = [str(tmp_path / n) for n in ("net.weights", "x", "y")]
+    run = [emulator, "-cpu", cpu, "-L", root, str(program), *files]
+    done = subprocess.run(run, capture_output=True, text=True)
+    assert 0 < done.returncode < 128  # an error of the library, not a signal
+    assert "processor" in done.stderr
+
+
 def test_targets_of_other_processors_are_known_by_name() -> None:
     with pytest.raises(ts.UsageError, match=r"unknown feature 'avx2' after \+; known are bf16"):
         ts.compile(model(), target="aarch64+avx2")

@@ -91,17 +91,69 @@ static int has_feature(struct processor *processor, const char *name) {
     return 1;
 }
 #else
-/* Elsewhere the loader of the operating system decides what a library is for. */
 struct processor {
     int unused;
 };
 
 static void ask(struct processor *processor) { (void)processor; }
 
+#if defined(__aarch64__) && defined(__linux__)
+#include <sys/auxv.h>
+
+/* Bits of AT_HWCAP and AT_HWCAP2 (the kernel's asm/hwcap.h); features that are not here are part of Armv8.0. */
+static const struct {
+    const char *name;
+    unsigned long type, bit;
+} FEATURES[] = {
+    {"crc", AT_HWCAP, 7},      {"lse", AT_HWCAP, 8},    {"fullfp16", AT_HWCAP, 10}, {"rdm", AT_HWCAP, 12},
+    {"dotprod", AT_HWCAP, 20}, {"sve", AT_HWCAP, 22},   {"fp16fml", AT_HWCAP, 23},  {"sve2", AT_HWCAP2, 1},
+    {"i8mm", AT_HWCAP2, 13},   {"bf16", AT_HWCAP2, 14},
+};
+
+static int has_feature(struct processor *processor, const char *name) {
+    (void)processor;
+    for (size_t i = 0; i < sizeof FEATURES / sizeof *FEATURES; i++)
+        if (!strcmp(FEATURES[i].name, name))
+            return getauxval(FEATURES[i].type) >> FEATURES[i].bit & 1;
+    return 1;
+}
+#elif defined(__riscv) && defined(__linux__)
+#include <sys/auxv.h>
+
+/* AT_HWCAP has a bit for each extension of one letter.  Those with longer names come with such a one. */
+static int has_feature(struct processor *processor, const char *name) {
+    (void)processor;
+    if (name[0] < 'a' || name[0] > 'z' || name[1])
+        return 1;
+    return getauxval(AT_HWCAP) >> (name[0] - 'a') & 1;
+}
+#elif defined(__aarch64__) && defined(__APPLE__)
+#include <sys/sysctl.h>
+
+static const struct {
+    const char *name, *key;
+} FEATURES[] = {
+    {"fullfp16", "hw.optional.arm.FEAT_FP16"}, {"dotprod", "hw.optional.arm.FEAT_DotProd"},
+    {"i8mm", "hw.optional.arm.FEAT_I8MM"},     {"bf16", "hw.optional.arm.FEAT_BF16"},
+};
+
+static int has_feature(struct processor *processor, const char *name) {
+    (void)processor;
+    for (size_t i = 0; i < sizeof FEATURES / sizeof *FEATURES; i++)
+        if (!strcmp(FEATURES[i].name, name)) {
+            int found = 0;
+            size_t size = sizeof found;
+            return !sysctlbyname(FEATURES[i].key, &found, &size, NULL, 0) && found;
+        }
+    return 1;
+}
+#else
+/* Elsewhere the loader of the operating system decides what a library is for. */
 static int has_feature(struct processor *processor, const char *name) {
     (void)processor, (void)name;
     return 1;
 }
+#endif
 #endif
 
 #if defined(__x86_64__) && defined(__linux__)
