@@ -20,7 +20,7 @@ from tilesmith.ops.conv import Conv, ConvTranspose
 from tilesmith.ops.coupling import PairwiseCoupling
 from tilesmith.ops.deform import DeformConv, DeformSample
 from tilesmith.ops.einsum import Einsum
-from tilesmith.ops.gather import Gather, GatherElements, GatherNd, OneHot, Trilu
+from tilesmith.ops.gather import FromFront, Gather, GatherElements, GatherNd, OneHot, Trilu
 from tilesmith.ops.lookup import CountRuns, Position
 from tilesmith.ops.matmul import Gemm, MatMul
 from tilesmith.ops.norm import (
@@ -384,6 +384,8 @@ def _shapes() -> Iterator[Case]:
 
 def _lookups() -> Iterator[Case]:
     indices = np.asarray([[0, -1], [2, 1]], np.int64)
+    yield case(FromFront(5), np.int64([[0, 4], [3, 1]]))
+    yield case(FromFront(5), np.int32([4, 0]))
     for axis in (0, 1, -1):
         yield case(Gather(axis), (3, 4, 5), indices)
     yield case(Gather(0), (3, 4), np.asarray(-2, np.int32))

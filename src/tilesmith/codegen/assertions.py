@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilesmith.ir.expr import Binary, Compare, Const, Expr, Unary
+from tilesmith.ir.intrinsics import FROM_FRONT
 
 from .context import VALUES, Code, address
 
@@ -16,8 +17,11 @@ def explained(message: str, values: Sequence[int]) -> str:
     """What went wrong, for people: a message and the values that were found."""
     if message == INDEX:
         index, position, extent = values
+        low = -extent
+        if index < -FROM_FRONT // 2:
+            low, index = 0, index + FROM_FRONT
         return (
-            f"expected indices from {-extent} to {extent - 1}, found {index} at position "
+            f"expected indices from {low} to {extent - 1}, found {index} at position "
             f"{position} of the indices (counted in row-major order)"
         )
     found = ", ".join(map(str, values))

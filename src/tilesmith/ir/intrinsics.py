@@ -119,6 +119,15 @@ def checked_index(index: Expr, extent: ExprLike, position: ExprLike) -> Expr:
     return call("check_index", index, extent, position)
 
 
+FROM_FRONT = 1 << 62
+"""What `checked_place` takes off a negative index: no axis is as long, and reports know it."""
+
+
+def checked_place(index: Expr, extent: ExprLike, position: ExprLike) -> Expr:
+    """`checked_index` for an index that never counts from the end: a negative one is reported."""
+    return checked_index(select(index < 0, index - FROM_FRONT, index), extent, position)
+
+
 def needs_guard(node: Expr) -> bool:
     """True for a node that may be evaluated only where it is wanted: a load, which may lie outside
     the memory, or the check of an index, which may report.

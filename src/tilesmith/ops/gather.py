@@ -17,7 +17,7 @@ from tilesmith.ir import expr as ir
 from tilesmith.ir import extents
 from tilesmith.ir.dtypes import i64
 from tilesmith.ir.expr import Expr, as_expr, cast, const, minimum, select
-from tilesmith.ir.intrinsics import checked_index
+from tilesmith.ir.intrinsics import checked_index, checked_place
 from tilesmith.ir.types import Dim, same_dim, same_shape
 from tilesmith.te import tensor as te
 
@@ -70,6 +70,34 @@ class _AlongAxis(Op, abstract=True):
         """The indices and the axis, both counted from the front."""
         axis = rules.normalize_axis(self.name, self.axis, x.ndim)
         return places(self.name, indices, x.shape[axis]), axis
+
+
+@dataclass(frozen=True)
+class FromFront(Op):
+    """Indices of an axis of `extent` as they are, i64, for operators that know none from the end: a
+    negative one raises ModelError, as one beyond the end does.
+    """
+
+    extent: Dim
+
+    def compute(self, *inputs: te.Tensor) -> te.Tensor:
+        indices = rules.only(self.name, inputs)
+        rules.check_kind(self.name, indices, rules.INTEGERS, "indices")
+        end = ir.as_expr(self.extent, const(0)) - 1
+
+        def place(*i: Expr) -> Expr:
+            at = checked_place(cast(indices[i], i64), end + 1, linear(i, indices.shape))
+            return ir.minimum(ir.maximum(at, 0), end)  # for analyses that know no intrinsics
+
+        return te.compute(indices.shape, place, self.name)
+
+    def reference(self, *inputs: np.ndarray) -> np.ndarray:
+        extent = rules.static(self.name, self.extent, "the extent")
+        at = inputs[0].astype(np.int64)
+        bad = (at < 0) | (at >= extent)
+        if bad.any():
+            rules.reject(self.name, f"indices in 0..{extent - 1}", int(at[bad][0]))
+        return at
 
 
 class Gather(_AlongAxis):

@@ -7,7 +7,7 @@ from tilesmith.frontend.aten.reductions import vector_norm
 from tilesmith.frontend.aten.registry import aten_op
 from tilesmith.graph.nodes import Value
 from tilesmith.ir import extents
-from tilesmith.ir.dtypes import i64
+from tilesmith.ir.dtypes import bool_, i64
 from tilesmith.ops import elementwise as ew
 from tilesmith.ops import gather, scan, scatter, slicing
 
@@ -27,7 +27,7 @@ def embedding(
     scale_grad_by_freq: bool = False,
     sparse: bool = False,
 ) -> Value:
-    return n.add(gather.Gather(0), weight, indices)
+    return n.add(gather.Gather(0), weight, n.from_front(indices, weight.type.shape[0]))
 
 
 @aten_op("aten.embedding_renorm.default")
@@ -35,7 +35,8 @@ def embedding_renorm(
     n: AtenNode, self: Value, indices: Value, max_norm: float, norm_type: float
 ) -> Value:
     """The table, in which the rows at `indices` have a norm of at most `max_norm`."""
-    places = n.reshape(n.cast(indices, i64), (extents.product(indices.type.shape), 1))
+    at = n.from_front(indices, self.type.shape[0])
+    places = n.reshape(at, (extents.product(indices.type.shape), 1))
     rows = n.add(gather.GatherNd(), self, places)
     norms = vector_norm(n, rows, norm_type, -1, keepdim=True)
     limit, room = n.tensor(max_norm, self.dtype), n.tensor(_ROOM, self.dtype)
@@ -67,8 +68,11 @@ def embedding_bag(
     marks = n.add(scatter.ScatterElements(0, "add"), marks, starts, n.full(1, (bags,), i64))
     begun = n.add(slicing.Slice((0,), (count,), (0,), (1,)), n.add(scan.CumSum(0), marks))
     bag = n.add(ew.Sub(), begun, n.tensor(1))
-    rows = n.add(gather.Gather(0), weight, indices)
-    is_row = n.add(ew.NotEqual(), n.cast(indices, i64), n.tensor(padding_idx))
+    rows = n.add(gather.Gather(0), weight, n.from_front(indices, weight.type.shape[0]))
+    if padding_idx < 0:  # all rows count
+        is_row = n.full(True, (count,), bool_)
+    else:
+        is_row = n.add(ew.NotEqual(), n.cast(indices, i64), n.tensor(padding_idx))
     sizes = n.add(
         scatter.ScatterElements(0, "add"), n.full(0, (bags,), i64), bag, n.cast(is_row, i64)
     )

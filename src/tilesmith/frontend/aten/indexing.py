@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilesmith.frontend.aten.node import AtenNode
+from tilesmith.frontend.aten.promotion import Number, Operand
 from tilesmith.frontend.aten.registry import aten_op
 from tilesmith.graph.nodes import Value
 from tilesmith.ir import extents
@@ -21,9 +22,8 @@ def index_select(n: AtenNode, self: Value, dim: int, index: Value) -> Value:
     if self.type.rank == 0:
         return self
     axis = n.axis(dim, self.type.rank)
-    return n.add(
-        gather.Gather(axis), self, n.reshape(index, (-1,)) if not index.type.rank else index
-    )
+    at = n.from_front(index, self.type.shape[axis])
+    return n.add(gather.Gather(axis), self, n.reshape(at, (-1,)) if not at.type.rank else at)
 
 
 @aten_op("aten.gather.default")
@@ -35,7 +35,9 @@ def gather_(n: AtenNode, self: Value, dim: int, index: Value, sparse_grad: bool 
     if not self.type.rank or not index.type.rank or 0 in index.type.shape:
         flat = n.add(gather.Gather(0), n.reshape(self, (-1,)), n.reshape(index, (-1,)))
         return n.reshape(flat, index.type.shape)
-    return n.add(gather.GatherElements(n.axis(dim, self.type.rank)), self, index)
+    axis = n.axis(dim, self.type.rank)
+    at = n.from_front(index, self.type.shape[axis])
+    return n.add(gather.GatherElements(axis), self, at)
 
 
 @aten_op("aten.index.Tensor", "aten._unsafe_index.Tensor")
@@ -132,6 +134,42 @@ def index_put(
     written = n.add(op, n.permute(self, places.order), places.stacked(), places.updates(values))
     back = [places.order.index(a) for a in range(self.type.rank)]
     return n.cast(n.permute(written, back), dtype)
+
+
+def _slices(n: AtenNode, self: Value, dim: int, index: Value) -> tuple[Value, list[Value | None]]:
+    """`self` with an axis at least, and `index` as advanced indices for axis `dim`; negative ones
+    are refused.
+    """
+    x = self if self.type.rank else n.reshape(self, (1,))
+    axis = n.axis(dim, x.type.rank)
+    at = n.from_front(n.reshape(index, (-1,)), x.type.shape[axis])
+    return x, [*[None] * axis, at]
+
+
+@aten_op("aten.index_add.default")
+def index_add(
+    n: AtenNode, self: Value, dim: int, index: Value, source: Value, alpha: Number = 1
+) -> Value:
+    x, at = _slices(n, self, dim, index)
+    source = n.cast(source, self.dtype) if source.type.rank else n.reshape(source, (1,))
+    if not isinstance(alpha, (int, float)) or alpha != 1:
+        source = n.add(ew.Mul(), source, n.tensor(alpha, self.dtype))
+    return n.reshape(index_put(n, x, at, source, accumulate=True), self.type.shape)
+
+
+@aten_op("aten.index_copy.default")
+def index_copy(n: AtenNode, self: Value, dim: int, index: Value, source: Value) -> Value:
+    x, at = _slices(n, self, dim, index)
+    source = source if source.type.rank else n.reshape(source, (1,))
+    return n.reshape(index_put(n, x, at, source), self.type.shape)
+
+
+@aten_op("aten.index_fill.int_Scalar", "aten.index_fill.int_Tensor")
+def index_fill(n: AtenNode, self: Value, dim: int, index: Value, value: Operand) -> Value:
+    """Negative indices count from the end here."""
+    x = self if self.type.rank else n.reshape(self, (1,))
+    at: list[Value | None] = [*[None] * n.axis(dim, x.type.rank), n.reshape(index, (-1,))]
+    return n.reshape(index_put(n, x, at, n.tensor(value, self.dtype)), self.type.shape)
 
 
 # Positions that depend on data

@@ -14,9 +14,10 @@ from tilesmith.frontend.common.node import NodeContext
 from tilesmith.graph.nodes import Value
 from tilesmith.ir.dtypes import DType, bool_, f32, i64
 from tilesmith.ir.expr import Expr
-from tilesmith.ir.types import Dim, same_shape
+from tilesmith.ir.types import Dim, same_dim, same_shape
 from tilesmith.ops import elementwise as ew
 from tilesmith.ops import shape
+from tilesmith.ops.gather import FromFront
 from tilesmith.ops.sizes import Extents, Iota
 
 
@@ -79,6 +80,12 @@ class AtenNode(NodeContext):
         """`x` reshaped; `x` itself when it has that shape."""
         dims = tuple(dims)
         return x if same_shape(x.type.shape, dims) else self.add(shape.Reshape(dims), x)
+
+    def from_front(self, index: Value, extent: Dim) -> Value:
+        """Indices of an axis of `extent`, i64; ATen refuses negative ones here, and a run does."""
+        if same_dim(extent, 0):
+            return self.cast(index, i64)
+        return self.add(FromFront(extent), index)
 
     def expand(self, x: Value, dims: Sequence[Dim]) -> Value:
         """`x` broadcast to a shape."""

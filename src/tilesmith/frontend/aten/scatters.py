@@ -28,8 +28,15 @@ _REDUCTIONS = {
 
 
 def _scattered(
-    n: AtenNode, self: Value, dim: int, index: Value, src: Value, reduction: str = "none"
+    n: AtenNode,
+    self: Value,
+    dim: int,
+    index: Value,
+    src: Value,
+    reduction: str = "none",
+    from_end: bool = False,
 ) -> Value:
+    """from_end: whether negative indices count from the end; else they are refused."""
     if 0 in index.type.shape:  # of any rank
         return self
     shape, dtype = self.type.shape, self.dtype
@@ -42,7 +49,8 @@ def _scattered(
         axes = tuple(range(index.type.rank))
         src = n.add(slicing.Slice((0,) * len(axes), index.type.shape, axes, (1,) * len(axes)), src)
     axis = n.axis(dim, self.type.rank)
-    written = n.add(scatter.ScatterElements(axis, reduction), self, n.cast(index, i64), src)
+    at = n.cast(index, i64) if from_end else n.from_front(index, self.type.shape[axis])
+    written = n.add(scatter.ScatterElements(axis, reduction), self, at, src)
     return n.cast(n.reshape(written, shape), dtype)
 
 
@@ -108,10 +116,9 @@ def masked_scatter(n: AtenNode, self: Value, mask: Value, source: Value) -> Valu
     mask, self = n.expand(mask, shape), n.expand(self, shape)
     flat = n.cast(n.reshape(mask, (-1,)), i64)
     number = n.add(ew.Sub(), n.add(scan.CumSum(0), flat), n.tensor(1, i64))
-    number = n.add(ew.Max(), number, n.tensor(0, i64))
+    number = n.add(ew.Where(), n.reshape(mask, (-1,)), number, n.tensor(0, i64))
     items = n.reshape(source, (-1,))
-    last = n.of_dims((extents.difference(items.type.shape[0], 1),), ())
-    taken = n.add(gather.Gather(0), items, n.add(ew.Min(), number, last))
+    taken = n.add(gather.Gather(0), items, number)  # refuses a number beyond the last item
     return n.add(ew.Where(), mask, n.reshape(n.cast(taken, self.dtype), shape), self)
 
 
@@ -141,7 +148,8 @@ def index_reduce(
 def put(n: AtenNode, self: Value, index: Value, source: Value, accumulate: bool = False) -> Value:
     """Elements at places of the flat tensor."""
     flat, places, items = (n.reshape(v, (-1,)) for v in (self, index, source))
-    written = _scattered(n, flat, 0, places, items, "add" if accumulate else "none")
+    reduction = "add" if accumulate else "none"
+    written = _scattered(n, flat, 0, places, items, reduction, from_end=True)
     return n.reshape(written, self.type.shape)
 
 
