@@ -274,6 +274,16 @@ def zipped(name: str, data: bytes, how: int = zipfile.ZIP_STORED) -> bytes:
     return out.getvalue()
 
 
+def test_weights_that_changed_are_seen_by_their_checksum(mixed):
+    module, _, content = mixed
+    at = content.find(module.head.weight.detach().numpy().tobytes())
+    assert at > 0
+    for place in (at, at + 33):
+        wrong = bytearray(content)
+        wrong[place] ^= 1
+        refused(bytes(wrong), "the checksum of entry '.*' is not that of its contents")
+
+
 def test_random_damage_never_escapes(mixed):
     content = mixed[2]
     refusals = 0

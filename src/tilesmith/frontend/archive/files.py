@@ -10,6 +10,7 @@ import io
 import json
 import struct
 import zipfile
+import zlib
 from typing import NoReturn
 
 import numpy as np
@@ -42,6 +43,8 @@ class Archive:
                 "or copy it again"
             ) from None
         self._entries: dict[str, zipfile.ZipInfo] = {}
+        self._sound: set[str] = set()
+        """Entries whose checksums were compared."""
         for info in found:
             _, slash, inner = info.filename.partition("/")
             inner = inner if slash else info.filename
@@ -64,8 +67,17 @@ class Archive:
         """The contents of an entry, where they are in the archive.  Raises ModelError."""
         if name not in self._entries:
             self.bad(f"it has no entry {name!r}")
-        at, size = self._place(self._entries[name])
-        return np.frombuffer(self._content[at : at + size], np.uint8)
+        info = self._entries[name]
+        at, size = self._place(info)
+        found = self._content[at : at + size]
+        if name not in self._sound:
+            if zlib.crc32(found) != info.CRC:
+                self.bad(
+                    f"the checksum of entry {info.filename!r} is not that of its contents; save or "
+                    "copy the archive again"
+                )
+            self._sound.add(name)
+        return np.frombuffer(found, np.uint8)
 
     def json(self, name: str) -> Json:
         """The contents of an entry as JSON.  Raises ModelError."""
