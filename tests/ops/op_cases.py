@@ -51,7 +51,7 @@ from tilesmith.ops.quantize import Dequantize, DynamicQuantize, Quantize
 from tilesmith.ops.random import RandomNormal, RandomUniform
 from tilesmith.ops.resample import Resample
 from tilesmith.ops.resize import Resize
-from tilesmith.ops.runtime_shape import Reinterpret, Stretch
+from tilesmith.ops.runtime_shape import Reinterpret, Stretch, Window
 from tilesmith.ops.scan import CumMax, CumMin, CumProd, CumSum
 from tilesmith.ops.select import Leading
 from tilesmith.ops.shape import (
@@ -456,6 +456,14 @@ def _sizes() -> Iterator[Case]:
     yield case(Reinterpret((0, 7)), (3, 0))
     yield case(Stretch((3, 4, 5)), (3, 1, 5))
     yield case(Stretch((2, 0)), (1, 0))
+    yield case(Window((1, 0), (2, 5), (2, 1)), (4, 5))
+    yield case(Window((3, 0), (2, 5), (-3, 1)), In((4, 5), "i64"))
+    yield case(Window((-2, 1), (7, 3), (1, 1), "constant", 2.5), (4, 5))
+    yield case(Window((-1, 2), (3, 2), (1, 1), "constant", True), In((4, 5), "bool"))
+    for mode in ("edge", "reflect", "wrap"):
+        yield case(Window((-5, 1), (13, 3), (1, 1), mode), (4, 5))
+        yield case(Window((0, -1), (2, 3), (1, 1), mode), (2, 1))
+    yield case(Window((-1, 0), (2, 3), (1, 1), "constant", 7.0), (0, 3))
     yield case(Leading(3), In((2, 5), "i64"))
     yield case(Leading(0), (4,))
     yield case(Iota(0))

@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from tilesmith.graph.bind import bind, expected_graph
+from tilesmith.graph.bind import bind
 from tilesmith.graph.nodes import Graph
 from tilesmith.graph.passes.repack import with_packing
 from tilesmith.graph.text import constants_of
@@ -21,7 +21,7 @@ from tilesmith.ir.target import Target
 from tilesmith.loop.nodes import Func
 from tilesmith.strategy.group import Group, group_tensors
 from tilesmith.strategy.rules import ScheduleRules
-from tilesmith.strategy.sizes import explodes, for_all_sizes
+from tilesmith.strategy.sizes import explodes, for_all_sizes, typical_graph
 from tilesmith.support.errors import ModelError, ScheduleError
 from tilesmith.support.logs import logger
 from tilesmith.te.knobs import ANALYTIC, Config, Decisions, Knob, Value
@@ -126,7 +126,7 @@ def _lower_open(
     extents = (a.extent for s in group_tensors(body).stages for a in s.reduce_axis)
     if not all(isinstance(n, int) for n in extents):
         cfg = replace(cfg, open_sums=True)
-    near = expected_graph(bind(body, sizes))
+    near = typical_graph(bind(body, sizes))
     by_rule = cfg.chosen.get(SCHEDULE, STRATEGY) == STRATEGY
     group = rules.expressions(body) if by_rule else group_tensors(body)
     s = for_all_sizes(schedule_group(near, target, rules, cfg)[0], group)

@@ -11,12 +11,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from tilesmith.ir import expr as ir
-from tilesmith.ir.expr import Expr, ExprLike, as_expr
+from tilesmith.ir.expr import Expr, ExprLike, as_expr, const
+from tilesmith.ir.sizes import LARGEST
 from tilesmith.ir.types import Dim, same_dim
 from tilesmith.te import tensor as te
 
 from . import rules
 from .base import Op
+from .slicing import bordered
 
 
 @dataclass(frozen=True)
@@ -72,6 +74,77 @@ class Stretch(Op):
     def reference(self, *inputs: np.ndarray) -> np.ndarray:
         shape = [rules.static(self.name, d, "an extent") for d in self.shape]
         return np.broadcast_to(inputs[0], shape)
+
+
+@dataclass(frozen=True)
+class Window(Op):
+    """The elements at `starts[a] + steps[a] * i` along each axis a, for i in 0..`sizes[a]` - 1.
+
+    mode: what lies outside the input: "constant" (`value`), "reflect", "edge" or "wrap", as for
+        `Pad`; "inside": no run reads there.
+    value: of the elements outside in mode "constant".
+    """
+
+    starts: tuple[Dim, ...]
+    sizes: tuple[Dim, ...]
+    steps: tuple[int, ...]
+    mode: str = "inside"
+    value: float | int | bool = 0.0
+
+    def compute(self, *inputs: te.Tensor) -> te.Tensor:
+        x = rules.only(self.name, inputs)
+        if not len(self.starts) == len(self.sizes) == len(self.steps) == x.rank:
+            rules.reject(self.name, f"a start, a size and a step for {x.rank} axes", str(self))
+        is_whole = [
+            same_dim(start, 0) and step == 1 and same_dim(size, extent)
+            for start, size, step, extent in zip(
+                self.starts, self.sizes, self.steps, x.shape, strict=True
+            )
+        ]
+        mode = "edge" if self.mode == "inside" else self.mode
+        borders = [None if whole else (LARGEST, LARGEST) for whole in is_whole]
+
+        def body(*index: Expr) -> Expr:
+            at = [
+                i if whole else i * step + start
+                for i, start, step, whole in zip(
+                    index, self.starts, self.steps, is_whole, strict=True
+                )
+            ]
+            if mode != "constant":
+                return bordered(x, at, mode, borders)
+            inside = [
+                condition
+                for i, extent, whole in zip(at, x.shape, is_whole, strict=True)
+                if not whole
+                for condition in (i >= 0, i < as_expr(extent))
+            ]
+            if not inside:
+                return x[tuple(at)]
+            return te.if_then_else(ir.all_of(*inside), x[tuple(at)], const(self.value, x.dtype))
+
+        return te.compute(self.sizes, body, self.name)
+
+    def reference(self, *inputs: np.ndarray) -> np.ndarray:
+        (x,) = inputs
+        inside = np.ones((), bool)
+        for a, (start, size, step) in enumerate(zip(self.starts, self.sizes, self.steps)):
+            extent = inputs[0].shape[a]
+            first, count = (rules.static(self.name, d, "a number") for d in (start, size))
+            at = first + step * np.arange(count)
+            here = (at >= 0) & (at < extent)
+            inside = inside & here.reshape(-1, *[1] * (x.ndim - a - 1))
+            if self.mode == "wrap":
+                at = at % max(extent, 1)
+            elif self.mode == "reflect":
+                at = (extent - 1) - np.abs((extent - 1) - at % max(2 * (extent - 1), 1))
+            if not extent:  # all that is outside
+                x = np.zeros((*x.shape[:a], count, *x.shape[a + 1 :]), x.dtype)
+                continue
+            x = np.take(x, np.clip(at, 0, extent - 1), a)
+        if self.mode != "constant":
+            return x
+        return np.where(inside, x, np.asarray(self.value).astype(x.dtype))
 
 
 def _positive(d: Dim) -> Dim:

@@ -258,21 +258,20 @@ class Pad(Op):
             return te.compute(x.shape, lambda *i: x[i], self.name)
         if self.mode == "constant":
             return pad(x, begins, ends, self.value)
-        if self.mode not in _BORDERS:
-            rules.reject(self.name, f"mode constant, {', '.join(_BORDERS)}", repr(self.mode))
-        border = _BORDERS[self.mode]
+        if self.mode not in BORDERS:
+            rules.reject(self.name, f"mode constant, {', '.join(BORDERS)}", repr(self.mode))
         shape = padded_shape(self.name, x.shape, begins, ends)
-
-        def at(a: int, i: Expr) -> ExprLike:
-            if same_dim(begins[a], 0) and same_dim(ends[a], 0):
-                return i
-            extent = x.shape[a]
-            if same_dim(extent, 0):
+        for a, (b, e, d) in enumerate(zip(begins, ends, x.shape, strict=True)):
+            if same_dim(d, 0) and not (same_dim(b, 0) and same_dim(e, 0)):
                 rules.reject(self.name, f"elements along padded axis {a}", "none")
-            at = i if same_dim(begins[a], 0) else i - begins[a]
-            return border(at, extent, _may_add(begins[a]), _may_add(ends[a]))
+        borders = [None if same_dim(b, 0) and same_dim(e, 0) else (_may_add(b), _may_add(e))
+                   for b, e in zip(begins, ends, strict=True)]  # fmt: skip
 
-        return te.compute(shape, lambda *i: x[tuple(at(a, e) for a, e in enumerate(i))], self.name)
+        def body(*index: Expr) -> Expr:
+            at = [i if same_dim(b, 0) else i - b for i, b in zip(index, begins, strict=True)]
+            return bordered(x, at, self.mode, borders)
+
+        return te.compute(shape, body, self.name)
 
     def reference(self, *inputs: np.ndarray) -> np.ndarray:
         x = inputs[0]
@@ -357,7 +356,7 @@ def _may_add(pad: Dim) -> int:
     return LARGEST if most is None else most
 
 
-def _reflect(i: Expr, extent: Dim, before: int, after: int) -> ExprLike:
+def _reflect(i: Expr, extent: Dim, before: int, after: int) -> Expr:
     if same_dim(extent, 1):
         return const(0)
     last = extents.difference(extent, 1)
@@ -369,20 +368,50 @@ def _reflect(i: Expr, extent: Dim, before: int, after: int) -> ExprLike:
     return ir.minimum(i, extents.product((2, last)) - i)
 
 
-def _edge(i: Expr, extent: Dim, before: int, after: int) -> ExprLike:
+def _edge(i: Expr, extent: Dim, before: int, after: int) -> Expr:
     i = ir.maximum(i, 0) if before > 0 else i
     return ir.minimum(i, extents.difference(extent, 1)) if after > 0 else i
 
 
-def _wrap(i: Expr, extent: Dim, before: int, after: int) -> ExprLike:
-    return i % extent
+def _wrap(i: Expr, extent: Dim, before: int, after: int) -> Expr:
+    return i % extents.larger(extent, 1)
 
 
-_BORDERS: dict[str, Callable[[Expr, Dim, int, int], ExprLike]] = {
+BORDERS: dict[str, Callable[[Expr, Dim, int, int], Expr]] = {
     "reflect": _reflect,
     "edge": _edge,
     "wrap": _wrap,
 }
+
+
+def bordered(
+    x: te.Tensor,
+    at: Sequence[Expr],
+    mode: str,
+    borders: Sequence[tuple[int, int] | None],
+) -> Expr:
+    """The element of `x` at an index that may be outside, where borders continue it by `mode`.
+
+    borders: how far the index may be before and behind each axis; None: it is inside.
+
+    Remainders along the last axis with a border are computed outside only: inside, neighbours are
+    read as one vector.
+    """
+    source = list(at)
+    last = None
+    for a, (i, extent, border) in enumerate(zip(at, x.shape, borders, strict=True)):
+        if border is not None:
+            source[a] = BORDERS[mode](i, extent, *border)
+            last = a
+    if last is None or not _takes_remainder(source[last]):
+        return x[tuple(source)]
+    inside = ir.all_of(at[last] >= 0, at[last] < as_expr(x.shape[last]))
+    near = (*source[:last], at[last], *source[last + 1 :])
+    return te.if_then_else(inside, x[near], x[tuple(source)])
+
+
+def _takes_remainder(e: Expr) -> bool:
+    return any(isinstance(n, ir.Binary) and n.op == "floormod" for n in ir.post_order(e))
 
 
 @dataclass(frozen=True)

@@ -86,6 +86,13 @@ def known_strides(
     return found
 
 
+def is_one_run(outer: int | None, inner: int | None, extent: int) -> bool:
+    """Whether an access with these strides walks two adjacent loops with one; the inner one has
+    `extent` iterations.
+    """
+    return outer is not None and inner is not None and outer == inner * extent
+
+
 def accesses(
     group: Group, op: Compute, keep: Iterable[Compute] = ()
 ) -> list[dict[Var, int] | None]:

@@ -7,22 +7,34 @@ vectors, or a plain loop (`StageState.is_adaptable`).
 
 The expressions of all sizes may have a stage more, such as padding that the expected size does
 without.  No step is about it, and it is computed where it is read.
+
+The expected sizes may be a special case: 224 is a multiple of 32, so nothing is padded there, and a
+batch of one makes rows continuous.  Loops that may be fused only there are scheduled for sizes
+nearby (`typical_graph`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from itertools import permutations
 
+from tilesmith.graph.bind import bind, expected_graph
+from tilesmith.graph.nodes import Graph
 from tilesmith.ir.expr import Var
 from tilesmith.ir.symbols import expected, expected_size, value_of
 from tilesmith.loop.nodes import For, Func, Stmt, Store
 from tilesmith.loop.visit import children
+from tilesmith.support.errors import ModelError
 from tilesmith.te.schedule import Schedule, create_schedule
 from tilesmith.te.steps.base import Step
 from tilesmith.te.tensor import Compute, Tensor
 
-from .group import Group
+from .access import condition_vars, is_one_run, known_strides, places
+from .group import Group, group_tensors
+
+_STEPS = (3, 5, 7, 11, 13, 17, 19, 23)
+"""Distances from the expected sizes: coincidences of several sizes don't survive different ones."""
 
 _MOST = 32
 """The most often that a kernel may compute an element on average: many times the halo of a tile."""
@@ -41,6 +53,52 @@ def for_all_sizes(schedule: Schedule, group: Group) -> Schedule:
             stage.compute_inline()
     stages = {n: replace(stage, is_adaptable=True) for n, stage in s.state.stages.items()}
     return Schedule(s.ops, replace(s.state, stages=stages), s.steps)
+
+
+def typical_graph(body: Graph) -> Graph:
+    """The fused group `body` at the sizes for which rules decide: the expected ones, or sizes
+    nearby if loops without sums may be fused only at the expected ones.
+    """
+    near = expected_graph(body)
+    try:
+        other = bind(body, _nearby(body.symbols))
+        groups = group_tensors(near), group_tensors(other)
+    except (ValueError, ModelError):  # not all sizes belong together
+        return near
+    if any(stage.reduce_axis for group in groups for stage in group.stages):
+        return near
+    return near if _runs(groups[0]) <= _runs(groups[1]) else other
+
+
+def _nearby(symbols: Iterable[Var]) -> dict[Var, int]:
+    """Sizes near the expected ones, each at another distance."""
+    found: dict[Var, int] = {}
+    for i, symbol in enumerate(symbols):
+        size, step = expected(symbol), _STEPS[i % len(_STEPS)]
+        high = symbol.sizes.high if symbol.sizes is not None else size + step
+        found[symbol] = size + step if size + step <= high else max(size - step, 1)
+    return found
+
+
+def _runs(group: Group) -> set[tuple[str, int, int]]:
+    """The pairs of axes that every access of a result walks with one stride, outer axis first."""
+    found = set()
+    kept = {t.op for t in group.outputs}
+    for op in (s for s in group.stages if s in kept):
+        strides = [known_strides(t, at, group.layout(t)) for t, at in places(op, kept)]
+        conditions = condition_vars(op, kept)
+        for i, j in permutations(range(len(op.axis)), 2):
+            outer, inner = op.axis[i], op.axis[j]
+            extents = expected(outer.extent), expected(inner.extent)
+            if 1 in extents or (
+                not {outer.var, inner.var} & conditions
+                and all(
+                    is_one_run(s.get(outer.var, 0), s.get(inner.var, 0), extents[1])
+                    for s in strides
+                )
+            ):
+                found.add((op.name, i, j))
+    return found
 
 
 def explodes(func: Func, group: Group) -> bool:

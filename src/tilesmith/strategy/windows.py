@@ -10,6 +10,7 @@ from __future__ import annotations
 from tilesmith.graph.nodes import Graph
 from tilesmith.ir.expr import Load
 from tilesmith.ir.layout import Layout
+from tilesmith.ops.runtime_shape import Reinterpret
 from tilesmith.ops.shape import Reshape
 from tilesmith.te.tensor import Compute
 
@@ -29,7 +30,7 @@ def windows(body: Graph) -> tuple[tuple[Layout, int], ...] | None:
     values = (*body.inputs, *body.outputs)
     if not all(v.type.is_static for v in values):
         same_order = all(v.layout is None for v in values)
-        reshaped = same_order and all(isinstance(n.op, Reshape) for n in body.nodes)
+        reshaped = same_order and all(isinstance(n.op, (Reshape, Reinterpret)) for n in body.nodes)
         return tuple((Layout.row_major(v.type.rank), 0) for v in body.outputs) if reshaped else None
     group = group_tensors(body)
     found = []

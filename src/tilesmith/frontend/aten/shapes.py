@@ -11,6 +11,7 @@ import numpy as np
 from tilesmith.frontend.aten.node import AtenNode
 from tilesmith.frontend.aten.promotion import Number, result_type
 from tilesmith.frontend.aten.registry import aten_op
+from tilesmith.frontend.common.repeating import tiled
 from tilesmith.graph.nodes import Value
 from tilesmith.ir import extents
 from tilesmith.ir.dtypes import i64
@@ -339,13 +340,7 @@ def roll(
 def repeat(n: AtenNode, self: Value, repeats: Sequence[Size]) -> Value:
     counts = n.dims_of(repeats)
     wide = n.reshape(self, (*[1] * (len(counts) - self.type.rank), *self.type.shape))
-    if all(isinstance(c, int) for c in counts):
-        return n.add(slicing.Tile(tuple(int(c) for c in counts if isinstance(c, int))), wide)
-    # [d0, d1] -> [1, d0, 1, d1] -> [r0, d0, r1, d1] -> [r0 d0, r1 d1]
-    pairs = list(zip(counts, wide.type.shape, strict=True))
-    spread = n.reshape(wide, [d for _, dim in pairs for d in (1, dim)])
-    full = n.expand(spread, [d for pair in pairs for d in pair])
-    return n.reshape(full, [extents.product(pair) for pair in pairs])
+    return tiled(n, wide, counts)
 
 
 @aten_op("aten.unfold.default", "aten.unfold_copy.default")

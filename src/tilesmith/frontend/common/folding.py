@@ -132,11 +132,17 @@ class FoldingBuilder(Builder):
         return self._made[key]
 
     def measure(
-        self, value: Value, bounds: Sequence[Dim], zero: Value | None = None, name: str = ""
+        self,
+        value: Value,
+        bounds: Sequence[Dim],
+        zero: Value | None = None,
+        name: str = "",
+        usual: Sequence[int] = (),
     ) -> tuple[Dim, ...]:
         """The elements of an i64 list as extents: those that it is known to hold, or symbols.
 
         bounds: for each element, what it never exceeds.
+        usual: for each element, what it is expected to be; by default the bound.
         zero: a list of numbers that are 0 in every run that is not refused.
         name: of the symbols.
 
@@ -154,7 +160,7 @@ class FoldingBuilder(Builder):
             return tuple(held.flat)
         key = (value, zero)
         if key not in self._symbols:
-            self._symbols[key] = self._measured(value, bounds, zero, name)
+            self._symbols[key] = self._measured(value, bounds, zero, name, usual)
             if zero is None:
                 made = np.empty(len(bounds), object)
                 made[:] = self._symbols[key]
@@ -170,14 +176,20 @@ class FoldingBuilder(Builder):
             self.add(Measure(symbols, (0,) * len(symbols)), numbers)
 
     def _measured(
-        self, value: Value, bounds: Sequence[Dim], zero: Value | None, name: str
+        self,
+        value: Value,
+        bounds: Sequence[Dim],
+        zero: Value | None,
+        name: str,
+        usual: Sequence[int],
     ) -> tuple[Dim, ...]:
         symbols: list[Var] = []
         for i, limit in enumerate(bounds):
             most = extents.values_of(limit).hi
             high = LARGEST if most is None else min(max(most, 0), LARGEST)
-            usual = None if same_dim(limit, LARGEST) else min(max(expected(limit), 0), high)
-            symbols.append(symbol(f"{name}.{i}", 0, high, usual))
+            guess = None if same_dim(limit, LARGEST) else min(max(expected(limit), 0), high)
+            guess = min(usual[i], high) if usual else guess
+            symbols.append(symbol(f"{name}.{i}", 0, high, guess))
         checks: list[Var] = []
         whole = value
         if zero is not None:

@@ -145,10 +145,12 @@ class NodeContext:
         known: Sequence[Dim | None] = (),
         bounds: Sequence[Dim] = (),
         zero: Value | None = None,
+        usual: Sequence[int] = (),
     ) -> tuple[Dim, ...]:
         """The elements of an i64 list as extents, measured by a run where they are not `known`.
 
         known: the extents that are; by default none.
+        usual: what extents are expected to be; by default their bound.
         bounds: what extents never exceed; by default the largest size.
         zero: a list of numbers that are 0 in every run that is not refused.
         """
@@ -161,7 +163,10 @@ class NodeContext:
             if zero is not None:
                 self.builder.require_zero(zero)
             return tuple(d for d in known if d is not None)
-        found = self.builder.measure(value, [bounds[i] for i in unknown], zero, self.label)
+        limits, guesses = (
+            [given[i] for i in unknown] if given else [] for given in (bounds, usual)
+        )
+        found = self.builder.measure(value, limits, zero, self.label, guesses)
         new = dict(zip(unknown, found, strict=True))
         return tuple(new[i] if d is None else d for i, d in enumerate(known))
 

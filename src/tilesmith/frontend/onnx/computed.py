@@ -15,12 +15,13 @@ from tilesmith.frontend.onnx.node import OnnxNode
 from tilesmith.graph.nodes import Value
 from tilesmith.ir import extents
 from tilesmith.ir.dtypes import bool_, i64
+from tilesmith.ir.symbols import expected
 from tilesmith.ir.types import Dim, same_dim
 from tilesmith.ops import elementwise as ew
 from tilesmith.ops import gather, reduce
 from tilesmith.ops import shape as sh
 from tilesmith.ops.base import Op
-from tilesmith.ops.runtime_shape import Reinterpret, Stretch
+from tilesmith.ops.runtime_shape import Reinterpret, Stretch, Window
 from tilesmith.ops.sizes import Extents, Iota
 
 _FAR = 1 << 40
@@ -57,7 +58,9 @@ def viewed(n: OnnxNode, x: Value, dims: tuple[Dim, ...]) -> Value:
     """x under another shape, of as many elements in every run that is not refused."""
     if any(same_dim(d, 0) for d in x.type.shape):
         return n.add(sh.Expand(dims), n.const(0, x.dtype))
-    return n.add(Reinterpret(dims), x)
+    # Without axes, a copy of it is one loop.
+    flat = x if x.type.rank == 1 else n.add(sh.Reshape((extents.product(x.type.shape),)), x)
+    return n.add(Reinterpret(dims), flat)
 
 
 # Shapes
@@ -272,10 +275,36 @@ def sliced(
     is_cut = [isinstance(axes, Value) or a in axes for a in range(rank)]
     known = [None if cut else d for d, cut in zip(dims, is_cut, strict=True)]
     sizes = n.measured(count.value, known, dims, step.equals(0).cast(i64).value)
+    exact = _known_steps(n, steps, axes, rank)
+    if exact is not None and not any(same_dim(d, 0) for d in dims):
+        return n.add(Window(_offsets(n, first.most(0), is_cut, dims), sizes, exact), x)
     for a in range(rank):
         if is_cut[a]:
             x = taken(n, x, a, first[a] + step[a] * iota(n, sizes[a]))
     return x
+
+
+def _known_steps(
+    n: OnnxNode, steps: Value | None, axes: Value | Sequence[int], rank: int
+) -> tuple[int, ...] | None:
+    """The step along each axis, if all are known."""
+    if steps is None:
+        return (1,) * rank
+    if isinstance(axes, Value) or n.known(steps) is None:
+        return None
+    given = dict(zip(axes, n.int_list(steps, "steps"), strict=True))
+    return tuple(given.get(a, 1) for a in range(rank))
+
+
+def _offsets(
+    n: OnnxNode, numbers: Numbers, is_moved: Sequence[bool], bounds: Sequence[Dim] = ()
+) -> tuple[Dim, ...]:
+    """Numbers of 0 or more as extents, 0 along axes that do not move; they are expected to be
+    small.
+    """
+    known = n.builder.partly(numbers.value)
+    known = [k if moved else 0 for k, moved in zip(known, is_moved, strict=True)]
+    return n.measured(numbers.value, known, bounds, usual=[0] * len(known))
 
 
 def padded(
@@ -284,9 +313,12 @@ def padded(
     pads: Value,
     axes: Value | Sequence[int],
     mode: str,
-    filler: Value,
+    filler: Value | float | int | bool,
 ) -> Value:
-    """Elements added before and after axes, removed where a pad is negative."""
+    """Elements added before and after axes, removed where a pad is negative.
+
+    filler: of mode "constant"; a value where only a run knows it.
+    """
     dims, rank = x.type.shape, x.type.rank
     count = pads.type.size // 2
     given = Numbers.of(n, pads)
@@ -294,22 +326,20 @@ def padded(
     own = of_dims(n, dims)
     is_padded = [isinstance(axes, Value) or a in axes for a in range(rank)]
     known = [None if p else d for d, p in zip(dims, is_padded, strict=True)]
-    sizes = n.measured((own + begins + ends).value, known)
-    inside: Value | None = None
-    for a in (a for a in range(rank) if is_padded[a]):
-        last = own[a] - 1
-        at = iota(n, sizes[a]) - begins[a]
-        if mode == "wrap":
-            place = at.modulo(own[a].most(1))
-        elif mode == "reflect":
-            place = last - (last - at.modulo((last * 2).most(1))).mapped(ew.Abs())
-        else:
-            place = at.clipped(0, last)
-            if mode == "constant":
-                here = along(at.most(0).equals(at).both(at.below(own[a])), a, rank).value
-                inside = here if inside is None else n.add(ew.LogicalAnd(), inside, here)
-        x = taken(n, x, a, place)
-    return x if inside is None else n.add(ew.Where(), inside, x, filler)
+    usual = [expected(d) for d in dims]
+    sizes = n.measured((own + begins + ends).value, known, usual=usual)
+    if any(same_dim(d, 0) for d in dims):  # nothing to read
+        value = filler if isinstance(filler, Value) else n.const(filler, x.dtype)
+        return n.add(sh.Expand(sizes), value)
+    added, removed = (_offsets(n, v.most(0), is_padded) for v in (begins, -begins))
+    starts = tuple(map(extents.difference, removed, added))
+    steps = (1,) * rank
+    if not isinstance(filler, Value):
+        return n.add(Window(starts, sizes, steps, mode, filler), x)
+    padding = n.add(Window(starts, sizes, steps, "edge"), x)
+    mask = n.add(sh.Expand(dims), n.const(True, bool_))
+    return n.add(ew.Where(), n.add(Window(starts, sizes, steps, "constant", False), mask),
+                 padding, filler)  # fmt: skip
 
 
 def parted(n: OnnxNode, x: Value, axis: int, sizes: Value) -> tuple[Value, ...]:
@@ -320,9 +350,19 @@ def parted(n: OnnxNode, x: Value, axis: int, sizes: Value) -> tuple[Value, ...]:
     found = n.measured(Numbers.of(n, sizes).value, known, [extent] * len(known), excess.value)
     parts, start = [], 0
     for size in found:
-        parts.append(taken(n, x, axis, iota(n, size) + of_dims(n, (start,))))
+        parts.append(_window(n, x, axis, start, size))
         start = extents.total((start, size))
     return tuple(parts)
+
+
+def _window(n: OnnxNode, x: Value, axis: int, start: Dim, size: Dim) -> Value:
+    """`size` slices of x along `axis` from `start` on."""
+    rank = x.type.rank
+    starts = tuple(start if a == axis else 0 for a in range(rank))
+    sizes = (*x.type.shape[:axis], size, *x.type.shape[axis + 1 :])
+    if any(same_dim(d, 0) for d in x.type.shape):  # nothing to read
+        return n.add(sh.Expand(sizes), n.const(0, x.dtype))
+    return n.add(Window(starts, sizes, (1,) * rank), x)
 
 
 def triangle(n: OnnxNode, x: Value, k: Value, upper: bool) -> Value:
@@ -338,5 +378,5 @@ def best(n: OnnxNode, found: tuple[Value, Value], axis: int, k: Value) -> tuple[
     """The first k of values and places in order along `axis`."""
     extent = found[0].type.shape[axis]
     (count,) = n.measured(Numbers.of(n, k).value, bounds=[extent])
-    first = iota(n, count)
-    return taken(n, found[0], axis, first), taken(n, found[1], axis, first)
+    values, places = (_window(n, v, axis, 0, count) for v in found)
+    return values, places

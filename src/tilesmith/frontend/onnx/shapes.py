@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tilesmith.frontend.common.limits import checked_dims
+from tilesmith.frontend.common.repeating import tiled
 from tilesmith.frontend.common.slots import Result
 from tilesmith.frontend.onnx import computed, computed_values
 from tilesmith.frontend.onnx.node import OnnxNode
@@ -273,13 +274,19 @@ def _computed_pad(n: OnnxNode, value: Value | None, axes: Value | None) -> Value
     if len(n.elements(pads, "pads")) != 2 * count:
         n.bad(f"pads: expected {2 * count} for {count} axes, found {pads.type}")
     mode = n.attr_string("mode", "constant", among=PAD_MODES)
-    filler = n.const(0, x.dtype) if value is None else reshape_to(n, value, ())
+    filler: Value | float | int | bool = 0
+    if value is not None:
+        known = n.known(value) is not None
+        filler = n.scalar(value, "constant_value") if known else reshape_to(n, value, ())
     return computed.padded(n, x, pads, places, mode, filler)
 
 
 @onnx_op("Tile", since=6)
 def tile(n: OnnxNode) -> Result:
-    return n.add(slicing.Tile(n.extents(n.input(1), "repeats")), n.input(0))
+    x, repeats = n.input(0), n.extents(n.input(1), "repeats")
+    if len(repeats) != x.type.rank or any(isinstance(r, int) and r < 0 for r in repeats):
+        n.bad(f"repeats: expected {x.type.rank} numbers of 0 or more, found {list(repeats)}")
+    return tiled(n, x, repeats)
 
 
 @onnx_op("DepthToSpace", since=1)

@@ -34,6 +34,8 @@ from tilesmith.ir.symbols import expected_size
 from tilesmith.ir.types import same_shape
 from tilesmith.ops.base import Op
 from tilesmith.ops.elementwise import Elementwise
+from tilesmith.ops.runtime_shape import Reinterpret
+from tilesmith.ops.shape import Reshape
 from tilesmith.ops.slicing import Concat
 from tilesmith.ops.structure import Structure, structure
 
@@ -169,10 +171,27 @@ class _Fusion:
                 live = self.live(members)
                 if len(live) == 1:
                     committed, group.outputs = list(members), (live[0],)
-            group.nodes = committed
+            group.nodes = self.without_views(group, committed)
             group.costly = any(self.structure(n).is_costly for n in committed)
         for n in group.nodes:
             self.group_of[n] = group
+
+    def without_views(self, group: _Group, nodes: list[Node]) -> list[Node]:
+        """`nodes` without reshapes at their end that would divide by open sizes for each element:
+        by itself, a reshape is a view (`place`).  The nodes before stay one group.
+        """
+        if group.kind != "injective":
+            return nodes
+        while len(nodes) > 1 and isinstance(nodes[-1].op, (Reshape, Reinterpret)):
+            *rest, last = nodes
+            if last.inputs[0].type.is_static and last.outputs[0].type.is_static:
+                break
+            if isinstance(last.op, Reshape) and not self.structure(last).divides:
+                break
+            if self.live(dict.fromkeys(rest)) != [last.inputs[0]]:
+                break
+            nodes, group.outputs = rest, (last.inputs[0],)
+        return nodes
 
     def joins(self, group: _Group, node: Node, members: dict[Node, None]) -> bool:
         s = self.structure(node)

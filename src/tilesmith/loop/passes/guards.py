@@ -65,8 +65,11 @@ def _clamps(loop: For) -> Iterator[SplitGuard]:
                     continue
                 if node.dtype is i64 and loop.var in symbols(node):
                     sign = 1 if node.op == "max" else -1
-                    form = combined(affine_form(node.a), affine_form(node.b), -1)
-                    yield SplitGuard(node, scaled(form, sign), node.a, node.b)
+                    inside, border = node.a, node.b
+                    if loop.var not in symbols(inside):
+                        inside, border = border, inside
+                    form = combined(affine_form(inside), affine_form(border), -1)
+                    yield SplitGuard(node, scaled(form, sign), inside, border)
 
 
 class Guards:

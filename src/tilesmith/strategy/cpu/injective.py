@@ -20,6 +20,7 @@ from tilesmith.strategy.access import (
     cycle,
     divisions,
     expand,
+    is_one_run,
     known_strides,
     places,
 )
@@ -293,7 +294,7 @@ def _fusable_runs(
         together = expected(outer.extent) == 1 or (
             outer.var not in split_at
             and inner.var not in split_at
-            and all(_is_one_run(r.get(outer.var, 0), r.get(inner.var, 0), extent) for r in reads)
+            and all(is_one_run(r.get(outer.var, 0), r.get(inner.var, 0), extent) for r in reads)
         )
         if together:
             runs[-1].append(i)
@@ -301,10 +302,6 @@ def _fusable_runs(
             runs.append([i])
         last = i
     return runs
-
-
-def _is_one_run(outer: int | None, inner: int | None, extent: int) -> bool:
-    return outer is not None and inner is not None and outer == inner * extent
 
 
 def widest(group: Group, op: Compute, keep: Iterable[Compute]) -> int:

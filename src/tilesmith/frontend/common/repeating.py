@@ -1,0 +1,35 @@
+"""Repetition of whole axes, as all sources have it (`Tile`, `repeat`)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tilesmith.frontend.common.node import NodeContext
+from tilesmith.graph.nodes import Value
+from tilesmith.ir import extents
+from tilesmith.ir.types import Dim, same_dim
+from tilesmith.ops import shape, slicing
+
+
+def tiled(n: NodeContext, x: Value, repeats: Sequence[Dim]) -> Value:
+    """`x` with each axis repeated; one number for each.
+
+    Where sizes are open, copies get an axis of their own, so that whole rows are copied instead of
+    a remainder being taken for each element: [d0, d1] -> [1, d0, 1, d1] -> [r0, d0, r1, d1] ->
+    [r0 d0, r1 d1].
+    """
+    numbers = [r for r in repeats if isinstance(r, int)]
+    if len(numbers) == len(repeats) and x.type.is_static:
+        return n.add(slicing.Tile(tuple(numbers)), x)
+    apart: list[Dim] = []
+    wide: list[Dim] = []
+    for extent, count in zip(x.type.shape, repeats, strict=True):
+        if same_dim(count, 1):
+            apart, wide = [*apart, extent], [*wide, extent]
+        elif same_dim(extent, 1):
+            apart, wide = [*apart, 1], [*wide, count]
+        else:
+            apart, wide = [*apart, 1, extent], [*wide, count, extent]
+    full = n.add(shape.Expand(tuple(wide)), n.add(shape.Reshape(tuple(apart)), x))
+    joined = tuple(extents.product(pair) for pair in zip(x.type.shape, repeats, strict=True))
+    return n.add(shape.Reshape(joined), full)
