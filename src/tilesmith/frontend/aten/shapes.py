@@ -15,7 +15,8 @@ from tilesmith.frontend.common.repeating import tiled
 from tilesmith.graph.nodes import Value
 from tilesmith.ir import extents
 from tilesmith.ir.dtypes import i64
-from tilesmith.ir.expr import Expr
+from tilesmith.ir.expr import Expr, as_expr
+from tilesmith.ir.symbols import as_dim
 from tilesmith.ir.types import Dim, same_dim
 from tilesmith.ops import elementwise as ew
 from tilesmith.ops import scatter, slicing
@@ -330,7 +331,8 @@ def roll(
             shift %= extent
         if same_dim(shift, 0):
             continue
-        at = extents.difference(extent, shift)
+        # Where the first element comes from.  Shifts that are negative or beyond the extent wrap.
+        at = as_dim((as_expr(0) - shift) % extents.larger(extent, 1))
         parts = (slice_(n, x, axis, at, extent), slice_(n, x, axis, 0, at))
         x = n.add(slicing.Concat(axis), *parts)
     return x

@@ -302,7 +302,9 @@ def _concat_axis(node: Node) -> int | None:
     if inner is None or not isinstance(inner.op, Concat):
         return None
     axis = inner.op.axis % inner.outputs[0].type.rank
-    return axis if isinstance(inner.outputs[0].type.shape[axis], int) else None
+    # A sum of open extents can be a number: n % 8 and 8 - n % 8.
+    extents = (v.type.shape[axis] for v in (*inner.inputs, *inner.outputs))
+    return axis if all(isinstance(d, int) for d in extents) else None
 
 
 def _split_axis(node: Node) -> int | None:
@@ -316,7 +318,7 @@ def _split_axis(node: Node) -> int | None:
 
 
 def _along(v: Value, axis: int) -> int:
-    """The extent of an operand of a concatenation along its axis: a number, since the sum is."""
+    """The extent of an operand of a concatenation along its axis, a number: see `_concat_axis`."""
     extent = v.type.shape[axis]
     assert isinstance(extent, int)
     return extent

@@ -1,0 +1,30 @@
+"""Operators of PyTorch with open sizes give what eager mode gives, at several sizes each."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import tilesmith as ts  # noqa: F401  (registers the backend)
+
+SIZES = ((3, 6), (5, 9), (2, 4), (7, 5))
+
+ROLLS = {
+    "forwards": lambda x: x.roll(2, 1),
+    "backwards": lambda x: x.roll(-1, 0),
+    "both axes": lambda x: x.roll((1, -2), (0, 1)),
+    "beyond the extent": lambda x: x.roll((-17, 23), (0, 1)),
+    "flat": lambda x: x.roll(-3),
+    "by a size": lambda x: x.roll(x.shape[1] // 2, 1),
+    "a number of columns by a size": lambda x: x[:, :4].roll(x.shape[0], 1) + x[:, :4],
+    "fftshift": torch.fft.fftshift,
+}
+
+
+@pytest.mark.parametrize("name", ROLLS)
+def test_roll(name: str) -> None:
+    torch._dynamo.reset()
+    compiled = torch.compile(ROLLS[name], backend="tilesmith", dynamic=True)
+    for rows, columns in SIZES:
+        x = torch.arange(float(rows * columns)).view(rows, columns)
+        assert torch.equal(compiled(x), ROLLS[name](x)), (rows, columns)
