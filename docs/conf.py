@@ -79,14 +79,14 @@ class Verbs(Directive):
     """What each verb of the command line prints with `--help`, a section for each."""
 
     def run(self) -> list[nodes.Node]:
-        from tilesmith.cli import VERBS, run
+        from tilesmith.cli import VERBS, execute
 
         os.environ["COLUMNS"] = "100"
         sections: list[nodes.Node] = []
         for verb in VERBS:
             printed = io.StringIO()
             with contextlib.redirect_stdout(printed):
-                code = run([verb, "--help"])
+                code = execute([verb, "--help"])
             if code:
                 raise self.error(f"tilesmith {verb} --help ended with {code}")
             section = nodes.section(ids=[verb], names=[verb])

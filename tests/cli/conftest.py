@@ -15,7 +15,7 @@ import pytest
 from onnx import helper, numpy_helper
 from typer.models import ArgumentInfo
 
-from tilesmith.cli import run
+from tilesmith.cli import execute as run
 
 
 @dataclass

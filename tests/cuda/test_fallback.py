@@ -10,7 +10,7 @@ import pytest
 from fakes import Fake, forget
 
 import tilesmith as ts
-from tilesmith.cli import run
+from tilesmith.cli import execute as run
 from tilesmith.codegen.cuda import driver
 from tilesmith.graph.builder import Builder
 from tilesmith.graph.nodes import Graph

@@ -20,7 +20,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import tilesmith as ts
-from tilesmith.cli import VERBS, run
+from tilesmith.cli import VERBS, execute
 
 README = (Path(__file__).resolve().parents[2] / "README.md").read_text(encoding="utf-8")
 NEEDS = {"wasm32": "ziglang", "keygen": "cryptography", "--sign": "cryptography"}
@@ -74,7 +74,7 @@ def test_the_command_line(folder: Path, capsys: pytest.CaptureFixture[str]) -> N
             subprocess.run([sys.executable, *arguments], check=True, cwd=folder)
             continue
         seen.add(arguments[0])
-        assert run(arguments) == 0, f"{line}\n{capsys.readouterr().err}"
+        assert execute(arguments) == 0, f"{line}\n{capsys.readouterr().err}"
     assert set(VERBS) - seen <= {"quantize", "verify", "keygen"}
 
 

@@ -19,7 +19,7 @@ from onnx import TensorProto
 from small_models import model, network, node
 
 import tilesmith as ts
-from tilesmith.cli import run as command_line
+from tilesmith.cli import execute as command_line
 
 
 def _weight(dims: list[int], content: bytes) -> onnx.ModelProto:

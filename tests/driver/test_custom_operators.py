@@ -16,7 +16,7 @@ from small_models import node
 
 import tilesmith as ts
 from tilesmith import driver, te
-from tilesmith.cli import run
+from tilesmith.cli import execute as run
 from tilesmith.frontend.onnx.custom import load_operators, unregister_op
 from tilesmith.frontend.onnx.registry import OPERATORS
 from tilesmith.graph.builder import Builder

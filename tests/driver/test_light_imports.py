@@ -78,7 +78,7 @@ def test_the_command_line_loads_what_a_verb_needs(tmp_path: Path, monkeypatch) -
     ts.compile(tmp_path / "m.onnx")
     program = """
 import sys
-from tilesmith.cli import run
+from tilesmith.cli import execute as run
 assert run(sys.argv[1:]) == 0
 """
     assert not compiler_in(imported(program, "run", str(tmp_path / "m.onnx")))

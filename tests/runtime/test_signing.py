@@ -12,7 +12,7 @@ import pytest
 from onnx import TensorProto, helper
 
 import tilesmith as ts
-from tilesmith.cli import run
+from tilesmith.cli import execute as run
 from tilesmith.runtime.signing import make_keys
 
 

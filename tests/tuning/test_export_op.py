@@ -14,7 +14,7 @@ import pytest
 
 import tilesmith as ts
 from tilesmith import te
-from tilesmith.cli import run as tilesmith
+from tilesmith.cli import execute as tilesmith
 from tilesmith.codegen.c.compiler import find_compiler
 from tilesmith.codegen.targets import host
 from tilesmith.driver.operators import OPERATORS

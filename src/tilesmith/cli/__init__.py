@@ -145,7 +145,7 @@ def _program(
     del version  # its callback did the work
 
 
-def run(arguments: Sequence[str] | None = None) -> int:
+def execute(arguments: Sequence[str] | None = None) -> int:
     """Carry out a command line; returns the exit code."""
     given = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
     try:
@@ -196,7 +196,7 @@ def main() -> None:
     for wanted in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(wanted) is signal.SIG_DFL:  # `nohup` ignores SIGHUP
             signal.signal(wanted, _end)
-    sys.exit(run())
+    sys.exit(execute())
 
 
 class _Ended(BaseException):

@@ -83,8 +83,9 @@ def _nearby(symbols: Iterable[Var]) -> dict[Var, int]:
 def _runs(group: Group) -> set[tuple[str, int, int]]:
     """The pairs of axes that every access of a result walks with one stride, outer axis first."""
     found = set()
-    kept = {t.op for t in group.outputs}
-    for op in (s for s in group.stages if s in kept):
+    outputs = {t.op for t in group.outputs}
+    kept = [s for s in group.stages if s in outputs]
+    for op in kept:
         strides = [known_strides(t, at, group.layout(t)) for t, at in places(op, kept)]
         conditions = condition_vars(op, kept)
         for i, j in permutations(range(len(op.axis)), 2):
