@@ -163,9 +163,8 @@ class NodeContext:
             if zero is not None:
                 self.builder.require_zero(zero)
             return tuple(d for d in known if d is not None)
-        limits, guesses = (
-            [given[i] for i in unknown] if given else [] for given in (bounds, usual)
-        )
+        limits = [bounds[i] for i in unknown]
+        guesses = [usual[i] for i in unknown if usual]
         found = self.builder.measure(value, limits, zero, self.label, guesses)
         new = dict(zip(unknown, found, strict=True))
         return tuple(new[i] if d is None else d for i, d in enumerate(known))
