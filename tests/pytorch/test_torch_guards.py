@@ -123,6 +123,25 @@ def test_writes_that_nobody_counts_are_seen(change):
     torch.testing.assert_close(compiled(x), model(x), rtol=1e-4, atol=1e-5)
 
 
+def test_inference_mode_around_the_first_call():
+    guards._interface.cache_clear()
+    with torch.inference_mode():
+        assert guards._interface() is not None
+
+
+@pytest.mark.parametrize("freeze", [True, False])
+def test_writes_in_inference_mode_are_seen(road, freeze):
+    torch._dynamo.reset()
+    with torch.inference_mode():
+        model, x = nn.Linear(4, 4), torch.randn(2, 4)
+        compiled = torch.compile(
+            model, backend=ts.torch.backend, options={"threads": 1, "freeze": freeze}
+        )
+        for _ in range(4):
+            torch.testing.assert_close(compiled(x), model(x))
+            model.weight.mul_(1.5)
+
+
 def test_numbers_of_python_that_change_their_type():
     torch._dynamo.reset()
     source = random.Random(5)

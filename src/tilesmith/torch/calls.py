@@ -60,10 +60,10 @@ class Native:
         """Whether tensors for the code's inputs have its element types and hold their numbers
         themselves.  Numbers of Python are fit.
         """
-        return all(
-            not isinstance(t, torch.Tensor) or (t.dtype is d and not t.is_neg())
-            for t, d in zip(tensors, self._types, strict=True)
-        )
+        for t, dtype in zip(tensors, self._types, strict=True):
+            if isinstance(t, torch.Tensor) and (t.dtype is not dtype or t.is_neg()):
+                return False
+        return True
 
     def __call__(self, args: Sequence[Any]) -> list[Any]:
         """The tensors of `outputs`, fresh ones.  Raises ModelError if the run fails."""

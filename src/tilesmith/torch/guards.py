@@ -42,30 +42,46 @@ class State:
     """What tells the contents of weights from others.
 
     addresses: of their memory.
-    versions: their counters of writes; those of inference mode have none.
+    versions: their counters of writes; 0 for those of inference mode, which have none.
     strides: in elements.
-    contents: digests, None where counters are enough.
+    contents: digests, None for each weight whose counter is enough.
     """
 
     addresses: tuple[int, ...]
     versions: tuple[int, ...]
     strides: tuple[tuple[int, ...], ...]
-    contents: tuple[bytes, ...] | None
+    contents: tuple[bytes | None, ...]
+
+    @property
+    def told(self) -> tuple[Any, ...]:
+        """For each weight, what is equal while it holds the same."""
+        return tuple(
+            (address, version) if digest is None else digest
+            for address, version, digest in zip(
+                self.addresses, self.versions, self.contents, strict=True
+            )
+        )
 
     @property
     def key(self) -> tuple[Any, ...]:
         """Equal for the weights of which a copy was packed."""
-        told = (self.addresses, self.versions) if self.contents is None else self.contents
-        return self.strides, told
+        return self.strides, self.told
 
 
 def state(weights: Sequence[torch.Tensor], freeze: bool) -> State:
-    """The state of weights now; `freeze`: whether counters are enough."""
+    """The state of weights now.
+
+    freeze: whether counters are enough.  PyTorch counts no writes to tensors of inference mode, so
+        their contents are compared all the same.
+    """
     return State(
         tuple(map(_address, weights)),
         tuple(0 if w.is_inference() else w._version for w in weights),
         tuple(map(torch.Tensor.stride, weights)),
-        None if freeze else tuple(digest(w.data_ptr(), span(w)) for w in weights),
+        tuple(
+            None if freeze and not w.is_inference() else digest(w.data_ptr(), span(w))
+            for w in weights
+        ),
     )
 
 
@@ -85,14 +101,15 @@ def unchanged(
 
     It may say no of other objects with the same contents.
     """
-    found, freeze = _interface(), then.contents is None
+    found = _interface()
     if found is None:
+        freeze = None in then.contents
 
         def is_in(args: Sequence[Any]) -> bool:
             return state([args[i] for i in numbers], freeze).key == then.key
 
         return is_in
-    sizes = tuple(-1 if freeze else span(w) for w in weights)
+    sizes = tuple(-1 if d is None else span(w) for w, d in zip(weights, then.contents, strict=True))
     held = (tuple(numbers), tuple(weights), then.addresses, then.versions, sizes)
     return Unchanged(*found, *held).is_in
 
@@ -107,8 +124,11 @@ def _interface() -> _Interface | None:
         return None
     version_of.restype = ctypes.c_int64
     offset = object.__basicsize__
-    for made in (torch.zeros(3), torch.nn.Parameter(torch.zeros(2), requires_grad=False)[1:]):
-        made.add_(1)
+    with torch.inference_mode(False), torch.no_grad():  # tensors of inference mode have no counter
+        tensors = torch.zeros(3), torch.nn.Parameter(torch.zeros(2), requires_grad=False)[1:]
+        for made in tensors:
+            made.add_(1)
+    for made in tensors:
         if ctypes.c_void_p.from_address(id(made) + offset).value != made._cdata:
             return None
         handle, address = ctypes.c_void_p(id(made) + offset), ctypes.c_void_p()

@@ -71,7 +71,7 @@ class Weights:
         now = self._now(args)
         packed = self._packed.get(now.key)
         if packed is None:
-            if self._last is not None and self._changed(self._last, args):
+            if self._last is not None and self._changed(self._last, args, now):
                 now = self._now(args)
             packed = self._new(args, now)
         self._last = packed
@@ -80,12 +80,10 @@ class Weights:
     def _now(self, args: Sequence[Any]) -> State:
         return state([args[i] for i in self._constant], self.freeze)
 
-    def _changed(self, last: Packed, args: Sequence[Any]) -> bool:
+    def _changed(self, last: Packed, args: Sequence[Any], now: State) -> bool:
         """Notes which weights of the last call were written to; whether one has become an input."""
-        now = self._now(args)
-        then = last.state.contents or last.state.versions
-        found = now.contents or now.versions
         is_same = [args[i] is w for i, w in zip(last.numbers, last.weights, strict=True)]
+        then, found = last.state.told, now.told
         for i, same, a, b in zip(last.numbers, is_same, then, found, strict=True):
             self._changes[i] += same and a != b
         left = [i for i in self._constant if self._changes[i] < _PATIENCE]

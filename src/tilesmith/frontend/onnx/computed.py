@@ -292,7 +292,8 @@ def _known_steps(
         return (1,) * rank
     if isinstance(axes, Value) or n.known(steps) is None:
         return None
-    given = dict(zip(axes, n.int_list(steps, "steps"), strict=True))
+    known = (min(max(s, -_FAR), _FAR) for s in n.int_list(steps, "steps"))
+    given = dict(zip(axes, known, strict=True))
     return tuple(given.get(a, 1) for a in range(rank))
 
 

@@ -13,6 +13,7 @@ typedef int32_t (*AddressOf)(void *handle, void **address); /* gives 0 for succe
 typedef int64_t (*WritesOf)(const void *handle);
 
 #define LANES 8
+#define STRIPE (LANES * sizeof(uint64_t))
 
 /* A digest of memory: sums of its words times powers of an odd number, in lanes that depend on no other.  A change of
  * one word in a lane always changes it, since powers of odd numbers have inverses; several changes cancel each other in
@@ -30,25 +31,35 @@ typedef struct {
     Digest digest;
 } Held;
 
+static inline uint64_t word(const unsigned char *at) {
+    uint64_t found;
+    memcpy(&found, at, sizeof found);
+    return found;
+}
+
+/* The lanes are variables of their own, so that they stay in registers: memory of bytes may alias any array. */
 static Digest digest_of(const void *memory, size_t bytes) {
     static const uint64_t factor = UINT64_C(0x9E3779B97F4A7C15);
     const unsigned char *at = memory;
-    Digest d;
-    for (int i = 0; i < LANES; i++)
-        d.lanes[i] = (uint64_t)i;
-    for (; bytes >= sizeof d.lanes; at += sizeof d.lanes, bytes -= sizeof d.lanes) {
-        uint64_t words[LANES];
-        memcpy(words, at, sizeof words);
-        for (int i = 0; i < LANES; i++)
-            d.lanes[i] = d.lanes[i] * factor + words[i];
+    uint64_t a = 0, b = 1, c = 2, d = 3, e = 4, f = 5, g = 6, h = 7;
+    for (size_t left = bytes / STRIPE; left > 0; left--, at += STRIPE) {
+        a = a * factor + word(at);
+        b = b * factor + word(at + 8);
+        c = c * factor + word(at + 16);
+        d = d * factor + word(at + 24);
+        e = e * factor + word(at + 32);
+        f = f * factor + word(at + 40);
+        g = g * factor + word(at + 48);
+        h = h * factor + word(at + 56);
     }
-    if (bytes) {
-        uint64_t words[LANES] = {0};
-        memcpy(words, at, bytes);
+    Digest found = {{a, b, c, d, e, f, g, h}};
+    if (bytes % STRIPE) {
+        uint64_t rest[LANES] = {0};
+        memcpy(rest, at, bytes % STRIPE);
         for (int i = 0; i < LANES; i++)
-            d.lanes[i] = d.lanes[i] * factor + words[i];
+            found.lanes[i] = found.lanes[i] * factor + rest[i];
     }
-    return d;
+    return found;
 }
 
 typedef struct Unchanged {
