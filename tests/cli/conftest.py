@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import inspect
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 import onnx
 import pytest
 from onnx import helper, numpy_helper
-from typer.models import ArgumentInfo
 
+from command_lines import strict_json
 from tilesmith.cli import execute as run
 
 
@@ -30,25 +28,6 @@ class Outcome:
     def json(self) -> Any:
         assert self.code == 0, self.err
         return strict_json(self.out)
-
-
-def strict_json(text: str) -> Any:
-    """JSON as its standard has it: without NaN and Infinity, which Python's reader takes."""
-
-    def refuse(constant: str) -> None:
-        raise ValueError(f"{constant} is no JSON")
-
-    return json.loads(text, parse_constant=refuse)
-
-
-def option_names(parameter: inspect.Parameter) -> list[str]:
-    """The names of a verb's option (`--seed`), as its signature says; none of an argument."""
-    info = get_args(parameter.annotation)[1]
-    if isinstance(info, ArgumentInfo):
-        return []
-    words = [info.default, *(info.param_decls or ())]  # typer takes the first name for a default
-    names = [n for w in words if isinstance(w, str) for n in w.split("/") if n.startswith("-")]
-    return names or [f"--{parameter.name.replace('_', '-')}"]
 
 
 @pytest.fixture

@@ -16,8 +16,8 @@ from typing import Any, get_args
 import onnx
 import pytest
 from onnx import helper
-from tests.cli.conftest import option_names
 
+from command_lines import option_names
 from tilesmith.cli import VERBS
 
 HUGE = str(10**30)

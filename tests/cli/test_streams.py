@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.cli.conftest import strict_json
 
+from command_lines import strict_json
 from tilesmith.cli.console import print_json
 
 PROGRAM = f"'{sys.executable}' -m tilesmith"

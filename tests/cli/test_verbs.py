@@ -15,8 +15,8 @@ import onnx
 import onnxruntime
 import pytest
 from onnx import helper
-from tests.cli.conftest import strict_json
 
+from command_lines import strict_json
 from tilesmith.choices.records import Key, Records, trial
 from tilesmith.cli.devices import EXTRAS
 

@@ -166,12 +166,8 @@ def test_other_loops_are_refused() -> None:
 def test_a_missing_compiler_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiler.shutil, "which", lambda _: None)
     monkeypatch.setattr(compiler.importlib.util, "find_spec", lambda _: None)
-    compiler.find_compiler.cache_clear()
-    try:
-        with pytest.raises(UsageError, match="a C compiler is needed: expected cc, gcc"):
-            compiler.compile_object("")
-    finally:
-        compiler.find_compiler.cache_clear()
+    with pytest.raises(UsageError, match="a C compiler is needed: expected cc, gcc"):
+        compiler.compile_object("")
 
 
 def test_text_that_is_no_c_is_our_fault() -> None:
@@ -182,14 +178,10 @@ def test_text_that_is_no_c_is_our_fault() -> None:
 def test_ziglang_is_used_where_there_is_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("ziglang")
     monkeypatch.setattr(compiler.shutil, "which", lambda _: None)
-    compiler.find_compiler.cache_clear()
-    try:
-        x = np.array([-(2**31), 5, -7], np.int32)
-        found = np.empty_like(x)
-        func = final("def f(x: i32[3], y: i32[3]) -> y:\n    for i in range(3):\n"
-                     "        y[i] = x[i] * x[i] + x[i] // 3:i32\n")  # fmt: skip
-        CLibrary({"f": func}).call("f", [x, found])
-        with np.errstate(over="ignore"):
-            np.testing.assert_array_equal(found, x * x + x // 3)
-    finally:
-        compiler.find_compiler.cache_clear()
+    x = np.array([-(2**31), 5, -7], np.int32)
+    found = np.empty_like(x)
+    func = final("def f(x: i32[3], y: i32[3]) -> y:\n    for i in range(3):\n"
+                 "        y[i] = x[i] * x[i] + x[i] // 3:i32\n")  # fmt: skip
+    CLibrary({"f": func}).call("f", [x, found])
+    with np.errstate(over="ignore"):
+        np.testing.assert_array_equal(found, x * x + x // 3)

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.cli.conftest import option_names
-from tests.docs.test_links import PAGES, ROOT
+from test_links import PAGES, ROOT
 
+from command_lines import option_names
 from tilesmith.cli import VERBS
 
 BLOCK = re.compile(r"^( *)```(\w+)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)

@@ -42,9 +42,9 @@ def test_the_interval_contains_the_truth_at_least_95_times_in_a_hundred(rounds: 
 def test_what_others_use_of_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measure.os, "sched_getaffinity", lambda _: {0, 3})
     # 10 s of two cores: 14 s of work, 4 of them ours
-    assert measure._others((100.0, 1.0, 50.0), (114.0, 5.0, 60.0)) == pytest.approx(0.5)
-    assert measure._others((0.0, 0.0, 0.0), (1.0, 2.0, 10.0)) == 0.0  # clocks tick unevenly
-    assert measure._others(None, (0.0, 0.0, 0.0)) is None
+    assert measure.share_of_others((100.0, 1.0, 50.0), (114.0, 5.0, 60.0)) == pytest.approx(0.5)
+    assert measure.share_of_others((0.0, 0.0, 0.0), (1.0, 2.0, 10.0)) == 0.0  # clocks tick unevenly
+    assert measure.share_of_others(None, (0.0, 0.0, 0.0)) is None
 
 
 def test_things_are_compared_in_turns() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Sequence
 
 from tilesmith.ir.expr import Binary, Compare, Const, Expr, Unary
@@ -18,8 +19,9 @@ def explained(message: str, values: Sequence[int]) -> str:
     if message == INDEX:
         index, position, extent = values
         low = -extent
-        if index < -FROM_FRONT // 2:
-            low, index = 0, index + FROM_FRONT
+        if position < 0:  # of `checked_place`; 64 bits wrap around
+            index = ctypes.c_int64(index + FROM_FRONT).value
+            low, position = 0, -1 - position
         return (
             f"expected indices from {low} to {extent - 1}, found {index} at position "
             f"{position} of the indices (counted in row-major order)"

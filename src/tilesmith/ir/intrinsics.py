@@ -120,12 +120,16 @@ def checked_index(index: Expr, extent: ExprLike, position: ExprLike) -> Expr:
 
 
 FROM_FRONT = 1 << 62
-"""What `checked_place` takes off a negative index: no axis is as long, and reports know it."""
+"""What `checked_place` takes off a negative index: no axis is as long."""
 
 
-def checked_place(index: Expr, extent: ExprLike, position: ExprLike) -> Expr:
-    """`checked_index` for an index that never counts from the end: a negative one is reported."""
-    return checked_index(select(index < 0, index - FROM_FRONT, index), extent, position)
+def checked_place(index: Expr, extent: ExprLike, position: Expr) -> Expr:
+    """`checked_index` for an index that never counts from the end: a negative one is reported.
+
+    Its position is reported as -1 - position, so that the report is told from others.
+    """
+    place = select(index < 0, index - FROM_FRONT, index)
+    return checked_index(place, extent, select(index < 0, -1 - position, position))
 
 
 def needs_guard(node: Expr) -> bool:

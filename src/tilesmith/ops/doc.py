@@ -45,8 +45,7 @@ def _attribute(field: dataclasses.Field[object]) -> str:
 
 def render() -> str:
     """The whole page as Markdown."""
-    count = sum(len(operators(m.__name__)) for m in FAMILIES)
-    parts = [_HEADER, f"{count} operators.\n"]
+    parts = [_HEADER]
     for module in FAMILIES:
         title = module.__name__.rsplit(".", 1)[-1].replace("_", " ").capitalize()
         parts.append(f"## {title}\n\n{inspect.getdoc(module)}\n")

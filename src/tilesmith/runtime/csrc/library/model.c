@@ -343,10 +343,16 @@ int64_t tilesmith_model_error(const struct tilesmith_model *model, int32_t code,
         return snprintf(room ? text : NULL, room, "%s", meaning(code));
     const struct tilesmith_call *call = &model->program->calls[f->call];
     const char *message = call->messages[f->assertion];
-    if (!strcmp(message, INDEX) && f->count == 3)
+    if (!strcmp(message, INDEX) && f->count == 3) {
+        long long index = f->values[0], position = f->values[1], low = -f->values[2], high = f->values[2] - 1;
+        if (position < 0) { /* of an index that never counts from the end, less 2^62 */
+            index = (long long)((unsigned long long)index + (1ULL << 62));
+            position = -1 - position;
+            low = 0;
+        }
         return snprintf(room ? text : NULL, room, "%s: expected indices from %lld to %lld, found %lld at position %lld",
-                        call->label, -(long long)f->values[2], (long long)f->values[2] - 1, (long long)f->values[0],
-                        (long long)f->values[1]);
+                        call->label, low, high, index, position);
+    }
     int64_t length = snprintf(room ? text : NULL, room, "%s: %s", call->label, message);
     for (int32_t i = 0; i < f->count && i < TILESMITH_VALUES; i++) {
         size_t used = (size_t)length < room ? (size_t)length : room;
