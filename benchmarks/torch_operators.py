@@ -11,10 +11,11 @@ compared with eager's within PyTorch's tolerances.  Counted apart:
 - a refused sample whose program draws random numbers.
 
 `--operators NAME,...` runs some; `--samples N` at most so many of each operator and type; `--core`
-those of core ATen alone; `--page` writes docs/torch-operators.md, `--list` does without running
-samples.  `--results FILE` keeps each entry's result there and runs only those that it lacks, so
-that a run may be stopped and go on; `--seconds N` begins no entry after so many.  The page names
-those that did not run.  Needs the package `expecttest`.  Exit status 1 below the bar.
+those of core ATen alone; `--page` writes docs/torch-operators.md, `--list` renews its list of
+operators beyond core ATen and runs nothing.  `--results FILE` keeps each entry's result there and
+runs only those that it lacks, so that a run may be stopped and go on; `--seconds N` begins no entry
+after so many.  The page names those that did not run.  Needs the package `expecttest`.  Exit
+status 1 below the bar.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ from tilesmith.frontend.aten.registry import OPERATORS
 from torch_samples import APART, PASSED, Result, entries, run, shown_name
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "torch-operators.md"
+BEYOND = "## Beyond core ATen"
 BAR = 0.97
 SECONDS, MEMORY = 120.0, 8 << 30
 _WHERE = re.compile(r"GraphModule: |(?<=compiled: )1 node.*?: | at '[^']*'?|node '[^']*' ")
@@ -122,8 +124,19 @@ def _operators(results: Sequence[Result]) -> list[str]:
         is_native = OPERATORS.find("", name) is not None
         state = "native" if is_native else f"refused: {reason_of(name)}"
         lines.append(f"| `{name}` | {state} | {f'{passed} of {whole}' if whole else ''} |")
-    more = sorted({name for _, name in OPERATORS} - {*core})
-    return [*lines, "", "## Beyond core ATen", "", *(f"- `{m}`" for m in more)]
+    return [*lines, "", BEYOND, "", *_beyond()]
+
+
+def _beyond() -> list[str]:
+    """The list of the operators that core ATen lacks."""
+    return [f"- `{m}`" for m in sorted({name for _, name in OPERATORS} - {*core_overloads()})]
+
+
+def with_list(text: str) -> str:
+    """The page `text` with today's list of operators beyond core ATen."""
+    before, title, rest = text.partition(BEYOND)
+    _, section, after = rest.partition("\n## ")
+    return f"{before}{title}\n\n" + "\n".join(_beyond()) + f"\n{section}{after}"
 
 
 def _failures(results: Sequence[Result]) -> list[str]:
@@ -170,10 +183,10 @@ def main() -> int:
     parser.add_argument("--results", type=Path, help="a JSON file that keeps results")
     parser.add_argument("--seconds", type=float, default=math.inf, help="begin none after these")
     parser.add_argument("--page", action="store_true", help="write docs/torch-operators.md")
-    parser.add_argument("--list", action="store_true", help="write the page without samples")
+    parser.add_argument("--list", action="store_true", help="renew the page's list alone")
     given = parser.parse_args()
     if given.list:
-        PAGE.write_text(page([]), encoding="utf-8")
+        PAGE.write_text(with_list(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
         return 0
     keys = entries([n for n in given.operators.split(",") if n], beyond=not given.core)
     kept = Kept(given.results)

@@ -27,4 +27,4 @@ def test_the_page_lists_the_operators_of_the_table():
     assert all(s == "native" or s.startswith("refused: ") for s in states.values())
     beyond = text.partition("## Beyond core ATen")[2].partition("\n## ")[0].splitlines()
     listed = [line.removeprefix("- `").removesuffix("`") for line in beyond if line]
-    assert listed == sorted(native - {*states})
+    assert listed == sorted(native - {*states}), "run: python -m benchmarks.torch_operators --list"
