@@ -105,7 +105,9 @@ class Executable:
         self._homes = [homes.get(o) for o in range(len(program.outputs))] if homes else None
         is_quick = self._plain and self._host is None and self._homes is None
         self._quick = self._sizes if is_quick else None
+        self._is_static = self._plain and self._host is None and self._sizes is None
         self._single = len(program.outputs) == 1
+        self._one = self._results[0].fresh if self._single and self._homes is None else None
         self._runner = self._make_runner(self._library.address(ENTRY))
         self._call = self._runner.call
         self._input_count = len(program.inputs)
@@ -174,10 +176,11 @@ class Executable:
         """
         if named:
             arrays = self._in_places(arrays, named)
-        plain = self._plain and self._sizes is None and self._host is None
-        if plain and len(arrays) == self._input_count:
+        if self._is_static and len(arrays) == self._input_count:
             if out is not None:
                 results = self._room(self._given(out))
+            elif self._one is not None:
+                results = (self._one(),)
             elif self._homes is None:
                 results = tuple([r.fresh() for r in self._results])
             else:

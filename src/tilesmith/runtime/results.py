@@ -9,6 +9,8 @@ from __future__ import annotations
 import math
 import sys
 import threading
+from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
@@ -34,16 +36,18 @@ def _references(blocks: list[np.ndarray]) -> list[int]:
 class Results:
     """`fresh()` gives an uninitialised array of `shape` and `dtype` without other references."""
 
+    fresh: Callable[[], np.ndarray]
+
     def __init__(self, shape: tuple[int, ...], dtype: np.dtype) -> None:
         self.shape = shape
         self.dtype = dtype
         self._bytes = math.prod(shape) * dtype.itemsize
         self._blocks: list[np.ndarray] = []
         self._lock = threading.Lock()
+        is_small = self._bytes < LARGE_BYTES
+        self.fresh = partial(np.empty, shape, dtype) if is_small else self._reused
 
-    def fresh(self) -> np.ndarray:
-        if self._bytes < LARGE_BYTES:
-            return np.empty(self.shape, self.dtype)
+    def _reused(self) -> np.ndarray:
         with self._lock:
             for i, count in enumerate(_references(self._blocks)):
                 if count == _IDLE:

@@ -39,6 +39,7 @@ from tilesmith.ir.target import Target
 from tilesmith.perf.info import KernelInfo
 from tilesmith.support.cgroup import usable_memory
 from tilesmith.support.errors import ModelError, UsageError
+from tilesmith.support.folders import written
 
 from .manifest import Reader, number, part_steps_in, part_steps_out, steps_out, text
 from .native import aligned_bytes
@@ -86,18 +87,8 @@ def _save(program: Program, path: Path) -> None:
         raise UsageError(
             f"there is no folder {str(path.parent)!r} to write {path.name!r} to; make it first"
         )
-    with tempfile.NamedTemporaryFile(
-        dir=path.parent, prefix=path.name, suffix=".part", delete=False
-    ) as f:
-        try:
-            write_program(program, f)
-            f.flush()
-            os.fsync(f.fileno())
-            os.chmod(f.name, 0o666 & ~_umask())
-            os.replace(f.name, path)
-        except BaseException:
-            os.unlink(f.name)
-            raise
+    with written(path) as f:
+        write_program(program, f)
 
 
 FindWeights: TypeAlias = Callable[[str], Path | None]
@@ -403,9 +394,3 @@ def _spec_in(s: dict[str, Any], memory: int) -> TensorSpec:
 
 def _bad(path: Path, why: str) -> NoReturn:
     raise ModelError(f"{path}: not a sound .tsm file: {why}")
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

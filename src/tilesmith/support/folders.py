@@ -1,10 +1,11 @@
-"""Folders that only this user writes to, which folders can be trusted to be so, and folders whose
-files appear all at once.
+"""Files, and folders of files, that appear whole or not at all; folders that only this user writes
+to, and which folders can be trusted to be so.
 """
 
 from __future__ import annotations
 
 import errno
+import io
 import os
 import shutil
 import stat
@@ -12,6 +13,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 
 @contextmanager
@@ -42,6 +44,44 @@ def filled(folder: Path) -> Iterator[Path]:
             os.rename(made, folder)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
+
+
+@contextmanager
+def written(path: Path) -> Iterator[IO[bytes]]:
+    """Gives a stream; at the end the file `path` has what was written to it.
+
+    If the body fails, `path` stays as it was, or absent.  A file that exists is replaced by a
+    rename: whoever has it open or mapped keeps the old contents.  Behind a symbolic link it is the
+    file that the link names.  A device or a pipe, such as /dev/null, is not replaced: it is given
+    the bytes at the end.
+
+    Raises OSError where `path` can't be written.
+    """
+    path = Path(os.path.realpath(path))
+    if path.exists() and not path.is_file():
+        content = io.BytesIO()
+        yield content
+        with path.open("wb") as device:
+            device.write(content.getbuffer())
+        return
+    handle, name = tempfile.mkstemp(prefix=f".{path.name[:32]}-", suffix=".part", dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(name, 0o666 & ~_umask())
+        os.replace(name, path)
+    except BaseException:
+        os.unlink(name)
+        raise
+
+
+def _umask() -> int:
+    """The process's mask of permissions; reading it means setting it."""
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
 
 
 def make_private(folder: Path) -> None:
