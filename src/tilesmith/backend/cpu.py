@@ -28,7 +28,7 @@ from .base import Backend, native_toolchain
 
 RULES = ScheduleRules(
     expressions=cpu.expressions,
-    schedule=cpu.schedule,
+    schedules=cpu.schedules,
     generate=schedule_expression,
     is_generic=cpu.is_generic,
     is_fixed=cpu.is_concat,
@@ -36,6 +36,7 @@ RULES = ScheduleRules(
     versions=versions,
     lower_group=cpu.lower_by_rule,
     lower_scheduled=cpu.lower_scheduled,
+    lower_plain=cpu.lower_plain,
 )
 
 

@@ -7,7 +7,7 @@ The knob `schedule` says which: "strategy" (the default), "sketch" (rules, see `
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -19,6 +19,7 @@ from tilesmith.ir.expr import Var
 from tilesmith.ir.layout import Layout
 from tilesmith.ir.target import Target
 from tilesmith.loop.nodes import Func
+from tilesmith.strategy.attempts import first_lowered, operators
 from tilesmith.strategy.group import Group, group_tensors
 from tilesmith.strategy.rules import ScheduleRules
 from tilesmith.strategy.sizes import explodes, for_all_sizes, typical_graph
@@ -58,6 +59,34 @@ def has_decisions(body: Graph, rules: ScheduleRules) -> bool:
     return primitive and not rules.is_fixed(body) and not constants_of(body)
 
 
+def schedules_of(
+    body: Graph,
+    target: Target,
+    rules: ScheduleRules,
+    cfg: Config = ANALYTIC,
+    origins: Sequence[str] | None = None,
+) -> Iterator[tuple[Schedule, Group]]:
+    """The schedules of a fused group that `cfg` decides on, the best first, and its tensor
+    expressions.
+
+    origins: the result of `origins_of`, if it is known.
+    """
+    chosen = cfg.choice(SCHEDULE, origins or (lambda: origins_of(body, rules)), STRATEGY)
+    if chosen == STRATEGY:
+        return rules.schedules(body, target, cfg)
+    group = group_tensors(body)
+    s = group.schedule()
+    if chosen == SKETCH:
+        rules.generate(s, group, target, cfg.under(SKETCH))
+        return iter([(s, group)])
+    name = chosen.removeprefix(USER)
+    template = template_of(name)
+    if template is None:
+        raise ScheduleError(f"the template {name!r} is not registered any more")
+    template.schedule(cfg.under(name), s, group)
+    return iter([(s, group)])
+
+
 def schedule_group(
     body: Graph,
     target: Target,
@@ -65,24 +94,8 @@ def schedule_group(
     cfg: Config = ANALYTIC,
     origins: Sequence[str] | None = None,
 ) -> tuple[Schedule, Group]:
-    """The schedule of a fused group that `cfg` decides on, and its tensor expressions.
-
-    origins: the result of `origins_of`, if it is known.
-    """
-    chosen = cfg.choice(SCHEDULE, origins or (lambda: origins_of(body, rules)), STRATEGY)
-    if chosen == STRATEGY:
-        return rules.schedule(body, target, cfg)
-    group = group_tensors(body)
-    s = group.schedule()
-    if chosen == SKETCH:
-        rules.generate(s, group, target, cfg.under(SKETCH))
-        return s, group
-    name = chosen.removeprefix(USER)
-    template = template_of(name)
-    if template is None:
-        raise ScheduleError(f"the template {name!r} is not registered any more")
-    template.schedule(cfg.under(name), s, group)
-    return s, group
+    """The first of `schedules_of`."""
+    return next(schedules_of(body, target, rules, cfg, origins))
 
 
 def lower_group(
@@ -96,15 +109,12 @@ def lower_group(
         try:
             versions = rules.versions(body)
             several = ({},) if versions is None else versions.sizes
-            made = [_lower_open(body, sizes, target, rules, name, cfg) for sizes in several]
-            if None not in made:
-                funcs = [f for f in made if f is not None]
-                return funcs[0] if versions is None else versions.joined(*funcs)
-            _log.info("a kernel of open sizes becomes plain loops: it would compute too much")
+            funcs = [_lower_open(body, sizes, target, rules, name, cfg) for sizes in several]
+            return funcs[0] if versions is None else versions.joined(*funcs)
         except (ScheduleError, ModelError) as e:  # such as of sizes that the group can't have
             if cfg.chosen:
                 raise
-            _log.info("a kernel of open sizes becomes plain loops: %s", e)
+            _log.info("%s: open sizes become plain loops: %s", operators(body), e)
         group = group_tensors(body)
         return rules.lower_scheduled(group.schedule(), group, target, name)
     if cfg.chosen.get(SCHEDULE, STRATEGY) == STRATEGY:
@@ -119,9 +129,10 @@ def _lower_open(
     rules: ScheduleRules,
     name: str,
     cfg: Config,
-) -> Func | None:
-    """The kernel for all sizes by the schedule for expected ones, or for `sizes` where these say;
-    None if it would compute too much.
+) -> Func:
+    """The kernel for all sizes by a schedule for expected ones, or for `sizes` where these say.
+
+    Raises ScheduleError if each schedule computes too much.
     """
     extents = (a.extent for s in group_tensors(body).stages for a in s.reduce_axis)
     if not all(isinstance(n, int) for n in extents):
@@ -129,9 +140,15 @@ def _lower_open(
     near = typical_graph(bind(body, sizes))
     by_rule = cfg.chosen.get(SCHEDULE, STRATEGY) == STRATEGY
     group = rules.expressions(body) if by_rule else group_tensors(body)
-    s = for_all_sizes(schedule_group(near, target, rules, cfg)[0], group)
-    func = rules.lower_scheduled(s, group, target, name)
-    return None if explodes(func, group) else func
+
+    def lowered(s: Schedule, _: Group) -> Func | None:
+        func = rules.lower_scheduled(for_all_sizes(s, group), group, target, name)
+        if not explodes(func, group):
+            return func
+        _log.info("%s: a schedule would compute too much for some sizes", operators(body))
+        return None
+
+    return first_lowered(schedules_of(near, target, rules, cfg), lowered, body, cfg)
 
 
 @dataclass(frozen=True, eq=False)

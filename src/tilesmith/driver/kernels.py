@@ -347,7 +347,7 @@ def _compile_anyhow(
         return _compile_kernel(m, key, session, path, cache)
     except TilesmithError as e:
         irregular = any(n.op.is_irregular() for n in m.body.nodes)
-        if plain is None or m.decisions or irregular or isinstance(e, (UsageError, DeviceError)):
+        if m.decisions or irregular or isinstance(e, (UsageError, DeviceError)):
             raise
         _schedules.warning(
             "%s gets a plain schedule, since there is no code for its own: %s",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from tilesmith.graph.nodes import Graph
@@ -21,7 +21,8 @@ class ScheduleRules:
     """The schedules of fused groups for one kind of target.
 
     expressions: the tensor expressions of a group that rules schedule.
-    schedule: the schedule that rules choose for a group, and these expressions.
+    schedules: the schedules of a group by each rule that fits, the best first, and what they are
+        about: these expressions, or others of the same group.
     generate: gives a schedule that is still empty the steps that fit any expression.
     is_generic: true for groups that are no more than their expressions: `generate` serves them.
     is_fixed: true for groups of primitive operators whose loops leave nothing to decide.
@@ -30,11 +31,11 @@ class ScheduleRules:
     lower_group: the kernel of a group, by rule, as a loop nest.
     lower_scheduled: the kernel of a group with a schedule of whatever origin.
     lower_plain: the kernel of a group by the simplest schedule, for which there is code where the
-        rule's has none; None if no rule is that simple.
+        rule's has none.
     """
 
     expressions: Callable[[Graph], Group]
-    schedule: Callable[[Graph, Target, Config], tuple[Schedule, Group]]
+    schedules: Callable[[Graph, Target, Config], Iterator[tuple[Schedule, Group]]]
     generate: Callable[[Schedule, Group, Target, Config], None]
     is_generic: Callable[[Graph, Group], bool]
     is_fixed: Callable[[Graph], bool]
@@ -42,4 +43,4 @@ class ScheduleRules:
     versions: Callable[[Graph], Versions | None]
     lower_group: Callable[[Graph, Target, str, Config], Func]
     lower_scheduled: Callable[[Schedule, Group, Target, str], Func]
-    lower_plain: Callable[[Graph, Target, str], Func] | None = None
+    lower_plain: Callable[[Graph, Target, str], Func]

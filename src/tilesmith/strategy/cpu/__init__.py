@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
+from typing import TypeAlias
 
 from tilesmith.graph.nodes import Graph
 from tilesmith.ir.target import Target
 from tilesmith.ir.types import same_dim
 from tilesmith.loop.nodes import Func
 from tilesmith.ops.structure import product_of_loads
+from tilesmith.ops.winograd import WinogradConv
+from tilesmith.strategy import attempts
+from tilesmith.strategy.attempts import Rule
 from tilesmith.strategy.group import STEP, Group, group_tensors
 from tilesmith.strategy.irregular import is_irregular
 from tilesmith.te.knobs import ANALYTIC, Config
 from tilesmith.te.lower import lower
 from tilesmith.te.schedule import Schedule
+from tilesmith.te.tensor import Compute
 
 from .ahead import is_used_again
 from .attention import is_attention, schedule_attention, with_scaled_results
@@ -37,31 +44,93 @@ def expressions(body: Graph) -> Group:
     return with_scaled_results(group) if is_attention(group) else group
 
 
+def schedules(
+    body: Graph, target: Target, cfg: Config = ANALYTIC
+) -> Iterator[tuple[Schedule, Group]]:
+    """The schedules of a fused group by each rule that fits, the best first, and its tensor
+    expressions.
+    """
+    group = expressions(body)
+
+    def named(rule: _Form) -> Rule:
+        def made(cfg: Config) -> tuple[Schedule, Group] | None:
+            s = group.schedule()
+            return (s, group) if rule(s, group, target, cfg) else None
+
+        return made
+
+    return attempts.schedules(((n, named(r)) for n, r in _forms(body, group)), body, cfg)
+
+
 def schedule(body: Graph, target: Target, cfg: Config = ANALYTIC) -> tuple[Schedule, Group]:
     """The schedule of a fused group, by default the analytic one, and its tensor expressions."""
-    group = group_tensors(body)
-    if is_attention(group):
-        group = with_scaled_results(group)
-        return schedule_attention(group, target), group
-    s = group.schedule()
+    return next(schedules(body, target, cfg))
+
+
+_Form: TypeAlias = Callable[[Schedule, Group, Target, Config], bool]
+"""Adds steps to a schedule that is still empty; False, with nothing done, for a group that it does
+not know.
+"""
+
+
+def _forms(body: Graph, group: Group) -> Iterator[tuple[str, _Form]]:
+    """The rules to try, by what they are for."""
     if any(same_dim(a.extent, 0) for st in group.stages for a in (*st.axis, *st.reduce_axis)):
-        return s, group  # loops that never run, and sums of nothing
-    if (op := winograd_op(body)) is not None:
-        schedule_winograd(s, group, op, target, cfg)
-        return s, group
-    if schedule_scaled_chunks(s, group, target, cfg):
-        return s, group
-    contractions = [st for st in group.stages if product_of_loads(st)]
-    if len(contractions) == 1 and any(
-        form(s, group, contractions[0], target, cfg)
-        for form in (schedule_dots, schedule_scaled_rows, schedule_tiles, schedule_contraction)
-    ):
-        return s, group
+        pass  # loops that never run, and sums of nothing
+    elif is_attention(group):
+        yield "attention", _attention
+    elif (op := winograd_op(body)) is not None:
+        yield "Winograd's convolutions", partial(_winograd, op)
+    else:
+        yield "products in scaled chunks", schedule_scaled_chunks
+        contractions = [st for st in group.stages if product_of_loads(st)]
+        if len(contractions) == 1:
+            for name, form in _CONTRACTIONS:
+                yield name, partial(_contraction, form, contractions[0])
+        if len({t.op for t in group.outputs}) == 1 and any(st.reduce_axis for st in group.stages):
+            yield "reductions", _reductions
+        yield "elementwise loops", _stage_by_stage
+    yield "plain loops", lambda s, group, target, cfg: True
+
+
+def _attention(s: Schedule, group: Group, target: Target, cfg: Config) -> bool:
+    schedule_attention(s, group, target)
+    return True
+
+
+def _winograd(op: WinogradConv, s: Schedule, group: Group, target: Target, cfg: Config) -> bool:
+    schedule_winograd(s, group, op, target, cfg)
+    return True
+
+
+_CONTRACTIONS = (
+    ("products of integers", schedule_dots),
+    ("products with scaled rows", schedule_scaled_rows),
+    ("products on tiles", schedule_tiles),
+    ("products", schedule_contraction),
+)
+
+
+def _contraction(
+    form: Callable[[Schedule, Group, Compute, Target, Config], bool],
+    anchor: Compute,
+    s: Schedule,
+    group: Group,
+    target: Target,
+    cfg: Config,
+) -> bool:
+    return form(s, group, anchor, target, cfg)
+
+
+def _reductions(s: Schedule, group: Group, target: Target, cfg: Config) -> bool:
+    schedule_reductions(s, group, target, cfg)
+    return True
+
+
+def _stage_by_stage(s: Schedule, group: Group, target: Target, cfg: Config) -> bool:
+    """Results, sums and what is used again in loops of their own; the rest where it is read."""
     outputs = {t.op for t in group.outputs}
     reductions = {st for st in group.stages if st.reduce_axis}
-    if reductions and len(outputs) == 1:
-        schedule_reductions(s, group, target, cfg)
-        return s, group
     kept = [
         st for st in group.stages if st in outputs or st in reductions or is_used_again(group, st)
     ]
@@ -76,7 +145,7 @@ def schedule(body: Graph, target: Target, cfg: Config = ANALYTIC) -> tuple[Sched
             schedule_rows(s, group, st, found, target, kept, own)
         else:
             schedule_injective(s, group, st, target, keep=kept, cfg=own)
-    return s, group
+    return True
 
 
 def is_generic(body: Graph, group: Group) -> bool:
@@ -94,7 +163,18 @@ def lower_by_rule(body: Graph, target: Target, name: str, cfg: Config = ANALYTIC
         return lower_concat(body, target, name)
     if is_irregular(body):
         return lower_irregular(body, target, name)
-    return lower_scheduled(*schedule(body, target, cfg), target, name)
+    return attempts.first_lowered(
+        schedules(body, target, cfg),
+        lambda s, group: lower_scheduled(s, group, target, name),
+        body,
+        cfg,
+    )
+
+
+def lower_plain(body: Graph, target: Target, name: str) -> Func:
+    """The kernel of a fused group with a loop nest for each of its stages."""
+    group = group_tensors(body)
+    return lower_scheduled(group.schedule(), group, target, name)
 
 
 def lower_scheduled(s: Schedule, group: Group, target: Target, name: str) -> Func:

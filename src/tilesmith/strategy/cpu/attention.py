@@ -72,11 +72,10 @@ def with_scaled_results(group: Group) -> Group:
     return scale_results(group, _contractions(group)[-1])
 
 
-def schedule_attention(group: Group, target: Target) -> Schedule:
-    """The schedule of an attention group (`with_scaled_results`)."""
+def schedule_attention(s: Schedule, group: Group, target: Target) -> None:
+    """Schedule an attention group (`with_scaled_results`)."""
     values = _contractions(group)[-1]
     a = _roles(group, values)
-    s = group.schedule()
     result = find_result(group, values, a.epilogue, target)
     top = result.stage
     out = group.outputs[0]
@@ -132,7 +131,6 @@ def schedule_attention(group: Group, target: Target) -> Schedule:
     for stage in group.stages:
         if stage not in a.chain and stage not in a.epilogue and not stage.reduce_axis:
             s[stage.outputs[0]].compute_inline()
-    return s
 
 
 def _contractions(group: Group) -> list[Compute]:

@@ -116,7 +116,7 @@ def schedule_operands(
     if not along or is_paired or _packs(group, c, tile, target, cfg):
         copy = s.cache_read(c.w.buffer, "heap", [c.op.outputs[0]])
         s.transform_layout(copy, packed)
-        across = None if along or is_paired else _across(group, c, tile)
+        across = None if along or is_paired else _across(s, group, c, tile)
         if across is not None:
             t, reader = across
             schedule_packing(s, copy, t, copy if reader is None else reader, tile.columns, target)
@@ -158,12 +158,14 @@ def _packs(group: Group, c: Contraction, tile: RegisterTile, target: Target, cfg
 
 
 def _across(
-    group: Group, c: Contraction, tile: RegisterTile
+    s: Schedule, group: Group, c: Contraction, tile: RegisterTile
 ) -> tuple[Transposition, Tensor | None] | None:
     """How packing transposes a `w` that is contiguous along the reduced axis, and the inlined stage
-    that reads it, if any.  None if blocks would not be full.
+    that reads it, if any.  None if blocks would not be full, or if a stage between is stored.
     """
     tensor, indices, reader = _through(c.w)
+    if reader is not None and s[c.w.buffer].state.attach != "inline":  # type: ignore[index]
+        return None
     walk = strides_through(group, c.w)
     k = next((a for a in c.op.reduce_axis if walk is not None and walk.get(a.var, 0) == 1), None)
     if k is None or c.vector is None or not isinstance(tensor.op, Placeholder):
@@ -238,7 +240,9 @@ def _pads(op: Compute) -> bool:
 
 
 def _plain(load: Load) -> bool:
-    return all(free_vars(i) for i in load.indices)
+    """True if a read walks along each axis that has more than one position."""
+    shape = load.buffer.shape
+    return all(free_vars(i) or same_dim(n, 1) for i, n in zip(load.indices, shape, strict=True))
 
 
 def inline_chain(s: Schedule, op: Compute) -> None:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from tilesmith.graph.nodes import Graph
 from tilesmith.ir.target import Target
 from tilesmith.ir.types import same_dim
 from tilesmith.loop.launches import check_limits, launches
 from tilesmith.loop.nodes import Func
+from tilesmith.strategy import attempts
 from tilesmith.strategy.cpu import lower_scheduled as lower_with_halos
 from tilesmith.strategy.group import Group, group_tensors
 from tilesmith.strategy.irregular import is_irregular
 from tilesmith.strategy.rules import ScheduleRules
-from tilesmith.support.errors import ScheduleError
 from tilesmith.te.knobs import ANALYTIC, Config
 from tilesmith.te.schedule import Schedule
 
@@ -23,17 +25,47 @@ from .parallel import launch_parallel
 from .streamed_attention import streamed_group
 
 
-def schedule(body: Graph, target: Target, cfg: Config = ANALYTIC) -> tuple[Schedule, Group]:
-    """The schedule of a fused group, and its tensor expressions."""
+def schedules(
+    body: Graph, target: Target, cfg: Config = ANALYTIC
+) -> Iterator[tuple[Schedule, Group]]:
+    """The schedules of a fused group by each rule that fits, the best first, and its tensor
+    expressions.
+    """
     group = group_tensors(body)
+    return attempts.schedules(
+        (
+            ("convolutions as products", lambda cfg: _implicit(group, target)),
+            ("attention in chunks", lambda cfg: _streamed(group, target, cfg)),
+            ("expressions", lambda cfg: _generated(group, target, cfg)),
+            ("elements", lambda cfg: (_elements(group, target), group)),
+        ),
+        body,
+        cfg,
+    )
+
+
+def _implicit(group: Group, target: Target) -> tuple[Schedule, Group] | None:
     found = implicit_group(group, target)
     tiled = None if found is None else schedule_implicit(found, target)
-    if found is not None and tiled is not None:
-        return tiled, found.group
-    group = streamed_group(group, target) or group
+    return None if found is None or tiled is None else (tiled, found.group)
+
+
+def _streamed(group: Group, target: Target, cfg: Config) -> tuple[Schedule, Group] | None:
+    found = streamed_group(group, target)
+    return None if found is None else _generated(found, target, cfg)
+
+
+def _generated(group: Group, target: Target, cfg: Config) -> tuple[Schedule, Group]:
     s = group.schedule()
     generate(s, group, target, cfg)
     return s, group
+
+
+def _elements(group: Group, target: Target) -> Schedule:
+    """A thread for each element."""
+    s = group.schedule()
+    schedule_elements(s, target)
+    return s
 
 
 def generate(s: Schedule, group: Group, target: Target, cfg: Config) -> None:
@@ -59,25 +91,23 @@ def lower_by_rule(body: Graph, target: Target, name: str, cfg: Config = ANALYTIC
     """
     if is_irregular(body):
         return lower_irregular(body, target, name)
-    try:
-        return lower_scheduled(*schedule(body, target, cfg), target, name)
-    except ScheduleError:
-        if cfg.chosen:
-            raise
-        return lower_plain(body, target, name)
+    return attempts.first_lowered(
+        schedules(body, target, cfg),
+        lambda s, group: lower_scheduled(s, group, target, name),
+        body,
+        cfg,
+    )
 
 
 def lower_plain(body: Graph, target: Target, name: str) -> Func:
     """The kernel of a fused group with a thread for each element."""
     group = group_tensors(body)
-    s = group.schedule()
-    schedule_elements(s, target)
-    return lower_scheduled(s, group, target, name)
+    return lower_scheduled(_elements(group, target), group, target, name)
 
 
 RULES = ScheduleRules(
     expressions=group_tensors,
-    schedule=schedule,
+    schedules=schedules,
     generate=generate,
     is_generic=lambda body, group: False,  # rules schedule any expression
     is_fixed=lambda body: False,

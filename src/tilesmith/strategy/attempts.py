@@ -1,0 +1,95 @@
+"""Rules are tried in turn, since a rule can't foresee every step that it takes.
+
+A rule recognises a structure and adds steps for it.  It may meet an expression in which one of them
+is illegal, or the schedule can't be lowered.  Then the group gets the next rule's schedule, and the
+log (topic `schedule`) says so.  The last rule adds no steps: it fits every group.
+
+Decisions belong to the first rule that fits by default.  If it fails because of them, they are
+impossible: tuning and records want to know that, so nothing else is tried.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from typing import TypeAlias
+
+from tilesmith.graph.nodes import Graph
+from tilesmith.loop.nodes import Func
+from tilesmith.support.errors import ScheduleError
+from tilesmith.support.logs import logger
+from tilesmith.te.knobs import Config
+from tilesmith.te.schedule import Schedule
+
+from .group import Group
+
+Rule: TypeAlias = Callable[[Config], "tuple[Schedule, Group] | None"]
+"""Schedules a group: with a schedule of its own and the expressions that this is about, or not at
+all.
+"""
+
+_log = logger("schedule")
+
+
+def schedules(
+    rules: Iterable[tuple[str, Rule]], body: Graph, cfg: Config
+) -> Iterator[tuple[Schedule, Group]]:
+    """What the `rules` (names with functions) make of a group, in their order.
+
+    Raises ScheduleError for decisions that are impossible, and if no rule makes anything.
+    """
+    failed: ScheduleError | None = None
+    is_made = False
+    for name, rule in rules:
+        try:
+            found = rule(cfg)
+        except ScheduleError as e:
+            if cfg.chosen and _fits(rule, cfg):
+                raise
+            failed = e
+            _log.info("%s: the rule for %s does not fit: %s", operators(body), name, e)
+            continue
+        if found is not None:
+            is_made = True
+            yield found
+    if failed is not None and not is_made:
+        raise failed
+
+
+def _fits(rule: Rule, cfg: Config) -> bool:
+    """True if the rule makes a schedule by default."""
+    try:
+        return rule(replace(cfg, chosen={}, seen=None)) is not None
+    except ScheduleError:
+        return False
+
+
+def first_lowered(
+    found: Iterable[tuple[Schedule, Group]],
+    lower: Callable[[Schedule, Group], Func | None],
+    body: Graph,
+    cfg: Config,
+) -> Func:
+    """The kernel of the first schedule that `lower` can carry out; it says None for a schedule that
+    it does not want.
+
+    Raises the last ScheduleError if there is none, and the first one if decisions led to it.
+    """
+    failed = ScheduleError(f"{operators(body)}: there is no schedule")
+    for s, group in found:
+        try:
+            func = lower(s, group)
+        except ScheduleError as e:
+            if cfg.chosen:
+                raise
+            failed = e
+            _log.info("%s: a schedule can't be carried out: %s", operators(body), e)
+            continue
+        if func is not None:
+            return func
+    raise failed
+
+
+def operators(body: Graph) -> str:
+    """The operators of a group, by which messages call it: fused groups have no names."""
+    return "+".join(n.op.name for n in body.nodes)
