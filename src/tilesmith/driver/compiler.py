@@ -18,6 +18,7 @@ from tilesmith.frontend.load import load as load_source
 from tilesmith.graph.bind import bind
 from tilesmith.graph.control import graphs_in, nodes_in
 from tilesmith.graph.custom import uses_of
+from tilesmith.graph.expectations import with_possible_sizes
 from tilesmith.graph.nodes import Graph
 from tilesmith.graph.parts import Part
 from tilesmith.graph.text import print_graph
@@ -133,7 +134,7 @@ def load_graph(
         graph = load_source(
             model, shapes, values, session.outside, dynamic, expected, fallback, homes, weights
         )
-        graph = living_in(graph, homes)
+        graph = with_possible_sizes(living_in(graph, homes))
     if graph is not model:
         session.dumper("load", graph, print_graph)
     return graph

@@ -124,6 +124,16 @@ class CpuModel:
     def to_json(self) -> dict[str, Any]:
         return {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(self).items()}
 
+    @property
+    def l1_way_bytes(self) -> int:
+        """Bytes of a way of the first-level cache, at least 1: a description may name few bytes."""
+        return max(self.l1_bytes // self.l1_ways, 1)
+
+    @property
+    def l2_way_bytes(self) -> int:
+        """As `l1_way_bytes`, of the second-level cache."""
+        return max(self.l2_bytes // self.l2_ways, 1)
+
     @staticmethod
     def from_json(m: Mapping[str, Any], base: CpuModel | None = None) -> CpuModel:
         """The model with the fields of `m`, and those of `base` for fields that `m` does not name.

@@ -189,13 +189,13 @@ def choose_tile(
 
 
 def resident_rows(row_bytes: int | None, target: Target) -> int:
-    """The number of rows, `row_bytes` apart, of which the L1 cache keeps one line each.
+    """The number of rows, `row_bytes` apart, of which the L1 cache keeps one line each; at least 1.
 
     Rows whose distance has a large power of two as a factor share few sets.
     """
     if not row_bytes:
         return MAX_ROWS
-    way = target.model.l1_bytes // target.model.l1_ways
+    way = target.model.l1_way_bytes
     return target.model.l1_ways * (way // math.gcd(way, row_bytes))
 
 

@@ -150,7 +150,7 @@ def _packs(group: Group, c: Contraction, tile: RegisterTile, target: Target, cfg
     distance = min(abs(walk[a.var]) for a in steps) * size
     lines = -(-tile.columns * size // LINE_BYTES)
     block = lines * LINE_BYTES * math.prod(int(a.extent) for a in steps)  # type: ignore[arg-type]  # numbers
-    way = target.model.l2_bytes // target.model.l2_ways
+    way = target.model.l2_way_bytes
     places = min(way // math.gcd(distance, way) * lines * LINE_BYTES, way)
     lost = LOST_COMPETING if block > places * target.model.l2_ways else LOST
     tiles = row_extent(c) / tile.rows

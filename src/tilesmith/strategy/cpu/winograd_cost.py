@@ -208,6 +208,8 @@ def winograd_choice(
     def choice(node: Node) -> int | None:
         assert isinstance(node.op, Conv)
         x, w = ([*map(expected, v.shape)] for v in node.inputs)
+        if 0 in (*x, *w):
+            return None  # nothing to save
         best, fewest = None, WINOGRAD_MARGIN * direct_cycles(node, target, element)
         for m in allowed:
             sizes = Sizes.of(WinogradConv(m, node.op.pads), x, w[0])
