@@ -10,9 +10,9 @@ from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias, get_args, get_type_hints
 
-import numpy as np
 import typer
 
+from tilesmith.support.array_files import read_array
 from tilesmith.support.errors import UsageError
 from tilesmith.support.options import COMPILING, Options
 
@@ -222,10 +222,7 @@ def parse_values(given: Sequence[str] | None) -> dict[str, Any] | None:
         if more:
             raise UsageError(f"--value was given twice for {name!r}")
         if isinstance(value, str) and value.startswith("@"):
-            try:
-                value = np.load(value[1:], allow_pickle=False)
-            except (OSError, ValueError, EOFError) as e:
-                raise UsageError(f"--value {name}: {value[1:]!r} is no .npy file: {e}") from None
+            value = read_array(Path(value[1:]))
         if isinstance(value, (str, dict)) or value is None:
             raise UsageError(
                 f"--value {name} wants a number, a JSON list or @FILE.npy, not {value!r}"
@@ -260,7 +257,7 @@ def _named_values(option: str, given: Sequence[str] | None) -> dict[str, list[An
             raise UsageError(f"{option} wants NAME=VALUE, not {text!r}")
         try:
             parsed = json.loads(value)
-        except ValueError:
+        except (ValueError, RecursionError):
             parsed = value
         found.setdefault(name, []).append(parsed)
     return found

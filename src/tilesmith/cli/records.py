@@ -29,6 +29,7 @@ from tilesmith.cli.arguments import JsonFlag
 from tilesmith.cli.console import print_json, print_table
 from tilesmith.support.errors import ModelError, UsageError
 from tilesmith.support.options import Options, records_path
+from tilesmith.support.regular_files import read_regular
 
 ACTIONS = ("list", "export", "import", "merge", "prune")
 
@@ -88,7 +89,7 @@ def _read(file: Path) -> str:
     try:
         if str(file) == "-":
             return sys.stdin.read()
-        return file.read_text(encoding="utf-8")
+        return read_regular(file).decode("utf-8")
     except OSError as e:
         raise UsageError(f"{str(file)!r} can't be read: {e.strerror}") from e
     except UnicodeDecodeError as e:

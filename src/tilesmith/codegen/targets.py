@@ -27,6 +27,7 @@ from pathlib import Path
 from tilesmith.ir.device import Device
 from tilesmith.ir.target import CpuModel, Target
 from tilesmith.support.errors import UsageError
+from tilesmith.support.regular_files import read_regular
 
 from .cuda import devices as cuda
 from .levels import BASE_CPUS, CONTROLLERS, EXTENSIONS, LEVELS, SYSTEMS, V1
@@ -175,11 +176,11 @@ def _with_features(base: Target, added: list[str]) -> Target:
 def _described(path: Path) -> Target:
     """The target of a description file."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_regular(path).decode("utf-8")
         m = tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
     except OSError as e:
         raise UsageError(f"can't read the target description {path}: {e.strerror}") from None
-    except ValueError as e:  # of either parser, and of the encoding
+    except (ValueError, RecursionError) as e:  # of either parser, and of the encoding
         raise UsageError(f"{path} is no {path.suffix[1:].upper()} file: {e}") from None
     if not isinstance(m, dict):
         raise UsageError(f"{path}: expected a table of fields, found {type(m).__name__}")

@@ -14,6 +14,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from tilesmith.support.errors import SignatureError, UsageError
+from tilesmith.support.regular_files import read_regular
 
 SIGNATURE_BYTES = 64
 _LIST = ".sha256"
@@ -80,12 +81,12 @@ def signed_contents(path: Path, key: str | Path) -> bytes:
     """
     lib, public = _cryptography(), public_key(key)
     try:
-        contents = path.read_bytes()
+        contents = read_regular(path)
     except OSError as e:
         raise SignatureError(f"{path} can't be read: {e.strerror or e}") from None
     file = _signature_of(path)
     try:
-        signature = file.read_bytes()
+        signature = read_regular(file)
     except OSError:
         raise SignatureError(
             f"{path} has no signature: expected it in {file}.  Sign the file with --sign, or load "
@@ -162,7 +163,7 @@ def public_key(path: str | Path) -> Any:
 def _key(path: str | Path, what: str, kind: type, load: Any) -> Any:
     lib = _cryptography()
     try:
-        key = load(Path(path).read_bytes())
+        key = load(read_regular(path))
     except OSError as e:
         raise UsageError(f"the key {str(path)!r} can't be read: {e.strerror or e}") from None
     except (ValueError, TypeError, lib.UnsupportedAlgorithm) as e:

@@ -40,6 +40,7 @@ from tilesmith.perf.info import KernelInfo
 from tilesmith.support.cgroup import usable_memory
 from tilesmith.support.errors import ModelError, UsageError
 from tilesmith.support.folders import written
+from tilesmith.support.regular_files import open_regular
 
 from .manifest import Reader, number, part_steps_in, part_steps_out, steps_out, text
 from .native import aligned_bytes
@@ -155,7 +156,7 @@ def load_program(
     path = Path(path)
     try:
         if require_signature is None:
-            opened: IO[bytes] = path.open("rb")
+            opened: IO[bytes] = open_regular(path)
         else:  # what was checked is what is read: the file may change meanwhile
             opened = io.BytesIO(signed_contents(path, Path(require_signature)))
         with opened as f, zipfile.ZipFile(f) as z:

@@ -167,7 +167,7 @@ class Schedule(History):
         """The schedule of `ops` with the steps in `data`.  Raises ScheduleError."""
         try:
             records = json.loads(data)
-        except ValueError as e:
+        except (ValueError, RecursionError) as e:
             raise ScheduleError(f"a schedule's JSON does not parse: {e}") from None
         if not isinstance(records, list):
             raise ScheduleError(
