@@ -39,11 +39,11 @@ def clipped(x: Expr, low: float, high: float, offset: int = 0) -> Expr:
 
 
 def floats() -> np.ndarray:
-    """Ties, their neighbours, and numbers beyond 8, 16, 32 and 64 bits."""
+    """Ties, their neighbours, numbers beyond 8, 16, 32 and 64 bits, and NaN."""
     rng = np.random.default_rng(0)
     ties = (np.arange(-600, 600) / 2).astype(np.float32)
     near = np.nextafter(ties, np.float32(np.inf))
-    far = [np.inf, -np.inf, 2.0**31, -(2.0**31), 2.0**63, 32767.5, -32768.5, -0.0, 1e-45]
+    far = [np.inf, -np.inf, 2.0**31, -(2.0**31), 2.0**63, 32767.5, -32768.5, -0.0, 1e-45, np.nan]
     wide = rng.normal(size=1000) * 2.0 ** rng.integers(-5, 70, 1000)
     found = np.concatenate([ties, near, far, wide]).astype(np.float32)
     return np.resize(found, -(-len(found) // 32) * 32)
@@ -54,7 +54,7 @@ def floats() -> np.ndarray:
 @pytest.mark.parametrize("name", ["native", "x86-64"])
 def test_values(to: DType, low: int, high: int, offset: int, lanes: int, name: str) -> None:
     x = floats()
-    wanted = np.clip(np.rint(x) + np.float32(offset), low, high)
+    wanted = np.where(np.isnan(x), 0, np.clip(np.rint(x) + np.float32(offset), low, high))
 
     def number(v: Expr) -> Expr:
         return Cast(clipped(v, low, high, offset), to)
@@ -68,15 +68,15 @@ def test_values(to: DType, low: int, high: int, offset: int, lanes: int, name: s
 @pytest.mark.parametrize(
     ("to", "low", "high", "offset", "instructions"),
     [
-        (i8, -128, 127, 0, ["vminps", "vcvtps2dq", "vpackssdw", "vpacksswb"]),
+        (i8, -128, 127, 0, ["vmaxps", "vminps", "vcvtps2dq", "vpackssdw", "vpacksswb"]),
         (u8, 0, 255, 0, ["vminps", "vcvtps2dq", "vpackssdw", "vpackuswb"]),
         (i16, -100, 155, 0, ["vmaxps", "vminps", "vcvtps2dq", "vpackssdw"]),
-        (u8, 0, 255, 9, ["vminps", "vcvtps2dq", "vpaddd", "vpackssdw", "vpackuswb"]),
+        (u8, 0, 255, 9, ["vmaxps", "vminps", "vcvtps2dq", "vpaddd", "vpackssdw", "vpackuswb"]),
         (i8, -128, 127, -9, ["vmaxps", "vminps", "vcvtps2dq", "vpaddd", "vpacksswb"]),
     ],
 )
 def test_instructions(to: DType, low: int, high: int, offset: int, instructions: list[str]) -> None:
-    """Nothing is rounded apart, nor clipped at the limits of the type."""
+    """Nothing is rounded apart, and integers are clipped by packing them."""
     x, y, i = Buffer("x", f32, (1024,)), Buffer("y", to, (1024,)), Var("i", i64)
     at = Ramp(i * 32, const(1), 32)
     body = Store(y, (at,), Cast(clipped(Load(x, (at,)), low, high, offset), to))
@@ -85,4 +85,3 @@ def test_instructions(to: DType, low: int, high: int, offset: int, instructions:
     text = assembly(emit(func, t).text, t)
     assert all(word in text for word in instructions)
     assert not any(word in text for word in ("vround", "vpmax", "vpmin", "vcvttps2dq", "vaddps"))
-    assert ("vmaxps" in text) == ("vmaxps" in instructions)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,6 +13,7 @@ import pytest
 
 import tilesmith as ts
 from tilesmith.frontend.load import load
+from tilesmith.frontend.torch.capture import captured
 
 torch = pytest.importorskip("torch")
 nn = torch.nn
@@ -211,3 +213,13 @@ class Branches(nn.Module):
 def test_torch_is_not_imported():
     script = "import sys, tilesmith, tilesmith.frontend.load; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def test_modules_are_traced_in_several_threads():
+    """PyTorch's tracers keep their state in the process."""
+    modules = [nn.Linear(4, 2 + i).eval() for i in range(4)]
+    x = torch.ones(1, 4)
+    with ThreadPoolExecutor(len(modules)) as pool:
+        programs = list(pool.map(lambda m: captured(m, (x,), None), modules))
+    for module, program in zip(modules, programs, strict=True):
+        assert_same(program.module()(x), module(x))

@@ -322,8 +322,10 @@ class ExprEmitter(Arithmetic):
         if e.a.dtype.is_storage or e.type.is_storage:
             return self.value(converted(e), mask)
         if not self.strict:
-            if isinstance(e.a, ir.Cast) and e.type is f32 and saturate.rounded(e.a) is not None:
-                return self.value(e.a.a, mask)  # whole already
+            whole = saturate.rounded(e.a) if isinstance(e.a, ir.Cast) and e.type is f32 else None
+            if isinstance(e.a, ir.Cast) and whole is not None:
+                values = self.value(whole.x, mask), self.value(e.a.a, mask)
+                return saturate.as_floats(self, e.lanes, *values)
             clipped = saturate.rounded(e) if self.target.triple.startswith("x86_64") else None
             if clipped is not None:
                 return saturate.write(self, clipped, e.type, e.lanes, self.value(clipped.x, mask))

@@ -4,10 +4,10 @@
     u8(min(max(round(x) + 3, 0), 255))
 
 x86 converts a float to the nearest i32 in one instruction, where rounding, then converting takes
-two, and narrows integers with saturation, which is the clipping.  Numbers beyond i32 become its
-least one.  So x is clipped from above before it is converted, which gives the same number since the
-limits are whole.  A whole number is added after the conversion; if it is negative, x is clipped
-from below too, as the least i32 would wrap.
+two, and narrows integers with saturation, which is the clipping.  It has no result for NaN and for
+numbers beyond i32, and machines give different ones.  So x is clipped before it is converted, which
+gives the same number since the limits are whole, and NaN becomes 0, as `ir.storage.truncated` says.
+A whole number is added after the conversion.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tilesmith.ir.dtypes import DType, f32, i32
 from tilesmith.ir.expr import Const, Expr
 
 from .arithmetic import Arithmetic
-from .llvm_text import literal, value_type
+from .llvm_text import literal, value_type, vector
 
 MOST_ADDED = 1 << 15
 """Numbers up to this one are exact in f32, and do not wrap where limits are of 16 bits."""
@@ -64,19 +64,31 @@ def rounded(e: ir.Cast) -> Rounded | None:
 
 def write(code: Arithmetic, found: Rounded, to: DType, lanes: int, x: str) -> str:
     """The integer of type `to`, given the operand text of the float."""
-    high = literal(float(found.high - found.offset), f32, lanes)
-    x = code.binary("min", f32, lanes, x, high, number=high)
-    if found.low > to.min or found.offset < 0:
-        low = literal(float(found.low - found.offset), f32, lanes)
-        x = code.binary("max", f32, lanes, x, low, number=low)
+    high, low = (literal(float(n - found.offset), f32, lanes) for n in (found.high, found.low))
     floats, wide, narrow = value_type(f32, lanes), value_type(i32, lanes), value_type(to, lanes)
-    made = code.emit(f"call {wide} @llvm.lrint({floats} {x})")
+    bools = vector("i1", lanes)
+    below = code.binary("min", f32, lanes, x, high, number=high)
+    above = code.emit(f"fcmp ogt {floats} {below}, {low}")  # no NaN is: it becomes the limit
+    inside = code.emit(f"select {bools} {above}, {floats} {below}, {floats} {low}")
+    made = code.emit(f"call {wide} @llvm.lrint({floats} {inside})")
+    is_number = code.emit(f"fcmp ord {floats} {x}, {x}")
+    nan = literal(-found.offset, i32, lanes)
+    made = code.emit(f"select {bools} {is_number}, {wide} {made}, {wide} {nan}")
     if found.offset:
         made = code.binary("add", i32, lanes, made, literal(found.offset, i32, lanes))
     # the limits of the type itself: what instructions saturate at
     for op, limit in (("max", to.min), ("min", to.max)):
         made = code.binary(op, i32, lanes, made, literal(int(limit), i32, lanes))
     return code.emit(f"trunc {wide} {made} to {narrow}")
+
+
+def as_floats(code: Arithmetic, lanes: int, x: str, clipped: str) -> str:
+    """The integer as f32, which is what was rounded and clipped, but 0 for NaN."""
+    floats = value_type(f32, lanes)
+    is_number = code.emit(f"fcmp ord {floats} {x}, {x}")
+    zero = literal(0.0, f32, lanes)
+    bools = vector("i1", lanes)
+    return code.emit(f"select {bools} {is_number}, {floats} {clipped}, {floats} {zero}")
 
 
 def _with_constant(e: Expr, op: str) -> tuple[Expr, float] | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import sys
+import threading
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -29,6 +30,9 @@ WHOLE = (
 with fewer steps.
 """
 
+_TRACING = threading.RLock()
+"""Held while PyTorch traces a program: its tracers keep their state in the process."""
+
 
 def captured(model: Any, example_inputs: Any, dynamic: Any) -> Any:
     """The exported program of a module, with operators that the importer knows.
@@ -39,6 +43,11 @@ def captured(model: Any, example_inputs: Any, dynamic: Any) -> Any:
     Raises UsageError for arguments that the module does not take, ModelError where PyTorch can't
     export it.
     """
+    with _TRACING:
+        return _captured(model, example_inputs, dynamic)
+
+
+def _captured(model: Any, example_inputs: Any, dynamic: Any) -> Any:
     if is_exported_program(model):
         return _decomposed(model)
     if example_inputs is None:

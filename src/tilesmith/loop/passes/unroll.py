@@ -15,7 +15,7 @@ from tilesmith.ir.affine import affine_form, from_affine
 from tilesmith.ir.dtypes import i64
 from tilesmith.ir.expr import Const, Expr, Var, const, symbols
 from tilesmith.ir.simplify import simplify
-from tilesmith.support.errors import InternalError
+from tilesmith.support.errors import InternalError, ScheduleError
 
 from .. import nodes as loop
 from ..nodes import Buffer, Func, Stmt, seq
@@ -23,11 +23,15 @@ from ..visit import walk
 
 _ZERO = const(0)
 
+MOST_COPIES = 1 << 17
+"""Most copies of the bodies of all loops: a multiple of the operations that a schedule may make."""
+
 
 def unroll(func: Func) -> Func:
     """`func` without unrolled loops; the same object if it has none.
 
-    Raises InternalError if an unrolled loop's extent is not constant where it is copied.
+    Raises InternalError if an unrolled loop's extent is not constant where it is copied, and
+    ScheduleError if there are more copies than `MOST_COPIES`.
     """
     if not any(isinstance(s, loop.For) and s.kind == "unrolled" for s in walk(func.body)):
         return func
@@ -59,6 +63,7 @@ class _Unroller:
     def __init__(self) -> None:
         self._sums: dict[Expr, tuple[dict[Expr, int], Expr]] = {}
         """Of affine sums: the terms that stay, and their sum."""
+        self._copies = 0
 
     # --- expressions
 
@@ -155,6 +160,12 @@ class _Unroller:
             raise InternalError(
                 f"unroll: expected a constant extent of the unrolled loop over {stmt.var.name}, "
                 f"found {extent}; unroll only axes of constant extent"
+            )
+        self._copies += int(extent.value)
+        if self._copies > MOST_COPIES:
+            raise ScheduleError(
+                f"unroll: the unrolled loop over {stmt.var.name} has {extent} iterations; all "
+                f"unrolled loops of a kernel may make {MOST_COPIES} copies"
             )
         parts: list[Stmt] = []
         for i in range(int(extent.value)):
