@@ -40,3 +40,13 @@ def kept(a: f32[16], y: f32[16]) -> y:
         y[i] = select(a[i] <= 0.0, r[i], 0.0)
 """
     assert print_func(vectorize(parse_func(text))).count("mask=") == masks
+
+
+def test_what_an_index_reads_is_masked_too() -> None:
+    text = """\
+def gathered(i: i64[5], x: f32[44], y: f32[20]) -> y:
+    for l in vectorized(8):
+        if likely(l < 5):
+            y[l * 4] = x[11 + max(min(i[l], 10), 0)]
+"""
+    assert print_func(vectorize(parse_func(text))).count("mask=") == 3  # y, x and i

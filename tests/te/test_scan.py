@@ -303,3 +303,36 @@ def through_another_step() -> te.Tensor:
     twice = te.compute((T, N), lambda t, i: state[t - 1, i] * 2.0, name="twice")
     step = te.compute((T, N), lambda t, i: twice[te.maximum(t - 1, 0), i], name="step")
     return te.scan(te.compute((1, N), lambda t, i: te.const(0.0)), step, state)
+
+
+@pytest.mark.parametrize("where", [None, "t", "i1"])
+@pytest.mark.parametrize("steps", [2, 3])
+def test_one_step_that_is_not_given(steps: int, where: str | None) -> None:
+    """Whose number is known then: stages inside need memory for that step alone."""
+    x, state = (te.placeholder((steps, N), name=name) for name in ("X", "state"))
+    first = te.compute((1, N), lambda i, j: x[0, j], name="first")
+    k = te.reduce_axis(N, "k")
+    top = te.compute((steps, 1), lambda i, u: te.max(state[i - 1, k], axis=k), name="top")
+    step = te.compute((steps, N), lambda i, j: x[i, j] - top[i, 0], name="step")
+    y = te.scan(first, step, state, name="y")
+    s = te.create_schedule(y.op)
+    if where:
+        s[step].compute_at(s[y], where)
+    data = np.random.default_rng(0).standard_normal((steps, N)).astype(np.float32)
+    wanted = data.copy()
+    for i in range(1, steps):
+        wanted[i] -= wanted[i - 1].max()
+    np.testing.assert_allclose(answer(s, [x, y], data), wanted, rtol=1e-5)
+
+
+@pytest.mark.parametrize("factor", [2, 64])
+def test_steps_of_a_scan_that_is_rounded_up_lie_where_its_state_does(factor: int) -> None:
+    x, total = running_sum()
+    y = te.compute((T, N), lambda i, j: total[i, j] * 2.0, name="Y")
+    s = te.create_schedule(y.op)
+    s[total].split("i1", factor, tail="roundup")
+    s[y].split("j", 2)
+    s["step"].compute_at(s[total], "t")
+    s[total].compute_at(s[y], "jo")
+    data = np.random.default_rng(0).standard_normal((T, N)).astype(np.float32)
+    np.testing.assert_allclose(answer(s, [x, y], data), data.cumsum(0) * 2, rtol=1e-4, atol=1e-5)

@@ -77,14 +77,32 @@ class NativeFunction(KernelFunction):
             )
         except ValueError as e:
             raise UsageError(f"{k.symbol} can't be called from Python: {e}") from e
+        except OverflowError as e:
+            raise UsageError(
+                f"{k.symbol} can't be called: expected arrays and a workspace of fewer than 2^63 "
+                f"bytes, found a workspace of {k.workspace_bytes_shared} and "
+                f"{k.workspace_bytes_per_thread} for each thread; compute intermediate results "
+                "where they are read (compute_at)"
+            ) from e
 
     def __call__(self, *args: Any) -> None:
         """As `KernelFunction` says; an input that is not C-contiguous or aligned is copied."""
-        outcome = self._call(args) if self._plain else False
-        if outcome is False:
-            outcome = self._call(self._checked(args))
+        try:
+            outcome = self._call(args) if self._plain else False
+            if outcome is False:
+                outcome = self._call(self._checked(args))
+        except MemoryError:
+            raise self._no_memory() from None
         if outcome is not None:
             self._settle(outcome)
+
+    def _no_memory(self) -> ModelError:
+        k = self.kernel
+        return ModelError(
+            f"{k.symbol}: the system does not give {k.workspace_bytes_shared} bytes of workspace "
+            f"and {k.workspace_bytes_per_thread} for each of {self.threads} threads; call it with "
+            "smaller arrays, or compute intermediate results where they are read (compute_at)"
+        )
 
     def bind(self, *args: Any) -> Callable[[], None]:
         """As `KernelFunction` says.  A plain call with NumPy arrays is nearly as fast; a bound one
@@ -94,7 +112,10 @@ class NativeFunction(KernelFunction):
         call = self._call
 
         def run() -> None:
-            outcome = call(arguments)
+            try:
+                outcome = call(arguments)
+            except MemoryError:
+                raise self._no_memory() from None
             if outcome is not None:
                 self._settle(outcome)
 

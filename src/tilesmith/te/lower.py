@@ -135,10 +135,10 @@ def _plan(
             outside = target.context(depth, ahead)
         if isinstance(op, Extern):
             return extern_plan(stage, outside, ahead)
-        regions = region(state, plans, stage.name, attach, ahead)
+        condition = step_condition(state, plans, stage)
+        regions = region(state, plans, stage.name, attach, ahead, condition)
         if stage.store is not None:
             return slid(state, plans, stage, body, regions, ahead)
-        condition = step_condition(state, plans, stage)
         if condition is not None:
             outside = outside.assuming(condition)
         plan = make_plan(stage, body, whole_steps(stage, regions), outside)

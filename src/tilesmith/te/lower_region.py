@@ -32,14 +32,18 @@ def region(
     name: str,
     at: At,
     ahead: Mapping[Var, int] = NOT_AHEAD,
+    condition: Expr | None = None,
 ) -> tuple[Region, ...]:
     """What one iteration of the loop `at` needs of stage `name`, per dimension.
 
     ahead: iterations before the first in which it is needed already, as in `StagePlan`.
+    condition: when it is needed at all; readers run under it, too.
     """
     target = plans[at.stage]
     depth = target.depth(at.axis)
     ctx = target.context(depth, ahead)
+    if condition is not None:
+        ctx = ctx.assuming(condition)
     op = state.stages[name].compute
     found: list[Bounds | None] = []
     first, rounded = True, False
@@ -51,7 +55,8 @@ def region(
             rounded = rounded or bool(plan.rounded)
     slides = state.stages[name].store is not None
     regions = tuple(
-        _region(b, a.extent, ctx, rounded, slides) for b, a in zip(found, op.axis, strict=True)
+        _region(b, a.extent, ctx, rounded, slides, is_step=condition is not None)
+        for b, a in zip(found, op.axis, strict=True)
     )
     if None in regions:
         raise ScheduleError(
@@ -126,7 +131,12 @@ def regions_read(
 
 
 def _region(
-    bounds: Bounds | None, domain: Dim, ctx: Context, rounded: bool, slides: bool = False
+    bounds: Bounds | None,
+    domain: Dim,
+    ctx: Context,
+    rounded: bool,
+    slides: bool = False,
+    is_step: bool = False,
 ) -> Region | None:
     """The region for symbolic bounds: of constant extent, or the whole domain.
 
@@ -135,7 +145,8 @@ def _region(
     the whole domain too.
 
     A reader that is `rounded` up reads past the domain, and the region must hold that too; None if
-    it cannot.  A region that `slides` begins without a clamp if it is no larger then.
+    it cannot.  A region that `slides` begins without a clamp if it is no larger then.  One of a
+    scan's step is no wider than its readers: it reads the state where they lie.
     """
     whole = Region(const(0), domain)
     if bounds is None:
@@ -149,7 +160,8 @@ def _region(
         if not rounded:
             return whole
         least, most = interval(lo, ctx).lo, interval(hi, ctx).hi
-        if least is not None and least >= 0 and most is not None:  # from 0, as readers may clamp
+        # From 0, because readers may clamp.
+        if not is_step and least is not None and least >= 0 and most is not None:
             return Region(const(0), max(int(most) + 1, domain))
     if not isinstance(domain, int) and not rounded and _is_useless(size, lo, hi, domain, ctx):
         return whole

@@ -93,7 +93,7 @@ class LaneValues:
         if isinstance(e, Var):
             return self.env[e]
         if e.dtype is i64 and isinstance(e, (ir.Binary, ir.Unary)):
-            ramp = self.ramp(e)
+            ramp = self.ramp(e, mask)
             if ramp is not None:
                 return ramp
         if isinstance(e, ir.Load):
@@ -119,7 +119,7 @@ class LaneValues:
             )
         return e.with_children(tuple(children))
 
-    def ramp(self, e: Expr) -> Expr | None:
+    def ramp(self, e: Expr, mask: Expr | None) -> Expr | None:
         """An affine index: ramps add up to one, with a scalar base and a stride."""
         terms, constant = affine_form(e)
         if e in terms:
@@ -135,7 +135,7 @@ class LaneValues:
             new = (
                 self.env.get(atom)
                 if isinstance(atom, Var)
-                else simplify(self.expr(atom, None), self.ctx)
+                else simplify(self.expr(atom, mask), self.ctx)
             )
             if isinstance(new, ir.Ramp):
                 total = _accumulate(base, new.base, k, total)
