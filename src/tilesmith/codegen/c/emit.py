@@ -28,6 +28,7 @@ from tilesmith.ir.expr import Call, Const, Var, as_expr
 from tilesmith.ir.target import Target
 from tilesmith.ir.types import Dim
 from tilesmith.loop import nodes
+from tilesmith.loop.facts import in_loop
 from tilesmith.loop.nodes import Buffer, Func, Stmt
 from tilesmith.loop.passes.workspace import constant_extent, plan_workspace
 from tilesmith.strategy.group import STEP
@@ -152,7 +153,7 @@ class FunctionWriter(ExpressionWriter):
             bound = name
         if not (self.is_index(s.start) and self.is_index(s.extent)):
             self.wrapping.add(s.var)
-        self.context = outer.with_var(s.var, s.start, end - 1)
+        self.context = in_loop(outer, s)
         var = self.names(s.var)
         self.block.line(f"for ({type_} {var} = {start}; {var} < {bound}; {var}++) {{")
         self._inside(s.body)

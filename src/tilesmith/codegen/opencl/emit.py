@@ -29,6 +29,7 @@ from tilesmith.ir.expr import Binary, Const, Var, post_order
 from tilesmith.ir.loop_tables import LOOP_KINDS, SCOPES
 from tilesmith.ir.target import Target
 from tilesmith.ir.types import Dim
+from tilesmith.loop.facts import in_loop
 from tilesmith.loop.launches import (
     INDICES,
     Launch,
@@ -110,7 +111,7 @@ class _KernelWriter(FunctionWriter):
         there = self._launch.blocks[index] if level == "block" else self._launch.threads[index]
         is_all = s.extent is there or (isinstance(s.extent, Const) and s.extent.value == there)
         outer, start = self.context, s.start
-        self.context = outer.with_var(s.var, start, start + s.extent - 1)
+        self.context = in_loop(outer, s)
         first = "" if isinstance(start, Const) and not start.value else f"{self.text(start)} + "
         if s.var in self._bound:  # a copy of the loop
             self.names.renew(s.var)

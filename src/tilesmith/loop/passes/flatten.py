@@ -10,11 +10,11 @@ Flat indices are simplified in place: the parts of a fused loop's variable (`p /
 from __future__ import annotations
 
 from tilesmith.ir.context import Context
-from tilesmith.ir.dtypes import i64
-from tilesmith.ir.expr import Expr, Load, Var, as_expr, const, post_order, rebuilt
+from tilesmith.ir.expr import Expr, Load, all_of, as_expr, const, post_order, rebuilt
 from tilesmith.ir.simplify import EMPTY, simplify
 from tilesmith.support.errors import InternalError
 
+from ..facts import conjuncts, in_loop, inside, lasts
 from ..nodes import Allocate, Buffer, For, Func, If, LetStmt, Stmt, Store
 from ..visit import rebuild
 
@@ -91,10 +91,9 @@ class _Flattener:
         if isinstance(stmt, Store):
             return self.store(stmt, ctx)
         if isinstance(stmt, For):
-            last = stmt.start + stmt.extent - const(1)
-            inner = ctx.with_var(stmt.var, stmt.start, last)
+            inner = in_loop(ctx, stmt)
         elif isinstance(stmt, LetStmt):
-            inner = _with_let(ctx, stmt.var, stmt.value)
+            inner = inside(ctx, stmt)
         elif isinstance(stmt, If):
             return self.branch(stmt, ctx)
         new = rebuild(stmt, lambda s: self.stmt(s, inner), lambda e: self.simple(e, ctx))
@@ -105,7 +104,8 @@ class _Flattener:
 
     def branch(self, stmt: If, ctx: Context) -> Stmt:
         cond = self.simple(stmt.cond, ctx)
-        then = self.stmt(stmt.then, ctx.assuming(cond))
+        facts = [self.simple(c, ctx) for c in conjuncts(stmt.cond) if lasts(c, stmt.then)]
+        then = self.stmt(stmt.then, ctx.assuming(all_of(*facts)))
         otherwise = None if stmt.otherwise is None else self.stmt(stmt.otherwise, ctx)
         if cond is stmt.cond and then is stmt.then and otherwise is stmt.otherwise:
             return stmt
@@ -121,9 +121,3 @@ class _Flattener:
         flat = tuple(self.expr(i) for i in stmt.indices)
         index = simplify(self.index(stmt.buffer, flat)[0], ctx)
         return Store(self.flat(stmt.buffer), (index,), value, mask)
-
-
-def _with_let(ctx: Context, var: Var, value: Expr) -> Context:
-    if value.dtype is i64 and value.lanes == 1:
-        return ctx.with_interval(var, ctx.interval(value))
-    return ctx

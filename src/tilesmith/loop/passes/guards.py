@@ -10,9 +10,10 @@ from tilesmith.ir.affine import Affine, affine_form, combined, scaled
 from tilesmith.ir.dtypes import i64
 from tilesmith.ir.expr import Expr, Var, const, post_order, reads_memory, rebuilt, symbols
 
+from ..facts import conjuncts
 from ..nodes import For, If, LetStmt, Stmt, Store, WaveReduce
 from ..visit import children, exprs, own_exprs, rebuild
-from .simplify import conjuncts, guard_form
+from .simplify import guard_form
 
 _BINDING = For, LetStmt, WaveReduce
 

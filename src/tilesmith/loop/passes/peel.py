@@ -34,13 +34,13 @@ from dataclasses import dataclass
 
 from tilesmith.ir.affine import Affine, from_affine
 from tilesmith.ir.context import Context
-from tilesmith.ir.dtypes import i64
 from tilesmith.ir.expr import Compare, Const, Expr, Unary, Var, const, symbols
 from tilesmith.ir.interval import Interval, make
 from tilesmith.ir.loop_tables import LOOP_KINDS
 from tilesmith.ir.simplify import EMPTY
 
-from ..nodes import For, Func, If, LetStmt, Seq, Stmt, seq
+from ..facts import in_loop, inside
+from ..nodes import For, Func, If, Seq, Stmt, seq
 from ..visit import rebuild
 from .guards import Guards, SplitGuard, is_fixed, renamed, unrolled_size
 from .simplify import simplify_stmt
@@ -102,17 +102,13 @@ class _Peeler:
             return stmt
         if isinstance(stmt, For):
             return self.loop(stmt, ctx)
-        inner = ctx
-        if isinstance(stmt, LetStmt) and stmt.value.dtype is i64 and stmt.value.lanes == 1:
-            inner = ctx.with_interval(stmt.var, ctx.interval(stmt.value))
-        elif isinstance(stmt, If) and stmt.otherwise is None:
-            inner = ctx.assuming(stmt.cond)
+        inner = inside(ctx, stmt)
         return rebuild(stmt, lambda s: self.stmt(s, inner), lambda e: e)
 
     def loop(self, stmt: For, ctx: Context) -> Stmt:
         if stmt.kind == "vectorized":  # masks take care of its guards
             return stmt
-        inner = ctx.with_var(stmt.var, stmt.start, stmt.start + stmt.extent - const(1))
+        inner = in_loop(ctx, stmt)
         if (
             LOOP_KINDS[stmt.kind].is_ordered
             and isinstance(stmt.start, Const)

@@ -37,6 +37,7 @@ from tilesmith.ir.simplify import EMPTY, simplify
 from tilesmith.support.errors import InternalError
 
 from .. import nodes
+from ..facts import conjuncts, in_branch, in_loop, lasts
 from ..nodes import Func, Stmt, seq
 from ..visit import own_exprs, walk
 
@@ -64,13 +65,6 @@ def _simple(e: Expr, ctx: Context, env: Env) -> Expr:
     return simplify(substitute(e, env) if env else e, ctx)
 
 
-def conjuncts(cond: Expr) -> list[Expr]:
-    """The conditions of which `cond` is the conjunction."""
-    if isinstance(cond, ir.Binary) and cond.op == "and":
-        return conjuncts(cond.a) + conjuncts(cond.b)
-    return [cond]
-
-
 def _for(stmt: nodes.For, ctx: Context, env: Env) -> Stmt | None:
     start, extent = _simple(stmt.start, ctx, env), _simple(stmt.extent, ctx, env)
     if ctx.interval(extent).hi is not None and ctx.interval(extent).hi <= 0:  # type: ignore[operator]
@@ -78,8 +72,8 @@ def _for(stmt: nodes.For, ctx: Context, env: Env) -> Stmt | None:
     is_bound = bool(LOOP_KINDS[stmt.kind].level)
     if extent is const(1) and not is_bound:
         return simplify_stmt(stmt.body, ctx, {**env, stmt.var: start})
-    last = start + extent - const(1)
-    body = simplify_stmt(stmt.body, ctx.with_var(stmt.var, start, last), env)
+    loop = nodes.For(stmt.var, start, extent, stmt.kind, stmt.body)
+    body = simplify_stmt(stmt.body, in_loop(ctx, loop), env)
     if body is None:
         return None
     narrowed = None if is_bound else _narrowed(stmt, start, extent, body, ctx)
@@ -104,7 +98,7 @@ def _narrowed(
     kept: list[Expr] = []
     for cond in conjuncts(body.cond):
         bound = bound_on(cond, stmt.var)
-        if bound is None:
+        if bound is None or not lasts(cond, body.then):
             kept.append(cond)
             continue
         is_upper, end = bound
@@ -183,12 +177,12 @@ def _if(stmt: nodes.If, ctx: Context, env: Env) -> Stmt | None:
     if is_value(cond, False):
         return None if stmt.otherwise is None else simplify_stmt(stmt.otherwise, ctx, env)
     scalar = cond.lanes == 1
-    then = simplify_stmt(stmt.then, ctx.assuming(cond) if scalar else ctx, env)
+    then = simplify_stmt(stmt.then, in_branch(ctx, cond, stmt.then) if scalar else ctx, env)
     otherwise = None
     if stmt.otherwise is not None:
-        otherwise = simplify_stmt(
-            stmt.otherwise, ctx.assuming(ir.Unary("not", cond)) if scalar else ctx, env
-        )
+        failed = ir.Unary("not", cond)
+        inner = in_branch(ctx, failed, stmt.otherwise) if scalar else ctx
+        otherwise = simplify_stmt(stmt.otherwise, inner, env)
     if then is None and otherwise is None:
         return None
     if then is None:

@@ -30,9 +30,9 @@ from tilesmith.ir.tensor_intrinsics import (
 )
 from tilesmith.support.errors import ScheduleError
 
+from ..facts import conjuncts
 from ..nodes import For, Func, If, Stmt, Store, Tensorize
 from ..visit import map_stmt
-from .simplify import conjuncts
 
 
 def tensorize(func: Func) -> Func:

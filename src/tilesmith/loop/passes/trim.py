@@ -26,10 +26,11 @@ from tilesmith.ir.expr import Expr, Var, const, maximum, minimum, post_order
 from tilesmith.ir.interval import make
 from tilesmith.ir.simplify import EMPTY, simplify
 
+from ..facts import conjuncts, in_loop, inside
 from ..nodes import For, Func, If, Seq, Stmt, Store, seq
 from ..visit import rebuild
 from .guards import Guards, SplitGuard, is_fixed, renamed
-from .simplify import conjuncts, simplify_stmt
+from .simplify import simplify_stmt
 from .vectorize import REDUCTIONS, identity
 
 FEWEST = 16
@@ -77,18 +78,16 @@ class _Trimmer:
         if isinstance(stmt, For):
             if stmt.kind == "serial" and self._is_long(stmt):
                 return self.loop(stmt, ctx, DEPTH)
-            ctx = ctx.with_var(stmt.var, stmt.start, stmt.start + stmt.extent - const(1))
             if stmt.kind == "vectorized":
                 self.lanes.add(stmt.var)
-        elif isinstance(stmt, If) and stmt.otherwise is None:
-            ctx = ctx.assuming(stmt.cond)
-        return rebuild(stmt, lambda s: self.stmt(s, ctx), lambda e: e)
+        inner = inside(ctx, stmt)
+        return rebuild(stmt, lambda s: self.stmt(s, inner), lambda e: e)
 
     def _is_long(self, stmt: For) -> bool:
         return isinstance(stmt.extent, ir.Const) and int(stmt.extent.value) >= FEWEST
 
     def loop(self, stmt: For, ctx: Context, depth: int) -> Stmt:
-        inner = ctx.with_var(stmt.var, stmt.start, stmt.start + stmt.extent - const(1))
+        inner = in_loop(ctx, stmt)
         cut = self._cut(stmt, ctx, inner) if depth else None
         if cut is None:
             body = self.stmt(stmt.body, inner)

@@ -21,16 +21,16 @@ from dataclasses import dataclass
 
 from tilesmith.ir import expr as ir
 from tilesmith.ir.context import Context
-from tilesmith.ir.dtypes import DType, i64
+from tilesmith.ir.dtypes import DType
 from tilesmith.ir.expr import Expr, Var, all_of, const, free_vars, post_order, same, substitute
 from tilesmith.ir.loop_tables import LOOP_KINDS
 from tilesmith.ir.simplify import EMPTY, simplify
 
 from .. import nodes
+from ..facts import conjuncts, inside
 from ..nodes import Buffer, Func, Stmt, seq
 from ..visit import exprs, rebuild, walk
 from .lanes import CannotVectorizeError, LaneValues
-from .simplify import conjuncts
 
 REDUCTIONS = ("add", "mul", "min", "max", "and", "or")
 
@@ -44,14 +44,7 @@ def vectorize(func: Func) -> Func:
 
 
 def _visit(stmt: Stmt, ctx: Context) -> Stmt:
-    inner = ctx
-    if isinstance(stmt, nodes.For):
-        last = stmt.start + stmt.extent - const(1)
-        inner = ctx.with_var(stmt.var, stmt.start, last)
-    elif isinstance(stmt, nodes.LetStmt) and stmt.value.dtype is i64 and stmt.value.lanes == 1:
-        inner = ctx.with_interval(stmt.var, ctx.interval(stmt.value))
-    elif isinstance(stmt, nodes.If) and stmt.otherwise is None:
-        inner = ctx.assuming(stmt.cond)
+    inner = inside(ctx, stmt)
     new = rebuild(stmt, lambda s: _visit(s, inner), lambda e: e)
     if not isinstance(new, nodes.For) or new.kind != "vectorized":
         return new

@@ -1,0 +1,54 @@
+"""What is known inside a statement: the range of a loop's variable, the condition of a branch.
+
+A bound or condition that reads memory speaks of the moment when it is evaluated.  It is no fact
+inside a statement that writes to that memory.
+"""
+
+from __future__ import annotations
+
+from tilesmith.ir.context import Context
+from tilesmith.ir.dtypes import i64
+from tilesmith.ir.expr import Binary, Expr, all_of, const, reads_memory, symbols
+
+from .nodes import For, If, LetStmt, Stmt
+from .visit import written
+
+
+def conjuncts(cond: Expr) -> list[Expr]:
+    """The conditions of which `cond` is the conjunction."""
+    if isinstance(cond, Binary) and cond.op == "and":
+        return conjuncts(cond.a) + conjuncts(cond.b)
+    return [cond]
+
+
+def lasts(e: Expr, stmt: Stmt) -> bool:
+    """True if nothing that `stmt` does changes the value of `e`."""
+    return not reads_memory(e) or symbols(e).isdisjoint(written(stmt))
+
+
+def in_loop(ctx: Context, loop: For) -> Context:
+    """The facts in the body of a loop."""
+    last = loop.start + loop.extent - const(1)
+    ends = (loop.start, last)
+    if all(lasts(e, loop.body) for e in ends):
+        return ctx.with_var(loop.var, *ends)
+    values = ctx.with_var(loop.var, *ends).bounds[loop.var]
+    return ctx.with_interval(loop.var, values)
+
+
+def in_branch(ctx: Context, cond: Expr, branch: Stmt) -> Context:
+    """The facts in a branch that is taken where the scalar `cond` holds."""
+    if lasts(cond, branch):
+        return ctx.assuming(cond)
+    return ctx.assuming(all_of(*(c for c in conjuncts(cond) if lasts(c, branch))))
+
+
+def inside(ctx: Context, stmt: Stmt) -> Context:
+    """The facts in the body of a loop or let, and in an `If` that has one branch."""
+    if isinstance(stmt, For):
+        return in_loop(ctx, stmt)
+    if isinstance(stmt, LetStmt) and stmt.value.dtype is i64 and stmt.value.lanes == 1:
+        return ctx.with_interval(stmt.var, ctx.interval(stmt.value))
+    if isinstance(stmt, If) and stmt.otherwise is None:
+        return in_branch(ctx, stmt.cond, stmt.then)
+    return ctx
