@@ -66,16 +66,24 @@ graph main<n 0..512~16, m 0..512~16, k 0..262144~64>(%x: f32[n], %c: i64[1]) {
 """What is measured depends on what was measured before."""
 
 BOXES = """\
-graph main<n 0..4096~64, m 0..2147483647~16>(%b: f32[2,n,4], %s: f32[2,3,n], %most: i64[1]) {
+graph main<n 0..4096~64, k 0..24576~16, m 0..24576~16>(
+    %b: f32[2,n,4], %s: f32[2,3,n], %most: i64[1]) {
   const %t: f32[1] = [0.3]
   %v: f32[2,3,n], %o: i64[2,3,n] = top_k(%s) {k=`n`, axis=2}
-  %f: i64[n * 6,3], %c: i64[1] = non_max_suppression(%b, %s, %o, %most, %t, %t)
-  measure(%c) {symbols=(`m`,), bounds=(`n * 6`,)}  # "kept"
-  %y: i64[min(m, n * 6),3] = slice(%f) {starts=(0,), ends=(`m`,), axes=(0,), steps=(1,)}
+  %a: i32[2,3,(n + 511) // 512,32] = count_above(%s, %t)
+  %r: i32[2,3] = reduce_sum(%a) {axes=(2, 3), keepdims=False}
+  %w: i64[2,3] = cast(%r) {to=i64}
+  %l: i64[6] = reshape(%w) {shape=(6,)}
+  %e: i64[6] = cum_sum(%l) {axis=0}
+  %all: i64[1] = reduce_sum(%l) {axes=(0,)}
+  measure(%all) {symbols=(`k`,), bounds=(`n * 6`,)}
+  %f: i64[k,3], %c: i64[1] = non_max_suppression(%b, %s, %t, %a, %e, %most, %t) {candidates=`k`}
+  measure(%c) {symbols=(`m`,), bounds=(`k`,)}  # "kept"
+  %y: i64[min(k, m),3] = slice(%f) {starts=(0,), ends=(`m`,), axes=(0,), steps=(1,)}
   return %v as "v", %y as "y"
 }
 """
-"""A sort of all elements of an open axis, and boxes chosen in its order."""
+"""A sort of all elements of an open axis, and boxes chosen in the order of their scores."""
 
 
 def compiled(text: str, target: str = "native", threads: int = 2) -> tuple[Graph, Executable]:

@@ -95,15 +95,15 @@ def detector() -> bytes:
 
 
 def suppression() -> None:
-    """Seven copies: the image up; boxes, scores and their order down; the mean of the boxes that
-    are left up; the order and the image down.  The sorts stay on the device.
+    """Nine copies: the image up; boxes, scores and three counts of candidates down; the mean of the
+    boxes that are left up; the order and the image down.  The sort stays on the device.
     """
     model = detector()
     made = compiled(model)
     program = made.program
     assert isinstance(made, PartitionedExecutable)
-    down = [False] * 3
-    assert [t.to_device for t in program.transfers] == [True, *down, True, *down[1:]]
+    down = [False] * 5
+    assert [t.to_device for t in program.transfers] == [True, *down, True, *down[3:]]
     calls = [s for s in program.part_steps if isinstance(s, PartCall)]
     targets = [program.parts[c.part].target.name for c in calls]
     assert targets == ["opencl", "native", "opencl"]

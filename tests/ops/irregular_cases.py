@@ -19,9 +19,10 @@ from tilesmith.ops.scatter import (
     ScatterSorted,
     SlicePlaces,
 )
-from tilesmith.ops.select import NonMaxSuppression, NonZero, RowRanks
+from tilesmith.ops.select import NonZero, RowRanks
 from tilesmith.ops.slicing import Append
 from tilesmith.ops.sort import MergeSorted, TopK
+from tilesmith.ops.suppression import CountAbove, NonMaxSuppression
 
 
 def irregular_cases() -> Iterator[Case]:
@@ -114,15 +115,19 @@ def _selections() -> Iterator[Case]:
     yield case(NonZero(), In((3, 5), "f8e4m3fn", -2.0, 2.0))
     yield case(RowRanks(), rng.integers(0, 2, (9, 3)).astype(np.int32))
     yield case(RowRanks(), np.asarray([[2.5], [-1.0], [2.5]], np.float32))
+    yield case(CountAbove(), In((2, 3, 7)), np.zeros(1, np.float32))
+    yield case(CountAbove(), rng.normal(size=1100).astype(np.float32), np.ones(1, np.float32))
     for centred in (False, True):
-        boxes = rng.uniform(0, 1, (2, 7, 4)).astype(np.float32)
-        scores = rng.uniform(0, 1, (2, 3, 7)).astype(np.float32)
-        order = np.argsort(-scores, axis=2, kind="stable")
-        for most, overlap, least in ((2, 0.1, 0.0), (7, 0.0, 0.5), (0, 0.5, 0.0)):
-            limits = (np.asarray([v], np.float32) for v in (overlap, least))
-            yield case(
-                NonMaxSuppression(centred), boxes, scores, order, np.asarray([most]), *limits
-            )
+        boxes = rng.uniform(0, 1, (2, 40, 4)).astype(np.float32)
+        scores = rng.uniform(0, 1, (2, 3, 40)).astype(np.float32).round(1)  # many are equal
+        scores[0, 0, ::3] = np.nan
+        scores[1, 2] = 0
+        for most, overlap, least in ((2, 0.1, 0.0), (40, 0.0, 0.5), (40, 0.5, -1.0), (0, 0.5, 0.0)):
+            limits = [np.asarray([v], np.float32) for v in (overlap, least)]
+            counts = CountAbove().reference(scores, limits[1])
+            ends = counts.sum((-2, -1), dtype=np.int64).ravel().cumsum()
+            op = NonMaxSuppression(int(ends[-1]), centred)
+            yield case(op, boxes, scores, limits[1], counts, ends, np.asarray([most]), limits[0])
 
 
 def _samples() -> Iterator[Case]:

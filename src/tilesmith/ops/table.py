@@ -38,6 +38,7 @@ from . import (
     sizes,
     slicing,
     sort,
+    suppression,
     trees,
     winograd,
 )
@@ -65,6 +66,7 @@ FAMILIES: tuple[ModuleType, ...] = (
     scatter,
     select,
     sort,
+    suppression,
     lookup,
     trees,
     coupling,

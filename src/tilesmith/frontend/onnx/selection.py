@@ -13,9 +13,11 @@ from tilesmith.frontend.onnx.computed_values import places_of
 from tilesmith.frontend.onnx.node import OnnxNode
 from tilesmith.frontend.onnx.registry import onnx_op
 from tilesmith.graph.nodes import Value
+from tilesmith.ir import extents
 from tilesmith.ir.dtypes import bool_, f32, i64
 from tilesmith.ops import elementwise as ew
 from tilesmith.ops import gather, reduce, scan, scatter, select, shape, slicing, sort
+from tilesmith.ops.suppression import CountAbove, NonMaxSuppression
 
 
 @onnx_op("NonMaxSuppression", since=10)
@@ -28,9 +30,14 @@ def non_max_suppression(n: OnnxNode) -> Result:
         given = n.optional(i)
         value = n.const([default], dtype) if given is None else Numbers.of(n, given, dtype).value
         limits.append(value)
-    _, order = n.add(sort.TopK(boxes.type.shape[1]), scores)
-    op = select.NonMaxSuppression(n.attr_flag("center_point_box"))
-    found, many = n.add(op, boxes, scores, order, *limits)
+    most, overlap, least = limits
+    counts = n.add(CountAbove(), scores, least)
+    of_classes = Numbers(n, counts).summed(-1).summed(-1).cast(i64).shaped(-1)
+    ends = n.add(scan.CumSum(0), of_classes.value)
+    bound = extents.product(scores.type.shape)
+    (candidates,) = n.measured(of_classes.summed(0).shaped(1).value, bounds=[bound])
+    op = NonMaxSuppression(candidates, n.attr_flag("center_point_box"))
+    found, many = n.add(op, boxes, scores, least, counts, ends, most, overlap)
     (length,) = n.measured(many, bounds=[found.type.shape[0]])
     return taken(n, found, 0, iota(n, length))
 
