@@ -90,6 +90,13 @@ CACHE = "f4 b 2 t 4"
 TURN = "f4 16 2"
 GQA = {"num_heads": 4, "kv_num_heads": 2}
 CASES = (
+    Case("Dropout", ("f4 b s",), outputs=2),
+    Case("Dropout", ("f4 b s", "f4", "?"), {"seed": 1}, 2, {1: np.float32(0.3), 2: True}),
+    Case("Dropout", ("f4 b s", "f4", "?"), {"seed": 1}, 2),
+    Case("RandomNormalLike", ("f4 b s",), {"mean": 1.0, "scale": 2.0}),
+    Case("RandomUniformLike", ("f4 b s 3",), {"seed": 1.0}),
+    Case("Bernoulli", ("f4 b s",)),
+    Case("Multinomial", ("f4 b s",), {"sample_size": 3}),
     Case(MS + "Attention", ("f4 b s 6", "f4 6 24", "f4 24"), {"num_heads": 2}),
     Case(MS + "Attention", ("f4 b s 6", "f4 6 24", "f4 24", "i4 b s"), {"num_heads": 2}),
     Case(MS + "Attention", ("f4 b s 6", "f4 6 24", "f4 24", "i4 b"), {"num_heads": 2}),
@@ -244,7 +251,8 @@ def test_open_sizes(case: Case) -> None:
 COMPILED = [
     c
     for c in CASES
-    if str(c).partition(" ")[0] in ("Det", "GatherND", "TensorScatter", "EyeLike", "QuantizeLinear")
+    if str(c).partition(" ")[0]
+    in ("Det", "GatherND", "TensorScatter", "EyeLike", "QuantizeLinear", "Multinomial")
     or str(c).startswith(("GroupQueryAttention f4 b 1", "RotaryEmbedding f4 b 2", "STFT f4 b h"))
 ]
 
@@ -281,3 +289,23 @@ def test_a_decoding_step_writes_its_cache_in_place(open_sizes: bool) -> None:
     arrays["x5"][0] = 5
     with pytest.raises(ModelError, match="expected indices from -5 to 4, found 5"):
         exe.run(arrays)
+
+
+@pytest.mark.parametrize("name", ["?", "_", "-1", "", -1])
+def test_dimensions_without_a_name_are_dimensions_of_their_own(name: str | int) -> None:
+    """What exporters write in the place of a name: two of them need not be equal."""
+    node = helper.make_node("ReduceSum", ["x"], ["y"], keepdims=0)
+    graph = load(om.model([node], [om.value("x", [name, name, 3])], ["y"]))
+    assert len(set(graph.inputs[0].type.shape)) == 3
+
+
+def test_an_output_that_is_listed_twice_is_there_twice() -> None:
+    node = helper.make_node("Relu", ["x"], ["y"])
+    neg = helper.make_node("Neg", ["x"], ["y_2"])
+    model = om.model([node, neg], [om.value("x", [2])], ["y", "y", "y_2"])
+    found = ts.compile(model, threads=1).run({"x": np.array([1, -1], np.float32)})
+    assert {k: v.tolist() for k, v in found.items()} == {
+        "y": [1, 0],
+        "y_3": [1, 0],
+        "y_2": [-1, 1],
+    }

@@ -25,7 +25,10 @@ from .base import Op
 _STEPS = 24
 """Bits of a number in [0, 1): as many as an f32 holds."""
 _LARGEST = 1 << 32
-"""Most elements of a result, since counters have 32 bits."""
+"""Elements that a counter of 32 bits tells apart: a known shape has fewer.  Where more may be, the
+second word of the counter, which numbers the draws of an element, counts how often the first one
+wrapped around.
+"""
 
 
 @dataclass(frozen=True)
@@ -35,28 +38,37 @@ class _Random(Op, abstract=True):
     shape: tuple[Dim, ...]
     key: tuple[int, int] = (0, 0)
 
-    def _check(self, inputs: tuple[te.Tensor, ...]) -> tuple[int, ...]:
+    def _check(self, inputs: tuple[te.Tensor, ...]) -> tuple[Dim, ...]:
         rules.check_count(self.name, inputs, 0)
-        shape = tuple(rules.static(self.name, d, "a dimension") for d in self.shape)
-        if math.prod(shape) >= _LARGEST:
-            rules.reject(self.name, "fewer than 2^32 elements", shape)
+        count = rules.product(self.shape)
+        if isinstance(count, int) and count >= _LARGEST:
+            rules.reject(self.name, "fewer than 2^32 elements", self.shape)
         if not all(0 <= k < _LARGEST for k in self.key):
             rules.reject(self.name, "a key of two 32-bit words", self.key)
-        return shape
+        return self.shape
 
     def _steps(self, i: tuple[Expr, ...], draw: int) -> Expr:
         """24 random bits of the element at `i`, as an f32."""
+        shape = self._check(())
         position: Expr = const(0)
-        for at, stride in zip(i, rules.strides_of(self._check(())), strict=True):
+        for at, stride in zip(i, rules.strides_of(shape), strict=True):
             position = position + at * stride
-        words = (Cast(position, u32), *(const(w, u32) for w in (draw, *self.key)))
+        number: Expr = const(draw, u32)
+        if not isinstance(rules.product(shape), int):  # where the counter has wrapped around
+            number = number + Cast(position // _LARGEST * 2, u32)
+        words = (Cast(position, u32), number, *(const(w, u32) for w in self.key))
         steps = Binary("shr", call("threefry", *words), const(32 - _STEPS, u32))
         return Cast(Cast(steps, i32), f32)  # there are instructions for signed numbers everywhere
 
+    def _static(self) -> tuple[int, ...]:
+        """The shape as numbers."""
+        return tuple(rules.static(self.name, d, "a dimension") for d in self._check(()))
+
     def _numpy_steps(self, draw: int) -> np.ndarray:
-        position = np.arange(math.prod(self._check(())), dtype=np.uint32)
+        shape = self._static()
+        position = np.arange(math.prod(shape), dtype=np.uint32)
         words = threefry_word(position, *(np.uint32(w) for w in (draw, *self.key)))
-        return (words >> np.uint32(32 - _STEPS)).astype(np.float32).reshape(self._check(()))
+        return (words >> np.uint32(32 - _STEPS)).astype(np.float32).reshape(shape)
 
 
 @dataclass(frozen=True)

@@ -4,13 +4,19 @@ A model names its data files itself, so a hostile model could name any file of t
 are opened beneath the model's folder one path component at a time, relative to the folder opened
 before (`openat`), and links are refused at every step; only regular files are read, and only
 within their size.
+
+One kind of link is followed: one in the place of a data file, to a file beneath the folder in which
+the model's own file lies.  Caches store a model so: its files are links to a folder of contents.
+What a link says is opened as strictly, beneath that folder.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import weakref
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -25,21 +31,25 @@ _FILE = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 class ExternalFiles:
     """The data files beneath one folder; each is opened once and closed when nothing refers to it
     any more.  `opened` takes in their names.
+
+    home: a folder that links in the place of data files may lead to; None if links are refused.
     """
 
-    def __init__(self, folder: Path | None, opened: set[str] | None = None) -> None:
-        self._folder = folder
+    def __init__(
+        self, folder: Path | None, opened: set[str] | None = None, home: Path | None = None
+    ) -> None:
+        self._folder, self._home = folder, home
         self._opened = opened if opened is not None else set()
         self._open: dict[str, ExternalFile] = {}
 
     def open(self, location: str, what: str) -> ExternalFile:
         """The file at the relative path `location`.  Raises ModelError, naming `what` needs it."""
         if location not in self._open:
-            self._open[location] = self._open_beneath(location, what)
+            self._open[location] = self._checked(location, what)
             self._opened.add(location)
         return self._open[location]
 
-    def _open_beneath(self, location: str, what: str) -> ExternalFile:
+    def _checked(self, location: str, what: str) -> ExternalFile:
         if self._folder is None:
             raise ModelError(
                 f"{what} has its data in the external file {location!r}, but the model was not "
@@ -51,30 +61,23 @@ class ExternalFiles:
             not location
             or "\0" in location
             or any(p in ("", "..") for p in parts)
+            or parts[-1] == "."
             or ":" in parts[0]
         ):
             raise ModelError(
                 f"{what}: expected external data in a file beneath the model's folder, found "
                 f"location {location!r}"
             )
-        folders, name = [p for p in parts[:-1] if p != "."], parts[-1]
-        opened: list[int] = []
+        inside = [p for p in parts if p != "."]
         try:
-            here = os.open(self._folder, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY)
-            opened.append(here)
-            for folder in folders:
-                here = os.open(folder, _DIRECTORY, dir_fd=here)
-                opened.append(here)
-            fd = os.open(name, _FILE, dir_fd=here)
+            fd = self._descriptor(self._folder, inside)
         except OSError as e:
             raise ModelError(
                 f"{what}: cannot open external data {location!r} beneath the model's folder: "
                 f"{e.strerror} "
-                "(links are not followed; put the file itself there)"
+                "(links are not followed, except to where the model's own file lies; put the file "
+                "itself there)"
             ) from None
-        finally:
-            for f in opened:
-                os.close(f)
         info = os.fstat(fd)
         if not stat.S_ISREG(info.st_mode):
             os.close(fd)
@@ -82,6 +85,33 @@ class ExternalFiles:
                 f"{what}: expected a regular file as external data {location!r}, found another kind"
             )
         return ExternalFile(location, fd, info.st_size)
+
+    def _descriptor(self, folder: Path, parts: Sequence[str]) -> int:
+        """The open file at `parts` beneath `folder`, or the one that a link there leads to."""
+        try:
+            return _open_beneath(folder, parts)
+        except OSError as e:
+            if e.errno != errno.ELOOP or self._home is None:
+                raise
+            target = Path(os.path.realpath(folder.joinpath(*parts)))
+            if self._home not in target.parents:
+                raise
+            return _open_beneath(self._home, target.relative_to(self._home).parts)
+
+
+def _open_beneath(folder: Path, parts: Sequence[str]) -> int:
+    """The open file at `parts` beneath `folder`, where no part but `folder` is a link."""
+    opened: list[int] = []
+    try:
+        here = os.open(folder, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY)
+        opened.append(here)
+        for name in parts[:-1]:
+            here = os.open(name, _DIRECTORY, dir_fd=here)
+            opened.append(here)
+        return os.open(parts[-1], _FILE, dir_fd=here)
+    finally:
+        for f in opened:
+            os.close(f)
 
 
 class ExternalFile:

@@ -23,6 +23,8 @@ class Source:
     name: what messages call it; empty for an object, whose frontend may find a name in it.
     folder: where the file may refer to others; None when the model is not a file.
     opened: takes in the names of such files as they are opened.
+    home: the folder in which the model's own file lies, which is another one than `folder` where
+        the path is a link.
     """
 
     model: Any
@@ -30,6 +32,7 @@ class Source:
     name: str = ""
     folder: Path | None = None
     opened: set[str] = field(default_factory=set)
+    home: Path | None = None
 
     @staticmethod
     def of(model: Any, files: str, opened: set[str] | None = None) -> Source:
@@ -42,7 +45,9 @@ class Source:
             return Source(model, bytes(model), "the given bytes", None, opened)
         if isinstance(model, (str, os.PathLike)):
             path = Path(model)
-            return Source(model, map_model(path, files), str(path), path.parent, opened)
+            content = map_model(path, files)
+            home = Path(os.path.realpath(path)).parent
+            return Source(model, content, str(path), path.parent, opened, home)
         return Source(model, opened=opened)
 
 

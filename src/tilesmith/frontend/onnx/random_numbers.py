@@ -17,6 +17,7 @@ from tilesmith.frontend.onnx.registry import onnx_op
 from tilesmith.frontend.onnx.tensors import element_type
 from tilesmith.graph.nodes import Value
 from tilesmith.ir.dtypes import DType, bool_, f32, f64, i32, i64
+from tilesmith.ir.types import Dim, same_dim
 from tilesmith.ops import elementwise as ew
 from tilesmith.ops.norm import Softmax
 from tilesmith.ops.random import RandomNormal, RandomUniform
@@ -62,11 +63,11 @@ def _cast(n: OnnxNode, x: Value, dtype: DType) -> Value:
     return x if x.dtype is dtype else n.add(ew.Cast(dtype), x)
 
 
-def _shape(n: OnnxNode) -> tuple[tuple[int, ...], DType]:
+def _shape(n: OnnxNode) -> tuple[tuple[Dim, ...], DType]:
     """The shape and type that a node asks for, by attributes or as its input has them."""
     if n.op_type in _SHAPED_LIKE_INPUT:
         x = n.input(0)
-        return n.shape(x), _float_type(n, x.dtype)
+        return x.type.shape, _float_type(n, x.dtype)
     dims = n.attr_ints("shape")
     if dims is None:
         n.bad("expected attribute 'shape', which is required; found none")
@@ -94,7 +95,7 @@ def bernoulli(n: OnnxNode) -> Result:
         n.bad(f"expected probabilities, found {p.type}")
     code = n.attr_int("dtype") if n.has("dtype") else None
     dtype = p.dtype if code is None else element_type(code, "attribute 'dtype'")
-    u = n.add(RandomUniform(n.shape(p), _key(n)))
+    u = n.add(RandomUniform(p.type.shape, _key(n)))
     return _cast(n, n.add(ew.Less(), u, _cast(n, p, f32)), dtype)
 
 
@@ -104,16 +105,16 @@ def multinomial(n: OnnxNode) -> Result:
     are not above a number drawn from [0, 1).
     """
     x = n.input(0)
-    if x.type.rank != 2 or not x.dtype.is_float or 0 in n.shape(x):
+    if x.type.rank != 2 or not x.dtype.is_float or any(same_dim(d, 0) for d in x.type.shape):
         n.bad(f"expected log-probabilities [batch, classes], found {x.type}")
     count = n.attr_int("sample_size", 1)
     dtype = element_type(n.attr_int("dtype", 6), "attribute 'dtype'")
     if dtype not in (i32, i64) or count < 0:
         n.bad(f"expected int32 or int64 and sample_size >= 0, found {dtype} and {count}")
-    batch, classes = n.shape(x)
+    batch = x.type.shape[0]
     cumulated = n.add(CumSum(1), _cast(n, n.add(Softmax(1), x), f64))
     # without the last sum, which rounding may leave below 1
-    bounds = n.add(Slice((0,), (classes - 1,), (1,), (1,)), cumulated)
+    bounds = n.add(Slice((0,), (-1,), (1,), (1,)), cumulated)
     u = _cast(n, n.add(RandomUniform((batch, count), _key(n))), f64)
     passed = n.add(ew.LessEqual(), n.add(Unsqueeze((1,)), bounds), n.add(Unsqueeze((2,)), u))
     return n.add(ReduceSum((2,), keepdims=False), _cast(n, passed, dtype))
@@ -138,9 +139,9 @@ def dropout(n: OnnxNode) -> Result:
     if not training or ratio == 0.0:
         n.ignore("seed")
         y = n.add(ew.Identity(), x)
-        mask = filled(n, n.shape(x), 1, bool_ if n.version >= 10 else x.dtype)
+        mask = filled(n, x.type.shape, 1, bool_ if n.version >= 10 else x.dtype)
         return (y, mask) if n.wants(1) else y
-    u = n.add(RandomUniform(n.shape(x), _key(n, integer=True)))
+    u = n.add(RandomUniform(x.type.shape, _key(n, integer=True)))
     kept = n.add(ew.GreaterEqual(), u, n.const(ratio, f32))
     scaled = n.add(ew.Mul(), x, n.const(1.0 / (1.0 - ratio), x.dtype))
     y = n.add(ew.Where(), kept, scaled, n.const(0.0, x.dtype))
@@ -153,7 +154,7 @@ def _computed_dropout(n: OnnxNode, x: Value, rate: Value | None, mode: Value) ->
     """Dropout where only a run knows whether the model is trained, or the ratio."""
     training = n.add(Reshape(()), mode)
     ratio = n.const(0.5, f32) if rate is None else _cast(n, n.add(Reshape(()), rate), f32)
-    u = n.add(RandomUniform(n.shape(x), _key(n, integer=True)))
+    u = n.add(RandomUniform(x.type.shape, _key(n, integer=True)))
     ratio = n.add(ew.Where(), training, ratio, n.const(0.0, f32))
     kept = n.add(ew.GreaterEqual(), u, ratio)
     scale = n.add(ew.Reciprocal(), n.add(ew.Sub(), n.const(1.0, f32), ratio))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -26,13 +27,18 @@ from tilesmith.ir.dtypes import string
 from tilesmith.ir.extents import are_equal
 from tilesmith.support.errors import ModelError, UnsupportedError
 
+_ANONYMOUS = ("?", "_", "-1", "*")
+"""What exporters write where an open dimension has no name; two of them are two dimensions."""
+
 
 def load(source: Source, given: Given) -> Graph:
     """The graph of an ONNX model (see `frontend.load`)."""
     model, weights = read_model(source)
     name = source.name or (model.graph.name if isinstance(model.graph.name, str) else "")
     with errors_name(name):
-        return _graph(model, weights, given, ExternalFiles(source.folder, source.opened))
+        return _graph(
+            model, weights, given, ExternalFiles(source.folder, source.opened, source.home)
+        )
 
 
 def nodes(source: Source) -> list[tuple[str, str]]:
@@ -85,7 +91,20 @@ def _graph(
     importer.check()
     if not outputs:
         raise ModelError("expected at least one output, found none")
-    return dce(builder.finish(outputs, [o.name for o in proto.output]))
+    return dce(builder.finish(outputs, _distinct([o.name for o in proto.output])))
+
+
+def _distinct(names: Sequence[str]) -> list[str]:
+    """The names of outputs; where one is listed again, it gets the next free number."""
+    taken, found = set(names), list[str]()
+    for name in names:
+        own = name
+        if name in found:
+            numbered = (f"{name}_{i}" for i in count(2))
+            own = next(n for n in numbered if n not in taken)
+        taken.add(own)
+        found.append(own)
+    return found
 
 
 def _check_model(model: Any) -> None:
@@ -130,7 +149,8 @@ def _declared(value_info: Any) -> Declared:
         if d.WhichOneof("value") == "dim_value":
             dims.append(int(d.dim_value) if d.dim_value >= 0 else "")  # -1 stands for any size
         else:
-            dims.append(text(d.dim_param, "a dimension's name"))
+            name = text(d.dim_param, "a dimension's name")
+            dims.append("" if name in _ANONYMOUS else name)
     return Declared(value_info.name, dtype, tuple(dims))
 
 
