@@ -96,6 +96,8 @@ CASES = (
     Case("RandomNormalLike", ("f4 b s",), {"mean": 1.0, "scale": 2.0}),
     Case("RandomUniformLike", ("f4 b s 3",), {"seed": 1.0}),
     Case("Bernoulli", ("f4 b s",)),
+    Case("RoiAlign", ("f4 b 2 h w", "f4 s 4", "i8 s"), {"output_height": 2, "mode": "max"}),
+    Case("RoiAlign", ("f4 b 2 h w", "f4 s 4", "i8 s"), {"sampling_ratio": 2}),
     Case("Multinomial", ("f4 b s",), {"sample_size": 3}),
     Case(MS + "Attention", ("f4 b s 6", "f4 6 24", "f4 24"), {"num_heads": 2}),
     Case(MS + "Attention", ("f4 b s 6", "f4 6 24", "f4 24", "i4 b s"), {"num_heads": 2}),
@@ -252,7 +254,7 @@ COMPILED = [
     c
     for c in CASES
     if str(c).partition(" ")[0]
-    in ("Det", "GatherND", "TensorScatter", "EyeLike", "QuantizeLinear", "Multinomial")
+    in ("Det", "GatherND", "TensorScatter", "EyeLike", "QuantizeLinear", "Multinomial", "RoiAlign")
     or str(c).startswith(("GroupQueryAttention f4 b 1", "RotaryEmbedding f4 b 2", "STFT f4 b h"))
 ]
 
@@ -309,3 +311,29 @@ def test_an_output_that_is_listed_twice_is_there_twice() -> None:
         "y_3": [1, 0],
         "y_2": [-1, 1],
     }
+
+
+@pytest.mark.parametrize("is_sorted", [0, 1])
+def test_unique_elements_of_open_sizes(is_sorted: int) -> None:
+    """Also of as many elements as a run finds: none, one, all the same."""
+    names = ["y", "first", "inverse", "counts"]
+    nodes = [
+        helper.make_node("Compress", ["x", "c"], ["some"]),
+        helper.make_node("Unique", ["some"], names, sorted=is_sorted),
+        helper.make_node("Unique", ["x"], ["rows"], axis=0, sorted=is_sorted),
+    ]
+    inputs = [om.value("x", ["b", "s"]), om.value("c", ["k"], onnx.TensorProto.BOOL)]
+    exe = ts.compile(om.model(nodes, inputs, [*names, "rows"]), threads=1)
+    x = np.array([[3, 1], [2, 2], [3, 1]], np.float32)
+    for kept in ([1, 1, 1, 1, 1, 1], [0, 1, 1, 0], [0, 0, 1], [0, 0], [0, 0, 1, 1]):
+        c = np.array(kept, np.bool_)
+        found = exe.run({"x": x, "c": c})
+        some = x.ravel()[: len(c)][c]
+        y, first, inverse, counts = np.unique(
+            some, return_index=True, return_inverse=True, return_counts=True
+        )
+        order = np.arange(len(y)) if is_sorted else np.argsort(first)
+        wanted = (y[order], first[order], np.argsort(order)[inverse], counts[order])
+        for name, array in zip(names, wanted, strict=True):
+            assert found[name].tolist() == array.tolist(), (name, kept)
+        assert found["rows"].tolist() == ([[2, 2], [3, 1]] if is_sorted else [[3, 1], [2, 2]])

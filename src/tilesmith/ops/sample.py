@@ -17,7 +17,7 @@ import numpy as np
 from tilesmith.ir import expr as ir
 from tilesmith.ir import extents
 from tilesmith.ir.dtypes import DType, i64
-from tilesmith.ir.expr import Expr, cast, const, maximum, select
+from tilesmith.ir.expr import Expr, as_expr, cast, const, maximum, select
 from tilesmith.ir.intrinsics import call
 from tilesmith.ir.types import Dim, TensorType, same_dim, same_shape
 from tilesmith.loop.builder import Array, LoopBuilder
@@ -283,13 +283,13 @@ class RoiAlign(Op):
         x, regions, images = (b.input(f"x{i}", t) for i, t in enumerate(types))
         (result,) = self.infer(*types)
         y = b.output("y", result)
-        count, channels, height, width = result.static_shape
-        extents = types[0].static_shape[2:]
+        count, channels, height, width = map(as_expr, result.shape)
+        images_of = as_expr(types[0].shape[0])
         wide = rules.accumulator(result.dtype)
         with b.independent_nest((count, channels, height), "r") as (r, c, row):
             image = b.let("image", cast(images[r], i64))
             b.check(
-                ir.all_of(image >= 0, image < types[0].static_shape[0]),
+                ir.all_of(image >= 0, image < images_of),
                 f"{self.name}: a region is of an image that is not there",
             )
             axes = [
@@ -301,7 +301,7 @@ class RoiAlign(Op):
                 total = b.variable("total", const(start, wide))
                 with b.loop(axes[0].samples) as i, b.loop(axes[1].samples) as j:
                     places = (axes[0].place(row, i), axes[1].place(column, j))
-                    parts = self._sample(b, x, (image, c), places, extents)
+                    parts = self._sample(b, x, (image, c), places, types[0].shape[2:])
                     if self.mode == "avg":
                         total.value = total.value + reduce(lambda p, q: p + q, parts)
                     else:
@@ -321,13 +321,14 @@ class RoiAlign(Op):
         x: Array,
         lead: tuple[Expr, Expr],
         places: Sequence[Expr],
-        extents: Sequence[int],
+        extents: Sequence[Dim],
     ) -> list[Expr]:
         """The four pixels around a place, weighted; zeros more than a pixel outside the image."""
         inside, taps = [], []
-        for place, extent in zip(places, extents, strict=True):
-            inside += [place >= -1.0, place <= float(extent)]
-            kept = ir.minimum(ir.maximum(place, 0.0), float(extent - 1))
+        for place, dim in zip(places, extents, strict=True):
+            extent = as_expr(dim)
+            inside += [place >= -1.0, place <= cast(extent, place.dtype)]
+            kept = ir.minimum(ir.maximum(place, 0.0), cast(extent - 1, place.dtype))
             low = b.let("low", cast(call("floor", kept), i64))
             t = kept - cast(low, place.dtype)
             taps.append([(low, 1 - t), (ir.minimum(low + 1, extent - 1), t)])

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 from tilesmith.frontend.common.numbers import Numbers
@@ -15,8 +13,9 @@ from tilesmith.frontend.onnx.registry import onnx_op
 from tilesmith.graph.nodes import Value
 from tilesmith.ir import extents
 from tilesmith.ir.dtypes import bool_, f32, i64
+from tilesmith.ir.types import same_dim
 from tilesmith.ops import elementwise as ew
-from tilesmith.ops import gather, reduce, scan, scatter, select, shape, slicing, sort
+from tilesmith.ops import gather, reduce, scan, scatter, select, shape, sort
 from tilesmith.ops.suppression import CountAbove, NonMaxSuppression
 
 
@@ -46,16 +45,18 @@ def non_max_suppression(n: OnnxNode) -> Result:
 def unique(n: OnnxNode) -> Result:
     x = n.input(0)
     axis = n.axis(n.attr_int("axis"), x.type.rank) if n.has("axis") else None
-    dims = n.shape(x)
-    if not math.prod(dims):
+    dims = x.type.shape
+    if any(same_dim(d, 0) for d in dims):
         n.unsupported(f"unique elements of {x.type}, which has none")
     perm = () if axis is None else (axis, *(a for a in range(len(dims)) if a != axis))
     if axis is None:
-        rows = n.add(shape.Reshape((math.prod(dims), 1)), x)
-        _, order = n.add(sort.TopK(math.prod(dims), 0, largest=False), rows)
+        count = extents.product(dims)
+        rows = n.add(shape.Reshape((count, 1)), x)
+        _, order = n.add(sort.TopK(count, 0, largest=False), rows)
         order = Numbers.of(n, order)
     else:
-        rows = n.add(shape.Reshape((dims[axis], -1)), n.add(shape.Transpose(perm), x))
+        columns = extents.product(dims[a] for a in perm[1:])
+        rows = n.add(shape.Reshape((dims[axis], columns)), n.add(shape.Transpose(perm), x))
         order = _scattered(n, n.add(select.RowRanks(), rows), iota(n, dims[axis]))
     firsts, inverse, counts = _groups(n, rows, order, n.attr_flag("sorted", True))
     kept = n.add(gather.Gather(0), rows, firsts.value)
@@ -77,18 +78,15 @@ def _groups(
     order: the rows from the smallest, equal ones in their order.  Groups have that order too, or
         that of their first rows.
     """
-    count = n.extent(rows, 0)
+    count = rows.type.shape[0]
     ordered = n.add(gather.Gather(0), rows, order.value)
-    above, below = (
-        n.add(slicing.Slice((start,), (start + count - 1,), (0,), (1,)), ordered)
-        for start in (1, 0)
-    )
-    differs = n.add(ew.NotEqual(), above, below)
+    below = taken(n, ordered, 0, iota(n, count) - 1)  # the first one stands for what it lacks
+    differs = n.add(ew.NotEqual(), ordered, below)
     if rows.dtype.is_float:  # NaN is one element
-        same = n.add(ew.LogicalAnd(), n.add(ew.IsNan(), above), n.add(ew.IsNan(), below))
+        same = n.add(ew.LogicalAnd(), n.add(ew.IsNan(), ordered), n.add(ew.IsNan(), below))
         differs = n.add(ew.LogicalAnd(), differs, n.add(ew.LogicalNot(), same))
-    changes = n.add(reduce.ReduceMax((1,), False), n.add(ew.Cast(i64), differs))
-    begins = of_dims(n, [1]).joined(Numbers(n, changes))
+    changes = Numbers(n, n.add(reduce.ReduceMax((1,), False), n.add(ew.Cast(i64), differs)))
+    begins = changes.most(iota(n, count).equals(0).cast(i64))
     starts = places_of(n, begins.cast(bool_).value).shaped(-1)
     number = Numbers(n, n.add(scan.CumSum(0), begins.value)) - 1
     inverse = Numbers(n, _scattered(n, order.value, number).value)
