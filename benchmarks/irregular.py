@@ -22,6 +22,9 @@ from onnx import TensorProto, helper, numpy_helper
 import tilesmith as ts
 from tilesmith.support.measure import interleave, ratio
 
+COORDINATES = 4
+"""Extents up to this one are numbers in a model, larger ones are open."""
+
 
 @dataclass(frozen=True)
 class Case:
@@ -39,7 +42,9 @@ def one_operator(
     node = helper.make_node(name, [*arrays, *(k.name for k in known)], ["y"], **attributes)
     inputs = [
         helper.make_tensor_value_info(
-            n, helper.np_dtype_to_tensor_dtype(a.dtype), [f"{n}{i}" for i in range(a.ndim)]
+            n,
+            helper.np_dtype_to_tensor_dtype(a.dtype),
+            [f"{n}{i}" if d > COORDINATES else d for i, d in enumerate(a.shape)],
         )
         for n, a in arrays.items()
     ]
@@ -64,7 +69,22 @@ def suppressions() -> Iterator[Case]:
         yield Case(f"NonMaxSuppression 8400 x 80, {what}", model, arrays)
 
 
-CASES: tuple[Callable[[], Iterator[Case]], ...] = (suppressions,)
+def samples() -> Iterator[Case]:
+    """An image warped by a smooth flow."""
+    rng = np.random.default_rng(0)
+    ends = np.linspace(-1.05, 1.05, 128, dtype=np.float32)
+    grid = np.stack(np.meshgrid(ends, ends), -1)[None] + rng.normal(0, 0.01, (1, 128, 128, 2))
+    arrays = {
+        "image": rng.standard_normal((1, 32, 128, 128), np.float32),
+        "grid": grid.astype(np.float32),
+    }
+    for mode in ("bilinear", "nearest"):
+        for padding in ("zeros", "border"):
+            model = one_operator("GridSample", arrays, [], mode=mode, padding_mode=padding)
+            yield Case(f"GridSample {mode}, {padding}", model, arrays)
+
+
+CASES: tuple[Callable[[], Iterator[Case]], ...] = (suppressions, samples)
 
 
 def measure(case: Case, threads: int, rounds: int) -> dict[str, Any]:
@@ -73,7 +93,7 @@ def measure(case: Case, threads: int, rounds: int) -> dict[str, Any]:
     text = case.model.SerializeToString()
     session = ort.InferenceSession(text, options, providers=["CPUExecutionProvider"])
     exe = ts.compile(case.model, threads=threads)
-    got, want = exe.run(case.arrays)["y"], session.run(None, case.arrays)[0]
+    got, want = exe.run(case.arrays)["y"], np.asarray(session.run(None, case.arrays)[0])
     np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
     taken = interleave(
         {"ours": lambda: exe.run(case.arrays), "theirs": lambda: session.run(None, case.arrays)},

@@ -44,6 +44,9 @@ class _Grid:
                 return self.axes[e]
             case ir.Const():
                 return e.type.numpy.type(e.value)
+            case ir.Let():
+                self.axes[e.var] = self.value(e.value, active)
+                return self.value(e.body, active)
             case ir.Unary():
                 a = self.value(e.a, active)
                 return np.negative(a) if e.op == "neg" else np.invert(a)

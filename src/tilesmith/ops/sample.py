@@ -64,6 +64,8 @@ class GridSample(Op):
         if self.mode != "nearest":
             rules.check_kind(self.name, x, rules.FLOATS, "an image to interpolate")
 
+        has_pixels = all(extents.is_at_most(1, d) for d in x.shape[2:])
+
         def body(n: Expr, c: Expr, *place: Expr) -> Expr:
             axes = []
             for a, extent in enumerate(x.shape[2:]):
@@ -77,7 +79,10 @@ class GridSample(Op):
                     value = rules.widen(value)
                 inside = [t.inside for t in taps if t.inside is not None]
                 if inside:
-                    value = te.if_then_else(ir.all_of(*inside), value, const(0, value.dtype))
+                    # Any position is one of a pixel, and reads without a condition are faster.
+                    pixel = ir.Var("pixel", value.dtype) if has_pixels else value
+                    kept = te.if_then_else(ir.all_of(*inside), pixel, const(0, value.dtype))
+                    value = ir.Let(pixel, value, kept) if isinstance(pixel, ir.Var) else kept
                 weights = [cast(t.weight, value.dtype) for t in taps if t.weight is not None]
                 terms.append(reduce(lambda a, b: a * b, weights, value))
             return cast(reduce(lambda a, b: a + b, terms), x.dtype)
