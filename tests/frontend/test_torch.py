@@ -124,6 +124,35 @@ def test_written_arguments():
     assert x.tolist() == [2, 2, 2] and found.tolist() == [4, 4, 4]
 
 
+def test_written_arguments_that_share_memory():
+    class Writes(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("total", torch.zeros(4))
+
+        def forward(self, x, y):
+            self.total += y
+            x.mul_(2)
+            return x + y
+
+    model = Writes()
+    exe = ts.compile(model, (torch.zeros(4), torch.ones(4)), threads=1)
+    base = torch.ones(8)
+    assert exe(base[:4], base[4:]).tolist() == [3, 3, 3, 3]
+    assert exe(base[::2], base[1::2]).tolist() == [6, 6, 3, 3]
+    assert base.tolist() == [4, 2, 4, 2, 2, 1, 2, 1]
+    for x, y, message in (
+        (base[:4], base[3:7], "argument number 1 is written .* with argument number 2"),
+        (base[:4], base[:4], "argument number 1 is written .* with argument number 2"),
+        (base[:4].numpy(), base[3:7].numpy(), "argument number 1 .* with argument number 2"),
+        (model.total, base[:4], "argument number 1 is written .* with buffer 'total'"),
+        (base[:4], model.total, "buffer 'total' is written .* with argument number 2"),
+    ):
+        with pytest.raises(ts.UsageError, match=message):
+            exe(x, y)
+    assert base.tolist() == [4, 2, 4, 2, 2, 1, 2, 1]
+
+
 def test_constants_among_the_arguments():
     class Scaled(nn.Module):
         def forward(self, x, by: float, flip: bool = False):

@@ -279,3 +279,56 @@ def test_later_calls_see_every_change() -> None:
         for _ in range(2):
             torch.testing.assert_close(compiled(x), layer(x))
             torch.testing.assert_close(compiled(wide.t()), layer(wide.t()))
+
+
+def test_written_arguments_that_share_memory_in_some_calls():
+    def f(x, y, z):
+        x.mul_(2)
+        z.add_(1)
+        return x + y * z
+
+    g = compiled(f, dynamic=False)
+    apart = slice(0, 4), slice(4, 8), slice(8, 12)
+    for parts in (
+        apart,
+        (slice(0, 4), slice(2, 6), slice(8, 12)),
+        (slice(0, 4), slice(8, 12), slice(3, 7)),
+        (slice(0, 4), slice(0, 4), slice(0, 4)),
+        (slice(0, 8, 2), slice(1, 8, 2), slice(8, 12)),
+        apart,
+    ):
+        bases = torch.arange(24.0), torch.arange(24.0)
+        found, wanted = (h(*(b[p] for p in parts)) for h, b in zip((g, f), bases, strict=True))
+        assert_same(found, wanted)
+        assert_same(*bases)
+
+
+def test_arguments_that_are_apart_at_first():
+    def f(x, y):
+        x.mul_(2)
+        return x + y
+
+    g = compiled(f)
+    assert g(torch.ones(4), torch.ones(4)).tolist() == [3, 3, 3, 3]
+    base = torch.ones(8)
+    assert g(base[:4], base[2:6]).tolist() == [4, 4, 3, 3]
+    assert base.tolist() == [2, 2, 2, 2, 1, 1, 1, 1]
+    x = torch.ones(4)
+    assert g(x, x).tolist() == [4, 4, 4, 4]
+
+
+@pytest.mark.filterwarnings("ignore::tilesmith.torch.FallbackWarning")
+def test_gradients_of_arguments_that_share_memory_in_some_calls():
+    def f(x, y):
+        x.mul_(2)
+        return x + y
+
+    g = compiled(f, fallback="warn")
+    for start in (4, 2, 0):
+        weight = torch.ones(8, requires_grad=True)
+        base = weight * 1
+        g(base[:4], base[start : start + 4]).sum().backward()
+        found, weight.grad = weight.grad, None
+        base = weight * 1
+        f(base[:4], base[start : start + 4]).sum().backward()
+        assert torch.equal(found, weight.grad)

@@ -11,10 +11,11 @@ import numpy as np
 
 from tilesmith.runtime.arrays import is_torch, to_torch
 from tilesmith.runtime.executable import Executable
+from tilesmith.runtime.overlaps import shared
 from tilesmith.runtime.program import Program
 from tilesmith.runtime.specialised import Sizes, Specialised
 from tilesmith.runtime.weights import Weights, arrays_of
-from tilesmith.support.errors import ModelError
+from tilesmith.support.errors import ModelError, UsageError
 
 if TYPE_CHECKING:
     from tilesmith.frontend.aten.exported import Exported, Signature, Structure
@@ -48,9 +49,12 @@ class CompiledModule(Specialised):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the model.  Raises ModelError for arguments that differ from the example inputs in
-        structure, in constants, or in the types and fixed sizes of tensors.
+        structure, in constants, or in the types and fixed sizes of tensors; UsageError if one that
+        the module writes shares memory with another one.
         """
         leaves = self._structure.leaves(args, kwargs)
+        if self._signature.new:
+            self._check_apart(leaves)
         found = super().__call__(*self._tensors(leaves), *self._buffers)
         results = found if isinstance(found, tuple) else (found,)
         given = any(map(is_torch, leaves)) or any(isinstance(a, np.ndarray) for a in leaves)
@@ -70,6 +74,25 @@ class CompiledModule(Specialised):
                     f"{constant[0]!r}, which is a constant of it; compile it again for another"
                 )
         return found
+
+    def _check_apart(self, leaves: Sequence[Any]) -> None:
+        """Raises UsageError if an argument or a buffer that is written shares memory with another:
+        the program reads all of them before it writes any.
+        """
+        buffers, new = self._signature.written, self._signature.new
+        count = len(leaves)
+        written = [count + buffers.index(t) if isinstance(t, str) else t for t in new]
+        arrays = [*leaves, *self._buffers]
+        found = shared(arrays, written, allowed=lambda i, j: min(i, j) >= count)
+        if found is not None:
+            first, second = (
+                f"argument number {i + 1}" if i < count else f"buffer {buffers[i - count]!r}"
+                for i in found
+            )
+            raise UsageError(
+                f"{first} is written by the module and shares memory with {second}; expected "
+                "memory of its own: give a copy of one of them"
+            )
 
     def _restored(self, results: Sequence[Any], leaves: Sequence[Any]) -> list[Any]:
         """The leaves of what the module gives; what it writes is written."""

@@ -24,6 +24,7 @@ from tilesmith.support.errors import UsageError
 from tilesmith.support.options import Options
 
 from .pieces import FallbackWarning, Piece
+from .sharing import with_sharing
 
 __all__ = ["FallbackWarning", "backend"]
 
@@ -55,9 +56,11 @@ def backend(
     if not isinstance(freeze, bool):
         raise UsageError(f"freeze: expected True or False, found {freeze!r}")
     chosen = Options.from_environment(**given)
-    infer = partial(_compiled, options=chosen, is_inference=True, freeze=freeze)
+    written: set[int] = set()
+    forward = partial(_compiled, options=chosen, written=written)
+    infer = partial(forward, is_inference=True, freeze=freeze)
     compiler = aot_autograd(
-        fw_compiler=partial(_compiled, options=chosen),
+        fw_compiler=forward,
         bw_compiler=partial(_compiled, options=chosen),
         inference_compiler=infer,
         partition_fn=min_cut_rematerialization_partition,
@@ -66,7 +69,8 @@ def backend(
     # Attention with a gradient of its own is a kernel of PyTorch's; the other is made of products.
     plain = sdpa_kernel(SDPBackend.MATH) if torch.is_grad_enabled() else nullcontext()
     with plain:
-        return compiler(graph, example_inputs)
+        compiled = compiler(graph, example_inputs)
+    return with_sharing(compiled, graph, example_inputs, written)
 
 
 @cache
@@ -83,10 +87,16 @@ def _compiled(
     module: torch.fx.GraphModule,
     example_inputs: Sequence[Any],
     options: Options,
+    written: set[int] | None = None,
     is_inference: bool = False,
     freeze: bool = False,
 ) -> Callable[[list[Any]], Any]:
-    """The function of a graph of ATen operators, for AOTAutograd."""
+    """The function of a graph of ATen operators, for AOTAutograd.
+
+    written: gets the inputs that the graph's function writes.
+    """
+    if written is not None:
+        written |= _written()
     piece = Piece(module, _weights() if is_inference else (), options, freeze)
 
     def boxed(args: list[Any]) -> Any:
@@ -102,9 +112,19 @@ def _weights() -> tuple[int, ...]:
     """The inputs of the graph being compiled that are the same tensors in most calls: parameters
     and buffers that it doesn't write.
     """
-    context = TracingContext.try_get()
-    metadata = None if context is None else context.fw_metadata
+    metadata, written = _metadata(), _written()
     if metadata is None:
         return ()
-    written = set(metadata.mutated_inp_runtime_indices)
     return tuple(i for i in metadata.static_input_indices if i not in written)
+
+
+def _written() -> set[int]:
+    """The inputs that are written after the graph being compiled was computed."""
+    metadata = _metadata()
+    return set() if metadata is None else set(metadata.mutated_inp_runtime_indices)
+
+
+def _metadata() -> Any:
+    """What AOTAutograd knows of the graph being compiled; None outside of it."""
+    context = TracingContext.try_get()
+    return None if context is None else context.fw_metadata

@@ -1,0 +1,70 @@
+"""Arguments that share memory, one of which is written.
+
+AOTAutograd makes graphs that write nothing, and copies what is new into arguments afterwards.  It
+looks whether arguments share memory in the example, and Dynamo guards what it found.  Arguments
+that were apart have no guard: a later call may give parts of one tensor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+import torch
+
+from tilesmith.runtime.overlaps import Place, shared
+
+_ORIGIN = 64
+"""An address for the beginning of a storage without one; NumPy takes 0 for none."""
+
+
+def with_sharing(
+    compiled: Callable[..., Any],
+    graph: Callable[..., Any],
+    example_inputs: Sequence[Any],
+    written: Collection[int],
+) -> Callable[..., Any]:
+    """`compiled`, except for calls in which an argument that is written shares memory with another
+    one, and did not in the example: `graph` computes these, operator by operator.
+
+    example_inputs: those that `compiled` was made for, maybe fake tensors.
+    written: the numbers of arguments.
+    """
+    if not written:
+        return compiled
+    known = _sharing(example_inputs, written)
+
+    def allowed(i: int, j: int) -> bool:
+        return (i, j) in known
+
+    def call(*args: Any) -> Any:
+        return (compiled if shared(args, written, allowed) is None else graph)(*args)
+
+    return call
+
+
+def _sharing(inputs: Sequence[Any], written: Collection[int]) -> set[tuple[int, int]]:
+    """The numbers of inputs that share memory, of which the first is written."""
+    places = {
+        i: (x.untyped_storage()._cdata, _place(x))
+        for i, x in enumerate(inputs)
+        if isinstance(x, torch.Tensor) and x.layout is torch.strided
+    }
+    return {
+        (i, j)
+        for i in set(written) & set(places)
+        for j in places
+        if i != j and places[i][0] == places[j][0] and places[i][1].meets(places[j][1])
+    }
+
+
+def _place(x: torch.Tensor) -> Place:
+    """Where a tensor lies in its storage, with sizes as in the example."""
+    size = x.element_size()
+    strides = tuple(_known(s) * size for s in x.stride())
+    address = _ORIGIN + _known(x.storage_offset()) * size
+    return Place(address, tuple(map(_known, x.shape)), strides, size)
+
+
+def _known(size: Any) -> int:
+    return int(size.node.hint) if isinstance(size, torch.SymInt) else size
