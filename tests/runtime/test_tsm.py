@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import subprocess
 import sys
@@ -247,3 +248,43 @@ def test_a_program_for_a_lower_level_runs(tmp_path: Path) -> None:
     np.testing.assert_allclose(
         Executable.load(tmp_path / "old.tsm")(x)[0], expected(x, c)[0], rtol=1e-5
     )
+
+
+def test_bytes_and_streams(saved: Path) -> None:
+    content = saved.read_bytes()
+    stream = io.BytesIO()
+    Executable.load(content).save(stream)
+    assert stream.getvalue() == content
+    with pytest.raises(UsageError, match="save it to a path"):
+        Executable.load(content).save(stream, stubs=True)
+    with pytest.raises(UsageError, match="give the file's path"):
+        load_program(content, require_signature=saved)
+    with pytest.raises(ModelError, match="the given bytes: expected a"):
+        load_program(content[:-9])
+    for thing in (3, None, [content]):
+        with pytest.raises(UsageError, match="expected a path"):
+            load_program(thing)  # type: ignore[arg-type]  # on purpose
+        with pytest.raises(UsageError, match="expected a path"):
+            Executable.load(content).save(thing)  # type: ignore[arg-type]  # on purpose
+
+
+@pytest.mark.parametrize(
+    ("names", "call"),
+    [
+        (["archive/data.pkl", "archive/version"], "torch.load"),
+        (["archive/archive_format", "archive/models/model.json"], "torch.export; give its path to"),
+        (None, "models go to tilesmith.compile"),
+    ],
+)
+def test_files_of_other_kinds_name_the_call_that_takes_them(
+    tmp_path: Path, names: list[str] | None, call: str
+) -> None:
+    path = tmp_path / "model.tsm"
+    if names is None:
+        path.write_bytes(b"\x08\x08\x12\x07pytorch")  # an ONNX model
+    else:
+        with zipfile.ZipFile(path, "w") as z:
+            for name in names:
+                z.writestr(name, b"x")
+    with pytest.raises(ModelError, match=call):
+        load_program(path)

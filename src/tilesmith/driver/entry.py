@@ -10,7 +10,6 @@ import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from importlib import import_module
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from tilesmith.support.errors import DeviceError, UsageError
@@ -266,13 +265,13 @@ def program_of(request: Request) -> Program:
 
 
 def load(
-    path: str | os.PathLike[str],
+    path: str | os.PathLike[str] | bytes | bytearray | memoryview,
     threads: int | None = None,
     require_signature: str | os.PathLike[str] | None = None,
     memory_limit: int | None = None,
     time_limit: float | None = None,
 ) -> Executable:
-    """The executable in a `.tsm` file.
+    """The executable in a `.tsm` file, or in the bytes of one.
 
     memory_limit, time_limit: as `compile` says.
 
@@ -286,6 +285,6 @@ def load(
     from tilesmith.runtime.tsm import load_program
 
     limits = Limits.of(Options(memory_limit=memory_limit, time_limit=time_limit))
-    program = load_program(Path(path), require_signature=require_signature)
+    program = load_program(path, require_signature=require_signature)
     limits.check(program.target)
     return executable(program, threads, limits)

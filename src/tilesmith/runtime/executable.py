@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -445,8 +445,11 @@ class Executable:
             whole = min(whole, time.perf_counter() - start)
         return best, times[: len(best), 1], whole
 
-    def save(self, path: str | Path, sign: str | Path | None = None, stubs: bool = False) -> None:
-        """Write the executable to a `.tsm` file (the file appears whole or not at all).
+    def save(
+        self, path: str | Path | IO[bytes], sign: str | Path | None = None, stubs: bool = False
+    ) -> None:
+        """Write the executable to a `.tsm` file (the file appears whole or not at all), or to a
+        stream, such as an `io.BytesIO`.
 
         sign: a secret Ed25519 key, a PEM file; `path`.sig is the signature.
         stubs: whether a Python module that loads it, and its type stub, stand beside it.
@@ -464,8 +467,8 @@ class Executable:
         return export([self.program], folder, name, format, weights, self.threads, sign, glibc)
 
     @staticmethod
-    def load(path: str | Path, threads: int | None = None) -> Executable:
-        """The executable in a `.tsm` file.
+    def load(path: str | Path | bytes, threads: int | None = None) -> Executable:
+        """The executable in a `.tsm` file, or in the bytes of one.
 
         The file holds machine code, which runs with your rights: load only files that you trust.
         Raises ModelError if it is damaged or needs CPU features that this machine lacks.

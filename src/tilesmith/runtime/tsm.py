@@ -22,10 +22,9 @@ import json
 import os
 import re
 import struct
-import tempfile
 import zipfile
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import IO, Any, NoReturn, TypeAlias
 
@@ -61,15 +60,25 @@ _DATE = (1980, 1, 1, 0, 0, 0)  # a fixed date: the same program gives the same f
 
 
 def save_program(
-    program: Program, path: str | Path, sign: str | Path | None = None, stubs: bool = False
+    program: Program,
+    path: str | Path | IO[bytes],
+    sign: str | Path | None = None,
+    stubs: bool = False,
 ) -> None:
-    """Write `program` to `path`; the file appears whole or not at all.
+    """Write `program` to `path`; the file appears whole or not at all.  A stream is written to.
 
     sign: a secret key, with which the file is signed.
     stubs: whether a Python module that loads the file, and its type stub, stand beside it.
 
     Raises UsageError if there is no such folder, if it can't be written to, or for a bad key.
     """
+    if not isinstance(path, (str, os.PathLike)):
+        if not hasattr(path, "write"):
+            raise UsageError(f"save: expected a path or a stream, found {type(path).__name__}")
+        if sign is not None or stubs:
+            raise UsageError("sign and stubs write files beside the .tsm file; save it to a path")
+        write_program(program, path)
+        return
     path = Path(path)
     if sign is not None:
         secret_key(sign)  # before anything is written
@@ -132,31 +141,38 @@ def to_bytes(program: Program) -> bytes:
 
 def from_bytes(content: bytes) -> Program:
     """The program in the bytes of a `.tsm` file.  Raises ModelError if it is not a sound one."""
-    with tempfile.NamedTemporaryFile(suffix=".tsm") as f:
-        f.write(content)
-        f.flush()
-        return load_program(f.name)
+    return load_program(content)
 
 
 copyreg.pickle(Program, lambda program: (from_bytes, (to_bytes(program),)))
 
 
 def load_program(
-    path: str | Path,
+    path: str | os.PathLike[str] | bytes | bytearray | memoryview,
     find_weights: FindWeights | None = None,
     require_signature: str | os.PathLike[str] | None = None,
 ) -> Program:
-    """The program in the file at `path`.
+    """The program in the file at `path`, or in the bytes of one.
 
     find_weights: finds weights that the archive keeps elsewhere.
     require_signature: the public key of whoever must have signed the file.
 
     Raises ModelError if the file is not a sound `.tsm`, SignatureError if it is not signed.
     """
-    path = Path(path)
+    if isinstance(path, (bytes, bytearray, memoryview)):
+        if require_signature is not None:
+            raise UsageError("a signature is a file beside the .tsm file; give the file's path")
+        content, path = path, Path("the given bytes")
+    elif isinstance(path, (str, os.PathLike)):
+        content, path = None, Path(path)
+    else:
+        raise UsageError(f"load: expected a path or bytes, found {type(path).__name__}")
     try:
-        if require_signature is None:
-            opened: IO[bytes] = open_regular(path)
+        opened: IO[bytes]
+        if content is not None:
+            opened = io.BytesIO(content)
+        elif require_signature is None:
+            opened = open_regular(path)
         else:  # what was checked is what is read: the file may change meanwhile
             opened = io.BytesIO(signed_contents(path, Path(require_signature)))
         with opened as f, zipfile.ZipFile(f) as z:
@@ -171,8 +187,9 @@ def load_program(
         EOFError,
         zlib.error,
     ) as e:
+        hint = "" if not isinstance(e, zipfile.BadZipFile) else "; models go to tilesmith.compile"
         raise ModelError(
-            f"{path}: expected a .tsm file, found a damaged or different one ({e})"
+            f"{path}: expected a .tsm file, found a damaged or different one ({e}){hint}"
         ) from e
 
 
@@ -189,6 +206,7 @@ def _read(
         if info.file_size > file_size or info.compress_size != info.file_size:
             _bad(path, f"entry {info.filename!r} says it is larger than the file")
         entries[info.filename] = info
+    _check_kind(path, entries)
     try:
         manifest = json.loads(_contents(path, z, entries, _MANIFEST, _MANIFEST_LIMIT))
     except (ValueError, RecursionError) as e:
@@ -227,6 +245,19 @@ def _read(
         program.symbols, program.size_values, program.in_place, tuple(found),
         program.part_steps,
     )  # fmt: skip
+
+
+def _check_kind(path: Path, names: Iterable[str]) -> None:
+    """Raises ModelError for archives of another kind, which says the call that takes them."""
+    files = {name.rpartition("/")[2] for name in names}
+    if _MANIFEST not in files and "data.pkl" in files:
+        _bad(
+            path,
+            "it is pickled by PyTorch; load it with torch.load and give the module to "
+            "tilesmith.compile with example inputs",
+        )
+    if _MANIFEST not in files and files & {"archive_format", "serialized_exported_program.json"}:
+        _bad(path, "it is an archive of torch.export; give its path to tilesmith.compile")
 
 
 def _check_version(path: Path, manifest: Any) -> None:
