@@ -179,6 +179,11 @@ def _combined(values: list[Any], combine: Callable[[Any, Any], Any]) -> Any:
     return values[0]
 
 
+def _elements(at: Any) -> list[int]:
+    """The positions of an access: of one element or of a vector."""
+    return [at] if isinstance(at, int) else np.ravel(at).tolist()
+
+
 class Watched:
     """The elements of a buffer, of which every use is recorded."""
 
@@ -189,11 +194,12 @@ class Watched:
         self._read: dict[int, dict[int, tuple[int, Thread, Thread]]] = {}
         """By element and block: barriers passed at the last read, and two threads that read it
         since the last one; they may be the same."""
+        self._last_read: dict[int, _Access] = {}
         self._arriving: dict[int, Thread] = {}
         """By element: the thread that copies it asynchronously."""
 
     def __getitem__(self, at: Any) -> Any:
-        for element in np.ravel(at).tolist():
+        for element in _elements(at):
             self._reads(element)
         return self.data[at]
 
@@ -202,40 +208,50 @@ class Watched:
         return self.data.item(at)
 
     def __setitem__(self, at: Any, value: Any) -> None:
-        for element in np.ravel(at).tolist():
+        elements = _elements(at)
+        for element in elements:
             self._writes(element)
         if self.launch.delays(self, at, value):
-            self._arriving |= dict.fromkeys(np.ravel(at).tolist(), self.launch.now[2])
+            self._arriving |= dict.fromkeys(elements, self.launch.now[2])
         else:
             self.data[at] = value
 
     def arrived(self, at: Any, value: Any) -> None:
         """An asynchronous copy is done."""
-        for element in np.ravel(at).tolist():
+        for element in _elements(at):
             del self._arriving[element]
             self._writes(element)
         self.data[at] = value
 
     def _reads(self, at: int) -> None:
-        block, passed, thread = self.launch.now
-        self._check_arrived(at)
+        if self._arriving:
+            self._check_arrived(at)
+        now = self.launch.now
+        if self._last_read.get(at) is now:  # no other thread has run since then
+            return
+        self._last_read[at] = now
         written = self._written.get(at)
         if written is not None:
             self._check(at, written)
+        block, passed, thread = now
         reads = self._read.setdefault(at, {})
         before = reads.get(block)
         first = before[1] if before is not None and before[0] == passed else thread
         reads[block] = passed, first, thread
 
     def _writes(self, at: int) -> None:
-        self._check_arrived(at)
+        if self._arriving:
+            self._check_arrived(at)
+        now = self.launch.now
         written = self._written.get(at)
+        if written is now:  # no other thread has run since then
+            return
         if written is not None:
             self._check(at, written)
         for block, (passed, *threads) in self._read.get(at, {}).items():
             for thread in threads:
                 self._check(at, (block, passed, thread))
-        self._written[at] = self.launch.now
+        self._written[at] = now
 
     def _check_arrived(self, at: int) -> None:
         copying = self._arriving.get(at)
