@@ -3,23 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import zip_longest
 from typing import Any
 
 from tilesmith.ir.dtypes import DType
 from tilesmith.ir.expr import Expr, as_expr, const
+from tilesmith.support.errors import ExpressionError
 
-from .tensor import IterVar, Reduce, Reducer, recognised, reduced_axes
+from .laws import Laws, laws_found
+from .tensor import KNOWN, IterVar, Reduce, Reducer, recognised, reduced_axes
 from .written import check_reducer
 
 
 def comm_reducer(
-    combine: Callable[..., Any], identity: Callable[..., Any], name: str = "reduce"
+    combine: Callable[..., Any],
+    identity: Callable[..., Any],
+    name: str = "reduce",
+    *,
+    commutative: bool | None = None,
+    associative: bool | None = None,
 ) -> Callable[..., tuple[Expr, ...] | Expr]:
-    """A user-defined reduction.  It must be associative and commutative.
+    """A user-defined reduction.
 
     combine: gets two values (tuples of n for n values) and returns one.
     identity: gets the element types and returns the starting value, which changes no other value.
+    commutative, associative: whether the order of two values, and the way in which three of them
+        are grouped, leave the result as it is.  None: what a trial with small numbers says.
+
+    Steps that need a law, such as `rfactor`, are refused for a reducer that does not obey it.
+    Raises ExpressionError, where the result is used, if a law is claimed that whole numbers from 1
+    contradict.
 
     A sum, product, minimum or maximum by any name is recognised, and is as fast as `te.sum`.
 
@@ -37,16 +51,55 @@ def comm_reducer(
         typed = zip_longest(values, dtypes)  # more or fewer values are found by `check_reducer`
         return tuple(v if isinstance(v, Expr) else const(v, d) for v, d in typed if v is not None)
 
-    reducer = Reducer(name, combined, start)
+    claimed = {"commutative": commutative, "associative": associative}
+    found: dict[tuple[DType, ...], Reducer] = {}
+
+    def reducer_of(dtypes: tuple[DType, ...]) -> Reducer:
+        if dtypes not in found:
+            check_reducer(name, combined, start, dtypes)
+            known = recognised(Reducer(name, combined, start), dtypes)
+            found[dtypes] = known if known in KNOWN else _with_laws(known, dtypes, claimed)
+        return found[dtypes]
 
     def reduce(values: Any, axis: IterVar | Sequence[IterVar]) -> Any:
         several = isinstance(values, (tuple, list))
         sources = tuple(as_expr(v) for v in (values if several else (values,)))
         axes = reduced_axes(axis)
         dtypes = tuple(s.dtype for s in sources)
-        check_reducer(name, combined, start, dtypes)
-        known = recognised(reducer, dtypes)
+        known = reducer_of(dtypes)
         results = tuple(Reduce(known, sources, axes, i) for i in range(len(sources)))
         return results if several else results[0]
 
     return reduce
+
+
+def _with_laws(
+    reducer: Reducer, dtypes: tuple[DType, ...], claimed: dict[str, bool | None]
+) -> Reducer:
+    """`reducer` with the laws that are claimed for it, and those found where nothing is claimed.
+
+    A claim may hold for the values that occur only, such as counts that are never negative.  So it
+    is contradicted by whole numbers from 1 alone.
+    """
+    start = reducer.identity(dtypes)
+    found = laws_found(reducer.combine, start, dtypes)
+    usual = laws_found(reducer.combine, start, dtypes, counts=True)
+    if found is None or usual is None:
+        found = usual = Laws(False, False, neutral=bool(claimed["associative"]))
+    else:
+        _check_claims(reducer, dtypes, claimed, usual)
+    given = {law: claim for law, claim in claimed.items() if claim is not None}
+    neutral = (usual if claimed["associative"] else found).neutral
+    return replace(reducer, laws=replace(found, neutral=neutral, **given))
+
+
+def _check_claims(
+    reducer: Reducer, dtypes: tuple[DType, ...], claimed: dict[str, bool | None], usual: Laws
+) -> None:
+    for law, claim in claimed.items():
+        if claim and not getattr(usual, law):
+            raise ExpressionError(
+                f"reducer {reducer.name!r} is declared {law} and is not for values of type "
+                f"{', '.join(d.name for d in dtypes)}{usual.why_not(law)}; leave {law} out, or "
+                "combine the values so that it holds"
+            )

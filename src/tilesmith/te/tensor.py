@@ -20,6 +20,7 @@ from tilesmith.ir.types import Dim, same_dim
 from tilesmith.loop.nodes import Func
 from tilesmith.support.errors import ExpressionError
 
+from .laws import ALL_LAWS, Laws
 from .written import extent as checked_extent
 from .written import extents, line_of_caller
 
@@ -50,17 +51,19 @@ class IterVar(Operators):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Reducer:
-    """How a reduction combines values; associative and commutative.  What it is, it is by its
-    fields: `SUM`, `PROD`, `MIN` and `MAX` are the only ones of their kind (see `comm_reducer`).
+    """How a reduction combines values.  What it is, it is by its fields: `SUM`, `PROD`, `MIN` and
+    `MAX` are the only ones of their kind (see `comm_reducer`).
 
     name: label for people.
     combine: maps two n-tuples of values to one (argmax has n = 2).
     identity: maps the n element types to the n starting values.
+    laws: what steps may do to the order of its values.
     """
 
     name: str
     combine: Callable[[tuple[Expr, ...], tuple[Expr, ...]], tuple[Expr, ...]]
     identity: Callable[[tuple[DType, ...]], tuple[Expr, ...]]
+    laws: Laws = ALL_LAWS
 
     @property
     def operation(self) -> str | None:
@@ -176,6 +179,12 @@ class Compute:
     @property
     def shape(self) -> tuple[Dim, ...]:
         return tuple(a.extent for a in self.axis)
+
+    @property
+    def laws(self) -> Laws:
+        """Of its reduction; all if it reduces nothing."""
+        first = self.body[0] if self.body else None
+        return first.reducer.laws if isinstance(first, Reduce) else ALL_LAWS
 
     @property
     def place(self) -> str:
@@ -363,6 +372,7 @@ SUM = _builtin("sum", "add", lambda d: 0)
 PROD = _builtin("prod", "mul", lambda d: 1)
 MIN = _builtin("min", "min", lambda d: d.max)
 MAX = _builtin("max", "max", lambda d: d.min)
+KNOWN = (SUM, PROD, MIN, MAX)
 _BY_OPERATION = {"add": SUM, "mul": PROD, "min": MIN, "max": MAX}
 
 

@@ -273,8 +273,8 @@ def reduce_along(
     (reduce, *others) = handle.op.body  # type: ignore[union-attr]  # a reduction
     assert isinstance(reduce, Reduce)
     across = not others and reduce.reducer.operation is not None and not result.dtype.is_bool
-    if n <= lanes:
-        if across and n > 1:
+    if n <= lanes or not handle.state.compute.laws.interleaved:
+        if across and 1 < n <= lanes:
             handle.vectorize(loop)
         return
     most = min(ACCUMULATORS, n // lanes)

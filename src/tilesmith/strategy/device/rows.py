@@ -61,6 +61,8 @@ def shares_terms(r: StageBody, target: Target) -> bool:
     """True if the threads of a block are to share the terms of each element of a reduction."""
     if len(r.op.body) != 1 or not isinstance(r.op.body[0], Reduce) or r.reduced < TERMS:
         return False
+    if not r.op.laws.interleaved:
+        return False
     if has_few_elements(r, target):
         return True
     long = [a for a in r.op.reduce_axis if expected_size([a.extent]) > 1]
@@ -128,8 +130,13 @@ def share_terms(s: Schedule, name: str, threads: int) -> list[str]:
     """Give so many threads a part of the terms of a reduction: the new stages, bound."""
     found: list[str] = []
     stage = s[name]
-    while threads > 1:
-        _, part = stage.split(fused(stage, stage.reduce_axis), factor=threads, tail="guard")
+    laws = stage.state.compute.laws
+    while threads > 1 and laws.in_parts:
+        terms = fused(stage, stage.reduce_axis)
+        if laws.interleaved:  # neighbours read neighbours
+            _, part = stage.split(terms, factor=threads, tail="guard")
+        else:
+            part, _ = stage.split(terms, nparts=threads, tail="guard")
         partial = s[s.rfactor(stage.op.outputs[0], part)]
         partial.bind(partial.axis[0], "threadIdx.x")
         found.append(partial.name)

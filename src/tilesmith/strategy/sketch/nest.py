@@ -354,7 +354,7 @@ def _reduction_order(stage: Stage, cfg: Config) -> list[Axis]:
     """Knob `reduction_order`."""
     axes = list(stage.reduce_axis)
     long = [a for a in axes if expected(a.extent) > 1]
-    if not 1 < len(long) <= MAX_ORDERED:
+    if not 1 < len(long) <= MAX_ORDERED or not stage.state.compute.laws.any_order:
         return axes
     plain = tuple(range(len(long)))
     order = cfg.choice("reduction_order", lambda: itertools.permutations(plain), plain)

@@ -173,7 +173,7 @@ def factor_reductions(s: Schedule, target: Target, cfg: Config, apart: Set[str])
         most = 2 * target.shared_trips
         parts = [1, *(n for n in powers_of_two(max(most, 128)) if n <= extent)] if scarce else [1]
         wanted = max((n for n in parts if n <= most), default=1)
-        if not scarce:
+        if not scarce or not op.laws.in_parts:
             continue
         parts_wanted = cfg.under(name).choice("parts", parts, wanted)
         if parts_wanted == 1:

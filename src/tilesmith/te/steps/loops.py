@@ -176,7 +176,28 @@ class Reorder(Step):
         leaves = list(stage.leaves)
         for place, axis in zip(places, self.axes, strict=True):
             leaves[place] = axis
+        _keeps_order(stage, leaves)
         return state.with_stage(replace(stage, leaves=tuple(leaves)))
+
+
+def _keeps_order(stage: StageState, leaves: list[str]) -> None:
+    """Raises ScheduleError if the loops `leaves` change the order in which values are combined by a
+    reducer that needs it.
+    """
+    laws = stage.compute.laws
+    if laws.any_order:
+        return
+    first = stage.compute.body[0]
+    assert isinstance(first, Reduce)
+    reduced = stage.reduce_names()
+    order = [a for a in stage.leaves if a in reduced]
+    if [a for a in leaves if a in reduced] != order:
+        raise ScheduleError(
+            f"cannot reorder the reduction loops {', '.join(order)} of {stage.name}: reducer "
+            f"{first.reducer.name!r} is not {' and '.join(laws.missing)}"
+            f"{laws.why_not(laws.missing[0])}, so the order of its values counts; keep these loops "
+            "in their order, or combine the values so that it does not count"
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -158,6 +158,7 @@ class RFactor(Step):
                 f"rfactor of {stage.name} needs one of its reduction loops "
                 f"({', '.join(leaves) or 'none'}), found {self.axis}"
             )
+        _check_laws(stage, self.axis, is_outermost=self.axis == leaves[0])
         busy = [a for a in leaves if stage.kind(a) != "serial"]
         busy += [
             s.attach.axis
@@ -226,6 +227,29 @@ class RFactor(Step):
                 leaves=tuple(new_leaves),
                 relations=keep,
             )
+        )
+
+
+def _check_laws(stage: StageState, axis: str, is_outermost: bool) -> None:
+    """Raises ScheduleError if partial results along `axis` would change the answer."""
+    first = stage.compute.body[0]
+    assert isinstance(first, Reduce)
+    reducer, laws = first.reducer, first.reducer.laws
+    if not laws.associative or not laws.neutral:
+        law, what = ("associative", "is not associative")
+        if laws.associative:
+            law, what = ("neutral", "is changed by its start")
+        raise ScheduleError(
+            f"cannot rfactor {stage.name}: reducer {reducer.name!r} {what}{laws.why_not(law)}, so "
+            "that partial results do not combine to the same answer; leave the reduction whole, "
+            "or declare a combination that can be divided"
+        )
+    if not laws.commutative and not is_outermost:
+        raise ScheduleError(
+            f"cannot rfactor {stage.name} along {axis}: reducer {reducer.name!r} is not "
+            f"commutative{laws.why_not('commutative')}, and partial results along an inner loop "
+            "combine values in another order; rfactor the outermost reduction loop (split it with "
+            "nparts)"
         )
 
 
