@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 import threading
 from pathlib import Path
 
 import pytest
 
+import tilesmith
 from tilesmith.support.folders import written
 
 
@@ -58,3 +60,41 @@ def test_devices_and_pipes_are_written_to(tmp_path: Path) -> None:
         assert not stat.S_ISREG(path.stat().st_mode)
     reader.join()
     assert got == [b"some"]
+
+
+IN_PLACE = {
+    "cli/__init__.py": "a report in a new folder",
+    "codegen/c/compiler.py": "in a scratch folder",
+    "frontend/torch/script.py": "the null device",
+    "ops/doc.py": "a page of this project, by its developers",
+    "ort/library.py": "in a scratch folder",
+    "runtime/rates.py": "renames by itself; failing is no error",
+    "runtime/signing.py": "a new file, exclusively, as secret from its first byte",
+    "runtime/standalone/c_source.py": "in the folder of `filled`",
+    "runtime/standalone/export.py": "in the folder of `filled`",
+    "runtime/standalone/objects.py": "in a scratch folder",
+    "runtime/standalone/operator.py": "in the folder of `filled`",
+    "runtime/standalone/operators.py": "in a scratch folder",
+    "runtime/standalone/plugin.py": "in the folder of `filled`",
+    "runtime/standalone/wasm.py": "in the folder of `filled`",
+    "runtime/tsm.py": "an entry of the archive that `written` writes",
+    "support/cache.py": "renames by itself, in the cache",
+    "support/child.py": "a pipe",
+    "support/dump.py": "text for developers, one file a stage",
+    "support/folders.py": "what the others use",
+    "tuning/jobs.py": "in a scratch folder",
+    "tuning/station.py": "in a scratch folder",
+}
+"""Sources that write files in place, and why they may."""
+
+WRITER = re.compile(
+    r"""\.write_text\(|\.write_bytes\(|open\([^\n]*["'][wax]b?["']|np\.save\w*\((?!f,)"""
+)
+
+
+def test_whoever_writes_a_file_of_a_user_writes_beside_it() -> None:
+    """Others use `written`, `write_text` and `filled`."""
+    top = Path(tilesmith.__file__).parent
+    sources = {p.relative_to(top).as_posix(): p.read_text() for p in top.rglob("*.py")}
+    found = {name for name, text in sources.items() if WRITER.search(text)}
+    assert found == set(IN_PLACE)

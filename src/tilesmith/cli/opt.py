@@ -57,6 +57,7 @@ from tilesmith.runtime.arrays import as_stored, is_foreign
 from tilesmith.strategy.group import STEP
 from tilesmith.support.array_files import read_arrays
 from tilesmith.support.errors import UsageError, VerifyError
+from tilesmith.support.folders import write_text, written
 from tilesmith.te.knobs import Config, Decisions
 
 IR = TypeVar("IR", Graph, Func)
@@ -348,18 +349,17 @@ def _code(func: Func, to: str | None, session: Session) -> str:
 
 def _write(path: Path, text: str, constants: Mapping[str, np.ndarray]) -> None:
     try:
-        path.write_text(text)
+        write_text(path, text)
         note(f"wrote {path}")
         if constants:
             beside = path.with_suffix(".npz")
             # NumPy's format has no bfloat16, for example; the name says what the bits are.
-            np.savez(
-                beside,
-                **{  # type: ignore[arg-type]  # no digest is called allow_pickle
-                    f"{k}.{dtype(a.dtype)}" if is_foreign(a.dtype) else k: as_stored(a)
-                    for k, a in constants.items()
-                },
-            )
+            named = {
+                f"{k}.{dtype(a.dtype)}" if is_foreign(a.dtype) else k: as_stored(a)
+                for k, a in constants.items()
+            }
+            with written(beside) as f:
+                np.savez(f, **named)  # type: ignore[arg-type]  # no digest is called allow_pickle
             note(f"wrote {beside} (its constants)")
     except OSError as e:
         raise UsageError(f"{str(path)!r} can't be written: {e.strerror or e}") from None

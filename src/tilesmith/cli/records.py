@@ -28,6 +28,7 @@ from tilesmith.choices.records import Records, Trial
 from tilesmith.cli.arguments import JsonFlag
 from tilesmith.cli.console import print_json, print_table
 from tilesmith.support.errors import ModelError, UsageError
+from tilesmith.support.folders import write_text
 from tilesmith.support.options import Options, records_path
 from tilesmith.support.regular_files import read_regular
 
@@ -68,7 +69,7 @@ def _move(store: Records, action: str, file: Path) -> None:
             sys.stdout.writelines(lines)
             return
         try:
-            file.write_text("".join(lines), encoding="utf-8")
+            write_text(file, "".join(lines))
         except OSError as e:
             raise UsageError(f"trials can't be written to {str(file)!r}: {e.strerror}") from e
         print(f"wrote {len(store.trials())} trials")

@@ -22,6 +22,7 @@ from tilesmith.runtime.executable import Executable
 from tilesmith.runtime.program import TensorSpec
 from tilesmith.support.array_files import read_arrays
 from tilesmith.support.errors import AccuracyError, UsageError
+from tilesmith.support.folders import written
 
 from .arguments import InputOption, JsonFlag, ModelArgument, SeedOption, Wanted, with_options
 from .console import milliseconds, note, print_json
@@ -65,8 +66,11 @@ def command(
     first = time.perf_counter() - start
     again = _fastest(exe, inputs)
     if output:
+        if output.suffix != ".npz":
+            output = output.with_name(f"{output.name}.npz")  # as NumPy names it
         try:
-            np.savez(output, **outputs)  # type: ignore[arg-type]
+            with written(output) as f:
+                np.savez(f, **outputs)  # type: ignore[arg-type]
         except OSError as e:
             raise UsageError(f"{str(output)!r} can't be written: {e.strerror or e}") from None
     differences = _differences(outputs, arrays)

@@ -9,6 +9,7 @@ from typing import Any
 
 from tilesmith.runtime.profile import KernelTime
 from tilesmith.support.errors import UsageError
+from tilesmith.support.folders import write_text
 
 
 def trace_of(kernels: Iterable[KernelTime], model: str, threads: int) -> dict[str, Any]:
@@ -45,6 +46,6 @@ def write_trace(path: Path, kernels: Iterable[KernelTime], model: str, threads: 
     """Raises UsageError if the file can't be written."""
     text = json.dumps(trace_of(kernels, model, threads), indent=1, allow_nan=False)
     try:
-        path.write_text(text, encoding="utf-8")
+        write_text(path, text)
     except OSError as e:
         raise UsageError(f"{str(path)!r} can't be written: {e.strerror or e}") from None

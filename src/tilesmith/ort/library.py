@@ -17,6 +17,7 @@ from tilesmith.runtime.standalone.tables import text
 from tilesmith.runtime.standalone.toolchain import toolchain
 from tilesmith.runtime.threads import thread_count
 from tilesmith.support.errors import UsageError
+from tilesmith.support.folders import written
 from tilesmith.support.options import Options
 
 Pool: TypeAlias = Literal["session", "own"]
@@ -99,8 +100,11 @@ def _write(
             *operator_objects(programs, scratch, tools, operator),
             main.with_suffix(".o"),
         ]
+        made = scratch / path.name
+        tools.shared(objects, made)
         try:
-            tools.shared(objects, path)
+            with written(path) as f:
+                f.write(made.read_bytes())
         except OSError as e:
             raise UsageError(f"{str(path)!r} can't be written: {e.strerror or e}") from e
 

@@ -14,6 +14,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from tilesmith.support.errors import SignatureError, UsageError
+from tilesmith.support.folders import write_text, written
 from tilesmith.support.regular_files import read_regular
 
 SIGNATURE_BYTES = 64
@@ -58,9 +59,10 @@ def make_keys(path: str | Path) -> tuple[Path, Path]:
 def sign_file(path: Path, key: str | Path) -> Path:
     """Write `path`.sig.  key: a secret key.  Raises UsageError if the key is none."""
     signature = secret_key(key).sign(path.read_bytes())
-    written = _signature_of(path)
-    written.write_bytes(signature)
-    return written
+    beside = _signature_of(path)
+    with written(beside) as f:
+        f.write(signature)
+    return beside
 
 
 def sign_files(folder: Path, name: str, files: Iterable[Path], key: str | Path) -> list[Path]:
@@ -68,7 +70,7 @@ def sign_files(folder: Path, name: str, files: Iterable[Path], key: str | Path) 
     names = sorted((f.relative_to(folder).as_posix(), f) for f in files)
     listed = folder / f"{name}{_LIST}"
     text = "".join(f"{_digest(f)}  {shown}\n" for shown, f in names)
-    listed.write_bytes(text.encode())
+    write_text(listed, text)
     return [listed, sign_file(listed, key)]
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from tilesmith.runtime.program import Program, TensorSpec
 from tilesmith.support.errors import UsageError
+from tilesmith.support.folders import write_text
 from tilesmith.support.version import VERSION
 
 _NOT_INPUTS = {"self", "Outputs"}
@@ -93,7 +94,7 @@ def write_stubs(program: Program, path: str | Path) -> tuple[Path, Path]:
     written = path.with_suffix(".py"), path.with_suffix(".pyi")
     try:
         for to, text in zip(written, (_LOADER, _STUB), strict=True):
-            to.write_text(text.format_map(values), encoding="utf-8")
+            write_text(to, text.format_map(values))
     except OSError as e:
         raise UsageError(f"{str(path.parent)!r} can't be written: {e.strerror or e}") from e
     return written

@@ -77,6 +77,15 @@ def written(path: Path) -> Iterator[IO[bytes]]:
         raise
 
 
+def write_text(path: Path, text: str) -> None:
+    """`written` of one text in UTF-8.  A lone surrogate becomes its escape.
+
+    Raises OSError where `path` can't be written.
+    """
+    with written(path) as f:
+        f.write(text.encode("utf-8", "backslashreplace"))
+
+
 def _umask() -> int:
     """The process's mask of permissions; reading it means setting it."""
     mask = os.umask(0)

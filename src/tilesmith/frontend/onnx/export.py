@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from tilesmith.graph.nodes import Graph
 from tilesmith.graph.passes.decompose import decompose_only
 from tilesmith.support.errors import UnsupportedError, UsageError
+from tilesmith.support.folders import filled, written
 
 from .exported import WRITERS
 from .writer import Writer
@@ -76,7 +77,15 @@ def save_onnx(graph: Graph, path: str | os.PathLike[str]) -> None:
 def save_model(model: ModelProto, graph: Graph, file: Path) -> None:
     """Write the model of `graph`, large weights beside it.  Raises OSError."""
     import onnx
+    from onnx import serialization
 
     large = sum(c.data.array.nbytes for c in graph.constants) >= LARGEST - (1 << 24)
-    beside = {"save_as_external_data": True, "location": f"{file.name}.data"} if large else {}
-    onnx.save_model(model, file, **beside)
+    if large:
+        with filled(file.parent) as made:
+            onnx.save_model(
+                model, made / file.name, save_as_external_data=True, location=f"{file.name}.data"
+            )
+        return
+    form = serialization.registry.get_format_from_file_extension(file.suffix) or "protobuf"
+    with written(file) as f:
+        f.write(serialization.registry.get(form).serialize_proto(model))

@@ -15,6 +15,7 @@ from tilesmith.driver import Session
 from tilesmith.graph.nodes import Graph
 from tilesmith.runtime.executable import Executable
 from tilesmith.support.errors import UsageError
+from tilesmith.support.folders import write_text
 from tilesmith.tuning.graph_choices import asked, key_of
 from tilesmith.tuning.report import ChoiceFacts, collect, page
 from tilesmith.tuning.scheduler import Progress
@@ -52,6 +53,6 @@ def write_html(
     inputs = [random_array(rng, s) for s in before.inputs]
     text = page(collect(title, states, before, after, inputs, speedup, started, choices, stages))
     try:
-        Path(path).write_text(text, encoding="utf-8", errors="backslashreplace")
+        write_text(Path(path), text)
     except OSError as e:
         raise UsageError(f"the report can't be written to {str(path)!r}: {e}") from e
