@@ -9,6 +9,7 @@ import pytest
 
 import tilesmith as ts
 from tilesmith import te
+from tilesmith.ops.base import OPS, kind_of
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")
@@ -168,6 +169,16 @@ def test_archives_and_numbers_of_every_type(tmp_path):
     torch.export.save(torch.export.export(Shift(), (x,)), tmp_path / "shift.pt2")
     exe = ts.compile(tmp_path / "shift.pt2", threads=1)
     torch.testing.assert_close(exe(x), x * 4 + 3)
+    assert kind_of(OPS["test.shift"]) == "composite"  # whatever its numbers are called
+
+
+def test_numbers_with_the_name_of_what_every_operator_has_are_refused():
+    """They would take its place in the operator's class."""
+    with pytest.raises(ts.UsageError, match=r"test::named.*found 'infer'.*another name"):
+
+        @ts.torch.register("test::named")
+        def named(x, infer: float = 2.0):
+            return te.compute(x.shape, lambda *i: x[i] * infer)
 
 
 def test_kernels_are_checked_with_the_unscheduled_expression(example):

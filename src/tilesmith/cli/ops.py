@@ -13,7 +13,7 @@ import typer
 from tilesmith.cli.arguments import JsonFlag
 from tilesmith.cli.console import note, print_json, print_table
 from tilesmith.frontend.onnx.coverage import coverage
-from tilesmith.ops.base import OPS
+from tilesmith.ops.base import OPS, kind_of
 
 
 def command(
@@ -51,11 +51,11 @@ def _operators() -> list[dict[str, Any]]:
     return [
         {
             "name": name,
-            "kind": op.kind(),
+            "kind": kind_of(op),
             "attributes": [f.name for f in fields(op)],
         }
         for name, op in sorted(OPS.items())
-        if op.kind()
+        if kind_of(op)
     ]
 
 

@@ -27,7 +27,7 @@ import numpy as np
 from tilesmith.ir.expr import Expr
 from tilesmith.ir.types import TensorType
 from tilesmith.loop.nodes import Func
-from tilesmith.support.errors import InternalError, UnsupportedError
+from tilesmith.support.errors import InternalError, UnsupportedError, UsageError
 from tilesmith.te import tensor as te
 
 
@@ -146,18 +146,6 @@ class Op:
     def is_irregular(cls) -> bool:
         return cls.loops is not Op.loops
 
-    @classmethod
-    def kind(cls) -> str:
-        """Which of the three kinds an operator is, as a word; empty for one that only
-        holds others.
-        """
-        kinds = {
-            "primitive": cls.is_primitive(),
-            "composite": cls.is_composite(),
-            "irregular": cls.is_irregular(),
-        }
-        return next((word for word, found in kinds.items() if found), "")
-
     @cached_property
     def attributes(self) -> dict[str, Any]:
         """Attribute names and values in declaration order."""
@@ -173,6 +161,27 @@ class Op:
         return f"{self.name} {{{shown}}}" if shown else self.name
 
 
+def kind_of(cls: type[Op]) -> str:
+    """Which of the three kinds an operator is, as a word; empty for one that only holds others."""
+    kinds = {
+        "primitive": cls.is_primitive(),
+        "composite": cls.is_composite(),
+        "irregular": cls.is_irregular(),
+    }
+    return next((word for word, found in kinds.items() if found), "")
+
+
+def check_attribute_name(operator: str, name: str) -> None:
+    """Raises UsageError if an attribute has the name of what every operator has, such as `infer`:
+    it would take its place.
+    """
+    if hasattr(Op, name):
+        raise UsageError(
+            f"{operator}: expected a name of its own for each attribute, found {name!r}, "
+            "which every operator has with another meaning (tilesmith.Op); choose another name"
+        )
+
+
 def _is_static(attribute: object) -> bool:
     if isinstance(attribute, tuple):
         return all(map(_is_static, attribute))
@@ -183,7 +192,7 @@ def _is_static(attribute: object) -> bool:
 def _tensors(op: Op, types: tuple[TensorType, ...]) -> OpTensors:
     inputs = tuple(te.placeholder(t.shape, t.dtype, f"x{i}") for i, t in enumerate(types))
     if not op.is_primitive():
-        raise InternalError(f"{op.name} is {op.kind()}: it has no tensor expression")
+        raise InternalError(f"{op.name} is {kind_of(type(op))}: it has no tensor expression")
     result = op.compute(*inputs)
     outputs = result if isinstance(result, tuple) else (result,)
     if op.custom:

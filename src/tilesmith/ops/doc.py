@@ -12,7 +12,7 @@ import inspect
 import sys
 from pathlib import Path
 
-from .base import Op
+from .base import Op, kind_of
 from .table import FAMILIES, OPS
 
 _HEADER = """# Operators
@@ -53,7 +53,7 @@ def render() -> str:
         for cls in operators(module.__name__):
             attributes = ", ".join(_attribute(f) for f in dataclasses.fields(cls))
             meaning = _first_sentence(inspect.getdoc(cls) or "").replace("|", "\\|")
-            rows.append(f"| `{cls.name}` | {cls.kind()} | {attributes} | {meaning} |")
+            rows.append(f"| `{cls.name}` | {kind_of(cls)} | {attributes} | {meaning} |")
         parts.append("\n".join(rows) + "\n")
     return "\n".join(parts)
 

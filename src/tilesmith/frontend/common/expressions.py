@@ -19,7 +19,7 @@ from tilesmith.graph.builder import array_type, expansion
 from tilesmith.ir.types import TensorType
 from tilesmith.loop.interpret import interpret
 from tilesmith.loop.nodes import Buffer, Func
-from tilesmith.ops.base import OPS, GraphBuilder, Op, unscheduled
+from tilesmith.ops.base import OPS, GraphBuilder, Op, check_attribute_name, unscheduled
 from tilesmith.ops.eager import infer
 from tilesmith.support.errors import TilesmithError, UsageError
 from tilesmith.te.lower import lower
@@ -137,8 +137,14 @@ class _Loops(_Defined, abstract=True):
 
 
 def define(definition: Definition) -> type[Op]:
-    """The operator's class, entered in the table of operators under "namespace.name"."""
+    """The operator's class, entered in the table of operators under "namespace.name".
+
+    Raises UsageError if a number or string has the name of a member of every operator.
+    """
     name = definition.name.replace("::", ".")
+    for p in definition.parameters:
+        if p.type is not None:
+            check_attribute_name(definition.name, p.name)
     of = {"definition": definition, "__module__": definition.module}
     parts = {
         "as_expression": _entered(f"{name}.expression", _Expression, of),

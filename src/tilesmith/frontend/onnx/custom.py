@@ -34,7 +34,7 @@ from tilesmith.frontend.common.slots import Result
 from tilesmith.frontend.onnx.node import OnnxNode
 from tilesmith.frontend.onnx.registry import OPERATORS
 from tilesmith.graph.builder import expansion
-from tilesmith.ops.base import OPS, Op
+from tilesmith.ops.base import OPS, Op, check_attribute_name
 from tilesmith.ops.eager import infer
 from tilesmith.support.errors import UsageError
 from tilesmith.support.user_files import run_user_file
@@ -142,6 +142,8 @@ def _check_class(cls: Any) -> None:
         raise UsageError(
             f"{what}: {loose[0]!r} is no field; put @dataclass(frozen=True) below @register_op"
         )
+    for name in known:
+        check_attribute_name(what, name)
     for name, type_ in get_type_hints(cls).items():
         if name in known and type_ not in _READERS:
             shown = ", ".join(map(_type_text, _READERS))
