@@ -57,6 +57,26 @@ def test_call_and_run(made: Made) -> None:
     assert "x: f32[8,24] -> y: f32[8,24], z: f32[8]" in repr(exe)
 
 
+def test_the_call_of_onnx_runtime(made: Made) -> None:
+    exe, c = made
+    x = sample()
+    found = exe.run(None, {"x": x})
+    assert isinstance(found, list)
+    check(tuple(found), x, c)
+    z, y, again = exe.run(["z", "y", "z"], {"x": x})
+    check((y, z), x, c)
+    assert np.array_equal(z, again)
+    assert exe.run([], {"x": x}) == []
+    for call, said in (
+        (lambda: exe.run(["Y"], {"x": x}), "no output is called 'Y'; did you mean 'y'"),
+        (lambda: exe.run(["x"], {"x": x}), "no output is called 'x'"),
+        (lambda: exe.run(None, {}), "missing inputs: 'x'"),
+        (lambda: exe.run(None, {"y": x}), "no input is called 'y'"),
+    ):
+        with pytest.raises(ModelError, match=said):
+            call()
+
+
 @pytest.mark.parametrize("threads", (1, 3))
 def test_the_number_of_threads_does_not_matter(threads: int) -> None:
     p, c = program()

@@ -131,7 +131,14 @@ def test_inputs_by_name(exe):
     ):
         with pytest.raises(ts.ModelError, match=said):
             call()
-    for inputs, out in ((None, {"x": ARRAY}), ([ARRAY], None), ({"x": ARRAY}, [ARRAY])):
+    for inputs, out in (
+        (None, None),
+        ([ARRAY], None),
+        ([ARRAY], {"x": ARRAY}),
+        ("y", {"x": ARRAY}),
+        (["y"], [ARRAY]),
+        ({"x": ARRAY}, [ARRAY]),
+    ):
         with pytest.raises(ts.UsageError, match=r"expected the inputs by name, as in exe.run"):
             exe.run(inputs, out)
 

@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, overload
 
 import numpy as np
 
@@ -218,22 +218,42 @@ class Executable:
         self._check(status if isinstance(status, tuple) else 0)
         return None if status else results
 
+    @overload
     def run(
         self, inputs: Mapping[str, Any], out: Mapping[str, Any] | None = None
-    ) -> dict[str, Any]:
+    ) -> dict[str, Any]: ...
+    @overload
+    def run(self, inputs: Sequence[str] | None, out: Mapping[str, Any]) -> list[Any]: ...
+    def run(self, inputs: Any, out: Any = None) -> dict[str, Any] | list[Any]:
         """Run the model on inputs by name; returns the outputs by name.
 
         out: for some outputs, arrays that the results go to (see `__call__`).
 
+        `exe.run(None, {"x": x})` and `exe.run(["y"], {"x": x})` are ONNX Runtime's call: names of
+        outputs, in which None stands for all of them, then the inputs by name.  They return a list
+        of those outputs.
+
         Raises what a call does, ModelError for wrong or missing names, and UsageError for what is
         no mapping of names.
         """
-        if not (_is_mapping(inputs) and (out is None or _is_mapping(out))):
-            raise UsageError(
-                "run: expected the inputs by name, as in exe.run({'x': x}), and out as a mapping "
-                f"too; found {type(inputs).__name__} and {type(out).__name__}; all outputs are "
-                "returned by name, so there is no list of outputs to ask for"
-            )
+        if _is_mapping(inputs):
+            if out is None or _is_mapping(out):
+                return self._run_named(inputs, out)
+        elif _is_mapping(out) and (inputs is None or _is_names(inputs)):
+            asked = self._output_names if inputs is None else inputs
+            check_names(asked, "output", self.outputs)
+            found = self._run_named(out, None)
+            return [found[name] for name in asked]
+        raise UsageError(
+            "run: expected the inputs by name, as in exe.run({'x': x}), and out as a mapping too, "
+            "or a list of the outputs' names (None: all of them) and then the inputs by name, as "
+            f"in exe.run(None, {{'x': x}}); found {type(inputs).__name__} and {type(out).__name__}"
+        )
+
+    def _run_named(
+        self, inputs: Mapping[str, Any], out: Mapping[str, Any] | None
+    ) -> dict[str, Any]:
+        """The outputs by name, for inputs and arrays for outputs by name.  Raises ModelError."""
         if inputs.keys() != self._input_names.keys():
             check_names(inputs, "input", self.inputs)
             absent = ", ".join(repr(s.name) for s in self.inputs if s.name not in inputs)
@@ -478,6 +498,10 @@ class Executable:
     def __repr__(self) -> str:
         signature = f"{listing(self.inputs)} -> {listing(self.outputs)}"
         return f"<executable for {self.program.target.name}: {signature}>"
+
+
+def _is_names(value: Any) -> bool:
+    return isinstance(value, (list, tuple)) and all(isinstance(n, str) for n in value)
 
 
 def _is_mapping(value: Any) -> bool:
