@@ -220,6 +220,30 @@ def test_sums_of_bools_and_ranges_of_integers_are_those_of_eager_mode():
         assert torch.equal(found, wanted)
 
 
+class Masked(nn.Module):
+    def forward(self, x, *, mask, scale=1.0):
+        return torch.where(mask, x * scale, 0)
+
+
+def test_positional_and_keyword_examples_together():
+    x, mask = torch.arange(6.0).reshape(2, 3), torch.tensor([[True], [False]])
+    kwargs = {"mask": mask, "scale": 3.0}
+    module = Masked()
+    wanted = module(x, **kwargs)
+    exe = ts.compile(module, (x,), example_kwargs=kwargs)
+    assert torch.equal(exe(x, **kwargs), wanted)
+    exe = ts.compile(module, example_kwargs={"x": x, **kwargs})
+    assert torch.equal(exe(x=x, **kwargs), wanted)
+    exe = ts.compile(module, x, example_kwargs=kwargs, dynamic={"x": {1: "n"}})
+    longer = torch.ones(2, 7)
+    assert torch.equal(exe(longer, **kwargs), module(longer, **kwargs))
+    for examples in ({"x": x}, None):
+        with pytest.raises(ts.UsageError, match="expected keyword arguments by name beside"):
+            ts.compile(module, examples, example_kwargs=(x,) if examples is None else kwargs)
+    with pytest.raises(ts.UsageError, match="example_kwargs are for a torch"):
+        ts.compile(b"", example_kwargs=kwargs)
+
+
 def test_bad_requests():
     module = nn.Linear(2, 2)
     with pytest.raises(ts.UsageError, match="needs example inputs"):

@@ -53,6 +53,7 @@ def compile(
     in_place: Mapping[str, str] | None = None,
     memory_limit: int | None = None,
     time_limit: float | None = None,
+    example_kwargs: Mapping[str, Any] | None = None,
 ) -> Executable:
     """Compile a model to native code.
 
@@ -61,6 +62,7 @@ def compile(
         bytes), TorchScript or a file of it, of which it makes a `CompiledModule` (docs/pytorch.md).
     example_inputs: what a `torch.nn.Module` or TorchScript is traced with: a tuple of positional
         arguments, a mapping of keyword arguments, or one tensor.
+    example_kwargs: keyword arguments of the trace beside positional `example_inputs`.
     target: "native" or a named level such as "x86-64-v3".
     threads: number of threads of the executable.
     shapes: fixed shapes of inputs whose dimensions the model leaves open, by the input's name or
@@ -111,7 +113,7 @@ def compile(
     )
     options.show_logs()
 
-    model, exported, dynamic = source_of(model, example_inputs, dynamic)
+    model, exported, dynamic = source_of(model, example_inputs, dynamic, example_kwargs)
     request = Request(
         model, options, shapes, values, dynamic, expected, in_place, pins=pins, forbid=forbid
     )
@@ -211,11 +213,21 @@ def _check_runs_here(options: Options) -> None:
         )
 
 
-def source_of(model: Any, example_inputs: Any, dynamic: Any) -> tuple[Any, Exported | None, Any]:
+def source_of(
+    model: Any,
+    example_inputs: Any,
+    dynamic: Any,
+    example_kwargs: Mapping[str, Any] | None = None,
+) -> tuple[Any, Exported | None, Any]:
     """A model as frontends take it; the exported program of one of PyTorch; what is still to be
     said of dimensions.  Raises UsageError for example inputs of another model.
     """
-    if is_archive(model) and example_inputs is not None:
+    given = [
+        name
+        for name, examples in (("inputs", example_inputs), ("kwargs", example_kwargs))
+        if examples is not None
+    ]
+    if is_archive(model) and given:
         from tilesmith.frontend.torch.script import loaded
 
         model = loaded(model)
@@ -225,11 +237,11 @@ def source_of(model: Any, example_inputs: Any, dynamic: Any) -> tuple[Any, Expor
 
         # what it says of a module's dimensions is in the program then
         dynamic_of, dynamic = (None, dynamic) if is_exported_program(model) else (dynamic, None)
-        model = captured(model, example_inputs, dynamic_of)
+        model = captured(model, example_inputs, dynamic_of, example_kwargs)
         return model, exported_of(model), dynamic
-    if example_inputs is not None:
+    if given:
         raise UsageError(
-            f"example_inputs are for a torch.nn.Module; the model is a {type(model).__name__}"
+            f"example_{given[0]} are for a torch.nn.Module; the model is a {type(model).__name__}"
         )
     if is_archive(model):
         from tilesmith.frontend.archive import ARCHIVE
@@ -270,6 +282,7 @@ def load(
     require_signature: str | os.PathLike[str] | None = None,
     memory_limit: int | None = None,
     time_limit: float | None = None,
+    example_kwargs: Mapping[str, Any] | None = None,
 ) -> Executable:
     """The executable in a `.tsm` file, or in the bytes of one.
 

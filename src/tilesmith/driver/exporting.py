@@ -43,6 +43,7 @@ def export(
     forbid: Mapping[str, Any] | None = None,
     sign: str | Path | None = None,
     glibc: str | None = None,
+    example_kwargs: Mapping[str, Any] | None = None,
 ) -> Exported:
     """Write a model as a C library, which needs no Python where it runs (docs/libraries.md).
 
@@ -70,6 +71,7 @@ def export(
             "targets": targets or None, "example_inputs": example_inputs, "threads": threads,
             "shapes": shapes, "options": options, "values": values, "dynamic": dynamic,
             "expected": expected, "in_place": in_place, "pins": pins, "forbid": forbid,
+            "example_kwargs": example_kwargs,
         }  # fmt: skip
         given = [name for name, value in compiling.items() if value is not None]
         if given:
@@ -83,7 +85,7 @@ def export(
             "precision 'auto' measures on this machine: compile the model with it and export the "
             "executable"
         )
-    model, _, dynamic = source_of(model, example_inputs, dynamic)
+    model, _, dynamic = source_of(model, example_inputs, dynamic, example_kwargs)
     request = Request(
         model, options, shapes, values, dynamic, expected, in_place, pins=pins, forbid=forbid
     )

@@ -34,28 +34,36 @@ _TRACING = threading.RLock()
 """Held while PyTorch traces a program: its tracers keep their state in the process."""
 
 
-def captured(model: Any, example_inputs: Any, dynamic: Any) -> Any:
+def captured(
+    model: Any,
+    example_inputs: Any,
+    dynamic: Any,
+    example_kwargs: Mapping[str, Any] | None = None,
+) -> Any:
     """The exported program of a module, with operators that the importer knows.
 
     example_inputs: a tuple of positional arguments, a mapping of keyword arguments, or one tensor.
     dynamic: which dimensions stay open (see `driver.compile`).
+    example_kwargs: keyword arguments beside positional ones.
 
     Raises UsageError for arguments that the module does not take, ModelError where PyTorch can't
     export it.
     """
     with _TRACING:
-        return _captured(model, example_inputs, dynamic)
+        return _captured(model, example_inputs, dynamic, example_kwargs)
 
 
-def _captured(model: Any, example_inputs: Any, dynamic: Any) -> Any:
+def _captured(
+    model: Any, example_inputs: Any, dynamic: Any, example_kwargs: Mapping[str, Any] | None
+) -> Any:
     if is_exported_program(model):
         return _decomposed(model)
-    if example_inputs is None:
+    if example_inputs is None and example_kwargs is None:
         raise UsageError(
             "a torch.nn.Module needs example inputs, with which it is traced: "
             "compile(module, (x,)) or compile(module, {'x': x})"
         )
-    args, kwargs = arguments(example_inputs)
+    args, kwargs = arguments(example_inputs, example_kwargs)
     if is_script(model):
         return _captured_script(model, args, kwargs, dynamic)
     try:
@@ -111,8 +119,19 @@ def _decomposed(program: Any) -> Any:
         ) from e
 
 
-def arguments(example_inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Example inputs as positional and keyword arguments."""
+def arguments(
+    example_inputs: Any, example_kwargs: Mapping[str, Any] | None
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Example inputs as positional and keyword arguments.  Raises UsageError."""
+    if example_kwargs is not None:
+        if not isinstance(example_kwargs, Mapping) or isinstance(example_inputs, Mapping):
+            raise UsageError(
+                "example_kwargs: expected keyword arguments by name beside positional "
+                "example_inputs, as in compile(module, (x,), example_kwargs={'mask': mask}); found "
+                f"{type(example_inputs).__name__} and {type(example_kwargs).__name__}"
+            )
+        args = () if example_inputs is None else arguments(example_inputs, None)[0]
+        return args, dict(example_kwargs)
     if isinstance(example_inputs, Mapping):
         return (), dict(example_inputs)
     if isinstance(example_inputs, (tuple, list)):
