@@ -24,6 +24,7 @@ from tilesmith.support.errors import UsageError
 from tilesmith.support.options import Options
 
 from .pieces import FallbackWarning, Piece
+from .recurrent import as_loops, trace_recurrent_modules
 from .sharing import with_sharing
 
 __all__ = ["FallbackWarning", "backend"]
@@ -66,6 +67,7 @@ def backend(
         partition_fn=min_cut_rematerialization_partition,
         decompositions=_decompositions(),
     )
+    as_loops(graph)
     # Attention with a gradient of its own is a kernel of PyTorch's; the other is made of products.
     plain = sdpa_kernel(SDPBackend.MATH) if torch.is_grad_enabled() else nullcontext()
     with plain:
@@ -128,3 +130,7 @@ def _metadata() -> Any:
     """What AOTAutograd knows of the graph being compiled; None outside of it."""
     context = TracingContext.try_get()
     return None if context is None else context.fw_metadata
+
+
+# A backend is first called behind a trace, so that it must be arranged for when it is loaded.
+trace_recurrent_modules(backend)

@@ -25,6 +25,7 @@ WHOLE = (
     "_upsample_bilinear2d_aa.vec", "_upsample_bicubic2d_aa.vec", "linspace.default",
     "linalg_inv.default", "linalg_solve.default", "inverse.default", "index_add.default",
     "index_copy.default", "index_fill.int_Scalar", "index_fill.int_Tensor",
+    "lstm.input", "gru.input", "rnn_tanh.input", "rnn_relu.input",
 )  # fmt: skip
 """Overloads that stay whole although PyTorch can take them apart: an operator of ours does the same
 with fewer steps.

@@ -1,0 +1,359 @@
+"""Recurrent layers: LSTM, GRU and RNN as loops over time.
+
+One product multiplies the inputs of all steps by their weights; a step then multiplies only its
+state.  Gates stand side by side, in PyTorch's order: input, forget, cell, output (LSTM), reset,
+update, new (GRU).
+
+`tilesmith.recurrence` and `tilesmith.recurrence_backward` are what the backend of `torch.compile`
+makes of a layer's steps (`tilesmith.torch.recurrent`), `aten.lstm.input` and the like are whole
+stacks of layers in programs of `torch.export`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from tilesmith.frontend.aten.activations import relu
+from tilesmith.frontend.aten.node import AtenNode
+from tilesmith.frontend.aten.registry import aten_op
+from tilesmith.frontend.common.body import Body
+from tilesmith.graph.control import INDEX, Loop
+from tilesmith.graph.nodes import Value
+from tilesmith.ir.types import TensorType
+from tilesmith.ops import activation as act
+from tilesmith.ops import elementwise as ew
+from tilesmith.ops import matmul as mm
+from tilesmith.ops import shape, slicing
+
+GATES = {"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1}
+"""The number of gates of a kind of layer."""
+
+
+@aten_op("tilesmith.recurrence.default")
+def recurrence(
+    n: AtenNode,
+    kind: str,
+    x: Value,
+    state: Sequence[Value],
+    weight: Value,
+    bias: Value | None,
+    projection: Value | None,
+    reverse: bool,
+    keep: bool,
+) -> list[Value]:
+    """The steps of one direction of a layer.
+
+    x: the inputs times their weights plus biases, [steps, batch, gates * hidden].
+    state: before the first step: [batch, hidden] (LSTM with a projection: [batch, projected]), and
+        the cell of an LSTM, [batch, hidden].
+    weight: of the state, [gates * hidden, hidden or projected].
+    bias: of a GRU's product with the state, [3 * hidden]; others have theirs in `x`.
+    projection: [projected, hidden].
+    reverse: whether the last step comes first.
+    keep: whether results for `recurrence_backward` are wanted.
+
+    Gives what all steps show, [steps, batch, hidden or projected], the state after the last step,
+    and if they are kept the gates of each step (of a GRU also its product with the state that the
+    reset gate multiplies): [steps, batch, gates * hidden], and an LSTM's cells, [steps, batch,
+    hidden].
+    """
+    body, inner, (*before, xt) = _body(n, kind, [v.type for v in state], [x])
+    others = (None if v is None else body.capture(v) for v in (bias, projection))
+    after, kept = _forward(inner, kind, xt, before, body.capture(weight), *others)
+    collected = [after[0], *kept] if keep else [after[0]]
+    found = _loop(n, body, (state, after), [x], collected, reverse)
+    return [found[len(state)], *found[: len(state)], *found[len(state) + 1 :]]
+
+
+@aten_op("tilesmith.recurrence_backward.default")
+def recurrence_backward(
+    n: AtenNode,
+    kind: str,
+    shown: Value,
+    state: Sequence[Value],
+    kept: Sequence[Value],
+    weight: Value,
+    reverse: bool,
+) -> list[Value]:
+    """The gradient of `recurrence` without a projection, whose `reverse` is that of the call.
+
+    shown: the gradient of what all steps show, [steps, batch, hidden].
+    state: the gradients of the state after the last step, each [batch, hidden].
+    kept: what all steps have: the gates as `recurrence` gives them (RNN: what it shows) and, for
+        an LSTM and a GRU, the cell or state before the step, [steps, batch, hidden].
+    weight: of the state.
+
+    Gives the gradient of `x`, [steps, batch, gates * hidden], of the product with the state (of a
+    GRU, for others it is the same), and of the state before the first step.
+    """
+    body, inner, given = _body(n, kind, [v.type for v in state], [shown, *kept])
+    grads, (dy, *saved) = given[: len(state)], given[len(state) :]
+    grads = [inner.add(ew.Add(), grads[0], dy), *grads[1:]]
+    products, rest = _backward(inner, kind, grads, saved)
+    through = inner.add(mm.MatMul(), products[-1], body.capture(weight))
+    if rest is None:
+        after = [through]
+    elif kind == "gru":
+        after = [inner.add(ew.Add(), through, rest)]
+    else:
+        after = [through, rest]
+    found = _loop(n, body, (state, after), [shown, *kept], products, not reverse)
+    return [*found[len(state) :], *found[: len(state)]]
+
+
+def _body(
+    n: AtenNode, kind: str, state: Sequence[TensorType], sliced: Sequence[Value]
+) -> tuple[Body, AtenNode, list[Value]]:
+    """The body of a loop over time: its builder, a node in it, and what it is given: the state,
+    and an element of each of `sliced`.
+    """
+    body = Body(n.builder, kind)
+    elements = [TensorType(v.dtype, v.type.shape[1:]) for v in sliced]
+    _, *given = body.given([INDEX, *state, *elements])
+    return body, replace(n, builder=body), given
+
+
+def _loop(
+    n: AtenNode,
+    body: Body,
+    states: tuple[Sequence[Value], Sequence[Value]],
+    sliced: Sequence[Value],
+    collected: Sequence[Value],
+    reverse: bool,
+) -> tuple[Value, ...]:
+    """The state after the last step, and `collected` of all steps.
+
+    states: before the first step, in the graph; and after a step, in the body.
+    """
+    before, after = states
+    way = -1 if reverse else 1
+    results = [*after, *collected]
+    graph = body.finish(results, [f"out{i}" for i in range(len(results))])
+    steps = sliced[0].type.shape[0]
+    op = Loop(graph, len(before), (way,) * len(sliced), (way,) * len(collected), steps)
+    return n.add(op, *before, *sliced, *body.captured)
+
+
+def _forward(
+    n: AtenNode,
+    kind: str,
+    x: Value,
+    state: Sequence[Value],
+    weight: Value,
+    bias: Value | None,
+    projection: Value | None,
+) -> tuple[list[Value], list[Value]]:
+    """The state after a step, and what its gradient needs beside it."""
+    product = n.add(mm.MatMul(transpose_b=True), state[0], weight)
+    if bias is not None:
+        product = n.add(ew.Add(), product, bias)
+    if kind == "gru":
+        r, z, new = _split(n, x, 3)
+        hr, hz, hn = _split(n, product, 3)
+        r = n.add(act.Sigmoid(), n.add(ew.Add(), r, hr))
+        z = n.add(act.Sigmoid(), n.add(ew.Add(), z, hz))
+        new = n.add(ew.Tanh(), n.add(ew.Add(), new, n.add(ew.Mul(), r, hn)))
+        change = n.add(ew.Mul(), z, n.add(ew.Sub(), state[0], new))
+        return [n.add(ew.Add(), new, change)], [_joined(n, r, z, new, hn)]
+    total = n.add(ew.Add(), x, product)
+    if kind != "lstm":
+        return [relu(n, total) if kind == "rnn_relu" else n.add(ew.Tanh(), total)], []
+    i, f, g, o = _split(n, total, 4)
+    i, f, o = (n.add(act.Sigmoid(), v) for v in (i, f, o))
+    g = n.add(ew.Tanh(), g)
+    cell = n.add(ew.Add(), n.add(ew.Mul(), f, state[1]), n.add(ew.Mul(), i, g))
+    shown = n.add(ew.Mul(), o, n.add(ew.Tanh(), cell))
+    if projection is not None:
+        shown = n.add(mm.MatMul(transpose_b=True), shown, projection)
+    return [shown, cell], [_joined(n, i, f, g, o), cell]
+
+
+def _backward(
+    n: AtenNode, kind: str, grads: Sequence[Value], kept: Sequence[Value]
+) -> tuple[list[Value], Value | None]:
+    """The gradients of a step's `x` and of its product with the state, if that is another one; and
+    of the state itself without that product: of an LSTM's cell, of a GRU's state, None (RNN).
+    """
+
+    def mul(a: Value, *others: Value) -> Value:
+        for b in others:
+            a = n.add(ew.Mul(), a, b)
+        return a
+
+    def slope(y: Value, *, of_tanh: bool) -> Value:
+        """Of tanh or of the logistic function where its value is `y`."""
+        one = n.const(1, y.dtype)
+        if of_tanh:
+            return n.add(ew.Sub(), one, mul(y, y))
+        return mul(y, n.add(ew.Sub(), one, y))
+
+    dh = grads[0]
+    if kind == "rnn_relu":
+        zero = n.const(0, dh.dtype)
+        return [n.add(ew.Where(), n.add(ew.Greater(), kept[0], zero), dh, zero)], None
+    if kind == "rnn_tanh":
+        return [mul(dh, slope(kept[0], of_tanh=True))], None
+    gates, before = kept
+    if kind == "gru":
+        r, z, new, hn = _split(n, gates, 4)
+        d_new = mul(dh, n.add(ew.Sub(), n.const(1, z.dtype), z), slope(new, of_tanh=True))
+        d_z = mul(dh, n.add(ew.Sub(), before, new), slope(z, of_tanh=False))
+        d_r = mul(d_new, hn, slope(r, of_tanh=False))
+        own = _joined(n, d_r, d_z, d_new)
+        return [own, _joined(n, d_r, d_z, mul(d_new, r))], mul(dh, z)
+    i, f, g, o = _split(n, gates, 4)
+    out = n.add(ew.Tanh(), n.add(ew.Add(), mul(f, before), mul(i, g)))
+    d_cell = n.add(ew.Add(), grads[1], mul(dh, o, slope(out, of_tanh=True)))
+    d_gates = _joined(
+        n,
+        mul(d_cell, g, slope(i, of_tanh=False)),
+        mul(d_cell, before, slope(f, of_tanh=False)),
+        mul(d_cell, i, slope(g, of_tanh=True)),
+        mul(dh, out, slope(o, of_tanh=False)),
+    )
+    return [d_gates], mul(d_cell, f)
+
+
+def _split(n: AtenNode, gates: Value, count: int) -> tuple[Value, ...]:
+    width = n.extent(gates, 1) // count
+    return n.add(slicing.Split(1, (width,) * count), gates)
+
+
+def _joined(n: AtenNode, *gates: Value) -> Value:
+    return n.add(slicing.Concat(1), *gates)
+
+
+@aten_op("aten.lstm.input")
+def lstm(
+    n: AtenNode,
+    input: Value,
+    hx: Sequence[Value],
+    params: Sequence[Value],
+    has_biases: bool,
+    num_layers: int,
+    dropout: float,
+    train: bool,
+    bidirectional: bool,
+    batch_first: bool,
+) -> tuple[Value, ...]:
+    del num_layers  # what `params` and the state say
+    _check_dropout(n, dropout, train)
+    return _stack(n, "lstm", input, hx, params, has_biases, bidirectional, batch_first)
+
+
+@aten_op("aten.gru.input", "aten.rnn_tanh.input", "aten.rnn_relu.input")
+def simple(
+    n: AtenNode,
+    input: Value,
+    hx: Value,
+    params: Sequence[Value],
+    has_biases: bool,
+    num_layers: int,
+    dropout: float,
+    train: bool,
+    bidirectional: bool,
+    batch_first: bool,
+) -> tuple[Value, ...]:
+    del num_layers
+    _check_dropout(n, dropout, train)
+    kind = n.target.split(".")[1]
+    return _stack(n, kind, input, [hx], params, has_biases, bidirectional, batch_first)
+
+
+def _check_dropout(n: AtenNode, dropout: float, train: bool) -> None:
+    if dropout and train:
+        n.unsupported(f"dropout is {dropout}; call module.eval()")
+
+
+def _stack(
+    n: AtenNode,
+    kind: str,
+    x: Value,
+    state: Sequence[Value],
+    params: Sequence[Value],
+    has_biases: bool,
+    bidirectional: bool,
+    batch_first: bool,
+) -> tuple[Value, ...]:
+    """Layers, one on the other: what the last one shows, and the state of all after the last step,
+    [layers * directions, batch, hidden], which is how the state before the first step is given.
+    """
+    if batch_first:
+        x = n.permute(x, (1, 0, 2))
+    directions = 2 if bidirectional else 1
+    count = n.extent(state[0], 0)
+    per = len(params) // count
+    finals: list[list[Value]] = []
+    for layer in range(count // directions):
+        shown = []
+        for d in range(directions):
+            at = layer * directions + d
+            own = [_row(n, s, at) for s in state]
+            w, r, *others = params[at * per : (at + 1) * per]
+            biases, projection = (others[:2], others[2:]) if has_biases else ([], others)
+            projected = n.add(mm.MatMul(transpose_b=True), x, w)
+            late = kind == "gru" and bool(biases)
+            for b in biases[:1] if late else biases:
+                projected = n.add(ew.Add(), projected, b)
+            hr = projection[0] if projection else None
+            bias = biases[1] if late else None
+            y, *after = recurrence(n, kind, projected, own, r, bias, hr, d == 1, False)
+            shown.append(y)
+            finals.append(after)
+        x = shown[0] if len(shown) == 1 else n.add(slicing.Concat(2), *shown)
+    if batch_first:
+        x = n.permute(x, (1, 0, 2))
+    return (x, *(_stacked(n, states) for states in zip(*finals, strict=True)))
+
+
+def _row(n: AtenNode, v: Value, at: int) -> Value:
+    return n.reshape(n.add(slicing.Slice((at,), (at + 1,), (0,), (1,)), v), v.type.shape[1:])
+
+
+def _stacked(n: AtenNode, states: Sequence[Value]) -> Value:
+    parts = [n.add(shape.Unsqueeze((0,)), v) for v in states]
+    return parts[0] if len(parts) == 1 else n.add(slicing.Concat(0), *parts)
+
+
+@aten_op("aten.lstm_cell.default")
+def lstm_cell(
+    n: AtenNode,
+    input: Value,
+    hx: Sequence[Value],
+    w_ih: Value,
+    w_hh: Value,
+    b_ih: Value | None = None,
+    b_hh: Value | None = None,
+) -> tuple[Value, ...]:
+    return tuple(_cell(n, "lstm", input, hx, w_ih, w_hh, b_ih, b_hh))
+
+
+@aten_op("aten.gru_cell.default", "aten.rnn_tanh_cell.default", "aten.rnn_relu_cell.default")
+def simple_cell(
+    n: AtenNode,
+    input: Value,
+    hx: Value,
+    w_ih: Value,
+    w_hh: Value,
+    b_ih: Value | None = None,
+    b_hh: Value | None = None,
+) -> Value:
+    kind = n.target.split(".")[1].removesuffix("_cell")
+    return _cell(n, kind, input, [hx], w_ih, w_hh, b_ih, b_hh)[0]
+
+
+def _cell(
+    n: AtenNode,
+    kind: str,
+    x: Value,
+    state: Sequence[Value],
+    w: Value,
+    r: Value,
+    *biases: Value | None,
+) -> list[Value]:
+    """The state after a step whose input is `x`, [batch, width]."""
+    projected = n.add(mm.MatMul(transpose_b=True), x, w)
+    if biases[0] is not None:
+        projected = n.add(ew.Add(), projected, biases[0])
+    return _forward(n, kind, projected, state, r, biases[1], None)[0]
