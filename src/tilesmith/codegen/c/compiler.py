@@ -88,4 +88,4 @@ def assembly(text: str, target: Target) -> str:
 
 def shared_library(text: str) -> bytes:
     """A shared library for this machine of a translation unit."""
-    return run_compiler(text, ("-shared", "-O1"), ".so")
+    return run_compiler(text, ("-shared", "-Og"), ".so")
