@@ -20,6 +20,7 @@ from tilesmith.ops.conv import Conv, ConvTranspose
 from tilesmith.ops.coupling import PairwiseCoupling
 from tilesmith.ops.deform import DeformConv, DeformSample
 from tilesmith.ops.einsum import Einsum
+from tilesmith.ops.divisor import Divisor
 from tilesmith.ops.gather import FromFront, Gather, GatherElements, GatherNd, OneHot, Trilu
 from tilesmith.ops.lookup import CountRuns, Position
 from tilesmith.ops.matmul import Gemm, MatMul
@@ -385,6 +386,8 @@ def _shapes() -> Iterator[Case]:
 def _lookups() -> Iterator[Case]:
     indices = np.asarray([[0, -1], [2, 1]], np.int64)
     yield case(FromFront(5), np.int64([[0, 4], [3, 1]]))
+    yield case(Divisor(), np.int64([[1, -4], [3, 1 << 62]]))
+    yield case(Divisor(), np.uint8([255, 1, 128]))
     yield case(FromFront(5), np.int32([4, 0]))
     for axis in (0, 1, -1):
         yield case(Gather(axis), (3, 4, 5), indices)

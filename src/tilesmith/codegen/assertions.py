@@ -1,4 +1,4 @@
-"""What an assertion, or a check of an index, reports when it fails."""
+"""What an assertion, or a check of an index or a divisor, reports when it fails."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import ctypes
 from collections.abc import Sequence
 
 from tilesmith.ir.expr import Binary, Compare, Const, Expr, Unary
-from tilesmith.ir.intrinsics import FROM_FRONT
+from tilesmith.ir.intrinsics import BY_ZERO, FROM_FRONT
 
 from .context import VALUES, Code, address
 
@@ -18,6 +18,11 @@ def explained(message: str, values: Sequence[int]) -> str:
     """What went wrong, for people: a message and the values that were found."""
     if message == INDEX:
         index, position, extent = values
+        if index == BY_ZERO:
+            return (
+                f"expected divisors other than 0, found 0 at position {position} of the result "
+                "(counted in row-major order)"
+            )
         low = -extent
         if position < 0:  # of `checked_place`; 64 bits wrap around
             index = ctypes.c_int64(index + FROM_FRONT).value

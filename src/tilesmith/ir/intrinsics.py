@@ -24,6 +24,8 @@ from .expr import (
     ExprLike,
     Load,
     as_expr,
+    cast,
+    const,
     maximum,
     minimum,
     post_order,
@@ -130,6 +132,16 @@ def checked_place(index: Expr, extent: ExprLike, position: Expr) -> Expr:
     """
     place = select(index < 0, index - FROM_FRONT, index)
     return checked_index(place, extent, select(index < 0, -1 - position, position))
+
+
+BY_ZERO = -(1 << 61)
+"""The index that `checked_divisor` reports: no tensor holds as many elements."""
+
+
+def checked_divisor(divisor: Expr, position: Expr) -> Expr:
+    """An integer as it is, but -1 for 0, which compiled code reports with its `position`."""
+    fine = checked_index(select(divisor == 0, const(BY_ZERO), 1), 2, position)
+    return divisor + cast(fine - 1, divisor.dtype)
 
 
 def needs_guard(node: Expr) -> bool:

@@ -66,7 +66,8 @@ class Solve(Op):
     """The solutions x of a @ x = b: a [..., M, M], b [..., M, K] -> [..., M, K].
 
     Gaussian elimination with the largest element of each column as its pivot; 16-bit floats are
-    computed in f32.  Where a matrix is singular, the result has infinities or NaNs.
+    computed in f32.  A singular matrix, which leaves a column no pivot but 0, raises ModelError in
+    a run.
     """
 
     heavy_reference = True
@@ -105,6 +106,7 @@ class Solve(Op):
                         _exchange(b, a, k, chosen, j)
                     with b.loop(columns, "j") as j:
                         _exchange(b, x, k, chosen, j)
+                b.check(a[k, k] != 0, "expected invertible matrices, found a singular one")
                 with b.loop(rows - 1 - k, "i", start=k + 1) as i:
                     factor = b.let("factor", a[i, k] / a[k, k])
                     with b.loop(rows - 1 - k, "j", start=k + 1) as j:
@@ -126,7 +128,7 @@ class Solve(Op):
         try:
             return np.linalg.solve(a, b).astype(inputs[1].dtype)
         except np.linalg.LinAlgError:
-            return np.full(b.shape, np.nan, inputs[1].dtype)
+            rules.reject(self.name, "invertible matrices", "a singular one")
 
 
 def _pivot_row(b: LoopBuilder, a: Array, rows: Dim, k: Expr) -> Expr:

@@ -85,9 +85,7 @@ def trilinear(
 
 @aten_op("aten.linalg_solve.default")
 def solve(n: AtenNode, A: Value, B: Value, left: bool = True) -> Value:
-    """x of A @ x = B, or of x @ A = B unless `left`; batches broadcast.  PyTorch refuses a singular
-    matrix; here its result has infinities or NaNs.
-    """
+    """x of A @ x = B, or of x @ A = B unless `left`; batches broadcast."""
     is_vector = B.type.rank == 1 or (
         A.type.rank == B.type.rank + 1
         and rules.equal_shapes("linalg_solve", B.type.shape, A.type.shape[:-1])
@@ -106,9 +104,7 @@ def solve(n: AtenNode, A: Value, B: Value, left: bool = True) -> Value:
 
 @aten_op("aten.linalg_inv.default", "aten.inverse.default")
 def inverse(n: AtenNode, A: Value) -> Value:
-    """The inverses of matrices; that of a singular one has infinities or NaNs, where PyTorch
-    refuses it.
-    """
+    """The inverses of matrices; a run refuses a singular one."""
     rows = n.add(Iota(A.type.shape[-1]))
     is_one = n.add(ew.Equal(), n.reshape(rows, (-1, 1)), rows)
     return n.add(linalg.Solve(), A, n.expand(n.cast(is_one, A.dtype), A.type.shape))

@@ -13,6 +13,8 @@ from tilesmith.graph.nodes import Value
 from tilesmith.ir.dtypes import DType, bf16, bool_, f16, f32, f64, i16, i32, i64
 from tilesmith.ops import elementwise as ew
 from tilesmith.ops.base import Op
+from tilesmith.ops.divisor import Divisor
+from tilesmith.ops.rules import broadcast_shapes
 
 BITS = {f16: i16, bf16: i16, f32: i32, f64: i64}
 """Integers of the size of floats."""
@@ -172,8 +174,18 @@ def div_mode(n: AtenNode, self: Operand, other: Operand, rounding_mode: str | No
     return floor_divide(n, self, other) if rounding_mode == "floor" else _truncated(n, self, other)
 
 
-def _truncated(n: AtenNode, a: Operand, b: Operand) -> Value:
+def _division(n: AtenNode, a: Operand, b: Operand) -> tuple[Value, Value]:
+    """Dividend and divisor of one type; a run refuses integers by 0, as PyTorch does."""
     x, y = n.common(a, b)
+    is_known = isinstance(b, (int, float)) and int(b) != 0
+    if not y.dtype.is_int or is_known:
+        return x, y
+    shape = broadcast_shapes(n.target, x.type.shape, y.type.shape)
+    return x, n.add(Divisor(), n.expand(y, shape))
+
+
+def _truncated(n: AtenNode, a: Operand, b: Operand) -> Value:
+    x, y = _division(n, a, b)
     if not x.dtype.is_float:
         return n.add(ew.Div(), x, y)
     return n.add(ew.Trunc(), n.add(ew.Div(), x, y))
@@ -181,7 +193,7 @@ def _truncated(n: AtenNode, a: Operand, b: Operand) -> Value:
 
 @aten_op("aten.floor_divide.default", "aten.floor_divide.Scalar")
 def floor_divide(n: AtenNode, self: Operand, other: Operand) -> Value:
-    x, y = n.common(self, other)
+    x, y = _division(n, self, other)
     if not x.dtype.is_float:
         whole = n.add(ew.Div(), x, y)
         if x.dtype.kind != "int":
@@ -208,12 +220,12 @@ def floor_divide(n: AtenNode, self: Operand, other: Operand) -> Value:
 
 @aten_op("aten.remainder.Tensor", "aten.remainder.Scalar", "aten.remainder.Scalar_Tensor")
 def remainder(n: AtenNode, self: Operand, other: Operand) -> Value:
-    return n.add(ew.Mod(), *n.common(self, other))
+    return n.add(ew.Mod(), *_division(n, self, other))
 
 
 @aten_op("aten.fmod.Tensor", "aten.fmod.Scalar")
 def fmod(n: AtenNode, self: Operand, other: Operand) -> Value:
-    return n.add(ew.Mod(True), *n.common(self, other))
+    return n.add(ew.Mod(True), *_division(n, self, other))
 
 
 @aten_op("aten.pow.Tensor_Tensor", "aten.pow.Tensor_Scalar", "aten.pow.Scalar")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import ClassVar
 
 from tilesmith.graph.nodes import Graph, Value
 from tilesmith.ir.types import TensorType
@@ -23,6 +24,8 @@ class Body(FoldingBuilder):
     Values of the graph around it are captured: constants are shared, others become inputs after
     those that the body's operator gives it.
     """
+
+    always_runs: ClassVar[bool] = False
 
     def __init__(self, outer: FoldingBuilder, name: str) -> None:
         super().__init__(name)

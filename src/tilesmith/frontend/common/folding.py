@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -61,6 +61,9 @@ def _widens_weights(op: Op, inputs: tuple[Value, ...]) -> bool:
 
 class FoldingBuilder(Builder):
     """The `Builder` of an importer."""
+
+    always_runs: ClassVar[bool] = True
+    """Whether every run comes to its nodes: one that refuses known values refuses the model."""
 
     def __init__(self, name: str = "main") -> None:
         super().__init__(name)
@@ -288,7 +291,12 @@ class FoldingBuilder(Builder):
         small = all(v.type.is_static and v.type.size <= _FOLD_ELEMENTS for v in values)
         small = small and not _widens_weights(op, inputs)
         if small and self._fold_bytes < _FOLD_BYTES and all(map(self.is_constant, inputs)):
-            arrays = evaluate_op(op, *map(self._array, inputs))
+            try:
+                arrays = evaluate_op(op, *map(self._array, inputs))
+            except ModelError:
+                if self.always_runs:
+                    raise
+                return outputs
             self._fold_bytes += sum(a.nbytes for a in arrays)
             return tuple(map(self.constant, arrays))
         return outputs

@@ -20,6 +20,7 @@ from tilesmith.graph.evaluate import evaluate_op, logical_array
 from tilesmith.graph.nodes import Constant, Data, Graph, Node, Value
 from tilesmith.graph.passes.dce import dce
 from tilesmith.perf.limits import FOLDED_BYTES
+from tilesmith.support.errors import ModelError
 
 GROWTH = 4
 """Largest ratio of result to input bytes for larger results.  Padded weights grow; a broadcast that
@@ -36,8 +37,8 @@ def fold(graph: Graph, limit: int = FOLDED_BYTES) -> Graph:
     constants = dict(graph.constant)
     nodes: list[Node] = []
     for node in graph.nodes:
-        if _is_foldable(node, constants, limit):
-            arrays = evaluate_op(node.op, *(logical_array(constants[v]) for v in node.inputs))
+        arrays = _folded(node, constants) if _is_foldable(node, constants, limit) else None
+        if arrays is not None:
             for v, array in zip(node.outputs, arrays, strict=True):
                 constants[v] = Constant(v, Data.of(_physical(v, array)))
         else:
@@ -46,6 +47,14 @@ def fold(graph: Graph, limit: int = FOLDED_BYTES) -> Graph:
         return graph
     # The folded results keep their values, so nothing else changes.
     return dce(replace(graph, constants=tuple(constants.values()), nodes=tuple(nodes)))
+
+
+def _folded(node: Node, constants: dict[Value, Constant]) -> tuple[np.ndarray, ...] | None:
+    """The results of a node; None for one that refuses its values: a run may never come to it."""
+    try:
+        return evaluate_op(node.op, *(logical_array(constants[v]) for v in node.inputs))
+    except ModelError:
+        return None
 
 
 def _is_foldable(node: Node, constants: dict[Value, Constant], limit: int) -> bool:

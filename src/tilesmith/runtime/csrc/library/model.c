@@ -345,6 +345,9 @@ int64_t tilesmith_model_error(const struct tilesmith_model *model, int32_t code,
     const char *message = call->messages[f->assertion];
     if (!strcmp(message, INDEX) && f->count == 3) {
         long long index = f->values[0], position = f->values[1], low = -f->values[2], high = f->values[2] - 1;
+        if (index == -(1LL << 61)) /* of a divisor */
+            return snprintf(room ? text : NULL, room, "%s: expected divisors other than 0, found 0 at position %lld",
+                            call->label, position);
         if (position < 0) { /* of an index that never counts from the end, less 2^62 */
             index = (long long)((unsigned long long)index + (1ULL << 62));
             position = -1 - position;
