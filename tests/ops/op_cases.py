@@ -19,8 +19,8 @@ from tilesmith.ops.attention import Attention
 from tilesmith.ops.conv import Conv, ConvTranspose
 from tilesmith.ops.coupling import PairwiseCoupling
 from tilesmith.ops.deform import DeformConv, DeformSample
-from tilesmith.ops.einsum import Einsum
 from tilesmith.ops.divisor import Divisor
+from tilesmith.ops.einsum import Einsum
 from tilesmith.ops.gather import FromFront, Gather, GatherElements, GatherNd, OneHot, Trilu
 from tilesmith.ops.lookup import CountRuns, Position
 from tilesmith.ops.matmul import Gemm, MatMul
