@@ -173,11 +173,11 @@ WRONG: list[tuple[Callable[[], object], str]] = [
     (lambda: B & 2, "the number 2 does not fit an operand of type bool"),
     (lambda: X + U, "add needs two operands of one type, got f32 and u8; .*astype"),
     (lambda: X == I, "eq needs two operands of one type"),
-    (lambda: X + "1", "expected an expression or a number, got str: '1'"),
-    (lambda: X == None, "expected an expression or a number, got NoneType"),  # noqa: E711
-    (lambda: X * 1j, "expected an expression or a number, got complex"),
-    (lambda: X + np.ones(2), "expected an expression or a number, got ndarray"),
-    (lambda: np.ones(2) * X, "expected an expression or a number, got ndarray"),
+    (lambda: X + "1", "expected an expression or a number, got '1'"),
+    (lambda: X == None, "expected an expression or a number, got None"),  # noqa: E711
+    (lambda: X * 1j, "expected an expression or a number, got 1j"),
+    (lambda: X + np.ones(2), "expected an expression or a number, got an object of class ndarray"),
+    (lambda: np.ones(2) * X, "expected an expression or a number, got an object of class ndarray"),
     (lambda: I / 2, "i / 2: / divides floats, found i64; write // for a whole quotient"),
     (lambda: X & X, "is not defined on f32; cast first; in Python & and | bind more tightly"),
     (lambda: X | (I < 1), "needs two operands|is not defined on f32"),

@@ -18,6 +18,7 @@ from typing import Any, TypeAlias
 
 from tilesmith.graph.nodes import Graph
 from tilesmith.strategy.group import Group
+from tilesmith.support.arguments import checked
 from tilesmith.support.errors import ScheduleError, TilesmithError, UsageError
 from tilesmith.support.user_files import run_user_file
 from tilesmith.te.knobs import Config
@@ -68,6 +69,7 @@ class Template:
 _REGISTERED: dict[str, Template] = {}
 
 
+@checked(UsageError)
 def register_template(
     matches: Matcher, template: GroupTemplate | None = None, name: str | None = None
 ) -> Any:

@@ -43,6 +43,7 @@ from tilesmith.ops import eager
 from tilesmith.ops.base import Op
 from tilesmith.ops.elementwise import Cast
 from tilesmith.runtime.running import executable
+from tilesmith.support.arguments import checked
 from tilesmith.support.difference import difference, least_difference, nearest
 from tilesmith.support.errors import UsageError
 from tilesmith.support.options import Options
@@ -103,6 +104,7 @@ class KernelCheck:
         return max(self.outputs, key=lambda o: (not o.passed, o.error / (o.bound or 1.0)))
 
 
+@checked(UsageError)
 def check(
     model: Any,
     inputs: Mapping[str, np.ndarray] | None = None,

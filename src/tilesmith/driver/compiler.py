@@ -31,6 +31,7 @@ from tilesmith.loop.nodes import Buffer, Func
 from tilesmith.ops.base import OPS
 from tilesmith.runtime.arguments import Arguments, KernelFunction
 from tilesmith.runtime.program import Program
+from tilesmith.support.arguments import checked
 from tilesmith.support.cache import cache_key
 from tilesmith.support.child import Children
 from tilesmith.support.errors import ScheduleError, UsageError
@@ -252,6 +253,7 @@ def _pack(fused: Graph, session: Session, saved: SavedProgram | None) -> Packed:
     return packed
 
 
+@checked(UsageError)
 def build(
     schedule: Schedule | Literal["auto"],
     args: Sequence[Tensor],

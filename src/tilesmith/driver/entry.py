@@ -12,6 +12,7 @@ from dataclasses import replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal
 
+from tilesmith.support.arguments import checked
 from tilesmith.support.errors import DeviceError, UsageError
 from tilesmith.support.foreign import is_archive, is_exported_program, is_module, is_script
 from tilesmith.support.logs import logger
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from tilesmith.runtime.program import Program
 
 
+@checked(UsageError, besides=["pins", "forbid"])
 def compile(
     model: Any,
     example_inputs: Any = None,
@@ -276,6 +278,7 @@ def program_of(request: Request) -> Program:
     return program
 
 
+@checked(UsageError)
 def load(
     path: str | os.PathLike[str] | bytes | bytearray | memoryview,
     threads: int | None = None,

@@ -15,6 +15,7 @@ from tilesmith.runtime.standalone.export import Format
 from tilesmith.runtime.standalone.export import export as write
 from tilesmith.runtime.standalone.objects import Exported, WeightsPlace
 from tilesmith.runtime.threads import thread_count
+from tilesmith.support.arguments import checked
 from tilesmith.support.errors import UsageError
 from tilesmith.support.options import Options
 from tilesmith.support.precision import AUTO
@@ -23,6 +24,7 @@ from .entry import program_of, source_of
 from .request import Request
 
 
+@checked(UsageError, besides=["pins", "forbid"])
 def export(
     model: Any,
     folder: str | Path,

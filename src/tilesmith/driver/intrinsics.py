@@ -8,9 +8,12 @@ from tilesmith.codegen import targets
 from tilesmith.ir.target import Target
 from tilesmith.ir.tensor_intrinsics import TensorIntrinsic
 from tilesmith.strategy.intrinsics import available
+from tilesmith.support.arguments import checked
+from tilesmith.support.errors import UsageError
 from tilesmith.support.options import Options
 
 
+@checked(UsageError)
 def tensor_intrinsics(target: str | Target | None = None) -> Mapping[str, TensorIntrinsic]:
     """The shipped intrinsics that a target has, by name, for `Stage.tensorize`.
 

@@ -15,6 +15,7 @@ from tilesmith.runtime.overlaps import shared
 from tilesmith.runtime.program import Program
 from tilesmith.runtime.specialised import Sizes, Specialised
 from tilesmith.runtime.weights import Weights, arrays_of
+from tilesmith.support.arguments import checked
 from tilesmith.support.errors import ModelError, UsageError
 
 if TYPE_CHECKING:
@@ -109,6 +110,7 @@ class CompiledModule(Specialised):
             _write(place, new)
         return made
 
+    @checked(ModelError)
     def load_weights(self, weights: Weights) -> None:
         arrays = arrays_of(weights)
         super().load_weights(arrays)
@@ -126,6 +128,7 @@ class CompiledModule(Specialised):
         written = zip(self._signature.written, self._buffers, strict=True)
         return {**self._state, **{name: b for name, b in written if name in self._state}}
 
+    @checked(ModelError)
     def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> None:
         """`load_weights` as modules have it.
 
@@ -168,6 +171,7 @@ class CompiledModule(Specialised):
     def _in_order(self, arrays: Sequence[Any], out: Any = None) -> Any:
         return super().__call__(*arrays, out=out)
 
+    @checked(UsageError)
     def profile(self, *args: Any, repeats: int = 10) -> Profile:
         leaves = self._structure.leaves(args, {})
         return super().profile(*self._tensors(leaves), *self._buffers, repeats=repeats)

@@ -18,6 +18,9 @@ from typing import Literal
 import ml_dtypes
 import numpy as np
 
+from tilesmith.support.arguments import shown, stand_ins
+from tilesmith.support.errors import ExpressionError
+
 Kind = Literal["bool", "int", "uint", "float", "host"]
 Form = Literal["tensor", "seq", "optional", "map"]
 
@@ -175,7 +178,7 @@ def by_name(name: str) -> DType | None:
 def dtype(spec: DType | str | np.dtype | type) -> DType:
     """The `DType` for a name (`"f32"`, `"float32"`), NumPy dtype or scalar type.
 
-    Raises TypeError if there is none.
+    Raises ExpressionError if there is none.
     """
     if isinstance(spec, DType):
         return spec
@@ -183,5 +186,10 @@ def dtype(spec: DType | str | np.dtype | type) -> DType:
         return BY_NAME[spec]
     try:
         return _FROM_NUMPY[np.dtype(spec)]
-    except (KeyError, TypeError):
-        raise TypeError(f"no element type for {spec!r}; known: {', '.join(BY_NAME)}") from None
+    except (KeyError, TypeError, ValueError):
+        raise ExpressionError(
+            f"no element type for {shown(spec)}; known: {', '.join(BY_NAME)}"
+        ) from None
+
+
+stand_ins(DType, "an element type", DType, str, np.dtype, type)

@@ -16,7 +16,7 @@ from tilesmith.support.errors import OpenDimensionError
 from .dtypes import DType
 from .expr import Expr
 
-Dim: TypeAlias = "int | Expr"
+Dim: TypeAlias = int | Expr
 
 
 def same_dim(a: Dim, b: Dim) -> bool:

@@ -21,9 +21,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 
 from tilesmith.ir.dtypes import DType, i64
+from tilesmith.ir.dtypes import dtype as to_dtype
 from tilesmith.ir.expr import Expr, ExprLike, Load, Var, as_expr
 from tilesmith.ir.loop_tables import ForKind, Scope
 from tilesmith.ir.types import Dim, TensorType
+from tilesmith.support.arguments import checked_methods
 from tilesmith.support.errors import ExpressionError
 
 from . import nodes
@@ -62,6 +64,7 @@ class Variable:
         self._array[0] = new
 
 
+@checked_methods(ExpressionError)
 class LoopBuilder:
     """Makes one `Func`; its parameters are the inputs and outputs in the order of their
     declaration.
@@ -157,7 +160,7 @@ class LoopBuilder:
         """Uninitialised memory until the end of the block; inside an independent loop, one per
         iteration.
         """
-        buffer = Buffer(name, dtype, tuple(shape), scope)
+        buffer = Buffer(name, to_dtype(dtype), tuple(shape), scope)
         self._blocks[-1].append(lambda rest: nodes.Allocate(buffer, rest))
         return Array(self, buffer)
 

@@ -16,6 +16,7 @@ import numpy as np
 import onnx
 
 from tilesmith.runtime.threads import thread_count
+from tilesmith.support.arguments import checked
 from tilesmith.support.errors import ModelError, TilesmithError, UsageError
 from tilesmith.support.measure import interleave
 from tilesmith.support.options import Options
@@ -69,6 +70,7 @@ class Accelerated:
         return onnxruntime.InferenceSession(str(self.model), options, **arguments)
 
 
+@checked(UsageError)
 def accelerate(
     model: Any,
     folder: str | Path,

@@ -16,6 +16,7 @@ from tilesmith.runtime.standalone.operators import check_operator, operator_obje
 from tilesmith.runtime.standalone.tables import text
 from tilesmith.runtime.standalone.toolchain import toolchain
 from tilesmith.runtime.threads import thread_count
+from tilesmith.support.arguments import checked
 from tilesmith.support.errors import UsageError
 from tilesmith.support.folders import written
 from tilesmith.support.options import Options
@@ -26,6 +27,7 @@ RUNTIME = ("library/model.c", "library/ort.c", "pool.c")
 """The files of the runtime that a library of operators needs."""
 
 
+@checked(UsageError)
 def export_custom_ops(
     ops: Mapping[str, Any],
     path: str | Path,

@@ -8,6 +8,7 @@ from typing import Any
 
 from tilesmith.runtime.standalone.objects import Exported
 from tilesmith.runtime.standalone.plugin import write_plugin
+from tilesmith.support.arguments import checked
 from tilesmith.support.errors import UsageError
 from tilesmith.support.folders import filled
 from tilesmith.support.options import Options
@@ -15,6 +16,7 @@ from tilesmith.support.options import Options
 from .operators import programs_of_operators
 
 
+@checked(UsageError)
 def export_plugin(
     ops: Mapping[str, Any],
     folder: str | Path,

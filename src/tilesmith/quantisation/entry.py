@@ -13,6 +13,7 @@ from tilesmith.driver.compiler import load_graph
 from tilesmith.driver.session import Session
 from tilesmith.graph.nodes import Graph
 from tilesmith.ops.conv import Conv
+from tilesmith.support.arguments import checked
 from tilesmith.support.errors import UsageError
 from tilesmith.support.options import Options
 
@@ -29,6 +30,7 @@ from .trial import Trial
 from .weights import QuantisedWeights, in_groups, per_channel
 
 
+@checked(UsageError)
 def quantize(
     model: Any,
     data: Any = None,

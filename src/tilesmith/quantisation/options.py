@@ -13,6 +13,7 @@ from typing import Any, TypeAlias, TypedDict
 
 from tilesmith.ir.dtypes import DType, i8, u8
 from tilesmith.runtime.executable import Executable
+from tilesmith.support.arguments import check_fields
 from tilesmith.support.errors import UsageError
 from tilesmith.support.options import about
 
@@ -93,6 +94,7 @@ class QuantizeOptions:
     )
 
     def __post_init__(self) -> None:
+        check_fields(self, UsageError)
         _check("scheme", self.scheme, (*SCHEMES[1:], AUTO))
         if self.group < 1:
             raise UsageError(f"group must be at least 1, not {self.group!r}")

@@ -20,6 +20,7 @@ from tilesmith.codegen.functions import ENTRY, SIZES
 from tilesmith.codegen.link import Library
 from tilesmith.codegen.targets import host, missing_features
 from tilesmith.ir.dtypes import i64
+from tilesmith.support.arguments import checked
 from tilesmith.support.cgroup import usable_memory
 from tilesmith.support.errors import ModelError, UsageError
 
@@ -379,6 +380,7 @@ class Executable:
             name = (*self.inputs, *self.outputs)[-status - 1].name
             raise ModelError(f"the memory of {name!r} can't be used through the buffer protocol")
 
+    @checked(UsageError)
     def load_weights(self, weights: Weights) -> None:
         """Give the model other weights, by their names in the source model; those that are not
         named stay.  Folded and packed weights are made anew; code only where contents decide what
@@ -412,6 +414,7 @@ class Executable:
         """
         return self._runner.trim() + sum(r.trim() for r in self._results)
 
+    @checked(UsageError)
     def profile(self, *arrays: Any, repeats: int = 10) -> Profile:
         """The time of each kernel on the given inputs, the least of `repeats` runs, with the
         performance model's prediction for this machine (which is measured at first use).
@@ -429,6 +432,7 @@ class Executable:
         host = () if self._host is None else self._host.times(before, 2 * max(repeats, 1))
         return Profile(kernels, whole, self.threads, rates, host)
 
+    @checked(UsageError)
     def kernel_seconds(self, *arrays: Any, repeats: int = 10) -> np.ndarray:
         """The time of each of the program's calls, the least of `repeats` runs."""
         return self._timed(arrays, repeats)[0]
@@ -465,6 +469,7 @@ class Executable:
             whole = min(whole, time.perf_counter() - start)
         return best, times[: len(best), 1], whole
 
+    @checked(UsageError)
     def save(
         self, path: str | Path | IO[bytes], sign: str | Path | None = None, stubs: bool = False
     ) -> None:
@@ -477,6 +482,7 @@ class Executable:
         """
         save_program(self.program, path, sign, stubs)
 
+    @checked(UsageError)
     def export(
         self, folder: str | Path, name: str = "model", format: Format = "shared",
         weights: WeightsPlace = "file", sign: str | Path | None = None, glibc: str | None = None,
@@ -487,6 +493,7 @@ class Executable:
         return export([self.program], folder, name, format, weights, self.threads, sign, glibc)
 
     @staticmethod
+    @checked(UsageError)
     def load(path: str | Path | bytes, threads: int | None = None) -> Executable:
         """The executable in a `.tsm` file, or in the bytes of one.
 

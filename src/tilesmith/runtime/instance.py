@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from tilesmith.support.arguments import checked_methods
 from tilesmith.support.errors import ModelError, UsageError
 
 from .arrays import check, check_names, listing
@@ -19,6 +20,7 @@ _UNBOUND = object()
 """In the place of an input that nobody bound."""
 
 
+@checked_methods(UsageError)
 class Instance:
     """An executable with memory for one run at a time: `set_input`, `run`, `get_output`.
 

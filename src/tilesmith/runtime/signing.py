@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from tilesmith.support.arguments import checked
 from tilesmith.support.errors import SignatureError, UsageError
 from tilesmith.support.folders import write_text, written
 from tilesmith.support.regular_files import read_regular
@@ -21,6 +22,7 @@ SIGNATURE_BYTES = 64
 _LIST = ".sha256"
 
 
+@checked(UsageError)
 def make_keys(path: str | Path) -> tuple[Path, Path]:
     """Write a new pair of keys: the secret one to `path`, which only its owner may read, the public
     one to `path` with `.pub` before its suffix.  Returns both paths.
@@ -108,6 +110,7 @@ def signed_contents(path: Path, key: str | Path) -> bytes:
     return contents
 
 
+@checked(UsageError)
 def verify(path: str | Path, key: str | Path) -> tuple[Path, ...]:
     """Check the signatures of a `.tsm` file, or of the libraries that `export` wrote to a folder.
     Returns the files that are covered.

@@ -24,6 +24,7 @@ from math import inf
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
 
+from tilesmith.support.arguments import check_fields
 from tilesmith.support.errors import UsageError
 from tilesmith.support.logs import TOPICS, parse_topics, show
 from tilesmith.support.precision import precision_text
@@ -208,6 +209,7 @@ class Options:
     )
 
     def __post_init__(self) -> None:
+        check_fields(self, UsageError)
         if self.opt_level not in (0, 1, 2, 3):
             raise UsageError(f"opt_level must be 0, 1, 2 or 3, not {self.opt_level!r}")
         if self.accuracy not in get_args(Accuracy):

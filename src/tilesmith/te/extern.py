@@ -24,6 +24,7 @@ from tilesmith.ir.expr import Expr, free_vars
 from tilesmith.ir.types import Dim, TensorType
 from tilesmith.loop.builder import LoopBuilder
 from tilesmith.loop.verify import verify
+from tilesmith.support.arguments import checked
 from tilesmith.support.errors import ExpressionError, VerifyError
 
 from .tensor import Extern, Tensor
@@ -32,6 +33,7 @@ from .written import extents, line_of_caller
 Shape = int | Expr | Sequence[Dim]
 
 
+@checked(ExpressionError, besides=["shape"])
 def extern(
     shape: Shape | Sequence[Sequence[Dim]],
     inputs: Sequence[Tensor],

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from tilesmith.support.arguments import checked_methods
+from tilesmith.support.errors import ScheduleError
+
 from .check import check
 from .state import State
 from .steps import Step
 
 
+@checked_methods(ScheduleError)
 class History:
     """The steps applied to a state, in order.
 

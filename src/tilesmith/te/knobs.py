@@ -19,6 +19,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias, TypeVar
 
 from tilesmith.ir.types import Dim
+from tilesmith.support.arguments import checked
 from tilesmith.support.errors import ScheduleError
 from tilesmith.te.relations import Tail
 from tilesmith.te.stage import Axis, AxisLike, Stage
@@ -63,12 +64,14 @@ class Config:
     prefix: str = ""
     open_sums: bool = False
 
+    @checked(ScheduleError)
     def under(self, name: str) -> Config:
         """The same decisions for a part of the schedule, whose knobs are called `name.…`."""
         if not self.chosen and self.seen is None:
             return self
         return replace(self, prefix=f"{self.prefix}{name}.")
 
+    @checked(ScheduleError)
     def choice(self, name: str, options: Options[V], default: V) -> V:
         """One of `options`.  A function as `options` is called only if the options are needed."""
         if not self.chosen and self.seen is None:
@@ -86,6 +89,7 @@ class Config:
             raise ScheduleError(f"knob {name}: {value!r} is none of {', '.join(map(repr, values))}")
         return value  # type: ignore[return-value]  # one of `values`
 
+    @checked(ScheduleError)
     def split(
         self,
         name: str,
@@ -109,6 +113,7 @@ class Config:
         assert isinstance(rest, Axis)
         return (rest, *found)
 
+    @checked(ScheduleError)
     def factors(
         self, name: str, stage: Stage, axis: AxisLike, default: tuple[int, ...]
     ) -> tuple[Dim, ...]:
@@ -119,6 +124,7 @@ class Config:
             raise ScheduleError(f"knob {self.prefix}{name}: {axis} has no fixed extent to split")
         return self.choice(name, lambda: split_factors(extent, len(default) + 1), default)
 
+    @checked(ScheduleError)
     def reorder(
         self,
         name: str,
@@ -137,6 +143,7 @@ class Config:
         stage.reorder(*wanted)
         return wanted
 
+    @checked(ScheduleError)
     def annotate(
         self,
         name: str,

@@ -20,6 +20,7 @@ from tilesmith.ir.types import Dim
 from tilesmith.loop.nodes import Buffer, Func, Stmt, seq
 from tilesmith.loop.passes.barriers import add_barriers
 from tilesmith.loop.passes.bind_parts import bind_parts
+from tilesmith.support.arguments import checked
 from tilesmith.support.errors import ScheduleError, UsageError
 
 from .lower_extern import extern_plan
@@ -41,6 +42,7 @@ from .state import At, StageState, State
 from .tensor import Compute, Extern, Tensor
 
 
+@checked(ScheduleError)
 def lower(schedule: Schedule, args: Sequence[Tensor], name: str = "main") -> Func:
     """The loop function that computes the outputs of `schedule`.
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from tilesmith.ir.dtypes import DType
 from tilesmith.ir.expr import Expr, as_expr, const
+from tilesmith.support.arguments import checked
 from tilesmith.support.errors import ExpressionError
 
 from .laws import Laws, laws_found
@@ -16,6 +17,7 @@ from .tensor import KNOWN, IterVar, Reduce, Reducer, recognised, reduced_axes
 from .written import check_reducer
 
 
+@checked(ExpressionError)
 def comm_reducer(
     combine: Callable[..., Any],
     identity: Callable[..., Any],

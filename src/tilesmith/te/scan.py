@@ -22,6 +22,7 @@ from typing import Any
 from tilesmith.ir.affine import affine_form
 from tilesmith.ir.expr import Expr, Load, Var, const, select
 from tilesmith.ir.types import same_dim
+from tilesmith.support.arguments import checked
 from tilesmith.support.errors import ExpressionError
 
 from .rewrite import loads
@@ -29,6 +30,7 @@ from .tensor import Compute, Extern, IterVar, Operation, Placeholder, Recurrence
 from .written import line_of_caller
 
 
+@checked(ExpressionError)
 def scan(
     init: Tensor | Sequence[Tensor],
     update: Tensor | Sequence[Tensor],

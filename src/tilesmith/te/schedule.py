@@ -17,6 +17,7 @@ from typing import Any
 from tilesmith.ir.expr import Binary, Const, Var
 from tilesmith.ir.layout import Layout, LayoutDim
 from tilesmith.ir.loop_tables import Scope
+from tilesmith.support.arguments import checked, checked_methods
 from tilesmith.support.errors import ScheduleError
 
 from . import steps as st
@@ -29,6 +30,7 @@ from .steps.winograd import WinogradStages
 from .tensor import Compute, Operation, Placeholder, Tensor
 
 
+@checked_methods(ScheduleError)
 class Schedule(History):
     """How the operations `ops` and their producers are computed.  `steps` is the whole of it."""
 
@@ -192,6 +194,7 @@ class Schedule(History):
         return digest.hexdigest()
 
 
+@checked(ScheduleError)
 def create_schedule(
     results: Operation | Tensor | Sequence[Operation | Tensor],
 ) -> Schedule:

@@ -13,6 +13,7 @@ from typing import NoReturn, TypeAlias
 from tilesmith.ir.loop_tables import ForKind, Scope
 from tilesmith.ir.tensor_intrinsics import TensorIntrinsic, tensor_intrinsic
 from tilesmith.ir.types import Dim
+from tilesmith.support.arguments import checked_methods
 from tilesmith.support.errors import ScheduleError
 
 from . import steps as st
@@ -42,12 +43,12 @@ class Axis:
         return self.name
 
 
-AxisLike: TypeAlias = "Axis | IterVar | str"
-StageLike: TypeAlias = "Stage | Tensor | Operation | str"
-TensorLike: TypeAlias = "Tensor | Operation | str"
+AxisLike: TypeAlias = Axis | IterVar | str
+TensorLike: TypeAlias = Tensor | Operation | str
 """A tensor, or the name of the stage whose first result it is."""
 
 
+@checked_methods(ScheduleError)
 class Stage:
     """One operation of a schedule and the primitives that say how its loops run."""
 
@@ -434,6 +435,9 @@ class Stage:
         for io: ...  ->  func attrs ("pragma C.io key", "value")
         """
         self._history.apply(st.Pragma(self.name, self.axis_name(axis), key, str(value)))
+
+
+StageLike: TypeAlias = Stage | Tensor | Operation | str
 
 
 def stage_of(history: History, key: StageLike) -> Stage:

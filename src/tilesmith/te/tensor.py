@@ -18,6 +18,7 @@ from tilesmith.ir.dtypes import dtype as to_dtype
 from tilesmith.ir.expr import Expr, ExprLike, Load, Operators, Var, as_expr, const
 from tilesmith.ir.types import Dim, same_dim
 from tilesmith.loop.nodes import Func
+from tilesmith.support.arguments import checked
 from tilesmith.support.errors import ExpressionError
 
 from .laws import ALL_LAWS, Laws
@@ -214,7 +215,7 @@ class Extern(Compute):
         return self.func.outputs[0].shape
 
 
-Operation: TypeAlias = "Placeholder | Compute"
+Operation: TypeAlias = Placeholder | Compute
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -277,16 +278,19 @@ class Tensor(Operators):
         return f"<tensor {self.name}: {self.dtype}{list(self.shape)}>"
 
 
+@checked(ExpressionError, besides=["shape"])
 def placeholder(shape: Sequence[Dim], dtype: DType | str = f32, name: str = "in") -> Tensor:
     """A program argument of `shape` and element type.  Raises ExpressionError for a bad shape."""
     return Placeholder(name, extents(shape, name), to_dtype(dtype)).outputs[0]
 
 
+@checked(ExpressionError)
 def var(name: str = "n") -> Var:
     """An extent that is known at run time only, of type i64; also an operand in expressions."""
     return Var(name, i64)
 
 
+@checked(ExpressionError, besides=["extent"])
 def reduce_axis(extent: Dim | tuple[Dim, Dim], name: str = "k") -> IterVar:
     """A reduction axis; `extent` is a number, or the pair (0, extent) as TE users write it."""
     if isinstance(extent, tuple):
@@ -299,6 +303,7 @@ def reduce_axis(extent: Dim | tuple[Dim, Dim], name: str = "k") -> IterVar:
     return IterVar(Var(name), checked_extent(extent, f"reduce_axis {name}"), is_reduce=True)
 
 
+@checked(ExpressionError, besides=["shape"])
 def compute(
     shape: Sequence[Dim],
     body: Callable[..., Any],

@@ -9,11 +9,13 @@ from typing import Any
 
 from tilesmith.ir.expr import Expr, Load, Var, free_vars, post_order, rebuilt
 from tilesmith.ir.tensor_intrinsics import KeepAlive, Operand, TensorIntrinsic, declare
+from tilesmith.support.arguments import checked
 from tilesmith.support.errors import ExpressionError
 
 from .tensor import Compute, Placeholder, Reduce, Tensor
 
 
+@checked(ExpressionError)
 def decl_tensor_intrin(
     name: str,
     result: Tensor,

@@ -8,6 +8,8 @@ from tilesmith.ir import expr as ir
 from tilesmith.ir.expr import Expr, Load, Var, post_order
 from tilesmith.ir.types import Dim
 from tilesmith.loop.text import print_func
+from tilesmith.support.arguments import checked
+from tilesmith.support.errors import ScheduleError
 
 from .tensor import Compute, Extern, Operation, Placeholder, Reduce, Tensor
 
@@ -171,6 +173,7 @@ def _print(outputs: Sequence[Operation], canonical: bool) -> str:
     return "\n".join(lines) + "\n"
 
 
+@checked(ScheduleError)
 def print_ops(outputs: Sequence[Operation]) -> str:
     """The definitions of `outputs` and of everything they need, producers first."""
     return _print(outputs, canonical=False)

@@ -6,11 +6,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from numbers import Integral
 
 from tilesmith.ir.dtypes import DType, i64
 from tilesmith.ir.expr import Const, Expr, Var, type_text
 from tilesmith.ir.symbols import as_dim
 from tilesmith.ir.types import Dim
+from tilesmith.support import arguments
+from tilesmith.support.arguments import shown
 from tilesmith.support.errors import ExpressionError
 
 Values = tuple[Expr, ...]
@@ -18,11 +21,10 @@ Values = tuple[Expr, ...]
 
 def extents(shape: Sequence[Dim], what: str) -> tuple[Dim, ...]:
     """`shape` with every extent checked.  Raises ExpressionError; `what` names the owner."""
-    if isinstance(shape, (int, Expr)):
-        raise ExpressionError(
-            f"{what}: a shape is a tuple of extents, found {shape}; write ({shape},) for one "
-            "dimension"
-        )
+    if isinstance(shape, (str, bytes)) or not isinstance(shape, Sequence):
+        one = isinstance(shape, (int, Expr))
+        cure = f"; write ({shown(shape)},) for one dimension" if one else ""
+        raise ExpressionError(f"{what}: a shape is a tuple of extents, found {shown(shape)}{cure}")
     return tuple([n if type(n) is int and n >= 0 else extent(n, what) for n in shape])
 
 
@@ -40,11 +42,11 @@ def extent(n: Dim, what: str) -> Dim:
     if isinstance(n, float):
         cure = "; write // for a whole quotient" if n.is_integer() else ""
         raise ExpressionError(f"{what}: an extent is a whole number, found {n}{cure}")
-    if isinstance(n, bool) or not hasattr(n, "__index__"):
-        raise ExpressionError(f"{what}: an extent is a whole number, found {n!r}")
-    if n.__index__() < 0:
-        raise ExpressionError(f"{what}: an extent is at least 0, found {n}")
-    return n.__index__()
+    if isinstance(n, bool) or not isinstance(n, Integral):  # NumPy's are, too
+        raise ExpressionError(f"{what}: an extent is a whole number, found {shown(n)}")
+    if n < 0:
+        raise ExpressionError(f"{what}: an extent is at least 0, found {shown(int(n))}")
+    return int(n)
 
 
 def check_reducer(
@@ -70,6 +72,8 @@ def line_of_caller(depth: int) -> str:
     itself, whose own expressions need no place.
     """
     frame = sys._getframe(depth + 1)
+    while frame.f_back is not None and frame.f_globals.get("__name__") == arguments.__name__:
+        frame = frame.f_back  # where the arguments are checked
     if frame.f_globals.get("__name__", "").startswith("tilesmith."):
         return ""
     return f"{frame.f_code.co_filename}:{frame.f_lineno}"

@@ -20,6 +20,7 @@ from torch._guards import TracingContext
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from tilesmith.frontend.aten.registry import OPERATORS
+from tilesmith.support.arguments import checked
 from tilesmith.support.errors import UsageError
 from tilesmith.support.options import Options
 
@@ -30,6 +31,7 @@ from .sharing import with_sharing
 __all__ = ["FallbackWarning", "backend"]
 
 
+@checked(UsageError)
 def backend(
     graph: torch.fx.GraphModule,
     example_inputs: Sequence[Any],

@@ -16,6 +16,7 @@ import torch
 
 from tilesmith.frontend.common.expressions import Definition, Parameter, define
 from tilesmith.frontend.onnx.registry import OPERATORS
+from tilesmith.support.arguments import checked
 from tilesmith.support.errors import UsageError
 from tilesmith.support.options import Options
 from tilesmith.te.schedule import Schedule
@@ -36,6 +37,7 @@ _LIBRARIES: dict[str, torch.library.Library] = {}
 """What registered an operator, by its name."""
 
 
+@checked(UsageError)
 def register(
     name: str,
     definition: Callable[..., Any] | Schedule | None = None,

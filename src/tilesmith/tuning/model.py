@@ -18,6 +18,8 @@ from tilesmith.frontend.common.inputs import Values
 from tilesmith.graph.bind import expected_graph
 from tilesmith.runtime.executable import Executable
 from tilesmith.runtime.threads import thread_count
+from tilesmith.support.arguments import checked
+from tilesmith.support.errors import UsageError
 from tilesmith.support.measure import Ratio
 from tilesmith.support.options import Options, records_path
 from tilesmith.tuning.fleet import open_measurer
@@ -55,6 +57,7 @@ class Tuned:
     spent: Mapping[str, float] = field(default_factory=dict)
 
 
+@checked(UsageError)
 def tune(
     model: Any,
     *,

@@ -24,6 +24,7 @@ from tilesmith.runtime.standalone.operator import (
     write_operator,
 )
 from tilesmith.strategy.sketch import generated
+from tilesmith.support.arguments import checked
 from tilesmith.support.errors import UsageError
 from tilesmith.support.folders import filled
 from tilesmith.support.options import Options
@@ -34,6 +35,7 @@ from tilesmith.te.tensor import Placeholder, Tensor
 from tilesmith.tuning.template import tune_expression
 
 
+@checked(UsageError)
 def export_op(
     op: str | Sequence[Tensor] | Schedule,
     folder: str | Path,

@@ -13,6 +13,7 @@ from typing import TypeAlias, TypedDict
 
 from tilesmith.choices.space import Forbidden
 from tilesmith.ir.target import Target
+from tilesmith.support.arguments import check_fields
 from tilesmith.support.errors import UsageError
 from tilesmith.support.options import about
 from tilesmith.te.knobs import Decisions
@@ -123,6 +124,7 @@ class TuneOptions:
     )
 
     def __post_init__(self) -> None:
+        check_fields(self, UsageError)
         if not self.seconds > 0:
             raise UsageError(f"seconds must be positive, not {self.seconds!r}")
         if self.trials is not None and self.trials < 1:

@@ -33,6 +33,7 @@ from tilesmith.loop.text import print_func
 from tilesmith.runtime.arguments import KernelFunction
 from tilesmith.runtime.threads import thread_count
 from tilesmith.strategy.sketch import generated
+from tilesmith.support.arguments import checked
 from tilesmith.support.errors import UsageError
 from tilesmith.support.measure import interleave, ratio
 from tilesmith.support.options import Options, records_path
@@ -59,6 +60,7 @@ TURN_RUNS, LEAST_ROUNDS, MOST_ROUNDS = 4, 3, 8
 """Runs of a turn at the least, and turns that each of the two has."""
 
 
+@checked(UsageError)
 def tune_template(
     template: Template,
     *arguments: Any,
@@ -83,6 +85,7 @@ def tune_template(
     return _tune(lambda cfg: template(cfg, *arguments), name, session, TuneOptions(**choices))
 
 
+@checked(UsageError)
 def apply_best(
     template: Template,
     *arguments: Any,
@@ -129,6 +132,7 @@ def _made(
     return f
 
 
+@checked(UsageError)
 def tune_expression(
     args: Sequence[Tensor],
     *,
@@ -242,6 +246,7 @@ def _refuted(state: Progress, best: Trial | None) -> list[Trial]:
     ]
 
 
+@checked(UsageError)
 def auto_schedule(args: Sequence[Tensor], target: str | None = None) -> Schedule:
     """The schedule that rules choose for tensor expressions by their structure.
 

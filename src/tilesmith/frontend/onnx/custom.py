@@ -36,6 +36,7 @@ from tilesmith.frontend.onnx.registry import OPERATORS
 from tilesmith.graph.builder import expansion
 from tilesmith.ops.base import OPS, Op, check_attribute_name
 from tilesmith.ops.eager import infer
+from tilesmith.support.arguments import checked
 from tilesmith.support.errors import UsageError
 from tilesmith.support.user_files import run_user_file
 
@@ -56,6 +57,7 @@ _READERS: dict[Any, Callable[[OnnxNode, str], Any]] = {
 """How a node's attribute is read, by the type of the operator's field."""
 
 
+@checked(UsageError)
 def register_op(domain: str, name: str | None = None) -> Callable[[C], C]:
     """A decorator that makes a class an operator of ONNX models.
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from tilesmith.graph.nodes import Graph
 from tilesmith.graph.passes.decompose import decompose_only
+from tilesmith.support.arguments import checked
 from tilesmith.support.errors import UnsupportedError, UsageError
 from tilesmith.support.folders import filled, written
 
@@ -61,6 +62,7 @@ def to_onnx(graph: Graph) -> ModelProto:
     )
 
 
+@checked(UsageError)
 def save_onnx(graph: Graph, path: str | os.PathLike[str]) -> None:
     """Write `graph` to an ONNX file, its weights in it, or beside it if they need over 2 GB.
 

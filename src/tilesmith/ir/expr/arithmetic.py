@@ -7,9 +7,12 @@ import struct
 from dataclasses import dataclass
 from typing import Any, NoReturn, TypeAlias
 
+import numpy as np
+
 from tilesmith.ir.dtypes import DType, bool_, f32, i64
 from tilesmith.ir.dtypes import dtype as to_dtype
 from tilesmith.ir.sizes import Sizes
+from tilesmith.support.arguments import shown, stand_ins
 from tilesmith.support.errors import ExpressionError
 
 from .interned import Interned, Typed
@@ -193,6 +196,9 @@ class Expr(Operators, Typed, metaclass=Interned):
         return f"<{type(self).__name__} {self}>"
 
 
+stand_ins(Expr, "an expression", Operators)
+
+
 class Leaf(Expr):
     """An expression without others inside."""
 
@@ -355,6 +361,8 @@ def const(value: int | float | bool, dtype: DType | str | None = None) -> Const:
         dtype = bool_ if isinstance(value, bool) else i64 if isinstance(value, int) else f32
     elif not isinstance(dtype, DType):
         dtype = to_dtype(dtype)
+    if not isinstance(value, (int, float)):
+        raise ExpressionError(f"a literal is a number, found {shown(value)}")
     if dtype.is_float:
         number = float(value)
         if dtype.bits < 64:
@@ -378,12 +386,10 @@ def as_expr(value: ExprLike, like: Expr | None = None) -> Expr:
         return value
     if isinstance(value, Operators):
         return value.__as_expr__()
-    if hasattr(value, "item") and not getattr(value, "shape", ()):  # a NumPy scalar
-        value = value.item()  # type: ignore[union-attr]
+    if isinstance(value, (np.generic, np.ndarray)) and not value.shape:
+        value = value.item()
     if not isinstance(value, (int, float)):
-        raise ExpressionError(
-            f"expected an expression or a number, got {type(value).__name__}: {value!r}"
-        )
+        raise ExpressionError(f"expected an expression or a number, got {shown(value)}")
     if like is None:
         return const(value)
     if type(value) is int and like.dtype is i64 and like.lanes == 1 and abs(value) <= _KEPT:
@@ -393,7 +399,8 @@ def as_expr(value: ExprLike, like: Expr | None = None) -> Expr:
     ):
         kind = "float" if isinstance(value, float) else "number"
         raise ExpressionError(
-            f"the {kind} {value} does not fit an operand of type {type_text(like)}; cast first"
+            f"the {kind} {shown(value)} does not fit an operand of type {type_text(like)}; "
+            "cast first"
         )
     literal = const(value, like.dtype)
     return Broadcast(literal, like.lanes) if like.lanes > 1 else literal

@@ -15,6 +15,7 @@ from functools import cache
 from typing import Annotated, Any, ClassVar, TypeVar, dataclass_transform, get_args, get_type_hints
 
 from tilesmith.ir.expr import Expr
+from tilesmith.support.arguments import check_fields, checked
 from tilesmith.support.errors import ScheduleError
 
 from ..relations import Tail
@@ -83,6 +84,9 @@ class Step(ABC):
     of_schedule: ClassVar[bool] = False
     """Whether the primitive is a method of the schedule, which takes the stage, or of the stage."""
 
+    def __post_init__(self) -> None:
+        check_fields(self, ScheduleError)
+
     @abstractmethod
     def apply(self, state: State) -> State:
         """The state after this step.  Raises ScheduleError if the step is illegal."""
@@ -129,6 +133,7 @@ def primitive(name: str, of_schedule: bool = False) -> Callable[[S], S]:
 
     def declare(cls: S) -> S:
         made = dataclass(frozen=True, slots=True)(cls)
+        made.apply = checked(ScheduleError)(made.apply)  # type: ignore[method-assign]
         made.primitive, made.of_schedule = name, of_schedule
         PRIMITIVES[name] = made
         return made

@@ -1,0 +1,125 @@
+"""Calls of public entries with one argument of another type.
+
+A call returns, or raises an error that `tilesmith.support.errors` declares, or Python itself
+refuses its arguments.  Everything else is a defect: another exception, an InternalError, the end of
+the process, or no end.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import tempfile
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+
+import children
+from tilesmith.support.errors import InternalError, TilesmithError, VerifyError
+
+from .entries import Entry, entries
+from .judge import CRASHED, MEMORY, REFUSED, RIGHT, SECONDS, Verdict
+from .objects import OBJECTS, Unwilling
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call.
+
+    entry: what is called.
+    parameter: which argument is replaced.
+    thing: by the object of this name.
+    """
+
+    entry: Entry
+    parameter: str
+    thing: str
+
+    def __str__(self) -> str:
+        return f"{self.entry.name}({self.parameter}=<{self.thing}>)"
+
+
+def all_calls(names: str = "", things: str = "") -> list[Call]:
+    """Every parameter of every entry with every object, of those whose names contain these."""
+    return [Call(e, p, thing) for e in entries() if names in e.name
+            for p in e.parameters for thing in OBJECTS if things in thing]  # fmt: skip
+
+
+def sampled(count: int, seed: int) -> list[Call]:
+    """Some of them."""
+    return random.Random(seed).sample(all_calls(), count)
+
+
+def judge_call(call: Call) -> Verdict:
+    """What becomes of a call in this process."""
+    thing = OBJECTS[call.thing]()
+    places, named = call.entry.arguments(**{call.parameter: thing})
+    try:
+        call.entry.call(*places, **named)
+    except (InternalError, VerifyError) as e:
+        return Verdict(CRASHED, _shown(e))
+    except (TilesmithError, Unwilling, MemoryError) as e:
+        if "\n" in _text(e):
+            return Verdict(CRASHED, f"a message has one line: {_shown(e)}")
+        return Verdict(REFUSED, _text(e))
+    except (TypeError, ValueError) as e:
+        if _is_pythons(e.__traceback__):
+            return Verdict(REFUSED, _text(e))
+        return Verdict(CRASHED, _shown(e))
+    except Exception as e:  # a defect, reported with its call
+        return Verdict(CRASHED, _shown(e))
+    return Verdict(RIGHT)
+
+
+def _is_pythons(trace: TracebackType | None) -> bool:
+    """Whether an error was raised by the call itself, not inside."""
+    return trace is not None and (trace.tb_next is None or _is_check(trace.tb_next))
+
+
+def _is_check(trace: TracebackType) -> bool:
+    """Whether this is where `support.arguments` calls what it checked, and Python refuses."""
+    return trace.tb_next is None and trace.tb_frame.f_globals["__name__"].endswith(".arguments")
+
+
+def _text(e: Exception) -> str:
+    try:
+        return str(e)
+    except Exception as inner:
+        return f"(no text: {type(inner).__name__})"
+
+
+def _shown(e: BaseException) -> str:
+    """An error, and the last lines of ours that it went through."""
+    trace, places = e.__traceback__, []
+    while trace is not None:
+        path = trace.tb_frame.f_code.co_filename
+        if "tilesmith" in path:
+            places.append(f"{path.rpartition('tilesmith/')[2]}:{trace.tb_lineno}")
+        trace = trace.tb_next
+    text = _text(e) if isinstance(e, Exception) else ""
+    return f"{type(e).__name__}: {text[:200]} ({' '.join(places[-2:])})"
+
+
+def call_verdicts(calls: Sequence[Call]) -> Iterator[Verdict]:
+    """What becomes of calls, in child processes and in a folder for what they write."""
+    warnings.simplefilter("ignore")
+    before = os.getcwd()
+    with tempfile.TemporaryDirectory() as folder:
+        os.chdir(folder)
+        try:
+            for v in children.each(calls, judge_call, SECONDS, MEMORY):
+                yield Verdict(CRASHED, v.reason) if isinstance(v, children.Died) else v
+        finally:
+            os.chdir(before)
+
+
+def kinds(found: Sequence[tuple[Call, Verdict]]) -> dict[str, list[Call]]:
+    """Defects by where they show, the most frequent first."""
+    groups: dict[str, list[Call]] = {}
+    for call, verdict in found:
+        if verdict.result == CRASHED:
+            name, _, place = verdict.reason.partition(":")
+            place = place.rpartition("(")[2] if "(" in place else place
+            groups.setdefault(f"{name} {place}".rstrip(")"), []).append(call)
+    return dict(sorted(groups.items(), key=lambda g: -len(g[1])))

@@ -1,0 +1,402 @@
+"""What users give to public functions, checked against the annotations before anything is done.
+
+    @checked(ScheduleError)
+    def lower(schedule: Schedule, args: Sequence[Tensor], name: str = "main") -> Func: ...
+
+A call with `args=5` raises `ScheduleError: lower: args: expected a list of Tensor, found 5`.  An
+integer of NumPy becomes one of Python's.  What an annotation can't say (ranges, names that exist)
+is the function's own business, and so is a protocol or an annotation whose names are only there
+for type checkers.
+
+`shown` is how a message says what was found.  It calls nothing of the object, whose `repr` may have
+many lines, fail, or read memory that is not there.
+"""
+
+from __future__ import annotations
+
+import collections.abc
+import inspect
+import os
+import types
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import cache, wraps
+from numbers import Integral, Real
+from pathlib import Path, PurePath
+from typing import (
+    IO,
+    Annotated,
+    Any,
+    BinaryIO,
+    ForwardRef,
+    Literal,
+    ParamSpec,
+    TextIO,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
+
+from .errors import TilesmithError
+
+P = ParamSpec("P")
+R = TypeVar("R")
+C = TypeVar("C", bound=type)
+
+_MOST_LETTERS = 80
+_MOST_ITEMS = 4
+_DEPTH = 2
+_OURS = "tilesmith."
+
+
+def shown(value: object, depth: int = _DEPTH) -> str:
+    """A value in a message: on one line, not long, whatever it is."""
+    kind = type(value)
+    if kind is int and value.bit_length() > 128:  # type: ignore[attr-defined]
+        return f"an integer of {value.bit_length()} bits"  # type: ignore[attr-defined]
+    if value is None or kind in (bool, int, float, complex):
+        return repr(value)
+    if kind in (str, bytes):
+        text = repr(value[:_MOST_LETTERS])  # type: ignore[index]
+        return text if len(value) <= _MOST_LETTERS else f"{text[:-1]}...{text[-1]}"  # type: ignore[arg-type]
+    if kind in (list, tuple, dict, set, frozenset):
+        return _items(value, kind, depth)
+    if isinstance(value, type):
+        return f"the class {value.__name__}"
+    if kind.__module__.startswith(_OURS) and kind.__str__ is not object.__str__:
+        try:
+            text = str(value)
+        except Exception:  # of an object that is deep, or not complete
+            text = ""
+        if 0 < len(text) <= _MOST_LETTERS and text.isprintable():
+            return text
+    return f"an object of class {kind.__name__}"
+
+
+def _items(value: Any, kind: type, depth: int) -> str:
+    empty = {list: "[]", tuple: "()", dict: "{}"}.get(kind, f"{kind.__name__}()")
+    if not value:
+        return empty
+    first, last = ("{", "}") if kind in (dict, set, frozenset) else (empty[0], empty[1])
+    if depth == 0:
+        return f"{first}...{last}"
+    texts: list[str] = []
+    for item in value:
+        if len(texts) == _MOST_ITEMS:
+            texts.append("...")
+            break
+        text = shown(item, depth - 1)
+        texts.append(f"{text}: {shown(value[item], depth - 1)}" if kind is dict else text)
+    comma = "," if kind is tuple and len(value) == 1 else ""
+    return f"{first}{', '.join(texts)}{comma}{last}"
+
+
+class _Unfit(Exception):
+    """A value is not what an annotation says."""
+
+
+_STAND_INS: dict[type, tuple[str, tuple[type, ...]]] = {}
+
+
+def stand_ins(cls: type, expected: str, *others: type) -> None:
+    """Where `cls` is annotated, objects of these classes are taken instead."""
+    _STAND_INS[cls] = expected, others
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """What an annotation says.
+
+    expected: in words.
+    convert: gives a value as the function gets it.  Raises _Unfit.
+    """
+
+    expected: str
+    convert: Callable[[Any], Any]
+
+
+def _unfit(*_: object) -> Any:
+    raise _Unfit
+
+
+def _of_class(cls: type | tuple[type, ...], expected: str) -> _Kind:
+    def convert(value: Any) -> Any:
+        return value if isinstance(value, cls) else _unfit()
+
+    return _Kind(expected, convert)
+
+
+def _whole(value: Any) -> Any:
+    if type(value) is int:
+        return value
+    if isinstance(value, Integral) and not isinstance(value, bool):
+        return int(value)
+    raise _Unfit
+
+
+def _real(value: Any) -> Any:
+    if type(value) is float or type(value) is int:
+        return value
+    if isinstance(value, Real) and not isinstance(value, bool):
+        return float(value)
+    raise _Unfit
+
+
+def _truth(value: Any) -> Any:
+    if value is True or value is False:
+        return value
+    if type(value).__module__ == "numpy" and type(value).__name__ in ("bool", "bool_"):
+        return bool(value)
+    raise _Unfit
+
+
+def _text(value: Any) -> Any:
+    """A string of Python's own, which does as strings do."""
+    if type(value) is str:
+        return value
+    if isinstance(value, str):
+        return str.__str__(value) if type(value).__str__ is not str.__str__ else value
+    raise _Unfit
+
+
+def _path(value: Any) -> Any:
+    name = value if isinstance(value, str) else None
+    if name is None and isinstance(value, os.PathLike):
+        try:
+            name = os.fspath(value)
+        except TypeError:  # its __fspath__ gave something else
+            raise _Unfit from None
+    if not isinstance(name, str) or "\0" in name:
+        raise _Unfit
+    try:
+        os.fsencode(name)
+    except UnicodeError:
+        raise _Unfit from None
+    return value
+
+
+def _stream(value: Any) -> Any:
+    return value if hasattr(value, "write") or hasattr(value, "read") else _unfit()
+
+
+_SIMPLE: dict[Any, _Kind] = {
+    None: _Kind("None", lambda v: v if v is None else _unfit()),
+    type(None): _Kind("None", lambda v: v if v is None else _unfit()),
+    bool: _Kind("True or False", _truth),
+    int: _Kind("an integer", _whole),
+    float: _Kind("a number", _real),
+    str: _Kind("a string", _text),
+}
+_LISTS = (list, tuple, collections.abc.Sequence)
+_ITERABLES = (collections.abc.Iterable, collections.abc.Collection, set, frozenset,
+              collections.abc.Set)  # fmt: skip
+_PATHS = (os.PathLike, Path, PurePath)
+
+
+def _kind(hint: Any) -> _Kind | None:
+    """What an annotation says; None where it says nothing that can be checked."""
+    if hint in _SIMPLE:
+        return _SIMPLE[hint]
+    origin, parts = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        return _kind(parts[0])
+    if origin is Union or origin is types.UnionType:
+        return _either([_kind(p) for p in parts])
+    if origin is Literal:
+        return _either([_SIMPLE.get(cls) for cls in dict.fromkeys(map(type, parts))])
+    cls = origin or hint
+    if cls is collections.abc.Callable:
+        return _Kind("a function", lambda v: v if callable(v) else _unfit())
+    if cls in (IO, BinaryIO, TextIO):
+        return _Kind("a stream", _stream)
+    if not isinstance(cls, type) or getattr(cls, "_is_protocol", False):
+        return None
+    if cls in _PATHS:
+        return _Kind("a path", _path)
+    if cls is collections.abc.Mapping or issubclass(cls, dict):
+        return _mapping(parts)
+    if cls in _LISTS or cls in _ITERABLES:
+        return _several(cls, parts)
+    if cls in (Any, object) or hasattr(
+        cls, "__total__"
+    ):  # a TypedDict: its function knows the keys
+        return None
+    if cls in _STAND_INS:
+        expected, others = _STAND_INS[cls]
+        return _of_class(others, expected)
+    article = "an" if cls.__name__[0] in "AEIOU" else "a"
+    return _of_class(cls, f"{article} {cls.__name__}")
+
+
+def _either(kinds: Sequence[_Kind | None]) -> _Kind | None:
+    known: list[_Kind] = []
+    for kind in kinds:
+        if kind is None:
+            return None
+        known.append(kind)
+    if any(k.convert is _path for k in known):  # beside a path, a string is one
+        known = [k for k in known if k.convert is not _text]
+    if len(known) == 1:
+        return known[0]
+
+    def convert(value: Any) -> Any:
+        for kind in known:
+            try:
+                return kind.convert(value)
+            except _Unfit:
+                continue
+        raise _Unfit
+
+    words = list(dict.fromkeys(k.expected for k in known))
+    return _Kind(f"{', '.join(words[:-1])} or {words[-1]}", convert)
+
+
+def _several(cls: Any, parts: tuple[Any, ...]) -> _Kind:
+    """A sequence, or whatever can be iterated over; of lists and their like the items, too."""
+    item = _kind(parts[0]) if parts and (len(parts) == 1 or parts[1:] == (...,)) else None
+    wanted = collections.abc.Sequence if cls in _LISTS else collections.abc.Iterable
+
+    def convert(value: Any) -> Any:
+        if isinstance(value, (str, bytes, bytearray, memoryview)) or not isinstance(value, wanted):
+            raise _Unfit
+        if item is None or not isinstance(value, (list, tuple, set, frozenset)):
+            return value
+        items = [item.convert(v) for v in value]
+        return value if all(map(_is, items, value)) else type(value)(items)
+
+    of = item.expected.split(" ", 1) if item is not None else []
+    if len(of) == 2 and of[0] in ("a", "an") and " or " not in of[1]:
+        return _Kind(f"a list of {of[1]}s" if of[1].islower() else f"a list of {of[1]}", convert)
+    return _Kind("a list" if item is None else f"a list, each {item.expected}", convert)
+
+
+def _is(a: object, b: object) -> bool:
+    return a is b
+
+
+def _mapping(parts: tuple[Any, ...]) -> _Kind:
+    key, item = (_kind(p) for p in parts) if len(parts) == 2 else (None, None)
+
+    def convert(value: Any) -> Any:
+        if not isinstance(value, Mapping):
+            raise _Unfit
+        if type(value) is not dict or (key is None and item is None):
+            return value
+        made = {key.convert(k) if key else k: item.convert(v) if item else v
+                for k, v in value.items()}  # fmt: skip
+        return value if all(made[k] is v for k, v in value.items() if k in made) else made
+
+    return _Kind("a mapping", convert)
+
+
+def _hints(thing: Any) -> dict[str, Any]:
+    """The annotations of a function or class that can be evaluated."""
+    try:
+        return get_type_hints(thing, include_extras=True)
+    except (NameError, TypeError):  # some names, or aliases, are there for type checkers only
+        names = getattr(thing, "__globals__", None) or vars(inspect.getmodule(thing))
+        found: dict[str, Any] = {}
+        for name, text in getattr(thing, "__annotations__", {}).items():
+            try:
+                ref = ForwardRef(text) if isinstance(text, str) else text
+                holder = type("_", (), {"__annotations__": {name: ref}})
+                found[name] = get_type_hints(holder, names, include_extras=True)[name]
+            except (NameError, TypeError):
+                continue
+        return found
+
+
+@cache
+def field_kinds(cls: type) -> dict[str, _Kind]:
+    """What the fields of a dataclass are, by their annotations."""
+    hints = _hints(cls)
+    found = ((f.name, _kind(hints.get(f.name, Any))) for f in fields(cls))
+    return {name: kind for name, kind in found if kind is not None}
+
+
+def check_fields(record: Any, error: type[TilesmithError]) -> None:
+    """Raises `error` if a field of a frozen dataclass is not what its annotation says."""
+    for name, kind in field_kinds(type(record)).items():
+        value = getattr(record, name)
+        fit = _fit(kind, value, type(record).__name__, name, error)
+        if fit is not value:
+            object.__setattr__(record, name, fit)
+
+
+def _fit(kind: _Kind, value: Any, where: str, name: str, error: type[TilesmithError]) -> Any:
+    try:
+        return kind.convert(value)
+    except _Unfit:
+        raise error(f"{where}: {name}: expected {kind.expected}, found {shown(value)}") from None
+    except RecursionError:
+        raise error(f"{where}: {name}: expected {kind.expected}, found it too deep") from None
+
+
+def checked(
+    error: type[TilesmithError], besides: Collection[str] = ()
+) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Makes a function raise `error` for arguments that are not what its annotations say.
+
+    besides: parameters that the function checks itself, with more to say.
+    """
+
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        known: list[tuple[list[tuple[str, _Kind | None]], _Kind | None, dict[str, _Kind]]] = []
+
+        @wraps(function)
+        def call(*args: P.args, **kwargs: P.kwargs) -> R:
+            if not known:  # at the first call: annotations may name what is defined further below
+                known.append(_parameters(function, besides))
+            places, rest, named = known[0]
+            where = function.__qualname__
+            values: list[Any] = list(args)
+            for n, value in enumerate(args):
+                name, kind = places[n] if n < len(places) else ("an argument", rest)
+                if kind is not None:
+                    values[n] = _fit(kind, value, where, name, error)
+            for name, value in kwargs.items():
+                if name in named:
+                    kwargs[name] = _fit(named[name], value, where, name, error)
+            return function(*values, **kwargs)  # type: ignore[arg-type]
+
+        return call
+
+    return decorate
+
+
+def _parameters(
+    function: Callable[..., Any], besides: Collection[str]
+) -> tuple[list[tuple[str, _Kind | None]], _Kind | None, dict[str, _Kind]]:
+    """The parameters by position, further ones, and those by name."""
+    hints = {name: hint for name, hint in _hints(function).items() if name not in besides}
+    places: list[tuple[str, _Kind | None]] = []
+    rest: _Kind | None = None
+    named: dict[str, _Kind] = {}
+    for p in inspect.signature(function).parameters.values():
+        kind = _kind(hints[p.name]) if p.name in hints else None
+        if p.kind is p.VAR_POSITIONAL:
+            rest = kind
+        elif p.kind is not p.VAR_KEYWORD:
+            if p.kind is not p.KEYWORD_ONLY:
+                places.append((p.name, kind))
+            if kind is not None:
+                named[p.name] = kind
+    return places, rest, named
+
+
+def checked_methods(error: type[TilesmithError]) -> Callable[[C], C]:
+    """Makes all public methods of a class raise `error` for such arguments."""
+
+    def decorate(cls: C) -> C:
+        for name, member in list(vars(cls).items()):
+            if name.startswith("_") and name not in ("__getitem__", "__setitem__"):
+                continue
+            if isinstance(member, staticmethod):
+                setattr(cls, name, staticmethod(checked(error)(member.__func__)))
+            elif inspect.isfunction(member):
+                setattr(cls, name, checked(error)(member))
+        return cls
+
+    return decorate
