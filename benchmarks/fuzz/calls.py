@@ -63,13 +63,23 @@ def judge_call(call: Call) -> Verdict:
         if "\n" in _text(e):
             return Verdict(CRASHED, f"a message has one line: {_shown(e)}")
         return Verdict(REFUSED, _text(e))
-    except (TypeError, ValueError) as e:
-        if _is_pythons(e.__traceback__):
+    except Exception as e:  # a defect, reported with its call
+        if _is_allowed(e, call, thing):
             return Verdict(REFUSED, _text(e))
         return Verdict(CRASHED, _shown(e))
-    except Exception as e:  # a defect, reported with its call
-        return Verdict(CRASHED, _shown(e))
     return Verdict(RIGHT)
+
+
+def _is_allowed(e: Exception, call: Call, thing: object) -> bool:
+    """Whether Python refuses the call itself, the entry's documentation names the error, or a
+    function that is given where one belongs fails as it likes.
+    """
+    if isinstance(e, (TypeError, ValueError)) and _is_pythons(e.__traceback__):
+        return True
+    raises = (call.entry.call.__doc__ or "").partition("Raises ")[2].partition(".")[0]
+    if type(e).__name__ in raises:
+        return True
+    return callable(thing) and call.entry.takes_function(call.parameter)
 
 
 def _is_pythons(trace: TracebackType | None) -> bool:

@@ -44,8 +44,13 @@ UNMADE = (CompiledModule, Config, te.Axis, te.Compute, te.IterVar, te.Placeholde
           te.Schedule, te.Stage, te.Tensor, ts.Graph, ts.ort.Accelerated, Array, KernelFunction,
           Variable)  # fmt: skip
 """Classes of which nobody but us makes objects, so only their methods are entries."""
-OVERRIDDEN = {ts.Op: ("compute", "decompose", "loops", "reference")}
-"""Methods that are there to be defined, not to be called, by users."""
+OVERRIDDEN = {
+    ts.Op: ("compute", "decompose", "loops", "reference"),
+    ts.ort.Accelerated: ("session",),
+}
+"""Methods that are there to be defined by users, or that pass their arguments on to a library."""
+FUNCTIONS = ("definition", "gradient", "interrupt", "keep_alive", "load", "reads", "report")
+"""Optional parameters that are functions of the user's."""
 OPERATORS = ("__add__", "__and__", "__call__", "__contains__", "__floordiv__", "__getitem__",
              "__gt__", "__invert__", "__lt__", "__matmul__", "__mod__", "__mul__", "__neg__",
              "__or__", "__pow__", "__rsub__", "__rtruediv__", "__setitem__", "__sub__",
@@ -72,6 +77,11 @@ class Entry:
     required: Mapping[str, Callable[[], Any]]
     given: Mapping[str, Callable[[], Any]]
     optional: tuple[str, ...]
+
+    def takes_function(self, parameter: str) -> bool:
+        """Whether a function is a valid value of a parameter."""
+        make = self.required.get(parameter) or self.given.get(parameter)
+        return parameter in FUNCTIONS or (make is not None and callable(make()))
 
     @property
     def parameters(self) -> tuple[str, ...]:

@@ -60,7 +60,7 @@ BAD: list[tuple[tuple[Any, ...], dict[str, Any], str]] = [
     ((1.0,), {}, "n: expected an integer, found 1.0"),
     ((np.ones(1),), {}, "n: expected an integer, found an object of class ndarray"),
     ((1, "ab"), {}, "sizes: expected a list of integers, found 'ab'"),
-    ((1, [1, None]), {}, r"sizes: expected a list of integers, found \[1, None\]"),
+    ((1, [1, None]), {}, r"sizes\[1\]: expected an integer, found None"),
     ((1, [], 5), {}, "expected a string, found 5"),
     ((1,), {"path": 3}, "path: expected a path, a stream or None, found 3"),
     ((1,), {"path": "a\0b"}, "path: expected a path, a stream or None"),
@@ -68,7 +68,7 @@ BAD: list[tuple[tuple[Any, ...], dict[str, Any], str]] = [
     ((1,), {"on": 1}, "on: expected True or False, found 1"),
     ((1,), {"call": 1}, "call: expected a function or None"),
     ((1,), {"given": [1]}, r"given: expected a mapping or None, found \[1\]"),
-    ((1,), {"given": {"a": "b"}}, "given: expected a mapping or None, found {'a': 'b'}"),
+    ((1,), {"given": {"a": "b"}}, r"given\['a'\]: expected an integer, found 'b'"),
     ((1,), {"mode": 1}, "mode: expected a string, found 1"),
     ((1,), {"things": "ab"}, "things: expected a list of strings, found 'ab'"),
 ]

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from tilesmith.graph.passes.choices import V
+from tilesmith.support.arguments import shown
 from tilesmith.support.errors import UsageError
 from tilesmith.te.knobs import Decisions, Value, values_from_json
 
@@ -46,10 +47,10 @@ class Constraints:
         """
         for name, given in (("pins", pins), ("forbid", forbid)):
             if given is not None and not isinstance(given, Mapping):
-                raise UsageError(f"{name} must map names to values, not {given!r}")
+                raise UsageError(f"{name} must map names to values, not {shown(given)}")
         for knob, values in (forbid or {}).items():
             if not isinstance(values, Collection) or isinstance(values, str):
-                raise UsageError(f"forbid[{knob!r}] must be a list of values, not {values!r}")
+                raise UsageError(f"forbid[{knob!r}] must be a list of values, not {shown(values)}")
         if not pins and not forbid:
             return None
         lists = {k: list(v) for k, v in (forbid or {}).items()}

@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 
 from tilesmith.graph.nodes import Graph
 from tilesmith.strategy.group import Group
-from tilesmith.support.arguments import checked
+from tilesmith.support.arguments import checked, shown
 from tilesmith.support.errors import ScheduleError, TilesmithError, UsageError
 from tilesmith.support.user_files import run_user_file
 from tilesmith.te.knobs import Config
@@ -91,7 +91,7 @@ def register_template(
     if not (callable(matches) or isinstance(matches, str)) or not callable(template) or not label:
         raise UsageError(
             "register_template takes an operator's name or a function of a kernel, and the "
-            f"template, a function with a name; not {matches!r} and {template!r}"
+            f"template, a function with a name; not {shown(matches)} and {shown(template)}"
         )
     _REGISTERED[label] = Template(label, matches, template)
     return template

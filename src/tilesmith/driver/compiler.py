@@ -13,7 +13,6 @@ import numpy as np
 
 from tilesmith.choices.constraints import Constraints
 from tilesmith.frontend.common.inputs import Values
-from tilesmith.frontend.common.symbols import ExpectedSizes, Ranges
 from tilesmith.frontend.load import load as load_source
 from tilesmith.graph.bind import bind
 from tilesmith.graph.control import graphs_in, nodes_in
@@ -23,6 +22,7 @@ from tilesmith.graph.nodes import Graph
 from tilesmith.graph.parts import Part
 from tilesmith.graph.text import print_graph
 from tilesmith.ir.expr import Var
+from tilesmith.ir.given_sizes import ExpectedSizes, Ranges
 from tilesmith.ir.target import Target
 from tilesmith.ir.text import Names
 from tilesmith.ir.types import same_shape

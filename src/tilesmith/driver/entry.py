@@ -12,6 +12,7 @@ from dataclasses import replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal
 
+from tilesmith.ir.given_sizes import ExpectedSizes
 from tilesmith.support.arguments import checked
 from tilesmith.support.errors import DeviceError, UsageError
 from tilesmith.support.foreign import is_archive, is_exported_program, is_module, is_script
@@ -29,12 +30,11 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
     from tilesmith.frontend.aten.exported import Exported
-    from tilesmith.frontend.common.symbols import ExpectedSizes
     from tilesmith.runtime.executable import Executable
     from tilesmith.runtime.program import Program
 
 
-@checked(UsageError, besides=["pins", "forbid"])
+@checked(UsageError)
 def compile(
     model: Any,
     example_inputs: Any = None,
@@ -46,9 +46,9 @@ def compile(
     forbid: Mapping[str, Collection[Any]] | None = None,
     accuracy: Accuracy | None = None,
     precision: str | Mapping[str, str] | None = None,
-    samples: Mapping[str, ArrayLike] | None = None,
-    values: Mapping[str, ArrayLike] | None = None,
-    dynamic: Any = None,
+    samples: Mapping[str, Any] | None = None,
+    values: Mapping[str, Any] | None = None,
+    dynamic: Mapping[Any, Any] | Sequence[Any] | bool | None = None,
     expected: ExpectedSizes | None = None,
     specialise: Mapping[str, int] | Sequence[Mapping[str, int]] | Literal["auto"] | None = None,
     fallback: Fallback | None = None,
@@ -115,9 +115,9 @@ def compile(
     )
     options.show_logs()
 
-    model, exported, dynamic = source_of(model, example_inputs, dynamic, example_kwargs)
+    model, exported, ranges = source_of(model, example_inputs, dynamic, example_kwargs)
     request = Request(
-        model, options, shapes, values, dynamic, expected, in_place, pins=pins, forbid=forbid
+        model, options, shapes, values, ranges, expected, in_place, pins=pins, forbid=forbid
     )
     try:
         return _made(request, exported, specialise, samples)

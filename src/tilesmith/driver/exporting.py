@@ -7,9 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from numpy.typing import ArrayLike
-
-from tilesmith.frontend.common.symbols import ExpectedSizes
+from tilesmith.ir.given_sizes import ExpectedSizes
 from tilesmith.runtime.executable import Executable
 from tilesmith.runtime.standalone.export import Format
 from tilesmith.runtime.standalone.export import export as write
@@ -24,7 +22,7 @@ from .entry import program_of, source_of
 from .request import Request
 
 
-@checked(UsageError, besides=["pins", "forbid"])
+@checked(UsageError)
 def export(
     model: Any,
     folder: str | Path,
@@ -37,8 +35,8 @@ def export(
     threads: int | None = None,
     shapes: Mapping[str, Sequence[int] | int] | None = None,
     options: Options | None = None,
-    values: Mapping[str, ArrayLike] | None = None,
-    dynamic: Any = None,
+    values: Mapping[str, Any] | None = None,
+    dynamic: Mapping[Any, Any] | Sequence[Any] | bool | None = None,
     expected: ExpectedSizes | None = None,
     in_place: Mapping[str, str] | None = None,
     pins: Mapping[str, Any] | None = None,
@@ -87,9 +85,9 @@ def export(
             "precision 'auto' measures on this machine: compile the model with it and export the "
             "executable"
         )
-    model, _, dynamic = source_of(model, example_inputs, dynamic, example_kwargs)
+    model, _, ranges = source_of(model, example_inputs, dynamic, example_kwargs)
     request = Request(
-        model, options, shapes, values, dynamic, expected, in_place, pins=pins, forbid=forbid
+        model, options, shapes, values, ranges, expected, in_place, pins=pins, forbid=forbid
     )
     programs = [
         program_of(replace(request, options=options.with_(target=t)))

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from tilesmith.frontend.common.inputs import Values
-from tilesmith.frontend.common.symbols import ExpectedSizes, Ranges
 from tilesmith.frontend.load import source_nodes
 from tilesmith.graph.control import Control, If, graphs_in, kernels_in
 from tilesmith.graph.host import Host
 from tilesmith.graph.measure import Measure, stages_in
 from tilesmith.graph.nodes import Fused, Graph, Node
+from tilesmith.ir.given_sizes import ExpectedSizes, Ranges
 from tilesmith.ir.sizes import LARGEST
 from tilesmith.ir.text import Names
 from tilesmith.support.options import Options

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import ArrayLike
 
-    from tilesmith.frontend.common.symbols import ExpectedSizes, Ranges
+    from tilesmith.ir.given_sizes import ExpectedSizes, Ranges
 
 
 @dataclass(frozen=True, slots=True)

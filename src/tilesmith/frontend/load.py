@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from tilesmith.graph.nodes import Constant, Graph
+from tilesmith.ir.given_sizes import ExpectedSizes, Ranges
 from tilesmith.ops.rules import UnequalDims
 from tilesmith.support.errors import UsageError
 
@@ -16,7 +17,7 @@ from .archive import ARCHIVE
 from .common.errors import errors_name
 from .common.inputs import Given, Shapes, Values
 from .common.source import Frontend, Source
-from .common.symbols import ExpectedSizes, Ranges, Symbols
+from .common.symbols import Symbols
 from .common.weights import NewWeights
 from .onnx import ONNX
 from .torch import TORCH

@@ -20,6 +20,7 @@ from tilesmith.ir.types import TensorType
 from tilesmith.ops.base import Op
 from tilesmith.ops.rules import UnequalDims
 from tilesmith.perf.limits import SHARED_BYTES
+from tilesmith.support.arguments import checked_methods
 from tilesmith.support.errors import InternalError, ModelError, TilesmithError
 
 
@@ -70,6 +71,7 @@ def _simplified(type: TensorType) -> TensorType:
     return TensorType(type.dtype, tuple(map(as_dim, type.shape)))
 
 
+@checked_methods(ModelError)
 class Builder:
     """Makes one `Graph`, node by node.  A builder is used once: `finish` ends it."""
 
@@ -116,8 +118,11 @@ class Builder:
         return value in self._constants
 
     def data(self, value: Value) -> Data:
-        """The contents that a constant was given."""
-        return self._constants[value].data
+        """The contents that a constant was given.  Raises ModelError for another value."""
+        found = self._constants.get(value)
+        if found is None:
+            raise ModelError(f"{value} is no constant of graph '{self.name}'")
+        return found.data
 
     def add(self, op: Op, *inputs: Value, loc: str = "", name: str = "") -> Any:
         """The value of `op` applied to `inputs`, or the tuple of values if there are several.
@@ -166,7 +171,7 @@ class Builder:
                 raise InternalError(f"output {v!r} is not a value of graph '{self.name}'")
         chosen = tuple(names) if names is not None else _default_names(outputs)
         if len(chosen) != len(outputs):
-            raise InternalError(
+            raise ModelError(
                 f"graph '{self.name}' has {len(outputs)} outputs but {len(chosen)} names"
             )
         if len(set(chosen)) != len(chosen):

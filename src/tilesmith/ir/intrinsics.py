@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from tilesmith.support.arguments import checked
 from tilesmith.support.errors import ExpressionError
 
 from .dtypes import DType, bool_
@@ -173,6 +174,7 @@ def without_checks(root: Expr) -> Expr:
     return done[root]
 
 
+@checked(ExpressionError)
 def call(name: str, *args: ExprLike, dtype: DType | None = None) -> Expr:
     """`Call` of a known intrinsic; only `bitcast` needs `dtype`.
 

@@ -11,6 +11,9 @@ from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from typing import Any
 
+from tilesmith.support.arguments import check_fields, checked_methods, shown
+from tilesmith.support.errors import UsageError
+
 from .cpu_model import DESKTOP, LINE_BYTES, CpuModel
 from .device import Device
 
@@ -30,6 +33,7 @@ HALF_CONVERTING = {"x86_64": "f16c", "wasm32": "fp16"}
 """The same for conversions of f16."""
 
 
+@checked_methods(UsageError)
 @dataclass(frozen=True, slots=True)
 class Target:
     """A CPU, or a device that a program on this machine gives work to.
@@ -56,6 +60,9 @@ class Target:
     backend: str = "cpu"
     device: Device | None = None
 
+    def __post_init__(self) -> None:
+        check_fields(self, UsageError)
+
     @property
     def architecture(self) -> str:
         """LLVM's name of the kind of processor, such as `x86_64`."""
@@ -78,7 +85,9 @@ class Target:
         return HALF_CONVERTING.get(self.architecture) in {None, *self.features}
 
     def vector_lanes(self, element_bytes: int) -> int:
-        """Elements of that size in one vector register."""
+        """Elements of that size in one vector register.  Raises UsageError for a size below 1."""
+        if element_bytes < 1:
+            raise UsageError(f"vector_lanes: expected at least 1 byte, found {element_bytes}")
         return self.vector_bits // 8 // element_bytes
 
     def for_threads(self, threads: int) -> Target:
@@ -87,12 +96,24 @@ class Target:
 
         Numbers in between have the same schedules, and a program for one thread shares its kernels
         with one for two.
+
+        Raises UsageError unless threads are from 1 to 4096.
         """
+        if not 1 <= threads <= 4096:
+            raise UsageError(f"for_threads: expected 1 to 4096, found {shown(threads)}")
         return replace(self, threads=max(1 << (threads - 1).bit_length(), 2))
 
     def with_model(self, **changes: Any) -> Target:
-        """This target with other values of some fields of its model."""
-        return replace(self, model=replace(self.model, **changes))
+        """This target with other values of some fields of its model.
+
+        Raises UsageError for fields that there are not, and for values that can't be.
+        """
+        unknown = changes.keys() - {f.name for f in fields(self.model)}
+        if unknown:
+            raise UsageError(f"with_model: there is no {', '.join(sorted(unknown))} in a model")
+        model = replace(self.model, **changes)
+        check_fields(model, UsageError)
+        return replace(self, model=model)
 
     @property
     def shared_trips(self) -> int:

@@ -27,7 +27,8 @@ import numpy as np
 from tilesmith.ir.expr import Expr
 from tilesmith.ir.types import TensorType
 from tilesmith.loop.nodes import Func
-from tilesmith.support.errors import InternalError, UnsupportedError, UsageError
+from tilesmith.support.arguments import checked
+from tilesmith.support.errors import InternalError, ModelError, UnsupportedError, UsageError
 from tilesmith.te import tensor as te
 
 
@@ -121,12 +122,14 @@ class Op:
         """The meaning, in NumPy.  Composite operators of users need none."""
         raise NotImplementedError(f"{self.name} has no reference")
 
+    @checked(ModelError)
     def infer(self, *types: TensorType) -> tuple[TensorType, ...]:
         """Result types.  Raises ModelError (expected, found) if the inputs do not fit the
         operator.
         """
         return tuple(TensorType(t.dtype, t.shape) for t in self.tensors(*types).outputs)
 
+    @checked(ModelError)
     def tensors(self, *types: TensorType) -> OpTensors:
         """`compute` applied to placeholders of `types`; cached per operator and types.
 

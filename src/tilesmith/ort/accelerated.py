@@ -16,7 +16,7 @@ import numpy as np
 import onnx
 
 from tilesmith.runtime.threads import thread_count
-from tilesmith.support.arguments import checked
+from tilesmith.support.arguments import checked, shown
 from tilesmith.support.errors import ModelError, TilesmithError, UsageError
 from tilesmith.support.measure import interleave
 from tilesmith.support.options import Options
@@ -124,7 +124,7 @@ def _read(model: Any) -> onnx.ModelProto:
         elif not isinstance(model, onnx.ModelProto):
             model = onnx.load(model)
     except Exception as e:  # protobuf's and the file system's
-        raise UsageError(f"expected an ONNX model, found {model!r:.80}: {e}") from e
+        raise UsageError(f"expected an ONNX model, found {shown(model)}: {e}") from e
     if model.ByteSize() > onnx.checker.MAXIMUM_PROTOBUF:
         raise UsageError(
             f"expected a model of at most 2 GB, found {model.ByteSize() / 1e9:.1f} GB: sessions of "

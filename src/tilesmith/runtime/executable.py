@@ -68,6 +68,7 @@ class Executable:
     recipe: Recipe | None = None
     """What it was made of; None for one from a file."""
 
+    @checked(UsageError)
     def __init__(self, program: Program, threads: int | None = None) -> None:
         if program.target.device is not None:
             raise ModelError(

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tilesmith.support.arguments import checked_methods
+from tilesmith.support.arguments import checked, checked_methods
 from tilesmith.support.errors import ModelError, UsageError
 
 from .arrays import check, check_names, listing
@@ -31,6 +31,7 @@ class Instance:
     Inputs and outputs are named by their names or their positions.
     """
 
+    @checked(UsageError)
     def __init__(self, exe: Executable) -> None:
         self.exe = exe
         homes = dict(exe.program.in_place)

@@ -13,6 +13,7 @@ import os
 from tilesmith.codegen import targets
 from tilesmith.ir.target import Target
 from tilesmith.support import cgroup
+from tilesmith.support.arguments import shown
 from tilesmith.support.errors import UsageError
 from tilesmith.support.options import Options, threads_from_environment
 
@@ -25,7 +26,7 @@ def thread_count(threads: int | None = None) -> int:
     if threads is None:
         return threads_from_environment(os.environ) or physical_cores()
     if isinstance(threads, bool) or not isinstance(threads, int) or threads < 1:
-        raise UsageError(f"threads: expected a positive integer, found {threads!r}")
+        raise UsageError(f"threads: expected a positive integer, found {shown(threads)}")
     return threads
 
 

@@ -19,7 +19,7 @@ from tilesmith.support.mapped import map_model
 from .arrays import to_numpy
 from .program import Program
 
-Weights: TypeAlias = "str | os.PathLike[str] | Mapping[str, Any]"
+Weights: TypeAlias = str | os.PathLike[str] | Mapping[str, Any]
 """The path of a `.safetensors` file, or NumPy arrays or torch tensors by name."""
 
 

@@ -94,7 +94,14 @@ def _items(value: Any, kind: type, depth: int) -> str:
 
 
 class _Unfit(Exception):
-    """A value is not what an annotation says."""
+    """A value is not what an annotation says.
+
+    place: which item of it, as `['x'][0]`; with what was expected there, and what was found.
+    """
+
+    def __init__(self, place: str = "", expected: str = "", found: object = None) -> None:
+        super().__init__(place)
+        self.place, self.expected, self.found = place, expected, found
 
 
 _STAND_INS: dict[type, tuple[str, tuple[type, ...]]] = {}
@@ -242,12 +249,13 @@ def _either(kinds: Sequence[_Kind | None]) -> _Kind | None:
         return known[0]
 
     def convert(value: Any) -> Any:
+        unfit = _Unfit()
         for kind in known:
             try:
                 return kind.convert(value)
-            except _Unfit:
-                continue
-        raise _Unfit
+            except _Unfit as e:
+                unfit = e if e.place else unfit
+        raise unfit
 
     words = list(dict.fromkeys(k.expected for k in known))
     return _Kind(f"{', '.join(words[:-1])} or {words[-1]}", convert)
@@ -261,15 +269,30 @@ def _several(cls: Any, parts: tuple[Any, ...]) -> _Kind:
     def convert(value: Any) -> Any:
         if isinstance(value, (str, bytes, bytearray, memoryview)) or not isinstance(value, wanted):
             raise _Unfit
-        if item is None or not isinstance(value, (list, tuple, set, frozenset)):
+        if item is None or not isinstance(value, collections.abc.Sized):  # an iterator has one turn
             return value
-        items = [item.convert(v) for v in value]
-        return value if all(map(_is, items, value)) else type(value)(items)
+        try:
+            found = list(value)
+        except TypeError:  # an array without dimensions
+            raise _Unfit from None
+        items = [_item(item, v, n) for n, v in enumerate(found)]
+        if all(map(_is, items, found)):
+            return value
+        remade: Any = type(value)
+        return remade(items) if remade in (list, tuple, set, frozenset) else items
 
     of = item.expected.split(" ", 1) if item is not None else []
     if len(of) == 2 and of[0] in ("a", "an") and " or " not in of[1]:
         return _Kind(f"a list of {of[1]}s" if of[1].islower() else f"a list of {of[1]}", convert)
     return _Kind("a list" if item is None else f"a list, each {item.expected}", convert)
+
+
+def _item(kind: _Kind, value: Any, key: object) -> Any:
+    try:
+        return kind.convert(value)
+    except _Unfit as e:
+        place = f"[{shown(key)}]{e.place}"
+        raise _Unfit(place, e.expected or kind.expected, e.found if e.place else value) from None
 
 
 def _is(a: object, b: object) -> bool:
@@ -284,8 +307,10 @@ def _mapping(parts: tuple[Any, ...]) -> _Kind:
             raise _Unfit
         if type(value) is not dict or (key is None and item is None):
             return value
-        made = {key.convert(k) if key else k: item.convert(v) if item else v
-                for k, v in value.items()}  # fmt: skip
+        made: dict[Any, Any] = {}
+        for k, v in value.items():
+            name = _item(_named(key), k, k) if key else k
+            made[name] = _item(item, v, k) if item else v
         return value if all(made[k] is v for k, v in value.items() if k in made) else made
 
     return _Kind("a mapping", convert)
@@ -328,10 +353,17 @@ def check_fields(record: Any, error: type[TilesmithError]) -> None:
 def _fit(kind: _Kind, value: Any, where: str, name: str, error: type[TilesmithError]) -> Any:
     try:
         return kind.convert(value)
-    except _Unfit:
-        raise error(f"{where}: {name}: expected {kind.expected}, found {shown(value)}") from None
+    except _Unfit as e:
+        found = e.found if e.place else value
+        text = f"{name}{e.place}: expected {e.expected or kind.expected}, found {shown(found)}"
+        raise error(f"{where}: {text}") from None
     except RecursionError:
         raise error(f"{where}: {name}: expected {kind.expected}, found it too deep") from None
+
+
+def _named(kind: _Kind) -> _Kind:
+    """The kind of a mapping's key, in words."""
+    return _Kind(f"{kind.expected} as a key", kind.convert)
 
 
 def checked(
@@ -350,7 +382,7 @@ def checked(
             if not known:  # at the first call: annotations may name what is defined further below
                 known.append(_parameters(function, besides))
             places, rest, named = known[0]
-            where = function.__qualname__
+            where = function.__qualname__.removesuffix(".__init__")
             values: list[Any] = list(args)
             for n, value in enumerate(args):
                 name, kind = places[n] if n < len(places) else ("an argument", rest)

@@ -24,7 +24,7 @@ from math import inf
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
 
-from tilesmith.support.arguments import check_fields
+from tilesmith.support.arguments import check_fields, checked
 from tilesmith.support.errors import UsageError
 from tilesmith.support.logs import TOPICS, parse_topics, show
 from tilesmith.support.precision import precision_text
@@ -247,6 +247,7 @@ class Options:
                 object.__setattr__(self, name, Path(path))
 
     @staticmethod
+    @checked(UsageError)
     def from_environment(environ: Mapping[str, str] | None = None, **overrides: Any) -> Options:
         """The options that the environment asks for; `overrides` (where not None) win.
 
@@ -278,6 +279,7 @@ class Options:
                 values[name] = value
         return Options(**{k: v for k, v in values.items() if v is not None})
 
+    @checked(UsageError)
     def with_(self, **changes: Any) -> Options:
         """The same options with some changed; a change to None means: leave as it is."""
         changes = {k: v for k, v in changes.items() if v is not None}
@@ -297,6 +299,7 @@ class Options:
         """Show the messages that `logs` asks for from now on, in the whole process."""
         show(parse_topics(self.logs))
 
+    @checked(UsageError)
     def bound(self, dtype: str) -> float:
         """The largest relative error allowed for an element type, by name (`f32`); 0: exact."""
         return BOUNDS[self.accuracy].get(dtype, 0.0)

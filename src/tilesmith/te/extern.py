@@ -58,7 +58,11 @@ def extern(
     if dtype is None and not inputs:
         raise ExpressionError(f"{name}: without inputs the dtype of the result must be given")
     given = inputs[0].dtype if dtype is None else dtype
-    given = [given] * len(dims) if isinstance(given, (DType, str)) else list(given)
+    given = (
+        list(given)
+        if isinstance(given, Sequence) and not isinstance(given, str)
+        else [given] * len(dims)
+    )
     if len(given) != len(dims):
         raise ExpressionError(f"{name}: {len(dims)} shapes, but {len(given)} element types")
     b = LoopBuilder(name)

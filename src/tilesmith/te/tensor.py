@@ -18,7 +18,7 @@ from tilesmith.ir.dtypes import dtype as to_dtype
 from tilesmith.ir.expr import Expr, ExprLike, Load, Operators, Var, as_expr, const
 from tilesmith.ir.types import Dim, same_dim
 from tilesmith.loop.nodes import Func
-from tilesmith.support.arguments import checked
+from tilesmith.support.arguments import checked, shown
 from tilesmith.support.errors import ExpressionError
 
 from .laws import ALL_LAWS, Laws
@@ -350,10 +350,16 @@ def compute(
 
 
 def reduced_axes(axis: IterVar | Sequence[IterVar]) -> tuple[IterVar, ...]:
+    if not isinstance(axis, (IterVar, Expr, list, tuple)):
+        raise ExpressionError(
+            f"expected a reduction axis, made with te.reduce_axis, or a list, found {shown(axis)}"
+        )
     axes = (axis,) if isinstance(axis, (IterVar, Expr)) else tuple(axis)
     for a in axes:
         if not isinstance(a, IterVar) or not a.is_reduce:
-            raise ExpressionError(f"{a} is not a reduction axis; make one with te.reduce_axis")
+            raise ExpressionError(
+                f"{shown(a)} is not a reduction axis; make one with te.reduce_axis"
+            )
     if not axes:
         raise ExpressionError("a reduction needs at least one axis; make one with te.reduce_axis")
     if len(set(axes)) < len(axes):

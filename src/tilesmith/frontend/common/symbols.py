@@ -11,26 +11,15 @@ from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
 from tilesmith.ir.expr import Var, substitute
+from tilesmith.ir.given_sizes import ExpectedSizes, Ranges
 from tilesmith.ir.sizes import LARGEST
 from tilesmith.ir.symbols import as_dim, symbol, symbols_of
 from tilesmith.ir.types import Dim
 from tilesmith.ops.rules import UnequalDims
+from tilesmith.support.arguments import checked
 from tilesmith.support.errors import ModelError, OpenDimensionError
 
 from .equations import replacement
-
-Range: TypeAlias = "int | tuple[int, int]"
-"""The largest size, or the smallest and the largest."""
-
-Ranges: TypeAlias = "Mapping[str, Range | Mapping[int, Range]]"
-"""Ranges of open dimensions by name (`{"batch": (1, 64)}`), or of an input's axes
-(`{"x": {0: (1, 64)}}`).
-"""
-
-ExpectedSizes: TypeAlias = "Mapping[str, int | Mapping[int, int] | Sequence[int]]"
-"""Sizes that decisions reckon with: by the dimension's name (`{"batch": 8}`), by an input's axes
-(`{"x": {0: 8}}`), or the shape of an input (`{"x": (8, 3, 224, 224)}`).
-"""
 
 Place: TypeAlias = "tuple[str, int, int]"
 """An input's name, one of its axes, and its rank."""
@@ -44,6 +33,7 @@ class Symbols:
         last two of four, and 128 for others, or the nearest in the range.
     """
 
+    @checked(ModelError)
     def __init__(
         self, dynamic: Ranges | None = None, expected: ExpectedSizes | None = None
     ) -> None:

@@ -16,6 +16,7 @@ from tilesmith.runtime.program import Program
 from tilesmith.runtime.signing import secret_key, sign_files
 from tilesmith.runtime.stubs import write_stubs
 from tilesmith.runtime.tsm import save_program
+from tilesmith.support.arguments import checked
 from tilesmith.support.errors import UsageError
 from tilesmith.support.folders import filled
 from tilesmith.support.version import VERSION
@@ -54,6 +55,7 @@ _CMAKE: dict[str, dict[str, str]] = {
 }
 
 
+@checked(UsageError)
 def export(
     programs: Sequence[Program],
     folder: str | Path,
