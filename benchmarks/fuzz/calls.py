@@ -7,11 +7,12 @@ the process, or no end.
 
 from __future__ import annotations
 
-import os
 import random
 import tempfile
 import warnings
+from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import chdir, contextmanager
 from dataclasses import dataclass
 from types import TracebackType
 
@@ -21,6 +22,10 @@ from tilesmith.support.errors import InternalError, TilesmithError, VerifyError
 from .entries import Entry, entries
 from .judge import CRASHED, MEMORY, REFUSED, RIGHT, SECONDS, Verdict
 from .objects import OBJECTS, Unwilling
+
+LONG = ("repeats", "seconds", "trials", "tune")
+HUGE = (*(f"int {1 << n}" for n in (31, 63, 70)), "float 1e308", "float inf")
+"""Numbers with which calls last as long as they ought to, where they say how long."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +48,8 @@ class Call:
 def all_calls(names: str = "", things: str = "") -> list[Call]:
     """Every parameter of every entry with every object, of those whose names contain these."""
     return [Call(e, p, thing) for e in entries() if names in e.name
-            for p in e.parameters for thing in OBJECTS if things in thing]  # fmt: skip
+            for p in e.parameters for thing in OBJECTS
+            if things in thing and not (p in LONG and thing in HUGE)]  # fmt: skip
 
 
 def sampled(count: int, seed: int) -> list[Call]:
@@ -67,6 +73,17 @@ def judge_call(call: Call) -> Verdict:
         if _is_allowed(e, call, thing):
             return Verdict(REFUSED, _text(e))
         return Verdict(CRASHED, _shown(e))
+    return Verdict(RIGHT)
+
+
+def judge_valid(entry: Entry) -> Verdict:
+    """What becomes of an entry's valid call in this process, in a folder for what it writes."""
+    with _folder():
+        try:
+            places, named = entry.arguments()
+            entry.call(*places, **named)
+        except Exception as e:
+            return Verdict(REFUSED, _shown(e))
     return Verdict(RIGHT)
 
 
@@ -113,15 +130,28 @@ def _shown(e: BaseException) -> str:
 
 def call_verdicts(calls: Sequence[Call]) -> Iterator[Verdict]:
     """What becomes of calls, in child processes and in a folder for what they write."""
-    warnings.simplefilter("ignore")
-    before = os.getcwd()
-    with tempfile.TemporaryDirectory() as folder:
-        os.chdir(folder)
-        try:
-            for v in children.each(calls, judge_call, SECONDS, MEMORY):
-                yield Verdict(CRASHED, v.reason) if isinstance(v, children.Died) else v
-        finally:
-            os.chdir(before)
+    with _folder():
+        for v in children.each(calls, judge_call, SECONDS, MEMORY):
+            yield Verdict(CRASHED, v.reason) if isinstance(v, children.Died) else v
+
+
+@contextmanager
+def _folder() -> Iterator[None]:
+    """A folder of its own as the current one, and no warnings."""
+    with tempfile.TemporaryDirectory() as folder, chdir(folder), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+def fuzz_calls(names: str) -> Counter[str]:
+    """Judges all calls of entries whose names contain `names`, and prints each defect."""
+    calls = all_calls(names)
+    counts: Counter[str] = Counter()
+    for call, verdict in zip(calls, call_verdicts(calls), strict=True):
+        counts[verdict.result] += 1
+        if verdict.result == CRASHED:
+            print(f"{call}: {verdict.reason}", flush=True)
+    return counts
 
 
 def kinds(found: Sequence[tuple[Call, Verdict]]) -> dict[str, list[Call]]:

@@ -49,7 +49,16 @@ OVERRIDDEN = {
     ts.ort.Accelerated: ("session",),
 }
 """Methods that are there to be defined by users, or that pass their arguments on to a library."""
-FUNCTIONS = ("definition", "gradient", "interrupt", "keep_alive", "load", "reads", "report")
+FUNCTIONS = (
+    "definition",
+    "gradient",
+    "interrupt",
+    "keep_alive",
+    "load",
+    "metric",
+    "reads",
+    "report",
+)
 """Optional parameters that are functions of the user's."""
 OPERATORS = ("__add__", "__and__", "__call__", "__contains__", "__floordiv__", "__getitem__",
              "__gt__", "__invert__", "__lt__", "__matmul__", "__mod__", "__mul__", "__neg__",
@@ -434,6 +443,11 @@ VALUES: dict[str, Callable[[], Any]] = {
     "Array.__setitem__.value": lambda: 1.0,
     "Builder.add.op": Exp,
     "Builder.add.*inputs": lambda: _graph()[1],
+    **{
+        f"{f}.seconds": lambda: 0.01
+        for f in ("tune", "tune_expression", "tune_template", "ort.accelerate")
+    },
+    **{f"{f}.trials": lambda: 1 for f in ("tune", "tune_expression", "tune_template")},
     "quantize.data": lambda: {"x": _rows()},
 }
 
@@ -460,7 +474,10 @@ def _entry(name: str, call: Callable[..., Any], owner: Callable[[], Any] | None)
             required["self"] = owner
         elif p.kind is p.VAR_KEYWORD:
             choices = CHOICES.get(name.split(".")[-1])
-            optional += get_type_hints(choices) if choices else []
+            for choice in get_type_hints(choices) if choices else ():
+                optional.append(choice)
+                if make := VALUES.get(f"{name}.{choice}"):
+                    given[choice] = make
         elif p.default is not p.empty:
             optional.append(p.name)
             if make := VALUES.get(f"{name}.{p.name}"):

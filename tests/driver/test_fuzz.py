@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from itertools import count
 from pathlib import Path
 
 import numpy as np
@@ -14,10 +16,11 @@ from onnx import helper
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
 
-from fuzz import judge, shrink
+from fuzz import calls, judge, shrink
 from fuzz.builder import Rejected, info_of, model_of
 from fuzz.campaign import verdicts
 from fuzz.cases import Case, expected, random_case
+from fuzz.entries import Entry, entries
 from fuzz.mutants import mutant_verdicts
 
 GRAPHS = range(200)
@@ -40,6 +43,44 @@ def test_damaged_models_are_refused_or_run():
     assert not {seed: v for seed, v in found.items() if v.result == judge.CRASHED}
     results = [v.result for v in found.values()]
     assert results.count(judge.REFUSED) > 50 and judge.RIGHT in results
+
+
+CALLS = 500
+
+
+def test_public_entries_with_objects_of_every_type():
+    """A share of the calls; `python -m benchmarks.fuzz --calls ENTRY` runs all of an entry's."""
+    some = calls.sampled(CALLS, seed=0)
+    found = list(zip(some, calls.call_verdicts(some), strict=True))
+    assert not {str(c): v.reason for c, v in found if v.result == judge.CRASHED}
+    results = [v.result for _, v in found]
+    assert results.count(judge.REFUSED) > CALLS / 2 and results.count(judge.RIGHT) > CALLS / 20
+
+
+def test_most_entries_have_a_valid_call():
+    """Else a wrong argument would be refused for another one's sake."""
+    failed = [e.name for e in entries() if calls.judge_valid(e).result != judge.RIGHT]
+    assert len(failed) < len(entries()) / 15, failed
+
+
+@pytest.mark.parametrize(
+    ("act", "result"),
+    [
+        (lambda x: x.no_such, judge.CRASHED),
+        (lambda x: x + 1, judge.CRASHED),
+        (lambda x: os._exit(3), judge.CRASHED),
+        (lambda x: sum(count()), judge.CRASHED),
+        (lambda: None, judge.REFUSED),
+        (lambda x: x, judge.RIGHT),
+    ],
+)
+def test_what_a_call_does_wrong_is_found(act, result, monkeypatch):
+    monkeypatch.setattr(calls, "SECONDS", 1.0)
+    entry = Entry("f", lambda x: act(x), {"x": int}, {}, ())
+    if result == judge.REFUSED:
+        entry = Entry("f", act, {"x": int}, {}, ())
+    (verdict,) = calls.call_verdicts([calls.Call(entry, "x", "None")])
+    assert verdict.result == result
 
 
 def test_a_seed_always_makes_the_same_case():

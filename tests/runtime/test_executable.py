@@ -304,7 +304,7 @@ def test_threads_come_from_argument_then_environment(monkeypatch: pytest.MonkeyP
     monkeypatch.delenv("OMP_NUM_THREADS")
     monkeypatch.delenv("TILESMITH_NUM_THREADS")
     assert thread_count() == physical_cores() >= 1
-    with pytest.raises(UsageError, match="threads: expected a positive integer, found 0"):
+    with pytest.raises(UsageError, match="threads: expected a number from 1 to 4096, found 0"):
         thread_count(0)
 
 

@@ -207,4 +207,7 @@ def _shown(r: Request) -> str:
         "forbid": {k: sorted(map(repr, banned)) for k, banned in (r.forbid or {}).items()},
         "fallback": r.options.fallback,
     }  # fmt: skip
-    return json.dumps({k: v for k, v in said.items() if v}, sort_keys=True)
+    try:
+        return json.dumps({k: v for k, v in said.items() if v}, sort_keys=True)
+    except RecursionError:
+        raise ValueError("too deep") from None

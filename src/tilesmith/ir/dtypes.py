@@ -185,7 +185,9 @@ def dtype(spec: DType | str | np.dtype | type) -> DType:
     if isinstance(spec, str) and spec in BY_NAME:
         return BY_NAME[spec]
     try:
-        return _FROM_NUMPY[np.dtype(spec)]
+        if isinstance(spec, (str, np.dtype, type)):  # of another object NumPy asks for attributes
+            return _FROM_NUMPY[np.dtype(spec)]
+        raise TypeError
     except (KeyError, TypeError, ValueError):
         raise ExpressionError(
             f"no element type for {shown(spec)}; known: {', '.join(BY_NAME)}"

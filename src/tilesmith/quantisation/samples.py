@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from tilesmith.graph.nodes import Graph, Value
+from tilesmith.support.arguments import shown
 from tilesmith.support.array_files import read_arrays
 from tilesmith.support.errors import ModelError, UsageError
 
@@ -36,11 +37,18 @@ class Samples:
         self._inputs = graph.inputs
         self._parts: Sequence[Any]
         if isinstance(data, (str, os.PathLike)):
-            self._parts = _files(Path(data))
+            try:
+                place = Path(data)
+            except TypeError:  # its __fspath__ gives no text
+                raise UsageError(f"expected a path, found {shown(data)}") from None
+            self._parts = _files(place)
         elif isinstance(data, Mapping):
             self._parts = [data]
         elif isinstance(data, Iterable):
-            self._parts = list(data)
+            try:
+                self._parts = list(data)
+            except (TypeError, ValueError, RuntimeError) as e:  # NumPy's and PyTorch's
+                raise UsageError(f"expected samples, found {shown(data)}: {e}") from e
         else:
             raise UsageError(
                 "expected samples: a folder, a file, or a sequence of arrays or of mappings from "
@@ -70,7 +78,7 @@ class Samples:
         if not isinstance(found, Mapping):
             found = {"": found}
         if set(found) == {""} and len(names) == 1:
-            return {names[0]: np.asarray(found[""])}
+            return {names[0]: _array(found[""], where)}
         taken = {n: k for n in names for k in (f"in_{n}", n) if k in found}
         missing = [n for n in names if n not in taken]
         more = [k for k in found if k not in taken.values()]
@@ -78,7 +86,7 @@ class Samples:
             has = ", ".join(repr(k) if k else "one unnamed array" for k in found) or "nothing"
             wanted = ", ".join(map(repr, names))
             raise ModelError(f"{where}: expected arrays for the inputs {wanted}, found {has}")
-        return {n: np.asarray(found[k]) for n, k in taken.items()}
+        return {n: _array(found[k], where) for n, k in taken.items()}
 
     def _cut(self, arrays: Sample, where: str) -> Iterator[Sample]:
         """The samples in the arrays of a file."""
@@ -114,6 +122,13 @@ class Samples:
                 kind = "a NaN" if np.isnan(array).any() else "an infinity"
                 raise ModelError(f"{where}: input {v.name!r} holds {kind}; calibrate without it")
         return sample
+
+
+def _array(value: Any, where: str) -> np.ndarray:
+    try:
+        return np.asarray(value)
+    except (TypeError, ValueError, RuntimeError) as e:  # NumPy's and PyTorch's
+        raise ModelError(f"{where}: expected an array, found {shown(value)}: {e}") from e
 
 
 def _files(path: Path) -> list[Path]:

@@ -21,12 +21,12 @@ from tilesmith.support.options import Options, threads_from_environment
 def thread_count(threads: int | None = None) -> int:
     """The number of threads to use; None: as the environment says.
 
-    Raises UsageError unless numbers are positive integers.
+    Raises UsageError unless numbers are from 1 to 4096.
     """
     if threads is None:
         return threads_from_environment(os.environ) or physical_cores()
-    if isinstance(threads, bool) or not isinstance(threads, int) or threads < 1:
-        raise UsageError(f"threads: expected a positive integer, found {shown(threads)}")
+    if isinstance(threads, bool) or not isinstance(threads, int) or not 1 <= threads <= 4096:
+        raise UsageError(f"threads: expected a number from 1 to 4096, found {shown(threads)}")
     return threads
 
 

@@ -77,7 +77,14 @@ def save_program(
             raise UsageError(f"save: expected a path or a stream, found {type(path).__name__}")
         if sign is not None or stubs:
             raise UsageError("sign and stubs write files beside the .tsm file; save it to a path")
-        write_program(program, path)
+        try:
+            write_program(program, path)
+        except (
+            TypeError,
+            ValueError,
+            OSError,
+        ) as e:  # it takes text, is closed, or can't be written
+            raise UsageError(f"save: expected a stream of bytes, open for writing: {e}") from e
         return
     path = Path(path)
     if sign is not None:

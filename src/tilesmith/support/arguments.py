@@ -264,7 +264,9 @@ def _either(kinds: Sequence[_Kind | None]) -> _Kind | None:
 def _several(cls: Any, parts: tuple[Any, ...]) -> _Kind:
     """A sequence, or whatever can be iterated over; of lists and their like the items, too."""
     item = _kind(parts[0]) if parts and (len(parts) == 1 or parts[1:] == (...,)) else None
-    wanted = collections.abc.Sequence if cls in _LISTS else collections.abc.Iterable
+    wanted = collections.abc.Sequence if cls in _LISTS else collections.abc.Collection
+    if cls is collections.abc.Iterable:
+        wanted = cls
 
     def convert(value: Any) -> Any:
         if isinstance(value, (str, bytes, bytearray, memoryview)) or not isinstance(value, wanted):

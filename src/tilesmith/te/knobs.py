@@ -103,6 +103,10 @@ class Config:
 
         The value holds the extents of all but the outermost (default: 1 each).
         """
+        if parts < 2:
+            raise ScheduleError(
+                f"knob {self.prefix}{name}: expected 2 parts or more, found {parts}"
+            )
         start = tuple(default) if default is not None else (1,) * (parts - 1)
         factors = self.factors(name, stage, axis, start)
         found: list[Axis] = []

@@ -134,7 +134,11 @@ class TuneOptions:
             raise UsageError(f"workers must be 'ray' or 'ray://host:port', not {self.workers!r}")
         if self.html is not None:
             path = Path(self.html)
-            if path.is_dir() or not path.absolute().parent.is_dir():
+            try:
+                fits = not path.is_dir() and path.absolute().parent.is_dir()
+            except OSError:  # a name that is too long
+                fits = False
+            if not fits:
                 raise UsageError(
                     f"the report needs a file name in a folder that exists, not {str(path)!r}"
                 )

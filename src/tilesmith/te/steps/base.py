@@ -15,7 +15,7 @@ from functools import cache
 from typing import Annotated, Any, ClassVar, TypeVar, dataclass_transform, get_args, get_type_hints
 
 from tilesmith.ir.expr import Expr
-from tilesmith.support.arguments import check_fields, checked
+from tilesmith.support.arguments import check_fields, checked, shown
 from tilesmith.support.errors import ScheduleError
 
 from ..relations import Tail
@@ -166,7 +166,7 @@ def from_json(record: Any) -> Step:
     name = record.get("step") if isinstance(record, Mapping) else None
     if not isinstance(name, str) or name not in PRIMITIVES:
         raise ScheduleError(
-            f"expected a step with one of the names {', '.join(PRIMITIVES)}; found {record!r}"
+            f"expected a step with one of the names {', '.join(PRIMITIVES)}; found {shown(record)}"
         )
     values = {k: tuple(v) if isinstance(v, list) else v for k, v in record.items() if k != "step"}
     known = [f.name for f in fields(PRIMITIVES[name])]
