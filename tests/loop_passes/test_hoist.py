@@ -7,7 +7,7 @@ import pytest
 from loop_programs import loop
 
 from tilesmith.ir.dtypes import f32
-from tilesmith.ir.expr import Load, Var, const
+from tilesmith.ir.expr import Broadcast, Load, Ramp, Var, VectorReduce, const
 from tilesmith.loop.interpret import interpret
 from tilesmith.loop.nodes import Buffer, For, Func, If, seq
 from tilesmith.loop.nodes import Store as S
@@ -25,6 +25,20 @@ def _rows(count: int) -> Func:
         sum_ = Load(X, (const(row),)) + Load(Y, (k,))
         rows.append(If(const(row) < n, S(X, (const(row),), sum_), None, True))
     return Func("rows", (X, Y, n), (X,), loop(k, 4, seq(*rows)))
+
+
+def test_a_condition_that_the_simplifier_does_not_decide_is_decided_once() -> None:
+    n, k = Var("n"), Var("k")
+    some = VectorReduce("or", Ramp(const(0), const(5), 3) < Broadcast(n, 3))
+    sum_ = Load(X, (const(0),)) + Load(Y, (k,))
+    after = S(X, (const(1),), Load(X, (const(1),)) + 1.0)
+    rows = seq(If(some, S(X, (const(0),), sum_)), after)
+    found = hoist(Func("some", (X, Y, n), (X,), loop(k, 4, rows)))
+    assert isinstance(found.body, If)
+    for size in range(-1, 3):
+        x, y = np.zeros(32, np.float32), np.arange(4, dtype=np.float32)
+        interpret(found, [x, y, size])
+        assert x[0] == (6 if size > 0 else 0) and x[1] == 4
 
 
 @pytest.mark.parametrize("count", [2, 6, CONDITION_LIMIT, CONDITION_LIMIT + 1, 13])

@@ -148,6 +148,24 @@ def test_double_buffer_behind_an_inlined_reader() -> None:
         te.lower(s, [a, e])
 
 
+def test_double_buffer_of_a_stage_whose_part_reads_what_is_beside_it() -> None:
+    x = te.placeholder((3, 8), name="X")
+    scaled = te.compute((3, 8), lambda i, j: x[i, j] * 2.0, name="S")
+    k = te.reduce_axis(3, "k")
+    total = te.compute((8,), lambda j: te.sum(scaled[k, j], k), name="G")
+    z = te.compute((8,), lambda j: total[j] + scaled[0, j], name="Z")
+    s = te.create_schedule(z.op)
+    s[total].split("k", 2)
+    s.rfactor(total, "ki")
+    s[total].compute_at(s[z], "j")
+    s["G_rf"].compute_at(s[total], "ki")
+    s[scaled].compute_at(s[z], "j")
+    te.lower(s, [x, z])
+    s[total].double_buffer()
+    with pytest.raises(ScheduleError, match=r"G cannot be double-buffered at Z\.j: it reads S"):
+        te.lower(s, [x, z])
+
+
 def test_strided_register_buffer() -> None:
     e = Chain(64, 8)
     outer, inner = e.s[e.c].split("i0", 8)

@@ -253,6 +253,19 @@ def test_a_state_that_readers_need_whole_begins_at_its_first_element() -> None:
     np.testing.assert_array_equal(y, family.reference(x)[0])
 
 
+def test_a_scan_inside_of_a_reader_that_is_inside_of_another() -> None:
+    x, total = running_sum()
+    y = te.compute((N,), lambda j: total[T - 1, j] * 2.0, name="Y")
+    z = te.compute((N,), lambda j: y[j] + 1.0, name="Z")
+    s = te.create_schedule(z.op)
+    outer, _ = s[z].split("j", 7, tail="guard")
+    s[y].compute_at(s[z], outer)
+    s[total].compute_at(s[y], "j")
+    s["step"].compute_at(s[total], "t")
+    found = answer(s, [x, z], DATA)
+    np.testing.assert_array_equal(found, DATA.sum(0) * 2 + 1)
+
+
 def test_scans_are_stored_where_they_are_computed() -> None:
     _, total = running_sum()
     last = te.compute((N,), lambda j: total[T - 1, j], name="last")

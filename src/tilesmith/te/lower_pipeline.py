@@ -36,7 +36,8 @@ from tilesmith.loop.nodes import Buffer, Stmt, seq
 from tilesmith.loop.visit import exprs, walk
 from tilesmith.support.errors import InternalError, ScheduleError
 
-from .lower_plan import StageLoop, StagePlan, read_of
+from .lower_plan import StageLoop, StagePlan
+from .lower_region import reads
 from .lower_threads import is_shared
 from .relations import dim_expr
 from .rewrite import map_loads
@@ -67,8 +68,13 @@ def slots(state: State, plans: dict[str, StagePlan]) -> dict[str, Expr]:
                 "further out and runs ahead by iterations of its own; store that one where it is "
                 "computed"
             )
-        for source in dict.fromkeys(state.tensors[read_of(r)][0] for r in plan.reads):
-            if source in plans and state.stages[source].attach == attach:
+        inside = [
+            p
+            for other, p in plans.items()
+            if other == name or any(link.stage == name for link in state.ancestors(other))
+        ]
+        for source, beside in state.stages.items():
+            if beside.attach == attach and any(reads(state, p, source) for p in inside):
                 raise ScheduleError(
                     f"{name} cannot be double-buffered at {attach}: it reads {source}, which is "
                     "computed in the same "

@@ -83,9 +83,9 @@ def first_read(
     top = reader.stage.name
     own = state.stages[name].attach
     for link in state.ancestors(reader.stage.name):
-        top = link.stage
-        if isinstance(own, At) and link.stage == own.stage:
+        if isinstance(own, At) and top == own.stage:
             break
+        top = link.stage
     depth = plans[top].depth(own.axis) if isinstance(own, At) else -1
     ctx = plans[top].context(depth)
     bounds = _bounds_of_reads(state, plans, reader, name, top, depth, ctx)[0]

@@ -18,7 +18,7 @@ from __future__ import annotations
 from tilesmith.ir.expr import Const, Expr, post_order
 from tilesmith.ir.intrinsics import needs_guard
 from tilesmith.ir.loop_tables import LOOP_KINDS
-from tilesmith.ir.simplify import EMPTY
+from tilesmith.ir.simplify import EMPTY, Context
 
 from ..nodes import For, Func, If, Seq, Stmt, Store, seq
 from ..visit import rebuild, walk
@@ -95,11 +95,21 @@ def _choose(body: Stmt, chosen: If, value: bool) -> Stmt:
     known = EMPTY.assuming(chosen.cond if value else ~chosen.cond)
     parts: list[Stmt] = []
     for s in body.stmts:
-        cond = known.simplify(s.cond) if isinstance(s, If) else None
-        if isinstance(s, If) and isinstance(cond, Const):
-            branch = s.then if cond.value else s.otherwise
+        holds = _decided(s, chosen, value, known)
+        if isinstance(s, If) and holds is not None:
+            branch = s.then if holds else s.otherwise
             if branch is not None:
                 parts.append(branch)
         else:
             parts.append(s)
     return seq(*parts)
+
+
+def _decided(stmt: Stmt, chosen: If, value: bool, known: Context) -> bool | None:
+    """Whether the condition of a statement holds, if it has one that is known."""
+    if not isinstance(stmt, If):
+        return None
+    if stmt.cond is chosen.cond:  # the simplifier need not find that a condition follows from itself
+        return value
+    cond = known.simplify(stmt.cond)
+    return bool(cond.value) if isinstance(cond, Const) else None
