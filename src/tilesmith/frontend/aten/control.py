@@ -33,7 +33,7 @@ def cond(
     known = n.known(condition)
     if known is not None:
         return (true_fn if bool(known) else false_fn)(n.builder, operands)
-    bodies = [Body(n.builder, name) for name in ("then", "otherwise")]
+    bodies = [Body(n.builder, name, is_branch=True) for name in ("then", "otherwise")]
     then, otherwise = (
         _tensors(n, body, branch(body, _inside(body, operands)))
         for body, branch in zip(bodies, (true_fn, false_fn), strict=True)

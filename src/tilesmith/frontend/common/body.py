@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import ClassVar
 
+import numpy as np
+
+from tilesmith.graph.measure import Measure
 from tilesmith.graph.nodes import Graph, Value
+from tilesmith.ir.symbols import symbol
 from tilesmith.ir.types import TensorType
+from tilesmith.ops.shape import Expand
+from tilesmith.ops.sizes import Extents
 
 from .folding import FoldingBuilder
 from .slots import Slot, TensorList
@@ -25,10 +30,12 @@ class Body(FoldingBuilder):
     those that the body's operator gives it.
     """
 
-    always_runs: ClassVar[bool] = False
-
-    def __init__(self, outer: FoldingBuilder, name: str) -> None:
+    def __init__(self, outer: FoldingBuilder, name: str, is_branch: bool = False) -> None:
+        """is_branch: a run may pass it by."""
         super().__init__(name)
+        self.always_runs = outer.always_runs and not is_branch
+        self.misfit = ""
+        """Why it can't be: what its nodes need never fits the sizes or the values known."""
         self._outer = outer
         self.measured = outer.measured
         self._inside: dict[Value, Value] = {}
@@ -55,6 +62,14 @@ class Body(FoldingBuilder):
                 return self.constant(known, value.name)
         self.captured.append(value)
         return self.input(f"in{len(self._inputs)}", value.type)
+
+    def refuse(self, why: str, types: Sequence[TensorType], loc: str) -> tuple[Value, ...]:
+        """Results of these types, from an empty body that refuses every run that comes to it."""
+        zero = symbol("misfits", 0, 0)
+        self.add(Measure((zero,), (0,), f"misfits ({why})"), self.add(Extents((1,), (1,))), loc=loc)
+        return tuple(
+            self.add(Expand(t.shape), self.constant(np.zeros((), t.dtype.numpy))) for t in types
+        )
 
     def slot(self, slot: Slot) -> Slot:
         """What a slot of the graph around is in here."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -62,11 +62,11 @@ def _widens_weights(op: Op, inputs: tuple[Value, ...]) -> bool:
 class FoldingBuilder(Builder):
     """The `Builder` of an importer."""
 
-    always_runs: ClassVar[bool] = True
-    """Whether every run comes to its nodes: one that refuses known values refuses the model."""
-
     def __init__(self, name: str = "main") -> None:
         super().__init__(name)
+        self.always_runs = True
+        """Whether every run comes to its nodes.  What their sizes or known values must be is then
+        demanded of the model, else of the runs that come to them."""
         self._origin: dict[Value, tuple[Op, tuple[Value, ...], int]] = {}
         self._folded: dict[Value, np.ndarray] = {}
         self._contents: dict[Value, Contents] = {}
@@ -110,9 +110,13 @@ class FoldingBuilder(Builder):
             types = self._types(op, inputs)
         except UnequalDims as e:
             is_measured = not self.measured.isdisjoint(symbols_of((e.first, e.second)))
-            if not is_measured and (
-                replacement(e.first, e.second) is not None
-                or expected(e.first) != expected(e.second)
+            if (
+                self.always_runs
+                and not is_measured
+                and (
+                    replacement(e.first, e.second) is not None
+                    or expected(e.first) != expected(e.second)
+                )
             ):
                 raise
             fitted = self._fitted(op, inputs, e, loc)

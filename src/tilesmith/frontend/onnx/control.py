@@ -71,8 +71,11 @@ def if_(n: OnnxNode) -> Result:
     if known is not None:
         chosen = branches[0] if bool(known.reshape(-1)[0]) else branches[1]
         return results_of(n.inline(chosen, (), n.loc))
-    bodies = [Body(n.builder, name) for name in ("then", "otherwise")]
+    bodies = [Body(n.builder, name, is_branch=True) for name in ("then", "otherwise")]
     found = [n.nest(b, g, (), n.loc) for b, g in zip(bodies, branches, strict=True)]
+    for i, results in enumerate(found):
+        if results is None and bodies[i].misfit:
+            found[i] = _refusing(n, bodies, i, found[1 - i])
     then, otherwise = map(only_tensors, found)
     if then is None or otherwise is None:
         made = [as_values(b, f) for b, f in zip(bodies, found, strict=True) if f is not None]
@@ -84,6 +87,23 @@ def if_(n: OnnxNode) -> Result:
     (first, second), captured = alternatives(bodies, (then, otherwise))
     op = _with_results(n, If(first, second))
     return several(n.add(op, one(n, condition), *captured))
+
+
+def _refusing(
+    n: OnnxNode, bodies: list[Body], number: int, others: Sequence[Slot] | None
+) -> list[Slot] | None:
+    """The results of a branch that never fits, whose runs are refused: zeros of the types of the
+    other branch's.  None where these depend on what that branch alone measures.
+    """
+    results = only_tensors(others)
+    if results is None or not all(
+        isinstance(v.type, TensorType) and v.type.is_static for v in results
+    ):
+        return None
+    body = Body(n.builder, bodies[number].name, is_branch=True)
+    made = body.refuse(bodies[number].misfit, [v.type for v in results], f"{n.loc}/{body.name}")
+    bodies[number] = body
+    return list(made)
 
 
 def _with_results(n: OnnxNode, op: If) -> If:

@@ -150,15 +150,16 @@ class OnnxImporter(Importer):
         self, body: Body, graph: Any, frame: Frame, arguments: Sequence[Slot], loc: str
     ) -> list[Slot] | None:
         """`subgraph` with the nodes added to `body`; None, with nothing noted, where something in
-        it is unsupported or does not fit.
+        it is unsupported or does not fit, of which `body.misfit` tells.
         """
         outer, noted, calls = self.builder, len(self._problems), len(self._calls)
         self.builder = body
         found: list[Slot]
         try:
             found = self.subgraph(graph, frame, arguments, loc, body)
-        except ModelError:
+        except ModelError as e:
             found = [FAILED]
+            body.misfit = "" if isinstance(e, UnsupportedError) else str(e)
         finally:
             self.builder = outer
             del self._calls[calls:]

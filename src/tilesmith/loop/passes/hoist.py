@@ -109,7 +109,9 @@ def _decided(stmt: Stmt, chosen: If, value: bool, known: Context) -> bool | None
     """Whether the condition of a statement holds, if it has one that is known."""
     if not isinstance(stmt, If):
         return None
-    if stmt.cond is chosen.cond:  # the simplifier need not find that a condition follows from itself
+    if (
+        stmt.cond is chosen.cond
+    ):  # the simplifier need not find that a condition follows from itself
         return value
     cond = known.simplify(stmt.cond)
     return bool(cond.value) if isinstance(cond, Const) else None
