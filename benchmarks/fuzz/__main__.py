@@ -1,10 +1,10 @@
-"""2,000 random graphs, 20,000 damaged model files, and every public entry of the package with
-objects of every type: `python -m benchmarks.fuzz`.
+"""2,000 random graphs, 20,000 damaged ONNX models, 10,000 damaged files of other kinds, and every
+public entry of the package with objects of every type: `python -m benchmarks.fuzz`.
 
-`--graphs FIRST COUNT` and `--mutants FIRST COUNT` run a part of them, `--calls ENTRY` the calls of
-entries whose names contain this (`--calls ""`: all, half an hour; `--calls no` none).  Exit status
-1 if anything crashed, lasted too long or gave a wrong answer; each such case is printed, a graph as
-the smallest one that shows it, and saved in `--to`.
+`--graphs FIRST COUNT`, `--mutants FIRST COUNT` and `--files FIRST COUNT` run a part of them,
+`--calls ENTRY` the calls of entries whose names contain this (`--calls ""`: all, half an hour;
+`--calls no` none).  Exit status 1 if anything crashed, lasted too long or gave a wrong answer; each
+such case is printed, a graph as the smallest one that shows it, and saved in `--to`.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # benchmarks, for 
 from fuzz.calls import fuzz_calls
 from fuzz.campaign import fuzz_graphs, shown
 from fuzz.cases import NODES
+from fuzz.files import file_mutant, file_verdicts
 from fuzz.judge import CRASHED, WRONG
 from fuzz.mutants import mutant, mutant_verdicts
 
@@ -26,6 +27,7 @@ parser = argparse.ArgumentParser(prog="python -m benchmarks.fuzz", description=_
 parts = {"nargs": 2, "type": int, "metavar": ("FIRST", "COUNT")}
 parser.add_argument("--graphs", default=(0, 2000), **parts)
 parser.add_argument("--mutants", default=(0, 20000), **parts)
+parser.add_argument("--files", default=(0, 10000), **parts)
 parser.add_argument("--calls", default="", metavar="ENTRY")
 parser.add_argument("--nodes", type=int, default=NODES, help="Most nodes of a graph.")
 parser.add_argument("--to", type=Path, default=Path("build/fuzz"), help="Folder for what is found.")
@@ -49,6 +51,19 @@ for seed, verdict in zip(seeds, mutant_verdicts(seeds), strict=True):
         arguments.to.mkdir(parents=True, exist_ok=True)
         (arguments.to / f"mutant-{seed}.onnx").write_bytes(mutant(seed))
 print(f"mutants: {shown(damaged)}")
+first, count = arguments.files
+seeds = range(first, first + count)
+other: Counter[str] = Counter()
+for seed, verdict in zip(seeds, file_verdicts(seeds), strict=True):
+    other[verdict.result] += 1
+    if verdict.result == CRASHED:
+        kind, content = file_mutant(seed)
+        print(f"file {seed}, {kind}: {verdict.reason}", flush=True)
+        arguments.to.mkdir(parents=True, exist_ok=True)
+        (arguments.to / f"file-{seed}.{kind}").write_bytes(content)
+print(f"files: {shown(other)}")
 called = fuzz_calls(arguments.calls)
 print(f"calls: {shown(called)}")
-sys.exit(bool(counts[CRASHED] or counts[WRONG] or damaged[CRASHED] or called[CRASHED]))
+sys.exit(
+    bool(counts[CRASHED] or counts[WRONG] or damaged[CRASHED] or other[CRASHED] or called[CRASHED])
+)

@@ -23,6 +23,8 @@ from .entries import Entry, entries
 from .judge import CRASHED, MEMORY, REFUSED, RIGHT, SECONDS, Verdict
 from .objects import OBJECTS, Unwilling
 
+LONGEST = 5000
+"""Letters of a message; what a compiler says may be in it."""
 LONG = ("repeats", "seconds", "trials", "tune")
 HUGE = (*(f"int {1 << n}" for n in (31, 63, 70)), "float 1e308", "float inf")
 """Numbers with which calls last as long as they ought to, where they say how long."""
@@ -66,8 +68,8 @@ def judge_call(call: Call) -> Verdict:
     except (InternalError, VerifyError) as e:
         return Verdict(CRASHED, _shown(e))
     except (TilesmithError, Unwilling, MemoryError) as e:
-        if "\n" in _text(e):
-            return Verdict(CRASHED, f"a message has one line: {_shown(e)}")
+        if len(_text(e)) > LONGEST:
+            return Verdict(CRASHED, f"a message of {len(_text(e))} letters: {_shown(e)}")
         return Verdict(REFUSED, _text(e))
     except Exception as e:  # a defect, reported with its call
         if _is_allowed(e, call, thing):

@@ -49,6 +49,8 @@ OVERRIDDEN = {
     ts.ort.Accelerated: ("session",),
 }
 """Methods that are there to be defined by users, or that pass their arguments on to a library."""
+DYNAMOS = {"torch.backend": ("graph", "example_inputs")}
+"""Parameters that only Dynamo gives."""
 FUNCTIONS = (
     "definition",
     "gradient",
@@ -94,7 +96,8 @@ class Entry:
 
     @property
     def parameters(self) -> tuple[str, ...]:
-        return (*(p for p in self.required if p != "self"), *self.optional)
+        skipped = ("self", *DYNAMOS.get(self.name, ()))
+        return (*(p for p in self.required if p not in skipped), *self.optional)
 
     def arguments(self, **replaced: Any) -> tuple[list[Any], dict[str, Any]]:
         """The arguments of the valid call with some replaced, by position and by name."""
@@ -174,6 +177,11 @@ class _Last(ts.Op):
 
     def compute(self, *inputs: te.Tensor) -> te.Tensor:
         return te.compute(inputs[0].shape, lambda *i: inputs[0][i] + 1.0)
+
+
+class _Tuple(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return (torch.relu(x),)
 
 
 def _template(config: Any, n: int = 8) -> Any:
@@ -438,7 +446,7 @@ VALUES: dict[str, Callable[[], Any]] = {
     "te.steps.Pragma.value": lambda: "1",
     "te.sum.axis": lambda: _k,
     "torch.backend.example_inputs": lambda: [torch.ones(2, 4)],
-    "torch.backend.graph": lambda: torch.fx.symbolic_trace(torch.nn.Linear(4, 4)),
+    "torch.backend.graph": lambda: torch.fx.symbolic_trace(_Tuple()),
     "Array.__setitem__.indices": lambda: 0,
     "Array.__setitem__.value": lambda: 1.0,
     "Builder.add.op": Exp,

@@ -16,7 +16,7 @@ from onnx import helper
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
 
-from fuzz import calls, judge, shrink
+from fuzz import calls, files, judge, shrink
 from fuzz.builder import Rejected, info_of, model_of
 from fuzz.campaign import verdicts
 from fuzz.cases import Case, expected, random_case
@@ -43,6 +43,22 @@ def test_damaged_models_are_refused_or_run():
     assert not {seed: v for seed, v in found.items() if v.result == judge.CRASHED}
     results = [v.result for v in found.values()]
     assert results.count(judge.REFUSED) > 50 and judge.RIGHT in results
+
+
+def test_damaged_files_of_other_kinds_are_refused_or_read():
+    seeds = range(60)
+    found = dict(zip(seeds, files.file_verdicts(seeds), strict=True))
+    assert not {seed: v for seed, v in found.items() if v.result == judge.CRASHED}
+    results = [v.result for v in found.values()]
+    assert results.count(judge.REFUSED) > 30 and judge.RIGHT in results
+
+
+def test_every_kind_of_file_is_read_when_it_is_sound(tmp_path):
+    for name, kind in files.KINDS.items():
+        path = tmp_path / f"{name}{kind.suffix}"
+        path.write_bytes(kind.make())
+        if name not in ("key", "signature"):  # a new key is of no old signature
+            kind.read(path)
 
 
 CALLS = 500

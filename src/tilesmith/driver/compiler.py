@@ -284,6 +284,8 @@ def build(
         threads=threads,
         accuracy=accuracy,
     )
+    if not name:
+        raise UsageError("build: expected a name of a letter or more, found ''")
     if isinstance(target, Target):
         session = replace(session, target=target)
     if isinstance(schedule, str):

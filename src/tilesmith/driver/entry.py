@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal
 
 from tilesmith.ir.given_sizes import ExpectedSizes
-from tilesmith.support.arguments import checked
+from tilesmith.support.arguments import checked, shown
 from tilesmith.support.errors import DeviceError, UsageError
 from tilesmith.support.foreign import is_archive, is_exported_program, is_module, is_script
 from tilesmith.support.logs import logger
@@ -174,6 +174,11 @@ def _made(
     if specialise is None or (specialise == "auto" and not program.symbols):
         fixed, background = [], None
     else:
+        if isinstance(specialise, str) and specialise != "auto":
+            raise UsageError(
+                "specialise: expected sizes by name, a list of such, or 'auto', found "
+                f"{shown(specialise)}"
+            )
         wanted = [specialise] if isinstance(specialise, Mapping) else specialise
         fixed = [] if wanted == "auto" else [(s, of_sizes(s)) for s in wanted]
         background = of_sizes if wanted == "auto" else None

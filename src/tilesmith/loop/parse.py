@@ -121,7 +121,8 @@ class _FuncParser(ExprParser):
                 token = self.token
                 name = self.name("the name of a parameter")
                 self.expect(":")
-                is_buffer = self.tokens[self.position + 1].text == "["
+                following = self.tokens[self.position + 1 : self.position + 2]
+                is_buffer = bool(following) and following[0].text == "["
                 if not is_buffer:
                     dtype, lanes = self.value_type()
                     if not buffers:

@@ -100,7 +100,10 @@ def accelerate(
         time.monotonic() + seconds,
     )  # fmt: skip
     folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as e:
+        raise UsageError(f"{str(folder)!r} can't be made a folder: {e.strerror or e}") from e
     with tempfile.TemporaryDirectory(prefix="tilesmith-") as scratch:
         search.run(Path(scratch))
         found = search.chosen

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias, TypedDict
 
 from tilesmith.ir.dtypes import DType, i8, u8
 from tilesmith.runtime.executable import Executable
-from tilesmith.support.arguments import check_fields
+from tilesmith.support.arguments import check_fields, shown
 from tilesmith.support.errors import UsageError
 from tilesmith.support.options import about
 
@@ -96,8 +96,8 @@ class QuantizeOptions:
     def __post_init__(self) -> None:
         check_fields(self, UsageError)
         _check("scheme", self.scheme, (*SCHEMES[1:], AUTO))
-        if self.group < 1:
-            raise UsageError(f"group must be at least 1, not {self.group!r}")
+        if not 1 <= self.group < 1 << 31:
+            raise UsageError(f"group must be from 1 to 2^31 - 1, not {shown(self.group)}")
         if not (math.isfinite(self.max_drop) and self.max_drop >= 0):
             raise UsageError(f"max_drop must be a number of at least 0, not {self.max_drop!r}")
         _check("calibration", self.calibration, METHODS)

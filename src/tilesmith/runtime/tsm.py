@@ -169,7 +169,7 @@ def load_program(
     if isinstance(path, (bytes, bytearray, memoryview)):
         if require_signature is not None:
             raise UsageError("a signature is a file beside the .tsm file; give the file's path")
-        content, path = path, Path("the given bytes")
+        content, path = bytes(path), Path("the given bytes")
     elif isinstance(path, (str, os.PathLike)):
         content, path = None, Path(path)
     else:

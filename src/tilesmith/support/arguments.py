@@ -224,6 +224,8 @@ def _kind(hint: Any) -> _Kind | None:
         return _Kind("a path", _path)
     if cls is collections.abc.Mapping or issubclass(cls, dict):
         return _mapping(parts)
+    if cls is tuple and len(parts) > 1 and parts[-1] is not ...:
+        return _fixed(parts)
     if cls in _LISTS or cls in _ITERABLES:
         return _several(cls, parts)
     if cls in (Any, object) or hasattr(
@@ -275,7 +277,7 @@ def _several(cls: Any, parts: tuple[Any, ...]) -> _Kind:
             return value
         try:
             found = list(value)
-        except TypeError:  # an array without dimensions
+        except (TypeError, ValueError, RuntimeError):  # arrays: no dimensions, no memory
             raise _Unfit from None
         items = [_item(item, v, n) for n, v in enumerate(found)]
         if all(map(_is, items, found)):
@@ -287,6 +289,20 @@ def _several(cls: Any, parts: tuple[Any, ...]) -> _Kind:
     if len(of) == 2 and of[0] in ("a", "an") and " or " not in of[1]:
         return _Kind(f"a list of {of[1]}s" if of[1].islower() else f"a list of {of[1]}", convert)
     return _Kind("a list" if item is None else f"a list, each {item.expected}", convert)
+
+
+def _fixed(parts: tuple[Any, ...]) -> _Kind:
+    """A tuple of so many items, each of its own kind."""
+    kinds = [_kind(p) for p in parts]
+
+    def convert(value: Any) -> Any:
+        if not isinstance(value, (tuple, list)) or len(value) != len(kinds):
+            raise _Unfit
+        pairs = zip(kinds, value, strict=True)
+        items = [_item(k, v, n) if k else v for n, (k, v) in enumerate(pairs)]
+        return value if all(map(_is, items, value)) else tuple(items)
+
+    return _Kind(f"a tuple of {len(kinds)}", convert)
 
 
 def _item(kind: _Kind, value: Any, key: object) -> Any:
@@ -307,7 +323,7 @@ def _mapping(parts: tuple[Any, ...]) -> _Kind:
     def convert(value: Any) -> Any:
         if not isinstance(value, Mapping):
             raise _Unfit
-        if type(value) is not dict or (key is None and item is None):
+        if key is None and item is None:
             return value
         made: dict[Any, Any] = {}
         for k, v in value.items():

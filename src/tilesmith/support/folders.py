@@ -26,7 +26,8 @@ def filled(folder: Path) -> Iterator[Path]:
 
     Raises OSError where `folder` can't be written.
     """
-    near = next(p for p in (folder, *folder.absolute().parents) if p.exists())  # one file system
+    folder = folder.absolute()  # a relative one may begin like an option of a compiler
+    near = next(p for p in (folder, *folder.parents) if p.exists())  # one file system
     if near == folder and not folder.is_dir():
         raise NotADirectoryError(errno.ENOTDIR, "it is a file, expected a folder", str(folder))
     scratch = Path(tempfile.mkdtemp(prefix=".tilesmith-", dir=near))

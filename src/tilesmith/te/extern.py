@@ -14,6 +14,7 @@ they are one stage without axes, which is computed whole, at the root or inside 
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -70,6 +71,14 @@ def extern(
     for n, (s, d) in enumerate(zip(dims, given, strict=True)):
         label = name if len(dims) == 1 else f"{name}.{n}"
         arrays.append(b.output(label, TensorType(to_dtype(d), s)))
+    try:
+        inspect.signature(body).bind(b, *arrays)
+    except TypeError as e:
+        raise ExpressionError(
+            f"{name}: the body gets a LoopBuilder and {len(arrays)} arrays: {e}"
+        ) from None
+    except ValueError:  # nothing is known of its parameters
+        pass
     body(b, *arrays)
     func = b.finish()
     symbols = {v: None for a in func.buffers for n in a.shape if isinstance(n, Expr)

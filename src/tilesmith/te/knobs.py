@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias, TypeVar
 
 from tilesmith.ir.types import Dim
-from tilesmith.support.arguments import checked
+from tilesmith.support.arguments import checked, shown
 from tilesmith.support.errors import ScheduleError
 from tilesmith.te.relations import Tail
 from tilesmith.te.stage import Axis, AxisLike, Stage
@@ -29,6 +29,9 @@ Decisions: TypeAlias = Mapping[str, Value]
 """By name, the values of knobs."""
 V = TypeVar("V", bound="int | str | bool | tuple[Any, ...]")
 Options: TypeAlias = "Iterable[V] | Callable[[], Iterable[V]]"
+
+MAX_PARTS = 16
+"""Most loops that `split` makes of one."""
 
 MAX_ORDERED = 5
 """Most loops of which every order is a value of one knob: 120 orders."""
@@ -103,9 +106,11 @@ class Config:
 
         The value holds the extents of all but the outermost (default: 1 each).
         """
-        if parts < 2:
+        if default is not None and not default:
+            raise ScheduleError(f"knob {self.prefix}{name}: expected a default of a number or more")
+        if not 2 <= parts <= MAX_PARTS:
             raise ScheduleError(
-                f"knob {self.prefix}{name}: expected 2 parts or more, found {parts}"
+                f"knob {self.prefix}{name}: expected 2 to {MAX_PARTS} parts, found {parts}"
             )
         start = tuple(default) if default is not None else (1,) * (parts - 1)
         factors = self.factors(name, stage, axis, start)
@@ -158,6 +163,12 @@ class Config:
         """Run a loop in one of `kinds` (`none`, `unroll`, `vectorize`, `parallel`); the first is
         the default.
         """
+        known = ("none", "unroll", "vectorize", "parallel")
+        if not kinds or not all(k in known for k in kinds):
+            raise ScheduleError(
+                f"knob {self.prefix}{name}: expected kinds of {', '.join(known)}, found "
+                f"{shown(kinds)}"
+            )
         kind = self.choice(name, kinds, kinds[0])
         if kind != "none":
             getattr(stage, kind)(axis)

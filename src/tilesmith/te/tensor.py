@@ -294,6 +294,10 @@ def var(name: str = "n") -> Var:
 def reduce_axis(extent: Dim | tuple[Dim, Dim], name: str = "k") -> IterVar:
     """A reduction axis; `extent` is a number, or the pair (0, extent) as TE users write it."""
     if isinstance(extent, tuple):
+        if len(extent) != 2:
+            raise ExpressionError(
+                f"reduce_axis {name!r}: expected an extent or (0, extent), found {shown(extent)}"
+            )
         start, extent = extent
         if not same_dim(start, 0):
             raise ExpressionError(
@@ -328,6 +332,10 @@ def compute(
         )
     if axis_names is None:
         axis_names = [names[i] if i < len(names) else f"i{i}" for i in range(len(shape))]
+    if len(axis_names) != len(shape):
+        raise ExpressionError(
+            f"{name}: {len(axis_names)} axis_names, but the shape has {len(shape)} dimensions"
+        )
     axes = tuple(IterVar(Var(n), e) for n, e in zip(axis_names, shape, strict=True))
     result = body(*(a.var for a in axes))
     several = isinstance(result, (tuple, list))

@@ -21,7 +21,7 @@ Values = tuple[Expr, ...]
 
 def extents(shape: Sequence[Dim], what: str) -> tuple[Dim, ...]:
     """`shape` with every extent checked.  Raises ExpressionError; `what` names the owner."""
-    if isinstance(shape, (str, bytes)) or not isinstance(shape, Sequence):
+    if isinstance(shape, (str, bytes, bytearray, memoryview)) or not isinstance(shape, Sequence):
         one = isinstance(shape, (int, Expr))
         cure = f"; write ({shown(shape)},) for one dimension" if one else ""
         raise ExpressionError(f"{what}: a shape is a tuple of extents, found {shown(shape)}{cure}")

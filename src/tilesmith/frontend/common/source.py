@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from tilesmith.graph.nodes import Graph
+from tilesmith.support.arguments import shown
+from tilesmith.support.errors import ModelError
 from tilesmith.support.mapped import map_model
 
 from .inputs import Given
@@ -44,7 +46,10 @@ class Source:
         if isinstance(model, (bytes, bytearray, memoryview)):
             return Source(model, bytes(model), "the given bytes", None, opened)
         if isinstance(model, (str, os.PathLike)):
-            path = Path(model)
+            try:
+                path = Path(model)
+            except TypeError:  # its __fspath__ gives no text
+                raise ModelError(f"expected a model's path, found {shown(model)}") from None
             content = map_model(path, files)
             home = Path(os.path.realpath(path)).parent
             return Source(model, content, str(path), path.parent, opened, home)

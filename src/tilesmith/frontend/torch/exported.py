@@ -113,7 +113,12 @@ class Pytrees:
 
     def leaves(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any]:
         pytree = sys.modules["torch"].utils._pytree
-        leaves, spec = pytree.tree_flatten((args, dict(kwargs)))
+        try:
+            leaves, spec = pytree.tree_flatten((args, dict(kwargs)))
+        except RecursionError:
+            raise ModelError(
+                "expected arguments as the example inputs, found them nested too deep"
+            ) from None
         if spec == self.arguments:
             return leaves
         names = self.arguments.child(1).context

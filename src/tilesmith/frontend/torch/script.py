@@ -30,7 +30,7 @@ def loaded(model: Any) -> Any:
     is_path = isinstance(model, (str, os.PathLike))
     try:
         return torch.jit.load(os.fspath(model) if is_path else io.BytesIO(model), "cpu")
-    except (RuntimeError, ValueError) as e:
+    except Exception as e:  # whatever PyTorch raises for a damaged file
         raise ModelError(f"torch.jit.load can't load {_name(model)}: {_line(e)}") from e
 
 
