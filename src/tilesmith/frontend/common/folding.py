@@ -174,13 +174,16 @@ class FoldingBuilder(Builder):
                 self._contents[value] = made
         return self._symbols[key]
 
-    def require_zero(self, numbers: Value) -> None:
-        """Makes a run be refused where one of a list of numbers is not 0."""
+    def require_zero(self, numbers: Value, of: str = "") -> None:
+        """Makes a run be refused where one of a list of numbers is not 0.
+
+        of: their formula, for the message.
+        """
         if numbers not in self._required:
             self._required.add(numbers)
             symbols = tuple(symbol("excess", 0, 0) for _ in range(numbers.type.size))
             self.measured.update(symbols)
-            self.add(Measure(symbols, (0,) * len(symbols)), numbers)
+            self.add(Measure(symbols, (0,) * len(symbols), of), numbers)
 
     def _measured(
         self,

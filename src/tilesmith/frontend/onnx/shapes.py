@@ -16,8 +16,7 @@ from tilesmith.graph.nodes import Value
 from tilesmith.ir import extents
 from tilesmith.ir.dtypes import bool_, i64
 from tilesmith.ir.expr import Expr, as_expr, binary
-from tilesmith.ir.simplify import EMPTY
-from tilesmith.ir.symbols import as_dim, symbols_of
+from tilesmith.ir.symbols import as_dim
 from tilesmith.ir.types import Dim, same_dim, same_shape
 from tilesmith.ops import elementwise as ew
 from tilesmith.ops import gather, rules, shape, slicing
@@ -119,13 +118,13 @@ def squeeze(n: OnnxNode) -> Result:
     x, given, axes = _with_axes(n)
     if given is not None:
         return computed.squeezed(n, x, given)
-    if axes is None:  # which axes go must not depend on the run
-        for i, d in enumerate(x.type.shape):
-            lowest = EMPTY.interval(d).lo if isinstance(d, Expr) else None
-            if isinstance(d, Expr) and (lowest is None or lowest < 2):
-                if not n.builder.measured.isdisjoint(symbols_of((d,))):
-                    n.unsupported(f"without axes, and the rank of its result depends on {d}")
-                rules.static("Squeeze without axes", d, f"axis {i}, which goes if its extent is 1,")
+    if axes is None:  # which axes go must not depend on the run: an open one stays
+        axes = tuple(i for i, d in enumerate(x.type.shape) if same_dim(d, 1))
+        for d in x.type.shape:
+            if extents.are_equal(d, 1) is None:
+                one = n.const(np.ones(1, np.int64))
+                is_one = n.add(ew.Equal(), n.add(Extents((d,), (1,))), one)
+                n.builder.require_zero(n.add(ew.Cast(i64), is_one), f"{d} == 1")
     return n.add(shape.Squeeze(None if axes is None else n.axes(axes, x.type.rank)), x)
 
 
