@@ -17,7 +17,6 @@ from tilesmith.loop.passes.bind_parts import MOST_DEPTH
 from tilesmith.loop.text import print_func
 from tilesmith.loop.visit import exprs
 from tilesmith.runtime.function import NativeFunction
-from tilesmith.support.errors import ExpressionError
 
 N = 64
 DEPTH = 1500
@@ -121,6 +120,22 @@ def escape(i: Expr) -> Expr:
     return te.cast(count, X.dtype)
 
 
+def reads_that_decide_each_other(i: Expr) -> Expr:
+    u = v = X[i]
+    for n in range(150):
+        inside = te.all(u + v > n / 100, i + n < N)
+        u, v = te.select(inside, X[te.minimum(i + n, N - 1)] + v, u), te.select(inside, u, v)
+    return u
+
+
+def decided_reads() -> np.ndarray:
+    u, v, i = x, x, np.arange(N)
+    for n in range(150):
+        inside = (u + v > np.float32(n / 100)) & (i + n < N)
+        u, v = np.where(inside, x[np.minimum(i + n, N - 1)] + v, u), np.where(inside, u, v)
+    return u
+
+
 def iterations(values: np.ndarray) -> np.ndarray:
     u, count = values.copy(), np.zeros(N)
     for _ in range(24):
@@ -137,6 +152,7 @@ SHARED: dict[str, tuple[Callable[[Expr], Expr], Callable[[], np.ndarray]]] = {
     "by data": (shared_by_data, lambda: x + 2 * 400 - np.sum(x[:, None] > LIMITS, 1)),
     "by index": (shared_by_index, lambda: x + 2 * 40 - times_in_first(40)),
     "escape": (escape, lambda: iterations(x)),
+    "reads": (reads_that_decide_each_other, decided_reads),
 }
 
 
@@ -153,19 +169,6 @@ def test_selects_that_share_operands_stay_small(name: str) -> None:
     ts.build(s, [X, y])(x, results[2])
     for result in results:
         np.testing.assert_allclose(result, expected(), rtol=1e-4)
-
-
-def test_reads_that_decide_each_other_cannot_be_divided() -> None:
-    def body(i: Expr) -> Expr:
-        u = v = X[i]
-        for n in range(150):
-            inside = te.all(u + v > n / 100, i + n < N)
-            u, v = te.select(inside, X[te.minimum(i + n, N - 1)] + v, u), te.select(inside, u, v)
-        return u
-
-    y = te.compute((N,), body, name="Y")
-    with pytest.raises(ExpressionError, match="conditions that depend on one another"):
-        te.lower(te.create_schedule(y.op), [X, y])
 
 
 @pytest.mark.parametrize("lanes", [1, 8])

@@ -16,7 +16,7 @@ indices.  Other expressions ignore it, because nothing in them can trap or repor
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tilesmith.ir import expr as ir
 from tilesmith.ir.dtypes import DType, f32, i64
@@ -41,11 +41,13 @@ class Mask:
     text: operand text of a bool vector.
     lanes: their number.
     known: which lanes are active, if that is known.
+    outer: the mask of which this one is a part; None if it is part of all lanes.
     """
 
     text: str
     lanes: int
     known: tuple[bool, ...] | None = None
+    outer: Mask | None = field(default=None, compare=False)
 
 
 class ExprEmitter(Arithmetic):
@@ -141,24 +143,32 @@ class ExprEmitter(Arithmetic):
         if isinstance(e, Var):
             return self.variable(e)
         guarded, fleeting = self.needs_guard(e)
-        key: object = e
         if not guarded:
             mask = None
-        elif mask is not None:
-            key = (e, mask)
-        scope = self.scope
-        while scope is not None:
-            found = scope.values.get(key) or (scope.fleeting.get(key) if fleeting else None)
-            if found is not None:
-                return found
-            scope = scope.parent
+        found = self._known(e, mask, fleeting)
+        if found is not None:
+            return found
         if isinstance(e, ir.Broadcast) and isinstance(e.value, Const):
             return literal(e.value.value, e.value.type, e.size)
         home = self.scope if mask is not None else self.home_of(e)
         with self.writing_in(home):
             result = self._rules[type(e)](e, mask)
-        (home.fleeting if fleeting else home.values)[key] = result
+        (home.fleeting if fleeting else home.values)[_key(e, mask)] = result
         return result
+
+    def _known(self, e: Expr, mask: Mask | None, fleeting: bool) -> str | None:
+        """The operand of `e` if it was written for the active lanes, or for more of them."""
+        while True:
+            key = _key(e, mask)
+            scope: ValueScope | None = self.scope
+            while scope is not None:
+                found = scope.values.get(key) or (scope.fleeting.get(key) if fleeting else None)
+                if found is not None:
+                    return found
+                scope = scope.parent
+            if mask is None:
+                return None
+            mask = mask.outer
 
     def home_of(self, e: Expr) -> ValueScope:
         """The scope in which `e` is written."""
@@ -311,8 +321,9 @@ class ExprEmitter(Arithmetic):
             return b
         text = self.emit(f"and {vector('i1', b.lanes)} {a.text}, {b.text}")
         if a.known is None or b.known is None:
-            return Mask(text, b.lanes)
-        return Mask(text, b.lanes, tuple(x and y for x, y in zip(a.known, b.known, strict=True)))
+            return Mask(text, b.lanes, outer=a)
+        known = tuple(x and y for x, y in zip(a.known, b.known, strict=True))
+        return Mask(text, b.lanes, known, outer=a)
 
     def _uniform(self, e: Expr, mask: Mask | None) -> str:
         """A scalar inside a vector expression."""
@@ -418,6 +429,11 @@ class ExprEmitter(Arithmetic):
             if is_narrow(dtype)
             else stored
         )
+
+
+def _key(e: Expr, mask: Mask | None) -> object:
+    """The key by which the operand of `e` is kept."""
+    return e if mask is None else (e, mask)
 
 
 def _is_number(e: Expr) -> bool:

@@ -20,6 +20,7 @@ from tilesmith.ir.types import Dim
 from tilesmith.loop.nodes import Buffer, Func, Stmt, seq
 from tilesmith.loop.passes.barriers import add_barriers
 from tilesmith.loop.passes.bind_parts import bind_parts
+from tilesmith.loop.passes.share import share
 from tilesmith.support.arguments import checked
 from tilesmith.support.errors import ScheduleError, UsageError
 
@@ -91,7 +92,7 @@ def lower(schedule: Schedule, args: Sequence[Tensor], name: str = "main") -> Fun
         for axis, key, value in s.pragmas
     )
     func = Func(name, (*parameters.values(), *symbols), outputs, body, attrs)
-    return bind_parts(add_barriers(func))
+    return bind_parts(add_barriers(share(func)))
 
 
 def _room(state: State) -> Room:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from tilesmith.ir.expr import Expr, Load, Select, Unary, post_order
+from tilesmith.ir.expr import Expr, Load, Select, Unary, post_order, same
 
 
 def map_loads(roots: tuple[Expr, ...], f: Callable[[Load], Expr]) -> tuple[Expr, ...]:
@@ -32,24 +32,41 @@ def loads(roots: tuple[Expr, ...]) -> list[Load]:
     return list(found)
 
 
+_SETS = 4  # most sets of conditions that are told apart for one node
+
+
 def guarded_loads(root: Expr) -> Iterator[tuple[Load, tuple[Expr, ...]]]:
     """The Loads of `root` with the conditions under which they happen; a shared node appears once
     per set of conditions.
+
+    A set is left out where a subset of it was found before.  A node with many sets appears with the
+    conditions that those have in common: in a chain of selects their number would be exponential.
     """
-    seen: set[tuple[Expr, tuple[Expr, ...]]] = set()
+    found: dict[Expr, list[tuple[Expr, ...]]] = {}
     stack: list[tuple[Expr, tuple[Expr, ...]]] = [(root, ())]
     while stack:
         node, known = stack.pop()
-        if (node, known) in seen:
+        before = found.setdefault(node, [])
+        if any(same(known[: len(k)], k) for k in before):
             continue
-        seen.add((node, known))
+        if len(before) >= _SETS:
+            known = _common(*before, known)
+            before.clear()
+        before.append(known)
         if isinstance(node, Load):
             yield node, known if node.mask is None else (*known, node.mask)
-        if isinstance(node, Select):
+        if isinstance(node, Select):  # the condition first, since it needs the fewest conditions
             stack += [
-                (node.cond, known),
                 (node.if_true, (*known, node.cond)),
                 (node.if_false, (*known, Unary("not", node.cond))),
+                (node.cond, known),
             ]
         else:
             stack.extend((c, known) for c in node.children)
+
+
+def _common(*lists: tuple[Expr, ...]) -> tuple[Expr, ...]:
+    """The conditions with which all lists begin."""
+    first = min(lists, key=len)
+    count = next((n for n, e in enumerate(first) if any(k[n] is not e for k in lists)), len(first))
+    return first[:count]

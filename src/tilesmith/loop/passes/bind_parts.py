@@ -1,14 +1,10 @@
-"""Bind parts of expressions to variables where an expression is very deep, or selects share parts.
+"""Bind parts of expressions to variables where an expression is very deep.
 
     y[i] = (((x[i] + 1) + 2) + ... )   ->   let part = ((x[i] + 1) + ... )
                                             y[i] = ((part + 100) + ... )
 
 People and programs write sums of a thousand terms.  What comes after lowering walks expressions
 recursively, which is the fastest way in Python and ends at a thousand levels.
-
-A branch that loads is evaluated in a scope of its own.  So a select that both branches of another
-one contain is written twice, and 2**n times below n such selects.  If that is much, loads that
-happen in any case become parts too: selects of variables are evaluated as they are, once.
 
 A part inside a branch of a select is evaluated before the select.  So its loads are guarded by the
 conditions under which the branch would have been taken, except for those that the statement does in
@@ -17,11 +13,11 @@ any case.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container
+from collections.abc import Callable
 from dataclasses import replace
 
 from tilesmith.ir import expr as ir
-from tilesmith.ir.expr import Expr, Var, const, free_vars, post_order, reads_memory, rebuilt
+from tilesmith.ir.expr import Expr, Var, const, free_vars, post_order, rebuilt
 from tilesmith.ir.intrinsics import needs_guard
 from tilesmith.support.errors import ExpressionError
 
@@ -31,20 +27,12 @@ from ..visit import map_stmt, own_exprs, rebuild
 MOST_DEPTH = 100
 """Levels of an expression: a tenth of what Python's stack holds."""
 
-MOST_COPIES = 4
-"""Times that selects with loads may be written on average before their loads become parts."""
-
-_MOST_LOADS = 64
-"""Loads of one statement that may become parts; each is a level of the program."""
-
 _ALWAYS = const(True)
 _NEVER = const(False)
 
 
 def bind_parts(func: Func) -> Func:
-    """`func` without expressions deeper than `MOST_DEPTH` and without many copies of selects that
-    share others; the same object if it has none.
-    """
+    """`func` without expressions deeper than `MOST_DEPTH`; the same object if it has none."""
     body = map_stmt(func.body, f_stmt=_bound)
     return func if body is func.body else replace(func, body=body)
 
@@ -71,11 +59,7 @@ def _parts(roots: tuple[Expr, ...]) -> list[Expr]:
         for node in post_order(root, depth):
             depth[node] = 1 + max([depth[c] for c in node.children], default=0)
             order.append(node)
-    selects: list[Expr] = [
-        n for n in order if isinstance(n, ir.Select) and n.cond.lanes == 1 and reads_memory(n)
-    ]
-    loads = _shared_loads(roots, selects) if len(selects) > MOST_COPIES else frozenset()
-    if not loads and max(depth.values(), default=0) <= MOST_DEPTH:
+    if max(depth.values(), default=0) <= MOST_DEPTH:
         return []
     parts: list[Expr] = []
     bound: set[Var] = set()
@@ -83,50 +67,11 @@ def _parts(roots: tuple[Expr, ...]) -> list[Expr]:
         levels = 1 + max([depth[c] for c in node.children], default=0)
         if isinstance(node, ir.Let):
             bound.add(node.var)
-        is_part = levels > MOST_DEPTH or node in loads
-        if is_part and not (bound and free_vars(node) & bound):
+        if levels > MOST_DEPTH and not (bound and free_vars(node) & bound):
             parts.append(node)
             levels = 0
         depth[node] = levels
     return parts
-
-
-def _shared_loads(roots: tuple[Expr, ...], selects: list[Expr]) -> frozenset[Expr]:
-    """The loads to evaluate before `selects`, inner ones first; none unless it saves many copies.
-
-    A load that only happens under a condition stays, because it needs its guard.
-    """
-    copies: dict[Expr, int] = {}
-    for s in selects:
-        assert isinstance(s, ir.Select)
-        inside = [*_outermost(s.if_true, copies), *_outermost(s.if_false, copies)]
-        copies[s] = 1 + sum(copies[other] for other in inside)
-    if max(copies.values()) <= MOST_COPIES * len(selects):
-        return frozenset()
-    risky = _risky(roots)
-    seen: set[Expr] = set()
-    loads: set[Expr] = set()
-    for s in selects:
-        for node in post_order(s, seen):
-            seen.add(node)
-            if isinstance(node, ir.Load) and node not in risky:
-                loads.add(node)
-    return frozenset(loads) if len(loads) <= _MOST_LOADS else frozenset()
-
-
-def _outermost(e: Expr, selects: Container[Expr]) -> list[Expr]:
-    """The `selects` in `e` that are in no other one."""
-    found: dict[Expr, None] = {}
-    seen: set[Expr] = set()
-    stack = [e]
-    while stack:
-        node = stack.pop()
-        if node in selects:
-            found[node] = None
-        elif node not in seen:
-            seen.add(node)
-            stack += node.children
-    return list(found)
 
 
 class _Bindings:

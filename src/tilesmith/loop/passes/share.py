@@ -1,0 +1,240 @@
+"""Share: a value that many branches of `Select`s use is computed once, in front of its statement.
+
+    y[i] = select(c, f(x[i]), select(d, g(x[i]), ...))
+      ->
+    let t = select(c or (not c and d) or ..., x[i], 0.0)
+    y[i] = select(c, f(t), select(d, g(t), ...))
+
+A `Select` evaluates only the chosen branch, where that reads memory.  So a value that `n` branches
+use is evaluated at `n` places: each has its own condition.  In a chain of operators that use their
+input in several branches, the places multiply: the code would grow exponentially with the length of
+the chain.
+
+So where selects would be copied (those by indices more than `COPIES` times), a value with more than
+`PLACES` places gets a name.  It is computed where one of the places wants it, and always where two
+opposite branches do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Sequence
+
+from tilesmith.ir.expr import (
+    Const,
+    Expr,
+    Let,
+    Select,
+    Unary,
+    Var,
+    const,
+    post_order,
+    substitute,
+)
+from tilesmith.ir.intrinsics import needs_guard
+
+from ..nodes import Func, If, LetStmt, Stmt, Store
+from ..visit import map_stmt
+
+COPIES = 4
+"""Times that selects by indices may be written on average before values get names: most are decided
+once loops are unrolled, and names would be in the way of that.
+"""
+
+PLACES = 4
+"""Most branches in which one value is computed, where values get names."""
+
+Place = tuple[int, ...]
+"""The conditions under which a value is used, outermost first: twice a condition's number, and 1
+more where it must be false.
+"""
+
+
+def share(func: Func) -> Func:
+    """`func` (stage "nest") with such values named; the same object if there are none."""
+    return func.with_body(map_stmt(func.body, f_stmt=_shared))
+
+
+def _shared(stmt: Stmt) -> Stmt:
+    if isinstance(stmt, Store):
+        roots = (*stmt.indices, stmt.value)
+        lets, new = named_values(roots, stmt.mask)
+        if lets:
+            stmt = Store(stmt.buffer, new[:-1], new[-1], stmt.mask)
+    elif isinstance(stmt, LetStmt):
+        lets, new = named_values((stmt.value,))
+        if lets:
+            stmt = LetStmt(stmt.var, new[0], stmt.body)
+    elif isinstance(stmt, If):
+        lets, new = named_values((stmt.cond,))
+        if lets:
+            stmt = If(new[0], stmt.then, stmt.otherwise, stmt.likely)
+    else:
+        return stmt
+    for var, value in reversed(lets):
+        stmt = LetStmt(var, value, stmt)
+    return stmt
+
+
+def named_values(
+    roots: Sequence[Expr], mask: Expr | None = None
+) -> tuple[list[tuple[Var, Expr]], tuple[Expr, ...]]:
+    """The values of `roots` that get names, in the order in which they are computed, and the roots
+    that use the names.
+
+    mask: the condition under which all roots are evaluated; None for always.
+    """
+    order = _distinct(roots)
+    guarded: set[Expr] = set()
+    for node in order:
+        if isinstance(node, Let):
+            return [], tuple(roots)  # what is inside depends on its variable
+        if needs_guard(node) or not guarded.isdisjoint(node.children):
+            guarded.add(node)
+    if not _are_copied([n for n in order if _protects(n, guarded)], guarded):
+        return [], tuple(roots)
+    guards = _Guards(guarded).of(roots, order, mask)
+    return _placed(roots, guards) if guards else ([], tuple(roots))
+
+
+def _distinct(roots: Iterable[Expr]) -> list[Expr]:
+    """The nodes of `roots`, children first."""
+    seen: dict[Expr, None] = {}
+    for root in roots:
+        for node in post_order(root, seen):
+            seen[node] = None
+    return list(seen)
+
+
+def _protects(node: Expr, guarded: set[Expr]) -> bool:
+    return isinstance(node, Select) and (node.if_true in guarded or node.if_false in guarded)
+
+
+def _are_copied(selects: list[Expr], guarded: set[Expr]) -> bool:
+    """True if `selects`, inner ones first, would be written too many times."""
+    by_data = any(isinstance(s, Select) and s.cond in guarded for s in selects)
+    most = len(selects) * (1 if by_data else COPIES)
+    copies: dict[Expr, int] = {}
+    for s in selects:
+        inside = [other for c in s.children for other in _topmost(c, copies)]
+        copies[s] = 1 + sum(copies[other] for other in inside)
+        if copies[s] > most:
+            return True
+    return False
+
+
+class _Guards:
+    """The conditions under which values are wanted.
+
+    guarded: the expressions that may be evaluated only where they are wanted.
+    """
+
+    def __init__(self, guarded: set[Expr]) -> None:
+        self.places: dict[Expr, dict[Place, None]] = {node: {} for node in guarded}
+        self.conds: dict[Expr, int] = {}
+        self.parts: dict[Expr, Expr] = {}
+        """Conditions that get names too: those of values, and what they are made of."""
+
+    def of(self, roots: Iterable[Expr], order: list[Expr], mask: Expr | None) -> dict[Expr, Expr]:
+        """What is to be named, each with its condition."""
+        named: dict[Expr, Expr] = {}
+        outside = () if mask is None else (self.number(mask),)
+        for root in roots:
+            self.use(root, (outside,))
+        for node in reversed(order):  # users first
+            if node not in self.places:
+                continue
+            places = list(self.places.pop(node))
+            if len(places) > PLACES:
+                guard = named[node] = self.condition(places)
+                places = [() if guard is const(True) else (self.number(guard),)]
+            if isinstance(node, Select):
+                yes = self.number(node.cond)
+                self.use(node.cond, places)
+                self.use(node.if_true, [(*p, yes) for p in places])
+                self.use(node.if_false, [(*p, yes ^ 1) for p in places])
+            else:
+                for child in node.children:
+                    self.use(child, places)
+        return {e: c for e, c in self.parts.items() if not isinstance(e, (Var, Const))} | named
+
+    def use(self, e: Expr, places: Iterable[Place]) -> None:
+        if e in self.places:
+            self.places[e].update(dict.fromkeys(places))
+
+    def number(self, cond: Expr) -> int:
+        return self.conds.setdefault(cond, 2 * len(self.conds))
+
+    def condition(self, places: Iterable[Place]) -> Expr:
+        """The disjunction of `places`."""
+        left = dict.fromkeys(places)
+        work = sorted(left, key=len, reverse=True)  # inner ones first: two make an outer one
+        for n, place in enumerate(work):  # which may get longer
+            if any(place[:length] in left for length in range(len(place))):
+                left.pop(place, None)
+            elif place in left and place and (*place[:-1], place[-1] ^ 1) in left:
+                del left[place], left[*place[:-1], place[-1] ^ 1]
+                left[place[:-1]] = None
+                work.insert(_first_shorter(work, n + 1, len(place) - 1), place[:-1])
+        if () in left:
+            return const(True)
+        conds = list(self.conds)
+        result: Expr = const(False)
+        for place in left:  # selects: an inner condition may read only where it is asked
+            holds: Expr = const(True)
+            for c in place:
+                cond = Unary("not", conds[c // 2]) if c % 2 else conds[c // 2]
+                holds = cond if holds is const(True) else Select(holds, cond, const(False))
+                self.parts[holds] = const(True)
+            result = holds if result is const(False) else Select(result, const(True), holds)
+        self.parts[result] = const(True)
+        return result
+
+
+def _first_shorter(work: list[Place], start: int, length: int) -> int:
+    """Where a place of `length` conditions belongs in `work`, from `start` on."""
+    return next((i for i in range(start, len(work)) if len(work[i]) <= length), len(work))
+
+
+def _placed(
+    roots: Sequence[Expr], guards: dict[Expr, Expr]
+) -> tuple[list[tuple[Var, Expr]], tuple[Expr, ...]]:
+    """Names in an order in which each value uses only names before it, of guards too.
+
+    Where a guard needs a value that in turn needs the guarded one, it is written out in the guard.
+    """
+    lets: list[tuple[Var, Expr]] = []
+    names: dict[Expr, Expr] = {}
+    begun: set[Expr] = set()
+    stack: list[tuple[Expr, bool]] = [(node, False) for node in guards]
+    while stack:
+        node, ready = stack.pop()
+        if ready:
+            value = node.with_children(tuple(substitute(c, names) for c in node.children))
+            guard = substitute(guards[node], names)
+            if guard is not const(True):
+                value = Select(guard, value, const(0.0 if node.dtype.is_float else 0, node.dtype))
+            names[node] = var = Var(f"t{len(lets)}", node.dtype)
+            lets.append((var, value))
+        elif node not in begun:
+            begun.add(node)
+            stack.append((node, True))
+            for part in (guards[node], *node.children):
+                stack += [(n, False) for n in _topmost(part, guards)]
+    return lets, tuple(substitute(r, names) for r in roots)
+
+
+def _topmost(root: Expr, named: Container[Expr]) -> list[Expr]:
+    """The named nodes of `root` that are in no other one of them."""
+    found: dict[Expr, None] = {}
+    seen: set[Expr] = set()
+    stack = [root]
+    while stack:
+        node = stack.pop()
+        if node in seen or isinstance(node, (Var, Const)):
+            continue
+        seen.add(node)
+        if node in named:
+            found[node] = None
+        else:
+            stack.extend(node.children)
+    return list(found)
