@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+from collections import UserDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +28,7 @@ def function(
     given: Mapping[str, int] | None = None,
     mode: Literal["a", "b"] = "a",
     things: Iterable[str] = (),
+    pair: tuple[int, str] = (0, ""),
     anything: Any = None,
 ) -> Any:
     return n, sizes, names, path, share, on, call, given, mode, things, anything
@@ -70,6 +73,11 @@ BAD: list[tuple[tuple[Any, ...], dict[str, Any], str]] = [
     ((1,), {"given": [1]}, r"given: expected a mapping or None, found \[1\]"),
     ((1,), {"given": {"a": "b"}}, r"given\['a'\]: expected an integer, found 'b'"),
     ((1,), {"mode": 1}, "mode: expected a string, found 1"),
+    ((1,), {"things": io.StringIO("a")}, "things: expected a list of strings, found an object"),
+    ((1,), {"path": "a" * 5000}, "path: expected a path, a stream or None, found 'aaa"),
+    ((1,), {"given": UserDict(a="b")}, r"given\['a'\]: expected an integer, found 'b'"),
+    ((1,), {"pair": (1,)}, r"pair: expected a tuple of 2, found \(1,\)"),
+    ((1,), {"pair": (1, 2)}, r"pair\[1\]: expected a string, found 2"),
     ((1,), {"things": "ab"}, "things: expected a list of strings, found 'ab'"),
 ]
 

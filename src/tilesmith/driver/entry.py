@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from tilesmith.ir.given_sizes import ExpectedSizes
 from tilesmith.support.arguments import checked, shown
-from tilesmith.support.errors import DeviceError, UsageError
+from tilesmith.support.errors import DeviceError, ModelError, UsageError
 from tilesmith.support.foreign import is_archive, is_exported_program, is_module, is_script
 from tilesmith.support.logs import logger
 from tilesmith.support.options import Accuracy, Fallback, Options
@@ -234,6 +234,11 @@ def source_of(
         for name, examples in (("inputs", example_inputs), ("kwargs", example_kwargs))
         if examples is not None
     ]
+    if isinstance(model, os.PathLike):
+        try:
+            os.fspath(model)
+        except TypeError:  # it gives no text
+            raise ModelError(f"expected a model's path, found {shown(model)}") from None
     if is_archive(model) and given:
         from tilesmith.frontend.torch.script import loaded
 

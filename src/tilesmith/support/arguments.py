@@ -47,6 +47,7 @@ C = TypeVar("C", bound=type)
 
 _MOST_LETTERS = 80
 _MOST_ITEMS = 4
+_LONGEST_PATH = 4096  # bytes: no system takes more
 _DEPTH = 2
 _OURS = "tilesmith."
 
@@ -178,9 +179,11 @@ def _path(value: Any) -> Any:
     if not isinstance(name, str) or "\0" in name:
         raise _Unfit
     try:
-        os.fsencode(name)
+        length = len(os.fsencode(name))
     except UnicodeError:
         raise _Unfit from None
+    if length > _LONGEST_PATH:
+        raise _Unfit
     return value
 
 
@@ -272,6 +275,8 @@ def _several(cls: Any, parts: tuple[Any, ...]) -> _Kind:
 
     def convert(value: Any) -> Any:
         if isinstance(value, (str, bytes, bytearray, memoryview)) or not isinstance(value, wanted):
+            raise _Unfit
+        if hasattr(value, "readline"):  # a file is its lines, which nobody means
             raise _Unfit
         if item is None or not isinstance(value, collections.abc.Sized):  # an iterator has one turn
             return value

@@ -42,7 +42,7 @@ def is_archive(model: Any) -> bool:
         # O_NONBLOCK: opening a FIFO must not wait for a writer.
         with open(os.open(model, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as f:
             return is_zip(f.read(len(_ZIP)) or b"")
-    except (OSError, ValueError):
+    except (OSError, ValueError, TypeError):
         return False  # who opens it next says what is wrong
 
 

@@ -106,8 +106,8 @@ class Config:
 
         The value holds the extents of all but the outermost (default: 1 each).
         """
-        if default is not None and not default:
-            raise ScheduleError(f"knob {self.prefix}{name}: expected a default of a number or more")
+        if default is not None:
+            parts = len(default) + 1
         if not 2 <= parts <= MAX_PARTS:
             raise ScheduleError(
                 f"knob {self.prefix}{name}: expected 2 to {MAX_PARTS} parts, found {parts}"
