@@ -13,7 +13,7 @@ from tilesmith.graph.nodes import Graph
 from tilesmith.graph.passes.layout import assign_layouts
 from tilesmith.ir.dtypes import f32
 from tilesmith.ir.types import TensorType
-from tilesmith.ops.conv import Conv
+from tilesmith.ops.conv import Conv, ConvTranspose
 from tilesmith.strategy.cpu.layouts import layout_policy
 from tilesmith.support.options import Options
 
@@ -43,3 +43,42 @@ def test_an_input_is_converted_where_a_border_would_copy_it_across_memory(
     x = np.random.default_rng(1).standard_normal((1, channels, 24, 24)).astype(np.float32)
     got = driver.compile(graph, options=Options(use_cache=False)).run({"x": x})["y"]
     np.testing.assert_allclose(got, evaluate(graph, {"x": x})["y"], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("x", "w", "pads", "has_channels_last"),
+    [
+        ((8, 64, 4, 4), (64, 64, 3, 3), 1, True),  # a narrow image
+        ((64, 8, 18, 18), (64, 8, 16, 16), 0, True),  # the gradient of a weight: 3x3 pixels
+        ((2, 16, 64, 64), (16, 16, 3, 3), 1, False),  # rows of pixels fill the lanes
+        ((2, 512, 2, 2), (512, 512, 3, 3), 1, False),  # to pack the weights takes longer
+    ],
+)
+def test_convolutions_of_variables_fill_their_lanes(
+    x: tuple[int, ...], w: tuple[int, ...], pads: int, has_channels_last: bool
+) -> None:
+    b = Builder("g")
+    a, f = b.input("x", TensorType(f32, x)), b.input("w", TensorType(f32, w))
+    y = b.add(Conv(pads=(pads,) * 4), a, f)
+    graph = b.finish([y], ["y"])
+    (node,) = graph.nodes
+    found = layout_policy(target("x86-64-v4")).fixed(node, frozenset())
+    assert found is not None
+    (layout,) = found.results
+    assert (layout is not None and layout.dims[-1].axis == 1) == has_channels_last
+
+
+@pytest.mark.parametrize("flipped", [False, True])
+def test_weights_that_are_packed_in_the_order_of_their_memory_keep_their_places(
+    flipped: bool,
+) -> None:
+    """Lanes run across a weight's memory; a transposed convolution reads windows backwards."""
+    b = Builder("g")
+    x = b.input("x", TensorType(f32, (8, 32, 4, 4)))
+    w = b.input("w", TensorType(f32, (32, 32, 3, 3)))
+    op = ConvTranspose(pads=(1,) * 4) if flipped else Conv(pads=(1,) * 4)
+    graph = b.finish([b.add(op, x, w)], ["y"])
+    rng = np.random.default_rng(2)
+    given = {v.name: rng.standard_normal(v.type.shape).astype(np.float32) for v in (x, w)}
+    got = driver.compile(graph, options=Options(use_cache=False)).run(given)["y"]
+    np.testing.assert_allclose(got, evaluate(graph, given)["y"], rtol=1e-4, atol=1e-4)

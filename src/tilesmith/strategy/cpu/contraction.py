@@ -130,7 +130,6 @@ are divided among threads.  It shrinks with the number of tiles.
 """
 
 
-@lru_cache(maxsize=1024)
 def choose_tile(
     rows: int,
     columns: int,
@@ -142,7 +141,26 @@ def choose_tile(
     outer: int | None = None,
     scratch: int = 0,
 ) -> RegisterTile:
-    """The register tile with the least predicted time for a `rows` x `columns` output.
+    """The register tile of `best_tile`."""
+    return best_tile(
+        rows, columns, target, element_bytes, broadcast, vectors, row_bytes, outer, scratch
+    )[0]
+
+
+@lru_cache(maxsize=1024)
+def best_tile(
+    rows: int,
+    columns: int,
+    target: Target,
+    element_bytes: int = 4,
+    broadcast: bool = True,
+    vectors: int | None = None,
+    row_bytes: int | None = None,
+    outer: int | None = None,
+    scratch: int = 0,
+) -> tuple[RegisterTile, float]:
+    """The register tile with the least predicted time for a `rows` x `columns` output, and the
+    cycles of all tiles' reduction step.
 
     Per reduction step a tile starts rows * vectors FMAs.  It loads its vectors and (`broadcast`)
     one scalar per row, at two loads per cycle.  FMAs stall when there are fewer accumulators than
@@ -185,7 +203,7 @@ def choose_tile(
                 cost *= 1 + 0.01 * max(height - STREAMS, 0)
             if cost < best_cost:
                 best, best_cost = RegisterTile(height, count, lanes), cost
-    return best
+    return best, best_cost
 
 
 def resident_rows(row_bytes: int | None, target: Target) -> int:
@@ -359,13 +377,14 @@ def packed_layout(c: Contraction, tile: RegisterTile, depth: int = 1) -> Layout 
     position: dict[Var, int] = {}
     fixed: list[int] = []
     for dim, index in enumerate(c.w.indices):
-        if isinstance(index, Var) and index not in position:
-            position[index] = dim
+        var = walked(index)
+        if var is not None and var not in position:
+            position[var] = dim
         elif isinstance(index, Const):
             fixed.append(dim)
         else:
             return None
-    if c.vector.var not in position:
+    if c.vector.var not in position or c.w.indices[position[c.vector.var]] is not c.vector.var:
         return None
     v = position.pop(c.vector.var)
     reduce = [position.pop(a.var) for a in reduction_order(c) if a.var in position]
@@ -383,6 +402,17 @@ def packed_layout(c: Contraction, tile: RegisterTile, depth: int = 1) -> Layout 
         (LayoutDim(v, "outer", tile.columns), *dims, *steps,
          LayoutDim(v, "inner", tile.columns), *within)
     )  # fmt: skip
+
+
+def walked(index: Expr) -> Var | None:
+    """The variable that an index walks by single steps, forwards or backwards; None for others."""
+    if isinstance(index, Var):
+        return index
+    form = affine_form(index)
+    if form is None or len(form[0]) != 1:
+        return None
+    ((var, step),) = form[0].items()
+    return var if isinstance(var, Var) and step in (1, -1) and isinstance(form[1], int) else None
 
 
 def column_block(layout: Layout | None) -> LayoutDim | None:

@@ -30,6 +30,7 @@ from .contraction import (
     packed_layout,
     reduction_order,
     row_extent,
+    walked,
 )
 from .dot_instructions import dot_for, joined_axis
 from .injective import share_and_vectorize
@@ -122,6 +123,8 @@ def schedule_operands(
             schedule_packing(s, copy, t, copy if reader is None else reader, tile.columns, target)
             return
         stage = s[copy]
+        if not along and not is_paired and _copy_as_it_lies(stage, group, c, tile, copy, target):
+            return
         order = list(dict.fromkeys(d.axis for d in packed.dims if d.part != "inner"))
         if along:  # read as it lies
             order.append(order.pop(0))
@@ -129,6 +132,32 @@ def schedule_operands(
         stage.reorder(*loops)
         sizes = [expected(copy.shape[i]) for i in order]
         share_and_vectorize(stage, loops, sizes, c.w.dtype.bytes, target)
+
+
+def _copy_as_it_lies(
+    stage: Stage, group: Group, c: Contraction, tile: RegisterTile, copy: Tensor, target: Target
+) -> bool:
+    """Copy a `w` across which lanes run in the order of its memory, a vector of lanes at a time.
+
+    Each line is then read while it is in the cache, where the order of the copy would return to it
+    for each position of a window.  False, with nothing done, if its strides are not known or
+    vectors would not be full.
+    """
+    walk = strides_through(group, c.w)
+    sizes = [expected(n) for n in copy.shape]
+    if walk is None or c.vector is None:
+        return False
+    at = index_of(c.w.indices, c.vector.var)
+    if not isinstance(copy.shape[at], int) or sizes[at] % tile.lanes:
+        return False
+    steps = [0 if (v := walked(i)) is None else abs(walk.get(v, 0)) for i in c.w.indices]
+    order = sorted(range(len(sizes)), key=lambda i: -steps[i])
+    block, lanes = stage.split(stage.axis[at], factor=tile.lanes)
+    loops = [block if i == at else stage.axis[i] for i in order]
+    extents = [sizes[i] // tile.lanes if i == at else sizes[i] for i in order]
+    stage.reorder(*loops, lanes)
+    share_and_vectorize(stage, [*loops, lanes], [*extents, tile.lanes], c.w.dtype.bytes, target)
+    return True
 
 
 def _packs(group: Group, c: Contraction, tile: RegisterTile, target: Target, cfg: Config) -> bool:
