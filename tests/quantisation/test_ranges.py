@@ -79,3 +79,14 @@ def test_a_range_of_zero_or_of_less_than_f32_has_no_scale():
     assert affine(0.0, 1e-44, u8) is None
     constant = calibrated(_seen(np.full((4, 1), 3.0, np.float32)), "minmax", u8)
     assert constant is not None and constant.round(np.asarray([3.0]))[0] == pytest.approx(3.0)
+
+
+@pytest.mark.parametrize("size", [1e-45, 1e-40, 1e-20, 1e20, 1e38, 3e38])
+def test_values_at_the_ends_of_f32(size: float) -> None:
+    seen = Observed(1)
+    for x in (np.full((4, 2), size, np.float32), np.full((4, 2), -size / 2, np.float32)):
+        seen.add(x)
+    is_seen = size > 1e-30
+    assert (seen.high, seen.low) == pytest.approx((size, -size / 2) if is_seen else (0.0, 0.0))
+    assert seen.bins.sum() == (16 if is_seen else 0)
+    assert seen.squares == pytest.approx([5 * size**2] * 2) and np.isfinite(seen.centres).all()

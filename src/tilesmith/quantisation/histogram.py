@@ -9,6 +9,12 @@ import numpy as np
 HALF = 2048
 """Bins on either side of zero."""
 
+LEAST = float(np.finfo(np.float32).tiny) * 2 * HALF
+"""Magnitudes below count as zero: widths of bins and scales for them are not normal in f32."""
+
+_LARGEST_OF_F32 = float(np.finfo(np.float32).max) / 2 / HALF
+"""Bins of larger numbers are found in f64: the distance of two, times the bins, overflows f32."""
+
 
 @dataclass(slots=True)
 class Observed:
@@ -42,18 +48,20 @@ class Observed:
 
     def add(self, x: np.ndarray) -> None:
         """Take in the values of one sample."""
-        low, high = min(float(x.min(initial=0.0)), 0.0), max(float(x.max(initial=0.0)), 0.0)
+        low, high = (float(v) for v in (x.min(initial=0.0), x.max(initial=0.0)))
+        low, high = low if low <= -LEAST else 0.0, high if high >= LEAST else 0.0
         self.ranges.append((low, high))
         self.low, self.high = min(self.low, low), max(self.high, high)
         self._widen(max(-low, high))
         if self.reach:
-            self.bins += np.histogram(x, 2 * HALF, (-self.reach, self.reach))[0]
+            wide = x.astype(np.float64) if self.reach > _LARGEST_OF_F32 else x
+            self.bins += np.histogram(wide, 2 * HALF, (-self.reach, self.reach))[0]
         rows = np.moveaxis(x, self.axis, -1).reshape(-1, x.shape[self.axis])
         sums = rows.sum(0, dtype=np.float64)
         largest = np.abs(rows).max(0, initial=0.0)
         self.count += len(rows)
         self.sums = sums if self.sums is None else self.sums + sums
-        squares = np.square(rows).sum(0, dtype=np.float64)
+        squares = np.einsum("ij,ij->j", rows, rows, dtype=np.float64)
         self.squares = squares if self.squares is None else self.squares + squares
         self.largest = largest if self.largest is None else np.maximum(self.largest, largest)
         if self.with_moments:
