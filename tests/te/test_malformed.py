@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 
 import tilesmith as ts
@@ -146,6 +147,26 @@ def test_double_buffer_behind_an_inlined_reader() -> None:
     s[d].double_buffer()
     with pytest.raises(ScheduleError, match=r"D cannot be double-buffered at E\.i: it reads B"):
         te.lower(s, [a, e])
+
+
+@pytest.mark.parametrize("scope", ["register", "stack"])
+def test_registers_outside_of_threads_that_read_them(scope: str) -> None:
+    a = te.placeholder((8, 2), name="A")
+    b = te.compute((2,), lambda j: a[0, j] + 1.0, name="B")
+    c = te.compute((8, 2), lambda i, j: b[j] * a[i, j], name="C")
+    s = te.create_schedule(c.op)
+    s[b].set_scope(scope)
+    s[b].unroll("j")
+    s[c].unroll("j")
+    te.lower(s, [a, c])
+    s[c].parallel("i")
+    if scope == "register":
+        with pytest.raises(ScheduleError, match=r"threads of parallel loop i inside would share"):
+            te.lower(s, [a, c])
+        return
+    x, y = np.arange(16, dtype=np.float32).reshape(8, 2), np.zeros((8, 2), np.float32)
+    ts.build(s, [a, c], threads=2)(x, y)
+    np.testing.assert_array_equal(y, (x[0] + 1) * x)
 
 
 def test_double_buffer_of_a_stage_whose_part_reads_what_is_beside_it() -> None:

@@ -266,6 +266,19 @@ def test_a_scan_inside_of_a_reader_that_is_inside_of_another() -> None:
     np.testing.assert_array_equal(found, DATA.sum(0) * 2 + 1)
 
 
+def test_a_copy_of_a_step_is_not_rounded_up_beyond_the_part_of_a_scan() -> None:
+    x, total = running_sum(T, 9)
+    y = te.compute((T, 9), lambda i, j: total[i, j] * 2.0, name="Y")
+    s = te.create_schedule(y.op)
+    outer, _ = s[y].split("j", 7, tail="guard")
+    s[total].compute_at(s[y], outer)
+    s["step"].compute_at(s[total], "t")
+    s.cache_write("step", "stack")
+    s["step"].split("j", 32, tail="roundup")
+    with pytest.raises(ScheduleError, match="step_stack grows with it and reads the steps of tot"):
+        te.lower(s, [x, y])
+
+
 def test_scans_are_stored_where_they_are_computed() -> None:
     _, total = running_sum()
     last = te.compute((N,), lambda j: total[T - 1, j], name="last")

@@ -36,8 +36,7 @@ from tilesmith.loop.nodes import Buffer, Stmt, seq
 from tilesmith.loop.visit import exprs, walk
 from tilesmith.support.errors import InternalError, ScheduleError
 
-from .lower_plan import StageLoop, StagePlan
-from .lower_region import reads
+from .lower_plan import StageLoop, StagePlan, reads
 from .lower_threads import is_shared
 from .relations import dim_expr
 from .rewrite import map_loads

@@ -26,8 +26,8 @@ from tilesmith.support.errors import ScheduleError
 from .relations import Guard, SplitRelation, add, axis_values, dim, dim_expr
 from .rewrite import loads
 from .slopes import stays_false
-from .state import StageState, unique, with_relation
-from .tensor import Reduce, Tensor
+from .state import StageState, State, unique, with_relation
+from .tensor import Extern, Reduce, Tensor
 
 _MOST_LANES = 64
 """Most lanes of a vector, which has elements of one byte then."""
@@ -385,3 +385,10 @@ def _rounded_extent(stage: StageState, root: str, extents: dict[str, Dim]) -> Di
 def read_of(load: Load) -> Tensor:
     assert isinstance(load.buffer, Tensor)
     return load.buffer
+
+
+def reads(state: State, plan: StagePlan, name: str) -> bool:
+    """Whether the stage of `plan` reads stage `name`."""
+    if isinstance(plan.stage.op, Extern):
+        return any(source == name for source, _ in plan.stage.reads)
+    return any(state.tensors[read_of(r)][0] == name for r in plan.reads)

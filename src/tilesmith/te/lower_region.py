@@ -13,7 +13,7 @@ from tilesmith.ir.symbols import expected
 from tilesmith.ir.types import Dim
 from tilesmith.support.errors import ScheduleError
 
-from .lower_plan import NOT_AHEAD, Region, StageLoop, StagePlan, read_of
+from .lower_plan import NOT_AHEAD, Region, StageLoop, StagePlan, read_of, reads
 from .lower_threads import is_shared, thread_loops
 from .relations import add, dim_expr
 from .state import At, State
@@ -65,13 +65,6 @@ def region(
             "much is not a constant; use tail='peel' or 'guard' in the reader"
         )
     return tuple(r for r in regions if r is not None)
-
-
-def reads(state: State, plan: StagePlan, name: str) -> bool:
-    """Whether the stage of `plan` reads stage `name`."""
-    if isinstance(plan.stage.op, Extern):
-        return any(source == name for source, _ in plan.stage.reads)
-    return any(state.tensors[read_of(r)][0] == name for r in plan.reads)
 
 
 def first_read(

@@ -10,7 +10,7 @@ raised.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from tilesmith.ir.bounds import eliminate
 from tilesmith.ir.context import Context
@@ -19,7 +19,7 @@ from tilesmith.ir.extents import larger, total
 from tilesmith.ir.intrinsics import needs_guard
 from tilesmith.ir.simplify import can_prove, interval, simplify
 from tilesmith.ir.symbols import as_dim
-from tilesmith.ir.types import Dim
+from tilesmith.ir.types import Dim, same_dim
 from tilesmith.support.errors import ScheduleError
 
 from .lower_memory import capacity
@@ -98,6 +98,14 @@ def _check_read(
         # attached: its region will be computed from these very reads, and so holds them
         if any(needs_guard(n) for i in load.indices for n in post_order(i)):
             raise _error(plan, f"it reads {load}, whose index depends on data")
+        for scan, part in _parts_of_scans(state, plans, name):
+            if scan == plan.stage.name:  # its memory is rounded up as well
+                continue
+            raise _error(
+                plan,
+                f"{name} grows with it and reads the steps of {scan}, of which only the part "
+                f"{part} is there",
+            )
         return
     own = producer.op.outputs[number].shape
     for n, index in enumerate(load.indices):
@@ -115,6 +123,20 @@ def _check_read(
             raise _error(plan, f"the read {load} may lie past the end of {name}")
         sizes = needed.setdefault(name, [0] * len(own))
         sizes[n] = larger(sizes[n], total((last, 1)))
+
+
+def _parts_of_scans(
+    state: State, plans: Mapping[str, StagePlan], name: str
+) -> Iterator[tuple[str, str]]:
+    """The scans whose steps the stage `name` reads where it is computed inside of them, and that
+    hold a part of their domain there: its extents.
+    """
+    for scan, plan in plans.items():
+        if plan.stage.recurrence is None or name not in state.inside_scan(scan):
+            continue
+        pairs = zip(plan.regions, plan.stage.compute.axis, strict=True)
+        if not all(same_dim(as_dim(r.extent), a.extent) for r, a in pairs):
+            yield scan, " x ".join(str(r.extent) for r in plan.regions)
 
 
 def _last(plans: Mapping[str, StagePlan], plan: StagePlan, value: Expr, ctx: Context) -> Dim | None:

@@ -14,8 +14,8 @@ from tilesmith.ir.expr import Expr, const
 from tilesmith.ir.simplify import interval, simplify
 from tilesmith.support.errors import ScheduleError
 
-from .lower_plan import Region, StagePlan
-from .lower_region import first_read, reads
+from .lower_plan import Region, StagePlan, reads
+from .lower_region import first_read
 from .relations import dim, dim_expr
 from .state import At, StageState, State
 

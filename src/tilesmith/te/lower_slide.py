@@ -25,8 +25,8 @@ from tilesmith.ir.expr import Expr, Var, const, free_vars, select, substitute
 from tilesmith.ir.simplify import simplify
 from tilesmith.support.errors import ScheduleError
 
-from .lower_plan import NOT_AHEAD, Region, StageLoop, StagePlan, make_plan
-from .lower_region import Ranges, hull, reads
+from .lower_plan import NOT_AHEAD, Region, StageLoop, StagePlan, make_plan, reads
+from .lower_region import Ranges, hull
 from .slopes import slope
 from .state import At, StageState, State
 

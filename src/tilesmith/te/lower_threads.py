@@ -15,7 +15,8 @@ from tilesmith.ir.tensor_intrinsics import tensor_intrinsic
 from tilesmith.loop.nodes import For, If, LetStmt, Stmt
 from tilesmith.support.errors import ScheduleError
 
-from .lower_plan import StageLoop, StagePlan
+from .lower_plan import StageLoop, StagePlan, reads
+from .lower_size import loops_around
 from .relations import dim_expr
 from .state import At, StageState, State
 
@@ -142,10 +143,17 @@ def is_launched(state: State, plans: Mapping[str, StagePlan], plan: StagePlan) -
 
 def check_scope(state: State, plans: Mapping[str, StagePlan], plan: StagePlan) -> None:
     """Raises ScheduleError if the buffers of `plan` can not be where they are to be: memory of a
-    block outside of blocks, or the heap inside of them.
+    block outside of blocks, the heap inside of them, or registers outside of threads that use them.
     """
     in_launch = is_launched(state, plans, plan)
     for buffer in plan.buffers:
+        shared = None if SCOPES[buffer.scope].is_addressed else _loop_of_users(state, plans, plan)
+        if shared is not None:
+            raise ScheduleError(
+                f"{plan.stage.name} is in register memory, which a thread has for itself, and the "
+                f"threads of {shared.kind} loop {shared.name} inside would share it: attach "
+                f"{plan.stage.name} inside that loop, or keep it on the heap or the stack"
+            )
         if SCOPES[buffer.scope].owner in ("block", "warp") and not in_launch:
             raise ScheduleError(
                 f"{plan.stage.name} is to be in {buffer.scope} memory, which threads of a block "
@@ -158,6 +166,26 @@ def check_scope(state: State, plans: Mapping[str, StagePlan], plan: StagePlan) -
                 f"{plan.stage.name}, {size} elements, is to be on the heap inside a block of "
                 "threads: set_scope('shared'), or 'register' or 'stack' for memory of each thread"
             )
+
+
+def _loop_of_users(
+    state: State, plans: Mapping[str, StagePlan], plan: StagePlan
+) -> StageLoop | None:
+    """A loop inside of which a stage is written or read, and outside of which its memory is, whose
+    iterations run in several threads.  Those inside of another run one after the other.
+    """
+
+    def is_shared(loop: StageLoop) -> bool:
+        kind = LOOP_KINDS[loop.kind]
+        return kind.is_threaded and not kind.level and not loop.is_unit
+
+    around = tuple(loops_around(plans, plan))
+    if any(map(is_shared, around)):
+        return None
+    outside = {loop.var for loop in around}
+    users = [plan, *(p for p in plans.values() if reads(state, p, plan.stage.name))]
+    loops = (x for p in users for x in (*p.loops, *loops_around(plans, p)))
+    return next((x for x in loops if x.var not in outside and is_shared(x)), None)
 
 
 def by_one(state: State, plans: Mapping[str, StagePlan], plan: StagePlan, body: Stmt) -> Stmt:
