@@ -135,7 +135,7 @@ def test_templates_of_a_file(tilesmith: Run, product: Path, tmp_path: Path) -> N
     assert "mine.py', line 3 fails: NameError: name 'oops'" in refused(half + "oops\n")
     assert "fails: SyntaxError" in refused("def (\n")
     assert "fails: SystemExit: 3" in refused("raise SystemExit(3)\n")
-    assert "takes an operator's name" in refused(
+    assert "matches: expected a string or a function, found 3" in refused(
         "import tilesmith as ts\nts.register_template(3)(4)"
     )
     assert known == templates._REGISTERED  # a file that fails leaves nothing behind

@@ -248,7 +248,7 @@ def test_what_can_not_be_registered_is_said():
     wrong = [
         (("snake", _snake), "expected a name such as 'mylib::snake'"),
         (("aten::relu", _snake), "PyTorch has an operator 'aten::relu' already"),
-        (("test::a", 3), "expected a function, or a schedule and its arguments"),
+        (("test::a", 3), "definition: expected a function, a Schedule or None, found 3"),
         (("test::a", lambda *x: x), "expected plain parameters"),
         (("test::a", lambda: None), "expected a parameter that is a tensor"),
         (("test::a", s), "a schedule needs its arguments"),

@@ -107,7 +107,7 @@ class KernelCheck:
 @checked(UsageError)
 def check(
     model: Any,
-    inputs: Mapping[str, np.ndarray] | None = None,
+    inputs: Mapping[str, Any] | None = None,
     target: str | None = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
     options: Options | None = None,

@@ -48,7 +48,7 @@ def compile(
     precision: str | Mapping[str, str] | None = None,
     samples: Mapping[str, Any] | None = None,
     values: Mapping[str, Any] | None = None,
-    dynamic: Mapping[Any, Any] | Sequence[Any] | bool | None = None,
+    dynamic: Mapping[Any, Any] | Sequence[Any] | Literal["auto"] | bool | None = None,
     expected: ExpectedSizes | None = None,
     specialise: Mapping[str, int] | Sequence[Mapping[str, int]] | Literal["auto"] | None = None,
     fallback: Fallback | None = None,

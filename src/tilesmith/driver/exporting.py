@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from tilesmith.ir.given_sizes import ExpectedSizes
 from tilesmith.runtime.executable import Executable
@@ -36,7 +36,7 @@ def export(
     shapes: Mapping[str, Sequence[int] | int] | None = None,
     options: Options | None = None,
     values: Mapping[str, Any] | None = None,
-    dynamic: Mapping[Any, Any] | Sequence[Any] | bool | None = None,
+    dynamic: Mapping[Any, Any] | Sequence[Any] | Literal["auto"] | bool | None = None,
     expected: ExpectedSizes | None = None,
     in_place: Mapping[str, str] | None = None,
     pins: Mapping[str, Any] | None = None,

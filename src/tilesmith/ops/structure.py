@@ -7,7 +7,7 @@ is derived from `compute`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Literal
 
@@ -45,6 +45,7 @@ class Structure:
     is_index_map: only moves elements, no arithmetic.
     is_costly: evaluates transcendental functions.
     divides: the indices of its reads contain quotients or remainders.
+    branches: how many selects read an element in one of their branches alone.
     """
 
     kind: Kind
@@ -53,6 +54,7 @@ class Structure:
     is_index_map: bool = False
     is_costly: bool = False
     divides: bool = False
+    branches: int = 0
 
 
 def stages(outputs: tuple[Tensor, ...]) -> tuple[Compute, ...]:
@@ -194,6 +196,23 @@ def structure(op: Op, types: tuple[TensorType, ...]) -> Structure:
         for b in c.body
         for n in post_order(b)
     )
+    found = _of_computes(outputs, computes, costly)
+    return replace(found, branches=sum(map(_branches, computes)))
+
+
+def _branches(op: Compute) -> int:
+    """How many selects of a compute have a read in a branch."""
+    selects = {n for b in op.body for n in post_order(b) if isinstance(n, ir.Select)}
+    return sum(_reads(s.if_true) or _reads(s.if_false) for s in selects)
+
+
+def _reads(root: Expr) -> bool:
+    return any(isinstance(n, ir.Load) for n in post_order(root))
+
+
+def _of_computes(
+    outputs: tuple[Tensor, ...], computes: tuple[Compute, ...], costly: bool
+) -> Structure:
     reducing = [c for c in computes if c.reduce_axis]
     if any(product_of_loads(c) for c in reducing):
         return Structure("contraction", is_costly=costly)

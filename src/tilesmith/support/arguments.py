@@ -137,7 +137,7 @@ def _of_class(cls: type | tuple[type, ...], expected: str) -> _Kind:
 
 
 def _whole(value: Any) -> Any:
-    if type(value) is int:
+    if isinstance(value, int) and not isinstance(value, bool):  # a subclass stays what it is
         return value
     if isinstance(value, Integral) and not isinstance(value, bool):
         return int(value)

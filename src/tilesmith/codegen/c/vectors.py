@@ -217,8 +217,12 @@ class VectorWriter(FunctionWriter):
             return self.chosen(e, cond, self.branch(e.if_true), self.branch(e.if_false))
         if not (is_safe(e.if_true, e.cond) and is_safe(e.if_false, None)):
             return self._in_lanes(e)
-        bits = self.mask_bits(e) if e.dtype.is_bool else value_bits(e.dtype)
-        yes, no = self.text(e.if_true, UNARY), self.text(e.if_false, UNARY)
+        if e.dtype.is_bool:
+            bits = self.mask_bits(e)
+            yes, no = self._mask(e.if_true, bits), self._mask(e.if_false, bits)
+        else:
+            bits = value_bits(e.dtype)
+            yes, no = self.text(e.if_true, UNARY), self.text(e.if_false, UNARY)
         return self._blend(self._mask(e.cond, bits), yes, no, e)
 
     def _vector_cast(self, e: ir.Cast) -> tuple[str, int]:

@@ -24,6 +24,7 @@ into a reduction that is their only reader, and both into the attention whose op
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 
@@ -44,6 +45,11 @@ from .fuse_attention import attention
 
 MAX_NODES = 48
 """Most nodes in one group: a bound on code size and compile time."""
+
+MAX_BRANCHES = 8
+"""Most selects in one group that read an element in one of their branches alone.  Such reads are
+guarded by all conditions around them, which may be as many as there are ways through the selects.
+"""
 
 
 @dataclass(eq=False)
@@ -99,6 +105,9 @@ class _Fusion:
 
     def structure(self, node: Node) -> Structure:
         return node_structure(node)
+
+    def branches(self, nodes: Iterable[Node]) -> int:
+        return sum(self.structure(n).branches for n in nodes)
 
     def groups(self, join_attention: bool) -> list[_Group]:
         by_kind: dict[str, list[Node]] = {}
@@ -197,6 +206,8 @@ class _Fusion:
         s = self.structure(node)
         if len(node.outputs) != 1 or isinstance(node.op, Concat):
             return False
+        if s.branches and self.branches(members) + s.branches > MAX_BRANCHES:
+            return False
         if self.segment[node] != self.segment[group.nodes[0]]:
             return False
         if isinstance(node.op, Relayout) and group.kind != "injective":
@@ -236,6 +247,8 @@ class _Fusion:
                 if feeder is group or feeder.kind != "injective" or len(feeder.nodes) > MAX_NODES:
                     continue
                 if self.segment[producer] != self.segment[node]:
+                    continue
+                if self.branches((*feeder.nodes, *group.nodes)) > MAX_BRANCHES:
                     continue
                 consumers = self.graph.consumers[value]
                 if any(self.group_of[c] is not group for c in consumers):
