@@ -15,7 +15,7 @@ graph/passes/control_flow.py GROWTH
 graph/passes/cse.py _SAMPLE
 graph/passes/factors.py SHIFT
 graph/passes/fold.py GROWTH
-graph/passes/fuse.py MAX_NODES
+graph/passes/fuse.py MAX_BRANCHES MAX_NODES
 graph/passes/memory_bounds.py FACTOR _LARGEST_NUMBER
 graph/passes/packed_weights.py LONGEST_CHUNK SHORTEST_CHUNK
 graph/passes/split_taps.py MOST_WORK_LEFT PASS_CHANNELS
@@ -27,7 +27,7 @@ strategy/cpu/concat.py MOST_VECTORS
 strategy/cpu/contraction.py MAX_ROWS MAX_VECTORS PEELED_COLUMNS STREAMS UNEVEN
 strategy/cpu/dots.py MAX_UNROLLED_STEPS SLOWER
 strategy/cpu/injective.py MAX_COPIES MAX_CYCLE MAX_VECTORS
-strategy/cpu/layouts.py ACROSS
+strategy/cpu/layouts.py ACROSS GAIN
 strategy/cpu/low_precision.py GAIN SOFTWARE_HALF
 strategy/cpu/operands.py LOST LOST_COMPETING PACKING PAIRING WALK
 strategy/cpu/planes.py MOST
