@@ -3,8 +3,9 @@ public entry of the package with objects of every type: `python -m benchmarks.fu
 
 `--graphs FIRST COUNT`, `--mutants FIRST COUNT` and `--files FIRST COUNT` run a part of them,
 `--calls ENTRY` the calls of entries whose names contain this (`--calls ""`: all, half an hour;
-`--calls no` none).  Exit status 1 if anything crashed, lasted too long or gave a wrong answer; each
-such case is printed, a graph as the smallest one that shows it, and saved in `--to`.
+`--calls no` none), `--sample COUNT` some of those.  Exit status 1 if anything crashed, lasted too
+long or gave a wrong answer; each such case is printed, a graph as the smallest one that shows it,
+and saved in `--to`.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ parser.add_argument("--graphs", default=(0, 2000), **parts)
 parser.add_argument("--mutants", default=(0, 20000), **parts)
 parser.add_argument("--files", default=(0, 10000), **parts)
 parser.add_argument("--calls", default="", metavar="ENTRY")
+parser.add_argument("--sample", type=int, metavar="COUNT", help="Most calls, drawn from all.")
 parser.add_argument("--nodes", type=int, default=NODES, help="Most nodes of a graph.")
 parser.add_argument("--to", type=Path, default=Path("build/fuzz"), help="Folder for what is found.")
 parser.add_argument("--refused", action="store_true", help="Print the reasons of refusals.")
@@ -62,7 +64,7 @@ for seed, verdict in zip(seeds, file_verdicts(seeds), strict=True):
         arguments.to.mkdir(parents=True, exist_ok=True)
         (arguments.to / f"file-{seed}.{kind}").write_bytes(content)
 print(f"files: {shown(other)}")
-called = fuzz_calls(arguments.calls)
+called = fuzz_calls(arguments.calls, arguments.sample)
 print(f"calls: {shown(called)}")
 sys.exit(
     bool(counts[CRASHED] or counts[WRONG] or damaged[CRASHED] or other[CRASHED] or called[CRASHED])

@@ -54,11 +54,6 @@ def all_calls(names: str = "", things: str = "") -> list[Call]:
             if things in thing and not (p in LONG and thing in HUGE)]  # fmt: skip
 
 
-def sampled(count: int, seed: int) -> list[Call]:
-    """Some of them."""
-    return random.Random(seed).sample(all_calls(), count)
-
-
 def judge_call(call: Call) -> Verdict:
     """What becomes of a call in this process."""
     thing = OBJECTS[call.thing]()
@@ -145,9 +140,13 @@ def _folder() -> Iterator[None]:
         yield
 
 
-def fuzz_calls(names: str) -> Counter[str]:
-    """Judges all calls of entries whose names contain `names`, and prints each defect."""
+def fuzz_calls(names: str, most: int | None = None) -> Counter[str]:
+    """Judges calls of entries whose names contain `names`, all or so many that are drawn from
+    them, and prints each defect.
+    """
     calls = all_calls(names)
+    if most is not None and most < len(calls):
+        calls = random.Random(0).sample(calls, most)
     counts: Counter[str] = Counter()
     for call, verdict in zip(calls, call_verdicts(calls), strict=True):
         counts[verdict.result] += 1
