@@ -130,6 +130,39 @@ def test_a_processor_without_the_features_is_refused(target: str, cpu: str, tmp_
     assert "processor" in done.stderr
 
 
+@pytest.mark.skipif(importlib.util.find_spec("ziglang") is None, reason="needs ziglang")
+@pytest.mark.parametrize(
+    ("system", "asks"),
+    [
+        ("aarch64-windows-gnu", b"IsProcessorFeaturePresent"),
+        ("aarch64-macos", b"sysctlbyname"),
+        ("aarch64-linux-gnu", b"getauxval"),
+        ("riscv64-linux-gnu", b"getauxval"),
+        ("x86_64-windows-gnu", None),
+    ],
+)
+def test_each_system_is_asked_for_the_features(
+    system: str, asks: bytes | None, tmp_path: Path
+) -> None:
+    """The question is compiled, not run: for most of these systems there is no emulator."""
+    (tmp_path / "ask.c").write_text(
+        '#include "processor.h"\n'
+        "int asked(const struct tilesmith_program *program) {\n"
+        "    struct processor processor;\n"
+        "    ask(&processor);\n"
+        "    return runs_here(&processor, program);\n"
+        "}\n"
+    )
+    sources = Path(ts.__file__).parent / "runtime" / "csrc"
+    command = (
+        sys.executable, "-m", "ziglang", "cc", "-target", system, f"-I{sources}",
+        f"-I{sources}/library", "-O1", "-Wall", "-Wextra", "-Werror", "-c", tmp_path / "ask.c", "-o", tmp_path / "ask.o",
+    )  # fmt: skip
+    subprocess.run(list(map(str, command)), check=True)
+    if asks is not None:
+        assert asks in (tmp_path / "ask.o").read_bytes()
+
+
 def test_targets_of_other_processors_are_known_by_name() -> None:
     with pytest.raises(ts.UsageError, match=r"unknown feature 'avx2' after \+; known are bf16"):
         ts.compile(model(), target="aarch64+avx2")

@@ -147,6 +147,26 @@ static int has_feature(struct processor *processor, const char *name) {
         }
     return 1;
 }
+#elif defined(__aarch64__) && defined(_WIN32)
+#include <windows.h>
+
+/* The numbers of winnt.h, whose older editions lack the names of most.  Where Windows itself is older than a number,
+   its answer is no.  It has none for rdm, which Armv8.1 brought along with lse. */
+static const struct {
+    const char *name;
+    DWORD number;
+} FEATURES[] = {
+    {"crc", 31}, {"lse", 34}, {"rdm", 34}, {"dotprod", 43}, {"sve", 46}, {"sve2", 47}, {"i8mm", 66}, {"fullfp16", 67},
+    {"bf16", 68},
+};
+
+static int has_feature(struct processor *processor, const char *name) {
+    (void)processor;
+    for (size_t i = 0; i < sizeof FEATURES / sizeof *FEATURES; i++)
+        if (!strcmp(FEATURES[i].name, name))
+            return IsProcessorFeaturePresent(FEATURES[i].number) != 0;
+    return strcmp(name, "fp16fml") != 0; /* no number either, and Armv8.0 lacks it */
+}
 #else
 /* Elsewhere the loader of the operating system decides what a library is for. */
 static int has_feature(struct processor *processor, const char *name) {
