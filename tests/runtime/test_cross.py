@@ -156,7 +156,8 @@ def test_each_system_is_asked_for_the_features(
     sources = Path(ts.__file__).parent / "runtime" / "csrc"
     command = (
         sys.executable, "-m", "ziglang", "cc", "-target", system, f"-I{sources}",
-        f"-I{sources}/library", "-O1", "-Wall", "-Wextra", "-Werror", "-c", tmp_path / "ask.c", "-o", tmp_path / "ask.o",
+        f"-I{sources}/library", "-O1", "-Wall", "-Wextra", "-Werror",
+        "-c", tmp_path / "ask.c", "-o", tmp_path / "ask.o",
     )  # fmt: skip
     subprocess.run(list(map(str, command)), check=True)
     if asks is not None:
