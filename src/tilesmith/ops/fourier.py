@@ -14,6 +14,7 @@ from tilesmith.support.errors import UnsupportedError
 
 from . import rules
 from .base import GraphBuilder, Op
+from .conv import Conv
 from .elementwise import Add, Mul
 from .gather import Gather
 from .matmul import MatMul
@@ -58,8 +59,7 @@ class Dft(Op):
         taken, count = (n // 2 + 1 if real else n), (n // 2 + 1 if self.onesided else n)
         if real and parts != 2:
             rules.reject(self.name, "complex frequencies [...,2]", x.type)
-        if n * n * 2 * parts > _LIMIT:
-            raise UnsupportedError(f"{self.name}: a transform of length {n}, expected at most 2048")
+        _check_length(self.name, n, parts)
         if taken < given:
             x = b.add(Slice((0,), (taken,), (axis,), (1,)), x)
         elif taken > given:
@@ -69,19 +69,11 @@ class Dft(Op):
         order = (*(a for a in range(rank) if a != axis and a != rank - 1), axis, rank - 1)
         moved = b.add(Transpose(order), x)
         lead = moved.type.shape[:-2]
-        matrix = self._real_matrix(n) if real else self._matrix(n, parts, count)
+        matrix = self._real_matrix(n) if real else _matrix(n, parts, count, self.inverse)
         flat = b.add(Reshape((*lead, taken * parts)), moved)
         product = b.add(MatMul(), flat, b.constant(matrix.astype(x.type.dtype.numpy)))
         shaped = b.add(Reshape((*lead, *((n, 1) if real else (count, 2)))), product)
         return b.add(Transpose(tuple(int(a) for a in np.argsort(order))), shaped)
-
-    def _matrix(self, n: int, parts: int, count: int) -> np.ndarray:
-        """[n * parts, count * 2]: (time, its part) to (frequency, its part)."""
-        angle = _angles(n, n, count)
-        sign, scale = (1, 1 / n) if self.inverse else (-1, 1)
-        real, imaginary = np.cos(angle) * scale, sign * np.sin(angle) * scale
-        rows = [[real, imaginary], [-imaginary, real]][:parts]
-        return np.transpose(rows, (2, 0, 3, 1)).reshape(n * parts, count * 2)
 
     def _real_matrix(self, n: int) -> np.ndarray:
         """[(n // 2 + 1) * 2, n]: (frequency, its part) to time; the others are conjugates."""
@@ -110,13 +102,59 @@ class Dft(Op):
         return np.stack([y.real, y.imag], -1).astype(inputs[0].dtype)
 
 
+def _matrix(n: int, parts: int, count: int, inverse: bool = False) -> np.ndarray:
+    """[n * parts, count * 2]: (time, its part) to (frequency, its part)."""
+    angle = _angles(n, n, count)
+    sign, scale = (1, 1 / n) if inverse else (-1, 1)
+    real, imaginary = np.cos(angle) * scale, sign * np.sin(angle) * scale
+    rows = [[real, imaginary], [-imaginary, real]][:parts]
+    return np.transpose(rows, (2, 0, 3, 1)).reshape(n * parts, count * 2)
+
+
+def _check_length(op: str, n: int, parts: int) -> None:
+    if n * n * 2 * parts > _LIMIT:
+        raise UnsupportedError(f"{op}: a transform of length {n}, expected at most 2048")
+
+
 def _angles(n: int, rows: int, columns: int) -> np.ndarray:
     return 2 * np.pi / n * (np.outer(np.arange(rows), np.arange(columns)) % n)
 
 
 @dataclass(frozen=True)
+class Frames(Op):
+    """Frames of a signal [N,samples,parts], times a window: [N,frames,frame length,parts].
+
+    Inputs: the signal and the window [frame length].
+
+    step: samples between the begins of frames.
+    """
+
+    step: int
+
+    def decompose(self, b: GraphBuilder, *inputs: Any) -> Any:
+        signal, window = _framed(self.name, self.step, inputs)
+        samples, length = signal.type.shape[1], window.type.shape[0]
+        frames = as_dim(as_expr(extents.difference(samples, length)) // self.step + 1)
+        first = b.add(Reshape((frames, 1)), b.add(Iota(frames)))
+        first = b.add(Mul(), first, b.constant(np.array(self.step, np.int64)))
+        at = b.add(Add(), first, b.constant(np.arange(length, dtype=np.int64)))
+        cut = b.add(Gather(1), signal, at)
+        return b.add(Mul(), cut, b.add(Reshape((length, 1)), window))
+
+    def reference(self, *inputs: np.ndarray) -> np.ndarray:
+        signal, window = map(rules.exact, inputs)
+        begins = range(0, signal.shape[1] - len(window) + 1, self.step)
+        frames = [signal[:, at : at + len(window)] * window[:, None] for at in begins]
+        return np.stack(frames, 1).astype(inputs[0].dtype)
+
+
+@dataclass(frozen=True)
 class Stft(Op):
     """Fourier transforms of frames of a signal [N,samples,1 or 2]: [N,frames,frequencies,2].
+
+    It is a convolution: the parts of a sample are its channels, and sines and cosines, times the
+    window, its filters.  So no frames are copied.  Filters are packed when a model is compiled; for
+    a window that a run computes, the transform of `Frames` is faster.
 
     Inputs: the signal and the window [frame length], by which each frame is multiplied.
 
@@ -130,31 +168,35 @@ class Stft(Op):
     onesided: bool = True
 
     def decompose(self, b: GraphBuilder, *inputs: Any) -> Any:
-        rules.check_count(self.name, inputs, 2)
-        signal, window = inputs
-        if signal.type.rank != 3 or window.type.rank != 1 or self.step < 1:
-            rules.reject(
-                self.name, "a signal [N,samples,parts], a window and a step of at least 1",
-                f"{signal.type}, {window.type} and {self.step}",
-            )  # fmt: skip
-        samples = signal.type.shape[1]
-        length = rules.static(self.name, window.type.shape[0], "the length of the window")
-        if length < 1 or (isinstance(samples, int) and length > samples):
-            rules.reject(self.name, f"a window of 1..{samples}", length)
-        frames = as_dim(as_expr(extents.difference(samples, length)) // self.step + 1)
-        first = b.add(Reshape((frames, 1)), b.add(Iota(frames)))
-        first = b.add(Mul(), first, b.constant(np.array(self.step, np.int64)))
-        at = b.add(Add(), first, b.constant(np.arange(length, dtype=np.int64)))
-        cut = b.add(Gather(1), signal, at)
-        weighted = b.add(Mul(), cut, b.add(Reshape((length, 1)), window))
-        return b.add(Dft(2, onesided=self.onesided), weighted)
+        signal, window = _framed(self.name, self.step, inputs)
+        (n, _, parts), (length,) = signal.type.shape, window.type.shape
+        if not signal.type.dtype.is_float or parts not in (1, 2):
+            rules.reject(self.name, "floats [N,samples,1] or [N,samples,2]", signal.type)
+        _check_length(self.name, length, parts)
+        count = length // 2 + 1 if self.onesided else length
+        matrix = _matrix(length, parts, count).reshape(length, parts, 2 * count)
+        filters = np.transpose(matrix, (2, 1, 0)).astype(signal.type.dtype.numpy)
+        weighted = b.add(Mul(), b.constant(filters), window)
+        y = b.add(Conv((self.step,)), b.add(Transpose((0, 2, 1)), signal), weighted)
+        moved = b.add(Transpose((0, 2, 1)), y)
+        return b.add(Reshape((n, y.type.shape[2], count, 2)), moved)
 
     def reference(self, *inputs: np.ndarray) -> np.ndarray:
-        signal, window = map(rules.exact, inputs)
-        last = signal.shape[1] - len(window)
-        frames = [
-            signal[:, at : at + len(window)] * window[:, None]
-            for at in range(0, last + 1, self.step)
-        ]
-        y = Dft(2, onesided=self.onesided).reference(np.stack(frames, 1))
-        return y.astype(inputs[0].dtype)
+        frames = Frames(self.step).reference(*map(rules.exact, inputs))
+        return Dft(2, onesided=self.onesided).reference(frames).astype(inputs[0].dtype)
+
+
+def _framed(op: str, step: int, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The signal and its window, checked."""
+    rules.check_count(op, inputs, 2)
+    signal, window = inputs
+    if signal.type.rank != 3 or window.type.rank != 1 or step < 1:
+        rules.reject(
+            op, "a signal [N,samples,parts], a window and a step of at least 1",
+            f"{signal.type}, {window.type} and {step}",
+        )  # fmt: skip
+    samples = signal.type.shape[1]
+    length = rules.static(op, window.type.shape[0], "the length of the window")
+    if length < 1 or (isinstance(samples, int) and length > samples):
+        rules.reject(op, f"a window of 1..{samples}", length)
+    return signal, window

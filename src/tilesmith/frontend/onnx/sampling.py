@@ -179,7 +179,11 @@ def stft(n: OnnxNode) -> Result:
         window = n.const(np.ones(count, signal.type.dtype.numpy))
     elif length is not None and n.shape(window) != (int(n.scalar(length, "frame_length")),):
         n.bad(f"frame_length: expected the length of window {window.type}")
-    return n.add(fourier.Stft(step, n.attr_flag("onesided", True)), signal, window)
+    onesided = n.attr_flag("onesided", True)
+    if n.known(window) is None:
+        frames = n.add(fourier.Frames(step), signal, window)
+        return n.add(fourier.Dft(2, onesided=onesided), frames)
+    return n.add(fourier.Stft(step, onesided), signal, window)
 
 
 def _computed_stft(
