@@ -76,6 +76,7 @@ class _Layer:
     linear_first: whether a GRU multiplies by its weights before it resets.
     coupled: whether an LSTM forgets as much as it lets in.
     lengths: of the sequences in a batch.
+    hidden: numbers in a state.
     """
 
     kind: str
@@ -83,19 +84,49 @@ class _Layer:
     linear_first: bool
     coupled: bool
     lengths: Value | None
+    hidden: int
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """What inputs or states of one direction are multiplied by, [columns, gates * hidden].
+
+    parts: the values that it is made of.
+    times: the product of rows with these parts.
+    """
+
+    parts: tuple[Value, ...]
+    times: Callable[[OnnxNode, Value, Sequence[Value]], Value]
+
+    def product(self, n: OnnxNode, rows: Value) -> Value:
+        """Rows [..., columns] times these weights."""
+        return self.times(n, rows, self.parts)
+
+    def inside(self, body: Body) -> Weights:
+        """The weights as a loop's body sees them."""
+        return replace(self, parts=tuple(map(body.capture, self.parts)))
+
+
+WeightsOf: TypeAlias = Callable[[int, int], Weights]
+"""The weights of inputs (0) or states (1) in the direction of a number."""
+
+
+def _times_rows(n: OnnxNode, x: Value, parts: Sequence[Value]) -> Value:
+    """x times the transpose of parts [gates * hidden, columns]."""
+    return n.add(mm.MatMul(transpose_b=True), x, *parts)
 
 
 @dataclass(frozen=True, slots=True)
 class _Cell:
     """The weights of one direction.
 
-    recurrent: [gates * hidden, hidden].
+    recurrent: those of the state.
     bias: of the product with the state, [gates * hidden], where it is not part of the inputs.
     peephole: [3 * hidden].
     functions: names and parameters of the activations.
     """
 
-    recurrent: Value
+    recurrent: Weights
     bias: Value | None
     peephole: Value | None
     functions: Sequence[Activation]
@@ -105,11 +136,19 @@ class _Cell:
         bias, peephole = (
             None if v is None else body.capture(v) for v in (self.bias, self.peephole)
         )
-        return replace(self, recurrent=body.capture(self.recurrent), bias=bias, peephole=peephole)
+        return replace(self, recurrent=self.recurrent.inside(body), bias=bias, peephole=peephole)
 
 
 @onnx_op("RNN", "GRU", "LSTM", since=1)
 def recurrent(n: OnnxNode) -> Result:
+    stored = n.input(1), n.input(2)
+    return layer(n, lambda at, d: Weights((pick(n, stored[at], d),), _times_rows))
+
+
+def layer(n: OnnxNode, weights: WeightsOf) -> Result:
+    """The layer of a node whose W and R, [directions, gates * hidden, columns], are read by
+    `weights`.
+    """
     kind = n.op_type
     if n.version < 7:
         n.ignore("output_sequence")  # whether the node has the output, which its list says too
@@ -142,30 +181,31 @@ def recurrent(n: OnnxNode) -> Result:
             n.bad(f"{name}: expected shape {list(fits)}, found {v.type}")
     if lengths is not None and not rules.equal_shapes(kind, lengths.type.shape, (batch,)):
         n.bad(f"sequence_lens: expected [{batch}], found {lengths.type}")
-    layer = _Layer(
+    common = _Layer(
         kind,
         n.attr_float("clip") if n.has("clip") else None,
         n.attr_flag("linear_before_reset") if kind == "GRU" else False,
         n.attr_flag("input_forget") if kind == "LSTM" else False,
         lengths,
+        hidden,
     )
     functions = _functions(n, count)
     zero = n.add(shape.Expand((batch, hidden)), n.const(0, x.dtype))
     outputs: list[Value] = []
     finals: list[tuple[Value, ...]] = []
     for d in range(count):
-        b, h, c, p = (None if v is None else _pick(n, v, d) for v in (bias, h0, c0, peepholes))
+        b, h, c, p = (None if v is None else pick(n, v, d) for v in (bias, h0, c0, peepholes))
         recurrent_bias = None
-        projected = n.add(mm.MatMul(transpose_b=True), x, _pick(n, w, d))
+        projected = weights(0, d).product(n, x)
         if b is not None:
             b_w, recurrent_bias = n.add(slicing.Split(0, (gates * hidden, gates * hidden)), b)
-            if not layer.linear_first:
+            if not common.linear_first:
                 b_w, recurrent_bias = n.add(ew.Add(), b_w, recurrent_bias), None
             projected = n.add(ew.Add(), projected, b_w)
-        cell = _Cell(_pick(n, r, d), recurrent_bias, p, functions[d])
+        cell = _Cell(weights(1, d), recurrent_bias, p, functions[d])
         state = (h or zero, c or zero) if kind == "LSTM" else (h or zero,)
         *final, collected = _over_time(
-            n, layer, cell, (projected, steps), state, direction == "reverse" or d == 1
+            n, common, cell, (projected, steps), state, direction == "reverse" or d == 1
         )
         outputs.append(collected)
         finals.append(tuple(final))
@@ -209,7 +249,7 @@ def _over_time(
     return n.add(op, *state, projected, *body.captured)
 
 
-def _pick(n: OnnxNode, v: Value, d: int) -> Value:
+def pick(n: OnnxNode, v: Value, d: int) -> Value:
     """Direction number `d` of a tensor whose first axis is the directions."""
     rest = v.type.shape[1:]
     if same_dim(v.type.shape[0], 1):
@@ -244,7 +284,7 @@ def _functions(n: OnnxNode, count: int) -> list[list[Activation]]:
 def _step(n: OnnxNode, layer: _Layer, cell: _Cell, x: Value, state: Sequence[Value]) -> list[Value]:
     """The state after a step whose projected input is `x`, [batch, gates * hidden]."""
     kind, clip, before = layer.kind, layer.clip, state[0]
-    parts = (n.shape(cell.recurrent)[1],) * _GATES[kind]
+    parts = (layer.hidden,) * _GATES[kind]
     functions = [_activation(n, *f) for f in cell.functions]
 
     def limit(v: Value) -> Value:
@@ -260,7 +300,7 @@ def _step(n: OnnxNode, layer: _Layer, cell: _Cell, x: Value, state: Sequence[Val
     def mul(a: Value, b: Value) -> Value:
         return n.add(ew.Mul(), a, b)
 
-    product = n.add(mm.MatMul(transpose_b=True), before, cell.recurrent)
+    product = cell.recurrent.product(n, before)
     if cell.bias is not None:
         product = add(product, cell.bias)
     if kind == "RNN":
@@ -273,7 +313,7 @@ def _step(n: OnnxNode, layer: _Layer, cell: _Cell, x: Value, state: Sequence[Val
         if layer.linear_first:
             candidate = add(xs[2], mul(r, hs[2]))
         else:
-            own = n.add(slicing.Split(0, parts), cell.recurrent)[2]
+            own = n.add(slicing.Split(0, parts), *cell.recurrent.parts)[2]
             candidate = add(xs[2], n.add(mm.MatMul(transpose_b=True), mul(r, before), own))
         candidate = g(limit(candidate))
         return [add(mul(n.add(ew.Sub(), one, z), candidate), mul(z, before))]

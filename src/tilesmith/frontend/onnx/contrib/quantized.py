@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TypeAlias
 
@@ -19,13 +19,12 @@ from tilesmith.frontend.onnx.node import OnnxNode
 from tilesmith.frontend.onnx.quantized import (
     along,
     dequantize,
-    dynamic_quantize_linear,
     in_blocks,
     qlinear_conv,
     quantize,
     scale_at,
 )
-from tilesmith.frontend.onnx.recurrent import recurrent
+from tilesmith.frontend.onnx.recurrent import Weights, layer, pick
 from tilesmith.frontend.onnx.reductions import reduction_of
 from tilesmith.frontend.onnx.shapes import is_single, reshape_to
 from tilesmith.graph.nodes import Data, Value
@@ -35,6 +34,7 @@ from tilesmith.ops import activation as act
 from tilesmith.ops import elementwise as ew
 from tilesmith.ops import gather, pool, reduce, shape, slicing
 from tilesmith.ops import matmul as mm
+from tilesmith.ops.quantize import DynamicQuantize
 
 OnFloats: TypeAlias = Callable[[OnnxNode, "tuple[Value, ...]"], Value]
 
@@ -169,28 +169,36 @@ def matmul_integer_to_float(n: OnnxNode) -> Result:
 
 @contrib_op("DynamicQuantizeMatMul")
 def dynamic_quantize_matmul(n: OnnxNode) -> Result:
-    """The left operand is quantised by its own range."""
-    b, b_scale, b_zero, bias = n.input(1), scale_at(n, 2), n.optional(3), n.optional(4)
-    made = dynamic_quantize_linear(n.as_operator("DynamicQuantizeLinear", 11, (n.input(0),)))
-    a, scale, zero = (_value(n, v) for v in made) if isinstance(made, tuple) else n.bad("")
-    y = integer_product(n, a, b, scale, b_scale, zero, b_zero)
+    y = _dynamic_product(n, n.input(0), n.input(1), scale_at(n, 2), n.optional(3))
+    bias = n.optional(4)
     return y if bias is None else n.add(ew.Add(), y, bias)
+
+
+def _dynamic_product(
+    n: OnnxNode, x: Value, b: Value, b_scale: Value, b_zero: Value | None
+) -> Value:
+    """x, quantised by its own range, times b."""
+    a, scale, zero = n.add(DynamicQuantize(), x)
+    return integer_product(n, a, b, scale, b_scale, zero, b_zero)
 
 
 @contrib_op("DynamicQuantizeLSTM")
 def dynamic_quantize_lstm(n: OnnxNode) -> Result:
-    """LSTM with the numbers that its weights stand for, which are stored [directions, inputs,
-    gates]; inputs and states are not rounded to 8 bits.
+    """LSTM whose inputs (of all steps together) and states (of each step) are quantised by their
+    own ranges.  Weights are stored [directions, columns, gates].
     """
-    slots, weights = n.slots, []
-    for at, scaled in ((1, 8), (2, 10)):
-        w, scale, zero = n.input(at), scale_at(n, scaled), n.input(scaled + 1)
-        scale, zero = (
-            reshape_to(n, v, (n.extent(v, 0), 1, n.extent(v, 1) if v.type.rank == 2 else 1))
-            for v in (scale, zero)
-        )
-        weights.append(n.add(shape.Transpose((0, 2, 1)), dequantize(n, w, scale, zero, f32)))
-    return recurrent(n.as_operator("LSTM", 7, (slots[0], *weights, *slots[3:8])))
+    slots = n.slots
+    stored = [(n.input(w), scale_at(n, s), n.input(s + 1)) for w, s in ((1, 8), (2, 10))]
+    turned = [n.add(shape.Transpose((0, 2, 1)), w) for w, _, _ in stored]
+    plain = n.as_operator("LSTM", 7, (slots[0], *turned, *slots[3:8]))
+
+    def times(inner: OnnxNode, x: Value, parts: Sequence[Value]) -> Value:
+        return _dynamic_product(inner, x, *parts)
+
+    def weights(at: int, direction: int) -> Weights:
+        return Weights(tuple(pick(plain, v, direction) for v in stored[at]), times)
+
+    return layer(plain, weights)
 
 
 @contrib_op("QGemm")
