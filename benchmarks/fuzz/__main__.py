@@ -1,7 +1,9 @@
-"""2,000 random graphs, 20,000 damaged ONNX models, 10,000 damaged files of other kinds, and every
-public entry of the package with objects of every type: `python -m benchmarks.fuzz`.
+"""2,000 random graphs, 1,000 random PyTorch programs, 20,000 damaged ONNX models, 10,000 damaged
+files of other kinds, and every public entry of the package with objects of every type:
+`python -m benchmarks.fuzz`.
 
-`--graphs FIRST COUNT`, `--mutants FIRST COUNT` and `--files FIRST COUNT` run a part of them,
+`--graphs FIRST COUNT`, `--programs FIRST COUNT`, `--mutants FIRST COUNT` and `--files FIRST COUNT`
+run a part of them, `--roads NAME,...` programs by some of the roads into the compiler,
 `--calls ENTRY` the calls of entries whose names contain this (`--calls ""`: all, half an hour;
 `--calls no` none), `--sample COUNT` some of those.  Exit status 1 if anything crashed, lasted too
 long or gave a wrong answer; each such case is printed, a graph as the smallest one that shows it,
@@ -23,15 +25,22 @@ from fuzz.cases import NODES
 from fuzz.files import file_mutant, file_verdicts
 from fuzz.judge import CRASHED, WRONG
 from fuzz.mutants import mutant, mutant_verdicts
+from fuzz.programs.campaign import fuzz_programs
+from fuzz.programs.campaign import shown as shown_by_road
+from fuzz.programs.draw import STATEMENTS
+from fuzz.programs.roads import ROADS
 
 parser = argparse.ArgumentParser(prog="python -m benchmarks.fuzz", description=__doc__)
 parts = {"nargs": 2, "type": int, "metavar": ("FIRST", "COUNT")}
 parser.add_argument("--graphs", default=(0, 2000), **parts)
+parser.add_argument("--programs", default=(0, 1000), **parts)
+parser.add_argument("--roads", type=lambda s: s.split(","), default=[*ROADS])
 parser.add_argument("--mutants", default=(0, 20000), **parts)
 parser.add_argument("--files", default=(0, 10000), **parts)
 parser.add_argument("--calls", default="", metavar="ENTRY")
 parser.add_argument("--sample", type=int, metavar="COUNT", help="Most calls, drawn from all.")
 parser.add_argument("--nodes", type=int, default=NODES, help="Most nodes of a graph.")
+parser.add_argument("--statements", type=int, default=STATEMENTS, help="Most of a program.")
 parser.add_argument("--to", type=Path, default=Path("build/fuzz"), help="Folder for what is found.")
 parser.add_argument("--refused", action="store_true", help="Print the reasons of refusals.")
 arguments = parser.parse_args()
@@ -41,6 +50,13 @@ counts, reasons = fuzz_graphs(range(first, first + count), arguments.to, argumen
 print(f"graphs: {shown(counts)}")
 if arguments.refused:
     print(*reasons, sep="\n")
+first, count = arguments.programs
+programs, refusals = fuzz_programs(
+    range(first, first + count), arguments.to, arguments.roads, arguments.statements
+)
+print(f"programs: {shown_by_road(programs)}")
+if arguments.refused:
+    print(*(f"{n} times: {reason}" for reason, n in refusals.most_common()), sep="\n")
 first, count = arguments.mutants
 seeds = range(first, first + count)
 damaged: Counter[str] = Counter()
@@ -66,6 +82,14 @@ for seed, verdict in zip(seeds, file_verdicts(seeds), strict=True):
 print(f"files: {shown(other)}")
 called = fuzz_calls(arguments.calls, arguments.sample)
 print(f"calls: {shown(called)}")
+bad = sum(n for (_, result), n in programs.items() if result in (CRASHED, WRONG))
 sys.exit(
-    bool(counts[CRASHED] or counts[WRONG] or damaged[CRASHED] or other[CRASHED] or called[CRASHED])
+    bool(
+        bad
+        or counts[CRASHED]
+        or counts[WRONG]
+        or damaged[CRASHED]
+        or other[CRASHED]
+        or called[CRASHED]
+    )
 )
