@@ -85,3 +85,27 @@ def test_a_compiled_file_has_its_target(tilesmith: Run, model: Path, tmp_path: P
     assert done.code == 1 and "--target has no effect on a compiled .tsm file" in done.err
     assert tilesmith("run", compiled, "--value", "x=1").code == 1
     assert tilesmith("run", compiled).code == 0
+
+
+def test_initialisers_are_inputs_where_they_are_named(tilesmith: Run, tmp_path: Path) -> None:
+    graph = helper.make_graph(
+        [helper.make_node("Mul", ["x", "w"], ["y"])],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n"])],
+        [onnx.ValueInfoProto(name="y")],
+        [helper.make_tensor("w", TensorProto.FLOAT, [1], [2.0])],
+    )
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+    path, given = tmp_path / "m.onnx", tmp_path / "in.npz"
+    onnx.save(made, path)
+    for arrays, wanted in (({}, 6), ({"w": np.full(1, 5, np.float32)}, 15)):
+        np.savez(given, x=np.full(4, 3, np.float32), **arrays)
+        done = tilesmith("run", path, "--optional", "w", "-i", given, "-o", tmp_path / "out.npz")
+        assert done.code == 0, done.err
+        np.testing.assert_array_equal(np.load(tmp_path / "out.npz")["y"], np.full(4, wanted))
+    assert tilesmith("run", path, "--optional", "w").code == 0
+    done = tilesmith("run", path, "--optional", "v")
+    assert done.code == 1 and "no initializer 'v'" in done.err
+    assert tilesmith("compile", path, "--optional", "w", "-o", tmp_path / "m.tsm").code == 0
+    assert tilesmith("run", tmp_path / "m.tsm", "-i", given).code == 0
+    assert "--optional has no effect" in tilesmith("run", tmp_path / "m.tsm", "--optional", "w").err

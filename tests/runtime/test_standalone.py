@@ -113,7 +113,7 @@ def test_linkers_see_the_functions_of_the_header_and_only_the_c_library_is_neede
 ) -> None:
     made = ts.compile(model()).export(tmp_path, "small")
     verbs = (
-        "abi", "arena_bytes", "create", "description", "destroy", "error", "get_output",
+        "abi", "arena_bytes", "create", "default", "description", "destroy", "error", "get_output",
         "input_sizes", "instance_create", "instance_destroy", "instance_error", "instance_run",
         "run", "set_input", "set_output", "sizes", "submit", "version", "wait",
     )  # fmt: skip

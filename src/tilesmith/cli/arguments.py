@@ -76,6 +76,16 @@ InPlaceOption: TypeAlias = Annotated[
         help="Output that lives in the memory of an input, such as a cache (repeatable).",
     ),
 ]
+OptionalOption: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--optional",
+        rich_help_panel=COMPILING,
+        metavar="NAME",
+        help="Initialiser of the model that becomes an input, with its value as the default "
+        "(repeatable).",
+    ),
+]
 TemplatesOption: TypeAlias = Annotated[
     list[Path] | None,
     typer.Option(
@@ -278,6 +288,7 @@ class Wanted:
     in_place: inputs by the output that lives there.
     require_signature: public key of whoever must have signed a compiled model.
     target: the target if the command line names one.
+    optional: initialisers that become inputs with their value as the default.
     """
 
     options: Options
@@ -291,6 +302,7 @@ class Wanted:
     in_place: Mapping[str, str] | None = None
     require_signature: Path | None = None
     target: str | None = None
+    optional: Sequence[str] = ()
 
 
 def with_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -361,6 +373,7 @@ def _made(kind: type, values: dict[str, Any]) -> Any:
             parse_in_place(given["in_place"]),
             given["require_signature"],
             values.get("target"),
+            given["optional"] or (),
         )
     return _options(values) if kind is Options else kind(**values)
 
@@ -402,6 +415,7 @@ _CONSTRAINTS = {
     "expected": ExpectedOption,
     "specialise": SpecialiseOption,
     "in_place": InPlaceOption,
+    "optional": OptionalOption,
     "require_signature": RequireOption,
     "value": ValueOption,
     "pin": PinOption,

@@ -64,8 +64,8 @@ def command(
                 model, folder, called, targets=_levels(wanted.options.target), format=format,
                 weights=weights, shapes=wanted.shapes, options=wanted.options,
                 values=wanted.values, dynamic=wanted.dynamic, expected=wanted.expected,
-                in_place=wanted.in_place, pins=wanted.pins, forbid=wanted.forbid, sign=sign,
-                glibc=glibc,
+                in_place=wanted.in_place, optional=wanted.optional, pins=wanted.pins,
+                forbid=wanted.forbid, sign=sign, glibc=glibc,
             )  # fmt: skip
     result = {
         "model": str(model),

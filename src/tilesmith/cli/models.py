@@ -50,6 +50,8 @@ def open_model(
             raise UsageError("--precision has no effect on a compiled .tsm file; compile with it")
         if wanted.in_place:
             raise UsageError("--in-place has no effect on a compiled .tsm file; compile with it")
+        if wanted.optional:
+            raise UsageError("--optional has no effect on a compiled .tsm file; compile with it")
         if wanted.values:
             raise UsageError("--value has no effect on a compiled .tsm file; compile with it")
         if wanted.target is not None:
@@ -72,7 +74,7 @@ def open_model(
                 path, shapes=shapes, options=wanted.options, pins=wanted.pins,
                 forbid=wanted.forbid, values=wanted.values, dynamic=wanted.dynamic,
                 expected=wanted.expected, specialise=wanted.specialise,
-                in_place=wanted.in_place,
+                in_place=wanted.in_place, optional=wanted.optional,
             ),
         )  # fmt: skip
     return made.in_order() if isinstance(made, CompiledModule) else made
@@ -119,16 +121,21 @@ def check_source(path: Path, compiled: str) -> None:
 
 
 def inputs_from(
-    arrays: Mapping[str, np.ndarray], specs: Sequence[TensorSpec], path: Path
+    arrays: Mapping[str, np.ndarray],
+    specs: Sequence[TensorSpec],
+    path: Path,
+    defaults: Mapping[str, np.ndarray],
 ) -> dict[str, np.ndarray]:
-    """The arrays for the model's inputs, found by name or by `in_` + name.
+    """The arrays for the model's inputs, found by name or by `in_` + name; `defaults` where there
+    are none.
 
     A single unnamed array serves a model with one input.  Other arrays are ignored.  Raises
     UsageError that names the missing inputs and what the file has.
     """
-    if set(arrays) == {""} and len(specs) == 1:
-        return {specs[0].name: arrays[""]}
-    found = {}
+    asked = [s for s in specs if s.name not in defaults]
+    if set(arrays) == {""} and len(asked) == 1:
+        return {**defaults, asked[0].name: arrays[""]}
+    found = dict(defaults)
     for s in specs:
         for key in (s.name, f"in_{s.name}"):
             if key in arrays:
@@ -157,7 +164,11 @@ def random_inputs(specs: Sequence[TensorSpec], seed: int) -> dict[str, np.ndarra
 def chosen_inputs(
     exe: Executable, arrays: Mapping[str, np.ndarray], path: Path | None, seed: int
 ) -> dict[str, np.ndarray]:
-    """The inputs for `exe`: `arrays` of the file `path`, or random ones where there is none."""
+    """The inputs for `exe`: `arrays` of the file `path`, or random ones where there is none.  What
+    has a default keeps it.
+    """
+    defaults = exe.program.default_arrays
     if path is not None:
-        return inputs_from(arrays, exe.inputs, path)
-    return random_inputs(exe.program.expected_inputs, seed)
+        return inputs_from(arrays, exe.inputs, path, defaults)
+    specs = [s for s in exe.program.expected_inputs if s.name not in defaults]
+    return {**random_inputs(specs, seed), **defaults}

@@ -193,6 +193,7 @@ def _read(path: Path, wanted: Wanted, session: Session) -> Graph | Func:
             wanted.dynamic,
             wanted.expected,
             wanted.in_place,
+            optional=wanted.optional,
         )
     try:
         text = path.read_text()

@@ -38,7 +38,9 @@ from .session import Session
 from .steps import Placement, Room
 
 Packed: TypeAlias = tuple[Blob, list[int]]
-"""The constants of a graph in one array of bytes, and where each begins."""
+"""The constants of a graph, then its inputs' defaults, in one array of bytes, and where each
+begins.
+"""
 
 
 def pack(fused: Graph, session: Session, allocate: Callable[[int], Blob] = zeroed_bytes) -> Packed:
@@ -51,7 +53,19 @@ def pack(fused: Graph, session: Session, allocate: Callable[[int], Blob] = zeroe
             origin = c.data if c.data.source is None else c.data.source.data
             key = (origin, c.value.layout)
             contents.append(shared.setdefault(key, _contents(c)))
+        contents += _defaults(fused)
         return pack_constants(contents, session.jobs, allocate)
+
+
+def pack_defaults(graph: Graph) -> tuple[Blob, tuple[tuple[int, int], ...]]:
+    """The defaults of a graph's inputs in one array of bytes, and where each input's begins."""
+    blob, offsets = pack_constants(_defaults(graph))
+    return blob, tuple(zip((i for i, _ in graph.defaults), offsets, strict=True))
+
+
+def _defaults(graph: Graph) -> list[Contents]:
+    """What inputs hold that a caller leaves out, in the layout that callers know."""
+    return [_contents(c) for c in graph.default_of.values()]
 
 
 def constants_in(fused: Graph) -> Iterator[Constant]:
@@ -72,7 +86,9 @@ def assemble(
     """
     run = _Sizes(fused, kernels, extents or {})
     blob, offsets = packed if packed is not None else pack(fused, session)
-    places = zip(constants_in(fused), offsets, strict=True)
+    first_default = len(offsets) - len(fused.defaults)
+    places = zip(constants_in(fused), offsets[:first_default], strict=True)
+    defaults = zip((i for i, _ in fused.defaults), offsets[first_default:], strict=True)
     where = {c.value: Arg("constant", at) for c, at in places}
     placement = Placement(kernels, where, run, len(fused.outputs))
     memory = placement.plan(fused)
@@ -122,6 +138,7 @@ def assemble(
         tuple(Symbol(run.names(v), v.sizes) for v in run.symbols if v.sizes is not None),
         run.count,
         fused.in_place,
+        defaults=tuple(defaults),
     )
 
 

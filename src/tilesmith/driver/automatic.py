@@ -121,7 +121,9 @@ def choose_precision(
 def decided(request: Request, samples: Samples | None) -> tuple[Request, AutomaticPrecision]:
     """A request for "auto" as one for the types that are chosen, and why these."""
     r, session = request, Session.of(replace(request.options, precision="f32"))
-    graph = load_graph(r.model, r.shapes, session, r.values, r.dynamic, r.expected)
+    graph = load_graph(
+        r.model, r.shapes, session, r.values, r.dynamic, r.expected, optional=r.optional
+    )
     check_precision(graph, replace(session, options=r.options))
     chosen = choose_precision(graph, session, samples)
     return replace(r, options=replace(r.options, precision=chosen.text)), chosen

@@ -84,8 +84,9 @@ def _requested(r: Request) -> tuple[Graph, Session]:
     """The graph of a request, and the session that compiles it."""
     session = replace(Session.of(r.options), constraints=Constraints.of(r.pins, r.forbid))
     graph = load_graph(
-        r.model, r.shapes, session, r.values, r.dynamic, r.expected, r.in_place, r.weights
-    )
+        r.model, r.shapes, session, r.values, r.dynamic, r.expected, r.in_place, r.weights,
+        r.optional,
+    )  # fmt: skip
     graph = bind(graph, named_symbols(graph, r.sizes))
     if any(n.op.custom and OPS.get(n.op.name) is not type(n.op) for _, n in nodes_in(graph)):
         session.outside.add("an operator that is not registered")
@@ -96,7 +97,7 @@ def _requested(r: Request) -> tuple[Graph, Session]:
 def structure(fused: Graph) -> str:
     """A hash of all of a program but the contents of its constants."""
     holes = (*fused.inputs, *(c.value for c in fused.constants))
-    return cache_key(print_graph(replace(fused, inputs=holes, constants=())))
+    return cache_key(print_graph(replace(fused, inputs=holes, constants=(), defaults=())))
 
 
 def plan_report(program: Program) -> str:
@@ -122,19 +123,22 @@ def load_graph(
     expected: ExpectedSizes | None = None,
     in_place: Mapping[str, str] | None = None,
     weights: Mapping[str, np.ndarray] | None = None,
+    optional: Sequence[str] = (),
 ) -> Graph:
     """The graph of a model, as its frontend makes it; see `frontend.load`.
 
     in_place: outputs that live in the memory of an input.  Raises UsageError for those that can't.
     weights: contents that weights get instead of their own.
+    optional: initialisers that become inputs with their value as the default.
     """
     session = session or Session.of(None)
     with session.timings.stage("load"):
         fallback = session.options.fallback != "error"
         homes = in_place or {}
         graph = load_source(
-            model, shapes, values, session.outside, dynamic, expected, fallback, homes, weights
-        )
+            model, shapes, values, session.outside, dynamic, expected, fallback, homes, weights,
+            optional,
+        )  # fmt: skip
         graph = with_possible_sizes(living_in(graph, homes))
     if graph is not model:
         session.dumper("load", graph, print_graph)
@@ -151,12 +155,18 @@ def living_in(graph: Graph, homes: Mapping[str, str]) -> Graph:
     outputs = {name: i for i, name in enumerate(graph.output_names)}
     taken: dict[str, str] = {}
     pairs = [*graph.in_place]
+    defaults = {graph.inputs[i].name for i, _ in graph.defaults}
     for out, home in homes.items():
         for what, name, names in (("output", out, outputs), ("input", home, inputs)):
             if name not in names:
                 raise UsageError(
                     f"in_place: no {what} is called {name!r}; the {what}s are {', '.join(names)}"
                 )
+        if home in defaults:
+            raise UsageError(
+                f"in_place: {out!r} can't live in {home!r}, whose default value no run may change; "
+                "leave it out of optional="
+            )
         if taken.setdefault(home, out) != out:
             raise UsageError(f"in_place: {taken[home]!r} and {out!r} are to live in {home!r}")
         found, wanted = graph.outputs[outputs[out]].type, graph.inputs[inputs[home]].type

@@ -56,6 +56,7 @@ def compile(
     memory_limit: int | None = None,
     time_limit: float | None = None,
     example_kwargs: Mapping[str, Any] | None = None,
+    optional: Sequence[str] = (),
 ) -> Executable:
     """Compile a model to native code.
 
@@ -88,6 +89,8 @@ def compile(
         and warns once; "error" refuses them (docs/host.md).  So for operators that a device can't
         run, which run on the CPU.  "cpu" is "warn", and where a device is not there, refuses the
         model or fails, the CPU answers in its place; a warning is logged (docs/gpu.md).
+    optional: initialisers of an ONNX model, by name, that become inputs, the last ones in this
+        order.  A call may leave them out: their values are the defaults.
     in_place: by name, outputs that live in the memory of an input, such as caches
         (`{"present_key": "past_key"}`).  A call writes them there and returns the input's array.
     memory_limit: most bytes of a device's memory.  A model that needs more is refused before
@@ -117,8 +120,9 @@ def compile(
 
     model, exported, ranges = source_of(model, example_inputs, dynamic, example_kwargs)
     request = Request(
-        model, options, shapes, values, ranges, expected, in_place, pins=pins, forbid=forbid
-    )
+        model, options, shapes, values, ranges, expected, in_place, pins=pins, forbid=forbid,
+        optional=tuple(optional),
+    )  # fmt: skip
     try:
         return _made(request, exported, specialise, samples)
     except DeviceError as e:

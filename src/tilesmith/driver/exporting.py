@@ -44,6 +44,7 @@ def export(
     sign: str | Path | None = None,
     glibc: str | None = None,
     example_kwargs: Mapping[str, Any] | None = None,
+    optional: Sequence[str] = (),
 ) -> Exported:
     """Write a model as a C library, which needs no Python where it runs (docs/libraries.md).
 
@@ -71,7 +72,7 @@ def export(
             "targets": targets or None, "example_inputs": example_inputs, "threads": threads,
             "shapes": shapes, "options": options, "values": values, "dynamic": dynamic,
             "expected": expected, "in_place": in_place, "pins": pins, "forbid": forbid,
-            "example_kwargs": example_kwargs,
+            "example_kwargs": example_kwargs, "optional": optional or None,
         }  # fmt: skip
         given = [name for name, value in compiling.items() if value is not None]
         if given:
@@ -87,8 +88,9 @@ def export(
         )
     model, _, ranges = source_of(model, example_inputs, dynamic, example_kwargs)
     request = Request(
-        model, options, shapes, values, ranges, expected, in_place, pins=pins, forbid=forbid
-    )
+        model, options, shapes, values, ranges, expected, in_place, pins=pins, forbid=forbid,
+        optional=tuple(optional),
+    )  # fmt: skip
     programs = [
         program_of(replace(request, options=options.with_(target=t)))
         for t in targets or (options.target,)

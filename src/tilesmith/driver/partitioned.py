@@ -19,12 +19,11 @@ from tilesmith.ir.symbols import symbols_of
 from tilesmith.ir.text import Names
 from tilesmith.ir.types import TensorType
 from tilesmith.ops.base import Op
-from tilesmith.runtime.native import ALIGNMENT, zeroed_bytes
 from tilesmith.runtime.program import Program, Symbol
 from tilesmith.support.errors import TilesmithError, UnsupportedError, UsageError
 from tilesmith.support.logs import logger
 
-from .assembly import spec_of
+from .assembly import pack_defaults, spec_of
 from .kernels import canonical
 from .passes import before_parts, divide_long_lines, lower_loops
 from .session import Session
@@ -181,6 +180,7 @@ def joined(
     for symbol in symbols:  # the names that callers use come first
         names(symbol)
     outputs = zip(outer.outputs, outer.output_names, strict=True)
+    blob, defaults = pack_defaults(outer)
     counts = Counter((n.op.name, why) for n, why in reasons.items())
     told = [[name, why, count] for (name, why), count in sorted(counts.items())]
     return Program(
@@ -189,7 +189,7 @@ def joined(
         (),
         0,
         0,
-        zeroed_bytes(ALIGNMENT),
+        blob,
         {},
         session.target,
         {"name": outer.name, "on_cpu": told},
@@ -198,4 +198,5 @@ def joined(
         in_place=outer.in_place,
         parts=tuple(programs),
         part_steps=tuple(steps),
+        defaults=defaults,
     )

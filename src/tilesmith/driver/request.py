@@ -32,6 +32,7 @@ class Request:
     weights: contents that weights get instead of their own, by name.
     pins: values that choices and knobs get.
     forbid: values that they don't get.
+    optional: initialisers that become inputs with their value as the default.
     """
 
     model: Any
@@ -45,6 +46,7 @@ class Request:
     weights: Mapping[str, np.ndarray] | None = None
     pins: Mapping[str, Any] | None = None
     forbid: Mapping[str, Collection[Any]] | None = None
+    optional: Sequence[str] = ()
 
     def on_cpu(self) -> Request:
         """The same model for this machine's CPU, which has no limits of a device."""

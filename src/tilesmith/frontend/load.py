@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -38,6 +38,7 @@ def load(
     fallback: bool = False,
     in_place: Iterable[str] = (),
     weights: Mapping[str, np.ndarray] | None = None,
+    optional: Iterable[str] = (),
 ) -> Graph:
     """The graph of a source model; a `Graph` is one already.
 
@@ -56,20 +57,35 @@ def load(
         they have an input's shape; whether they do, is for the caller to check.
 
     weights: contents that weights get instead of their own, by name.
+    optional: initialisers of an ONNX model that become inputs of the graph, the last ones, with
+        their contents as the default.
 
     Raises UsageError for what is no model; ModelError when the model is damaged or inconsistent;
     OpenShapesError when it needs `shapes`; UnsupportedError, which lists every node that cannot be
     imported; its subclass ValuesNeededError when `values` would help.
     """
     new = NewWeights(weights or {})
+    named = tuple(dict.fromkeys(optional))
     if isinstance(model, Graph):
+        _check_optional(named, "a Graph")
         return _with_weights(model, new)
     symbols = Symbols(dynamic, expected)
     frontend, source = _recognised(model, opened)
-    given = Given(shapes or {}, values or {}, symbols, fallback, frozenset(in_place), new)
+    if frontend is not ONNX:
+        _check_optional(named, frontend.kinds[0])
+    given = Given(shapes or {}, values or {}, symbols, fallback, frozenset(in_place), new, named)
     graph = _load(frontend, source, given)
     new.check()
     return graph
+
+
+def _check_optional(names: Sequence[str], found: str) -> None:
+    """Raises UsageError if initialisers are named for a model that has none."""
+    if names:
+        raise UsageError(
+            f"optional={list(names)} names initialisers of an ONNX model, found {found}: make what "
+            "is to be given at run time an input of the model"
+        )
 
 
 def _with_weights(graph: Graph, new: NewWeights) -> Graph:

@@ -40,6 +40,11 @@ class _Numbered:
         return self.names.setdefault(item, f"d{len(self.names)}")
 
 
+def _defaults(graph: Graph) -> list[tuple[int, str]]:
+    """The inputs with a default, by number, and digests of the contents."""
+    return [(i, data.digest) for i, data in graph.defaults]
+
+
 class _Comparison:
     def __init__(self, a: Graph, b: Graph, dims_a: _Numbered, dims_b: _Numbered) -> None:
         self.a, self.b = a, b
@@ -68,6 +73,8 @@ class _Comparison:
             return f"outputs {a.output_names} and {b.output_names}"
         if a.in_place != b.in_place:
             return f"outputs in place {a.in_place} and {b.in_place}"
+        if _defaults(a) != _defaults(b):
+            return f"defaults {_defaults(a)} and {_defaults(b)}"
         for name, v, w in zip(a.output_names, a.outputs, b.outputs):
             if found := self.same(v, w):
                 return f"output {name!r}: {found}"

@@ -152,6 +152,8 @@ class Graph:
         input's.  No two live in one input, and their types are equal; a carried value of a loop may
         also become longer in its memory (`passes.append`).  Such a result of a fused group lies
         over the operand; what becomes of one of a whole program, `passes.overwrite` decides.
+    defaults: what inputs hold that a caller leaves out: pairs of the input's number and its
+        contents.  Types of such inputs are static.
     """
 
     name: str
@@ -161,6 +163,7 @@ class Graph:
     outputs: tuple[Value, ...]
     output_names: tuple[str, ...]
     in_place: tuple[tuple[int, int], ...] = ()
+    defaults: tuple[tuple[int, Data], ...] = ()
 
     @cached_property
     def producer(self) -> dict[Value, Node]:
@@ -185,6 +188,11 @@ class Graph:
     def constant(self) -> dict[Value, Constant]:
         """The constant behind each constant value."""
         return {c.value: c for c in self.constants}
+
+    @property
+    def default_of(self) -> dict[Value, Constant]:
+        """The default of each input that has one, as a constant."""
+        return {self.inputs[i]: Constant(self.inputs[i], data) for i, data in self.defaults}
 
 
 def _extents(graph: Graph) -> Iterator[Expr]:

@@ -151,12 +151,15 @@ class _Parser:
             self.symbols()
         scope: dict[str, Value] = {}
         inputs: list[Value] = []
+        defaults: list[tuple[int, Data]] = []
         self.expect("(")
         while not self.accept(")"):
             if inputs:
                 self.expect(",")
             label, value = self.definition(scope)
             scope[label] = value
+            if self.accept("="):
+                defaults.append((len(inputs), self.contents(value)))
             inputs.append(value)
         self.expect("{")
         constants: list[Constant] = []
@@ -185,7 +188,7 @@ class _Parser:
                 homes.append((len(outputs) - 1, inputs.index(home)))
         return Graph(
             name, tuple(inputs), tuple(constants), tuple(nodes), tuple(outputs), tuple(names),
-            tuple(homes),
+            tuple(homes), tuple(defaults),
         )  # fmt: skip
 
     def symbols(self) -> None:
@@ -251,6 +254,10 @@ class _Parser:
         label, value = self.definition(scope)
         scope[label] = value
         self.expect("=")
+        return Constant(value, self.contents(value))
+
+    def contents(self, value: Value) -> Data:
+        """Elements, or the digest of contents that were given."""
         self.skip()
         start = self.pos
         digest = self.take(_DIGEST)
@@ -258,14 +265,14 @@ class _Parser:
             array = self.constants.get(digest.group(1))
             if array is None:
                 self.fail("the contents of this constant were not given (`constants_of`)", start)
-            return Constant(value, Data.of(array))
+            return Data.of(array)
         elements = []
         self.expect("[")
         while not self.accept("]"):
             if elements:
                 self.expect(",")
             elements.append(self.attribute())
-        return Constant(value, Data.of(self.elements(value, elements, start)))
+        return Data.of(self.elements(value, elements, start))
 
     def elements(self, value: Value, elements: list[Any], at: int) -> np.ndarray:
         shape = value.shape if value.layout is None else value.layout.physical_shape(value.shape)  # type: ignore[type-var]

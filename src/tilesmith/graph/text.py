@@ -68,7 +68,7 @@ def node_text(node: Node) -> str:
 def constants_of(graph: Graph) -> dict[str, np.ndarray]:
     """The physical arrays of all constants that the text (sub-graphs too) names by digest."""
     found: dict[str, np.ndarray] = {}
-    for c in graph.constants:
+    for c in (*graph.constants, *graph.default_of.values()):
         if inline_elements(c) is None:
             found[c.data.digest] = c.data.array
     for node in graph.nodes:
@@ -76,6 +76,12 @@ def constants_of(graph: Graph) -> dict[str, np.ndarray]:
             if isinstance(value, Graph):
                 found.update(constants_of(value))
     return found
+
+
+def _contents(constant: Constant) -> str:
+    """The contents of a constant: its elements, or its digest."""
+    elements = inline_elements(constant)
+    return f"@{constant.data.digest}" if elements is None else elements
 
 
 def inline_elements(constant: Constant) -> str | None:
@@ -127,13 +133,14 @@ class _Printer:
     def graph(self, graph: Graph, indent: str) -> str:
         name = _names(graph)
         inner = indent + "  "
-        params = ", ".join(self.definition(v, name) for v in graph.inputs)
+        defaults = {v: f" = {_contents(c)}" for v, c in graph.default_of.items()}
+        params = ", ".join(self.definition(v, name) + defaults.get(v, "") for v in graph.inputs)
         title = graph.name if BARE_NAME.match(graph.name) else json.dumps(graph.name)
         lines = [f"graph {title}{self.symbols(graph)}({params}) {{"]
-        for c in graph.constants:
-            elements = inline_elements(c)
-            shown = f"@{c.data.digest}" if elements is None else elements
-            lines.append(f"{inner}const {self.definition(c.value, name)} = {shown}")
+        lines += [
+            f"{inner}const {self.definition(c.value, name)} = {_contents(c)}"
+            for c in graph.constants
+        ]
         lines += [inner + self.node(n, name, inner) for n in graph.nodes]
         homes = {o: f" in {name[graph.inputs[i]]}" for o, i in graph.in_place}
         returned = ", ".join(

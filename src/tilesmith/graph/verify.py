@@ -53,6 +53,9 @@ def _check_graph(graph: Graph) -> None:
     defined: set[Value] = set()
     for v in graph.inputs:
         _define(v, defined, "an input")
+    for i, _ in graph.defaults:
+        if not 0 <= i < len(graph.inputs) or not graph.inputs[i].type.is_static:
+            raise _Broken(f"input {i} has a default: expected an input of static type")
     for c in graph.constants:
         _define(c.value, defined, "a constant")
         _check_constant(c)

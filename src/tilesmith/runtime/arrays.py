@@ -271,6 +271,17 @@ def check_names(given: Iterable[str], what: str, specs: tuple[TensorSpec, ...]) 
             )
 
 
+def check_inputs(given: Iterable[str], specs: tuple[TensorSpec, ...]) -> None:
+    """`check_names` for inputs, which says how an initialiser of the model becomes one."""
+    try:
+        check_names(given, "input", specs)
+    except ModelError as e:
+        raise ModelError(
+            f"{e}; an initialiser of the model is an input where compile names it: optional=[...] "
+            "(--optional)"
+        ) from None
+
+
 def check_count(arrays: Sequence[Any], specs: tuple[TensorSpec, ...]) -> None:
     """Raises ModelError unless there is an array for each input."""
     if len(arrays) != len(specs):

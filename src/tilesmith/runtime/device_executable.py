@@ -87,6 +87,7 @@ class UnpredictedExecutable(Executable):
         self._single = len(program.outputs) == 1
         self._host = None
         self._input_names = dict.fromkeys(s.name for s in program.inputs)
+        self._defaults = program.default_arrays
         self._output_names = [s.name for s in program.outputs]
         self._lock = Lock()
 
@@ -96,7 +97,7 @@ class UnpredictedExecutable(Executable):
         Raises DeviceError too, if the device fails and no CPU answers in its place, or can't since
         arrays lie on the device.
         """
-        if named:
+        if named or (self._defaults and len(arrays) < len(self.inputs)):
             arrays = self._in_places(arrays, named)
         if self._cpu is None:
             try:

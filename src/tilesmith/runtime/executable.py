@@ -32,6 +32,7 @@ from .arrays import (
     check,
     check_apart,
     check_count,
+    check_inputs,
     check_names,
     is_foreign,
     is_torch,
@@ -114,6 +115,7 @@ class Executable:
         self._call = self._runner.call
         self._input_count = len(program.inputs)
         self._input_names = dict.fromkeys(s.name for s in program.inputs)
+        self._defaults = program.default_arrays
         self._output_names = [s.name for s in program.outputs]
 
     def _make_runner(self, entry: int, more_outputs: tuple[Any, ...] = ()) -> Any:
@@ -163,7 +165,8 @@ class Executable:
     def __call__(self, *arrays: Any, out: Any = None, **named: Any) -> Any:
         """Run the model.
 
-        named: inputs by name, for those that `arrays` leaves out.
+        named: inputs by name, for those that `arrays` leaves out.  Inputs with a default
+            (`optional` of `compile`) need not be given.
         out: where the results go: for a single output an array, else a sequence in the order of
             `outputs`, in which None stands for a fresh array.  An array is a NumPy array or a
             torch tensor, C-contiguous and writable, that shares no memory with an input or another
@@ -176,7 +179,7 @@ class Executable:
         Raises ModelError if count, type or shape of the inputs or of `out` is wrong, UsageError if
         `out` shares memory with other arguments.
         """
-        if named:
+        if named or (self._defaults and len(arrays) < self._input_count):
             arrays = self._in_places(arrays, named)
         if self._is_static and len(arrays) == self._input_count:
             if out is not None:
@@ -198,9 +201,10 @@ class Executable:
 
     def _in_places(self, arrays: tuple[Any, ...], named: Mapping[str, Any]) -> tuple[Any, ...]:
         """All inputs in order, of those by position and those by name.  Raises ModelError."""
-        check_names(named, "input", self.inputs)
+        check_inputs(named, self.inputs)
+        given, named = named, {**self._defaults, **named}
         names = [s.name for s in self.inputs]
-        twice = [n for n in names[: len(arrays)] if n in named]
+        twice = [n for n in names[: len(arrays)] if n in given]
         if twice:
             raise ModelError(f"input {twice[0]!r} is given twice, by its position and by its name")
         absent = [n for n in names[len(arrays) :] if n not in named]
@@ -257,9 +261,11 @@ class Executable:
     ) -> dict[str, Any]:
         """The outputs by name, for inputs and arrays for outputs by name.  Raises ModelError."""
         if inputs.keys() != self._input_names.keys():
-            check_names(inputs, "input", self.inputs)
-            absent = ", ".join(repr(s.name) for s in self.inputs if s.name not in inputs)
-            raise ModelError(f"missing inputs: {absent}; the inputs are {listing(self.inputs)}")
+            check_inputs(inputs, self.inputs)
+            inputs = {**self._defaults, **inputs}
+            if absent := [s for s in self.inputs if s.name not in inputs]:
+                shown = ", ".join(repr(s.name) for s in absent)
+                raise ModelError(f"missing inputs: {shown}; the inputs are {listing(self.inputs)}")
         room = None
         if out is not None:
             check_names(out, "output", self.outputs)

@@ -11,7 +11,7 @@ import numpy as np
 from tilesmith.support.arguments import checked, checked_methods
 from tilesmith.support.errors import ModelError, UsageError
 
-from .arrays import check, check_names, listing
+from .arrays import check, check_inputs, check_names, listing
 from .executable import Executable
 from .given import as_array
 from .program import TensorSpec
@@ -35,7 +35,8 @@ class Instance:
     def __init__(self, exe: Executable) -> None:
         self.exe = exe
         homes = dict(exe.program.in_place)
-        self._inputs: list[Any] = [_UNBOUND] * len(exe.inputs)
+        defaults = exe.program.default_arrays
+        self._inputs: list[Any] = [defaults.get(s.name, _UNBOUND) for s in exe.inputs]
         self._own = [
             None
             if i in homes or s.dtype.is_host or not s.is_static
@@ -146,7 +147,7 @@ class Instance:
 def _position(key: str | int, what: str, specs: tuple[TensorSpec, ...]) -> int:
     """The place of an input or output.  Raises ModelError if there is none."""
     if isinstance(key, str):
-        check_names((key,), what, specs)
+        (check_inputs((key,), specs) if what == "input" else check_names((key,), what, specs))
         return next(i for i, s in enumerate(specs) if s.name == key)
     if not isinstance(key, int) or not 0 <= key < len(specs):
         raise ModelError(

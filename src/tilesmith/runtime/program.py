@@ -122,7 +122,10 @@ class Program:
     in_place: outputs that live in the memory of an input: pairs of the output's number and the
         input's, which have one type.
     parts: programs for a device and for the CPU, of which this one consists.
-    part_steps: what it does then; it has no `steps`, code or constants of its own.
+    part_steps: what it does then; it has no `steps` or code of its own, and no constants but the
+        defaults.
+    defaults: what inputs hold that a caller leaves out: pairs of the input's number and where its
+        contents begin in `constants`.  These inputs are the last ones, of static shape.
     """
 
     inputs: tuple[TensorSpec, ...]
@@ -140,6 +143,7 @@ class Program:
     in_place: tuple[tuple[int, int], ...] = ()
     parts: tuple[Program, ...] = ()
     part_steps: tuple[PartStep, ...] = ()
+    defaults: tuple[tuple[int, int], ...] = ()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Program:
         return self  # nothing in it changes
@@ -164,6 +168,17 @@ class Program:
     def host_calls(self) -> tuple[HostCall, ...]:
         """The calls of host functions in `steps`, in the order of their numbers."""
         return (*host_calls_of(self.steps), *(c for p in self.parts for c in p.host_calls))
+
+    @cached_property
+    def default_arrays(self) -> dict[str, np.ndarray]:
+        """By name, the inputs that a caller may leave out, with what they hold then."""
+        found: dict[str, np.ndarray] = {}
+        for i, at in self.defaults:
+            spec = self.inputs[i]
+            held = self.constants[at : at + spec.bytes].view(spec.dtype.numpy)
+            found[spec.name] = array = held.reshape(spec.static_shape)
+            array.flags.writeable = False
+        return found
 
     @property
     def needs_callbacks(self) -> bool:

@@ -66,7 +66,7 @@ class Specialised(Executable):
         return [({}, self), *self._fixed]
 
     def __call__(self, *arrays: Any, out: Any = None, **named: Any) -> Any:
-        if named:
+        if named or (self._defaults and len(arrays) < self._input_count):
             arrays = self._in_places(arrays, named)
         chosen = self._chosen(arrays)
         return super().__call__(*arrays, out=out) if chosen is None else chosen(*arrays, out=out)

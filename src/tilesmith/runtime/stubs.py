@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import keyword
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from tilesmith.runtime.program import Program, TensorSpec
@@ -104,12 +104,15 @@ def _values(program: Program, file: str) -> dict[str, str]:
     """What stands for the words in braces."""
     inputs = _identifiers((s.name for s in program.inputs), _NOT_INPUTS)
     outputs = _identifiers((s.name for s in program.outputs), _NOT_OUTPUTS)
+    pairs = zip(inputs, program.inputs, strict=True)
+    optional = {n: s.name for n, s in pairs if s.name in program.default_arrays}
     about = f"{file}: a model compiled by Tilesmith {VERSION} for {program.target.name}."
-    example = f"Example: {Path(file).stem}.Model()({', '.join(inputs)})"
+    asked = [n for n in inputs if n not in optional]
+    example = f"Example: {Path(file).stem}.Model()({', '.join(asked)})"
     sizes = [f"{_quoted(s.name)}: from {s.sizes.low} to {s.sizes.high}" for s in program.symbols]
     call = _lines(
         "Run the model.  Arrays that NumPy views are not copied.",
-        ("Arguments", _listed(inputs, program.inputs)),
+        ("Arguments", _listed(inputs, program.inputs, optional)),
         ("Open sizes", sizes),
         ("Result", _listed(outputs, program.outputs)),
         (
@@ -141,14 +144,26 @@ def _values(program: Program, file: str) -> dict[str, str]:
             depth=1,
         ),
         "call_doc": call,
-        "names": "".join(f", {n}" for n in inputs),
-        "typed_names": "".join(f", {n}: {t}" for n, t in zip(inputs, typed, strict=True)),
+        "names": "".join(f", {n}{'=None' * (n in optional)}" for n in inputs),
+        "typed_names": "".join(
+            f", {n}: {t}{' | None = None' * (n in optional)}"
+            for n, t in zip(inputs, typed, strict=True)
+        ),
         "any_fields": "\n".join(f"    {n}: Any" for n in outputs) or "    pass",
         "typed_fields": "\n".join(f"    {n}: {t}" for n, t in zip(outputs, results, strict=True))
         or "    ...",
-        "arguments": ", ".join(inputs),
+        "arguments": _arguments(inputs, optional),
         "results": "found" if len(outputs) == 1 else "*found",
     }
+
+
+def _arguments(inputs: Sequence[str], optional: Mapping[str, str]) -> str:
+    """What the executable is called with; `optional`: the model's names of what may be None."""
+    shown = [n for n in inputs if n not in optional]
+    if optional:
+        pairs = ", ".join(f'("{_quoted(name)}", {n})' for n, name in optional.items())
+        shown.append(f"**{{k: v for k, v in ({pairs},) if v is not None}}")
+    return ", ".join(shown)
 
 
 def _identifiers(names: Iterable[str], taken: Iterable[str]) -> list[str]:
@@ -179,10 +194,14 @@ def _array(spec: TensorSpec) -> str:
     return f"npt.NDArray[np.{scalar.__name__}]"
 
 
-def _listed(names: Sequence[str], specs: Sequence[TensorSpec]) -> list[str]:
+def _listed(
+    names: Sequence[str], specs: Sequence[TensorSpec], optional: Collection[str] = ()
+) -> list[str]:
     """Each name with type and shape, and the name that the model has for it."""
     return [
-        f"{n}: {_quoted(s.type)}" + (f' ("{_quoted(s.name)}" of the model)' if n != s.name else "")
+        f"{n}: {_quoted(s.type)}"
+        + (f' ("{_quoted(s.name)}" of the model)' if n != s.name else "")
+        + ("; None: the value that the model stores" if n in optional else "")
         for n, s in zip(names, specs, strict=True)
     ]
 

@@ -42,12 +42,12 @@ from tilesmith.support.folders import written
 from tilesmith.support.regular_files import open_regular
 
 from .manifest import Reader, number, part_steps_in, part_steps_out, steps_out, text
-from .native import aligned_bytes
+from .native import ALIGNMENT, aligned_bytes
 from .program import Program, Symbol, TensorSpec
 from .signing import secret_key, sign_file, signed_contents
 from .stubs import write_stubs
 
-FORMAT = 11
+FORMAT = 12
 _MANIFEST, _WEIGHTS = "manifest.json", "weights.bin"
 _MANIFEST_LIMIT = 64 << 20
 _CODE_LIMIT = 1 << 30
@@ -250,7 +250,7 @@ def _read(
         program.inputs, program.outputs, program.steps, program.arena_bytes, program.scratch_bytes,
         blob, objects, program.target, program.metadata, program.kernels,
         program.symbols, program.size_values, program.in_place, tuple(found),
-        program.part_steps,
+        program.part_steps, program.defaults,
     )  # fmt: skip
 
 
@@ -344,6 +344,7 @@ def to_manifest(program: Program, files: dict[str, str]) -> dict[str, Any]:
         "symbols": [[s.name, s.sizes.low, s.sizes.high, s.sizes.expected] for s in program.symbols],
         "size_values": program.size_values,
         "in_place": [list(pair) for pair in program.in_place],
+        "defaults": [list(pair) for pair in program.defaults],
     }  # fmt: skip
 
 
@@ -398,9 +399,15 @@ def from_manifest(m: dict[str, Any]) -> tuple[Program, dict[str, dict[str, str]]
     for o, i in pairs:
         if outputs[o].type != inputs[i].type or outputs[o].dtype.is_host:
             raise ValueError(f"output {outputs[o]} does not fit the memory of {inputs[i]}")
+    defaults = tuple((number(i, len(inputs) - 1), number(at, weights)) for i, at in m["defaults"])
+    for i, at in defaults:
+        spec = inputs[i]
+        if not spec.is_static or spec.dtype.is_host or at % ALIGNMENT or at + spec.bytes > weights:
+            raise ValueError(f"the default of input {spec} does not lie in the weights")
     program = Program(
         inputs, outputs, steps, arena, scratch, aligned_bytes(0), {}, target, m["metadata"],
         kernels, symbols, values, pairs, (), part_steps_in(m["part_steps"], len(m["parts"])),
+        defaults,
     )  # fmt: skip
     return program, code, weights
 

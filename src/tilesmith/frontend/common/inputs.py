@@ -56,6 +56,7 @@ class Given:
     fallback: whether nodes that can't be native code run on the host.
     in_place: outputs, by name, that live in the memory of an input and so have its type.
     weights: new contents of weights.
+    optional: weights that become inputs with their contents as the default.
     """
 
     shapes: Shapes = field(default_factory=dict)
@@ -64,6 +65,7 @@ class Given:
     fallback: bool = False
     in_place: frozenset[str] = frozenset()
     weights: NewWeights = field(default_factory=NewWeights)
+    optional: tuple[str, ...] = ()
 
 
 def fixed(inputs: Sequence[Declared], values: Values) -> dict[str, np.ndarray]:

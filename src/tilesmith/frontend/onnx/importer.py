@@ -79,6 +79,8 @@ class OnnxImporter(Importer):
                 raise ModelError(f"function {key[1]!r} of domain {key[0]!r} is defined twice")
             self._functions[key] = f
         self._new_weights = new_weights or NewWeights()
+        self.defaults: dict[str, Contents] = {}
+        """The stored tensors that are inputs, by name (see `initializers`)."""
         self._calls: list[tuple[str, str, str]] = []
 
     # Graphs
@@ -89,10 +91,12 @@ class OnnxImporter(Importer):
         frame: Frame,
         skip: frozenset[str] = frozenset(),
         weights: Mapping[int, np.ndarray] | None = None,
+        optional: frozenset[str] = frozenset(),
     ) -> None:
         """Defines a graph's stored tensors in `frame`, except those named in `skip`.
 
-        `weights`: the bytes of tensors whose messages hold none, by position.
+        weights: the bytes of tensors whose messages hold none, by position.
+        optional: names of those that are inputs: their contents go to `defaults` instead.
         """
         for i, t in enumerate(graph.initializer):
             if t.data_type == STRING:
@@ -100,10 +104,10 @@ class OnnxImporter(Importer):
                 continue
             raw = weights.get(i) if weights else None
             read = partial(decode, t, self.files, f"initializer {t.name!r}", raw)
-            self._initializer(t.name, frame, skip, read)
+            self._initializer(t.name, frame, skip, read, t.name in optional)
         for t in graph.sparse_initializer:
             read = partial(decode_sparse, t, self.files, f"initializer {t.values.name!r}")
-            self._initializer(t.values.name, frame, skip, read)
+            self._initializer(t.values.name, frame, skip, read, t.values.name in optional)
 
     def _strings(self, tensor: Any, frame: Frame, skip: frozenset[str]) -> None:
         """Defines a stored tensor of strings."""
@@ -118,11 +122,12 @@ class OnnxImporter(Importer):
         frame: Frame,
         skip: frozenset[str],
         read: Callable[[], Contents],
+        is_input: bool,
     ) -> None:
         name = text(given, "an initializer's name")
         if not name:
             raise ModelError("an initializer has no name")
-        if name in frame.names:
+        if name in frame.names or name in self.defaults:
             raise ModelError(f"initializer {name!r} is defined twice; names must be unique")
         if name in skip:
             return
@@ -131,6 +136,9 @@ class OnnxImporter(Importer):
             data = found.data
             if frame.parent is None:
                 data = self._new_weights.data(name, found.type, data)
+            if is_input:
+                self.defaults[name] = Contents(found.type, data)
+                return
             frame.names[name] = self.builder.lazy_constant(found.type, data, name)
         except UnsupportedError as e:
             self.note(Site("initializer", "", name), e)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import count
 from typing import Any
 
@@ -19,13 +21,16 @@ from tilesmith.frontend.onnx.objects import as_value, tensor_of
 from tilesmith.frontend.onnx.proto import newest_opset, read_model, text
 from tilesmith.frontend.onnx.registry import FAMILIAR_OPSET, OLDEST_OPSET
 from tilesmith.frontend.onnx.structure import node_name
-from tilesmith.frontend.onnx.tensors import element_type
+from tilesmith.frontend.onnx.tensors import Contents, element_type
 from tilesmith.frontend.onnx.types import host_type_of
 from tilesmith.graph.nodes import Graph, Value
 from tilesmith.graph.passes.dce import dce
 from tilesmith.ir.dtypes import string
 from tilesmith.ir.extents import are_equal
-from tilesmith.support.errors import ModelError, UnsupportedError
+from tilesmith.support.errors import ModelError, UnsupportedError, UsageError
+
+_SHOWN = 8
+"""Initializers that a message lists."""
 
 _ANONYMOUS = ("?", "_", "-1", "*")
 """What exporters write where an open dimension has no name; two of them are two dimensions."""
@@ -61,8 +66,9 @@ def _graph(
     importer = OnnxImporter(
         builder, files, model.functions, given.fallback, given.in_place, given.weights
     )
-    importer.initializers(proto, frame, frozenset(given.values), weights)
-    stored = set(frame.names)
+    importer.initializers(proto, frame, frozenset(given.values), weights, frozenset(given.optional))
+    _check_optional(given, proto, frame, importer.defaults)
+    stored = {*frame.names, *importer.defaults}
     inputs = [_declared(i) for i in proto.input if text(i.name, "an input's name") not in stored]
     values = fixed(inputs, given.values)
     types = input_types(inputs, given, values)
@@ -74,6 +80,8 @@ def _graph(
             frame.names[name] = builder.constant(values[name])
         else:
             frame.names[name] = builder.input(name, types[name])
+    for name in given.optional:
+        frame.names[name] = builder.input(name, importer.defaults[name].type)
     importer.body(proto.node, frame, "graph")
     outputs: list[Value] = []
     for o in proto.output:
@@ -91,7 +99,32 @@ def _graph(
     importer.check()
     if not outputs:
         raise ModelError("expected at least one output, found none")
-    return dce(builder.finish(outputs, _distinct([o.name for o in proto.output])))
+    graph = builder.finish(outputs, _distinct([o.name for o in proto.output]))
+    first = len(graph.inputs) - len(given.optional)
+    defaults = ((first + i, importer.defaults[n].data) for i, n in enumerate(given.optional))
+    return dce(replace(graph, defaults=tuple(defaults)))
+
+
+def _check_optional(
+    given: Given, proto: Any, frame: Frame, defaults: Mapping[str, Contents]
+) -> None:
+    """Raises UsageError for names that are not those of stored tensors of numbers."""
+    for name in given.optional:
+        if name in given.values:
+            raise UsageError(f"{name!r} is fixed by values=: it can't be optional as well")
+        if name in defaults:
+            continue
+        if name in frame.names:
+            raise UsageError(f"optional: initializer {name!r} holds no numbers that can be given")
+        stored = [t.name for t in proto.initializer]
+        near = difflib.get_close_matches(name, stored, n=1)
+        also = [i.name for i in proto.input if i.name in set(stored)]
+        listed = ", ".join(map(repr, also[:_SHOWN])) + (", ..." if len(also) > _SHOWN else "")
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise UsageError(
+            f"optional: the model has no initializer {name!r}{hint}; those that it lists as inputs "
+            f"are {listed or 'none'}"
+        )
 
 
 def _distinct(names: Sequence[str]) -> list[str]:

@@ -38,6 +38,9 @@ _NUMPY = {
 }  # fmt: skip
 
 
+_OPTIONAL = " (optional: NULL stands for its default)"
+
+
 @dataclass(frozen=True, slots=True)
 class _Constant:
     """A member of the structure of weights.
@@ -152,6 +155,11 @@ def _constants(program: Program, kernels: dict[str, SourceKernel]) -> list[_Cons
                 if before is None or before.count < count:
                     label = call.label or call.symbol
                     found[arg.index] = _Constant(arg.index, type_, count, label)
+    for i, at in program.defaults:
+        spec = program.inputs[i]
+        count = math.prod(spec.static_shape)
+        if count:
+            found.setdefault(at, _Constant(at, _stored(spec), count, f"default of {spec.name}"))
     return list(_apart(sorted(found.values(), key=lambda c: c.begin), program.constants.nbytes))
 
 
@@ -209,10 +217,15 @@ def _parameters(program: Program) -> str:
 
 
 def _typed(spec: TensorSpec, name: str) -> str:
+    return f"{_stored(spec)} {name}[{max(math.prod(_shape(spec)), 1)}]"
+
+
+def _stored(spec: TensorSpec) -> str:
+    """The C type of elements.  Raises UsageError if there is none."""
     stored = MEMORY_TYPES.get(spec.dtype.name)
     if stored is None:
         raise UsageError(f"C source has no type for {spec.name}, of {spec.dtype}")
-    return f"{stored} {name}[{max(math.prod(_shape(spec)), 1)}]"
+    return stored
 
 
 def _shape(spec: TensorSpec) -> tuple[int, ...]:
@@ -221,7 +234,14 @@ def _shape(spec: TensorSpec) -> tuple[int, ...]:
 
 def _run(program: Program, name: str) -> str:
     ram = ram_bytes(program)
-    inputs = ", ".join(f"(void *)input_{i}" for i in range(len(program.inputs))) or "NULL"
+    defaults = dict(program.defaults)
+    given = (
+        f"(void *)(input_{i} ? (const char *)input_{i} : (const char *)&weights + {defaults[i]})"
+        if i in defaults
+        else f"(void *)input_{i}"
+        for i in range(len(program.inputs))
+    )
+    inputs = ", ".join(given) or "NULL"
     outputs = ", ".join(f"(void *)output_{i}" for i in range(len(program.outputs))) or "NULL"
     lines = [
         f"static uint64_t memory[{max(ram // 8, 1)}]; /* intermediate values */",
@@ -257,7 +277,10 @@ def _header(program: Program, name: str, constant_bytes: int) -> str:
     lines = [
         f"/* {name}: a model compiled by Tilesmith {VERSION} for {program.target.name}.",
         " *",
-        *(f" * input_{i}: {comment_line(str(s))}" for i, s in enumerate(program.inputs)),
+        *(
+            f" * input_{i}: {comment_line(str(s))}{_OPTIONAL * (s.name in program.default_arrays)}"
+            for i, s in enumerate(program.inputs)
+        ),
         *(f" * output_{i}: {comment_line(str(s))}" for i, s in enumerate(program.outputs)),
         " *",
         " * Dense row-major arrays.  One run at a time: intermediate values are static. */",

@@ -23,6 +23,10 @@ def check_operator(name: str, programs: Sequence[Program]) -> None:
             f"operator {name}: its outputs can't live in inputs, which belong to the engine; "
             "compile it without in_place="
         )
+    if programs[0].defaults:
+        raise UsageError(
+            f"operator {name}: engines give all inputs of an operator; compile it without optional="
+        )
 
 
 def operator_objects(

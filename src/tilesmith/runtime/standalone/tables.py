@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -122,7 +122,7 @@ def header(name: str, programs: Sequence[Program], threads: int, file_bytes: int
         f"/* {name}: a model compiled by Tilesmith {VERSION} "
         f"for {', '.join(p.target.name for p in programs)}.",
         " *",
-        *described("Inputs", first.inputs),
+        *described("Inputs", first.inputs, first.default_arrays),
         *described("Outputs", first.outputs),
         *(
             f" * Extent {i}: {comment_line(s.name)}, from {s.sizes.low} to {s.sizes.high}"
@@ -162,9 +162,13 @@ def header(name: str, programs: Sequence[Program], threads: int, file_bytes: int
     return "\n".join([*lines, template("prototypes.h", name)])
 
 
-def described(title: str, specs: Sequence[TensorSpec]) -> list[str]:
-    """Lines of a C comment about inputs or outputs."""
-    return [f" * {title}:"] + [f" *   {i}: {comment_line(str(s))}" for i, s in enumerate(specs)]
+def described(title: str, specs: Sequence[TensorSpec], defaults: Collection[str] = ()) -> list[str]:
+    """Lines of a C comment about inputs or outputs, of which those in `defaults` have one."""
+    lines = [f" * {title}:"]
+    for i, s in enumerate(specs):
+        also = f" (optional: number {i} of tilesmith_model_default)" if s.name in defaults else ""
+        lines.append(f" *   {i}: {comment_line(str(s))}{also}")
+    return lines
 
 
 def text(value: str) -> str:
@@ -221,7 +225,12 @@ def _functions(name: str, level: int, program: Program, weights: Weights) -> lis
         f"{{{text(c.label or c.symbol)}, {messages.get(c.messages, 'NONE')}}}"
         for c in program.calls
     ]
-    return ["\n".join(lines), _array("struct tilesmith_call", f"calls_{level}", rows)]
+    found = ["\n".join(lines), _array("struct tilesmith_call", f"calls_{level}", rows)]
+    if program.defaults:
+        places = dict(program.defaults)
+        begins = [str(places.get(i, -1)) for i in range(len(program.inputs))]
+        found.append(_array("int64_t", f"defaults_{level}", begins))
+    return found
 
 
 def _program(name: str, level: int, program: Program, weights: Weights) -> str:
@@ -230,5 +239,6 @@ def _program(name: str, level: int, program: Program, weights: Weights) -> str:
         f"features_{level}", function_name(name, level, ENTRY), sizes, program.size_values,
         program.arena_bytes, program.scratch_bytes, weights.symbol or "NONE",
         program.constants.nbytes, weights.begin, f"UINT64_C({weights.sum})", f"calls_{level}",
+        f"defaults_{level}" if program.defaults else "NONE",
     )  # fmt: skip
     return f"{{{', '.join(map(str, values))}}}"

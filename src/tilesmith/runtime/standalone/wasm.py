@@ -102,17 +102,20 @@ def _text(name: str, end: str, program: Program, file_bytes: int) -> str:
         TENSORS=json.dumps(_description(program, file_bytes), indent=4),
         FIRST_INPUT=json.dumps(program.inputs[0].name) + ": array" if program.inputs else "",
         FIRST_OUTPUT=json.dumps(program.outputs[0].name) + ": result",
-        INPUT_TYPES="\n".join(_member(s, "Tensor") for s in program.inputs),
+        INPUT_TYPES="\n".join(
+            _member(s, "Tensor", s.name in program.default_arrays) for s in program.inputs
+        ),
         OUTPUT_TYPES="\n".join(_member(s, "Result") for s in program.outputs),
     )
 
 
-def _member(spec: TensorSpec, kind: str) -> str:
+def _member(spec: TensorSpec, kind: str, is_optional: bool = False) -> str:
     array = ARRAYS[str(spec.dtype)]
     is_plain = kind == "Tensor" and spec.is_static
     return (
         f"    /** {comment_line(str(spec))} */\n"
-        f"    {json.dumps(spec.name)}: {f'{array} | ' if is_plain else ''}{kind}<{array}>;"
+        f"    {json.dumps(spec.name)}{'?' * is_optional}: "
+        f"{f'{array} | ' if is_plain else ''}{kind}<{array}>;"
     )
 
 
@@ -124,8 +127,11 @@ def _description(program: Program, file_bytes: int) -> dict[str, object]:
         shape = [d if isinstance(d, int) else str(d) for d in spec.shape]
         return {"name": spec.name, "dtype": str(spec.dtype), "shape": shape}
 
+    optional = program.default_arrays
     return {
-        "inputs": [of(s) for s in program.inputs],
+        "inputs": [
+            {**of(s), "optional": True} if s.name in optional else of(s) for s in program.inputs
+        ],
         "outputs": [{**of(s), "home": homes.get(i, -1)} for i, s in enumerate(program.outputs)],
         "symbols": [
             {"name": s.name, "least": s.sizes.low, "most": s.sizes.high} for s in program.symbols

@@ -130,6 +130,8 @@ static int32_t furnish(struct tilesmith_instance *instance, const int64_t *exten
             if (!instance->outputs[o])
                 goto end;
         }
+    for (int64_t i = 0; i < d->input_count; i++)
+        instance->inputs[i] = tilesmith_model_default(instance->model, i);
     code = TILESMITH_OK;
 end:
     free(shapes);
@@ -222,7 +224,7 @@ int32_t tilesmith_instance_set_input(struct tilesmith_instance *instance, int64_
     if (index < 0 || index >= d->input_count ||
         !is_fit(&d->inputs[index], &instance->input_slots[index], data, bytes))
         return leave(instance, TILESMITH_ARGUMENT);
-    instance->inputs[index] = data;
+    instance->inputs[index] = data ? data : tilesmith_model_default(instance->model, index);
     for (int64_t o = 0; o < d->output_count; o++)
         if (d->outputs[o].home == index)
             instance->outputs[o] = (void *)(uintptr_t)data;

@@ -256,6 +256,13 @@ const struct tilesmith_description *tilesmith_model_description(const struct til
     return model ? model->description : NULL;
 }
 
+const void *tilesmith_model_default(const struct tilesmith_model *model, int64_t input) {
+    const int64_t *begins = model ? model->program->defaults : NULL;
+    if (!begins || input < 0 || input >= model->description->input_count || begins[input] < 0)
+        return NULL;
+    return (const char *)model->constants + begins[input];
+}
+
 /* Whether all addresses that a run uses are there and aligned to their elements. */
 static int are_usable(const struct tilesmith_tensor *tensors, int64_t count, const void *const *addresses) {
     if (count && !addresses)

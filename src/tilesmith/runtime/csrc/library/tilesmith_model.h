@@ -79,6 +79,7 @@ struct tilesmith_program {
     int64_t constants_begin;     /* where the file has them */
     uint64_t constants_sum;      /* see tilesmith_sum */
     const struct tilesmith_call *calls;
+    const int64_t *defaults;     /* of each input, where the constants hold its default, else -1; NULL: none has one */
 };
 
 /* A model; `programs` are in order of preference. */
@@ -127,6 +128,10 @@ int32_t tilesmith_model_input_sizes(const struct tilesmith_model *model, const i
 /* What the model was made of; NULL for NULL. */
 const struct tilesmith_description *tilesmith_model_description(const struct tilesmith_model *model);
 
+/* The value of an input that its caller need not choose, to be given as its address; NULL: this input has none.  It is
+ * the value that the model stores. */
+const void *tilesmith_model_default(const struct tilesmith_model *model, int64_t input);
+
 /* Run the model once.  Returns a code; after a failure the outputs hold nothing of use.
  * inputs, outputs: dense row-major tensors in order, aligned to their elements.  An output that lives in an input is
  *     written there, and its own address is not used.
@@ -147,7 +152,7 @@ int64_t tilesmith_model_error(const struct tilesmith_model *model, int32_t code,
  * number of instances may run at once; one instance belongs to one thread at a time. */
 struct tilesmith_instance;
 
-/* Make an instance, with an arena and memory for the outputs.  On failure `*instance` is NULL.
+/* Make an instance, with an arena and memory for the outputs.  Inputs that have a default are bound to it.  On failure `*instance` is NULL.
  * model: must outlive the instance.
  * extents: a number for each symbol, which the instance keeps; NULL for a model without symbols. */
 int32_t tilesmith_instance_create(const struct tilesmith_model *model, const int64_t *extents,
@@ -157,7 +162,7 @@ int32_t tilesmith_instance_create(const struct tilesmith_model *model, const int
 void tilesmith_instance_destroy(struct tilesmith_instance *instance);
 
 /* Bind an input: later runs read `data`, which is not copied.
- * data: a dense row-major tensor aligned to its elements; NULL unbinds the input.
+ * data: a dense row-major tensor aligned to its elements; NULL unbinds the input, or binds its default again.
  * bytes: its size, which must be that of the input. */
 int32_t tilesmith_instance_set_input(struct tilesmith_instance *instance, int64_t index, const void *data, int64_t bytes);
 

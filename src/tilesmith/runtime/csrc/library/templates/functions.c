@@ -12,6 +12,10 @@ EXPORTED int32_t NAME_sizes(const struct tilesmith_model *model, const int64_t *
     return tilesmith_model_sizes(model, extents, shapes);
 }
 
+EXPORTED const void *NAME_default(const struct tilesmith_model *model, int64_t input) {
+    return tilesmith_model_default(model, input);
+}
+
 EXPORTED int32_t NAME_run(const struct tilesmith_model *model, const int64_t *extents, const void *const *inputs,
                           void *const *outputs, void *arena) {
     return tilesmith_model_run(model, extents, inputs, outputs, arena);

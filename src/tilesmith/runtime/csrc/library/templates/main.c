@@ -1,5 +1,5 @@
 /* Runs NAME: `main [WEIGHTS [INPUT ... OUTPUT ...]]`, files of raw tensors in the order of NAME.h.  Inputs that are not
- * given are zero, outputs that are not given are not written.  A model with extents takes the least that are allowed. */
+ * given have their default or are zero, outputs that are not given are not written.  A model with extents takes the least that are allowed. */
 #include "NAME.h"
 
 #include <stdio.h>
@@ -56,7 +56,7 @@ int main(int argc, char **argv) {
             return fail(model, TILESMITH_ARGUMENT, NULL);
         if (file)
             fclose(file);
-        inputs[i] = data;
+        inputs[i] = file || !NAME_default(model, i) ? data : NAME_default(model, i);
     }
     int64_t sizes[UPPER_OUTPUT_COUNT + 1];
     for (int o = 0; o < UPPER_OUTPUT_COUNT; o++) {

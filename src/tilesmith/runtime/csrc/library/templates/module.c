@@ -27,6 +27,10 @@ EXPORTED(sizes) int32_t sizes(const struct tilesmith_model *model, const int64_t
     return tilesmith_model_sizes(model, extents, shapes);
 }
 
+EXPORTED(default_input) const void *default_input(const struct tilesmith_model *model, int32_t input) {
+    return tilesmith_model_default(model, input);
+}
+
 EXPORTED(run)
 int32_t run(const struct tilesmith_model *model, const int64_t *extents, const void *const *addresses,
             void *const *results, void *arena) {

@@ -86,11 +86,12 @@ class Model {
             this.#arena = this.#allocate(bytes);
             this.#arenaBytes = bytes;
         }
-        const places = tensors.map((t, i) => this.#block(`input ${i}`, t.data.byteLength));
+        const places = tensors.map((t, i) => t.data ? this.#block(`input ${i}`, t.data.byteLength)
+            : wasm.default_input(this.#model, i) >>> 0);
         const homes = results.map((t, o) => outputs[o].home >= 0 ? places[outputs[o].home]
             : this.#block(`output ${o}`, size(t.shape) * ARRAYS[t.dtype].BYTES_PER_ELEMENT));
         const memory = wasm.memory.buffer; // nothing is allocated from here on
-        tensors.forEach((t, i) => new t.data.constructor(memory, places[i], t.data.length).set(t.data));
+        tensors.forEach((t, i) => t.data && new t.data.constructor(memory, places[i], t.data.length).set(t.data));
         new Uint32Array(memory, pointers, places.length + homes.length).set([...places, ...homes]);
         this.#check(wasm.run(this.#model, numbers, pointers, pointers + 4 * places.length, this.#arena));
         return Object.fromEntries(results.map((t, o) => [outputs[o].name, {
@@ -99,6 +100,7 @@ class Model {
     }
 
     #checked(expected, given) {
+        if (given === undefined && expected.optional) return { shape: expected.shape };
         if (given === undefined) throw new TilesmithError(`input ${expected.name} is missing`);
         const isTensor = !ArrayBuffer.isView(given);
         const data = isTensor ? given.data : given, shape = isTensor ? given.shape : expected.shape;

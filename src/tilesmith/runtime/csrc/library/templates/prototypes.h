@@ -2,6 +2,7 @@ int32_t NAME_create(const struct tilesmith_options *options, struct tilesmith_mo
 void NAME_destroy(struct tilesmith_model *model);
 int64_t NAME_arena_bytes(const struct tilesmith_model *model, const int64_t *extents);
 int32_t NAME_sizes(const struct tilesmith_model *model, const int64_t *extents, int64_t *shapes);
+const void *NAME_default(const struct tilesmith_model *model, int64_t input);
 int32_t NAME_run(const struct tilesmith_model *model, const int64_t *extents, const void *const *inputs,
                  void *const *outputs, void *arena);
 int32_t NAME_input_sizes(const struct tilesmith_model *model, const int64_t *extents, int64_t *shapes);
