@@ -73,3 +73,14 @@ def test_a_maximum_of_nan_is_where_nan_is() -> None:
     y, i = ts.compile(model, threads=1)(x)
     np.testing.assert_array_equal(y.ravel(), [nan, nan, nan, 3])
     assert i.ravel().tolist() == [1, 2, 4, 7]
+
+
+@pytest.mark.parametrize("mode", ["cubic", "linear"])
+def test_open_axes_are_resized_by_scales_of_a_run(mode: str) -> None:
+    """The largest sizes that four axes may have multiply to more than 64 bits."""
+    node = helper.make_node("Resize", ["x", "", "s"], ["y"], mode=mode)
+    inputs = [om.value("x", ["a", "b", "h", "w"]), om.value("s", [4])]
+    model = om.model([node], inputs, ["y"], opset=19)
+    x = np.random.default_rng(0).standard_normal((1, 2, 4, 5)).astype(np.float32)
+    _agrees(model, x, np.float32([1, 1, 2, 2]))
+    _agrees(model, x[:, :, :3], np.float32([1, 1, 2, 3]))

@@ -28,3 +28,28 @@ def test_roll(name: str) -> None:
     for rows, columns in SIZES:
         x = torch.arange(float(rows * columns)).view(rows, columns)
         assert torch.equal(compiled(x), ROLLS[name](x)), (rows, columns)
+
+
+PLACES = {
+    "gather": lambda x, i, y: x.gather(1, i),
+    "gather, shorter along another axis": lambda x, i, y: x.gather(1, i[:-1]),
+    "scatter": lambda x, i, y: x.scatter(1, i.argsort(1), y),
+    "scatter, longer source": lambda x, i, y: x.scatter(0, i[:, :1] * 0, y),
+    "scatter of a number": lambda x, i, y: x.scatter(1, i, 2.5),
+    "scatter_add": lambda x, i, y: x.scatter_add(1, i, y),
+    "scatter_reduce mean": lambda x, i, y: x.scatter_reduce(1, i, y, "mean"),
+    "scatter_reduce amax": lambda x, i, y: x.scatter_reduce(1, i, y, "amax", include_self=False),
+    "index_reduce": lambda x, i, y: x.index_reduce(1, i[0], y, "prod"),
+}
+
+
+@pytest.mark.parametrize("name", PLACES)
+def test_places_in_open_tensors(name: str) -> None:
+    torch._dynamo.reset()
+    compiled = torch.compile(
+        PLACES[name], backend="tilesmith", dynamic=True, options={"fallback": "error"}
+    )
+    for rows, columns in SIZES:
+        x, y = torch.randn(rows, columns), torch.randn(rows, columns)
+        i = torch.randint(0, columns, (rows, columns))
+        torch.testing.assert_close(compiled(x, i, y), PLACES[name](x, i, y), equal_nan=True)

@@ -58,6 +58,11 @@ class TensorType:
         return all(isinstance(d, int) for d in self.shape)
 
     @property
+    def is_empty(self) -> bool:
+        """True if there is known to be no element."""
+        return any(same_dim(d, 0) for d in self.shape)
+
+    @property
     def static_shape(self) -> tuple[int, ...]:
         """The shape as numbers.  Raises OpenDimensionError if a dimension is symbolic."""
         dims: list[int] = []

@@ -32,7 +32,7 @@ def gather_(n: AtenNode, self: Value, dim: int, index: Value, sparse_grad: bool 
 
     An empty index may have another rank than `self`.
     """
-    if not self.type.rank or not index.type.rank or 0 in index.type.shape:
+    if not self.type.rank or not index.type.rank or index.type.is_empty:
         flat = n.add(gather.Gather(0), n.reshape(self, (-1,)), n.reshape(index, (-1,)))
         return n.reshape(flat, index.type.shape)
     axis = n.axis(dim, self.type.rank)

@@ -37,7 +37,7 @@ def _scattered(
     from_end: bool = False,
 ) -> Value:
     """from_end: whether negative indices count from the end; else they are refused."""
-    if 0 in index.type.shape:  # of any rank
+    if index.type.is_empty:  # of any rank
         return self
     shape, dtype = self.type.shape, self.dtype
     if dtype.is_bool and reduction != "none":  # a sum of bools is `or`, a product is `and`

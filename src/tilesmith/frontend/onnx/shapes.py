@@ -32,7 +32,7 @@ def reshape_to(n: OnnxNode, x: Value, dims: tuple[Dim, ...]) -> Value:
 
 def is_empty(x: Value) -> bool:
     """Whether `x` is known to have no element."""
-    return any(same_dim(d, 0) for d in x.type.shape)
+    return x.type.is_empty
 
 
 def is_single(x: Value) -> bool:

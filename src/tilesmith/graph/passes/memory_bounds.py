@@ -30,9 +30,10 @@ def known_before(factors: Sequence[Dim], stages: Sequence[Stage]) -> Dim | Stage
         if bound is None:
             return stages[behind]
         number *= bound if isinstance(bound, int) else 1
-        size, most, last = size * factor, most * bound, max(last, behind)
+        most = most * bound if number <= _LARGEST_NUMBER else most
+        size, last = size * factor, max(last, behind)
     if last < 0:
-        return as_dim(most)
+        return as_dim(size)
     fits = number <= _LARGEST_NUMBER and expected(most) <= max(LOOSE_BYTES, FACTOR * expected(size))
     return as_dim(most) if fits else stages[last]
 

@@ -192,9 +192,13 @@ def _data(node: Node) -> int | None:
 
 
 def _single(node: Node, *kinds: type[Op]) -> Node | None:
-    """The only node in a fused one, if it is of these kinds and its first operand no constant."""
+    """The only node in a fused one, if it is of these kinds, and its first operand is no constant
+    and no other operand: what is written over is read only where it is written.
+    """
     body = node.op.body if isinstance(node.op, Fused) else None
     if body is None or len(body.nodes) != 1:
         return None
     (inner,) = body.nodes
-    return inner if isinstance(inner.op, kinds) and inner.inputs[0] not in body.constant else None
+    if not isinstance(inner.op, kinds) or inner.inputs[0] in body.constant:
+        return None
+    return None if inner.inputs[0] in inner.inputs[1:] else inner
