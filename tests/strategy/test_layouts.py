@@ -7,13 +7,17 @@ import pytest
 
 from tilesmith import driver
 from tilesmith.codegen.targets import target
+from tilesmith.driver.passes import optimise
+from tilesmith.driver.session import Session
 from tilesmith.graph.builder import Builder
 from tilesmith.graph.evaluate import evaluate
-from tilesmith.graph.nodes import Graph
-from tilesmith.graph.passes.layout import assign_layouts
+from tilesmith.graph.nodes import Fused, Graph, Relayout
+from tilesmith.graph.passes.layout import assign_layouts, relayout_count
 from tilesmith.ir.dtypes import f32
 from tilesmith.ir.types import TensorType
+from tilesmith.ops.activation import Relu
 from tilesmith.ops.conv import Conv, ConvTranspose
+from tilesmith.ops.sample import GridSample
 from tilesmith.strategy.cpu.layouts import layout_policy
 from tilesmith.support.options import Options
 
@@ -82,3 +86,39 @@ def test_weights_that_are_packed_in_the_order_of_their_memory_keep_their_places(
     given = {v.name: rng.standard_normal(v.type.shape).astype(np.float32) for v in (x, w)}
     got = driver.compile(graph, options=Options(use_cache=False)).run(given)["y"]
     np.testing.assert_allclose(got, evaluate(graph, given)["y"], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("channels", "mode", "copies"),
+    [(32, "linear", 2), (3, "linear", 0), (32, "nearest", 0)],  # one read does not pay for copies
+)
+def test_samples_of_a_grid_run_along_channels(channels: int, mode: str, copies: int) -> None:
+    b = Builder("g")
+    x = b.input("x", TensorType(f32, (2, channels, 29, 31)))
+    grid = b.input("grid", TensorType(f32, (2, 40, 48, 2)))
+    y = b.add(Relu(), b.add(GridSample(mode), b.add(Relu(), x), grid))
+    graph = b.finish([y], ["y"])
+    made = optimise(graph, Session.of(Options(target="x86-64-v4", threads=1)))
+    kernels = [[n.op for n in m.op.body.nodes] for m in made.nodes if isinstance(m.op, Fused)]
+    assert sum(any(isinstance(o, Relayout) for o in ops) for ops in kernels) == copies
+    samplers = [ops for ops in kernels if any(isinstance(o, GridSample) for o in ops)]
+    assert len(samplers) == 1 and not any(isinstance(o, Relayout) for o in samplers[0])
+    rng = np.random.default_rng(3)
+    given = {
+        "x": rng.standard_normal((2, channels, 29, 31)).astype(np.float32),
+        "grid": rng.uniform(-1.3, 1.3, (2, 40, 48, 2)).astype(np.float32),
+    }
+    got = driver.compile(graph, options=Options(use_cache=False)).run(given)["y"]
+    np.testing.assert_allclose(got, evaluate(graph, given)["y"], rtol=1e-4, atol=1e-4)
+
+
+def test_samples_of_a_convolution_need_no_copy_of_it() -> None:
+    b = Builder("g")
+    x = b.input("x", TensorType(f32, (1, 8, 9, 11)))
+    w = np.random.default_rng(4).standard_normal((32, 8, 3, 3)).astype(np.float32)
+    grid = b.input("grid", TensorType(f32, (1, 40, 48, 2)))
+    image = b.add(Conv(pads=(1,) * 4), x, b.constant(w))
+    again = np.random.default_rng(5).standard_normal((8, 32, 1, 1)).astype(np.float32)
+    graph = b.finish([b.add(Conv(), b.add(GridSample(), image, grid), b.constant(again))], ["y"])
+    made = optimise(graph, Session.of(Options(target="x86-64-v4", threads=1)))
+    assert relayout_count(made) == 1  # of the result

@@ -46,6 +46,8 @@ class Structure:
     is_costly: evaluates transcendental functions.
     divides: the indices of its reads contain quotients or remainders.
     branches: how many selects read an element in one of their branches alone.
+    samples: the numbers of operands of which it reads several elements, at places that data
+        decide, for each one that it writes.
     """
 
     kind: Kind
@@ -55,6 +57,13 @@ class Structure:
     is_costly: bool = False
     divides: bool = False
     branches: int = 0
+    samples: frozenset[int] = frozenset()
+
+
+SAMPLES = 2
+"""Fewest reads for each element for which it pays to bring an operand and a result into an order in
+which they are no gathers.
+"""
 
 
 def stages(outputs: tuple[Tensor, ...]) -> tuple[Compute, ...]:
@@ -188,7 +197,8 @@ def structure(op: Op, types: tuple[TensorType, ...]) -> Structure:
     """The structure of `op` applied to inputs of `types`."""
     if not op.is_primitive():
         return Structure("opaque")
-    outputs = op.tensors(*types).outputs
+    tensors = op.tensors(*types)
+    outputs = tensors.outputs
     computes = stages(outputs)
     costly = any(
         isinstance(n, ir.Call) and n.name in COSTLY
@@ -197,7 +207,14 @@ def structure(op: Op, types: tuple[TensorType, ...]) -> Structure:
         for n in post_order(b)
     )
     found = _of_computes(outputs, computes, costly)
-    return replace(found, branches=sum(map(_branches, computes)))
+    placed = [load.buffer for c in computes for load in loads(c) if placed_by_data(load)]
+    samples = (i for i, t in enumerate(tensors.inputs) if sum(b is t for b in placed) >= SAMPLES)
+    return replace(found, branches=sum(map(_branches, computes)), samples=frozenset(samples))
+
+
+def placed_by_data(load: ir.Load) -> bool:
+    """True if elements of a tensor decide which place is read."""
+    return any(_reads(i) for i in load.indices)
 
 
 def _branches(op: Compute) -> int:

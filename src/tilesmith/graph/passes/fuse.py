@@ -212,6 +212,10 @@ class _Fusion:
             return False
         if isinstance(node.op, Relayout) and group.kind != "injective":
             return False  # the kernel would store across memory
+        if isinstance(node.op, Relayout) and any(self.structure(m).samples for m in members):
+            return False
+        if s.samples and not self.samples_views(node, members):
+            return False
         out = node.outputs[0].shape
         if group.kind in ("contraction", "reduction"):
             if s.kind != "elementwise" or not same_shape(out, group.shape):
@@ -230,6 +234,19 @@ class _Fusion:
             return True
         read = [v for v in node.inputs if v in {o for m in members for o in m.outputs}]
         return all(expected_size(out) <= 2 * expected_size(v.shape) for v in read)
+
+    def samples_views(self, node: Node, members: Iterable[Node]) -> bool:
+        """Whether `members` only say where the elements lie that `node` reads several times: what
+        is computed, or copied into another order, would be so for each sample.
+        """
+        read = {node.inputs[i] for i in self.structure(node).samples}
+        for m in reversed(list(members)):
+            if read.isdisjoint(m.outputs):
+                continue
+            if isinstance(m.op, Relayout) or not self.structure(m).is_index_map:
+                return False
+            read.update(m.inputs)
+        return True
 
     def merge_prologues(self) -> None:
         operands: set[Node] = set()

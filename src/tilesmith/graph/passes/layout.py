@@ -51,6 +51,12 @@ class LayoutPolicy(Protocol):
         """
         ...
 
+    def favourite(self, node: Node) -> Layout | None:
+        """A layout of its results that a free node computes faster than row-major; None if there is
+        none.
+        """
+        ...
+
     def is_free(self, node: Node) -> bool:
         """True if the node's results may have other layouts than row-major."""
         ...
@@ -105,6 +111,10 @@ class _Assignment:
             for v, layout in zip(n.outputs, layouts.results, strict=True):
                 if plain(layout, v) is not None:
                     self.by_rank.setdefault(v.type.rank, {None: None})[layout] = None
+        for n in graph.nodes:
+            wanted = None if n in self.fixed else policy.favourite(n)
+            if wanted is not None:
+                self.by_rank.setdefault(wanted.rank, {None: None})[wanted] = None
         for v in graph.inputs:
             if v.layout is not None:
                 self.by_rank.setdefault(v.type.rank, {None: None})[v.layout] = None

@@ -40,6 +40,7 @@ from .contraction import (
 )
 from .dot_instructions import dot_for
 from .operands import walked_axis
+from .sampling import lanes_layout, samples
 from .scaled_chunks import blocked_operands, scaled_chunks
 from .tile_dots import tile_block
 from .winograd import winograd_layouts
@@ -80,6 +81,9 @@ class ByAxes:
             return _contraction(node, known, self.target)
         return None
 
+    def favourite(self, node: Node) -> Layout | None:
+        return lanes_layout(node, self.target) if self.about(node)[0].samples else None
+
     def is_free(self, node: Node) -> bool:
         s, keeps_axes = self.about(node)
         return keeps_axes if s.kind in ("elementwise", "reduction") else s.kind == "injective"
@@ -99,6 +103,9 @@ class ByAxes:
             wanted = result if read and result and result.rank == value.type.rank else None
             across = wanted is not None and not _same(layout, wanted, value)
             return ACROSS * moved * across
+        if s.samples and s.kind == "injective":
+            gathered = _gathered(node, number, layout, result)
+            return _moving(node, number, layout, result) * moved if gathered is None else gathered
         if s.kind == "opaque" or (s.kind == "reduction" and s.reduced is not None):
             return 0.0  # read wherever it lies, as it runs along memory itself
         if keeps_axes:
@@ -219,6 +226,20 @@ def _cycles(c: Contraction, target: Target) -> float:
 def _is_made_of(x: Tensor, operand: Tensor) -> bool:
     """True if `x` is `operand` or is computed from it."""
     return operand is x or any(operand in set(s.inputs) for s in stages((x,)))
+
+
+def _gathered(node: Node, number: int, layout: Choice, result: Choice) -> float | None:
+    """Extra bytes of reading operand `number` at places that data decide: each lane reads for
+    itself, unless lanes run along the operand's memory.  None for other operands.
+    """
+    found = samples(node)
+    if found is None or number not in found.counts:
+        return None
+    (written,) = node.outputs
+    along = found.shared[number].get(_innermost(result, written))
+    if along is not None and along == _innermost(layout, node.inputs[number]):
+        return 0.0
+    return ACROSS * _bytes(written) * found.counts[number]
 
 
 @lru_cache(maxsize=4096)
