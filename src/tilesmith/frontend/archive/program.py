@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from tilesmith.frontend.archive.composites import expanded
 from tilesmith.frontend.archive.files import Archive
 from tilesmith.frontend.archive.json_values import Json
 from tilesmith.frontend.archive.tree import Tree, Trees
@@ -16,7 +17,7 @@ from tilesmith.frontend.archive.weights import dtype_of, weights_of
 from tilesmith.frontend.aten.exported import Exported, Input, Kind, Output, Range
 from tilesmith.frontend.aten.functional import functional
 from tilesmith.frontend.aten.places import line_of
-from tilesmith.frontend.aten.program import Call, Ref
+from tilesmith.frontend.aten.program import Call, Ref, needed
 from tilesmith.ir.dtypes import f64, i64
 from tilesmith.ir.sizes import LARGEST
 from tilesmith.support.errors import UnsupportedError
@@ -47,7 +48,9 @@ def exported_of(archive: Archive) -> Exported:
     module = program["graph_module"]
     graph, specs = module["graph"], module["signature"]
     inputs = [_input(s, graph) for s in specs["input_specs"].list()]
-    rewritten = functional(_Graph(graph).calls())
+    ranges = {symbol: _range(r) for symbol, r in program["range_constraints"].items()}
+    hints, traced = dict(_hints(graph)), {}
+    rewritten = functional(expanded(_Graph(graph, traced=traced).calls(), traced, ranges, hints))
     users = [i.name for i in inputs if i.weight is None]
     outputs = [_output(s, users) for s in specs["output_specs"].list()]
     outputs = [Output(o.kind, _current(o.value, rewritten.current), o.written) for o in outputs]
@@ -73,10 +76,10 @@ def exported_of(archive: Archive) -> Exported:
         outputs,
         weights_of(archive, name, weights),
         _state(specs),
-        {symbol: _range(r) for symbol, r in program["range_constraints"].items()},
-        dict(_hints(graph)),
+        ranges,
+        hints,
         structure,
-        lambda: rewritten.calls,
+        lambda: needed(rewritten.calls, [o.value for o in outputs]),
     )
 
 
@@ -288,16 +291,21 @@ class _Graph:
     prefix: of the names that it defines.
     given: what the names of its inputs stand for; for a graph inside another one.
     depth: how many graphs are around it.
+    traced: gets where the archive says what the names that it defines stand for.
     """
 
     graph: Json
     prefix: str = ""
     given: Mapping[str, Any] = field(default_factory=dict)
     depth: int = 0
+    traced: dict[str, Json] = field(default_factory=dict)
 
     def calls(self) -> Iterator[Call]:
         if self.depth > _DEEPEST:
             self.graph.bad(f"at most {_DEEPEST} graphs inside one another")
+        for table in ("tensor_values", "sym_int_values"):
+            for name, found in self.graph[table].items():
+                self.traced.setdefault(f"{self.prefix}{name}", found)
         for node in self.graph["nodes"].list():
             target = node["target"].text()
             inputs = node["inputs"].list()
@@ -335,7 +343,7 @@ class _Graph:
             node.bad(f"{len(names)} arguments for the graph's inputs")
         pairs = zip(names, args, strict=True)
         inside = f"{self.prefix}{_name(node)}/"
-        inner = _Graph(graph, inside, {n.name: a for n, a in pairs}, self.depth + 1)
+        inner = _Graph(graph, inside, {n.name: a for n, a in pairs}, self.depth + 1, self.traced)
         yield from inner.calls()
         given = [inner._own(_argument(o)) for o in graph["outputs"].list()]
         names = self._results(node)

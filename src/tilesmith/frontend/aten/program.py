@@ -7,8 +7,8 @@ of PyTorch.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 
@@ -57,3 +57,34 @@ class Block:
     inputs: tuple[str, ...]
     calls: tuple[Call, ...]
     outputs: Any
+
+
+def names_in(given: Any) -> Iterator[str]:
+    """The names in an argument of a call, or in several."""
+    if isinstance(given, Ref):
+        yield given.name
+    elif isinstance(given, (list, tuple)):
+        for g in given:
+            yield from names_in(g)
+
+
+_CHECKS = ("aten._assert_", "aten.sym_constrain_")
+"""How the names of operators begin that give nothing, and refuse a run."""
+
+
+def needed(calls: Sequence[Call], results: Any) -> list[Call]:
+    """The calls that make `results`, and those that check something, in a program that writes
+    nothing.  Names of results that nothing uses become empty.
+
+    results: arguments of calls.
+    """
+    used, kept = set(names_in(results)), []
+    for c in reversed(calls):
+        names = (c.results,) if isinstance(c.results, str) else c.results
+        if used.isdisjoint(names) and not c.target.startswith(_CHECKS):
+            continue
+        if not isinstance(c.results, str):
+            c = replace(c, results=tuple(n if n in used else "" for n in names))
+        kept.append(c)
+        used.update(names_in([*c.args, *c.kwargs.values()]))
+    return kept[::-1]

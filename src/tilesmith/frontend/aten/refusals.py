@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
+
 _RANDOM = frozenset((
     "rand", "rand_like", "randn", "randn_like", "randint", "randint_like", "randperm", "bernoulli",
     "multinomial", "normal", "normal_functional", "uniform", "exponential", "cauchy", "geometric",
@@ -25,4 +27,16 @@ def reason_of(target: str) -> str:
         return "it works on complex numbers, which are not supported"
     if namespace == "aten" and (overload == "out" or name == "_native_batch_norm_legit"):
         return "it writes into its arguments, which torch.export takes out of a program"
+    if namespace == "aten" and not _has_pytorch():
+        return (
+            "this operator is not supported without PyTorch, which takes many of them apart: "
+            "install tilesmith[torch], or save the program after run_decompositions()"
+        )
     return "this operator is not supported"
+
+
+def _has_pytorch() -> bool:
+    try:
+        return find_spec("torch") is not None
+    except ValueError:  # it is kept from being imported
+        return False

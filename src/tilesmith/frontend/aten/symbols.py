@@ -242,9 +242,15 @@ def assert_async(n: AtenNode, self: Value, assert_msg: str) -> None:
 def assert_tensor_metadata(
     n: AtenNode, a: Value, size: Any = None, stride: Any = None, dtype: Any = None
 ) -> None:
-    """What a graph was traced with; sizes follow from the inputs' types."""
+    """What a graph was traced with; open sizes follow from the inputs' types."""
     if dtype is not None and a.dtype is not dtype:
         n.bad(f"expected a tensor of {dtype}, found {a.type}")
+    if size is not None and (len(size) != a.type.rank or not all(map(_fits, size, a.type.shape))):
+        n.bad(f"expected a tensor of {size}, found {a.type}")
+
+
+def _fits(size: Any, extent: Any) -> bool:
+    return not isinstance(size, int) or not isinstance(extent, int) or size == extent
 
 
 @aten_op("aten.sym_constrain_range_for_size.default", "aten.sym_constrain_range.default")

@@ -31,7 +31,7 @@ WHOLE = (
 with fewer steps.
 """
 
-_TRACING = threading.RLock()
+TRACING = threading.RLock()
 """Held while PyTorch traces a program: its tracers keep their state in the process."""
 
 
@@ -50,7 +50,7 @@ def captured(
     Raises UsageError for arguments that the module does not take, ModelError where PyTorch can't
     export it.
     """
-    with _TRACING:
+    with TRACING:
         return _captured(model, example_inputs, dynamic, example_kwargs)
 
 
@@ -103,21 +103,26 @@ def _decomposed(program: Any) -> Any:
 
     Raises ModelError where PyTorch can't make one.
     """
-    torch = sys.modules["torch"]
-
     if program.dialect != "TRAINING":
         return program
+
+    try:
+        return with_state(program).run_decompositions(decompositions())
+    except Exception as e:  # of PyTorch's own checks, such as of loops that write around them
+        raise ModelError(
+            f"PyTorch can't express the program by operators that write to no tensor: {e}"
+        ) from e
+
+
+def decompositions() -> Any:
+    """PyTorch's table of decompositions to core ATen, without operators that stay whole."""
+    torch = sys.modules["torch"]
 
     table = torch.export.default_decompositions()
     for name in WHOLE:
         operator, overload = name.split(".")
         table.pop(getattr(getattr(torch.ops.aten, operator), overload), None)
-    try:
-        return with_state(program).run_decompositions(table)
-    except Exception as e:  # of PyTorch's own checks, such as of loops that write around them
-        raise ModelError(
-            f"PyTorch can't express the program by operators that write to no tensor: {e}"
-        ) from e
+    return table
 
 
 def arguments(

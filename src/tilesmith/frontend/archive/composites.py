@@ -1,0 +1,88 @@
+"""Operators that PyTorch composes of others, in archives that were saved before anything was taken
+apart.
+
+PyTorch itself takes them apart, where it is installed: it gets one call at a time, never the file.
+What it can't, or without PyTorch, stays as it is, for the importer to refuse.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from tilesmith.frontend.archive.json_values import Json
+from tilesmith.frontend.archive.weights import dtype_of
+from tilesmith.frontend.aten import FAMILIES
+from tilesmith.frontend.aten.custom import registered
+from tilesmith.frontend.aten.exported import Range
+from tilesmith.frontend.aten.functional import written_by
+from tilesmith.frontend.aten.program import Call, Ref, names_in
+from tilesmith.frontend.aten.registry import OPERATORS
+from tilesmith.frontend.torch.expansion import Expansion, Size, Traced
+from tilesmith.support.errors import UnsupportedError
+
+assert FAMILIES  # registers the operators that need not be taken apart
+
+
+def expanded(
+    calls: Iterable[Call],
+    traced: Mapping[str, Json],
+    ranges: Mapping[str, Range],
+    hints: Mapping[str, int],
+) -> Iterator[Call]:
+    """The calls, those of composed operators as what they are composed of.
+
+    traced: where the archive says what names stand for; read after the calls before them.
+    ranges, hints: see `Exported`.
+    """
+    expansion: Expansion | None = None
+    for call in calls:
+        if _is_known(call):
+            yield call
+            continue
+        try:
+            expansion = expansion or Expansion(ranges, hints)
+        except ImportError:
+            yield call
+            continue
+        names = names_in([*call.args, *call.kwargs.values()])
+        try:
+            given = {name: _traced(traced[name]) for name in names if name in traced}
+        except UnsupportedError:  # of an element type, which its own call is refused for
+            yield call
+            continue
+        found = expansion.of(call, given)
+        if found != [call]:
+            yield from _checks(call, given)
+        yield from found
+
+
+def _is_known(call: Call) -> bool:
+    target = written_by(call) or call.target
+    return OPERATORS.find("", target) is not None or registered(target) is not None
+
+
+def _checks(call: Call, given: Mapping[str, Traced]) -> Iterator[Call]:
+    """Calls that compare tensors with what the archive says of them, and PyTorch was told."""
+    for i, (name, held) in enumerate(given.items()):
+        if held.sizes is not None:
+            args = [Ref(name), list(held.sizes), None, held.dtype]
+            check = f"{call.name}/given{i}"
+            yield Call("aten._assert_tensor_metadata.default", args, {}, check, call.where)
+
+
+def _traced(found: Json) -> Traced:
+    if (sizes := found.get("sizes")) is None:
+        return Traced(value=_size(found))
+    strides = found["strides"].list()
+    if len(strides) != len(sizes.list()):
+        found.bad("a stride for each size")
+    return Traced(
+        tuple(map(_size, sizes.list())),
+        tuple(map(_size, strides)),
+        dtype_of(found["dtype"]),
+    )
+
+
+def _size(size: Json) -> Size:
+    form, found = size.one()
+    return found.integer(0) if form == "as_int" else found["expr_str"].text()

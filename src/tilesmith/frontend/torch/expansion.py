@@ -1,0 +1,363 @@
+"""Calls of operators that nothing here imports, as the calls that PyTorch composes them of.
+
+A module is decomposed as a whole, by `torch.export` (`capture.py`).  A file that was saved before
+that is not: to load it as PyTorch does would run what it pickles.  Here PyTorch gets one call at a
+time, on tensors without contents.  It sees the operator, its arguments and the types of tensors:
+nothing that could run code of the file.
+
+Only operators that PyTorch composes of others are called, since others may do anything: read files,
+draw numbers.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from importlib import import_module
+from typing import Any
+
+from tilesmith.frontend.aten.exported import Range
+from tilesmith.frontend.aten.functional import written_by
+from tilesmith.frontend.aten.program import Call, Ref, names_in
+from tilesmith.frontend.aten.tensors import torch_name
+from tilesmith.frontend.torch import fx
+from tilesmith.frontend.torch.capture import TRACING, decompositions
+from tilesmith.ir.dtypes import DType
+from tilesmith.ir.sizes import LARGEST
+
+Size = int | str
+"""A number, or an expression as SymPy's `srepr` writes it."""
+
+_MOST_CALLS = 2_000
+"""Most calls that one call may become."""
+
+_LARGEST_NUMBER = 1 << 24
+"""Largest integer among the arguments: it may say how many tensors a list has room for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Traced:
+    """What a name of a program stood for when it was traced.
+
+    sizes: of a tensor; None for a number.
+    strides: of a tensor.
+    dtype: of a tensor.
+    value: of a number.
+    """
+
+    sizes: tuple[Size, ...] | None = None
+    strides: tuple[Size, ...] = ()
+    dtype: DType | None = None
+    value: Size = 0
+
+
+class _RefusedError(Exception):
+    """A call that can't be expanded; it stays as it is."""
+
+
+class Expansion:
+    """Expands calls of one program.
+
+    ranges: of its symbols, by name.
+    hints: what symbols were in the example, by name.
+
+    Raises ImportError where PyTorch is missing.
+    """
+
+    def __init__(self, ranges: Mapping[str, Range], hints: Mapping[str, int]) -> None:
+        self._torch = import_module("torch")
+        self._ranges, self._hints = ranges, hints
+        symbolic = import_module("torch.fx.experimental.symbolic_shapes")
+        fake = import_module("torch._subclasses.fake_tensor")
+        self._env: Any = symbolic.ShapeEnv()
+        self._mode: Any = fake.FakeTensorMode(shape_env=self._env)
+        self._symbols: dict[str, Any] = {}
+        self._known: dict[Any, tuple[list[Call], Any]] = {}
+
+    def of(self, call: Call, traced: Mapping[str, Traced]) -> list[Call]:
+        """The calls that a call is composed of; itself alone if PyTorch does not compose it.
+
+        traced: what the names among its arguments stood for.
+        """
+        target = written_by(call) or call.target
+        operator = self._operator(target)
+        if operator is None:
+            return [call]
+        names = list(dict.fromkeys(names_in([*call.args, *call.kwargs.values()])))
+        try:
+            given = [traced[name] for name in names]
+            calls, results = self._expanded(operator, call, names, given)
+        except Exception:  # whatever tracing any operator raises: then the call is refused as it is
+            return [call]
+        renaming = {f"{i}": name for i, name in enumerate(names)}
+        calls = [_renamed(c, renaming, call) for c in calls]
+        results = [_argument(r, renaming, call.name) for r in results]
+        if target != call.target:  # the tensor that is written takes what the operator gives
+            put = Call("aten.copy_.default", [call.args[0], results[0]], {}, call.name, call.where)
+            return [*calls, put]
+        wanted = (call.results,) if isinstance(call.results, str) else call.results
+        if len(results) < len(wanted):
+            return [call]
+        ends = [
+            Call("aten.alias.default", [r], {}, name, call.where)
+            for r, name in zip(results, wanted, strict=False)
+            if name
+        ]
+        return [*calls, *ends]
+
+    def _operator(self, target: str) -> Any:
+        """The operator that is called so, if PyTorch composes it of others; None for another."""
+        parts = target.split(".")
+        if len(parts) != 3 or not all(p.isidentifier() for p in parts):
+            return None
+        found: Any = self._torch.ops
+        for part in parts:
+            found = getattr(found, part, None)
+        if found is None or not isinstance(found, self._torch._ops.OpOverload):
+            return None
+        schema = found._schema
+        gives = bool(schema.returns) and all("Tensor" in str(r.type) for r in schema.returns)
+        if not gives or schema.is_mutable:
+            return None
+        return found if found in _table() or _is_composed(found) else None
+
+    def _expanded(
+        self, operator: Any, call: Call, names: Sequence[str], given: Sequence[Traced]
+    ) -> tuple[list[Call], list[Any]]:
+        """The calls that make what `operator` gives, and its results.  Inputs are called by their
+        numbers.
+        """
+        numbers = {name: i for i, name in enumerate(names)}
+        args = [_argument_key(a, numbers) for a in call.args]
+        kwargs = {name: _argument_key(a, numbers) for name, a in call.kwargs.items()}
+        key = repr((str(operator), args, kwargs, given))
+        if key not in self._known:
+            self._known[key] = self._trace(operator, args, kwargs, given)
+        return self._known[key]
+
+    def _trace(
+        self, operator: Any, args: list[Any], kwargs: dict[str, Any], given: Sequence[Traced]
+    ) -> tuple[list[Call], list[Any]]:
+        torch = self._torch
+        aot = import_module("torch._functorch.aot_autograd")
+        python = import_module("torch._dispatch.python").enable_python_dispatcher
+
+        class Called(torch.nn.Module):
+            def forward(self, *tensors: Any) -> tuple[Any, ...]:
+                found = operator(
+                    *(actual(a, tensors) for a in args),
+                    **{name: actual(a, tensors) for name, a in kwargs.items()},
+                )
+                return tuple(torch.utils._pytree.tree_leaves(found))
+
+        actual, guards = self._actual, len(self._env.guards)
+        with TRACING, self._mode, torch.no_grad(), python(), _limit():
+            with self._env.ignore_fresh_unbacked_symbols():  # no call of the trace defines them
+                inputs = [self._input(t) for t in given]
+            module, signature = aot.aot_export_module(
+                Called(), inputs, decompositions=_table(), trace_joint=False, dynamic_shapes=True
+            )
+        if not all(_is_usual(g.expr) for g in self._env.guards[guards:]):
+            raise _RefusedError("it holds for some sizes only")
+        names = [n.name for n in module.graph.nodes if n.op == "placeholder"]
+        renaming = {name: str(i) for i, name in enumerate(names)}
+        results = [_argument(r, renaming, "") for r in fx.outputs(module.graph)]
+        written = list(signature.user_inputs_to_mutate.values())
+        puts = [
+            Call("aten.copy_.default", [Ref(renaming[name]), new], {}, f"put{i}")
+            for i, (name, new) in enumerate(zip(written, results, strict=False))
+        ]
+        calls = [
+            replace(
+                c,
+                args=[_argument(a, renaming, "") for a in c.args],
+                kwargs={k: _argument(a, renaming, "") for k, a in c.kwargs.items()},
+            )
+            for c in (*_constants(module), *fx.calls(module.graph))
+        ]
+        return [*calls, *puts], results[len(written) :]
+
+    def _actual(self, given: Any, tensors: Sequence[Any]) -> Any:
+        """An argument with types of PyTorch."""
+        if isinstance(given, Ref):
+            return tensors[int(given.name)]
+        if isinstance(given, (list, tuple)):
+            return [self._actual(a, tensors) for a in given]
+        if isinstance(given, DType):
+            return getattr(self._torch, torch_name(given))
+        if isinstance(given, str) and given.startswith("torch."):
+            return getattr(self._torch, given.removeprefix("torch."))
+        if isinstance(given, int) and abs(given) > _LARGEST_NUMBER:
+            raise _RefusedError("a number that is too large")
+        return given
+
+    def _input(self, given: Traced) -> Any:
+        if given.sizes is None:
+            return self._size(given.value)
+        assert given.dtype is not None
+        sizes, strides = ([self._size(s) for s in v] for v in (given.sizes, given.strides))
+        dtype = getattr(self._torch, torch_name(given.dtype))
+        return self._torch.empty_strided(sizes, strides, dtype=dtype)
+
+    def _size(self, size: Size) -> Any:
+        return size if isinstance(size, int) else self._evaluated(ast.parse(size, mode="eval").body)
+
+    def _evaluated(self, node: ast.expr) -> Any:
+        """The symbolic number that an expression of SymPy is."""
+        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
+            raise _RefusedError("an expression of another form")
+        name = node.func.id
+        if name in ("Symbol", "Integer"):
+            match node.args, name:
+                case [ast.Constant(value=str(text))], "Symbol":
+                    return self._symbol(text)
+                case [ast.Constant(value=int(number))], "Integer":
+                    return number
+                case [ast.UnaryOp(ast.USub(), ast.Constant(value=int(number)))], "Integer":
+                    return -number
+        if name not in _FUNCTIONS or not node.args:
+            raise _RefusedError(f"the function {name} of sizes")
+        return _FUNCTIONS[name](self._torch, [self._evaluated(a) for a in node.args])
+
+    def _symbol(self, name: str) -> Any:
+        if name in self._symbols:
+            return self._symbols[name]
+        symbolic = import_module("torch.fx.experimental.symbolic_shapes")
+        source = import_module("torch._dynamo.source").ConstantSource(name)
+        found, hint = self._ranges.get(name, Range(0, None)), self._hints.get(name)
+        high = LARGEST if found.high is None else found.high
+        if hint is None:
+            size = self._env.create_unbacked_symint()
+            symbolic._constrain_range_for_size(size, found.low, high)
+        else:
+            symbol = self._env.create_symbol(
+                hint, source, symbolic.DimDynamic.DYNAMIC, do_not_specialize_zero_one=True
+            )
+            size = self._env.create_symintnode(symbol, hint=hint, source=source)
+            # PyTorch takes a size that is open to be neither 0 nor 1, also for a whole program.
+            symbolic.constrain_range(size, min=min(max(found.low, 2), high), max=high)
+        self._symbols[name] = size
+        return size
+
+
+def _power(torch: Any, given: Sequence[Any]) -> Any:
+    base, exponent = given
+    if not isinstance(exponent, int) or not 0 <= exponent <= 8:
+        raise _RefusedError("a power")
+    return math.prod([base] * exponent)
+
+
+def _folded(name: str) -> Callable[[Any, Sequence[Any]], Any]:
+    def fold(torch: Any, given: Sequence[Any]) -> Any:
+        found = given[0]
+        for g in given[1:]:
+            found = getattr(torch, name)(found, g)
+        return found
+
+    return fold
+
+
+def _quotient(torch: Any, given: Sequence[Any]) -> Any:
+    a, b = given
+    return a // b
+
+
+def _remainder(torch: Any, given: Sequence[Any]) -> Any:
+    a, b = given
+    return a % b
+
+
+_FUNCTIONS: Mapping[str, Callable[[Any, Sequence[Any]], Any]] = {
+    "Add": lambda torch, given: sum(given),
+    "Mul": lambda torch, given: math.prod(given),
+    "Pow": _power,
+    "FloorDiv": _quotient,
+    "CleanDiv": _quotient,
+    "Mod": _remainder,
+    "PythonMod": _remainder,
+    "Max": _folded("sym_max"),
+    "Min": _folded("sym_min"),
+}
+"""SymPy's functions of sizes, by name."""
+
+
+@cache
+def _table() -> Any:
+    return decompositions().materialize()
+
+
+def _is_usual(guard: Any) -> bool:
+    """Whether a guard says what PyTorch takes for granted: that a size is neither 0 nor 1.  Calls
+    that are right for other sizes are right for these too, but for what may be broadcast; there the
+    sizes that a call needs are demanded where it is imported.
+    """
+    return type(guard).__name__ == "Unequality" and guard.args[1] in (0, 1)
+
+
+def _is_composed(operator: Any) -> bool:
+    """Whether PyTorch's own kernel of an operator calls other operators and does nothing else."""
+    torch = import_module("torch")
+    return torch._C._dispatch_has_kernel_for_dispatch_key(
+        operator.name(), "CompositeImplicitAutograd"
+    )
+
+
+def _limit() -> Any:
+    """Ends a trace that becomes too long: numbers in a file may ask for billions of calls."""
+    mode = import_module("torch.utils._python_dispatch").TorchDispatchMode
+    count = 0
+
+    class Limit(mode):
+        def __torch_dispatch__(
+            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            nonlocal count
+            count += 1
+            if count > _MOST_CALLS:
+                raise _RefusedError("it becomes too many calls")
+            return func(*args, **(kwargs or {}))
+
+    return Limit()
+
+
+def _constants(module: Any) -> Iterator[Call]:
+    """Calls that make the tensors of one number that a decomposition brings along."""
+    for name, tensor in fx.attributes(module).items():
+        if tensor.numel() != 1:
+            raise _RefusedError("a constant of many elements")
+        dtype = fx.argument(tensor.dtype)
+        yield Call("aten.full.default", [list(tensor.shape), tensor.item()], {"dtype": dtype}, name)
+
+
+def _argument_key(given: Any, numbers: Mapping[str, int]) -> Any:
+    """An argument whose names are the numbers of inputs."""
+    if isinstance(given, Ref):
+        return Ref(str(numbers[given.name]))
+    if isinstance(given, (list, tuple)):
+        return [_argument_key(g, numbers) for g in given]
+    return given
+
+
+def _argument(given: Any, renaming: Mapping[str, str], prefix: str) -> Any:
+    if isinstance(given, Ref):
+        return Ref(_name(given.name, renaming, prefix))
+    if isinstance(given, (list, tuple)):
+        return [_argument(g, renaming, prefix) for g in given]
+    return given
+
+
+def _name(name: str, renaming: Mapping[str, str], prefix: str) -> str:
+    return renaming.get(name, f"{prefix}/{name}" if prefix else name)
+
+
+def _renamed(call: Call, renaming: Mapping[str, str], of: Call) -> Call:
+    return replace(
+        call,
+        args=[_argument(a, renaming, of.name) for a in call.args],
+        kwargs={name: _argument(a, renaming, of.name) for name, a in call.kwargs.items()},
+        results=_name(call.name, renaming, of.name),
+        where=of.where,
+    )
