@@ -200,6 +200,11 @@ def test_assumptions() -> None:
     ctx = EMPTY.assuming(maximum(N - 3, 0) >= 1)
     assert simplify(minimum(maximum(N - 2, 0), 1), ctx) is const(1)
     assert simplify(maximum(N - 3, 0), EMPTY.assuming(maximum(N - 3, 0) >= 0)) is not N - 3
+    ctx = EMPTY.assuming(minimum(VI, maximum(N - 3, 0)) >= 1)  # both operands are
+    assert simplify(maximum(N - 3, 0), ctx) is N - 3
+    assert simplify(VI >= 1, ctx) is const(True)
+    assert simplify(N >= 4, ctx) is const(True)
+    assert simplify(N >= 5, ctx) is not const(True)
     b = Var("b", (VI < N).dtype)
     assert simplify(Select(b, VI, J), EMPTY.assuming(Unary("not", b))) is J
 

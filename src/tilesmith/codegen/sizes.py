@@ -144,7 +144,7 @@ class _Writer:
                 return self._checked(_CHECKED[node.op], a, b)
             if node.op in _PLAIN:
                 return self.emit(f"call i64 @llvm.{_PLAIN[node.op]}.i64(i64 {a}, i64 {b})")
-            if node.op in ("floordiv", "floormod"):
+            if node.op in ("floordiv", "floormod", "truncdiv", "truncmod"):
                 return self._divided(node.op, a, b)
         raise InternalError(f"the extent {node} is no arithmetic of symbols")
 
@@ -155,7 +155,9 @@ class _Writer:
         return self.emit(f"extractvalue {{ i64, i1 }} {pair}, 0")
 
     def _divided(self, op: str, a: str, b: str) -> str:
-        """Rounded down; a division by zero, or of the least number by -1, counts as an overflow."""
+        """Rounded down, or toward zero; a division by zero, or of the least number by -1, counts as
+        an overflow.
+        """
         zero = self.emit(f"icmp eq i64 {b}, 0")
         least = self.emit(f"icmp eq i64 {a}, {-(1 << 63)}")
         minus = self.emit(f"icmp eq i64 {b}, -1")
@@ -165,6 +167,8 @@ class _Writer:
         by = self.emit(f"select i1 {bad}, i64 1, i64 {b}")
         quotient = self.emit(f"sdiv i64 {a}, {by}")
         rest = self.emit(f"srem i64 {a}, {by}")
+        if op in ("truncdiv", "truncmod"):
+            return quotient if op == "truncdiv" else rest
         uneven = self.emit(f"icmp ne i64 {rest}, 0")
         signs = self.emit(f"xor i64 {rest}, {by}")
         negative = self.emit(f"icmp slt i64 {signs}, 0")

@@ -176,17 +176,18 @@ class Context(Facts):
             fact = iv.make(-(k // c), None) if c > 0 else iv.make(None, k // -c)
             self.bounds[atom] = iv.intersect(interval_of(atom, self), fact)
             self.intervals.clear()
-            if c > 0 and type(atom) is Binary and atom.op == "max":
+            if c > 0 and type(atom) is Binary and atom.op in ("max", "min"):
                 self._learn_operands(atom, -(k // c))
         self.inequalities = (*self.inequalities, form)
 
     def _learn_operands(self, e: Binary, least: int) -> None:
-        """Record what follows for an operand of a maximum that is at least a number: the other one
-        never is.
+        """Record what follows for an operand of a maximum that is at least a number, where the
+        other one never is, and for both of a minimum.
         """
         for a, b in ((e.a, e.b), (e.b, e.a)):
             most, form = interval_of(b, self).hi, affine_form(a)
-            if most is not None and most < least and self.is_exact(form):
+            follows = e.op == "min" or (most is not None and most < least)
+            if follows and self.is_exact(form):
                 self._learn_sum(combined(form, ({}, -least)))
 
     def _learn_residue(self, cond: Compare) -> None:

@@ -37,6 +37,16 @@ static int64_t size_floormod(int64_t a, int64_t b, int *bad) {
     return *bad ? 0 : a - q * b;
 }
 
+static int64_t size_truncdiv(int64_t a, int64_t b, int *bad) {
+    *bad |= b == 0 || (a == INT64_MIN && b == -1);
+    return *bad ? 0 : a / b;
+}
+
+static int64_t size_truncmod(int64_t a, int64_t b, int *bad) {
+    *bad |= b == 0 || (a == INT64_MIN && b == -1);
+    return *bad ? 0 : a % b;
+}
+
 static int64_t size_min(int64_t a, int64_t b, int *bad) {
     (void)bad;
     return a < b ? a : b;
@@ -48,7 +58,7 @@ static int64_t size_max(int64_t a, int64_t b, int *bad) {
 }
 """
 
-_OPERATIONS = ("add", "sub", "mul", "floordiv", "floormod", "min", "max")
+_OPERATIONS = ("add", "sub", "mul", "floordiv", "floormod", "truncdiv", "truncmod", "min", "max")
 
 
 def emit_sizes(program: SizeProgram, symbol: str = SIZES) -> str:
