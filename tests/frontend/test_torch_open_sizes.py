@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
+import torch.nn.functional as F
 
-import tilesmith as ts  # noqa: F401  (registers the backend)
+import tilesmith as ts
 
 SIZES = ((3, 6), (5, 9), (2, 4), (7, 5))
 
@@ -53,3 +54,66 @@ def test_places_in_open_tensors(name: str) -> None:
         x, y = torch.randn(rows, columns), torch.randn(rows, columns)
         i = torch.randint(0, columns, (rows, columns))
         torch.testing.assert_close(compiled(x, i, y), PLACES[name](x, i, y), equal_nan=True)
+
+
+def _halves(x: torch.Tensor) -> torch.Tensor:
+    first, second = x.chunk(2, 1)
+    return torch.cat([second, first * 2], 1)
+
+
+SHAPED = {
+    "clamp by a size": lambda x: x.clamp(-x.shape[0], x.shape[1] - 1),
+    "chunk": _halves,
+    "diagonal": lambda x: x.diagonal(),
+    "diagonal below": lambda x: x.diagonal(-1) * 2,
+    "diagonal above": lambda x: x[None].diagonal(1, 1, 2),
+    "trace": torch.trace,
+    "unfold": lambda x: x.unfold(1, 3, 2),
+    "unfold of the first axis": lambda x: x.unfold(0, 2, 1),
+    "adaptive_avg_pool1d": lambda x: F.adaptive_avg_pool1d(x[None], 3),
+    "adaptive_avg_pool2d": lambda x: F.adaptive_avg_pool2d(x[None], (3, 2)),
+    "interpolate linear": lambda x: F.interpolate(x[None], scale_factor=1.7, mode="linear"),
+    "interpolate bicubic": lambda x: F.interpolate(x[None, None], (5, 7), mode="bicubic"),
+    "pad replicate": lambda x: F.pad(x[None], (1, 2), mode="replicate"),
+}
+
+
+@pytest.mark.parametrize("name", SHAPED)
+def test_operators_that_look_at_sizes(name: str) -> None:
+    torch._dynamo.reset()
+    compiled = torch.compile(
+        SHAPED[name], backend="tilesmith", dynamic=True, options={"fallback": "error"}
+    )
+    for rows, columns in SIZES:
+        x = torch.randn(rows, columns)
+        torch.testing.assert_close(compiled(x), SHAPED[name](x))
+
+
+class Parts(torch.nn.Module):
+    """`x` in parts, each used in another way."""
+
+    def __init__(self, split) -> None:
+        super().__init__()
+        self.split = split
+
+    def forward(self, x: torch.Tensor) -> list[torch.Tensor]:
+        return [y * i for i, y in enumerate(self.split(x))]
+
+
+@pytest.mark.parametrize(
+    ("split", "fits", "others"),
+    [
+        (lambda x: x.split(2), (5, 6), (4, 7)),
+        (lambda x: x.unbind(0), (5,), (4, 6)),
+        (lambda x: x.chunk(3), (5, 6, 8), (2, 4)),
+    ],
+)
+def test_parts_of_an_open_axis(split, fits, others) -> None:
+    """Their number is the program's; a run with sizes that make another number is refused."""
+    exe = ts.compile(Parts(split), (torch.randn(5, 4),), dynamic="auto")
+    for rows in fits:
+        x = torch.randn(rows, 4)
+        torch.testing.assert_close(exe(x), Parts(split)(x))
+    for rows in others:
+        with pytest.raises(ts.ModelError, match=r"expected"):
+            exe(torch.randn(rows, 4))

@@ -299,10 +299,10 @@ class GroupNorm(Op):
         shape, rank = x.type.shape, x.type.rank
         if rank < 2:
             rules.reject(self.name, "an input of rank 2 or more (N, C, ...)", x.type)
-        channels = rules.static(self.name, shape[1], "the channel count")
-        if self.groups < 1 or channels % self.groups:
-            rules.reject(self.name, f"a channel count divisible by {self.groups}", channels)
-        split = (shape[0], self.groups, channels // self.groups, *shape[2:])
+        if self.groups < 1:
+            rules.reject(self.name, "1 group or more", self.groups)
+        group = rules.divided(self.name, shape[1], self.groups, "a channel count")
+        split = (shape[0], self.groups, group, *shape[2:])
         grouped = b.add(Reshape(split), _wide(b, x))
         centred, variance = _moments(b, grouped, tuple(range(2, len(split))))
         y = b.add(Mul(), centred, _inverse_deviation(b, variance, self.epsilon))

@@ -54,7 +54,8 @@ class GridSample(Op):
         x, grid = inputs
         rules.check_kind(self.name, grid, rules.FLOATS, "a grid")
         rank = x.rank - 2
-        if not 1 <= rank <= 3 or grid.rank != x.rank or not same_dim(grid.shape[-1], rank):
+        fits = 1 <= rank <= 3 and grid.rank == x.rank
+        if not fits or not rules.equal(self.name, grid.shape[-1], rank):
             rules.reject(
                 self.name, "an image [N,C,spatial] and a grid [N,places,coordinates]",
                 f"{rules.shape_text(x.shape)} and {rules.shape_text(grid.shape)}",

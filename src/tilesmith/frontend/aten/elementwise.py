@@ -11,6 +11,7 @@ from tilesmith.frontend.aten.promotion import Number, Operand, result_type
 from tilesmith.frontend.aten.registry import aten_op
 from tilesmith.graph.nodes import Value
 from tilesmith.ir.dtypes import DType, bf16, bool_, f16, f32, f64, i16, i32, i64
+from tilesmith.ir.expr import Expr
 from tilesmith.ops import elementwise as ew
 from tilesmith.ops.base import Op
 from tilesmith.ops.divisor import Divisor
@@ -338,7 +339,7 @@ def clamp(
 ) -> Value:
     dtype = result_type([x for x in (self, min, max) if x is not None])
     x = n.cast(self, dtype)
-    if not (dtype.is_bool or any(isinstance(limit, Value) for limit in (min, max))):
+    if not (dtype.is_bool or any(isinstance(limit, (Value, Expr)) for limit in (min, max))):
         low, high = (None if v is None else n.number(v, "a limit") for v in (min, max))
         return n.add(ew.Clip(low, high), x)
     if min is not None:

@@ -166,7 +166,7 @@ class Functional:
         results = (call.name, "", "", self._name("mean"), self._name("variance"))
         args = (x, weight, bias, mean, variance, True, momentum, eps)
         target = "aten._native_batch_norm_legit_functional.default"
-        self.calls.append(Call(target, args, {}, results, call.where))
+        self.calls.append(Call(target, args, {}, results, call.where, call.several))
         for statistic, new in zip(call.args[3:5], results[3:], strict=True):
             self._put(self._tensor(statistic.name), new, call.where)
 

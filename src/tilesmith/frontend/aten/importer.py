@@ -76,7 +76,7 @@ class AtenImporter(Importer):
         kwargs = {n: self.resolved(a) for n, a in call.kwargs.items() if n not in ignored}
         if any(isinstance(a, Failed) for a in _leaves([*args, *kwargs.values()])):
             return FAILED
-        node = AtenNode(self.builder, call.name, call.name, call.target)
+        node = AtenNode(self.builder, call.name, call.name, call.target, call.count)
         return function(node, *args, **kwargs)
 
     def _define(self, call: Call, result: Any) -> None:

@@ -26,9 +26,12 @@ class AtenNode(NodeContext):
     """One call while it is imported.
 
     target: the operator's overload.
+    count: how many results the program takes from it where it gives a list, as it has for the sizes
+        that the program was made with; None for others.
     """
 
     target: str
+    count: int | None = None
 
     # Element types
 

@@ -14,7 +14,7 @@ from tilesmith.frontend.aten.node import AtenNode
 from tilesmith.frontend.aten.registry import aten_op
 from tilesmith.graph.nodes import Value
 from tilesmith.ir import extents
-from tilesmith.ir.dtypes import f64
+from tilesmith.ir.dtypes import DType, f32, f64, i64
 from tilesmith.ir.types import Dim, same_dim
 from tilesmith.ops import elementwise as ew
 from tilesmith.ops import gather, pool, reduce
@@ -129,12 +129,29 @@ def _averaged(n: AtenNode, x: Value, axis: int, size: Dim) -> Value:
     if window is not None:
         split = n.reshape(x, (*before, size, window, *after))
         return n.add(reduce.ReduceMean((axis + 1,), False), split)
-    places, bins = n.extent(x, axis), size if isinstance(size, int) else 0
-    weights = averages(places, bins).astype(x.dtype.numpy)
+    if isinstance(extent, int) and isinstance(size, int):
+        weights = n.const(averages(extent, size).astype(x.dtype.numpy))
+    else:
+        weights = _open_averages(n, extent, size, x.dtype)
     last = (*range(axis), *range(axis + 1, x.type.rank), axis)
     back = (*range(axis), x.type.rank - 1, *range(axis, x.type.rank - 1))
-    y = n.add(mm.MatMul(transpose_b=True), n.permute(x, last), n.const(weights))
+    y = n.add(mm.MatMul(transpose_b=True), n.permute(x, last), weights)
     return n.permute(y, back)
+
+
+def _open_averages(n: AtenNode, places: Dim, bins: Dim, dtype: DType) -> Value:
+    """The matrix of `averages` of type `dtype` where extents are open."""
+    b, place = n.positions(bins, 2), n.positions(places, 2, 1)
+    count, whole, one = (n.tensor(d, i64) for d in (bins, places, 1))
+    start = n.add(ew.Div(), n.add(ew.Mul(), b, whole), count)
+    following = n.add(ew.Mul(), n.add(ew.Add(), b, one), whole)
+    end = n.add(ew.Add(), n.add(ew.Div(), n.add(ew.Sub(), following, one), count), one)
+    is_inside = n.add(
+        ew.LogicalAnd(), n.add(ew.GreaterEqual(), place, start), n.add(ew.Less(), place, end)
+    )
+    wide = f64 if dtype is f64 else f32
+    share = n.add(ew.Reciprocal(), n.cast(n.add(ew.Sub(), end, start), wide))
+    return n.cast(n.add(ew.Where(), is_inside, share, n.tensor(0.0, wide)), dtype)
 
 
 for _rank in (1, 2, 3):

@@ -31,6 +31,7 @@ class Call:
     results: the name of what it gives; or a name for each of several results, "" for one that
         nothing uses.
     where: the line of the model's source that made the call, for messages; empty if not known.
+    several: how many results `results` stands for where it is the name of a list; None for others.
     """
 
     target: str
@@ -38,6 +39,12 @@ class Call:
     kwargs: Mapping[str, Any]
     results: str | tuple[str, ...]
     where: str = ""
+    several: int | None = None
+
+    @property
+    def count(self) -> int | None:
+        """How many results the program takes from the call; None for one that is no list."""
+        return self.several if isinstance(self.results, str) else len(self.results)
 
     @property
     def name(self) -> str:

@@ -19,8 +19,9 @@ from tilesmith.ir.expr import Expr, as_expr
 from tilesmith.ir.symbols import as_dim
 from tilesmith.ir.types import Dim, same_dim
 from tilesmith.ops import elementwise as ew
-from tilesmith.ops import scatter, slicing
+from tilesmith.ops import rules, scatter, slicing
 from tilesmith.ops.gather import Gather
+from tilesmith.ops.runtime_shape import Window
 
 Size: TypeAlias = "Dim | Value"
 """A size, or a tensor of rank 0 that a run measures."""
@@ -283,9 +284,32 @@ def split(n: AtenNode, self: Value, split_size: Dim, dim: int = 0) -> tuple[Valu
     count = extents.quotient(extent, split_size)
     if isinstance(count, int):
         return split_with_sizes(n, self, [split_size] * count, axis)
+    if n.count is not None and not (isinstance(extent, int) and isinstance(split_size, int)):
+        return _parted(n, self, split_size, axis, n.count)
     whole, size = n.extent(self, axis), int(n.number(split_size, "the size of a part"))
     sizes = [min(size, whole - at) for at in range(0, whole, size)]
     return split_with_sizes(n, self, sizes, axis)
+
+
+def _parted(n: AtenNode, x: Value, size: Dim, axis: int, count: int) -> tuple[Value, ...]:
+    """`count` parts of `size`, of which the last may be smaller; a run is refused where there would
+    be another number.
+    """
+    whole = x.type.shape[axis]
+    found = as_dim((as_expr(whole) + size - 1) // size)
+    if not same_dim(found, count):
+        n.builder.assume_equal(found, count, n.loc)
+    starts = [extents.product((size, i)) for i in range(count)]
+    sizes = [*[size] * (count - 1), extents.difference(whole, starts[-1])]
+    ones = (1,) * x.type.rank
+
+    def along(axis_dim: Dim, others: Sequence[Dim]) -> tuple[Dim, ...]:
+        return (*others[:axis], axis_dim, *others[axis + 1 :])
+
+    return tuple(
+        n.add(Window(along(start, (0,) * x.type.rank), along(part, x.type.shape), ones), x)
+        for start, part in zip(starts, sizes, strict=True)
+    )
 
 
 @aten_op("aten.chunk.default")
@@ -295,14 +319,20 @@ def chunk(n: AtenNode, self: Value, chunks: int, dim: int = 0) -> tuple[Value, .
         size = extents.quotient(extent, chunks)
         if size is not None:
             return split_with_sizes(n, self, [size] * chunks, dim)
+        return split(n, self, as_dim((extent + (chunks - 1)) // chunks), dim)
     whole = n.extent(self, n.axis(dim, self.type.rank))
     return split(n, self, max(-(-whole // chunks), 1), dim)
 
 
 @aten_op("aten.unbind.int")
 def unbind(n: AtenNode, self: Value, dim: int = 0) -> tuple[Value, ...]:
+    extent = self.type.shape[n.axis(dim, self.type.rank)]
+    if not isinstance(extent, int) and n.count is not None:
+        rules.equal(n.target, extent, n.count)
+        extent = n.count
     return tuple(
-        select(n, self, dim, i) for i in range(n.extent(self, n.axis(dim, self.type.rank)))
+        select(n, self, dim, i)
+        for i in range(rules.static(n.target, extent, f"axis {dim} of {self.type}"))
     )
 
 
@@ -351,8 +381,12 @@ def unfold(n: AtenNode, self: Value, dimension: int, size: int, step: int) -> Va
     if not self.type.rank:
         return n.reshape(self, (1,)) if size else n.full(0, (0,), self.dtype)
     axis = n.axis(dimension, self.type.rank, "dimension")
-    starts = np.arange(0, n.extent(self, axis) - size + 1, step, dtype=np.int64)
-    found = n.add(Gather(axis), self, n.const(starts[:, None] + np.arange(size)))
+    extent = self.type.shape[axis]
+    if isinstance(extent, int):
+        starts = n.const(np.arange(0, extent - size + 1, step, dtype=np.int64)[:, None])
+    else:
+        starts = _affine(n, n.positions(as_dim((extent - size) // step + 1), 2), step, 0)
+    found = n.add(Gather(axis), self, n.add(ew.Add(), starts, n.const(np.arange(size)[None])))
     rank = found.type.rank
     return n.permute(found, [*(a for a in range(rank) if a != axis + 1), axis + 1])
 
@@ -371,7 +405,11 @@ def diagonal(n: AtenNode, self: Value, offset: int = 0, dim1: int = 0, dim2: int
     flat = n.reshape(x, (*batch, extents.product((rows, columns))))
     if same_dim(length, 0):
         return n.add(slicing.Slice((0,), (0,), (len(batch),), (1,)), flat)
-    step = int(n.number(columns, "the number of columns")) + 1
+    if not isinstance(columns, int):
+        first = extents.total((extents.product((columns, row)), column))
+        places = _affine(n, n.positions(length), extents.total((columns, 1)), first)
+        return n.add(Gather(len(batch)), flat, places)
+    step = columns + 1
     first = row * (step - 1) + column
     last = extents.total((first, extents.product((extents.difference(length, 1), step)), 1))
     return n.add(slicing.Slice((first,), (last,), (len(batch),), (step,)), flat)

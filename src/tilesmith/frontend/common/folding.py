@@ -217,7 +217,7 @@ class FoldingBuilder(Builder):
         """
         a, b = error.first, error.second
         is_measured = not self.measured.isdisjoint(symbols_of((a, b)))
-        require = self.require_equal if is_measured else partial(self._assume_equal, loc=loc)
+        require = self.require_equal if is_measured else partial(self.assume_equal, loc=loc)
         if isinstance(op, Reshape):
             require(a, b)
             return Reinterpret(op.rounded(inputs[0].shape)), *inputs
@@ -244,8 +244,10 @@ class FoldingBuilder(Builder):
             raise OpenDimensionError(str(error)) from None
         return op, *wide
 
-    def _assume_equal(self, a: Dim, b: Dim, loc: str) -> None:
-        """Makes a run be refused, before it begins, where two extents differ."""
+    def assume_equal(self, a: Dim, b: Dim, loc: str) -> None:
+        """Makes a run be refused, before it begins, where two extents differ; the error names
+        `loc`.
+        """
         if (a, b) in self._assumptions:
             return
         wanted = b if isinstance(b, int) else 0

@@ -25,6 +25,7 @@ def calls(graph: Any) -> Iterator[Call]:
                 {name: argument(a) for name, a in node.kwargs.items()},
                 node.name,
                 where(node),
+                _several(node),
             )
         elif node.op not in ("placeholder", "output", "get_attr"):
             raise UnsupportedError(
@@ -87,6 +88,12 @@ def _block(node: Any) -> Block | None:
         return None
     names = tuple(n.name for n in held.graph.nodes if n.op == "placeholder")
     return Block(names, tuple(calls(held.graph)), outputs(held.graph))
+
+
+def _several(node: Any) -> int | None:
+    """How many results a node has that gives a list."""
+    value = node.meta.get("val")
+    return len(value) if isinstance(value, (list, tuple)) else None
 
 
 def where(node: Any) -> str:
