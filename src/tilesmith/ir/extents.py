@@ -104,6 +104,22 @@ def factored(d: Dim) -> tuple[int, Counter[Expr]]:
     return number, common + Counter([from_affine(*rest)])
 
 
+def reduced(whole: Dim, part: Dim) -> tuple[Dim, Dim]:
+    """Both without the factors that they share and that are never 0: their quotient, rounded down,
+    is the same.
+    """
+    number, symbolic = factored(whole)
+    divisor, others = factored(part)
+    shared = Counter({e: k for e, k in (symbolic & others).items() if is_at_most(1, e)})
+    by = math.gcd(number, divisor)
+    if not shared and by <= 1:
+        return whole, part
+    return (
+        product((number // by, *(symbolic - shared).elements())),
+        product((divisor // by, *(others - shared).elements())),
+    )
+
+
 def quotient(whole: Dim, part: Dim) -> Dim | None:
     """`whole // part` where `part` divides `whole` for all sizes; None where that is not known."""
     number, symbolic = factored(whole)

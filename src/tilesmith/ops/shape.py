@@ -60,7 +60,8 @@ class Reshape(Op):
             )
             if not extents.is_at_most(1, known):
                 raise OpenDimensionError(message)
-            raise rules.UnequalDims(as_dim(as_expr(total) % known), 0, message)
+            whole, part = extents.reduced(total, known)
+            raise rules.UnequalDims(as_dim(as_expr(whole) % part), 0, message)
         return tuple(rest if i == unknown[0] else d for i, d in enumerate(self.shape))
 
     def rounded(self, source: Sequence[Dim]) -> tuple[Dim, ...]:
@@ -68,9 +69,8 @@ class Reshape(Op):
         were left over.
         """
         known = rules.product(d for d in self.shape if not _is(d, -1))
-        return tuple(
-            as_dim(as_expr(rules.product(source)) // known) if _is(d, -1) else d for d in self.shape
-        )
+        whole, part = extents.reduced(rules.product(source), known)
+        return tuple(as_dim(as_expr(whole) // part) if _is(d, -1) else d for d in self.shape)
 
     def _mismatch(self, source: Sequence[Dim]) -> None:
         rules.reject(

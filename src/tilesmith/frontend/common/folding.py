@@ -9,7 +9,6 @@ dimension is symbolic, small tensors hold extents (`contents`).
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,14 +21,14 @@ from tilesmith.ir import extents
 from tilesmith.ir.dtypes import i64
 from tilesmith.ir.expr import Expr, Var
 from tilesmith.ir.sizes import LARGEST
-from tilesmith.ir.symbols import expected, symbol, symbols_of
+from tilesmith.ir.symbols import as_dim, expected, symbol, symbols_of
 from tilesmith.ir.types import Dim, same_dim, same_shape
 from tilesmith.ops.base import Op
 from tilesmith.ops.elementwise import Cast, Equal, LogicalOr, Sub, Where
 from tilesmith.ops.elementwise.base import Elementwise
 from tilesmith.ops.packed import DequantizeBlocks
 from tilesmith.ops.quantize import Dequantize
-from tilesmith.ops.rules import UnequalDims, equal
+from tilesmith.ops.rules import UnequalDims, divided, equal
 from tilesmith.ops.runtime_shape import Reinterpret, Stretch
 from tilesmith.ops.shape import Expand, Reshape, Squeeze, Unsqueeze
 from tilesmith.ops.sizes import Extents
@@ -109,15 +108,7 @@ class FoldingBuilder(Builder):
         try:
             types = self._types(op, inputs)
         except UnequalDims as e:
-            is_measured = not self.measured.isdisjoint(symbols_of((e.first, e.second)))
-            if (
-                self.always_runs
-                and not is_measured
-                and (
-                    replacement(e.first, e.second) is not None
-                    or expected(e.first) != expected(e.second)
-                )
-            ):
+            if self._is_replaced(e):
                 raise
             fitted = self._fitted(op, inputs, e, loc)
             return self.add(*fitted, loc=loc, name=name)
@@ -130,6 +121,38 @@ class FoldingBuilder(Builder):
         if not op.heavy_reference:
             outputs = self._computed(op, inputs, outputs)
         return outputs[0] if len(outputs) == 1 else outputs
+
+    def _is_replaced(self, error: UnequalDims) -> bool:
+        """Whether symbols should be replaced, so that two extents are equal."""
+        a, b = error.first, error.second
+        if not (self.always_runs and self.measured.isdisjoint(symbols_of((a, b)))):
+            return False
+        return replacement(a, b) is not None or expected(a) != expected(b)
+
+    def divided(self, op: str, dim: Dim, by: int, what: str, loc: str) -> Dim:
+        """`dim / by`; a run where something is left over is refused, and the error names `loc`.
+
+        op: the operator, in messages.
+        what: the extent, in messages.
+
+        Raises ModelError where something always is, UnequalDims where symbols should be replaced
+        first.
+        """
+        try:
+            return divided(op, dim, by, what)
+        except UnequalDims as e:
+            if self._is_replaced(e):
+                raise
+            self._require(e, loc)
+            return as_dim(dim // by)
+
+    def _require(self, error: UnequalDims, loc: str) -> None:
+        """Makes a run be refused where two extents differ."""
+        a, b = error.first, error.second
+        if self.measured.isdisjoint(symbols_of((a, b))):
+            self.assume_equal(a, b, loc)
+        else:
+            self.require_equal(a, b)
 
     def share(self, op: Op, *inputs: Value) -> Any:
         """`add` for a small formula, whose result is that of an equal one made before."""
@@ -217,9 +240,8 @@ class FoldingBuilder(Builder):
         """
         a, b = error.first, error.second
         is_measured = not self.measured.isdisjoint(symbols_of((a, b)))
-        require = self.require_equal if is_measured else partial(self.assume_equal, loc=loc)
         if isinstance(op, Reshape):
-            require(a, b)
+            self._require(error, loc)
             return Reinterpret(op.rounded(inputs[0].shape)), *inputs
         inside = [any(same_dim(d, e) for v in inputs for d in v.shape) for e in (a, b)]
         if not any(inside):
@@ -228,7 +250,7 @@ class FoldingBuilder(Builder):
         if is_measured and isinstance(op, Elementwise):
             common = self._common(a, b)
         else:
-            require(a, b)
+            self._require(error, loc)
 
         def fitted(shape: Sequence[Dim]) -> tuple[Dim, ...]:
             return tuple(common if same_dim(d, a) or same_dim(d, b) else d for d in shape)

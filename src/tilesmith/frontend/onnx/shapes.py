@@ -178,7 +178,8 @@ def split(n: OnnxNode) -> Result:
         left = (extents.larger(extents.difference(extent, start), 0) for start in starts)
         sizes = tuple(extents.smaller(part, n) for n in left)
     if sizes is None:
-        sizes = (rules.divided("split", extent, count, f"an extent along axis {axis}"),) * count
+        what = f"an extent along axis {axis}"
+        sizes = (n.builder.divided("split", extent, count, what, n.loc),) * count
     if len(sizes) != count:
         n.bad(f"split: expected {count} sizes, found {list(sizes)}")
     found = n.add(slicing.Split(axis, sizes), x)
@@ -302,7 +303,8 @@ def space_to_depth(n: OnnxNode) -> Result:
     if mode == "DCR":
         return y
     batch, c, h, w = y.type.shape  # blocks first; CRD wants channels first
-    inner = rules.divided("space_to_depth", c, block * block, "the channel count")
+    what = "the channel count"
+    inner = n.builder.divided("space_to_depth", c, block * block, what, n.loc)
     y = n.add(shape.Reshape((batch, block * block, inner, h, w)), y)
     return n.add(shape.Reshape((batch, c, h, w)), n.add(shape.Transpose((0, 2, 1, 3, 4)), y))
 

@@ -15,6 +15,7 @@ from tilesmith.frontend.onnx.registry import onnx_op
 from tilesmith.frontend.onnx.shapes import equal_where_open, of_dims, positions, reshape_to
 from tilesmith.graph.nodes import Value
 from tilesmith.ir.dtypes import f32, i64
+from tilesmith.ir.types import Dim
 from tilesmith.ops import activation as act
 from tilesmith.ops import conv, scatter, shape, slicing
 from tilesmith.ops import elementwise as ew
@@ -104,9 +105,9 @@ def linear_attention(n: OnnxNode) -> Result:
     else:
         n.bad(f"past_state: expected {list(state_shape)}, found {past.type}")
     if decay is not None:
-        decay = n.add(ew.Exp(), _per_head(n, decay, shared, (1, width)))
+        decay = n.add(ew.Exp(), _per_head(n, decay, (batch, shared, steps), (1, width)))
     if beta is not None:
-        beta = _per_head(n, beta, shared if n.extent(beta, -1) != 1 else 1, (1,))
+        beta = _per_head(n, beta, (batch, shared if n.extent(beta, -1) != 1 else 1, steps), (1,))
     scale = n.attr_float("scale", 0.0) or 1 / math.sqrt(max(width, 1))
     group, read = heads // shared, []
     for t in range(steps):
@@ -128,11 +129,16 @@ def linear_attention(n: OnnxNode) -> Result:
     )
 
 
-def _per_head(n: OnnxNode, x: Value, heads: int, widths: tuple[int, ...]) -> Value:
-    """[batch, steps, heads * width] as [batch, heads, steps, width], for one of `widths`."""
-    found = heads_of(n, cast_to(n, x, f32), heads)
+def _per_head(n: OnnxNode, x: Value, lead: tuple[Dim, int, int], widths: tuple[int, ...]) -> Value:
+    """[batch, steps, heads * width] as [batch, heads, steps, width], for one of `widths`.
+
+    lead: batch, heads and steps.
+    """
+    found = heads_of(n, cast_to(n, x, f32), lead[1])
     if n.extent(found, 3) not in widths:
         n.bad(f"expected {' or '.join(map(str, widths))} numbers per head, found {x.type}")
+    if not equal_where_open(n, found.type.shape[:3], lead):
+        n.bad(f"expected numbers for batch, heads and steps {list(lead)}, found {x.type}")
     return found
 
 
