@@ -50,3 +50,27 @@ def gathered(i: i64[5], x: f32[44], y: f32[20]) -> y:
             y[l * 4] = x[11 + max(min(i[l], 10), 0)]
 """
     assert print_func(vectorize(parse_func(text))).count("mask=") == 3  # y, x and i
+
+
+def test_an_index_that_all_lanes_share_is_checked_once() -> None:
+    """Its report names the first lane's position, as that of a vector does.  So lanes that take a
+    row read it as a vector.
+    """
+    text = """\
+def rows(i: i64[3], x: f32[80], y: f32[48]) -> y:
+    for r in range(3):
+        for l in vectorized(16):
+            y[r * 16 + l] = x[check_index(i[r], 5, r * 16 + l) * 16 + l]
+"""
+    assert "x[ramp(check_index(i[r], 5, r * 16) * 16, 1, 16)]" in print_func(
+        vectorize(parse_func(text))
+    )
+
+
+def test_an_index_of_each_lane_is_checked_for_each() -> None:
+    text = """\
+def taken(i: i64[16], x: f32[5], y: f32[16]) -> y:
+    for l in vectorized(16):
+        y[l] = x[check_index(i[l], 5, l)]
+"""
+    assert "broadcast(5, 16), ramp(0, 1, 16))" in print_func(vectorize(parse_func(text)))

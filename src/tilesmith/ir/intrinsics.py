@@ -149,15 +149,16 @@ def needs_guard(node: Expr) -> bool:
     """True for a node that may be evaluated only where it is wanted: a load, which may lie outside
     the memory, or the check of an index, which may report.
     """
-    return isinstance(node, Load) or _is_check(node)
+    return isinstance(node, Load) or is_check(node)
 
 
 def checks_index(root: Expr) -> bool:
     """True if an index is checked in `root`."""
-    return any(map(_is_check, post_order(root)))
+    return any(map(is_check, post_order(root)))
 
 
-def _is_check(node: Expr) -> bool:
+def is_check(node: Expr) -> bool:
+    """True for a `checked_index`."""
     return isinstance(node, Call) and node.name == "check_index"
 
 
@@ -166,7 +167,7 @@ def without_checks(root: Expr) -> Expr:
     done: dict[Expr, Expr] = {}
     for node in post_order(root, done):
         found = rebuilt(node, done)
-        if _is_check(found):
+        if is_check(found):
             index, extent, _ = found.children
             place = index + select(index < 0, extent, extent - extent)
             found = minimum(maximum(place, 0), extent - 1)

@@ -9,7 +9,7 @@ from tilesmith.ir.affine import affine_form, from_affine
 from tilesmith.ir.context import Context
 from tilesmith.ir.dtypes import i64
 from tilesmith.ir.expr import Expr, Var, const, post_order, substitute
-from tilesmith.ir.intrinsics import needs_guard
+from tilesmith.ir.intrinsics import is_check, needs_guard
 from tilesmith.ir.simplify import can_prove, simplify
 
 from ..nodes import Buffer
@@ -102,6 +102,8 @@ class LaneValues:
             return self.select(e, mask)
         if isinstance(e, ir.Let):
             return self.let(e, mask)
+        if mask is None and (one := self.one_check(e)) is not None:
+            return ir.Broadcast(one, self.lanes)
         if e.lanes != 1 or isinstance(e, (ir.Ramp, ir.Broadcast, ir.VectorReduce)):
             raise CannotVectorizeError
         children = [self.vector(c, mask) for c in e.children]
@@ -118,6 +120,15 @@ class LaneValues:
                 active, children[1], ir.Broadcast(const(1, e.dtype), self.lanes)
             )
         return e.with_children(tuple(children))
+
+    def one_check(self, e: Expr) -> Expr | None:
+        """A check whose lanes have one index and one extent, so that the place is the same for all;
+        its report names the first lane's position.  None for other expressions.
+        """
+        if not is_check(e) or any(map(self.differs, e.children[:2])):
+            return None
+        position = substitute(e.children[2], {self.var: self.start})
+        return None if self.differs(position) else e.with_children((*e.children[:2], position))
 
     def ramp(self, e: Expr, mask: Expr | None) -> Expr | None:
         """An affine index: ramps add up to one, with a scalar base and a stride."""
