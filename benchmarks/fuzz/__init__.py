@@ -1,1 +1,1 @@
-"""Random graphs and damaged model files, and what becomes of them: `python -m benchmarks.fuzz`."""
+"""Random graphs, programs and schedules, damaged files, and what becomes of them."""

@@ -1,13 +1,13 @@
-"""2,000 random graphs, 1,000 random PyTorch programs, 20,000 damaged ONNX models, 10,000 damaged
-files of other kinds, and every public entry of the package with objects of every type:
-`python -m benchmarks.fuzz`.
+"""2,000 random graphs, 1,000 random PyTorch programs, 10,000 random schedules, 20,000 damaged ONNX
+models, 10,000 damaged files of other kinds, and every public entry of the package with objects of
+every type: `python -m benchmarks.fuzz`.
 
-`--graphs FIRST COUNT`, `--programs FIRST COUNT`, `--mutants FIRST COUNT` and `--files FIRST COUNT`
-run a part of them, `--roads NAME,...` programs by some of the roads into the compiler,
-`--calls ENTRY` the calls of entries whose names contain this (`--calls ""`: all, half an hour;
-`--calls no` none), `--sample COUNT` some of those.  Exit status 1 if anything crashed, lasted too
-long or gave a wrong answer; each such case is printed, a graph as the smallest one that shows it,
-and saved in `--to`.
+`--graphs FIRST COUNT`, `--programs FIRST COUNT`, `--schedules FIRST COUNT`, `--mutants FIRST COUNT`
+and `--files FIRST COUNT` run a part of them, `--roads NAME,...` programs by some of the roads into
+the compiler, `--calls ENTRY` the calls of entries whose names contain this (`--calls ""`: all, half
+an hour; `--calls no` none), `--sample COUNT` some of those.  Exit status 1 if anything crashed,
+lasted too long or gave a wrong answer; each such case is printed, a graph as the smallest one that
+shows it, a schedule with the fewest steps, and saved in `--to`.
 """
 
 from __future__ import annotations
@@ -29,12 +29,14 @@ from fuzz.programs.campaign import fuzz_programs
 from fuzz.programs.campaign import shown as shown_by_road
 from fuzz.programs.draw import STATEMENTS
 from fuzz.programs.roads import ROADS
+from fuzz.schedules.campaign import fuzz_schedules
 
 parser = argparse.ArgumentParser(prog="python -m benchmarks.fuzz", description=__doc__)
 parts = {"nargs": 2, "type": int, "metavar": ("FIRST", "COUNT")}
 parser.add_argument("--graphs", default=(0, 2000), **parts)
 parser.add_argument("--programs", default=(0, 1000), **parts)
 parser.add_argument("--roads", type=lambda s: s.split(","), default=[*ROADS])
+parser.add_argument("--schedules", default=(0, 10000), **parts)
 parser.add_argument("--mutants", default=(0, 20000), **parts)
 parser.add_argument("--files", default=(0, 10000), **parts)
 parser.add_argument("--calls", default="", metavar="ENTRY")
@@ -57,6 +59,9 @@ programs, refusals = fuzz_programs(
 print(f"programs: {shown_by_road(programs)}")
 if arguments.refused:
     print(*(f"{n} times: {reason}" for reason, n in refusals.most_common()), sep="\n")
+first, count = arguments.schedules
+steps = fuzz_schedules(range(first, first + count), arguments.to)
+print(f"schedules: {shown(steps)}")
 first, count = arguments.mutants
 seeds = range(first, first + count)
 damaged: Counter[str] = Counter()
@@ -88,6 +93,8 @@ sys.exit(
         bad
         or counts[CRASHED]
         or counts[WRONG]
+        or steps[CRASHED]
+        or steps[WRONG]
         or damaged[CRASHED]
         or other[CRASHED]
         or called[CRASHED]

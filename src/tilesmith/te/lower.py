@@ -175,6 +175,8 @@ def _allocate(
         plan.origin = tuple(r.start for r in plan.storage or plan.regions)
     if isinstance(stage.op, Extern):
         shape = list(stage.op.shape)
+    elif stage.is_output:  # a value that is the kernel's own has the indices of the caller's
+        shape = [dim(a.extent) for a in axes]
     else:
         shape = [plan.spans[a.var] for a in axes]
     if plan.storage is not None:

@@ -250,7 +250,7 @@ class NestWriter:
         ctx = plan.context()
         axes = plan.stage.compute.axis
         points = tuple(plan.points[a.var] for a in axes)
-        if plan.buffers[0].scope not in ALLOCATED:
+        if plan.stage.is_output:
             logical = points
         elif plan.storage is None and not plan.folds:
             logical = plan.locals

@@ -86,14 +86,27 @@ def threads_around(
     return {x.kind: x for _, _, loops in thread_loops(state, plans, at) for x in loops}
 
 
+def _launched_around(
+    state: State, plans: Mapping[str, StagePlan], plan: StagePlan
+) -> dict[ForKind, StageLoop]:
+    """As `threads_around`, with loops of one iteration that stand for a launch of one thread."""
+    found = threads_around(state, plans, plan)
+    if isinstance(plan.stage.attach, At):
+        for x in loops_around(plans, plan):
+            if LOOP_KINDS[x.kind].level == "thread":
+                found.setdefault(x.kind, x)
+    return found
+
+
 def bound_loop(
     state: State, plans: Mapping[str, StagePlan], plan: StagePlan, loop: StageLoop, made: For
 ) -> Stmt:
     """The loop `made` for `loop` of `plan`: inside of one that is bound to the same index, the body
     with that index.
 
-    Raises ScheduleError if it has more iterations than there are threads, or if it runs over blocks
-    and stands inside of a stage.
+    Raises ScheduleError if it has more iterations than there are threads, if it runs over blocks
+    and stands inside of a stage, or if the threads do not share the memory of which each computes a
+    part.
     """
     level = LOOP_KINDS[loop.kind].level
     if not level:
@@ -114,7 +127,16 @@ def bound_loop(
             f"{place} and has {loop.extent} iterations, expected a constant number of threads; "
             f"split {loop.name} by a constant factor"
         )
-    if loop.kind not in (around := threads_around(state, plans, plan)):
+    around = _launched_around(state, plans, plan)
+    if loop.kind not in around:
+        is_own = any(SCOPES[b.scope].owner == "thread" for b in plan.buffers)
+        if level == "thread" and is_own and not loop.is_reduce and not loop.is_unit:
+            raise ScheduleError(
+                f"{place}, but each thread has memory of its own for {plan.stage.name}, "
+                f"{plan.buffers[0].scope}, and what reads it needs all of it: expected scope "
+                "'shared' (set_scope) inside a loop over blocks, or compute_at inside a loop over "
+                f"{loop.kind}"
+            )
         return made
     if loop.is_reduce:
         raise ScheduleError(
@@ -122,6 +144,12 @@ def bound_loop(
             f"up terms of another element; compute {plan.stage.name} outside of that loop"
         )
     outer = around[loop.kind]
+    if not is_shared(plan.stage):
+        raise ScheduleError(
+            f"{place}, and the loop {outer.name} around it, too, but each thread has memory of its "
+            f"own for {plan.stage.name} and needs all of it: expected scope 'shared' (set_scope), "
+            f"or no loop over {loop.kind} in it"
+        )
     there = dim_expr(outer.extent)
     if not can_prove(made.extent <= there, plan.outside):
         raise ScheduleError(

@@ -93,10 +93,10 @@ def _needed(state: State, points: Mapping[str, Mapping[str, int]]) -> dict[str, 
     for name, stage in reversed(tuple(state.stages.items())):
         if not stage.is_placeholder:
             op = stage.compute
-            read = sum(times * found[r] for r, times in points[name].items())
-            elements = expected_size(op.shape)
-            unknown = stage.is_output or not all(points[name].values())
-            least = elements if unknown else min(elements, read)
+            elements = least = expected_size(op.shape)
+            later = (r in found for r in points[name])  # a scan is read by its own steps: all of it
+            if not stage.is_output and all(points[name].values()) and all(later):
+                least = min(elements, sum(times * found[r] for r, times in points[name].items()))
             found[name] = least * expected_size(a.extent for a in op.reduce_axis)
     return found
 

@@ -132,9 +132,9 @@ def merged(
     bodies: all stages with loops.  readers: of each stage.  outputs: those that have to be stored.
     """
     members = {n: Member.of(bodies[n], target) for n in roots}
-    groups = {n: _with_best_part(Strips(n), members, target) for n in members}
+    groups = {n: strips for n in members if (strips := _with_best_part(Strips(n), members, target))}
     fixed = set(outputs)
-    tried: dict[tuple[str, ...], Strips] = {}
+    tried: dict[tuple[str, ...], Strips | None] = {}
     while True:
         best: tuple[float, Strips, str] | None = None
         for name, own in groups.items():
@@ -147,10 +147,13 @@ def merged(
             if key not in tried:
                 both = Strips(home, [*into.members, name, *own.members])
                 tried[key] = _with_best_part(both, members, target)
+            together = tried[key]
+            if together is None:
+                continue
             apart = into.cycles + own.cycles
-            gain = apart - tried[key].cycles
+            gain = apart - together.cycles
             if gain > MERGE_GAIN * apart and (best is None or gain > best[0]):
-                best = gain, tried[key], name
+                best = gain, together, name
         if best is None:
             return list(groups.values())
         del groups[best[2]]
@@ -164,15 +167,17 @@ def _home(groups: Mapping[str, Strips], name: str) -> str | None:
     return next((g.root for g in groups.values() if name in g.members), None)
 
 
-def _with_best_part(strips: Strips, members: Mapping[str, Member], target: Target) -> Strips:
-    """`strips` with the part of the fewest cycles; their members in an order with readers first."""
+def _with_best_part(strips: Strips, members: Mapping[str, Member], target: Target) -> Strips | None:
+    """`strips` with the part of the fewest cycles; their members in an order with readers first.
+    None if a result as small as the root's has no parts.
+    """
     order = _readers_first(strips, members)
-    for part in _parts(members[strips.root].shape, bool(strips.members)):
-        cycles = _cycles(strips.root, order, members, part, target)
-        if not strips.part or cycles < strips.cycles:
-            strips.part, strips.cycles = part, cycles
-    strips.members = order
-    return strips
+    parts = _parts(members[strips.root].shape, bool(strips.members))
+    cycles = {part: _cycles(strips.root, order, members, part, target) for part in parts}
+    if not cycles:
+        return None
+    part = min(cycles, key=cycles.__getitem__)
+    return Strips(strips.root, order, part, cycles[part])
 
 
 def _readers_first(strips: Strips, members: Mapping[str, Member]) -> list[str]:
@@ -183,10 +188,12 @@ def _readers_first(strips: Strips, members: Mapping[str, Member]) -> list[str]:
 
 def _parts(shape: Sequence[int], several: bool) -> Iterator[tuple[int, ...]]:
     """Candidates for the part of a result that is computed together: rows, or all of the
-    inner axes.
+    inner axes.  A number has parts only if nothing else is computed in them.
     """
     if not several:
-        yield tuple(shape[-1:] if len(shape) == 1 else (*(1 for _ in shape[:-1]), shape[-1]))
+        yield (*(1 for _ in shape[:-1]), *shape[-1:])
+        return
+    if not shape:
         return
     if len(shape) == 1:
         yield from ((n,) for n in LONG if n < shape[0])
@@ -215,7 +222,7 @@ def _cycles(
 ) -> float:
     """Predicted cycles of the busiest core for the root in parts of `part`, with all `order`."""
     model, shape = target.model, members[root].shape
-    count = math.prod(-(-n // p) for n, p in zip(shape, part, strict=True))
+    count = math.prod(-(-n // p) if p else 0 for n, p in zip(shape, part, strict=True))
     regions: dict[str, list[float]] = {root: [float(p) for p in part]}
     for name in order:
         region = [1.0] * len(members[name].shape)
@@ -230,7 +237,7 @@ def _cycles(
     for name, region in regions.items():
         member = members[name]
         elements = math.prod(region)
-        rows = elements / region[-1] if region else 1.0
+        rows = elements / region[-1] if region and region[-1] else 1.0
         busy += elements * member.cycles + rows * model.entry_cycles
         footprint += elements * member.bytes
         if name != root:

@@ -1,0 +1,1 @@
+"""Random schedules of random computations, and what becomes of them."""
