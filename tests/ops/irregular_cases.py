@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 from op_case import SPECIAL, Case, In, case
 
-from tilesmith.ops.conv import Col2Im
+from tilesmith.ops.columns import Col2Im, Im2Col
 from tilesmith.ops.fourier import Dft, Frames, Stft
 from tilesmith.ops.linalg import Det, Solve
 from tilesmith.ops.sample import AffineGrid, GridSample, RoiAlign
@@ -148,6 +148,10 @@ def _samples() -> Iterator[Case]:
         for half in (False, True):
             yield case(RoiAlign((3, 2), 0, 0.8, mode, half), (2, 3, 8, 9), regions, images)
             yield case(RoiAlign((2, 2), 2, 1.0, mode, half), (2, 3, 8, 9), regions, images)
+    yield case(Im2Col((2, 3)), (2, 3, 4, 5))
+    yield case(Im2Col((3, 2), (2, 1), (1, 0, 0, 1), (1, 2)), (2, 3, 6, 5))
+    yield case(Im2Col((3,), (), (2, -1)), (2, 1, 6))
+    yield case(Col2Im((4, 4), (3, 3), (1, 1), (2, 1, -1, 0)), (1, 9, 9))
     yield case(Col2Im((5, 5), (2, 3)), (1, 12, 12))
     yield case(Col2Im((6, 5), (3, 2), (2, 1), (1, 0, 0, 1), (1, 2)), (2, 12, 12))
     for n in (0, 5, 9):

@@ -26,8 +26,9 @@ strategy/cpu/attention.py SHARED_HEADS
 strategy/cpu/concat.py MOST_VECTORS
 strategy/cpu/contraction.py MAX_ROWS MAX_VECTORS PEELED_COLUMNS STREAMS UNEVEN
 strategy/cpu/dots.py MAX_UNROLLED_STEPS SLOWER
+strategy/cpu/full_lanes.py GAIN
 strategy/cpu/injective.py MAX_COPIES MAX_CYCLE MAX_VECTORS
-strategy/cpu/layouts.py ACROSS GAIN
+strategy/cpu/layouts.py ACROSS
 strategy/cpu/low_precision.py GAIN SOFTWARE_HALF
 strategy/cpu/operands.py LOST LOST_COMPETING PACKING PAIRING WALK
 strategy/cpu/planes.py MOST

@@ -16,6 +16,7 @@ from tilesmith.codegen.sizes import SizeProgram
 from tilesmith.codegen.steps import Step
 from tilesmith.graph.nodes import Graph
 from tilesmith.graph.passes.choices import Choose
+from tilesmith.graph.passes.columns import Choice as ColumnsChoice
 from tilesmith.graph.passes.factors import Choice as FactorChoice
 from tilesmith.graph.passes.layout import LayoutPolicy
 from tilesmith.graph.passes.low_precision import Choice as LowPrecisionChoice
@@ -136,6 +137,7 @@ class Backend:
     has_halos: whether values have borders of zeros for readers that would test where they read.
     winograd: tile sizes of convolutions, given the error that is allowed, how to choose, and the
         type of the factors of the kernel that is replaced.
+    columns: which convolutions of variables become products of matrices.
     packing: which products read weights of few bits packed, given how to choose.
     low_precision: which factors of a product are worth storing in a low type.
     factors: how the factors of integer products are stored.
@@ -158,6 +160,7 @@ class Backend:
     layout_policy: Callable[[Target], LayoutPolicy]
     has_halos: bool
     winograd: Callable[[Target, float, Choose, DType], WinogradChoice]
+    columns: Callable[[Target], ColumnsChoice]
     packing: Callable[[Target, Choose], PackingChoice]
     low_precision: Callable[[Target], LowPrecisionChoice]
     factors: Callable[[Target], FactorChoice]

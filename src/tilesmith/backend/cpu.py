@@ -15,6 +15,7 @@ from tilesmith.perf.cost import Place, Setting, predict
 from tilesmith.perf.kernel_work import work_of
 from tilesmith.perf.machine import nominal
 from tilesmith.strategy import cpu
+from tilesmith.strategy.cpu.full_lanes import columns_choice
 from tilesmith.strategy.cpu.layouts import layout_policy
 from tilesmith.strategy.cpu.low_precision import factor_choice, low_precision_choice
 from tilesmith.strategy.cpu.packing import packed_layouts
@@ -56,6 +57,7 @@ CPU = Backend(
     layout_policy=layout_policy,
     has_halos=True,
     winograd=winograd_choice,
+    columns=columns_choice,
     packing=packing_choice,
     low_precision=low_precision_choice,
     factors=factor_choice,

@@ -79,6 +79,7 @@ OPENCL = Backend(
     layout_policy=channels_last,
     has_halos=False,
     winograd=never,
+    columns=lambda _: lambda *_: False,
     packing=few_bits,
     low_precision=full_precision,
     factors=pairs,

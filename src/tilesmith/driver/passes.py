@@ -13,6 +13,7 @@ from tilesmith.graph.passes.algebra import algebra
 from tilesmith.graph.passes.append import append
 from tilesmith.graph.passes.byte_tables import byte_tables
 from tilesmith.graph.passes.choices import preferred
+from tilesmith.graph.passes.columns import columns
 from tilesmith.graph.passes.control_flow import control_flow
 from tilesmith.graph.passes.cse import cse
 from tilesmith.graph.passes.dce import dce
@@ -119,12 +120,17 @@ def graph_passes(session: Session) -> tuple[tuple[str, GraphPass], ...]:
     lines: tuple[tuple[str, GraphPass], ...] = ()
     if session.backend.lines is not None:
         lines = (("divide-lines", lambda g: divide_long_lines(g, session)),)
+    products: tuple[tuple[str, GraphPass], ...] = ()
+    if not options.is_strict:  # which adds the terms of a sum in their order
+        are_products = session.backend.columns(session.target)
+        products = (("columns", lambda g: columns(g, are_products)),)
     passes: tuple[tuple[str, GraphPass], ...] = (
         *(exact if options.is_strict else anywhere),
         *low,
         ("split-taps", split_taps),
         *lines,
         ("winograd", lambda g: winograd(g, choice)),
+        *products,
         ("layout", layout),
         *halos,
         ("fuse", lambda g: fuse(g, session.choose, join_attention=not options.is_strict)),

@@ -14,7 +14,7 @@ import numpy as np
 from tilesmith.ir import expr as ir
 from tilesmith.ir import extents
 from tilesmith.ir.dtypes import DType
-from tilesmith.ir.expr import Expr, all_of, as_expr, const
+from tilesmith.ir.expr import Expr, as_expr, const
 from tilesmith.ir.types import Dim, same_dim
 from tilesmith.te import tensor as te
 
@@ -306,72 +306,3 @@ def _crop(full: np.ndarray, dims: list[int], win: Window, extra: tuple[int, ...]
         full = np.take(full, np.where(valid, places, 0), a + 2)
         full = full * valid.reshape(-1, *[1] * (len(dims) - 1 - a)).astype(full.dtype)
     return full
-
-
-@dataclass(frozen=True)
-class Col2Im(Op):
-    """Columns [N, C * window, places] added up to images [N, C, `image`]; where windows overlap,
-    their elements are summed.
-
-    kernel: extents of the window.
-    strides, pads, dilations: as in `conv`.
-    """
-
-    heavy_reference = True
-
-    image: tuple[int, ...]
-    kernel: tuple[int, ...]
-    strides: tuple[int, ...] = ()
-    pads: tuple[int, ...] = ()
-    dilations: tuple[int, ...] = ()
-
-    def _window(self) -> tuple[Window, tuple[int, ...], int, int]:
-        """The window, its places along each axis, its number of elements, its number of places."""
-        win = Window.of(self.name, self.kernel, self.strides, self.pads, self.dilations)
-        if len(win.kernel) != len(self.image):
-            rules.reject(self.name, f"a window of {len(self.image)} axes", self.kernel)
-        places = tuple(
-            rules.static(self.name, win.out_extent(self.name, n, a), "the places of the window")
-            for a, n in enumerate(self.image)
-        )
-        return win, places, math.prod(win.kernel), math.prod(places)
-
-    def compute(self, *inputs: te.Tensor) -> te.Tensor:
-        x = rules.only(self.name, inputs)
-        rules.check_kind(self.name, x, rules.NUMBERS)
-        win, places, size, count = self._window()
-        rows = rules.static(self.name, x.shape[1], "the rows") if x.rank == 3 else 0
-        if x.rank != 3 or rows % size or not same_dim(x.shape[2], count):
-            rules.reject(self.name, f"[N, C * {size}, {count}]", rules.shape_text(x.shape))
-        axes = [te.reduce_axis(n, f"k{a}") for a, n in enumerate(win.kernel)]
-        kernel_strides, place_strides = rules.strides_of(win.kernel), rules.strides_of(places)
-
-        def body(n: Expr, c: Expr, *i: Expr) -> Expr:
-            row, column, inside = c * size, const(0), []
-            for a, k in enumerate(axes):
-                begin = i[a] + win.begins[a] - k.var * win.dilations[a]
-                place = begin // win.strides[a]
-                inside += [begin % win.strides[a] == 0, place >= 0, place < places[a]]
-                row = row + k.var * kernel_strides[a]
-                column = column + place * place_strides[a]
-            value = rules.widen(x[n, row, column])
-            return te.sum(te.if_then_else(all_of(*inside), value, const(0, value.dtype)), axis=axes)
-
-        result = te.compute((x.shape[0], rows // size, *self.image), body, self.name)
-        return rules.narrow(result, x.dtype)
-
-    def reference(self, *inputs: np.ndarray) -> np.ndarray:
-        x = rules.widen_array(inputs[0])
-        win, places, size, _ = self._window()
-        columns = x.reshape(x.shape[0], -1, size, *places)
-        begins, ends = win.static_pads(self.name)
-        padded = [n + b + e for n, b, e in zip(self.image, begins, ends, strict=True)]
-        result = np.zeros((x.shape[0], columns.shape[1], *padded), x.dtype)
-        for number, k in enumerate(np.ndindex(*win.kernel)):
-            where = tuple(
-                slice(p * d, p * d + s * (m - 1) + 1, s)
-                for p, d, s, m in zip(k, win.dilations, win.strides, places, strict=True)
-            )
-            result[(..., *where)] += columns[:, :, number]
-        inner = tuple(slice(b, b + n) for b, n in zip(begins, self.image, strict=True))
-        return result[(..., *inner)].astype(inputs[0].dtype)

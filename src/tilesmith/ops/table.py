@@ -11,6 +11,7 @@ from types import ModuleType
 from . import (
     activation,
     attention,
+    columns,
     conv,
     coupling,
     deform,
@@ -53,6 +54,7 @@ FAMILIES: tuple[ModuleType, ...] = (
     packed,
     einsum,
     conv,
+    columns,
     deform,
     winograd,
     pool,

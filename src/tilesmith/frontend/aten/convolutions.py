@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from tilesmith.frontend.aten.node import AtenNode
 from tilesmith.frontend.aten.registry import aten_op
 from tilesmith.graph.nodes import Value
-from tilesmith.ops import conv
+from tilesmith.ops import columns, conv
 from tilesmith.ops import elementwise as ew
 
 
@@ -105,7 +105,7 @@ def col2im(
     """Columns [N, C * window, places], or without N, added up to images."""
     image = tuple(int(n.number(d, "an extent of the image")) for d in output_size)
     pads = tuple(padding)
-    op = conv.Col2Im(image, tuple(kernel_size), tuple(stride), (*pads, *pads), tuple(dilation))
+    op = columns.Col2Im(image, tuple(kernel_size), tuple(stride), (*pads, *pads), tuple(dilation))
     if self.type.rank == 3:
         return n.add(op, self)
     y = n.add(op, n.reshape(self, (1, *self.type.shape)))

@@ -96,9 +96,15 @@ def _of_weight(
     turned = n.permute(apart, (2, 1, 0, *(a + 1 for a in spatial)))
     x = n.reshape(turned, (per_group, groups * batch, *size))
     filters = n.permute(grad, (1, 0, *spatial))
-    op = conv.Conv(tuple(dilations), (*pads, *pads), tuple(strides), groups)
-    found = _cropped(n, n.add(op, x, filters), kernel)  # [IC / groups, OC, kernel...]
-    return n.permute(found, (1, 0, *spatial))
+    # with these pads the places are those of the kernel; a negative one leaves pixels out
+    ends = [
+        d * (k - 1) + s * (o - 1) + 1 - p - i
+        for d, k, s, o, p, i in zip(
+            dilations, kernel, strides, n.shape(grad)[2:], pads, size, strict=True
+        )
+    ]
+    op = conv.Conv(tuple(dilations), (*pads, *ends), tuple(strides), groups)
+    return n.permute(n.add(op, x, filters), (1, 0, *spatial))  # [IC / groups, OC, kernel...]
 
 
 def _cropped(n: AtenNode, x: Value, shape: Sequence[int]) -> Value:

@@ -15,7 +15,7 @@ from tilesmith.frontend.onnx.shapes import of_dims, positions, reshape_to
 from tilesmith.graph.nodes import Value
 from tilesmith.ir.dtypes import i64
 from tilesmith.ir.types import Dim
-from tilesmith.ops import conv, fourier, gather, reduce, sample, shape, slicing
+from tilesmith.ops import columns, fourier, gather, reduce, sample, shape, slicing
 from tilesmith.ops import elementwise as ew
 from tilesmith.ops.base import Op
 
@@ -132,7 +132,7 @@ def col2im(n: OnnxNode) -> Result:
     image = n.int_list(n.input(1), "image_shape")
     kernel = n.int_list(n.input(2), "block_shape")
     return n.add(
-        conv.Col2Im(
+        columns.Col2Im(
             checked_shape(image, "image_shape"),
             checked_shape(kernel, "block_shape"),
             n.attr_ints("strides") or (),

@@ -27,10 +27,8 @@ from tilesmith.strategy.windows import window_layout
 from tilesmith.te.tensor import Compute, Tensor
 
 from .contraction import (
-    Contraction,
     RegisterTile,
     analyse,
-    best_tile,
     choose_tile,
     contraction_of,
     outer_extent,
@@ -39,6 +37,7 @@ from .contraction import (
     row_extent,
 )
 from .dot_instructions import dot_for
+from .full_lanes import with_full_lanes
 from .operands import walked_axis
 from .sampling import lanes_layout, samples
 from .scaled_chunks import blocked_operands, scaled_chunks
@@ -48,11 +47,6 @@ from .winograd import winograd_layouts
 ACROSS = 4.0
 """Cost, in passes over a value, of reading it across memory in a kernel with other work, as
 measured on depthwise and grouped convolutions.  Reading and writing it once are two passes.
-"""
-
-GAIN = 0.7
-"""Largest ratio of predicted cycles for which lanes leave the last axis of a result: neighbours may
-have to be brought into another order, too.
 """
 
 
@@ -154,7 +148,7 @@ def _contraction(node: Node, known: frozenset[int], target: Target) -> NodeLayou
         return NodeLayouts({}, (None,))
     op, constants = c.op, frozenset(tensors.inputs[i] for i in known)
     if not constants:
-        c = _with_full_lanes(c, target)
+        c = with_full_lanes(c, target)
     assert c.vector is not None
     rank, v = len(op.axis), index_of(op.axis, c.vector)
     result = None
@@ -181,46 +175,6 @@ def _contraction(node: Node, known: frozenset[int], target: Target) -> NodeLayou
         if packed is not None:
             operands[next(i for i, t in enumerate(tensors.inputs) if t is c.w.buffer)] = packed
     return NodeLayouts(operands, (result,))
-
-
-def _with_full_lanes(c: Contraction, target: Target) -> Contraction:
-    """A contraction of variables with its lanes along the axis of `w`, as if that were constant,
-    where this saves more than bringing `w` and the result into that order costs; else `c`.
-
-    The last axis of a result fills few lanes where an image is narrow, and so do the pixels of a
-    window in the gradient of a weight.
-    """
-    other = analyse(c.op, frozenset(), None)
-    if other is None or other.vector is None or other.vector is c.vector:
-        return c
-    if c.is_batched or other.is_batched:
-        return c
-    size = c.op.outputs[0].dtype.bytes
-    w, result = other.w.buffer.shape, tuple(a.extent for a in c.op.axis)
-    cost = _cycles(other, target) + sum(
-        _exchange(expected_size(n), size, target) for n in (w, result)
-    )
-    return other if cost < GAIN * _cycles(c, target) else c
-
-
-def _exchange(count: int, size: int, target: Target) -> float:
-    """Cycles of copying elements of `size` bytes into an order in which other axes are innermost:
-    each is read from a line of its own, which the L2 cache keeps for the line's other elements or
-    memory gives again.
-    """
-    model = target.model
-    missed = model.jump_cycles[-1] if count * size > model.l2_bytes else 0.0
-    return count * (model.copy_cycles + missed)
-
-
-def _cycles(c: Contraction, target: Target) -> float:
-    """Cycles of all register tiles of a contraction, whose rows are any of its row axes."""
-    assert c.vector is not None
-    rows = max(expected_size(a.extent for a in c.rows if a is not c.vector), 1)
-    columns = max(expected(c.vector.extent), 1)
-    cycles = best_tile(rows, columns, target, c.op.outputs[0].dtype.bytes)[1]
-    steps = expected_size(a.extent for a in (*c.op.axis, *c.op.reduce_axis))
-    return cycles / (rows * columns) * steps
 
 
 def _is_made_of(x: Tensor, operand: Tensor) -> bool:

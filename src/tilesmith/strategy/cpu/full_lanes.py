@@ -1,0 +1,109 @@
+"""Products of variables whose last axis fills few lanes of a vector.
+
+Either the lanes lie along another axis, whose elements are brought together first.  Or a
+convolution becomes a matrix product whose columns are the places of its window in all images.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from tilesmith.graph.nodes import Node
+from tilesmith.ir.symbols import expected, expected_size
+from tilesmith.ir.target import Target
+from tilesmith.ir.types import TensorType
+from tilesmith.ops.conv import Conv
+from tilesmith.ops.matmul import MatMul
+
+from .contraction import Contraction, analyse, best_tile, contraction_of
+
+GAIN = 0.7
+"""Largest ratio of predicted cycles for which a product leaves the order that it is written in:
+neighbours may have to be brought into another order, too.
+"""
+
+
+def with_full_lanes(c: Contraction, target: Target) -> Contraction:
+    """A contraction of variables with its lanes along the axis of `w`, as if that were constant,
+    where this saves more than bringing `w` and the result into that order costs; else `c`.
+
+    The last axis of a result fills few lanes where an image is narrow, and so do the pixels of a
+    window in the gradient of a weight.
+    """
+    return _best_lanes(c, target)[0]
+
+
+def columns_choice(target: Target) -> Callable[[Node, bool], bool]:
+    """Whether a convolution of variables, whose sizes are numbers, takes less time as a product
+    with the matrix of what lies under its window, copies included; a plain one's result is not
+    copied where its readers want the first two axes exchanged.
+    """
+
+    def choice(node: Node, is_exchanged: bool) -> bool:
+        c = contraction_of(node.op.tensors(*(v.type for v in node.inputs)), frozenset())
+        if c is None or c.vector is None:
+            return False
+        dtype = node.outputs[0].dtype
+        x, w, y = (v.type.static_shape for v in (*node.inputs, *node.outputs))
+        if isinstance(node.op, Conv):
+            steps, places = math.prod(w[1:]), y[0] * math.prod(y[2:])
+            op, left = MatMul(), (w[0], steps)
+            result = 0 if is_exchanged else w[0] * places
+            copied = (steps * places, result)
+        else:
+            steps, places = w[0], x[0] * math.prod(x[2:])
+            op, left = MatMul(transpose_a=True), (steps, math.prod(w[1:]))
+            under = left[1] * places  # in the order of images, then added up
+            copied = (steps * places, under, under)
+        types = (TensorType(dtype, shape) for shape in (left, (steps, places)))
+        product = contraction_of(op.tensors(*types), frozenset())
+        if product is None or product.vector is None:
+            return False
+        cycles = _cycles(product, target) + sum(_copying(n, dtype.bytes, target) for n in copied)
+        return cycles < GAIN * _best_lanes(c, target)[1]
+
+    return choice
+
+
+def _best_lanes(c: Contraction, target: Target) -> tuple[Contraction, float]:
+    """A contraction with its lanes along the better axis, and its cycles."""
+    own = _cycles(c, target)
+    other = analyse(c.op, frozenset(), None)
+    if other is None or other.vector is None or other.vector is c.vector:
+        return c, own
+    if c.is_batched or other.is_batched:
+        return c, own
+    size = c.op.outputs[0].dtype.bytes
+    w, result = other.w.buffer.shape, tuple(a.extent for a in c.op.axis)
+    cost = _cycles(other, target) + sum(
+        _exchange(expected_size(n), size, target) for n in (w, result)
+    )
+    return (other, cost) if cost < GAIN * own else (c, own)
+
+
+def _exchange(count: int, size: int, target: Target) -> float:
+    """Cycles of copying elements of `size` bytes into an order in which other axes are innermost:
+    each is read from a line of its own, which the L2 cache keeps for the line's other elements or
+    memory gives again.
+    """
+    model = target.model
+    missed = model.jump_cycles[-1] if count * size > model.l2_bytes else 0.0
+    return count * (model.copy_cycles + missed)
+
+
+def _copying(count: int, size: int, target: Target) -> float:
+    """Cycles of copying elements of `size` bytes in short runs."""
+    model = target.model
+    moved = count * size / model.dram_bytes_per_cycle if count * size > model.l2_bytes else 0.0
+    return count * model.copy_cycles + 2 * moved
+
+
+def _cycles(c: Contraction, target: Target) -> float:
+    """Cycles of all register tiles of a contraction, whose rows are any of its row axes."""
+    assert c.vector is not None
+    rows = max(expected_size(a.extent for a in c.rows if a is not c.vector), 1)
+    columns = max(expected(c.vector.extent), 1)
+    cycles = best_tile(rows, columns, target, c.op.outputs[0].dtype.bytes)[1]
+    steps = expected_size(a.extent for a in (*c.op.axis, *c.op.reduce_axis))
+    return cycles / (rows * columns) * steps
