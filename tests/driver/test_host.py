@@ -22,6 +22,8 @@ from tilesmith.frontend.load import load
 from tilesmith.graph.evaluate import evaluate
 from tilesmith.graph.parse import parse_graph
 from tilesmith.graph.text import print_graph
+from tilesmith.host import vectorizers
+from tilesmith.host.strings import label_encoder
 from tilesmith.support.errors import ModelError, UnsupportedError, UsageError
 
 F32, I64, TEXT = TensorProto.FLOAT, TensorProto.INT64, TensorProto.STRING
@@ -237,3 +239,43 @@ def test_pixels_of_an_image_are_native() -> None:
         image.fromarray(pixels).save(file, "PNG")
         got = exe(np.frombuffer(file.getvalue(), np.uint8))
         np.testing.assert_array_equal(got, pixels.astype(np.float32) ** 2)
+
+
+@pytest.mark.parametrize("mode", ["TF", "IDF", "TFIDF"])
+@pytest.mark.parametrize("most", [0, 1 << 18])  # entries of a table; larger trees are searched
+def test_runs_of_words_are_counted(mode: str, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vectorizers, "TABLE", most)
+    rng = np.random.default_rng(7)
+    pairs, triples = [("a", "b"), ("b", "b"), ("c", "a")], [("a", "b", "a"), ("b", "c", "d")]
+    grams = [("a",), ("d",), *pairs, *triples]
+    order = rng.permutation(len(grams)).tolist()
+    weights = rng.uniform(1, 2, len(grams)).astype(np.float32)
+    for shortest, longest, skips in ((1, 3, 0), (1, 3, 2), (2, 2, 1), (2, 3, 0)):
+        count = vectorizers.tf_idf(
+            mode, [w for g in grams for w in g], [0, 2, 8], order, weights.tolist(),
+            shortest, longest, skips,
+        )  # fmt: skip
+        rows = rng.choice(np.array([*"abcdx"], object), (6, 8))
+        want = np.zeros((6, len(grams)))
+        for row, found in zip(rows.tolist(), want, strict=True):
+            for place, gram in zip(order, grams, strict=True):
+                n = len(gram)
+                for d in range(1, (skips if n > 1 else 0) + 2):
+                    runs = (tuple(row[i : i + (n - 1) * d + 1 : d]) for i in range(8 - (n - 1) * d))
+                    found[place] += sum(run == gram for run in runs) * (shortest <= n <= longest)
+        want = np.minimum(want, 1) if mode == "IDF" else want
+        np.testing.assert_allclose(count(rows), want if mode == "TF" else want * weights, 1e-6)
+        np.testing.assert_array_equal(count(rows)[2], count(rows[2]))
+    assert count(rows[:0]).shape == (0, len(grams)) and not count(rows[:, :0]).any()
+
+
+def test_words_of_no_counted_length() -> None:
+    assert vectorizers.tf_idf("TF", ["a"], [0], [0], None, 2, 3, 0)(texts("a", "a")).tolist() == [0]
+
+
+def test_keys_that_are_no_numbers_and_unknown_ones() -> None:
+    named = label_encoder([1.0, float("nan")], ["one", "none"], "other", "string")
+    found = named(np.array([np.nan, 2, 1], np.float32))
+    assert found.tolist() == ["none", "other", "one"]
+    numbered = label_encoder(["a", "NaN"], [1, 2], -1, "int64")
+    assert numbered(texts("NaN", "b", "a")).tolist() == [2, -1, 1]

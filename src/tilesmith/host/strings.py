@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -62,20 +63,25 @@ def regex_full_match(pattern: str) -> Function:
     return run
 
 
-_CASES = {"NONE": lambda s: s, "LOWER": str.lower, "UPPER": str.upper}
+_CASES = {"NONE": str, "LOWER": str.lower, "UPPER": str.upper}
 
 
 @host_function("string_normalizer", prepared=True)
 def string_normalizer(case: str, sensitive: bool, stopwords: list[str]) -> Function:
     """Strings without `stopwords`, in another case; one empty string if none is left."""
     change = _CASES[case]
-    compared = (lambda s: s) if sensitive else str.lower
+    compared = str if sensitive else str.lower
     banned = {compared(s) for s in stopwords}
 
     def run(x: np.ndarray) -> np.ndarray:
         if x.ndim not in (1, 2) or (x.ndim == 2 and x.shape[0] != 1):
             raise ModelError(f"expected strings [C] or [1, C], found shape {list(x.shape)}")
-        left = [change(s) for s in x.reshape(-1) if compared(s) not in banned] or [""]
+        given = x.reshape(-1).tolist()
+        left = list(map(change, given))
+        if banned:
+            names = left if change is compared else map(compared, given)
+            left = [s for s, name in zip(left, names, strict=True) if name not in banned]
+        left = left or [""]
         return strings(left, (*x.shape[:-1], len(left)))
 
     return run
@@ -130,8 +136,13 @@ def label_encoder(keys: list[Any], values: list[Any], default: Any, dtype: str) 
     is_text = dtype == "string"
 
     def run(x: np.ndarray) -> np.ndarray:
-        found = [table.get(_key(k), default) for k in x.reshape(-1).tolist()]
-        return strings(found, x.shape) if is_text else np.array(found, dtype).reshape(x.shape)
+        given = x.reshape(-1).tolist()
+        if x.dtype.kind == "f":
+            given = map(_key, given)
+        found = map(table.get, given, repeat(default))
+        if is_text:
+            return strings(list(found), x.shape)
+        return np.fromiter(found, dtype, x.size).reshape(x.shape)
 
     return run
 

@@ -56,6 +56,8 @@ def _strings(value: Any, what: str) -> np.ndarray:
         raise ModelError(
             f"{what}: expected strings (an array of dtype object or str), found {array.dtype}"
         )
+    if all(issubclass(t, str) for t in set(map(type, array.reshape(-1).tolist()))):
+        return np.array(array, order="C")
     out = np.empty(array.shape, object)
     for i, s in np.ndenumerate(array):
         if not isinstance(s, (str, bytes)):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import repeat
 from typing import Any, Literal
 
 import numpy as np
@@ -32,38 +34,120 @@ def tf_idf(
     shortest, longest: the n-grams that are counted.
     skips: most elements that are left out between two of an n-gram.
     """
-    places: dict[tuple[Any, ...], int] = {}
+    grams = _Grams()
     number = 0
     for n, (begin, end) in enumerate(zip(starts, [*starts[1:], len(pool)], strict=True), 1):
         for at in range(begin, end, n):
             if shortest <= n <= longest:
-                places[tuple(pool[at : at + n])] = indexes[number]
+                grams.add(pool[at : at + n], indexes[number])
             number += 1
+    find = grams.finish()
     size = max(indexes, default=-1) + 1
     scale = np.ones(size, np.float32) if weights is None else np.array(weights, np.float32)
-
-    def grams(row: list[Any]) -> Iterator[tuple[Any, ...]]:
-        for distance in range(1, skips + 2):
-            for n in range(shortest if distance == 1 else max(shortest, 2), longest + 1):
-                for at in range(len(row) - (n - 1) * distance):
-                    yield tuple(row[at : at + (n - 1) * distance + 1 : distance])
 
     def run(x: np.ndarray) -> np.ndarray:
         if x.ndim not in (1, 2):
             raise ModelError(f"expected shape [C] or [N, C], found {list(x.shape)}")
-        rows = x.reshape(1, -1) if x.ndim == 1 else x
-        counts = np.zeros((rows.shape[0], size), np.float32)
-        for row, count in zip(rows.tolist(), counts, strict=True):
-            for gram in grams(row):
-                place = places.get(gram)
-                if place is not None:
-                    count[place] += 1
+        words = find.words(x.reshape(1, -1) if x.ndim == 1 else x)
+        counts = np.zeros((words.shape[0], size), np.float32)
+        firsts = np.arange(words.shape[0])[:, None] * size
+        for distance in range(1, skips + 2):
+            least = shortest if distance == 1 else max(shortest, 2)
+            for n, places in find.places(words, distance, longest):
+                if n >= least:
+                    found = (places + firsts)[places >= 0]
+                    np.add.at(counts.reshape(-1), found, np.float32(1))
         if mode == "IDF":
             counts = np.minimum(counts, 1)
-        found = counts if mode == "TF" else counts * scale
-        return found.reshape((*x.shape[:-1], size))
+        if mode != "TF":
+            counts *= scale
+        return counts.reshape((*x.shape[:-1], size))
 
     return run
+
+
+class _Grams:
+    """Sequences of words with a place for each, as a tree: a node for each of their beginnings."""
+
+    def __init__(self) -> None:
+        self.numbers: dict[Any, int] = {}
+        self.after: dict[tuple[int, int], int] = {}
+        self.place = [-1]  # of each node; the root is node 0
+
+    def add(self, words: list[Any], place: int) -> None:
+        node = 0
+        for word in words:
+            step = node, self.numbers.setdefault(word, len(self.numbers) + 1)
+            if step not in self.after:
+                self.after[step] = len(self.place)
+                self.place.append(-1)
+            node = self.after[step]
+        self.place[node] = place
+
+    def finish(self) -> _Finder:
+        width, count = len(self.numbers) + 1, len(self.place)
+        keys = np.array([a * width + b for a, b in self.after], np.int64)
+        nodes = np.array([*self.after.values()], np.int64)
+        table = None
+        if (count + 1) * width <= TABLE:
+            table = np.full((count + 1) * width, -1, np.int64)
+            table[keys] = nodes
+        order = np.argsort(keys)
+        place = np.array([*self.place, -1], np.int64)
+        return _Finder(self.numbers, keys[order], nodes[order], table, place)
+
+
+TABLE = 1 << 18
+"""Most entries of a table that says for each node and each word what follows: 2 MB."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Finder:
+    """A tree of sequences as tables.
+
+    numbers: the number of each word, from 1; 0 stands for other words.
+    keys: node * (words + 1) + the number of a word that may follow, in ascending order.
+    nodes: where that leads to.  From the root, node 0, other words lead nowhere: to node -1.
+    table: for each key whether or not it is one, and for those of node -1, where it leads to; None
+        for a tree that is too large.
+    place: of the sequence that ends in a node; -1: none does, as in node -1.
+    """
+
+    numbers: dict[Any, int]
+    keys: np.ndarray
+    nodes: np.ndarray
+    table: np.ndarray | None
+    place: np.ndarray
+
+    def words(self, x: np.ndarray) -> np.ndarray:
+        """The numbers of words."""
+        given = x.reshape(-1).tolist()
+        return np.fromiter(map(self.numbers.get, given, repeat(0)), np.int64, x.size).reshape(
+            x.shape
+        )
+
+    def places(
+        self, words: np.ndarray, distance: int, longest: int
+    ) -> Iterator[tuple[int, np.ndarray]]:
+        """For n = 1, 2, ...: the places of the n words that begin at each position of a row, so
+        many positions apart; -1 for what is no sequence.
+        """
+        nodes = np.zeros_like(words)
+        for n in range(1, longest + 1):
+            following = words[:, (n - 1) * distance :]
+            if not following.size or not len(self.keys):
+                return
+            nodes = self._after(nodes[:, : following.shape[1]], following)
+            yield n, self.place[nodes]
+
+    def _after(self, nodes: np.ndarray, words: np.ndarray) -> np.ndarray:
+        """The nodes to which words lead; -1 for words that may not follow."""
+        wanted = nodes * (len(self.numbers) + 1) + words
+        if self.table is not None:
+            return self.table[wanted]
+        wanted[nodes < 0] = -1
+        at = np.minimum(np.searchsorted(self.keys, wanted), len(self.keys) - 1)
+        return np.where(self.keys[at] == wanted, self.nodes[at], -1)
 
 
 @host_function("decode_image")

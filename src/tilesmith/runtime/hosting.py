@@ -187,5 +187,5 @@ def _named(call: HostCall) -> str:
 def _view(dtype: DType, address: int, shape: tuple[int, ...]) -> np.ndarray:
     """The native memory of a tensor."""
     size = math.prod(shape) * dtype.bytes
-    raw = np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(address))
-    return raw.view(dtype.numpy).reshape(shape)
+    raw = memoryview((ctypes.c_uint8 * size).from_address(address))
+    return np.ndarray(shape, dtype.numpy, raw)
