@@ -14,6 +14,7 @@ import torch
 
 import tilesmith as ts
 import tilesmith.torch
+from tilesmith.runtime.arrays import to_torch
 
 from .eager import Outcome, outcomes
 from .program import Program, all_copied
@@ -80,7 +81,7 @@ class _State(torch.nn.Module):
         self._exe = exe
 
     def state_dict(self, *args: Any, **kwargs: Any) -> Any:
-        return {n: torch.tensor(v) for n, v in self._exe.state_dict().items()}
+        return {n: to_torch(v) for n, v in self._exe.state_dict().items()}
 
 
 def _traced(program: Program, module: torch.nn.Module) -> Any:

@@ -7,6 +7,7 @@ and TorchScript.
 from __future__ import annotations
 
 from tilesmith.frontend.aten.node import AtenNode
+from tilesmith.frontend.aten.promotion import Operand
 from tilesmith.frontend.aten.registry import aten_op
 from tilesmith.frontend.aten.shapes import cat, slice_
 from tilesmith.graph.nodes import Value
@@ -17,17 +18,17 @@ from tilesmith.ops import elementwise as ew
 @aten_op("aten.to.device")
 def to_device(
     n: AtenNode,
-    self: Value,
+    self: Operand,
     device: object = None,
     dtype: DType | None = None,
     *placement: object,
 ) -> Value:
-    return n.cast(self, dtype)
+    return n.tensor(self, dtype)
 
 
 @aten_op("aten.to.other", "aten.type_as.default")
-def to_other(n: AtenNode, self: Value, other: Value, *placement: object) -> Value:
-    return n.cast(self, other.dtype)
+def to_other(n: AtenNode, self: Operand, other: Value, *placement: object) -> Value:
+    return n.tensor(self, other.dtype)
 
 
 @aten_op("aten.zero.default")

@@ -374,5 +374,6 @@ def convert_element_type(n: AtenNode, a: Value, dtype: DType) -> Value:
 
 
 @aten_op("aten._to_copy.default", "aten.to.dtype", "aten.to.dtype_layout")
-def to_dtype(n: AtenNode, self: Value, dtype: DType | None = None, *placement: object) -> Value:
-    return n.cast(self, dtype)
+def to_dtype(n: AtenNode, self: Operand, dtype: DType | None = None, *placement: object) -> Value:
+    """PyTorch takes a number, too."""
+    return n.tensor(self, dtype)

@@ -23,7 +23,7 @@ _SAME = frozenset(
     for name in (
         "view.default", "view_as.default", "unsqueeze.default", "squeeze.default", "squeeze.dim",
         "squeeze.dims", "alias.default", "detach.default", "detach_.default", "unflatten.int",
-        "lift_fresh.default",
+        "lift_fresh.default", "positive.default",
     )
 )  # fmt: skip
 """Views with the elements of their tensor in the same order."""
@@ -38,7 +38,15 @@ _PERHAPS = frozenset(
 )  # fmt: skip
 """Calls that give a view with the elements in the same order, or a copy."""
 
-_MOVED = frozenset(f"aten.{name}" for name in ("transpose.int", "t.default", "permute.default"))
+_MOVED = frozenset(
+    f"aten.{name}"
+    for name in (
+        "transpose.int", "t.default", "permute.default", "mT.default", "adjoint.default",
+        "numpy_T.default",
+    )
+)  # fmt: skip
+"""Views with the axes in another order.  All but a permutation undo themselves."""
+
 _PARTS = {
     "aten.slice.Tensor": "aten.slice_scatter.default",
     "aten.select.int": "aten.select_scatter.default",
@@ -50,12 +58,23 @@ _OTHER_VIEWS = frozenset(
     for name in (
         "expand.default", "expand_as.default", "split.Tensor", "split_with_sizes.default",
         "split.sizes", "chunk.default", "unbind.int", "narrow.default", "diagonal.default",
-        "as_strided.default", "movedim.int", "movedim.intlist", "numpy_T.default", "mT.default",
+        "as_strided.default", "movedim.int", "movedim.intlist", "unfold.default",
     )
 )  # fmt: skip
-"""Views into which nothing can be written here."""
+"""Other views.  Into some of them nothing can be written here."""
 
-_VIEWS = _SAME | _PERHAPS | _MOVED | _PARTS.keys() | _OTHER_VIEWS
+_TURNED = {
+    "aten.unsqueeze_.default": "aten.unsqueeze.default",
+    "aten.squeeze_.default": "aten.squeeze.default",
+    "aten.squeeze_.dim": "aten.squeeze.dim",
+    "aten.squeeze_.dims": "aten.squeeze.dims",
+    "aten.transpose_.default": "aten.transpose.int",
+    "aten.t_.default": "aten.t.default",
+}
+"""Calls after which a tensor is another view of its memory, and the calls that make such views."""
+
+VIEWS = _SAME | _PERHAPS | _MOVED | _PARTS.keys() | _OTHER_VIEWS
+"""Calls whose results may share memory with their first argument."""
 
 
 def functional(calls: Iterable[Call]) -> Functional:
@@ -69,7 +88,7 @@ def functional(calls: Iterable[Call]) -> Functional:
 def written_by(call: Call) -> str | None:
     """The call that makes what `call` writes to its first argument; None if it writes nothing."""
     parts = call.target.split(".")
-    if len(parts) != 3 or parts[0] != "aten" or call.target in _VIEWS:
+    if len(parts) != 3 or parts[0] != "aten" or call.target in VIEWS:
         return None
     name = parts[1]
     if not name.endswith("_") or name.endswith("__"):
@@ -123,7 +142,9 @@ class Functional:
     def add(self, call: Call) -> None:
         """Rewrites one call."""
         target = written_by(call)
-        if target is not None:
+        if call.target in _TURNED:
+            self._turn(replace(call, target=_TURNED[call.target]))
+        elif target is not None:
             self._write(call, target)
         elif _trains(call):
             self._batch_norm(call)
@@ -131,7 +152,7 @@ class Functional:
             self.calls.append(self._renamed(call))
             if call.target in _PERHAPS:
                 self._copy(call)
-            elif call.target in _VIEWS:
+            elif call.target in VIEWS:
                 self._view(call)
 
     def current(self, name: str) -> str:
@@ -153,6 +174,14 @@ class Functional:
         for m in group:
             m.kin = [other for other in group if other is not m]
         self._tensors[call.name] = _Tensor(call.name, new)
+
+    def _turn(self, view: Call) -> None:
+        """What is called as the first argument of `view` becomes that view."""
+        before = self._first(view)
+        self.calls.append(self._renamed(view))
+        self._view(view)
+        turned = [n for n, t in self._tensors.items() if t is before]
+        self._tensors.update(dict.fromkeys(turned, self._tensors[view.name]))
 
     def _write(self, call: Call, target: str) -> None:
         tensor, name = self._first(call), call.name
@@ -185,7 +214,7 @@ class Functional:
         for before in befores:
             assert tensor.of is not None and tensor.call is not None
             new = self._name(before)
-            self.calls.append(_inverse(tensor.call[0], before, tensor.current, new, where))
+            self.calls.append(_inverse(*tensor.call, before, tensor.current, new, where))
             tensor = tensor.of
             tensor.current, tensor.version = new, memory.version
 
@@ -240,8 +269,11 @@ def _trains(call: Call) -> bool:
     return call.args[5] is True and isinstance(call.args[3], Ref)
 
 
-def _inverse(view: Call, whole: str, part: str, result: str, where: str) -> Call:
-    """The call that gives the tensor `whole` with new contents of a view of it: `part`."""
+def _inverse(view: Call, number: int, whole: str, part: str, result: str, where: str) -> Call:
+    """The call that gives the tensor `whole` with new contents of a view of it: `part`.
+
+    number: of the view among the results of its call.
+    """
     target, more = view.target, [*view.args[1:]]
     if target in _SAME:
         return Call("aten.view_as.default", [Ref(part), Ref(whole)], {}, result, where)
@@ -253,7 +285,36 @@ def _inverse(view: Call, whole: str, part: str, result: str, where: str) -> Call
         return Call(target, [Ref(part), [axes.index(a) for a in range(len(axes))]], {}, result)
     if target in _MOVED:
         return Call(target, [Ref(part), *more], view.kwargs, result, where)
+    if found := _scatter(view, number, more):
+        name, args = found
+        return Call(f"aten.{name}", [Ref(whole), Ref(part), *args], {}, result, where)
     raise UnsupportedError(
         f"a tensor is written to through {view.target} at {where or view.where}; write to the "
         "tensor itself, or save the program after run_decompositions()"
     )
+
+
+def _scatter(view: Call, number: int, more: list[Any]) -> tuple[str, list[Any]] | None:
+    """The call that puts new contents into a part of a tensor, and its arguments behind these two;
+    None where sizes decide it.
+
+    more: the arguments of `view` behind its tensor.
+    """
+    if view.kwargs or any(
+        isinstance(a, Ref) for m in more for a in (m if isinstance(m, list) else [m])
+    ):
+        return None
+    match view.target, more:
+        case "aten.diagonal.default", _:
+            return "diagonal_scatter.default", more
+        case "aten.narrow.default", [axis, start, length] if start >= 0:
+            return "slice_scatter.default", [axis, start, start + length]
+        case "aten.unbind.int", _:
+            return "select_scatter.default", [more[0] if more else 0, number]
+        case "aten.split.Tensor", [size, *axis]:
+            place = [number * size, (number + 1) * size]
+            return "slice_scatter.default", [axis[0] if axis else 0, *place]
+        case (("aten.split_with_sizes.default" | "aten.split.sizes"), [sizes, *axis]):
+            start = sum(sizes[:number])
+            return "slice_scatter.default", [axis[0] if axis else 0, start, start + sizes[number]]
+    return None

@@ -96,7 +96,9 @@ aten_op("aten.amin.default", "aten.min.default")(partial(_extreme, make=reduce.R
 def _truths(
     n: AtenNode, self: Value, dim: Axes = None, keepdim: bool = False, *, make: _Reduction
 ) -> Value:
-    return reduced(n, n.truth(self), dim, keepdim, make)
+    """PyTorch answers in u8 where it is asked in u8."""
+    found = reduced(n, n.truth(self), dim, keepdim, make)
+    return n.cast(found, u8) if self.dtype is u8 else found
 
 
 for _name, _make in (("any", reduce.ReduceMax), ("all", reduce.ReduceMin)):

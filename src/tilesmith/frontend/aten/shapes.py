@@ -9,7 +9,7 @@ from typing import TypeAlias
 import numpy as np
 
 from tilesmith.frontend.aten.node import AtenNode
-from tilesmith.frontend.aten.promotion import Number, result_type
+from tilesmith.frontend.aten.promotion import Number, Operand, result_type
 from tilesmith.frontend.aten.registry import aten_op
 from tilesmith.frontend.common.repeating import tiled
 from tilesmith.graph.nodes import Value
@@ -38,9 +38,9 @@ def alias(n: AtenNode, self: Value) -> Value:
 
 
 @aten_op("aten.copy.default")
-def copy(n: AtenNode, self: Value, src: Value, non_blocking: bool = False) -> Value:
-    """`src` with the shape and type of `self`."""
-    return n.expand(n.cast(src, self.dtype), self.type.shape)
+def copy(n: AtenNode, self: Value, src: Operand, non_blocking: bool = False) -> Value:
+    """`src` with the shape and type of `self`; PyTorch takes a number, too."""
+    return n.expand(n.tensor(src, self.dtype), self.type.shape)
 
 
 @aten_op("aten.view.default", "aten.reshape.default", "aten._unsafe_view.default",

@@ -9,9 +9,11 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tilesmith.frontend.aten.functional import VIEWS
+from tilesmith.frontend.aten.places import line_of
 from tilesmith.frontend.torch.script import argument_names, as_module
 from tilesmith.frontend.torch.state import with_state
-from tilesmith.support.errors import ModelError, UsageError
+from tilesmith.support.errors import ModelError, UnsupportedError, UsageError
 from tilesmith.support.foreign import is_exported_program, is_script
 
 WHOLE = (
@@ -106,6 +108,7 @@ def _decomposed(program: Any) -> Any:
     if program.dialect != "TRAINING":
         return program
 
+    _check_windows(program.graph)
     try:
         return with_state(program).run_decompositions(decompositions())
     except Exception as e:  # of PyTorch's own checks, such as of loops that write around them
@@ -123,6 +126,28 @@ def decompositions() -> Any:
         operator, overload = name.split(".")
         table.pop(getattr(getattr(torch.ops.aten, operator), overload), None)
     return table
+
+
+def _check_windows(graph: Any) -> None:
+    """Raises UnsupportedError where a tensor is written to through windows of it: PyTorch puts 0
+    where no window is.
+    """
+    for windows in graph.nodes:
+        if str(windows.target) != "aten.unfold.default":
+            continue
+        views = [windows]
+        for view in views:
+            for user in view.users:
+                if user.args[:1] != (view,):
+                    continue
+                if str(user.target) in VIEWS:
+                    views.append(user)
+                elif getattr(getattr(user.target, "_schema", None), "is_mutable", False):
+                    raise UnsupportedError(
+                        f"a tensor is written to through {windows.target} at "
+                        f"{line_of(user.meta.get('stack_trace') or '') or user.name}; write to the "
+                        "tensor itself"
+                    )
 
 
 def arguments(

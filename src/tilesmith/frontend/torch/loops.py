@@ -1,7 +1,8 @@
 """Loops of TorchScript whose number of iterations only a run knows, as PyTorch's `while_loop`.
 
 PyTorch's converter repeats the body of a `prim::Loop` as often as a constant says, and refuses
-other loops.  Here these become a call of `_repeated`, which is traced like other functions.
+other loops.  Here these become a call of `_repeated`, which is traced like other functions.  So
+becomes `to`, of which PyTorch's converter makes a copy where none is.
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ def loops_converted() -> Iterator[None]:
 
 
 def _converter(plain: Any) -> Any:
+    module: Any = import_module("torch._export.converter")
+
     class Converter(plain):
         """PyTorch's converter of a graph or a block, and its loops."""
 
@@ -42,6 +45,22 @@ def _converter(plain: Any) -> Any:
                 self._convert_open_loop(node)
             else:
                 super().convert_prim_Loop(node)
+
+        def convert_aten_to(self, node: Any) -> None:
+            """PyTorch's converter copies a tensor that is written to later, although `to` gives
+            one that has the type already back itself.
+            """
+            target = module.get_op_overload(node)
+            args, _ = self.get_args_kwargs(node, target._schema)
+            named = target._overloadname in ("dtype", "prim_dtype")
+            if not named or not isinstance(args[1], int):
+                super().convert_aten_to(node)
+                return
+            torch = import_module("torch")
+            dtype = torch.ops.aten.to.dtype(torch.zeros(()), args[1]).dtype
+            copies = len(args) > 3 and args[3]
+            made = self.fx_graph.call_function(_cast, (args[0], dtype, copies))
+            self.name_to_node[node.output().debugName()] = made
 
         def _convert_open_loop(self, node: Any) -> None:
             count, going, *carried = (self.get_fx_value_by_ir_value(i) for i in node.inputs())
@@ -60,6 +79,13 @@ def _converter(plain: Any) -> Any:
                 self.name_to_node[output.debugName()] = result
 
     return Converter
+
+
+def _cast(x: Any, dtype: Any, copies: Any) -> Any:
+    """A tensor of a type: `x` itself if it is of that type, as `Tensor.to` has it."""
+    if not isinstance(x, import_module("torch").Tensor):  # a number, which PyTorch takes too
+        return import_module("torch").ops.aten.to.dtype(x, dtype)
+    return x.to(dtype, copy=True) if copies or x.dtype != dtype else x
 
 
 _ON_NUMBERS = {

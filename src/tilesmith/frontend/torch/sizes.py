@@ -78,8 +78,8 @@ class SymbolicSizes:
 def _range(size: Any) -> tuple[int, int]:
     """The least and the largest that a size may be, as its trace knows."""
     bounds = size.node.shape_env.bound_sympy(size.node.expr)
-    high = bounds.upper
-    return max(int(bounds.lower), 0), int(high) if high <= LARGEST else LARGEST
+    low, high = (min(max(b, 0), LARGEST) for b in (bounds.lower, bounds.upper))  # may be infinite
+    return int(low), int(high)
 
 
 def numbers(sizes: Any) -> tuple[int, ...]:
