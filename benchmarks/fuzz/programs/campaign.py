@@ -87,5 +87,8 @@ def shown(counts: Counter[tuple[str, str]]) -> str:
 
 def _kind(reason: str) -> str:
     """A refusal without what is this program's alone."""
+    what = reason.partition(":")[0]
+    if "cannot be compiled" in reason and (named := re.findall(r"aten\.\w+\.\w+", reason)):
+        return f"{what}: {named[0]}: {re.sub(r'[0-9]+', 'N', reason[-60:])}"
     line = next((s for s in reason.splitlines() if s.strip()), "")
     return re.sub(r"\b[vxpbs]\d+\w*|\d+", "N", line)[:160]

@@ -86,7 +86,12 @@ def _left(
     found |= {f"{n} after the run": t for n, t in module.state_dict().items()}
     if program.gradients:
         leaves = {**inputs, **dict(module.named_parameters())}
-        found |= {f"gradient of {n}": t.grad for n, t in leaves.items() if t.grad is not None}
+        # What nothing depends on has no gradient in eager mode, and 0 in AOTAutograd.
+        found |= {
+            f"gradient of {n}": torch.zeros_like(t) if t.grad is None else t.grad
+            for n, t in leaves.items()
+            if t.requires_grad
+        }
     return {
         n: t.detach().clone() if isinstance(t, torch.Tensor) else torch.as_tensor(t)
         for n, t in found.items()
@@ -105,6 +110,8 @@ class Checked(TorchDispatchMode):
             _check_cast(name, args, kwargs)
         if name.strip("_") in _SHIFTS:
             _check_shift(args)
+        if any(kernel in name for kernel in _KERNELS):
+            _check_finite(args)
         results = func(*args, **kwargs)
         for r in _several(results):
             if isinstance(r, torch.Tensor) and (r.numel() > MOST_ELEMENTS or r.ndim > 6):
@@ -136,6 +143,16 @@ def _check_shift(args: Any) -> None:
 
 
 _SHIFTS = ("lshift", "rshift", "ilshift", "irshift", "bitwise_left_shift", "bitwise_right_shift")
+_KERNELS = ("convolution", "scaled_dot_product")
+"""Calls of which PyTorch has several kernels; these disagree about numbers that are not finite."""
+
+
+def _check_finite(args: Any) -> None:
+    tensors = [a for a in args if isinstance(a, torch.Tensor) and a.is_floating_point()]
+    if not all(t.isfinite().all() for t in tensors):
+        raise Rejected("a number that is not finite")
+
+
 _EXACT_NAMES = """
     abs neg relu relu_ clone copy_ copy _to_copy floor ceil round trunc sign sgn where gather
     index index_select maximum minimum fmax fmin amax amin max min sort topk cat stack scatter
