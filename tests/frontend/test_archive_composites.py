@@ -186,6 +186,32 @@ def test_open_sizes():
         assert_same(exe(a, b), function(a, b))
 
 
+def test_branches_and_loops():
+    class Branches(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = nn.Linear(4, 4)
+
+        def forward(self, x):
+            y = torch.cond(
+                x.sum() > 0,
+                lambda x: (self.linear(x),),
+                lambda x: (x.clone().add_(1).swapaxes(0, 1).rot90(),),
+                (x,),
+            )[0]
+            return torch._higher_order_ops.while_loop(
+                lambda i, a: i < 3,
+                lambda i, a: (i + 1, torch.einsum("ij,jk->ik", a, a)),
+                (torch.tensor(0), y),
+            )
+
+    torch.manual_seed(0)
+    module, x = Branches().eval(), torch.rand(4, 4)
+    exe = ts.compile(saved(module, x), threads=1)
+    for given in (x, -x):
+        assert_same(exe(given), module(given))
+
+
 # Files that lie
 
 

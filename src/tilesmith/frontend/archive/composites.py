@@ -8,10 +8,11 @@ What it can't, or without PyTorch, stays as it is, for the importer to refuse.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 
+from tilesmith.frontend import aten
 from tilesmith.frontend.archive.json_values import Json
 from tilesmith.frontend.archive.weights import dtype_of
-from tilesmith.frontend.aten import FAMILIES
 from tilesmith.frontend.aten.custom import registered
 from tilesmith.frontend.aten.exported import Range
 from tilesmith.frontend.aten.functional import written_by
@@ -20,40 +21,47 @@ from tilesmith.frontend.aten.registry import OPERATORS
 from tilesmith.frontend.torch.expansion import Expansion, Size, Traced
 from tilesmith.support.errors import UnsupportedError
 
-assert FAMILIES  # registers the operators that need not be taken apart
+_ = aten.FAMILIES
+"""Registers the operators that need not be taken apart."""
 
 
-def expanded(
-    calls: Iterable[Call],
-    traced: Mapping[str, Json],
-    ranges: Mapping[str, Range],
-    hints: Mapping[str, int],
-) -> Iterator[Call]:
-    """The calls, those of composed operators as what they are composed of.
+@dataclass(slots=True)
+class Composites:
+    """Takes composed operators of one archive apart.
 
-    traced: where the archive says what names stand for; read after the calls before them.
     ranges, hints: see `Exported`.
+    guards: gets conditions on sizes that the calls hold for.
     """
-    expansion: Expansion | None = None
-    for call in calls:
-        if _is_known(call):
-            yield call
-            continue
-        try:
-            expansion = expansion or Expansion(ranges, hints)
-        except ImportError:
-            yield call
-            continue
-        names = names_in([*call.args, *call.kwargs.values()])
-        try:
-            given = {name: _traced(traced[name]) for name in names if name in traced}
-        except UnsupportedError:  # of an element type, which its own call is refused for
-            yield call
-            continue
-        found = expansion.of(call, given)
-        if found != [call]:
-            yield from _checks(call, given)
-        yield from found
+
+    ranges: Mapping[str, Range]
+    hints: Mapping[str, int]
+    guards: list[str]
+    _expansion: Expansion | None = None
+
+    def expanded(self, calls: Iterable[Call], traced: Mapping[str, Json]) -> Iterator[Call]:
+        """The calls, those of composed operators as what they are composed of.
+
+        traced: where the archive says what names stand for; read after the calls before them.
+        """
+        for call in calls:
+            if _is_known(call):
+                yield call
+                continue
+            try:
+                self._expansion = self._expansion or Expansion(self.ranges, self.hints, self.guards)
+            except ImportError:
+                yield call
+                continue
+            names = names_in([*call.args, *call.kwargs.values()])
+            try:
+                given = {name: _traced(traced[name]) for name in names if name in traced}
+            except UnsupportedError:  # of an element type, which its own call is refused for
+                yield call
+                continue
+            found = self._expansion.of(call, given)
+            if found != [call]:
+                yield from _checks(call, given)
+            yield from found
 
 
 def _is_known(call: Call) -> bool:

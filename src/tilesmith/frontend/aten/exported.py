@@ -95,6 +95,7 @@ class Exported:
     hints: for extents that are no numbers, by their text, what they were in the example.
     structure: of its arguments and results.
     calls: its calls, in an order in which each comes after what it uses.
+    guards: conditions on the sizes of arguments that its trace took for granted (`guards.py`).
     """
 
     name: str
@@ -106,6 +107,7 @@ class Exported:
     hints: Mapping[str, int]
     structure: Structure
     calls: Callable[[], Iterable[Call]]
+    guards: Sequence[str] = ()
 
     @property
     def signature(self) -> Signature:

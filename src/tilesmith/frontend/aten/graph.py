@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from tilesmith.frontend.aten import guards
 from tilesmith.frontend.aten.exported import Exported, Input
 from tilesmith.frontend.aten.importer import AtenImporter
 from tilesmith.frontend.aten.node import AtenNode
@@ -16,7 +17,7 @@ from tilesmith.frontend.common.inputs import Declared, Given, fixed, input_types
 from tilesmith.graph.nodes import Graph, Value
 from tilesmith.graph.passes.dce import dce
 from tilesmith.ir.sizes import LARGEST
-from tilesmith.ir.types import TensorType
+from tilesmith.ir.types import Dim, TensorType
 
 
 def graph_of(program: Exported, given: Given) -> Graph:
@@ -46,6 +47,7 @@ class _Reader:
             if i.weight is not None and i.weight not in self._signature.written:
                 names[i.name] = self._constant(i.weight)
         self._arguments([i for i in program.inputs if i.weight is None])
+        self._guard()
         self._written()
         self._importer.run(program.calls())
         self._importer.check()
@@ -108,6 +110,16 @@ class _Reader:
             if name is not None:
                 high = LARGEST if found.high is None else min(found.high, LARGEST)
                 self._given.symbols.declare(name, found.low, high, self._program.hints.get(text))
+
+    def _guard(self) -> None:
+        symbols: dict[str, Dim] = {}
+        for i in self._program.inputs:
+            held = self._importer.names.get(i.name)
+            if isinstance(held, Value):
+                for size, extent in zip(i.dims, held.type.shape, strict=False):
+                    symbols.setdefault(str(size), extent)
+        n = AtenNode(self._builder, "", "", "")
+        guards.require(n, self._program.guards, self._importer.names, symbols)
 
     def _written(self) -> None:
         """Buffers that the program writes are inputs."""

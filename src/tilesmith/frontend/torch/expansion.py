@@ -63,12 +63,16 @@ class Expansion:
 
     ranges: of its symbols, by name.
     hints: what symbols were in the example, by name.
+    guards: gets conditions on the symbols, by these names, which the calls hold for.
 
     Raises ImportError where PyTorch is missing.
     """
 
-    def __init__(self, ranges: Mapping[str, Range], hints: Mapping[str, int]) -> None:
+    def __init__(
+        self, ranges: Mapping[str, Range], hints: Mapping[str, int], guards: list[str]
+    ) -> None:
         self._torch = import_module("torch")
+        self._guards = guards
         self._ranges, self._hints = ranges, hints
         symbolic = import_module("torch.fx.experimental.symbolic_shapes")
         fake = import_module("torch._subclasses.fake_tensor")
@@ -160,8 +164,7 @@ class Expansion:
             module, signature = aot.aot_export_module(
                 Called(), inputs, decompositions=_table(), trace_joint=False, dynamic_shapes=True
             )
-        if not all(_is_usual(g.expr) for g in self._env.guards[guards:]):
-            raise _RefusedError("it holds for some sizes only")
+        self._guards += [self._text(g.expr) for g in self._env.guards[guards:]]
         names = [n.name for n in module.graph.nodes if n.op == "placeholder"]
         renaming = {name: str(i) for i, name in enumerate(names)}
         results = [_argument(r, renaming, "") for r in fx.outputs(module.graph)]
@@ -201,6 +204,15 @@ class Expansion:
         sizes, strides = ([self._size(s) for s in v] for v in (given.sizes, given.strides))
         dtype = getattr(self._torch, torch_name(given.dtype))
         return self._torch.empty_strided(sizes, strides, dtype=dtype)
+
+    def _text(self, guard: Any) -> str:
+        """A condition as Python writes it."""
+        sympy = import_module("sympy")
+        names = {size.node.expr: sympy.Symbol(name) for name, size in self._symbols.items()}
+        if not guard.free_symbols <= names.keys():
+            raise _RefusedError("it holds for some data only")
+        printer = import_module("torch.utils._sympy.printers").PythonPrinter()
+        return printer.doprint(guard.xreplace(names))
 
     def _size(self, size: Size) -> Any:
         return size if isinstance(size, int) else self._evaluated(ast.parse(size, mode="eval").body)
@@ -287,14 +299,6 @@ _FUNCTIONS: Mapping[str, Callable[[Any, Sequence[Any]], Any]] = {
 @cache
 def _table() -> Any:
     return decompositions().materialize()
-
-
-def _is_usual(guard: Any) -> bool:
-    """Whether a guard says what PyTorch takes for granted: that a size is neither 0 nor 1.  Calls
-    that are right for other sizes are right for these too, but for what may be broadcast; there the
-    sizes that a call needs are demanded where it is imported.
-    """
-    return type(guard).__name__ == "Unequality" and guard.args[1] in (0, 1)
 
 
 def _is_composed(operator: Any) -> bool:

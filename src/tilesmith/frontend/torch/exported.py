@@ -54,6 +54,7 @@ def exported(program: Any) -> Exported:
         {str(d): int(d.node.hint) for d in sizes if d.node.has_hint()},
         Pytrees(program.call_spec.in_spec, program.call_spec.out_spec),
         lambda: fx.calls(program.graph),
+        tuple(getattr(program, "_guards_code", None) or ()),
     )
 
 

@@ -1,0 +1,201 @@
+"""The calls of a graph in an archive, with the graphs inside it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tilesmith.frontend.archive.arguments import argument
+from tilesmith.frontend.archive.composites import Composites
+from tilesmith.frontend.archive.json_values import Json
+from tilesmith.frontend.aten.functional import Functional, functional
+from tilesmith.frontend.aten.places import line_of
+from tilesmith.frontend.aten.program import Block, Call, Ref, needed
+from tilesmith.support.errors import UnsupportedError
+
+_DEEPEST = 16
+"""Most graphs inside one another."""
+
+
+def current_of(value: Any, current: Callable[[str], str]) -> Any:
+    """An argument that may name a tensor, as what the tensor holds at the end."""
+    return Ref(current(value.name)) if isinstance(value, Ref) else value
+
+
+_WRAPPERS = {
+    "torch.ops.higher_order.wrap_with_set_grad_enabled": 1,
+    "torch.ops.higher_order.wrap_with_autocast": 4,
+}
+"""Calls of a graph that change what PyTorch does around it, and the number of that graph among the
+arguments.
+"""
+
+
+_BRANCHING = {
+    "torch.ops.higher_order.cond": "cond",
+    "torch.ops.higher_order.while_loop": "while_loop",
+}
+"""Calls with graphs among their arguments, as importers call them."""
+
+
+@dataclass(slots=True)
+class CallGraph:
+    """Reads the calls of a graph.
+
+    graph: as the archive has it.
+    composites: takes composed operators apart.
+    prefix: of the names that it defines.
+    given: what the names of its inputs stand for; for a graph inside another one.
+    depth: how many graphs are around it.
+    traced: gets where the archive says what the names that it defines stand for.
+    """
+
+    graph: Json
+    composites: Composites
+    prefix: str = ""
+    given: Mapping[str, Any] = field(default_factory=dict)
+    depth: int = 0
+    traced: dict[str, Json] = field(default_factory=dict)
+
+    def functional(self) -> Functional:
+        """The calls as ones that write to nothing, composed operators taken apart."""
+        return functional(self.composites.expanded(self.calls(), self.traced))
+
+    def calls(self) -> Iterator[Call]:
+        if self.depth > _DEEPEST:
+            self.graph.bad(f"at most {_DEEPEST} graphs inside one another")
+        for table in ("tensor_values", "sym_int_values"):
+            for name, found in self.graph[table].items():
+                self.traced.setdefault(f"{self.prefix}{name}", found)
+        for node in self.graph["nodes"].list():
+            target = node["target"].text()
+            inputs = node["inputs"].list()
+            if target in _WRAPPERS:
+                yield from self._inner(node, inputs, _WRAPPERS[target])
+                continue
+            by_name = [_is_keyword(i) for i in inputs]
+            args = [i["arg"] for i, named in zip(inputs, by_name, strict=True) if not named]
+            if target in _BRANCHING:
+                yield self._branching(node, args)
+                continue
+            kwargs = {
+                i["name"].text(): self._own(argument(i["arg"]))
+                for i, named in zip(inputs, by_name, strict=True)
+                if named
+            }
+            yield Call(
+                _target(target),
+                [self._own(argument(a)) for a in args],
+                kwargs,
+                self._results(node),
+                self._where(node),
+            )
+
+    def _inner(self, node: Json, inputs: list[Json], at: int) -> Iterator[Call]:
+        """The calls of a graph that stand for a call of it."""
+        if len(inputs) <= at:
+            node.bad(f"at least {at + 1} arguments")
+        if at == 4 and argument(inputs[2]["arg"]) is not False:
+            raise UnsupportedError(
+                f"{node.place}: autocast around a part of the model is not supported; export the "
+                "model without torch.autocast"
+            )
+        graph = inputs[at]["arg"]["as_graph"]["graph"]
+        names = [argument(a) for a in graph["inputs"].list()]
+        args = [self._own(argument(i["arg"])) for i in inputs[at + 1 :]]
+        if len(names) != len(args) or not all(isinstance(n, Ref) for n in names):
+            node.bad(f"{len(names)} arguments for the graph's inputs")
+        pairs = zip(names, args, strict=True)
+        inside = f"{self.prefix}{_name(node)}/"
+        given = {n.name: a for n, a in pairs}
+        inner = CallGraph(graph, self.composites, inside, given, self.depth + 1, self.traced)
+        yield from inner.calls()
+        found = [inner._own(argument(o)) for o in graph["outputs"].list()]
+        names = self._results(node)
+        results = (names,) if isinstance(names, str) else names
+        if len(found) != len(results):
+            node.bad(f"{len(found)} results")
+        for value, name in zip(found, results, strict=True):
+            if name:
+                yield Call("aten.alias.default", [value], {}, name, self._where(node))
+
+    def _branching(self, node: Json, args: list[Json]) -> Call:
+        """A call with graphs among its arguments: the control flow of the model."""
+        found = [
+            self._block(a["as_graph"]["graph"])
+            if a.one()[0] == "as_graph"
+            else self._own(argument(a))
+            for a in args
+        ]
+        names = self._results(node)
+        results = (names,) if isinstance(names, str) else names
+        target = _BRANCHING[node["target"].text()]
+        return Call(target, found, {}, results, self._where(node))
+
+    def _block(self, graph: Json) -> Block:
+        """A graph as an argument; it uses nothing around it."""
+        inner = CallGraph(graph, self.composites, depth=self.depth + 1)
+        rewritten = inner.functional()
+        names = [argument(a) for a in graph["inputs"].list()]
+        for name in names:
+            if not isinstance(name, Ref):
+                graph.bad("names of inputs")
+            if rewritten.current(name.name) != name.name:
+                raise UnsupportedError(
+                    f"{graph.place}: a branch or a loop writes to {name.name!r}, a tensor of the "
+                    "code around it; write to a clone()"
+                )
+        found = [current_of(argument(o), rewritten.current) for o in graph["outputs"].list()]
+        calls = needed(rewritten.calls, found)
+        return Block(tuple(n.name for n in names), tuple(calls), found)
+
+    def _own(self, given: Any) -> Any:
+        """An argument, its names as they are called outside of this graph."""
+        if isinstance(given, Ref):
+            return self.given.get(given.name, Ref(f"{self.prefix}{given.name}"))
+        if isinstance(given, list):
+            return [self._own(a) for a in given]
+        return given
+
+    def _results(self, node: Json) -> str | tuple[str, ...]:
+        outputs = node["outputs"].list()
+        if not outputs:
+            return f"{self.prefix}{_name(node)}"
+        names: list[str] = []
+        for o in outputs:
+            form, _ = o.one()
+            found = argument(o)
+            if form not in ("as_none", "as_tensor", "as_tensors") and not isinstance(found, Ref):
+                o.bad("the name of a result")
+            names += [f.name if isinstance(f, Ref) else "" for f in _listed(found)]
+        is_single = len(outputs) == 1 and outputs[0].one()[0] != "as_tensors"
+        named = tuple(n and f"{self.prefix}{n}" for n in names)
+        if not any(named):
+            return f"{self.prefix}{_name(node)}"
+        return named[0] if is_single else named
+
+    def _where(self, node: Json) -> str:
+        trace = node["metadata"].get("stack_trace")
+        return line_of(trace.text()) if trace is not None else ""
+
+
+def _listed(found: Any) -> list[Any]:
+    return found if isinstance(found, list) else [found]
+
+
+def _is_keyword(given: Json) -> bool:
+    kind = given.get("kind")
+    return kind is not None and kind.integer() == 2
+
+
+def _name(node: Json) -> str:
+    name = node.get("name")
+    return node["target"].text() if name is None else name.text()
+
+
+def _target(text: str) -> str:
+    """The name of an operator or function, as `frontend.torch.fx` gives it."""
+    if text.startswith("torch.ops."):
+        return text.removeprefix("torch.ops.")
+    return f"operator.{text.removeprefix('_operator.')}" if text.startswith("_operator.") else text

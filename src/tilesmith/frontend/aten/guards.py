@@ -1,0 +1,162 @@
+"""What `torch.export` took for granted about open sizes while it traced a program.
+
+A branch of Python on a size is taken as the example takes it, and so is what an operator makes of
+sizes: how long the parts of a `tensor_split` are.  Such a program is right for sizes only that
+decide so too.  PyTorch keeps the conditions as text of Python; a run that breaks one is refused.
+
+Conditions that a computed size is 1, or is not, or is not 0, are not checked: PyTorch notes them
+wherever such a size could be broadcast, and calls say what they need of sizes where they are
+imported.  A remainder is no such size.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from tilesmith.frontend.aten.node import AtenNode
+from tilesmith.graph.nodes import Value
+from tilesmith.ir import extents
+from tilesmith.ir.expr import as_expr
+from tilesmith.ir.symbols import as_dim
+from tilesmith.ir.types import Dim
+
+
+def require(
+    n: AtenNode, guards: Sequence[str], names: Mapping[str, Any], symbols: Mapping[str, Dim]
+) -> None:
+    """Makes runs be refused whose sizes break a guard.
+
+    names: the program's inputs, by the names of its arguments.
+    symbols: sizes that guards may name.
+
+    Raises ModelError for a guard that no size keeps.
+    """
+    wrong: dict[Dim, str] = {}
+    for text in guards:
+        try:
+            excess = _Reader(names, symbols).excess(ast.parse(text, mode="eval").body)
+        except (_OtherError, SyntaxError, RecursionError):
+            continue  # about what is no size: types and structure are checked elsewhere
+        values = extents.values_of(excess)
+        if values.lo is not None and values.lo > 0:
+            n.bad(f"it was exported for sizes of which {text} holds, which never does here")
+        if values.hi is None or values.hi > 0:
+            wrong.setdefault(excess, text)
+    for excess, text in wrong.items():
+        n.builder.require_zero(n.of_dims((excess,), (1,)), f"not {_shown(text)}")
+
+
+def _shown(text: str) -> str:
+    """A guard as our messages write sizes: x.0 for the first axis of x."""
+    return re.sub(r"L\['(\w+)'\](\S*?)\.size\(\)\[(\d+)\]", r"\1\2.\3", text)
+
+
+class _OtherError(Exception):
+    """A condition of another form."""
+
+
+class _Reader:
+    """Reads conditions as formulas: 0 where the condition holds, and more elsewhere."""
+
+    def __init__(self, names: Mapping[str, Any], symbols: Mapping[str, Dim]) -> None:
+        self._names, self._symbols = names, symbols
+
+    def excess(self, node: ast.expr) -> Dim:
+        match node:
+            case ast.BoolOp(ast.And(), values):
+                return extents.total(map(self.excess, values))
+            case ast.BoolOp(ast.Or(), values):
+                found = [self.excess(v) for v in values]
+                least = found[0]
+                for f in found[1:]:
+                    least = extents.smaller(least, f)
+                return least
+            case ast.Compare(left, [operator], [right]) if type(operator) in _EXCESS:
+                if _is_usual(left, operator, right):
+                    raise _OtherError
+                return _EXCESS[type(operator)](self.size(left), self.size(right))
+        raise _OtherError
+
+    def size(self, node: ast.expr) -> Dim:
+        match node:
+            case ast.Constant(value=int(number)) if not isinstance(number, bool):
+                return number
+            case ast.Name(name) if name in self._symbols:
+                return self._symbols[name]
+            case ast.UnaryOp(ast.USub(), of):
+                return extents.product((self.size(of), -1))
+            case ast.BinOp(left, operator, right) if type(operator) in _ARITHMETIC:
+                return _ARITHMETIC[type(operator)](self.size(left), self.size(right))
+            case ast.Call(ast.Name("max" | "min" | "Max" | "Min" as name), args) if args:
+                join = extents.larger if name.lower() == "max" else extents.smaller
+                found = self.size(args[0])
+                for a in args[1:]:
+                    found = join(found, self.size(a))
+                return found
+            case ast.Subscript(
+                ast.Call(ast.Attribute(of, "size"), []), ast.Constant(value=int(axis))
+            ):
+                held = self._names.get(_name(of))
+                if isinstance(held, Value) and axis < held.type.rank:
+                    return held.type.shape[axis]
+            case ast.Subscript():
+                held = self._names.get(_name(node))
+                if isinstance(held, int):
+                    return held
+        raise _OtherError
+
+
+def _name(node: ast.expr) -> str:
+    """The name of an input of the program: L['more']['b'][0] is more_b_0."""
+    keys: list[str] = []
+    while isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
+        keys.append(re.sub(r"\W", "_", str(node.slice.value)))
+        node = node.value
+    if not isinstance(node, ast.Name) or not keys:
+        raise _OtherError
+    return "_".join(reversed(keys))
+
+
+def _is_usual(left: ast.expr, operator: ast.cmpop, right: ast.expr) -> bool:
+    """Whether a condition is about what may be broadcast."""
+    if isinstance(left, (ast.Subscript, ast.Name)) or not isinstance(right, ast.Constant):
+        return False
+    if any(isinstance(n, ast.Mod) for n in ast.walk(left)):
+        return False
+    is_apart = isinstance(operator, ast.NotEq) and right.value in (0, 1)
+    return is_apart or (isinstance(operator, ast.Eq) and right.value == 1)
+
+
+def _above(a: Dim, b: Dim, more: int = 0) -> Dim:
+    """By how much `a` exceeds `b` - `more`; 0 if it does not."""
+    return extents.larger(extents.total((extents.difference(a, b), more)), 0)
+
+
+def _apart(a: Dim, b: Dim) -> Dim:
+    return extents.larger(extents.difference(a, b), extents.difference(b, a))
+
+
+def _same(a: Dim, b: Dim) -> Dim:
+    """1 if both are equal, else 0."""
+    return extents.difference(1, extents.smaller(_apart(a, b), 1))
+
+
+_EXCESS: Mapping[type[ast.cmpop], Callable[[Dim, Dim], Dim]] = {
+    ast.LtE: lambda a, b: _above(a, b),
+    ast.Lt: lambda a, b: _above(a, b, 1),
+    ast.GtE: lambda a, b: _above(b, a),
+    ast.Gt: lambda a, b: _above(b, a, 1),
+    ast.Eq: _apart,
+    ast.NotEq: _same,
+}
+
+_ARITHMETIC: Mapping[type[ast.operator], Callable[[Dim, Dim], Dim]] = {
+    ast.Add: lambda a, b: extents.total((a, b)),
+    ast.Sub: extents.difference,
+    ast.Mult: lambda a, b: extents.product((a, b)),
+    ast.FloorDiv: lambda a, b: as_dim(as_expr(a) // as_expr(b)),
+    ast.Mod: lambda a, b: as_dim(as_expr(a) % as_expr(b)),
+}
