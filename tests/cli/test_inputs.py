@@ -109,3 +109,18 @@ def test_initialisers_are_inputs_where_they_are_named(tilesmith: Run, tmp_path: 
     assert tilesmith("compile", path, "--optional", "w", "-o", tmp_path / "m.tsm").code == 0
     assert tilesmith("run", tmp_path / "m.tsm", "-i", given).code == 0
     assert "--optional has no effect" in tilesmith("run", tmp_path / "m.tsm", "--optional", "w").err
+
+
+def test_a_dimension_that_a_node_restricts_is_told(tilesmith: Run, tmp_path: Path) -> None:
+    graph = helper.make_graph(
+        [helper.make_node("Add", ["x", "w"], ["y"], name="plus")],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", "t"])],
+        [onnx.ValueInfoProto(name="y")],
+        [helper.make_tensor("w", TensorProto.FLOAT, [1, 2], [2.0, 3.0])],
+    )
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+    onnx.save(made, tmp_path / "m.onnx")
+    done = tilesmith("run", tmp_path / "m.onnx", "--json")
+    assert done.code == 0 and done.json["outputs"][0]["type"] == "f32[1,2]"
+    assert "dimension 't' is 2: node 'plus' (Add, opset 18)" in " ".join(done.err.split())

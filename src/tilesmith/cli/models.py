@@ -10,7 +10,7 @@ import numpy as np
 
 from tilesmith import driver
 from tilesmith.cli.arguments import Wanted
-from tilesmith.cli.console import compiling
+from tilesmith.cli.console import compiling, note
 from tilesmith.driver.module import CompiledModule
 from tilesmith.host.values import sample
 from tilesmith.runtime.executable import Executable
@@ -77,6 +77,8 @@ def open_model(
                 in_place=wanted.in_place, optional=wanted.optional,
             ),
         )  # fmt: skip
+    for told in made.program.metadata.get("narrowed", ()):
+        note(f"dimension {told['dimension']!r} is {told['now']}: {told['demand']}")
     return made.in_order() if isinstance(made, CompiledModule) else made
 
 

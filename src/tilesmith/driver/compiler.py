@@ -65,6 +65,9 @@ def compile_model(
         graph, session = _requested(request)
         with recorded(session) as session:
             program = compile_program(graph, session, saved, workers)
+    if session.narrowed:
+        told = {**program.metadata, "narrowed": [n.to_json() for n in session.narrowed]}
+        program = replace(program, metadata=told)
     if saved is not None and not session.outside:
         with session.timings.stage("save"):
             saved.keep(program, uses_of(graph))
@@ -137,7 +140,7 @@ def load_graph(
         homes = in_place or {}
         graph = load_source(
             model, shapes, values, session.outside, dynamic, expected, fallback, homes, weights,
-            optional,
+            optional, session.narrowed,
         )  # fmt: skip
         graph = with_possible_sizes(living_in(graph, homes))
     if graph is not model:

@@ -15,6 +15,7 @@ from tilesmith.choices.groups import GroupSpace
 from tilesmith.choices.lookup import UNUSED, Lookup, Match
 from tilesmith.choices.records import Records
 from tilesmith.choices.workload import choice_workload
+from tilesmith.frontend.common.symbols import Narrowing
 from tilesmith.graph.nodes import Graph, Node
 from tilesmith.graph.passes.choices import V
 from tilesmith.ir.target import Target
@@ -80,6 +81,7 @@ class Session:
     outside: collects what the program depends on besides the model itself, the options and the
         records: files of external data, and templates that users registered.
     fitted_share: see `FITTED_SHARE`.
+    narrowed: collects the dimensions that nodes of the model restrict.
     """
 
     options: Options
@@ -91,6 +93,7 @@ class Session:
     constraints: Constraints | None = None
     outside: set[str] = field(default_factory=set)
     fitted_share: float = FITTED_SHARE
+    narrowed: list[Narrowing] = field(default_factory=list)
 
     @staticmethod
     def of(options: Options | None, **overrides: Any) -> Session:

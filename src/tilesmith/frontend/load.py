@@ -17,7 +17,7 @@ from .archive import ARCHIVE
 from .common.errors import errors_name
 from .common.inputs import Given, Shapes, Values
 from .common.source import Frontend, Source
-from .common.symbols import Symbols
+from .common.symbols import Narrowing, Symbols
 from .common.weights import NewWeights
 from .onnx import ONNX
 from .torch import TORCH
@@ -39,6 +39,7 @@ def load(
     in_place: Iterable[str] = (),
     weights: Mapping[str, np.ndarray] | None = None,
     optional: Iterable[str] = (),
+    narrowed: list[Narrowing] | None = None,
 ) -> Graph:
     """The graph of a source model; a `Graph` is one already.
 
@@ -59,6 +60,7 @@ def load(
     weights: contents that weights get instead of their own, by name.
     optional: initialisers of an ONNX model that become inputs of the graph, the last ones, with
         their contents as the default.
+    narrowed: takes in the dimensions that nodes restrict.
 
     Raises UsageError for what is no model; ModelError when the model is damaged or inconsistent;
     OpenShapesError when it needs `shapes`; UnsupportedError, which lists every node that cannot be
@@ -76,6 +78,8 @@ def load(
     given = Given(shapes or {}, values or {}, symbols, fallback, frozenset(in_place), new, named)
     graph = _load(frontend, source, given)
     new.check()
+    if narrowed is not None:
+        narrowed += symbols.narrowed
     return graph
 
 

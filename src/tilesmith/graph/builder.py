@@ -21,7 +21,12 @@ from tilesmith.ops.base import Op
 from tilesmith.ops.rules import UnequalDims
 from tilesmith.perf.limits import SHARED_BYTES
 from tilesmith.support.arguments import checked_methods
-from tilesmith.support.errors import InternalError, ModelError, TilesmithError
+from tilesmith.support.errors import (
+    InternalError,
+    ModelError,
+    OpenDimensionError,
+    TilesmithError,
+)
 
 
 def array_type(array: np.ndarray) -> TensorType:
@@ -57,13 +62,20 @@ def infer(op: Op, types: tuple[TensorType, ...]) -> tuple[TensorType, ...]:
         return tuple(t if t.is_static else _simplified(t) for t in op.infer(*types))
     except UnequalDims:
         raise  # with the extents, for a frontend
+    except OpenDimensionError as e:
+        raise OpenDimensionError(_of_operator(op, types, str(e)), e.dims) from None
     except ModelError as e:
         kind, message = type(e), str(e)
     except (TypeError, ValueError, IndexError) as e:
         # Expressions check shapes and dtypes with Python's own errors: here the model is bad.
         kind, message = ModelError, str(e)
+    raise kind(_of_operator(op, types, message))
+
+
+def _of_operator(op: Op, types: Sequence[TensorType], message: str) -> str:
+    """What is wrong with an operator, behind its name and the types of its operands."""
     shown = f"{op.name}({', '.join(map(str, types))})"
-    raise kind(f"{shown}: {message.removeprefix(f'{op.name}: ')}")
+    return f"{shown}: {message.removeprefix(f'{op.name}: ')}"
 
 
 def _simplified(type: TensorType) -> TensorType:
@@ -137,7 +149,10 @@ class Builder:
         except UnequalDims:
             raise  # with the extents, for a frontend
         except TilesmithError as e:
-            raise type(e)(f"node {loc!r}: {e}" if loc else str(e)) from e.__cause__
+            message = f"node {loc!r}: {e}" if loc else str(e)
+            if isinstance(e, OpenDimensionError):
+                raise OpenDimensionError(message, e.dims) from e.__cause__
+            raise type(e)(message) from e.__cause__
         outputs = self._append(op, inputs, types, loc, name)
         return outputs[0] if len(outputs) == 1 else outputs
 

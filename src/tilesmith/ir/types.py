@@ -70,7 +70,8 @@ class TensorType:
             if not isinstance(d, int):
                 raise OpenDimensionError(
                     f"{self} has the symbolic dimension {d}; give the inputs their sizes with "
-                    "shapes="
+                    "shapes=",
+                    self.shape,
                 )
             dims.append(d)
         return tuple(dims)

@@ -77,7 +77,8 @@ class Resize(Op):
             what = "antialiasing" if self.antialias else self.coordinates
             raise OpenDimensionError(
                 f"{self.name}: {what} needs numbers, found extent {extent} and size {size}; give "
-                "them with shapes="
+                "them with shapes=",
+                (extent, size),
             )
         step, start, common = self._symbolic_coordinates(axis, extent, size)
         if same_dim(extent, size) and same_dim(step, common) and same_dim(start, 0):

@@ -106,7 +106,7 @@ def static(op: str, dim: Dim, what: str) -> int:
     """
     if not isinstance(dim, int):
         raise OpenDimensionError(
-            f"{op}: {what} is the symbolic {dim}; give it a number with shapes="
+            f"{op}: {what} is the symbolic {dim}; give it a number with shapes=", (dim,)
         )
     return dim
 
@@ -119,7 +119,7 @@ class UnequalDims(OpenDimensionError):
     """
 
     def __init__(self, first: Dim, second: Dim, message: str) -> None:
-        super().__init__(message)
+        super().__init__(message, (first, second))
         self.first, self.second = first, second
 
 

@@ -59,7 +59,7 @@ class Reshape(Op):
                 f"{rules.shape_text(source)}; give numbers with shapes="
             )
             if not extents.is_at_most(1, known):
-                raise OpenDimensionError(message)
+                raise OpenDimensionError(message, source)
             whole, part = extents.reduced(total, known)
             raise rules.UnequalDims(as_dim(as_expr(whole) % part), 0, message)
         return tuple(rest if i == unknown[0] else d for i, d in enumerate(self.shape))

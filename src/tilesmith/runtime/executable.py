@@ -43,6 +43,7 @@ from .arrays import (
 )
 from .failures import explained
 from .given import as_array
+from .narrowed import demands
 from .native import Block, Failure, Runner, round_up, set_cores
 from .program import Program, TensorSpec
 from .results import Results
@@ -372,10 +373,20 @@ class Executable:
         converted = []
         for array, spec in zip(map(as_array, arrays, self.inputs), self.inputs, strict=True):
             if not spec.dtype.is_host:
-                check(array, spec, "input")
+                self._check_input(array, spec)
                 array = as_stored(array)
             converted.append(array)
         return tuple(converted)
+
+    def _check_input(self, array: np.ndarray, spec: TensorSpec) -> None:
+        """`check`, whose message about a shape says which node demands it, if one does."""
+        try:
+            check(array, spec, "input")
+        except ModelError as e:
+            if array.dtype != spec.dtype.numpy:
+                raise
+            axes = [(spec.name, axis) for axis in range(len(spec.shape))]
+            raise ModelError(f"{e}{demands(self.program, axes)}") from None
 
     def _check(
         self, status: int | tuple[int, int, int, tuple[int, ...]], given: Sequence[Any] = ()

@@ -18,6 +18,7 @@ from tilesmith.support.cgroup import usable_memory
 from tilesmith.support.errors import ModelError
 
 from .arrays import stored_dtype
+from .narrowed import demands
 from .program import Program
 
 _KEPT = 64
@@ -78,6 +79,7 @@ class SizeFunction:
                 raise ModelError(
                     f"input {spec.name!r}, axis {axis}: expected {spec.shape[axis]} = {wanted}, "
                     f"found {arrays[n].shape[axis]}"
+                    f"{demands(self._program, [(spec.name, axis)])}"
                 )
         if self._as_given:
             if len(self._seen) >= _KEPT:
@@ -120,6 +122,7 @@ class SizeFunction:
         )
         raise ModelError(
             f"dimension {symbol.name!r}: expected one size in all inputs, found {seen}{cure}"
+            f"{demands(self._program, [(inputs[n].name, axis) for n, axis in places])}"
         )
 
     def _compute(self, extents: tuple[int, ...]) -> RunSizes:
@@ -152,11 +155,16 @@ class SizeFunction:
     def _refuse(self, code: int, extents: tuple[int, ...]) -> None:
         for symbol, n in zip(self._program.symbols, extents, strict=True):
             if not symbol.sizes.low <= n <= symbol.sizes.high:
+                position = self._positions[symbol.name]
+                inputs = self._program.inputs
+                axes = [(inputs[i].name, axis) for i, axis, p in self._places if p == position]
+                cure = demands(self._program, axes) or (
+                    f"; compile the model with another range, as in dynamic={{{symbol.name!r}: "
+                    f"({min(n, symbol.sizes.low)}, {max(n, symbol.sizes.high)})}}"
+                )
                 raise ModelError(
                     f"dimension {symbol.name!r}: expected {symbol.sizes.low} to "
-                    f"{symbol.sizes.high}, found {n}; compile the model with another range, as in "
-                    f"dynamic={{{symbol.name!r}: ({min(n, symbol.sizes.low)}, "
-                    f"{max(n, symbol.sizes.high)})}}"
+                    f"{symbol.sizes.high}, found {n}{cure}"
                 )
         why = "are too large" if code == Code.OVERFLOW else "make an extent inside it negative"
         raise ModelError(f"the model can't run with {self._shown(extents)}: these sizes {why}")

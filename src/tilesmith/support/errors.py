@@ -8,6 +8,7 @@ exit code.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 
 class TilesmithError(Exception):
@@ -44,7 +45,14 @@ class UnsupportedError(ModelError):
 
 
 class OpenDimensionError(UnsupportedError, ValueError):
-    """A number is needed for a dimension that the model leaves open."""
+    """A number is needed for a dimension that the model leaves open.
+
+    dims: the extents concerned, where they are known.
+    """
+
+    def __init__(self, message: str, dims: Sequence[Any] = ()) -> None:
+        super().__init__(message)
+        self.dims = tuple(dims)
 
 
 class DeviceError(TilesmithError):

@@ -8,7 +8,7 @@ dimension is symbolic, small tensors hold extents (`contents`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -245,7 +245,7 @@ class FoldingBuilder(Builder):
             return Reinterpret(op.rounded(inputs[0].shape)), *inputs
         inside = [any(same_dim(d, e) for v in inputs for d in v.shape) for e in (a, b)]
         if not any(inside):
-            raise OpenDimensionError(str(error)) from None
+            raise OpenDimensionError(str(error), error.dims) from None
         common = a if not inside[0] or isinstance(a, int) else b
         if is_measured and isinstance(op, Elementwise):
             common = self._common(a, b)
@@ -263,7 +263,7 @@ class FoldingBuilder(Builder):
         if isinstance(op, Expand) and not same_shape(fitted(op.shape), op.shape):
             op, is_known = Expand(fitted(op.shape)), False
         if is_known:  # nothing is left to change
-            raise OpenDimensionError(str(error)) from None
+            raise OpenDimensionError(str(error), error.dims) from None
         return op, *wide
 
     def assume_equal(self, a: Dim, b: Dim, loc: str) -> None:
@@ -382,6 +382,13 @@ class FoldingBuilder(Builder):
     def open_inputs(self) -> tuple[str, ...]:
         """The names of the inputs with symbolic dimensions."""
         return tuple(v.name for v in self._inputs if not v.type.is_static)
+
+    def open_inputs_with(self, symbols: Iterable[Var]) -> tuple[str, ...]:
+        """The same; first those that have some of these symbols."""
+        wanted = set(symbols)
+        found = [v for v in self._inputs if not v.type.is_static]
+        found.sort(key=lambda v: wanted.isdisjoint(symbols_of(v.shape)))
+        return tuple(v.name for v in found)
 
     def known(self, value: Value) -> np.ndarray | None:
         """The contents of a value that does not depend on inputs, computed now if need be; None

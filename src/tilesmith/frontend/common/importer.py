@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from tilesmith.ir.symbols import symbols_of
 from tilesmith.ops.rules import UnequalDims
 from tilesmith.support.errors import ModelError, OpenDimensionError, UnsupportedError
 
@@ -62,14 +63,16 @@ class Importer:
         if not isinstance(error, NotedError):
             needs = (error.inputs or None) if isinstance(error, ValuesNeededError) else None
             is_open = isinstance(error, OpenDimensionError)
-            self._problems.append(Problem(site, str(error), needs, is_open))
+            dims = error.dims if isinstance(error, OpenDimensionError) else ()
+            self._problems.append(Problem(site, str(error), needs, is_open, dims))
 
     def check(self) -> None:
         """Raises UnsupportedError, which lists everything noted, if there is anything;
         OpenShapesError where numbers for the dimensions that are open would help.
         """
         if self._problems:
-            raise report(self._problems, self.builder.open_inputs)
+            concerned = symbols_of(d for p in self._problems for d in p.dims)
+            raise report(self._problems, self.builder.open_inputs_with(concerned))
 
 
 def _located(site: Site, message: str) -> str:

@@ -12,6 +12,7 @@ import numpy as np
 
 from tilesmith.graph.nodes import Value
 from tilesmith.ir.dtypes import DType, i64
+from tilesmith.ir.expr import Expr
 from tilesmith.ir.sizes import LARGEST
 from tilesmith.ir.types import Dim
 from tilesmith.ops import rules
@@ -68,7 +69,8 @@ class NodeContext:
         if found is None and (held := self.builder.contents(value)) is not None:
             raise OpenDimensionError(
                 f"the value of {what} must be a number when the model is compiled; it is "
-                f"{', '.join(map(str, held.flat))} (give the inputs their sizes with shapes=)"
+                f"{', '.join(map(str, held.flat))} (give the inputs their sizes with shapes=)",
+                [d for d in held.flat if isinstance(d, Expr)],
             )
         if found is None:
             names = self.builder.inputs_behind(value)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tilesmith.ir.types import Dim
 from tilesmith.support.errors import ModelError, OpenShapesError, UnsupportedError
 
 from .errors import ValuesNeededError
@@ -35,12 +36,14 @@ class Problem:
     message: what.
     inputs: model inputs whose values would solve it; None if none would.
     is_open: numbers for dimensions that are open would solve it.
+    dims: the extents that it is about, where they are known.
     """
 
     site: Site
     message: str
     inputs: tuple[str, ...] | None = None
     is_open: bool = False
+    dims: tuple[Dim, ...] = ()
 
 
 def shapes_hint(name: str) -> str:
@@ -54,7 +57,7 @@ def shapes_hint(name: str) -> str:
 def report(problems: Sequence[Problem], open_inputs: Sequence[str] = ()) -> ModelError:
     """One error for everything that a model needs and Tilesmith cannot do, by operator.
 
-    open_inputs: the inputs with dimensions that are open.
+    open_inputs: the inputs with dimensions that are open; the first one is the one to fix.
     """
     groups: dict[tuple[str, str, str], list[str]] = {}
     for p in problems:

@@ -8,21 +8,53 @@ equal, symbols get expected sizes that do, and a run checks the rest (`FoldingBu
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TypeAlias
 
 from tilesmith.ir.expr import Var, substitute
 from tilesmith.ir.given_sizes import ExpectedSizes, Ranges
 from tilesmith.ir.sizes import LARGEST
 from tilesmith.ir.symbols import as_dim, symbol, symbols_of
-from tilesmith.ir.types import Dim
+from tilesmith.ir.types import Dim, same_dim
 from tilesmith.ops.rules import UnequalDims
 from tilesmith.support.arguments import checked
 from tilesmith.support.errors import ModelError, OpenDimensionError
+from tilesmith.support.logs import logger
 
 from .equations import replacement
 
+_log = logger("sizes")
+
 Place: TypeAlias = "tuple[str, int, int]"
 """An input's name, one of its axes, and its rank."""
+
+
+@dataclass(frozen=True, slots=True)
+class Narrowing:
+    """A dimension that has fewer sizes than the model says, since a node demands it.
+
+    dimension: its name.
+    places: the axes that have it, and their inputs.
+    now: what it is: a number, a range, or a formula of other dimensions.
+    demand: the node, and what it demands.
+    """
+
+    dimension: str
+    places: tuple[tuple[str, int], ...]
+    now: str
+    demand: str
+
+    def __str__(self) -> str:
+        axes = ", ".join(f"axis {axis} of {name!r}" for name, axis in self.places)
+        return f"dimension {self.dimension!r} ({axes}) is {self.now}: {self.demand}"
+
+    def to_json(self) -> dict[str, object]:
+        return {
+            "dimension": self.dimension,
+            "places": [list(place) for place in self.places],
+            "now": self.now,
+            "demand": self.demand,
+        }
 
 
 class Symbols:
@@ -40,6 +72,9 @@ class Symbols:
         self._ranges, self._expected = dynamic or {}, expected or {}
         self._declared: dict[str, tuple[int, int, int | None]] = {}
         self._dims: dict[str, Dim] = {}
+        self._places: dict[str, dict[tuple[str, int], None]] = {}
+        self.narrowed: list[Narrowing] = []
+        """Which dimensions nodes have restricted, in the order in which that was found."""
 
     def declare(self, name: str, low: int, high: int, expected: int | None = None) -> None:
         """Sizes that the model gives the open dimension `name`, for what the caller does not say.
@@ -87,6 +122,7 @@ class Symbols:
     def of(self, name: str, place: Place) -> Dim:
         """The dimension `name` ("" if it has none) of an input's axis."""
         key = name or f"{place[0]}.{place[1]}"
+        self._places.setdefault(key, {})[place[0], place[1]] = None
         if key not in self._dims:
             self._dims[key] = self._new(key, name, place)
         return self._dims[key]
@@ -113,10 +149,32 @@ class Symbols:
             raise OpenDimensionError(str(error)) from None
         if set(found).isdisjoint(symbols_of(self._dims.values())):
             raise OpenDimensionError(str(error)) from None
+        before = self._dims
         self._dims = {
             key: d if isinstance(d, int) else as_dim(substitute(d, found))
-            for key, d in self._dims.items()
+            for key, d in before.items()
         }
+        demand = str(error).partition("; give ")[0]
+        for key, dim in self._dims.items():
+            now = _narrower(before[key], dim)
+            if now is not None:
+                narrowing = Narrowing(key, tuple(self._places.get(key, ())), now, demand)
+                self.narrowed.append(narrowing)
+                _log.info("%s", narrowing)
+
+
+def _narrower(before: Dim, now: Dim) -> str | None:
+    """What a dimension is that was something else; None where it has all its sizes yet."""
+    if same_dim(before, now):
+        return None
+    if not (isinstance(now, Var) and isinstance(before, Var)):
+        return str(now)
+    if now.name != before.name:
+        return f"that of {now.name!r}"
+    old, new = before.sizes, now.sizes
+    if old is None or new is None or (old.low, old.high) == (new.low, new.high):
+        return None  # another size is expected
+    return f"from {new.low} to {new.high}"
 
 
 def _of(given: Mapping[str, object], name: str, place: Place) -> object:

@@ -56,7 +56,8 @@ def _scaled(n: OnnxNode, extent: Dim, scale: float) -> Dim:
     if not np.array_equal(rounded, some * number // by):
         raise OpenDimensionError(
             f"{n.op_type}: floor({extent} * {scale}) depends on rounding; give the input its size "
-            "with shapes="
+            "with shapes=",
+            (extent,),
         )
     return as_dim(as_expr(extents.product((extent, number))) // by)
 
