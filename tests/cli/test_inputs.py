@@ -124,3 +124,33 @@ def test_a_dimension_that_a_node_restricts_is_told(tilesmith: Run, tmp_path: Pat
     done = tilesmith("run", tmp_path / "m.onnx", "--json")
     assert done.code == 0 and done.json["outputs"][0]["type"] == "f32[1,2]"
     assert "dimension 't' is 2: node 'plus' (Add, opset 18)" in " ".join(done.err.split())
+
+
+def test_random_indices_lie_in_the_axes_that_they_index(tilesmith: Run, tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("Split", ["edges"], ["from", "to"], axis=0, num_outputs=2),
+        helper.make_node("Squeeze", ["from", "zero"], ["i"]),
+        helper.make_node("Gather", ["x", "i"], ["rows"]),
+        helper.make_node("Transpose", ["to"], ["j"], perm=[1, 0]),
+        helper.make_node("ScatterND", ["table", "j", "rows"], ["y"], reduction="add"),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [
+            helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 3]),  # 1 is expected
+            helper.make_tensor_value_info("table", TensorProto.FLOAT, ["m", 3]),
+            helper.make_tensor_value_info("edges", TensorProto.INT64, [2, "e"]),
+        ],
+        [onnx.ValueInfoProto(name="y")],
+        [helper.make_tensor("zero", TensorProto.INT64, [1], [0])],
+    )
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+    onnx.save(made, tmp_path / "m.onnx")
+    for verb in ("run", "check", "explain"):
+        done = tilesmith(verb, tmp_path / "m.onnx")
+        assert done.code == 0, (verb, done.err)
+    sizes = ("--shape", "n=40", "--shape", "m=60")
+    assert tilesmith("compile", tmp_path / "m.onnx", *sizes, "-o", tmp_path / "m.tsm").code == 0
+    assert tilesmith("run", tmp_path / "m.tsm").code == 0
+    assert ts.load(tmp_path / "m.tsm").program.index_limits == {"edges": 40}

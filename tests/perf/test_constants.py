@@ -11,6 +11,7 @@ import tilesmith
 
 REVIEWED = """
 graph/expectations.py DOUBLINGS
+graph/indices.py _DEEPEST
 graph/passes/control_flow.py GROWTH
 graph/passes/cse.py _SAMPLE
 graph/passes/factors.py SHIFT

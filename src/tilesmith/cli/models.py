@@ -152,13 +152,18 @@ def inputs_from(
     return found
 
 
-def random_inputs(specs: Sequence[TensorSpec], seed: int) -> dict[str, np.ndarray]:
-    """Random arrays for all inputs; the same seed gives the same arrays."""
+def random_inputs(
+    specs: Sequence[TensorSpec], seed: int, limits: Mapping[str, int]
+) -> dict[str, np.ndarray]:
+    """Random arrays for all inputs; the same seed gives the same arrays.
+
+    limits: inputs that are indices, by name, and of how many elements.
+    """
     rng = np.random.default_rng(seed)
     return {
         s.name: sample(s.dtype, s.static_shape, rng)
         if s.dtype.is_host
-        else sample_array(s.dtype.numpy, s.static_shape, rng)
+        else sample_array(s.dtype.numpy, s.static_shape, rng, limits.get(s.name))
         for s in specs
     }
 
@@ -173,4 +178,4 @@ def chosen_inputs(
     if path is not None:
         return inputs_from(arrays, exe.inputs, path, defaults)
     specs = [s for s in exe.program.expected_inputs if s.name not in defaults]
-    return {**random_inputs(specs, seed), **defaults}
+    return {**random_inputs(specs, seed, exe.program.index_limits), **defaults}

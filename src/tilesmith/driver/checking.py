@@ -30,6 +30,7 @@ from tilesmith.graph.evaluate import (
     logical_array,
 )
 from tilesmith.graph.host import Host
+from tilesmith.graph.indices import index_limits
 from tilesmith.graph.measure import Measure
 from tilesmith.graph.nodes import Fused, Graph, Node, Value
 from tilesmith.graph.parts import Part
@@ -385,9 +386,12 @@ def _run_alone(
 
 
 def random_inputs(graph: Graph, seed: int = 0) -> dict[str, np.ndarray]:
-    """Inputs of the right types: standard normal floats, integers 0 and 1, random bools."""
+    """Inputs of the right types: standard normal floats, integers 0 and 1, random bools; integers
+    that are indices lie in the axes that they index.
+    """
     rng = np.random.default_rng(seed)
     result: dict[str, Any] = {}
+    limits = index_limits(graph)
     for v in graph.inputs:
         shape = v.type.static_shape
         if v.dtype.is_host:
@@ -395,5 +399,5 @@ def random_inputs(graph: Graph, seed: int = 0) -> dict[str, np.ndarray]:
         elif v.dtype.is_float:
             result[v.name] = rng.standard_normal(shape).astype(v.dtype.numpy)
         else:
-            result[v.name] = rng.integers(0, 2, shape).astype(v.dtype.numpy)
+            result[v.name] = rng.integers(0, limits.get(v.name, 2), shape).astype(v.dtype.numpy)
     return result

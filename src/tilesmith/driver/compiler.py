@@ -18,6 +18,7 @@ from tilesmith.graph.bind import bind
 from tilesmith.graph.control import graphs_in, nodes_in
 from tilesmith.graph.custom import uses_of
 from tilesmith.graph.expectations import with_possible_sizes
+from tilesmith.graph.indices import index_limits
 from tilesmith.graph.nodes import Graph
 from tilesmith.graph.parts import Part
 from tilesmith.graph.text import print_graph
@@ -65,9 +66,9 @@ def compile_model(
         graph, session = _requested(request)
         with recorded(session) as session:
             program = compile_program(graph, session, saved, workers)
-    if session.narrowed:
-        told = {**program.metadata, "narrowed": [n.to_json() for n in session.narrowed]}
-        program = replace(program, metadata=told)
+    told = {"narrowed": [n.to_json() for n in session.narrowed], "indices": index_limits(graph)}
+    told = {key: value for key, value in told.items() if value}
+    program = replace(program, metadata={**program.metadata, **told})
     if saved is not None and not session.outside:
         with session.timings.stage("save"):
             saved.keep(program, uses_of(graph))

@@ -181,6 +181,13 @@ class Program:
         return found
 
     @property
+    def index_limits(self) -> dict[str, int]:
+        """Inputs that are indices, by name, and of how many elements at expected sizes."""
+        told = self.metadata.get("indices")
+        found = told.items() if isinstance(told, dict) else ()
+        return {name: n for name, n in found if type(n) is int and n > 0}
+
+    @property
     def needs_callbacks(self) -> bool:
         """Whether a part of the program runs in Python, so that it can't run without it."""
         return bool(self.host_calls)

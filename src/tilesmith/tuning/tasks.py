@@ -186,15 +186,20 @@ def resume(state: Progress, records: Records) -> None:
 def random_inputs(exe: Executable) -> list[np.ndarray]:
     """Logical contents for the inputs of an executable."""
     rng = np.random.default_rng(0)
-    return [random_array(rng, s) for s in exe.program.expected_inputs]
+    limits = exe.program.index_limits
+    return [random_array(rng, s, limits.get(s.name)) for s in exe.program.expected_inputs]
 
 
-def random_array(rng: np.random.Generator, spec: Argument | TensorSpec) -> np.ndarray:
-    """Logical contents for an argument: standard normal floats, integers 0 and 1."""
+def random_array(
+    rng: np.random.Generator, spec: Argument | TensorSpec, limit: int | None = None
+) -> np.ndarray:
+    """Logical contents for an argument: standard normal floats, integers 0 and 1, or indices of
+    `limit` elements.
+    """
     dtype = spec.type if isinstance(spec, Argument) else spec.dtype
     shape = spec.shape if isinstance(spec, Argument) else spec.static_shape
     if dtype.is_host:
         return sample(dtype, shape, rng)
     if dtype.is_float:
         return rng.standard_normal(shape).astype(dtype.numpy)
-    return rng.integers(0, 2, shape).astype(dtype.numpy)
+    return rng.integers(0, limit or 2, shape).astype(dtype.numpy)

@@ -1,0 +1,120 @@
+"""Which inputs of a program are indices, and of how many elements: for made-up inputs, which lie
+inside the axes that they index.
+
+Elements go from an input to an index operand through operators that move or convert elements.  What
+is computed from an input is no index of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from tilesmith.ir.symbols import expected, symbols_of
+from tilesmith.ir.types import Dim
+from tilesmith.ops.elementwise import Cast, Identity, Where
+from tilesmith.ops.gather import FromFront, Gather, GatherElements, GatherNd
+from tilesmith.ops.runtime_shape import Reinterpret, Stretch, Window
+from tilesmith.ops.scatter import ElementPlaces, ScatterElements, ScatterNd, SlicePlaces
+from tilesmith.ops.shape import Expand, Flatten, Reshape, Squeeze, Transpose, Unsqueeze
+from tilesmith.ops.slicing import Append, Concat, Flip, Slice, Split, Tile
+
+from .builder import expansion
+from .control import If
+from .nodes import Graph, Node, Value
+
+_FIRST = (
+    Cast, Identity, Gather, GatherElements, GatherNd, Reinterpret, Stretch, Window, Expand, Flatten,
+    Reshape, Squeeze, Transpose, Unsqueeze, Flip, Slice, Split, Tile,
+)  # fmt: skip
+"""Operators whose results have elements of their first operand."""
+
+_DEEPEST = 8
+"""Graphs inside one another that are looked at."""
+
+
+def index_limits(graph: Graph) -> dict[str, int]:
+    """By name, inputs of integers that are indices: the least size of the axes that they index, as
+    it is expected, or what their type holds.
+    """
+    found = _limits(graph, {})
+    return {
+        v.name: max(min(found[v], int(v.dtype.max)), 1)
+        for v in graph.inputs
+        if v in found and v.dtype.is_int
+    }
+
+
+def _limits(graph: Graph, of_outputs: Mapping[Value, int], depth: int = 0) -> dict[Value, int]:
+    """The limits of the values of a graph; of_outputs: those of its results."""
+    limits = dict(of_outputs)
+
+    def limit(value: Value, size: int) -> None:
+        limits[value] = min(limits.get(value, size), size)
+
+    for node in reversed(graph.nodes):
+        for value, size in _indexed(node):
+            limit(value, size)
+        known = [limits[v] for v in node.outputs if v in limits]
+        if known:
+            for value in _moved(node):
+                limit(value, min(known))
+        if depth < _DEEPEST:
+            for value, size in _inside(node, limits, depth):
+                limit(value, size)
+    return limits
+
+
+def _size(dims: tuple[Dim, ...]) -> int:
+    """The least of the extents as they are expected; 1 where data decide one."""
+    is_measured = any(v.sizes is None or v.sizes.low == 0 for v in symbols_of(dims))
+    return 1 if is_measured else min(expected(d) for d in dims)
+
+
+def _indexed(node: Node) -> Iterator[tuple[Value, int]]:
+    """The operands of a node that are indices, and of how many elements."""
+    op, inputs = node.op, node.inputs
+    match op:
+        case Gather() | GatherElements() | ScatterElements():
+            yield inputs[1], _size((inputs[0].shape[op.axis],))
+        case GatherNd():
+            depth = inputs[1].shape[-1]
+            if isinstance(depth, int) and depth:
+                first = op.batch_dims
+                yield inputs[1], _size(inputs[0].shape[first : first + depth])
+        case ScatterNd():
+            depth = inputs[1].shape[-1]
+            if isinstance(depth, int) and depth:
+                yield inputs[1], _size(inputs[0].shape[:depth])
+        case ElementPlaces():
+            yield inputs[0], op.shape[op.axis]
+        case SlicePlaces():
+            yield inputs[0], min(op.shape, default=1)
+        case FromFront():
+            yield inputs[0], _size((op.extent,))
+        case _:
+            pass
+
+
+def _moved(node: Node) -> tuple[Value, ...]:
+    """The operands whose elements are those of the results."""
+    if isinstance(node.op, _FIRST):
+        return node.inputs[:1]
+    if isinstance(node.op, Where):
+        return node.inputs[1:]
+    return node.inputs if isinstance(node.op, (Concat, Append)) else ()
+
+
+def _inside(node: Node, limits: Mapping[Value, int], depth: int) -> Iterator[tuple[Value, int]]:
+    """What the graphs of a node say of its operands."""
+    if isinstance(node.op, If):
+        bodies = [(b, node.inputs[1:]) for b in (node.op.then, node.op.otherwise)]
+    elif node.op.is_composite():
+        bodies = [(expansion(node.op, tuple(v.type for v in node.inputs)), node.inputs)]
+    else:
+        return
+    for body, operands in bodies:
+        pairs = zip(body.outputs, node.outputs, strict=False)
+        found = _limits(body, {b: limits[v] for b, v in pairs if v in limits}, depth + 1)
+        for inner, operand in zip(body.inputs, operands, strict=False):
+            if inner in found:
+                yield operand, found[inner]
