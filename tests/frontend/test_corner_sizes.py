@@ -84,3 +84,29 @@ def test_open_axes_are_resized_by_scales_of_a_run(mode: str) -> None:
     x = np.random.default_rng(0).standard_normal((1, 2, 4, 5)).astype(np.float32)
     _agrees(model, x, np.float32([1, 1, 2, 2]))
     _agrees(model, x[:, :, :3], np.float32([1, 1, 2, 3]))
+
+
+@pytest.mark.parametrize("size", [(10, 12), (3, 4), (4, 5), (4, 9)])
+@pytest.mark.parametrize("mode", ["linear", "cubic"])
+def test_axes_that_keep_their_size_are_not_resampled(mode: str, size: tuple[int, int]) -> None:
+    """Also where only a run knows that they do."""
+    attributes = {"mode": mode, "coordinate_transformation_mode": "tf_half_pixel_for_nn"}
+    node = helper.make_node("Resize", ["x", "", "", "s"], ["y"], **attributes)
+    x = np.random.default_rng(0).standard_normal((1, 2, 4, 5)).astype(np.float32)
+    sizes = np.array([1, 2, *size])
+    known = {"s": sizes}
+    (wanted,) = _results(om.model([node], [om.value("x", [1, 2, 4, 5])], ["y"], known, opset=13), x)
+    opened = om.value("x", ["a", "b", "h", "w"])
+    given = om.value("s", [4], TensorProto.INT64)
+    for model, inputs in (
+        (om.model([node], [opened], ["y"], known, opset=13), (x,)),
+        (om.model([node], [opened, given], ["y"], opset=13), (x, sizes)),
+    ):
+        (found,) = _results(model, *inputs)
+        np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
+
+
+def _results(model: onnx.ModelProto, *arrays: np.ndarray) -> list[np.ndarray]:
+    names = [i.name for i in model.graph.input]
+    exe = ts.compile(model.SerializeToString(), threads=1)
+    return [*exe.run(dict(zip(names, arrays, strict=True))).values()]

@@ -109,7 +109,10 @@ class Resize(Op):
                 several = extents.smaller(difference(size, 1), 1)
                 return step, product((centred, several)), twice
             case "tf_half_pixel_for_nn":
-                return step, den, twice
+                if self.scales:
+                    return step, den, twice
+                apart = extents.larger(difference(extent, size), difference(size, extent))
+                return step, product((den, extents.smaller(apart, 1))), twice  # 0: as it is
             case "align_corners":
                 last = extents.larger(difference(size, 1), 1)
                 return difference(extent, 1), 0, last

@@ -180,6 +180,13 @@ class Squeeze(Op):
         shape = inputs[0].type.shape
         if self.axes is None:
             gone = tuple(i for i, d in enumerate(shape) if _is(d, 1))
+            for d in shape:
+                if not isinstance(d, int) and extents.are_equal(d, 1) is None:
+                    raise OpenDimensionError(
+                        f"{self.name}: expected extents that are known to be 1 or not, since the "
+                        f"result's rank depends on them, found {d}; give axes, or numbers with "
+                        "shapes="
+                    )
         else:
             gone = rules.normalize_axes(self.name, self.axes, len(shape))
             if any(not rules.equal(self.name, shape[a], 1) for a in gone):

@@ -98,7 +98,7 @@ def by_sizes(
             scale, by = of_dims(n, (found[i],)).cast(f64), of_dims(n, (dims[i],)).cast(f64)
         else:
             scale, by = ratio, ratio * 0.0 + 1.0
-        x = _along(n, x, a, found[i], scale, by, op, region, i)
+        x = _along(n, x, a, found[i], scale, by, op, region, i, keeps=ratio is None)
     return x
 
 
@@ -116,12 +116,16 @@ def _along(
     op: Resampling,
     region: Region | None,
     number: int,
+    keeps: bool = False,
 ) -> Value:
-    """x with `size` samples along `axis`, scaled by `scale` / `by`."""
+    """x with `size` samples along `axis`, scaled by `scale` / `by`.
+
+    keeps: whether an axis that keeps its extent is not resampled, as where sizes are given.
+    """
     extent = x.type.shape[axis]
     wide = scale.dtype
     limit = of_dims(n, (extents.difference(extent, 1),))
-    at = _coordinates(n, size, extent, scale, by, op.coordinates, region, number)
+    at = _coordinates(n, size, extent, scale, by, op.coordinates, region, number, keeps)
     rank = x.type.rank
     if op.mode == "nearest":
         y = taken(n, x, axis, _rounded(at, op.rounding).cast(i64).clipped(0, limit))
@@ -143,6 +147,7 @@ def _coordinates(
     kind: str,
     region: Region | None,
     number: int,
+    keeps: bool,
 ) -> Numbers:
     """Where the samples lie along an axis, in elements of the input."""
     wide = scale.dtype
@@ -160,7 +165,8 @@ def _coordinates(
     if kind == "asymmetric":
         return (i * by).divided(scale)
     if kind == "tf_half_pixel_for_nn":
-        return centred + 0.5
+        shift = scale * 0.0 + 0.5
+        return centred + (scale.equals(by).chooses(scale * 0.0, shift) if keeps else shift)
     if kind == "tf_crop_and_resize":
         assert region is not None
         start, end = (v[number].cast(wide) for v in (region.starts, region.ends))
