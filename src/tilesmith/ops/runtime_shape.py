@@ -104,6 +104,12 @@ class Window(Op):
         mode = "edge" if self.mode == "inside" else self.mode
         borders = [None if whole else (LARGEST, LARGEST) for whole in is_whole]
 
+        ends = [
+            (as_expr(start), start + step * (as_expr(size) - 1))
+            for start, step, size in zip(self.starts, self.steps, self.sizes, strict=True)
+        ]
+        reach = [(a, b) if s > 0 else (b, a) for (a, b), s in zip(ends, self.steps, strict=True)]
+
         def body(*index: Expr) -> Expr:
             at = [
                 i if whole else i * step + start
@@ -112,7 +118,7 @@ class Window(Op):
                 )
             ]
             if mode != "constant":
-                return bordered(x, at, mode, borders)
+                return bordered(x, at, mode, borders, reach)
             inside = [
                 condition
                 for i, extent, whole in zip(at, x.shape, is_whole, strict=True)

@@ -267,9 +267,14 @@ class Pad(Op):
         borders = [None if same_dim(b, 0) and same_dim(e, 0) else (_may_add(b), _may_add(e))
                    for b, e in zip(begins, ends, strict=True)]  # fmt: skip
 
+        reach = [
+            (-as_expr(b), as_expr(extents.total((d, e, -1))))
+            for b, d, e in zip(begins, x.shape, ends, strict=True)
+        ]
+
         def body(*index: Expr) -> Expr:
             at = [i if same_dim(b, 0) else i - b for i, b in zip(index, begins, strict=True)]
-            return bordered(x, at, self.mode, borders)
+            return bordered(x, at, self.mode, borders, reach)
 
         return te.compute(shape, body, self.name)
 
@@ -384,18 +389,30 @@ BORDERS: dict[str, Callable[[Expr, Dim, int, int], Expr]] = {
 }
 
 
+def _mirrored_once(i: Expr, extent: Expr, first: Expr, final: Expr) -> tuple[Expr, Expr]:
+    """The index of a mirrored axis for borders that are no wider than it, and whether they are: the
+    first and the last index say so.
+    """
+    last = extent - 1
+    i = ir.maximum(i, -i)
+    return ir.minimum(i, 2 * last - i), ir.all_of(first >= -last, final <= 2 * last)
+
+
 def bordered(
     x: te.Tensor,
     at: Sequence[Expr],
     mode: str,
     borders: Sequence[tuple[int, int] | None],
+    reach: Sequence[tuple[Expr, Expr]],
 ) -> Expr:
     """The element of `x` at an index that may be outside, where borders continue it by `mode`.
 
     borders: how far the index may be before and behind each axis; None: it is inside.
+    reach: the first and the last index of all elements along each axis.
 
     Remainders along the last axis with a border are computed outside only: inside, neighbours are
-    read as one vector.
+    read as one vector.  Where a mirrored border is no wider than the axis, which a run knows, none
+    are computed.
     """
     source = list(at)
     last = None
@@ -407,7 +424,11 @@ def bordered(
         return x[tuple(source)]
     inside = ir.all_of(at[last] >= 0, at[last] < as_expr(x.shape[last]))
     near = (*source[:last], at[last], *source[last + 1 :])
-    return te.if_then_else(inside, x[near], x[tuple(source)])
+    outside = x[tuple(source)]
+    if mode == "reflect":
+        once, fits = _mirrored_once(at[last], as_expr(x.shape[last]), *reach[last])
+        outside = te.if_then_else(fits, x[(*source[:last], once, *source[last + 1 :])], outside)
+    return te.if_then_else(inside, x[near], outside)
 
 
 def _takes_remainder(e: Expr) -> bool:
