@@ -34,6 +34,7 @@ strategy/cpu/low_precision.py GAIN SOFTWARE_HALF
 strategy/cpu/operands.py LOST LOST_COMPETING PACKING PAIRING WALK
 strategy/cpu/planes.py MOST
 strategy/cpu/reduction.py ACCUMULATORS IN_ORDER MAX_UNROLLED WIDEST
+strategy/cpu/repeats.py LONG
 strategy/cpu/scaled_chunks.py BLOCK_VECTORS DECODING MOST_ROWS TOGETHER
 strategy/cpu/scaled_rows.py RUN_PAGES SHARED_ROWS SHARES STEPS
 strategy/cpu/sliding.py SHOWN

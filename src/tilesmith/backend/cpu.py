@@ -9,6 +9,7 @@ from tilesmith.codegen.entry import emit_entry
 from tilesmith.codegen.link import assembly, compile_object
 from tilesmith.codegen.math import expand_math
 from tilesmith.codegen.sizes import emit_sizes
+from tilesmith.graph.nodes import Graph
 from tilesmith.ir.target import Target
 from tilesmith.loop.nodes import Func
 from tilesmith.perf.cost import Place, Setting, predict
@@ -19,13 +20,20 @@ from tilesmith.strategy.cpu.full_lanes import columns_choice
 from tilesmith.strategy.cpu.layouts import layout_policy
 from tilesmith.strategy.cpu.low_precision import factor_choice, low_precision_choice
 from tilesmith.strategy.cpu.packing import packed_layouts
-from tilesmith.strategy.cpu.scaled_chunks import packing_choice, versions
+from tilesmith.strategy.cpu.repeats import repeated_rows
+from tilesmith.strategy.cpu.scaled_chunks import chunk_versions, packing_choice
 from tilesmith.strategy.cpu.winograd_cost import winograd_choice
 from tilesmith.strategy.rules import ScheduleRules
 from tilesmith.strategy.sketch import default_schedule, schedule_expression
+from tilesmith.strategy.versions import Versions
 
 from . import loop_passes as p
 from .base import Backend, native_toolchain
+
+
+def _versions(body: Graph) -> Versions | None:
+    return chunk_versions(body) or repeated_rows(body)
+
 
 RULES = ScheduleRules(
     expressions=cpu.expressions,
@@ -34,7 +42,7 @@ RULES = ScheduleRules(
     is_generic=cpu.is_generic,
     is_fixed=cpu.is_concat,
     packed_layouts=packed_layouts,
-    versions=versions,
+    versions=_versions,
     lower_group=cpu.lower_by_rule,
     lower_scheduled=cpu.lower_scheduled,
     lower_plain=cpu.lower_plain,

@@ -21,15 +21,17 @@ class Versions:
 
     extent: the symbol.
     most: the largest value that is few.
+    few: the value for which the version for few is scheduled.
     """
 
     extent: Var
     most: int
+    few: int = 1
 
     @property
     def sizes(self) -> tuple[dict[Var, int], dict[Var, int]]:
         """Values of the symbol for which the two versions are scheduled."""
-        return {self.extent: 1}, {self.extent: max(expected(self.extent), 16 * self.most)}
+        return {self.extent: self.few}, {self.extent: max(expected(self.extent), 16 * self.most)}
 
     def joined(self, few: Func, many: Func) -> Func:
         """The kernel that has both; their parameters are of the same types."""

@@ -210,7 +210,7 @@ def _row_axis(total: Compute) -> int | None:
     return None if fixed and (longest is None or extents[longest] == 1) else longest
 
 
-def versions(body: Graph) -> Versions | None:
+def chunk_versions(body: Graph) -> Versions | None:
     """One row at a time, or whole tiles of rows, where a run says how many there are."""
     if not all(n.op.is_primitive() for n in body.nodes):
         return None
@@ -250,7 +250,7 @@ def packing_choice(target: Target, choose: Choose = preferred) -> Callable[[Node
     The time of a product is that of its multiply-adds or of reading its weights.  Packed weights
     are decoded besides, once for each tile of rows.  An open number of rows may be as small as its
     range says; then both that and the expected number count, and only packed weights have loops
-    for both (`versions`).
+    for both (`chunk_versions`).
     """
 
     def choice(node: Node, bits: int) -> bool:

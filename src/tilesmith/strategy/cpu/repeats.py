@@ -1,0 +1,41 @@
+"""Short rows that are repeated, side by side, as often as a run says.
+
+Many copies of a row fill vectors: lanes run along all of them.  With one or a few copies such a
+vector would be almost empty, and each lane would look for its element.
+"""
+
+from __future__ import annotations
+
+from tilesmith.graph.nodes import Graph
+from tilesmith.ir.expr import Var, free_vars
+from tilesmith.ir.types import same_dim
+from tilesmith.strategy.access import expand
+from tilesmith.strategy.group import group_tensors
+from tilesmith.strategy.versions import Versions
+from tilesmith.te.tensor import Compute
+
+LONG = 16
+"""Elements of a row that fills a vector by itself, and copies of a shorter one that are a few: a
+vector of copies takes as long as about so many small ones (measured on Zen 5 with rows of 3).
+"""
+
+
+def repeated_rows(body: Graph) -> Versions | None:
+    """Few or many copies of a row that is shorter than `LONG`; None for other groups."""
+    if not all(n.op.is_primitive() for n in body.nodes):
+        return None
+    group = group_tensors(body)
+    op = group.outputs[0].op
+    if len(group.outputs) != 1 or not isinstance(op, Compute):
+        return None
+    if any(st.reduce_axis for st in group.stages):
+        return None
+    axes = [a for a in op.axis if not same_dim(a.extent, 1)]
+    if len(axes) < 2:
+        return None
+    copies, row = axes[-2:]
+    if not isinstance(copies.extent, Var) or not isinstance(row.extent, int) or row.extent >= LONG:
+        return None
+    if any(copies.var in free_vars(e) for e in expand(op)):
+        return None
+    return Versions(copies.extent, LONG, few=2)
