@@ -87,3 +87,18 @@ def test_more_threads_than_the_one_around_are_refused(scope: str) -> None:
     s[t].compute_at(s[u], thread)
     with pytest.raises(ScheduleError, match=r"and the loop ii around it|expected at most 1"):
         te.lower(s, [x, u])
+
+
+def test_an_attached_output_that_loops_by_hand_write_is_refused() -> None:
+    """Its check of reads ended in a ValueError."""
+    x = te.placeholder((4,), "i64", "X")
+
+    def body(b, x, y):
+        with b.loop(4, "i") as i:
+            y[i] = x[i] * 2
+
+    e = te.extern(4, [x], body, name="E")
+    t = te.compute((3, 4), lambda i, j: e[j] + i, "T")
+    s = te.create_schedule([e, t])
+    with pytest.raises(ScheduleError, match="loops written by hand write all of it"):
+        s[e].compute_at(s[t], "i")

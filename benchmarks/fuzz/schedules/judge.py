@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -236,10 +236,15 @@ def _results(
                         options=session.options)  # fmt: skip
     dims = {d for b in func.buffers for d in b.shape if isinstance(d, Var)}
     extra = [m.program.sizes[v.name] for v in func.params if isinstance(v, Var) and v not in dims]
-    with guarded([*given, *empty], at_end=r.random() < 0.5) as arrays:
+    arguments = [*given, *empty]
+    bytes_before = [x.tobytes() for x in given]
+    at_end = r.random() < 0.5
+    # GCC 12 reads behind the end of an array where it vectorises `x[2 * i]` at -O3
+    is_exact = case.target != C or not session.options.opt_level
+    with guarded(arguments, at_end) if is_exact else nullcontext(arguments) as arrays:
         function(*arrays, *extra)
-        for x, name, before in zip(arrays, m.program.inputs, given, strict=False):
-            if x.tobytes() != before.tobytes():
+        for x, name, before in zip(arrays, m.program.inputs, bytes_before, strict=False):
+            if x.tobytes() != before:
                 raise InternalError(f"the input {name} was changed")
         yield case.target, _logical([x.copy() for x in arrays[len(given) :]], outputs, m)
 

@@ -49,6 +49,8 @@ class FuncEmitter(TensorEmitter):
         self.scratch = ""
         self.breaks = parent.breaks if parent else self.breaks
         self._fields: dict[str, str] = {}
+        self.next: list[Stmt] = []
+        """What the rule of a statement leaves to be written behind it; so depth is no limit."""
         self.rules_of_statements: dict[type[Stmt], Callable[[Any], None]] = {
             nodes.For: self._for,
             nodes.If: self._if,
@@ -61,9 +63,13 @@ class FuncEmitter(TensorEmitter):
         }
 
     def statement(self, s: Stmt) -> None:
-        self.scope.fleeting.clear()
-        self.tiles.clear()
-        self.rules_of_statements[type(s)](s)
+        outside, self.next = self.next, [s]
+        while self.next:
+            then = self.next.pop()
+            self.scope.fleeting.clear()
+            self.tiles.clear()
+            self.rules_of_statements[type(then)](then)
+        self.next = outside
 
     def outlined(self, e: ir.Call, x: str) -> str:
         type_ = value_type(e.dtype, e.lanes)
@@ -124,12 +130,16 @@ class FuncEmitter(TensorEmitter):
     # statements
 
     def _seq(self, s: nodes.Seq) -> None:
-        for are_stores, parts in groupby(s.stmts, lambda part: isinstance(part, nodes.Store)):
+        last = s.stmts[-1] if s.stmts and not isinstance(s.stmts[-1], nodes.Store) else None
+        first = s.stmts if last is None else s.stmts[:-1]
+        for are_stores, parts in groupby(first, lambda part: isinstance(part, nodes.Store)):
             if are_stores:
                 self._stores([p for p in parts if isinstance(p, nodes.Store)])
             else:
                 for part in parts:
                     self.statement(part)
+        if last is not None:
+            self.next.append(last)
 
     def _store(self, s: nodes.Store) -> None:
         self._stores([s])
@@ -252,7 +262,7 @@ class FuncEmitter(TensorEmitter):
                 f"allocation of {buffer.name}: expected scope heap, stack or register, found "
                 f"{buffer.scope}"
             )
-        self.statement(s.body)
+        self.next.append(s.body)
 
     def heap(self, buffer: Buffer) -> str:
         plan = self.module.workspace

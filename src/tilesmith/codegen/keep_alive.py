@@ -14,6 +14,7 @@ from tilesmith.ir.expr import Expr, TensorCall
 from tilesmith.ir.tensor_intrinsics import TensorIntrinsic, tensor_intrinsic
 from tilesmith.loop import nodes
 from tilesmith.loop.nodes import Stmt
+from tilesmith.loop.visit import children
 
 Breaks = dict[nodes.For, tuple[int, TensorIntrinsic]]
 """For loops that need them: after how many iterations, a power of two, and for which intrinsic."""
@@ -46,12 +47,17 @@ def _stretch(s: Stmt, model: CpuModel, found: Breaks) -> tuple[float, TensorIntr
     return each * count, intrinsic
 
 
-def _parts(s: Stmt) -> tuple[Stmt, ...]:
-    if isinstance(s, nodes.Seq):
-        return s.stmts
-    if isinstance(s, nodes.If):
-        return (s.then,) if s.otherwise is None else (s.then, s.otherwise)
-    return (s.body,) if isinstance(s, (nodes.Allocate, nodes.LetStmt)) else ()
+def _parts(stmt: Stmt) -> list[Stmt]:
+    """The stores and loops in `stmt` that are in no loop in it."""
+    found: list[Stmt] = []
+    waiting = [stmt]
+    while waiting:
+        s = waiting.pop()
+        if isinstance(s, (nodes.Store, nodes.For)):
+            found.append(s)
+        else:
+            waiting += reversed(children(s))
+    return found
 
 
 def _of_call(e: Expr, model: CpuModel) -> tuple[float, TensorIntrinsic | None]:

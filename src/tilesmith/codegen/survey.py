@@ -8,6 +8,7 @@ from tilesmith.ir.expr import Expr, Load, type_text
 from tilesmith.ir.intrinsics import needs_guard
 from tilesmith.loop import nodes as loop
 from tilesmith.loop.nodes import Buffer, Stmt
+from tilesmith.loop.visit import walk
 from tilesmith.support.errors import InternalError, ScheduleError
 
 from .emit_registers import column_access, constant_access
@@ -19,6 +20,10 @@ def moved(s: loop.Store) -> Buffer | None:
     if isinstance(value, Load) and isinstance(value.buffer, Buffer):
         return value.buffer if value.buffer.dtype is s.buffer.dtype else None
     return None
+
+
+_PLAIN = loop.Seq, loop.Allocate, loop.AsyncGroup, loop.Barrier, loop.Wait
+"""Statements with nothing of their own to look at."""
 
 
 @dataclass(slots=True)
@@ -44,11 +49,13 @@ class Survey:
     _seen: set[Expr] = field(default_factory=set)
     _tops: dict[Buffer, int] = field(default_factory=dict)  # the row that columns begin at
 
-    def statement(self, s: Stmt) -> None:
-        if isinstance(s, loop.Seq):
-            for part in s.stmts:
-                self.statement(part)
-        elif isinstance(s, loop.Store):
+    def statement(self, stmt: Stmt) -> None:
+        for s in walk(stmt):
+            self._statement(s)
+
+    def _statement(self, s: Stmt) -> None:
+        """What a statement does itself."""
+        if isinstance(s, loop.Store):
             self.written.add(s.buffer)
             for i in s.indices:
                 self.expression(i)
@@ -62,23 +69,14 @@ class Survey:
         elif isinstance(s, loop.For):
             self.expression(s.start)
             self.expression(s.extent)
-            self.statement(s.body)
         elif isinstance(s, loop.If):
             self.expression(s.cond)
-            self.statement(s.then)
-            if s.otherwise is not None:
-                self.statement(s.otherwise)
-        elif isinstance(s, (loop.Allocate, loop.AsyncGroup)):
-            self.statement(s.body)
-        elif isinstance(s, (loop.LetStmt, loop.WaveReduce)):
-            self.expression(s.value)
-            self.statement(s.body)
-        elif isinstance(s, loop.Evaluate):
+        elif isinstance(s, (loop.LetStmt, loop.WaveReduce, loop.Evaluate)):
             self.expression(s.value)
         elif isinstance(s, loop.Assert):
             self.asserts = True
             self.expression(s.cond)
-        elif not isinstance(s, (loop.Barrier, loop.Wait)):
+        elif not isinstance(s, _PLAIN):
             raise InternalError(f"code generation does not know the statement {type(s).__name__}")
 
     def expression(self, e: Expr) -> None:

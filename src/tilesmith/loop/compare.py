@@ -8,7 +8,7 @@ Free Vars and buffers correspond one to one; they must agree in type, shape and 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 from tilesmith.ir import expr as ir
 from tilesmith.ir.expr import Expr, Var, as_expr
@@ -124,8 +124,22 @@ class _Matching:
         )
 
     def stmts(self, a: Stmt, b: Stmt) -> bool:
-        first, second = list(_flat(a)), list(_flat(b))
-        return len(first) == len(second) and all(self.single(x, y) for x, y in zip(first, second))
+        with ExitStack() as names:  # of the allocations around, however many
+            while True:
+                first, second = list(_flat(a)), list(_flat(b))
+                if len(first) != len(second):
+                    return False
+                x, y = (first[-1], second[-1]) if first else (None, None)
+                is_open = isinstance(x, nodes.Allocate) and isinstance(y, nodes.Allocate)
+                parts = zip(first[:-1], second[:-1]) if is_open else zip(first, second)
+                if not all(self.single(p, q) for p, q in parts):
+                    return False
+                if not (isinstance(x, nodes.Allocate) and isinstance(y, nodes.Allocate)):
+                    return True
+                if not self.buffer_types(x.buffer, y.buffer):
+                    return False
+                names.enter_context(self.bound(x.buffer, y.buffer))
+                a, b = x.body, y.body
 
     def single(self, a: Stmt, b: Stmt) -> bool:
         if isinstance(a, nodes.For) and isinstance(b, nodes.For):

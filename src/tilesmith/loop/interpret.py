@@ -157,7 +157,20 @@ class _Translation:
         return self.emit(exprs[0])
 
     def stmt(self, s: Stmt) -> None:
-        _STATEMENTS[type(s)](self, s)
+        """Lines for `s`.  What follows in the same block, however deep, is not nested in Python."""
+        waiting = [s]
+        while waiting:
+            t = waiting.pop()
+            if isinstance(t, nodes.Seq):
+                waiting += reversed(t.stmts)
+            elif isinstance(t, nodes.Allocate):
+                self.allocate(t)
+                waiting.append(t.body)
+            elif isinstance(t, nodes.LetStmt):
+                self.let(t)
+                waiting.append(t.body)
+            else:
+                _STATEMENTS[type(t)](self, t)
 
     def body(self, s: Stmt) -> None:
         self.depth += 1
@@ -290,7 +303,6 @@ class _Translation:
             make = "V.allocate("
         self.line(f"{data} = {make}{kind}, {_tuple(dims)}, {s.buffer.name!r})")
         self.emit.bind_buffer(s.buffer, data, dims)
-        self.stmt(s.body)
 
     def let(self, s: nodes.LetStmt) -> None:
         value = self.expr(s.value)
@@ -298,11 +310,6 @@ class _Translation:
         name = self.fresh("v")
         self.line(f"{name} = {value}")
         self.emit.bind(s.var, name, is_index)
-        self.stmt(s.body)
-
-    def seq(self, s: nodes.Seq) -> None:
-        for t in s.stmts:
-            self.stmt(t)
 
     def evaluate(self, s: nodes.Evaluate) -> None:
         if not (isinstance(s.value, Call) and s.value.name == "prefetch"):
@@ -336,8 +343,7 @@ def _wrong_shape(name: str, array: np.ndarray, expected: tuple[int, ...]) -> Non
 
 _STATEMENTS: dict[type, Callable[[_Translation, Any], None]] = {
     nodes.For: _Translation.for_, nodes.If: _Translation.if_, nodes.Store: _Translation.store,
-    nodes.Allocate: _Translation.allocate, nodes.LetStmt: _Translation.let,
-    nodes.Seq: _Translation.seq, nodes.Evaluate: _Translation.evaluate,
+    nodes.Evaluate: _Translation.evaluate,
     nodes.Assert: _Translation.assert_, nodes.Barrier: _Translation.barrier,
     nodes.AsyncGroup: _Translation.async_group, nodes.Wait: _Translation.wait,
     nodes.WaveReduce: _Translation.wave_reduce,

@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
+from typing import TypeAlias
 
 from tilesmith.ir.dtypes import BY_NAME, DType, i64
 from tilesmith.ir.expr import Const, Expr, Var, const
@@ -18,6 +20,8 @@ from . import nodes as loop
 from .nodes import Buffer, Func, Stmt, seq
 
 _KINDS: dict[str, ForKind] = {kind.word: kind.name for kind in LOOP_KINDS.values()}
+Named: TypeAlias = Callable[[Stmt], Stmt]
+"""Given what follows in the block, the statement that names something in it."""
 _VECTOR_TYPE = re.compile(rf"({'|'.join(BY_NAME)})x(\d+)")
 
 
@@ -58,19 +62,24 @@ class _FuncParser(ExprParser):
         if self.token.kind == "end" or column <= outside:
             raise self.error("expected an indented block")
         statements: list[Stmt] = []
+        around: list[
+            tuple[list[Stmt], Named]
+        ] = []  # what follows a name is inside of its statement
         while self.token.kind != "end" and self.token.column >= column:
             if self.token.column > column:
                 raise self.error(f"expected a statement at column {column}")
-            statements.append(self.statement(column))
+            rule = _NAMING.get(self.token.text) if self.token.kind == "name" else None
+            if rule is None:
+                statements.append(self.statement(column))
+                continue
+            self.position += 1
+            around.append((statements, rule(self)))
+            statements = []
         if self.token.kind != "end" and outside < self.token.column < column:
             raise self.error(f"expected a statement at column {column} or the end of the block")
+        for before, named in reversed(around):
+            statements = [*before, named(seq(*statements))]
         return seq(*statements)
-
-    def rest(self, column: int) -> Stmt:
-        """The statements after an allocation or let in its block."""
-        if self.token.kind == "end" or self.token.column != column:
-            return loop.Seq(())
-        return self.lines(column - 1)
 
     # --- the header ---
 
@@ -269,21 +278,24 @@ class _FuncParser(ExprParser):
     def block_(self, column: int) -> Stmt:
         return self.block(column)
 
-    def alloc(self, column: int) -> Stmt:
+    def alloc(self) -> Named:
         name = self.name("the name of a buffer")
         self.expect(":")
         buffer = self.buffer(name, "heap")
         self.end_line()
         outer = self.buffers.get(name)
         self.buffers[name] = buffer
-        body = self.rest(column)
-        if outer is None:
-            del self.buffers[name]
-        else:
-            self.buffers[name] = outer
-        return loop.Allocate(buffer, body)
 
-    def let_(self, column: int) -> Stmt:
+        def named(body: Stmt) -> Stmt:
+            if outer is None:
+                del self.buffers[name]
+            else:
+                self.buffers[name] = outer
+            return loop.Allocate(buffer, body)
+
+        return named
+
+    def let_(self) -> Named:
         name = self.name("the name of a variable")
         self.expect(":")
         dtype, lanes = self.value_type()
@@ -303,11 +315,14 @@ class _FuncParser(ExprParser):
         var = Var(name, dtype, lanes)
         outer = self.vars.get(name)
         self.vars[name] = var
-        body = self.rest(column)
-        self.restore(name, outer)
-        if op:
-            return loop.WaveReduce(var, op, value, group, body)
-        return loop.LetStmt(var, value, body)
+
+        def named(body: Stmt) -> Stmt:
+            self.restore(name, outer)
+            if op:
+                return loop.WaveReduce(var, op, value, group, body)
+            return loop.LetStmt(var, value, body)
+
+        return named
 
     def assert_(self, column: int) -> Stmt:
         cond = self.expression()
@@ -332,10 +347,11 @@ class _FuncParser(ExprParser):
         return loop.Store(self.buffers[name], indices, value, mask)
 
 
+_NAMING = {"alloc": _FuncParser.alloc, "let": _FuncParser.let_}
 _STATEMENTS = {
     "pass": _FuncParser.pass_, "for": _FuncParser.for_, "if": _FuncParser.if_,
     "block": _FuncParser.block_, "tensor": _FuncParser.tensor_,
-    "alloc": _FuncParser.alloc, "let": _FuncParser.let_, "assert": _FuncParser.assert_,
+    "assert": _FuncParser.assert_,
     "eval": _FuncParser.eval_, "barrier": _FuncParser.barrier_,
     "async": _FuncParser.async_, "wait": _FuncParser.wait_,
 }  # fmt: skip

@@ -83,15 +83,20 @@ def _param(p: Buffer | Var, name_of: NameOf) -> str:
 
 def _block(stmt: Stmt, depth: int, lines: list[str], name_of: NameOf, deep: bool = True) -> None:
     """The statements of a block, the last one in tail position."""
-    flat = list(_flattened(stmt))
-    if not flat:
-        lines.append("    " * depth + "pass")
-    for i, s in enumerate(flat):
-        if isinstance(s, nodes.NAMING) and i < len(flat) - 1:
-            lines.append("    " * depth + "block:")
-            _block(s, depth + 1, lines, name_of)
-        else:
-            _STATEMENTS[type(s)](s, depth, lines, name_of, deep)
+    rest: Stmt | None = stmt
+    while rest is not None:
+        flat, rest = list(_flattened(rest)), None
+        if not flat:
+            lines.append("    " * depth + "pass")
+        for i, s in enumerate(flat):
+            if not isinstance(s, nodes.NAMING):
+                _STATEMENTS[type(s)](s, depth, lines, name_of, deep)
+            elif i < len(flat) - 1:
+                lines.append("    " * depth + "block:")
+                _block(s, depth + 1, lines, name_of)
+            else:
+                _STATEMENTS[type(s)](s, depth, lines, name_of, deep)
+                rest = s.body if deep else None
 
 
 def _flattened(stmt: Stmt) -> list[Stmt]:
@@ -133,15 +138,11 @@ def _allocate(s: nodes.Allocate, depth: int, lines: list[str], name_of: NameOf, 
     lines.append(
         f"{'    ' * depth}alloc {name_of(s.buffer)}: {buffer_type(s.buffer, name_of)}{scope}"
     )
-    if deep:
-        _block(s.body, depth, lines, name_of)
 
 
 def _let(s: nodes.LetStmt, depth: int, lines: list[str], name_of: NameOf, deep: bool) -> None:
     kind = type_name(s.var.dtype, s.var.lanes)
     lines.append(f"{'    ' * depth}let {name_of(s.var)}: {kind} = {print_expr(s.value, name_of)}")
-    if deep:
-        _block(s.body, depth, lines, name_of)
 
 
 def _wave_reduce(
@@ -150,8 +151,6 @@ def _wave_reduce(
     name, kind = name_of(s.var), type_name(s.var.dtype, s.var.lanes)
     value = f"wave_reduce({s.op}, {print_expr(s.value, name_of)}, {s.lanes})"
     lines.append(f"{'    ' * depth}let {name}: {kind} = {value}")
-    if deep:
-        _block(s.body, depth, lines, name_of)
 
 
 def _evaluate(s: nodes.Evaluate, depth: int, lines: list[str], name_of: NameOf, deep: bool) -> None:

@@ -7,6 +7,7 @@ Stages are those of `loop.nodes`.  An error is a bug of the preceding pass; the 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Literal, NoReturn
 
 from tilesmith.ir import expr as ir
@@ -108,15 +109,33 @@ class _Verifier:
     # --- statements ---
 
     def stmt(self, s: Stmt) -> None:
-        rule = _STATEMENTS.get(type(s))
-        if rule is None:
-            self.fail(f"{type(s).__name__} is not a statement")
-        if isinstance(s, loop.Seq):
-            for t in s.stmts:
-                self.stmt(t)
-            return
-        outer, self.where = self.where, s
-        rule(self, s)
+        """Checks `s`.  Scopes of names in a block, however many, are not nested in Python."""
+        waiting: list[Stmt | Callable[[], None]] = [s]
+        while waiting:
+            t = waiting.pop()
+            if not isinstance(t, Stmt):
+                t()
+                continue
+            rule = _STATEMENTS.get(type(t))
+            if rule is None:
+                self.fail(f"{type(t).__name__} is not a statement")
+            if isinstance(t, loop.Seq):
+                waiting += reversed(t.stmts)
+                continue
+            outer, self.where = self.where, t
+            rule(self, t)
+            if isinstance(t, (loop.Allocate, loop.LetStmt)):
+                waiting += (partial(self.left, t, outer), t.body)
+            else:
+                self.where = outer
+
+    def left(self, s: loop.Allocate | loop.LetStmt, outer: Stmt | None) -> None:
+        """Ends the scope of a name; `outer` is the statement around it."""
+        if isinstance(s, loop.Allocate):
+            self.buffers.discard(s.buffer)
+            self.writable.discard(s.buffer)
+        else:
+            self.vars.discard(s.var)
         self.where = outer
 
     def bind(self, var: Var) -> None:
@@ -272,9 +291,6 @@ class _Verifier:
             self.fail(f"'{b.name}' is in registers, its shape must be constant")
         self.buffers.add(b)
         self.writable.add(b)
-        self.stmt(s.body)
-        self.buffers.discard(b)
-        self.writable.discard(b)
 
     def let(self, s: loop.LetStmt) -> None:
         self.expr(s.value)
@@ -285,8 +301,6 @@ class _Verifier:
         self.bind(s.var)
         if self.varies(s.value):
             self.varying.add(s.var)
-        self.stmt(s.body)
-        self.vars.discard(s.var)
 
     def evaluate(self, s: loop.Evaluate) -> None:
         if not (isinstance(s.value, ir.Call) and s.value.name == "prefetch"):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import TypeVar
 
 from tilesmith.ir.expr import Expr, same
 from tilesmith.support.errors import InternalError
@@ -77,18 +78,36 @@ def map_stmt(stmt: Stmt, f_expr: ExprMap | None = None, f_stmt: StmtMap | None =
     Buffers stay the same objects (extents of allocations are not mapped).  An `f_stmt` that
     replaces an `Allocate` must also replace the loads and stores of its buffer.
     """
-    new = _map_parts(stmt, f_expr, f_stmt)
-    return new if f_stmt is None else f_stmt(new)
+    done: list[Stmt] = []  # the rebuilt statements whose parent waits for them
+    waiting: list[tuple[Stmt, Iterator[Expr] | None]] = [(stmt, None)]
+    while waiting:
+        s, mapped = waiting.pop()
+        inside = children(s)
+        own: ExprMap = _same if f_expr is None else f_expr
+        if inside and mapped is None:
+            exprs = () if isinstance(s, nodes.Allocate) else own_exprs(s)
+            waiting.append((s, iter([own(e) for e in exprs])))
+            waiting += [(x, None) for x in reversed(inside)]
+            continue
+        if mapped is not None:
+            own = _taken(mapped)
+        first = len(done) - len(inside)
+        new = rebuild(s, _taken(iter(done[first:])), own)
+        del done[first:]
+        done.append(new if f_stmt is None else f_stmt(new))
+    return done[0]
 
 
-def _map_parts(stmt: Stmt, f_expr: ExprMap | None, f_stmt: StmtMap | None) -> Stmt:
-    def sub(s: Stmt) -> Stmt:
-        return map_stmt(s, f_expr, f_stmt)
+T = TypeVar("T")
 
-    def ex(e: Expr) -> Expr:
-        return e if f_expr is None else f_expr(e)
 
-    return rebuild(stmt, sub, ex)
+def _taken(values: Iterator[T]) -> Callable[[T], T]:
+    """A function that gives the values one by one, in the place of what it is given."""
+    return lambda _: next(values)
+
+
+def _same(e: Expr) -> Expr:
+    return e
 
 
 def rebuild(stmt: Stmt, sub: StmtMap, ex: ExprMap) -> Stmt:
@@ -143,6 +162,68 @@ def rebuild(stmt: Stmt, sub: StmtMap, ex: ExprMap) -> Stmt:
         cond = ex(stmt.cond)
         return stmt if cond is stmt.cond else nodes.Assert(cond, stmt.message)
     raise InternalError(f"expected a statement, found {type(stmt).__name__}")
+
+
+def rebuild_through(stmt: Stmt, sub: StmtMap, ex: ExprMap, passed: StmtMap = lambda s: s) -> Stmt:
+    """As `rebuild`, through allocations and sequences: `sub` is applied to the statements inside of
+    `stmt` that are neither, however many allocations are around them (a kernel of a thousand stages
+    has a thousand of them), and `passed` to those that are, rebuilt.
+    """
+
+    def is_passed(s: Stmt) -> bool:
+        return isinstance(s, (nodes.Allocate, nodes.Seq))
+
+    done: list[Stmt] = []
+    waiting = [(s, False) for s in reversed(children(stmt))]
+    if not any(is_passed(s) for s, _ in waiting):
+        return rebuild(stmt, sub, ex)
+    mapped = iter(() if isinstance(stmt, nodes.Allocate) else [ex(e) for e in own_exprs(stmt)])
+    while waiting:
+        s, is_open = waiting.pop()
+        if not is_passed(s):
+            done.append(sub(s))
+        elif not is_open:
+            waiting.append((s, True))
+            waiting += [(x, False) for x in reversed(children(s))]
+        else:
+            first = len(done) - len(children(s))
+            new = rebuild(s, _taken(iter(done[first:])), _same)
+            del done[first:]
+            done.append(passed(new))
+    return rebuild(stmt, _taken(iter(done)), _taken(mapped))
+
+
+def left_through(
+    stmt: Stmt, sub: Callable[[Stmt], Stmt | None], is_passed: Callable[[Stmt], bool]
+) -> Stmt | None:
+    """What `sub` leaves of the statements in a sequence or an allocation: of those inside of
+    further ones, however deep, for which `is_passed` holds.  None if nothing is left.
+    """
+    done: list[Stmt | None] = []
+    waiting = [(stmt, False)]
+    while waiting:
+        s, is_open = waiting.pop()
+        if is_open:
+            first = len(done) - len(children(s))
+            parts = done[first:]
+            del done[first:]
+            done.append(_of_parts(s, parts))
+        elif isinstance(s, (nodes.Allocate, nodes.Seq)) and (s is stmt or is_passed(s)):
+            waiting.append((s, True))
+            waiting += [(x, False) for x in reversed(children(s))]
+        else:
+            done.append(sub(s))
+    return done[0]
+
+
+def _of_parts(stmt: Stmt, parts: list[Stmt | None]) -> Stmt | None:
+    """A sequence or an allocation of what is left."""
+    left = [p for p in parts if p is not None]
+    if not left:
+        return None
+    if len(left) == len(parts) and all(a is b for a, b in zip(left, children(stmt), strict=True)):
+        return stmt
+    return nodes.Allocate(stmt.buffer, left[0]) if isinstance(stmt, nodes.Allocate) else seq(*left)
 
 
 def written(stmt: Stmt) -> set[Buffer]:

@@ -70,15 +70,16 @@ def stages(outputs: tuple[Tensor, ...]) -> tuple[Compute, ...]:
     """The computes behind `outputs`, producers first."""
     order: dict[Compute, None] = {}
 
-    def visit(op: Compute | Placeholder) -> None:
+    waiting: list[tuple[Compute | Placeholder, bool]] = [(t.op, False) for t in reversed(outputs)]
+    while waiting:
+        op, is_ready = waiting.pop()
         if isinstance(op, Placeholder) or op in order:
-            return
-        for t in op.inputs:
-            visit(t.op)
-        order[op] = None
-
-    for t in outputs:
-        visit(t.op)
+            continue
+        if is_ready:
+            order[op] = None
+        else:
+            waiting.append((op, True))
+            waiting += [(t.op, False) for t in reversed(op.inputs)]
     return tuple(order)
 
 

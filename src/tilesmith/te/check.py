@@ -18,6 +18,7 @@ from tilesmith.support.errors import ScheduleError
 
 from .check_scan import check_scan
 from .state import At, StageState, State
+from .tensor import Extern
 
 
 def check(state: State) -> None:
@@ -136,7 +137,9 @@ def _check_output(state: State, stage: StageState, consumers: list[str]) -> None
     readers = [
         s.name for s in state.stages.values() if any(name == stage.name for name, _ in s.reads)
     ]
-    if consumers != [at.stage] or readers != [at.stage]:
+    if isinstance(stage.op, Extern):
+        why = "loops written by hand write all of it"
+    elif consumers != [at.stage] or readers != [at.stage]:
         why = f"its only reader must be {at.stage} itself"
     elif target.attach != "root" and not target.is_output:
         why = f"{at.stage} is not computed whole"

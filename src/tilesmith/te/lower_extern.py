@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from tilesmith.ir.context import Context
 from tilesmith.ir.expr import Expr, Load, Var
 from tilesmith.loop.nodes import Buffer, For, Stmt, Store
-from tilesmith.loop.visit import map_stmt, rebuild
+from tilesmith.loop.visit import map_stmt, rebuild_through
 
 from .lower_plan import NOT_AHEAD, StagePlan
 from .rewrite import map_loads
@@ -62,7 +62,7 @@ def extern_nest(
 def _shared(stmt: Stmt, threads: bool) -> Stmt:
     """`stmt` with its outermost independent loops on threads, if `threads`, others in sequence."""
     if not isinstance(stmt, For):
-        return rebuild(stmt, lambda s: _shared(s, threads), lambda e: e)
+        return rebuild_through(stmt, lambda s: _shared(s, threads), lambda e: e)
     is_parallel = stmt.kind == "parallel" and threads
     body = _shared(stmt.body, threads and not is_parallel and stmt.kind == "serial")
     return For(stmt.var, stmt.start, stmt.extent, "parallel" if is_parallel else "serial", body)

@@ -74,6 +74,7 @@ class FunctionWriter(ExpressionWriter):
             raise InternalError(
                 f"{self.LANGUAGE} is written from serial loops, found parallel ones"
             )
+        self._next: list[Stmt] = []  # what a statement leaves to be written behind it
         self._statements: dict[type, Callable] = {
             nodes.For: self._for, nodes.If: self._if, nodes.Store: self._store,
             nodes.Allocate: self._allocate, nodes.LetStmt: self._let_statement,
@@ -81,7 +82,11 @@ class FunctionWriter(ExpressionWriter):
         }  # fmt: skip
 
     def statement(self, s: Stmt) -> None:
-        self._statements[type(s)](s)
+        outside, self._next = self._next, [s]
+        while self._next:
+            then = self._next.pop()
+            self._statements[type(then)](then)
+        self._next = outside
 
     def parameters(self, func: Func) -> list[str]:
         """The declarations of the parameters, the runtime's included."""
@@ -122,8 +127,10 @@ class FunctionWriter(ExpressionWriter):
         for n, part in enumerate(parts):
             if isinstance(part, (nodes.Allocate, nodes.LetStmt)) and n < len(parts) - 1:
                 self._braced(part)
-            else:
+            elif n < len(parts) - 1:
                 self.statement(part)
+            else:
+                self._next.append(part)
 
     def _braced(self, s: Stmt) -> None:
         self.block.line("{")
@@ -179,7 +186,7 @@ class FunctionWriter(ExpressionWriter):
 
     def _allocate(self, s: nodes.Allocate) -> None:
         self._declare(s.buffer)
-        self.statement(s.body)
+        self._next.append(s.body)
 
     def _declare(self, b: Buffer) -> None:
         name, type_ = self.names(b), MEMORY_TYPES[b.dtype.name]
@@ -196,7 +203,7 @@ class FunctionWriter(ExpressionWriter):
     def _let_statement(self, s: nodes.LetStmt) -> None:
         self.begin((s.value,))
         self.local(s.var, s.value)
-        self.statement(s.body)
+        self._next.append(s.body)
 
     def _evaluate(self, s: nodes.Evaluate) -> None:
         if not (isinstance(s.value, Call) and s.value.name == "prefetch"):
@@ -255,9 +262,15 @@ def finished(writer: FunctionWriter, func: Func, symbol: str) -> CFunction:
 
 def flattened(s: nodes.Seq) -> list[Stmt]:
     """The statements of nested sequences."""
-    return [
-        t for part in s.stmts for t in (flattened(part) if isinstance(part, nodes.Seq) else [part])
-    ]
+    found: list[Stmt] = []
+    waiting: list[Stmt] = [s]
+    while waiting:
+        t = waiting.pop()
+        if isinstance(t, nodes.Seq):
+            waiting += reversed(t.stmts)
+        else:
+            found.append(t)
+    return found
 
 
 def shown_parameter(p: Buffer | Var) -> str:

@@ -66,7 +66,7 @@ class VectorFunctionWriter(VectorWriter):
             if accesses is not None:
                 self._masks |= {(b, first): mask for first, mask in masks.items()}
                 self._slots[b] = dict(self._declared(b, accesses))
-                self.statement(s.body)
+                self._next.append(s.body)
                 return
         super()._allocate(s)
 

@@ -31,7 +31,7 @@ from tilesmith.support.errors import ScheduleError
 from .. import nodes
 from ..nodes import Buffer, Func, Stmt, seq
 from ..text import head
-from ..visit import children, own_exprs, rebuild, walk
+from ..visit import children, own_exprs, rebuild_through, walk
 
 _Index = tuple[Expr, ...] | None
 """None: not that of the present iteration."""
@@ -51,7 +51,7 @@ def add_barriers(func: Func) -> Func:
     def inside(s: Stmt) -> Stmt:
         if isinstance(s, nodes.For) and LOOP_KINDS[s.kind].level:
             return _Block(s, func).result()
-        return rebuild(s, inside, lambda e: e)
+        return rebuild_through(s, inside, lambda e: e)
 
     body = inside(func.body)
     return func if body is func.body else replace(func, body=body)

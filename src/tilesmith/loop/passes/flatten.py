@@ -16,7 +16,7 @@ from tilesmith.support.errors import InternalError
 
 from ..facts import conjuncts, in_loop, inside, lasts
 from ..nodes import Allocate, Buffer, For, Func, If, LetStmt, Stmt, Store
-from ..visit import rebuild
+from ..visit import rebuild_through
 
 
 def flatten(func: Func) -> Func:
@@ -96,11 +96,16 @@ class _Flattener:
             inner = inside(ctx, stmt)
         elif isinstance(stmt, If):
             return self.branch(stmt, ctx)
-        new = rebuild(stmt, lambda s: self.stmt(s, inner), lambda e: self.simple(e, ctx))
-        if isinstance(new, Allocate):
-            buffer = self.flat(new.buffer)
-            return new if buffer is new.buffer else Allocate(buffer, new.body)
-        return new
+        return self.allocation(rebuild_through(
+            stmt, lambda s: self.stmt(s, inner), lambda e: self.simple(e, ctx), self.allocation
+        ))  # fmt: skip
+
+    def allocation(self, stmt: Stmt) -> Stmt:
+        """An allocation of the flat buffer; another statement as it is."""
+        if not isinstance(stmt, Allocate):
+            return stmt
+        buffer = self.flat(stmt.buffer)
+        return stmt if buffer is stmt.buffer else Allocate(buffer, stmt.body)
 
     def branch(self, stmt: If, ctx: Context) -> Stmt:
         cond = self.simple(stmt.cond, ctx)

@@ -12,7 +12,7 @@ from tilesmith.ir.expr import Expr, Var, const, post_order, reads_memory, rebuil
 
 from ..facts import conjuncts
 from ..nodes import For, If, LetStmt, Stmt, Store, WaveReduce
-from ..visit import children, exprs, own_exprs, rebuild
+from ..visit import children, exprs, own_exprs, rebuild_through, walk
 from .simplify import guard_form
 
 _BINDING = For, LetStmt, WaveReduce
@@ -20,12 +20,13 @@ _BINDING = For, LetStmt, WaveReduce
 
 def unrolled_size(stmt: Stmt) -> int:
     """Stores in `stmt` after unrolling."""
-    if isinstance(stmt, Store):
-        return 1
-    inner = sum(map(unrolled_size, children(stmt)))
-    if isinstance(stmt, For) and stmt.kind == "unrolled" and isinstance(stmt.extent, ir.Const):
-        return inner * max(int(stmt.extent.value), 1)
-    return inner
+    size: dict[Stmt, int] = {}
+    for s in reversed([*walk(stmt)]):  # inner statements first
+        own = 1 if isinstance(s, Store) else sum(size[c] for c in children(s))
+        if isinstance(s, For) and s.kind == "unrolled" and isinstance(s.extent, ir.Const):
+            own *= max(int(s.extent.value), 1)
+        size[s] = own
+    return size[stmt]
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,9 +95,14 @@ class Guards:
 
     def _visit(self, stmt: Stmt) -> tuple[tuple[SplitGuard, ...], frozenset[Stmt]]:
         """Guards, and the loops and lets."""
-        found = self._done.get(stmt)
-        if found is not None:
-            return found
+        if stmt not in self._done:
+            for s in reversed([*walk(stmt)]):  # inner statements first
+                if s not in self._done:
+                    self._done[s] = self._of_statement(s)
+        return self._done[stmt]
+
+    def _of_statement(self, stmt: Stmt) -> tuple[tuple[SplitGuard, ...], frozenset[Stmt]]:
+        """As `_visit`, which knows the statements inside."""
         guards: dict[Expr, SplitGuard] = {}
         loops: frozenset[Stmt] = frozenset((stmt,) if isinstance(stmt, _BINDING) else ())
         own: list[SplitGuard] = []
@@ -107,13 +113,12 @@ class Guards:
         if isinstance(stmt, For) and stmt.kind == "vectorized":
             own += _clamps(stmt)
         for child in children(stmt):
-            inner, below = self._visit(child)
+            inner, below = self._done[child]
             loops |= below
             own += inner
         for g in own:
             guards.setdefault(g.node, g)
-        self._done[stmt] = result = (tuple(guards.values()), loops)
-        return result
+        return tuple(guards.values()), loops
 
     def _of_selects(self, root: Expr) -> tuple[SplitGuard, ...]:
         found = self._selects.get(root)
@@ -147,7 +152,7 @@ def renamed(stmt: Stmt, values: dict[Expr, Expr]) -> Stmt:
     def visit(s: Stmt) -> Stmt:
         if isinstance(s, For) and s.var in values:
             s = For(values[s.var], s.start, s.extent, s.kind, s.body)  # type: ignore[arg-type]
-        return rebuild(s, visit, expr)
+        return rebuild_through(s, visit, expr)
 
     return visit(stmt)
 

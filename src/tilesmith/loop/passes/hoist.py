@@ -21,7 +21,7 @@ from tilesmith.ir.loop_tables import LOOP_KINDS
 from tilesmith.ir.simplify import EMPTY, Context
 
 from ..nodes import For, Func, If, Seq, Stmt, Store, seq
-from ..visit import rebuild, walk
+from ..visit import rebuild_through, walk
 
 VERSION_LIMIT = 16
 """Most stores of a loop body that is copied for the sake of an invariant condition."""
@@ -37,7 +37,7 @@ def hoist(func: Func) -> Func:
 
 
 def _hoist_conditions(stmt: Stmt) -> Stmt:
-    new = rebuild(stmt, _hoist_conditions, lambda e: e)
+    new = rebuild_through(stmt, _hoist_conditions, lambda e: e)
     if not isinstance(new, For):
         return new
     while isinstance(new, For):

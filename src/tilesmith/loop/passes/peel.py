@@ -41,7 +41,7 @@ from tilesmith.ir.simplify import EMPTY
 
 from ..facts import in_loop, inside
 from ..nodes import For, Func, If, Seq, Stmt, seq
-from ..visit import rebuild
+from ..visit import rebuild_through
 from .guards import Guards, SplitGuard, is_fixed, renamed, unrolled_size
 from .simplify import simplify_stmt
 from .tails import tail_versions
@@ -103,7 +103,7 @@ class _Peeler:
         if isinstance(stmt, For):
             return self.loop(stmt, ctx)
         inner = inside(ctx, stmt)
-        return rebuild(stmt, lambda s: self.stmt(s, inner), lambda e: e)
+        return rebuild_through(stmt, lambda s: self.stmt(s, inner), lambda e: e)
 
     def loop(self, stmt: For, ctx: Context) -> Stmt:
         if stmt.kind == "vectorized":  # masks take care of its guards

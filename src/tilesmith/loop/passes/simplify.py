@@ -38,8 +38,8 @@ from tilesmith.support.errors import InternalError
 
 from .. import nodes
 from ..facts import conjuncts, in_branch, in_loop, lasts
-from ..nodes import Func, Stmt, seq
-from ..visit import own_exprs, walk
+from ..nodes import Func, Stmt
+from ..visit import left_through, own_exprs, walk
 
 Env = dict[Expr, Expr]
 """The replacements of removed variables."""
@@ -240,14 +240,21 @@ def _wave_reduce(stmt: nodes.WaveReduce, ctx: Context, env: Env) -> Stmt:
     return replace(stmt, value=value, body=nodes.Seq(()) if body is None else body)
 
 
-def _seq(stmt: nodes.Seq, ctx: Context, env: Env) -> Stmt | None:
-    parts = [simplify_stmt(s, ctx, env) for s in stmt.stmts]
-    left = [p for p in parts if p is not None]
-    if not left:
-        return None
-    if len(left) == len(parts) and all(a is b for a, b in zip(left, stmt.stmts, strict=True)):
-        return stmt
-    return seq(*left)
+def _block(stmt: nodes.Seq | nodes.Allocate, ctx: Context, env: Env) -> Stmt | None:
+    """Sequences and allocations in each other, however deep."""
+
+    def is_passed(s: Stmt) -> bool:
+        return not (isinstance(s, nodes.Allocate) and _names_gone(s, env))
+
+    if isinstance(stmt, nodes.Allocate) and not is_passed(stmt):
+        return _allocate_under_lets(stmt, ctx, env)
+    return left_through(stmt, lambda s: simplify_stmt(s, ctx, env), is_passed)
+
+
+def _names_gone(stmt: nodes.Allocate, env: Env) -> bool:
+    """Whether the extents name a variable that is gone."""
+    dims = stmt.buffer.shape
+    return bool(env) and any(isinstance(d, Expr) and substitute(d, env) is not d for d in dims)
 
 
 def _tensorize(stmt: nodes.Tensorize, ctx: Context, env: Env) -> Stmt | None:
@@ -257,17 +264,8 @@ def _tensorize(stmt: nodes.Tensorize, ctx: Context, env: Env) -> Stmt | None:
     return stmt if body is stmt.body else nodes.Tensorize(stmt.intrinsic, body)
 
 
-def _allocate(stmt: nodes.Allocate, ctx: Context, env: Env) -> Stmt | None:
-    if env and any(isinstance(d, Expr) and substitute(d, env) is not d for d in stmt.buffer.shape):
-        # the extents name a variable that is gone: keep its name alive around the allocation
-        return _allocate_under_lets(stmt, ctx, env)
-    body = simplify_stmt(stmt.body, ctx, env)
-    if body is None:
-        return None
-    return stmt if body is stmt.body else nodes.Allocate(stmt.buffer, body)
-
-
 def _allocate_under_lets(stmt: nodes.Allocate, ctx: Context, env: Env) -> Stmt | None:
+    """An allocation whose extents name variables that are gone: their names are kept around it."""
     used: set[Var] = set()
     for extent in stmt.buffer.shape:
         if isinstance(extent, Expr):
@@ -311,8 +309,8 @@ def _unknown(stmt: Stmt, ctx: Context, env: Env) -> Stmt | None:
 
 
 _RULES = {
-    nodes.For: _for, nodes.If: _if, nodes.Store: _store, nodes.LetStmt: _let, nodes.Seq: _seq,
-    nodes.Allocate: _allocate, nodes.Tensorize: _tensorize, nodes.Evaluate: _evaluate,
+    nodes.For: _for, nodes.If: _if, nodes.Store: _store, nodes.LetStmt: _let, nodes.Seq: _block,
+    nodes.Allocate: _block, nodes.Tensorize: _tensorize, nodes.Evaluate: _evaluate,
     nodes.Assert: _assert, nodes.Barrier: _barrier, nodes.Wait: _barrier,
     nodes.AsyncGroup: _async_group, nodes.WaveReduce: _wave_reduce, Stmt: _unknown,
 }  # fmt: skip

@@ -35,7 +35,7 @@ from tilesmith.ir.expr import symbols as symbols_in
 from tilesmith.ir.symbols import expected
 
 from ..nodes import For, If, Seq, Stmt, Store
-from ..visit import children, rebuild
+from ..visit import children, rebuild_through, walk
 from .guards import unrolled_size
 from .simplify import guard_form
 
@@ -66,10 +66,9 @@ def tail_versions(stmt: Stmt, ctx: Context, extents: frozenset[Var], budget: int
 
 def _loops(stmt: Stmt) -> Iterator[For]:
     """The unrolled loops in a statement."""
-    if isinstance(stmt, For) and stmt.kind == "unrolled":
-        yield stmt
-    for s in children(stmt):
-        yield from _loops(s)
+    for s in walk(stmt):
+        if isinstance(s, For) and s.kind == "unrolled":
+            yield s
 
 
 def _likely_rows(last: Affine, loop: For, extents: frozenset[Var]) -> tuple[int, ...]:
@@ -94,7 +93,7 @@ def _of_rows(stmt: Stmt, last: Affine, rows: int) -> Stmt:
     if isinstance(stmt, For) and _guard(stmt) == last:
         assert isinstance(stmt.body, If)
         return For(stmt.var, stmt.start, const(rows), stmt.kind, stmt.body.then)
-    return rebuild(stmt, lambda s: _of_rows(s, last, rows), lambda e: e)
+    return rebuild_through(stmt, lambda s: _of_rows(s, last, rows), lambda e: e)
 
 
 def _shorter(stmt: Stmt, last: Affine, loop: For, whole: Stmt, ctx: Context) -> Stmt:
@@ -113,7 +112,7 @@ def _first_rows(stmt: Stmt, last: Affine, rows: int) -> Stmt:
     """`stmt` with register tiles of `rows` rows only."""
     if isinstance(stmt, For) and _guard(stmt) == last:
         return For(stmt.var, stmt.start, const(rows), stmt.kind, stmt.body)
-    return rebuild(stmt, lambda s: _first_rows(s, last, rows), lambda e: e)
+    return rebuild_through(stmt, lambda s: _first_rows(s, last, rows), lambda e: e)
 
 
 def _whole(stmt: Stmt, ctx: Context) -> Stmt:
@@ -124,7 +123,7 @@ def _whole(stmt: Stmt, ctx: Context) -> Stmt:
             assert isinstance(stmt.body, If)
             body = _of_row(stmt.body.then, stmt.var, minimum(stmt.var, from_affine(*last)))
             return For(stmt.var, stmt.start, stmt.extent, stmt.kind, body)
-    return rebuild(stmt, lambda s: _whole(s, ctx), lambda e: e)
+    return rebuild_through(stmt, lambda s: _whole(s, ctx), lambda e: e)
 
 
 def _guard(loop: For) -> Affine | None:
@@ -153,11 +152,9 @@ def _last_row(loop: For, ctx: Context) -> Affine | None:
 
 def _innermost(stmt: Stmt) -> Iterator[Stmt]:
     """The statements that hold no others."""
-    inner = [*children(stmt)]
-    if not inner and not (isinstance(stmt, Seq) and not stmt.stmts):
-        yield stmt
-    for s in inner:
-        yield from _innermost(s)
+    for s in walk(stmt):
+        if not children(s) and not isinstance(s, Seq):
+            yield s
 
 
 def _is_own(stmt: Stmt, row: Var) -> bool:
@@ -170,7 +167,7 @@ def _is_own(stmt: Stmt, row: Var) -> bool:
 def _of_row(stmt: Stmt, var: Var, row: Expr) -> Stmt:
     """`stmt` with what it reads taken from `row`; registers stay those of `var`."""
     if not isinstance(stmt, Store):
-        return rebuild(stmt, lambda s: _of_row(s, var, row), lambda e: _read(e, var, row))
+        return rebuild_through(stmt, lambda s: _of_row(s, var, row), lambda e: _read(e, var, row))
     value = _read(stmt.value, var, row)
     return stmt if value is stmt.value else Store(stmt.buffer, stmt.indices, value, stmt.mask)
 

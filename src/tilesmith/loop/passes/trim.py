@@ -28,7 +28,7 @@ from tilesmith.ir.simplify import EMPTY, simplify
 
 from ..facts import conjuncts, in_loop, inside
 from ..nodes import For, Func, If, Seq, Stmt, Store, seq
-from ..visit import rebuild
+from ..visit import rebuild_through
 from .guards import Guards, SplitGuard, is_fixed, renamed
 from .simplify import simplify_stmt
 from .vectorize import REDUCTIONS, identity
@@ -81,7 +81,7 @@ class _Trimmer:
             if stmt.kind == "vectorized":
                 self.lanes.add(stmt.var)
         inner = inside(ctx, stmt)
-        return rebuild(stmt, lambda s: self.stmt(s, inner), lambda e: e)
+        return rebuild_through(stmt, lambda s: self.stmt(s, inner), lambda e: e)
 
     def _is_long(self, stmt: For) -> bool:
         return isinstance(stmt.extent, ir.Const) and int(stmt.extent.value) >= FEWEST

@@ -19,7 +19,7 @@ from tilesmith.support.errors import InternalError, ScheduleError
 
 from .. import nodes as loop
 from ..nodes import Buffer, Func, Stmt, seq
-from ..visit import walk
+from ..visit import left_through, walk
 
 _ZERO = const(0)
 
@@ -139,12 +139,12 @@ class _Unroller:
         if kind is loop.Store:
             return self.store(stmt, values)  # type: ignore[arg-type]
         if kind is loop.Seq:
-            return self.sequence(stmt.stmts, values)  # type: ignore[attr-defined]
+            return left_through(
+                stmt,
+                lambda s: self.stmt(s, values),
+                lambda s: type(s) is loop.Seq or not values.vars,
+            )
         return _STATEMENTS[kind](self, stmt, values)
-
-    def sequence(self, stmts: tuple[Stmt, ...], values: _Values) -> Stmt | None:
-        parts = [p for p in (self.stmt(s, values) for s in stmts) if p is not None]
-        return seq(*parts) if parts else None
 
     def store(self, stmt: loop.Store, values: _Values) -> Stmt:
         indices = tuple([self.expr(i, values) for i in stmt.indices])
@@ -197,8 +197,7 @@ class _Unroller:
 
     def allocate(self, stmt: loop.Allocate, values: _Values) -> Stmt | None:
         if not values.vars:
-            body = self.stmt(stmt.body, values)
-            return None if body is None else loop.Allocate(stmt.buffer, body)
+            return left_through(stmt, lambda s: self.stmt(s, values), lambda s: True)
         old = stmt.buffer
         shape = tuple(d if isinstance(d, int) else self.expr(d, values) for d in old.shape)
         new = Buffer(old.name, old.dtype, shape, old.scope)

@@ -29,7 +29,7 @@ from tilesmith.ir.simplify import EMPTY, simplify
 from .. import nodes
 from ..facts import conjuncts, inside
 from ..nodes import Buffer, Func, Stmt, seq
-from ..visit import exprs, rebuild, walk
+from ..visit import exprs, rebuild_through, walk
 from .lanes import CannotVectorizeError, LaneValues
 
 REDUCTIONS = ("add", "mul", "min", "max", "and", "or")
@@ -45,7 +45,7 @@ def vectorize(func: Func) -> Func:
 
 def _visit(stmt: Stmt, ctx: Context) -> Stmt:
     inner = inside(ctx, stmt)
-    new = rebuild(stmt, lambda s: _visit(s, inner), lambda e: e)
+    new = rebuild_through(stmt, lambda s: _visit(s, inner), lambda e: e)
     if not isinstance(new, nodes.For) or new.kind != "vectorized":
         return new
     new = _without_idle_lanes(new)

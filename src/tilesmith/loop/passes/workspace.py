@@ -160,24 +160,26 @@ class _Lifetimes:
         return any(p[0] <= q[1] and q[0] <= p[1] for p in self.spans[a] for q in self.spans[b])
 
     def visit(self, stmt: Stmt, inside: bool) -> None:
-        self._clock += 1
-        for e in own_exprs(stmt):
-            for symbol in symbols(e):
-                if isinstance(symbol, Buffer):
-                    self.use(symbol)
-        if isinstance(stmt, Store):
-            self.use(stmt.buffer)
-        elif isinstance(stmt, Allocate) and stmt.buffer.scope == "heap":
-            # copies of a statement share its buffers: each allocation has a life of its own
-            self.spans.setdefault(stmt.buffer, []).append([_NEVER, -1])
-            self._depth[stmt.buffer] = len(self._loops)
-            if inside:
-                self.per_thread.add(stmt.buffer)
-        elif isinstance(stmt, For):
-            self.loop(stmt, inside)
-            return
-        for child in children(stmt):
-            self.visit(child, inside)
+        waiting = [stmt]
+        while waiting:
+            s = waiting.pop()
+            self._clock += 1
+            for e in own_exprs(s):
+                for symbol in symbols(e):
+                    if isinstance(symbol, Buffer):
+                        self.use(symbol)
+            if isinstance(s, Store):
+                self.use(s.buffer)
+            elif isinstance(s, Allocate) and s.buffer.scope == "heap":
+                # copies of a statement share its buffers: each allocation has a life of its own
+                self.spans.setdefault(s.buffer, []).append([_NEVER, -1])
+                self._depth[s.buffer] = len(self._loops)
+                if inside:
+                    self.per_thread.add(s.buffer)
+            elif isinstance(s, For):
+                self.loop(s, inside)
+                continue
+            waiting += reversed(children(s))
 
     def loop(self, stmt: For, inside: bool) -> None:
         self._loops.append(_Loop(self._clock))
