@@ -58,7 +58,7 @@ _OTHER_VIEWS = frozenset(
     for name in (
         "expand.default", "expand_as.default", "split.Tensor", "split_with_sizes.default",
         "split.sizes", "chunk.default", "unbind.int", "narrow.default", "diagonal.default",
-        "as_strided.default", "movedim.int", "movedim.intlist", "unfold.default",
+        "as_strided.default", "movedim.int", "movedim.intlist", "unfold.default", "view.dtype",
     )
 )  # fmt: skip
 """Other views.  Into some of them nothing can be written here."""

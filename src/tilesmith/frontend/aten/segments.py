@@ -1,0 +1,77 @@
+"""Rows that are repeated as often as data say, and reductions of runs of rows."""
+
+from __future__ import annotations
+
+from tilesmith.frontend.aten.node import AtenNode
+from tilesmith.frontend.aten.promotion import Number
+from tilesmith.frontend.aten.registry import aten_op
+from tilesmith.frontend.aten.scatters import scatter_add, scatter_reduce
+from tilesmith.graph.nodes import Value
+from tilesmith.ir import extents
+from tilesmith.ir.dtypes import i64
+from tilesmith.ir.types import Dim
+from tilesmith.ops import elementwise as ew
+from tilesmith.ops import reduce as red
+from tilesmith.ops import scan, slicing
+
+
+@aten_op("aten.repeat_interleave.Tensor")
+def repeat_interleave(n: AtenNode, repeats: Value, output_size: Dim | Value | None = None) -> Value:
+    """The number of each element, as often as the element says."""
+    counts = n.cast(repeats, i64)
+    negative = n.add(ew.Less(), counts, n.tensor(0, i64))
+    n.builder.require_zero(n.add(red.ReduceSum((0,), True), n.cast(negative, i64)))
+    found = n.add(red.ReduceSum((0,), True), counts)
+    if output_size is None:
+        (total,) = n.extents(found, "the number of repetitions")
+    else:
+        (total,) = n.dims_of((output_size,))
+        n.builder.require_zero(n.add(ew.Sub(), found, n.of_dims((total,), (1,))))
+    return n.cast(_segments(n, counts, total), repeats.dtype)
+
+
+def _segments(n: AtenNode, counts: Value, total: Dim) -> Value:
+    """For each of `total` rows in a line, the segment it is in; segments have `counts` rows."""
+    longer = extents.total((total, 1))
+    one = n.full(1, counts.type.shape, i64)
+    begins = scatter_add(n, n.full(0, (longer,), i64), 0, n.add(scan.CumSum(0), counts), one)
+    return n.add(slicing.Slice((0,), (total,), (0,), (1,)), n.add(scan.CumSum(0), begins))
+
+
+_KINDS = {"sum": "sum", "mean": "sum", "prod": "prod", "max": "amax", "min": "amin"}
+"""Reductions of segments, and those of scatters."""
+
+
+@aten_op("aten.segment_reduce.default")
+def segment_reduce(
+    n: AtenNode, data: Value, reduce: str, lengths: Value | None = None,
+    indices: Value | None = None, offsets: Value | None = None, axis: int = 0,
+    unsafe: bool = False, initial: Number | None = None,
+) -> Value:  # fmt: skip
+    """A segment without rows gives what the reduction begins with; the mean of one is NaN."""
+    told = lengths if lengths is not None else offsets
+    if told is None or told.type.rank != 1 or axis:
+        n.unsupported("expected lengths or offsets of rank 1, and axis 0")
+    counts = n.cast(told, i64)
+    if lengths is None:
+        (count,) = counts.type.shape
+        ends = n.add(slicing.Slice((1,), (count,), (0,), (1,)), counts)
+        last = extents.difference(count, 1)
+        counts = n.add(ew.Sub(), ends, n.add(slicing.Slice((0,), (last,), (0,), (1,)), counts))
+    rows = repeat_interleave(n, counts, data.type.shape[0])
+    dims = (counts.type.shape[0], *data.type.shape[1:])
+    neutral = {"amax": data.dtype.min, "amin": data.dtype.max, "prod": 1, "sum": 0}[_KINDS[reduce]]
+    if data.dtype.is_float and reduce in ("max", "min"):
+        neutral = -float("inf") if reduce == "max" else float("inf")
+    start = n.full(neutral if initial is None else initial, dims, data.dtype)
+    wide = n.reshape(rows, (data.type.shape[0], *[1] * (data.type.rank - 1)))
+    index = n.expand(wide, data.type.shape)
+    found = scatter_reduce(n, start, 0, index, data, _KINDS[reduce])
+    if reduce != "mean":
+        return found
+    sizes = n.cast(n.reshape(counts, (dims[0], *[1] * (data.type.rank - 1))), data.dtype)
+    mean = n.add(ew.Div(), found, sizes)
+    if initial is None:
+        return mean
+    is_empty = n.add(ew.Equal(), sizes, n.tensor(0, data.dtype))
+    return n.add(ew.Where(), is_empty, n.tensor(initial, data.dtype), mean)
