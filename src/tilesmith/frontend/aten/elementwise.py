@@ -96,7 +96,15 @@ def _number_function(n: AtenNode, self: Value, make: Callable[[], Op]) -> Value:
 
 
 aten_op("aten.abs.default")(partial(_number_function, make=ew.Abs))
-aten_op("aten.sign.default", "aten.sgn.default")(partial(_number_function, make=ew.Sign))
+
+
+@aten_op("aten.sign.default", "aten.sgn.default")
+def sign(n: AtenNode, self: Value) -> Value:
+    """-1, 0 or 1; of NaN, which has none, 0."""
+    found = _number_function(n, self, ew.Sign)
+    if not self.dtype.is_float:
+        return found
+    return n.add(ew.Where(), n.add(ew.IsNan(), self), n.tensor(0, self.dtype), found)
 
 
 @aten_op("aten.isnan.default")

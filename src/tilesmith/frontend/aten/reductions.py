@@ -121,8 +121,17 @@ def _place(
     return n.add(make(n.axis(dim, x.type.rank, "dim"), keepdim), x)
 
 
-aten_op("aten.argmax.default")(partial(_place, make=reduce.ArgMax))
-aten_op("aten.argmin.default")(partial(_place, make=reduce.ArgMin))
+def _place_of_number(
+    n: AtenNode, self: Value, dim: int | None = None, keepdim: bool = False, *,
+    make: Callable[[int, bool], Op],
+) -> Value:  # fmt: skip
+    if self.dtype.is_bool:  # torch.export takes it, and PyTorch's kernels do not
+        n.unsupported("PyTorch has it for numbers only, found bool; convert the tensor")
+    return _place(n, self, dim, keepdim, make=make)
+
+
+aten_op("aten.argmax.default")(partial(_place_of_number, make=reduce.ArgMax))
+aten_op("aten.argmin.default")(partial(_place_of_number, make=reduce.ArgMin))
 
 
 def _extreme_and_place(

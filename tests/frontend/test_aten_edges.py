@@ -1,0 +1,37 @@
+"""Values at the edges, where PyTorch's operators differ from ONNX's."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import tilesmith as ts
+from tilesmith.support.errors import UnsupportedError
+
+
+class Module(torch.nn.Module):
+    """A function as a module."""
+
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def forward(self, x):
+        return self.function(x)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_nan_has_no_sign(dtype):
+    x = torch.tensor([float("nan"), -float("inf"), -0.0, 0.0, 1e-38, -2.5]).to(dtype)
+    exe = ts.compile(Module(lambda x: (x.sign(), x.sgn())), (x,), threads=1)
+    for found, wanted in zip(exe(x), (x.sign(), x.sgn()), strict=True):
+        torch.testing.assert_close(found, wanted)
+
+
+@pytest.mark.parametrize("name", ["argmax", "argmin"])
+def test_bools_have_no_largest_place(name):
+    x = torch.tensor([[True, False]])
+    with pytest.raises(UnsupportedError, match="for numbers only, found bool"):
+        ts.compile(Module(lambda x: getattr(x, name)()), (x,), threads=1)
+    exe = ts.compile(Module(lambda x: x.max(1).indices), (x,), threads=1)
+    assert exe(x).tolist() == [0]
