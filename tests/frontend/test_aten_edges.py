@@ -35,3 +35,17 @@ def test_bools_have_no_largest_place(name):
         ts.compile(Module(lambda x: getattr(x, name)()), (x,), threads=1)
     exe = ts.compile(Module(lambda x: x.max(1).indices), (x,), threads=1)
     assert exe(x).tolist() == [0]
+
+
+@pytest.mark.filterwarnings("ignore:Sparse")
+def test_sparse_buffers_are_refused():
+    class Sparse(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("adjacent", torch.eye(3).to_sparse())
+
+        def forward(self, x):
+            return torch.sparse.mm(self.adjacent, x)
+
+    with pytest.raises(UnsupportedError, match=r"adjacent has the layout torch\.sparse_coo"):
+        ts.compile(Sparse(), (torch.ones(3, 2),), threads=1)

@@ -59,6 +59,8 @@ def contents(tensor: Any, what: str) -> np.ndarray:
 
 def memory_of(tensor: Any) -> Hashable:
     """What tensors have in common that are the same elements: tied weights."""
+    if not isinstance(tensor, np.ndarray) and str(tensor.layout) != "torch.strided":
+        return id(tensor)  # it has no memory of its own; `contents` refuses it
     if isinstance(tensor, np.ndarray):
         return (tensor.ctypes.data, tensor.dtype, tensor.shape, tensor.strides)
     return (tensor.data_ptr(), tensor.dtype, tuple(tensor.shape), tensor.stride())
