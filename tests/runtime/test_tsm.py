@@ -120,7 +120,7 @@ def test_another_process_runs_it(saved: Path) -> None:
 @pytest.mark.parametrize(
     "change,message",
     (
-        (lambda m: m.update(format=99), "version 99 of the format; .* reads version 12: compile"),
+        (lambda m: m.update(format=99), "version 99 of the format; .* reads version 13: compile"),
         (lambda m: m.update(format=2), "version 2 of the format"),
         (lambda m: m.pop("format"), "version None of the format"),
         (lambda m: m.update(abi=7), "version 7 of the native interface; .* reads version 2"),

@@ -189,3 +189,27 @@ def test_what_has_no_module_is_said(tmp_path: Path) -> None:
         ts.export(model(), tmp_path, targets=("wasm32", "x86-64"), shapes=shapes)
     with pytest.raises(ts.UsageError, match="not this machine, which lacks wasm32"):
         ts.compile(model(), target="wasm32")
+
+
+def test_what_is_optional_may_be_left_out(tmp_path: Path) -> None:
+    w = np.arange(6, dtype=np.float32)
+    graph = helper.make_graph(
+        [helper.make_node("Mul", ["x", "w"], ["y"])],
+        "g",
+        [helper.make_tensor_value_info("x", FLOAT, ["n", 6])],
+        [helper.make_tensor_value_info("y", FLOAT, None)],
+        [numpy_helper.from_array(w, "w")],
+    )
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    ts.export(made, tmp_path, "net", targets=("wasm32",), optional=["w"], threads=1)
+    assert '"w"?: Float32Array' in (tmp_path / "net.d.mts").read_text()
+    found = run(
+        tmp_path,
+        """
+const model = await load();
+const x = { data: new Float32Array([1, 1, 1, 1, 1, 1]), shape: [1, 6] };
+const runs = [{ x }, { x, w: new Float32Array([5, 5, 5, 5, 5, 5]) }, { x }];
+console.log(JSON.stringify(runs.map(r => Array.from(model.run(r).y.data))));
+""",
+    )
+    assert found == [[*w], [5] * 6, [*w]]

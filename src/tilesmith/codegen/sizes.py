@@ -5,10 +5,10 @@
 `extents` holds a number for each symbol, `values` takes the results: the bytes of the arena, the
 bytes of scratch memory for each thread, the extents of the outputs, those of inputs that are
 formulas of symbols, then what the main function uses itself.  Extents of outputs that only data
-say are left out.  It returns `Code.SIZES` if an extent
-is outside its range, or one that follows from it is negative, and `Code.OVERFLOW` if a result does
-not fit 64 bits.  Nothing is allocated before it has returned 0, so no size, however hostile,
-reaches memory unchecked.
+say are left out; behind the inputs' stands what they do not exceed, where that is known.  It
+returns `Code.SIZES` if an extent is outside its range, or one that follows from it is negative, and
+`Code.OVERFLOW` if a result does not fit 64 bits.  Nothing is allocated before it has returned 0, so
+no size, however hostile, reaches memory unchecked.
 
 Where a run measures extents (see `codegen.steps`), the main function calls a function of the same
 kind, which computes the values that depend on them from all extents known by then.

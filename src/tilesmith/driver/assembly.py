@@ -15,7 +15,7 @@ from tilesmith.graph.measure import Measure, Stage, stages_in
 from tilesmith.graph.nodes import Constant, Data, Fused, Graph, Node, Value
 from tilesmith.graph.passes.layout import relayout_count
 from tilesmith.graph.passes.localise import localise
-from tilesmith.graph.passes.memory_bounds import known_before
+from tilesmith.graph.passes.memory_bounds import known_before, largest_shape
 from tilesmith.graph.passes.memory_plan import largest
 from tilesmith.ir.expr import Const, Expr, Var, as_expr, minimum
 from tilesmith.ir.layout import Layout
@@ -139,6 +139,7 @@ def assemble(
         run.count,
         fused.in_place,
         defaults=tuple(defaults),
+        bounds=tuple((i, _shown(dims, run.names)) for i, dims in run.bounds.items()),
     )
 
 
@@ -161,6 +162,7 @@ class _Sizes:
     workspaces: of each node, if it needs some.
     scratch: bytes of scratch memory for each thread that are known before a run.
     grown: numbers of the outputs whose extents a run measures.
+    bounds: what these extents do not exceed, where that is known before.
     """
 
     def __init__(
@@ -186,6 +188,8 @@ class _Sizes:
         self._host = [i for i, v in enumerate(fused.outputs) if v.dtype.is_host]
         measured = (i for i, r in enumerate(self._results) if any(map(self.stage_of, r)))
         self.grown = [i for i in measured if i not in self._host]
+        found = ((i, largest_shape(self._results[i], self._stages)) for i in self.grown)
+        self.bounds = {i: shape for i, shape in found if shape is not None}
         extents = [d for v in fused.inputs for d in v.shape]
         self._formulas = [d for d in extents if not isinstance(d, (int, Var))]
         self._extents = dict.fromkeys(
@@ -230,7 +234,8 @@ class _Sizes:
         if self._all:
             unknown = {*self.grown, *self._host}
             known = (d for i, r in enumerate(self._results) if i not in unknown for d in r)
-            self._values = [arena, scratch, *known, *self._formulas]
+            most = (d for shape in self.bounds.values() for d in shape)
+            self._values = [arena, scratch, *known, *self._formulas, *most]
 
     def place(self, offset: Dim, slot: int | None = None) -> Arg:
         """An offset in the arena, or in a slot."""
@@ -320,8 +325,12 @@ def _contents(constant: Constant) -> Contents:
 
 def spec_of(value: Value, name: str, names: Names) -> TensorSpec:
     """What a caller passes: the physical array, for users always the logical one."""
-    shape = tuple(d if isinstance(d, int) else print_expr(d, names) for d in _physical(value))
-    return TensorSpec(name, value.dtype, shape)
+    return TensorSpec(name, value.dtype, _shown(_physical(value), names))
+
+
+def _shown(dims: Sequence[Dim], names: Names) -> tuple[int | str, ...]:
+    """Extents as callers see them."""
+    return tuple(d if isinstance(d, int) else print_expr(d, names) for d in dims)
 
 
 def _physical(value: Value) -> tuple[Dim, ...]:

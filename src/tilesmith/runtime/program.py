@@ -126,6 +126,7 @@ class Program:
         defaults.
     defaults: what inputs hold that a caller leaves out: pairs of the input's number and where its
         contents begin in `constants`.  These inputs are the last ones, of static shape.
+    bounds: by number, extents that those of an output whose shape depends on data do not exceed.
     """
 
     inputs: tuple[TensorSpec, ...]
@@ -144,6 +145,7 @@ class Program:
     parts: tuple[Program, ...] = ()
     part_steps: tuple[PartStep, ...] = ()
     defaults: tuple[tuple[int, int], ...] = ()
+    bounds: tuple[tuple[int, tuple[int | str, ...]], ...] = ()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Program:
         return self  # nothing in it changes

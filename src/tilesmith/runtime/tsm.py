@@ -47,7 +47,7 @@ from .program import Program, Symbol, TensorSpec
 from .signing import secret_key, sign_file, signed_contents
 from .stubs import write_stubs
 
-FORMAT = 12
+FORMAT = 13
 _MANIFEST, _WEIGHTS = "manifest.json", "weights.bin"
 _MANIFEST_LIMIT = 64 << 20
 _CODE_LIMIT = 1 << 30
@@ -250,7 +250,7 @@ def _read(
         program.inputs, program.outputs, program.steps, program.arena_bytes, program.scratch_bytes,
         blob, objects, program.target, program.metadata, program.kernels,
         program.symbols, program.size_values, program.in_place, tuple(found),
-        program.part_steps, program.defaults,
+        program.part_steps, program.defaults, program.bounds,
     )  # fmt: skip
 
 
@@ -345,6 +345,7 @@ def to_manifest(program: Program, files: dict[str, str]) -> dict[str, Any]:
         "size_values": program.size_values,
         "in_place": [list(pair) for pair in program.in_place],
         "defaults": [list(pair) for pair in program.defaults],
+        "bounds": [[i, list(shape)] for i, shape in program.bounds],
     }  # fmt: skip
 
 
@@ -404,10 +405,19 @@ def from_manifest(m: dict[str, Any]) -> tuple[Program, dict[str, dict[str, str]]
         spec = inputs[i]
         if not spec.is_static or spec.dtype.is_host or at % ALIGNMENT or at + spec.bytes > weights:
             raise ValueError(f"the default of input {spec} does not lie in the weights")
+    bounds = tuple(
+        (
+            number(i, len(outputs) - 1),
+            tuple(d if isinstance(d, str) else number(d, LARGEST) for d in shape),
+        )
+        for i, shape in m["bounds"]
+    )
+    if any(len(shape) != len(outputs[i].shape) for i, shape in bounds):
+        raise ValueError("the largest shape of an output has another rank")
     program = Program(
         inputs, outputs, steps, arena, scratch, aligned_bytes(0), {}, target, m["metadata"],
         kernels, symbols, values, pairs, (), part_steps_in(m["part_steps"], len(m["parts"])),
-        defaults,
+        defaults, bounds,
     )  # fmt: skip
     return program, code, weights
 

@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from tilesmith.graph.measure import Stage
 from tilesmith.ir.bounds import eliminate
 from tilesmith.ir.expr import Expr, Var, free_vars
+from tilesmith.ir.extents import values_of
 from tilesmith.ir.simplify import interval
+from tilesmith.ir.sizes import LARGEST
 from tilesmith.ir.symbols import as_dim, expected
 from tilesmith.ir.types import Dim
 from tilesmith.perf.limits import LOOSE_BYTES
@@ -36,6 +38,20 @@ def known_before(factors: Sequence[Dim], stages: Sequence[Stage]) -> Dim | Stage
         return as_dim(size)
     fits = number <= _LARGEST_NUMBER and expected(most) <= max(LOOSE_BYTES, FACTOR * expected(size))
     return as_dim(most) if fits else stages[last]
+
+
+def largest_shape(shape: Sequence[Dim], stages: Sequence[Stage]) -> tuple[Dim, ...] | None:
+    """What the extents of a value do not exceed, known before `stages`; None where nothing but the
+    largest of all sizes is known of one.
+    """
+    found: list[Dim] = []
+    for extent in shape:
+        bound, _ = _bound(extent, stages)
+        least = None if bound is None else values_of(bound).lo
+        if bound is None or (least is not None and least >= LARGEST):
+            return None
+        found.append(bound)
+    return tuple(found)
 
 
 def _bound(factor: Dim, stages: Sequence[Stage]) -> tuple[Dim | None, int]:

@@ -27,6 +27,7 @@ from .objects import (
     check_extents,
     check_name,
     check_programs,
+    check_shapes_known,
     check_system,
     places_of,
     program_objects,
@@ -144,6 +145,7 @@ def _write_source(
             f"{', '.join(CONTROLLERS)}; found {format!r} and "
             f"{', '.join(p.target.name for p in programs)}"
         )
+    check_shapes_known(program, "C source")
     files, constant_bytes = write_source(program, folder, name)
     size = files[0].stat().st_size
     return Exported(
@@ -174,6 +176,7 @@ def _write_module(
         )
     program = programs[0]
     check_extents(program)
+    check_shapes_known(program, "a WebAssembly module")
     folder.mkdir(parents=True, exist_ok=True)
     (place,), file_bytes = places_of(programs, name, weights)
     files = write_module(program, folder, name, place, file_bytes)

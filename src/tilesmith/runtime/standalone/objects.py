@@ -82,16 +82,29 @@ def check_programs(programs: Sequence[Program]) -> None:
                 + (f": {', '.join(calls)}" if calls else "")
                 + "; compile it with fallback='error' to see what has no native code"
             )
-        if p.needs_growth:
+        known = dict(p.bounds)
+        open_ = [str(p.outputs[i]) for i in p.grown if i not in known]
+        if open_ or p.slots > len(p.outputs):
+            of = f"the sizes of {', '.join(open_)}" if open_ else "sizes inside the model"
             raise UsageError(
-                "sizes in the model depend on its data, without a bound that is known before, and "
-                "a library's runs allocate nothing.  Fix inputs that sizes depend on with values="
+                f"{of} depend on data, without a bound that is known before, and a library's runs "
+                "allocate nothing.  Fix inputs that sizes depend on with values="
             )
         if p.size_values > MOST_VALUES:
             raise UsageError(
                 f"a run computes {p.size_values} sizes, a library's at most {MOST_VALUES}; fix "
                 "some dimensions with shapes="
             )
+
+
+def check_shapes_known(program: Program, what: str) -> None:
+    """Raises UsageError for outputs whose shapes depend on data; `what` has no room for them."""
+    if program.grown:
+        found = ", ".join(str(program.outputs[i]) for i in program.grown)
+        raise UsageError(
+            f"{what} gives results whose shapes are known before a run, found {found}; a C library "
+            "takes such a model, or fix inputs that sizes depend on with values="
+        )
 
 
 def check_system(programs: Sequence[Program]) -> None:

@@ -8,7 +8,14 @@ from pathlib import Path
 from tilesmith.runtime.program import Program
 from tilesmith.support.errors import UsageError
 
-from .objects import check_extents, check_programs, check_system, places_of, program_objects
+from .objects import (
+    check_extents,
+    check_programs,
+    check_shapes_known,
+    check_system,
+    places_of,
+    program_objects,
+)
 from .tables import tables
 from .toolchain import Toolchain
 
@@ -18,6 +25,7 @@ def check_operator(name: str, programs: Sequence[Program]) -> None:
     check_programs(programs)
     check_system(programs)
     check_extents(programs[0])
+    check_shapes_known(programs[0], f"operator {name}")
     if programs[0].in_place:
         raise UsageError(
             f"operator {name}: its outputs can't live in inputs, which belong to the engine; "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -97,7 +97,7 @@ def tables(
     names = [s.name for s in first.symbols]
     parts = ["#include <stddef.h>", "#define NONE NULL"]
     parts += _tensors("inputs", first.inputs, {}, names)
-    parts += _tensors("outputs", first.outputs, dict(first.in_place), names)
+    parts += _tensors("outputs", first.outputs, dict(first.in_place), names, dict(first.bounds))
     symbols = [
         f"{{{text(s.name)}, {s.sizes.low}, {s.sizes.high}}}" for s in first.symbols
     ]  # fmt: skip
@@ -124,6 +124,11 @@ def header(name: str, programs: Sequence[Program], threads: int, file_bytes: int
         " *",
         *described("Inputs", first.inputs, first.default_arrays),
         *described("Outputs", first.outputs),
+        *(
+            f" * Output {i}: a run finds its extents, which are at most "
+            f"[{comment_line(', '.join(map(str, shape)))}]; see {name}_found"
+            for i, shape in first.bounds
+        ),
         *(
             f" * Extent {i}: {comment_line(s.name)}, from {s.sizes.low} to {s.sizes.high}"
             for i, s in enumerate(first.symbols)
@@ -152,7 +157,7 @@ def header(name: str, programs: Sequence[Program], threads: int, file_bytes: int
                 size = stored_dtype(s.dtype).itemsize * math.prod(stored_shape(s))
                 lines.append(f"#define {upper}_{kind}_{i}_BYTES ((int64_t){size})")
     if not first.symbols:
-        arena = max(round_up(p.arena_bytes) for p in programs) + HEAD_BYTES
+        arena = max(round_up(p.arena_bytes) for p in programs) + _head_bytes(first)
         scratch = max(round_up(p.scratch_bytes) for p in programs)
         lines.append(
             f"#define {upper}_ARENA_BYTES(threads) ((int64_t){arena} + (threads) * "
@@ -160,6 +165,14 @@ def header(name: str, programs: Sequence[Program], threads: int, file_bytes: int
         )
     lines += [f"#define {upper}_THREADS {threads} /* that its schedules were made for */", ""]
     return "\n".join([*lines, template("prototypes.h", name)])
+
+
+def _head_bytes(program: Program) -> int:
+    """What `model.c` takes of an arena for itself (`head_bytes` there)."""
+    if not program.grown:
+        return HEAD_BYTES
+    axes = sum(len(program.outputs[i].shape) for i in program.grown)
+    return HEAD_BYTES + round_up(8 * (axes + len(program.outputs) + 1))
 
 
 def described(title: str, specs: Sequence[TensorSpec], defaults: Collection[str] = ()) -> list[str]:
@@ -188,18 +201,23 @@ def _array(type: str, name: str, rows: Iterable[str]) -> str:
 
 
 def _tensors(
-    name: str, specs: Sequence[TensorSpec], homes: dict[int, int], symbols: Sequence[str]
+    name: str,
+    specs: Sequence[TensorSpec],
+    homes: dict[int, int],
+    symbols: Sequence[str],
+    bounds: Mapping[int, tuple[int | str, ...]] | None = None,
 ) -> list[str]:
     shapes, rows = [], []
     numbers = {s: -1 - i for i, s in enumerate(symbols)}
     for i, s in enumerate(specs):
         extents = [
-            str(d if isinstance(d, int) else numbers.get(d, "INT64_MIN")) for d in stored_shape(s)
+            str(d if isinstance(d, int) else numbers.get(d, "INT64_MIN"))
+            for d in (bounds or {}).get(i, stored_shape(s))
         ]
         shapes.append(f"static const int64_t {name}_{i}[] = {{{', '.join(extents) or '0'}}};")
         rows.append(
             f"{{{text(s.name)}, {text(str(s.dtype))}, {stored_dtype(s.dtype).itemsize}, "
-            f"{len(extents)}, {name}_{i}, {homes.get(i, -1)}}}"
+            f"{len(extents)}, {name}_{i}, {homes.get(i, -1)}, {int(i in (bounds or {}))}}}"
         )
     return ["\n".join(shapes), _array("struct tilesmith_tensor", name, rows)]
 

@@ -27,7 +27,8 @@ enum state {
 /* Memory of one input or output. */
 struct slot {
     void *own; /* of an output that does not live in an input */
-    int64_t bytes;
+    int64_t bytes; /* the most that it may take */
+    int64_t found; /* of an output: what the last run wrote */
 };
 
 struct tilesmith_instance {
@@ -38,6 +39,7 @@ struct tilesmith_instance {
     const void **inputs;
     void **outputs;
     struct slot *input_slots, *output_slots;
+    int64_t *shapes; /* of the outputs in the last run, one after the other */
 
     pthread_mutex_t mutex; /* guards the rest */
     pthread_cond_t change;
@@ -86,7 +88,22 @@ static void measure(const struct tilesmith_tensor *tensors, int64_t count, const
         slots[i].bytes = tensors[i].element_bytes;
         for (int64_t axis = 0; axis < tensors[i].rank; axis++)
             slots[i].bytes *= *shapes++;
+        slots[i].found = slots[i].bytes;
     }
+}
+
+/* Learn what the last run wrote. */
+static int32_t settle(struct tilesmith_instance *instance) {
+    const struct tilesmith_description *d = instance->description;
+    const int64_t *shape = instance->shapes;
+    int32_t code = tilesmith_model_found(instance->model, d->symbol_count ? instance->extents : NULL, instance->arena,
+                                         instance->shapes);
+    for (int64_t o = 0; !code && o < d->output_count; o++) {
+        instance->output_slots[o].found = d->outputs[o].element_bytes;
+        for (int64_t axis = 0; axis < d->outputs[o].rank; axis++)
+            instance->output_slots[o].found *= *shape++;
+    }
+    return code;
 }
 
 static int64_t axes(const struct tilesmith_tensor *tensors, int64_t count) {
@@ -106,8 +123,9 @@ static int32_t furnish(struct tilesmith_instance *instance, const int64_t *exten
     instance->outputs = calloc((size_t)d->output_count + 1, sizeof *instance->outputs);
     instance->input_slots = calloc((size_t)d->input_count + 1, sizeof *instance->input_slots);
     instance->output_slots = calloc((size_t)d->output_count + 1, sizeof *instance->output_slots);
+    instance->shapes = calloc((size_t)out_axes + 1, sizeof *instance->shapes);
     int32_t code = TILESMITH_NO_MEMORY;
-    if (!shapes || !instance->extents || !instance->inputs || !instance->outputs || !instance->input_slots ||
+    if (!shapes || !instance->shapes || !instance->extents || !instance->inputs || !instance->outputs || !instance->input_slots ||
         !instance->output_slots)
         goto end;
     if (d->symbol_count)
@@ -119,6 +137,7 @@ static int32_t furnish(struct tilesmith_instance *instance, const int64_t *exten
         goto end;
     measure(d->inputs, d->input_count, shapes, instance->input_slots);
     measure(d->outputs, d->output_count, shapes + in_axes, instance->output_slots);
+    memcpy(instance->shapes, shapes + in_axes, (size_t)out_axes * sizeof *shapes);
     int64_t bytes = tilesmith_model_arena_bytes(instance->model, instance->extents);
     code = bytes < 0 ? TILESMITH_OVERFLOW : TILESMITH_NO_MEMORY;
     if (bytes < 0 || !(instance->arena = take(bytes)))
@@ -147,6 +166,7 @@ static void release(struct tilesmith_instance *instance) {
     free(instance->outputs);
     free(instance->input_slots);
     free(instance->output_slots);
+    free(instance->shapes);
     pthread_cond_destroy(&instance->change);
     pthread_mutex_destroy(&instance->mutex);
     free(instance);
@@ -253,13 +273,28 @@ int32_t tilesmith_instance_get_output(const struct tilesmith_instance *instance,
         return leave(locked, TILESMITH_ARGUMENT);
     *data = instance->outputs[index];
     if (bytes)
-        *bytes = instance->output_slots[index].bytes;
+        *bytes = instance->output_slots[index].found;
+    return leave(locked, TILESMITH_OK);
+}
+
+int32_t tilesmith_instance_shape(const struct tilesmith_instance *instance, int64_t index, int64_t *shape) {
+    struct tilesmith_instance *locked = (struct tilesmith_instance *)(uintptr_t)instance;
+    int32_t code = enter(locked);
+    if (code)
+        return code;
+    if (index < 0 || index >= instance->description->output_count || !shape)
+        return leave(locked, TILESMITH_ARGUMENT);
+    const int64_t *from = instance->shapes + axes(instance->description->outputs, index);
+    for (int64_t axis = 0; axis < instance->description->outputs[index].rank; axis++)
+        shape[axis] = from[axis];
     return leave(locked, TILESMITH_OK);
 }
 
 static int32_t run(struct tilesmith_instance *instance) {
-    return tilesmith_model_run(instance->model, instance->description->symbol_count ? instance->extents : NULL,
-                               instance->inputs, instance->outputs, instance->arena);
+    int32_t code =
+        tilesmith_model_run(instance->model, instance->description->symbol_count ? instance->extents : NULL,
+                            instance->inputs, instance->outputs, instance->arena);
+    return code ? code : settle(instance);
 }
 
 int32_t tilesmith_instance_run(struct tilesmith_instance *instance) {

@@ -205,12 +205,52 @@ static int32_t sizes_of(const struct tilesmith_model *model, const int64_t *exte
     return TILESMITH_OK;
 }
 
+/* How many extents of outputs a run finds. */
+static int64_t measured_axes(const struct tilesmith_description *d) {
+    int64_t axes = 0;
+    for (int64_t o = 0; o < d->output_count; o++)
+        axes += d->outputs[o].is_measured ? d->outputs[o].rank : 0;
+    return axes;
+}
+
+static int is_measuring(const struct tilesmith_description *d) {
+    for (int64_t o = 0; o < d->output_count; o++)
+        if (d->outputs[o].is_measured)
+            return 1;
+    return 0;
+}
+
+/* What this file takes of an arena: a record, the extents that the run finds, the addresses of the outputs and of those
+ * extents. */
+static int64_t head_bytes(const struct tilesmith_description *d) {
+    return HEAD_BYTES + (is_measuring(d) ? round_up(8 * (measured_axes(d) + d->output_count + 1)) : 0);
+}
+
+static int64_t *found_in(const void *arena) { return (int64_t *)(uintptr_t)((const char *)arena + HEAD_BYTES); }
+
+/* The extents of an output, or what they do not exceed, among the sizes of a run: those of outputs, formulas of inputs,
+ * then bounds. */
+static const int64_t *shape_of(const struct tilesmith_model *model, const int64_t *values, int64_t output) {
+    const struct tilesmith_description *d = model->description;
+    int64_t is_measured = d->outputs[output].is_measured, next = 2;
+    if (!model->program->sizes)
+        return d->outputs[output].shape;
+    for (int64_t o = 0; o < (is_measured ? d->output_count : output); o++)
+        next += d->outputs[o].is_measured ? 0 : d->outputs[o].rank;
+    for (int64_t i = 0; is_measured && i < d->input_count; i++)
+        for (int64_t axis = 0; axis < d->inputs[i].rank; axis++)
+            next += d->inputs[i].shape[axis] == INT64_MIN;
+    for (int64_t o = 0; is_measured && o < output; o++)
+        next += d->outputs[o].is_measured ? d->outputs[o].rank : 0;
+    return values + next;
+}
+
 /* Bytes of a whole arena, or -1 if they don't fit 64 bits. */
 static int64_t total_bytes(const struct tilesmith_model *model, const int64_t *values) {
     int64_t scratch = round_up(values[1]);
     if (values[0] < 0 || scratch < 0 || values[0] > INT64_MAX / 2 || scratch > INT64_MAX / 4 / model->threads)
         return -1;
-    return HEAD_BYTES + round_up(values[0]) + scratch * model->threads;
+    return head_bytes(model->description) + round_up(values[0]) + scratch * model->threads;
 }
 
 int64_t tilesmith_model_arena_bytes(const struct tilesmith_model *model, const int64_t *extents) {
@@ -226,12 +266,26 @@ int32_t tilesmith_model_sizes(const struct tilesmith_model *model, const int64_t
     if (!model || !shapes)
         return TILESMITH_ARGUMENT;
     code = sizes_of(model, extents, values);
-    for (int64_t o = 0, next = 2; !code && o < model->description->output_count; o++) {
-        const struct tilesmith_tensor *t = &model->description->outputs[o];
-        for (int64_t axis = 0; axis < t->rank; axis++)
-            *shapes++ = model->program->sizes ? values[next++] : t->shape[axis];
+    for (int64_t o = 0; !code && o < model->description->output_count; o++) {
+        const int64_t *shape = shape_of(model, values, o);
+        for (int64_t axis = 0; axis < model->description->outputs[o].rank; axis++)
+            *shapes++ = shape[axis];
     }
     return code;
+}
+
+int32_t tilesmith_model_found(const struct tilesmith_model *model, const int64_t *extents, const void *arena,
+                              int64_t *shapes) {
+    int32_t code = arena ? tilesmith_model_sizes(model, extents, shapes) : TILESMITH_ARGUMENT;
+    if (code)
+        return code;
+    const struct tilesmith_description *d = model->description;
+    const int64_t *found = found_in(arena);
+    for (int64_t o = 0; o < d->output_count; o++)
+        for (int64_t axis = 0; axis < d->outputs[o].rank; axis++, shapes++)
+            if (d->outputs[o].is_measured)
+                *shapes = *found++;
+    return TILESMITH_OK;
 }
 
 int32_t tilesmith_model_input_sizes(const struct tilesmith_model *model, const int64_t *extents, int64_t *shapes) {
@@ -243,7 +297,7 @@ int32_t tilesmith_model_input_sizes(const struct tilesmith_model *model, const i
     int64_t next = 2;
     code = sizes_of(model, extents, values);
     for (int64_t o = 0; o < d->output_count; o++)
-        next += d->outputs[o].rank;
+        next += d->outputs[o].is_measured ? 0 : d->outputs[o].rank;
     for (int64_t i = 0; !code && i < d->input_count; i++)
         for (int64_t axis = 0; axis < d->inputs[i].rank; axis++) {
             int64_t n = d->inputs[i].shape[axis];
@@ -273,6 +327,30 @@ static int are_usable(const struct tilesmith_tensor *tensors, int64_t count, con
     return 1;
 }
 
+/* The memory of a run's outputs. */
+struct room {
+    const struct tilesmith_model *model;
+    const int64_t *values; /* the sizes of the run */
+    void *const *outputs;
+};
+
+/* `grow` of a run: outputs are as large as they may become. */
+static void *give_output(void *memory, int64_t slot, int64_t bytes, int64_t keep) {
+    const struct room *room = memory;
+    (void)keep; /* it is where it was */
+    if (slot < 0 || slot >= room->model->description->output_count)
+        return NULL;
+    const struct tilesmith_tensor *t = &room->model->description->outputs[slot];
+    const int64_t *shape = shape_of(room->model, room->values, slot);
+    int64_t most = t->element_bytes;
+    for (int64_t axis = 0; axis < t->rank; axis++) {
+        if (shape[axis] > 0 && most > INT64_MAX / shape[axis])
+            return NULL;
+        most *= shape[axis];
+    }
+    return bytes <= most ? room->outputs[slot] : NULL;
+}
+
 int32_t tilesmith_model_run(const struct tilesmith_model *model, const int64_t *extents, const void *const *inputs,
                             void *const *outputs, void *arena) {
     return tilesmith_model_run_on(model, extents, inputs, outputs, arena, model ? model->pool : NULL);
@@ -293,7 +371,8 @@ int32_t tilesmith_model_run_on(const struct tilesmith_model *model, const int64_
         return code;
     if (total_bytes(model, values) < 0)
         return TILESMITH_OVERFLOW;
-    char *begin = (char *)arena + HEAD_BYTES;
+    char *begin = (char *)arena + head_bytes(d);
+    struct room room = {model, values, outputs};
     struct tilesmith_context context;
     memset(&context, 0, sizeof context);
     context.abi = TILESMITH_ABI;
@@ -309,6 +388,18 @@ int32_t tilesmith_model_run_on(const struct tilesmith_model *model, const int64_
     context.parallel_for = model->parallel_for;
     context.pool = pool;
     context.extents = extents;
+    if (is_measuring(d)) { /* the array of what it finds stands behind all outputs */
+        int64_t *found = found_in(arena), axes = measured_axes(d);
+        void **addresses = (void **)(void *)(found + axes);
+        for (int64_t i = 0; i < axes; i++)
+            found[i] = 0; /* if the run fails before */
+        for (int64_t o = 0; o < d->output_count; o++)
+            addresses[o] = outputs[o];
+        addresses[d->output_count] = found;
+        context.outputs = addresses;
+        context.grow = give_output;
+        context.memory = &room;
+    }
     code = model->program->entry(&context);
     ((struct record *)arena)->failure = context.failure;
     return code;

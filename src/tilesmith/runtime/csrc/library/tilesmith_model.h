@@ -53,6 +53,7 @@ struct tilesmith_tensor {
     const int64_t *shape;   /* extents; -1 - k: number k of the run's extents; INT64_MIN: a formula of
                              * those, see tilesmith_model_sizes */
     int64_t home;           /* of an output: the number of the input whose memory it lives in, else -1 */
+    int64_t is_measured;    /* 1: a run finds the extents of this output, and `shape` is what they do not exceed */
 };
 
 /* A size that only a run knows: a number for it is one of the `extents` of a run. */
@@ -119,11 +120,17 @@ void tilesmith_model_destroy(struct tilesmith_model *model);
  * extents: a number for each symbol, in order; NULL for a model without symbols. */
 int64_t tilesmith_model_arena_bytes(const struct tilesmith_model *model, const int64_t *extents);
 
-/* The extents of all outputs, one after the other.  Returns a code. */
+/* The extents of all outputs, one after the other; of those whose extents a run finds, what these do not exceed: their
+ * memory must have room for so much.  Returns a code. */
 int32_t tilesmith_model_sizes(const struct tilesmith_model *model, const int64_t *extents, int64_t *shapes);
 
 /* The same of all inputs. */
 int32_t tilesmith_model_input_sizes(const struct tilesmith_model *model, const int64_t *extents, int64_t *shapes);
+
+/* The extents of all outputs of the last run that used `arena`, and `extents`.  Returns a code.  An output whose extents
+ * the run found is a dense tensor of these, at the beginning of its memory. */
+int32_t tilesmith_model_found(const struct tilesmith_model *model, const int64_t *extents, const void *arena,
+                              int64_t *shapes);
 
 /* What the model was made of; NULL for NULL. */
 const struct tilesmith_description *tilesmith_model_description(const struct tilesmith_model *model);
@@ -170,9 +177,12 @@ int32_t tilesmith_instance_set_input(struct tilesmith_instance *instance, int64_
  * that lives in an input has the memory that is bound there, and can't be bound. */
 int32_t tilesmith_instance_set_output(struct tilesmith_instance *instance, int64_t index, void *data, int64_t bytes);
 
-/* Where an output is, and its size.  Its contents are those of the last run. */
+/* Where an output is, and its size in the last run.  Its contents are those of that run. */
 int32_t tilesmith_instance_get_output(const struct tilesmith_instance *instance, int64_t index, void **data,
                                       int64_t *bytes);
+
+/* The extents of an output in the last run; before one, the largest. */
+int32_t tilesmith_instance_shape(const struct tilesmith_instance *instance, int64_t index, int64_t *shape);
 
 /* Run the model on what is bound.  Returns a code. */
 int32_t tilesmith_instance_run(struct tilesmith_instance *instance);

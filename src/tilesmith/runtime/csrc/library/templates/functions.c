@@ -12,6 +12,11 @@ EXPORTED int32_t NAME_sizes(const struct tilesmith_model *model, const int64_t *
     return tilesmith_model_sizes(model, extents, shapes);
 }
 
+EXPORTED int32_t NAME_found(const struct tilesmith_model *model, const int64_t *extents, const void *arena,
+                            int64_t *shapes) {
+    return tilesmith_model_found(model, extents, arena, shapes);
+}
+
 EXPORTED const void *NAME_default(const struct tilesmith_model *model, int64_t input) {
     return tilesmith_model_default(model, input);
 }
@@ -48,6 +53,10 @@ EXPORTED int32_t NAME_set_output(struct tilesmith_instance *instance, int64_t in
 EXPORTED int32_t NAME_get_output(const struct tilesmith_instance *instance, int64_t index, void **data,
                                  int64_t *bytes) {
     return tilesmith_instance_get_output(instance, index, data, bytes);
+}
+
+EXPORTED int32_t NAME_instance_shape(const struct tilesmith_instance *instance, int64_t index, int64_t *shape) {
+    return tilesmith_instance_shape(instance, index, shape);
 }
 
 EXPORTED int32_t NAME_instance_run(struct tilesmith_instance *instance) { return tilesmith_instance_run(instance); }

@@ -66,9 +66,15 @@ int main(int argc, char **argv) {
         outputs[o] = d->outputs[o].home < 0 ? memory(sizes[o]) : (void *)inputs[d->outputs[o].home];
     }
     code = NAME_run(model, extents, inputs, outputs, arena);
+    if (!code)
+        code = NAME_found(model, extents, arena, shapes);
     if (code)
         return fail(model, code, arena);
+    shape = shapes;
     for (int o = 0; o < UPPER_OUTPUT_COUNT; o++) {
+        sizes[o] = d->outputs[o].element_bytes;
+        for (int64_t a = 0; a < d->outputs[o].rank; a++)
+            sizes[o] *= *shape++; /* as the run found it */
         FILE *file = argc > 2 + UPPER_INPUT_COUNT + o ? fopen(argv[2 + UPPER_INPUT_COUNT + o], "wb") : NULL;
         if (file && (fwrite(outputs[o], 1, (size_t)sizes[o], file) != (size_t)sizes[o] || fclose(file)))
             return fail(model, TILESMITH_ARGUMENT, NULL);
