@@ -35,7 +35,7 @@ class Outcome:
     @property
     def line(self) -> str:
         """The result and its reason without names and numbers of the case."""
-        text = re.split(r"; give|, or --|\. Give|; compile", self.reason)[0]
+        text = re.split(r"; |, or --|\. Give", self.reason)[0]
         text = re.sub(r"'[^']*'|\[[^]]*\]|\d+", "_", text.rsplit(": ", 1)[-1])
         return f"{self.result}: {text.strip()[:100]}" if text else self.result
 
