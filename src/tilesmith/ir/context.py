@@ -255,16 +255,37 @@ class Context(Facts):
             return found
         if type(e) is Const:
             form: Affine = ({}, int(e.value))
-        elif type(e) is Binary and e.op in ("add", "sub"):
-            form = combined(self.affine(e.a), self.affine(e.b), 1 if e.op == "add" else -1)
+        elif _terms(e):
+            for node in _shared_sums(e, self._sums):  # inner ones first
+                self._sums[node] = self._sum(node)
+            return self._sums[e]
         elif type(e) is Binary and e.op == "mul":
             form = self._product(self.affine(e.a), self.affine(e.b))
-        elif type(e) is Unary and e.op == "neg":
-            form = scaled(self.affine(e.a), -1)
         else:
             form = affine_form(self.simplify(e))
         self._sums[e] = form
         return form
+
+    def _sum(self, e: Expr) -> Affine:
+        """The affine sum of a sum, however many sums are in each other."""
+        terms: dict[Expr, int] = {}
+        constant = 0
+        waiting = [(x, k) for x, k in reversed(_terms(e))]
+        while waiting:
+            node, k = waiting.pop()
+            inner = () if node in self._sums else _terms(node)
+            if inner:
+                waiting += [(x, k * sign) for x, sign in reversed(inner)]
+                continue
+            form = self.affine(node)
+            constant += k * form[1]
+            for atom, c in form[0].items():
+                total = terms.get(atom, 0) + k * c
+                if total:
+                    terms[atom] = total
+                else:
+                    terms.pop(atom, None)
+        return terms, constant
 
     def _product(self, a: Affine, b: Affine) -> Affine:
         if not a[0]:
@@ -303,3 +324,31 @@ class Context(Facts):
     def nonnegative(self, form: Affine) -> bool:
         """True if `form >= 0` can be proved (a sum that does not overflow)."""
         return nonnegative(form, self)
+
+
+def _terms(e: Expr) -> tuple[tuple[Expr, int], ...]:
+    """The operands of a sum with their signs; none for another expression."""
+    if type(e) is Binary and e.op == "add":
+        return (e.a, 1), (e.b, 1)
+    if type(e) is Binary and e.op == "sub":
+        return (e.a, 1), (e.b, -1)
+    return ((e.a, -1),) if type(e) is Unary and e.op == "neg" else ()
+
+
+def _shared_sums(e: Expr, known: Mapping[Expr, Affine]) -> list[Expr]:
+    """The sum `e`, and before it those inside of it that it has several times and that are not
+    known: each is to be added up once.
+    """
+    uses: dict[Expr, int] = {}
+    order: list[Expr] = []
+    waiting = [(e, False)]
+    while waiting:
+        node, is_done = waiting.pop()
+        if is_done:
+            order.append(node)
+            continue
+        uses[node] = uses.get(node, 0) + 1
+        if uses[node] == 1:
+            waiting.append((node, True))
+            waiting += [(x, False) for x, _ in _terms(node) if x not in known and _terms(x)]
+    return [node for node in order if uses[node] > 1 or node is e]

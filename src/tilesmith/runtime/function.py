@@ -162,10 +162,17 @@ _STEPS = {
 
 def _steps(d: Expr | int, number: Mapping[Var, int]) -> list[tuple[int, int]]:
     """A dimension as steps on a stack.  Raises ModelError if it depends on something unknown."""
-    if isinstance(d, (int, Const)):
-        return [(0, d if isinstance(d, int) else int(d.value))]
-    if isinstance(d, Var) and d in number:
-        return [(1, number[d])]
-    if isinstance(d, Binary) and d.op in _STEPS:
-        return [*_steps(d.a, number), *_steps(d.b, number), (_STEPS[d.op], 0)]
-    raise ModelError(f"the dimension {d} can't be computed from the arguments")
+    found: list[tuple[int, int]] = []
+    waiting: list[Expr | int] = [d]
+    while waiting:  # from the last step to the first
+        e = waiting.pop()
+        if isinstance(e, (int, Const)):
+            found.append((0, e if isinstance(e, int) else int(e.value)))
+        elif isinstance(e, Var) and e in number:
+            found.append((1, number[e]))
+        elif isinstance(e, Binary) and e.op in _STEPS:
+            found.append((_STEPS[e.op], 0))
+            waiting += (e.a, e.b)
+        else:
+            raise ModelError(f"the dimension {d} can't be computed from the arguments")
+    return found[::-1]
