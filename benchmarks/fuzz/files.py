@@ -195,8 +195,8 @@ KINDS: dict[str, Kind] = {
 _ODD: tuple[Any, ...] = (None, True, 0, -1, 1, 2, 1 << 31, 1 << 63, 1 << 70, 0.5, -1e308, "", "x",
                          "\0", "../x", "é", "a" * 500, [], {}, [[]], [1, 2], {"x": 1},
                          float("nan"), float("inf"))  # fmt: skip
-_DEEP = 3000
-"""Depth of lists in lists that a value is replaced by, now and then."""
+_DEEP = (300, 900, 3000, 100_000)
+"""Depths of lists in lists that a value is replaced by, now and then."""
 
 
 @cache
@@ -275,7 +275,8 @@ def _other_value(content: bytes, source: random.Random) -> bytes:
     holder = source.choice(holders) if holders else None
     new = source.choice(_ODD)
     if source.random() < 0.02:
-        text = "[" * _DEEP + "]" * _DEEP
+        depth = source.choice(_DEEP)
+        text = "[" * depth + "]" * depth
         return json.dumps([root]).encode().replace(b"[", b"[" + text.encode() + b",", 1)
     if not holder:
         return json.dumps(new).encode()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import onnx
 import pytest
 
@@ -191,3 +193,43 @@ def test_a_graph_is_written_for_viewers(tilesmith, model, tmp_path):
     assert {f.name for f in shown.functions} >= {n.op_type for n in shown.graph.node} - {"Identity"}
     refused = tilesmith("opt", model, "--to", "nest", "-o", path)
     assert refused.code == 1 and "is for a graph; loops and code are text" in refused.err
+
+
+_LOOPS = """def f(A: {type}[8]) -> A:
+    for i in {kind}({extent}):
+        A[i] = {value}
+"""
+
+
+_GRAPH = "graph g(%x: f32[2]) {{\n  {node}\n  return %y as {name}\n}}"
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (_GRAPH.format(node="%y: f32[3] = relu(%x)", name='"y"'), r"\(f32\[2\]\)"),
+        (_GRAPH.format(node="%y: f32[2] = relu(%x, %x)", name='"y"'), "do not fit"),
+        (_GRAPH.format(node="%y: f32[2] = relu(%x)", name='""'), "has no name"),
+        (_LOOPS.format(type="f32", kind="range", extent=8, value="1"), "gets a value of type i64"),
+        (_LOOPS.format(type="i64", kind="range", extent=8, value="exp(A[i])"), "defined on i64"),
+        (_LOOPS.format(type="f32", kind="range", extent="1.0", value="1.0"), "its range f32"),
+        (_LOOPS.format(type="f32", kind="range", extent=8, value="A[i, i]"), "has rank 1"),
+        (_LOOPS.format(type="f32", kind="unrolled", extent="A", value="1"), "of a variable"),
+    ],
+)  # fmt: skip
+def test_text_that_is_no_program_is_the_users_mistake(tilesmith, tmp_path, text, says):
+    path = tmp_path / "t.txt"
+    path.write_text(text)
+    for more in ([], ["--print"], ["--to", "asm"]):
+        done = tilesmith("opt", path, *more)
+        assert done.code == 1, done.err
+        assert re.search(says, done.err)
+
+
+@pytest.mark.parametrize(("kind", "code"), [("vectorized", 0), ("unrolled", 1)])
+def test_loops_of_very_many_lanes_or_copies(tilesmith, tmp_path, kind, code):
+    path = tmp_path / "t.txt"
+    path.write_text(_LOOPS.format(type="f32", kind=kind, extent=1 << 40, value="1.0"))
+    done = tilesmith("opt", path, "--to", "loops", "--print")
+    assert done.code == code, done.err
+    assert f"range({1 << 40})" in done.out if code == 0 else "copies" in done.err

@@ -18,7 +18,7 @@ from onnx import helper
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
 
-from fuzz import calls, files, judge, shrink
+from fuzz import calls, files, judge, shrink, texts
 from fuzz.builder import Rejected, info_of, model_of
 from fuzz.campaign import verdicts
 from fuzz.cases import Case, expected, random_case
@@ -54,6 +54,15 @@ def test_damaged_files_of_other_kinds_are_refused_or_read():
     assert not {seed: v for seed, v in found.items() if v.result == judge.CRASHED}
     results = [v.result for v in found.values()]
     assert results.count(judge.REFUSED) > 30 and judge.RIGHT in results
+
+
+def test_damaged_texts_are_refused_or_are_programs(monkeypatch):
+    monkeypatch.setattr(texts, "MODELS", 3)
+    seeds = range(150)
+    found = dict(zip(seeds, texts.text_verdicts(seeds), strict=True))
+    assert not {seed: v for seed, v in found.items() if v.result == judge.CRASHED}
+    results = [v.result for v in found.values()]
+    assert results.count(judge.REFUSED) > 50 and results.count(judge.RIGHT) > 20
 
 
 def test_every_kind_of_file_is_read_when_it_is_sound(tmp_path):

@@ -93,3 +93,13 @@ def test_others_stay(graph, left) -> None:
     merged = merge_branches(graph)
     assert convolutions(merged) == left
     assert (merged is graph) == (left == convolutions(graph))
+
+
+def test_a_sum_of_very_many_terms() -> None:
+    b = Builder("net")
+    x = b.input("x", TensorType(f32, (4,)))
+    total = x
+    for _ in range(2000):
+        total = b.add(Add(), total, x)
+    graph = b.finish([total], ["y"])
+    assert merge_branches(graph) is graph

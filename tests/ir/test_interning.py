@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import inspect
 import threading
 import weakref
 
@@ -63,3 +64,10 @@ def test_deep_expressions_need_no_recursion() -> None:
     for i in range(20_000):
         e = e + i
     assert sum(1 for _ in post_order(e)) == 40_001
+
+
+def test_no_interrupt_is_lost_when_nodes_go() -> None:
+    """Python drops an exception that a signal raises in a function called as an object dies."""
+    node = X + 424243
+    ref = next(r for r in weakref.getweakrefs(node) if r.__callback__ is not None)
+    assert not inspect.isfunction(ref.__callback__)

@@ -17,8 +17,10 @@ graph/passes/cse.py _SAMPLE
 graph/passes/factors.py SHIFT
 graph/passes/fold.py GROWTH
 graph/passes/fuse.py MAX_BRANCHES MAX_NODES
+graph/passes/integer_products.py _DEEPEST
 graph/passes/memory_bounds.py FACTOR _LARGEST_NUMBER
 graph/passes/packed_weights.py LONGEST_CHUNK SHORTEST_CHUNK
+graph/passes/requantise.py _DEEPEST
 graph/passes/split_taps.py MOST_WORK_LEFT PASS_CHANNELS
 graph/passes/sub_pixel.py APART CHANNELS
 graph/text.py INLINE_ELEMENTS

@@ -77,6 +77,31 @@ def test_code_grows_with_the_length_of_a_chain(name: str, target: str, lanes: in
     assert sizes[1] < 3 * sizes[0]
 
 
+@pytest.mark.parametrize(
+    ("dtype", "step"),
+    [
+        ("f32", lambda x: x + x),
+        ("i64", lambda x: x * x),
+        ("i32", lambda x: te.maximum(x + x, x - 1)),
+        ("bool", lambda x: x & x),
+        ("bool", lambda x: x | (x == x)),
+    ],
+)
+@pytest.mark.parametrize("target", ["native", "c"])
+def test_a_value_that_is_used_twice_is_computed_once(dtype, step, target) -> None:
+    def body(i: Expr) -> Expr:
+        value = x[i]
+        for _ in range(40):
+            value = step(value)
+        return value
+
+    x = te.placeholder((N,), dtype, "X")
+    y = te.compute((N,), body, "Y")
+    s = te.create_schedule(y)
+    s[y].vectorize(s[y].split("i", 8)[1])
+    assert len(ts.build(s, [x, y], target=target).source) < 1 << 18
+
+
 @pytest.mark.parametrize("seed", range(8))
 def test_values_of_random_chains(seed: int) -> None:
     rng = random.Random(seed)

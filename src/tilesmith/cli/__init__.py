@@ -33,6 +33,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from tilesmith import __version__
 from tilesmith.support.errors import TilesmithError, UsageError
+from tilesmith.support.signals import interrupt_once
 
 VERBS = {
     "compile": "Compile a model into one file that runs without its source.",
@@ -196,6 +197,8 @@ def main() -> None:
     for wanted in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(wanted) is signal.SIG_DFL:  # `nohup` ignores SIGHUP
             signal.signal(wanted, _end)
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, interrupt_once)
     sys.exit(execute())
 
 

@@ -31,7 +31,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from json import dumps
 from pathlib import Path
-from typing import Annotated, Any, Generic, Literal, TypeVar
+from typing import Annotated, Any, Generic, TypeVar
 
 import numpy as np
 import typer
@@ -52,10 +52,12 @@ from tilesmith.ir.dtypes import dtype
 from tilesmith.loop.nodes import Func
 from tilesmith.loop.parse import parse_func
 from tilesmith.loop.text import print_func
+from tilesmith.loop.verify import STAGES, Stage
 from tilesmith.loop.verify import verify as verify_loops
 from tilesmith.runtime.arrays import as_stored, is_foreign
 from tilesmith.strategy.group import STEP
 from tilesmith.support.array_files import read_arrays
+from tilesmith.support.depth import depth_checked
 from tilesmith.support.errors import UsageError, VerifyError
 from tilesmith.support.folders import write_text, written
 from tilesmith.te.knobs import Config, Decisions
@@ -82,6 +84,7 @@ class Ran(Generic[IR]):
 
 
 @with_options
+@depth_checked(UsageError, "the program", "see with --to which pass can't walk it")
 def command(
     source: Annotated[
         Path, typer.Argument(metavar="SOURCE", help="An .onnx or .pt2 model, or IR text.")
@@ -129,6 +132,8 @@ def command(
         for option, name, allowed in (("--from", from_, (*known,)), ("--to", to, stages)):
             if name is not None and name not in allowed:
                 raise UsageError(f"{option} {name}: the stages are {', '.join(allowed)}")
+        if source.suffix not in SOURCES:
+            _check_text(ir, source, from_, session)
         show = _show_each if print_each else None
         asks = passes is not None or from_ is not None or to is not None
         constants: Mapping[str, np.ndarray] = {}
@@ -205,6 +210,23 @@ def _read(path: Path, wanted: Wanted, session: Session) -> Graph | Func:
         return parse_func(text)
     constants = path.with_suffix(".npz")
     return parse_graph(text, _load_constants(constants) if constants.is_file() else {})
+
+
+def _check_text(ir: Graph | Func, path: Path, after: str | None, session: Session) -> None:
+    """Raises UsageError for what is no program: of wrong types, say.
+
+    after: the pass that left a kernel's loops; without it they may be those of any stage.
+    """
+    try:
+        if isinstance(ir, Graph):
+            verify_graph(ir)
+            return
+        stages: dict[str, Stage] = {p.name: p.stage for p in driver.loop_passes(session)}
+        possible = STAGES if after is None else (stages[after],)
+        if not any(_is(ir, stage) for stage in possible):
+            verify_loops(ir, possible[0], is_users=True)
+    except VerifyError as e:
+        raise UsageError(f"{str(path)!r} is no program: {e}") from None
 
 
 def _chosen(
@@ -328,7 +350,7 @@ def _loop_passes(session: Session) -> Mapping[str, Callable[[Func], Func]]:
     return {p.name: p.run for p in driver.loop_passes(session)}
 
 
-def _is(func: Func, stage: Literal["nest", "final"]) -> bool:
+def _is(func: Func, stage: Stage) -> bool:
     """Whether loops are what that stage allows."""
     try:
         verify_loops(func, stage)

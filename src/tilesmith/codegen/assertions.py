@@ -38,9 +38,12 @@ def explained(message: str, values: Sequence[int]) -> str:
 def compared(cond: Expr) -> list[Expr]:
     """The integers that a condition compares, without constants: they tell why it failed."""
     found: dict[Expr, None] = {}
-    stack = [cond]
+    stack, seen = [cond], set[Expr]()
     while stack:
         e = stack.pop()
+        if e in seen:
+            continue
+        seen.add(e)
         if isinstance(e, Compare):
             operands = (e.a, e.b) if e.a.dtype.is_int else ()
             found |= {x: None for x in operands if x.lanes == 1 and not isinstance(x, Const)}

@@ -59,11 +59,12 @@ def _all_on(lane: int, *masks: tuple[bool, ...] | None) -> bool:
 
 def _unconditional(root: Expr) -> Iterator[ir.Load]:
     """The vector loads with strides other than 0 and 1 that `root` certainly executes."""
-    stack = [root]
+    stack, seen = [root], set[Expr]()
     while stack:
         e = stack.pop()
-        if isinstance(e, ir.Select):
+        if e in seen or isinstance(e, ir.Select):
             continue
+        seen.add(e)
         if isinstance(e, ir.Load):
             index = e.indices[0] if len(e.indices) == 1 else None
             unit = isinstance(index, ir.Ramp) and index.stride is const(1)

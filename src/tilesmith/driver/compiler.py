@@ -35,7 +35,8 @@ from tilesmith.runtime.program import Program
 from tilesmith.support.arguments import checked
 from tilesmith.support.cache import cache_key
 from tilesmith.support.child import Children
-from tilesmith.support.errors import ScheduleError, UsageError
+from tilesmith.support.depth import depth_checked
+from tilesmith.support.errors import ModelError, ScheduleError, UsageError
 from tilesmith.support.garbage import rarely_collected
 from tilesmith.support.mapped import check_unchanged
 from tilesmith.support.options import Accuracy, Options
@@ -62,7 +63,7 @@ def compile_model(
 
     workers: processes that compile kernels; more are started where that pays (default: its own).
     """
-    with rarely_collected():
+    with rarely_collected(), depth_checked(ModelError, "the model", "divide it into several"):
         graph, session = _requested(request)
         with recorded(session) as session:
             program = compile_program(graph, session, saved, workers)
@@ -268,6 +269,7 @@ def _pack(fused: Graph, session: Session, saved: SavedProgram | None) -> Packed:
 
 
 @checked(UsageError)
+@depth_checked(ScheduleError, "an expression", "store a stage in between, with compute_root")
 def build(
     schedule: Schedule | Literal["auto"],
     args: Sequence[Tensor],

@@ -61,7 +61,10 @@ def parse_graph(text: str, constants: Mapping[str, np.ndarray] | None = None) ->
     Raises ParseError with line and column.
     """
     parser = _Parser(text, constants or {})
-    graph = parser.graph()
+    try:
+        graph = parser.graph()
+    except RecursionError:
+        raise ParseError("the graph is nested too deeply to be read") from None
     parser.skip()
     if parser.pos != len(text):
         parser.fail("expected the end of the text")

@@ -157,11 +157,22 @@ def product(a: Expr, b: Expr) -> Expr:
     return result
 
 
+_MOST_FACTORS = 64
+
+
 def factors_of(e: Expr) -> tuple[Expr, ...]:
-    """The operands of a chain of products."""
-    if type(e) is Binary and e.op == "mul":
-        return (*factors_of(e.a), *factors_of(e.b))
-    return (e,)
+    """The operands of a chain of products; a very long chain is one: squares double it."""
+    found: list[Expr] = []
+    left = [e]
+    while left:
+        x = left.pop()
+        if type(x) is Binary and x.op == "mul":
+            left += (x.b, x.a)
+        else:
+            found.append(x)
+        if len(found) + len(left) > _MOST_FACTORS:
+            return (e,)
+    return tuple(found)
 
 
 def sort_key(e: Expr) -> str:

@@ -17,7 +17,7 @@ import numpy as np
 from tilesmith.support.arguments import checked
 from tilesmith.support.errors import ExpressionError
 
-from .dtypes import DType, bool_
+from .dtypes import DType, bool_, i64, u32
 from .expr import (
     Broadcast,
     Call,
@@ -48,6 +48,7 @@ class Intrinsic:
     returns_bool: the result is a bool (isnan).
     libm: its name in the C mathematics library for f64; f32 adds an "f".  None if it has none.
     of_floats: it is defined on floats only.
+    only: the one type that it is defined on, if there is one.
     """
 
     name: str
@@ -56,6 +57,14 @@ class Intrinsic:
     returns_bool: bool = False
     libm: str | None = None
     of_floats: bool = False
+    only: DType | None = None
+
+    def takes(self, dtype: DType) -> bool:
+        """Whether it is defined on arguments of this type."""
+        if self.only is not None:
+            return dtype is self.only
+        is_fit = dtype.is_float or not self.of_floats
+        return self.name == "bitcast" or (is_fit and not dtype.is_storage)
 
 
 _erf = np.vectorize(math.erf, otypes=[np.float64])
@@ -102,12 +111,12 @@ INTRINSICS: dict[str, Intrinsic] = {
         _whole("abs", np.abs, "fabs"), _whole("floor", np.floor), _whole("ceil", np.ceil),
         _whole("trunc", np.trunc),
         _whole("round", np.rint, "rint"),  # to nearest, ties to even
-        Intrinsic("pow", 2, _pow, libm="pow"),
+        Intrinsic("pow", 2, _pow, libm="pow", of_floats=True),
         Intrinsic("fma", 3, lambda a, b, c: a * b + c),
-        Intrinsic("threefry", 4, threefry_word),  # of a counter and a key, u32 both
+        Intrinsic("threefry", 4, threefry_word, only=u32),  # of a counter and a key
         Intrinsic("isnan", 1, np.isnan, returns_bool=True),
         Intrinsic("isinf", 1, np.isinf, returns_bool=True),
-        Intrinsic("check_index", 3, _place),  # see `checked_index`
+        Intrinsic("check_index", 3, _place, only=i64),  # see `checked_index`
         Intrinsic("bitcast", 1, None),  # type: ignore[arg-type]  # needs the result type: the interpreter's own case
     )
 }  # fmt: skip
@@ -193,8 +202,9 @@ def call(name: str, *args: ExprLike, dtype: DType | None = None) -> Expr:
     types = {e.dtype for e in exprs}
     if exprs[0].dtype.is_storage and name != "bitcast":
         raise ExpressionError(f"{name} is not defined on {exprs[0].dtype}; cast first")
-    if len(types) > 1 or (intrinsic.of_floats and not exprs[0].dtype.is_float):
+    if len(types) > 1 or not intrinsic.takes(exprs[0].dtype):
         wanted = "floats of one type" if intrinsic.of_floats else "arguments of one type"
+        wanted = f"arguments of {intrinsic.only}" if intrinsic.only is not None else wanted
         raise ExpressionError(
             f"{name} takes {wanted}, found {', '.join(map(type_text, exprs))}; cast first"
         )

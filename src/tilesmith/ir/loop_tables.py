@@ -84,6 +84,9 @@ BLOCKS = tuple(k.name for k in LOOP_KINDS.values() if k.level == "block")
 THREADS = tuple(k.name for k in LOOP_KINDS.values() if k.level == "thread")
 """The indices of blocks, and of the threads of a block: x, y, z."""
 
+MOST_LANES = 1 << 12
+"""Most lanes of a vector: far more than an instruction has, and few enough for a compiler."""
+
 WAVE_OPERATIONS = "add", "mul", "min", "max"
 """How threads that exchange values combine them."""
 

@@ -15,10 +15,20 @@ from .visit import written
 
 
 def conjuncts(cond: Expr) -> list[Expr]:
-    """The conditions of which `cond` is the conjunction."""
-    if isinstance(cond, Binary) and cond.op == "and":
-        return conjuncts(cond.a) + conjuncts(cond.b)
-    return [cond]
+    """The conditions of which `cond` is the conjunction, each once."""
+    found: dict[Expr, None] = {}
+    seen: set[Expr] = set()
+    left = [cond]
+    while left:
+        e = left.pop()
+        if e in seen:
+            continue
+        seen.add(e)
+        if isinstance(e, Binary) and e.op == "and":
+            left += (e.b, e.a)
+        else:
+            found[e] = None
+    return [*found]
 
 
 def lasts(e: Expr, stmt: Stmt) -> bool:

@@ -17,6 +17,7 @@ from tilesmith.ir.intrinsics import INTRINSICS
 from tilesmith.ir.loop_tables import (
     ALLOCATED,
     LOOP_KINDS,
+    MOST_LANES,
     SCOPES,
     THREADS,
     WAVE_OPERATIONS,
@@ -31,6 +32,7 @@ from .text import head
 from .visit import walk
 
 Stage = Literal["nest", "flat", "final"]
+STAGES: tuple[Stage, ...] = ("nest", "flat", "final")
 
 _NODES = (
     Var, ir.Const, ir.Unary, ir.Binary, ir.Compare, ir.Select, ir.Cast, ir.Load, ir.Call, ir.Ramp,
@@ -344,6 +346,8 @@ class _Verifier:
     def node(self, n: Expr) -> None:
         if type(n) not in _NODES:
             self.fail(f"{type(n).__name__} does not belong in loop IR", n)
+        if n.lanes > MOST_LANES:
+            self.fail(f"a vector of {n.lanes} lanes, more than {MOST_LANES}", n)
         if self.stage == "nest" and n.lanes != 1:
             self.fail(f"a vector ({type_text(n)}) before vectorising", n)
         check = _EXPRESSIONS.get(type(n))
@@ -374,6 +378,8 @@ class _Verifier:
             self.fail(f"'{n.name}' takes {intrinsic.arity} arguments, got {len(n.args)}", n)
         if len({(a.dtype, a.lanes) for a in n.args}) > 1:
             self.fail(f"the arguments of '{n.name}' have several types", n)
+        if not intrinsic.takes(n.args[0].dtype):
+            self.fail(f"'{n.name}' is not defined on {n.args[0].dtype}", n)
         if n.name != "bitcast" and n.type is not (
             bool_ if intrinsic.returns_bool else n.args[0].dtype
         ):

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+from tilesmith.support.signals import interrupt_once
+
 
 class Interrupt:
     """Whether somebody asked to stop.  Any thread may set `requested`."""
@@ -24,16 +26,18 @@ class Interrupt:
         stays.  Other threads than the main one see nothing, as always.
         """
         is_main = threading.current_thread() is threading.main_thread()
-        if not is_main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        usual = signal.getsignal(signal.SIGINT)
+        if not is_main or usual not in (signal.default_int_handler, interrupt_once):
             yield
             return
 
         def request(_number: int, _frame: FrameType | None) -> None:
             self.requested = True
-            signal.signal(signal.SIGINT, signal.default_int_handler)
+            signal.signal(signal.SIGINT, usual)
 
         signal.signal(signal.SIGINT, request)
         try:
             yield
         finally:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
+            if signal.getsignal(signal.SIGINT) is request:
+                signal.signal(signal.SIGINT, usual)

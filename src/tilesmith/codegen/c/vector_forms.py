@@ -65,12 +65,21 @@ def is_safe(e: Expr, cond: Expr | None) -> bool:
     """Whether `e` may be evaluated where `cond` does not hold: no memory is read, or only in lanes
     of masks that contain it.
     """
-    if isinstance(e, ir.Load):
-        guarded = cond is not None and e.mask is not None and _contains(e.mask, cond)
-        return guarded and all(is_safe(i, None) for i in e.indices)
-    if isinstance(e, ir.Call) and e.name == "check_index":
-        return False
-    return all(is_safe(c, cond) for c in e.children)
+    left, seen = [(e, cond)], set[tuple[Expr, Expr | None]]()
+    while left:
+        item = e, cond = left.pop()
+        if item in seen:
+            continue
+        seen.add(item)
+        if isinstance(e, ir.Load):
+            if cond is None or e.mask is None or not _contains(e.mask, cond):
+                return False
+            left += [(i, None) for i in e.indices]
+        elif isinstance(e, ir.Call) and e.name == "check_index":
+            return False
+        else:
+            left += [(c, cond) for c in e.children]
+    return True
 
 
 def _contains(mask: Expr, cond: Expr) -> bool:

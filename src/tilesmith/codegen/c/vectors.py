@@ -53,6 +53,7 @@ class VectorWriter(FunctionWriter):
         super().__init__(func, shared, Names((_LANE, _NEXT)))
         self.types: set[tuple[str, int]] = set()
         self._mask_bits: dict[Var, int] = {}
+        self._bits_of: dict[Expr, int] = {}  # of masks that are computed
         self._elements: dict[Var, Var] = {}  # of a vector variable, in the present loop over lanes
         self._rules[ir.VectorReduce] = self._reduced
         self._vector_rules: dict[type, Callable[..., tuple[str, int]]] = {
@@ -89,9 +90,12 @@ class VectorWriter(FunctionWriter):
             return self._mask_bits.get(e, 32)
         if isinstance(e, ir.Compare):
             return self.mask_bits(e.a) if e.a.dtype.is_bool else value_bits(e.a.dtype)
-        if isinstance(e, (ir.Unary, ir.Binary)):
-            return max(self.mask_bits(c) for c in e.children)
-        return 32
+        if not isinstance(e, (ir.Unary, ir.Binary)):
+            return 32
+        found = self._bits_of.get(e)
+        if found is None:
+            found = self._bits_of[e] = max(self.mask_bits(c) for c in e.children)
+        return found
 
     def _mask(self, e: Expr, bits: int) -> str:
         """The text of a mask with lanes of so many bits."""
@@ -340,6 +344,15 @@ class VectorWriter(FunctionWriter):
 
     def lane_of(self, e: Expr, lane: Var) -> Expr:
         """One lane of `e` as a scalar expression."""
+        return self._lane_of(e, lane, {})
+
+    def _lane_of(self, e: Expr, lane: Var, done: dict[Expr, Expr]) -> Expr:
+        """done: what was found already, since parts may be shared."""
+        if e not in done:
+            done[e] = self._new_lane_of(e, lane, done)
+        return done[e]
+
+    def _new_lane_of(self, e: Expr, lane: Var, done: dict[Expr, Expr]) -> Expr:
         if e.lanes == 1:
             return e
         if isinstance(e, ir.Broadcast):
@@ -351,10 +364,10 @@ class VectorWriter(FunctionWriter):
         if isinstance(e, Var) or e in self._named or self._is_whole(e):
             return self._element_of(e.dtype, self._named_value(e), e)
         if isinstance(e, ir.Let):
-            value = self.lane_of(e.value, lane)
+            value = self._lane_of(e.value, lane, done)
             self._elements[e.var] = Var(e.var.name, e.var.dtype)
-            return ir.Let(self._elements[e.var], value, self.lane_of(e.body, lane))
-        return e.with_children(tuple(self.lane_of(c, lane) for c in e.children))
+            return ir.Let(self._elements[e.var], value, self._lane_of(e.body, lane, done))
+        return e.with_children(tuple(self._lane_of(c, lane, done) for c in e.children))
 
     def _is_whole(self, e: Expr) -> bool:
         """Whether `e` is no operation on each lane."""

@@ -55,27 +55,29 @@ def _function(r: Rewriter, last: Node) -> tuple[Value, list[Node]] | None:
     """
     source: Value | None = None
     order: dict[Node, None] = {}
-
-    def visit(node: Node) -> bool:
-        nonlocal source
-        if node in order:
-            return True
-        for v in node.inputs:
+    left = [last]
+    while left:
+        node = left[-1]
+        above = list[Node]()
+        for v in node.inputs if node not in order else ():
             if r.is_constant(v):
                 if not (v.type.size == 1 or _is_lookup(r, node)):
-                    return False
+                    return None
                 continue
-            above = r.producer(v)
-            if _is_byte(v) and (above is None or not _is_lookup(r, above)):
+            maker = r.producer(v)
+            if _is_byte(v) and (maker is None or not _is_lookup(r, maker)):
                 if source is not None and v is not source:
-                    return False
+                    return None
                 source = v
-            elif above is None or not _is_pointwise(r, above, last) or not visit(above):
-                return False
-        order[node] = None
-        return True
-
-    return (source, list(order)) if visit(last) and source is not None else None
+            elif maker is None or not _is_pointwise(r, maker, last):
+                return None
+            elif maker not in order:
+                above.append(maker)
+        if above:
+            left += reversed(above)
+        else:
+            order[left.pop()] = None
+    return (source, list(order)) if source is not None else None
 
 
 def _is_lookup(r: Rewriter, node: Node) -> bool:

@@ -143,8 +143,16 @@ def _number(r: Rewriter, v: Value) -> int | None:
 
 def _is_fixed(r: Rewriter, v: Value) -> bool:
     """Whether `v` is made of constants as dequantisation makes weights: folding will compute it."""
-    node = r.producer(v, Cast, Sub, Reshape, Transpose)
-    return r.is_constant(v) or (node is not None and all(_is_fixed(r, i) for i in node.inputs))
+    left, seen = [v], {v}
+    while left:
+        v = left.pop()
+        node = r.producer(v, Cast, Sub, Reshape, Transpose)
+        if node is not None:
+            left += {*node.inputs} - seen
+            seen.update(node.inputs)
+        elif not r.is_constant(v):
+            return False
+    return True
 
 
 def _has_channels(op: MatMul | Conv, w: Value) -> bool:

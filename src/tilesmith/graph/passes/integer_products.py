@@ -143,16 +143,20 @@ def _per_channel(r: Rewriter, op: MatMul | Conv, n: Node, scale: Value, w: Value
     return r.add(Reshape((shape[channel], *(1,) * after)), scale)
 
 
-def _bounds(r: Rewriter, v: Value) -> Bounds:
-    """Bounds of the elements of `v`, integers."""
+_DEEPEST = 8
+"""Nodes in a row through which bounds are followed: more than dequantisation has."""
+
+
+def _bounds(r: Rewriter, v: Value, depth: int = _DEEPEST) -> Bounds:
+    """Bounds of the elements of `v`, integers; those of their type beyond `depth` nodes."""
     whole = int(v.dtype.min), int(v.dtype.max)
     array = r.array(v)
     if array is not None:
         return (int(np.min(array)), int(np.max(array))) if array.size else (0, 0)
     node = r.producer(v, Cast, Sub, Add, Reshape, Transpose)
-    if node is None or not all(i.dtype.is_int for i in node.inputs):
+    if node is None or depth == 0 or not all(i.dtype.is_int for i in node.inputs):
         return whole
-    found = [_bounds(r, i) for i in node.inputs]
+    found = [_bounds(r, i, depth - 1) for i in node.inputs]
     if isinstance(node.op, (Sub, Add)):
         (a, b), (c, d) = found
         low, high = (a + c, b + d) if isinstance(node.op, Add) else (a - d, b - c)

@@ -12,7 +12,8 @@ are added in f64 and rounded once.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection
+from functools import partial
 from itertools import permutations
 
 import numpy as np
@@ -28,35 +29,62 @@ def merge_branches(graph: Graph) -> Graph:
 
     Weights must be constants, and the terms must have no other readers.
     """
-    return Rewriter(graph, {Add: (_sum,)}).run()
+    parts = {v for n in graph.nodes if isinstance(n.op, Add) for v in n.outputs
+             if _is_part(graph, v)}  # fmt: skip
+    return Rewriter(graph, {Add: (partial(_sum, parts),)}).run()
 
 
-def _sum(r: Rewriter, n: Node) -> Result:
-    terms = list(_terms(r, n))
+def _is_part(graph: Graph, v: Value) -> bool:
+    """Whether a sum is but a term of another one, which has all of its terms."""
+    readers = graph.consumers.get(v, ())
+    if len(readers) != 1 or readers[0].inputs.count(v) != 1 or v in graph.outputs:
+        return False
+    return isinstance(readers[0].op, Add) and readers[0].outputs[0].type == v.type
+
+
+def _sum(parts: Collection[Value], r: Rewriter, n: Node) -> Result:
+    if n.outputs[0] in parts:
+        return None
+    terms = _terms(r, n)
     branches = [t for t in terms if _is_branch(r, t, n.outputs[0])]
+    is_merged = False
+    while (found := _first_merged(r, branches)) is not None:
+        is_merged = True
+        branches, terms = (
+            [found[0], *(v for v in values if v not in found[1:])] for values in (branches, terms)
+        )
+    if not is_merged:
+        return None
+    total, *rest = terms
+    for term in rest:
+        total = r.add(Add(), total, term)
+    return total
+
+
+def _first_merged(r: Rewriter, branches: list[Value]) -> tuple[Value, Value, Value] | None:
+    """A convolution, and the two of which it is the sum."""
     for a, b in permutations(branches, 2):
         merged = _merged(r, a, b)
         if merged is not None:
-            total = merged
-            for term in terms:
-                if term is not a and term is not b:
-                    total = r.add(Add(), total, term)
-            return total
+            return merged, a, b
     return None
 
 
-def _terms(r: Rewriter, n: Node) -> Iterator[Value]:
+def _terms(r: Rewriter, n: Node) -> list[Value]:
     """The terms of a tree of additions.
 
     Constants, which the first convolution takes as its bias, are terms, and so are other values
     that are not of the sum's shape.
     """
-    for v in n.inputs:
+    found, left = list[Value](), [*reversed(n.inputs)]
+    while left:
+        v = left.pop()
         inner = r.producer(v, Add) if r.is_single_use(v) else None
         if inner is not None and v.type == n.outputs[0].type:
-            yield from _terms(r, inner)
+            left += reversed(inner.inputs)
         else:
-            yield v
+            found.append(v)
+    return found
 
 
 def _is_branch(r: Rewriter, v: Value, total: Value) -> bool:
@@ -71,8 +99,10 @@ def _merged(r: Rewriter, a: Value, b: Value) -> Value | None:
     large, small = r.producer(a, Conv), r.producer(b, Conv)
     assert large is not None and isinstance(large.op, Conv)
     assert small is not None and isinstance(small.op, Conv)
+    if large.inputs[0] is not small.inputs[0]:
+        return None
     w, v = (r.array(n.inputs[1]) for n in (large, small))
-    if large.inputs[0] is not small.inputs[0] or w is None or v is None:
+    if w is None or v is None:
         return None
     if large.op.groups != small.op.groups:
         return None

@@ -84,16 +84,20 @@ def _without_division(r: Rewriter, n: Node) -> Result:
     return r.add(n.op, _times(r, node.inputs[0], factor)) if np.isfinite(factor) else None
 
 
-def _takes_factor(r: Rewriter, v: Value) -> bool:
-    """Whether constants inside `v` can take a factor of the whole."""
+_DEEPEST = 32
+"""Nodes in a row that constants which take a factor are looked for in."""
+
+
+def _takes_factor(r: Rewriter, v: Value, depth: int = _DEEPEST) -> bool:
+    """Whether constants inside `v` can take a factor of the whole, within `depth` nodes."""
     if r.is_constant(v):
         return True
     node = r.producer(v, Mul, Add, Relu, Clip)
-    if node is None or not r.is_single_use(v):
+    if node is None or depth == 0 or not r.is_single_use(v):
         return False
     if isinstance(node.op, Mul):
         return any(map(r.is_constant, node.inputs))
-    return all(_takes_factor(r, i) for i in node.inputs)
+    return all(_takes_factor(r, i, depth - 1) for i in node.inputs)
 
 
 def _times(r: Rewriter, v: Value, factor: float) -> Value:
@@ -144,14 +148,13 @@ def _byte_cast(r: Rewriter, n: Node, signed: frozenset[Value], kept: set[Value])
 
 def _unlimited(r: Rewriter, v: Value, low: int, high: int) -> Value:
     """`v` without limits outside of those that follow its rounding."""
-    node = r.producer(v, Relu, Clip)
-    if node is None:
-        return v
-    below, above = (node.op.min, node.op.max) if isinstance(node.op, Clip) else (0, None)
-    is_free = below is None or round(below) <= low
-    if not is_free or not (above is None or round(above) >= high):
-        return v
-    return _unlimited(r, node.inputs[0], low, high)
+    while (node := r.producer(v, Relu, Clip)) is not None:
+        below, above = (node.op.min, node.op.max) if isinstance(node.op, Clip) else (0, None)
+        is_free = below is None or round(below) <= low
+        if not is_free or not (above is None or round(above) >= high):
+            break
+        v = node.inputs[0]
+    return v
 
 
 def _plus(r: Rewriter, v: Value, number: int) -> Value:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import weakref
+from collections import deque
 from dataclasses import fields
 from typing import Any
 
@@ -18,13 +19,20 @@ class _Ref(weakref.ref):
 
 
 _nodes: dict[Any, _Ref] = {}
-_lock = threading.RLock()  # a node may go, and take itself off the table, at any time
+_dead: deque[_Ref] = deque()
+"""References to nodes that are gone.  A function of Python can't take them off the table at once: a
+KeyboardInterrupt in it would be lost.
+"""
+_lock = threading.RLock()
 
 
-def _forget(ref: _Ref) -> None:
+def _forget_dead() -> None:
+    """Take the nodes that are gone off the table, and what goes with them."""
     with _lock:
-        if _nodes.get(ref.key) is ref:
-            del _nodes[ref.key]
+        while _dead:
+            ref = _dead.popleft()
+            if _nodes.get(ref.key) is ref:
+                del _nodes[ref.key]
 
 
 class Interned(type):
@@ -35,6 +43,8 @@ class Interned(type):
             names = [f.name for f in fields(cls)]  # type: ignore[arg-type]  # every node is a dataclass
             given = dict(zip(names, args, strict=False), **kwargs)
             args = tuple(given[n] for n in names if n in given)
+        if _dead:
+            _forget_dead()
         key = cls._key(args)  # type: ignore[attr-defined]  # defined on Expr
         if key is not None:
             ref = _nodes.get(key)
@@ -52,7 +62,7 @@ class Interned(type):
                 other = None if ref is None else ref()
                 if other is not None:
                     return other
-                ref = _nodes[key] = _Ref(found, _forget)
+                ref = _nodes[key] = _Ref(found, _dead.append)
                 ref.key = key
         return found
 

@@ -266,9 +266,13 @@ def connective(e: Binary, ctx: Context) -> Expr:
     absorbing, neutral = (FALSE, TRUE) if e.op == "and" else (TRUE, FALSE)
     lanes = e.lanes
     parts: dict[Expr, None] = {}
+    seen: set[Expr] = set()
     stack = [e.b, e.a]
     while stack:
         node = stack.pop()
+        if node in seen:
+            continue
+        seen.add(node)
         if not (type(node) is Binary and node.op == e.op):
             node = ctx.simplify(node)
         if type(node) is Binary and node.op == e.op:

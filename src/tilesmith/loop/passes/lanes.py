@@ -256,11 +256,12 @@ def _both(mask: Expr | None, cond: Expr) -> Expr:
 def _surely_loaded(cond: Expr) -> list[ir.Load]:
     """The loads of a condition that are executed unconditionally."""
     found: list[ir.Load] = []
-    left = [cond]
+    left, seen = [cond], set[Expr]()
     while left:
         e = left.pop()
-        if isinstance(e, ir.Let):
+        if e in seen or isinstance(e, ir.Let):
             continue
+        seen.add(e)
         if isinstance(e, ir.Load):
             found.append(e)
         left += [e.cond] if isinstance(e, ir.Select) else e.children

@@ -13,6 +13,7 @@ expressions.
 - A buffer allocated inside is private to a lane and gets a copy per lane.
 - A loop that can't be expressed so stays correct: it runs serially.  Examples are an inner extent
   that differs between lanes, or two stores to one address that are not a reduction.
+  So does one of more than `MOST_LANES` iterations.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from tilesmith.ir import expr as ir
 from tilesmith.ir.context import Context
 from tilesmith.ir.dtypes import DType
 from tilesmith.ir.expr import Expr, Var, all_of, const, free_vars, post_order, same, substitute
-from tilesmith.ir.loop_tables import LOOP_KINDS
+from tilesmith.ir.loop_tables import LOOP_KINDS, MOST_LANES
 from tilesmith.ir.simplify import EMPTY, simplify
 
 from .. import nodes
@@ -48,6 +49,8 @@ def _visit(stmt: Stmt, ctx: Context) -> Stmt:
     new = rebuild_through(stmt, lambda s: _visit(s, inner), lambda e: e)
     if not isinstance(new, nodes.For) or new.kind != "vectorized":
         return new
+    if not isinstance(new.extent, ir.Const) or new.extent.value > MOST_LANES:
+        return nodes.For(new.var, new.start, new.extent, "serial", new.body)
     new = _without_idle_lanes(new)
     serial = nodes.For(new.var, new.start, new.extent, "serial", new.body)
     if not isinstance(new.extent, ir.Const) or new.extent.value <= 1 or _has_vectors(new.body):

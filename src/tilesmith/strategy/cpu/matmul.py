@@ -443,4 +443,11 @@ def stages_after(group: Group, anchor: Compute) -> set[Compute]:
 
 
 def _feeds(group: Group, stage: Compute, anchor: Compute) -> bool:
-    return any(x is anchor or _feeds(group, x, anchor) for x in group.consumers(stage))
+    left, seen = [stage], {stage}
+    while left:
+        readers = {*group.consumers(left.pop())} - seen
+        if anchor in readers:
+            return True
+        seen |= readers
+        left += readers
+    return False
