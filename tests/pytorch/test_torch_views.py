@@ -106,6 +106,24 @@ def test_truths_of_bytes_are_bytes(road, tmp_path):
     check(road, Module(truths), (torch.tensor([[0, 3], [0, 5]], dtype=torch.uint8),), tmp_path)
 
 
+class Counted(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("count", torch.ones(3, dtype=torch.bfloat16))
+
+    def forward(self, x):
+        self.count.add_(x)
+        return self.count * 1
+
+
+def test_buffers_of_bfloat16_in_archives_are_written(tmp_path):
+    x = torch.tensor([1.0, 2.0, 3.0], dtype=torch.bfloat16)
+    exe = compiled("archive", Counted(), (x,), tmp_path)
+    module = Counted()
+    for _ in range(2):
+        torch.testing.assert_close(exe(x), module(x))
+
+
 def test_sizes_that_a_trace_does_not_bound(tmp_path):
     """A backward graph's inputs have sizes whose bounds are infinite."""
 

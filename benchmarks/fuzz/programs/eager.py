@@ -219,12 +219,14 @@ class Disturbed(TorchDispatchMode):
         """The tensor, each number that is not exactly `exact` changed by up to so many units."""
         if not isinstance(value, torch.Tensor) or not value.is_floating_point():
             return value
-        size = units * torch.finfo(value.dtype).eps
-        noise = torch.rand(value.shape, generator=self._random, dtype=torch.float64) * 2 - 1
-        moved = (value.double() * (1 + size * noise)).to(value.dtype)
+        wide = value.double()
+        size = units * torch.finfo(value.dtype).eps * wide.abs()
         if isinstance(exact, torch.Tensor) and exact.shape == value.shape:
-            moved = torch.where(value.double() == exact.double(), value, moved)
-        return moved
+            off = (wide - exact.double()).abs()  # as far as PyTorch's own kernel is
+            size = torch.where(off == 0, 0.0, size + off.nan_to_num(0.0, 0.0, 0.0))
+        noise = torch.rand(value.shape, generator=self._random, dtype=torch.float64) * 2 - 1
+        moved = (wide + size * noise).to(value.dtype)
+        return torch.where(wide.isfinite(), moved, value)
 
 
 def _in_double(func: Any, args: Any, kwargs: Any) -> Any:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tilesmith.runtime.arrays import is_torch, to_torch
+from tilesmith.runtime.arrays import is_torch, to_numpy, to_torch
 from tilesmith.runtime.executable import Executable
 from tilesmith.runtime.overlaps import shared
 from tilesmith.runtime.program import Program
@@ -203,7 +203,7 @@ def _write(place: Any, new: Any) -> None:
         with sys.modules["torch"].no_grad():
             place.copy_(new if is_torch(new) else to_torch(new))
     else:
-        place[...] = np.asarray(new)
+        place[...] = to_numpy(new, "a result")
 
 
 def _writable(buffer: Any) -> Any:

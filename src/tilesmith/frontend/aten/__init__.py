@@ -15,6 +15,7 @@ from tilesmith.frontend.aten import (
     distances,
     elementwise,
     embeddings,
+    error_functions,
     functions,
     gradients,
     indexing,
@@ -35,6 +36,7 @@ from tilesmith.frontend.aten import (
 
 FAMILIES = (
     elementwise,
+    error_functions,
     functions,
     bits,
     activations,

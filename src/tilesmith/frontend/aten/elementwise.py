@@ -60,12 +60,6 @@ def expm1(n: AtenNode, self: Value) -> Value:
     )
 
 
-@aten_op("aten.erfc.default")
-def erfc(n: AtenNode, self: Value) -> Value:
-    e = n.add(ew.Erf(), n.floating(self))
-    return n.add(ew.Sub(), n.tensor(1, e.dtype), e)
-
-
 def _rounding(n: AtenNode, self: Value, make: Callable[[], Op]) -> Value:
     return n.add(make(), self) if self.dtype.is_float else self
 

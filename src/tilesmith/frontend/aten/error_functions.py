@@ -1,0 +1,65 @@
+"""The complementary error function, to the last digits also where it is tiny."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+
+import numpy as np
+
+from tilesmith.frontend.aten.node import AtenNode
+from tilesmith.frontend.aten.registry import aten_op
+from tilesmith.graph.nodes import Value
+from tilesmith.ir.dtypes import f32, f64
+from tilesmith.ops import elementwise as ew
+from tilesmith.ops.base import Op
+
+_SERIES = (
+    -6.513268598908547e-01, 6.4196979235649026e-01, 1.9476473204185836e-02,
+    -9.561514786808631e-03, -9.46595344482036e-04, 3.66839497852761e-04, 4.2523324806907e-05,
+    -2.0278578112534e-05, -1.624290004647e-06, 1.303655835580e-06, 1.5626441722e-08,
+    -8.5238095915e-08, 6.529054439e-09, 5.059343495e-09, -9.91364156e-10, -2.27365122e-10,
+    9.6467911e-11, 2.394038e-12, -6.886027e-12, 8.94487e-13, 3.13092e-13, -1.12708e-13,
+    3.81e-16, 7.106e-15, -1.523e-15, -9.4e-17, 1.21e-16, -2.8e-17,
+)  # fmt: skip
+"""Of log(erfc(z) exp(z^2) / t) in Chebyshev's polynomials of 2 t - 1, where t = 2 / (2 + z)
+(Press et al., Numerical Recipes, 3rd edition, section 6.2.2).
+"""
+_TERMS = {f32: 12, f64: 28}
+_LARGEST = 28.0
+"""There it is 0 in f64."""
+
+
+@aten_op("aten.erfc.default", "aten.special_erfc.default")
+def erfc(n: AtenNode, self: Value) -> Value:
+    """1 - erf(x) near 0; elsewhere that would cancel, and this is t exp(-z^2 + series), z = |x|.
+
+    exp magnifies the rounding of z^2 by z^2.  So z^2 is w^2 + (z - w) (z + w), w a multiple of 1/16
+    whose square is exact.
+    """
+    given = n.floating(self)
+    x = given if given.dtype is f64 else n.cast(given, f32)
+
+    def of(op: Op, *operands: Value | float) -> Value:
+        return n.add(op, *(n.tensor(v, x.dtype) for v in operands))
+
+    z = of(ew.Min(), of(ew.Abs(), x), _LARGEST)
+    t = of(ew.Div(), 2.0, of(ew.Add(), z, 2.0))
+    at = of(ew.Sub(), of(ew.Mul(), t, 2.0), 1.0)
+    series = reduce(
+        lambda sum_, c: of(ew.Add(), of(ew.Mul(), sum_, at), c), _powers(_TERMS[x.dtype])
+    )
+    w = of(ew.Mul(), of(ew.Round(), of(ew.Mul(), z, 16.0)), 0.0625)
+    rest = of(ew.Mul(), of(ew.Sub(), z, w), of(ew.Add(), z, w))
+    main = of(ew.Exp(), of(ew.Neg(), of(ew.Mul(), w, w)))
+    tail = of(ew.Mul(), of(ew.Mul(), t, main), of(ew.Exp(), of(ew.Sub(), series, rest)))
+    is_negative = n.add(ew.Less(), x, n.tensor(0.0, x.dtype))
+    tail = n.add(ew.Where(), is_negative, of(ew.Sub(), 2.0, tail), tail)
+    is_far = n.add(ew.Greater(), of(ew.Abs(), x), n.tensor(0.5, x.dtype))  # not so for NaN
+    near = of(ew.Sub(), 1.0, of(ew.Erf(), x))
+    return n.cast(n.add(ew.Where(), is_far, tail, near), given.dtype)
+
+
+def _powers(count: int) -> Sequence[float]:
+    """The coefficients of the powers of the variable, the highest first."""
+    return np.polynomial.chebyshev.cheb2poly(_SERIES[:count])[::-1].tolist()
