@@ -62,6 +62,19 @@ class ThresholdedRelu(Elementwise):
         return np.where(x > x.dtype.type(self.alpha), x, x.dtype.type(0))
 
 
+NEAR = 0.25
+"""Below this magnitude exp(x) - 1 would lose more than two bits."""
+
+
+def expm1(x: Expr) -> Expr:
+    """exp(x) - 1 with all digits of its type: the Taylor series where x is near zero."""
+    terms = 12 if x.dtype.bits == 64 else 7
+    series = const(1 / math.factorial(terms), x.dtype)
+    for k in range(terms - 1, 0, -1):
+        series = series * x + 1 / math.factorial(k)
+    return select(call("abs", x) < NEAR, series * x, call("exp", x) - 1.0)
+
+
 @dataclass(frozen=True)
 class Elu(Elementwise):
     """x, or `alpha` * (exp(x) - 1) where x is negative."""
@@ -69,7 +82,7 @@ class Elu(Elementwise):
     alpha: float = 1.0
 
     def element(self, x: Expr) -> Expr:
-        return select(x < 0.0, (call("exp", x) - 1.0) * self.alpha, x)
+        return select(x < 0.0, expm1(x) * self.alpha, x)
 
     def numpy(self, x: np.ndarray) -> Any:
         t = x.dtype.type
@@ -83,7 +96,7 @@ class Celu(Elementwise):
     alpha: float = 1.0
 
     def element(self, x: Expr) -> Expr:
-        return select(x < 0.0, (call("exp", x / self.alpha) - 1.0) * self.alpha, x)
+        return select(x < 0.0, expm1(x / self.alpha) * self.alpha, x)
 
     def numpy(self, x: np.ndarray) -> Any:
         t = x.dtype.type
@@ -98,7 +111,7 @@ class Selu(Elementwise):
     gamma: float = 1.05070102214813232421875
 
     def element(self, x: Expr) -> Expr:
-        negative = (call("exp", x) - 1.0) * (self.alpha * self.gamma)
+        negative = expm1(x) * (self.alpha * self.gamma)
         return select(x < 0.0, negative, x * self.gamma)
 
     def numpy(self, x: np.ndarray) -> Any:

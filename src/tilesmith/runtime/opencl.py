@@ -20,6 +20,9 @@ from tilesmith.support.errors import DeviceError, InternalError
 from .device import Argument
 from .watch import Watch
 
+_EMPTY = "__kernel void nothing(void) {}"
+"""A text that every compiler takes, unless it lacks support for the device itself."""
+
 _COMPLETE = 0
 """The status of a command that is done; that of one that failed is less (`CL_COMPLETE`)."""
 
@@ -76,8 +79,24 @@ class OpenClDevice:
 
         optimise: whether the driver's compiler does.
 
-        Raises InternalError if the driver's compiler refuses the text.
+        Raises InternalError if the driver's compiler refuses the text, DeviceError if it refuses
+        any.
         """
+        program, refusal = self._built(text, optimise)
+        if not refusal:
+            return program
+        _, refuses_any = self._built(_EMPTY, optimise)
+        if refuses_any:
+            raise DeviceError(
+                f"the OpenCL compiler of {self.device.name} can't build an empty kernel; install a "
+                f"newer driver, or choose another one of `tilesmith doctor`:\n{refuses_any}"
+            )
+        raise InternalError(
+            f"the OpenCL compiler of {self.device.name} refuses the generated text:\n{refusal}"
+        )
+
+    def _built(self, text: str, optimise: bool) -> tuple[Any, str]:
+        """A program, and why the driver's compiler refuses it."""
         with self._errors("a program can't be built"), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # pyopencl turns each message of a compiler into one
             program = self._cl.Program(self._context, text)
@@ -85,10 +104,8 @@ class OpenClDevice:
                 options = ["-cl-std=CL1.2", *([] if optimise else ["-cl-opt-disable"])]
                 program.build(options=options, cache_dir=False)
             except self._cl.RuntimeError as e:
-                raise InternalError(
-                    f"the OpenCL compiler of {self.device.name} refuses the generated text:\n{e}"
-                ) from None
-            return program
+                return program, str(e)
+            return program, ""
 
     def load(self, kernels: Iterable[DeviceKernel]) -> Any:
         """As `OpenDevice` says."""

@@ -18,6 +18,7 @@ from typing import Literal, TypeAlias
 from tilesmith.ir.layout import Layout
 from tilesmith.ir.loop_tables import ForKind, Scope
 from tilesmith.ir.types import Dim
+from tilesmith.support.arguments import shown
 from tilesmith.support.errors import ScheduleError
 
 from .relations import Relation
@@ -240,7 +241,7 @@ class State:
     def stage(self, name: str) -> StageState:
         """The stage called `name`.  Raises ScheduleError."""
         if name not in self.stages:
-            raise ScheduleError(f"no stage {name!r}; the stages are {', '.join(self.stages)}")
+            raise ScheduleError(f"no stage {shown(name)}; the stages are {', '.join(self.stages)}")
         return self.stages[name]
 
     def resolve(self, key: Tensor | Operation | str) -> tuple[str, int]:
