@@ -234,3 +234,9 @@ def test_tuning_begins_with_what_relatives_found(options: ts.Options, store: Sto
     (task,) = result.tasks
     (first,) = task.seen.values()
     assert first.candidate == {"rows": 2}
+
+
+def test_the_work_of_a_long_chain_is_beyond_floats():
+    """Its extents' product has more than a thousand bits."""
+    assert Family("a", "g", (1 << 20,) * 60).size == math.inf
+    assert Family("a", "g", (1 << 20,) * 2).size == 1 << 20

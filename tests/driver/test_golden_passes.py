@@ -38,9 +38,9 @@ LOOP_NESTS = {"triangular": triangular, "invariant": invariant}
 
 UNCHANGED = "unchanged"
 
-IDLE = {"dce", "packed-weights"}
-"""Passes that these networks give nothing to do: each pass removes what it makes dead, and caches
-hold their weights as floats.
+IDLE = {"dce", "packed-weights", "columns"}
+"""Passes that these networks give nothing to do: each pass removes what it makes dead, caches hold
+their weights as floats, and filters are constants.
 """
 
 

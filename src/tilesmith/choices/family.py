@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import math
 import re
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
@@ -61,9 +62,10 @@ class Family:
     def size(self) -> float:
         """A measure of the anchor's work that needs no lowering: the root of the product of all
         extents of its inputs and outputs, which is the number of multiplications of a matrix
-        product.
+        product; infinite beyond the range of floats, as of a long chain.
         """
-        return math.sqrt(math.prod(self.extents))
+        size = math.prod(self.extents)
+        return math.sqrt(size) if size.bit_length() < sys.float_info.max_exp else math.inf
 
     def distance(self, other: Family) -> float:
         """How different two workloads are, in powers of two; infinite if they are no relatives or
