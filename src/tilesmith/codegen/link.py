@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
@@ -155,8 +156,14 @@ class Library:
 
 @lru_cache(maxsize=1)
 def _jit() -> llvm.LLJIT:
-    """The process's linker.  Its own target machine only tells it the platform."""
+    """The process's linker.  Its own target machine only tells it the platform.
+
+    LLVM's older linker maps each section for itself.  Code reaches constants by 32 bits, so where a
+    process has mapped more than 2 GiB and a hole of its memory fits the code only, it read
+    elsewhere.  The newer one maps all sections of a library in one piece.  On Windows it is not
+    complete.
+    """
     machine = llvm.Target.from_triple(llvm.get_process_triple()).create_target_machine(
         opt=0, reloc="pic", codemodel="small"
     )
-    return llvm.create_lljit_compiler(machine, use_jit_link=False)
+    return llvm.create_lljit_compiler(machine, use_jit_link=sys.platform != "win32")
