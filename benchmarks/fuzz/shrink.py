@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar
 
 import numpy as np
 
@@ -12,22 +13,39 @@ from .judge import Verdict, judge_apart
 
 _MOST_TRIES = 40
 
+C = TypeVar("C")
 
-def shrunk(case: Case, verdict: Verdict) -> tuple[Case, Verdict]:
-    """The smallest case that was found with the same result, and its verdict."""
+
+def smallest(
+    case: C,
+    verdict: Verdict,
+    candidates: Callable[[C], Iterable[C]],
+    judged: Callable[[C], Verdict],
+    most: int,
+) -> tuple[C, Verdict]:
+    """The smallest case that was found with the same result, and its verdict.
+
+    candidates: smaller ones than a case.
+    most: so many are judged.
+    """
     tries = 0
     smaller = True
     while smaller:
         smaller = False
-        for candidate in _candidates(case):
+        for candidate in candidates(case):
             tries += 1
-            if tries > _MOST_TRIES:
+            if tries > most:
                 break
-            (found,) = judge_apart([candidate])
+            found = judged(candidate)
             if found.result == verdict.result:
                 case, verdict, smaller = candidate, found, True
                 break
     return case, verdict
+
+
+def shrunk(case: Case, verdict: Verdict) -> tuple[Case, Verdict]:
+    """The smallest graph that was found with the same result, and its verdict."""
+    return smallest(case, verdict, _candidates, lambda c: judge_apart([c])[0], _MOST_TRIES)
 
 
 def _candidates(case: Case) -> Iterator[Case]:

@@ -9,6 +9,7 @@ from dataclasses import replace
 import torch
 
 from ..judge import Verdict
+from ..shrink import smallest
 from .draw import _ROOM
 from .judge import judge_apart
 from .program import Program, copied
@@ -18,19 +19,12 @@ _MOST_TRIES = 80
 
 def shrunk(program: Program, road: str, verdict: Verdict) -> tuple[Program, Verdict]:
     """The smallest program that was found with the same result by the road, and its verdict."""
-    tries = 0
-    smaller = True
-    while smaller:
-        smaller = False
-        for candidate in _candidates(program):
-            tries += 1
-            if tries > _MOST_TRIES:
-                break
-            (found,) = judge_apart([(candidate, road)])
-            if found.result == verdict.result:
-                program, verdict, smaller = candidate, found, True
-                break
-    return program, verdict
+
+    def judged(smaller: Program) -> Verdict:
+        (found,) = judge_apart([(smaller, road)])
+        return found
+
+    return smallest(program, verdict, _candidates, judged, _MOST_TRIES)
 
 
 def _candidates(program: Program) -> Iterator[Program]:

@@ -20,6 +20,7 @@ from tilesmith.codegen.kernel import Kernel
 from tilesmith.codegen.math import expand_math
 from tilesmith.graph.nodes import Node
 from tilesmith.graph.passes.choices import Choose
+from tilesmith.graph.passes.columns import Choice as ColumnsChoice
 from tilesmith.graph.passes.factors import Choice as FactorChoice
 from tilesmith.graph.passes.factors import Factors
 from tilesmith.graph.passes.winograd import Choice as WinogradChoice
@@ -30,6 +31,11 @@ from tilesmith.loop.nodes import Func
 from . import loop_passes as p
 from .base import native_toolchain
 from .cpu import CPU
+
+
+def no_products(target: Target) -> ColumnsChoice:
+    """For compilers and devices whose products were not compared with their convolutions."""
+    return lambda node, is_exchanged: False
 
 
 def never(target: Target, bound: float, choose: Choose, element: DType) -> WinogradChoice:
@@ -71,7 +77,7 @@ C = replace(
     CPU,
     name="c",
     winograd=never,
-    columns=lambda _: lambda *_: False,
+    columns=no_products,
     loop_passes=_LOOP_PASSES,
     lower_intrinsics=all_are_known,
     emit=emit,

@@ -34,7 +34,7 @@ from tilesmith.support.errors import UsageError
 
 from . import loop_passes as p
 from .base import Backend, Lines, Toolchain
-from .c import all_are_known, never
+from .c import all_are_known, never, no_products
 
 
 def _function(
@@ -79,7 +79,7 @@ OPENCL = Backend(
     layout_policy=channels_last,
     has_halos=False,
     winograd=never,
-    columns=lambda _: lambda *_: False,
+    columns=no_products,
     packing=few_bits,
     low_precision=full_precision,
     factors=pairs,

@@ -19,7 +19,7 @@ from tilesmith.support.errors import UsageError
 
 TOPICS = {
     "cache": "kernels and programs that were found in the cache, kept or dropped",
-    "compile": "which kernels are compiled, where, and how long that takes",
+    "compile": "compiled kernels, where and how long; operators that PyTorch can't take apart",
     "device": "nodes that run on the CPU in place of a device, and devices that fail",
     "machine": "rates of this machine: measured, kept, or measured again",
     "records": "tuning records that were used, or why they were not",

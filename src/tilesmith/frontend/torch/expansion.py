@@ -27,6 +27,9 @@ from tilesmith.frontend.torch import fx
 from tilesmith.frontend.torch.capture import TRACING, decompositions
 from tilesmith.ir.dtypes import DType
 from tilesmith.ir.sizes import LARGEST
+from tilesmith.support.logs import logger
+
+_log = logger("compile")
 
 Size = int | str
 """A number, or an expression as SymPy's `srepr` writes it."""
@@ -94,7 +97,8 @@ class Expansion:
         try:
             given = [traced[name] for name in names]
             calls, results = self._expanded(operator, call, names, given)
-        except Exception:  # whatever tracing any operator raises: then the call is refused as it is
+        except Exception as e:  # whatever tracing any operator raises: the call is refused as it is
+            _log.info("PyTorch can't take %s apart: %s: %s", target, type(e).__name__, e)
             return [call]
         renaming = {f"{i}": name for i, name in enumerate(names)}
         calls = [_renamed(c, renaming, call) for c in calls]

@@ -7,9 +7,9 @@ convolution becomes a matrix product whose columns are the places of its window 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 from tilesmith.graph.nodes import Node
+from tilesmith.graph.passes.columns import Choice
 from tilesmith.ir.symbols import expected, expected_size
 from tilesmith.ir.target import Target
 from tilesmith.ir.types import TensorType
@@ -34,7 +34,7 @@ def with_full_lanes(c: Contraction, target: Target) -> Contraction:
     return _best_lanes(c, target)[0]
 
 
-def columns_choice(target: Target) -> Callable[[Node, bool], bool]:
+def columns_choice(target: Target) -> Choice:
     """Whether a convolution of variables, whose sizes are numbers, takes less time as a product
     with the matrix of what lies under its window, copies included; a plain one's result is not
     copied where its readers want the first two axes exchanged.
