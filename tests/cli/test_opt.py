@@ -109,6 +109,19 @@ def test_every_stage_leads_to_the_same_code(tilesmith, model, tmp_path, stages):
     assert "--to nowhere: the stages are" in tilesmith("opt", model, "--to", "nowhere").err
 
 
+def test_passes_that_leave_loops_unfinished_are_the_users(tilesmith, tmp_path):
+    path = tmp_path / "k.txt"
+    path.write_text("def k(x: f32[4]) -> x:\n    for i in vectorized(4):\n        x[i] = 1.0\n")
+    for given, said in (
+        (("--from", "vectorize", "--to", "asm"), "not what this pass leaves: a loop of kind"),
+        (("--passes", "unroll", "--to", "loops"), "name all passes that they need"),
+        (("--passes", "flatten", "--to", "code"), "the loops are not final"),
+    ):
+        shown = tilesmith("opt", path, *given)
+        assert (shown.code, said in shown.err) == (1, True), shown.err
+    assert tilesmith("opt", path, "--from", "tensorize", "--to", "loops").code == 0
+
+
 def test_each_loop_pass_is_shown(tilesmith, model, stages):
     shown = tilesmith("opt", model, "--to", "loops", "--kernel", "conv1", "--print-each").out
     after = [line.removeprefix("# after ") for line in shown.splitlines() if "# after" in line]

@@ -144,3 +144,21 @@ def test_an_expansion_is_checked_against_the_formula(
     monkeypatch.setattr(Softmax, "decompose", wrong)
     operator, kernel = ts.check(model, options=options)
     assert not operator.passed and operator.loc == "soft" and kernel.passed
+
+
+@pytest.mark.parametrize(
+    ("inputs", "said"),
+    [({}, "missing x"), ({"x": None}, "expected f32.*found None"), ({"y": 1}, "no input is named"),
+     ({"x": {}}, "input 'x': expected"), ({"x": 1}, "found int64")],
+)  # fmt: skip
+def test_inputs_that_do_not_fit_are_refused(inputs: dict[str, Any], said: str) -> None:
+    model = onnx.helper.make_model(
+        onnx.helper.make_graph(
+            [onnx.helper.make_node("Relu", ["x"], ["y"])],
+            "g",
+            [onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [2])],
+            [onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [2])],
+        )
+    )
+    with pytest.raises(ts.ModelError, match=said):
+        ts.check(model, inputs)

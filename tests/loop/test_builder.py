@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tilesmith import te
 from tilesmith.ir import expr as ir
 from tilesmith.ir.dtypes import f32, i64
 from tilesmith.ir.expr import cast, const
@@ -12,6 +13,7 @@ from tilesmith.ir.types import TensorType
 from tilesmith.loop.builder import LoopBuilder
 from tilesmith.loop.compare import assert_structural_equal
 from tilesmith.loop.interpret import interpret
+from tilesmith.loop.nodes import LetStmt
 from tilesmith.loop.parse import parse_func
 from tilesmith.loop.verify import verify
 from tilesmith.support.errors import ExpressionError
@@ -83,3 +85,12 @@ def test_blocks_are_closed_before_the_end() -> None:
     b = LoopBuilder("bad")
     with pytest.raises(ExpressionError, match="inside a block that is still open"), b.loop(4):
         b.finish()
+
+
+def test_an_axis_of_te_stands_for_its_variable() -> None:
+    b = LoopBuilder("axes")
+    k = te.reduce_axis(4, "k")
+    assert b.let("known", k).dtype is i64
+    with b.when(k):
+        b.check(k, "never")
+    assert isinstance(b.finish().body, LetStmt)

@@ -57,6 +57,7 @@ def test_no_samples(tmp_path: Path):
         ([], "found an empty sequence"),
         (tmp_path, "has no samples: expected .npz or .npy files in it"),
         (tmp_path / "x.npz", "there is no file or folder"),
+        ("x" * 5000, "samples: .* can't be a path"),
         (7, "expected samples: a folder, a file, or a sequence"),
         (None, "scheme int8 takes samples: give data, or choose int8-dynamic"),
     ):

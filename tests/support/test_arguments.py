@@ -154,3 +154,9 @@ def test_values_are_shown_on_one_line(value, text):
 
 def test_an_integer_of_too_many_digits_is_shown():
     assert shown(10**5000) == "an integer of 16610 bits"
+
+
+def test_text_that_no_file_can_hold_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"function: an argument: .*, found '\\ud800'"):
+        function(1, (), "\ud800")
+    assert function(1, (), "é")[2] == ("é",)

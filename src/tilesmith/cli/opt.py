@@ -49,6 +49,7 @@ from tilesmith.graph.parse import parse_graph
 from tilesmith.graph.text import constants_of, print_graph
 from tilesmith.graph.verify import verify as verify_graph
 from tilesmith.ir.dtypes import dtype
+from tilesmith.loop.compare import structural_equal
 from tilesmith.loop.nodes import Func
 from tilesmith.loop.parse import parse_func
 from tilesmith.loop.text import print_func
@@ -166,6 +167,8 @@ def command(
             names = _chosen(passes, loop_passes, from_, to or LOOPS, asks and to != NEST)
             ran = _run(ir, names, loop_passes, print_func, show)
             func = ran[-1].result if ran else ir
+            if to in (LOOPS, CODE, ASM):
+                _check_final(func, ir, passes, from_, loop_passes)
             text = _code(func, to, session) if to in (LOOPS, CODE, ASM) else print_func(func)
             texts = [_Text(func.name, text)]
     text = "\n".join(t.text if t.text.endswith("\n") else t.text + "\n" for t in texts)
@@ -227,6 +230,33 @@ def _check_text(ir: Graph | Func, path: Path, after: str | None, session: Sessio
             verify_loops(ir, possible[0], is_users=True)
     except VerifyError as e:
         raise UsageError(f"{str(path)!r} is no program: {e}") from None
+
+
+def _check_final(
+    func: Func,
+    text: Func,
+    chosen: str | None,
+    after: str | None,
+    passes: Mapping[str, Callable[[Func], Func]],
+) -> None:
+    """Raises UsageError for loops that are not final because of the passes that were asked for.
+
+    text: what was read.  A pass that would change it is not the pass `after` that left it.
+    """
+    if _is(func, "final"):
+        return
+    try:
+        verify_loops(func, "final", is_users=True)
+    except VerifyError as e:
+        if chosen is not None:
+            raise UsageError(
+                f"--passes {chosen}: the loops are not final: {e}; name all passes that they need"
+            ) from None
+        if after is not None and not structural_equal(passes[after](text), text):
+            raise UsageError(
+                f"--from {after}: the text is not what this pass leaves: {e}; say with --from "
+                "which pass left these loops"
+            ) from None
 
 
 def _chosen(

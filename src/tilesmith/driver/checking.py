@@ -23,6 +23,7 @@ from tilesmith.graph.bind import bind, expected_graph
 from tilesmith.graph.control import If, Loop, kernels_in
 from tilesmith.graph.evaluate import (
     as_value,
+    checked_inputs,
     evaluate,
     evaluate_op,
     extents_behind,
@@ -119,10 +120,14 @@ def check(
     inputs: by name; default: random ones of the right types and expected sizes.
 
     The reference is `graph.evaluate`.
+
+    Raises ModelError if an input is missing, unknown, or of another type than the model's.
     """
     session = Session.of(options, target=target)
     graph = load_graph(model, shapes, session)
     given = inputs if inputs is not None else random_inputs(expected_graph(graph))
+    arrays = checked_inputs(graph, given)
+    given = {v.name: a for v, a in zip(graph.inputs, arrays, strict=True)}
     expansions = _expansions(graph, given, _sizes(graph, given), session.options)
     return [*expansions, *_checked(graph, given, session)]
 

@@ -24,6 +24,7 @@ from tilesmith.ir.expr import Var
 from tilesmith.ir.symbols import value_of
 from tilesmith.ir.types import TensorType
 from tilesmith.ops.base import Op
+from tilesmith.support.arguments import shown
 from tilesmith.support.errors import InternalError, ModelError, UsageError
 
 
@@ -35,12 +36,23 @@ def evaluate(
     Raises ModelError if an input is missing, unknown, or of another type than the graph's, or if an
     extent that the graph measures is out of its range.
     """
-    arrays = _by_position(graph, inputs)
-    for value, array in zip(graph.inputs, arrays):
-        _check_input(value, array)
+    arrays = checked_inputs(graph, inputs)
     with np.errstate(all="ignore"):  # inf and nan are answers here, not accidents
         results = _run(graph, arrays)
     return dict(zip(graph.output_names, results))
+
+
+def checked_inputs(
+    graph: Graph, inputs: Mapping[str, np.ndarray] | Sequence[np.ndarray]
+) -> list[np.ndarray]:
+    """Inputs by name or in the graph's order, in this order.
+
+    Raises ModelError if one is missing, unknown, or of another type than the graph's.
+    """
+    arrays = _by_position(graph, inputs)
+    for value, array in zip(graph.inputs, arrays):
+        _check_input(value, array)
+    return arrays
 
 
 def evaluate_op(op: Op, *inputs: np.ndarray) -> tuple[np.ndarray, ...]:
@@ -241,5 +253,7 @@ def _by_position(
 def _check_input(value: Value, array: np.ndarray) -> None:
     if value.dtype.is_host:
         return  # an object of any kind
+    if not isinstance(array, np.ndarray):
+        raise ModelError(f"input {value.name!r}: expected {value.type}, found {shown(array)}")
     if array.dtype != value.dtype.numpy or not _fits(value.type, array.shape):
         raise ModelError(f"input {value.name!r}: expected {value.type}, found {_shown(array)}")

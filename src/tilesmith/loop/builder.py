@@ -127,7 +127,7 @@ class LoopBuilder:
         """Statements that run if `cond` holds."""
         self._open()
         yield
-        self.append(nodes.If(cond, self._close()))
+        self.append(nodes.If(as_expr(cond), self._close()))
 
     @contextmanager
     def otherwise(self) -> Iterator[None]:
@@ -146,12 +146,13 @@ class LoopBuilder:
 
     def check(self, cond: Expr, message: str) -> None:
         """Stop the kernel with `message` if `cond` is false."""
-        self.append(nodes.Assert(cond, message))
+        self.append(nodes.Assert(as_expr(cond), message))
 
     def let(self, name: str, value: Expr) -> Var:
         """The current value of an expression, known until the end of the block."""
-        var = Var(name, value.dtype)
-        self._blocks[-1].append(lambda rest: nodes.LetStmt(var, value, rest))
+        known = as_expr(value)  # an axis of te stands for its variable
+        var = Var(name, known.dtype)
+        self._blocks[-1].append(lambda rest: nodes.LetStmt(var, known, rest))
         return var
 
     def scratch(

@@ -132,14 +132,18 @@ def _array(value: Any, where: str) -> np.ndarray:
 
 
 def _files(path: Path) -> list[Path]:
-    if path.is_dir():
+    try:
+        is_folder, is_there = path.is_dir(), path.exists()
+    except (OSError, ValueError) as e:  # a name that the system can't look up
+        raise UsageError(f"samples: {shown(str(path))} can't be a path: {e}") from None
+    if is_folder:
         found = sorted(p for p in path.iterdir() if p.suffix in (".npz", ".npy"))
         if not found:
             raise UsageError(
                 f"the folder {str(path)!r} has no samples: expected .npz or .npy files in it"
             )
         return found
-    if not path.exists():
+    if not is_there:
         raise UsageError(f"there is no file or folder {str(path)!r} of samples")
     return [path]
 

@@ -161,12 +161,17 @@ def _truth(value: Any) -> Any:
 
 
 def _text(value: Any) -> Any:
-    """A string of Python's own, which does as strings do."""
-    if type(value) is str:
-        return value
-    if isinstance(value, str):
-        return str.__str__(value) if type(value).__str__ is not str.__str__ else value
-    raise _Unfit
+    """A string of Python's own, which does as strings do and which a text file can hold."""
+    if not isinstance(value, str):
+        raise _Unfit
+    if type(value) is not str and type(value).__str__ is not str.__str__:
+        value = str.__str__(value)
+    if not value.isascii():
+        try:
+            value.encode()
+        except UnicodeEncodeError:  # half of a pair of code units
+            raise _Unfit from None
+    return value
 
 
 def _path(value: Any) -> Any:

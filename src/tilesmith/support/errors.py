@@ -2,19 +2,44 @@
 
 Every message says what was expected, what was found, where, and what to do about it. Users catch
 `TilesmithError`; the subclasses tell whose mistake it was, and the command line maps each to an
-exit code.
+exit code.  A message quotes what a user gave, which may be a name of 100,000 letters: of a long
+word the middle is left out, here for all messages.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
+_END = 100
+"""Letters that are kept at either end of a long word: as many as an editor's line shows."""
+_LONGEST = 6 * _END
+"""Letters of a word that is kept whole: longer than names of nodes and most paths."""
+
+
+def _brief(message: str) -> str:
+    """A message without the middles of its long words."""
+    return message if len(message) <= _LONGEST else re.sub(r"\S+", _brief_word, message)
+
+
+def _brief_word(found: re.Match[str]) -> str:
+    word = found[0]
+    if len(word) <= _LONGEST:
+        return word
+    return f"{word[:_END]}... ({len(word) - 2 * _END} more letters) ...{word[-_END:]}"
+
 
 class TilesmithError(Exception):
-    """Base of all errors that Tilesmith raises on purpose.  `exit_code` is the command line's."""
+    """Base of all errors that Tilesmith raises on purpose.  `exit_code` is the command line's.
+
+    The middle of a word of more than 600 letters is left out of the message.
+    """
 
     exit_code = 3
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*(_brief(a) if isinstance(a, str) else a for a in args))
 
 
 class UsageError(TilesmithError):
