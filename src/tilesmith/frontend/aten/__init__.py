@@ -6,6 +6,7 @@ Importing this package registers every operator; it does not import `torch`.
 from tilesmith.frontend.aten import (
     activations,
     attention,
+    bessel_functions,
     bits,
     composites,
     contractions,
@@ -17,6 +18,7 @@ from tilesmith.frontend.aten import (
     embeddings,
     error_functions,
     functions,
+    gamma_functions,
     gradients,
     indexing,
     norm_gradients,
@@ -37,6 +39,8 @@ from tilesmith.frontend.aten import (
 FAMILIES = (
     elementwise,
     error_functions,
+    gamma_functions,
+    bessel_functions,
     functions,
     bits,
     activations,

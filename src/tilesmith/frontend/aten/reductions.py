@@ -13,7 +13,7 @@ from tilesmith.frontend.aten.promotion import Number
 from tilesmith.frontend.aten.registry import aten_op
 from tilesmith.graph.nodes import Value
 from tilesmith.ir import extents
-from tilesmith.ir.dtypes import DType, i32, i64, u8
+from tilesmith.ir.dtypes import DType, bf16, f32, i32, i64, u8
 from tilesmith.ops import elementwise as ew
 from tilesmith.ops import reduce, scan
 from tilesmith.ops.base import Op
@@ -23,6 +23,11 @@ Axes: TypeAlias = "Sequence[int] | int | None"
 
 Unbiased: TypeAlias = "Number | None"
 """What is taken from the number of elements before a variance is divided by it; None is 1."""
+
+_EXPONENT = 0x7F800000
+"""The bits of an f32 that are its exponent: alone they are a power of two."""
+_LEAST, _MOST = 1 << 23, 253 << 23
+"""Bits of the powers of two whose inverses are normal numbers, too: 2^-126 and 2^126."""
 
 _Reduction: TypeAlias = Callable[[tuple[int, ...], bool], Op]
 
@@ -152,7 +157,29 @@ aten_op("aten.min.dim")(partial(_extreme_and_place, make=reduce.ReduceMin, find=
 def variance(
     n: AtenNode, self: Value, dim: Axes = None, correction: Unbiased = None, keepdim: bool = False
 ) -> Value:
-    return variance_and_mean(n, self, dim, correction, keepdim)[0]
+    """Of a tensor divided by a power of two, since sums of squares leave the range of f32 before
+    their mean does.
+    """
+    found, scale = _scaled_variance(n, self, dim, correction, keepdim)
+    if scale is not None:
+        found = n.add(ew.Mul(), n.add(ew.Mul(), found, scale), scale)
+    return n.cast(found, self.dtype)
+
+
+def _scaled_variance(
+    n: AtenNode, self: Value, dim: Axes, correction: Unbiased, keepdim: bool
+) -> tuple[Value, Value | None]:
+    """The variance of `self / scale`, and the scale; None for 1."""
+    axes = axes_of(n, self, dim)
+    if self.dtype not in (f32, bf16) or not axes:
+        return variance_and_mean(n, self, dim, correction, keepdim)[0], None
+    x = n.cast(self, f32)
+    largest = n.add(reduce.ReduceMax(axes, True), n.add(ew.Abs(), x))
+    bits = n.add(ew.BitwiseAnd(), n.add(ew.Bitcast(i32), largest), n.tensor(_EXPONENT, i32))
+    bits = n.add(ew.Clip(_LEAST, _MOST), bits)
+    inverse = n.add(ew.Bitcast(f32), n.add(ew.Sub(), n.tensor(_LEAST + _MOST, i32), bits))
+    found = variance_and_mean(n, n.add(ew.Mul(), x, inverse), dim, correction, keepdim)[0]
+    return found, n.reshape(n.add(ew.Bitcast(f32), bits), found.type.shape)
 
 
 @aten_op("aten.var.dim")
@@ -171,7 +198,30 @@ def variance_of_all(n: AtenNode, self: Value, unbiased: bool = True) -> Value:
 def deviation(
     n: AtenNode, self: Value, dim: Axes = None, correction: Unbiased = None, keepdim: bool = False
 ) -> Value:
-    return n.add(ew.Sqrt(), variance(n, self, dim, correction, keepdim))
+    """Of the scaled variance: it has a root in range where the variance has none."""
+    found, scale = _scaled_variance(n, self, dim, correction, keepdim)
+    root = n.add(ew.Sqrt(), found)
+    return n.cast(root if scale is None else n.add(ew.Mul(), root, scale), self.dtype)
+
+
+@aten_op("aten.std.dim")
+def deviation_unbiased(
+    n: AtenNode, self: Value, dim: Axes = None, unbiased: bool = True, keepdim: bool = False
+) -> Value:
+    return deviation(n, self, dim, int(unbiased), keepdim)
+
+
+@aten_op("aten.std.default")
+def deviation_of_all(n: AtenNode, self: Value, unbiased: bool = True) -> Value:
+    return deviation(n, self, None, int(unbiased))
+
+
+@aten_op("aten.std_mean.correction")
+def deviation_and_mean(
+    n: AtenNode, self: Value, dim: Axes = None, correction: Unbiased = None, keepdim: bool = False
+) -> tuple[Value, Value]:
+    mean_ = reduced(n, self, dim, keepdim, reduce.ReduceMean)
+    return deviation(n, self, dim, correction, keepdim), mean_
 
 
 @aten_op("aten.var_mean.correction")
