@@ -1,4 +1,4 @@
-"""Functions of the gamma and Bessel families have the digits of their type; deviations their range."""
+"""Gamma and Bessel functions have the digits of their type; deviations its range."""
 
 from __future__ import annotations
 
