@@ -375,9 +375,7 @@ def triangle(n: OnnxNode, x: Value, k: Value, upper: bool) -> Value:
     return n.add(ew.Where(), dropped.value, n.const(0, x.dtype), x)
 
 
-def best(n: OnnxNode, found: tuple[Value, Value], axis: int, k: Value) -> tuple[Value, Value]:
-    """The first k of values and places in order along `axis`."""
-    extent = found[0].type.shape[axis]
-    (count,) = n.measured(Numbers.of(n, k).value, bounds=[extent])
-    values, places = (_window(n, v, axis, 0, count) for v in found)
-    return values, places
+def count(n: OnnxNode, given: Value, most: Dim) -> Dim:
+    """A number of elements that the model computes, of at most so many."""
+    (found,) = n.measured(Numbers.of(n, given).value, bounds=[most])
+    return found

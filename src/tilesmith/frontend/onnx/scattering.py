@@ -73,14 +73,15 @@ def top_k(n: OnnxNode) -> Result:
     x = n.input(0)
     axis = n.axis(n.attr_int("axis", -1), x.type.rank)
     given = n.input(1) if n.version >= 10 else None
-    counted = given is None or n.known(given) is not None
-    if counted:
-        k = n.attr_int("k") if given is None else int(n.scalar(given, "k"))
-    else:
-        k = x.type.shape[axis]
+    k: Dim
+    if given is None:
+        k = n.attr_int("k")
+    elif n.known(given) is not None:
+        k = int(n.scalar(given, "k"))
+    else:  # known before the kernel begins, which keeps no more elements than that
+        k = computed.count(n, given, x.type.shape[axis])
     largest = True
     if n.version >= 11:
         largest = n.attr_flag("largest", True)
         n.ignore("sorted")  # any order will do if it is 0
-    found = n.add(sort.TopK(k, axis, largest), x)
-    return found if given is None or counted else computed.best(n, found, axis, given)
+    return n.add(sort.TopK(k, axis, largest), x)
