@@ -76,6 +76,11 @@ def _sorts() -> Iterator[Case]:
             yield case(TopK(k, -1, largest), SPECIAL)
         yield case(TopK(4, 1, largest), (2, 7, 3))
         yield case(TopK(9, 0, largest), In((9,), "i32", -3, 3))
+        long = np.random.default_rng(5).integers(-30, 31, (3, 203)).astype(np.float32)
+        long[0, 150:], long[1, 7] = np.nan, np.nan  # vectors with and without better elements
+        for k in (1, 5, 70):
+            yield case(TopK(k, -1, largest), long)
+            yield case(TopK(k, 0, largest), long.T.copy())
         yield case(TopK(2, 0, largest), In((5, 2), "u8", 0, 9))
         for shape, k in (((2, 12), 24), ((2, 12), 5), ((4, 1), 2), ((2, 12), 0)):
             yield case(MergeSorted(k, shape[1], -1, largest), *_sorted(shape, largest))

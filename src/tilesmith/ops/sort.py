@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from tilesmith.ir import expr as ir
-from tilesmith.ir.dtypes import DType, i64
-from tilesmith.ir.expr import Expr, Unary, as_expr, const, select
+from tilesmith.ir.dtypes import DType, i32, i64
+from tilesmith.ir.expr import Expr, Unary, as_expr, cast, const, select
 from tilesmith.ir.intrinsics import call
 from tilesmith.ir.types import Dim, TensorType, same_dim
 from tilesmith.loop.builder import Array, LoopBuilder
@@ -22,6 +22,11 @@ from tilesmith.loop.nodes import Func
 
 from . import rules
 from .base import Op
+
+BLOCK, LANES = 64, 16
+"""Elements that are compared with the worst of the best so far before any is looked at alone, and
+how many of them side by side.
+"""
 
 
 @dataclass(frozen=True)
@@ -70,18 +75,46 @@ class TopK(Op):
             with b.loop(k // 2) as i:
                 heap.sink(k // 2 - 1 - i, k)
             with b.when(k > 0):
-                worst = heap.entry(const(0))
-                with (
-                    b.loop(extent - k, start=k) as i,
-                    b.when(self.precedes(source[i], i, *worst)),
-                ):
-                    heap.put(const(0), source[i], i)
-                    heap.sink(const(0), k)
+                self._keep_better(b, source, extent, k, heap)
                 with b.loop(k - 1) as i:
                     last = b.let("last", k - 1 - i)
                     heap.swap(const(0), last)
                     heap.sink(const(0), last)
         return b.finish()
+
+    def _keep_better(
+        self, b: LoopBuilder, source: _Line, extent: Expr, k: Expr, heap: _Heap
+    ) -> None:
+        """Put the elements behind the first k into the heap if they are better than its worst.
+
+        Few are: a vector is compared at once, and left at once if none is.  Of equal elements the
+        one in the heap stands before.
+        """
+        worst = b.variable("worst", heap.values[const(0)])
+
+        def consider(i: Expr) -> None:
+            with b.when(_is_better(source[i], worst.value, self.largest)):
+                heap.put(const(0), source[i], i)
+                heap.sink(const(0), k)
+                worst.value = heap.values[const(0)]
+
+        blocks = b.let("blocks", (extent - k) // BLOCK)
+        with b.loop(blocks, "block") as block:
+            start = b.let("start", k + block * BLOCK)
+            better = b.scratch("better", i32, (LANES,), "stack")
+            with b.independent(LANES, "lane") as lane:
+                flags = (
+                    _is_better(source[start + i * LANES + lane], worst.value, self.largest)
+                    for i in range(BLOCK // LANES)
+                )
+                better[lane] = cast(ir.any_of(*flags), i32)
+            found = b.variable("found", const(0, i32))
+            with b.loop(LANES) as i:
+                found.value = found.value | better[i]
+            with b.when(found.value > 0), b.loop(BLOCK) as i:
+                consider(start + i)
+        with b.loop(extent - k - blocks * BLOCK, start=k + blocks * BLOCK) as i:
+            consider(i)
 
     def precedes(self, a: Expr, at_a: Expr, b: Expr, at_b: Expr) -> Expr:
         """True if element a, at position `at_a`, comes before b in the result."""
