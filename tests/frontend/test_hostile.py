@@ -130,10 +130,6 @@ RELU = helper.make_node("Relu", ["x"], ["y"])
         ),
         (_node(RELU, inputs=[om.value("x", [2], 99)]), "element type"),
         (_node(RELU, inputs=[onnx.ValueInfoProto(name="x")]), "has no type"),
-        (
-            _node(RELU, outputs=[om.value("y", [2, 4])]),
-            r"declared as f32\[2,4\], but .* f32\[2,3\]",
-        ),
         (_node(RELU, outputs=[om.value("y", [2, 3], TensorProto.INT64)]), "declared as i64"),
         (_node(helper.make_node("Relu", [], ["y"])), "expected input number 1"),
         (_node(helper.make_node("Relu", ["x", "x"], ["y"])), "expected at most 1 inputs"),

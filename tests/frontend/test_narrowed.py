@@ -120,3 +120,31 @@ def test_hints_name_the_input_that_needs_numbers() -> None:
     with pytest.raises(OpenShapesError, match=r"shapes=\{'x': .*--shape x=") as found:
         ts.compile(made)
     assert found.value.inputs == ("x", "a")
+
+
+@pytest.mark.parametrize(
+    ("declared", "shown"),
+    [([1, "t"], "1,?"), (["n", 1, "s"], "?,1,?"), (["n", 7], "?,7")],
+)
+def test_a_declared_output_is_no_demand(
+    caplog: pytest.LogCaptureFixture, declared: list[int | str], shown: str
+) -> None:
+    made = model(PLUS, {"x": ["n", 1, 3]}, w=ones(2, 3))
+    del made.graph.output[:]
+    made.graph.output.append(helper.make_tensor_value_info("y", TensorProto.FLOAT, declared))
+    with caplog.at_level(logging.WARNING, "tilesmith.sizes"):
+        exe = ts.compile(made)
+    (said,) = [r.getMessage() for r in caplog.records if r.name == "tilesmith.sizes"]
+    assert said.startswith(
+        f"output 'y' is declared as f32[{shown}], but the model computes f32[n,2,3]"
+    )
+    assert exe(ones(5, 1, 3)).tolist() == np.full((5, 2, 3), 2.0).tolist()
+
+
+def test_a_declared_output_that_fits_is_no_warning(caplog: pytest.LogCaptureFixture) -> None:
+    made = model(PLUS, {"x": ["n", 1, 3]}, w=ones(2, 3))
+    del made.graph.output[:]
+    made.graph.output.append(helper.make_tensor_value_info("y", TensorProto.FLOAT, ["m", 2, 3]))
+    with caplog.at_level(logging.WARNING, "tilesmith.sizes"):
+        ts.compile(made)
+    assert not caplog.records

@@ -24,7 +24,8 @@ TOPICS = {
     "machine": "rates of this machine: measured, kept, or measured again",
     "records": "tuning records that were used, or why they were not",
     "schedule": "schedule rules that did not fit a kernel, and what it got instead",
-    "sizes": "dimensions that nodes restrict, and programs for sizes that calls have often",
+    "sizes": "dimensions that nodes restrict, outputs that models declare otherwise, and programs "
+    "for sizes that calls have often",
     "tuning": "candidates that failed, processes and machines that went away",
 }
 """What `TILESMITH_LOGS` may name, and what such messages are about."""

@@ -28,6 +28,9 @@ from tilesmith.graph.passes.dce import dce
 from tilesmith.ir.dtypes import string
 from tilesmith.ir.extents import are_equal
 from tilesmith.support.errors import ModelError, UnsupportedError, UsageError
+from tilesmith.support.logs import logger
+
+_log = logger("sizes")
 
 _SHOWN = 8
 """Initializers that a message lists."""
@@ -188,7 +191,11 @@ def _declared(value_info: Any) -> Declared:
 
 
 def _check_declared(value_info: Any, value: Value, overridden: bool) -> None:
-    """Raises ModelError when an output's declared type is not the one that was inferred."""
+    """Raises ModelError when an output's declared element type is not the one that was inferred.
+
+    A shape that is not the inferred one is a warning: exporters write it from what they were told
+    about names of dimensions, no node depends on it, and the nodes say what it is.
+    """
     if (
         value_info.type.WhichOneof("value") != "tensor_type"
         or not value_info.type.tensor_type.elem_type
@@ -212,6 +219,7 @@ def _check_declared(value_info: Any, value: Value, overridden: bool) -> None:
     )
     if not agree:
         shown = f"[{','.join('?' if d is None else str(d) for d in dims)}]"
-        raise ModelError(
-            f"{what} is declared as {declared}{shown}, but the model computes {value.type}"
-        )
+        _log.warning(
+            "%s is declared as %s%s, but the model computes %s: the declaration is not used",
+            what, declared, shown, value.type,
+        )  # fmt: skip
