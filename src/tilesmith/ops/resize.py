@@ -141,6 +141,8 @@ class Resize(Op):
         if step == 1 and start == 0 and extent == size:
             return x
         if self.antialias and self.mode != "nearest" and scale < 1:
+            if not x.type.dtype.is_float:  # the weights are fractions
+                rules.reject(self.name, f"floats for mode {self.mode}", x.type.dtype)
             weights = self._kernel(extent, size, step, start, scale)
             return _product_along(b, x, axis, weights.astype(x.type.dtype.numpy))
         # exact for all but odd values of roi, where it keeps the integers small

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -10,7 +11,8 @@ import numpy as np
 
 from tilesmith.ir.dtypes import DType
 from tilesmith.ir.dtypes import dtype as to_dtype
-from tilesmith.ir.expr import Expr, cast, const, maximum, minimum
+from tilesmith.ir.expr import Expr, cast, const, maximum, minimum, select
+from tilesmith.ir.intrinsics import call
 from tilesmith.ir.types import TensorType
 from tilesmith.loop.builder import LoopBuilder
 from tilesmith.loop.nodes import Func
@@ -117,3 +119,24 @@ class CumMin(Scan):
     identity = staticmethod(lambda dtype: dtype.max)
     combine = staticmethod(minimum)
     accumulate = staticmethod(np.minimum.accumulate)
+
+
+def _log_of_sum(a: Expr, b: Expr) -> Expr:
+    """log(exp(a) + exp(b)); two infinities of one sign are equal, and their difference is NaN."""
+    rest = call("log1p", call("exp", -call("abs", a - b)))
+    return select(a == b, a + math.log(2), maximum(a, b) + rest)
+
+
+class CumLogSumExp(Scan):
+    """Logarithm of the running sum of exponentials along `axis`, with `exclusive` and `reverse` as
+    for `cum_sum`; of floats.
+    """
+
+    identity = staticmethod(lambda _: -math.inf)
+    combine = staticmethod(_log_of_sum)
+    accumulate = staticmethod(np.logaddexp.accumulate)
+
+    def infer(self, *types: TensorType) -> tuple[TensorType, ...]:
+        found = super().infer(*types)
+        rules.check_kind(self.name, types[0], rules.FLOATS)
+        return found

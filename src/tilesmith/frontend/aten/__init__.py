@@ -23,6 +23,7 @@ from tilesmith.frontend.aten import (
     indexing,
     norm_gradients,
     normalizations,
+    pool_gradients,
     pools,
     quantized,
     recurrent,
@@ -66,6 +67,7 @@ FAMILIES = (
     symbols,
     composites,
     gradients,
+    pool_gradients,
     norm_gradients,
 )
 """The modules that register operators."""

@@ -7,6 +7,7 @@ from functools import partial
 
 from tilesmith.frontend.aten.node import AtenNode
 from tilesmith.frontend.aten.promotion import Number
+from tilesmith.frontend.aten.refusals import reason_of
 from tilesmith.frontend.aten.registry import aten_op
 from tilesmith.graph.nodes import Value
 from tilesmith.ir.dtypes import bool_
@@ -59,6 +60,48 @@ def gelu(n: AtenNode, self: Value, approximate: str = "none") -> Value:
 @aten_op("aten.leaky_relu.default")
 def leaky_relu(n: AtenNode, self: Value, negative_slope: Number = 0.01) -> Value:
     return n.add(act.LeakyRelu(float(n.number(negative_slope, "the slope"))), self)
+
+
+@aten_op("aten.rrelu.default")
+def rrelu(
+    n: AtenNode, self: Value, lower: Number = 1 / 8, upper: Number = 1 / 3, training: bool = False,
+    generator: object = None,
+) -> Value:  # fmt: skip
+    """Outside training the slope is the mean of its limits."""
+    if training:
+        n.unsupported(reason_of("aten.rrelu_with_noise.default"))
+    low, high = (float(n.number(v, "a limit")) for v in (lower, upper))
+    return leaky_relu(n, self, (low + high) / 2)
+
+
+@aten_op("aten.rrelu_with_noise.default")
+def rrelu_with_noise(
+    n: AtenNode, self: Value, noise: Value, lower: Number = 1 / 8, upper: Number = 1 / 3,
+    training: bool = False, generator: object = None,
+) -> Value:  # fmt: skip
+    return rrelu(n, self, lower, upper, training)
+
+
+@aten_op("aten.rrelu_with_noise_functional.default")
+def rrelu_with_noise_functional(
+    n: AtenNode, self: Value, noise: Value, lower: Number = 1 / 8, upper: Number = 1 / 3,
+    training: bool = False, generator: object = None,
+) -> tuple[Value, Value]:  # fmt: skip
+    return rrelu(n, self, lower, upper, training), noise
+
+
+@aten_op("aten.rrelu_with_noise_backward.default")
+def rrelu_backward(
+    n: AtenNode, grad_output: Value, self: Value, noise: Value, lower: Number, upper: Number,
+    training: bool, self_is_result: bool,
+) -> Value:  # fmt: skip
+    """The slope of a negative place is the mean, or what was drawn for it in training."""
+    low, high = (float(n.number(v, "a limit")) for v in (lower, upper))
+    if training and high - low > 1e-6:
+        return n.add(ew.Mul(), grad_output, noise)
+    slope = n.tensor((low + high) / 2, grad_output.dtype)
+    is_positive = n.add(ew.Greater(), self, n.tensor(0, self.dtype))
+    return n.add(ew.Where(), is_positive, grad_output, n.add(ew.Mul(), grad_output, slope))
 
 
 @aten_op("aten.elu.default")

@@ -110,6 +110,17 @@ def inverse(n: AtenNode, A: Value) -> Value:
     return n.add(linalg.Solve(), A, n.expand(n.cast(is_one, A.dtype), A.type.shape))
 
 
+@aten_op("aten._linalg_det.default")
+def determinant_alone(n: AtenNode, A: Value) -> tuple[Value]:
+    """The first result; what needs the factors, as gradients do, stays PyTorch's."""
+    return (determinant(n, A),)
+
+
+@aten_op("aten.linalg_det.default", "aten.det.default")
+def determinant(n: AtenNode, A: Value) -> Value:
+    return n.add(linalg.Det(), A)
+
+
 def _transposed(n: AtenNode, x: Value) -> Value:
     rank = x.type.rank
     return n.permute(x, (*range(rank - 2), rank - 1, rank - 2))

@@ -82,6 +82,14 @@ for _name, _number in (("empty", 0), ("zeros", 0), ("ones", 1)):
     aten_op(f"aten.new_{_name}.default")(partial(_new, number=_number))
 
 
+@aten_op("aten.new_empty_strided.default")
+def new_empty_strided(
+    n: AtenNode, self: Value, size: Sequence[Size], stride: Sequence[Size],
+    dtype: DType | None = None,
+) -> Value:  # fmt: skip
+    return _new(n, self, size, dtype, number=0)
+
+
 @aten_op("aten.new_full.default")
 def new_full(
     n: AtenNode, self: Value, size: Sequence[Size], fill_value: Operand, dtype: DType | None = None

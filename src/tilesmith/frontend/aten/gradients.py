@@ -6,19 +6,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from tilesmith.frontend.aten.convolutions import spread
 from tilesmith.frontend.aten.node import AtenNode
-from tilesmith.frontend.aten.pools import Numbers, averages
 from tilesmith.frontend.aten.registry import aten_op
 from tilesmith.graph.nodes import Value
-from tilesmith.ir import extents
 from tilesmith.ir.types import same_dim
 from tilesmith.ops import conv, reduce
-from tilesmith.ops import elementwise as ew
-from tilesmith.ops import matmul as mm
-from tilesmith.ops.scatter import ScatterElements
 from tilesmith.ops.slicing import Slice
 
 
@@ -41,7 +34,7 @@ def convolution_backward(
         op = conv.Conv(strides, (*pads, *pads), dilations, groups)
         to_input = _cropped(n, n.add(op, grad_output, weight), n.shape(input)[2:])
     elif output_mask[0]:
-        to_input = _spread(
+        to_input = transposed_convolution(
             n, grad_output, weight, n.shape(input)[2:], strides, pads, dilations, groups
         )
     if output_mask[1]:
@@ -54,7 +47,7 @@ def convolution_backward(
     return to_input, to_weight, to_bias
 
 
-def _spread(
+def transposed_convolution(
     n: AtenNode,
     grad: Value,
     weight: Value,
@@ -113,75 +106,3 @@ def _cropped(n: AtenNode, x: Value, shape: Sequence[int]) -> Value:
     if all(same_dim(d, s) for d, s in zip(x.type.shape[2:], shape, strict=True)):
         return x
     return n.add(Slice((0,) * len(axes), tuple(shape), axes, (1,) * len(axes)), x)
-
-
-@aten_op("aten.max_pool2d_with_indices_backward.default")
-def max_pool_backward(
-    n: AtenNode, grad_output: Value, self: Value, kernel_size: Numbers, stride: Numbers,
-    padding: Numbers, dilation: Numbers, ceil_mode: bool, indices: Value,
-) -> Value:  # fmt: skip
-    return adaptive_max_pool_backward(n, grad_output, self, indices)
-
-
-@aten_op("aten.adaptive_max_pool2d_backward.default")
-def adaptive_max_pool_backward(
-    n: AtenNode, grad_output: Value, self: Value, indices: Value
-) -> Value:
-    """Each window's gradient goes to its maximum, whose place in its plane `indices` has."""
-    planes = extents.product(self.type.shape[:-2])
-    flat = [
-        n.reshape(v, (planes, extents.product(v.type.shape[-2:]))) for v in (grad_output, indices)
-    ]
-    zeros = n.full(0, (planes, extents.product(self.type.shape[-2:])), grad_output.dtype)
-    return n.reshape(n.add(ScatterElements(1, "add"), zeros, flat[1], flat[0]), self.type.shape)
-
-
-@aten_op("aten.avg_pool2d_backward.default")
-def avg_pool_backward(
-    n: AtenNode, grad_output: Value, self: Value, kernel_size: Numbers, stride: Numbers,
-    padding: Numbers, ceil_mode: bool, count_include_pad: bool, divisor_override: int | None,
-) -> Value:  # fmt: skip
-    """Each window's gradient, divided as its sum was, goes to all of its places."""
-    kernel = spread(kernel_size, 2)
-    strides, pads = spread(stride, 2) or kernel, spread(padding, 2)
-    *planes, height, width = n.shape(self)
-    out = n.shape(grad_output)[-2:]
-    if divisor_override is not None:
-        divisors = np.full(out, divisor_override)
-    else:
-        rows, columns = (
-            _counts(o, size, k, s, p, count_include_pad)
-            for o, size, k, s, p in zip(out, (height, width), kernel, strides, pads, strict=True)
-        )
-        divisors = rows[:, None] * columns
-    share = n.add(ew.Div(), grad_output, n.const(divisors.astype(grad_output.dtype.numpy)))
-    count = extents.product(planes)
-    ones = n.const(np.ones((1, 1, *kernel), grad_output.dtype.numpy))
-    found = _spread(
-        n, n.reshape(share, (count, 1, *out)), ones, (height, width), strides, pads, (1, 1), 1
-    )
-    return n.reshape(found, self.type.shape)
-
-
-def _counts(
-    out: int, size: int, kernel: int, stride: int, pad: int, includes_padding: bool
-) -> np.ndarray:
-    """How many places each window along an axis counts."""
-    begins = np.arange(out) * stride - pad
-    ends = np.minimum(begins + kernel, size + pad)
-    if includes_padding:
-        return ends - begins
-    return np.minimum(ends, size) - np.maximum(begins, 0)
-
-
-@aten_op("aten._adaptive_avg_pool2d_backward.default")
-def adaptive_avg_pool_backward(n: AtenNode, grad_output: Value, self: Value) -> Value:
-    """By each axis, the product with the transposed matrix of averages."""
-    size, out = n.shape(self)[-2:], n.shape(grad_output)[-2:]
-    if max(out) == 1:
-        share = n.add(ew.Div(), grad_output, n.tensor(float(size[0] * size[1]), self.dtype))
-        return n.expand(share, self.type.shape)
-    rows, columns = (
-        n.const(averages(i, o).astype(self.dtype.numpy)) for i, o in zip(size, out, strict=True)
-    )
-    return n.add(mm.MatMul(), n.permute(rows, (1, 0)), n.add(mm.MatMul(), grad_output, columns))

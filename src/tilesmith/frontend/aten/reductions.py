@@ -254,6 +254,12 @@ aten_op("aten.cumsum.default")(partial(_running, make=scan.CumSum))
 aten_op("aten.cumprod.default")(partial(_running, make=scan.CumProd))
 
 
+@aten_op("aten.logcumsumexp.default")
+def running_logsumexp(n: AtenNode, self: Value, dim: int) -> Value:
+    axis = n.axis(dim, max(self.type.rank, 1), "dim")
+    return n.add(scan.CumLogSumExp(axis), self) if self.type.rank else self
+
+
 @aten_op("aten.linalg_vector_norm.default")
 def vector_norm(
     n: AtenNode,

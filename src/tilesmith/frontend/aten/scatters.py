@@ -9,6 +9,7 @@ import numpy as np
 from tilesmith.frontend.aten.node import AtenNode
 from tilesmith.frontend.aten.promotion import Number
 from tilesmith.frontend.aten.registry import aten_op
+from tilesmith.frontend.aten.shapes import Size
 from tilesmith.graph.nodes import Value
 from tilesmith.ir import extents
 from tilesmith.ir.dtypes import i64, u8
@@ -120,6 +121,21 @@ def masked_scatter(n: AtenNode, self: Value, mask: Value, source: Value) -> Valu
     items = n.reshape(source, (-1,))
     taken = n.add(gather.Gather(0), items, number)  # refuses a number beyond the last item
     return n.add(ew.Where(), mask, n.reshape(n.cast(taken, self.dtype), shape), self)
+
+
+@aten_op("aten.masked_scatter_backward.default")
+def masked_scatter_backward(
+    n: AtenNode, grad_output: Value, mask: Value, sizes: Sequence[Size]
+) -> Value:
+    """The gradient of `source`: what the mask took of it, in order, and zeros behind."""
+    dims = n.dims_of(sizes)
+    flat = n.reshape(n.expand(n.truth(mask), grad_output.type.shape), (-1,))
+    number = n.add(ew.Sub(), n.add(scan.CumSum(0), n.cast(flat, i64)), n.tensor(1, i64))
+    number = n.add(ew.Where(), flat, number, n.tensor(0, i64))
+    zero = n.tensor(0, grad_output.dtype)
+    given = n.add(ew.Where(), flat, n.reshape(grad_output, (-1,)), zero)
+    room = n.full(0, (extents.product(dims),), grad_output.dtype)
+    return n.reshape(n.add(scatter.ScatterElements(0, "add"), room, number, given), dims)
 
 
 @aten_op("aten.index_reduce.default")

@@ -11,7 +11,7 @@ import numpy as np
 from tilesmith.frontend.aten.elementwise import isnan
 from tilesmith.frontend.aten.indexing import row
 from tilesmith.frontend.aten.node import AtenNode
-from tilesmith.frontend.aten.promotion import Operand
+from tilesmith.frontend.aten.promotion import Number, Operand
 from tilesmith.frontend.aten.registry import aten_op
 from tilesmith.graph.nodes import Value
 from tilesmith.ir import extents
@@ -119,6 +119,54 @@ def median_of_all(n: AtenNode, self: Value) -> Value:
 @aten_op("aten.nanmedian.default")
 def nanmedian_of_all(n: AtenNode, self: Value) -> Value:
     return nanmedian(n, n.reshape(self, (-1,)), 0)[0]
+
+
+@aten_op("aten.mode.default")
+def mode(n: AtenNode, self: Value, dim: int = -1, keepdim: bool = False) -> Pair:
+    """The smallest of the elements that are there most often, and its last place."""
+    if not self.type.rank:
+        return self, n.tensor(0, i64)
+    axis = n.axis(dim, self.type.rank)
+    x = n.cast(self, u8) if self.dtype.is_bool else self
+    values, places = sort_stable(n, x, True, axis)
+    # An element's number in its run of equals, from the place of the run's first
+    extent = x.type.shape[axis]
+    place = n.positions(extent, x.type.rank, axis)
+    before = n.add(gather.Gather(axis), values, n.add(ew.Max(), *_previous(n, extent)))
+    is_new = n.add(ew.LogicalOr(), n.add(ew.NotEqual(), values, before), isnan(n, values))
+    first = n.add(ew.Where(), is_new, place, n.tensor(0))
+    number = n.add(ew.Sub(), place, n.add(scan.CumMax(axis), first))
+    at = n.add(reduce.ArgMax(axis, True), number)
+    found = [n.add(gather.GatherElements(axis), v, at) for v in (values, places)]
+    if not keepdim:
+        dims = at.type.shape
+        found = [n.reshape(v, (*dims[:axis], *dims[axis + 1 :])) for v in found]
+    return n.cast(found[0], self.dtype), found[1]
+
+
+def _previous(n: AtenNode, extent: Dim) -> tuple[Value, Value]:
+    """The places before each of an axis, and 0, which is the least of them."""
+    return n.add(ew.Sub(), n.positions(extent), n.tensor(1)), n.tensor(0)
+
+
+@aten_op("aten.histc.default")
+def histc(n: AtenNode, self: Value, bins: int = 100, min: Number = 0, max: Number = 0) -> Value:
+    """How many elements lie in each of `bins` parts of the range; the last has its end, too."""
+    least, most = (float(n.number(v, "a limit")) for v in (min, max))
+    if least == most:
+        n.unsupported("the range of its elements, which may be none; give it min and max")
+    x = n.reshape(self, (-1,))
+    low, high = (n.tensor(v, x.dtype) for v in (least, most))
+    is_inside = n.add(
+        ew.LogicalAnd(), n.add(ew.GreaterEqual(), x, low), n.add(ew.LessEqual(), x, high)
+    )
+    above = n.add(ew.Sub(), n.add(ew.Where(), is_inside, x, low), low)
+    scaled = n.add(ew.Mul(), above, n.tensor(float(bins), x.dtype))
+    bin_ = n.cast(n.add(ew.Div(), scaled, n.add(ew.Sub(), high, low)), i64)
+    bin_ = n.add(ew.Min(), bin_, n.tensor(bins - 1))
+    zeros = n.full(0, (bins,), i64)
+    counts = n.add(scatter.ScatterElements(0, "add"), zeros, bin_, n.cast(is_inside, i64))
+    return n.cast(counts, self.dtype)
 
 
 # Running extremes

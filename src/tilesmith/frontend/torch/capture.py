@@ -26,8 +26,9 @@ WHOLE = (
     "upsample_bicubic2d.vec", "upsample_bilinear2d.vec", "upsample_nearest2d.vec",
     "_upsample_bilinear2d_aa.vec", "_upsample_bicubic2d_aa.vec", "linspace.default",
     "std.correction", "std_mean.correction", "linalg_inv.default", "linalg_solve.default",
-    "inverse.default", "index_add.default", "index_copy.default", "index_fill.int_Scalar",
-    "index_fill.int_Tensor", "lstm.input", "gru.input", "rnn_tanh.input", "rnn_relu.input",
+    "linalg_det.default", "det.default", "inverse.default", "index_add.default",
+    "index_copy.default", "index_fill.int_Scalar", "index_fill.int_Tensor", "lstm.input",
+    "gru.input", "rnn_tanh.input", "rnn_relu.input",
 )  # fmt: skip
 """Overloads that stay whole although PyTorch can take them apart: an operator of ours does the same
 with fewer steps.

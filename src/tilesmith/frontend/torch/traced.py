@@ -225,6 +225,7 @@ def _refusal(node: Any) -> str | None:
 _RANDOM_IF_TOLD = (
     "aten.scaled_dot_product_attention.default",
     "aten._scaled_dot_product_flash_attention_for_cpu.default",
+    "aten.rrelu_with_noise_functional.default",
 )
 """Operators that draw random numbers only if an argument says so; then their importer refuses."""
 

@@ -1,0 +1,151 @@
+"""Gradients of pools and of padding by copies."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+import numpy as np
+
+from tilesmith.frontend.aten.convolutions import spread
+from tilesmith.frontend.aten.gradients import transposed_convolution
+from tilesmith.frontend.aten.node import AtenNode
+from tilesmith.frontend.aten.pools import Numbers, averages
+from tilesmith.frontend.aten.registry import aten_op
+from tilesmith.graph.nodes import Value
+from tilesmith.ir import extents
+from tilesmith.ops import elementwise as ew
+from tilesmith.ops import matmul as mm
+from tilesmith.ops import reduce
+from tilesmith.ops.scatter import ScatterElements
+from tilesmith.ops.slicing import Concat, Slice
+
+
+def _max_pool_backward(
+    n: AtenNode, grad_output: Value, self: Value, kernel_size: Numbers, stride: Numbers,
+    padding: Numbers, dilation: Numbers, ceil_mode: bool, indices: Value, *, rank: int,
+) -> Value:  # fmt: skip
+    return _to_maxima(n, grad_output, self, indices, rank=rank)
+
+
+def _to_maxima(n: AtenNode, grad_output: Value, self: Value, indices: Value, *, rank: int) -> Value:
+    """Each window's gradient goes to its maximum, whose place in its image `indices` has."""
+    images = extents.product(self.type.shape[:-rank])
+    flat = [
+        n.reshape(v, (images, extents.product(v.type.shape[-rank:])))
+        for v in (grad_output, indices)
+    ]
+    zeros = n.full(0, (images, extents.product(self.type.shape[-rank:])), grad_output.dtype)
+    return n.reshape(n.add(ScatterElements(1, "add"), zeros, flat[1], flat[0]), self.type.shape)
+
+
+def _avg_pool_backward(
+    n: AtenNode, grad_output: Value, self: Value, kernel_size: Numbers, stride: Numbers,
+    padding: Numbers, ceil_mode: bool, count_include_pad: bool, divisor_override: int | None, *,
+    rank: int,
+) -> Value:  # fmt: skip
+    """Each window's gradient, divided as its sum was, goes to all of its places."""
+    kernel = spread(kernel_size, rank)
+    strides, pads = spread(stride, rank) or kernel, spread(padding, rank)
+    sizes, out = n.shape(self)[-rank:], n.shape(grad_output)[-rank:]
+    if divisor_override is not None:
+        divisors = np.full(out, divisor_override)
+    else:
+        divisors = np.ones((), np.int64)
+        for o, size, k, s, p in zip(out, sizes, kernel, strides, pads, strict=True):
+            divisors = divisors[..., None] * _counts(o, size, k, s, p, count_include_pad)
+    share = n.add(ew.Div(), grad_output, n.const(divisors.astype(grad_output.dtype.numpy)))
+    count = extents.product(n.shape(self)[:-rank])
+    ones = n.const(np.ones((1, 1, *kernel), grad_output.dtype.numpy))
+    found = transposed_convolution(
+        n, n.reshape(share, (count, 1, *out)), ones, sizes, strides, pads, (1,) * rank, 1
+    )
+    return n.reshape(found, self.type.shape)
+
+
+def _counts(
+    out: int, size: int, kernel: int, stride: int, pad: int, includes_padding: bool
+) -> np.ndarray:
+    """How many places each window along an axis counts."""
+    begins = np.arange(out) * stride - pad
+    ends = np.minimum(begins + kernel, size + pad)
+    if includes_padding:
+        return ends - begins
+    return np.minimum(ends, size) - np.maximum(begins, 0)
+
+
+def _adaptive_avg_pool_backward(
+    n: AtenNode, grad_output: Value, self: Value, *, rank: int
+) -> Value:
+    """By each axis, the product with the transposed matrix of averages."""
+    sizes, out = n.shape(self)[-rank:], n.shape(grad_output)[-rank:]
+    if max(out) == 1:
+        share = n.add(ew.Div(), grad_output, n.tensor(float(extents.product(sizes)), self.dtype))
+        return n.expand(share, self.type.shape)
+    x = grad_output
+    for axis, (size, bins) in enumerate(zip(sizes, out, strict=True), self.type.rank - rank):
+        x = along_axis(n, x, axis, averages(size, bins).T)
+    return x
+
+
+def along_axis(n: AtenNode, x: Value, axis: int, matrix: np.ndarray) -> Value:
+    """The product of a matrix [wanted, given] with each line of `x` along an axis."""
+    factor, rank = n.const(matrix.astype(x.dtype.numpy)), x.type.rank
+    if axis == rank - 2:
+        return n.add(mm.MatMul(), factor, x)
+    last = (*range(axis), *range(axis + 1, rank), axis)
+    back = (*range(axis), rank - 1, *range(axis, rank - 1))
+    return n.permute(n.add(mm.MatMul(transpose_b=True), n.permute(x, last), factor), back)
+
+
+def _replication_backward(
+    n: AtenNode, grad_output: Value, self: Value, padding: Sequence[int], *, rank: int
+) -> Value:
+    """The places beyond an end add up to what lies at the end; negative padding left it out."""
+    x = grad_output
+    for i in range(rank):
+        before, after = padding[2 * i], padding[2 * i + 1]
+        x = _folded_ends(n, x, x.type.rank - 1 - i, before, after)
+    return x
+
+
+def _folded_ends(n: AtenNode, x: Value, axis: int, before: int, after: int) -> Value:
+    extent = n.extent(x, axis)
+
+    def part(start: int, end: int) -> Value:
+        return n.add(Slice((start,), (end,), (axis,), (1,)), x)
+
+    def end_of(start: int, end: int) -> Value:
+        return n.add(reduce.ReduceSum((axis,), True), part(start, end))
+
+    def zeros(count: int) -> Value:
+        dims = tuple(count if a == axis else d for a, d in enumerate(x.type.shape))
+        return n.full(0, dims, x.dtype)
+
+    low, high = max(before, 0), extent - max(after, 0)
+    if high - low == 1 and before >= 0 and after >= 0:
+        return end_of(0, extent)
+    parts = [zeros(-before)] if before < 0 else []
+    if before > 0:
+        parts.append(end_of(0, low + 1))
+    parts.append(part(low + (before > 0), high - (after > 0)))
+    if after > 0:
+        parts.append(end_of(high - 1, extent))
+    if after < 0:
+        parts.append(zeros(-after))
+    return parts[0] if len(parts) == 1 else n.add(Concat(axis), *parts)
+
+
+for _rank in (1, 2, 3):
+    aten_op(f"aten.replication_pad{_rank}d_backward.default")(
+        partial(_replication_backward, rank=_rank)
+    )
+for _rank in (2, 3):
+    aten_op(f"aten.max_pool{_rank}d_with_indices_backward.default")(
+        partial(_max_pool_backward, rank=_rank)
+    )
+    aten_op(f"aten.adaptive_max_pool{_rank}d_backward.default")(partial(_to_maxima, rank=_rank))
+    aten_op(f"aten.avg_pool{_rank}d_backward.default")(partial(_avg_pool_backward, rank=_rank))
+    aten_op(f"aten._adaptive_avg_pool{_rank}d_backward.default")(
+        partial(_adaptive_avg_pool_backward, rank=_rank)
+    )
