@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import partial
 
@@ -80,7 +81,7 @@ def _adaptive_avg_pool_backward(
     """By each axis, the product with the transposed matrix of averages."""
     sizes, out = n.shape(self)[-rank:], n.shape(grad_output)[-rank:]
     if max(out) == 1:
-        share = n.add(ew.Div(), grad_output, n.tensor(float(extents.product(sizes)), self.dtype))
+        share = n.add(ew.Div(), grad_output, n.tensor(float(math.prod(sizes)), self.dtype))
         return n.expand(share, self.type.shape)
     x = grad_output
     for axis, (size, bins) in enumerate(zip(sizes, out, strict=True), self.type.rank - rank):
