@@ -58,7 +58,7 @@ strategy/device/tiles.py RESULTS RESULT_COUNTS SIDES STEP STEPS TILE TILES
 strategy/intrinsics/aarch64.py _UNIT_ROUNDOFF
 strategy/intrinsics/nvptx.py COLUMNS ROWS WARP _GLOBAL _ROW_BYTES _SHARED _TOLERANCE _WORD
 strategy/intrinsics/x86.py _AWAKE_FMAS _BUSY_ROWS _LANE_BYTES _ROWS _TILES _UNIT_ROUNDOFF _WIDTHS
-strategy/sizes.py _MOST _STEPS
+strategy/sizes.py _FAR _MOST _STEPS
 strategy/sketch/nest.py MAX_ORDERED MAX_UNROLLED_STATEMENTS
 strategy/sketch/pack.py PACK_REUSE
 strategy/sketch/place.py BLOCKS FAR REREAD

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from dataclasses import replace
 from typing import Any, cast
 
@@ -35,6 +36,7 @@ from tilesmith.ops.pool import AvgPool, GlobalAvgPool, MaxPool
 from tilesmith.ops.reduce import ReduceLogSumExp, ReduceMax, ReduceSum
 from tilesmith.ops.scan import CumSum
 from tilesmith.ops.shape import Transpose
+from tilesmith.ops.slicing import Slice
 from tilesmith.strategy.cpu.winograd import winograd_op
 from tilesmith.strategy.group import Group, group_tensors
 from tilesmith.strategy.sizes import explodes, for_all_sizes, stores
@@ -170,6 +172,16 @@ def test_padding_that_is_empty_at_the_expected_size_is_no_copy() -> None:
     graph = b.finish(b.add(pool, x))
     func = lower_group(graph, SESSION.target, SESSION.backend.rules, "k")
     assert "alloc pad" not in print_func(func)
+
+
+def test_a_crop_that_leaves_all_of_what_is_expected_keeps_its_rows() -> None:
+    """Of images far above the expected size it does not: fused loops would divide each place."""
+    h, w = (symbol(name, 1, LARGEST, 224) for name in "hw")
+    b = Builder("crop")
+    x = b.input("x", TensorType(f32, (1, 3, h, w)))
+    graph = b.finish(b.add(Slice((0, 0), (1024, 1024), (2, 3), (1, 1)), x))
+    loops = print_func(lower_group(graph, SESSION.target, SESSION.backend.rules, "k"))
+    assert re.search(r", i3o \* \d+ \+ i3i\] = in0\[.*, i3o \* \d+ \+ i3i\]", loops)
 
 
 def test_winograd_convolutions_of_many_filters_keep_their_tiles() -> None:

@@ -10,7 +10,7 @@ without.  No step is about it, and it is computed where it is read.
 
 The expected sizes may be a special case: 224 is a multiple of 32, so nothing is padded there, and a
 batch of one makes rows continuous.  Loops that may be fused only there are scheduled for sizes
-nearby (`typical_graph`).
+nearby, or far above if they may be fused nearby too (`typical_graph`).
 """
 
 from __future__ import annotations
@@ -36,6 +36,11 @@ from .group import Group, group_tensors
 _STEPS = (3, 5, 7, 11, 13, 17, 19, 23)
 """Distances from the expected sizes: coincidences of several sizes don't survive different ones."""
 
+_FAR = 16
+"""How many times the expected sizes others are for which it is tried whether loops may be fused: a
+crop to 1024 takes all of an image of 224, which is continuous.
+"""
+
 _MOST = 32
 """The most often that a kernel may compute an element on average: many times the halo of a tile."""
 
@@ -56,28 +61,41 @@ def for_all_sizes(schedule: Schedule, group: Group) -> Schedule:
 
 
 def typical_graph(body: Graph) -> Graph:
-    """The fused group `body` at the sizes for which rules decide: the expected ones, or sizes
-    nearby if loops without sums may be fused only at the expected ones.
+    """The fused group `body` at the sizes for which rules decide: the expected ones, or others if
+    loops without sums may be fused only at the expected ones.
     """
     near = expected_graph(body)
-    try:
-        other = bind(body, _nearby(body.symbols))
-        groups = group_tensors(near), group_tensors(other)
-    except (ValueError, ModelError):  # not all sizes belong together
+    runs = _runs_without_sums(near)
+    if runs is None:
         return near
-    if any(stage.reduce_axis for group in groups for stage in group.stages):
-        return near
-    return near if _runs(groups[0]) <= _runs(groups[1]) else other
+    for times in (1, _FAR):
+        try:
+            other = bind(body, _others(body.symbols, times))
+        except (ValueError, ModelError):  # not all sizes belong together
+            continue
+        found = _runs_without_sums(other)
+        if found is not None and not runs <= found:
+            return other
+    return near
 
 
-def _nearby(symbols: Iterable[Var]) -> dict[Var, int]:
-    """Sizes near the expected ones, each at another distance."""
+def _others(symbols: Iterable[Var], times: int) -> dict[Var, int]:
+    """Sizes near so many times the expected ones, each at another distance."""
     found: dict[Var, int] = {}
     for i, symbol in enumerate(symbols):
-        size, step = expected(symbol), _STEPS[i % len(_STEPS)]
+        size, step = times * expected(symbol), _STEPS[i % len(_STEPS)]
         high = symbol.sizes.high if symbol.sizes is not None else size + step
-        found[symbol] = size + step if size + step <= high else max(size - step, 1)
+        found[symbol] = size + step if size + step <= high else max(min(size, high) - step, 1)
     return found
+
+
+def _runs_without_sums(body: Graph) -> set[tuple[str, int, int]] | None:
+    """`_runs` of a fused group; None for one that sums, or whose sizes don't belong together."""
+    try:
+        group = group_tensors(body)
+    except (ValueError, ModelError):
+        return None
+    return None if any(stage.reduce_axis for stage in group.stages) else _runs(group)
 
 
 def _runs(group: Group) -> set[tuple[str, int, int]]:
