@@ -18,6 +18,7 @@ from torch.fx.passes.operator_support import OperatorSupportBase
 
 from tilesmith.driver.entry import program_of
 from tilesmith.driver.request import Request
+from tilesmith.frontend.aten.program import PLACED
 from tilesmith.frontend.common.problems import Problem, report
 from tilesmith.frontend.torch.traced import RANDOM, read
 from tilesmith.runtime.addresses import Addressed
@@ -100,6 +101,9 @@ class Piece:
         held = {names[i]: args[i].detach() for i in constant}
         found = read(self._module, held, self._results.native)
         self._problems = found.problems
+        for problem in found.problems.values():
+            if problem.site.operator in PLACED:  # the memory of a part is not that of the whole
+                raise UnsupportedError(str(report([*found.problems.values()])))
         if found.problems:
             return None
         program = program_of(Request(found.graph, self._options))

@@ -11,7 +11,7 @@ from tilesmith.frontend.archive.composites import Composites
 from tilesmith.frontend.archive.json_values import Json
 from tilesmith.frontend.aten.functional import Functional, functional
 from tilesmith.frontend.aten.places import line_of
-from tilesmith.frontend.aten.program import Block, Call, Ref, needed
+from tilesmith.frontend.aten.program import PLACED, Block, Call, Memory, Ref, needed
 from tilesmith.support.errors import UnsupportedError
 
 _DEEPEST = 16
@@ -84,13 +84,25 @@ class CallGraph:
                 for i, named in zip(inputs, by_name, strict=True)
                 if named
             }
+            target = _target(target)
+            if target in PLACED and isinstance(of := argument(args[0]), Ref):
+                kwargs["memory"] = self._memory(of.name)
             yield Call(
-                _target(target),
+                target,
                 [self._own(argument(a)) for a in args],
                 kwargs,
                 self._results(node),
                 self._where(node),
             )
+
+    def _memory(self, name: str) -> Memory:
+        """Where a tensor lies."""
+        found = self.graph["tensor_values"][name]
+        strides = [s.one() for s in found["strides"].list()]
+        form, offset = found["storage_offset"].one()
+        if any(f != "as_int" for f in (*(f for f, _ in strides), form)):
+            return (), 0
+        return tuple(s.integer(0) for _, s in strides), offset.integer(0)
 
     def _inner(self, node: Json, inputs: list[Json], at: int) -> Iterator[Call]:
         """The calls of a graph that stand for a call of it."""

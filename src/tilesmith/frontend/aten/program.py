@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +50,19 @@ class Call:
     def name(self) -> str:
         """What the call is called in messages."""
         return self.results if isinstance(self.results, str) else next(filter(None, self.results))
+
+
+Memory: TypeAlias = tuple[Sequence[int], int]
+"""Where a tensor lies in memory: its strides and the place of its first element, in elements.  No
+strides: sizes are open, and the order is not row-major.
+"""
+
+PLACED = (
+    "aten.as_strided.default",
+    "aten.as_strided_copy.default",
+    "aten.as_strided_scatter.default",
+)
+"""Operators that ask where their first argument lies.  Readers say so: `memory=` is a `Memory`."""
 
 
 @dataclass(frozen=True, slots=True)

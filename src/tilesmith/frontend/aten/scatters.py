@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tilesmith.frontend.aten.node import AtenNode
+from tilesmith.frontend.aten.program import Memory
 from tilesmith.frontend.aten.promotion import Number
 from tilesmith.frontend.aten.registry import aten_op
 from tilesmith.frontend.aten.shapes import Size
@@ -16,6 +17,7 @@ from tilesmith.ir.dtypes import i64, u8
 from tilesmith.ir.types import same_shape
 from tilesmith.ops import elementwise as ew
 from tilesmith.ops import gather, rules, scan, scatter, slicing
+from tilesmith.support.errors import UnsupportedError
 
 _REDUCTIONS = {
     "add": "add",
@@ -187,9 +189,18 @@ def diagonal_scatter(
 
 
 def strided_places(
-    n: AtenNode, size: Sequence[int], stride: Sequence[int], offset: int | None
+    n: AtenNode,
+    size: Sequence[int],
+    stride: Sequence[int],
+    offset: int | None,
+    memory: Memory | None = None,
 ) -> np.ndarray:
-    """The places in memory of a tensor's elements, i64 of its shape."""
+    """The places in memory of a tensor's elements, i64 of its shape.
+
+    memory: of the tensor whose offset is the one where none is given.
+    """
+    if offset is None and memory is not None:
+        offset = int(n.number(memory[1], "an offset"))
     dims = [int(n.number(d, "a size")) for d in size]
     places = np.full(dims, offset or 0, np.int64)
     for axis, (d, s) in enumerate(zip(dims, stride, strict=True)):
@@ -205,10 +216,11 @@ def as_strided(
     size: Sequence[int],
     stride: Sequence[int],
     storage_offset: int | None = None,
+    memory: Memory | None = None,
 ) -> Value:
-    """Places in the row-major memory of `self`."""
+    """Places in the memory of `self`, which is row-major unless `memory` says how it lies."""
     flat = n.reshape(self, (extents.product(self.type.shape),))
-    places = strided_places(n, size, stride, storage_offset)
+    places = _elements(n, self, memory, strided_places(n, size, stride, storage_offset, memory))
     whole = np.arange(places.size).reshape(places.shape)
     if same_shape(flat.type.shape, (places.size,)) and np.array_equal(places, whole):
         return n.reshape(flat, places.shape)
@@ -223,5 +235,31 @@ def as_strided_scatter(
     size: Sequence[int],
     stride: Sequence[int],
     storage_offset: int | None = None,
+    memory: Memory | None = None,
 ) -> Value:
-    return _written(n, self, strided_places(n, size, stride, storage_offset), src)
+    places = strided_places(n, size, stride, storage_offset, memory)
+    return _written(n, self, _elements(n, self, memory, places), src)
+
+
+def _elements(n: AtenNode, x: Value, memory: Memory | None, places: np.ndarray) -> np.ndarray:
+    """The numbers of the elements of `x`, in its logical order, that lie at these places."""
+    if memory is None:
+        return places
+    strides, offset = memory
+    if len(strides) != len(x.type.shape):
+        raise UnsupportedError(
+            f"{n.target}: the tensor is not in row-major order and its sizes are open; give it a "
+            "contiguous() copy, or keep its sizes fixed"
+        )
+    own = strided_places(n, n.shape(x), strides, offset).reshape(-1)
+    order = np.argsort(own, kind="stable")
+    own = own[order]
+    found = np.searchsorted(own, places)
+    inside = found < own.size
+    inside[inside] = own[found[inside]] == places[inside]
+    if not inside.all() or (own[1:] == own[:-1]).any():
+        raise UnsupportedError(
+            f"{n.target}: it reaches memory that is not the tensor's own, or elements that share "
+            "memory; give it the tensor that the memory belongs to, or a contiguous() copy"
+        )
+    return order[found]

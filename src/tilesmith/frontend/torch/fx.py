@@ -10,8 +10,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tilesmith.frontend.aten.places import line_of
-from tilesmith.frontend.aten.program import Block, Call, Ref
+from tilesmith.frontend.aten.program import PLACED, Block, Call, Memory, Ref
 from tilesmith.frontend.aten.tensors import element_type
+from tilesmith.frontend.torch.sizes import memory_order
 from tilesmith.support.errors import UnsupportedError
 
 
@@ -19,10 +20,14 @@ def calls(graph: Any) -> Iterator[Call]:
     """The calls of a `torch.fx.Graph`, in its order."""
     for node in graph.nodes:
         if node.op == "call_function":
+            target = target_name(node.target)
+            kwargs = {name: argument(a) for name, a in node.kwargs.items()}
+            if target in PLACED and (memory := _memory(node.args[0])) is not None:
+                kwargs["memory"] = memory
             yield Call(
-                target_name(node.target),
+                target,
                 argument(node.args),
-                {name: argument(a) for name, a in node.kwargs.items()},
+                kwargs,
                 node.name,
                 where(node),
                 _several(node),
@@ -77,6 +82,20 @@ def argument(given: Any) -> Any:
     if isinstance(given, (torch.device, torch.layout, torch.memory_format)):
         return str(given)
     return given
+
+
+def _memory(node: Any) -> Memory | None:
+    """Where the tensor of a node lies, as it was traced; None where nothing is known, or for open
+    sizes in row-major order.
+    """
+    held = node.meta.get("val")
+    if held is None:
+        return None
+    known = [*held.shape, *held.stride(), held.storage_offset()]
+    if all(isinstance(n, int) for n in known):
+        return held.stride(), held.storage_offset()
+    is_plain = memory_order(held) == tuple(range(held.dim())) and held.storage_offset() == 0
+    return None if is_plain else ((), 0)
 
 
 def _block(node: Any) -> Block | None:
