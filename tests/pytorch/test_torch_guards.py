@@ -162,16 +162,33 @@ def test_a_frozen_option_that_is_none():
         f(torch.ones(2))
 
 
+@pytest.mark.parametrize("threads", [1, 3])
+def test_every_part_of_large_weights_is_compared(threads):
+    weights = torch.zeros(300_001), torch.zeros(5), torch.zeros(0), torch.zeros(70_000)
+    numbers = 0, 2, 3, 1
+    held = [weights[i] for i in numbers]
+    is_same = guards.unchanged(numbers, held, guards.state(held, False), threads)
+    assert is_same(weights) and is_same([*weights])
+    for number, place in ((0, 0), (0, 16_384), (0, 150_000), (0, -1), (1, 4), (3, 0), (3, -1)):
+        array = weights[number].numpy()  # PyTorch does not count these writes
+        array[place] = 1
+        assert not is_same(weights), (number, place)
+        array[place] = 0
+        assert is_same(weights)
+    weights[0].data = torch.zeros(300_001)  # the same at another address
+    assert is_same(weights)
+
+
 def test_arguments_of_the_native_type():
     with pytest.raises(ValueError, match="tuples of one length"):
-        Unchanged(0, 0, 16, (1,), (), (), (), ())
+        Unchanged(0, 0, 16, (1,), (), (), (), (), 1)
     with pytest.raises(TypeError, match="must be tuple"):
-        Unchanged(0, 0, 16, [], (), (), (), ())
-    nothing = Unchanged(0, 0, 16, (), (), (), (), ())
+        Unchanged(0, 0, 16, [], (), (), (), (), 1)
+    nothing = Unchanged(0, 0, 16, (), (), (), (), (), 1)
     assert nothing.is_in([]) and nothing.is_in(())
     with pytest.raises(TypeError, match="a list or a tuple"):
         nothing.is_in(3)
     with pytest.raises(IndexError):
-        Unchanged(0, 0, 16, (1,), (None,), (0,), (0,), (-1,)).is_in([None])
+        Unchanged(0, 0, 16, (1,), (None,), (0,), (0,), (-1,), 1).is_in([None])
     with pytest.raises(ValueError, match="bytes"):
         digest(0, -1)

@@ -77,6 +77,7 @@ class Unchanged:
         addresses: tuple[int, ...],
         writes: tuple[int, ...],
         sizes: tuple[int, ...],
+        threads: int,
         /,
     ) -> Unchanged: ...
     def is_in(self, arguments: list[object] | tuple[object, ...], /) -> bool: ...

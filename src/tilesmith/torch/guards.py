@@ -94,12 +94,14 @@ def span(x: torch.Tensor) -> int:
 
 
 def unchanged(
-    numbers: Sequence[int], weights: Sequence[torch.Tensor], then: State
+    numbers: Sequence[int], weights: Sequence[torch.Tensor], then: State, threads: int = 1
 ) -> Callable[[Any], bool]:
     """A function of a call's inputs, a list or a tuple: whether inputs `numbers` are `weights` with
     the state `then`.
 
     It may say no of other objects with the same contents.
+
+    threads: how many share the reading.
     """
     found = _interface()
     if found is None:
@@ -111,7 +113,7 @@ def unchanged(
         return is_in
     sizes = tuple(-1 if d is None else span(w) for w, d in zip(weights, then.contents, strict=True))
     held = (tuple(numbers), tuple(weights), then.addresses, then.versions, sizes)
-    return Unchanged(*found, *held).is_in
+    return Unchanged(*found, *held, threads).is_in
 
 
 @cache

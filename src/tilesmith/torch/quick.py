@@ -12,7 +12,6 @@ from typing import Any, TypeAlias
 
 import torch
 
-from .guards import unchanged
 from .results import Results
 from .weights import Packed
 
@@ -32,7 +31,7 @@ def quick_call(packed: Packed, results: Results) -> Call:
         return lambda _: None
     tensors = _picked(native.inputs)
     are_fit = native.are_fit
-    is_same = unchanged(packed.numbers, packed.weights, packed.state)
+    is_same = packed.is_same
     rooms, call, check = native.rooms, native.exe.call_at, native.exe.check
     in_order = order == list(range(len(rooms)))
     is_single = results.is_single

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from .calls import Native
-from .guards import State, state
+from .guards import State, state, unchanged
 
 _PATIENCE = 2
 """A weight that has changed so often is no constant any more."""
@@ -29,6 +29,7 @@ class Packed:
     weights: the tensors; as long as they are referred to here, nothing else is at their addresses.
     state: what they held when they were packed.
     native: the code.
+    is_same: whether the inputs of a call have these weights, as they were.
     quick: its call without detours (see `quick_call`), once it was needed.
     """
 
@@ -36,6 +37,7 @@ class Packed:
     weights: tuple[torch.Tensor, ...]
     state: State
     native: Native
+    is_same: Callable[[Sequence[Any]], bool]
     quick: Callable[[Sequence[Any]], Any] | None = None
 
 
@@ -68,6 +70,8 @@ class Weights:
 
     def packed(self, args: Sequence[Any]) -> Packed | None:
         """The code for a call with these inputs; None if it can't be made."""
+        if self._last is not None and self._last.is_same(args):
+            return self._last
         now = self._now(args)
         packed = self._packed.get(now.key)
         if packed is None:
@@ -101,5 +105,6 @@ class Weights:
         if len(self._packed) >= _KEPT:
             self._packed.pop(next(iter(self._packed)))
         weights = tuple(args[i] for i in numbers)
-        self._last = self._packed[now.key] = Packed(numbers, weights, now, native)
+        is_same = unchanged(numbers, weights, now, native.exe.threads)
+        self._last = self._packed[now.key] = Packed(numbers, weights, now, native, is_same)
         return self._last

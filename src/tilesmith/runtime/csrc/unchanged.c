@@ -2,10 +2,14 @@
  *
  * The objects belong to another library, whose functions say where an object's memory is and how often it was
  * written.  They take the address of a handle, which lies in the object at a fixed offset.  Not all writes are counted
- * there, so what the memory holds is compared by a digest, unless the caller says that counters are enough.
+ * there, so what the memory holds is compared by digests, unless the caller says that counters are enough.  Threads
+ * share that work: it is limited by memory, and a program that follows waits for it.
  */
 #include "python.h"
 
+#include "pool.h"
+
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,6 +18,8 @@ typedef int64_t (*WritesOf)(const void *handle);
 
 #define LANES 8
 #define STRIPE (LANES * sizeof(uint64_t))
+#define PART ((Py_ssize_t)1 << 16)  /* bytes of a digest, at most */
+#define ALONE ((Py_ssize_t)1 << 18) /* bytes that one thread reads sooner than others wake: about 5 microseconds */
 
 /* A digest of memory: sums of its words times powers of an odd number, in lanes that depend on no other.  A change of
  * one word in a lane always changes it, since powers of odd numbers have inverses; several changes cancel each other in
@@ -28,8 +34,13 @@ typedef struct {
     void *address;
     int64_t writes; /* compared where `bytes` is negative */
     Py_ssize_t bytes;
-    Digest digest;
 } Held;
+
+/* At most PART bytes of what one object's memory holds. */
+typedef struct {
+    Py_ssize_t held, first, bytes;
+    Digest digest;
+} Part;
 
 static inline uint64_t word(const unsigned char *at) {
     uint64_t found;
@@ -66,12 +77,41 @@ typedef struct Unchanged {
     PyObject_HEAD
     AddressOf address_of;
     WritesOf writes_of;
-    Py_ssize_t offset, count;
+    Py_ssize_t offset, count, part_count, threads;
     Held *held;
+    Part *parts;
 } Unchanged;
 
-static int is_equal(Digest found, const Digest *expected) {
-    return memcmp(&found, expected, sizeof found) == 0;
+/* A pass over all parts. */
+typedef struct {
+    Part *parts;
+    const Held *held;
+    int takes; /* the digests are noted; else they are compared */
+    _Atomic(int) differs;
+} Pass;
+
+static void read_parts(void *env, int64_t begin, int64_t end, int64_t thread) {
+    Pass *pass = env;
+    (void)thread;
+    for (int64_t i = begin; i < end && !atomic_load_explicit(&pass->differs, memory_order_relaxed); i++) {
+        Part *part = &pass->parts[i];
+        const char *memory = pass->held[part->held].address;
+        Digest found = digest_of(memory + part->first, (size_t)part->bytes);
+        if (pass->takes)
+            part->digest = found;
+        else if (memcmp(&found, &part->digest, sizeof found) != 0)
+            atomic_store_explicit(&pass->differs, 1, memory_order_relaxed);
+    }
+}
+
+/* Read all parts.  Returns whether a digest differs from the one that was noted. */
+static int read_all(Unchanged *self, int takes) {
+    Pass pass = {.parts = self->parts, .held = self->held, .takes = takes};
+    struct tilesmith_context context = {.threads = self->threads};
+    if (self->part_count * PART <= ALONE)
+        context.threads = 1;
+    tilesmith_pool_for(&context, read_parts, &pass, self->part_count);
+    return atomic_load(&pass.differs);
 }
 
 PyObject *tilesmith_digest(PyObject *module, PyObject *args) {
@@ -91,15 +131,15 @@ PyObject *tilesmith_digest(PyObject *module, PyObject *args) {
 }
 
 static PyObject *unchanged_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
-    Py_ssize_t address_of, writes_of, offset;
+    Py_ssize_t address_of, writes_of, offset, threads;
     PyObject *numbers, *objects, *addresses, *writes, *sizes;
     if (kwargs != NULL && PyDict_Size(kwargs) > 0) {
         PyErr_SetString(PyExc_TypeError, "Unchanged takes no keyword arguments");
         return NULL;
     }
-    if (!PyArg_ParseTuple(args, "nnnO!O!O!O!O!", &address_of, &writes_of, &offset, &PyTuple_Type, &numbers,
+    if (!PyArg_ParseTuple(args, "nnnO!O!O!O!O!n", &address_of, &writes_of, &offset, &PyTuple_Type, &numbers,
                           &PyTuple_Type, &objects, &PyTuple_Type, &addresses, &PyTuple_Type, &writes, &PyTuple_Type,
-                          &sizes))
+                          &sizes, &threads))
         return NULL;
     Py_ssize_t count = PyTuple_Size(numbers);
     if (PyTuple_Size(objects) != count || PyTuple_Size(addresses) != count || PyTuple_Size(writes) != count ||
@@ -114,6 +154,7 @@ static PyObject *unchanged_new(PyTypeObject *type, PyObject *args, PyObject *kwa
     self->address_of = (AddressOf)(uintptr_t)address_of;
     self->writes_of = (WritesOf)(uintptr_t)writes_of;
     self->offset = offset;
+    self->threads = threads > 1 ? threads : 1;
     self->held = calloc(count ? (size_t)count : 1, sizeof(Held));
     if (self->held == NULL) {
         Py_DECREF(self);
@@ -129,11 +170,21 @@ static PyObject *unchanged_new(PyTypeObject *type, PyObject *args, PyObject *kwa
             Py_DECREF(self);
             return NULL;
         }
-        if (held->bytes >= 0)
-            held->digest = digest_of(held->address, (size_t)held->bytes);
         held->object = Py_NewRef(PyTuple_GetItem(objects, i));
         self->count = i + 1;
+        if (held->bytes > 0)
+            self->part_count += (held->bytes - 1) / PART + 1;
     }
+    self->parts = calloc(self->part_count ? (size_t)self->part_count : 1, sizeof(Part));
+    if (self->parts == NULL) {
+        Py_DECREF(self);
+        return PyErr_NoMemory();
+    }
+    Part *part = self->parts;
+    for (Py_ssize_t i = 0; i < count; i++)
+        for (Py_ssize_t first = 0, left; (left = self->held[i].bytes - first) > 0; first += PART)
+            *part++ = (Part){.held = i, .first = first, .bytes = left < PART ? left : PART};
+    read_all(self, 1);
     return (PyObject *)self;
 }
 
@@ -143,20 +194,21 @@ static void unchanged_dealloc(PyObject *object) {
     for (Py_ssize_t i = 0; i < self->count; i++)
         Py_DECREF(self->held[i].object);
     free(self->held);
+    free(self->parts);
     freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
     release(object);
     Py_DECREF(type);
 }
 
 static PyObject *unchanged_in(PyObject *object, PyObject *args) {
-    const Unchanged *self = (const Unchanged *)object;
+    Unchanged *self = (Unchanged *)object;
     int is_list = PyList_Check(args);
     if (!is_list && !PyTuple_Check(args)) {
         PyErr_SetString(PyExc_TypeError, "a list or a tuple is expected");
         return NULL;
     }
     for (Py_ssize_t i = 0; i < self->count; i++) {
-        const Held *held = &self->held[i];
+        Held *held = &self->held[i];
         PyObject *found = is_list ? PyList_GetItem(args, held->number) : PyTuple_GetItem(args, held->number);
         if (found == NULL)
             return NULL;
@@ -165,11 +217,11 @@ static PyObject *unchanged_in(PyObject *object, PyObject *args) {
         void *handle = (char *)found + self->offset, *address = NULL;
         if (self->address_of(handle, &address) != 0)
             Py_RETURN_FALSE;
-        if (held->bytes < 0 ? address != held->address || self->writes_of(handle) != held->writes
-                            : !is_equal(digest_of(address, (size_t)held->bytes), &held->digest))
+        if (held->bytes < 0 && (address != held->address || self->writes_of(handle) != held->writes))
             Py_RETURN_FALSE;
+        held->address = address; /* it may lie elsewhere and hold the same */
     }
-    Py_RETURN_TRUE;
+    return PyBool_FromLong(!read_all(self, 0));
 }
 
 static PyMethodDef methods[] = {
@@ -181,11 +233,11 @@ static PyType_Slot slots[] = {
     {Py_tp_new, unchanged_new},
     {Py_tp_dealloc, unchanged_dealloc},
     {Py_tp_methods, methods},
-    {Py_tp_doc, "Unchanged(address_of, writes_of, offset, numbers, objects, addresses, writes, sizes)\n\n"
+    {Py_tp_doc, "Unchanged(address_of, writes_of, offset, numbers, objects, addresses, writes, sizes, threads)\n\n"
                 "The objects that are arguments `numbers` of a call, with the addresses of their memory, how often it\n"
                 "was written, and its bytes: that many are compared, or addresses and writes where it is negative.\n"
-                "`address_of` and `writes_of` are addresses of C functions, which take the address of the handle that\n"
-                "each object has at `offset` bytes."},
+                "`threads` share the reading.  `address_of` and `writes_of` are addresses of C functions, which take\n"
+                "the address of the handle that each object has at `offset` bytes."},
     {0, NULL},
 };
 
