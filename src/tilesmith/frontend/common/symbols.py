@@ -60,7 +60,8 @@ class Narrowing:
 class Symbols:
     """What open dimensions are: symbols, until more is known.
 
-    dynamic: the ranges that the caller gives; 1 to 2^31 - 1 for others.
+    dynamic: the ranges that the caller gives; others are what the model declares, or from 1 to
+        2^31 - 1.
     expected: the sizes that the caller expects; by default 1 for an input's first axis, 224 for the
         last two of four, and 128 for others, or the nearest in the range.
     """
@@ -77,7 +78,8 @@ class Symbols:
         """Which dimensions nodes have restricted, in the order in which that was found."""
 
     def declare(self, name: str, low: int, high: int, expected: int | None = None) -> None:
-        """Sizes that the model gives the open dimension `name`, for what the caller does not say.
+        """Sizes that the model gives the open dimension `name`, or the axis "NAME.AXIS" of an input
+        where it has none, for what the caller does not say.
 
         expected: the size that decisions reckon with, by default the usual one.
         """
@@ -128,7 +130,7 @@ class Symbols:
         return self._dims[key]
 
     def _new(self, key: str, name: str, place: Place) -> Var:
-        least, most, usual = self._declared.get(name, (1, LARGEST, None))
+        least, most, usual = self._declared.get(key, (1, LARGEST, None))
         low, high = _range(key, _of(self._ranges, name, place), least, most)
         expected = _of(self._expected, name, place)
         if expected is None:

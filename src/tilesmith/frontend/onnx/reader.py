@@ -17,6 +17,7 @@ from tilesmith.frontend.common.inputs import Declared, Given, fixed, input_types
 from tilesmith.frontend.common.slots import FAILED, Absent, TensorList
 from tilesmith.frontend.common.source import Source
 from tilesmith.frontend.onnx.importer import Frame, OnnxImporter, domain_of, opsets_of
+from tilesmith.frontend.onnx.joined import joined
 from tilesmith.frontend.onnx.objects import as_value, tensor_of
 from tilesmith.frontend.onnx.proto import newest_opset, read_model, text
 from tilesmith.frontend.onnx.registry import FAMILIAR_OPSET, OLDEST_OPSET
@@ -27,6 +28,7 @@ from tilesmith.graph.nodes import Graph, Value
 from tilesmith.graph.passes.dce import dce
 from tilesmith.ir.dtypes import string
 from tilesmith.ir.extents import are_equal
+from tilesmith.ir.sizes import LARGEST
 from tilesmith.support.errors import ModelError, UnsupportedError, UsageError
 from tilesmith.support.logs import logger
 
@@ -74,6 +76,8 @@ def _graph(
     stored = {*frame.names, *importer.defaults}
     inputs = [_declared(i) for i in proto.input if text(i.name, "an input's name") not in stored]
     values = fixed(inputs, given.values)
+    for dimension in joined(proto, inputs):
+        given.symbols.declare(dimension, 0, LARGEST)
     types = input_types(inputs, given, values)
     for declared in inputs:
         name = declared.name
