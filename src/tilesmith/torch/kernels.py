@@ -69,7 +69,7 @@ class Kernels:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         tensors, attributes = self._definition.arguments(args, kwargs)
-        key = (*attributes.values(), *[(t.dtype, t.shape) for t in tensors])
+        key = (_key(attributes), *[(t.dtype, t.shape) for t in tensors])
         call = self._calls.get(key)
         if call is None:
             with self._lock:
@@ -81,7 +81,7 @@ class Kernels:
         return found[0] if len(found) == 1 else found
 
     def _new(self, tensors: Sequence[torch.Tensor], attributes: dict[str, Any]) -> _Call:
-        key = (*attributes.values(), *[(t.dtype, t.ndim) for t in tensors])
+        key = (_key(attributes), *[(t.dtype, t.ndim) for t in tensors])
         if key not in self._families:
             dtypes = [element_type(t.dtype) for t in tensors]
             self._families[key] = _Family(self._cls(**attributes), dtypes, self._options)
@@ -123,6 +123,11 @@ class _Family:
         found = b.add(self._op, *inputs)
         graph = b.finish(found if isinstance(found, tuple) else (found,))
         return Addressed(program_of(Request(graph, self._options)), self._options.threads)
+
+
+def _key(attributes: dict[str, Any]) -> str:
+    """Equal for the same numbers: 0.0 and -0.0 are equal and are not the same, NaN is the same."""
+    return repr([*attributes.values()])
 
 
 def _empty(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:

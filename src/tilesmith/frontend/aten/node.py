@@ -12,7 +12,7 @@ import numpy as np
 from tilesmith.frontend.aten.promotion import Number, Operand, number_type, result_type
 from tilesmith.frontend.common.node import NodeContext
 from tilesmith.graph.nodes import Value
-from tilesmith.ir.dtypes import DType, bool_, f32, i64
+from tilesmith.ir.dtypes import DType, bool_, f8e4m3fn, f32, i64
 from tilesmith.ir.expr import Expr
 from tilesmith.ir.types import Dim, same_dim, same_shape
 from tilesmith.ops import elementwise as ew
@@ -39,6 +39,10 @@ class AtenNode(NodeContext):
         """`x` converted to `dtype`; `x` itself when it has that type, or for None."""
         if dtype is None or x.dtype is dtype:
             return x
+        if dtype is f8e4m3fn:  # of the types of 8 bits, the one in which PyTorch saturates
+            if not x.dtype.is_float or x.dtype.is_storage:
+                x = self.cast(x, f32)
+            x = self.add(ew.Clip(-dtype.largest, dtype.largest), x)
         return self.add(ew.Cast(dtype), x)
 
     def tensor(self, x: Operand, dtype: DType | None = None) -> Value:

@@ -90,7 +90,18 @@ class _Defined(Op, abstract=True):
     definition: ClassVar[Definition]
 
     def made(self, types: tuple[TensorType, ...]) -> _Made:
-        return _made(self.definition, tuple(self.attributes.items()), types)
+        return _made(self.definition, self, types)
+
+    def __eq__(self, other: object) -> bool:
+        """0.0 and -0.0 are equal numbers, and not the same to a definition."""
+        return type(other) is type(self) and self._key == other._key
+
+    def __hash__(self) -> int:
+        return hash((type(self), self._key))
+
+    @property
+    def _key(self) -> str:
+        return repr([*self.attributes.values()])
 
     def reference(self, *inputs: np.ndarray) -> np.ndarray | tuple[np.ndarray, ...]:
         """The expressions without the schedule, interpreted."""
@@ -165,16 +176,20 @@ def _entered(name: str, base: type[Op], namespace: Mapping[str, Any]) -> type[Op
     ]
     told = {**namespace, "name": name, "__doc__": f"{definition.name}: an operator of a user."}
     made = make_dataclass(
-        name.rpartition(".")[2], fields, bases=(base,), namespace=told, frozen=True, kw_only=True
+        name.rpartition(".")[2],
+        fields,
+        bases=(base,),
+        namespace=told,
+        frozen=True,
+        kw_only=True,
+        eq=False,
     )
     OPS[name] = made
     return made
 
 
 @lru_cache(maxsize=1024)
-def _made(
-    definition: Definition, attributes: tuple[tuple[str, Any], ...], types: tuple[TensorType, ...]
-) -> _Made:
+def _made(definition: Definition, op: _Defined, types: tuple[TensorType, ...]) -> _Made:
     """Raises UsageError where the user's function fails, ExpressionError or ScheduleError for what
     can't be computed.
     """
@@ -182,7 +197,7 @@ def _made(
     if len(types) != len(tensors):
         raise UsageError(f"{definition.name}: expected {len(tensors)} tensors, found {len(types)}")
     inputs = tuple(placeholder(t.shape, t.dtype, p.name) for t, p in zip(types, tensors))
-    schedule, outputs, inputs = _called(definition, dict(attributes), inputs)
+    schedule, outputs, inputs = _called(definition, op.attributes, inputs)
     if schedule is None and unscheduled(outputs) is not None:
         schedule = create_schedule(outputs)
     # Lowering refuses reads that may leave a tensor: now, where the call is known.

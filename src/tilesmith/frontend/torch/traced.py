@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import compress
 from typing import Any
 
 from tilesmith.frontend.aten.importer import AtenImporter
@@ -95,6 +96,7 @@ class _Reader:
     orders: dict[str, tuple[int, ...]] = field(default_factory=dict)
     problems: dict[str, Problem] = field(default_factory=dict)
     inputs: list[str] = field(default_factory=list)
+    numbers: set[str] = field(default_factory=set)
 
     def read(self, outputs: Sequence[Any]) -> Read:
         importer, sizes = _Importer(self.builder), SymbolicSizes(self.symbols)
@@ -112,8 +114,19 @@ class _Reader:
         node = AtenNode(self.builder, "", "", "")
         values = [self._arranged(node, n, importer.names.get(n.name)) for n in outputs]
         named = [n.name for n in outputs]
-        graph = dce(self.builder.finish(values, named))
+        graph = self._used(dce(self.builder.finish(values, named)))
         return Read(graph, tuple(self.inputs), self.orders, self.problems)
+
+    def _used(self, graph: Graph) -> Graph:
+        """`graph` without the numbers of Python that nothing reads: some have no value in a run,
+        such as the sizes of nested tensors.
+        """
+        kept = [v in graph.consumers or v in graph.outputs or n not in self.numbers
+                for v, n in zip(graph.inputs, self.inputs, strict=True)]  # fmt: skip
+        if all(kept):
+            return graph
+        self.inputs = [n for n, keep in zip(self.inputs, kept, strict=True) if keep]
+        return replace(graph, inputs=tuple(compress(graph.inputs, kept)))
 
     def _placeholder(self, node: Any, sizes: SymbolicSizes) -> Any:
         if node.name in self.constants:
@@ -132,6 +145,7 @@ class _Reader:
             if found is not None:
                 return found
             self.inputs.append(name)
+            self.numbers.add(name)
             return self.builder.input(name, TensorType(i64 if is_int else f64, ()))
         dims = []
         for axis, size in enumerate(held.shape):
