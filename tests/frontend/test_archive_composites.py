@@ -7,6 +7,7 @@ from __future__ import annotations
 import copy
 import io
 import json
+import operator
 import os
 import subprocess
 import sys
@@ -275,3 +276,42 @@ def test_without_pytorch_the_error_says_what_to_do(split, tmp_path):
     assert "aten.tensor_split.sections" in found.stdout, found.stderr
     assert "install tilesmith[torch]" in found.stdout
     assert "run_decompositions()" in found.stdout
+
+
+@pytest.mark.parametrize("name", ["ior", "iand", "ixor", "ilshift", "irshift"])
+def test_operators_of_python_that_write(name):
+    class Written(torch.nn.Module):
+        def forward(self, x):
+            y = getattr(operator, name)(x, 3)
+            return y + x
+
+    x = torch.tensor([-7, 5])
+    content = io.BytesIO()
+    torch.export.save(torch.export.export(Written(), (x.clone(),)), content)
+    wanted = x.clone()
+    result = Written()(wanted)
+    found = x.clone()
+    assert torch.equal(ts.compile(content.getvalue())(found), result)
+    assert torch.equal(found, wanted)
+
+
+def test_statistics_of_an_empty_batch_stay():
+    class Normed(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.norm = torch.nn.BatchNorm1d(2)
+
+        def forward(self, x):
+            return torch.nn.functional.batch_norm(
+                x, self.norm.running_mean, self.norm.running_var, training=True
+            )
+
+    for shape in ((0, 2, 3), (4, 2, 3)):
+        x = torch.randn(shape)
+        module = Normed()
+        content = io.BytesIO()
+        torch.export.save(torch.export.export(module, (x,)), content)
+        exe = ts.compile(content.getvalue())
+        torch.testing.assert_close(torch.as_tensor(exe(x)), module(x))
+        for n, wanted in module.state_dict().items():
+            torch.testing.assert_close(torch.as_tensor(exe.state_dict()[n]), wanted)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import runpy
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -173,3 +174,41 @@ def test_the_example_compares_the_best_class(made, monkeypatch):
     module, x = made
     theirs, ours, times = example["compared"](module, x[:1], torch.get_num_threads())
     assert theirs == ours and set(times) == {"PyTorch", "Tilesmith"}
+
+
+@pytest.mark.parametrize("part", ["m/data/1", "m/constants/0"])
+def test_files_with_fewer_numbers_than_tensors_need_are_refused(part, tmp_path):
+    """PyTorch reads behind their end."""
+
+    class Scaled(nn.Linear):
+        def forward(self, x):
+            return super().forward(x) * torch.tensor([2.0, 3.0])
+
+    path, damaged = tmp_path / "m.pt", tmp_path / "damaged.pt"
+    torch.jit.trace(Scaled(3, 2), torch.ones(1, 3)).save(path)
+    with zipfile.ZipFile(path) as z, zipfile.ZipFile(damaged, "w") as to:
+        assert part in z.namelist()
+        for name in z.namelist():
+            to.writestr(name, b"" if name == part else z.read(name))
+    for source in (damaged, damaged.read_bytes()):
+        with pytest.raises(ts.ModelError, match=rf"expected 8 bytes in its part {part}, found 0"):
+            ts.compile(source, torch.ones(1, 3))
+    assert ts.compile(path, torch.ones(1, 3))(torch.ones(1, 3)).shape == (1, 2)
+
+
+def test_a_tensor_is_copied_into_one_of_another_shape():
+    """PyTorch's functional form is the other tensor, with its shape."""
+
+    class Kept(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("kept", torch.zeros(1, 1))
+
+        def forward(self, x):
+            self.kept.copy_(x)
+            return self.kept, self.kept[0]
+
+    x = torch.tensor(1.5)
+    for source in (Kept(), torch.jit.trace(Kept(), x, check_trace=False)):
+        whole, first = ts.compile(source, x)(x)
+        assert (whole.tolist(), first.tolist()) == ([[1.5]], [1.5])

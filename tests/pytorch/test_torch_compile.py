@@ -334,3 +334,23 @@ def test_gradients_of_arguments_that_share_memory_in_some_calls():
         base = weight * 1
         f(base[:4], base[start : start + 4]).sum().backward()
         assert torch.equal(found, weight.grad)
+
+
+def test_a_buffer_whose_sizes_dynamo_leaves_open():
+    """Beyond a graph break, a buffer is a tensor like others, whose sizes are arguments."""
+
+    class Broken(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("kept", torch.randn(1, 5, 4, 5))
+
+        def forward(self, x):
+            kept = self.kept
+            torch._dynamo.graph_break()
+            return torch.nn.functional.linear(kept, x)
+
+    module = Broken()
+    compiled = torch.compile(module, backend=ts.torch.backend, dynamic=True)
+    for n in (1, 2, 3):
+        x = torch.randn(n, 5)
+        torch.testing.assert_close(compiled(x), module(x))

@@ -20,6 +20,7 @@ from tilesmith.driver.entry import program_of
 from tilesmith.driver.request import Request
 from tilesmith.frontend.aten.program import PLACED
 from tilesmith.frontend.common.problems import Problem, report
+from tilesmith.frontend.torch.sizes import is_symbolic
 from tilesmith.frontend.torch.traced import RANDOM, read
 from tilesmith.runtime.addresses import Addressed
 from tilesmith.support.errors import UnsupportedError
@@ -53,11 +54,14 @@ class Piece:
         """
         self._module = module
         self._options = options
-        self._names = [n.name for n in module.graph.nodes if n.op == "placeholder"]
+        inputs = [n for n in module.graph.nodes if n.op == "placeholder"]
+        self._names = [n.name for n in inputs]
         self._results = Results(module)
         self._problems: Mapping[str, Problem] = {}
         self._call: Callable[..., Any] | None = None
-        self._weights = Weights(weights, self._compiled, freeze)
+        # The graph computes with the sizes of a weight that Dynamo left open, as with an input's.
+        fixed = [i for i in weights if not _is_open(inputs[i].meta.get("val"))]
+        self._weights = Weights(fixed, self._compiled, freeze)
         self._quick: Call | None = None
 
     def __call__(self, *args: Any) -> Any:
@@ -129,6 +133,11 @@ class Piece:
             raise UnsupportedError(why)
         _warn(why)
         return self._module.forward
+
+
+def _is_open(value: Any) -> bool:
+    """Whether a traced tensor has an extent that is no number."""
+    return isinstance(value, torch.Tensor) and any(map(is_symbolic, value.shape))
 
 
 def _warn(what: str) -> None:

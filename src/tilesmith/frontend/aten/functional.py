@@ -73,6 +73,9 @@ _TURNED = {
 }
 """Calls after which a tensor is another view of its memory, and the calls that make such views."""
 
+_OPERATORS = {f"__i{name}__": f"__{name}__" for name in ("and", "or", "xor", "lshift", "rshift")}
+"""Python's `x |= y` and its like, whose names have no underscore of their own at the end."""
+
 VIEWS = _SAME | _PERHAPS | _MOVED | _PARTS.keys() | _OTHER_VIEWS
 """Calls whose results may share memory with their first argument."""
 
@@ -91,6 +94,8 @@ def written_by(call: Call) -> str | None:
     if len(parts) != 3 or parts[0] != "aten" or call.target in VIEWS:
         return None
     name = parts[1]
+    if name in _OPERATORS:
+        return f"aten.{_OPERATORS[name]}.{parts[2]}"
     if not name.endswith("_") or name.endswith("__"):
         return None
     return f"aten.{name[:-1]}.{parts[2]}"

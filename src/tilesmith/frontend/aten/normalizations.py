@@ -12,7 +12,7 @@ from tilesmith.frontend.aten.node import AtenNode
 from tilesmith.frontend.aten.registry import aten_op
 from tilesmith.graph.nodes import Value
 from tilesmith.ir import extents
-from tilesmith.ir.dtypes import DType, bf16, f16, f32
+from tilesmith.ir.dtypes import DType, bf16, f16, f32, i64
 from tilesmith.ir.types import Dim
 from tilesmith.ops import elementwise as ew
 from tilesmith.ops import norm, reduce
@@ -209,10 +209,13 @@ def batch_norm_functional(
         n.tensor(extents.larger(extents.difference(count, 1), 1), variance.dtype),
     )
     unbiased = n.add(ew.Mul(), variance, factor)
-    after = [
-        _moved(n, old, new, momentum)
-        for old, new in ((running_mean, mean), (running_var, unbiased))
-    ]
+    is_empty = None
+    if not extents.is_at_most(1, count):  # a batch of nothing leaves the statistics as they are
+        is_empty = n.add(ew.Equal(), n.tensor(count, i64), n.tensor(0, i64))
+    after = []
+    for old, new in ((running_mean, mean), (running_var, unbiased)):
+        moved = _moved(n, old, new, momentum)
+        after.append(moved if is_empty is None else n.add(ew.Where(), is_empty, old, moved))
     return (y, mean, inverse, *after)
 
 

@@ -13,6 +13,7 @@ from importlib import import_module
 from typing import Any
 
 from tilesmith.frontend.torch.loops import loops_converted
+from tilesmith.frontend.torch.storages import check_storages
 from tilesmith.support.errors import ModelError, UnsupportedError, UsageError
 
 
@@ -28,6 +29,7 @@ def loaded(model: Any) -> Any:
             "TorchScript is loaded by PyTorch, which is not installed; install tilesmith[torch]"
         ) from None
     is_path = isinstance(model, (str, os.PathLike))
+    check_storages(os.fspath(model) if is_path else model, _name(model))
     try:
         return torch.jit.load(os.fspath(model) if is_path else io.BytesIO(model), "cpu")
     except Exception as e:  # whatever PyTorch raises for a damaged file

@@ -4,6 +4,9 @@ is an object of Python.
 `torch.export` lifts such a tensor as a constant, also where it is a buffer as well.  A constant
 that is written has no place in the signature of a program without operators that modify tensors,
 and `run_decompositions` fails where two inputs share memory that is written.
+
+It also makes of `x.copy_(y)` no more than `y` where the numbers of elements are the same, be it of
+another shape.
 """
 
 from __future__ import annotations
@@ -17,11 +20,13 @@ from tilesmith.frontend.aten.tensors import memory_of
 
 
 def with_state(program: Any) -> Any:
-    """An `ExportedProgram` whose constants are buffers, each tensor once; the program itself if it
-    has no constants or writes no tensors.
+    """An `ExportedProgram` whose constants are buffers, each tensor once, and whose tensors are
+    copied into those of their shape; the program itself if that is so, or it writes no tensors.
     """
     specs = program.graph_signature.input_specs
-    if all(s.kind.name != "CONSTANT_TENSOR" for s in specs) or not _writes(program.graph):
+    has_constants = any(s.kind.name == "CONSTANT_TENSOR" for s in specs)
+    is_uneven = any(map(_is_uneven, program.graph.nodes))
+    if not is_uneven and (not has_constants or not _writes(program.graph)):
         return program
     torch = sys.modules["torch"]
     signatures = torch.export.graph_signature
@@ -45,6 +50,12 @@ def with_state(program: Any) -> Any:
         known[memory] = node
         buffer = signatures.InputKind.BUFFER
         kept.append(signatures.InputSpec(buffer, s.arg, s.target, persistent=False))
+    for node in filter(_is_uneven, list(graph.nodes)):
+        to, source = node.args[:2]
+        with graph.inserting_before(node):
+            expanded = graph.call_function(torch.ops.aten.expand_as.default, (source, to))
+        expanded.meta["val"] = source.meta["val"].expand_as(to.meta["val"])
+        node.update_arg(1, expanded)
     outputs = list(program.graph_signature.output_specs)
     module = torch.fx.GraphModule(program.graph_module, graph)
     module.meta.update(program.graph_module.meta)
@@ -59,6 +70,14 @@ def with_state(program: Any) -> Any:
         constants=program.constants,
         verifiers=program.verifiers,
     )
+
+
+def _is_uneven(node: Any) -> bool:
+    """Whether a node copies a tensor into one of another shape."""
+    if str(node.target) != "aten.copy_.default":
+        return False
+    to, source = (a.meta.get("val") for a in node.args[:2])
+    return to is not None and source is not None and tuple(to.shape) != tuple(source.shape)
 
 
 def _writes(graph: Any) -> bool:

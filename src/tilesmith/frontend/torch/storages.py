@@ -1,0 +1,96 @@
+"""Whether a TorchScript file holds the numbers that its tensors are said to have.
+
+`torch.jit.load` believes the counts of elements that `data.pkl` and `constants.pkl` name, and reads
+behind the end of a file that is shorter: another process's memory or a crash.  The pickles are read
+here without a class of theirs being called.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+import zipfile
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import IO, Any
+
+from tilesmith.support.errors import ModelError
+
+_BYTES = {"Float": 4, "Double": 8, "Half": 2, "BFloat16": 2, "Long": 8, "Int": 4, "Short": 2,
+          "Char": 1, "Byte": 1, "Bool": 1, "ComplexFloat": 8, "ComplexDouble": 16,
+          "ComplexHalf": 4, "QInt8": 1, "QUInt8": 1, "QInt32": 4}  # fmt: skip
+"""Bytes of an element, by the name of its storage's class without `Storage`."""
+_PARTS = ("data", "constants")
+
+
+class _Nothing:
+    """What any class of a pickle is replaced by: takes everything, does nothing."""
+
+    def __init__(self, *_: object, **__: object) -> None: ...
+    def __call__(self, *_: object, **__: object) -> _Nothing:
+        return self
+
+    def __setstate__(self, state: object) -> None: ...
+    def __setitem__(self, key: object, value: object) -> None: ...
+    def append(self, item: object) -> None: ...
+    def extend(self, items: object) -> None: ...
+
+
+class _Storages(pickle.Unpickler):
+    """Reads a pickle for the storages that it names.
+
+    named: key, bytes of an element and elements of each.
+    """
+
+    def __init__(self, file: IO[bytes]) -> None:
+        super().__init__(file)
+        self.named: list[tuple[str, int, int]] = []
+
+    def find_class(self, module: str, name: str) -> Callable[..., Any]:
+        del module
+        return type(name, (_Nothing,), {})
+
+    def persistent_load(self, pid: Any) -> _Nothing:
+        if isinstance(pid, tuple) and len(pid) == 5 and isinstance(pid[1], type):
+            _, kind, key, _, count = pid
+            size = _BYTES.get(kind.__name__.removesuffix("Storage"), 1)
+            if isinstance(key, str) and isinstance(count, int):
+                self.named.append((key, size, count))
+        return _Nothing()
+
+
+def check_storages(model: str | bytes, name: str) -> None:
+    """Raises ModelError if a tensor of a TorchScript file has fewer numbers than it is said to.
+
+    What else may be wrong with the file is left to PyTorch, which says so.
+
+    model: a path or the content; name: what a message calls it.
+    """
+    try:
+        source = model if isinstance(model, str) else io.BytesIO(model)
+        with zipfile.ZipFile(source) as z:
+            shorter = list(_shorter(z))
+    except (OSError, zipfile.BadZipFile, NotImplementedError, ValueError, EOFError):
+        return
+    if shorter:
+        file, wanted, found = shorter[0]
+        raise ModelError(
+            f"{name} is damaged: expected {wanted} bytes in its part {file}, found {found}; "
+            "copy or save it again"
+        )
+
+
+def _shorter(z: zipfile.ZipFile) -> Iterator[tuple[str, int, int]]:
+    """Files with fewer bytes than tensors need: name, bytes needed, bytes there."""
+    sizes = {i.filename: i.file_size for i in z.infolist()}
+    top = next(iter(sizes), "").partition("/")[0]
+    for part in _PARTS:
+        if f"{top}/{part}.pkl" not in sizes:
+            continue
+        reader = _Storages(io.BytesIO(z.read(f"{top}/{part}.pkl")))
+        with suppress(Exception):  # whatever a damaged pickle raises; PyTorch reads it too
+            reader.load()
+        for key, size, count in reader.named:
+            file = f"{top}/{part}/{key}"
+            if file in sizes and sizes[file] < size * count:
+                yield file, size * count, sizes[file]
