@@ -50,6 +50,44 @@ def test_an_input_is_converted_where_a_border_would_copy_it_across_memory(
 
 
 @pytest.mark.parametrize(
+    ("x", "w", "strides"),
+    [
+        ((2, 48, 64, 64), (48, 1, 3, 3), (1, 1)),
+        ((2, 48, 64, 64), (48, 1, 3, 3), (2, 2)),
+        ((1, 768, 32, 32), (48, 16, 32, 32), (1, 1)),  # the gradient of a weight
+    ],
+)
+@pytest.mark.parametrize("is_constant", [False, True])
+def test_depthwise_convolutions_read_images_in_the_order_of_their_results(
+    x: tuple[int, ...], w: tuple[int, ...], strides: tuple[int, ...], is_constant: bool
+) -> None:
+    """Lanes run along channels only where these are innermost in the result, which weights that are
+    constants decide.
+    """
+    b = Builder("g")
+    rng = np.random.default_rng(2)
+    arrays = {
+        "x": rng.standard_normal(x).astype(np.float32),
+        "w": rng.standard_normal(w).astype(np.float32),
+    }
+    image = b.input("x", TensorType(f32, x))
+    if is_constant:
+        weight = b.constant(arrays.pop("w"), name="w")
+    else:
+        weight = b.input("w", TensorType(f32, w))
+    y = b.add(Conv(strides, (1, 1, 1, 1), groups=48), image, weight)
+    mixing = rng.standard_normal((32, x[1], 1, 1)).astype(np.float32)  # it likes channels last
+    other = b.add(Conv(), image, b.constant(mixing, name="m"))
+    graph = b.finish([y, other], ["y", "other"])
+    found = assign_layouts(graph, layout_policy(target("x86-64-v4")))
+    (read,) = (n.inputs[0] for n in found.nodes if isinstance(n.op, Conv) and n.op.groups > 1)
+    innermost = 3 if read.layout is None else read.layout.dims[-1].axis
+    assert innermost == (1 if is_constant else 3)
+    got = driver.compile(graph, options=Options(use_cache=False)).run(arrays)["y"]
+    np.testing.assert_allclose(got, evaluate(graph, arrays)["y"], rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize(
     ("x", "w", "pads", "has_channels_last"),
     [
         ((8, 64, 4, 4), (64, 64, 3, 3), 1, True),  # a narrow image

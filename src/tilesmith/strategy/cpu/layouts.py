@@ -90,7 +90,10 @@ class ByAxes:
         moved = _bytes(value)
         s, keeps_axes = self.about(node)
         if s.kind == "contraction":
-            along = _copied_along(node.op, _types(node), number)
+            written = node.outputs[0]
+            along = _copied_along(
+                node.op, _types(node), number, _innermost(plain(result, written), written)
+            )
             if along is not None and _innermost(layout, value) != along:
                 return ACROSS * moved
             read = _vector_read(node.op, _types(node), number)
@@ -213,15 +216,20 @@ def _vector_read(op: Op, types: tuple[TensorType, ...], number: int) -> bool:
 
 
 @lru_cache(maxsize=4096)
-def _copied_along(op: Op, types: tuple[TensorType, ...], number: int) -> int | None:
+def _copied_along(op: Op, types: tuple[TensorType, ...], number: int, innermost: int) -> int | None:
     """The innermost axis of the copy with a border that a contraction makes of operand `number`;
     None if it needs no copy, or copies in any order.
+
+    innermost: the axis of the result that is contiguous.  Where both factors have an axis
+        (depthwise), lanes run along it, and so does the copy, only if it is this one.
     """
     if isinstance(op, WinogradConv):
         return None
     tensors = op.tensors(*types)
     contraction = next(s for s in stages(tensors.outputs) if product_of_loads(s))
     c = analyse(contraction, frozenset(), None)
+    if c is not None and c.is_batched and len(contraction.axis) == tensors.outputs[0].rank:
+        c = analyse(contraction, frozenset(), contraction.axis[innermost])
     if c is None or not isinstance(c.x.buffer, Tensor) or not isinstance(c.x.buffer.op, Compute):
         return None
     x, operand = c.x.buffer, tensors.inputs[number]
