@@ -118,7 +118,7 @@ def compile(
     )
     options.show_logs()
 
-    model, exported, ranges = source_of(model, example_inputs, dynamic, example_kwargs)
+    model, exported, ranges = source_of(model, example_inputs, dynamic, example_kwargs, options)
     request = Request(
         model, options, shapes, values, ranges, expected, in_place, pins=pins, forbid=forbid,
         optional=tuple(optional),
@@ -229,9 +229,12 @@ def source_of(
     example_inputs: Any,
     dynamic: Any,
     example_kwargs: Mapping[str, Any] | None = None,
+    options: Options | None = None,
 ) -> tuple[Any, Exported | None, Any]:
     """A model as frontends take it; the exported program of one of PyTorch; what is still to be
     said of dimensions.  Raises UsageError for example inputs of another model.
+
+    options: say where what PyTorch says of an archive is kept; None: nowhere.
     """
     given = [
         name
@@ -264,7 +267,8 @@ def source_of(
         from tilesmith.frontend.archive import exported as exported_of
         from tilesmith.frontend.common.source import Source
 
-        return model, exported_of(Source.of(model, ARCHIVE.file)), dynamic
+        cache = None if options is None else cache_of(options, "kernels")
+        return model, exported_of(Source.of(model, ARCHIVE.file), cache), dynamic
     return model, None, dynamic
 
 

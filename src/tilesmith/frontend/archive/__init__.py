@@ -17,16 +17,20 @@ if TYPE_CHECKING:
     from tilesmith.frontend.aten.exported import Exported
     from tilesmith.frontend.common.inputs import Given
     from tilesmith.graph.nodes import Graph
+    from tilesmith.support.cache import Cache
 
 
-def exported(source: Source) -> Exported:
-    """The program in an archive.  Raises ModelError or UnsupportedError."""
+def exported(source: Source, cache: Cache | None = None) -> Exported:
+    """The program in an archive.  Raises ModelError or UnsupportedError.
+
+    cache: keeps what PyTorch says of it, so that it is not asked again.
+    """
     from .files import Archive
     from .program import exported_of
 
     assert source.content is not None
     with errors_name(""):
-        return exported_of(Archive(source.content, source.name))
+        return exported_of(Archive(source.content, source.name), cache)
 
 
 def recognises(source: Source) -> bool:

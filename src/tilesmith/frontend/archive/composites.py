@@ -8,10 +8,11 @@ What it can't, or without PyTorch, stays as it is, for the importer to refuse.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tilesmith.frontend import aten
 from tilesmith.frontend.archive.json_values import Json
+from tilesmith.frontend.archive.kept import Expanded, Kept
 from tilesmith.frontend.archive.weights import dtype_of
 from tilesmith.frontend.aten.custom import registered
 from tilesmith.frontend.aten.exported import Range
@@ -31,12 +32,22 @@ class Composites:
 
     ranges, hints: see `Exported`.
     guards: gets conditions on sizes that the calls hold for.
+    kept: what an earlier reading of the archive found.
     """
 
     ranges: Mapping[str, Range]
     hints: Mapping[str, int]
     guards: list[str]
+    kept: Kept | None = None
     _expansion: Expansion | None = None
+    _found: dict[tuple[str, str], Expanded] = field(default_factory=dict)
+    _are_apart: bool = True
+    _known_guards: int = 0
+
+    def __post_init__(self) -> None:
+        if self.kept is not None:
+            self.guards += self.kept.guards
+        self._known_guards = len(self.guards)
 
     def expanded(self, calls: Iterable[Call], traced: Mapping[str, Json]) -> Iterator[Call]:
         """The calls, those of composed operators as what they are composed of.
@@ -47,21 +58,35 @@ class Composites:
             if _is_known(call):
                 yield call
                 continue
-            try:
-                self._expansion = self._expansion or Expansion(self.ranges, self.hints, self.guards)
-            except ImportError:
-                yield call
+            key = (call.target, call.name)
+            if self.kept is not None and key in self.kept.calls:
+                found = self.kept.calls[key]
+                yield from [call] if found is None else found
                 continue
-            names = names_in([*call.args, *call.kwargs.values()])
-            try:
-                given = {name: _traced(traced[name]) for name in names if name in traced}
-            except UnsupportedError:  # of an element type, which its own call is refused for
-                yield call
-                continue
-            found = self._expansion.of(call, given)
-            if found != [call]:
-                yield from _checks(call, given)
-            yield from found
+            found = self._expanded(call, traced)
+            self._are_apart &= key not in self._found
+            self._found[key] = found
+            yield from [call] if found is None else found
+
+    def keep(self) -> None:
+        """Keeps what PyTorch was asked for, after all calls were read."""
+        if self.kept is None or self.kept.is_whole or not self._found or not self._are_apart:
+            return
+        if self._expansion is not None:  # PyTorch is there
+            self.kept.save(self.guards[self._known_guards :], self._found)
+
+    def _expanded(self, call: Call, traced: Mapping[str, Json]) -> Expanded:
+        try:
+            self._expansion = self._expansion or Expansion(self.ranges, self.hints, self.guards)
+        except ImportError:
+            return None
+        names = names_in([*call.args, *call.kwargs.values()])
+        try:
+            given = {name: _traced(traced[name]) for name in names if name in traced}
+        except UnsupportedError:  # of an element type, which its own call is refused for
+            return None
+        found = self._expansion.of(call, given)
+        return None if found == [call] else [*_checks(call, given), *found]
 
 
 def _is_known(call: Call) -> bool:

@@ -12,12 +12,14 @@ from tilesmith.frontend.archive.calls import CallGraph, current_of
 from tilesmith.frontend.archive.composites import Composites
 from tilesmith.frontend.archive.files import Archive
 from tilesmith.frontend.archive.json_values import Json
+from tilesmith.frontend.archive.kept import Kept
 from tilesmith.frontend.archive.tree import Tree, Trees
 from tilesmith.frontend.archive.weights import dtype_of, weights_of
 from tilesmith.frontend.aten.exported import Exported, Input, Kind, Output, Range
 from tilesmith.frontend.aten.program import Ref, needed
 from tilesmith.ir.dtypes import f64, i64
 from tilesmith.ir.sizes import LARGEST
+from tilesmith.support.cache import Cache
 from tilesmith.support.errors import UnsupportedError
 
 _SCHEMA = 8
@@ -26,8 +28,10 @@ _SCHEMA = 8
 _SYMBOL = re.compile(r"Symbol\('([A-Za-z_][A-Za-z0-9_]*)'[^()]*\)")
 
 
-def exported_of(archive: Archive) -> Exported:
+def exported_of(archive: Archive, cache: Cache | None = None) -> Exported:
     """The program in an archive.
+
+    cache: keeps what PyTorch says of it.
 
     Raises ModelError for an archive that is damaged or inconsistent, UnsupportedError for one of
     another version or kind.
@@ -45,7 +49,10 @@ def exported_of(archive: Archive) -> Exported:
     inputs = [_input(s, graph) for s in specs["input_specs"].list()]
     ranges = {symbol: _range(r) for symbol, r in program["range_constraints"].items()}
     hints, guards = dict(_hints(graph)), _guards(program)
-    rewritten = CallGraph(graph, Composites(ranges, hints, guards)).functional()
+    kept = Kept.of(cache, archive.bytes(f"models/{name}.json").tobytes())
+    composites = Composites(ranges, hints, guards, kept)
+    rewritten = CallGraph(graph, composites).functional()
+    composites.keep()
     users = [i.name for i in inputs if i.weight is None]
     outputs = [_output(s, users) for s in specs["output_specs"].list()]
     outputs = [Output(o.kind, current_of(o.value, rewritten.current), o.written) for o in outputs]

@@ -1,0 +1,120 @@
+"""What composed operators of an archive are made of, kept in the cache on disk.
+
+Only PyTorch knows it, and to import PyTorch takes longer than all else of a second compilation.  So
+the calls are kept under the archive's program and PyTorch's version.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any, TypeAlias
+
+from tilesmith.frontend.aten.program import Call, Ref
+from tilesmith.ir.dtypes import DType, dtype
+from tilesmith.support.cache import Cache, cache_key
+
+Expanded: TypeAlias = "list[Call] | None"
+"""The calls in the place of one; None where it stays as it is."""
+
+
+class _StrangeError(Exception):
+    """An argument of a call that can't be kept."""
+
+
+@dataclass(slots=True)
+class Kept:
+    """The expansions of one archive.
+
+    guards: the conditions that they hold for.
+    calls: the expansion of each call, by its target and name.
+    is_whole: whether all are there, and none was asked of PyTorch since.
+    """
+
+    cache: Cache
+    key: str
+    guards: list[str] = field(default_factory=list)
+    calls: dict[tuple[str, str], Expanded] = field(default_factory=dict)
+    is_whole: bool = False
+
+    @staticmethod
+    def of(cache: Cache | None, program: bytes) -> Kept | None:
+        """What is kept of the archive with this text of a program; None without a cache or where
+        PyTorch is not installed.
+        """
+        try:
+            installed = version("torch")
+        except PackageNotFoundError:
+            return None
+        if cache is None:
+            return None
+        kept = Kept(cache, cache_key("composites", installed, program))
+        if (found := cache.get(kept.key)) is not None:
+            guards, calls = json.loads(found)
+            kept.guards = guards
+            kept.calls = {(target, name): _decoded_calls(c) for target, name, c in calls}
+            kept.is_whole = True
+        return kept
+
+    def save(self, guards: Sequence[str], calls: Mapping[tuple[str, str], Expanded]) -> None:
+        """Keeps the expansions; without those that have arguments of another form."""
+        try:
+            rows = [[*key, _encoded_calls(found)] for key, found in calls.items()]
+        except _StrangeError:
+            return
+        self.cache.put(self.key, json.dumps([list(guards), rows]).encode())
+
+
+def _encoded_calls(calls: Expanded) -> Any:
+    if calls is None:
+        return None
+    return [
+        [
+            c.target,
+            _encoded(c.args),
+            {name: _encoded(a) for name, a in c.kwargs.items()},
+            c.results if isinstance(c.results, str) else list(c.results),
+            c.where,
+            c.several,
+        ]
+        for c in calls
+    ]
+
+
+def _decoded_calls(found: Any) -> Expanded:
+    if found is None:
+        return None
+    return [
+        Call(
+            target,
+            _decoded(args),
+            {name: _decoded(a) for name, a in kwargs.items()},
+            results if isinstance(results, str) else tuple(results),
+            where,
+            several,
+        )
+        for target, args, kwargs, results, where, several in found
+    ]
+
+
+def _encoded(given: Any) -> Any:
+    """An argument as JSON: what JSON lacks is an object with one field."""
+    if isinstance(given, Ref):
+        return {"ref": given.name}
+    if isinstance(given, DType):
+        return {"dtype": str(given)}
+    if isinstance(given, (list, tuple)):
+        return [_encoded(g) for g in given]
+    if given is None or isinstance(given, (bool, int, float, str)):
+        return given
+    raise _StrangeError(type(given).__name__)
+
+
+def _decoded(found: Any) -> Any:
+    if isinstance(found, list):
+        return [_decoded(f) for f in found]
+    if isinstance(found, dict):
+        return Ref(found["ref"]) if "ref" in found else dtype(found["dtype"])
+    return found
