@@ -28,6 +28,8 @@ class _StrangeError(Exception):
 class Kept:
     """The expansions of one archive.
 
+    cache: where they are kept.
+    key: under which.
     guards: the conditions that they hold for.
     calls: the expansion of each call, by its target and name.
     is_whole: whether all are there, and none was asked of PyTorch since.
