@@ -15,6 +15,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
+from onnx.reference import ReferenceEvaluator
 
 import tilesmith as ts
 from tilesmith.driver.hosted import FallbackWarning
@@ -23,6 +24,7 @@ from tilesmith.graph.evaluate import evaluate
 from tilesmith.graph.parse import parse_graph
 from tilesmith.graph.text import print_graph
 from tilesmith.host import vectorizers
+from tilesmith.host.moves import movement
 from tilesmith.host.strings import label_encoder
 from tilesmith.support.errors import ModelError, UnsupportedError, UsageError
 
@@ -279,3 +281,60 @@ def test_keys_that_are_no_numbers_and_unknown_ones() -> None:
     assert found.tolist() == ["none", "other", "one"]
     numbered = label_encoder(["a", "NaN"], [1, 2], -1, "int64")
     assert numbered(texts("NaN", "b", "a")).tolist() == [2, -1, 1]
+
+
+MOVED = np.array([["a", "b", "c"], ["d", "e", "f"]], object)
+
+
+@pytest.mark.parametrize(
+    ("operator", "inputs", "attributes"),
+    [
+        ("Gather", [MOVED, np.array([[1, -2], [0, 0]])], {}),
+        ("Gather", [MOVED, np.array(-1)], {"axis": 1}),
+        ("Gather", [MOVED, np.array([2])], {"axis": -1}),
+        ("Concat", [MOVED, MOVED, MOVED], {"axis": -1}),
+        ("Concat", [MOVED, MOVED], {"axis": 0}),
+        ("Transpose", [MOVED], {}),
+        ("Transpose", [MOVED[None]], {"perm": [2, 0, 1]}),
+        ("Identity", [MOVED], {}),
+    ],
+)
+def test_moves_of_strings_are_those_of_the_reference(
+    operator: str, inputs: list[np.ndarray], attributes: dict[str, Any]
+) -> None:
+    names = ["x", *(f"i{k}" for k in range(1, len(inputs)))]
+    node = helper.make_node(operator, names, ["y"], **attributes)
+    kinds = [TEXT if a.dtype == object else I64 for a in inputs]
+    given = [info(n, k, a.shape) for n, k, a in zip(names, kinds, inputs, strict=True)]
+    graph = helper.make_graph([node], "g", given, [info("y", TEXT, None)])
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=9)
+    move = movement(operator, "", attributes, range(len(inputs)))
+    assert move is not None
+    (want,) = ReferenceEvaluator(made).run(None, dict(zip(names, inputs, strict=True)))
+    np.testing.assert_array_equal(move(*inputs), want, strict=True)
+    got = ts.compile(made)(*inputs)
+    np.testing.assert_array_equal(got, want, strict=True)
+
+
+def test_an_index_of_strings_that_is_no_place_is_refused() -> None:
+    exe = ts.compile(model("y = Gather (x, i)", [info("x", TEXT, [3]), info("i", I64, [1])], ["y"]))
+    with pytest.raises(ModelError, match="which runs on the host"):
+        exe(texts("a", "b", "c"), np.array([3]))
+
+
+def test_other_operators_are_the_evaluators() -> None:
+    assert movement("Reshape", "", {}, (0, 1)) is None
+    assert movement("Gather", "mine", {}, (0, 1)) is None
+    assert movement("Gather", "", {}, (0, -1)) is None  # an input that is not there
+    swapped = movement("Concat", "", {"axis": 0}, (1, 0))
+    assert swapped is not None
+    assert swapped(texts("a"), texts("b")).tolist() == ["b", "a"]
+
+
+def test_strings_that_pass_through_are_objects() -> None:
+    """Native memory holds one number for all of them, which a copy of six elements exceeds."""
+    x = info("x", TEXT, [2, 3])
+    exe = ts.compile(model("y = Identity (x) z = Identity (x)", [x], ["y", "z"]))
+    assert {c.function for c in exe.program.host_calls} == {"identity"}
+    for result in exe(MOVED):
+        np.testing.assert_array_equal(result, MOVED, strict=True)

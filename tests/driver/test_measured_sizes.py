@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from onnx import TensorProto, helper
 
 import tilesmith as ts
 from tilesmith import driver
@@ -207,6 +208,33 @@ def test_results_live_on() -> None:
     exe.trim()
     for m, found in enumerate(kept):
         np.testing.assert_array_equal(found, np.arange(m * (m - 1) // 2, dtype=np.float32))
+
+
+@pytest.mark.parametrize("size", ["n", "4"])
+def test_runs_of_shapes_that_were_seen_are_checked_as_the_first_is(size: str) -> None:
+    """The second run takes a shorter way; what does not fit it is refused as before."""
+    nodes = [helper.make_node("TopK", ["x", "k"], ["y", "places"])]
+    inputs = [
+        helper.make_tensor_value_info("x", TensorProto.FLOAT, [size if size == "n" else 4]),
+        helper.make_tensor_value_info("k", TensorProto.INT64, [1]),
+    ]
+    result = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    made = helper.make_graph(nodes, "g", inputs, [result])
+    exe = ts.compile(helper.make_model(made, opset_imports=[helper.make_opsetid("", 18)]))
+    x = np.float32([4, 3, 2, 1])
+    results = [exe(x, np.array([k])) for k in (2, 3, 4, 0)]
+    for k, result in zip((2, 3, 4, 0), results, strict=True):  # each has memory of its own
+        np.testing.assert_array_equal(result, x[:k], strict=True)
+    with pytest.raises(ModelError, match="expected 0 to"):
+        exe(x, np.array([5]))
+    with pytest.raises(ModelError, match="expected element type"):
+        exe(x.astype(np.float64), np.array([2]))
+    with pytest.raises(ModelError, match="expected shape"):
+        exe(x[None], np.array([2]))
+    with pytest.raises(ModelError, match="expected 2 inputs"):
+        exe(x)
+    strided = np.repeat(x, 2)[::2]
+    np.testing.assert_array_equal(exe(strided, np.array([3])), x[:3])
 
 
 def test_concurrent_runs_have_memory_of_their_own() -> None:

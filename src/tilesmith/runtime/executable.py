@@ -104,13 +104,17 @@ class Executable:
         self._views = [
             s.dtype.numpy if is_foreign(s.dtype.numpy) else None for s in program.outputs
         ]
-        self._plain = not program.grown and not any(v is not None for v in self._views)
+        has_views = any(v is not None for v in self._views)
+        self._plain = not program.grown and not has_views
         homes = dict(program.in_place)
         self._homes = [homes.get(o) for o in range(len(program.outputs))] if homes else None
         is_quick = self._plain and self._host is None and self._homes is None
+        has_growth = bool(program.grown) and not has_views
+        self._grows = has_growth and self._host is None and self._homes is None
         self._quick = self._sizes if is_quick else None
         self._is_static = self._plain and self._host is None and self._sizes is None
         self._single = len(program.outputs) == 1
+        self._none_given = (None,) * len(program.outputs)
         self._one = self._results[0].fresh if self._single and self._homes is None else None
         self._runner = self._make_runner(self._library.address(ENTRY))
         self._call = self._runner.call
@@ -218,12 +222,26 @@ class Executable:
 
     def _again(self, arrays: tuple[Any, ...]) -> tuple[np.ndarray, ...] | None:
         """The results, if a checked run had arrays of these shapes and these fit too."""
+        if self._grows:
+            return self._grown_again(arrays)
         if self._quick is None or (sizes := self._quick.seen(arrays)) is None:
             return None
         results = tuple([np.empty(d or (), r.dtype) for d, r in zip(sizes.outputs, self._results)])
         status = self._call(arrays, results, sizes.call)
         self._check(status if isinstance(status, tuple) else 0)
         return None if status else results
+
+    def _grown_again(self, arrays: tuple[Any, ...]) -> tuple[np.ndarray, ...] | None:
+        """`_again` where memory of results grows.  Without symbols the runner checks all."""
+        if len(arrays) != self._input_count:
+            return None
+        sizes = None if self._sizes is None else self._sizes.seen(arrays)
+        if sizes is None and self._sizes is not None:
+            return None
+        room = self._room(self._none_given, sizes)
+        status = self._call(arrays, room, None if sizes is None else sizes.call)
+        self._check(status if isinstance(status, tuple) else 0)
+        return None if status else tuple(self._found(room))
 
     @overload
     def run(
@@ -282,7 +300,7 @@ class Executable:
         """For each output, the array that the caller gives for it, or None."""
         count = len(self.outputs)
         if out is None:
-            return (None,) * count
+            return self._none_given
         given = tuple(out) if isinstance(out, (tuple, list)) else (out,)
         if len(given) != count:
             raise ModelError(

@@ -18,9 +18,11 @@ from typing import Protocol
 import numpy as np
 
 from tilesmith.graph.control import nodes_in
+from tilesmith.graph.host import Host
 from tilesmith.graph.nodes import Constant, Data, Fused, Graph, Node, Relayout, Value
 from tilesmith.ir.layout import Layout
 from tilesmith.ir.types import same_dim
+from tilesmith.ops.base import Op
 from tilesmith.support.pbqp import Problem
 
 from .choices import Allow, Choose, anything, preferred
@@ -308,11 +310,19 @@ class _Assignment:
             given = value in self.graph.inputs or value in self.graph.constant or value in results
             if value.layout is not None or given:  # an output is memory of its own, row-major
                 copy = replace(value, layout=None)
-                op = Relayout(Layout.row_major(v.type.rank))
-                self.nodes.append(Node(op, (value,), (copy,)))
+                self.nodes.append(Node(_copy_of(value), (value,), (copy,)))
                 value = copy
             results.append(value)
         return tuple(results)
+
+
+def _copy_of(value: Value) -> Op:
+    """What makes an output of its own of a value.  Of one that is an object of the host, strings of
+    any shape too, native memory holds one number, so that no kernel copies it.
+    """
+    if value.dtype.is_host:
+        return Host("identity", "", (value.type,))
+    return Relayout(Layout.row_major(value.type.rank))
 
 
 def relayout_count(graph: Graph) -> int:
