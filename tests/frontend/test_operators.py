@@ -158,6 +158,17 @@ def test_words_of_grid_sample(word, opset):
     check(made("GridSample", inputs, opset=opset, mode=word), inputs, expected, 1e-4, 1e-5)
 
 
+@pytest.mark.parametrize("mode", ["linear", "cubic"])
+@pytest.mark.parametrize(("padding", "beyond"), [("border", -2), ("zeros", 0)])
+def test_places_at_infinity_are_outside(mode, padding, beyond):
+    """Infinity has no fraction between two pixels: it gave NaN."""
+    places = [[np.inf, 0], [-np.inf, 3e38], [0, 0]]
+    inputs = {"x": np.full((1, 1, 5, 5), -2, np.float32), "g": np.float32([[places]])}
+    expected = np.float32([[[[beyond, beyond, -2]]]])
+    model = made("GridSample", inputs, opset=20, mode=mode, padding_mode=padding, align_corners=1)
+    check(model, inputs, [expected])
+
+
 @pytest.mark.parametrize("direction", ["reverse", "bidirectional"])
 @pytest.mark.parametrize(("op", "gates"), [("LSTM", 4), ("GRU", 3), ("RNN", 1)])
 def test_recurrent_layers_with_lengths_and_states(op, gates, direction):

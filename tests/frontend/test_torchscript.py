@@ -212,3 +212,23 @@ def test_a_tensor_is_copied_into_one_of_another_shape():
     for source in (Kept(), torch.jit.trace(Kept(), x, check_trace=False)):
         whole, first = ts.compile(source, x)(x)
         assert (whole.tolist(), first.tolist()) == ([[1.5]], [1.5])
+
+
+@pytest.mark.parametrize("is_inner", [False, True])
+def test_what_is_detached_is_turned_alone(is_inner):
+    class Turned(nn.Module):
+        def forward(self, x):
+            y = x + 1
+            y.detach().unsqueeze_(0)
+            z = y.detach()
+            z.transpose_(0, 1)
+            z += 1
+            return y, z
+
+    module = nn.Sequential(Turned()) if is_inner else Turned()
+    x = torch.randn(2, 3)
+    traced = torch.jit.trace(module, x, check_trace=False)
+    before = str(traced.inlined_graph)
+    for found, wanted in zip(ts.compile(traced, x)(x), module(x), strict=True):
+        torch.testing.assert_close(found, wanted)
+    assert str(traced.inlined_graph).count("aten::detach") == before.count("aten::detach") == 2

@@ -30,6 +30,9 @@ from .base import Op
 _CUBIC = -0.75
 """The free coefficient of cubic convolution (Keys 1981), as in PyTorch and ONNX."""
 
+_FAR = 2.0**40
+"""A position, in pixels, that is outside of any image."""
+
 
 @dataclass(frozen=True)
 class GridSample(Op):
@@ -102,6 +105,7 @@ class GridSample(Op):
         """The pixels along one axis that count for a position, with their weights."""
         if self.mode == "nearest":
             return [self._tap(cast(call("round", position), i64), None, extent)]
+        position = ir.minimum(ir.maximum(position, -_FAR), _FAR)  # infinity has no fraction
         low = call("floor", position)
         first, t = cast(low, i64), position - low
         weights = _linear_weights(t) if self.mode == "linear" else _cubic_weights(t)
@@ -135,7 +139,7 @@ class GridSample(Op):
         return np.moveaxis(np.asarray(result), -1, 1).astype(x.dtype)
 
     def _reference_taps(self, position: np.ndarray, extent: int) -> list[tuple[Any, Any, Any]]:
-        limited = np.clip(np.nan_to_num(position), -(2.0**40), 2.0**40)
+        limited = np.clip(np.nan_to_num(position), -_FAR, _FAR)
         if self.mode == "nearest":
             pixels, weights = [np.rint(limited).astype(np.int64)], [1]
         else:

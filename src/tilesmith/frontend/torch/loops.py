@@ -2,19 +2,21 @@
 
 PyTorch's converter repeats the body of a `prim::Loop` as often as a constant says, and refuses
 other loops.  Here these become a call of `_repeated`, which is traced like other functions.  So
-becomes `to`, of which PyTorch's converter makes a copy where none is.
+becomes `to`, of which PyTorch's converter makes a copy where none is, and `detach` stays a view of
+its own.
 """
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from threading import Lock
 from typing import Any
 
 _LOCK = Lock()
+_DETACH, _ALIAS = "aten::detach", "aten::alias"
 
 
 @contextmanager
@@ -24,12 +26,49 @@ def loops_converted() -> Iterator[None]:
     """
     module: Any = import_module("torch._export.converter")
     with _LOCK:
-        plain = module.TS2FXGraphConverter
+        plain, graph_of = module.TS2FXGraphConverter, module._create_jit_graph
+
+        def graph_with_views(model: Any, args: Any) -> Any:
+            with _detached_kept(model):
+                return graph_of(model, args)
+
         module.TS2FXGraphConverter = _converter(plain)
+        module._create_jit_graph = graph_with_views
         try:
             yield
         finally:
             module.TS2FXGraphConverter = plain
+            module._create_jit_graph = graph_of
+
+
+@contextmanager
+def _detached_kept(model: Any) -> Iterator[None]:
+    """Inside, what a module of TorchScript detaches is an alias.
+
+    PyTorch's freezing takes `x.detach()` for `x`, whose shape `unsqueeze_` of the result would then
+    change.  A module with aliases of its own, which no public function of PyTorch makes, is left.
+    """
+    parts = model.modules() if hasattr(model, "modules") else (model,)
+    graphs = [p.graph for p in parts if hasattr(p, "graph")]
+    if any(g.findAllNodes(_ALIAS) for g in graphs):
+        yield
+        return
+    _replace(graphs, _DETACH, _ALIAS)
+    try:
+        yield
+    finally:
+        _replace(graphs, _ALIAS, _DETACH)  # also where PyTorch inlined them meanwhile
+
+
+def _replace(graphs: Sequence[Any], old: str, new: str) -> None:
+    """Nodes with a single argument by those of another kind."""
+    for graph in graphs:
+        for node in graph.findAllNodes(old):
+            made = graph.create(new, [node.inputsAt(0)], 1)
+            made.insertBefore(node)
+            made.output().setType(node.output().type())
+            node.output().replaceAllUsesWith(made.output())
+            node.destroy()
 
 
 def _converter(plain: Any) -> Any:
