@@ -115,7 +115,7 @@ def polygamma(n_: AtenNode, n: int, self: Value) -> Value:
     if n == 0:
         return digamma(n_, self)
     if n != 1:
-        n_.unsupported(f"the order 0 or 1, found {n}")
+        n_.unsupported(f"expected the order 0 or 1, found {n}")
     return _trigamma(n_, self)
 
 

@@ -35,7 +35,7 @@ class _Reader:
     def __init__(self, program: Exported, given: Given) -> None:
         self._program, self._given = program, given
         self._builder = FoldingBuilder("main")
-        self._importer = AtenImporter(self._builder)
+        self._importer = AtenImporter(self._builder, may_fall_back=False)
         self._signature = program.signature
         self._weights = self._contents()
         self._shared: dict[Any, Value] = {}

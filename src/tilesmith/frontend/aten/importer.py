@@ -26,9 +26,11 @@ class AtenImporter(Importer):
         `FAILED`.  A reader enters the inputs and constants.
     """
 
-    def __init__(self, builder: Any) -> None:
+    def __init__(self, builder: Any, may_fall_back: bool = True) -> None:
+        """may_fall_back: whether PyTorch does what is refused; else messages say how it would."""
         super().__init__(builder)
         self.names: dict[str, Any] = {}
+        self._may_fall_back = may_fall_back
 
     def run(self, calls: Iterable[Call]) -> None:
         """Imports calls, each of which comes after what it uses.
@@ -58,7 +60,7 @@ class AtenImporter(Importer):
 
         Raises NotedError where calls in it are unsupported, which are noted.
         """
-        inside = AtenImporter(builder)
+        inside = AtenImporter(builder, self._may_fall_back)
         inside.names.update(zip(block.inputs, arguments, strict=True))
         inside.run(block.calls)
         if inside.problems:
@@ -71,7 +73,7 @@ class AtenImporter(Importer):
         if function is None:
             function, ignored = registered(call.target), frozenset()
         if function is None:
-            raise UnsupportedError(reason_of(call.target))
+            raise UnsupportedError(reason_of(call.target, self._may_fall_back))
         args = [self.resolved(a) for a in call.args]
         kwargs = {n: self.resolved(a) for n, a in call.kwargs.items() if n not in ignored}
         if any(isinstance(a, Failed) for a in _leaves([*args, *kwargs.values()])):

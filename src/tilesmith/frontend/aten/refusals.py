@@ -12,11 +12,17 @@ _RANDOM = frozenset((
 """Names of operators that draw random numbers."""
 
 
-def reason_of(target: str) -> str:
+WAY_OUT = "torch.compile(model, backend='tilesmith') leaves it to PyTorch"
+"""What to do about an operator that there is no other advice for."""
+
+
+def reason_of(target: str, may_fall_back: bool = True) -> str:
     """Why an operator is refused, and what to do.
 
     target: its overload, such as "aten.rand.default".
+    may_fall_back: whether PyTorch does it then, so that nothing need be done.
     """
+    advice = "" if may_fall_back else f"; {WAY_OUT}"
     namespace, name, overload = (*target.split("."), "", "")[:3]
     if namespace == "aten" and name in _RANDOM:
         return (
@@ -24,7 +30,7 @@ def reason_of(target: str) -> str:
             "hand them in as an input, or call .eval() on the module"
         )
     if namespace == "aten" and name.startswith("_fft_"):
-        return "it works on complex numbers, which are not supported"
+        return f"it works on complex numbers, which are not supported{advice}"
     if namespace == "aten" and (overload == "out" or name == "_native_batch_norm_legit"):
         return "it writes into its arguments, which torch.export takes out of a program"
     if namespace == "aten" and not _has_pytorch():
@@ -32,7 +38,7 @@ def reason_of(target: str) -> str:
             "this operator is not supported without PyTorch, which takes many of them apart: "
             "install tilesmith[torch], or save the program after run_decompositions()"
         )
-    return "this operator is not supported"
+    return f"this operator is not supported{advice}"
 
 
 def _has_pytorch() -> bool:

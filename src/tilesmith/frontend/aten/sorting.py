@@ -154,7 +154,10 @@ def histc(n: AtenNode, self: Value, bins: int = 100, min: Number = 0, max: Numbe
     """How many elements lie in each of `bins` parts of the range; the last has its end, too."""
     least, most = (float(n.number(v, "a limit")) for v in (min, max))
     if least == most:
-        n.unsupported("the range of its elements, which may be none; give it min and max")
+        n.unsupported(
+            "expected limits that differ, found the elements' own range, which may not be finite; "
+            "give min and max"
+        )
     x = n.reshape(self, (-1,))
     low, high = (n.tensor(v, x.dtype) for v in (least, most))
     is_inside = n.add(

@@ -96,7 +96,7 @@ def _antialiased(
     scales_h: float | None = None, scales_w: float | None = None, *, mode: str,
 ) -> Value:  # fmt: skip
     if not self.dtype.is_float:
-        n.unsupported(f"floats, found {self.dtype}, which PyTorch rounds its own way")
+        n.unsupported(f"expected floats, found {self.dtype}, which PyTorch rounds its own way")
     x = self
     for axis, factor in ((2, scales_h), (3, scales_w)):
         dims = [d if a != axis else output_size[axis - 2] for a, d in enumerate(x.type.shape)]
@@ -114,7 +114,9 @@ def _antialiasing(
     if align_corners:
         before, after = given[axis], wanted[axis]
         if not isinstance(before, int) or not isinstance(after, int) or min(before, after) < 2:
-            n.unsupported("align_corners for sizes that are known and at least 2")
+            n.unsupported(
+                "align_corners with sizes that are open or below 2; give fixed sizes of at least 2"
+            )
         factor = (after - 1) / (before - 1)
     scales = () if factor is None else tuple(factor if a == axis else 1.0 for a in range(4))
     return Resize(tuple(wanted), scales, mode, "half_pixel", "floor", -0.5, True, antialias=True)

@@ -9,6 +9,7 @@ from typing import Any
 
 from tilesmith.frontend.aten.exported import Exported, Input, Kind, Output, Range, name_of
 from tilesmith.frontend.aten.graph import graph_of
+from tilesmith.frontend.aten.refusals import WAY_OUT
 from tilesmith.frontend.aten.tensors import element_type
 from tilesmith.frontend.common.inputs import Given
 from tilesmith.frontend.common.source import Source
@@ -62,6 +63,11 @@ def _input(spec: Any, meta: Mapping[str, Any]) -> Input:
     name, kind = spec.arg.name, spec.kind.name
     if kind in ("PARAMETER", "BUFFER", "CONSTANT_TENSOR"):
         return Input(name, weight=spec.target)
+    if kind == "TOKEN":
+        raise UnsupportedError(
+            "the program checks data, as linalg.cholesky does that its matrix has a factor; that "
+            f"is not supported; {WAY_OUT}"
+        )
     if kind != "USER_INPUT":
         raise UnsupportedError(f"the program has an input {name!r} of kind {kind}")
     kind = _kind(spec.arg)
