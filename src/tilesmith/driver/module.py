@@ -23,6 +23,19 @@ if TYPE_CHECKING:
     from tilesmith.runtime.profile import Profile
 
 
+def _is_same(given: Any, constant: Any) -> bool:
+    """Whether an argument that is no tensor is the constant: 2.0 and True are not 2 and 1, -0.0 is
+    not 0.0, and NaN is NaN.
+    """
+    if isinstance(given, np.generic):
+        given = given.item()
+    if given is constant:
+        return True
+    if type(given) is not type(constant):
+        return False
+    return repr(given) == repr(constant) if isinstance(given, float) else given == constant
+
+
 class CompiledModule(Specialised):
     """A compiled module; `module(*args, **kwargs)` takes and gives what the original does.
 
@@ -69,7 +82,7 @@ class CompiledModule(Specialised):
         for i, (leaf, constant) in enumerate(zip(leaves, self._signature.arguments, strict=True)):
             if constant is None:
                 found.append(np.asarray(leaf) if isinstance(leaf, (int, float)) else leaf)
-            elif leaf is not constant[0] and leaf != constant[0]:
+            elif not _is_same(leaf, constant[0]):
                 raise ModelError(
                     f"argument number {i + 1} is {leaf!r}; the module was compiled for "
                     f"{constant[0]!r}, which is a constant of it; compile it again for another"

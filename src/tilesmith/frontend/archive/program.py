@@ -126,7 +126,9 @@ def _model_of(archive: Archive) -> str:
 def _structure(module: Json) -> Trees:
     for entry in module["module_call_graph"].list():
         if entry["fqn"].text() == "" and (signature := entry.get("signature")) is not None:
-            trees = Trees(Tree.of(signature["in_spec"]), Tree.of(signature["out_spec"]))
+            named = signature.get("forward_arg_names")
+            names = tuple(n.text() for n in named.list()) if named is not None else ()
+            trees = Trees(Tree.of(signature["in_spec"]), Tree.of(signature["out_spec"]), names)
             if [p.kind for p in trees.arguments.parts] != [tuple, dict]:
                 signature["in_spec"].bad("a tuple of arguments and a dict of others")
             return trees

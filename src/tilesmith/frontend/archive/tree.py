@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tilesmith.frontend.archive.json_values import Json
-from tilesmith.frontend.aten.exported import name_of
+from tilesmith.frontend.aten.exported import bound, name_of
 from tilesmith.support.errors import ModelError
 
 _DEEPEST = 64
@@ -142,12 +142,16 @@ class Trees:
 
     arguments: a tuple of the positional arguments and a dict of the others.
     results: what the module gives.
+    argument_names: of all arguments, the positional ones first; empty if not known.
     """
 
     arguments: Tree
     results: Tree
+    argument_names: Sequence[str] = ()
 
     def leaves(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any]:
+        positional, named = self.arguments.parts
+        args, kwargs = bound(args, kwargs, self.argument_names, len(positional.parts), named.keys)
         return [*self.arguments.leaves((args, kwargs))]
 
     def restored(self, leaves: Sequence[Any]) -> Any:

@@ -6,7 +6,7 @@ made of it (`graph.py`); who calls the compiled program reads its signature.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
@@ -143,6 +143,27 @@ class Signature:
     written: tuple[str, ...]
     results: tuple[list[Any] | str, ...]
     new: tuple[str | int, ...]
+
+
+def bound(
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    names: Sequence[str],
+    count: int,
+    keywords: Collection[str],
+) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
+    """The arguments of a call as the example had them: those that it gave by position may be given
+    by keyword.  Arguments that are others than the example's are returned as they are.
+
+    names: of the example's arguments, the positional ones first; empty if not known.
+    count: how many of these were positional.
+    keywords: the names of the others.
+    """
+    missing = names[len(args) : count]
+    if len(args) >= count or set(kwargs) != {*missing, *keywords}:
+        return args, kwargs
+    rest = {name: kwargs[name] for name in keywords}
+    return (*args, *(kwargs[name] for name in missing)), rest
 
 
 def name_of(path: Sequence[object], number: int, count: int) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tilesmith.frontend.aten.exported import Exported, Input, Kind, Output, Range, name_of
+from tilesmith.frontend.aten.exported import Exported, Input, Kind, Output, Range, bound, name_of
 from tilesmith.frontend.aten.graph import graph_of
 from tilesmith.frontend.aten.refusals import WAY_OUT
 from tilesmith.frontend.aten.tensors import element_type
@@ -53,7 +53,7 @@ def exported(program: Any) -> Exported:
         tuple(program.state_dict),
         {str(s): _range(r) for s, r in program.range_constraints.items()},
         {str(d): int(d.node.hint) for d in sizes if d.node.has_hint()},
-        Pytrees(program.call_spec.in_spec, program.call_spec.out_spec),
+        Pytrees(program.call_spec.in_spec, program.call_spec.out_spec, _argument_names(program)),
         lambda: fx.calls(program.graph),
         tuple(getattr(program, "_guards_code", None) or ()),
     )
@@ -113,13 +113,17 @@ class Pytrees:
 
     arguments: the specification of a tuple of positional arguments and a dict of others.
     results: the specification of what the module gives.
+    argument_names: of all arguments, the positional ones first; empty if not known.
     """
 
     arguments: Any
     results: Any
+    argument_names: Sequence[str] = ()
 
     def leaves(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any]:
         pytree = sys.modules["torch"].utils._pytree
+        positional, keywords = self.arguments.child(0), self.arguments.child(1).context
+        args, kwargs = bound(args, kwargs, self.argument_names, positional.num_children, keywords)
         try:
             leaves, spec = pytree.tree_flatten((args, dict(kwargs)))
         except RecursionError:
@@ -128,11 +132,9 @@ class Pytrees:
             ) from None
         if spec == self.arguments:
             return leaves
-        names = self.arguments.child(1).context
-        if set(names) == set(kwargs):  # keywords in another order
-            leaves, spec = pytree.tree_flatten((args, {name: kwargs[name] for name in names}))
-            if spec == self.arguments:
-                return leaves
+        leaves, ordered = pytree.tree_flatten(_in_order((args, dict(kwargs)), self.arguments))
+        if ordered == self.arguments:
+            return leaves
         raise ModelError(
             f"expected arguments of the structure {_shown(self.arguments)}, as the example inputs "
             f"have, found {_shown(spec)}"
@@ -154,6 +156,25 @@ class Pytrees:
             )
             for path, number in keyed
         ]
+
+
+def _in_order(given: Any, spec: Any) -> Any:
+    """Nested arguments with the keys of dicts in the order that a specification has them in."""
+    if spec.is_leaf() or type(given) is not spec.type:
+        return given
+    if spec.type is dict and set(given) == set(spec.context):
+        return {k: _in_order(given[k], spec.child(i)) for i, k in enumerate(spec.context)}
+    if spec.type in (tuple, list) and len(given) == spec.num_children:
+        return spec.type(_in_order(g, spec.child(i)) for i, g in enumerate(given))
+    return given
+
+
+def _argument_names(program: Any) -> tuple[str, ...]:
+    """The names of a module's arguments as the program knows them; none where it does not."""
+    for call in program.module_call_graph:
+        if call.fqn == "" and call.signature is not None:
+            return tuple(call.signature.forward_arg_names or ())
+    return ()
 
 
 def _shown(spec: Any) -> str:
