@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
+from tilesmith.graph.nodes import Value
 from tilesmith.ops.rules import UnequalDims
-from tilesmith.support.errors import ModelError, OpenShapesError, UnsupportedError
+from tilesmith.support.errors import (
+    ModelError,
+    OpenDimensionError,
+    OpenShapesError,
+    UnsupportedError,
+)
 
 
 class NotedError(UnsupportedError):
@@ -27,6 +34,14 @@ class ValuesNeededError(UnsupportedError):
     def __init__(self, message: str, inputs: tuple[str, ...] = ()) -> None:
         super().__init__(message)
         self.inputs = inputs
+
+
+class OpenValueError(OpenDimensionError):
+    """A number is needed for a tensor `value`, whose elements follow from open dimensions."""
+
+    def __init__(self, message: str, dims: Sequence[Any], value: Value) -> None:
+        super().__init__(message, dims)
+        self.value = value
 
 
 @contextmanager

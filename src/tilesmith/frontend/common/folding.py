@@ -9,6 +9,7 @@ dimension is symbolic, small tensors hold extents (`contents`).
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -69,6 +70,8 @@ class FoldingBuilder(Builder):
         self._origin: dict[Value, tuple[Op, tuple[Value, ...], int]] = {}
         self._folded: dict[Value, np.ndarray] = {}
         self._contents: dict[Value, Contents] = {}
+        self._at_run: set[Value] = set()
+        """Tensors of extents that the node at hand takes as computed by a run."""
         self._fold_bytes = 0
         self._visited = 0
         self._streams = 0
@@ -358,13 +361,22 @@ class FoldingBuilder(Builder):
 
     def contents(self, value: Value) -> Contents | None:
         """What a small tensor holds, numbers or symbolic; None if that is not known."""
-        found = self._contents.get(value)
+        found = None if value in self._at_run else self._contents.get(value)
         if value.type.is_static and value.type.size == 0:
             return np.empty(value.type.static_shape, object)
         if found is None and _is_small(value):
             array = self.known(value)
             found = None if array is None else array.astype(object)
         return found
+
+    @contextmanager
+    def at_run(self, values: Iterable[Value]) -> Iterator[None]:
+        """Inside, the contents of `values` are known to a run only, not as extents."""
+        before, self._at_run = self._at_run, {*self._at_run, *values}
+        try:
+            yield
+        finally:
+            self._at_run = before
 
     def partly(self, value: Value) -> list[Dim | None]:
         """The elements of a list of integers, None for each that is not known."""

@@ -21,9 +21,9 @@ from tilesmith.ops.elementwise import Cast
 from tilesmith.ops.gather import Gather
 from tilesmith.ops.select import Leading, NonZero
 from tilesmith.ops.shape import Reshape
-from tilesmith.support.errors import ModelError, OpenDimensionError, UnsupportedError
+from tilesmith.support.errors import ModelError, UnsupportedError
 
-from .errors import ValuesNeededError
+from .errors import OpenValueError, ValuesNeededError
 from .folding import FoldingBuilder
 
 
@@ -67,10 +67,11 @@ class NodeContext:
         """
         found = self.known(value)
         if found is None and (held := self.builder.contents(value)) is not None:
-            raise OpenDimensionError(
+            raise OpenValueError(
                 f"the value of {what} must be a number when the model is compiled; it is "
                 f"{', '.join(map(str, held.flat))} (give the inputs their sizes with shapes=)",
                 [d for d in held.flat if isinstance(d, Expr)],
+                value,
             )
         if found is None:
             names = self.builder.inputs_behind(value)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from tilesmith.frontend.common.body import Body
-from tilesmith.frontend.common.errors import NotedError, ValuesNeededError
+from tilesmith.frontend.common.errors import NotedError, OpenValueError, ValuesNeededError
 from tilesmith.frontend.common.external import ExternalFiles
 from tilesmith.frontend.common.folding import FoldingBuilder
 from tilesmith.frontend.common.importer import Importer
@@ -304,7 +304,7 @@ class _Visit:
             found = OBJECTS.find(self.domain, self.op_type, self.version)
             return self._on_host() if found is None else self._made(found, self.inputs)
         try:
-            return self._native(self.inputs)
+            return self._native_of_open(self.inputs)
         except (NotedError, ValuesNeededError, OpenDimensionError):
             raise
         except UnsupportedError as e:
@@ -356,6 +356,26 @@ class _Visit:
             return self._made(importer, inputs)
         results = self.importer.call(called, self._attributes, inputs, self.frame, self.loc)
         return self._checked(results)
+
+    def _native_of_open(self, inputs: Sequence[Slot]) -> Sequence[Slot]:
+        """The same.  An operand that follows from open dimensions, where a number is wanted, is
+        taken as one that a run computes.
+        """
+        try:
+            return self._native(inputs)
+        except OpenValueError as e:
+            first, needed = e, e.value
+        at_run: list[Value] = []
+        while needed not in at_run and needed in inputs:
+            at_run.append(needed)
+            try:
+                with self.importer.builder.at_run(at_run):
+                    return self._native(inputs)
+            except OpenValueError as e:
+                needed = e.value
+            except (ValuesNeededError, OpenDimensionError):
+                break
+        raise first
 
     def _made(self, importer: ImportFunction, inputs: Sequence[Slot]) -> Sequence[Slot]:
         """The outputs by an import function."""
