@@ -32,20 +32,29 @@ class _Array:
     """A tensor that a host function reads or writes.
 
     dtype: its element type.
+    numpy: the same for NumPy.
     shape: its extents; None for one that is an argument of the call.
+    known: the extents, if no argument decides one.
     """
 
     dtype: DType
+    numpy: np.dtype
     shape: tuple[int | None, ...]
+    known: tuple[int, ...] | None
 
     @staticmethod
     def of(array: HostArray) -> _Array:
         dtype = by_name(array.dtype)
         assert dtype is not None
-        return _Array(dtype, tuple(d if isinstance(d, int) else None for d in array.shape))
+        shape = tuple(d if isinstance(d, int) else None for d in array.shape)
+        known = tuple(d for d in shape if d is not None)
+        numpy = np.dtype(object) if dtype.is_host else dtype.numpy
+        return _Array(dtype, numpy, shape, known if len(known) == len(shape) else None)
 
     def filled(self, extents: Iterator[int]) -> tuple[int, ...]:
-        return tuple(next(extents) if d is None else d for d in self.shape)
+        if self.known is not None:
+            return self.known
+        return tuple([next(extents) if d is None else d for d in self.shape])
 
 
 class HostFunctions:
@@ -130,7 +139,7 @@ class HostRun:
         """A value; a copy of a native tensor, whose memory is another's later."""
         if array.dtype.is_host:
             return self.objects[ctypes.c_int64.from_address(address).value]
-        return _view(array.dtype, address, shape).copy()
+        return _view(array.numpy, address, shape).copy()
 
     def _write(self, array: _Array, address: int, shape: tuple[int, ...], value: Any) -> None:
         if array.dtype.is_host:
@@ -139,12 +148,13 @@ class HostRun:
             ctypes.c_int64.from_address(address).value = self.number(value)
             return
         found = np.asarray(value)
-        if found.shape != shape or not np.can_cast(found.dtype, array.dtype.numpy, "same_kind"):
+        fits = found.dtype == array.numpy or np.can_cast(found.dtype, array.numpy, "same_kind")
+        if found.shape != shape or not fits:
             raise ModelError(
                 f"expected a result {array.dtype}{list(shape)}, found {found.dtype}"
                 f"{list(found.shape)}"
             )
-        _view(array.dtype, address, shape)[...] = found
+        _view(array.numpy, address, shape)[...] = found
 
     def take(
         self, specs: Sequence[TensorSpec], arrays: Sequence[np.ndarray]
@@ -184,8 +194,7 @@ def _named(call: HostCall) -> str:
     return f"node {call.label!r} ({call.operator or call.function}), which runs on the host"
 
 
-def _view(dtype: DType, address: int, shape: tuple[int, ...]) -> np.ndarray:
+def _view(dtype: np.dtype, address: int, shape: tuple[int, ...]) -> np.ndarray:
     """The native memory of a tensor."""
-    size = math.prod(shape) * dtype.bytes
-    raw = memoryview((ctypes.c_uint8 * size).from_address(address))
-    return np.ndarray(shape, dtype.numpy, raw)
+    size = math.prod(shape) * dtype.itemsize
+    return np.ndarray(shape, dtype, memoryview((ctypes.c_uint8 * size).from_address(address)))
