@@ -73,3 +73,22 @@ def test_constants_are_of_one_type_and_sign(constant, others, tmp_path):
         for other in others:
             with pytest.raises(ModelError, match="compiled for"):
                 exe(x, other)
+
+
+@pytest.mark.parametrize("axis", [2, -1, "a"])
+def test_axes_that_an_argument_does_not_have(axis):
+    """An axis that is none was an IndexError of PyTorch's, without the argument's name."""
+    with pytest.raises(ts.UsageError, match=f"'x' has 2 axes, numbered from 0; found {axis!r}"):
+        ts.compile(Scaled(), (torch.ones(2, 3), 2), dynamic={"x": {axis: "n"}})
+
+
+def test_sums_of_sizes():
+    def function(x, y, z):
+        return x.new_ones(torch.sym_sum([x.shape[0], y.shape[0], z.shape[0]])) * x.sum()
+
+    torch._dynamo.reset()
+    options = {"fallback": "error"}
+    f = torch.compile(function, backend=ts.torch.backend, dynamic=True, options=options)
+    for rows in ((2, 3, 4), (5, 7, 2)):
+        given = [torch.randn(n, 2) for n in rows]
+        torch.testing.assert_close(f(*given), function(*given))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -103,6 +103,14 @@ for _name, _python, _make in (
     ("torch.sym_min", _least, ew.Min),
 ):
     aten_op(_name)(partial(_binary, python=_python, make=_make))
+
+
+@aten_op("torch.sym_sum")
+def sym_sum(n: AtenNode, sizes: Sequence[Any]) -> Any:
+    found: Any = 0
+    for size in sizes:
+        found = _binary(n, found, size, operator.add, ew.Add)
+    return found
 
 
 @aten_op("operator.floordiv")

@@ -213,7 +213,12 @@ def _axes(value: Any, given: Any, name: str, dims: dict[str, Any]) -> Any:
     if isinstance(value, torch.Tensor):
         if given is None:
             return None
-        places = given.items() if isinstance(given, Mapping) else enumerate(given)
+        places = [*(given.items() if isinstance(given, Mapping) else enumerate(given))]
+        for axis, _ in places:
+            if not isinstance(axis, int) or not 0 <= axis < value.ndim:
+                raise UsageError(
+                    f"dynamic: {name!r} has {value.ndim} axes, numbered from 0; found {axis!r}"
+                )
         return {a: _dim(d, f"{name}_{a}", dims) for a, d in places}
     if isinstance(value, Mapping):
         inner = given if isinstance(given, Mapping) else {}
