@@ -75,11 +75,18 @@ def test_constants_are_of_one_type_and_sign(constant, others, tmp_path):
                 exe(x, other)
 
 
-@pytest.mark.parametrize("axis", [2, -1, "a"])
+@pytest.mark.parametrize("axis", [2, -3, "a"])
 def test_axes_that_an_argument_does_not_have(axis):
     """An axis that is none was an IndexError of PyTorch's, without the argument's name."""
     with pytest.raises(ts.UsageError, match=f"'x' has 2 axes, numbered from 0; found {axis!r}"):
         ts.compile(Scaled(), (torch.ones(2, 3), 2), dynamic={"x": {axis: "n"}})
+
+
+def test_axes_from_the_end():
+    exe = ts.compile(Scaled(), (torch.ones(2, 3), 2), dynamic={"x": {-1: "n"}})
+    for columns in (3, 5):
+        x = torch.randn(2, columns)
+        torch.testing.assert_close(exe(x, 2), x * 2)
 
 
 def test_sums_of_sizes():

@@ -215,11 +215,12 @@ def _axes(value: Any, given: Any, name: str, dims: dict[str, Any]) -> Any:
             return None
         places = [*(given.items() if isinstance(given, Mapping) else enumerate(given))]
         for axis, _ in places:
-            if not isinstance(axis, int) or not 0 <= axis < value.ndim:
+            if not isinstance(axis, int) or not -value.ndim <= axis < value.ndim:
                 raise UsageError(
                     f"dynamic: {name!r} has {value.ndim} axes, numbered from 0; found {axis!r}"
                 )
-        return {a: _dim(d, f"{name}_{a}", dims) for a, d in places}
+        known = ((a % value.ndim, d) for a, d in places)
+        return {a: _dim(d, f"{name}_{a}", dims) for a, d in known}
     if isinstance(value, Mapping):
         inner = given if isinstance(given, Mapping) else {}
         return {k: _axes(v, inner.get(k), f"{name}_{k}", dims) for k, v in value.items()}
