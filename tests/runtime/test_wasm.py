@@ -213,3 +213,46 @@ console.log(JSON.stringify(runs.map(r => Array.from(model.run(r).y.data))));
 """,
     )
     assert found == [[*w], [5] * 6, [*w]]
+
+
+def test_results_whose_shapes_data_decide(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("NonZero", ["x"], ["y"]),
+        helper.make_node("Compress", ["x", "c"], ["r"], axis=0),
+        helper.make_node("Neg", ["r"], ["z"]),
+        helper.make_node("Neg", ["x"], ["w"]),
+    ]
+    inputs = [
+        helper.make_tensor_value_info("x", FLOAT, ["n", 2]),
+        helper.make_tensor_value_info("c", TensorProto.BOOL, ["n"]),
+    ]
+    outputs = [
+        helper.make_tensor_value_info(n, t, None)
+        for n, t in (("y", I64), ("w", FLOAT), ("z", FLOAT))
+    ]
+    graph = helper.make_graph(nodes, "g", inputs, outputs)
+    opsets = [helper.make_opsetid("", 20)]
+    made = helper.make_model(graph, opset_imports=opsets, ir_version=10).SerializeToString()
+    ts.export(made, tmp_path, "net", targets=("wasm32",), threads=1)
+    runs = run(
+        tmp_path,
+        """
+const model = await load();
+const of = (x, c) => model.run({
+    x: { data: Float32Array.from(x), shape: [c.length, 2] },
+    c: { data: Uint8Array.from(c), shape: [c.length] },
+});
+const plain = ({ shape, data }) => [shape, Array.from(data, Number)];
+const runs = [[[1, 0, 0, 2], [0, 1]], [[0, 0], [0]], [[1, 2, 3, 4, 5, 6], [1, 0, 1]]];
+const results = runs.map(r => of(...r));
+console.log(JSON.stringify(results.map(f => [f.y, f.z, f.w].map(plain))));
+""",
+    )
+    given = [
+        ([[1, 0], [0, 2]], [False, True]), ([[0, 0]], [False]),
+        ([[1, 2], [3, 4], [5, 6]], [True, False, True]),
+    ]  # fmt: skip
+    for found, (x, c) in zip(runs, given, strict=True):
+        a = np.array(x)
+        for (shape, data), want in zip(found, (np.nonzero(a), -a[c], -a), strict=True):
+            assert shape == list(np.shape(want)) and data == np.ravel(want).tolist()

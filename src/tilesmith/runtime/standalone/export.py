@@ -176,7 +176,6 @@ def _write_module(
         )
     program = programs[0]
     check_extents(program)
-    check_shapes_known(program, "a WebAssembly module")
     folder.mkdir(parents=True, exist_ok=True)
     (place,), file_bytes = places_of(programs, name, weights)
     files = write_module(program, folder, name, place, file_bytes)

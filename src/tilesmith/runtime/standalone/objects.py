@@ -11,8 +11,9 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
+from tilesmith.codegen.steps import Arg, HostCall, KernelCall, Measurement, args_of, steps_in
 from tilesmith.runtime.native import ALIGNMENT, round_up
-from tilesmith.runtime.program import Program
+from tilesmith.runtime.program import Program, TensorSpec
 from tilesmith.support.errors import UsageError
 
 from .elf import private
@@ -86,9 +87,11 @@ def check_programs(programs: Sequence[Program]) -> None:
         open_ = [str(p.outputs[i]) for i in p.grown if i not in known]
         if open_ or p.slots > len(p.outputs):
             of = f"the sizes of {', '.join(open_)}" if open_ else "sizes inside the model"
+            grown = [p.outputs[i] for i in p.grown if i not in known]
             raise UsageError(
-                f"{of} depend on data, without a bound that is known before, and a library's runs "
-                "allocate nothing.  Fix inputs that sizes depend on with values="
+                f"{of} depend on data{_deciding(p, grown)}, without a bound that is known before, "
+                "and a library's runs allocate nothing.  Fix inputs that sizes depend on with "
+                "values="
             )
         if p.size_values > MOST_VALUES:
             raise UsageError(
@@ -100,11 +103,30 @@ def check_programs(programs: Sequence[Program]) -> None:
 def check_shapes_known(program: Program, what: str) -> None:
     """Raises UsageError for outputs whose shapes depend on data; `what` has no room for them."""
     if program.grown:
-        found = ", ".join(str(program.outputs[i]) for i in program.grown)
+        found = [program.outputs[i] for i in program.grown]
         raise UsageError(
-            f"{what} gives results whose shapes are known before a run, found {found}; a C library "
-            "takes such a model, or fix inputs that sizes depend on with values="
+            f"{what} gives results whose shapes are known before a run, found "
+            f"{', '.join(map(str, found))}{_deciding(program, found)}; a C library or a "
+            "WebAssembly module takes such a model, or fix inputs that sizes depend on with values="
         )
+
+
+def _deciding(program: Program, outputs: Sequence[TensorSpec]) -> str:
+    """The nodes whose kernels find extents of the outputs, for messages; of an extent that is a
+    formula, or that no kernel writes by itself, none.
+    """
+    dims = {d for o in outputs for d in o.shape}
+    named: dict[str, None] = {}
+    writer: dict[Arg, str] = {}
+    for step in steps_in(program.steps):
+        if isinstance(step, (KernelCall, HostCall)):
+            writer |= dict.fromkeys(args_of([step]), step.label)
+        elif isinstance(step, Measurement):
+            free = [e.name for e in step.extents if e.low != e.high]  # others are checks
+            label = step.label or writer.get(step.source, "")
+            if label and dims.intersection(free):
+                named[label] = None
+    return f", as found by {', '.join(map(repr, named))}" if named else ""
 
 
 def check_system(programs: Sequence[Program]) -> None:

@@ -37,6 +37,12 @@ int32_t run(const struct tilesmith_model *model, const int64_t *extents, const v
     return tilesmith_model_run(model, extents, addresses, results, arena);
 }
 
+/* The shapes of the last run's results, of which `sizes` gives the largest. */
+EXPORTED(found)
+int32_t found(const struct tilesmith_model *model, const int64_t *extents, const void *arena, int64_t *shapes) {
+    return tilesmith_model_found(model, extents, arena, shapes);
+}
+
 EXPORTED(error)
 int32_t error(const struct tilesmith_model *model, int32_t number, const void *arena, char *text, int32_t size) {
     return (int32_t)tilesmith_model_error(model, number, arena, text, size);

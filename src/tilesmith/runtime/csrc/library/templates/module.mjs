@@ -77,8 +77,7 @@ class Model {
         const shapes = this.#block("shapes", 8 * (axes + 1));
         new BigInt64Array(wasm.memory.buffer, numbers, symbols.length).set(extents.map(BigInt));
         this.#check(wasm.sizes(this.#model, numbers, shapes));
-        const found = Array.from(new BigInt64Array(wasm.memory.buffer, shapes, axes), Number);
-        const results = outputs.map(t => ({ dtype: t.dtype, shape: found.splice(0, t.shape.length) }));
+        const largest = this.#shapes(shapes);
         const bytes = wasm.arena_bytes(this.#model, numbers);
         if (bytes > this.#arenaBytes || !this.#arena) {
             wasm.release(this.#arena);
@@ -88,15 +87,27 @@ class Model {
         }
         const places = tensors.map((t, i) => t.data ? this.#block(`input ${i}`, t.data.byteLength)
             : wasm.default_input(this.#model, i) >>> 0);
-        const homes = results.map((t, o) => outputs[o].home >= 0 ? places[outputs[o].home]
-            : this.#block(`output ${o}`, size(t.shape) * ARRAYS[t.dtype].BYTES_PER_ELEMENT));
+        const homes = outputs.map((t, o) => t.home >= 0 ? places[t.home]
+            : this.#block(`output ${o}`, size(largest[o]) * ARRAYS[t.dtype].BYTES_PER_ELEMENT));
         const memory = wasm.memory.buffer; // nothing is allocated from here on
         tensors.forEach((t, i) => t.data && new t.data.constructor(memory, places[i], t.data.length).set(t.data));
         new Uint32Array(memory, pointers, places.length + homes.length).set([...places, ...homes]);
         this.#check(wasm.run(this.#model, numbers, pointers, pointers + 4 * places.length, this.#arena));
-        return Object.fromEntries(results.map((t, o) => [outputs[o].name, {
-            ...t, data: new ARRAYS[t.dtype](memory, homes[o], size(t.shape)).slice(),
+        this.#check(wasm.found(this.#model, numbers, this.#arena, shapes));
+        const results = this.#shapes(shapes); // as the data decide
+        return Object.fromEntries(outputs.map((t, o) => [t.name, {
+            dtype: t.dtype, shape: results[o], data: new ARRAYS[t.dtype](memory, homes[o], size(results[o])).slice(),
         }]));
+    }
+
+    /** The shapes of the outputs that lie, axis by axis, at an address. */
+    #shapes(address) {
+        let at = address;
+        return outputs.map(t => {
+            const axes = new BigInt64Array(this.#wasm.memory.buffer, at, t.shape.length);
+            at += axes.byteLength;
+            return Array.from(axes, Number);
+        });
     }
 
     #checked(expected, given) {
