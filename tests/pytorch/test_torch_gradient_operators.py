@@ -127,3 +127,36 @@ def test_a_determinant_of_a_module():
 
     found = tilesmith.compile(Of(), (MATRICES,), threads=1)(MATRICES)
     torch.testing.assert_close(found, Of()(MATRICES))
+
+
+DEPTHWISE = {
+    "one_sample": ((1, 24, 9, 7), 24, (3, 3), {"padding": 1}),
+    "stride": ((8, 40, 11, 12), 40, (3, 3), {"padding": 1, "stride": 2}),
+    "strides": ((3, 17, 10, 15), 17, (5, 3), {"padding": (2, 0), "stride": (1, 2)}),
+    "five": ((8, 16, 7, 7), 16, (5, 5), {"padding": 2}),
+    "dilation": ((2, 32, 13, 11), 32, (3, 3), {"padding": (1, 2), "dilation": 2}),
+    "dilated_strides": ((8, 19, 16, 16), 19, (3, 5), {"stride": 3, "dilation": (1, 2)}),
+    "pixels_in_no_window": ((2, 48, 8, 8), 48, (3, 3), {"stride": 3}),
+    "two_filters_each": ((4, 20, 9, 9), 40, (3, 3), {"padding": 1, "stride": 2}),
+    "sequence": ((4, 33, 21), 33, (4,), {"padding": 3}),
+    "volume": ((2, 18, 5, 6, 7), 18, (3, 3, 2), {"padding": 1, "stride": (1, 2, 1)}),
+}
+
+
+@pytest.mark.parametrize("name", DEPTHWISE)
+def test_gradients_of_a_depthwise_convolution(name):
+    shape, filters, kernel, how = DEPTHWISE[name]
+    function = (F.conv1d, F.conv2d, F.conv3d)[len(kernel) - 1]
+    operands = drawn(*shape), drawn(filters, 1, *kernel), drawn(filters)
+    wanted = gradients(lambda *t: function(*t, groups=shape[1], **how), operands)
+    found = gradients(compiled(lambda *t: function(*t, groups=shape[1], **how)), operands)
+    torch.testing.assert_close(found, wanted, rtol=1e-4, atol=2e-4)
+
+
+@pytest.mark.parametrize("filters", [6, 12])
+def test_gradients_of_a_transposed_depthwise_convolution(filters):
+    operands = drawn(3, 6, 7, 6), drawn(6, filters // 6, 3, 3)
+    how = {"groups": 6, "stride": 2, "padding": 1}
+    wanted = gradients(lambda x, w: F.conv_transpose2d(x, w, **how), operands)
+    found = gradients(compiled(lambda x, w: F.conv_transpose2d(x, w, **how)), operands)
+    torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-4)

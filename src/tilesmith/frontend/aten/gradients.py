@@ -85,10 +85,6 @@ def _of_weight(
     batch, channels, *size = n.shape(images)
     per_group = channels // groups
     spatial = [*range(2, len(size) + 2)]
-    apart = n.reshape(images, (batch, groups, per_group, *size))
-    turned = n.permute(apart, (2, 1, 0, *(a + 1 for a in spatial)))
-    x = n.reshape(turned, (per_group, groups * batch, *size))
-    filters = n.permute(grad, (1, 0, *spatial))
     # with these pads the places are those of the kernel; a negative one leaves pixels out
     ends = [
         d * (k - 1) + s * (o - 1) + 1 - p - i
@@ -96,6 +92,18 @@ def _of_weight(
             dilations, kernel, strides, n.shape(grad)[2:], pads, size, strict=True
         )
     ]
+    filters = n.permute(grad, (1, 0, *spatial))
+    if per_group == 1 and groups > 1 and not same_dim(batch, 0):
+        # depthwise: samples are one more spatial axis, so that channels remain an axis of their own
+        turned = n.permute(images, (1, 0, *spatial))
+        x = n.reshape(turned, (1, channels, batch, *size))
+        out, *places = n.shape(filters)
+        op = conv.Conv((1, *dilations), (0, *pads, 0, *ends), (1, *strides), groups)
+        found = n.add(op, x, n.reshape(filters, (out, 1, *places)))  # [1, OC, 1, kernel...]
+        return n.reshape(found, (out, 1, *kernel))
+    apart = n.reshape(images, (batch, groups, per_group, *size))
+    turned = n.permute(apart, (2, 1, 0, *(a + 1 for a in spatial)))
+    x = n.reshape(turned, (per_group, groups * batch, *size))
     op = conv.Conv(tuple(dilations), (*pads, *ends), tuple(strides), groups)
     return n.permute(n.add(op, x, filters), (1, 0, *spatial))  # [IC / groups, OC, kernel...]
 

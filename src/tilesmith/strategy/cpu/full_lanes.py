@@ -16,7 +16,7 @@ from tilesmith.ir.types import TensorType
 from tilesmith.ops.conv import Conv
 from tilesmith.ops.matmul import MatMul
 
-from .contraction import Contraction, analyse, best_tile, contraction_of
+from .contraction import Contraction, analyse, best_tile, contraction_of, row_extent
 
 GAIN = 0.7
 """Largest ratio of predicted cycles for which a product leaves the order that it is written in:
@@ -29,7 +29,8 @@ def with_full_lanes(c: Contraction, target: Target) -> Contraction:
     where this saves more than bringing `w` and the result into that order costs; else `c`.
 
     The last axis of a result fills few lanes where an image is narrow, and so do the pixels of a
-    window in the gradient of a weight.
+    window in the gradient of a weight.  Where both factors have channels (depthwise), lanes lie
+    along these if the result is small beside the factors.
     """
     return _best_lanes(c, target)[0]
 
@@ -72,10 +73,22 @@ def _best_lanes(c: Contraction, target: Target) -> tuple[Contraction, float]:
     other = analyse(c.op, frozenset(), None)
     if other is None or other.vector is None or other.vector is c.vector:
         return c, own
-    if c.is_batched or other.is_batched:
+    if c.is_batched:
         return c, own
     size = c.op.outputs[0].dtype.bytes
-    w, result = other.w.buffer.shape, tuple(a.extent for a in c.op.axis)
+    x, w = other.x.buffer.shape, other.w.buffer.shape
+    result = tuple(a.extent for a in c.op.axis)
+    if other.is_batched:
+        count, lane = expected_size(result), other.vector.var
+        if count > min(expected_size(x), expected_size(w)):
+            return c, own  # its neighbours would have to follow
+        if not all(any(i is lane for i in load.indices) for load in (other.x, other.w)):
+            return c, own  # groups of several channels, for which lanes would gather
+        # `x` is copied for its border in any case, which costs more where the order changes, too
+        either = _copying(expected_size(x), size, target)
+        copied = _copying(expected_size(w), size, target) + _exchange(count, size, target)
+        cost = _cycles(other, target) + either + copied
+        return (other, cost) if cost < GAIN * (own + either) else (c, own)
     cost = _cycles(other, target) + sum(
         _exchange(expected_size(n), size, target) for n in (w, result)
     )
@@ -103,7 +116,10 @@ def _cycles(c: Contraction, target: Target) -> float:
     """Cycles of all register tiles of a contraction, whose rows are any of its row axes."""
     assert c.vector is not None
     rows = max(expected_size(a.extent for a in c.rows if a is not c.vector), 1)
+    if c.is_batched:
+        rows = max(row_extent(c), 1)  # each reads vectors of its own
     columns = max(expected(c.vector.extent), 1)
-    cycles = best_tile(rows, columns, target, c.op.outputs[0].dtype.bytes)[1]
+    size = c.op.outputs[0].dtype.bytes
+    cycles = best_tile(rows, columns, target, size, not c.is_batched)[1]
     steps = expected_size(a.extent for a in (*c.op.axis, *c.op.reduce_axis))
     return cycles / (rows * columns) * steps

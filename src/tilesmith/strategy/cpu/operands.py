@@ -107,14 +107,16 @@ def schedule_operands(
             _materialise(s, group, producer, joined if load is c.x else None, c, target)
         else:
             inline_chain(s, producer)
-    if not isinstance(c.w.buffer, Tensor) or c.vector is None or c.is_batched:
+    if not isinstance(c.w.buffer, Tensor) or c.vector is None:
+        return
+    if c.is_batched and (c.w.buffer in group.layouts or depth > 1):
         return
     is_paired = depth > 1 and c.w.buffer not in group.layouts
     packed = packed_layout(c, tile, depth if is_paired else 1)
     if packed is None:
         return
     along = runs_along(group, c.w, c.vector.var)
-    if not along or is_paired or _packs(group, c, tile, target, cfg):
+    if not along or is_paired or (not c.is_batched and _packs(group, c, tile, target, cfg)):
         copy = s.cache_read(c.w.buffer, "heap", [c.op.outputs[0]])
         s.transform_layout(copy, packed)
         across = None if along or is_paired else _across(s, group, c, tile)
