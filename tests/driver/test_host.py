@@ -297,23 +297,39 @@ MOVED = np.array([["a", "b", "c"], ["d", "e", "f"]], object)
         ("Transpose", [MOVED], {}),
         ("Transpose", [MOVED[None]], {"perm": [2, 0, 1]}),
         ("Identity", [MOVED], {}),
+        ("ArrayFeatureExtractor", [MOVED, np.array([2, 0])], {}),
+        ("ArrayFeatureExtractor", [MOVED, np.array([[1]])], {}),
+        ("ArrayFeatureExtractor", [MOVED[0], np.array([1, 2, 1])], {}),
     ],
 )
 def test_moves_of_strings_are_those_of_the_reference(
     operator: str, inputs: list[np.ndarray], attributes: dict[str, Any]
 ) -> None:
     names = ["x", *(f"i{k}" for k in range(1, len(inputs)))]
-    node = helper.make_node(operator, names, ["y"], **attributes)
+    domain = "ai.onnx.ml" if operator == "ArrayFeatureExtractor" else ""
+    node = helper.make_node(operator, names, ["y"], domain=domain, **attributes)
     kinds = [TEXT if a.dtype == object else I64 for a in inputs]
     given = [info(n, k, a.shape) for n, k, a in zip(names, kinds, inputs, strict=True)]
     graph = helper.make_graph([node], "g", given, [info("y", TEXT, None)])
-    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=9)
-    move = movement(operator, "", attributes, range(len(inputs)))
+    opsets = [helper.make_opsetid("", 21), helper.make_opsetid("ai.onnx.ml", 3)]
+    made = helper.make_model(graph, opset_imports=opsets, ir_version=9)
+    move = movement(operator, domain, attributes, range(len(inputs)))
     assert move is not None
     (want,) = ReferenceEvaluator(made).run(None, dict(zip(names, inputs, strict=True)))
     np.testing.assert_array_equal(move(*inputs), want, strict=True)
     got = ts.compile(made)(*inputs)
     np.testing.assert_array_equal(got, want, strict=True)
+
+
+def test_rows_of_strings_vary_from_call_to_call() -> None:
+    """What is prepared for one number of rows is not used for another, of which 0 is one."""
+    x, i = info("x", TEXT, ["n", 3]), info("i", I64, ["k"])
+    exe = ts.compile(model("y = Gather <axis: int = 1> (x, i)", [x, i], ["y"]))
+    for rows in (2, 0, 1, *range(70), 2):
+        given = np.resize(MOVED, (rows, 3))
+        for columns in ([2, 0], [], [1]):
+            got = exe(given, np.array(columns, np.int64))
+            np.testing.assert_array_equal(got, given[:, columns], strict=True)
 
 
 def test_an_index_of_strings_that_is_no_place_is_refused() -> None:

@@ -21,7 +21,8 @@ def movement(
     """The function of an operator's inputs, which are at `places` among the function's; None for an
     operator that is not here, or whose inputs are not all given.
     """
-    make = None if domain not in ("", "ai.onnx") or -1 in places else _MOVES.get(operator)
+    domain = "" if domain == "ai.onnx" else domain
+    make = None if -1 in places else _MOVES.get((domain, operator))
     if make is None:
         return None
     move = make(attributes)
@@ -49,9 +50,17 @@ def _identity(attributes: Attributes) -> Function:
     return lambda x: x
 
 
-_MOVES: dict[str, Callable[[Attributes], Function]] = {
-    "Concat": _concat,
-    "Gather": _gather,
-    "Identity": _identity,
-    "Transpose": _transpose,
+def _features(attributes: Attributes) -> Function:
+    def run(x: np.ndarray, indices: np.ndarray) -> np.ndarray:
+        return (x if x.ndim > 1 else x.reshape(1, -1)).take(indices.reshape(-1), -1)
+
+    return run
+
+
+_MOVES: dict[tuple[str, str], Callable[[Attributes], Function]] = {
+    ("", "Concat"): _concat,
+    ("", "Gather"): _gather,
+    ("", "Identity"): _identity,
+    ("", "Transpose"): _transpose,
+    ("ai.onnx.ml", "ArrayFeatureExtractor"): _features,
 }

@@ -459,7 +459,7 @@ class Executable:
         from .profile import Profile, timed
         from .rates import machine
 
-        before = np.zeros(0) if self._host is None else self._host.seconds.copy()
+        before = [] if self._host is None else self._host.seconds.copy()
         best, runs, whole = self._timed(arrays, repeats, both=True)
         rates = machine()
         shapes = [a.shape for a in self._stored(arrays)]

@@ -12,8 +12,7 @@ import math
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -24,7 +23,13 @@ from tilesmith.ir.dtypes import DType, by_name, string
 from tilesmith.support.errors import ModelError, TilesmithError
 
 from .arrays import check_shape
+from .native import memory
 from .program import Program, TensorSpec
+
+_Extent: TypeAlias = tuple[tuple[int, ...], int]
+"""Shape and bytes of a tensor."""
+_MOST_SEEN = 64
+"""Most combinations of extents that a call remembers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,27 +39,58 @@ class _Array:
     dtype: its element type.
     numpy: the same for NumPy.
     shape: its extents; None for one that is an argument of the call.
-    known: the extents, if no argument decides one.
+    is_host: whether native memory holds its number alone.
     """
 
     dtype: DType
     numpy: np.dtype
     shape: tuple[int | None, ...]
-    known: tuple[int, ...] | None
+    is_host: bool
 
     @staticmethod
     def of(array: HostArray) -> _Array:
         dtype = by_name(array.dtype)
         assert dtype is not None
         shape = tuple(d if isinstance(d, int) else None for d in array.shape)
-        known = tuple(d for d in shape if d is not None)
         numpy = np.dtype(object) if dtype.is_host else dtype.numpy
-        return _Array(dtype, numpy, shape, known if len(known) == len(shape) else None)
+        return _Array(dtype, numpy, shape, dtype.is_host)
 
     def filled(self, extents: Iterator[int]) -> tuple[int, ...]:
-        if self.known is not None:
-            return self.known
         return tuple([next(extents) if d is None else d for d in self.shape])
+
+
+class _Call:
+    """A call of a host function, which is prepared once.
+
+    named: the node and its operator, for messages.
+    function: what it runs.
+    inputs, outputs: the tensors that it reads and writes.
+    """
+
+    def __init__(self, call: HostCall) -> None:
+        self.named = (
+            f"node {call.label!r} ({call.operator or call.function}), which runs on the host"
+        )
+        self.function = _prepared(call, self.named)
+        self.inputs = tuple(map(_Array.of, call.inputs))
+        self.outputs = tuple(map(_Array.of, call.outputs))
+        self.places = len(self.inputs) + len(self.outputs)
+        self._seen: dict[tuple[int, ...], tuple[_Extent, ...]] = {}
+
+    def extents(self, given: tuple[int, ...]) -> tuple[_Extent, ...]:
+        """Shapes and bytes of the inputs, then of the outputs, for the extents that are arguments
+        of the call.
+        """
+        found = self._seen.get(given)
+        if found is None:
+            numbers = iter(given)
+            shapes = [a.filled(numbers) for a in (*self.inputs, *self.outputs)]
+            arrays = zip((*self.inputs, *self.outputs), shapes, strict=True)
+            found = tuple((s, math.prod(s) * a.numpy.itemsize) for a, s in arrays)
+            if len(self._seen) >= _MOST_SEEN:
+                self._seen.clear()
+            self._seen[given] = found
+        return found
 
 
 class HostFunctions:
@@ -65,17 +101,14 @@ class HostFunctions:
 
     def __init__(self, program: Program) -> None:
         self.calls = program.host_calls
-        self.functions = [_prepared(c) for c in self.calls]
-        self.arrays = [
-            (tuple(map(_Array.of, c.inputs)), tuple(map(_Array.of, c.outputs))) for c in self.calls
-        ]
-        self.seconds = np.zeros(len(self.calls))
+        self.prepared = [_Call(c) for c in self.calls]
+        self.seconds = [0.0] * len(self.calls)
 
-    def times(self, before: np.ndarray, runs: int) -> tuple[tuple[str, float], ...]:
+    def times(self, before: Sequence[float], runs: int) -> tuple[tuple[str, float], ...]:
         """Seconds per run of each call, by node and operator, in `runs` runs since `seconds` was
         `before`.
         """
-        spent = ((self.seconds - before) / runs).tolist()
+        spent = [(now - then) / runs for now, then in zip(self.seconds, before, strict=True)]
         return tuple(
             (f"{c.operator or c.function} {c.label}", t) for c, t in zip(self.calls, spent)
         )
@@ -85,13 +118,13 @@ class HostFunctions:
         return HostRun(self)
 
 
-def _prepared(call: HostCall) -> Any:
+def _prepared(call: HostCall, named: str) -> Any:
     try:
         return prepare(call.function, call.settings)
     except TilesmithError as e:
-        raise type(e)(f"{_named(call)}: {e}") from e.__cause__
+        raise type(e)(f"{named}: {e}") from e.__cause__
     except Exception as e:  # settings that came from a file
-        raise ModelError(f"{_named(call)}: {type(e).__name__}: {e}") from e
+        raise ModelError(f"{named}: {type(e).__name__}: {e}") from e
 
 
 @dataclass(slots=True, eq=False)
@@ -109,43 +142,38 @@ class HostRun:
         self.objects.append(value)
         return len(self.objects) - 1
 
-    def __call__(self, number: int, address: int, count: int) -> None:
-        """Run a function on `count` 64-bit arguments at `address` (see `HostCall.arguments`).
+    def __call__(self, number: int, arguments: tuple[int, ...]) -> None:
+        """Run a function on its arguments (see `HostCall.arguments`).
 
         Raises ModelError, naming the node, for what the function raises.
         """
         start = time.perf_counter()
-        call, (inputs, outputs) = self.host.calls[number], self.host.arrays[number]
-        arguments = (ctypes.c_int64 * count).from_address(address)
-        places, extents = len(inputs) + len(outputs), iter(arguments[len(inputs) + len(outputs) :])
-        given = [
-            self._read(a, at, a.filled(extents))
-            for a, at in zip(inputs, arguments[: len(inputs)], strict=True)
+        call = self.host.prepared[number]
+        extents = call.extents(arguments[call.places :])
+        given = [  # native tensors are copied, for their memory is another's later
+            self.objects[_number(at).value] if a.is_host else _view(a.numpy, at, extent).copy()
+            for a, at, extent in zip(call.inputs, arguments, extents)
         ]
         try:
-            made = self.host.functions[number](*given)
+            made = call.function(*given)
             results = made if isinstance(made, tuple) else (made,)
-            for a, at, value in zip(
-                outputs, islice(arguments, len(inputs), places), results, strict=True
-            ):
-                self._write(a, at, a.filled(extents), value)
+            if len(results) != len(call.outputs):
+                raise ModelError(f"expected {len(call.outputs)} results, found {len(results)}")
+            for i, value in enumerate(results):
+                at = len(given) + i
+                self._write(call.outputs[i], arguments[at], extents[at], value)
         except TilesmithError as e:
-            raise type(e)(f"{_named(call)}: {e}") from e
+            raise type(e)(f"{call.named}: {e}") from e
         except Exception as e:  # whatever the reference evaluator or NumPy say of these inputs
-            raise ModelError(f"{_named(call)}: {type(e).__name__}: {e}") from e
+            raise ModelError(f"{call.named}: {type(e).__name__}: {e}") from e
         self.host.seconds[number] += time.perf_counter() - start
 
-    def _read(self, array: _Array, address: int, shape: tuple[int, ...]) -> Any:
-        """A value; a copy of a native tensor, whose memory is another's later."""
-        if array.dtype.is_host:
-            return self.objects[ctypes.c_int64.from_address(address).value]
-        return _view(array.numpy, address, shape).copy()
-
-    def _write(self, array: _Array, address: int, shape: tuple[int, ...], value: Any) -> None:
-        if array.dtype.is_host:
+    def _write(self, array: _Array, address: int, extent: _Extent, value: Any) -> None:
+        shape = extent[0]
+        if array.is_host:
             if array.dtype is string and np.shape(value) != shape:
                 raise ModelError(f"expected a result of shape {shape}, found {np.shape(value)}")
-            ctypes.c_int64.from_address(address).value = self.number(value)
+            _number(address).value = self.number(value)
             return
         found = np.asarray(value)
         fits = found.dtype == array.numpy or np.can_cast(found.dtype, array.numpy, "same_kind")
@@ -154,7 +182,7 @@ class HostRun:
                 f"expected a result {array.dtype}{list(shape)}, found {found.dtype}"
                 f"{list(found.shape)}"
             )
-        _view(array.numpy, address, shape)[...] = found
+        _view(array.numpy, address, extent)[...] = found
 
     def take(
         self, specs: Sequence[TensorSpec], arrays: Sequence[np.ndarray]
@@ -190,11 +218,11 @@ def _unboxed(array: np.ndarray, dtype: DType) -> Any:
     return array if dtype is string else array[()]
 
 
-def _named(call: HostCall) -> str:
-    return f"node {call.label!r} ({call.operator or call.function}), which runs on the host"
-
-
-def _view(dtype: np.dtype, address: int, shape: tuple[int, ...]) -> np.ndarray:
+def _view(dtype: np.dtype, address: int, extent: _Extent) -> np.ndarray:
     """The native memory of a tensor."""
-    size = math.prod(shape) * dtype.itemsize
-    return np.ndarray(shape, dtype, memoryview((ctypes.c_uint8 * size).from_address(address)))
+    shape, size = extent
+    return np.ndarray(shape, dtype, memory(address, size))
+
+
+_number = ctypes.c_int64.from_address
+"""The number of an object, in native memory."""

@@ -20,7 +20,7 @@ except ImportError as e:
     ) from e
 
 _abi = getattr(_native, "ABI", 0)  # 0: an extension that was built before there were versions
-if _abi != context.ABI or not hasattr(_native, "digest"):
+if _abi != context.ABI or not hasattr(_native, "memory"):
     raise InternalError(
         f"the C runtime of tilesmith is of another version (interface {_abi}, expected "
         f"{context.ABI}); reinstall the package, or run `python setup.py build_ext --inplace` in a "
@@ -35,6 +35,7 @@ Function = _native.Function
 Runner = _native.Runner
 Unchanged = _native.Unchanged
 digest = _native.digest
+memory = _native.memory
 set_cores = _native.set_cores
 keep_arenas = _native.keep_arenas
 

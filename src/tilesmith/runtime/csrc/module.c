@@ -214,16 +214,27 @@ static int take_sizes(PyObject *sizes, struct tilesmith_context *context, int64_
     return PyErr_Occurred() ? -1 : 0;
 }
 
-/* The host of a run: a Python function of a number, an address and a count, and the exception that it raised. */
+/* The host of a run: a Python function of a number and a tuple of arguments, and the exception that it raised. */
 typedef struct {
     PyObject *function, *type, *value, *traceback;
 } Host;
 
+/* Arguments of a host function as a tuple of integers. */
+static PyObject *integers(void *const *arguments, int64_t count) {
+    PyObject *made = PyTuple_New((Py_ssize_t)count);
+    for (Py_ssize_t i = 0; made && i < (Py_ssize_t)count; i++) {
+        PyObject *value = PyLong_FromLongLong((long long)(intptr_t)arguments[i]);
+        if (value == NULL || PyTuple_SetItem(made, i, value) < 0)
+            Py_CLEAR(made);
+    }
+    return made;
+}
+
 static int32_t call_host(void *data, int64_t function, void *const *arguments, int64_t count) {
     Host *host = data;
     PyGILState_STATE state = PyGILState_Ensure();
-    PyObject *done = PyObject_CallFunction(host->function, "LKL", (long long)function,
-                                           (unsigned long long)(uintptr_t)arguments, (long long)count);
+    PyObject *given = integers(arguments, count);
+    PyObject *done = given ? PyObject_CallFunction(host->function, "LN", (long long)function, given) : NULL;
     if (done == NULL)
         PyErr_Fetch(&host->type, &host->value, &host->traceback);
     int failed = done == NULL;
@@ -349,7 +360,7 @@ static PyMethodDef runner_methods[] = {
      "counted after the inputs; a Block stands for one that grows) or is an output that shares memory with an array\n"
      "before it or is another array than the input that it lives in, or why the run failed: (code, call, assertion,\n"
      "values).  `sizes` is (arena_bytes, scratch_bytes, *extents), or None for those that the runner was made with.\n"
-     "host(number, address, count) runs host functions; what it raises, call raises."},
+     "host(number, arguments) runs host functions; what it raises, call raises."},
     {"call_at", (PyCFunction)(void (*)(void))runner_call_at, METH_FASTCALL,
      "call_at(inputs, outputs[, sizes[, host]]) -> as call.  Inputs and outputs are addresses of memory that is not\n"
      "checked: the caller answers for it."},
@@ -395,9 +406,23 @@ static PyObject *keep_arenas(PyObject *module, PyObject *seconds) {
     return PyFloat_FromDouble((double)tilesmith_arenas_keep_for((int64_t)(value * 1e9)) * 1e-9);
 }
 
+static PyObject *memory(PyObject *module, PyObject *args) {
+    (void)module;
+    long long address;
+    Py_ssize_t bytes;
+    if (!PyArg_ParseTuple(args, "Ln", &address, &bytes))
+        return NULL;
+    if (bytes < 0) {
+        PyErr_SetString(PyExc_ValueError, "a size of at least 0 bytes is expected");
+        return NULL;
+    }
+    return PyMemoryView_FromMemory((char *)(intptr_t)address, bytes, PyBUF_WRITE);
+}
+
 static PyMethodDef functions[] = {
     {"set_cores", set_cores, METH_O, "set_cores(cores): callers and busy workers together number at most as many."},
     {"keep_arenas", keep_arenas, METH_O, "keep_arenas(seconds) -> before: how long an arena is kept that no run uses."},
+    {"memory", memory, METH_VARARGS, "memory(address, bytes) -> a view of memory, for which the caller answers."},
     {"digest", tilesmith_digest, METH_VARARGS,
      "digest(address, bytes) -> what tells the contents of memory, for which the caller answers, from others."},
     {NULL, NULL, 0, NULL},
