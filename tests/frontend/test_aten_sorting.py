@@ -51,6 +51,20 @@ def test_places_among_sorted_elements(right: bool):
     check(places, keys, rows, x)
 
 
+@pytest.mark.parametrize("keys_type", [torch.float16, torch.bfloat16, torch.int64, torch.uint8])
+@pytest.mark.parametrize("type", [torch.float16, torch.float64, torch.int8])
+def test_places_among_elements_of_another_type(keys_type, type):
+    keys = torch.tensor([0, 1, 1, 3, 100], dtype=keys_type)
+    x = torch.tensor([0, 1, 1.3, 100, 101, 7]).to(type)
+
+    def places(keys, x):
+        return torch.searchsorted(keys, x), torch.bucketize(x, keys, right=True), (
+            torch.searchsorted(keys, 0.5), torch.bucketize(2, keys),
+        )  # fmt: skip
+
+    check(places, keys, x)
+
+
 def test_elements_that_differ():
     x = torch.tensor([[3, 1, 1, 3], [2, 1, 1, 2], [3, 1, 1, 3]])
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 
@@ -101,6 +102,18 @@ def _left(
 class Checked(TorchDispatchMode):
     """Raises Rejected for calls whose result is not specified, and for large results."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._whole = _Whole()
+
+    def __enter__(self) -> Any:
+        self._whole.__enter__()
+        return super().__enter__()
+
+    def __exit__(self, *error: Any) -> None:
+        super().__exit__(*error)
+        self._whole.__exit__(*error)
+
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
@@ -112,13 +125,28 @@ class Checked(TorchDispatchMode):
             _check_shift(args)
         if any(kernel in name for kernel in _KERNELS):
             _check_finite(args)
+        if name in ("searchsorted", "bucketize"):
+            _check_sorted(name, args, kwargs)
         results = func(*args, **kwargs)
+        if name.startswith("upsample") and isinstance(args[0], torch.Tensor):
+            _check_weights(func, args, kwargs, results)
         for r in _several(results):
             if isinstance(r, torch.Tensor) and (r.numel() > MOST_ELEMENTS or r.ndim > 6):
                 raise Rejected("the result is large")
             if isinstance(r, torch.Tensor) and (r.is_complex() or r.layout is not torch.strided):
                 raise Rejected("not a plain tensor")
         return results
+
+
+class _Whole(TorchFunctionMode):
+    """As `Checked`, for attention, of which dispatch may see only the parts."""
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        if "scaled_dot_product" in getattr(func, "__name__", ""):
+            _check_finite(args)
+        return func(*args, **(kwargs or {}))
 
 
 def _check_cast(name: str, args: Any, kwargs: Mapping[str, Any]) -> None:
@@ -151,6 +179,28 @@ def _check_finite(args: Any) -> None:
     tensors = [a for a in args if isinstance(a, torch.Tensor) and a.is_floating_point()]
     if not all(t.isfinite().all() for t in tensors):
         raise Rejected("a number that is not finite")
+
+
+def _check_sorted(name: str, args: Any, kwargs: Mapping[str, Any]) -> None:
+    """Places among elements that are not sorted are what a search happens to meet."""
+    keys = args[0] if name == "searchsorted" else args[1]
+    sorter = kwargs.get("sorter")
+    keys = keys if sorter is None else keys.gather(-1, sorter)
+    right, _ = keys.sort(-1)  # NaN last
+    if not ((keys == right) | (keys.isnan() & right.isnan())).all():
+        raise Rejected("elements that are not sorted")
+
+
+def _check_weights(func: Any, args: Any, kwargs: Mapping[str, Any], results: Any) -> None:
+    """Eager mode multiplies a pixel that a sample doesn't touch by 0, which makes an infinity NaN;
+    Tilesmith doesn't read the pixel.
+    """
+    x, *rest = args
+    if not x.is_floating_point() or x.isfinite().all():
+        return
+    with_0, with_1 = (func(torch.where(x.isfinite(), x, k), *rest, **kwargs) for k in (0.0, 1.0))
+    if not results[with_0 == with_1].isfinite().all():
+        raise Rejected("a number that is not finite, of weight 0")
 
 
 _EXACT_NAMES = """

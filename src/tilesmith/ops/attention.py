@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from tilesmith.ir.dtypes import f32
 from tilesmith.ir.types import Dim, same_dim, same_shape
 
 from . import rules
 from .activation import scalar
 from .base import GraphBuilder, Op
-from .elementwise import Add, Div, LessEqual, Mul, Tanh, Where
+from .elementwise import Add, Cast, Div, LessEqual, Mul, Tanh, Where
 from .matmul import MatMul
 from .norm import MaskedSoftmax
 from .shape import Reshape
@@ -28,7 +29,8 @@ class Attention(Op):
         or added to the scores.  With fewer heads (axis -3) in k and v than in q, each serves a
         group of adjacent query heads.
 
-    A query to which the mask leaves no key gives zeros.
+    A query to which the mask leaves no key gives zeros.  Scores of 16-bit floats are f32, and so
+    is all that happens to them: as large as they are, rounding would change the weights.
 
     scale: factor of the scores; None is 1 / sqrt(E).
     is_causal: position i attends only to the first i + 1.
@@ -53,7 +55,8 @@ class Attention(Op):
             q, k, v, mask = self._group(b, q, k, v, mask)
         width = rules.static(self.name, q.type.shape[-1], "the width of a head")
         scale = 1 / math.sqrt(width) if self.scale is None else self.scale
-        scores = b.add(MatMul(transpose_b=True), q, k)
+        low = q.type.dtype if q.type.dtype.is_float and q.type.dtype.bytes < 4 else None
+        scores = b.add(MatMul(transpose_b=True, to=f32 if low else None), q, k)
         scores = b.add(Mul(), scores, scalar(b, scores, scale))
         if self.softcap > 0:
             cap = scalar(b, scores, self.softcap)
@@ -64,8 +67,9 @@ class Attention(Op):
         if mask is not None and mask.type.dtype.is_bool:
             scores = b.add(Where(), mask, scores, scalar(b, scores, -math.inf))
         elif mask is not None:
-            scores = b.add(Add(), scores, mask)
-        y = b.add(MatMul(), b.add(MaskedSoftmax(-1), scores), v)
+            scores = b.add(Add(), scores, b.add(Cast(f32), mask) if low else mask)
+        weights = b.add(MaskedSoftmax(-1), scores)
+        y = b.add(MatMul(), b.add(Cast(low), weights) if low else weights, v)
         return y if same_shape(y.type.shape, out_shape) else b.add(Reshape(out_shape), y)
 
     def _group(
