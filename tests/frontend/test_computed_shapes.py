@@ -55,7 +55,7 @@ CASES: Cases = [
     ("Reshape", {"allowzero": 1}, {"x": np.zeros((2, 0), np.float32), "s": _ints(0, 5)}),
     *(("Expand", {}, {"x": X[:, :1], "s": s}) for s in (_ints(5, 1), _ints(3, 2, 6, 4), _ints(1))),
     *(("ConstantOfShape", {}, {"s": s}) for s in (_ints(2, 3), _ints(0, 2))),
-    *(("Tile", {}, {"x": X, "r": r}) for r in (_ints(2, 1, 3), _ints(1, 0, 1))),
+    *(("Tile", {}, {"x": X, "r": r}) for r in (_ints(2, 1, 3), _ints(2, 3, 1), _ints(1, 0, 1))),
     *(("Slice", {}, {"x": X, "s": _ints(*s), "e": _ints(*e), "a": _ints(*a), "t": _ints(*t)})
       for s, e, a, t in (((1, -3), (9, 9), (0, 2), (1, 2)), ((-1,), (-99,), (1,), (-1,)),
                          ((3, 0), (1, 0), (-1, 0), (1, 1)), ((5,), (0,), (2,), (-3,)))),

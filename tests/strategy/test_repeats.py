@@ -6,15 +6,21 @@ import numpy as np
 import pytest
 
 from tilesmith import driver
+from tilesmith.choices.groups import lower_group
 from tilesmith.graph.builder import Builder
 from tilesmith.graph.nodes import Graph
 from tilesmith.ir.dtypes import f32
+from tilesmith.ir.expr import compare
 from tilesmith.ir.symbols import symbol
 from tilesmith.ir.types import Dim, TensorType
+from tilesmith.loop.nodes import For, If, Stmt
+from tilesmith.loop.visit import children
 from tilesmith.ops.elementwise import Add
-from tilesmith.ops.shape import Expand
+from tilesmith.ops.shape import Expand, Reshape
 from tilesmith.strategy.cpu.repeats import LONG, repeated_rows
 from tilesmith.support.options import Options
+
+SESSION = driver.Session.of(Options())
 
 
 def _repeated(copies: Dim, row: int) -> Graph:
@@ -43,6 +49,58 @@ def test_only_open_numbers_of_short_rows_need_both(copies: Dim, row: int, has_bo
     x = b.input("x", TensorType(f32, (6, 1, row)))
     body = b.finish([b.add(Expand((6, copies, row)), x)], ["y"])
     assert (repeated_rows(body) is not None) == has_both
+
+
+def _tiled(extents: tuple[Dim, ...], repeats: tuple[Dim, ...]) -> Graph:
+    """x repeated along each axis: [r0, d0, r1, d1, ...]."""
+    b = Builder("g")
+    apart = tuple(n for d in extents for n in (1, d))
+    wide = tuple(n for r, d in zip(repeats, extents, strict=True) for n in (r, d))
+    x = b.input("x", TensorType(f32, extents))
+    counts = [
+        b.input(f"count{i}", TensorType(f32, (r,)))
+        for i, r in enumerate(repeats)
+        if not isinstance(r, int)
+    ]
+    y = b.add(Expand(wide), b.add(Reshape(apart), x))
+    return b.finish([y, *(b.add(Add(), c, c) for c in counts)], ["y", *(c.name for c in counts)])
+
+
+@pytest.mark.parametrize(
+    "extents",
+    [(symbol("h"), symbol("w"), symbol("c")), (symbol("h"), symbol("w"), 3), (5, 7, 3)],
+)
+@pytest.mark.parametrize("threads", [1, 2])
+def test_one_copy_of_short_rows_between_copies_of_others(
+    extents: tuple[Dim, ...], threads: int
+) -> None:
+    repeats = tuple(symbol(f"r{i}", low=0) for i in range(3))
+    exe = driver.compile(
+        _tiled(extents, repeats), options=Options(use_cache=False, threads=threads)
+    )
+    x = np.arange(5 * 7 * 3, dtype=np.float32).reshape(5, 7, 3)
+    for numbers in ((1, 1, 1), (2, 3, 1), (2, 3, 2), (3, 1, 40), (1, 20, 1), (2, 0, 1), (2, 2, 0)):
+        counts = {f"count{i}": np.zeros(n, np.float32) for i, n in enumerate(numbers)}
+        found = exe.run({"x": x, **counts})["y"]
+        want = x.reshape(1, 5, 1, 7, 1, 3)
+        shape = [n for r, d in zip(numbers, x.shape, strict=True) for n in (r, d)]
+        np.testing.assert_array_equal(found, np.broadcast_to(want, shape))
+
+
+def test_rows_without_copies_between_them_are_one_loop() -> None:
+    b = Builder("g")
+    h, w, c, r, t = map(symbol, "hwcrt")
+    x = b.input("x", TensorType(f32, (h, 1, w, 1, c)))
+    body = b.finish([b.add(Expand((h, r, w, t, c)), x)], ["y"])
+    func = lower_group(body, SESSION.target, SESSION.backend.rules, "k")
+    assert isinstance(func.body, If)
+    assert func.body.cond is compare("eq", t, 1)
+
+    def depth(s: Stmt) -> int:
+        return isinstance(s, For) + max(map(depth, children(s)), default=0)
+
+    assert func.body.otherwise is not None
+    assert depth(func.body.then) < depth(func.body.otherwise) - 1
 
 
 def test_rows_that_differ_are_no_copies() -> None:

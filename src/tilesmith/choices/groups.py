@@ -108,9 +108,13 @@ def lower_group(
     if body.symbols and not written:
         try:
             versions = rules.versions(body)
-            several = ({},) if versions is None else versions.sizes
+            several = versions.sizes if versions is not None and versions.most else ({},)
             funcs = [_lower_open(body, sizes, target, rules, name, cfg) for sizes in several]
-            return funcs[0] if versions is None else versions.joined(*funcs)
+            func = funcs[0] if versions is None or len(funcs) == 1 else versions.joined(*funcs)
+            if versions is None or not versions.has_one:
+                return func
+            one = lower_group(bind(body, {versions.extent: 1}), target, rules, name, cfg)
+            return versions.with_one(one, func)
         except (ScheduleError, ModelError) as e:  # such as of sizes that the group can't have
             if cfg.chosen:
                 raise

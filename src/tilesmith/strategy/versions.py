@@ -20,24 +20,35 @@ class Versions:
     """The open extent that tells few from many.
 
     extent: the symbol.
-    most: the largest value that is few.
+    most: the largest value that is few; 0: there is no version for few.
     few: the value for which the version for few is scheduled.
+    has_one: whether another version is for the value 1 alone.  Its loops know that value, so it may
+        fuse what stands around the extent.
     """
 
     extent: Var
     most: int
     few: int = 1
+    has_one: bool = False
 
     @property
     def sizes(self) -> tuple[dict[Var, int], dict[Var, int]]:
-        """Values of the symbol for which the two versions are scheduled."""
+        """Values of the symbol for which the versions for few and for many are scheduled."""
         return {self.extent: self.few}, {self.extent: max(expected(self.extent), 16 * self.most)}
 
     def joined(self, few: Func, many: Func) -> Func:
         """The kernel that has both; their parameters are of the same types."""
-        condition = compare("le", self.extent, self.most)
-        body = If(condition, _on_buffers(few, dict(zip(few.buffers, many.buffers))), many.body)
-        return replace(many, body=body)
+        return _either(compare("le", self.extent, self.most), few, many)
+
+    def with_one(self, one: Func, others: Func) -> Func:
+        """The kernel `others` that does as `one` where the extent is 1."""
+        return _either(compare("eq", self.extent, 1), one, others)
+
+
+def _either(condition: Expr, first: Func, second: Func) -> Func:
+    """The kernel `second` that does as `first` where `condition` is true."""
+    body = If(condition, _on_buffers(first, dict(zip(first.buffers, second.buffers))), second.body)
+    return replace(second, body=body)
 
 
 def _on_buffers(func: Func, new: dict[Buffer, Buffer]) -> Stmt:

@@ -2,12 +2,16 @@
 
 Many copies of a row fill vectors: lanes run along all of them.  With one or a few copies such a
 vector would be almost empty, and each lane would look for its element.
+
+A run often says that rows are not repeated at all, but only what is around them (an image whose
+channels are innermost).  Without an axis of copies between them, rows are one long row.
 """
 
 from __future__ import annotations
 
 from tilesmith.graph.nodes import Graph
 from tilesmith.ir.expr import Var, free_vars
+from tilesmith.ir.symbols import expected
 from tilesmith.ir.types import same_dim
 from tilesmith.strategy.access import expand
 from tilesmith.strategy.group import group_tensors
@@ -21,7 +25,9 @@ vector of copies takes as long as about so many small ones (measured on Zen 5 wi
 
 
 def repeated_rows(body: Graph) -> Versions | None:
-    """Few or many copies of a row that is shorter than `LONG`; None for other groups."""
+    """One, few or many copies of a row that is shorter than `LONG`, and one or more copies of a row
+    that may be; None for other groups.
+    """
     if not all(n.op.is_primitive() for n in body.nodes):
         return None
     group = group_tensors(body)
@@ -34,8 +40,12 @@ def repeated_rows(body: Graph) -> Versions | None:
     if len(axes) < 2:
         return None
     copies, row = axes[-2:]
-    if not isinstance(copies.extent, Var) or not isinstance(row.extent, int) or row.extent >= LONG:
+    is_open = not isinstance(row.extent, int)
+    if not isinstance(copies.extent, Var) or (not is_open and expected(row.extent) >= LONG):
         return None
     if any(copies.var in free_vars(e) for e in expand(op)):
         return None
-    return Versions(copies.extent, LONG, few=2)
+    has_one = len(axes) > 2
+    if is_open:
+        return Versions(copies.extent, 0, has_one=True) if has_one else None
+    return Versions(copies.extent, LONG, few=2, has_one=has_one)
