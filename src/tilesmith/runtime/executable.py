@@ -332,19 +332,14 @@ class Executable:
     def _run_checked(self, arrays: tuple[Any, ...], out: Any) -> tuple[Any, ...]:
         """The slow path: convert what the fast path refuses, or say what is wrong with it."""
         stored = self._stored(arrays)
-        given = at_home(self.program, arrays, self._given(out))
         sizes = None if self._sizes is None else self._sizes.of(stored)
-        pairs = zip(given, self._sized_outputs(sizes), strict=True)
-        kept = [None if g is None else as_output(g, s) for g, s in pairs]
+        given, kept = self._none_given, list(self._none_given)
+        if out is not None or self._homes is not None:
+            given = at_home(self.program, arrays, self._given(out))
+            pairs = zip(given, self._sized_outputs(sizes), strict=True)
+            kept = [None if g is None else as_output(g, s) for g, s in pairs]
+            self._check_apart(stored, kept)
         room = self._room(kept, sizes)
-        homes = {i for _, i in self.program.in_place}
-        named = ((f"input {s.name!r}", a) for s, a in zip(self.inputs, stored, strict=True))
-        check_apart(
-            [n for i, n in enumerate(named) if i not in homes],
-            [  # fresh memory is apart
-                (f"output {s.name!r}", k) for s, k in zip(self.outputs, kept) if k is not None
-            ],
-        )
         arguments, host = self._arguments(stored, room, sizes)
         self._check(self._call(*arguments), kept)
         results = self._found(room)
@@ -354,6 +349,17 @@ class Executable:
         fresh = map(to_torch, views) if any(map(is_torch, arrays)) else views
         return tuple(
             f if g is None else beginning(g, f.shape) for f, g in zip(fresh, given, strict=True)
+        )
+
+    def _check_apart(self, stored: Sequence[Any], kept: Sequence[Any]) -> None:
+        """Raises UsageError if an array for a result, which is None for fresh memory, shares memory
+        with another argument.
+        """
+        homes = {i for _, i in self.program.in_place}
+        named = ((f"input {s.name!r}", a) for s, a in zip(self.inputs, stored, strict=True))
+        check_apart(
+            [n for i, n in enumerate(named) if i not in homes],
+            [(f"output {s.name!r}", k) for s, k in zip(self.outputs, kept) if k is not None],
         )
 
     def _found(self, room: Sequence[Any]) -> list[np.ndarray]:
