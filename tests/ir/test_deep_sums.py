@@ -52,6 +52,21 @@ def test_terms_that_cancel_are_gone() -> None:
     assert substitute(e, {m: N}) is not e
 
 
+def test_multiples_of_sums_in_each_other() -> None:
+    """Each level once had its whole sum built: minutes."""
+    size: Expr = N + 0
+    for k in range(TERMS):
+        size = size * 3 + Var(f"n{k}")
+    form, constant = EMPTY.affine(size)
+    assert constant == 0 and form[N] == 3**TERMS and len(form) == TERMS + 1
+    assert te.reduce_axis(size).extent is not None
+
+    small: Expr = N + 0
+    for k in range(TERMS):
+        small = 2 * (small + k) - small
+    assert simplify(small) is simplify(N + sum(2 * k for k in range(TERMS)))
+
+
 def test_loops_by_hand_over_such_an_extent() -> None:
     n = te.var("n")
     size = n

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from tilesmith.loop.passes.bind_parts import MOST_DEPTH
 from tilesmith.loop.text import print_func
 from tilesmith.loop.visit import exprs
 from tilesmith.runtime.function import NativeFunction
+from tilesmith.support.errors import ExpressionError
 
 N = 64
 DEPTH = 1500
@@ -201,6 +203,18 @@ def test_deep_expression_as_c() -> None:
     out = np.zeros(N, np.float32)
     ts.build(te.create_schedule(y.op), [X, y], target="c")(x, out)
     np.testing.assert_allclose(out, x * (DEPTH + 1), rtol=1e-4)
+
+
+def test_conditions_by_hand_too_deep_are_refused() -> None:
+    def body(b, x, y):
+        with ExitStack() as around:
+            i = around.enter_context(b.loop(N, "i"))
+            for n in range(1000):
+                around.enter_context(b.when(x[i] < float(n)))
+            y[i] = 1.0
+
+    with pytest.raises(ExpressionError, match="Y: the body nests deeper than can be compiled"):
+        te.extern(N, [X], body, name="Y")
 
 
 def depth(e: Expr) -> int:

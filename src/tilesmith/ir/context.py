@@ -326,12 +326,21 @@ class Context(Facts):
         return nonnegative(form, self)
 
 
+_SUMS = ("add", "sub", "mul")
+
+
 def _terms(e: Expr) -> tuple[tuple[Expr, int], ...]:
-    """The operands of a sum with their signs; none for another expression."""
+    """The operands of a sum, or of a sum's multiple, with their factors; none for another
+    expression.
+    """
     if type(e) is Binary and e.op == "add":
         return (e.a, 1), (e.b, 1)
     if type(e) is Binary and e.op == "sub":
         return (e.a, 1), (e.b, -1)
+    if type(e) is Binary and e.op == "mul":
+        for a, b in ((e.a, e.b), (e.b, e.a)):
+            if type(b) is Const and (type(a) is Unary or (type(a) is Binary and a.op in _SUMS)):
+                return ((a, int(b.value)),)
     return ((e.a, -1),) if type(e) is Unary and e.op == "neg" else ()
 
 

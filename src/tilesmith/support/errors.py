@@ -2,8 +2,9 @@
 
 Every message says what was expected, what was found, where, and what to do about it. Users catch
 `TilesmithError`; the subclasses tell whose mistake it was, and the command line maps each to an
-exit code.  A message quotes what a user gave, which may be a name of 100,000 letters: of a long
-word the middle is left out, here for all messages.
+exit code.  A message quotes what a user gave, which may be a name of 100,000 letters or a sum of as
+many terms: of a long word or line the middle is left out, here for all messages.  `brief` does so
+for a value that other words follow.
 """
 
 from __future__ import annotations
@@ -14,32 +15,40 @@ from typing import Any
 
 _END = 100
 """Letters that are kept at either end of a long word: as many as an editor's line shows."""
-_LONGEST = 6 * _END
-"""Letters of a word that is kept whole: longer than names of nodes and most paths."""
+LONGEST = 6 * _END
+"""Letters of a word, or of a value in words, that is kept whole: longer than names of nodes and
+most paths.
+"""
+_LONGEST_LINE = 4 * LONGEST
+"""Letters of a line that is kept whole: some values and what is said about them."""
 
 
-def _brief(message: str) -> str:
-    """A message without the middles of its long words."""
-    return message if len(message) <= _LONGEST else re.sub(r"\S+", _brief_word, message)
+def brief(text: str, longest: int = LONGEST, end: int = _END) -> str:
+    """A text of at most so many letters: of a longer one the middle is left out."""
+    if len(text) <= longest:
+        return text
+    return f"{text[:end]}... ({len(text) - 2 * end} more letters) ...{text[-end:]}"
 
 
-def _brief_word(found: re.Match[str]) -> str:
-    word = found[0]
-    if len(word) <= _LONGEST:
-        return word
-    return f"{word[:_END]}... ({len(word) - 2 * _END} more letters) ...{word[-_END:]}"
+def _brief_message(message: str) -> str:
+    """A message without the middles of its long words and lines."""
+    if len(message) <= LONGEST:
+        return message
+    words = re.sub(r"\S+", lambda found: brief(found[0]), message)
+    return "\n".join(brief(line, _LONGEST_LINE, LONGEST) for line in words.split("\n"))
 
 
 class TilesmithError(Exception):
     """Base of all errors that Tilesmith raises on purpose.  `exit_code` is the command line's.
 
-    The middle of a word of more than 600 letters is left out of the message.
+    The middle of a word of more than 600 letters, and of a line of more than 2,400, is left out of
+    the message.
     """
 
     exit_code = 3
 
     def __init__(self, *args: Any) -> None:
-        super().__init__(*(_brief(a) if isinstance(a, str) else a for a in args))
+        super().__init__(*(_brief_message(a) if isinstance(a, str) else a for a in args))
 
 
 class UsageError(TilesmithError):

@@ -18,7 +18,7 @@ from tilesmith.frontend.torch.capture import captured
 from tilesmith.graph.nodes import Graph
 from tilesmith.ir.dtypes import f64, i64
 from tilesmith.ir.sizes import LARGEST
-from tilesmith.support.errors import ModelError, UnsupportedError
+from tilesmith.support.errors import ModelError, UnsupportedError, brief
 
 
 def load(source: Source, given: Given) -> Graph:
@@ -178,4 +178,4 @@ def _argument_names(program: Any) -> tuple[str, ...]:
 
 
 def _shown(spec: Any) -> str:
-    return "".join(str(spec).split("\n"))
+    return brief("".join(str(spec).split("\n")))
