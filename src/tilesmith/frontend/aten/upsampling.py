@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from functools import partial
 
@@ -11,6 +10,7 @@ import numpy as np
 from tilesmith.frontend.aten.node import AtenNode
 from tilesmith.frontend.aten.pool_gradients import along_axis
 from tilesmith.frontend.aten.registry import aten_op
+from tilesmith.frontend.common.scaled import scaled
 from tilesmith.graph.nodes import Value
 from tilesmith.ir.types import Dim
 from tilesmith.ops import sample
@@ -40,14 +40,14 @@ def _resized(
 
 
 def _sizes(
-    n: AtenNode, x: Value, output_size: Sequence[int] | None, factors: Sequence[float] | None
-) -> tuple[tuple[int, ...], Sequence[float] | None]:
+    n: AtenNode, x: Value, output_size: Sequence[Dim] | None, factors: Sequence[float] | None
+) -> tuple[tuple[Dim, ...], Sequence[float] | None]:
     """The sizes of the spatial axes, and the factors if they decide."""
     if output_size is not None:
         return tuple(output_size), None
     assert factors is not None
-    extents = [n.extent(x, 2 + a) for a in range(x.type.rank - 2)]
-    return tuple(math.floor(e * f) for e, f in zip(extents, factors, strict=True)), factors
+    pairs = zip(x.type.shape[2:], factors, strict=True)
+    return tuple(scaled(e, f, np.float64, "scale_factor") for e, f in pairs), factors
 
 
 def _nearest(
@@ -92,7 +92,7 @@ def _antialiased_to(
 
 
 def _antialiased(
-    n: AtenNode, self: Value, output_size: Sequence[int], align_corners: bool,
+    n: AtenNode, self: Value, output_size: Sequence[Dim], align_corners: bool,
     scales_h: float | None = None, scales_w: float | None = None, *, mode: str,
 ) -> Value:  # fmt: skip
     if not self.dtype.is_float:

@@ -9,6 +9,7 @@ import numpy as np
 
 from tilesmith.frontend.common.limits import checked_dims
 from tilesmith.frontend.common.numbers import Numbers
+from tilesmith.frontend.common.scaled import scaled
 from tilesmith.frontend.common.slots import Result
 from tilesmith.frontend.onnx.computed_resize import Region, Resampling, by_scales, by_sizes
 from tilesmith.frontend.onnx.constants import filled
@@ -17,14 +18,10 @@ from tilesmith.frontend.onnx.node import OnnxNode
 from tilesmith.frontend.onnx.registry import onnx_op
 from tilesmith.frontend.onnx.shapes import is_empty
 from tilesmith.graph.nodes import Value
-from tilesmith.ir import extents
 from tilesmith.ir.dtypes import f32, f64
-from tilesmith.ir.expr import as_expr
-from tilesmith.ir.symbols import as_dim
 from tilesmith.ir.types import Dim, same_dim, same_shape
 from tilesmith.ops import elementwise as ew
 from tilesmith.ops import resize as rs
-from tilesmith.support.errors import OpenDimensionError
 
 _MODES = {"nearest": "nearest", "linear": "linear", "bilinear": "linear", "cubic": "cubic"}
 _COORDINATES = (
@@ -42,24 +39,8 @@ def _mode(n: OnnxNode) -> str:
     return _MODES[n.attr_string("mode", "nearest", among=tuple(_MODES))]
 
 
-_CHECKED = 1 << 16
-"""Extents for which a symbolic size is compared with the one that engines compute."""
-
-
 def _scaled(n: OnnxNode, extent: Dim, scale: float) -> Dim:
-    """floor(extent * scale) in f32, as engines compute it: 0.7 * 10 is 7 and not 6."""
-    if isinstance(extent, int):
-        return math.floor(float(np.float32(extent) * np.float32(scale)))
-    number, by = rs.short_fraction(scale).as_integer_ratio()
-    some = np.arange(_CHECKED)
-    rounded = np.floor(some.astype(np.float32) * np.float32(scale)).astype(np.int64)
-    if not np.array_equal(rounded, some * number // by):
-        raise OpenDimensionError(
-            f"{n.op_type}: floor({extent} * {scale}) depends on rounding; give the input its size "
-            "with shapes=",
-            (extent,),
-        )
-    return as_dim(as_expr(extents.product((extent, number))) // by)
+    return scaled(extent, scale, np.float32, n.op_type)
 
 
 def _scales(n: OnnxNode, value: Value, count: int) -> tuple[float, ...]:

@@ -1,0 +1,38 @@
+"""Extents of images that are enlarged by a factor: floor(extent * factor), as the engine of the
+model rounds it.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from tilesmith.ir import extents
+from tilesmith.ir.expr import as_expr
+from tilesmith.ir.symbols import as_dim
+from tilesmith.ir.types import Dim
+from tilesmith.ops.resize import short_fraction
+from tilesmith.support.errors import OpenDimensionError
+
+_CHECKED = 1 << 16
+"""Extents for which a symbolic size is compared with the one that engines compute."""
+
+
+def scaled(extent: Dim, factor: float, number_type: type[np.floating], what: str) -> Dim:
+    """floor(extent * factor), a product of `number_type`: in f32, 0.7 * 10 is 7 and not 6.
+
+    Raises OpenDimensionError naming `what` if the extent is open and rounding decides.
+    """
+    if isinstance(extent, int):
+        return math.floor(float(number_type(extent) * number_type(factor)))
+    number, by = short_fraction(factor).as_integer_ratio()
+    some = np.arange(_CHECKED)
+    rounded = np.floor(some.astype(number_type) * number_type(factor)).astype(np.int64)
+    if not np.array_equal(rounded, some * number // by):
+        raise OpenDimensionError(
+            f"{what}: floor({extent} * {factor}) depends on rounding; give the input its size "
+            "with shapes=",
+            (extent,),
+        )
+    return as_dim(as_expr(extents.product((extent, number))) // by)
