@@ -14,7 +14,9 @@ import typer
 from tilesmith.cli.arguments import JsonFlag, ModelArgument, SignOption, Wanted, with_options
 from tilesmith.cli.console import print_json, size_text
 from tilesmith.cli.models import check_file, open_model
+from tilesmith.cli.outputs import apart_from, check_output
 from tilesmith.support.errors import UsageError
+from tilesmith.support.folders import is_stream
 
 
 @with_options
@@ -35,16 +37,23 @@ def command(
         raise UsageError(f"{str(model)!r} is compiled already; compile its source model")
     check_file(model)
     target = output or model.with_suffix(".tsm")
-    if not target.resolve().parent.is_dir():
-        raise UsageError(f"the folder of {str(target)!r} does not exist")
+    check_output(target)
+    with apart_from(target):
+        _compile(model, wanted, target, stubs, sign, json)
+
+
+def _compile(
+    model: Path, wanted: Wanted, target: Path, stubs: bool, sign: Path | None, json: bool
+) -> None:
     start = time.perf_counter()
     exe = open_model(model, wanted)
     seconds = time.perf_counter() - start
     exe.save(target, sign, stubs)
+    size = None if is_stream(target) else target.stat().st_size
     result = {
         "model": str(model),
         "output": str(target),
-        "bytes": target.stat().st_size,
+        "bytes": size,
         "seconds": seconds,
         "target": wanted.options.target,
         "inputs": [str(s) for s in exe.inputs],
@@ -54,7 +63,7 @@ def command(
     if json:
         print_json(result)
     else:
-        print(f"wrote {target} ({size_text(result['bytes'])})")
+        print(f"wrote {target}" + (f" ({size_text(size)})" if size is not None else ""))
         print(f"inputs:  {', '.join(result['inputs'])}")
         print(f"outputs: {', '.join(result['outputs'])}")
         if exe.needs_growth:

@@ -14,6 +14,7 @@ import typer
 from tilesmith.cli.arguments import JsonFlag, ModelArgument, SignOption, Wanted, with_options
 from tilesmith.cli.console import compiling, print_json, size_text
 from tilesmith.cli.models import check_file, open_model
+from tilesmith.cli.outputs import check_output_folder
 from tilesmith.driver.exporting import export
 from tilesmith.runtime.standalone.export import Format
 from tilesmith.runtime.standalone.objects import WeightsPlace
@@ -54,6 +55,7 @@ def command(
     check_file(model)
     called = name or re.sub(r"[^A-Za-z0-9_]", "_", model.stem)
     folder = output or model.with_suffix("")
+    check_output_folder(folder)
     if wanted.specialise:
         raise UsageError("--specialise is for executables of Python; a library has one program")
     if model.suffix == ".tsm" or wanted.options.precision == "auto":

@@ -16,6 +16,7 @@ import typer
 
 from tilesmith.cli.arguments import JsonFlag
 from tilesmith.cli.console import print_json
+from tilesmith.cli.outputs import check_output_folder
 from tilesmith.support.errors import UsageError
 from tilesmith.tuning.operators import default_name, export_op
 
@@ -48,9 +49,11 @@ def command(
     ] = None,
     json: JsonFlag = False,
 ) -> None:
+    folder = output or Path(name or default_name(operator))
+    check_output_folder(folder)
     made = export_op(
         operator,
-        output or Path(name or default_name(operator)),
+        folder,
         name,
         shapes=[_shape(s) for s in shape or ()],
         dtype=dtype.split(","),

@@ -41,6 +41,7 @@ from tilesmith.choices.constraints import Constraints
 from tilesmith.cli.arguments import JsonFlag, Wanted, with_options
 from tilesmith.cli.console import note, print_json, print_table
 from tilesmith.cli.models import SOURCES
+from tilesmith.cli.outputs import apart_from, check_output
 from tilesmith.driver import Session
 from tilesmith.frontend.onnx.view import save_view
 from tilesmith.graph.control import nodes_in
@@ -118,6 +119,8 @@ def command(
     list_passes: Annotated[bool, typer.Option("--list", help="List the passes.")] = False,
     json: JsonFlag = False,
 ) -> None:
+    if output is not None:
+        check_output(output)
     constraints = Constraints.of(wanted.pins, wanted.forbid)
     session = replace(driver.Session.of(wanted.options), constraints=constraints)
     ir = _read(source, wanted, session)
@@ -181,7 +184,8 @@ def command(
         _write(output, text, constants)
     if json:
         found = [{"name": r.name, "changed": r.changed, "seconds": r.seconds} for r in ran]
-        print_json({"passes": found, "texts": [t.to_json() for t in texts]})
+        with apart_from(output):
+            print_json({"passes": found, "texts": [t.to_json() for t in texts]})
     elif print_:
         print(text, end="")
     elif not output:

@@ -27,6 +27,7 @@ from tilesmith.cli.arguments import (
 )
 from tilesmith.cli.console import print_json, progress, size_text
 from tilesmith.cli.models import check_source
+from tilesmith.cli.outputs import check_output
 from tilesmith.frontend.onnx.export import save_onnx
 from tilesmith.quantisation.entry import quantize_model
 from tilesmith.quantisation.options import QuantizeOptions
@@ -57,8 +58,7 @@ def command(
     check_source(model, f"{str(model)!r} is compiled already; quantise its source model")
     if output.suffix not in (".onnx", ".tsm"):
         raise UsageError(f"expected an .onnx or .tsm file to write, found {str(output)!r}")
-    if not output.resolve().parent.is_dir():
-        raise UsageError(f"the folder of {str(output)!r} does not exist")
+    check_output(output)
     wanted = replace(quantisation, pins=parse_pins(pin))
     with progress(f"quantising {model.name}"):
         graph, report = quantize_model(model, data, wanted, parse_shapes(shape), options)

@@ -18,11 +18,12 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
+from tilesmith.cli.outputs import apart_from, check_output
 from tilesmith.runtime.executable import Executable
 from tilesmith.runtime.program import TensorSpec
 from tilesmith.support.array_files import read_arrays
 from tilesmith.support.errors import AccuracyError, UsageError
-from tilesmith.support.folders import written
+from tilesmith.support.folders import is_stream, written
 
 from .arguments import InputOption, JsonFlag, ModelArgument, SeedOption, Wanted, with_options
 from .console import milliseconds, note, print_json
@@ -56,6 +57,10 @@ def command(
     seed: SeedOption = 0,
     json: JsonFlag = False,
 ) -> None:
+    if output is not None:
+        if output.suffix != ".npz" and str(output) != "-" and not is_stream(output):
+            output = output.with_name(f"{output.name}.npz")  # as NumPy names it
+        check_output(output)
     arrays = read_arrays(input) if input else {}
     exe = open_model(model, wanted, arrays)
     inputs = chosen_inputs(exe, arrays, input, seed)
@@ -66,8 +71,6 @@ def command(
     first = time.perf_counter() - start
     again = _fastest(exe, inputs)
     if output:
-        if output.suffix != ".npz":
-            output = output.with_name(f"{output.name}.npz")  # as NumPy names it
         try:
             with written(output) as f:
                 np.savez(f, **outputs)  # type: ignore[arg-type]
@@ -91,10 +94,12 @@ def command(
             for s in exe.outputs
         ],
     }
-    if json:
-        print_json(result)
-    else:
-        _show(result)
+    with apart_from(output):
+        if json:
+            print_json(result)
+        else:
+            _show(result)
+    if not json:
         note(_next(model))
     for s in exe.outputs if check else ():
         kind, allowed = _allowed(s)

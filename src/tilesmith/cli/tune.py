@@ -20,6 +20,7 @@ from tilesmith.cli.arguments import JsonFlag, ModelArgument, Wanted, with_option
 from tilesmith.cli.console import print_json
 from tilesmith.cli.live import TuningDisplay
 from tilesmith.cli.models import check_source
+from tilesmith.cli.outputs import apart_from, check_output
 from tilesmith.support.errors import UsageError
 from tilesmith.support.measure import BUSY, Ratio
 from tilesmith.tuning.interrupt import Interrupt
@@ -38,6 +39,15 @@ def command(
     json: JsonFlag = False,
 ) -> None:
     check_source(model, "tune needs the source model (.onnx or .pt2): a .tsm is compiled already")
+    if output is not None:
+        check_output(output)
+    with apart_from(output):
+        _tune(model, tuning, wanted, output, json)
+
+
+def _tune(
+    model: Path, tuning: TuneOptions, wanted: Wanted, output: Path | None, json: bool
+) -> None:
     interrupt = Interrupt()
     with TuningDisplay(tuning.seconds, tuning.trials, interrupt) as display:
         tuning = replace(

@@ -38,7 +38,7 @@ from tilesmith.ir.target import Target
 from tilesmith.perf.info import KernelInfo
 from tilesmith.support.cgroup import usable_memory
 from tilesmith.support.errors import ModelError, UsageError
-from tilesmith.support.folders import written
+from tilesmith.support.folders import is_stream, written
 from tilesmith.support.regular_files import open_regular
 
 from .manifest import Reader, number, part_steps_in, part_steps_out, steps_out, text
@@ -87,6 +87,11 @@ def save_program(
             raise UsageError(f"save: expected a stream of bytes, open for writing: {e}") from e
         return
     path = Path(path)
+    if (sign is not None or stubs) and is_stream(path):
+        raise UsageError(
+            f"sign and stubs write files beside the .tsm file, but {str(path)!r} is a stream; "
+            "save it to a file"
+        )
     if sign is not None:
         secret_key(sign)  # before anything is written
     try:

@@ -53,18 +53,20 @@ def written(path: Path) -> Iterator[IO[bytes]]:
 
     If the body fails, `path` stays as it was, or absent.  A file that exists is replaced by a
     rename: whoever has it open or mapped keeps the old contents.  Behind a symbolic link it is the
-    file that the link names.  A device or a pipe, such as /dev/null, is not replaced: it is given
-    the bytes at the end.
+    file that the link names.  A stream (see `is_stream`) is not replaced: it is given the bytes at
+    the end.
 
     Raises OSError where `path` can't be written.
     """
-    path = Path(os.path.realpath(path))
-    if path.exists() and not path.is_file():
+    if is_stream(path):  # before links are followed: those of /dev/fd name no files
         content = io.BytesIO()
         yield content
-        with path.open("wb") as device:
+        number = _descriptor(path)
+        # A descriptor goes on from where it is, as it does for whoever else writes to it.
+        with path.open("wb") if number is None else os.fdopen(os.dup(number), "wb") as device:
             device.write(content.getbuffer())
         return
+    path = Path(os.path.realpath(path))
     handle, name = tempfile.mkstemp(prefix=f".{path.name[:32]}-", suffix=".part", dir=path.parent)
     try:
         with os.fdopen(handle, "wb") as file:
@@ -76,6 +78,33 @@ def written(path: Path) -> Iterator[IO[bytes]]:
     except BaseException:
         os.unlink(name)
         raise
+
+
+def is_stream(path: Path) -> bool:
+    """Whether `path` is a device, a pipe or an open descriptor, such as /dev/null, /dev/stdout or
+    /dev/fd/3: those are written in place.
+    """
+    if _descriptor(path) is not None:
+        return True
+    return path.exists() and not path.is_file() and not path.is_dir()
+
+
+_MOST_LINKS = 40
+"""As Linux follows in one path."""
+
+
+def _descriptor(path: Path) -> int | None:
+    """The number of the open descriptor that `path` or a link behind it stands for."""
+    folders = {os.path.realpath(p) for p in ("/dev/fd", "/proc/self/fd")}
+    name = os.path.abspath(path)
+    for _ in range(_MOST_LINKS):
+        folder, last = os.path.split(name)
+        if last.isdecimal() and os.path.realpath(folder) in folders:
+            return int(last)
+        if not os.path.islink(name):
+            return None
+        name = os.path.join(folder, os.readlink(name))
+    return None
 
 
 def write_text(path: Path, text: str) -> None:

@@ -1,0 +1,79 @@
+"""Where a verb writes to: streams get the bytes alone, and what can't be written is said first."""
+
+from __future__ import annotations
+
+import io
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tilesmith as ts
+from tilesmith.cli import compile as compile_verb
+
+PROGRAM = f"'{sys.executable}' -m tilesmith"
+
+
+def shell(line: str) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(["bash", "-c", line], capture_output=True, timeout=120)
+
+
+@pytest.mark.parametrize("to", ["-o /dev/stdout", "-o /dev/fd/1", "-o >(cat >&3) 1>&2"])
+def test_a_stream_gets_the_bytes_alone(model, to):
+    done = shell(f"exec 3>&1; {PROGRAM} compile '{model}' {to} | cat")
+    assert b"wrote /dev/" in done.stderr, done.stderr
+    (spec,) = ts.Executable.load(done.stdout).outputs
+    assert spec.shape == (1, 6)
+
+
+def test_a_file_that_stdout_appends_to_keeps_its_beginning(model, tmp_path):
+    file = tmp_path / "log"
+    file.write_bytes(b"before")
+    done = shell(f"{PROGRAM} compile '{model}' -o /dev/stdout >> '{file}'")
+    assert done.returncode == 0, done.stderr
+    start, tsm = file.read_bytes()[:6], file.read_bytes()[6:]
+    assert start == b"before" and len(ts.Executable.load(tsm).outputs) == 1
+
+
+def test_results_of_a_run_go_to_a_pipe(model):
+    done = shell(f"{PROGRAM} run '{model}' -o /dev/stdout | cat")
+    with np.load(io.BytesIO(done.stdout)) as found:
+        assert [found[name].shape for name in found.files] == [(1, 6)]
+
+
+@pytest.mark.parametrize("verb", ["compile", "tune", "run", "opt", "export", "quantize"])
+def test_a_place_that_can_not_be_written_is_refused_first(tilesmith, model, tmp_path, verb):
+    file = tmp_path / "file"
+    file.touch()
+    (tmp_path / "folder.onnx").mkdir()
+    (tmp_path / "folder.npz").mkdir()
+    refused = {
+        str(file / "x.onnx"): "can't be written" if verb == "export" else "does not exist",
+    }
+    if verb != "export":
+        end = "npz" if verb == "run" else "onnx"
+        refused[str(tmp_path / f"folder.{end}")] = "is a folder"
+        refused[str(tmp_path / "none" / f"x.{end}")] = "does not exist"
+    if verb != "quantize":  # which chooses by the end of the name
+        refused["-"] = "give /dev/stdout"
+    broken = tmp_path / "broken.onnx"
+    broken.write_bytes(b"no model")  # reading it would be another error
+    for output, says in refused.items():
+        found = tilesmith(verb, broken, "-o", output)
+        assert found.code == 1 and says in found.err, (output, found.err)
+
+
+def test_a_folder_without_the_right_to_write_is_refused(tilesmith, model, tmp_path, monkeypatch):
+    # Root may write anywhere.
+    monkeypatch.setattr(os, "access", lambda path, *_, **__: Path(path) != tmp_path)
+    monkeypatch.setattr(compile_verb, "open_model", None)
+    found = tilesmith("compile", model, "-o", tmp_path / "x.tsm")
+    assert found.code == 1 and f"you may not write to the folder '{tmp_path}'" in found.err
+
+
+def test_nothing_stands_beside_a_stream(model):
+    with pytest.raises(ts.UsageError, match="is a stream; save it to a file"):
+        ts.compile(model).save(Path("/dev/null"), stubs=True)
