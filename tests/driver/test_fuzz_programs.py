@@ -136,12 +136,31 @@ def test_errors_of_ours_are_crashes_and_typed_ones_refusals(monkeypatch):
         ("{0}.to(torch.int64)", torch.tensor([float("nan")])),
         ("{0} << 70", torch.tensor([1])),
         ("{0}.expand(5000, 2)", torch.tensor([1, 2])),
+        ("torch.searchsorted({0}, 0.5)", torch.tensor([1.0, 0.0])),
+        ("torch.bucketize({0}, {0})", torch.tensor([float("nan"), 0.0])),
+        ("F.interpolate({0}, size=4, mode='linear')", torch.tensor([[[1.0, torch.inf, 2.0]]])),
+        (
+            "F.scaled_dot_product_attention({0}, {0}, {0})",
+            torch.full((1, 2, 4), torch.nan).double(),
+        ),
     ],
 )
 def test_results_that_nothing_specifies_are_no_programs(text, x):
     program = Program((Statement(text, ("x0",), ("v0",)),), ("v0",), {}, {}, ({"x0": x},), {})
     with pytest.raises(Rejected):
         outcomes(program, mode=Checked)
+
+
+@pytest.mark.parametrize(
+    ("text", "x"),
+    [
+        ("torch.bucketize({0}, {0})", torch.tensor([0.0, 0.0, torch.inf, torch.nan])),
+        ("F.interpolate({0}, size=1, mode='linear')", torch.tensor([[[1.0, torch.inf]]])),
+    ],
+)
+def test_results_that_are_specified_are_programs(text, x):
+    program = Program((Statement(text, ("x0",), ("v0",)),), ("v0",), {}, {}, ({"x0": x},), {})
+    assert outcomes(program, mode=Checked)
 
 
 def test_exact_results_do_not_move_and_sums_that_cancel_do():
