@@ -173,6 +173,28 @@ def test_double_buffer_needs_iterations_that_follow_each_other() -> None:
         te.lower(e.s, [e.x, e.z])
 
 
+def test_a_stage_whose_readers_are_gone_is_computed_nowhere() -> None:
+    x = te.placeholder((4,), name="X")
+    y = te.compute((4,), lambda i: x[i] + 1.0, name="Y")
+    both = te.compute((), lambda: (y[1], x[0] * 2.0), name="both")
+    z = te.compute((2,), lambda i: both[1][()] + x[i], name="Z")
+    s = te.create_schedule(z.op)
+    s["both"].compute_inline()
+    s["Y"].compute_at(s["Z"], "i")
+    with pytest.raises(ScheduleError, match=r"Y cannot be computed at Z\.i: no stage reads it"):
+        te.lower(s, [x, z])
+
+
+def test_registers_are_no_memory_to_prefetch() -> None:
+    e = Example()
+    e.s.cache_write(e.z, "register")
+    for name in ("Z", "Z_register"):
+        e[name].unroll("i")
+    e["Z"].prefetch("Z_register", "i", offset=0)
+    with pytest.raises(ScheduleError, match="scope 'register', which is no memory"):
+        te.lower(e.s, [e.x, e.z])
+
+
 @pytest.mark.parametrize(
     ("data", "message"),
     [

@@ -45,3 +45,22 @@ def check_passes(name: str, seed: int) -> None:
 @pytest.mark.parametrize("seed", range(4))
 def test_passes_keep_the_answer(name: str, seed: int) -> None:
     check_passes(name, seed)
+
+
+@pytest.mark.parametrize("extent", [0, 1, 5])
+@pytest.mark.parametrize("depth", [2, 3])
+def test_what_is_computed_ahead_of_a_loop_without_iterations_is_not_read(
+    extent: int, depth: int
+) -> None:
+    n = te.var("n")
+    x = te.placeholder((n,), name="X")
+    y = te.compute((n,), lambda i: x[i] + 1.0, name="Y")
+    z = te.compute((n,), lambda i: y[i] * 2.0, name="Z")
+    s = te.create_schedule(z.op)
+    s["Y"].compute_at(s["Z"], "i")
+    s["Y"].pipeline(depth=depth)
+    data, found = np.arange(extent, dtype=np.float32), np.zeros(extent, np.float32)
+    func = te.lower(s, [x, z])
+    interpret(func, [data, found])  # it refuses accesses outside of a buffer
+    np.testing.assert_array_equal(found, (data + 1) * 2)
+    interpret(driver.run_loop_passes(func, SESSION), [data, found])

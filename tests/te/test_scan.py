@@ -228,6 +228,15 @@ def test_steps_follow_each_other(step: Callable[[te.Schedule], object], message:
         step(s)
 
 
+def test_a_scan_in_shared_memory_that_a_number_reads() -> None:
+    x, total = running_sum()
+    last = te.compute((), lambda: total[T - 1, 0] * 2.0, name="last")
+    s = te.create_schedule(last.op)
+    s["total"].set_scope("shared")
+    with pytest.raises(ScheduleError, match="total is to be in shared memory"):
+        te.lower(s, [x, last])
+
+
 def test_parts_of_time_keep_their_order() -> None:
     _, total = running_sum()
     s = te.create_schedule(total.op)

@@ -125,7 +125,7 @@ class Pipeline:
         """A part so many iterations from now, if there is such an iteration."""
         value = simplify(now + distance)
         made = _Copy({self.loop.var: value}).of(nest)
-        if value is const(0):
+        if value is const(0) and isinstance(self.loop.extent, int) and self.loop.extent > 0:
             return made
         return nodes.If(value < dim_expr(self.loop.extent), made, likely=True)
 

@@ -9,6 +9,7 @@ from typing import Protocol
 from tilesmith.ir import expr as ir
 from tilesmith.ir.context import Context
 from tilesmith.ir.expr import Expr, Var, const, minimum, post_order, substitute
+from tilesmith.ir.loop_tables import SCOPES
 from tilesmith.ir.simplify import simplify
 from tilesmith.ir.symbols import expected
 from tilesmith.ir.target import LINE_BYTES
@@ -140,7 +141,14 @@ class PrefetchWriter:
             )
         if producer is None:
             return self._nests.parameters[mark.source, mark.value]
-        return producer.buffers[mark.value]
+        buffer = producer.buffers[mark.value]
+        if not SCOPES[buffer.scope].is_addressed:
+            raise ScheduleError(
+                f"cannot prefetch {mark.source} in {plan.stage.name}: it is in scope "
+                f"{buffer.scope!r}, which is no memory that could be loaded ahead; leave the "
+                "prefetch out"
+            )
+        return buffer
 
     def _piece(self, plan: StagePlan, depth: int, mark: PrefetchMark, buffer: Buffer) -> list[Stmt]:
         """`statements` for a loop of the stage in which `plan` is computed.

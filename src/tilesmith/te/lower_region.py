@@ -53,6 +53,11 @@ def region(
             found = read if first else [_union(a, b, ctx) for a, b in zip(found, read, strict=True)]
             first = False
             rounded = rounded or bool(plan.rounded)
+    if first:
+        raise ScheduleError(
+            f"{name} cannot be computed at {at}: no stage reads it there (any more); leave it at "
+            "the root, or compute_at a stage that reads it"
+        )
     slides = state.stages[name].store is not None
     regions = tuple(
         _region(b, a.extent, ctx, rounded, slides, is_step=condition is not None)
@@ -257,7 +262,7 @@ def _bounds_of_reads(
     inside = depth if reader.stage.name == target else -1
     mapping, ranges, facts = _relaxed(reader, inside)
     outer = _enclosing(state, plans, reader, target, depth)
-    if is_shared(state.stages[name]):
+    if depth >= 0 and is_shared(state.stages[name]):
         outer += _threads_around(state, plans, At(target, plans[target].stage.leaves[depth]))
     cache: dict[Expr, Bounds | None] = {}
 
