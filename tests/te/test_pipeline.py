@@ -61,6 +61,6 @@ def test_what_is_computed_ahead_of_a_loop_without_iterations_is_not_read(
     s["Y"].pipeline(depth=depth)
     data, found = np.arange(extent, dtype=np.float32), np.zeros(extent, np.float32)
     func = te.lower(s, [x, z])
-    interpret(func, [data, found])  # it refuses accesses outside of a buffer
+    interpret(func, [data, found, extent])  # it refuses accesses outside of a buffer
     np.testing.assert_array_equal(found, (data + 1) * 2)
-    interpret(driver.run_loop_passes(func, SESSION), [data, found])
+    interpret(driver.run_loop_passes(func, SESSION), [data, found, extent])
