@@ -232,3 +232,26 @@ def test_what_is_detached_is_turned_alone(is_inner):
     for found, wanted in zip(ts.compile(traced, x)(x), module(x), strict=True):
         torch.testing.assert_close(found, wanted)
     assert str(traced.inlined_graph).count("aten::detach") == before.count("aten::detach") == 2
+
+
+def test_parts_that_are_never_called_themselves():
+    """Lists and dicts of modules, and the projection of an attention, have no code in a trace."""
+
+    class Parts(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layers = nn.ModuleList([nn.Linear(4, 4), nn.Linear(4, 4)])
+            self.named = nn.ModuleDict({"last": nn.Linear(4, 4)})
+            self.attention = nn.MultiheadAttention(4, 2, batch_first=True)
+
+        def forward(self, x):
+            for layer in self.layers:
+                x = layer(x)
+            x = self.named["last"](x)
+            return self.attention(x, x, x, need_weights=False)[0]
+
+    module, x = Parts().eval(), torch.randn(2, 3, 4)
+    with torch.no_grad():
+        traced = torch.jit.trace(module, x)
+        found = ts.compile(traced, x, threads=1)(x)
+        torch.testing.assert_close(torch.as_tensor(found), module(x), rtol=1e-4, atol=1e-5)

@@ -338,7 +338,7 @@ class Executable:
             given = at_home(self.program, arrays, self._given(out))
             pairs = zip(given, self._sized_outputs(sizes), strict=True)
             kept = [None if g is None else as_output(g, s) for g, s in pairs]
-            self._check_apart(stored, kept)
+            self._check_results_apart(stored, kept)
         room = self._room(kept, sizes)
         arguments, host = self._arguments(stored, room, sizes)
         self._check(self._call(*arguments), kept)
@@ -351,7 +351,7 @@ class Executable:
             f if g is None else beginning(g, f.shape) for f, g in zip(fresh, given, strict=True)
         )
 
-    def _check_apart(self, stored: Sequence[Any], kept: Sequence[Any]) -> None:
+    def _check_results_apart(self, stored: Sequence[Any], kept: Sequence[Any]) -> None:
         """Raises UsageError if an array for a result, which is None for fresh memory, shares memory
         with another argument.
         """

@@ -49,7 +49,7 @@ def _detached_kept(model: Any) -> Iterator[None]:
     change.  A module with aliases of its own, which no public function of PyTorch makes, is left.
     """
     parts = model.modules() if hasattr(model, "modules") else (model,)
-    graphs = [p.graph for p in parts if hasattr(p, "graph")]
+    graphs = [p.graph for p in parts if _has_graph(p)]
     if any(g.findAllNodes(_ALIAS) for g in graphs):
         yield
         return
@@ -58,6 +58,16 @@ def _detached_kept(model: Any) -> Iterator[None]:
         yield
     finally:
         _replace(graphs, _ALIAS, _DETACH)  # also where PyTorch inlined them meanwhile
+
+
+def _has_graph(part: Any) -> bool:
+    """Whether a part of a module of TorchScript, or a function, has code: lists of modules and
+    those that are never called have a graph that can't be asked for.
+    """
+    inner = getattr(part, "_c", None)
+    if inner is not None and not inner._has_method("forward"):
+        return False
+    return hasattr(part, "graph")
 
 
 def _replace(graphs: Sequence[Any], old: str, new: str) -> None:
