@@ -11,6 +11,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, overload
 
@@ -114,7 +115,6 @@ class Executable:
         self._quick = self._sizes if is_quick else None
         self._is_static = self._plain and self._host is None and self._sizes is None
         self._single = len(program.outputs) == 1
-        self._none_given = (None,) * len(program.outputs)
         self._one = self._results[0].fresh if self._single and self._homes is None else None
         self._runner = self._make_runner(self._library.address(ENTRY))
         self._call = self._runner.call
@@ -295,6 +295,11 @@ class Executable:
     def _in_order(self, arrays: Sequence[Any], out: Any = None) -> Any:
         """The results for arrays in the order of `inputs`, however a subclass is called."""
         return self(*arrays, out=out)
+
+    @cached_property
+    def _none_given(self) -> tuple[None, ...]:
+        """What a call without `out` gives for the outputs."""
+        return (None,) * len(self.program.outputs)
 
     def _given(self, out: Any) -> tuple[Any, ...]:
         """For each output, the array that the caller gives for it, or None."""

@@ -76,7 +76,7 @@ def _is_uneven(node: Any) -> bool:
     """Whether a node copies a tensor into one of another shape."""
     if str(node.target) != "aten.copy_.default":
         return False
-    to, source = (a.meta.get("val") for a in node.args[:2])
+    to, source = (a.meta.get("val") if hasattr(a, "meta") else None for a in node.args[:2])
     return to is not None and source is not None and tuple(to.shape) != tuple(source.shape)
 
 
