@@ -11,8 +11,6 @@ WORDs select the rows whose names contain one.  Prints a table, or JSON with --j
 
 from __future__ import annotations
 
-import argparse
-import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -24,6 +22,7 @@ import onnxruntime as ort
 from onnx import TensorProto, helper, numpy_helper
 
 import tilesmith as ts
+from case_table import run
 from everyday_text import texts
 from tilesmith.support.measure import Samples, interleave, ratio
 
@@ -301,7 +300,7 @@ def differences(got: dict[str, Any], want: dict[str, Any]) -> float:
     return worst
 
 
-def measure(case: Case, threads: int, rounds: int, seconds: float) -> dict[str, Any]:
+def measure(case: Case, threads: int, rounds: int) -> dict[str, Any]:
     options = ort.SessionOptions()
     options.intra_op_num_threads = threads
     text = case.model.SerializeToString()
@@ -321,7 +320,7 @@ def measure(case: Case, threads: int, rounds: int, seconds: float) -> dict[str, 
     taken: dict[str, Samples] = interleave(
         {"ours": partial(exe.run, case.arrays), "theirs": peer},
         rounds=rounds,
-        turn_seconds=seconds,
+        turn_seconds=0.02,
     )
     return {
         "name": case.name,
@@ -333,30 +332,13 @@ def measure(case: Case, threads: int, rounds: int, seconds: float) -> dict[str, 
     }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("words", nargs="*")
-    parser.add_argument("--threads", type=int, action="append")
-    parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--seconds", type=float, default=0.02, help="of each turn")
-    parser.add_argument("--json", action="store_true")
-    given = parser.parse_args()
-    rows = []
-    for case in (c for make in CASES for c in make()):
-        if given.words and not any(w in case.name for w in given.words):
-            continue
-        for threads in given.threads or (1, 2):
-            rows.append(row := measure(case, threads, given.rounds, given.seconds))
-            if not given.json:
-                print(
-                    f"{row['name']:52s} {threads} threads {row['us']:10.1f} us, peer "
-                    f"{row['peer_us']:10.1f}: {row['ratio']:5.2f}"
-                    f"{' DIFFERS' if row['difference'] > 1e-3 else ''}",
-                    flush=True,
-                )
-    if given.json:
-        print(json.dumps(rows))
+def line(row: dict[str, Any]) -> str:
+    return (
+        f"{row['name']:52s} {row['threads']} threads {row['us']:10.1f} us, peer "
+        f"{row['peer_us']:10.1f}: {row['ratio']:5.2f}"
+        f"{' DIFFERS' if row['difference'] > 1e-3 else ''}"
+    )
 
 
 if __name__ == "__main__":
-    main()
+    run(__doc__ or "", CASES, measure, line, rounds=15)

@@ -8,8 +8,6 @@ Prints a table, or JSON with --json.
 
 from __future__ import annotations
 
-import argparse
-import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +18,7 @@ import onnxruntime as ort
 from onnx import TensorProto, helper, numpy_helper
 
 import tilesmith as ts
+from case_table import run
 from tilesmith.support.measure import interleave, ratio
 
 COORDINATES = 4
@@ -110,28 +109,12 @@ def measure(case: Case, threads: int, rounds: int) -> dict[str, Any]:
     }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("words", nargs="*")
-    parser.add_argument("--threads", type=int, action="append")
-    parser.add_argument("--rounds", type=int, default=10)
-    parser.add_argument("--json", action="store_true")
-    given = parser.parse_args()
-    rows = []
-    for case in (c for make in CASES for c in make()):
-        if given.words and not any(w in case.name for w in given.words):
-            continue
-        for threads in given.threads or (1, 2):
-            rows.append(row := measure(case, threads, given.rounds))
-            if not given.json:
-                print(
-                    f"{row['name']:44s} {threads} threads {row['min_ms']:8.3f} ms, "
-                    f"ONNX Runtime {row['onnxruntime_min_ms']:8.3f}: {row['ratio']:5.2f}",
-                    flush=True,
-                )
-    if given.json:
-        print(json.dumps(rows))
+def line(row: dict[str, Any]) -> str:
+    return (
+        f"{row['name']:44s} {row['threads']} threads {row['min_ms']:8.3f} ms, "
+        f"ONNX Runtime {row['onnxruntime_min_ms']:8.3f}: {row['ratio']:5.2f}"
+    )
 
 
 if __name__ == "__main__":
-    main()
+    run(__doc__, CASES, measure, line, rounds=10)

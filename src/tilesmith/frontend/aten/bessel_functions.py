@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from functools import partial
 
-from tilesmith.frontend.aten.node import AtenNode
 from tilesmith.frontend.aten.registry import aten_op
-from tilesmith.frontend.aten.series import Numbers, Series
-from tilesmith.graph.nodes import Value
+from tilesmith.frontend.aten.series import Series, of_floats
+from tilesmith.frontend.common.numbers import Numbers
 from tilesmith.ops import elementwise as ew
 
 _I0 = Series(0.0, 8.0, 18, (
@@ -65,26 +64,23 @@ _I1_FAR = Series(0.0, 1.0, 6, (
 """exp(-x) sqrt(x) I1(x), by 8 / x."""
 
 
-def _bessel(n: AtenNode, self: Value, *, order: int, is_scaled: bool) -> Value:
-    m = Numbers.of(n, self)
-    size = m.abs(m.given)
+def _bessel(x: Numbers, *, order: int, is_scaled: bool) -> Numbers:
+    size = abs(x)
     inner, outer = (_I0, _I0_FAR) if order == 0 else (_I1, _I1_FAR)
-    near = inner.at(m, m.min(size, 8.0))
+    near = inner.at(size.least(8.0))
     if order == 1:
-        near = m.mul(near, size)
-    root = m.unary(ew.Sqrt(), size)
-    far = m.div(outer.at(m, m.div(8.0, m.max(size, 8.0))), root)
-    found = m.where(m.less(size, 8.0), near, far)
+        near = near * size
+    far = outer.at(8.0 / size.most(8.0)) / size.mapped(ew.Sqrt())
+    found = size.below(8.0).chooses(near, far)
     if not is_scaled:  # by halves, since exp(|x|) leaves the range before the product does
-        half = m.unary(ew.Exp(), m.mul(size, 0.5))
-        found = m.mul(m.mul(found, half), half)
-    if order == 1:
-        found = m.where(m.less(m.given, 0.0), m.neg(found), found)
-    return m.result(found)
+        half = (size * 0.5).mapped(ew.Exp())
+        found = found * half * half
+    return x.below(0.0).chooses(-found, found) if order == 1 else found
 
 
 for _name, _order, _is_scaled in (
     ("i0", 0, False), ("special_i0", 0, False), ("special_i0e", 0, True),
     ("special_i1", 1, False), ("special_i1e", 1, True),
 ):  # fmt: skip
-    aten_op(f"aten.{_name}.default")(partial(_bessel, order=_order, is_scaled=_is_scaled))
+    _formula = partial(_bessel, order=_order, is_scaled=_is_scaled)
+    aten_op(f"aten.{_name}.default")(partial(of_floats, formula=_formula))

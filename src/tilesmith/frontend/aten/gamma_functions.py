@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from functools import partial
 
 from tilesmith.frontend.aten.node import AtenNode
 from tilesmith.frontend.aten.registry import aten_op
-from tilesmith.frontend.aten.series import Numbers, Series
+from tilesmith.frontend.aten.series import Series, of_floats, polynomial
+from tilesmith.frontend.common.numbers import Numbers
 from tilesmith.graph.nodes import Value
 from tilesmith.ops import elementwise as ew
 
@@ -40,100 +43,90 @@ _TRIGAMMA = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6)
 """Of trigamma(x) - 1 / x - 1 / (2 x^2) in odd powers of 1 / x, from the third (6.4.12)."""
 
 
-@aten_op("aten.lgamma.default", "aten.special_gammaln.default")
-def lgamma(n: AtenNode, self: Value) -> Value:
+def _lgamma(x: Numbers) -> Numbers:
     """log |gamma(x)|.
 
     Near its zeros 1 and 2 it is a series times (x - 1) (x - 2).  Up to 8 the recurrence leads
     there, above 8 Stirling's series serves, and below 0 the reflection.  For x > 0 the error is at
     most 3 ulp in f32 and f64.  For x < 0 it is that of 1 near the zeros, which are differences.
     """
-    m = Numbers.of(n, self)
-    x = m.given
-    size = m.abs(x)
-    is_low = m.less(x, -0.25)
-    positive = m.where(is_low, size, x)
+    size = abs(x)
+    is_low = x.below(-0.25)
+    positive = is_low.chooses(size, x)
     # (-0.25, 0.75) by one step up, (2.25, 8) by steps down; one logarithm of all of them
-    is_small = m.less(positive, 0.75)
-    at = m.where(is_small, m.add(positive, 1.0), positive)
-    steps = m.where(is_small, m.abs(positive), m.number(1.0))
+    is_small = positive.below(0.75)
+    at = is_small.chooses(positive + 1.0, positive)
+    steps = is_small.chooses(abs(positive), 1.0)
     for _ in range(6):
-        is_above = m.not_less(at, 2.25)
-        lower = m.sub(at, 1.0)
-        steps = m.where(is_above, m.mul(steps, lower), steps)
-        at = m.where(is_above, lower, at)
-    logarithm = m.log(steps)
-    logarithm = m.where(is_small, m.neg(logarithm), logarithm)
-    zeros = m.mul(m.sub(at, 1.0), m.sub(at, 2.0))
-    near = m.add(m.mul(zeros, _NEAR.at(m, at)), logarithm)
-    big = m.max(positive, 8.0)
-    inverse = m.div(1.0, big)
-    tail = m.mul(inverse, m.polynomial(m.mul(inverse, inverse), _STIRLING))
+        is_there = at.below(2.25)
+        lower = at - 1.0
+        steps = is_there.chooses(steps, steps * lower)
+        at = is_there.chooses(at, lower)
+    logarithm = steps.mapped(ew.Log())
+    logarithm = is_small.chooses(-logarithm, logarithm)
+    near = (at - 1.0) * (at - 2.0) * _NEAR.at(at) + logarithm
+    big = positive.most(8.0)
+    inverse = 1.0 / big
+    tail = inverse * polynomial(inverse * inverse, _STIRLING)
     # (x - 1/2) (log(x) - 1) leaves the range later than its parts would
-    far = m.add(
-        m.mul(m.sub(big, 0.5), m.sub(m.log(big), 1.0)),
-        m.add(tail, 0.5 * math.log(2 * math.pi) - 0.5),
-    )
-    found = m.where(m.less(positive, 8.0), near, far)
-    fraction = m.sub(x, m.unary(ew.Round(), x))
-    sine = m.abs(m.unary(ew.Sin(), m.mul(fraction, math.pi)))
-    turned = m.sub(m.neg(m.log(m.mul(sine, m.mul(size, 1 / math.pi)))), found)
-    turned = m.where(m.equal(fraction, 0.0), math.inf, turned)
-    found = m.where(is_low, turned, found)
-    return m.result(m.where(m.unary(ew.IsInf(), x), math.inf, found))
+    far = (big - 0.5) * (big.mapped(ew.Log()) - 1.0) + (tail + (0.5 * math.log(2 * math.pi) - 0.5))
+    found = positive.below(8.0).chooses(near, far)
+    fraction = x - x.mapped(ew.Round())
+    sine = abs((fraction * math.pi).mapped(ew.Sin()))
+    turned = -(sine * (size * (1 / math.pi))).mapped(ew.Log()) - found
+    turned = fraction.equals(0.0).chooses(math.inf, turned)
+    found = is_low.chooses(turned, found)
+    return x.mapped(ew.IsInf()).chooses(math.inf, found)
 
 
-@aten_op("aten.digamma.default", "aten.special_digamma.default", "aten.special_psi.default")
-def digamma(n: AtenNode, self: Value) -> Value:
+def _digamma(x: Numbers) -> Numbers:
     """The derivative of lgamma: the recurrence up to 10, then the asymptotic series; below 0 the
     reflection.  The error is a few ulp of the largest term, as in PyTorch: its zeros are
     differences.
     """
-    m = Numbers.of(n, self)
-    x = m.given
-    is_low = m.less(x, 0.0)
-    at = m.where(is_low, m.sub(1.0, x), x)
-    total = m.number(0.0)
-    for _ in range(10):
-        is_small = m.less(at, 10.0)
-        total = m.where(is_small, m.add(total, m.div(1.0, at)), total)
-        at = m.where(is_small, m.add(at, 1.0), at)
-    inverse = m.div(1.0, at)
-    square = m.mul(inverse, inverse)
-    tail = m.add(m.mul(square, m.polynomial(square, _DIGAMMA)), m.mul(inverse, 0.5))
-    found = m.sub(m.sub(m.log(at), tail), total)
-    fraction = m.mul(m.sub(x, m.unary(ew.Trunc(), x)), math.pi)
-    turned = m.sub(found, m.div(math.pi, m.unary(ew.Tan(), fraction)))
-    is_pole = m.equal(fraction, 0.0)
-    found = m.where(is_low, m.where(is_pole, m.number(math.nan), turned), found)
-    return m.result(m.where(m.equal(x, 0.0), m.div(-1.0, x), found))
+    is_low = x.below(0.0)
+    at, total = _raised(is_low.chooses(1.0 - x, x), lambda at: 1.0 / at)
+    inverse = 1.0 / at
+    square = inverse * inverse
+    tail = square * polynomial(square, _DIGAMMA) + inverse * 0.5
+    found = at.mapped(ew.Log()) - tail - total
+    fraction = (x - x.mapped(ew.Trunc())) * math.pi
+    turned = found - math.pi / fraction.mapped(ew.Tan())
+    turned = fraction.equals(0.0).chooses(math.nan, turned)  # a pole
+    found = is_low.chooses(turned, found)
+    return x.equals(0.0).chooses(-1.0 / x, found)
+
+
+def _trigamma(x: Numbers) -> Numbers:
+    """The derivative of digamma, in the same steps; the error is at most 6 ulp in f32 and f64."""
+    is_low = x.below(0.5)
+    at, total = _raised(is_low.chooses(1.0 - x, x), lambda at: 1.0 / (at * at))
+    inverse = 1.0 / at
+    square = inverse * inverse
+    found = inverse + square * 0.5 + square * inverse * polynomial(square, _TRIGAMMA) + total
+    fraction = x - x.mapped(ew.Round())
+    sine = (fraction * math.pi).mapped(ew.Sin()) / math.pi
+    return is_low.chooses(1.0 / (sine * sine) - found, found)
+
+
+def _raised(x: Numbers, term: Callable[[Numbers], Numbers]) -> tuple[Numbers, Numbers]:
+    """`x`, not negative, by steps of 1 up to 10, and the sum of a term before each step."""
+    total = x.below(10.0).chooses(term(x), 0.0)
+    for _ in range(9):
+        x = x.below(10.0).chooses(x + 1.0, x)
+        total = x.below(10.0).chooses(total + term(x), total)
+    return x.below(10.0).chooses(x + 1.0, x), total
+
+
+aten_op("aten.lgamma.default", "aten.special_gammaln.default")(partial(of_floats, formula=_lgamma))
+aten_op("aten.digamma.default", "aten.special_digamma.default", "aten.special_psi.default")(
+    partial(of_floats, formula=_digamma)
+)
 
 
 @aten_op("aten.polygamma.default", "aten.special_polygamma.default")
 def polygamma(n_: AtenNode, n: int, self: Value) -> Value:
     """The derivatives of digamma of order 0 and 1."""
-    if n == 0:
-        return digamma(n_, self)
-    if n != 1:
+    if n not in (0, 1):
         n_.unsupported(f"expected the order 0 or 1, found {n}")
-    return _trigamma(n_, self)
-
-
-def _trigamma(n: AtenNode, x: Value) -> Value:
-    """The derivative of digamma, in the same steps; the error is at most 6 ulp in f32 and f64."""
-    m = Numbers.of(n, x)
-    x = m.given
-    is_low = m.less(x, 0.5)
-    at = m.where(is_low, m.sub(1.0, x), x)
-    total = m.number(0.0)
-    for _ in range(10):
-        is_small = m.less(at, 10.0)
-        total = m.where(is_small, m.add(total, m.div(1.0, m.mul(at, at))), total)
-        at = m.where(is_small, m.add(at, 1.0), at)
-    inverse = m.div(1.0, at)
-    square = m.mul(inverse, inverse)
-    tail = m.mul(m.mul(square, inverse), m.polynomial(square, _TRIGAMMA))
-    found = m.add(m.add(m.add(inverse, m.mul(square, 0.5)), tail), total)
-    fraction = m.sub(x, m.unary(ew.Round(), x))
-    sine = m.div(m.unary(ew.Sin(), m.mul(fraction, math.pi)), math.pi)
-    return m.result(m.where(is_low, m.sub(m.div(1.0, m.mul(sine, sine)), found), found))
+    return of_floats(n_, self, formula=_trigamma if n else _digamma)

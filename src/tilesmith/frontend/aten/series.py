@@ -1,101 +1,31 @@
-"""Formulas of special functions, written in the element type in which they are computed.
-
-Types of 16 bits are computed in f32.
-"""
+"""Special functions as formulas, which are computed in f32 or f64."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
 
 from tilesmith.frontend.aten.node import AtenNode
+from tilesmith.frontend.common.numbers import Numbers
 from tilesmith.graph.nodes import Value
-from tilesmith.ir.dtypes import DType, f32, f64
-from tilesmith.ops import elementwise as ew
-from tilesmith.ops.base import Op
-
-Term: TypeAlias = "Value | float"
-"""A tensor, or a number."""
+from tilesmith.ir.dtypes import f32, f64
 
 
-@dataclass(frozen=True, slots=True)
-class Numbers:
-    """Arithmetic of one element type.
+def of_floats(n: AtenNode, self: Value, *, formula: Callable[[Numbers], Numbers]) -> Value:
+    """The result of a call by a formula: in f64 for f64, else in f32; integers are f32."""
+    x = n.floating(self)
+    given = x if x.dtype is f64 else n.cast(x, f32)
+    return n.cast(formula(Numbers(n, given)).value, x.dtype)
 
-    node: the call that is imported.
-    given: its operand, f32 or f64.
-    wanted: the element type of the result.
+
+def polynomial(x: Numbers, coefficients: Sequence[float]) -> Numbers:
+    """The sum of coefficients, two or more, times powers of `x`, the constant first (Horner's
+    rule).
     """
-
-    node: AtenNode
-    given: Value
-    wanted: DType
-
-    @staticmethod
-    def of(n: AtenNode, x: Value) -> Numbers:
-        """For the operand of a call; integers are f32."""
-        x = n.floating(x)
-        return Numbers(n, x if x.dtype is f64 else n.cast(x, f32), x.dtype)
-
-    def result(self, x: Value) -> Value:
-        """`x` in the type of the call's result."""
-        return self.node.cast(x, self.wanted)
-
-    def number(self, x: Term) -> Value:
-        return self.node.tensor(x, self.given.dtype)
-
-    def unary(self, op: Op, x: Term) -> Value:
-        return self.node.add(op, self.number(x))
-
-    def binary(self, op: Op, a: Term, b: Term) -> Value:
-        return self.node.add(op, self.number(a), self.number(b))
-
-    def add(self, a: Term, b: Term) -> Value:
-        return self.binary(ew.Add(), a, b)
-
-    def sub(self, a: Term, b: Term) -> Value:
-        return self.binary(ew.Sub(), a, b)
-
-    def mul(self, a: Term, b: Term) -> Value:
-        return self.binary(ew.Mul(), a, b)
-
-    def div(self, a: Term, b: Term) -> Value:
-        return self.binary(ew.Div(), a, b)
-
-    def max(self, a: Term, b: Term) -> Value:
-        return self.binary(ew.Max(), a, b)
-
-    def min(self, a: Term, b: Term) -> Value:
-        return self.binary(ew.Min(), a, b)
-
-    def less(self, a: Term, b: Term) -> Value:
-        return self.binary(ew.Less(), a, b)
-
-    def not_less(self, a: Term, b: Term) -> Value:
-        return self.binary(ew.GreaterEqual(), a, b)
-
-    def equal(self, a: Term, b: Term) -> Value:
-        return self.binary(ew.Equal(), a, b)
-
-    def where(self, condition: Value, a: Term, b: Term) -> Value:
-        return self.node.add(ew.Where(), condition, self.number(a), self.number(b))
-
-    def abs(self, x: Term) -> Value:
-        return self.unary(ew.Abs(), x)
-
-    def neg(self, x: Term) -> Value:
-        return self.unary(ew.Neg(), x)
-
-    def log(self, x: Term) -> Value:
-        return self.unary(ew.Log(), x)
-
-    def polynomial(self, x: Value, coefficients: Sequence[float]) -> Value:
-        """The sum of coefficients times powers of `x`, the constant first (Horner's rule)."""
-        total = self.number(coefficients[-1])
-        for c in coefficients[-2::-1]:
-            total = self.add(self.mul(total, x), c)
-        return total
+    total = x * coefficients[-1] + coefficients[-2]
+    for c in coefficients[-3::-1]:
+        total = total * x + c
+    return total
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,13 +42,14 @@ class Series:
     short: int
     coefficients: tuple[float, ...]
 
-    def at(self, m: Numbers, x: Value) -> Value:
+    def at(self, x: Numbers) -> Numbers:
         """Its value where `x` is inside the interval, by Clenshaw's recurrence."""
         middle, half = (self.low + self.high) / 2, (self.high - self.low) / 2
-        t = m.mul(m.sub(x, middle), 1 / half)
-        twice = m.add(t, t)
+        t = (x - middle) * (1 / half)
+        twice = t + t
         count = self.short if x.dtype is f32 else len(self.coefficients)
-        first, second = m.number(0.0), m.number(0.0)
-        for c in self.coefficients[count - 1 : 0 : -1]:
-            first, second = m.add(m.sub(m.mul(twice, first), second), c), first
-        return m.add(m.sub(m.mul(t, first), second), self.coefficients[0])
+        first: Numbers | float = self.coefficients[count - 1]
+        second: Numbers | float = 0.0
+        for c in self.coefficients[count - 2 : 0 : -1]:
+            first, second = twice * first - second + c, first
+        return t * first - second + self.coefficients[0]

@@ -1,4 +1,4 @@
-"""Formulas of an importer that a run computes: arithmetic of small tensors, written like numbers.
+"""Formulas of an importer that a run computes: arithmetic of tensors, written like numbers.
 
 What is known when the model is compiled is computed then (`FoldingBuilder`).
 """
@@ -37,7 +37,7 @@ def _operation(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Numbers:
-    """A small tensor in a formula; operands broadcast, and constants take its element type.
+    """A tensor in a formula; operands broadcast, and constants take its element type.
 
     n: the node that is imported.
     value: the tensor.
@@ -70,10 +70,15 @@ class Numbers:
     __sub__, __rsub__ = _operation(ew.Sub), _operation(ew.Sub, swap=True)
     __mul__, __rmul__ = _operation(ew.Mul), _operation(ew.Mul, swap=True)
 
+    __truediv__, __rtruediv__ = _operation(ew.Div), _operation(ew.Div, swap=True)
+
     def __neg__(self) -> Numbers:
         return self._apply(ew.Neg(), self)
 
-    divided = _operation(ew.Div)
+    def __abs__(self) -> Numbers:
+        return self._apply(ew.Abs(), self)
+
+    divided = __truediv__
     """The quotient; of integers rounded toward zero, of those by 0 any."""
     modulo = _operation(ew.Mod)
     """The remainder, with the sign of the divisor."""
