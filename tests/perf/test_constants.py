@@ -10,7 +10,7 @@ from pathlib import Path
 import tilesmith
 
 REVIEWED = """
-graph/expectations.py DOUBLINGS
+graph/expectations.py DOUBLINGS _ROOM_DOUBLINGS
 graph/indices.py _DEEPEST
 graph/passes/control_flow.py GROWTH
 graph/passes/cse.py _SAMPLE

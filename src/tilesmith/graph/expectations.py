@@ -1,43 +1,56 @@
 """Expected sizes at which a program makes sense.
 
 A symbol's usual size may be too small for the program: an image of 224 rows under a window of 513
-has no result, and what is decided for a result of -288 rows is decided badly.
+has no result, and what is decided for a result of -288 rows is decided badly.  Such a guess is of
+the wrong scale: 512 samples make one frame of a spectrogram, but nobody listens to 32 ms.  So the
+symbol is taken so large that its smallest extent has room for a tile.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from tilesmith.graph.bind import Binding
 from tilesmith.graph.control import nodes_in
 from tilesmith.graph.nodes import Graph
 from tilesmith.ir.expr import Expr, Var, free_vars
+from tilesmith.ir.sizes import Sizes
 from tilesmith.ir.symbols import value_of
 from tilesmith.ir.types import Dim
 
 DOUBLINGS = 16
 """How often sizes are doubled in search of possible ones."""
 
+_ROOM_DOUBLINGS = 5
+"""How often possible sizes are doubled further.  An extent grows at least as its symbol does, from
+1 to 32: the rows of a tile and more."""
+
 
 def with_possible_sizes(graph: Graph) -> Graph:
     """`graph` where symbols are expected to be so large that no extent is below 1, as far as their
     ranges allow; the same object if they are already, or if no such sizes are found.
+
+    Extents that were below 1 become 32 at least, unless a range or a formula limits them.
     """
     values = (*graph.inputs, *(v for _, n in nodes_in(graph) for v in n.outputs))
     extents = {
         d for v in values for d in v.type.shape if isinstance(d, Expr) and not isinstance(d, Var)
     }
     symbols = {v: v.sizes for d in extents for v in free_vars(d) if v.sizes is not None}
-    sizes = {v: s.expected for v, s in symbols.items()}
+    usual = sizes = {v: s.expected for v, s in symbols.items()}
+    extents = {d for d in extents if free_vars(d) <= sizes.keys()}
     for _ in range(DOUBLINGS):
-        low = [d for d in extents if free_vars(d) <= sizes.keys() and _is_low(d, sizes)]
+        low = [d for d in extents if _is_below(1, d, sizes)]
         if not low:
             break
-        grown = {v: min(2 * sizes[v], symbols[v].high) for d in low for v in free_vars(d)}
-        sizes = sizes | grown
+        sizes = _doubled(sizes, low, symbols)
     else:
         return graph
+    odd = [d for d in extents if _is_below(1, d, usual)]
+    for _ in range(_ROOM_DOUBLINGS):
+        low = [d for d in odd if _is_below(1 << _ROOM_DOUBLINGS, d, sizes)]
+        sizes = _doubled(sizes, low, symbols)
     changed: dict[Expr, Dim] = {
         v: Var(v.name, v.type, v.size, replace(s, expected=sizes[v]))
         for v, s in symbols.items()
@@ -46,8 +59,21 @@ def with_possible_sizes(graph: Graph) -> Graph:
     return Binding(changed).graph(graph) if changed else graph
 
 
-def _is_low(extent: Expr, sizes: Mapping[Var, int]) -> bool:
+def _doubled(
+    sizes: Mapping[Var, int], low: Iterable[Expr], symbols: Mapping[Var, Sizes]
+) -> Mapping[Var, int]:
+    """`sizes` with twice as much for the symbols of the extents that are `low`.
+
+    An extent of several symbols, such as `n * frames`, waits until those of one are large enough,
+    since it can't tell which of its symbols is too small.
+    """
+    fewest = min((len(free_vars(d)) for d in low), default=0)
+    grown = {v for d in low if len(free_vars(d)) == fewest for v in free_vars(d)}
+    return {v: min(2 * n, symbols[v].high) if v in grown else n for v, n in sizes.items()}
+
+
+def _is_below(least: int, extent: Expr, sizes: Mapping[Var, int]) -> bool:
     try:
-        return value_of(extent, sizes) < 1
+        return value_of(extent, sizes) < least
     except ValueError:  # has no value at these sizes, such as a division by zero
         return True
