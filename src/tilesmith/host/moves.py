@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from .functions import Function
+from .native import WithNative
 
 Attributes = dict[str, Any]
 
@@ -33,7 +34,7 @@ def movement(
 
 def _gather(attributes: Attributes) -> Function:
     axis = attributes.get("axis", 0)
-    return lambda x, indices: x.take(indices, axis)
+    return WithNative(lambda x, indices: x.take(indices, axis), ("Take", axis))
 
 
 def _concat(attributes: Attributes) -> Function:
@@ -54,7 +55,7 @@ def _features(attributes: Attributes) -> Function:
     def run(x: np.ndarray, indices: np.ndarray) -> np.ndarray:
         return (x if x.ndim > 1 else x.reshape(1, -1)).take(indices.reshape(-1), -1)
 
-    return run
+    return WithNative(run, ("Take", -1))
 
 
 _MOVES: dict[tuple[str, str], Callable[[Attributes], Function]] = {

@@ -10,6 +10,7 @@ import numpy as np
 from tilesmith.support.errors import ModelError
 
 from .functions import Function, host_function
+from .native import WithNative
 from .regex import full_match
 
 
@@ -144,7 +145,12 @@ def label_encoder(keys: list[Any], values: list[Any], default: Any, dtype: str) 
             return strings(list(found), x.shape)
         return np.fromiter(found, dtype, x.size).reshape(x.shape)
 
-    return run
+    places = {k: i for i, k in enumerate(table)}
+    results = [*table.values(), default]
+    if is_text:
+        return WithNative(run, ("Lookup", places, tuple(results), 8, _key(np.nan)))
+    given = np.array(results, dtype)
+    return WithNative(run, ("Lookup", places, given.tobytes(), given.itemsize, _key(np.nan)))
 
 
 def _key(value: Any) -> Any:

@@ -1,5 +1,7 @@
-"""Types of the C extension (csrc/module.c, csrc/function.c, csrc/growth.c,
-csrc/unchanged.c)."""
+"""Types of the C extension (csrc/module.c, csrc/function.c, csrc/growth.c, csrc/unchanged.c,
+csrc/host.c, csrc/native_*.c)."""
+
+from collections.abc import Callable
 
 ABI: int
 PARALLEL_FOR: int
@@ -33,9 +35,10 @@ class Runner:
         self,
         inputs: tuple[object, ...],
         outputs: tuple[object, ...],
-        sizes: tuple[int, ...] = ...,
+        sizes: tuple[int, ...] | None = ...,
+        host: Host | None = ...,
         /,
-    ) -> int | tuple[int, int, int, tuple[int, ...]]: ...
+    ) -> int | list[object] | tuple[int, int, int, tuple[int, ...]]: ...
     def call_at(
         self,
         inputs: tuple[int, ...],
@@ -44,6 +47,24 @@ class Runner:
         /,
     ) -> int | tuple[int, int, int, tuple[int, ...]]: ...
     def trim(self) -> int: ...
+
+class Host:
+    def __new__(
+        cls,
+        calls: tuple[tuple[object, int, tuple[tuple[str, int, tuple[int, ...]], ...]], ...],
+        empty: Callable[[tuple[int, ...]], object],
+        function: Callable[[int, tuple[int, ...], tuple[object, ...]], list[object]],
+        /,
+    ) -> Host: ...
+    def seconds(self) -> list[float]: ...
+
+class Lookup:
+    def __new__(
+        cls, table: dict[object, int], results: tuple[str, ...] | bytes, item: int, nan: object, /
+    ) -> Lookup: ...
+
+class Take:
+    def __new__(cls, axis: int, /) -> Take: ...
 
 class Function:
     def __new__(

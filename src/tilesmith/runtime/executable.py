@@ -20,7 +20,7 @@ import numpy as np
 from tilesmith.codegen.functions import ENTRY, SIZES
 from tilesmith.codegen.link import Library
 from tilesmith.codegen.targets import host, missing_features
-from tilesmith.ir.dtypes import i64
+from tilesmith.ir.dtypes import i64, string
 from tilesmith.support.arguments import checked
 from tilesmith.support.cgroup import usable_memory
 from tilesmith.support.errors import ModelError, UsageError
@@ -54,7 +54,7 @@ from .tsm import load_program, save_program
 from .weights import Recipe, Weights, renewed
 
 if TYPE_CHECKING:
-    from .hosting import HostFunctions, HostRun
+    from .hosting import HostFunctions
     from .profile import Profile
     from .standalone.export import Exported, Format, WeightsPlace
 
@@ -112,6 +112,8 @@ class Executable:
         is_quick = self._plain and self._host is None and self._homes is None
         has_growth = bool(program.grown) and not has_views
         self._grows = has_growth and self._host is None and self._homes is None
+        has_others = any(s.dtype.is_host and s.dtype is not string for s in program.inputs)
+        self._is_host_plain = not (has_views or has_others) and self._homes is None
         self._quick = self._sizes if is_quick else None
         self._is_static = self._plain and self._host is None and self._sizes is None
         self._single = len(program.outputs) == 1
@@ -127,17 +129,7 @@ class Executable:
         program = self.program
         shapes = sum(len(program.outputs[i].shape) for i in program.grown)
         reported = ((stored_dtype(i64).kind, i64.bytes, (shapes,)),) if program.grown else ()
-        inputs, outputs = (
-            tuple(
-                (
-                    stored_dtype(s.dtype).kind,
-                    s.dtype.bytes,
-                    tuple(d if isinstance(d, int) else -1 for d in stored_shape(s)),
-                )
-                for s in specs
-            )
-            for specs in (program.inputs, program.outputs)
-        )
+        inputs, outputs = (tuple(map(_array, s)) for s in (program.inputs, program.outputs))
         homes = () if self._homes is None else (tuple(-1 if h is None else h for h in self._homes),)
         return Runner(
             entry,
@@ -222,6 +214,8 @@ class Executable:
 
     def _again(self, arrays: tuple[Any, ...]) -> tuple[np.ndarray, ...] | None:
         """The results, if a checked run had arrays of these shapes and these fit too."""
+        if self._host is not None:
+            return self._hosted_again(arrays, self._host)
         if self._grows:
             return self._grown_again(arrays)
         if self._quick is None or (sizes := self._quick.seen(arrays)) is None:
@@ -242,6 +236,22 @@ class Executable:
         status = self._call(arrays, room, None if sizes is None else sizes.call)
         self._check(status if isinstance(status, tuple) else 0)
         return None if status else tuple(self._found(room))
+
+    def _hosted_again(
+        self, arrays: tuple[Any, ...], host: HostFunctions
+    ) -> tuple[np.ndarray, ...] | None:
+        """`_again` where functions of the host run.  The runner checks that strings are strings."""
+        if not self._is_host_plain or len(arrays) != self._input_count:
+            return None
+        sizes = None if self._sizes is None else self._sizes.seen(arrays)
+        if sizes is None and self._sizes is not None:
+            return None
+        room = self._room(self._none_given, sizes)
+        found = self._call(arrays, room, None if sizes is None else sizes.call, host.native)
+        if type(found) is list:
+            return tuple(self._found(found) if self.program.grown else found)
+        self._check(found if isinstance(found, tuple) else 0)
+        return None
 
     @overload
     def run(
@@ -325,7 +335,9 @@ class Executable:
                 room.append(Block() if array is None else Block(array))
             elif array is not None:
                 room.append(array)
-            elif shape is None or self.outputs[i].dtype.is_host:
+            elif self.outputs[i].dtype.is_host:
+                room.append(None)
+            elif shape is None:
                 room.append(results.fresh())
             else:
                 room.append(np.empty(shape, results.dtype))
@@ -345,12 +357,12 @@ class Executable:
             kept = [None if g is None else as_output(g, s) for g, s in pairs]
             self._check_results_apart(stored, kept)
         room = self._room(kept, sizes)
-        arguments, host = self._arguments(stored, room, sizes)
-        self._check(self._call(*arguments), kept)
-        results = self._found(room)
+        found = self._call(*self._arguments(stored, room, sizes))
+        if not isinstance(found, list):  # of the results of a run with a host
+            self._check(found, kept)
+            found = room
+        results = self._found(found)
         views = [r if v is None else r.view(v) for r, v in zip(results, self._views, strict=True)]
-        if host is not None:
-            views = host.results(self.outputs, views)
         fresh = map(to_torch, views) if any(map(is_torch, arrays)) else views
         return tuple(
             f if g is None else beginning(g, f.shape) for f, g in zip(fresh, given, strict=True)
@@ -380,13 +392,10 @@ class Executable:
 
     def _arguments(
         self, stored: tuple[np.ndarray, ...], room: tuple[Any, ...], sizes: RunSizes | None
-    ) -> tuple[tuple[Any, ...], HostRun | None]:
-        """What `Runner.call` gets, and the host of the run, if it has one."""
-        more = () if sizes is None else (sizes.call,)
-        if self._host is None:
-            return (stored, room, *more), None
-        host = self._host.run()
-        return (host.take(self.inputs, stored), room, *(more or (None,)), host), host
+    ) -> tuple[Any, ...]:
+        """What `Runner.call` gets."""
+        host = None if self._host is None else self._host.native
+        return stored, room, None if sizes is None else sizes.call, host
 
     def _sized_outputs(self, sizes: RunSizes | None) -> tuple[TensorSpec, ...]:
         """The outputs of a run, with numbers for all extents that are known before it."""
@@ -418,12 +427,16 @@ class Executable:
             raise ModelError(f"{e}{demands(self.program, axes)}") from None
 
     def _check(
-        self, status: int | tuple[int, int, int, tuple[int, ...]], given: Sequence[Any] = ()
+        self,
+        status: int | list[Any] | tuple[int, int, int, tuple[int, ...]],
+        given: Sequence[Any] = (),
     ) -> None:
-        """Raises ModelError unless a run's status is 0; `given`: the arrays for results."""
+        """Raises ModelError unless a run's status is 0 or a list of results; `given`: the arrays
+        for results.
+        """
         if isinstance(status, tuple):
             raise ModelError(explained(self.program, Failure(*status), given))
-        if status < 0:
+        if isinstance(status, int) and status < 0:
             name = (*self.inputs, *self.outputs)[-status - 1].name
             raise ModelError(f"the memory of {name!r} can't be used through the buffer protocol")
 
@@ -470,7 +483,7 @@ class Executable:
         from .profile import Profile, timed
         from .rates import machine
 
-        before = [] if self._host is None else self._host.seconds.copy()
+        before = [] if self._host is None else self._host.seconds
         best, runs, whole = self._timed(arrays, repeats, both=True)
         rates = machine()
         shapes = [a.shape for a in self._stored(arrays)]
@@ -506,13 +519,11 @@ class Executable:
         whole = float("inf")
         for _ in range(max(repeats, 1)):
             times[...] = 0
-            arguments, _ = self._arguments(stored, (*results, times), sizes)
-            self._check(runner.call(*arguments))
+            self._check(runner.call(*self._arguments(stored, (*results, times), sizes)))
             best = np.minimum(best, times[: len(best), 0] * 1e-9)
             start = time.perf_counter()
             if both:
-                arguments, _ = self._arguments(stored, results, sizes)
-                self._check(self._call(*arguments))
+                self._check(self._call(*self._arguments(stored, results, sizes)))
             whole = min(whole, time.perf_counter() - start)
         return best, times[: len(best), 1], whole
 
@@ -552,6 +563,14 @@ class Executable:
     def __repr__(self) -> str:
         signature = f"{listing(self.inputs)} -> {listing(self.outputs)}"
         return f"<executable for {self.program.target.name}: {signature}>"
+
+
+def _array(spec: TensorSpec) -> tuple[str, int, tuple[int, ...]]:
+    """Kind, item size and shape of an array for `Runner`."""
+    kind, shape = stored_dtype(spec.dtype).kind, stored_shape(spec)
+    if spec.dtype.is_host:
+        kind, shape = ("s", spec.shape) if spec.dtype is string else ("o", ())
+    return kind, spec.dtype.bytes, tuple(d if isinstance(d, int) else -1 for d in shape)
 
 
 def _is_names(value: Any) -> bool:

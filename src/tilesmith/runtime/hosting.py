@@ -1,17 +1,17 @@
 """The part of a program that runs in Python: its host functions, and values that are no native
 tensors.
 
-Native memory holds the numbers of such values among the `objects` of a run.  They live until the
-run ends.
+Native memory holds the numbers of such values among the objects of a run, which the C runtime
+keeps (`csrc/host.c`).  They live until the run ends.  Of some functions it has a form of its own,
+which runs for plain inputs; the Python function runs for all others, and raises what is wrong.
 """
 
 from __future__ import annotations
 
-import ctypes
 import math
-import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -22,8 +22,8 @@ from tilesmith.host.values import checked
 from tilesmith.ir.dtypes import DType, by_name, string
 from tilesmith.support.errors import ModelError, TilesmithError
 
-from .arrays import check_shape
-from .native import memory
+from .arrays import check_shape, is_foreign
+from .native import Host, memory, native_form
 from .program import Program, TensorSpec
 
 _Extent: TypeAlias = tuple[tuple[int, ...], int]
@@ -47,6 +47,14 @@ class _Array:
     shape: tuple[int | None, ...]
     is_host: bool
 
+    @property
+    def native(self) -> tuple[str, int, tuple[int, ...]]:
+        """Kind, bytes of an element and shape for `Host`; "v" is a type that C has no name for."""
+        shape = tuple(-1 if d is None else d for d in self.shape)
+        if self.is_host:
+            return "s" if self.dtype is string else "o", 8, shape
+        return "v" if is_foreign(self.numpy) else self.numpy.kind, self.numpy.itemsize, shape
+
     @staticmethod
     def of(array: HostArray) -> _Array:
         dtype = by_name(array.dtype)
@@ -65,6 +73,7 @@ class _Call:
     named: the node and its operator, for messages.
     function: what it runs.
     inputs, outputs: the tensors that it reads and writes.
+    native: its form in the C runtime, or None.
     """
 
     def __init__(self, call: HostCall) -> None:
@@ -75,7 +84,13 @@ class _Call:
         self.inputs = tuple(map(_Array.of, call.inputs))
         self.outputs = tuple(map(_Array.of, call.outputs))
         self.places = len(self.inputs) + len(self.outputs)
+        self.native = native_form(getattr(self.function, "native", None))
         self._seen: dict[tuple[int, ...], tuple[_Extent, ...]] = {}
+
+    @property
+    def arrays(self) -> tuple[tuple[str, int, tuple[int, ...]], ...]:
+        """The inputs and outputs for `Host`."""
+        return tuple(a.native for a in (*self.inputs, *self.outputs))
 
     def extents(self, given: tuple[int, ...]) -> tuple[_Extent, ...]:
         """Shapes and bytes of the inputs, then of the outputs, for the extents that are arguments
@@ -96,13 +111,23 @@ class _Call:
 class HostFunctions:
     """The host functions of a program, each prepared once.
 
-    seconds: time spent in each call, of all runs together.
+    prepared: they, in the order of their numbers.
+    native: what a run gets.
     """
 
     def __init__(self, program: Program) -> None:
         self.calls = program.host_calls
-        self.prepared = [_Call(c) for c in self.calls]
-        self.seconds = [0.0] * len(self.calls)
+        self.prepared = prepared = [_Call(c) for c in self.calls]
+        self.native = Host(
+            tuple((c.native, len(c.inputs), c.arrays) for c in prepared),
+            partial(np.empty, dtype=object),
+            partial(_run, prepared),
+        )
+
+    @property
+    def seconds(self) -> list[float]:
+        """Time spent in each call, of all runs together."""
+        return self.native.seconds()
 
     def times(self, before: Sequence[float], runs: int) -> tuple[tuple[str, float], ...]:
         """Seconds per run of each call, by node and operator, in `runs` runs since `seconds` was
@@ -112,10 +137,6 @@ class HostFunctions:
         return tuple(
             (f"{c.operator or c.function} {c.label}", t) for c, t in zip(self.calls, spent)
         )
-
-    def run(self) -> HostRun:
-        """The host of one run."""
-        return HostRun(self)
 
 
 def _prepared(call: HostCall, named: str) -> Any:
@@ -127,76 +148,53 @@ def _prepared(call: HostCall, named: str) -> Any:
         raise ModelError(f"{named}: {type(e).__name__}: {e}") from e
 
 
-@dataclass(slots=True, eq=False)
-class HostRun:
-    """The host functions of one run, which calls it by number.
+def _run(
+    prepared: Sequence[_Call], number: int, arguments: tuple[int, ...], objects: tuple[Any, ...]
+) -> list[Any]:
+    """Run a function on its arguments (see `HostCall.arguments`); gives its results that are no
+    native tensors.
 
-    objects: the values that are no native tensors, by their number.
+    objects: for each input that is no native tensor, its value.
+
+    Raises ModelError, naming the node, for what the function raises.
     """
+    call = prepared[number]
+    extents = call.extents(arguments[call.places :])
+    given = [  # native tensors are copied, for their memory is another's later
+        value if a.is_host else _view(a.numpy, at, extent).copy()
+        for a, at, extent, value in zip(call.inputs, arguments, extents, objects)
+    ]
+    found: list[Any] = []
+    try:
+        made = call.function(*given)
+        results = made if isinstance(made, tuple) else (made,)
+        if len(results) != len(call.outputs):
+            raise ModelError(f"expected {len(call.outputs)} results, found {len(results)}")
+        for i, (array, value) in enumerate(zip(call.outputs, results), len(given)):
+            if not array.is_host:
+                _write(array, arguments[i], extents[i], value)
+                continue
+            if array.dtype is string and np.shape(value) != extents[i][0]:
+                raise ModelError(
+                    f"expected a result of shape {extents[i][0]}, found {np.shape(value)}"
+                )
+            found.append(value)
+    except TilesmithError as e:
+        raise type(e)(f"{call.named}: {e}") from e
+    except Exception as e:  # whatever the reference evaluator or NumPy say of these inputs
+        raise ModelError(f"{call.named}: {type(e).__name__}: {e}") from e
+    return found
 
-    host: HostFunctions
-    objects: list[Any] = field(default_factory=list)
 
-    def number(self, value: Any) -> int:
-        """The number of a new object."""
-        self.objects.append(value)
-        return len(self.objects) - 1
-
-    def __call__(self, number: int, arguments: tuple[int, ...]) -> None:
-        """Run a function on its arguments (see `HostCall.arguments`).
-
-        Raises ModelError, naming the node, for what the function raises.
-        """
-        start = time.perf_counter()
-        call = self.host.prepared[number]
-        extents = call.extents(arguments[call.places :])
-        given = [  # native tensors are copied, for their memory is another's later
-            self.objects[_number(at).value] if a.is_host else _view(a.numpy, at, extent).copy()
-            for a, at, extent in zip(call.inputs, arguments, extents)
-        ]
-        try:
-            made = call.function(*given)
-            results = made if isinstance(made, tuple) else (made,)
-            if len(results) != len(call.outputs):
-                raise ModelError(f"expected {len(call.outputs)} results, found {len(results)}")
-            for i, value in enumerate(results):
-                at = len(given) + i
-                self._write(call.outputs[i], arguments[at], extents[at], value)
-        except TilesmithError as e:
-            raise type(e)(f"{call.named}: {e}") from e
-        except Exception as e:  # whatever the reference evaluator or NumPy say of these inputs
-            raise ModelError(f"{call.named}: {type(e).__name__}: {e}") from e
-        self.host.seconds[number] += time.perf_counter() - start
-
-    def _write(self, array: _Array, address: int, extent: _Extent, value: Any) -> None:
-        shape = extent[0]
-        if array.is_host:
-            if array.dtype is string and np.shape(value) != shape:
-                raise ModelError(f"expected a result of shape {shape}, found {np.shape(value)}")
-            _number(address).value = self.number(value)
-            return
-        found = np.asarray(value)
-        fits = found.dtype == array.numpy or np.can_cast(found.dtype, array.numpy, "same_kind")
-        if found.shape != shape or not fits:
-            raise ModelError(
-                f"expected a result {array.dtype}{list(shape)}, found {found.dtype}"
-                f"{list(found.shape)}"
-            )
-        _view(array.numpy, address, extent)[...] = found
-
-    def take(
-        self, specs: Sequence[TensorSpec], arrays: Sequence[np.ndarray]
-    ) -> tuple[np.ndarray, ...]:
-        """Inputs as `Runner.call` takes them: for those of host types, which are boxed, numbers."""
-        return tuple(
-            np.asarray(self.number(_unboxed(a, s.dtype)), np.int64) if s.dtype.is_host else a
-            for s, a in zip(specs, arrays, strict=True)
+def _write(array: _Array, address: int, extent: _Extent, value: Any) -> None:
+    found = np.asarray(value)
+    fits = found.dtype == array.numpy or np.can_cast(found.dtype, array.numpy, "same_kind")
+    if found.shape != extent[0] or not fits:
+        raise ModelError(
+            f"expected a result {array.dtype}{list(extent[0])}, found {found.dtype}"
+            f"{list(found.shape)}"
         )
-
-    def results(self, specs: Sequence[TensorSpec], arrays: Sequence[np.ndarray]) -> list[Any]:
-        """Outputs as users get them: for the numbers of objects, the objects."""
-        pairs = zip(specs, arrays, strict=True)
-        return [self.objects[int(a)] if s.dtype.is_host else a for s, a in pairs]
+    _view(array.numpy, address, extent)[...] = found
 
 
 def boxed(value: Any, spec: TensorSpec) -> np.ndarray:
@@ -214,15 +212,7 @@ def boxed(value: Any, spec: TensorSpec) -> np.ndarray:
     return box
 
 
-def _unboxed(array: np.ndarray, dtype: DType) -> Any:
-    return array if dtype is string else array[()]
-
-
 def _view(dtype: np.dtype, address: int, extent: _Extent) -> np.ndarray:
     """The native memory of a tensor."""
     shape, size = extent
     return np.ndarray(shape, dtype, memory(address, size))
-
-
-_number = ctypes.c_int64.from_address
-"""The number of an object, in native memory."""

@@ -20,7 +20,7 @@ except ImportError as e:
     ) from e
 
 _abi = getattr(_native, "ABI", 0)  # 0: an extension that was built before there were versions
-if _abi != context.ABI or not hasattr(_native, "memory"):
+if _abi != context.ABI or not hasattr(_native, "Host"):
     raise InternalError(
         f"the C runtime of tilesmith is of another version (interface {_abi}, expected "
         f"{context.ABI}); reinstall the package, or run `python setup.py build_ext --inplace` in a "
@@ -32,12 +32,19 @@ ALIGNMENT = 64
 
 Block = _native.Block
 Function = _native.Function
+Host = _native.Host
 Runner = _native.Runner
 Unchanged = _native.Unchanged
 digest = _native.digest
 memory = _native.memory
 set_cores = _native.set_cores
 keep_arenas = _native.keep_arenas
+
+
+def native_form(described: tuple[Any, ...] | None) -> Any:
+    """The form in C of a host function, of its type's name and arguments (see `host.native`)."""
+    return None if described is None else getattr(_native, described[0])(*described[1:])
+
 
 _TYPES: dict[context.FieldType, Any] = {
     "u32": ctypes.c_uint32,

@@ -12,18 +12,19 @@
 
 #include "arenas.h"
 #include "growth.h"
+#include "host.h"
+#include "natives.h"
 #include "pool.h"
 
-#define MAX_RANK 16
 #define MAX_ARRAYS 64  /* beyond this the arrays' descriptions go to the heap */
 #define MAX_SYMBOLS 64 /* sizes that only a run knows */
 
 /* What an argument array must look like. */
 typedef struct {
-    char kind; /* b, i, u or f, as in NumPy */
+    char kind; /* b, i, u or f, as in NumPy; s: strings; o: another object of the host, in an array without extents */
     int rank;
     Py_ssize_t item;
-    Py_ssize_t shape[MAX_RANK]; /* -1: any extent */
+    Py_ssize_t shape[TILESMITH_RANK]; /* -1: any extent */
 } Spec;
 
 typedef struct Runner {
@@ -34,6 +35,7 @@ typedef struct Runner {
     Py_ssize_t inputs, arrays;        /* number of inputs; of inputs and outputs */
     Spec *specs;
     Py_ssize_t *homes; /* of each output: the input that is the same array, or -1 */
+    int has_objects; /* whether an array holds objects of the host */
     int64_t first;   /* slot that is no output */
     int64_t limit;   /* bytes of memory that a run may take */
     PyObject *owner; /* keeps code and constants alive */
@@ -55,8 +57,12 @@ char tilesmith_kind(const char *format) {
     return format[0] == '?' ? 'b' : 0;
 }
 
+static int is_host(const Spec *spec) { return spec->kind == 's' || spec->kind == 'o'; }
+
 static int fits(const Spec *spec, const Py_buffer *view) {
-    if (view->ndim != spec->rank || view->itemsize != spec->item || tilesmith_kind(view->format) != spec->kind)
+    int is_kind = is_host(spec) ? view->format && strcmp(view->format, "O") == 0
+                                : tilesmith_kind(view->format) == spec->kind;
+    if (view->ndim != spec->rank || view->itemsize != spec->item || !is_kind)
         return 0;
     for (int i = 0; i < spec->rank; i++)
         if (view->shape[i] != spec->shape[i] && spec->shape[i] >= 0)
@@ -73,8 +79,8 @@ static int parse_spec(PyObject *item, Spec *spec) {
     Py_ssize_t rank = PyTuple_Size(shape);
     if (rank < 0)
         return -1;
-    if (rank > MAX_RANK || spec->item <= 0) {
-        PyErr_Format(PyExc_ValueError, "an array has at most %d dimensions and elements of at least one byte", MAX_RANK);
+    if (rank > TILESMITH_RANK || spec->item <= 0) {
+        PyErr_Format(PyExc_ValueError, "an array has at most %d dimensions and elements of at least one byte", TILESMITH_RANK);
         return -1;
     }
     spec->rank = (int)rank;
@@ -138,6 +144,7 @@ static PyObject *runner_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
             Py_DECREF(self);
             return NULL;
         }
+        self->has_objects |= is_host(&self->specs[i]);
     }
     return (PyObject *)self;
 }
@@ -154,27 +161,55 @@ static void runner_dealloc(PyObject *object) {
     Py_DECREF(type);
 }
 
-/* Take views of arrays `first ..`; returns how many were taken (fewer than `count`: that one does not fit).  A Block
- * in the place of an output has none: it grows during the run. */
-static Py_ssize_t take_views(Runner *self, PyObject *arrays, Py_ssize_t first, Py_ssize_t count, Py_buffer *views,
-                             void **pointers) {
+/* The arrays of one run. */
+typedef struct {
+    Py_buffer *views; /* NULL: the caller answers for addresses */
+    void **pointers;
+    int64_t *numbers; /* of the host's objects, where their pointers point */
+} Memory;
+
+/* Put the object of the host, in a view of an array, among those of the run; 0: it does not fit, -1: an exception. */
+static int take_object(const Spec *spec, const Py_buffer *view, HostRun *host, int64_t *number) {
+    if (spec->kind == 's') {
+        *number = tilesmith_host_add_strings(host, view);
+        return *number >= 0 ? 1 : *number == -2 ? 0 : -1;
+    }
+    PyObject *object = *(PyObject **)view->buf;
+    *number = object ? tilesmith_host_add(host, Py_NewRef(object)) : 0;
+    return object ? (*number >= 0 ? 1 : -1) : 0;
+}
+
+/* Take views of arrays `first ..`; returns how many were taken (fewer than `count`: that one does not fit), or -1 with
+ * an exception.  A Block in the place of an output has none: it grows during the run.  Nor has an object. */
+static Py_ssize_t take_views(Runner *self, PyObject *arrays, Py_ssize_t first, Py_ssize_t count, Memory *memory,
+                             HostRun *host) {
     int is_output = first >= self->inputs, flags = PyBUF_C_CONTIGUOUS | PyBUF_FORMAT | (is_output ? PyBUF_WRITABLE : 0);
     for (Py_ssize_t i = 0; i < count; i++) {
-        Py_buffer *view = &views[first + i];
-        if (is_output && Py_IS_TYPE(PyTuple_GetItem(arrays, i), tilesmith_block_type)) {
-            *view = (Py_buffer){.buf = NULL};
-            pointers[first + i] = PyTuple_GetItem(arrays, i);
+        const Spec *spec = &self->specs[first + i];
+        Py_buffer *view = &memory->views[first + i];
+        void **pointer = &memory->pointers[first + i];
+        *view = (Py_buffer){.buf = NULL};
+        if (is_host(spec)) {
+            *pointer = &memory->numbers[first + i];
+            if (is_output)
+                continue;
+        } else if (is_output && Py_IS_TYPE(PyTuple_GetItem(arrays, i), tilesmith_block_type)) {
+            *pointer = PyTuple_GetItem(arrays, i);
             continue;
         }
         if (PyObject_GetBuffer(PyTuple_GetItem(arrays, i), view, flags) < 0) {
             PyErr_Clear();
             return i;
         }
-        if (!fits(&self->specs[first + i], view)) {
+        int taken = fits(spec, view);
+        if (taken && is_host(spec))
+            taken = take_object(spec, view, host, &memory->numbers[first + i]);
+        if (taken <= 0) {
             PyBuffer_Release(view);
-            return i;
+            return taken ? -1 : i;
         }
-        pointers[first + i] = view->buf;
+        if (!is_host(spec))
+            *pointer = view->buf;
     }
     return count;
 }
@@ -214,35 +249,6 @@ static int take_sizes(PyObject *sizes, struct tilesmith_context *context, int64_
     return PyErr_Occurred() ? -1 : 0;
 }
 
-/* The host of a run: a Python function of a number and a tuple of arguments, and the exception that it raised. */
-typedef struct {
-    PyObject *function, *type, *value, *traceback;
-} Host;
-
-/* Arguments of a host function as a tuple of integers. */
-static PyObject *integers(void *const *arguments, int64_t count) {
-    PyObject *made = PyTuple_New((Py_ssize_t)count);
-    for (Py_ssize_t i = 0; made && i < (Py_ssize_t)count; i++) {
-        PyObject *value = PyLong_FromLongLong((long long)(intptr_t)arguments[i]);
-        if (value == NULL || PyTuple_SetItem(made, i, value) < 0)
-            Py_CLEAR(made);
-    }
-    return made;
-}
-
-static int32_t call_host(void *data, int64_t function, void *const *arguments, int64_t count) {
-    Host *host = data;
-    PyGILState_STATE state = PyGILState_Ensure();
-    PyObject *given = integers(arguments, count);
-    PyObject *done = given ? PyObject_CallFunction(host->function, "LN", (long long)function, given) : NULL;
-    if (done == NULL)
-        PyErr_Fetch(&host->type, &host->value, &host->traceback);
-    int failed = done == NULL;
-    Py_XDECREF(done);
-    PyGILState_Release(state);
-    return failed;
-}
-
 PyObject *tilesmith_failure_of(int32_t code, const struct tilesmith_failure *failure) {
     int count = failure->count < TILESMITH_VALUES ? failure->count : TILESMITH_VALUES;
     PyObject *values = PyTuple_New(count > 0 ? count : 0);
@@ -257,7 +263,7 @@ PyObject *tilesmith_failure_of(int32_t code, const struct tilesmith_failure *fai
 }
 
 /* Run the entry point on memory that was checked; 0, a failure, or an exception. */
-static PyObject *run_entry(Runner *self, struct tilesmith_context *context, Host *host, void **pointers) {
+static PyObject *run_entry(Runner *self, struct tilesmith_context *context, HostRun *host, void **pointers) {
     Arena *arena = tilesmith_arenas_take(&self->memory, context->arena_bytes, context->scratch_bytes);
     if (arena == NULL)
         return PyErr_NoMemory();
@@ -274,11 +280,11 @@ static PyObject *run_entry(Runner *self, struct tilesmith_context *context, Host
     context->arena = arena + 1;
     context->scratch = arena->scratch;
     context->memory = &growth;
-    Py_BEGIN_ALLOW_THREADS
+    host->thread = PyEval_SaveThread(); /* which a function of the host takes up */
     tilesmith_pool_enter();
     code = self->entry(context);
     tilesmith_pool_leave();
-    Py_END_ALLOW_THREADS
+    PyEval_RestoreThread(host->thread);
     if (code == TILESMITH_GROWTH) /* what this run took would be missing in the next one */
         tilesmith_slots_release(&self->memory, arena);
     tilesmith_arenas_keep(&self->memory, arena);
@@ -289,6 +295,41 @@ static PyObject *run_entry(Runner *self, struct tilesmith_context *context, Host
     return code ? tilesmith_failure_of(code, &context->failure) : PyLong_FromLong(0);
 }
 
+/* The results of a run with a host, as a list: the outputs, and objects in the place of those that are. */
+static PyObject *host_results(const Runner *self, PyObject *outputs, const Memory *memory, const HostRun *host) {
+    Py_ssize_t count = self->arrays - self->inputs;
+    PyObject *made = PyList_New(count);
+    for (Py_ssize_t i = 0; made && i < count; i++) {
+        Py_ssize_t array = self->inputs + i;
+        PyObject *result = is_host(&self->specs[array]) ? tilesmith_host_object(host, memory->numbers[array])
+                                                        : PyTuple_GetItem(outputs, i);
+        if (result == NULL || PyList_SetItem(made, i, Py_NewRef(result)) < 0)
+            Py_CLEAR(made);
+    }
+    return made;
+}
+
+/* Run on arrays, which are checked first. */
+static PyObject *run_views(Runner *self, PyObject *const *args, struct tilesmith_context *context, HostRun *host,
+                           Memory *memory) {
+    PyObject *result = NULL;
+    Py_ssize_t inputs = take_views(self, args[0], 0, self->inputs, memory, host), outputs = 0;
+    if (inputs == self->inputs)
+        outputs = take_views(self, args[1], self->inputs, self->arrays - self->inputs, memory, host);
+    Py_ssize_t taken = (inputs > 0 ? inputs : 0) + (outputs > 0 ? outputs : 0);
+    if (inputs >= 0 && outputs >= 0) {
+        Py_ssize_t fit = taken == self->arrays ? overlapping_output(self, memory->views) : taken;
+        result = fit < self->arrays ? PyLong_FromSsize_t(-fit - 1) : run_entry(self, context, host, memory->pointers);
+        if (fit == self->arrays && host->functions && result && PyLong_Check(result)) {
+            Py_DECREF(result);
+            result = host_results(self, args[1], memory, host);
+        }
+    }
+    for (Py_ssize_t i = 0; i < taken; i++)
+        PyBuffer_Release(&memory->views[i]);
+    return result;
+}
+
 /* `call` and `call_at`: the memory is that of arrays, or addresses that the caller answers for. */
 static PyObject *run(Runner *self, PyObject *const *args, Py_ssize_t count, int by_address) {
     if (count < 2 || count > 4 || !PyTuple_Check(args[0]) || !PyTuple_Check(args[1]) || PyTuple_Size(args[0]) != self->inputs ||
@@ -296,45 +337,43 @@ static PyObject *run(Runner *self, PyObject *const *args, Py_ssize_t count, int 
         PyErr_SetString(PyExc_TypeError, "call takes a tuple of all inputs and a tuple of all outputs");
         return NULL;
     }
+    PyObject *functions = count > 3 && args[3] != Py_None ? args[3] : NULL;
+    if (functions ? by_address || !Py_IS_TYPE(functions, tilesmith_host_type) : self->has_objects) {
+        PyErr_SetString(PyExc_TypeError, "objects and functions of the host need a Host, and arrays in a call");
+        return NULL;
+    }
     struct tilesmith_context context = self->context;
     int64_t extents[MAX_SYMBOLS];
     if (count > 2 && args[2] != Py_None && take_sizes(args[2], &context, extents) < 0)
         return NULL;
-    Host host = {count > 3 ? args[3] : NULL, NULL, NULL, NULL};
-    if (host.function != NULL) {
-        context.host = call_host;
+    HostRun host;
+    tilesmith_host_open(&host, functions);
+    if (functions != NULL) {
+        context.host = tilesmith_host_call;
         context.host_data = &host;
     }
-    Py_ssize_t outputs = self->arrays - self->inputs;
-    Py_buffer few_views[MAX_ARRAYS], *views = few_views;
-    void *few_pointers[MAX_ARRAYS], **pointers = few_pointers;
-    if (self->arrays > MAX_ARRAYS) {
-        views = by_address ? NULL : malloc((size_t)self->arrays * sizeof *views);
-        pointers = malloc((size_t)self->arrays * sizeof *pointers);
-        if ((views == NULL && !by_address) || pointers == NULL) {
-            free(views);
-            free(pointers);
-            return PyErr_NoMemory();
-        }
-    }
+    Py_buffer few_views[MAX_ARRAYS];
+    void *few_pointers[MAX_ARRAYS];
+    int64_t few_numbers[MAX_ARRAYS];
+    Memory memory = {few_views, few_pointers, few_numbers};
+    size_t arrays = (size_t)self->arrays;
+    int is_large = arrays > MAX_ARRAYS;
+    if (is_large)
+        memory = (Memory){malloc(arrays * sizeof *memory.views), malloc(arrays * sizeof *memory.pointers),
+                          malloc(arrays * sizeof *memory.numbers)};
     PyObject *result = NULL;
-    Py_ssize_t taken = 0;
-    if (by_address) {
-        if (take_addresses(args[0], 0, self->inputs, pointers) == 0 &&
-            take_addresses(args[1], self->inputs, outputs, pointers) == 0)
-            result = run_entry(self, &context, &host, pointers);
-    } else {
-        taken = take_views(self, args[0], 0, self->inputs, views, pointers);
-        if (taken == self->inputs)
-            taken += take_views(self, args[1], self->inputs, outputs, views, pointers);
-        Py_ssize_t fit = taken == self->arrays ? overlapping_output(self, views) : taken;
-        result = fit < self->arrays ? PyLong_FromSsize_t(-fit - 1) : run_entry(self, &context, &host, pointers);
-        for (Py_ssize_t i = 0; i < taken; i++)
-            PyBuffer_Release(&views[i]);
-    }
-    if (pointers != few_pointers) {
-        free(views);
-        free(pointers);
+    if (!memory.views || !memory.pointers || !memory.numbers)
+        PyErr_NoMemory();
+    else if (!by_address)
+        result = run_views(self, args, &context, &host, &memory);
+    else if (take_addresses(args[0], 0, self->inputs, memory.pointers) == 0 &&
+             take_addresses(args[1], self->inputs, self->arrays - self->inputs, memory.pointers) == 0)
+        result = run_entry(self, &context, &host, memory.pointers);
+    tilesmith_host_close(&host);
+    if (is_large) {
+        free(memory.views);
+        free(memory.pointers);
+        free(memory.numbers);
     }
     return result;
 }
@@ -360,9 +399,10 @@ static PyMethodDef runner_methods[] = {
      "counted after the inputs; a Block stands for one that grows) or is an output that shares memory with an array\n"
      "before it or is another array than the input that it lives in, or why the run failed: (code, call, assertion,\n"
      "values).  `sizes` is (arena_bytes, scratch_bytes, *extents), or None for those that the runner was made with.\n"
-     "host(number, arguments) runs host functions; what it raises, call raises."},
+     "`host` is a Host, whose functions the run calls; what one raises, call raises.  A run with a host gives a list of\n"
+     "the outputs instead of 0, with objects where the outputs are of kind s or o, for which None is given."},
     {"call_at", (PyCFunction)(void (*)(void))runner_call_at, METH_FASTCALL,
-     "call_at(inputs, outputs[, sizes[, host]]) -> as call.  Inputs and outputs are addresses of memory that is not\n"
+     "call_at(inputs, outputs[, sizes]) -> as call.  Inputs and outputs are addresses of memory that is not\n"
      "checked: the caller answers for it."},
     {"trim", runner_trim, METH_NOARGS, "trim() -> bytes of idle arenas that were given back to the system."},
     {NULL, NULL, 0, NULL},
@@ -373,7 +413,8 @@ static PyType_Slot runner_slots[] = {
     {Py_tp_dealloc, runner_dealloc},
     {Py_tp_methods, runner_methods},
     {Py_tp_doc, "Runner(entry, constants, arena_bytes, scratch_bytes_per_thread, threads, inputs, outputs, owner[, slots, first, limit, homes])\n\n"
-                "`inputs` and `outputs` are tuples of (kind, item size, shape); an extent of -1 is not checked.\n"
+                "`inputs` and `outputs` are tuples of (kind, item size, shape); an extent of -1 is not checked.  Kind s are\n"
+                "arrays of strings, o another object, which an input has in an array of objects without extents.\n"
                 "The program may grow `slots` pieces of memory besides its outputs, from number `first` on, to `limit`\n"
                 "bytes of memory in all.  `homes`: of each output the number of the input that it lives in, or -1."},
     {0, NULL},
@@ -475,6 +516,8 @@ PyMODINIT_FUNC PyInit__native(void) {
         return NULL;
     tilesmith_block_type = (PyTypeObject *)PyType_FromSpec(&tilesmith_block_spec);
     if (tilesmith_block_type == NULL || PyModule_AddObjectRef(m, "Block", (PyObject *)tilesmith_block_type) < 0 ||
+        (tilesmith_host_type = (PyTypeObject *)PyType_FromSpec(&tilesmith_host_spec)) == NULL ||
+        PyModule_AddType(m, tilesmith_host_type) < 0 || tilesmith_native_types(m) < 0 ||
         add(m, "Runner", PyType_FromSpec(&tilesmith_runner_spec)) ||
         add(m, "Function", PyType_FromSpec(&tilesmith_function_spec)) ||
         add(m, "Unchanged", PyType_FromSpec(&tilesmith_unchanged_spec)) ||

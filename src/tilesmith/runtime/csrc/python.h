@@ -11,6 +11,8 @@
 
 #include "tilesmith.h"
 
+#define TILESMITH_RANK 16 /* most dimensions of an array */
+
 /* The types of the extension. */
 extern PyType_Spec tilesmith_runner_spec, tilesmith_function_spec, tilesmith_unchanged_spec;
 

@@ -1,0 +1,21 @@
+/* The functions of the host that are also there in C. */
+#ifndef TILESMITH_NATIVES_H
+#define TILESMITH_NATIVES_H
+
+#include "host.h"
+
+/* Whether an object begins with a Native. */
+int tilesmith_is_native(PyObject *object);
+
+/* Make the types and enter them in the module; 0 is success. */
+int tilesmith_native_types(PyObject *module);
+
+/* A new object of `type`, which begins with a Native; NULL with an exception. */
+void *tilesmith_native_new(PyTypeObject *type, tilesmith_native_fn run, Py_ssize_t inputs, Py_ssize_t outputs);
+
+/* Free an object of a type from the heap. */
+void tilesmith_native_free(PyObject *object);
+
+extern PyType_Spec tilesmith_lookup_spec, tilesmith_take_spec;
+
+#endif
