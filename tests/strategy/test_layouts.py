@@ -110,6 +110,24 @@ def test_convolutions_of_variables_fill_their_lanes(
     assert (layout is not None and layout.dims[-1].axis == 1) == has_channels_last
 
 
+@pytest.mark.parametrize("is_transposed", [False, True])
+def test_an_image_lies_along_the_lanes_of_a_convolution_of_variables(is_transposed: bool) -> None:
+    """Lanes along rows of pixels read vectors of the image, and gather where channels are last."""
+    b = Builder("g")
+    x = b.input("x", TensorType(f32, (8, 64, 16, 16)))
+    w = b.input("w", TensorType(f32, (64, 64, 3, 3)))
+    image = b.add(Relu(), x)
+    op = ConvTranspose(pads=(1,) * 4) if is_transposed else Conv(pads=(1,) * 4)
+    graph = b.finish([b.add(op, image, w)], ["y"])
+    found = assign_layouts(graph, layout_policy(target("x86-64-v4")))
+    (read,) = (n.inputs[0] for n in found.nodes if isinstance(n.op, (Conv, ConvTranspose)))
+    assert read.layout is None
+    rng = np.random.default_rng(2)
+    given = {v.name: rng.standard_normal(v.type.shape).astype(np.float32) for v in (x, w)}
+    got = driver.compile(graph, options=Options(use_cache=False)).run(given)["y"]
+    np.testing.assert_allclose(got, evaluate(graph, given)["y"], rtol=1e-4, atol=1e-3)
+
+
 @pytest.mark.parametrize("flipped", [False, True])
 def test_weights_that_are_packed_in_the_order_of_their_memory_keep_their_places(
     flipped: bool,

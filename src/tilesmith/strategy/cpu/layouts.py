@@ -20,7 +20,13 @@ from tilesmith.ir.symbols import expected, expected_size
 from tilesmith.ir.target import Target
 from tilesmith.ir.types import TensorType, same_dim
 from tilesmith.ops.base import Op
-from tilesmith.ops.structure import Structure, loads, product_of_loads, stages
+from tilesmith.ops.structure import (
+    Structure,
+    loads,
+    product_of_loads,
+    stages,
+    zero_padding,
+)
 from tilesmith.ops.winograd import WinogradConv
 from tilesmith.strategy.access import address, expand
 from tilesmith.strategy.windows import window_layout
@@ -220,20 +226,32 @@ def _copied_along(op: Op, types: tuple[TensorType, ...], number: int, innermost:
     """The innermost axis of the copy with a border that a contraction makes of operand `number`;
     None if it needs no copy, or copies in any order.
 
-    innermost: the axis of the result that is contiguous.  Where both factors have an axis
-        (depthwise), lanes run along it, and so does the copy, only if it is this one.
+    innermost: the axis of the result that is contiguous, along which lanes run.  They read vectors
+        of one factor, whose copy runs along them, too.  That of the other factor runs along the
+        reduced axis; where both factors have the lanes' axis (depthwise), along that.
     """
     if isinstance(op, WinogradConv):
         return None
     tensors = op.tensors(*types)
     contraction = next(s for s in stages(tensors.outputs) if product_of_loads(s))
-    c = analyse(contraction, frozenset(), None)
-    if c is not None and c.is_batched and len(contraction.axis) == tensors.outputs[0].rank:
-        c = analyse(contraction, frozenset(), contraction.axis[innermost])
-    if c is None or not isinstance(c.x.buffer, Tensor) or not isinstance(c.x.buffer.op, Compute):
+    is_result = len(contraction.axis) == tensors.outputs[0].rank
+    along = contraction.axis[innermost] if is_result else None
+    c = analyse(contraction, frozenset(), along)
+    if c is None:
         return None
-    x, operand = c.x.buffer, tensors.inputs[number]
-    return walked_axis(c, x) if operand.rank == x.rank and _is_made_of(x, operand) else None
+    operand = tensors.inputs[number]
+    for load in (c.x, c.w):
+        copy = load.buffer
+        if not isinstance(copy, Tensor) or not isinstance(copy.op, Compute):
+            continue
+        if operand.rank != copy.rank or not _is_made_of(copy, operand):
+            continue
+        if load is c.x:
+            return walked_axis(c, copy)
+        # a `w` that is computed otherwise, such as transposed, is packed in the kernel
+        if zero_padding(copy.op) is not None and c.vector is not None:
+            return next(i for i, e in enumerate(load.indices) if c.vector.var in free_vars(e))
+    return None
 
 
 def _innermost(layout: Layout | None, value: Value) -> int:
