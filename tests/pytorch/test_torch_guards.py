@@ -181,14 +181,14 @@ def test_every_part_of_large_weights_is_compared(threads):
 
 def test_arguments_of_the_native_type():
     with pytest.raises(ValueError, match="tuples of one length"):
-        Unchanged(0, 0, 16, (1,), (), (), (), (), 1)
+        Unchanged(0, 0, 16, (1,), (), (), (), (), 1, -1, bool)
     with pytest.raises(TypeError, match="must be tuple"):
-        Unchanged(0, 0, 16, [], (), (), (), (), 1)
-    nothing = Unchanged(0, 0, 16, (), (), (), (), (), 1)
+        Unchanged(0, 0, 16, [], (), (), (), (), 1, -1, bool)
+    nothing = Unchanged(0, 0, 16, (), (), (), (), (), 1, -1, bool)
     assert nothing.is_in([]) and nothing.is_in(())
     with pytest.raises(TypeError, match="a list or a tuple"):
         nothing.is_in(3)
     with pytest.raises(IndexError):
-        Unchanged(0, 0, 16, (1,), (None,), (0,), (0,), (-1,), 1).is_in([None])
+        Unchanged(0, 0, 16, (1,), (None,), (0,), (0,), (-1,), 1, -1, bool).is_in([None])
     with pytest.raises(ValueError, match="bytes"):
         digest(0, -1)

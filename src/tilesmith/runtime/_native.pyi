@@ -3,6 +3,8 @@ csrc/host.c, csrc/native_*.c)."""
 
 from collections.abc import Callable
 
+from collections.abc import Callable
+
 ABI: int
 PARALLEL_FOR: int
 CONTEXT_LAYOUT: tuple[tuple[str, int, int], ...]
@@ -99,9 +101,13 @@ class Unchanged:
         writes: tuple[int, ...],
         sizes: tuple[int, ...],
         threads: int,
+        patience: int,
+        may_watch: Callable[[], bool],
         /,
     ) -> Unchanged: ...
     def is_in(self, arguments: list[object] | tuple[object, ...], /) -> bool: ...
+    def watched(self) -> int: ...
 
 def memory(address: int, bytes: int, /) -> memoryview: ...
 def digest(address: int, bytes: int, /) -> bytes: ...
+def page_bytes() -> int: ...

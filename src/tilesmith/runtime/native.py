@@ -36,6 +36,7 @@ Host = _native.Host
 Runner = _native.Runner
 Unchanged = _native.Unchanged
 digest = _native.digest
+page_bytes = _native.page_bytes
 memory = _native.memory
 set_cores = _native.set_cores
 keep_arenas = _native.keep_arenas

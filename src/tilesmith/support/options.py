@@ -8,8 +8,8 @@ command line derives its options from these fields.
 Environment: `TILESMITH_TARGET`, `TILESMITH_NUM_THREADS` (else `OMP_NUM_THREADS`),
 `TILESMITH_CACHE_DIR` (else `XDG_CACHE_HOME/tilesmith`, else `~/.cache/tilesmith`),
 `TILESMITH_CACHE_BYTES`, `TILESMITH_USE_CACHE`, `TILESMITH_RECORDS`, `TILESMITH_USE_RECORDS`,
-`TILESMITH_NEAREST`, `TILESMITH_DUMP`, `TILESMITH_VERIFY_EACH`,
-`TILESMITH_TIME_PASSES`, `TILESMITH_LOGS`, `TILESMITH_JOBS`; `CC`, the command of a C compiler.
+`TILESMITH_NEAREST`, `TILESMITH_DUMP`, `TILESMITH_VERIFY_EACH`, `TILESMITH_TIME_PASSES`,
+`TILESMITH_LOGS`, `TILESMITH_JOBS`, `TILESMITH_WATCH_PAGES`; `CC`, the command of a C compiler.
 """
 
 from __future__ import annotations
@@ -335,6 +335,12 @@ def cache_dir_from_environment(environ: Mapping[str, str] | None = None) -> Path
         return Path(env["XDG_CACHE_HOME"]) / "tilesmith"
     home = env.get("HOME")
     return (Path(home) if home else Path.home()) / ".cache" / "tilesmith"
+
+
+def watches_pages_from_environment(environ: Mapping[str, str] | None = None) -> bool:
+    """`TILESMITH_WATCH_PAGES`: whether the system may be asked which weights were written."""
+    env = os.environ if environ is None else environ
+    return _flag(env, "TILESMITH_WATCH_PAGES") is not False
 
 
 def compiler_from_environment(environ: Mapping[str, str] | None = None) -> tuple[str, ...]:

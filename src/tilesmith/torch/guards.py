@@ -2,8 +2,9 @@
 
 PyTorch's counter of writes does not count all of them: fused optimizers, statistics of batch norm
 and writes through `weight.data` or NumPy leave it as it is, and memory may be used again.  So
-contents are compared, by a digest: each call reads all weights.  With `freeze=True` the user says
-that all writes are counted; then addresses and counters are enough.
+contents are compared, by a digest: each call reads all weights.  Once some calls found nothing new,
+the system is asked instead which pages were written, where it can tell.  With `freeze=True` the
+user says that all writes are counted; then addresses and counters are enough.
 
 Native code asks PyTorch's own functions: `aoti_torch_get_data_ptr` of its C interface, and the
 function of `aten::_version`, whose name is a C++ one.  Both take a tensor's handle, which lies in
@@ -22,9 +23,15 @@ from typing import Any, NamedTuple
 import torch
 
 from tilesmith.runtime.native import Unchanged, digest
+from tilesmith.support.options import watches_pages_from_environment
 
 _VERSION = "_ZN2at6native8_versionERKNS_6TensorE"
 """`int64_t at::native::_version(const at::Tensor&)`."""
+
+_PATIENCE = 4
+"""Calls that found weights unchanged before the system watches their pages: each page that is
+watched and then written costs a fault of 0.7 us, and beginning to watch costs as much as a digest.
+"""
 
 _address = torch.Tensor.data_ptr
 
@@ -112,8 +119,16 @@ def unchanged(
 
         return is_in
     sizes = tuple(-1 if d is None else span(w) for w, d in zip(weights, then.contents, strict=True))
-    held = (tuple(numbers), tuple(weights), then.addresses, then.versions, sizes)
-    return Unchanged(*found, *held, threads).is_in
+    held = tuple(weights)
+    state_of_each = then.addresses, then.versions, sizes
+    patience = _PATIENCE if watches_pages_from_environment() else -1
+
+    def may_watch() -> bool:  # devices write pinned memory, which the system doesn't see
+        return not any(map(torch.Tensor.is_pinned, held))
+
+    return Unchanged(
+        *found, tuple(numbers), held, *state_of_each, threads, patience, may_watch
+    ).is_in
 
 
 @cache

@@ -14,6 +14,7 @@
 #include "growth.h"
 #include "host.h"
 #include "natives.h"
+#include "pages.h"
 #include "pool.h"
 
 #define MAX_ARRAYS 64  /* beyond this the arrays' descriptions go to the heap */
@@ -460,12 +461,19 @@ static PyObject *memory(PyObject *module, PyObject *args) {
     return PyMemoryView_FromMemory((char *)(intptr_t)address, bytes, PyBUF_WRITE);
 }
 
+static PyObject *page_bytes(PyObject *module, PyObject *nothing) {
+    (void)module, (void)nothing;
+    return PyLong_FromSize_t(tilesmith_page_bytes());
+}
+
 static PyMethodDef functions[] = {
     {"set_cores", set_cores, METH_O, "set_cores(cores): callers and busy workers together number at most as many."},
     {"keep_arenas", keep_arenas, METH_O, "keep_arenas(seconds) -> before: how long an arena is kept that no run uses."},
     {"memory", memory, METH_VARARGS, "memory(address, bytes) -> a view of memory, for which the caller answers."},
     {"digest", tilesmith_digest, METH_VARARGS,
      "digest(address, bytes) -> what tells the contents of memory, for which the caller answers, from others."},
+    {"page_bytes", page_bytes, METH_NOARGS,
+     "page_bytes() -> the bytes of a page; 0 where the system doesn't tell which pages were written."},
     {NULL, NULL, 0, NULL},
 };
 
