@@ -3,8 +3,6 @@ csrc/host.c, csrc/native_*.c)."""
 
 from collections.abc import Callable
 
-from collections.abc import Callable
-
 ABI: int
 PARALLEL_FOR: int
 CONTEXT_LAYOUT: tuple[tuple[str, int, int], ...]
