@@ -63,6 +63,29 @@ def test_bad_indices_are_named(case: str, threads: int, target: str) -> None:
         )
 
 
+@pytest.mark.parametrize(("target", "threads"), [("native", 1), ("native", 2), ("c", 1)])
+@pytest.mark.parametrize("is_open", [False, True])
+def test_a_row_of_one_index_reports_its_first_element(
+    is_open: bool, target: str, threads: int
+) -> None:
+    made = model(
+        [node("Expand", "i s", "wide"), node("GatherElements", "x wide", "y", axis=0)],
+        {"x": ("a", "b") if is_open else (10, 37)},
+        ["y"],
+        {"s": np.array([1, 37])},
+    )
+    made.graph.input.append(
+        onnx.helper.make_tensor_value_info("i", onnx.TensorProto.INT64, ["n" if is_open else 3, 1])
+    )
+    exe = ts.compile(made, target=target, threads=threads)
+    x = np.random.default_rng(0).standard_normal((10, 37)).astype(np.float32)
+    indices = np.array([[9], [-10], [3]])
+    np.testing.assert_array_equal(exe(x, indices), x[indices[:, 0]])
+    indices[1] = 10
+    with pytest.raises(ts.ModelError, match="found 10 at position 37 of"):
+        exe(x, indices)
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_unsafe_clamps(case: str) -> None:
     exe = ts.compile(lookup(case), options=ts.Options(unsafe=True))

@@ -70,7 +70,7 @@ def _text(kernel: Kernel, target: Target, opt: int) -> bytes:
 
 _LOOP_PASSES = (
     p.LOOPS_OF_INTRINSICS, p.SCALARIZE, p.SIMPLIFY, p.FLATTEN, p.TRIM, p.PEEL, p.SIMPLIFY_AGAIN,
-    p.HOIST,
+    p.HOIST_CHECKS, p.HOIST,
 )  # fmt: skip
 
 C = replace(
@@ -97,6 +97,7 @@ SOURCE = replace(
         p.PEEL,
         p.TENSORIZE,
         p.SIMPLIFY_AGAIN,
+        p.HOIST_CHECKS,
         p.HOIST,
     ),
     factors=bytes_alone,

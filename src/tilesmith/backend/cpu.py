@@ -57,7 +57,7 @@ def predict_seconds(final: Func, target: Target, threads: int, places: Sequence[
 
 _LOOP_PASSES = (
     p.SIMPLIFY, p.FLATTEN, p.TRIM, p.PEEL, p.TENSORIZE, p.VECTORIZE, p.UNROLL, p.SIMPLIFY_AGAIN,
-    p.HOIST,
+    p.HOIST_CHECKS, p.HOIST,
 )  # fmt: skip
 
 CPU = Backend(

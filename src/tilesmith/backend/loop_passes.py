@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tilesmith.loop.passes.flatten import flatten
 from tilesmith.loop.passes.hoist import hoist
+from tilesmith.loop.passes.hoist_checks import hoist_checks
 from tilesmith.loop.passes.peel import peel
 from tilesmith.loop.passes.scalarize import scalarize, without_threads
 from tilesmith.loop.passes.simplify import simplify_func
@@ -24,6 +25,7 @@ TENSORIZE = LoopPass("tensorize", tensorize, "flat")
 VECTORIZE = LoopPass("vectorize", vectorize, "flat")
 UNROLL = LoopPass("unroll", unroll, "final")
 SIMPLIFY_AGAIN = LoopPass("simplify-again", simplify_func, "final")
+HOIST_CHECKS = LoopPass("hoist-checks", hoist_checks, "final")
 HOIST = LoopPass("hoist", hoist, "final")
 LOOPS_OF_INTRINSICS = LoopPass("loops-of-intrinsics", without_intrinsics, "nest")
 LOOPS_OF_OWN_INTRINSICS = LoopPass("loops-of-intrinsics", without_own_intrinsics, "nest")

@@ -171,6 +171,23 @@ def is_check(node: Expr) -> bool:
     return isinstance(node, Call) and node.name == "check_index"
 
 
+def with_positions(root: Expr, f: Callable[[Expr], Expr] = lambda _: const(0)) -> Expr:
+    """`root` with checks that report other positions: `f` of their own.  By default no variable is
+    left but those on which the value of `root` depends.
+    """
+    done: dict[Expr, Expr] = {}
+    for node in post_order(root, done):
+        found = rebuilt(node, done)
+        if is_check(found):
+            *about, position = found.children
+            new = f(position)
+            if new.lanes != position.lanes:
+                new = Broadcast(new, position.lanes)
+            found = found.with_children((*about, new))
+        done[node] = found
+    return done[root]
+
+
 def without_checks(root: Expr) -> Expr:
     """`root` with indices clamped where they were checked."""
     done: dict[Expr, Expr] = {}

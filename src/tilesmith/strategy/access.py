@@ -9,6 +9,7 @@ from tilesmith.ir import expr as ir
 from tilesmith.ir.affine import Affine, affine_form
 from tilesmith.ir.dtypes import i64
 from tilesmith.ir.expr import Expr, Var, const, free_vars, post_order, substitute
+from tilesmith.ir.intrinsics import with_positions
 from tilesmith.ir.layout import Layout
 from tilesmith.ir.simplify import simplify
 from tilesmith.te.tensor import Compute, Extern, Tensor
@@ -82,7 +83,7 @@ def known_strides(
     found: dict[Var, int | None] = {a: k for a, k in terms.items() if isinstance(a, Var)}
     for atom in terms:
         if not isinstance(atom, Var):
-            found |= dict.fromkeys(free_vars(atom))
+            found |= dict.fromkeys(free_vars(with_positions(atom)) - found.keys())
     return found
 
 

@@ -8,6 +8,7 @@ from tilesmith.ir import expr as ir
 from tilesmith.ir.bounds import eliminate
 from tilesmith.ir.context import Context
 from tilesmith.ir.expr import Expr, Var, const, free_vars, maximum, minimum, post_order, substitute
+from tilesmith.ir.intrinsics import with_positions
 from tilesmith.ir.simplify import can_prove, interval, simplify
 from tilesmith.ir.symbols import expected
 from tilesmith.ir.types import Dim
@@ -276,8 +277,11 @@ def _bounds_of_reads(
             lo, hi = ranges[index]
             return _expr(lo), _expr(hi)
         if any(isinstance(n, ir.Load) for n in post_order(index)):
-            point = substitute(index, mapping)  # depends on data
-            return (point, point) if with_data and not free_vars(point) & set(ranges) else None
+            if not with_data:
+                return None
+            first = {v: _expr(low) for v, (low, _) in ranges.items()}
+            point = with_positions(substitute(index, mapping), lambda p: substitute(p, first))
+            return (point, point) if not free_vars(point) & set(ranges) else None
         return eliminate(simplify(substitute(index, mapping), facts), ranges, facts)
 
     result: list[Bounds | None] = []

@@ -102,7 +102,8 @@ class LaneValues:
             return self.select(e, mask)
         if isinstance(e, ir.Let):
             return self.let(e, mask)
-        if mask is None and (one := self.one_check(e)) is not None:
+        is_first = mask is None or 0 in self.some_lane.get(mask, ())
+        if is_first and (one := self.one_check(e)) is not None:
             return ir.Broadcast(one, self.lanes)
         if e.lanes != 1 or isinstance(e, (ir.Ramp, ir.Broadcast, ir.VectorReduce)):
             raise CannotVectorizeError
