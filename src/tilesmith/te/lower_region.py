@@ -279,7 +279,7 @@ def _bounds_of_reads(
         if any(isinstance(n, ir.Load) for n in post_order(index)):
             if not with_data:
                 return None
-            first = {v: _expr(low) for v, (low, _) in ranges.items()}
+            first: dict[Expr, Expr] = {v: _expr(low) for v, (low, _) in ranges.items()}
             point = with_positions(substitute(index, mapping), lambda p: substitute(p, first))
             return (point, point) if not free_vars(point) & set(ranges) else None
         return eliminate(simplify(substitute(index, mapping), facts), ranges, facts)
