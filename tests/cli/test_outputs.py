@@ -77,3 +77,26 @@ def test_a_folder_without_the_right_to_write_is_refused(tilesmith, model, tmp_pa
 def test_nothing_stands_beside_a_stream(model):
     with pytest.raises(ts.UsageError, match="is a stream; save it to a file"):
         ts.compile(model).save(Path("/dev/null"), stubs=True)
+
+
+@pytest.mark.parametrize(
+    "locale",
+    ["LC_ALL=C PYTHONUTF8=0 PYTHONCOERCECLOCALE=0", "PYTHONIOENCODING=ascii", "LC_ALL=C.UTF-8"],
+)
+@pytest.mark.parametrize("name", ["d 'ö☃'", b"d\xff"])
+def test_names_are_printed_whatever_the_encoding(model, tmp_path, locale, name):
+    source = os.fsencode(tmp_path) + b"/" + os.fsencode(name) + b".onnx"
+    os.symlink(model, source)
+    target = source.removesuffix(b".onnx") + b".tsm"
+    line = [b"env", *locale.encode().split(), sys.executable, "-m", "tilesmith", "compile", source]
+    done = subprocess.run([*line, "-o", target], capture_output=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert b"wrote " in done.stdout and os.path.exists(target)
+
+
+@pytest.mark.parametrize("wrong", [["--stubs"], ["--sign", "no.pem"]])
+def test_what_can_not_be_written_beside_is_said_first(tilesmith, model, tmp_path, wrong):
+    target = tmp_path / "a b.tsm"
+    result = tilesmith("compile", model, "-o", target, *wrong)
+    assert result.code == 1 and "compiling" not in result.err, result.err
+    assert not target.exists()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 from concurrent.futures import Future
 from typing import Any
@@ -166,3 +168,18 @@ def test_misuse_is_said(exe):
         instance.submit().result()
     with pytest.raises(ts.UsageError, match="none that succeeded"):
         instance.get_output(1)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_an_instance_is_idle_in_a_forked_child(exe):
+    inst = ts.Instance(exe)
+    inst.set_input("x", array(0))
+    want = inst.submit().result()[0].copy()
+    child = os.fork()
+    if child == 0:
+        signal.alarm(60)
+        inst.set_input("x", array(0))
+        os._exit(0 if np.array_equal(inst.submit().result()[0], want) else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    inst.run()

@@ -12,8 +12,10 @@ A user sees one line per error, never a traceback; our own bugs leave a report f
 
 from __future__ import annotations
 
+import codecs
 import importlib
 import inspect
+import io
 import json
 import os
 import platform
@@ -194,6 +196,7 @@ def _refused(e: OSError) -> str:
 def main() -> None:
     """The `tilesmith` program."""
     _open_standard_streams()
+    _escape_on_stdout()
     for wanted in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(wanted) is signal.SIG_DFL:  # `nohup` ignores SIGHUP
             signal.signal(wanted, _end)
@@ -235,6 +238,28 @@ def _open_standard_streams() -> None:
                 os.dup2(descriptor, number)
                 os.close(descriptor)
             setattr(sys, name, os.fdopen(number, mode, closefd=False))
+
+
+def _escape_on_stdout() -> None:
+    """What the encoding of stdout lacks is escaped, for instance names of a model in locale C.
+
+    Bytes of a file's name that are no text are written as they are.
+    """
+    codecs.register_error("tilesmith.escape", _escape)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="tilesmith.escape")
+
+
+def _escape(error: UnicodeError) -> tuple[bytes, int]:
+    assert isinstance(error, UnicodeEncodeError)
+    text = error.object[error.start : error.end]
+    escaped = [
+        bytes([ord(c) - 0xDC00])
+        if "\udc80" <= c <= "\udcff"
+        else c.encode("ascii", "backslashreplace")
+        for c in text
+    ]
+    return b"".join(escaped), error.end
 
 
 def _drop_output(streams: Sequence[int], only_terminals: bool = False) -> None:

@@ -15,6 +15,8 @@ from tilesmith.cli.arguments import JsonFlag, ModelArgument, SignOption, Wanted,
 from tilesmith.cli.console import print_json, size_text
 from tilesmith.cli.models import check_file, open_model
 from tilesmith.cli.outputs import apart_from, check_output
+from tilesmith.runtime.signing import secret_key
+from tilesmith.runtime.stubs import check_module_name
 from tilesmith.support.errors import UsageError
 from tilesmith.support.folders import is_stream
 
@@ -38,6 +40,10 @@ def command(
     check_file(model)
     target = output or model.with_suffix(".tsm")
     check_output(target)
+    if stubs:
+        check_module_name(target)
+    if sign is not None:
+        secret_key(sign)
     with apart_from(target):
         _compile(model, wanted, target, stubs, sign, json)
 

@@ -16,6 +16,7 @@ from tilesmith.cli.console import compiling, print_json, size_text
 from tilesmith.cli.models import check_file, open_model
 from tilesmith.cli.outputs import check_output_folder
 from tilesmith.driver.exporting import export
+from tilesmith.runtime.signing import secret_key
 from tilesmith.runtime.standalone.export import Format
 from tilesmith.runtime.standalone.objects import WeightsPlace
 from tilesmith.support.errors import UsageError
@@ -56,6 +57,8 @@ def command(
     called = name or re.sub(r"[^A-Za-z0-9_]", "_", model.stem)
     folder = output or model.with_suffix("")
     check_output_folder(folder)
+    if sign is not None:
+        secret_key(sign)
     if wanted.specialise:
         raise UsageError("--specialise is for executables of Python; a library has one program")
     if model.suffix == ".tsm" or wanted.options.precision == "auto":

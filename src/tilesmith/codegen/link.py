@@ -11,18 +11,23 @@ import itertools
 import re
 import sys
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import llvmlite.binding as llvm
 
 from tilesmith.ir.target import Target
 from tilesmith.support.errors import InternalError, ModelError
+from tilesmith.support.forks import wait_in_forks
 
 from .levels import ABIS
 from .targets import base_cpu
 
 _library_numbers = itertools.count()
+
+# llvmlite holds this lock while LLVM works.  Without it, in a later version, a fork would not wait.
+if (_working := getattr(llvm.ffi.lib, "_lock", None)) is not None:
+    wait_in_forks(1, _working.__enter__, partial(_working.__exit__, None, None, None))
 
 
 @lru_cache(maxsize=1)

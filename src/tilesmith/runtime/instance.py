@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
@@ -26,7 +27,8 @@ class Instance:
 
     All instances of an executable share its code and weights.  Each has outputs of its own, which
     every run overwrites; where only a run knows the shape of an output, its memory is fresh.  One
-    instance belongs to one thread at a time; different instances run at once.
+    instance belongs to one thread at a time; different instances run at once.  In a forked child an
+    instance is idle, whatever it did in its parent.
 
     Inputs and outputs are named by their names or their positions.
     """
@@ -48,6 +50,7 @@ class Instance:
         self._results: tuple[Any, ...] | None = None
         self._runs: ThreadPoolExecutor | None = None
         self._future: Future[Any] | None = None
+        self._process = os.getpid()
 
     def set_input(self, key: str | int, value: Any) -> None:
         """Bind an input: later runs read `value`, a NumPy array, a torch tensor or anything that
@@ -137,6 +140,8 @@ class Instance:
         return list(self._inputs)
 
     def _check_idle(self) -> None:
+        if self._process != os.getpid():  # a forked child has neither our thread nor its run
+            self._process, self._runs, self._future = os.getpid(), None, None
         if self._future is not None and not self._future.done():
             raise UsageError(
                 "a submitted run of this instance is under way: wait for its future first, or make "

@@ -22,9 +22,9 @@ except ImportError as e:
 _abi = getattr(_native, "ABI", 0)  # 0: an extension that was built before there were versions
 if _abi != context.ABI or not hasattr(_native, "Host"):
     raise InternalError(
-        f"the C runtime of tilesmith is of another version (interface {_abi}, expected "
-        f"{context.ABI}); reinstall the package, or run `python setup.py build_ext --inplace` in a "
-        "source tree"
+        "the C runtime of tilesmith is of another version: expected an extension with interface "
+        f"{context.ABI}, built from this source, found an older one with interface {_abi}; "
+        "reinstall the package, or run `python setup.py build_ext --inplace` in a source tree"
     )
 
 ALIGNMENT = 64

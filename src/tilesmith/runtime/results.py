@@ -15,6 +15,7 @@ from functools import partial
 import numpy as np
 
 from tilesmith.support.errors import ModelError
+from tilesmith.support.forks import renew_in_children
 
 from .native import ALIGNMENT
 
@@ -44,6 +45,7 @@ class Results:
         self._bytes = math.prod(shape) * dtype.itemsize
         self._blocks: list[np.ndarray] = []
         self._lock = threading.Lock()
+        renew_in_children(self)
         is_small = self._bytes < LARGE_BYTES
         self.fresh = partial(np.empty, shape, dtype) if is_small else self._reused
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tilesmith.support.errors import TilesmithError
+from tilesmith.support.forks import renew_in_children
 from tilesmith.support.logs import logger
 
 from .executable import Executable
@@ -50,6 +51,7 @@ class Specialised(Executable):
         self._make = make
         self._counts: Counter[tuple[int, ...]] = Counter()
         self._lock = threading.Lock()
+        renew_in_children(self)
         self._making: threading.Thread | None = None
 
     @property

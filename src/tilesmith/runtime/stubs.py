@@ -85,11 +85,7 @@ def write_stubs(program: Program, path: str | Path) -> tuple[Path, Path]:
     Raises UsageError if NAME is no name of a module, or the files can't be written.
     """
     path = Path(path)
-    if not path.stem.isidentifier() or keyword.iskeyword(path.stem):
-        raise UsageError(
-            f"a module beside {str(path)!r} could not be imported: expected a file whose name is "
-            f"an identifier of Python, found {path.stem!r}"
-        )
+    check_module_name(path)
     values = _values(program, path.name)
     written = path.with_suffix(".py"), path.with_suffix(".pyi")
     try:
@@ -98,6 +94,15 @@ def write_stubs(program: Program, path: str | Path) -> tuple[Path, Path]:
     except OSError as e:
         raise UsageError(f"{str(path.parent)!r} can't be written: {e.strerror or e}") from e
     return written
+
+
+def check_module_name(path: Path) -> None:
+    """Raises UsageError if a module beside `path`, with its name, could not be imported."""
+    if not path.stem.isidentifier() or keyword.iskeyword(path.stem):
+        raise UsageError(
+            f"a module beside {str(path)!r} could not be imported: expected a file whose name is "
+            f"an identifier of Python, found {path.stem!r}"
+        )
 
 
 def _values(program: Program, file: str) -> dict[str, str]:

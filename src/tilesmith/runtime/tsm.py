@@ -45,7 +45,7 @@ from .manifest import Reader, number, part_steps_in, part_steps_out, steps_out, 
 from .native import ALIGNMENT, aligned_bytes
 from .program import Program, Symbol, TensorSpec
 from .signing import secret_key, sign_file, signed_contents
-from .stubs import write_stubs
+from .stubs import check_module_name, write_stubs
 
 FORMAT = 13
 _MANIFEST, _WEIGHTS = "manifest.json", "weights.bin"
@@ -94,6 +94,8 @@ def save_program(
         )
     if sign is not None:
         secret_key(sign)  # before anything is written
+    if stubs:
+        check_module_name(path)
     try:
         _save(program, path)
         if sign is not None:

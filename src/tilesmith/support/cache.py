@@ -37,6 +37,7 @@ from typing import IO, Literal, TypeAlias
 
 from tilesmith.support.errors import UsageError
 from tilesmith.support.folders import distrusted, distrusted_entry, make_private
+from tilesmith.support.forks import renew_in_children
 from tilesmith.support.logs import logger
 
 _log = logger("cache")
@@ -120,6 +121,7 @@ class Cache:
         self.misses = 0
         self._objects = self.directory / store
         self._lock = threading.Lock()
+        renew_in_children(self)
         self._size: int | None = None  # what we think the folder holds; None until first asked
         self._usable: bool | None = None
         self._trusted: set[Path] = set()  # folders of entries

@@ -24,6 +24,7 @@ from tilesmith.ops.base import Op
 from tilesmith.runtime.addresses import Addressed
 from tilesmith.runtime.sizes import RunSizes
 from tilesmith.support.errors import TilesmithError
+from tilesmith.support.forks import renew_in_children
 from tilesmith.support.options import Options
 
 from .fakes import torch_type
@@ -66,6 +67,7 @@ class Kernels:
         self._calls: dict[Any, _Call] = {}
         self._families: dict[Any, _Family] = {}
         self._lock = threading.Lock()
+        renew_in_children(self)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         tensors, attributes = self._definition.arguments(args, kwargs)

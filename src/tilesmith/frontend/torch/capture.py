@@ -15,6 +15,7 @@ from tilesmith.frontend.torch.script import argument_names, as_module
 from tilesmith.frontend.torch.state import with_state
 from tilesmith.support.errors import ModelError, UnsupportedError, UsageError
 from tilesmith.support.foreign import is_exported_program, is_script
+from tilesmith.support.forks import wait_in_forks
 
 WHOLE = (
     "linear.default", "conv1d.default", "conv2d.default", "conv3d.default", "conv1d.padding",
@@ -36,6 +37,7 @@ with fewer steps.
 
 TRACING = threading.RLock()
 """Held while PyTorch traces a program: its tracers keep their state in the process."""
+wait_in_forks(0, TRACING.acquire, TRACING.release)
 
 
 def captured(

@@ -9,6 +9,7 @@ from dataclasses import fields
 from typing import Any
 
 from tilesmith.ir.dtypes import DType
+from tilesmith.support.forks import wait_in_forks
 
 
 class _Ref(weakref.ref):
@@ -24,6 +25,7 @@ _dead: deque[_Ref] = deque()
 KeyboardInterrupt in it would be lost.
 """
 _lock = threading.RLock()
+wait_in_forks(2, _lock.acquire, _lock.release)
 
 
 def _forget_dead() -> None:
