@@ -92,6 +92,7 @@ def test_depthwise_convolutions_read_images_in_the_order_of_their_results(
     [
         ((8, 64, 4, 4), (64, 64, 3, 3), 1, True),  # a narrow image
         ((64, 8, 18, 18), (64, 8, 16, 16), 0, True),  # the gradient of a weight: 3x3 pixels
+        ((3, 8, 38, 38), (64, 8, 32, 32), 0, True),  # of a first layer, whose `w` is 2 MiB
         ((2, 16, 64, 64), (16, 16, 3, 3), 1, False),  # rows of pixels fill the lanes
         ((2, 512, 2, 2), (512, 512, 3, 3), 1, False),  # to pack the weights takes longer
     ],

@@ -89,10 +89,21 @@ def _best_lanes(c: Contraction, target: Target) -> tuple[Contraction, float]:
         copied = _copying(expected_size(w), size, target) + _exchange(count, size, target)
         cost = _cycles(other, target) + either + copied
         return (other, cost) if cost < GAIN * (own + either) else (c, own)
-    cost = _cycles(other, target) + sum(
-        _exchange(expected_size(n), size, target) for n in (w, result)
-    )
+    count = expected_size(w)
+    blocks = _is_transposed_in_blocks(other, target.vector_lanes(size))
+    packed = _transposing(count, size, target) if blocks else _exchange(count, size, target)
+    cost = _cycles(other, target) + packed + _exchange(expected_size(result), size, target)
     return (other, cost) if cost < GAIN * own else (c, own)
+
+
+def _is_transposed_in_blocks(c: Contraction, lanes: int) -> bool:
+    """True if packing brings full vectors of a row-major `w` into registers and transposes them
+    there, so that each line is read once: its last axis is added up, and that fills vectors as the
+    axis of the lanes does.
+    """
+    last = c.w.indices[-1]
+    axes = (c.vector, next((a for a in c.op.reduce_axis if a.var is last), None))
+    return all(a is not None and isinstance(a.extent, int) and a.extent >= lanes for a in axes)
 
 
 def _exchange(count: int, size: int, target: Target) -> float:
@@ -105,11 +116,26 @@ def _exchange(count: int, size: int, target: Target) -> float:
     return count * (model.copy_cycles + missed)
 
 
+def _transposing(count: int, size: int, target: Target) -> float:
+    """Cycles of copying elements of `size` bytes whose two axes change places in blocks of whole
+    vectors: each vector is loaded, goes through as many shuffles as the blocks have halvings, and
+    is stored.
+    """
+    model, lanes = target.model, target.vector_lanes(size)
+    passes = (2 + math.log2(lanes)) / model.vector_ports
+    return count / lanes * passes + _moving(count, size, target)
+
+
 def _copying(count: int, size: int, target: Target) -> float:
     """Cycles of copying elements of `size` bytes in short runs."""
+    return count * target.model.copy_cycles + _moving(count, size, target)
+
+
+def _moving(count: int, size: int, target: Target) -> float:
+    """Cycles of memory for reading and writing elements of `size` bytes that no L2 cache keeps."""
     model = target.model
     moved = count * size / model.dram_bytes_per_cycle if count * size > model.l2_bytes else 0.0
-    return count * model.copy_cycles + 2 * moved
+    return 2 * moved
 
 
 def _cycles(c: Contraction, target: Target) -> float:
