@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import gc
+import itertools
+import json
+import math
+import random
 import sys
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
 import tilesmith as ts
+from tilesmith.host import prepare
+from tilesmith.host.functions import Function
 from tilesmith.host.moves import movement
 from tilesmith.host.strings import label_encoder
 from tilesmith.runtime.hosting import HostFunctions
@@ -180,3 +187,97 @@ def test_no_reference_is_lost_or_taken(to_words: ts.Executable, gather: ts.Execu
             gather(x, places + 3)
     gc.collect()
     assert sys.getrefcount(word) == before
+
+
+def all_of(source: random.Random, *shape: int) -> np.ndarray:
+    """Words at random, with blanks and repeats between them."""
+    made = [source.choice([*WORDS, "a b", "  b  a ", "a--b-", "\u2003a"]) for _ in range(100)]
+    return texts(made[: math.prod(shape)], math.prod(shape)).reshape(shape)
+
+
+def agree(exe: ts.Executable, function: Function, *inputs: np.ndarray) -> None:
+    """Both give the same, each time."""
+    assert runs_natively(exe)
+    expected = function(*inputs)
+    for _ in range(2):
+        found = exe(*inputs)
+        many = isinstance(expected, tuple)
+        for a, b in zip(found, expected, strict=True) if many else [(found, expected)]:
+            np.testing.assert_array_equal(a, b, strict=True)
+
+
+@pytest.mark.parametrize(
+    ("a", "b"), [(["n"], ["n"]), (["n"], [1]), (["m", 1], ["n"]), (["m", "n"], [])], ids=str
+)
+def test_pairs_of_strings(a: list[Any], b: list[Any]) -> None:
+    kinds = [(TEXT, a), (TEXT, b)]
+    equal, join = single("Equal", kinds), single("StringConcat", kinds)
+    source, x, y = random.Random(3), texts([]), texts([])
+    for m, n in ((1, 1), (2, 3), (3, 1), (1, 4), (3, 3)):
+        sizes: dict[Any, Any] = {"m": m, "n": n}
+        x, y = (all_of(source, *(sizes.get(d, d) for d in shape)) for shape in (a, b))
+        agree(equal, prepare("string_equal", ""), x, y)
+        agree(join, prepare("string_concat", ""), x, y)
+    mixed = np.full(x.shape, np.str_("a"), object)  # of another type, which Python compares
+    np.testing.assert_array_equal(equal(mixed, y), mixed == y, strict=True)
+
+
+@pytest.mark.parametrize("most", [None, 0, 1, 2])
+@pytest.mark.parametrize("delimiter", ["", "-", "--", "a"])
+def test_strings_are_split(delimiter: str, most: int | None) -> None:
+    attributes: dict[str, Any] = {"delimiter": delimiter}
+    attributes |= {} if most is None else {"maxsplit": most}
+    names = ["y", "counts"]
+    node = helper.make_node("StringSplit", ["x"], names, **attributes)
+    x = helper.make_tensor_value_info("x", TEXT, ["m", "n"])
+    graph = helper.make_graph([node], "g", [x], [onnx.ValueInfoProto(name=n) for n in names])
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=9)
+    exe, source = ts.compile(made.SerializeToString()), random.Random(5)
+    function = prepare("string_split", json.dumps({"delimiter": delimiter, "maxsplit": most}))
+    for m, n in ((1, 1), (2, 3), (4, 9)):
+        agree(exe, function, all_of(source, m, n))
+
+
+@pytest.mark.parametrize("case", ["NONE", "LOWER", "UPPER"])
+@pytest.mark.parametrize("sensitive", [0, 1])
+@pytest.mark.parametrize("stopwords", [["none"], ["a", "STRASSE", "\0", "i̇"], WORDS])
+def test_strings_are_normalised(case: str, sensitive: int, stopwords: list[str]) -> None:
+    known = [w for w in stopwords if w.isprintable() or w == "\0"]  # not the half of a pair
+    exe = single(
+        "StringNormalizer", [(TEXT, ["n"])], case_change_action=case,
+        is_case_sensitive=sensitive, stopwords=known,
+    )  # fmt: skip
+    settings = {"case": case, "sensitive": bool(sensitive), "stopwords": known}
+    function, source = prepare("string_normalizer", json.dumps(settings)), random.Random(7)
+    for x in (all_of(source, 1), all_of(source, 20), texts(known or ["a"])):
+        agree(exe, function, x)
+
+
+@pytest.mark.parametrize("pattern", ["a*", "", "(a|ä)+.?", "(a+)+b"])
+def test_strings_are_matched(pattern: str) -> None:
+    exe = single("RegexFullMatch", [(TEXT, ["n"])], pattern=pattern)
+    function = prepare("regex_full_match", json.dumps({"pattern": pattern}))
+    agree(exe, function, texts([*WORDS, "aaaa", "aaab", "äa", "a\n"]))
+
+
+@pytest.mark.parametrize("mode", ["TF", "IDF", "TFIDF"])
+@pytest.mark.parametrize("ends", [(1, 1, 0), (1, 3, 0), (2, 3, 2), (1, 2, 5), (3, 3, 1)])
+def test_sequences_of_words_are_counted(mode: str, ends: tuple[int, int, int]) -> None:
+    source = random.Random(11)
+    ones, chosen = ["a", "", "ä"], ["a", "b", "ä", ""]
+    twos, threes = (
+        [w for p in source.sample([*itertools.product(chosen, repeat=n)], 7) for w in p]
+        for n in (2, 3)
+    )
+    places = source.sample(range(20), 17)
+    weights = [source.choice([0.5, -1.25, 3.0]) for _ in places]
+    starts = [0, 3, 17]
+    exe = single(
+        "TfIdfVectorizer", [(TEXT, ["m", "n"])], mode=mode, min_gram_length=ends[0],
+        max_gram_length=ends[1], max_skip_count=ends[2], ngram_counts=starts,
+        ngram_indexes=places, pool_strings=[*ones, *twos, *threes], weights=weights,
+    )  # fmt: skip
+    function = prepare(exe.program.host_calls[0].function, exe.program.host_calls[0].settings)
+    for m, n in ((1, 1), (3, 2), (2, 12)):
+        x = texts([source.choice([*chosen, "other"]) for _ in range(m * n)], m * n)
+        agree(exe, function, x.reshape(m, n))

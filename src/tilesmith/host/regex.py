@@ -18,8 +18,8 @@ from tilesmith.support.errors import ModelError
 
 Test = Callable[[str], bool]
 """Whether a character is one of a set."""
-Matcher = Callable[[str], bool]
-"""Whether a text matches as a whole."""
+Matcher = Callable[[str], object]
+"""Whether a text matches as a whole: something else than None and False if so."""
 
 _MOST_STATES = 20_000
 _SAFE_REPEATS = 2
@@ -40,7 +40,7 @@ def full_match(pattern: str) -> Matcher:
     try:
         compiled, tree = re.compile(pattern), parser.parse(pattern)
         if _variable_repeats(tree) <= _SAFE_REPEATS:
-            return lambda text: compiled.fullmatch(text) is not None
+            return compiled.fullmatch
         automaton = _Automaton(compiled.flags)
         return automaton.matcher(automaton.sequence(tree, _ACCEPT))
     except (re.error, RecursionError, OverflowError) as e:

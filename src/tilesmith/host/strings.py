@@ -28,27 +28,30 @@ def string_constant(values: list[str], shape: list[int]) -> Function:
     return lambda: array
 
 
-@host_function("string_concat")
-def string_concat(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    return np.asarray(a + b, object)
+@host_function("string_concat", prepared=True)
+def string_concat() -> Function:
+    return WithNative(lambda a, b: np.asarray(a + b, object), ("Join",))
 
 
-@host_function("string_equal")
-def string_equal(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    return np.asarray(a == b, bool)
+@host_function("string_equal", prepared=True)
+def string_equal() -> Function:
+    return WithNative(lambda a, b: np.asarray(a == b, bool), ("Equal",))
 
 
-@host_function("string_split")
-def string_split(
-    x: np.ndarray, delimiter: str | None = None, maxsplit: int | None = None
-) -> tuple[np.ndarray, np.ndarray]:
+@host_function("string_split", prepared=True)
+def string_split(delimiter: str | None = None, maxsplit: int | None = None) -> Function:
     """The parts of each string along a new last axis, filled with "", and their numbers."""
     limit = -1 if maxsplit is None else maxsplit
-    parts = [s.split(delimiter or None, limit) for s in x.reshape(-1)]
-    counts = np.array([len(p) for p in parts], np.int64).reshape(x.shape)
-    longest = int(counts.max(initial=0))
-    filled = [s for p in parts for s in (*p, *[""] * (longest - len(p)))]
-    return strings(filled, (*x.shape, longest)), counts
+    separator = delimiter or None
+
+    def run(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        parts = [s.split(separator, limit) for s in x.reshape(-1)]
+        counts = np.array([len(p) for p in parts], np.int64).reshape(x.shape)
+        longest = int(counts.max(initial=0))
+        filled = [s for p in parts for s in (*p, *[""] * (longest - len(p)))]
+        return strings(filled, (*x.shape, longest)), counts
+
+    return WithNative(run, ("Split", separator, limit))
 
 
 @host_function("regex_full_match", prepared=True)
@@ -59,9 +62,9 @@ def regex_full_match(pattern: str) -> Function:
     matches = full_match(pattern)
 
     def run(x: np.ndarray) -> np.ndarray:
-        return np.array([matches(s) for s in x.reshape(-1)], bool).reshape(x.shape)
+        return np.array([bool(matches(s)) for s in x.reshape(-1)], bool).reshape(x.shape)
 
-    return run
+    return WithNative(run, ("Test", matches))
 
 
 _CASES = {"NONE": str, "LOWER": str.lower, "UPPER": str.upper}
@@ -85,7 +88,8 @@ def string_normalizer(case: str, sensitive: bool, stopwords: list[str]) -> Funct
         left = left or [""]
         return strings(left, (*x.shape[:-1], len(left)))
 
-    return run
+    calls = (None if f is str else f for f in (change, compared))
+    return WithNative(run, ("Normalize", *calls, frozenset(banned) or None))
 
 
 @host_function("cast_to_string")

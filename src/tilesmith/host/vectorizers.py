@@ -13,6 +13,7 @@ import numpy as np
 from tilesmith.support.errors import ModelError
 
 from .functions import Function, host_function
+from .native import WithNative
 
 
 @host_function("tf_idf", prepared=True)
@@ -63,7 +64,10 @@ def tf_idf(
             counts *= scale
         return counts.reshape((*x.shape[:-1], size))
 
-    return run
+    tables = (a.tobytes() for a in (find.keys, find.nodes, find.place[:-1]))
+    given = None if mode == "TF" or weights is None else scale.tobytes()
+    ends = shortest, longest, skips, mode == "IDF"
+    return WithNative(run, ("Grams", find.numbers, *tables, given, size, *ends))
 
 
 class _Grams:

@@ -63,6 +63,43 @@ class Lookup:
         cls, table: dict[object, int], results: tuple[str, ...] | bytes, item: int, nan: object, /
     ) -> Lookup: ...
 
+class Equal:
+    def __new__(cls) -> Equal: ...
+
+class Join:
+    def __new__(cls) -> Join: ...
+
+class Split:
+    def __new__(cls, separator: str | None, most: int, /) -> Split: ...
+
+class Normalize:
+    def __new__(
+        cls,
+        change: Callable[[str], str] | None,
+        compared: Callable[[str], str] | None,
+        banned: frozenset[str] | None,
+        /,
+    ) -> Normalize: ...
+
+class Test:
+    def __new__(cls, function: Callable[[str], object], /) -> Test: ...
+
+class Grams:
+    def __new__(
+        cls,
+        numbers: dict[object, int],
+        keys: bytes,
+        nodes: bytes,
+        place: bytes,
+        scale: bytes | None,
+        size: int,
+        shortest: int,
+        longest: int,
+        skips: int,
+        is_capped: bool,
+        /,
+    ) -> Grams: ...
+
 class Take:
     def __new__(cls, axis: int, /) -> Take: ...
 
