@@ -163,7 +163,10 @@ def test_a_frozen_option_that_is_none():
 
 
 @pytest.mark.parametrize("threads", [1, 3])
-def test_every_part_of_large_weights_is_compared(threads):
+@pytest.mark.parametrize("watch", ["0", "1"])
+def test_every_part_of_large_weights_is_compared(monkeypatch, threads, watch):
+    monkeypatch.setenv("TILESMITH_WATCH_PAGES", watch)
+    monkeypatch.setattr(guards, "_PATIENCE", 0)
     weights = torch.zeros(300_001), torch.zeros(5), torch.zeros(0), torch.zeros(70_000)
     numbers = 0, 2, 3, 1
     held = [weights[i] for i in numbers]

@@ -10,6 +10,7 @@ import ctypes
 import mmap
 import os
 import platform
+import random
 import resource
 import threading
 
@@ -37,7 +38,9 @@ libc.mremap.argtypes = [ctypes.c_void_p, *[ctypes.c_size_t] * 2, ctypes.c_int, c
 libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
 libc.mprotect.argtypes = libc.madvise.argtypes
 libc.mlock.argtypes = libc.munlock.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
-MAP_FIXED, FIXED_AND_MAYMOVE, DONTNEED, HUGEPAGE = 0x10, 3, 4, 14
+PRIVATE = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+MAP_FIXED, DONTNEED, HUGEPAGE = 0x10, 4, 14
+MAYMOVE, FIXED, DONTUNMAP = 1, 2, 4  # of mremap
 
 
 @pytest.fixture(autouse=True)
@@ -52,6 +55,11 @@ def memory(size=SIZE, value=1):
     if value:
         x.fill_(value)
     return x
+
+
+def map_again(place, size):
+    """Fresh memory of zeros at an address where there is other memory."""
+    assert libc.mmap(place, size, 3, PRIVATE | MAP_FIXED, -1, 0) == place
 
 
 def guard(*weights, threads=1):
@@ -221,20 +229,18 @@ def test_children_of_a_fork(road):
 def test_memory_that_is_mapped_again():
     x = memory()
     is_same = watching(x)
-    private = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | MAP_FIXED
-    assert libc.mmap(x.data_ptr(), SIZE, 3, private, -1, 0) == x.data_ptr()
+    map_again(x.data_ptr(), SIZE)
     assert not is_same((x,))
     x.fill_(1)
     assert is_same((x,)) and is_same((x,)) and watched(is_same)
-    assert libc.mmap(x.data_ptr() + SIZE // 2, PAGE, 3, private, -1, 0)
+    map_again(x.data_ptr() + SIZE // 2, PAGE)
     assert not is_same((x,))
 
 
 def test_memory_that_is_mapped_again_and_watched_by_another():
     x = memory()
     is_same = watching(x)
-    private = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | MAP_FIXED
-    assert libc.mmap(x.data_ptr(), SIZE, 3, private, -1, 0) == x.data_ptr()
+    map_again(x.data_ptr(), SIZE)
     other = watching(x[: SIZE // 2]), watching(x[SIZE // 2 :])
     assert not is_same((x,))
     del other
@@ -244,13 +250,21 @@ def test_watched_memory_that_moves():
     x, y = memory(), memory(value=2)
     is_same, moved = watching(x), watching(y)
     assert moved((y,))
-    size, away = SIZE // 2, FIXED_AND_MAYMOVE
-    assert libc.mremap(y.data_ptr(), size, size, away, x.data_ptr()) == x.data_ptr()
+    size, how = SIZE // 2, MAYMOVE | FIXED
+    assert libc.mremap(y.data_ptr(), size, size, how, x.data_ptr()) == x.data_ptr()
     assert x[0] == 2 and not is_same((x,))
     # what was there is unmapped now
-    private = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | MAP_FIXED
-    assert libc.mmap(y.data_ptr(), size, 3, private, -1, 0) == y.data_ptr()
+    map_again(y.data_ptr(), size)
     assert not moved((y,))
+
+
+def test_memory_whose_pages_move_and_that_stays():
+    x = memory()
+    is_same = watching(x)
+    assert libc.mremap(x.data_ptr(), SIZE, SIZE, MAYMOVE | DONTUNMAP, None) not in (None, 2**64 - 1)
+    assert not is_same((x,))
+    x.fill_(1)
+    assert is_same((x,))
 
 
 @pytest.mark.parametrize("first, size", [(0, PAGE), (0, 2 * HUGE), (HUGE, HUGE), (3 * PAGE, HUGE)])
@@ -384,6 +398,49 @@ def test_the_switch(monkeypatch):
     monkeypatch.setenv("TILESMITH_WATCH_PAGES", "no idea")
     with pytest.raises(ts.UsageError, match="TILESMITH_WATCH_PAGES must be 1 or 0"):
         guard(x)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_random_walk(seed):
+    """Guards of weights that overlap say what a copy of the contents says, whatever happens."""
+    rng = random.Random(seed)
+    size = 64 * PAGE
+    x = memory(size)
+    place, array = x.data_ptr(), x.numpy()
+    views = [x, x[: size // 2], x[size // 3 :], x[5 : size - 5], x[PAGE : 20 * PAGE]]
+
+    def write(value=None):
+        at = rng.choice([0, PAGE - 1, size - 1, rng.randrange(size)])
+        array[at] = rng.randrange(2) if value is None else value
+        return at
+
+    def restore():
+        array[:] = 1
+
+    def same():
+        at = rng.randrange(size)
+        array[at] = array[at]
+
+    def pages():
+        first = rng.randrange(64)
+        return place + first * PAGE, rng.randrange(1, 65 - first) * PAGE
+
+    def child():
+        in_child(lambda: write(3))
+
+    steps = [write, restore, same, child]
+    steps += [lambda: libc.madvise(*pages(), DONTNEED), lambda: map_again(*pages())]
+    held = []
+    for step in range(400):
+        what = rng.choices(steps, [6, 3, 3, 1, 1, 1])[0]
+        what()
+        if rng.random() < 0.2:
+            guarded = tuple(rng.choices(views, k=rng.randrange(1, 3)))
+            held.append((guarded, [v.numpy().copy() for v in guarded], guard(*guarded)))
+            del held[: max(0, len(held) - 5) * rng.randrange(2)]
+        for guarded, copies, is_same in rng.sample(held, rng.randrange(len(held) + 1)):
+            expected = all(map(np.array_equal, guarded, copies))
+            assert is_same(guarded) == expected, (seed, step)
 
 
 def test_threads_that_write_meanwhile():

@@ -389,7 +389,7 @@ void tilesmith_unwatch(Watch *watch) {
             is_shared |= other->first < watch->end && watch->first < other->end;
     }
     tracker.watches[own] = tracker.watches[--tracker.count];
-    if (!is_shared && tilesmith_pages_answer())
+    if (!is_shared && tracker.state == WORKS && *tracker.mark != 0)
         dismiss(watch->first, watch->end);
     free(watch);
 }
