@@ -348,7 +348,8 @@ def test_a_process_with_locked_pages_reads():
 @pytest.mark.parametrize("reused", [False, True])
 def test_descriptors_that_the_process_closes(closed, reused):
     x, y = memory(), memory()
-    watching(x)
+    kept = watching(x)
+    parent = os.getpid()
 
     def scene():
         is_same, found = watching(x), 0
@@ -362,7 +363,8 @@ def test_descriptors_that_the_process_closes(closed, reused):
             os.close(fd)
             found += 1
             if reused:
-                new = os.open("/proc/self/maps", os.O_RDONLY)
+                # the same memory of our parent is watched, and nobody writes it
+                new = os.open(f"/proc/{parent}/pagemap", os.O_RDONLY)
                 os.dup2(new, fd)
         assert found >= 1
         assert is_same((x,))
@@ -374,6 +376,7 @@ def test_descriptors_that_the_process_closes(closed, reused):
         assert not other((y,))
 
     in_child(scene)
+    assert kept((x,)) and watched(kept)
 
 
 def test_a_system_that_refuses():
@@ -478,6 +481,11 @@ def test_weights_that_move_and_come_back():
     first.numpy()[SIZE // 2] = 2
     assert is_same((weight,))
     weight.data = first
+    assert not is_same((weight,))
+    first.numpy()[SIZE // 2] = 1
+    is_same = watching(weight)
+    second.numpy()[SIZE // 2] = 2
+    weight.data = second
     assert not is_same((weight,))
 
 
