@@ -281,3 +281,54 @@ def test_sequences_of_words_are_counted(mode: str, ends: tuple[int, int, int]) -
     for m, n in ((1, 1), (3, 2), (2, 12)):
         x = texts([source.choice([*chosen, "other"]) for _ in range(m * n)], m * n)
         agree(exe, function, x.reshape(m, n))
+
+
+@pytest.mark.parametrize("kind", [F32, F64])
+@pytest.mark.parametrize("keys", [["a", "", "ä"], [3, -1, 1 << 60]], ids=["text", "numbers"])
+def test_rows_become_dicts(kind: int, keys: list[Any]) -> None:
+    name = "classlabels_strings" if isinstance(keys[0], str) else "classlabels_int64s"
+    exe = single("ZipMap", [(kind, ["n", 3])], ML, **{name: keys})
+    rng = np.random.default_rng(0)
+    for n in (1, 5):
+        x = rng.standard_normal((n, 3)).astype(helper.tensor_dtype_to_np_dtype(kind))
+        x[0, :2] = np.nan, -0.0
+        for _ in range(2):
+            found = exe(x)
+            expected = prepare("zip_map", json.dumps({"keys": keys}))(x)
+            assert repr(found) == repr(expected) and runs_natively(exe)
+
+
+@pytest.mark.parametrize(
+    ("kind", "of"),
+    [
+        (F32, [0.1, -1e300, 3, True, np.float32(2.5), float("nan"), 1 << 70]),
+        (I64, [1, -(1 << 63), True, np.int64(3), 2.5]),
+        (TEXT, ["a", "", "ä", np.str_("b")]),
+    ],
+)
+def test_dicts_become_rows(kind: int, of: list[Any]) -> None:
+    keys = ["a", "", "ä", "a"]
+    node = helper.make_node("DictVectorizer", ["x"], ["y"], domain=ML, string_vocabulary=keys)
+    value = helper.make_tensor_type_proto(kind, [])
+    x = helper.make_value_info("x", helper.make_map_type_proto(TEXT, value))
+    graph = helper.make_graph([node], "g", [x], [onnx.ValueInfoProto(name="y")])
+    opsets = [helper.make_opsetid("", 21), helper.make_opsetid(ML, 4)]
+    made = helper.make_model(graph, opset_imports=opsets, ir_version=9)
+    exe = ts.compile(made.SerializeToString())
+    call = exe.program.host_calls[0]
+    function = prepare(call.function, call.settings)
+    assert runs_natively(exe)
+    for one in of:
+        for items in ({"a": one}, {"b": one}, {"": of[0], "ä": one}, {}):
+            with np.errstate(all="ignore"):
+                try:
+                    expected = function(items)
+                except OverflowError as e:
+                    with pytest.raises(ModelError, match=str(e)):
+                        exe(items)
+                    continue
+                for _ in range(2):
+                    np.testing.assert_array_equal(exe(items), expected, strict=True)
+    for _ in range(2):
+        with pytest.raises(ModelError, match="expected a dict"):
+            exe([1])

@@ -9,7 +9,8 @@ import numpy as np
 
 from tilesmith.support.errors import ModelError
 
-from .functions import host_function
+from .functions import Function, host_function
+from .native import WithNative
 
 
 @host_function("none")
@@ -119,20 +120,28 @@ def _described(value: Any) -> str:
     return type(value).__name__
 
 
-@host_function("dict_vectorizer")
-def dict_vectorizer(items: Mapping[Any, Any], keys: list[Any], dtype: str) -> np.ndarray:
+@host_function("dict_vectorizer", prepared=True)
+def dict_vectorizer(keys: list[Any], dtype: str) -> Function:
     """The values of the keys of a vocabulary, 0 for those that are not there."""
     absent = "" if dtype == "object" else 0
-    return np.array([[items.get(k, absent) for k in keys]], dtype)
+
+    def run(items: Mapping[Any, Any]) -> np.ndarray:
+        return np.array([[items.get(k, absent) for k in keys]], dtype)
+
+    return WithNative(run, ("Row", tuple(keys)))
 
 
-@host_function("zip_map")
-def zip_map(x: np.ndarray, keys: list[Any]) -> list[dict[Any, Any]]:
+@host_function("zip_map", prepared=True)
+def zip_map(keys: list[Any]) -> Function:
     """For each row, its numbers by key."""
-    rows = x.reshape(1, -1) if x.ndim == 1 else x
-    if rows.shape[1] != len(keys):
-        raise ModelError(f"expected rows of {len(keys)} numbers, found {rows.shape[1]}")
-    return [dict(zip(keys, row.tolist(), strict=True)) for row in rows]
+
+    def run(x: np.ndarray) -> list[dict[Any, Any]]:
+        rows = x.reshape(1, -1) if x.ndim == 1 else x
+        if rows.shape[1] != len(keys):
+            raise ModelError(f"expected rows of {len(keys)} numbers, found {rows.shape[1]}")
+        return [dict(zip(keys, row, strict=True)) for row in rows.tolist()]
+
+    return WithNative(run, ("Maps", tuple(keys)))
 
 
 @host_function("cast_map")

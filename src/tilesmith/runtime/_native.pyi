@@ -52,7 +52,7 @@ class Host:
     def __new__(
         cls,
         calls: tuple[tuple[object, int, tuple[tuple[str, int, tuple[int, ...]], ...]], ...],
-        empty: Callable[[tuple[int, ...]], object],
+        empty: Callable[[tuple[int, ...], type], object],
         function: Callable[[int, tuple[int, ...], tuple[object, ...]], list[object]],
         /,
     ) -> Host: ...
@@ -99,6 +99,12 @@ class Grams:
         is_capped: bool,
         /,
     ) -> Grams: ...
+
+class Maps:
+    def __new__(cls, keys: tuple[object, ...], /) -> Maps: ...
+
+class Row:
+    def __new__(cls, keys: tuple[object, ...], /) -> Row: ...
 
 class Take:
     def __new__(cls, axis: int, /) -> Take: ...

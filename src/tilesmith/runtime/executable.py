@@ -112,8 +112,9 @@ class Executable:
         is_quick = self._plain and self._host is None and self._homes is None
         has_growth = bool(program.grown) and not has_views
         self._grows = has_growth and self._host is None and self._homes is None
-        has_others = any(s.dtype.is_host and s.dtype is not string for s in program.inputs)
-        self._is_host_plain = not (has_views or has_others) and self._homes is None
+        self._is_host_plain = not has_views and self._homes is None
+        others = (s if s.dtype.is_host and s.dtype is not string else None for s in program.inputs)
+        self._boxes = [(i, s) for i, s in enumerate(others) if s is not None]
         self._quick = self._sizes if is_quick else None
         self._is_static = self._plain and self._host is None and self._sizes is None
         self._single = len(program.outputs) == 1
@@ -243,10 +244,17 @@ class Executable:
         """`_again` where functions of the host run.  The runner checks that strings are strings."""
         if not self._is_host_plain or len(arrays) != self._input_count:
             return None
+        if self._boxes:
+            boxes = {i: as_array(arrays[i], spec) for i, spec in self._boxes}
+            arrays = tuple([boxes.get(i, a) for i, a in enumerate(arrays)])
         sizes = None if self._sizes is None else self._sizes.seen(arrays)
         if sizes is None and self._sizes is not None:
             return None
-        room = self._room(self._none_given, sizes)
+        if sizes is None or self.program.grown:
+            room = self._room(self._none_given, sizes)
+        else:
+            pairs = zip(sizes.outputs, self._results)
+            room = tuple([None if d is None else np.empty(d, r.dtype) for d, r in pairs])
         found = self._call(arrays, room, None if sizes is None else sizes.call, host.native)
         if type(found) is list:
             return tuple(self._found(found) if self.program.grown else found)

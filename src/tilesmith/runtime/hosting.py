@@ -120,7 +120,7 @@ class HostFunctions:
         self.prepared = prepared = [_Call(c) for c in self.calls]
         self.native = Host(
             tuple((c.native, len(c.inputs), c.arrays) for c in prepared),
-            partial(np.empty, dtype=object),
+            np.empty,
             partial(_run, prepared),
         )
 

@@ -14,7 +14,6 @@ import numpy as np
 from tilesmith.codegen.context import Code
 from tilesmith.codegen.functions import ARENA, OUTPUTS, SCRATCH
 from tilesmith.codegen.steps import Measurement
-from tilesmith.ir.dtypes import string
 from tilesmith.support.cgroup import usable_memory
 from tilesmith.support.errors import ModelError
 
@@ -66,7 +65,7 @@ class SizeFunction:
         self._of_extents = lru_cache(maxsize=_KEPT)(self._compute)
         self._seen: dict[tuple[tuple[int, ...] | None, ...], RunSizes] = {}
         self._as_given = all(
-            s.dtype is string or stored_dtype(s.dtype) == s.dtype.numpy for s in program.inputs
+            s.dtype.is_host or stored_dtype(s.dtype) == s.dtype.numpy for s in program.inputs
         )
 
     def of(self, arrays: Sequence[Any]) -> RunSizes:

@@ -167,7 +167,7 @@ PyObject *tilesmith_objects(PyObject *empty, int rank, const Py_ssize_t *shape, 
             Py_CLEAR(extents);
     }
     if (extents)
-        made = PyObject_CallFunctionObjArgs(empty, extents, NULL);
+        made = PyObject_CallFunctionObjArgs(empty, extents, (PyObject *)&PyBaseObject_Type, NULL);
     Py_XDECREF(extents);
     if (made && PyObject_GetBuffer(made, view, PyBUF_C_CONTIGUOUS | PyBUF_WRITABLE) < 0)
         Py_CLEAR(made);
@@ -329,7 +329,7 @@ static PyType_Slot host_slots[] = {
      "Host(calls, empty, function): the host functions of a program.\n\n"
      "`calls` are tuples (native, inputs, values): what runs in place of the Python function, or None; the number of\n"
      "inputs; and for inputs and outputs (kind, item size, shape), where kind s are strings and o other objects, and\n"
-     "an extent of -1 is an argument of the call.  empty(shape) makes an array of objects.  function(number,\n"
+     "an extent of -1 is an argument of the call.  empty(shape, object) makes an array.  function(number,\n"
      "arguments, objects) runs the Python function and gives a list of the objects that it made."},
     {0, NULL},
 };
