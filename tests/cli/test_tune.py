@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from onnx import helper, numpy_helper
+from onnx import TensorProto, helper, numpy_helper
 
 from tilesmith.choices import templates
 from tilesmith.choices.records import Key, Records, trial
@@ -194,7 +194,17 @@ def test_the_headline_says_how_certain_it_is() -> None:
     assert len(_headline(Ratio(1.25, 1.2, 1.31, 15, None))) == 1
 
 
-def test_tuning_that_measured_nothing_says_so(tilesmith, model) -> None:
-    done = tilesmith("tune", model, "--seconds", 0.01)
+def test_tuning_that_measured_nothing_says_so(tilesmith, tmp_path) -> None:
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 4])
+    y = helper.make_tensor_value_info("y", TensorProto.INT64, None)
+    graph = helper.make_graph([helper.make_node("NonZero", ["x"], ["y"])], "plain", [x], [y])
+    model = tmp_path / "plain.onnx"
+    onnx.save(helper.make_model(graph, ir_version=8), model)
+    done = tilesmith("tune", model)
     assert done.code == 1 and "0 candidates measured" in done.out
-    assert "no candidate was measured" in done.err and "give more --seconds" in done.err
+    assert "no candidate was measured" in done.err and "no kernel of this model has" in done.err
+
+
+def test_few_seconds_measure_one_candidate(tilesmith, model) -> None:
+    done = tilesmith("tune", model, "--seconds", 0.01)
+    assert done.code == 0 and "1 candidates measured" in done.out

@@ -333,6 +333,24 @@ def test_rows_of_strings_vary_from_call_to_call() -> None:
             np.testing.assert_array_equal(got, given[:, columns], strict=True)
 
 
+@pytest.mark.parametrize(
+    ("node", "x", "shape"),
+    [
+        ("Gather <axis: int = 1> (x, i)", (0, 3), (0, 2)),
+        ("Transpose (x)", (0, 3), (3, 0)),
+        ("Concat <axis: int = 0> (x, x)", (0, 3), (0, 3)),
+        ("Squeeze (x)", (0, 1), (0,)),
+    ],
+)
+def test_strings_without_elements_stay_strings(
+    node: str, x: tuple[int, ...], shape: tuple[int, ...]
+) -> None:
+    inputs = [info("x", TEXT, x), *([info("i", I64, [2])] if "i)" in node else [])]
+    given = [np.empty(x, object), *([np.array([2, 0])] if "i)" in node else [])]
+    got = ts.compile(model(f"y = {node}", inputs, ["y"]))(*given)
+    assert got.shape == shape and got.dtype == object
+
+
 def test_an_index_of_strings_that_is_no_place_is_refused() -> None:
     exe = ts.compile(model("y = Gather (x, i)", [info("x", TEXT, [3]), info("i", I64, [1])], ["y"]))
     with pytest.raises(ModelError, match="which runs on the host"):

@@ -9,6 +9,7 @@ import pytest
 
 import tilesmith as ts
 from tilesmith import te
+from tilesmith.graph.builder import Builder
 from tilesmith.graph.parse import parse_graph
 
 ARRAY = np.arange(4, dtype=np.float32)
@@ -160,3 +161,85 @@ def test_tensors_that_numpy_has_no_view_of_are_refused(exe):
         torch.complex(x, -x).conj().imag,
     ):
         assert torch.equal(torch.as_tensor(exe(good)), 2 * good.detach())
+
+
+class Quantity(np.ndarray):
+    """An array with a unit, as packages of units have it."""
+
+    unit = property(lambda self: "km")
+
+
+class Wrapped:
+    """An array with a unit in an object that NumPy turns into an array."""
+
+    units = property(lambda self: "km")
+
+    def __array__(self, dtype=None, copy=None):
+        return ARRAY
+
+
+class Framed(np.ndarray):
+    """As a pandas column: `mask` is a method."""
+
+    def mask(self, condition):
+        return self
+
+
+MASKED = np.ma.array(ARRAY, mask=[False, True, False, False])
+MEANING = [
+    (MASKED, r"found a MaskedArray with masked elements; give \.filled\(value\)"),
+    (ARRAY.view(Quantity), "found a Quantity in km; convert it"),
+    (Wrapped(), "found a Wrapped in km; convert it"),
+]
+
+
+@pytest.mark.parametrize("value, message", MEANING, ids=["mask", "unit", "wrapped unit"])
+def test_masks_and_units_are_not_dropped(exe, value, message):
+    for call in INPUTS:
+        with pytest.raises(ts.ModelError, match=f"input 'x': expected .*{message}"):
+            call(exe, value)
+    with pytest.raises(ts.ModelError, match=message):
+        doubled("f32[n]")(value)
+
+
+def test_masks_and_units_are_not_dropped_elsewhere():
+    exe = doubled("f32[4]")
+    with pytest.raises(ts.ModelError, match=r"output 'y': .*filled\(value\)"):
+        exe(ARRAY, out=MASKED.copy())
+    x = te.placeholder((4,), "f32", "x")
+    y = te.compute((4,), lambda i: x[i] * 2, "y")
+    f = ts.build(te.create_schedule([y.op]), [x, y])
+    with pytest.raises(ts.ModelError, match=r"argument 'x': .*filled\(value\)"):
+        f(MASKED, np.empty(4, np.float32))
+    with pytest.raises(ts.ModelError, match=r"constant 'c': .*filled\(value\)"):
+        Builder("g").constant(MASKED, "c")
+
+
+def test_arrays_that_hide_nothing_are_taken(exe):
+    for value in (np.ma.array(ARRAY), np.ma.array(ARRAY, mask=False), ARRAY.view(Framed)):
+        for call in INPUTS[:3]:
+            result = call(exe, value)
+            got = result["y"] if isinstance(result, dict) else result
+            np.testing.assert_array_equal(got, 2 * ARRAY)
+
+
+def test_python_containers_are_refused_with_advice(exe):
+    for value in ([1.0, 2.0], (1.0,), range(4)):
+        for call in INPUTS:
+            with pytest.raises(ts.ModelError, match=r"np\.asarray\(x, np\.float32\)"):
+                call(exe, value)
+    with pytest.raises(ts.ModelError, match=r"as in np\.asarray\(x, ml_dtypes\.bfloat16\)"):
+        doubled("bf16[4]")([1.0, 2.0])
+    with pytest.raises(ts.ModelError, match=r"inputs by name are for run"):
+        exe({"x": ARRAY})
+
+
+def test_profiles_take_inputs_by_name_as_runs_do(exe):
+    by_name = exe.profile({"x": ARRAY}, repeats=1)
+    by_place = exe.profile(ARRAY, repeats=1)
+    assert [k.call for k in by_name.kernels] == [k.call for k in by_place.kernels]
+    assert exe.kernel_seconds({"x": ARRAY}).shape == exe.kernel_seconds(ARRAY).shape
+    with pytest.raises(ts.ModelError, match="no input is called 'z'"):
+        exe.profile({"z": ARRAY})
+    with pytest.raises(ts.ModelError, match="missing inputs: 'x'"):
+        exe.profile({})

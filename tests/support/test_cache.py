@@ -228,6 +228,15 @@ def test_an_impossible_folder_never_fails_a_compilation(tmp_path, caplog):
     assert "not used" in caplog.text
 
 
+def test_stores_of_one_folder_give_one_warning(tmp_path, caplog):
+    folder = tmp_path / "cache"
+    folder.mkdir()
+    folder.chmod(0o777)
+    for store in STORES:
+        assert Cache(folder, store=store).get(A) is None
+    assert caplog.text.count("is not used") == 1
+
+
 _WRITER = """
 import sys
 from tilesmith.support.cache import Cache

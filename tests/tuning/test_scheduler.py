@@ -127,6 +127,17 @@ def test_budget_in_trials() -> None:
     assert state.trials == 10
 
 
+def test_one_candidate_is_measured_without_time_but_none_after_an_interrupt() -> None:
+    fake = Fake()
+    (state,) = run(fake, [task("gain", 1.0)], Budget(0.0, clock=fake.clock))
+    assert state.trials == 1
+    interrupt = Interrupt()
+    interrupt.requested = True
+    budget = Budget(0.0, clock=fake.clock, interrupt=interrupt)
+    (state,) = run(fake, [task("gain", 1.0)], budget)
+    assert state.trials == 0
+
+
 def test_failures_are_counted_and_stored() -> None:
     fake = Fake()
     (state,) = run(fake, [task("gain", 1.0)], Budget(trials=60, clock=fake.clock))

@@ -85,9 +85,13 @@ def open_model(
 def check_file(path: Path) -> None:
     """Raises UsageError unless there may be a model at `path`."""
     if not path.exists():
-        raise UsageError(f"there is no file {str(path)!r}")
+        raise UsageError(f"there is no file {str(path)!r}{_stdin_advice(path)}")
     if path.is_dir():
         raise UsageError(f"{str(path)!r} is a folder; expected an .onnx, .pt2 or .tsm file")
+
+
+def _stdin_advice(path: Path) -> str:
+    return "; a model is no stream: write it to a file" if str(path) == "-" else ""
 
 
 def with_shapes_of(
@@ -118,8 +122,7 @@ def check_source(path: Path, compiled: str) -> None:
     """Raises UsageError unless `path` is a file; for a .tsm with the message `compiled`."""
     if path.suffix == ".tsm":
         raise UsageError(compiled)
-    if not path.is_file():
-        raise UsageError(f"there is no file {str(path)!r}")
+    check_file(path)
 
 
 def inputs_from(

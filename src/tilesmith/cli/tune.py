@@ -84,10 +84,9 @@ def _tune(
         print_json(found | {"interrupted": interrupt.requested})
     else:
         _show(result)
-    if not any(s.trials for s in result.tasks) and not interrupt.requested:
+    if result.why_none and not interrupt.requested:
         raise UsageError(
-            "no candidate was measured, since the time, --trials or the machine allowed none: give "
-            "more --seconds; the untuned schedules are kept"
+            f"no candidate was measured, since {result.why_none}; the untuned schedules are kept"
         )
 
 

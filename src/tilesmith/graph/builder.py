@@ -21,6 +21,7 @@ from tilesmith.ops.base import Op
 from tilesmith.ops.rules import UnequalDims
 from tilesmith.perf.limits import SHARED_BYTES
 from tilesmith.support.arguments import checked_methods
+from tilesmith.support.bare import bare
 from tilesmith.support.errors import (
     InternalError,
     ModelError,
@@ -108,7 +109,7 @@ class Builder:
         """A value known at compile time.  Small unnamed constants of equal content are one
         value.
         """
-        array = np.asarray(array)
+        array = bare(array, f"constant {name!r}" if name else "constant")
         type = array_type(array)
         key = (type, array.tobytes()) if not name and array.nbytes <= SHARED_BYTES else None
         if key is not None and key in self._shared:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from tilesmith.ir.dtypes import DType, string, unknown
+from tilesmith.support.bare import bare
 from tilesmith.support.errors import ModelError
 
 
@@ -42,14 +43,14 @@ def _element(value: Any, dtype: DType, what: str) -> Any:
         return checked(value, dtype, what)
     if value is None or isinstance(value, (list, dict)):
         raise ModelError(f"{what}: expected a tensor of {dtype}, found {type(value).__name__}")
-    array = np.asarray(value)
+    array = bare(value, what)
     if array.dtype != dtype.numpy:
         raise ModelError(f"{what}: expected element type {dtype}, found {array.dtype}")
     return array
 
 
 def _strings(value: Any, what: str) -> np.ndarray:
-    array = np.asarray(value)
+    array = bare(value, what)
     if array.dtype.kind in "US":
         array = array.astype(object)
     if array.dtype != object:

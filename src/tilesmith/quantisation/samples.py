@@ -12,6 +12,7 @@ import numpy as np
 from tilesmith.graph.nodes import Graph, Value
 from tilesmith.support.arguments import shown
 from tilesmith.support.array_files import read_arrays
+from tilesmith.support.bare import bare
 from tilesmith.support.errors import ModelError, UsageError
 
 Sample: TypeAlias = "dict[str, np.ndarray]"
@@ -126,7 +127,7 @@ class Samples:
 
 def _array(value: Any, where: str) -> np.ndarray:
     try:
-        return np.asarray(value)
+        return bare(value, where)
     except (TypeError, ValueError, RuntimeError) as e:  # NumPy's and PyTorch's
         raise ModelError(f"{where}: expected an array, found {shown(value)}: {e}") from e
 

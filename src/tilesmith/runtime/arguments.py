@@ -102,7 +102,7 @@ class Arguments:
 
     def _array(self, buffer: Buffer, written: bool, value: Any) -> np.ndarray:
         what = f"{self.symbol}: argument {buffer.name!r}"
-        array = to_numpy(value, what)
+        array = to_numpy(value, what, buffer.dtype)
         if array.dtype != buffer.dtype.numpy:
             raise ModelError(
                 f"{what}: expected element type {buffer.dtype} ({buffer.dtype.numpy}), found "

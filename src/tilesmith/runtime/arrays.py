@@ -7,12 +7,13 @@ from __future__ import annotations
 import difflib
 import math
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
 
 from tilesmith.ir.dtypes import DType, bf16, dtype, f8e4m3fn, f8e4m3fnuz, f8e5m2, f8e5m2fnuz, f8e8m0
+from tilesmith.support.bare import check_bare
 from tilesmith.support.errors import ModelError, UsageError
 
 from .program import Program, TensorSpec
@@ -38,12 +39,14 @@ def is_torch(value: Any) -> bool:
     return torch is not None and isinstance(value, torch.Tensor)
 
 
-def to_numpy(value: Any, what: str) -> np.ndarray:
+def to_numpy(value: Any, what: str, dtype: DType | None = None) -> np.ndarray:
     """A NumPy view of an array, a torch tensor, or anything with DLPack or the array interface.
 
-    Raises ModelError naming `what` for other things.
+    dtype: the element type that is expected, for advice.
+
+    Raises ModelError naming `what` for other things, for masked elements and for units.
     """
-    if isinstance(value, np.ndarray):
+    if type(value) is np.ndarray:
         return value
     if is_torch(value):
         return _of_torch(value, what)
@@ -61,8 +64,20 @@ def to_numpy(value: Any, what: str) -> np.ndarray:
     raise ModelError(
         f"{what}: expected a NumPy array, a torch tensor or an object with DLPack or the array "
         "interface, "
-        f"found {type(value).__name__}"
+        f"found {type(value).__name__}{_cure(value, dtype)}"
     )
+
+
+def _cure(value: Any, dtype: DType | None) -> str:
+    """Advice to who gave a Python container for an array: text to append to a message."""
+    if isinstance(value, (list, tuple, range)):
+        name = "dtype" if dtype is None else f"np.{dtype.numpy.name}"
+        if dtype is not None and dtype.numpy.isbuiltin != 1:
+            name = f"ml_dtypes.{dtype.numpy.name}"
+        return f"; make an array of it, as in np.asarray(x, {name})"
+    if isinstance(value, Mapping):
+        return "; inputs by name are for run, as in exe.run({'x': x})"
+    return ""
 
 
 def _of_torch(value: Any, what: str) -> np.ndarray:
@@ -110,6 +125,7 @@ def _of_interfaces(value: Any, what: str) -> np.ndarray | None:
             "copy it to the CPU, or compile for its device"
         )
     if hasattr(value, "__array_interface__") or hasattr(value, "__array__"):
+        check_bare(value, what)
         return np.asarray(value)
     if hasattr(value, "__dlpack__"):
         return np.from_dlpack(value)

@@ -145,7 +145,7 @@ class UnpredictedExecutable(Executable):
         """The time of each kernel on the given inputs, the least of `repeats` runs."""
         from .profile import Profile, unpredicted
 
-        best, runs, whole = self._timed(arrays, repeats, both=True)
+        best, runs, whole = self._timed(self._by_place(arrays), repeats, both=True)
         return Profile(unpredicted(self.program, best, runs), whole, self.threads)
 
 
@@ -386,7 +386,7 @@ class DeviceExecutable(UnpredictedExecutable):
         check_count(arrays, self.inputs)
         found = []
         for given, spec in zip(arrays, self.inputs, strict=True):
-            array = to_numpy(given, f"input {spec.name!r}")
+            array = to_numpy(given, f"input {spec.name!r}", spec.dtype)
             check(array, spec, "input")
             found.append(as_stored(array))
         return tuple(found)

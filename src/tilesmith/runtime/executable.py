@@ -293,6 +293,16 @@ class Executable:
             f"in exe.run(None, {{'x': x}}); found {type(inputs).__name__} and {type(out).__name__}"
         )
 
+    def _by_place(self, arrays: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Inputs in order, of those or of a single mapping of names; defaults where none is given.
+        Raises ModelError.
+        """
+        is_value = len(self.inputs) == 1 and self.inputs[0].dtype.is_host  # which may be a dict
+        if len(arrays) == 1 and _is_mapping(arrays[0]) and not is_value:
+            return self._in_places((), arrays[0])
+        is_short = self._defaults and len(arrays) < len(self.inputs)
+        return self._in_places(arrays, {}) if is_short else arrays
+
     def _run_named(
         self, inputs: Mapping[str, Any], out: Mapping[str, Any] | None
     ) -> dict[str, Any]:
@@ -486,11 +496,14 @@ class Executable:
     def profile(self, *arrays: Any, repeats: int = 10) -> Profile:
         """The time of each kernel on the given inputs, the least of `repeats` runs, with the
         performance model's prediction for this machine (which is measured at first use).
+
+        arrays: the inputs in order, or a single mapping with all of them by name, as `run` takes.
         """
         # To load and run needs no compiler; the performance model, and measuring, do.
         from .profile import Profile, timed
         from .rates import machine
 
+        arrays = self._by_place(arrays)
         before = [] if self._host is None else self._host.seconds
         best, runs, whole = self._timed(arrays, repeats, both=True)
         rates = machine()
@@ -502,8 +515,10 @@ class Executable:
 
     @checked(UsageError)
     def kernel_seconds(self, *arrays: Any, repeats: int = 10) -> np.ndarray:
-        """The time of each of the program's calls, the least of `repeats` runs."""
-        return self._timed(arrays, repeats)[0]
+        """The time of each of the program's calls, the least of `repeats` runs; inputs as for
+        `profile`.
+        """
+        return self._timed(self._by_place(arrays), repeats)[0]
 
     def _timed(
         self, arrays: tuple[Any, ...], repeats: int, both: bool = False

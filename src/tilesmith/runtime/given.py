@@ -26,7 +26,7 @@ def as_array(value: Any, spec: TensorSpec) -> np.ndarray:
         return boxed(value, spec)
     if isinstance(value, (int, float)) and not isinstance(value, np.generic):
         return _number(value, spec)
-    return to_numpy(value, f"input {spec.name!r}")
+    return to_numpy(value, f"input {spec.name!r}", spec.dtype)
 
 
 def _number(value: bool | int | float, spec: TensorSpec) -> np.ndarray:

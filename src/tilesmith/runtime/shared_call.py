@@ -110,7 +110,7 @@ class SharedCall:
         if not is_shared(value):
             if kind == "output":
                 return _Array(as_output(value, spec), False)
-            array = to_numpy(value, what)
+            array = to_numpy(value, what, spec.dtype)
             check(array, spec, kind)
             return _Array(as_stored(array), False)
         found = taken(value, what, self.device.stream)

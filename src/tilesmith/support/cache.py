@@ -13,8 +13,8 @@ place and checked by its reader.
   entry's time).
 - The contents will be executed.  So a folder is not used if others than the user and root own it
   or may write to it, or to a folder above it; nor is such a folder or file within it.
-- A store that can't be used says so once in the log and then behaves as if it were empty: it must
-  never make a compilation fail.
+- A folder that can't be used says so once in the log and its stores then behave as if they were
+  empty: they must never make a compilation fail.
 """
 
 from __future__ import annotations
@@ -287,24 +287,22 @@ class Cache:
                 return False  # nothing stored yet; a later put may make it
             except OSError as e:
                 self._usable = False
-                _log.warning("the cache %s is not used: %s", self.directory, e)
+                _say_once(f"the cache {self.directory} is not used: {e}")
                 return False
             self._usable = not why
             if found is self._objects:
                 self._objects = resolved
             if why:
-                _log.warning(
-                    "the cache %s is not used, since its contents get executed: %s, or choose "
-                    "another folder with TILESMITH_CACHE_DIR",
-                    self.directory,
-                    why,
+                _say_once(
+                    f"the cache {self.directory} is not used, since its contents get executed: "
+                    f"{why}, or choose another folder with TILESMITH_CACHE_DIR"
                 )
             return self._usable
 
     def _give_up(self, why: str) -> None:
         with self._lock:
             self._usable = False
-        _log.warning("the cache %s is not used any more: %s", self.directory, why)
+        _say_once(f"the cache {self.directory} is not used any more: {why}")
 
     def _files(self) -> list[tuple[float, int, Path]]:
         """Time of last use, size and path of every entry (and of files that dead writers left)."""
@@ -349,6 +347,12 @@ def _unlink(path: Path) -> None:
     # Another process was faster, or the folder is read-only: either way there is nothing to do.
     with contextlib.suppress(OSError):
         path.unlink()
+
+
+@cache
+def _say_once(message: str) -> None:
+    """Log a warning, which all stores of a folder may have to give, once."""
+    _log.warning(message)
 
 
 def cache_key(*parts: str | bytes) -> str:

@@ -77,7 +77,8 @@ def _check_model(path: Path, info: os.stat_result, expected: str) -> None:
         raise ModelError(f"expected {expected} at {str(path)!r}, found a folder")
     if not stat.S_ISREG(info.st_mode):
         raise ModelError(
-            f"expected {expected} at {str(path)!r}, found something that is not a regular file"
+            f"expected {expected} at {str(path)!r}, found a pipe or device: its size is not "
+            "known; write the model to a file, or give compile its bytes"
         )
     if info.st_size == 0:
         raise ModelError(f"expected {expected} at {str(path)!r}, found an empty file")

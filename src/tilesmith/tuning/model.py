@@ -39,6 +39,10 @@ CHOICES_SHARE = 0.25
 """Share of the seconds that choices of the whole model may take."""
 FITTING_SHARE = 0.05
 """Share of the seconds that is kept for fitting decisions to workloads that were not tried."""
+CHECK_SHARE = 0.5
+"""Share of the seconds after the first compilation that the final check may take: with few of them
+the check is less exact, but there is something to check.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +52,14 @@ class Tuned:
     executable: the better of tuned and untuned.
     speedup: untuned over tuned time, measured in turns; 1, in no turn, if the untuned one is kept.
     tasks: the state of each task at the end.
+    why_none: why no candidate was measured; empty if some were.
     spent: seconds by stage.
     """
 
     executable: Executable
     speedup: Ratio
     tasks: tuple[Progress, ...]
+    why_none: str = ""
     spent: Mapping[str, float] = field(default_factory=dict)
 
 
@@ -109,9 +115,10 @@ def tune_model(
     kernels = next(r.seconds for r in session.timings.rows() if r.name == "kernels")
     again = budget.elapsed - loaded - kernels
     once = float(plain.executable.kernel_seconds(*random_inputs(plain.executable), repeats=2).sum())
-    check = seconds_needed(again, once)
     each = kernels / max(len(plain.executable.program.objects), 1)
     written = REPORT_COMPILES * again + REPORT_RUNS * once if html is not None else 0.0
+    most = CHECK_SHARE * max(seconds - budget.elapsed - written, 0.0)
+    check = min(seconds_needed(again, once), most)
     at_end = check + written + FITTING_SHARE * seconds
     states: list[Progress] = []
     interrupt = tuning.interrupt or Interrupt()
@@ -128,10 +135,9 @@ def tune_model(
             states.append(Progress(t, searches.of(t.space)))
             resume(states[-1], records)
         spent.begin("searching", states)
-        search_seconds = left(seconds - at_end)
-        if search_seconds > 0:
+        if not interrupt.requested:
             searching = Budget(
-                search_seconds,
+                max(left(seconds - at_end), 0.0),  # one candidate is measured, however late it is
                 budget.trials,
                 interrupt=interrupt,
                 early_stopping=tuning.early_stopping,
@@ -160,7 +166,16 @@ def tune_model(
         title = Path(model).name if isinstance(model, (str, os.PathLike)) else graph.name
         before_after = plain.executable, better, speedup.median
         write_html(html, title, states, *before_after, started, choices, stages)
-    return Tuned(better, speedup, tuple(states), spent.seconds())
+    return Tuned(better, speedup, tuple(states), _why_none(states), spent.seconds())
+
+
+def _why_none(states: Sequence[Progress]) -> str:
+    """Why a search that was not interrupted measured no candidate; empty if it measured some."""
+    if any(s.trials for s in states):
+        return ""
+    if not states:
+        return "no kernel of this model has a choice that may save time"
+    return "its kernels take no longer than the performance model predicts (--no-early-stopping)"
 
 
 class Stages:

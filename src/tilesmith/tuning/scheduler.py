@@ -137,7 +137,7 @@ def tune_tasks(
     report: Callable[[Sequence[Progress]], object] = lambda _: None,
 ) -> None:
     """Search until the budget is spent or nothing is left to try or to gain; every trial is stored
-    at once.
+    at once.  Without an interrupt one candidate is measured even if there is no time left.
 
     The last sixth of the time confirms the best of each task.  The budget's interrupt ends both
     phases after the trial in flight.
@@ -145,9 +145,12 @@ def tune_tasks(
     seconds = budget.seconds * 5 / 6 - budget.elapsed
     searching = Budget(seconds, budget.trials, budget.clock, budget.interrupt)
     enough = ENOUGH * sum(s.task.seconds for s in states) if budget.early_stopping else 0.0
-    while not searching.is_over and sum(s.gain for s in states) > enough:
+    while sum(s.gain for s in states) > enough:
+        is_over = searching.is_over
+        if is_over and (searching.spent or searching.interrupt.requested):
+            break
         state = max(states, key=lambda s: s.gain)
-        room = min(batch, searching.trials - searching.spent)
+        room = 1 if is_over else min(batch, searching.trials - searching.spent)
         candidates = state.search.propose(int(room))
         if not candidates:
             state.is_done = True

@@ -84,7 +84,8 @@ def better_of(
         chosen, tuned, sources = _compiled(graph, session, records, may_fit)
         if tuned is None:
             return plain, NONE
-        before, after = in_turns(plain, tuned.executable, inputs, PROFILE_SECONDS)
+        profiling = min(PROFILE_SECONDS, left() / 2)
+        before, after = in_turns(plain, tuned.executable, inputs, profiling)
         slow = slower(sources, before, after, share)
         _mark(records, chosen, slow, "worse", "its kernels were slower in the model")
         if slow:

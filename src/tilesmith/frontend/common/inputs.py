@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike
 from tilesmith.graph.builder import array_type
 from tilesmith.ir.dtypes import DType
 from tilesmith.ir.types import Dim, TensorType
+from tilesmith.support.bare import bare
 from tilesmith.support.errors import ModelError, OpenShapesError
 
 from .limits import checked_dims
@@ -73,7 +74,7 @@ def fixed(inputs: Sequence[Declared], values: Values) -> dict[str, np.ndarray]:
     dtypes = {i.name: i.dtype for i in inputs}
     found: dict[str, np.ndarray] = {}
     for name, value in values.items():
-        array = value if isinstance(value, np.ndarray) else np.asarray(value)
+        array = bare(value, f"values[{name!r}]")
         dtype = dtypes.get(name)
         if dtype is not None and not isinstance(value, (np.ndarray, np.generic)):
             cast = array.astype(dtype.numpy) if array.dtype.kind in "biuf" else None

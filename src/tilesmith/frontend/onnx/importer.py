@@ -420,9 +420,15 @@ class _Visit:
         if not is_known or not any(map(is_object, self.inputs)):
             return reference.run(None, is_fallback)
         found = by_stand_in(reference.builder, self.inputs, self._native)
-        if found is not None and all(reference.builder.contents(v) is not None for v in found):
-            return found  # shapes, which depend on no string
-        return reference.run(None if found is None else types_for_strings(found), is_fallback)
+        if found is None:
+            return reference.run(None, is_fallback)
+        types = types_for_strings(found)
+        held = all(reference.builder.contents(v) is not None for v in found)
+        if held and not any(t.dtype.is_host for t in types):
+            return (
+                found  # shapes, which depend on no string; strings are none, even without elements
+            )
+        return reference.run(types, is_fallback)
 
     @property
     def _attributes(self) -> Attributes:

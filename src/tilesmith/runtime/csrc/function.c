@@ -213,7 +213,8 @@ static PyObject *function_call(PyObject *object, PyObject *args) {
         const Array *spec = &self->specs[taken];
         Py_buffer *view = &views[taken];
         int flags = PyBUF_C_CONTIGUOUS | PyBUF_FORMAT | (spec->written ? PyBUF_WRITABLE : 0);
-        if (PyObject_GetBuffer(PyTuple_GetItem(args, taken), view, flags) < 0)
+        PyObject *array = PyTuple_GetItem(args, taken);
+        if (!tilesmith_is_bare(array) || PyObject_GetBuffer(array, view, flags) < 0)
             break;
         if (view->ndim != spec->rank || view->itemsize != spec->item || tilesmith_kind(view->format) != spec->kind ||
             (uintptr_t)view->buf % (uintptr_t)spec->item) {

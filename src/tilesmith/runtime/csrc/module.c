@@ -58,6 +58,24 @@ char tilesmith_kind(const char *format) {
     return format[0] == '?' ? 'b' : 0;
 }
 
+static PyTypeObject *array_type; /* numpy.ndarray, whose buffer is all that it says */
+
+int tilesmith_is_bare(PyObject *object) {
+    static const char *const names[] = {"mask", "unit", "units"}; /* see support/bare.py */
+    PyTypeObject *type = Py_TYPE(object);
+    for (size_t i = 0; type != array_type && i < sizeof names / sizeof *names; i++)
+        if (PyObject_HasAttrString((PyObject *)type, names[i]))
+            return 0;
+    return 1;
+}
+
+static PyTypeObject *imported_array_type(void) {
+    PyObject *numpy = PyImport_ImportModule("numpy");
+    PyObject *type = numpy ? PyObject_GetAttrString(numpy, "ndarray") : NULL;
+    Py_XDECREF(numpy);
+    return (PyTypeObject *)type;
+}
+
 static int is_host(const Spec *spec) { return spec->kind == 's' || spec->kind == 'o'; }
 
 static int fits(const Spec *spec, const Py_buffer *view) {
@@ -189,16 +207,17 @@ static Py_ssize_t take_views(Runner *self, PyObject *arrays, Py_ssize_t first, P
         const Spec *spec = &self->specs[first + i];
         Py_buffer *view = &memory->views[first + i];
         void **pointer = &memory->pointers[first + i];
+        PyObject *array = PyTuple_GetItem(arrays, i);
         *view = (Py_buffer){.buf = NULL};
         if (is_host(spec)) {
             *pointer = &memory->numbers[first + i];
             if (is_output)
                 continue;
-        } else if (is_output && Py_IS_TYPE(PyTuple_GetItem(arrays, i), tilesmith_block_type)) {
-            *pointer = PyTuple_GetItem(arrays, i);
+        } else if (is_output && Py_IS_TYPE(array, tilesmith_block_type)) {
+            *pointer = array;
             continue;
         }
-        if (PyObject_GetBuffer(PyTuple_GetItem(arrays, i), view, flags) < 0) {
+        if (!tilesmith_is_bare(array) || PyObject_GetBuffer(array, view, flags) < 0) {
             PyErr_Clear();
             return i;
         }
@@ -522,8 +541,10 @@ PyMODINIT_FUNC PyInit__native(void) {
     PyObject *m = PyModule_Create(&module);
     if (m == NULL)
         return NULL;
+    array_type = imported_array_type();
     tilesmith_block_type = (PyTypeObject *)PyType_FromSpec(&tilesmith_block_spec);
-    if (tilesmith_block_type == NULL || PyModule_AddObjectRef(m, "Block", (PyObject *)tilesmith_block_type) < 0 ||
+    if (array_type == NULL || tilesmith_block_type == NULL ||
+        PyModule_AddObjectRef(m, "Block", (PyObject *)tilesmith_block_type) < 0 ||
         (tilesmith_host_type = (PyTypeObject *)PyType_FromSpec(&tilesmith_host_spec)) == NULL ||
         PyModule_AddType(m, tilesmith_host_type) < 0 || tilesmith_native_types(m) < 0 ||
         add(m, "Runner", PyType_FromSpec(&tilesmith_runner_spec)) ||

@@ -29,6 +29,9 @@ PyObject *tilesmith_digest(PyObject *module, PyObject *args);
 /* The kind of a buffer's elements by their format: b, i, u or f as in NumPy, 0 for others. */
 char tilesmith_kind(const char *format);
 
+/* Whether an object's buffer is all that it says: neither elements of it are masked nor have its numbers a unit. */
+int tilesmith_is_bare(PyObject *object);
+
 /* Whether two views have a byte in common. */
 static inline int tilesmith_overlap(const Py_buffer *a, const Py_buffer *b) {
     uintptr_t first = (uintptr_t)a->buf, second = (uintptr_t)b->buf;
