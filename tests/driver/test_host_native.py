@@ -105,6 +105,18 @@ def test_numbers_are_looked_up(kind: int) -> None:
         np.testing.assert_array_equal(exe(x), expected(x), strict=True)
 
 
+@pytest.mark.parametrize("first", [0, -3, (1 << 20) - 2, 1 << 40])
+def test_numbers_side_by_side_are_looked_up(first: int) -> None:
+    keys = [first, first + 3, first + 1, first + 1]
+    names = ["a", "b", "c", "d"]
+    exe = single("LabelEncoder", [(I64, ["n"])], ML, keys_int64s=keys, values_strings=names)
+    function = label_encoder(keys, names, "_Unused", "string")
+    ends = np.iinfo(np.int64)
+    x = np.array([*range(first - 2, first + 6), ends.min, ends.max])
+    for _ in range(2):
+        np.testing.assert_array_equal(exe(x), function(x), strict=True)
+
+
 @pytest.fixture(scope="module")
 def gather() -> ts.Executable:
     return single("Gather", [(TEXT, ["a", "b", "c"]), (I64, ["i", "j"])], axis=1)
@@ -253,7 +265,7 @@ def test_strings_are_normalised(case: str, sensitive: int, stopwords: list[str])
         agree(exe, function, x)
 
 
-@pytest.mark.parametrize("pattern", ["a*", "", "(a|ä)+.?", "(a+)+b"])
+@pytest.mark.parametrize("pattern", ["a*", "", "(a|ä)+.?", "(a+)+b", "^a", "(?i)[^a]", "(?s).+"])
 def test_strings_are_matched(pattern: str) -> None:
     exe = single("RegexFullMatch", [(TEXT, ["n"])], pattern=pattern)
     function = prepare("regex_full_match", json.dumps({"pattern": pattern}))

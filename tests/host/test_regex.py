@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from tilesmith.host.regex import full_match
+from tilesmith.host.regex import ascii_table, full_match
 from tilesmith.support.errors import ModelError
 
 
@@ -34,6 +34,36 @@ def test_random_patterns_match_as_in_python() -> None:
         for _ in range(5):
             text = "".join(source.choice("abAB1 \n") for _ in range(source.randint(0, 7)))
             assert matches(text) == (known.fullmatch(text) is not None), (made, text)
+
+
+def test_tables_match_as_in_python() -> None:
+    seed = random.randrange(1 << 30)
+    print("seed", seed)
+    source = random.Random(seed)
+    count = 0
+    for _ in range(150):
+        made = source.choice(("", "(?s)")) + pattern(source, source.randint(1, 3))
+        known, found = re.compile(made), ascii_table(made)
+        if found is None:
+            continue
+        count += 1
+        table, accepts = found
+        assert len(table) == 128 * len(accepts)
+        for _ in range(20):
+            text = "".join(source.choice("abAB1 \n") for _ in range(source.randint(0, 7)))
+            state = 0
+            for c in text:
+                state = table[128 * state + ord(c)] if state != 255 else state
+            is_match = state != 255 and bool(accepts[state])
+            assert is_match == (known.fullmatch(text) is not None), (made, text)
+    assert count > 20
+
+
+def test_patterns_without_a_table() -> None:
+    assert ascii_table("^a") is None and ascii_table(r"a\b") is None
+    assert ascii_table("(?i)a") is None and ascii_table("(?i:a)") is None
+    assert ascii_table("a{200}") is None and ascii_table("(a|b)*a(a|b){20}") is None
+    assert ascii_table("(a") is None and ascii_table(r"(a)\1") is None
 
 
 @pytest.mark.parametrize("made", ["(a+)+b", "(a|a)*b", ".*.*.*.*.*x", "(a?){30}a{30}b", "(a*)*b"])

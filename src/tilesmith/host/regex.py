@@ -22,6 +22,9 @@ Matcher = Callable[[str], object]
 """Whether a text matches as a whole: something else than None and False if so."""
 
 _MOST_STATES = 20_000
+_MOST_TABLE_STATES = 64
+_NONE = 255
+"""In a table: no state, a text with this beginning does not match."""
 _SAFE_REPEATS = 2
 """Repetitions side by side with which backtracking takes at most quadratic time."""
 _REPEATS = (code.MAX_REPEAT, code.MIN_REPEAT)
@@ -45,6 +48,27 @@ def full_match(pattern: str) -> Matcher:
         return automaton.matcher(automaton.sequence(tree, _ACCEPT))
     except (re.error, RecursionError, OverflowError) as e:
         raise ModelError(f"expected a regular expression, found {pattern!r} ({e})") from None
+
+
+def ascii_table(pattern: str) -> tuple[bytes, bytes] | None:
+    """A pattern's automaton on ASCII letters: for each state and letter the next state, and for
+    each state whether a text that ends there matches.  State 0 is the first; `_NONE` is none.
+
+    None for patterns with assertions or without regard to case, and for those with many states.
+    """
+    try:
+        compiled, tree = re.compile(pattern), parser.parse(pattern)
+        automaton = _Automaton(compiled.flags)
+        first = automaton.sequence(tree, _ACCEPT)
+    except (ModelError, re.error, RecursionError, OverflowError):
+        return None
+    if (
+        compiled.flags & re.IGNORECASE
+        or automaton.places
+        or len(automaton.tests) > _MOST_TABLE_STATES
+    ):
+        return None
+    return automaton.table(first)
 
 
 def _variable_repeats(tree: Iterable[Any], inside: bool = False) -> float:
@@ -159,6 +183,25 @@ class _Automaton:
             return _ACCEPT in now
 
         return matches
+
+    def table(self, start: int) -> tuple[bytes, bytes] | None:
+        """See `ascii_table`; None for more than `_MOST_TABLE_STATES` sets of states."""
+        letters = [chr(i) for i in range(128)]
+        passes = [None if t is None else [t(c) for c in letters] for t in self.tests]
+        first = frozenset(self._reached((start,), "", 0))
+        numbers, waiting, rows = {first: 0}, [first], bytearray()
+        for states in waiting:  # which grows
+            left = [(p, self.after[s]) for s in states if (p := passes[s]) is not None]
+            for letter in range(128):
+                following = [n for p, after in left if p[letter] for n in after]
+                found = frozenset(self._reached(following, "", 0))
+                if found and found not in numbers:
+                    if len(numbers) == _MOST_TABLE_STATES:
+                        return None
+                    numbers[found] = len(numbers)
+                    waiting.append(found)
+                rows.append(numbers[found] if found else _NONE)
+        return bytes(rows), bytes(_ACCEPT in states for states in waiting)
 
     def _reached(self, states: Iterable[int], text: str, at: int) -> set[int]:
         """`states`, and those that follow without a character."""

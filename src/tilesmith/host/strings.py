@@ -11,7 +11,7 @@ from tilesmith.support.errors import ModelError
 
 from .functions import Function, host_function
 from .native import WithNative
-from .regex import full_match
+from .regex import ascii_table, full_match
 
 
 def strings(values: Any, shape: tuple[int, ...]) -> np.ndarray:
@@ -64,7 +64,8 @@ def regex_full_match(pattern: str) -> Function:
     def run(x: np.ndarray) -> np.ndarray:
         return np.array([bool(matches(s)) for s in x.reshape(-1)], bool).reshape(x.shape)
 
-    return WithNative(run, ("Test", matches))
+    table = ascii_table(pattern)
+    return WithNative(run, ("Test", matches) if table is None else ("Match", matches, *table))
 
 
 _CASES = {"NONE": str, "LOWER": str.lower, "UPPER": str.upper}

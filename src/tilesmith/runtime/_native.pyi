@@ -84,6 +84,11 @@ class Normalize:
 class Test:
     def __new__(cls, function: Callable[[str], object], /) -> Test: ...
 
+class Match:
+    def __new__(
+        cls, function: Callable[[str], object], table: bytes, accepts: bytes, /
+    ) -> Match: ...
+
 class Grams:
     def __new__(
         cls,

@@ -2,6 +2,7 @@
 #include "natives.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* What keys stand for. */
@@ -12,7 +13,45 @@ typedef struct {
     PyObject *nan;       /* the key for NaN */
     const char *numbers; /* in `results`; NULL: they are strings */
     Py_ssize_t item, count;
+    Py_ssize_t *dense; /* the places by key from `first` on, if all keys are integers side by side; else NULL */
+    int64_t first, extent;
 } Lookup;
+
+/* Fill `dense`; 0 is success, also if there are other keys. */
+static int make_dense(Lookup *self) {
+    int64_t low = INT64_MAX, high = INT64_MIN;
+    Py_ssize_t at = 0;
+    PyObject *key, *place;
+    while (PyDict_Next(self->table, &at, &key, &place)) {
+        int beyond = 0;
+        int64_t number = PyLong_CheckExact(key) ? PyLong_AsLongLongAndOverflow(key, &beyond) : 0;
+        if (!PyLong_CheckExact(key) || beyond || number < -(1 << 20) || number > 1 << 20)
+            return 0;
+        low = number < low ? number : low;
+        high = number > high ? number : high;
+    }
+    if (low > high || high - low >= 4 * (int64_t)PyDict_Size(self->table) + 64)
+        return 0;
+    self->dense = malloc((size_t)(high - low + 1) * sizeof *self->dense);
+    if (self->dense == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    self->first = low;
+    self->extent = high - low + 1;
+    for (int64_t i = 0; i < self->extent; i++)
+        self->dense[i] = self->count - 1;
+    for (at = 0; PyDict_Next(self->table, &at, &key, &place);) {
+        Py_ssize_t number = PyLong_AsSsize_t(place);
+        if (number < 0 || number >= self->count) {
+            if (!PyErr_Occurred())
+                PyErr_SetString(PyExc_ValueError, "a key stands for a place outside of the results");
+            return -1;
+        }
+        self->dense[PyLong_AsLongLong(key) - low] = number;
+    }
+    return 0;
+}
 
 /* An element of native memory as the key that Python makes of it; NULL for other types. */
 static PyObject *key_of(const Lookup *self, const Value *x, Py_ssize_t i) {
@@ -47,6 +86,14 @@ static PyObject *key_of(const Lookup *self, const Value *x, Py_ssize_t i) {
     }
 }
 
+/* Put the result at a place where element i lies. */
+static inline void put_result(const Lookup *self, Value *y, Py_ssize_t i, Py_ssize_t place) {
+    if (self->numbers == NULL)
+        tilesmith_put(y->data, i, Py_NewRef(PyTuple_GetItem(self->results, place)));
+    else
+        memcpy((char *)y->data + i * self->item, self->numbers + place * self->item, (size_t)self->item);
+}
+
 static int lookup_run(PyObject *object, Value *x, Value *y, PyObject *empty) {
     (void)empty;
     Lookup *self = (Lookup *)object;
@@ -55,6 +102,14 @@ static int lookup_run(PyObject *object, Value *x, Value *y, PyObject *empty) {
         return 1;
     if (x->kind == 'o' || x->count != y->count)
         return 1;
+    if (self->dense && x->kind == 'i' && x->item == 8) {
+        for (Py_ssize_t i = 0; i < x->count; i++) {
+            int64_t key = ((int64_t *)x->data)[i];
+            int is_there = key >= self->first && key < self->first + self->extent;
+            put_result(self, y, i, is_there ? self->dense[key - self->first] : self->count - 1);
+        }
+        return 0;
+    }
     for (Py_ssize_t i = 0; i < x->count; i++) {
         PyObject *key = key_of(self, x, i);
         if (key == NULL)
@@ -64,10 +119,7 @@ static int lookup_run(PyObject *object, Value *x, Value *y, PyObject *empty) {
         Py_DECREF(key);
         if (place < 0 || place >= self->count || (found == NULL && PyErr_Occurred()))
             return 1;
-        if (is_text)
-            tilesmith_put(y->data, i, Py_NewRef(PyTuple_GetItem(self->results, place)));
-        else
-            memcpy((char *)y->data + i * self->item, self->numbers + place * self->item, (size_t)self->item);
+        put_result(self, y, i, place);
     }
     return 0;
 }
@@ -92,7 +144,10 @@ static PyObject *lookup_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
     self->numbers = is_text ? NULL : PyBytes_AsString(results);
     self->item = item;
     self->count = is_text ? PyTuple_Size(results) : PyBytes_Size(results) / item;
-    return (PyObject *)self;
+    if (make_dense(self) == 0)
+        return (PyObject *)self;
+    Py_DECREF(self);
+    return NULL;
 }
 
 static void lookup_dealloc(PyObject *object) {
@@ -100,6 +155,7 @@ static void lookup_dealloc(PyObject *object) {
     Py_XDECREF(self->table);
     Py_XDECREF(self->results);
     Py_XDECREF(self->nan);
+    free(self->dense);
     tilesmith_native_free(object);
 }
 
