@@ -246,6 +246,16 @@ def test_memory_that_is_mapped_again_and_watched_by_another():
     del other
 
 
+def test_watched_memory_that_moves_to_where_others_watch():
+    x, y = memory(), memory(value=2)
+    is_same, moved = watching(x), watching(y)
+    assert libc.mremap(y.data_ptr(), SIZE, SIZE, MAYMOVE | FIXED, x.data_ptr()) == x.data_ptr()
+    map_again(y.data_ptr(), SIZE)
+    other = watching(x[: SIZE // 2]), watching(x[SIZE // 2 :])  # whose pages nobody writes
+    assert not is_same((x,)) and not moved((y,))
+    del other
+
+
 def test_watched_memory_that_moves():
     x, y = memory(), memory(value=2)
     is_same, moved = watching(x), watching(y)

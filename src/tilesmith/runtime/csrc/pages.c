@@ -168,6 +168,18 @@ static int protect(uintptr_t first, uintptr_t end) {
     return 1;
 }
 
+/* Ranges that have lost their registration were mapped again: note it before others register these pages anew.  Pages
+ * that move with mremap keep their protection in some kernels (before 6.13), and would seem unwritten then. */
+static void note_lost(uintptr_t first, uintptr_t end) {
+    for (Py_ssize_t i = 0; i < tracker.count; i++) {
+        Watch *watch = tracker.watches[i];
+        struct pm_scan pass;
+        struct page_region found;
+        if (watch->first < end && first < watch->end && scan(&pass, watch->first, watch->end, &found, 1, 0) < 0)
+            watch->generation = ++tracker.generations;
+    }
+}
+
 static int enroll(uintptr_t first, uintptr_t end) {
     struct uffd_register pages = {.range = {first, end - first}, .mode = UFFD_MODE_WP};
     return ioctl(tracker.uffd, UFFDIO_REGISTER_, &pages) >= 0;
@@ -368,6 +380,7 @@ Watch *tilesmith_watch(const Survey *survey, uintptr_t first, uintptr_t end, uin
     if (watch == NULL)
         return NULL;
     watch->users++;
+    note_lost(first, end);
     if (!enroll(first, end) || !protect(first, end)) {
         tilesmith_unwatch(watch);
         return NULL;
