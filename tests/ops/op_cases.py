@@ -45,6 +45,7 @@ from tilesmith.ops.pool import (
     GlobalLpPool,
     GlobalMaxPool,
     LpPool,
+    MaxPlaces,
     MaxPool,
     MaxPoolIndices,
 )
@@ -273,6 +274,8 @@ def _windows() -> Iterator[Case]:
     yield case(ConvTranspose((2,)), (1, 3, 5), (3, 2, 3))
     yield case(ConvTranspose(pads=(-1, 0, 2, 1)), (1, 3, 5, 4), (3, 2, 3, 3))
     yield case(ConvTranspose((2, 2, 2)), (1, 2, 2, 3, 2), (2, 2, 2, 2, 3))
+    repeated = (np.arange(2 * 3 * 7 * 6) % 5).reshape(2, 3, 7, 6).astype(np.float32)
+    repeated[0, 0, 2:4, 2] = np.nan
     for ceil in (False, True):
         for kernel, strides, pads in (
             ((3, 3), (2, 2), (1, 1, 1, 1)), ((2, 3), (2, 1), (0, 1, 1, 0)),
@@ -282,10 +285,15 @@ def _windows() -> Iterator[Case]:
                 args = (kernel, strides, pads, dilations, ceil)
                 yield case(MaxPool(*args), x)
                 yield case(MaxPoolIndices(*args), x)
+                yield case(MaxPlaces(*args), repeated, MaxPool(*args).reference(repeated))
                 yield case(AvgPool(*args), x)
                 yield case(AvgPool(*args, True), x)
                 yield case(LpPool(*args), x)
     yield case(MaxPoolIndices((2, 2), column_major=True), (1, 2, 4, 5))
+    whole = np.arange(24, dtype=np.int8).reshape(1, 2, 3, 4) % 7
+    for in_plane in (False, True):
+        op = MaxPlaces((2, 2), column_major=True, in_plane=in_plane)
+        yield case(op, whole, MaxPool((2, 2)).reference(whole))
     yield case(MaxPool((2,)), In((1, 2, 5), "i8"))
     yield case(MaxPool((2,), pads=(1, 1)), np.full((1, 1, 3), -np.inf, np.float32))
     yield case(MaxPool((2, 2, 2), (1, 2, 1)), (1, 2, 3, 4, 3))

@@ -9,15 +9,18 @@ from test_resampling import TARGETS, check, graph_of
 from tilesmith import driver
 from tilesmith.codegen.emit import emit
 from tilesmith.codegen.math import expand_math
+from tilesmith.codegen.targets import target as cpu
 from tilesmith.graph.builder import Builder
 from tilesmith.graph.nodes import Fused, Graph
 from tilesmith.graph.passes.decompose import decompose
 from tilesmith.graph.passes.fuse import fuse
-from tilesmith.ir.dtypes import f32
+from tilesmith.ir.dtypes import f32, i32, i64
 from tilesmith.ir.types import TensorType
+from tilesmith.loop.nodes import Allocate
+from tilesmith.loop.visit import walk
 from tilesmith.ops.base import Op
 from tilesmith.ops.elementwise import Mul
-from tilesmith.ops.pool import AvgPool, MaxPool
+from tilesmith.ops.pool import AvgPool, MaxPool, MaxPoolIndices
 from tilesmith.ops.shape import Transpose
 from tilesmith.strategy.cpu import lower_by_rule
 
@@ -84,3 +87,16 @@ def test_a_factor_for_each_channel_of_the_last_axis(target: str) -> None:
     rng = np.random.default_rng(0)
     a, c = rng.standard_normal((2, 9, 31, 3), np.float32), rng.standard_normal(3, np.float32)
     np.testing.assert_array_equal(driver.compile(graph, target=target)(a, c), a * c)
+
+
+@pytest.mark.parametrize(("size", "number"), [(32, i32), (50_000, i64)])
+def test_places_of_maxima_are_found_in_registers(size: int, number: object) -> None:
+    """By numbers of 32 bits where a plane has no more places."""
+    b = Builder("m")
+    x = b.input("x", TensorType(f32, (1, 1, size, size)))
+    places = b.add(MaxPoolIndices((3, 3), (2, 2), (1, 1, 1, 1)), x)[1]
+    (*_, node) = fuse(decompose(b.finish([places], ["y"]))).nodes
+    assert isinstance(node.op, Fused)
+    func = lower_by_rule(node.op.body, cpu("x86-64-v4"), "k")
+    stored = [s.buffer for s in walk(func.body) if isinstance(s, Allocate)]
+    assert [(t.dtype, t.scope) for t in stored] == [(number, "register")]

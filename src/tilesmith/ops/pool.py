@@ -15,12 +15,11 @@ import numpy as np
 from tilesmith.ir import expr as ir
 from tilesmith.ir import extents
 from tilesmith.ir.dtypes import dtype as to_dtype
-from tilesmith.ir.dtypes import i64
+from tilesmith.ir.dtypes import i32, i64
 from tilesmith.ir.expr import Expr, cast, const, select
 from tilesmith.ir.intrinsics import call
-from tilesmith.ir.types import Dim, same_dim
+from tilesmith.ir.types import Dim, same_dim, same_shape
 from tilesmith.te import tensor as te
-from tilesmith.te.reducers import comm_reducer
 
 from . import rules
 from .base import GraphBuilder, Op
@@ -86,8 +85,12 @@ class _Pool(Op, abstract=True):
         identity: float | int,
         reduce: Callable[..., Any],
         value: Callable[..., Any] = lambda e, at: e,
+        of: te.Tensor | None = None,
     ) -> Any:
-        """The pad stage and the reduce stage over `value(element, padded position)`."""
+        """The pad stage and the reduce stage over `value(element, padded position)`.
+
+        of: a tensor of the result's shape, whose element `value` takes as well.
+        """
         n = len(win.kernel)
         ends = self._ends(win, x.shape[2:], outs)
         names = ["n", "c", *spatial_names("i", n)]
@@ -99,7 +102,8 @@ class _Pool(Op, abstract=True):
 
         def body(batch: Expr, c: Expr, *out: Expr) -> Any:
             at = [win.at(a, o, t.var) for a, (o, t) in enumerate(zip(out, taps, strict=True))]
-            return reduce(value(padded[(batch, c, *at)], at), axis=taps)
+            own = () if of is None else (of[(batch, c, *out)],)
+            return reduce(value(padded[(batch, c, *at)], at, *own), axis=taps)
 
         names = ["n", "c", *spatial_names("o", n)]
         return te.compute((*x.shape[:2], *outs), lambda *i: body(*i), self.name, names)
@@ -148,45 +152,11 @@ class MaxPoolIndices(_Pool):
     column_major: bool = False
     kinds: ClassVar[tuple[str, ...]] = rules.NUMBERS
 
-    def compute(self, *inputs: te.Tensor) -> tuple[te.Tensor, te.Tensor]:
-        x, win, outs = self._check(inputs)
-        spatial = x.shape[2:]
-        strides = rules.strides_of(spatial)
-        if self.column_major:
-            strides = rules.strides_of(spatial[::-1])[::-1]
-
-        def combine(a: tuple[Expr, Expr], b: tuple[Expr, Expr]) -> tuple[Expr, Expr]:
-            tie = ir.all_of(a[1] == b[1], b[0] < a[0])
-            take = ir.any_of(b[1] > a[1], tie)
-            if x.dtype.is_float:
-                first = ir.any_of(a[1] == a[1], b[0] < a[0])  # NaN is not equal to itself
-                take = ir.any_of(take, ir.all_of(b[1] != b[1], first))
-            return select(take, b[0], a[0]), select(take, b[1], a[1])
-
-        def place(element: Expr, at: list[Expr]) -> tuple[Expr, Expr]:
-            """Flat spatial index; padding gets the largest, so that it loses every tie."""
-            flat: Expr = const(0)
-            inside: list[Expr] = []
-            for p, begin, extent, stride in zip(at, win.begins, spatial, strides, strict=True):
-                i = p if same_dim(begin, 0) else p - begin
-                inside += [i >= 0, i < extent]
-                flat = flat + i * stride
-            return select(ir.all_of(*inside), flat, i64.max), element
-
-        reducer = comm_reducer(
-            combine, lambda i, v: (const(i64.max, i), const(v.min, v)), self.name
-        )
-        index, value = self._reduce(x, win, outs, x.dtype.min, reducer, place)
-        channels = x.shape[1]
-        size = rules.product(spatial)
-
-        def whole(*i: Expr) -> Expr:
-            return (i[0] * channels + i[1]) * size + index[i]
-
-        return (
-            te.compute(value.shape, lambda *i: value[i], "values"),
-            te.compute(index.shape, whole, "indices"),
-        )
+    def decompose(self, b: GraphBuilder, *inputs: Any) -> Any:
+        x = rules.only(self.name, inputs)
+        window = (self.kernel, self.strides, self.pads, self.dilations, self.ceil_mode)
+        best = b.add(MaxPool(*window), x)
+        return best, b.add(MaxPlaces(*window, self.column_major), x, best)
 
     def reference(self, *inputs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         x = inputs[0]
@@ -207,6 +177,67 @@ class MaxPoolIndices(_Pool):
         found = np.where(is_best, where, none).min(-1)
         planes = np.arange(x.shape[0] * x.shape[1]).reshape(*x.shape[:2], *[1] * n)
         return best.astype(x.dtype), found + planes * numbers.size
+
+
+@dataclass(frozen=True)
+class MaxPlaces(_Pool):
+    """Where the maxima of windows are, of inputs (x, maxima): the flat index (i64) of the first
+    element that is equal, or NaN.  It is found among numbers of 32 bits, which fill as many lanes
+    as f32, where a plane of x has that many places.
+
+    column_major: as in `MaxPoolIndices`.
+    in_plane: counts in the spatial axes alone, not in the whole input.
+    """
+
+    column_major: bool = False
+    in_plane: bool = False
+    kinds: ClassVar[tuple[str, ...]] = rules.NUMBERS
+
+    def compute(self, *inputs: te.Tensor) -> te.Tensor:
+        rules.check_count(self.name, inputs, 2)
+        x, best = inputs
+        _, win, outs = self._check((x,))
+        if best.dtype is not x.dtype or not same_shape(best.shape, (*x.shape[:2], *outs)):
+            wanted = f"maxima {x.dtype}{rules.shape_text((*x.shape[:2], *outs))}"
+            rules.reject(self.name, wanted, f"{best.dtype}{rules.shape_text(best.shape)}")
+        spatial = x.shape[2:]
+        strides = rules.strides_of(spatial)
+        if self.column_major:
+            strides = rules.strides_of(spatial[::-1])[::-1]
+        size = rules.product(spatial)
+        number = i32 if isinstance(size, int) and size <= i32.max else i64
+
+        def place(element: Expr, at: list[Expr], highest: Expr) -> Expr:
+            flat: Expr = const(0)
+            found: list[Expr] = [element == highest]
+            if x.dtype.is_float:  # NaN is not equal to itself, and where there is one, it is best
+                found = [ir.any_of(found[0], element != element)]
+            for p, begin, extent, stride in zip(at, win.begins, spatial, strides, strict=True):
+                i = p if same_dim(begin, 0) else p - begin
+                if not same_dim(begin, 0):
+                    found.append(i >= 0)
+                found.append(i < extent)
+                flat = flat + i * stride
+            return select(ir.all_of(*found), cast(flat, number), const(number.max, number))
+
+        first = self._reduce(x, win, outs, x.dtype.min, te.min, place, best)
+        channels = x.shape[1]
+
+        def wide(*i: Expr) -> Expr:
+            found = cast(first[i], i64)
+            if number is not i64:  # no element
+                found = select(first[i] == number.max, const(i64.max, i64), found)
+            return found if self.in_plane else (i[0] * channels + i[1]) * size + found
+
+        return te.compute(first.shape, wide, "indices", rules.axis_names_of(first))
+
+    def reference(self, *inputs: np.ndarray) -> np.ndarray:
+        x, _ = inputs
+        window = (self.kernel, self.strides, self.pads, self.dilations, self.ceil_mode)
+        _, found = MaxPoolIndices(*window, self.column_major).reference(x)
+        size = int(np.prod(x.shape[2:]))
+        planes = np.arange(x.shape[0] * x.shape[1]).reshape(*x.shape[:2], *[1] * (x.ndim - 2))
+        return found - planes * size if self.in_plane else found
 
 
 @dataclass(frozen=True)

@@ -42,9 +42,8 @@ def _max_pool(
     settings = (kernel, strides, (*pads, *pads), dilations, ceil_mode)
 
     def places(x: Value) -> Value:
-        found = n.add(pool.MaxPoolIndices(*settings), x)[1]
-        plane = extents.product(x.type.shape[2:])
-        return n.add(ew.Mod(), found, n.tensor(plane))
+        op = pool.MaxPlaces(*settings, in_plane=True)
+        return n.add(op, x, n.add(pool.MaxPool(*settings), x))
 
     best = _batched(n, self, rank, lambda x: n.add(pool.MaxPool(*settings), x))
     return best, _batched(n, self, rank, places)
