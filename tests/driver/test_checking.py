@@ -103,13 +103,15 @@ def test_two_quanta_are_wrong_everywhere(
 def test_each_output_has_the_bound_of_its_type(
     options: ts.Options, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Values and indices of a pool come from one kernel; an index that is one off is wrong."""
-    extent = 160
+    """The largest values and where they are come from one kernel; an index that is one off is
+    wrong.
+    """
     graph = helper.make_graph(
-        [helper.make_node("MaxPool", ["x"], ["y", "at"], kernel_shape=[2, 2], strides=[2, 2])],
-        "pool",
-        [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [1, 1, extent, extent])],
+        [helper.make_node("TopK", ["x", "k"], ["y", "at"])],
+        "largest",
+        [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [1, 25_600])],
         [onnx.ValueInfoProto(name="y"), onnx.ValueInfoProto(name="at")],
+        [helper.make_tensor("k", onnx.TensorProto.INT64, [1], [64])],
     )
     opsets = [helper.make_opsetid("", 18)]
     model = helper.make_model(graph, opset_imports=opsets, ir_version=9).SerializeToString()

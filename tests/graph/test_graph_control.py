@@ -15,6 +15,7 @@ from tilesmith.graph.passes.fold import fold
 from tilesmith.graph.passes.fuse import fuse
 from tilesmith.graph.text import print_graph
 from tilesmith.graph.verify import verify
+from tilesmith.ops.matmul import MatMul
 from tilesmith.support.errors import VerifyError
 
 BRANCH = """\
@@ -41,6 +42,16 @@ graph main(%h0: f32[2], %xs: f32[4,2], %w: f32[2]) {
   }, carried=1, sliced=(-1,), collected=(1,), steps=4}
   return %h as "h", %all as "all"
 }
+"""
+
+RECURRENT = """\
+graph main(%h0: f32[8,32], %w: f32[32,32]) {{
+  %h: f32[8,32] = loop(%h0, %w) {{body=graph step(%i: i64[], %h: f32[8,32], %w: f32[32,32]) {{
+    %0: f32[8,32] = matmul(%h, %w) {{transpose_b=True}}
+    return %0 as "h"
+  }}, carried=1, steps={steps}}}
+  return %h as "h"
+}}
 """
 
 WHILE = """\
@@ -148,6 +159,24 @@ def test_what_an_iteration_does_not_change_leaves_the_loop() -> None:
     (loop,) = graph.nodes
     assert isinstance(loop.op, Loop) and loop.op.carried == 1
     assert graph.outputs[1] is graph.inputs[1]
+
+
+@pytest.mark.parametrize(("steps", "is_transposed_before"), [(2, False), (16, True)])
+def test_a_matrix_that_many_rows_read_is_transposed_before_the_loop(
+    steps: int, is_transposed_before: bool
+) -> None:
+    text = RECURRENT.format(steps=steps)
+    graph = simplified(text)
+    *before, loop = graph.nodes
+    assert [n.op.name for n in before] == ["transpose"] * is_transposed_before
+    assert isinstance(loop.op, Loop)
+    (product,) = loop.op.body.nodes
+    assert isinstance(product.op, MatMul) and product.op.transpose_b is not is_transposed_before
+    rng = np.random.default_rng(0)
+    given = {"h0": rng.standard_normal((8, 32), np.float32), "w": np.eye(32, dtype=np.float32)}
+    given["w"] += 0.01 * rng.standard_normal((32, 32), np.float32)
+    wanted = evaluate(parse_graph(text), given)["h"]
+    np.testing.assert_allclose(evaluate(graph, given)["h"], wanted, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("steps", [0, 1])

@@ -12,7 +12,7 @@ import tilesmith
 REVIEWED = """
 graph/expectations.py DOUBLINGS _ROOM_DOUBLINGS
 graph/indices.py _DEEPEST
-graph/passes/control_flow.py GROWTH
+graph/passes/control_flow.py GROWTH TRANSPOSED_ROWS
 graph/passes/cse.py _SAMPLE
 graph/passes/factors.py SHIFT
 graph/passes/fold.py GROWTH

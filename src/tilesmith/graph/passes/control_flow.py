@@ -4,7 +4,8 @@
 - Constants move into the bodies that use them, where they are folded and packed.
 - A carried value that no iteration changes is an ordinary input.  Inputs that no body reads are not
   passed, and results that nobody reads are not computed.
-- What is the same in every iteration is computed once, before the loop.
+- What is the same in every iteration is computed once, before the loop; so is the transposition of
+  a matrix that products in it read.
 """
 
 from __future__ import annotations
@@ -23,15 +24,21 @@ from tilesmith.graph.evaluate import logical_array
 from tilesmith.graph.nodes import Constant, Data, Graph, Node, Value
 from tilesmith.graph.passes.dce import dce
 from tilesmith.ir.expr import Expr, Var
-from tilesmith.ir.symbols import bound, symbols_of
+from tilesmith.ir.symbols import bound, expected_size, symbols_of
 from tilesmith.ir.types import Dim, TensorType
-from tilesmith.ops.shape import Reshape
+from tilesmith.ops.matmul import MatMul
+from tilesmith.ops.shape import Reshape, Transpose
 
 T = TypeVar("T", Graph, Node, If, Loop)
 
 GROWTH = 2
 """Largest ratio of a result's elements to those read for which a node leaves a loop: what is only
 repeated is cheaper to repeat in each iteration.
+"""
+
+TRANSPOSED_ROWS = 128
+"""Fewest rows, of all steps of a loop, that are multiplied in the time that the transposition of a
+matrix saves them.
 """
 
 
@@ -222,7 +229,10 @@ class _Simplification:
         results = [*range(head), *(head + k for k in moving)]
         body = dce(_with_outputs(body, [*results, *(head + op.carried + i for i in collected)]))
         given = (*same, *(carried[k] for k, s in enumerate(stays) if s))
-        body, given = self.hoisted(self.with_constants(body, given), given)
+        body = self.with_constants(body, given)
+        same_inside = body.inputs[len(body.inputs) - len(given) :]
+        body = _with_plain_products(body, same_inside, op.steps)
+        body, given = self.hoisted(body, given)
         body = control_flow(body)
         used = _read(body)
         first = 1 + len(moving)
@@ -300,6 +310,43 @@ def _leaves(node: Node) -> bool:
     if not node.op.is_primitive() or not fixed:
         return False
     return sum(v.type.size for v in node.outputs) <= GROWTH * sum(v.type.size for v in node.inputs)
+
+
+def _with_plain_products(body: Graph, same: Sequence[Value], steps: Dim | None) -> Graph:
+    """`body` in which products of rows with a transposed matrix that is the `same` in every
+    iteration, such as a recurrent weight, read one that a node transposes, which leaves the loop.
+
+    Lanes run along the rows of such a matrix, where those of the product as it was would be added
+    up for each element.
+    """
+    nodes: list[Node] = []
+    made: dict[Value, Value] = {}
+    for n in body.nodes:
+        if steps is None or not _reads_transposed(n, same, steps):
+            nodes.append(n)
+            continue
+        op, (a, b) = n.op, n.inputs
+        if b not in made:
+            rank = b.type.rank
+            order = (*range(rank - 2), rank - 1, rank - 2)
+            made[b] = Value("", TensorType(b.dtype, tuple(b.shape[i] for i in order)))
+            nodes.append(Node(Transpose(order), (b,), (made[b],), n.loc))
+        assert isinstance(op, MatMul)
+        nodes.append(replace(n, op=replace(op, transpose_b=False), inputs=(a, made[b])))
+    return replace(body, nodes=tuple(nodes)) if made else body
+
+
+def _reads_transposed(node: Node, same: Sequence[Value], steps: Dim) -> bool:
+    """Whether a node multiplies rows with the transposed matrix of one of the values `same`, and so
+    many in all `steps` that it is better transposed before the loop.
+    """
+    if not isinstance(node.op, MatMul) or not node.op.transpose_b:
+        return False
+    a, b = node.inputs
+    if b not in same or b.type.rank < 2 or not b.type.is_static:
+        return False
+    rows = expected_size(a.shape[b.type.rank - 2 : -1])
+    return rows > 1 and rows * expected_size((steps,)) >= TRANSPOSED_ROWS
 
 
 def _with(value: T, **fields: Any) -> T:
