@@ -8,12 +8,13 @@ import pytest
 from tilesmith import driver
 from tilesmith.choices.groups import lower_group
 from tilesmith.graph.builder import Builder
-from tilesmith.graph.nodes import Graph
+from tilesmith.graph.nodes import Fused, Graph, InPlace
 from tilesmith.ir.dtypes import f32
 from tilesmith.ir.expr import compare
 from tilesmith.ir.symbols import symbol
 from tilesmith.ir.types import Dim, TensorType
 from tilesmith.loop.nodes import For, If, Stmt
+from tilesmith.loop.text import print_func
 from tilesmith.loop.visit import children
 from tilesmith.ops.elementwise import Add
 from tilesmith.ops.shape import Expand, Reshape
@@ -101,6 +102,42 @@ def test_rows_without_copies_between_them_are_one_loop() -> None:
 
     assert func.body.otherwise is not None
     assert depth(func.body.then) < depth(func.body.otherwise) - 1
+
+
+@pytest.mark.parametrize(
+    ("extents", "repeats", "is_apart"),
+    [((5, 7, 3), (2, 3, 1), True), ((5, 7), (2, 3), True), ((5, 7), (1, 1), False)],
+)
+def test_a_reshape_behind_copies_of_rows_is_a_view(
+    extents: tuple[int, ...], repeats: tuple[int, ...], is_apart: bool
+) -> None:
+    graph = _joined(extents, repeats)
+    nodes = driver.optimise(graph, SESSION).nodes
+    assert (len(nodes) == 2 and isinstance(nodes[-1].op, InPlace)) == is_apart
+    assert isinstance(nodes[0].op, Fused)
+    func = driver.run_loop_passes(SESSION.group(nodes[0].op.body).lower("k"), SESSION)
+    assert "%" not in print_func(func)
+    x = np.arange(np.prod(extents), dtype=np.float32).reshape(extents)
+    found = driver.compile(graph, options=Options(use_cache=False)).run({"x": x})["y"]
+    np.testing.assert_array_equal(found, np.tile(x, repeats))
+
+
+def test_a_reshape_behind_copies_of_elements_is_computed_with_them() -> None:
+    b = Builder("g")
+    x = b.input("x", TensorType(f32, (5, 7, 1)))
+    graph = b.finish([b.add(Reshape((5, 14)), b.add(Expand((5, 7, 2)), x))], ["y"])
+    assert len(driver.optimise(graph, SESSION).nodes) == 1
+
+
+def _joined(extents: tuple[int, ...], repeats: tuple[int, ...]) -> Graph:
+    """x repeated along each axis, with the extents of a tile."""
+    b = Builder("g")
+    x = b.input("x", TensorType(f32, extents))
+    apart = tuple(n for d in extents for n in (1, d))
+    wide = tuple(n for r, d in zip(repeats, extents, strict=True) for n in (r, d))
+    whole = tuple(r * d for r, d in zip(repeats, extents, strict=True))
+    y = b.add(Reshape(whole), b.add(Expand(wide), b.add(Reshape(apart), x)))
+    return b.finish([y], ["y"])
 
 
 def test_rows_that_differ_are_no_copies() -> None:

@@ -8,19 +8,15 @@ from tilesmith.frontend.common.node import NodeContext
 from tilesmith.graph.nodes import Value
 from tilesmith.ir import extents
 from tilesmith.ir.types import Dim, same_dim
-from tilesmith.ops import shape, slicing
+from tilesmith.ops import shape
 
 
 def tiled(n: NodeContext, x: Value, repeats: Sequence[Dim]) -> Value:
     """`x` with each axis repeated; one number for each.
 
-    Where sizes are open, copies get an axis of their own, so that whole rows are copied instead of
-    a remainder being taken for each element: [d0, d1] -> [1, d0, 1, d1] -> [r0, d0, r1, d1] ->
-    [r0 d0, r1 d1].
+    Copies get an axis of their own, so that whole rows are copied instead of a remainder being
+    taken for each element: [d0, d1] -> [1, d0, 1, d1] -> [r0, d0, r1, d1] -> [r0 d0, r1 d1].
     """
-    numbers = [r for r in repeats if isinstance(r, int)]
-    if len(numbers) == len(repeats) and x.type.is_static:
-        return n.add(slicing.Tile(tuple(numbers)), x)
     apart: list[Dim] = []
     wide: list[Dim] = []
     for extent, count in zip(x.type.shape, repeats, strict=True):

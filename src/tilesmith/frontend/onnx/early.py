@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+from tilesmith.frontend.common.repeating import tiled
 from tilesmith.frontend.common.slots import Result
 from tilesmith.frontend.onnx.elementwise import BROADCAST_SINCE_7
 from tilesmith.frontend.onnx.node import OnnxNode
@@ -106,7 +107,7 @@ def tile(n: OnnxNode) -> Result:
     repeats = [1] * x.type.rank
     count, axis = (int(n.scalar(n.input(i), what)) for i, what in ((1, "tiles"), (2, "axis")))
     repeats[n.axis(axis, x.type.rank)] = count
-    return n.add(slicing.Tile(tuple(repeats)), x)
+    return tiled(n, x, repeats)
 
 
 @onnx_op("Upsample", since=1, until=6)

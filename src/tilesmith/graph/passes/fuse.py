@@ -32,7 +32,7 @@ from tilesmith.graph.control import Control
 from tilesmith.graph.measure import symbols_defined
 from tilesmith.graph.nodes import Constant, Fused, Graph, Node, Relayout, Value
 from tilesmith.ir.symbols import expected_size
-from tilesmith.ir.types import same_shape
+from tilesmith.ir.types import same_dim, same_shape
 from tilesmith.ops.base import Op
 from tilesmith.ops.elementwise import Elementwise
 from tilesmith.ops.runtime_shape import Reinterpret
@@ -186,20 +186,27 @@ class _Fusion:
             self.group_of[n] = group
 
     def without_views(self, group: _Group, nodes: list[Node]) -> list[Node]:
-        """`nodes` without reshapes at their end that would divide by open sizes for each element:
-        by itself, a reshape is a view (`place`).  The nodes before stay one group.
+        """`nodes` without reshapes at their end that would divide for each element: by itself, a
+        reshape is a view (`place`).  The nodes before stay one group.
+
+        Divisions by numbers are left to the schedule, but for remainders behind copies of rows:
+        rows that lie side by side are one row there.
         """
         if group.kind != "injective":
             return nodes
         while len(nodes) > 1 and isinstance(nodes[-1].op, (Reshape, Reinterpret)):
             *rest, last = nodes
-            if last.inputs[0].type.is_static and last.outputs[0].type.is_static:
+            source, result = last.inputs[0], last.outputs[0]
+            is_static = source.type.is_static and result.type.is_static
+            if is_static and not _copies_rows(rest[-1]):
+                break
+            if is_static and (source.layout is not None or result.layout is not None):
                 break
             if isinstance(last.op, Reshape) and not self.structure(last).divides:
                 break
-            if self.live(dict.fromkeys(rest)) != [last.inputs[0]]:
+            if self.live(dict.fromkeys(rest)) != [source]:
                 break
-            nodes, group.outputs = rest, (last.inputs[0],)
+            nodes, group.outputs = rest, (source,)
         return nodes
 
     def joins(self, group: _Group, node: Node, members: dict[Node, None]) -> bool:
@@ -311,6 +318,15 @@ class _Fusion:
         return all(s.kind == "elementwise" for s in kinds) and all(
             same_shape(d, group.shape) for d in shapes
         )
+
+
+def _copies_rows(node: Node) -> bool:
+    """Whether each row, along the last axis of the one operand, is there several times."""
+    if len(node.inputs) != 1 or len(node.outputs) != 1:
+        return False
+    before, after = node.inputs[0].shape, node.outputs[0].shape
+    is_row = bool(before and after) and same_dim(before[-1], after[-1])
+    return is_row and expected_size(before) < expected_size(after)
 
 
 def node_structure(node: Node) -> Structure:
