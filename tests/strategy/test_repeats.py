@@ -106,7 +106,7 @@ def test_rows_without_copies_between_them_are_one_loop() -> None:
 
 @pytest.mark.parametrize(
     ("extents", "repeats", "is_apart"),
-    [((5, 7, 3), (2, 3, 1), True), ((5, 7), (2, 3), True), ((5, 7), (1, 1), False)],
+    [((5, 7, 3), (2, 3, 1), True), ((5, 40), (2, 3), True), ((5, 40), (1, 1), False)],
 )
 def test_a_reshape_behind_copies_of_rows_is_a_view(
     extents: tuple[int, ...], repeats: tuple[int, ...], is_apart: bool
