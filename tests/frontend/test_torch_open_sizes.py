@@ -117,3 +117,21 @@ def test_parts_of_an_open_axis(split, fits, others) -> None:
     for rows in others:
         with pytest.raises(ts.ModelError, match=r"expected"):
             exe(torch.randn(rows, 4))
+
+
+def test_a_place_that_the_range_of_a_size_does_not_prove():
+    """torch.export loses that `b[:, 3]` needs four columns where it sees `b[:, None, 2:]`, too."""
+
+    class Overlap(torch.nn.Module):
+        def forward(self, b):
+            area = (b[:, 2] - b[:, 0]) * (b[:, 3] - b[:, 1])
+            first = torch.max(b[:, None, :2], b[None, :, :2])
+            return area, (torch.min(b[:, None, 2:], b[None, :, 2:]) - first).clamp(min=0).prod(-1)
+
+    exe = ts.compile(Overlap(), (torch.rand(5, 4),), dynamic="auto")
+    for rows in (2, 7):
+        b = torch.rand(rows, 4)
+        for found, wanted in zip(exe(b), Overlap()(b), strict=True):
+            torch.testing.assert_close(found, wanted)
+    with pytest.raises(ts.ModelError):
+        exe(torch.rand(5, 3))

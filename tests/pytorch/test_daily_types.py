@@ -59,3 +59,28 @@ def test_zeros_of_both_signs_are_two_numbers_for_an_operator():
     x = torch.ones(3)
     for found in (both(x), compiled(both)(x)):
         assert [math.copysign(1, t[0].item()) for t in found] == [1, -1]
+
+
+def test_fake_tensors_give_fake_tensors():
+    """They have no memory: native code that is ready for real ones must not read them."""
+    from torch._subclasses import FakeTensorMode
+
+    def function(x, y):
+        return torch.relu(x) * 2 + y
+
+    for calls in (1, 2, 3):  # the code of the first call, and the quick call after it
+        call, x = compiled(function), torch.randn(2, 3)
+        for _ in range(calls - 1):
+            assert torch.equal(call(x, x), function(x, x))
+        with FakeTensorMode():
+            fake = torch.empty(2, 3)
+        found = call(fake, fake)
+        assert type(found) is type(fake) and found.shape == (2, 3)
+        assert torch.equal(call(x, x), function(x, x))
+
+
+def test_tensors_inside_func_are_refused_with_a_way_out():
+    exe = ts.compile(torch.nn.Tanh(), (torch.ones(3),))
+    for inside in (torch.func.vmap(exe), torch.func.grad(lambda x: exe(x).sum())):
+        with pytest.raises(ts.ModelError, match=r"expected one with memory.*backend='tilesmith'"):
+            inside(torch.ones(3))

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from test_spills import innermost_loops
 
-from tilesmith import driver
+from tilesmith import driver, te
 from tilesmith.codegen.emit import emit
 from tilesmith.codegen.link import assembly
 from tilesmith.codegen.math import expand_math
@@ -21,7 +21,7 @@ from tilesmith.ir.dtypes import f32
 from tilesmith.ir.target import Target
 from tilesmith.ir.types import TensorType
 from tilesmith.ops.packed import PackedMatMul
-from tilesmith.strategy.cpu.scaled_chunks import tile_of
+from tilesmith.strategy.cpu.scaled_chunks import scaled_chunks, tile_of
 from tilesmith.support.options import Options
 
 CALL = re.compile(r"^\t(?:call\w*|bl)\t(\S+)", re.MULTILINE)
@@ -78,3 +78,12 @@ def test_tiles_fill_half_of_the_registers():
     narrow = named("x86-64-v3")
     assert [tile_of(n, narrow) for n in (1, 2, 4, 9)] == [(1, 8), (2, 4), (4, 2), (4, 2)]
     assert tile_of(9, named("x86-64-v4")) == (4, 4)
+
+
+def test_a_sum_that_reads_in_another_order_has_no_chunks():
+    """Indices are compared one by one: `==` of two of them is an expression, not an answer."""
+    x = te.placeholder((4, 5, 6), "f32", "x")
+    partial = te.compute((4, 5, 6), lambda t, k, f: x[t, k, f] * 2.0, "partial")
+    k = te.reduce_axis(5, "k")
+    total = te.compute((4, 6), lambda t, f: te.sum(partial[t, k, f], axis=k), "total")
+    assert scaled_chunks([partial.op, total.op]) is None

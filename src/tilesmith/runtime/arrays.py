@@ -107,7 +107,9 @@ def _of_torch(value: Any, what: str) -> np.ndarray:
         return tensor.numpy()
     except (TypeError, RuntimeError, ValueError) as e:  # a type that NumPy lacks, a wrapper
         raise ModelError(
-            f"{what}: the tensor of {value.dtype} can't be read as an array: {_one_line(e)}"
+            f"{what}: the tensor of {value.dtype} can't be read as an array: {_one_line(e)}; "
+            "expected one with memory of its own, neither nested nor fake nor inside torch.func; "
+            "torch.compile(model, backend='tilesmith') works inside torch.func"
         ) from e
 
 

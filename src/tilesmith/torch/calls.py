@@ -11,6 +11,7 @@ from operator import attrgetter
 from typing import Any
 
 import torch
+from torch._subclasses import FakeTensor
 from torch.fx import Node
 
 from tilesmith.frontend.torch.traced import Read
@@ -23,6 +24,11 @@ _address = torch.Tensor.data_ptr
 _empty: Callable[..., torch.Tensor] = attrgetter("_dynamo.guards._empty_strided_cpu")(torch._C)
 """Takes a third of the time of `torch.empty`; PyTorch's stubs don't know it."""
 _is_row_major = torch.Tensor.is_contiguous
+
+
+def has_memory(x: torch.Tensor) -> bool:
+    """Whether the elements of a tensor lie somewhere.  Those of fake tensors do not."""
+    return not isinstance(x, FakeTensor) and (_address(x) != 0 or x.numel() == 0)
 
 
 class Native:
@@ -61,7 +67,9 @@ class Native:
         themselves.  Numbers of Python are fit.
         """
         for t, dtype in zip(tensors, self._types, strict=True):
-            if isinstance(t, torch.Tensor) and (t.dtype is not dtype or t.is_neg()):
+            if isinstance(t, torch.Tensor) and (
+                t.dtype is not dtype or t.is_neg() or not has_memory(t)
+            ):
                 return False
         return True
 

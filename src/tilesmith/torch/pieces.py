@@ -26,7 +26,7 @@ from tilesmith.runtime.addresses import Addressed
 from tilesmith.support.errors import UnsupportedError
 from tilesmith.support.options import Options
 
-from .calls import Native
+from .calls import Native, has_memory
 from .quick import Call, quick_call
 from .results import Results
 from .weights import Weights
@@ -72,6 +72,8 @@ class Piece:
         if self._quick is not None and (found := self._quick(args)) is not None:
             return found
         if self._call is None:
+            if not all(has_memory(a) for a in args if isinstance(a, torch.Tensor)):
+                return self._module(*args)  # nothing to compile for: PyTorch infers types
             self._call = self._first(args)
         return self._call(*args)
 

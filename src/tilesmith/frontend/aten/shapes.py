@@ -156,6 +156,11 @@ def select(n: AtenNode, self: Value, dim: int, index: Size) -> Value:
     axis, dims = n.axis(dim, self.type.rank), self.type.shape
     if isinstance(index, Value):
         return n.add(Gather(axis), self, index)
+    if isinstance(index, int) and not extents.is_at_most(
+        index + 1 if index >= 0 else -index, dims[axis]
+    ):
+        # Not proved to lie inside, since PyTorch's ranges of sizes may be too wide: a run looks.
+        return n.add(Gather(axis), self, n.const(index, i64))
     cut = n.add(_at(index, dims[axis], axis), self)
     return n.reshape(cut, (*dims[:axis], *dims[axis + 1 :]))
 

@@ -28,7 +28,7 @@ from dataclasses import dataclass, replace
 from tilesmith.graph.nodes import Graph, Node
 from tilesmith.graph.passes.choices import Choose, preferred
 from tilesmith.ir import extents
-from tilesmith.ir.expr import Var
+from tilesmith.ir.expr import Var, same
 from tilesmith.ir.layout import Layout, LayoutDim
 from tilesmith.ir.symbols import expected, expected_size
 from tilesmith.ir.target import Target
@@ -85,7 +85,7 @@ def scaled_chunks(stages: Iterable[Compute]) -> ScaledChunks | None:
         wanted = [*(a.var for a in total.axis), total.reduce_axis[0].var]
         for load in loads(total):
             partial = load.buffer.op if isinstance(load.buffer, Tensor) else None
-            if not isinstance(partial, Compute) or [*load.indices] != wanted:
+            if not isinstance(partial, Compute) or not same(load.indices, wanted):
                 continue
             if product_of_loads(partial) is None or len(partial.axis) < 2:
                 continue
