@@ -39,7 +39,7 @@ def _gather(attributes: Attributes) -> Function:
 
 def _concat(attributes: Attributes) -> Function:
     axis = attributes["axis"]
-    return lambda *parts: np.concatenate(parts, axis)
+    return WithNative(lambda *parts: np.concatenate(parts, axis), ("Concat", axis))
 
 
 def _transpose(attributes: Attributes) -> Function:
@@ -48,7 +48,7 @@ def _transpose(attributes: Attributes) -> Function:
 
 
 def _identity(attributes: Attributes) -> Function:
-    return lambda x: x
+    return WithNative(lambda x: x, ("Reshape",))
 
 
 def _features(attributes: Attributes) -> Function:
@@ -58,6 +58,8 @@ def _features(attributes: Attributes) -> Function:
     return WithNative(run, ("Take", -1))
 
 
+RESHAPES = {"Reshape", "Flatten", "Squeeze", "Unsqueeze"}
+"""Operators of the default domain that only change the shape, which the graph knows."""
 _MOVES: dict[tuple[str, str], Callable[[Attributes], Function]] = {
     ("", "Concat"): _concat,
     ("", "Gather"): _gather,

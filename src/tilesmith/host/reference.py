@@ -10,7 +10,8 @@ import numpy as np
 from tilesmith.support.errors import ModelError
 
 from .functions import Function, host_function
-from .moves import movement
+from .moves import RESHAPES, movement
+from .native import WithNative
 
 
 @host_function("onnx", prepared=True)
@@ -37,7 +38,16 @@ def onnx_model(model: str) -> Function:
         with np.errstate(all="ignore"):
             return tuple(evaluator.run(None, dict(zip(names, inputs, strict=True))))
 
-    return run
+    return WithNative(run, ("Reshape",)) if _is_reshape(proto.graph, names) else run
+
+
+def _is_reshape(graph: Any, names: list[str]) -> bool:
+    """Whether a graph is one node that gives its first input, that of the graph, a shape."""
+    if len(graph.node) != 1 or not names:
+        return False
+    (node,) = graph.node
+    of_onnx = node.domain in ("", "ai.onnx")
+    return of_onnx and node.op_type in RESHAPES and node.input[0] == names[0]
 
 
 def _movement(node: Any, names: list[str]) -> Function | None:

@@ -52,7 +52,7 @@ def tf_idf(
         words = find.words(x.reshape(1, -1) if x.ndim == 1 else x)
         counts = np.zeros((words.shape[0], size), np.float32)
         firsts = np.arange(words.shape[0])[:, None] * size
-        for distance in range(1, skips + 2):
+        for distance in range(1, min(skips + 2, max(words.shape[1], 2))):
             least = shortest if distance == 1 else max(shortest, 2)
             for n, places in find.places(words, distance, longest):
                 if n >= least:

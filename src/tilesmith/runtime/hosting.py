@@ -80,11 +80,10 @@ class _Call:
         self.named = (
             f"node {call.label!r} ({call.operator or call.function}), which runs on the host"
         )
-        self.function = _prepared(call, self.named)
+        self.function, self.native = _prepared(call, self.named)
         self.inputs = tuple(map(_Array.of, call.inputs))
         self.outputs = tuple(map(_Array.of, call.outputs))
         self.places = len(self.inputs) + len(self.outputs)
-        self.native = native_form(getattr(self.function, "native", None))
         self._seen: dict[tuple[int, ...], tuple[_Extent, ...]] = {}
 
     @property
@@ -139,9 +138,11 @@ class HostFunctions:
         )
 
 
-def _prepared(call: HostCall, named: str) -> Any:
+def _prepared(call: HostCall, named: str) -> tuple[Any, Any]:
+    """The function of a call, and its native form or None."""
     try:
-        return prepare(call.function, call.settings)
+        function = prepare(call.function, call.settings)
+        return function, native_form(getattr(function, "native", None))
     except TilesmithError as e:
         raise type(e)(f"{named}: {e}") from e.__cause__
     except Exception as e:  # settings that came from a file

@@ -3,7 +3,7 @@
 static PyType_Spec *const specs[] = {
     &tilesmith_lookup_spec, &tilesmith_take_spec,  &tilesmith_equal_spec, &tilesmith_join_spec, &tilesmith_split_spec,
     &tilesmith_normalize_spec, &tilesmith_test_spec, &tilesmith_grams_spec, &tilesmith_maps_spec, &tilesmith_row_spec,
-    &tilesmith_match_spec,
+    &tilesmith_match_spec, &tilesmith_reshape_spec, &tilesmith_concat_spec,
 };
 #define COUNT ((int)(sizeof specs / sizeof specs[0]))
 

@@ -18,6 +18,6 @@ void tilesmith_native_free(PyObject *object);
 
 extern PyType_Spec tilesmith_lookup_spec, tilesmith_take_spec, tilesmith_equal_spec, tilesmith_join_spec,
     tilesmith_split_spec, tilesmith_normalize_spec, tilesmith_test_spec, tilesmith_grams_spec,
-    tilesmith_maps_spec, tilesmith_row_spec, tilesmith_match_spec;
+    tilesmith_maps_spec, tilesmith_row_spec, tilesmith_match_spec, tilesmith_reshape_spec, tilesmith_concat_spec;
 
 #endif
