@@ -76,6 +76,27 @@ def test_an_operand_of_an_open_size_is_computed_by_the_run(nodes: list[Node]) ->
         np.testing.assert_allclose(found, wanted, 1e-5, 1e-5)
 
 
+def test_parts_whose_sizes_may_be_negative_are_taken_where_a_run_has_none() -> None:
+    """Split into (n, 10 - n): which n is possible only a run knows."""
+    model = _model(
+        [("Sub", ["tens", "k1", "rest"], {}), ("Concat", ["k1", "rest", "sizes"], {"axis": 0})]
+    )
+    split = helper.make_node("Split", ["w", "sizes"], ["y", "other"], axis=0)
+    model.graph.node.append(split)
+    rows = np.arange(20, dtype=np.float32).reshape(10, 2)
+    model.graph.initializer.append(numpy_helper.from_array(np.array([10]), "tens"))
+    model.graph.initializer.append(numpy_helper.from_array(rows, "table"))
+    model.graph.node.insert(0, helper.make_node("Mul", ["table", "ones"], ["w"]))
+    model.graph.output.append(onnx.ValueInfoProto(name="other"))
+    exe = ts.compile(model, threads=1)
+    for n in (1, 7, 10):
+        found = exe.run({"x": X, "z": np.zeros(n, np.float32)})
+        np.testing.assert_array_equal(found["y"], rows[:n])
+        np.testing.assert_array_equal(found["other"], rows[n:])
+    with pytest.raises(ts.ModelError, match="negative"):
+        exe.run({"x": X, "z": np.zeros(11, np.float32)})
+
+
 def test_a_loop_that_fills_a_sequence_runs_as_often_as_an_open_size_says() -> None:
     body = helper.make_graph(
         [

@@ -18,6 +18,9 @@ def drawn(*shape):
 
 IMAGES, VOLUMES = drawn(2, 3, 8, 7), drawn(1, 2, 5, 6, 7)
 MATRICES = drawn(2, 4, 4) + 4 * torch.eye(4)
+TABLE = drawn(6, 4)
+PLACES, BEGINS = torch.tensor([3, 1, 3, 0, 5, 3, 1]), torch.tensor([0, 2, 2, 6])
+ENDS = torch.tensor([0, 2, 2, 6, 7])
 EVEN = torch.arange(24).view(4, 6) % 2 == 0
 
 CASES = {
@@ -42,6 +45,27 @@ CASES = {
     "replicate_one": (lambda x: F.pad(x, (3, 2), mode="replicate"), drawn(2, 3, 1)),
     "replicate_volume": (lambda x: F.pad(x, (1, 0, 2, 1, 0, 3), mode="replicate"), VOLUMES),
     "circular": (lambda x: F.pad(x, (1, 2, 2, 1), mode="circular"), IMAGES),
+    "erfinv": (torch.erfinv, drawn(4, 6).tanh()),
+    **{
+        f"cdist_{p}": (lambda x, y, p=p: torch.cdist(x, y, p=p), drawn(2, 5, 3), drawn(7, 3))
+        for p in (0.5, 1.0, 2.0, 3.0, float("inf"))
+    },
+    "cdist_of_equal_rows": (
+        lambda x: torch.cdist(torch.cat([x, x[:2]]), x.detach()), drawn(5, 3),
+    ),
+    "bags_sum": (lambda w: F.embedding_bag(PLACES, w, BEGINS, mode="sum"), TABLE),
+    "bags_mean": (lambda w: F.embedding_bag(PLACES, w, BEGINS, mode="mean"), TABLE),
+    "bags_max": (lambda w: F.embedding_bag(PLACES, w, BEGINS, mode="max"), TABLE),
+    "bags_padding": (
+        lambda w: F.embedding_bag(PLACES, w, BEGINS, mode="mean", padding_idx=3), TABLE,
+    ),
+    "bags_to_the_end": (
+        lambda w: F.embedding_bag(PLACES, w, ENDS, mode="sum", include_last_offset=True), TABLE,
+    ),
+    "bags_weighted": (
+        lambda w, s: F.embedding_bag(PLACES, w, BEGINS, mode="sum", per_sample_weights=s),
+        TABLE, drawn(7),
+    ),
     "antialias": (
         lambda x: F.interpolate(x, size=(5, 9), mode="bilinear", antialias=True), IMAGES,
     ),

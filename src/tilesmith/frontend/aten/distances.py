@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from tilesmith.frontend.aten.node import AtenNode
@@ -10,6 +12,7 @@ from tilesmith.frontend.aten.reductions import vector_norm
 from tilesmith.frontend.aten.registry import aten_op
 from tilesmith.graph.nodes import Value
 from tilesmith.ops import elementwise as ew
+from tilesmith.ops import reduce
 from tilesmith.ops.gather import Gather
 
 
@@ -28,6 +31,33 @@ def cdist(n: AtenNode, x1: Value, x2: Value, p: float, compute_mode: int | None 
         n.reshape(x2, (*batch2, 1, columns, width)),
     )  # fmt: skip
     return vector_norm(n, difference, p, -1)
+
+
+@aten_op("aten._cdist_backward.default")
+def cdist_gradient(n: AtenNode, grad: Value, x1: Value, x2: Value, p: float, cdist: Value) -> Value:
+    """The cotangent of x1; where the distance is 0 there is none."""
+    *batch1, rows, width = x1.type.shape
+    *batch2, columns, _ = x2.type.shape
+    difference = n.add(
+        ew.Sub(), n.reshape(x1, (*batch1, rows, 1, width)),
+        n.reshape(x2, (*batch2, 1, columns, width)),
+    )  # fmt: skip
+    zero = n.tensor(0.0, x1.dtype)
+    distance = n.reshape(cdist, (*cdist.type.shape, 1))
+    size = n.add(ew.Abs(), difference)
+    slope = n.add(ew.Sign(), difference)  # of norms of order 1 and infinity, where they have one
+    if p == 0:
+        slope = n.add(ew.Mul(), slope, zero)
+    elif math.isinf(p):
+        slope = n.add(ew.Where(), n.add(ew.Equal(), size, distance), slope, zero)
+    elif p != 1:
+        ratio = n.add(ew.Div(), size, distance)
+        power = ratio if p == 2 else n.add(ew.Pow(), ratio, n.tensor(p - 1, x1.dtype))
+        slope = n.add(ew.Mul(), slope, power)
+        none = n.add(ew.Equal(), size if p < 1 else distance, zero)
+        slope = n.add(ew.Where(), none, zero, slope)
+    product = n.add(ew.Mul(), n.reshape(grad, (*grad.type.shape, 1)), slope)
+    return n.add(reduce.ReduceSum((product.type.rank - 2,), keepdims=False), product)
 
 
 @aten_op("aten._pdist_forward.default")

@@ -8,11 +8,16 @@ from tilesmith.frontend.aten.registry import aten_op
 from tilesmith.graph.nodes import Value
 from tilesmith.ir import extents
 from tilesmith.ir.dtypes import bool_, i64
+from tilesmith.ir.types import Dim, same_dim
 from tilesmith.ops import elementwise as ew
-from tilesmith.ops import gather, scan, scatter, slicing
+from tilesmith.ops import gather, reduce, scan, scatter, slicing
+from tilesmith.ops.sizes import Iota
 
 _ROOM = 1e-7
 """What ATen adds to a norm before it divides by it."""
+
+_NOWHERE = 1 << 62
+"""Beyond all places in a list."""
 
 _SUM, _MEAN, _MAX = range(3)
 """Modes of bags, by ATen's numbers."""
@@ -51,28 +56,19 @@ def embedding_bag(
     n: AtenNode, weight: Value, indices: Value, offsets: Value, scale_grad_by_freq: bool = False,
     mode: int = _SUM, sparse: bool = False, per_sample_weights: Value | None = None,
     include_last_offset: bool = False, padding_idx: int = -1,
-) -> tuple[Value, Value, Value]:  # fmt: skip
-    """Rows summed up, averaged or compared by bags; the bag of each index; rows in each bag.
+) -> tuple[Value, Value, Value, Value]:  # fmt: skip
+    """Rows summed up, averaged or compared by bags; the bag of each index; rows in each bag; of
+    bags that are compared, the index of each maximum (of others nothing that is read).
 
-    Bag b has the indices from `offsets[b]` on.  Rows of `padding_idx` do not count.  The fourth
-    result of ATen's, which is for gradients, is not computed.
+    Bag b has the indices from `offsets[b]` on.  Rows of `padding_idx` do not count.
     """
     count = indices.type.shape[0]
-    starts = n.cast(offsets, i64)
-    bags = starts.type.shape[0]
+    bags = offsets.type.shape[0]
     if include_last_offset:
         bags = extents.difference(bags, 1)
-        starts = n.add(slicing.Slice((0,), (bags,), (0,), (1,)), starts)
-    # How many bags begin at an index or before it; an offset may be `count`, of an empty bag.
-    marks = n.full(0, (extents.total((count, 1)),), i64)
-    marks = n.add(scatter.ScatterElements(0, "add"), marks, starts, n.full(1, (bags,), i64))
-    begun = n.add(slicing.Slice((0,), (count,), (0,), (1,)), n.add(scan.CumSum(0), marks))
-    bag = n.add(ew.Sub(), begun, n.tensor(1))
+    bag = _bags_of(n, offsets, bags, count)
     rows = n.add(gather.Gather(0), weight, n.from_front(indices, weight.type.shape[0]))
-    if padding_idx < 0:  # all rows count
-        is_row = n.full(True, (count,), bool_)
-    else:
-        is_row = n.add(ew.NotEqual(), n.cast(indices, i64), n.tensor(padding_idx))
+    is_row = _counted(n, indices, padding_idx)
     sizes = n.add(
         scatter.ScatterElements(0, "add"), n.full(0, (bags,), i64), bag, n.cast(is_row, i64)
     )
@@ -89,6 +85,93 @@ def embedding_bag(
     if mode == _MEAN:
         divisor = n.cast(n.add(ew.Max(), sizes_column, n.tensor(1)), result.dtype)
         result = n.add(ew.Div(), result, divisor)
+    largest = sizes
     if mode == _MAX:  # an empty bag is zeros
+        largest = _largest(n, rows, result, bag, indices)
         result = n.add(ew.Where(), n.truth(sizes_column), result, n.tensor(0, result.dtype))
-    return result, bag, sizes
+    return result, bag, sizes, largest
+
+
+def _bags_of(n: AtenNode, offsets: Value, bags: Dim, count: Dim) -> Value:
+    """The bag of each of `count` indices.  `offsets` has the beginning of each bag, and may have
+    the end of the last one.
+    """
+    starts = n.cast(offsets, i64)
+    if not same_dim(offsets.type.shape[0], bags):
+        starts = n.add(slicing.Slice((0,), (bags,), (0,), (1,)), starts)
+    # How many bags begin at an index or before it; an offset may be `count`, of an empty bag.
+    marks = n.full(0, (extents.total((count, 1)),), i64)
+    marks = n.add(scatter.ScatterElements(0, "add"), marks, starts, n.full(1, (bags,), i64))
+    begun = n.add(slicing.Slice((0,), (count,), (0,), (1,)), n.add(scan.CumSum(0), marks))
+    return n.add(ew.Sub(), begun, n.tensor(1))
+
+
+def _counted(n: AtenNode, indices: Value, padding_idx: int) -> Value:
+    """Whether each index is not that of the padding; below 0 there is none."""
+    if padding_idx < 0:
+        return n.full(True, indices.type.shape, bool_)
+    return n.add(ew.NotEqual(), n.cast(indices, i64), n.tensor(padding_idx))
+
+
+def _largest(n: AtenNode, rows: Value, result: Value, bag: Value, indices: Value) -> Value:
+    """Per bag and column, the first of the bag's indices whose row has the maximum."""
+    count = indices.type.shape[0]
+    most = n.add(gather.Gather(0), result, bag)
+    place = n.reshape(n.add(Iota(count)), (count, 1))
+    place = n.add(ew.Where(), n.add(ew.Equal(), rows, most), place, n.tensor(_NOWHERE))
+    first = n.add(
+        scatter.ScatterNd("min"), n.full(_NOWHERE, result.type.shape, i64),
+        n.reshape(bag, (count, 1)), place,
+    )  # fmt: skip
+    none = n.add(ew.Equal(), first, n.tensor(_NOWHERE))
+    found = n.add(
+        gather.Gather(0), n.cast(indices, i64), n.add(ew.Where(), none, n.tensor(0), first)
+    )
+    return n.add(ew.Where(), none, n.tensor(0), found)
+
+
+@aten_op("aten._embedding_bag_backward.default")
+def embedding_bag_gradient(
+    n: AtenNode, grad: Value, indices: Value, offsets: Value, offset2bag: Value, bag_size: Value,
+    maximum_indices: Value, num_weights: Dim, scale_grad_by_freq: bool, mode: int, sparse: bool,
+    per_sample_weights: Value | None = None, padding_idx: int = -1,
+) -> Value:  # fmt: skip
+    """The cotangent of the table.  `offset2bag` is empty for some modes, and follows from
+    `offsets`.
+    """
+    if sparse:
+        n.unsupported("a sparse gradient")
+    if scale_grad_by_freq:  # PyTorch's CPU kernel divides by the frequencies of other indices
+        n.unsupported("a gradient that is scaled by the frequency of indices in bags")
+    bags, width = grad.type.shape
+    count = indices.type.shape[0]
+    table = n.full(0, (num_weights, width), grad.dtype)
+    sizes = n.reshape(n.cast(bag_size, i64), (bags, 1))
+    if mode == _MAX:
+        given = n.add(ew.Where(), n.truth(sizes), grad, n.tensor(0, grad.dtype))
+        return n.add(scatter.ScatterElements(0, "add"), table, n.cast(maximum_indices, i64), given)
+    if mode == _MEAN:
+        divisor = n.cast(n.add(ew.Max(), sizes, n.tensor(1)), grad.dtype)
+        grad = n.add(ew.Div(), grad, divisor)
+    rows = n.add(gather.Gather(0), grad, _bags_of(n, offsets, bags, count))
+    if per_sample_weights is not None:
+        rows = n.add(ew.Mul(), rows, n.reshape(per_sample_weights, (count, 1)))
+    at = n.from_front(indices, num_weights)
+    is_row = n.reshape(_counted(n, indices, padding_idx), (count, 1))
+    rows = n.add(ew.Where(), is_row, rows, n.tensor(0, rows.dtype))
+    return n.add(scatter.ScatterNd("add"), table, n.reshape(at, (count, 1)), rows)
+
+
+@aten_op("aten._embedding_bag_per_sample_weights_backward.default")
+def sample_weights_gradient(
+    n: AtenNode, grad: Value, weight: Value, indices: Value, offsets: Value, offset2bag: Value,
+    mode: int, padding_idx: int = -1,
+) -> Value:  # fmt: skip
+    """The cotangent of the factors of rows in sums."""
+    count = indices.type.shape[0]
+    bag = _bags_of(n, offsets, grad.type.shape[0], count)
+    rows = n.add(gather.Gather(0), weight, n.from_front(indices, weight.type.shape[0]))
+    products = n.add(ew.Mul(), n.add(gather.Gather(0), grad, bag), rows)
+    found = n.add(reduce.ReduceSum((1,), keepdims=False), products)
+    is_row = _counted(n, indices, padding_idx)
+    return n.add(ew.Where(), is_row, found, n.tensor(0, found.dtype))

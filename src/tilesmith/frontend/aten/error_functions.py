@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import reduce
 
@@ -58,6 +59,46 @@ def erfc(n: AtenNode, self: Value) -> Value:
     is_far = n.add(ew.Greater(), of(ew.Abs(), x), n.tensor(0.5, x.dtype))  # not so for NaN
     near = of(ew.Sub(), 1.0, of(ew.Erf(), x))
     return n.cast(n.add(ew.Where(), is_far, tail, near), given.dtype)
+
+
+_CENTRAL = (
+    (-0.140543331, 0.914624893, -1.645349621, 0.886226899),
+    (0.012229801, -0.329097515, 1.442710462, -2.118377725, 1.0),
+)
+_TAIL = ((1.641345311, 3.429567803, -1.624906493, -1.970840454), (1.637067800, 3.543889200, 1.0))
+"""Numerators and denominators of first guesses at the inverse, the highest power first."""
+
+
+@aten_op("aten.erfinv.default")
+def erfinv(n: AtenNode, self: Value) -> Value:
+    """A guess by rational functions, then Newton's steps: with erf near 0, elsewhere with erfc,
+    since 1 - |y| is exact there and erf(x) is not.
+    """
+    given = n.floating(self)
+    y = given if given.dtype is f64 else n.cast(given, f32)
+
+    def of(op: Op, *operands: Value | float) -> Value:
+        return n.add(op, *(n.tensor(v, y.dtype) for v in operands))
+
+    def polynomial(terms: Sequence[float], at: Value) -> Value:
+        start = of(ew.Add(), of(ew.Mul(), at, terms[0]), terms[1])
+        return reduce(lambda sum_, c: of(ew.Add(), of(ew.Mul(), sum_, at), c), terms[2:], start)
+
+    def slope(x: Value) -> Value:
+        return of(ew.Mul(), of(ew.Exp(), of(ew.Neg(), of(ew.Mul(), x, x))), 2 / math.sqrt(math.pi))
+
+    size = of(ew.Abs(), y)
+    near, rest = of(ew.Mul(), size, size), of(ew.Sub(), 1.0, size)
+    x = of(ew.Mul(), size, of(ew.Div(), *(polynomial(t, near) for t in _CENTRAL)))
+    far = of(ew.Sqrt(), of(ew.Neg(), of(ew.Log(), of(ew.Mul(), rest, 0.5))))
+    z = of(ew.Div(), *(polynomial(t, far) for t in _TAIL))
+    for _ in range(2):
+        x = of(ew.Sub(), x, of(ew.Div(), of(ew.Sub(), of(ew.Erf(), x), size), slope(x)))
+        z = of(ew.Add(), z, of(ew.Div(), of(ew.Sub(), erfc(n, z), rest), slope(z)))
+    found = n.add(ew.Where(), n.add(ew.Greater(), size, n.tensor(0.5, y.dtype)), z, x)
+    is_one = n.add(ew.Equal(), size, n.tensor(1.0, y.dtype))
+    found = n.add(ew.Where(), is_one, n.tensor(math.inf, y.dtype), found)
+    return n.cast(of(ew.Mul(), of(ew.Sign(), y), found), given.dtype)
 
 
 def _powers(count: int) -> Sequence[float]:

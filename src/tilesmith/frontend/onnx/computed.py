@@ -349,8 +349,20 @@ def parted(n: OnnxNode, x: Value, axis: int, sizes: Value) -> tuple[Value, ...]:
     excess = Numbers.of(n, sizes).summed(0).shaped(1) - of_dims(n, (extent,))
     known = n.elements(sizes, "split")
     found = n.measured(Numbers.of(n, sizes).value, known, [extent] * len(known), excess.value)
+    return _parts(n, x, axis, found)
+
+
+def parts(n: OnnxNode, x: Value, axis: int, sizes: Sequence[Dim]) -> tuple[Value, ...]:
+    """x cut along `axis` into parts of sizes that follow from open dimensions, of which some may be
+    negative: a run with such ones is refused.
+    """
+    n.builder.require_equal(extents.total(sizes), x.type.shape[axis])
+    return _parts(n, x, axis, sizes)
+
+
+def _parts(n: OnnxNode, x: Value, axis: int, sizes: Sequence[Dim]) -> tuple[Value, ...]:
     parts, start = [], 0
-    for size in found:
+    for size in sizes:
         parts.append(_window(n, x, axis, start, size))
         start = extents.total((start, size))
     return tuple(parts)

@@ -182,6 +182,8 @@ def split(n: OnnxNode) -> Result:
         sizes = (n.builder.divided("split", extent, count, what, n.loc),) * count
     if len(sizes) != count:
         n.bad(f"split: expected {count} sizes, found {list(sizes)}")
+    if not all(extents.is_at_most(0, size) for size in sizes):
+        return computed.parts(n, x, axis, sizes)  # a run whose sizes are negative is refused
     found = n.add(slicing.Split(axis, sizes), x)
     return found if isinstance(found, tuple) else (found,)
 
