@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -9,7 +10,10 @@ from pathlib import Path
 import pytest
 
 from command_lines import strict_json
+from tilesmith import cli
 from tilesmith.cli.console import print_json
+from tilesmith.support import signals
+from tilesmith.support.errors import InternalError
 
 PROGRAM = f"'{sys.executable}' -m tilesmith"
 
@@ -64,3 +68,32 @@ def test_numbers_that_json_lacks_are_strings(capsys):
     print_json({"a": [nan, inf, -inf, 1.5], "b": {1: (Path("x"), True, None)}})
     found = strict_json(capsys.readouterr().out)
     assert found == {"a": ["NaN", "Infinity", "-Infinity", 1.5], "b": {"1": ["x", True, None]}}
+
+
+@pytest.mark.parametrize(
+    ("number", "code", "said"),
+    [(signal.SIGTERM, 143, "ended by SIGTERM"), (signal.SIGINT, 130, "interrupted")],
+)
+@pytest.mark.parametrize("error", [ImportError, InternalError])
+def test_a_signal_that_an_import_turned_into_an_error(
+    monkeypatch, capsys, tmp_path, number, code, said, error
+):
+    """NumPy's modules in C put an error of their own in the place of whatever was raised."""
+    handler = cli._end if number == signal.SIGTERM else signals.interrupt_once
+
+    def app(*_: object, **__: object) -> None:
+        try:
+            handler(number, None)
+        except BaseException:
+            raise error("numpy._core.umath failed to import") from None
+
+    usual = signal.getsignal(number)
+    monkeypatch.setattr(cli, "app", app)
+    try:
+        assert cli.execute(["doctor"]) == code
+    finally:
+        signal.signal(number, usual)
+    assert capsys.readouterr().err == f"tilesmith: error: {said}\n"
+    monkeypatch.setattr(cli, "app", lambda *_, **__: 1 // 0)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    assert cli.execute(["doctor"]) == 3  # the next command line has bugs of its own

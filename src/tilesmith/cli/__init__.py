@@ -35,7 +35,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from tilesmith import __version__
 from tilesmith.support.errors import TilesmithError, UsageError
-from tilesmith.support.signals import interrupt_once
+from tilesmith.support.signals import forget, interrupt_once, note, noted
 
 VERBS = {
     "compile": "Compile a model into one file that runs without its source.",
@@ -151,6 +151,7 @@ def _program(
 def execute(arguments: Sequence[str] | None = None) -> int:
     """Carry out a command line; returns the exit code."""
     given = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
+    forget()
     try:
         code = app(given, prog_name="tilesmith", standalone_mode=False)
         sys.stdout.flush()
@@ -162,17 +163,17 @@ def execute(arguments: Sequence[str] | None = None) -> int:
         _complain(f"{message.rstrip('.')} (see: tilesmith {_verb(given)}--help)")
         return UsageError.exit_code
     except TilesmithError as e:
+        if e.exit_code == 3 and (number := noted()):
+            return _ended_by(number)
         _complain(str(e), e)
         return e.exit_code
     except (_ReaderGone, BrokenPipeError):  # as `head` does
         _drop_output((1, 2))
         return 0
     except _Ended as e:
-        _complain(f"ended by {e.signal.name}")
-        return 128 + e.signal
+        return _ended_by(e.signal)
     except (KeyboardInterrupt, typer.Abort):
-        _complain("interrupted")
-        return 130
+        return _ended_by(signal.SIGINT)
     except MemoryError:
         _complain("out of memory")
         return UsageError.exit_code
@@ -180,8 +181,17 @@ def execute(arguments: Sequence[str] | None = None) -> int:
         _complain(_refused(e))
         return UsageError.exit_code
     except Exception as e:
+        if number := noted():
+            return _ended_by(number)
         _complain(f"this is a bug in tilesmith: {type(e).__name__}: {e}", e)
         return 3
+
+
+def _ended_by(number: signal.Signals) -> int:
+    """Says which signal ended the program; returns the exit code."""
+    is_interrupt = number == signal.SIGINT
+    _complain("interrupted" if is_interrupt else f"ended by {number.name}")
+    return 128 + number
 
 
 def _refused(e: OSError) -> str:
@@ -220,6 +230,7 @@ def _end(number: int, _frame: FrameType | None) -> None:
         _drop_output(
             (1, 2), only_terminals=True
         )  # the terminal is gone, and writing to it would fail
+    note(number)
     raise _Ended(number)
 
 
