@@ -15,6 +15,7 @@ from tilesmith.frontend.load import load
 from tilesmith.graph.evaluate import evaluate
 from tilesmith.graph.measure import stages_in
 from tilesmith.graph.verify import verify
+from tilesmith.ops.reduce import ReduceSum
 from tilesmith.ops.sort import TopK
 from tilesmith.support.errors import ModelError
 
@@ -272,3 +273,23 @@ def test_one_tensor_is_measured_once() -> None:
     ]
     graph = load(model(nodes, [value("s", [2], 7)], ["y"]))
     assert len(list(stages_in(graph))) == 1
+
+
+def test_only_axes_that_change_are_resampled_and_lanes_run_along_their_samples() -> None:
+    box = helper.make_node("Sub", ["end", "start"], ["size"])
+    sizes = helper.make_node("Concat", ["ones", "size"], ["sizes"], axis=0)
+    resize = helper.make_node("Resize", ["x", "", "", "sizes"], ["y"], mode="linear")
+    inputs = [value("x", list(IMAGE.shape), TensorProto.FLOAT)]
+    inputs += [value(n, [2], TensorProto.INT64) for n in ("start", "end")]
+    constants = {"ones": _ints(*IMAGE.shape[:2])}
+    graph = load(model([box, sizes, resize], inputs, ["y"], constants, opset=19))
+    sums = [n for n in graph.nodes if isinstance(n.op, ReduceSum)]
+    assert [n.op.axes for n in sums] == [(2,), (3,)]
+    assert [n.inputs[0].type.rank for n in sums] == [5, 5]
+    given = {"x": IMAGE, "start": _ints(1, 2), "end": _ints(9, 5)}
+    (found,) = evaluate(graph, list(given.values())).values()
+    wanted = _built(
+        "Resize", {"x": IMAGE, "_r": X, "_s": X, "n": _ints(1, 2, 8, 3)}, {"mode": "linear"}
+    )
+    (right,) = ReferenceEvaluator(wanted).run(None, {"x": IMAGE, "n": _ints(1, 2, 8, 3)})
+    np.testing.assert_allclose(found, right, rtol=1e-5, atol=1e-6)

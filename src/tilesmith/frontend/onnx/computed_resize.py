@@ -15,7 +15,7 @@ from tilesmith.frontend.onnx.node import OnnxNode
 from tilesmith.graph.nodes import Value
 from tilesmith.ir import extents
 from tilesmith.ir.dtypes import f32, f64, i64
-from tilesmith.ir.types import Dim
+from tilesmith.ir.types import Dim, same_dim
 from tilesmith.ops import elementwise as ew
 from tilesmith.ops import reduce
 from tilesmith.ops.shape import Reshape
@@ -94,6 +94,8 @@ def by_sizes(
         known = [None] * len(axes)
     found = n.measured(wanted.value, known)
     for i, a in enumerate(axes):
+        if ratio is None and same_dim(found[i], dims[i]) and region is None:
+            continue  # each sample is an element
         if ratio is None:
             scale, by = of_dims(n, (found[i],)).cast(f64), of_dims(n, (dims[i],)).cast(f64)
         else:
@@ -189,7 +191,10 @@ def _rounded(at: Numbers, rounding: str) -> Numbers:
 def _weighted(
     n: OnnxNode, x: Value, axis: int, at: Numbers, scale: Numbers, op: Resampling
 ) -> Value:
-    """Sums of elements around each of the places `at`, weighted by the kernel of the mode."""
+    """Sums of elements around each of the places `at`, weighted by the kernel of the mode.
+
+    The axis that is summed is in front of that of the samples, so that lanes run along samples.
+    """
     extent, rank = x.type.shape[axis], x.type.rank
     wide = f32 if x.dtype.bits <= 32 and x.dtype.is_float else f64
     reach = 1 if op.mode == "linear" else 2
@@ -201,21 +206,21 @@ def _weighted(
     else:
         narrow, taps = scale * 0.0 + 1.0, 2 * reach
         radius = of_dims(n, (reach,))
-    offsets = along(iota(n, taps) - radius + 1, 1, 2)
-    places = along(at.mapped(ew.Floor()).cast(i64), 0, 2) + offsets
-    distance = ((places.cast(at.dtype) - along(at, 0, 2)) * narrow).mapped(ew.Abs())
+    offsets = along(iota(n, taps) - radius + 1, 0, 2)
+    places = along(at.mapped(ew.Floor()).cast(i64), 1, 2) + offsets
+    distance = ((places.cast(at.dtype) - along(at, 1, 2)) * narrow).mapped(ew.Abs())
     weight = _kernel(distance, op)
     if op.exclude_outside:
         inside = places.below(0).either(limit.below(places)).mapped(ew.LogicalNot())
         weight = inside.chooses(weight, 0.0)
     if op.antialias or op.exclude_outside:
-        weight = weight.divided(weight.summed(1).shaped(-1, 1))
+        weight = weight.divided(weight.summed(0).shaped(1, -1))
     elements = n.add(ew.Cast(wide), taken(n, x, axis, places.clipped(0, limit)))
     spread = weight.cast(wide).value
     if rank - axis - 1:
         spread = n.add(Reshape((*spread.type.shape, *[1] * (rank - axis - 1))), spread)
     product = n.add(ew.Mul(), elements, spread)
-    return n.add(ew.Cast(x.dtype), n.add(reduce.ReduceSum((axis + 1,), False), product))
+    return n.add(ew.Cast(x.dtype), n.add(reduce.ReduceSum((axis,), False), product))
 
 
 def _kernel(distance: Numbers, op: Resampling) -> Numbers:
