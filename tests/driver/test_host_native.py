@@ -177,6 +177,27 @@ class Loud(str):
         raise KeyError("no hash")
 
 
+class Once(str):
+    """A string whose first comparison is interrupted."""
+
+    __slots__ = ("left",)
+    left: list[int]
+
+    def __hash__(self) -> int:
+        if self.left:
+            self.left.pop()
+            raise KeyboardInterrupt
+        return super().__hash__()
+
+
+def test_an_interrupt_is_not_lost(to_numbers: ts.Executable) -> None:
+    word = Once("a")
+    word.left = [1]
+    with pytest.raises(KeyboardInterrupt):
+        to_numbers(texts([word]))
+    assert to_numbers(texts([word])).tolist() == [1]
+
+
 def test_what_is_no_string_is_an_error_each_time(to_numbers: ts.Executable) -> None:
     assert to_numbers(texts(["a", "b"])).tolist() == [1, -5]
     for bad, name in ((1, "int"), (None, "NoneType"), (float("nan"), "float"), ([], "list")):

@@ -225,7 +225,7 @@ static int bind(const HostRun *run, Value *value, void *memory, void *const **ex
     return 0;
 }
 
-/* Run a Native; 0, or 1 if the Python function is to run. */
+/* Run a Native; 0, 1 if the Python function is to run, or -1 with an exception that ends the run, such as an interrupt. */
 static int run_native(HostRun *run, Call *call, void *const *arguments) {
     Value values[MAX_VALUES];
     Py_ssize_t total = call->inputs + call->outputs, bound = 0;
@@ -251,6 +251,8 @@ static int run_native(HostRun *run, Call *call, void *const *arguments) {
         other = number < 0;
         *(int64_t *)arguments[i] = number;
     }
+    if (other && PyErr_Occurred() && !PyErr_ExceptionMatches(PyExc_Exception))
+        return -1;
     if (other)
         PyErr_Clear();
     return other;
@@ -306,9 +308,8 @@ int32_t tilesmith_host_call(void *data, int64_t function, void *const *arguments
     PyEval_RestoreThread(run->thread);
     Call *call = &((Host *)run->functions)->calls[function];
     double start = seconds();
-    int failed = 0;
-    if (call->native == NULL || run_native(run, call, arguments))
-        failed = run_python(run, function, call, arguments, count) < 0;
+    int left = call->native == NULL ? 1 : run_native(run, call, arguments);
+    int failed = left < 0 || (left && run_python(run, function, call, arguments, count) < 0);
     call->seconds += seconds() - start;
     if (failed)
         PyErr_Fetch(&run->type, &run->value, &run->traceback);

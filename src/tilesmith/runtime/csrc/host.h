@@ -19,7 +19,7 @@ typedef struct Value {
 } Value;
 
 /* Compute `outputs`, whose memory is there but for the objects of kind o.  Returns 0; or 1 if the Python function is
- * to run instead, also with an exception, which is dropped. */
+ * to run instead, also with an exception, which is dropped unless it is an interrupt. */
 typedef int (*tilesmith_native_fn)(PyObject *self, Value *inputs, Value *outputs, PyObject *empty);
 
 /* The beginning of an object that runs in place of a Python function. */
