@@ -221,7 +221,7 @@ def test_text():
     ):
         with pytest.raises(VerifyError, match=why):
             verify(parse_func(BODY.replace(old, new)), "nest")
-    with pytest.raises(ParseError, match="expected a number of groups"):
+    with pytest.raises(ParseError, match="expected a whole number"):
         parse_func(BODY.replace("wait 0", "wait i"))
 
 

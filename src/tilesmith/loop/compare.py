@@ -12,11 +12,13 @@ from contextlib import ExitStack, contextmanager
 
 from tilesmith.ir import expr as ir
 from tilesmith.ir.expr import Expr, Var, as_expr
-from tilesmith.support.errors import InternalError
+from tilesmith.ir.grammar import NodeField, Role, fields_of
 
 from . import nodes
 from .nodes import Buffer, Func, Stmt
-from .text import print_func, print_stmt
+from .text import flattened, print_func, print_stmt
+
+BODY, BINDER = Role.BODY, Role.BINDER
 
 
 def structural_equal(a: Expr | Stmt | Func, b: Expr | Stmt | Func) -> bool:
@@ -126,7 +128,7 @@ class _Matching:
     def stmts(self, a: Stmt, b: Stmt) -> bool:
         with ExitStack() as names:  # of the allocations around, however many
             while True:
-                first, second = list(_flat(a)), list(_flat(b))
+                first, second = flattened(a), flattened(b)
                 if len(first) != len(second):
                     return False
                 x, y = (first[-1], second[-1]) if first else (None, None)
@@ -142,69 +144,35 @@ class _Matching:
                 a, b = x.body, y.body
 
     def single(self, a: Stmt, b: Stmt) -> bool:
-        if isinstance(a, nodes.For) and isinstance(b, nodes.For):
-            if a.kind != b.kind or not _same_type(a.var, b.var):
-                return False
-            if not self.all_exprs((a.start, a.extent), (b.start, b.extent)):
-                return False
-            with self.bound(a.var, b.var):
-                return self.stmts(a.body, b.body)
-        if isinstance(a, nodes.LetStmt) and isinstance(b, nodes.LetStmt):
-            if not _same_type(a.var, b.var) or not self.exprs(a.value, b.value):
-                return False
-            with self.bound(a.var, b.var):
-                return self.stmts(a.body, b.body)
-        if isinstance(a, nodes.WaveReduce) and isinstance(b, nodes.WaveReduce):
-            if (a.op, a.lanes) != (b.op, b.lanes) or not _same_type(a.var, b.var):
-                return False
-            if not self.exprs(a.value, b.value):
-                return False
-            with self.bound(a.var, b.var):
-                return self.stmts(a.body, b.body)
-        if isinstance(a, nodes.Tensorize) and isinstance(b, nodes.Tensorize):
-            return a.intrinsic == b.intrinsic and self.stmts(a.body, b.body)
-        if isinstance(a, nodes.Allocate) and isinstance(b, nodes.Allocate):
-            if not self.buffer_types(a.buffer, b.buffer):
-                return False
-            with self.bound(a.buffer, b.buffer):
-                return self.stmts(a.body, b.body)
-        if isinstance(a, nodes.If) and isinstance(b, nodes.If):
-            return (
-                a.likely == b.likely and self.exprs(a.cond, b.cond) and self.stmts(a.then, b.then)
-                and self.stmts(a.otherwise or nodes.Seq(()), b.otherwise or nodes.Seq(()))
-            )  # fmt: skip
-        if isinstance(a, nodes.Store) and isinstance(b, nodes.Store):
-            return self.buffers(a.buffer, b.buffer) and self.all_exprs(
-                (*a.indices, a.value, a.mask), (*b.indices, b.value, b.mask)
-            )
-        if isinstance(a, nodes.Assert) and isinstance(b, nodes.Assert):
-            return a.message == b.message and self.exprs(a.cond, b.cond)
-        if isinstance(a, nodes.Evaluate) and isinstance(b, nodes.Evaluate):
-            return self.exprs(a.value, b.value)
-        if isinstance(a, nodes.AsyncGroup) and isinstance(b, nodes.AsyncGroup):
-            return self.stmts(a.body, b.body)
-        if isinstance(a, nodes.Wait) and isinstance(b, nodes.Wait):
-            return a.pending == b.pending
-        if isinstance(a, nodes.Barrier) and isinstance(b, nodes.Barrier):
-            return True
-        if not isinstance(
-            a,
-            (
-                nodes.AsyncGroup,
-                nodes.Barrier,
-                nodes.Wait,
-                nodes.For,
-                nodes.LetStmt,
-                nodes.WaveReduce,
-                nodes.Allocate,
-                nodes.If,
-                nodes.Store,
-                nodes.Assert,
-                nodes.Evaluate,
-            ),
-        ):
-            raise InternalError(f"expected a statement, found {type(a).__name__}")
-        return False
+        if type(a) is not type(b):
+            return False
+        fields = fields_of(type(a))
+        declared = [(getattr(a, f.name), getattr(b, f.name)) for f in fields if f.role is BINDER]
+        if not all(self.same_types(x, y) for x, y in declared):
+            return False
+        inner = [f for f in fields if f.role is BODY]
+        if not all(self.fields(f, a, b) for f in fields if f.role not in (BINDER, BODY)):
+            return False
+        with ExitStack() as names:
+            for x, y in declared:
+                names.enter_context(self.bound(x, y))
+            return all(self.fields(f, a, b) for f in inner)
+
+    def fields(self, f: NodeField, a: Stmt, b: Stmt) -> bool:
+        """Whether the values of a field correspond."""
+        x, y = getattr(a, f.name), getattr(b, f.name)
+        if f.role is Role.REFERENCE:
+            return self.buffers(x, y)
+        if f.role is Role.LABEL:
+            return x == y
+        if f.role is BODY:
+            return self.stmts(x or nodes.Seq(()), y or nodes.Seq(()))
+        return self.all_exprs(x, y) if f.is_many else self.all_exprs((x,), (y,))
+
+    def same_types(self, a: Var | Buffer, b: Var | Buffer) -> bool:
+        if isinstance(a, Var) or isinstance(b, Var):
+            return isinstance(a, Var) and isinstance(b, Var) and _same_type(a, b)
+        return self.buffer_types(a, b)
 
     def buffer_types(self, a: Buffer, b: Buffer) -> bool:
         return (
@@ -227,14 +195,6 @@ class _Matching:
                 return False
         outputs = len(a.outputs) == len(b.outputs) and all(map(self.buffers, a.outputs, b.outputs))
         return outputs and self.stmts(a.body, b.body)
-
-
-def _flat(s: Stmt) -> Iterator[Stmt]:
-    if isinstance(s, nodes.Seq):
-        for t in s.stmts:
-            yield from _flat(t)
-    else:
-        yield s
 
 
 def _same_type(a: Var, b: Var) -> bool:

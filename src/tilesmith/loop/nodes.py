@@ -9,15 +9,20 @@ Stages (what `loop.verify` admits):
 - "final": flat, without unrolled or vectorised loops; vectors are `Ramp`, `Broadcast`, and vector
   loads and stores.
 
+Each statement declares the roles of its fields and its text (`ir.grammar`; `loop.text` explains
+the forms).
+
 Loop kinds (`For.kind`) and buffer scopes (`Buffer.scope`) are the rows of `ir.loop_tables`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 from tilesmith.ir.dtypes import DType
 from tilesmith.ir.expr import Expr, Load, Var
+from tilesmith.ir.grammar import Binder, Body, Label, Operand, Reference
 from tilesmith.ir.loop_tables import ForKind, Scope
 
 
@@ -42,7 +47,12 @@ class Buffer:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Stmt:
-    """Base of all statements."""
+    """Base of all statements.
+
+    syntax: the lines of its text; `ir.grammar` explains them.
+    """
+
+    syntax: ClassVar[str]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -56,11 +66,12 @@ class For(Stmt):
     body: one iteration.
     """
 
-    var: Var
-    start: Expr
-    extent: Expr
-    kind: ForKind
-    body: Stmt
+    syntax = "for {var:counter} in {kind:loop}({start:first}{extent}):\n{body}"
+    var: Binder[Var]
+    start: Operand[Expr]
+    extent: Operand[Expr]
+    kind: Label[ForKind]
+    body: Body[Stmt]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -73,10 +84,11 @@ class If(Stmt):
     likely: marks a guard made for a loop tail; peeling may split loops to make it provably true.
     """
 
-    cond: Expr
-    then: Stmt
-    otherwise: Stmt | None = None
-    likely: bool = False
+    syntax = "if {cond:guard}:\n{then}\nelse:\n{otherwise}"
+    cond: Operand[Expr]
+    then: Body[Stmt]
+    otherwise: Body[Stmt | None] = None
+    likely: Label[bool] = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -89,10 +101,11 @@ class Store(Stmt):
     mask: only lanes whose mask is true are written; None for all.
     """
 
-    buffer: Buffer
-    indices: tuple[Expr, ...]
-    value: Expr
-    mask: Expr | None = None
+    syntax = "{buffer:name}{indices:access} = {value}"
+    buffer: Reference[Buffer]
+    indices: Operand[tuple[Expr, ...]]
+    value: Operand[Expr]
+    mask: Operand[Expr | None] = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -104,8 +117,9 @@ class Tensorize(Stmt):
     body: the loops.
     """
 
-    intrinsic: str
-    body: Stmt
+    syntax = "tensor {intrinsic:intrinsic}:\n{body}"
+    intrinsic: Label[str]
+    body: Body[Stmt]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -116,8 +130,9 @@ class Allocate(Stmt):
     body: the statements that may use it.
     """
 
-    buffer: Buffer
-    body: Stmt
+    syntax = "alloc {buffer:buffer}\n{body}"
+    buffer: Binder[Buffer]
+    body: Body[Stmt]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -129,9 +144,10 @@ class LetStmt(Stmt):
     body: the statements that may use it.
     """
 
-    var: Var
-    value: Expr
-    body: Stmt
+    syntax = "let {var:var} = {value}\n{body}"
+    var: Binder[Var]
+    value: Operand[Expr]
+    body: Body[Stmt]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -150,11 +166,12 @@ class WaveReduce(Stmt):
     body: the statements that may use the name.
     """
 
-    var: Var
-    op: str
-    value: Expr
-    lanes: int
-    body: Stmt
+    syntax = "let {var:var} = wave_reduce({op:word}, {value}, {lanes:number})\n{body}"
+    var: Binder[Var]
+    op: Label[str]
+    value: Operand[Expr]
+    lanes: Label[int]
+    body: Body[Stmt]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -164,7 +181,8 @@ class Seq(Stmt):
     stmts: the statements.
     """
 
-    stmts: tuple[Stmt, ...]
+    syntax = "pass"
+    stmts: Body[tuple[Stmt, ...]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -174,7 +192,8 @@ class Evaluate(Stmt):
     value: the expression.
     """
 
-    value: Expr
+    syntax = "eval {value}"
+    value: Operand[Expr]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -185,8 +204,9 @@ class Assert(Stmt):
     message: the error's text.
     """
 
-    cond: Expr
-    message: str
+    syntax = "assert {cond}, {message:string}"
+    cond: Operand[Expr]
+    message: Label[str]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -195,6 +215,8 @@ class Barrier(Stmt):
 
     What each of them wrote before to memory that they share, all of them read after it.
     """
+
+    syntax = "barrier"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -208,7 +230,8 @@ class AsyncGroup(Stmt):
     body: the statements that store; no barrier, and no other group.
     """
 
-    body: Stmt
+    syntax = "async:\n{body}"
+    body: Body[Stmt]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -218,7 +241,8 @@ class Wait(Stmt):
     pending: number of its latest groups that need not be.
     """
 
-    pending: int
+    syntax = "wait {pending:number}"
+    pending: Label[int]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -259,7 +283,3 @@ def seq(*stmts: Stmt) -> Stmt:
     for s in stmts:
         flat.extend(s.stmts) if isinstance(s, Seq) else flat.append(s)
     return flat[0] if len(flat) == 1 else Seq(tuple(flat))
-
-
-NAMING = Allocate, LetStmt, WaveReduce
-"""Statements that name memory or a value for the rest of their block."""

@@ -6,13 +6,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
-from typing import TypeAlias
+from collections.abc import Callable, Iterable
+from typing import Any, TypeAlias
 
 from tilesmith.ir.dtypes import BY_NAME, DType, i64
 from tilesmith.ir.expr import Const, Expr, Var, const
+from tilesmith.ir.grammar import Role, Slot, fields_with, lines_of, tokens
 from tilesmith.ir.loop_tables import LOOP_KINDS, SCOPES, ForKind, Scope
-from tilesmith.ir.parse import ExprParser, Token, tokenize
+from tilesmith.ir.parse import ExprParser, tokenize
 from tilesmith.ir.tensor_intrinsics import tensor_intrinsic
 from tilesmith.support.errors import ParseError, UsageError
 
@@ -68,12 +69,11 @@ class _FuncParser(ExprParser):
         while self.token.kind != "end" and self.token.column >= column:
             if self.token.column > column:
                 raise self.error(f"expected a statement at column {column}")
-            rule = _NAMING.get(self.token.text) if self.token.kind == "name" else None
-            if rule is None:
+            named = self.naming()
+            if named is None:
                 statements.append(self.statement(column))
                 continue
-            self.position += 1
-            around.append((statements, rule(self)))
+            around.append((statements, named))
             statements = []
         if self.token.kind != "end" and outside < self.token.column < column:
             raise self.error(f"expected a statement at column {column} or the end of the block")
@@ -206,152 +206,182 @@ class _FuncParser(ExprParser):
     # --- statements ---
 
     def statement(self, column: int) -> Stmt:
-        token = self.token
-        rule = _STATEMENTS.get(token.text) if token.kind == "name" else None
-        if rule is not None:
-            self.position += 1
-            return rule(self, column)
-        return self.store(token)
+        if self.accept("pass"):
+            self.end_line()
+            return loop.Seq(())
+        if self.accept("block"):
+            return self.block(column)
+        kind, values = self.head()
+        for line in lines_of(kind):
+            if line is not lines_of(kind)[0]:
+                if not (self.token.column == column and self.at(line.literals[0])):
+                    continue
+                self.items(line.items, kind, values)
+            if line.body is None:
+                self.end_line()
+            else:
+                close = self.declare(kind, values)
+                values[line.body] = self.block(column)
+                close()
+        return kind(**values)
 
-    def pass_(self, column: int) -> Stmt:
+    def naming(self) -> Named | None:
+        """If the next statement names something for the rest of its block: what makes it."""
+        if not any(lines_of(k)[0].names_the_rest for k in _kinds_at(self)):
+            return None
+        kind, values = self.head()
         self.end_line()
-        return loop.Seq(())
+        close = self.declare(kind, values)
 
-    def for_(self, column: int) -> Stmt:
+        def named(body: Stmt) -> Stmt:
+            close()
+            return kind(**values, **{str(lines_of(kind)[0].body): body})
+
+        return named
+
+    def head(self) -> tuple[type[Stmt], dict[str, Any]]:
+        """The kind of the next statement, and the fields in its first line.
+
+        Kinds that begin alike are read together, until literal text tells them apart.
+        """
+        kinds = _kinds_at(self)
+        values: dict[str, Any] = {}
+        lines = {k: _split(lines_of(k)[0].items) for k in kinds}
+        i = 0
+        while True:
+            at = {k: lines[k][i] for k in kinds if i < len(lines[k])}
+            if not at:
+                return kinds[0], values
+            said = [k for k, item in at.items() if isinstance(item, str) and self.at(item)]
+            kinds = said or [k for k, item in at.items() if not isinstance(item, str)] or [*at]
+            self.items((at[kinds[0]],), kinds[0], values)
+            i += 1
+
+    def items(self, items: Iterable[str | Slot], kind: type[Stmt], values: dict[str, Any]) -> None:
+        """Reads literal text and fields."""
+        for item in _split(items):
+            if isinstance(item, str):
+                # the colon of a block is read with the block
+                if item != ":" or kind not in _BLOCKS:
+                    self.expect(item)
+            else:
+                _FORMS[item.form](self, item.field, values)
+
+    def declare(self, kind: type[Stmt], values: dict[str, Any]) -> Callable[[], None]:
+        """Puts what a statement declares into scope; the result ends the scope."""
+        outer: list[tuple[dict[str, Any], str, Any]] = []
+        for f in fields_with(kind, Role.BINDER):
+            item = values[f.name]
+            scope: dict[str, Any] = self.vars if isinstance(item, Var) else self.buffers
+            outer.append((scope, item.name, scope.get(item.name)))
+            scope[item.name] = item
+
+        def close() -> None:
+            for scope, name, item in reversed(outer):
+                if item is None:
+                    del scope[name]
+                else:
+                    scope[name] = item
+
+        return close
+
+    # --- forms of fields ---
+
+    def read_expression(self, field: str, values: dict[str, Any]) -> None:
+        values[field] = self.expression()
+
+    def read_var(self, field: str, values: dict[str, Any]) -> None:
+        name = self.name("the name of a variable")
+        self.expect(":")
+        values[field] = Var(name, *self.value_type())
+
+    def read_counter(self, field: str, values: dict[str, Any]) -> None:
         name = self.name("the name of a loop variable")
-        dtype = self.dtype() if self.accept(":") else i64
-        self.expect("in")
+        values[field] = Var(name, self.dtype() if self.accept(":") else i64)
+
+    def read_buffer(self, field: str, values: dict[str, Any]) -> None:
+        name = self.name("the name of a buffer")
+        self.expect(":")
+        values[field] = self.buffer(name, "heap")
+
+    def read_name(self, field: str, values: dict[str, Any]) -> None:
+        token = self.token
+        name = self.name("a statement")
+        if name not in self.buffers:
+            raise self.error("expected the name of a buffer that is in scope", token)
+        values[field] = self.buffers[name]
+
+    def read_access(self, field: str, values: dict[str, Any]) -> None:
+        values[field], values["mask"] = self.access()
+
+    def read_guard(self, field: str, values: dict[str, Any]) -> None:
+        values["likely"] = self.accept("likely")
+        values[field] = self.expression()
+
+    def read_first(self, field: str, values: dict[str, Any]) -> None:
+        before = self.position
+        values[field] = self.expression()
+        if self.accept(","):
+            self.expect("extent")
+            self.expect("=")
+        else:  # that was the extent
+            self.position = before
+            values[field] = const(0, values["var"].dtype)
+
+    def read_loop(self, field: str, values: dict[str, Any]) -> None:
         token = self.token
         word = self.name("a kind of loop")
         if word not in _KINDS:
             raise self.error(f"expected a kind of loop ({', '.join(_KINDS)})", token)
-        self.expect("(")
-        start: Expr = const(0, dtype)
-        extent = self.expression()
-        if self.accept(","):
-            self.expect("extent")
-            self.expect("=")
-            start, extent = extent, self.expression()
-        self.expect(")")
-        var = Var(name, dtype)
-        outer = self.vars.get(name)
-        self.vars[name] = var
-        body = self.block(column)
-        self.restore(name, outer)
-        return loop.For(var, start, extent, _KINDS[word], body)
+        values[field] = _KINDS[word]
 
-    def if_(self, column: int) -> Stmt:
-        likely = self.at("likely")
-        self.position += likely
-        cond = self.expression()
-        then = self.block(column)
-        otherwise = None
-        if self.at("else") and self.token.column == column:
-            self.position += 1
-            otherwise = self.block(column)
-        return loop.If(cond, then, otherwise, likely)
+    def read_word(self, field: str, values: dict[str, Any]) -> None:
+        values[field] = self.name(f"a word ({field})")
 
-    def tensor_(self, column: int) -> Stmt:
+    def read_number(self, field: str, values: dict[str, Any]) -> None:
         token = self.token
-        name = self.name("the name of a tensor intrinsic")
+        values[field] = self.integer()
+        if values[field] < 0:
+            raise self.error("expected a number from 0", token)
+
+    def read_string(self, field: str, values: dict[str, Any]) -> None:
+        values[field] = self.string()
+
+    def read_intrinsic(self, field: str, values: dict[str, Any]) -> None:
+        token = self.token
+        values[field] = self.name("the name of a tensor intrinsic")
         try:
-            tensor_intrinsic(name)
+            tensor_intrinsic(values[field])
         except UsageError as e:
             raise self.error(str(e), token) from None
-        return loop.Tensorize(name, self.block(column))
-
-    def barrier_(self, column: int) -> Stmt:
-        self.end_line()
-        return loop.Barrier()
-
-    def async_(self, column: int) -> Stmt:
-        return loop.AsyncGroup(self.block(column))
-
-    def wait_(self, column: int) -> Stmt:
-        token = self.token
-        pending = self.expression()
-        if not isinstance(pending, Const) or pending.type is not i64 or pending.value < 0:
-            raise self.error("expected a number of groups", token)
-        self.end_line()
-        return loop.Wait(int(pending.value))
-
-    def block_(self, column: int) -> Stmt:
-        return self.block(column)
-
-    def alloc(self) -> Named:
-        name = self.name("the name of a buffer")
-        self.expect(":")
-        buffer = self.buffer(name, "heap")
-        self.end_line()
-        outer = self.buffers.get(name)
-        self.buffers[name] = buffer
-
-        def named(body: Stmt) -> Stmt:
-            if outer is None:
-                del self.buffers[name]
-            else:
-                self.buffers[name] = outer
-            return loop.Allocate(buffer, body)
-
-        return named
-
-    def let_(self) -> Named:
-        name = self.name("the name of a variable")
-        self.expect(":")
-        dtype, lanes = self.value_type()
-        self.expect("=")
-        op, group = "", 1
-        if self.accept("wave_reduce"):
-            self.expect("(")
-            op = self.name("how values are combined")
-            self.expect(",")
-            value = self.expression()
-            self.expect(",")
-            group = self.integer()
-            self.expect(")")
-        else:
-            value = self.expression()
-        self.end_line()
-        var = Var(name, dtype, lanes)
-        outer = self.vars.get(name)
-        self.vars[name] = var
-
-        def named(body: Stmt) -> Stmt:
-            self.restore(name, outer)
-            if op:
-                return loop.WaveReduce(var, op, value, group, body)
-            return loop.LetStmt(var, value, body)
-
-        return named
-
-    def assert_(self, column: int) -> Stmt:
-        cond = self.expression()
-        self.expect(",")
-        message = self.string()
-        self.end_line()
-        return loop.Assert(cond, message)
-
-    def eval_(self, column: int) -> Stmt:
-        value = self.expression()
-        self.end_line()
-        return loop.Evaluate(value)
-
-    def store(self, token: Token) -> Stmt:
-        name = self.name("a statement")
-        if name not in self.buffers:
-            raise self.error("expected the name of a buffer that is in scope", token)
-        indices, mask = self.access()
-        self.expect("=")
-        value = self.expression()
-        self.end_line()
-        return loop.Store(self.buffers[name], indices, value, mask)
 
 
-_NAMING = {"alloc": _FuncParser.alloc, "let": _FuncParser.let_}
-_STATEMENTS = {
-    "pass": _FuncParser.pass_, "for": _FuncParser.for_, "if": _FuncParser.if_,
-    "block": _FuncParser.block_, "tensor": _FuncParser.tensor_,
-    "assert": _FuncParser.assert_,
-    "eval": _FuncParser.eval_, "barrier": _FuncParser.barrier_,
-    "async": _FuncParser.async_, "wait": _FuncParser.wait_,
+_FORMS = {
+    "expression": _FuncParser.read_expression, "var": _FuncParser.read_var,
+    "counter": _FuncParser.read_counter, "buffer": _FuncParser.read_buffer,
+    "name": _FuncParser.read_name, "access": _FuncParser.read_access,
+    "guard": _FuncParser.read_guard, "first": _FuncParser.read_first,
+    "loop": _FuncParser.read_loop, "word": _FuncParser.read_word,
+    "number": _FuncParser.read_number, "string": _FuncParser.read_string,
+    "intrinsic": _FuncParser.read_intrinsic,
 }  # fmt: skip
+"""How a field is read, by the form that the statement's syntax names."""
+
+_BY_WORD: dict[str, list[type[Stmt]]] = {}
+"""The kinds of statements that begin with a word; those under "" begin with a field."""
+for _kind in vars(loop).values():
+    if isinstance(_kind, type) and issubclass(_kind, Stmt) and _kind not in (Stmt, loop.Seq):
+        _BY_WORD.setdefault(next(iter(lines_of(_kind)[0].literals), ""), []).append(_kind)
+
+_BLOCKS = {k for kinds in _BY_WORD.values() for k in kinds if lines_of(k)[0].is_block}
+
+
+def _kinds_at(parser: ExprParser) -> list[type[Stmt]]:
+    """The kinds of statements that may begin at the next token."""
+    token = parser.token
+    return _BY_WORD.get(token.text if token.kind == "name" else "", _BY_WORD[""])
+
+
+def _split(items: Iterable[str | Slot]) -> list[str | Slot]:
+    """Items whose literal text is divided into tokens."""
+    return [t for i in items for t in (tokens(i) if isinstance(i, str) else (i,))]

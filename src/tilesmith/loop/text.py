@@ -23,6 +23,9 @@
 An allocation or let holds until the end of its block.  If more statements follow outside it, it
 stands in a `block:` of its own.  One call of the intrinsic that `tensor` names computes its block.
 `async` is a group of asynchronous copies, and `wait n` waits for all but the latest n groups.
+The lines of each statement stand with it in `loop.nodes` (`syntax`); here are blocks and the forms
+of fields.
+
 A loop starts at 0 unless it says `(start, extent=n)`.  Serial loops are `range`; `block_x` and
 `thread_x` bind a loop to `blockIdx.x` and `threadIdx.x`.  The outputs follow `->`.
 """
@@ -30,9 +33,12 @@ A loop starts at 0 unless it says `(start, extent=n)`.  Serial loops are `range`
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from typing import Any
 
 from tilesmith.ir.dtypes import i64
 from tilesmith.ir.expr import Expr, Var, const
+from tilesmith.ir.grammar import Line, lines_of
 from tilesmith.ir.loop_tables import LOOP_KINDS
 from tilesmith.ir.text import NameOf, Names, print_expr, type_name
 
@@ -60,9 +66,10 @@ def print_stmt(stmt: Stmt, name_of: NameOf | None = None) -> str:
 
 def head(stmt: Stmt, name_of: NameOf | None = None) -> str:
     """The first line of a statement's text, without the statements inside it."""
-    lines: list[str] = []
-    _STATEMENTS[type(stmt)](stmt, 0, lines, name_of or Names(), False)
-    return lines[0] if lines else "pass"
+    if isinstance(stmt, nodes.Seq):
+        first = next(iter(flattened(stmt)), None)
+        return "pass" if first is None else head(first, name_of)
+    return _line(stmt, lines_of(type(stmt))[0], name_of or Names())
 
 
 def _word(name: str) -> str:
@@ -81,117 +88,91 @@ def _param(p: Buffer | Var, name_of: NameOf) -> str:
     return f"{name_of(p)}: {buffer_type(p, name_of)}"
 
 
-def _block(stmt: Stmt, depth: int, lines: list[str], name_of: NameOf, deep: bool = True) -> None:
+def _block(stmt: Stmt, depth: int, lines: list[str], name_of: NameOf) -> None:
     """The statements of a block, the last one in tail position."""
+    margin = "    " * depth
     rest: Stmt | None = stmt
     while rest is not None:
-        flat, rest = list(_flattened(rest)), None
+        flat, rest = flattened(rest), None
         if not flat:
-            lines.append("    " * depth + "pass")
+            lines.append(f"{margin}pass")
         for i, s in enumerate(flat):
-            if not isinstance(s, nodes.NAMING):
-                _STATEMENTS[type(s)](s, depth, lines, name_of, deep)
+            if not names_the_rest(s):
+                _whole(s, depth, lines, name_of)
             elif i < len(flat) - 1:
-                lines.append("    " * depth + "block:")
+                lines.append(f"{margin}block:")
                 _block(s, depth + 1, lines, name_of)
             else:
-                _STATEMENTS[type(s)](s, depth, lines, name_of, deep)
-                rest = s.body if deep else None
+                (line,) = lines_of(type(s))
+                lines.append(margin + _line(s, line, name_of))
+                rest = getattr(s, str(line.body))
 
 
-def _flattened(stmt: Stmt) -> list[Stmt]:
+def _whole(stmt: Stmt, depth: int, lines: list[str], name_of: NameOf) -> None:
+    """A statement whose bodies are indented; a line whose body is missing is left out."""
+    for line in lines_of(type(stmt)):
+        body = getattr(stmt, line.body) if line.body else None
+        if body is not None or not line.body:
+            lines.append("    " * depth + _line(stmt, line, name_of))
+        if body is not None:
+            _block(body, depth + 1, lines, name_of)
+
+
+def _line(stmt: Stmt, line: Line, name_of: NameOf) -> str:
+    parts = [
+        i if isinstance(i, str) else _FORMS[i.form](stmt, getattr(stmt, i.field), name_of)
+        for i in line.items
+    ]
+    return "".join(parts)
+
+
+def names_the_rest(stmt: Stmt) -> bool:
+    """Whether a statement names something for the rest of its block."""
+    return lines_of(type(stmt))[0].names_the_rest
+
+
+def flattened(stmt: Stmt) -> list[Stmt]:
+    """The statements of nested sequences in order."""
     if not isinstance(stmt, nodes.Seq):
         return [stmt]
-    return [t for s in stmt.stmts for t in _flattened(s)]
+    return [t for s in stmt.stmts for t in flattened(s)]
 
 
-def _for(s: nodes.For, depth: int, lines: list[str], name_of: NameOf, deep: bool) -> None:
-    start = "" if s.start is const(0) else f"{print_expr(s.start, name_of)}, extent="
-    kind = "" if s.var.dtype is i64 else f": {s.var.dtype}"
-    extent = print_expr(s.extent, name_of)
-    word = LOOP_KINDS[s.kind].word if s.kind in LOOP_KINDS else s.kind
-    lines.append(f"{'    ' * depth}for {name_of(s.var)}{kind} in {word}({start}{extent}):")
-    if deep:
-        _block(s.body, depth + 1, lines, name_of)
+def _access(stmt: Any, indices: tuple[Expr, ...], name_of: NameOf) -> str:
+    inside = [print_expr(i, name_of) for i in indices]
+    if stmt.mask is not None:
+        inside.append(f"mask={print_expr(stmt.mask, name_of)}")
+    return f"[{', '.join(inside)}]"
 
 
-def _if(s: nodes.If, depth: int, lines: list[str], name_of: NameOf, deep: bool) -> None:
-    cond = print_expr(s.cond, name_of)
-    lines.append(f"{'    ' * depth}if {f'likely({cond})' if s.likely else cond}:")
-    if deep:
-        _block(s.then, depth + 1, lines, name_of)
-        if s.otherwise is not None:
-            lines.append("    " * depth + "else:")
-            _block(s.otherwise, depth + 1, lines, name_of)
+def _guard(stmt: Any, cond: Expr, name_of: NameOf) -> str:
+    text = print_expr(cond, name_of)
+    return f"likely({text})" if stmt.likely else text
 
 
-def _store(s: nodes.Store, depth: int, lines: list[str], name_of: NameOf, deep: bool) -> None:
-    inside = [print_expr(i, name_of) for i in s.indices]
-    if s.mask is not None:
-        inside.append(f"mask={print_expr(s.mask, name_of)}")
-    value = print_expr(s.value, name_of)
-    lines.append(f"{'    ' * depth}{name_of(s.buffer)}[{', '.join(inside)}] = {value}")
+def _first(stmt: Any, start: Expr, name_of: NameOf) -> str:
+    return "" if start is const(0) else f"{print_expr(start, name_of)}, extent="
 
 
-def _allocate(s: nodes.Allocate, depth: int, lines: list[str], name_of: NameOf, deep: bool) -> None:
-    scope = " param" if s.buffer.scope == "param" else ""
-    lines.append(
-        f"{'    ' * depth}alloc {name_of(s.buffer)}: {buffer_type(s.buffer, name_of)}{scope}"
-    )
+def _buffer(stmt: Any, b: Buffer, name_of: NameOf) -> str:
+    return f"{name_of(b)}: {buffer_type(b, name_of)}{' param' if b.scope == 'param' else ''}"
 
 
-def _let(s: nodes.LetStmt, depth: int, lines: list[str], name_of: NameOf, deep: bool) -> None:
-    kind = type_name(s.var.dtype, s.var.lanes)
-    lines.append(f"{'    ' * depth}let {name_of(s.var)}: {kind} = {print_expr(s.value, name_of)}")
+def _loop_kind(stmt: Any, kind: str, name_of: NameOf) -> str:
+    return LOOP_KINDS[kind].word if kind in LOOP_KINDS else kind
 
 
-def _wave_reduce(
-    s: nodes.WaveReduce, depth: int, lines: list[str], name_of: NameOf, deep: bool
-) -> None:
-    name, kind = name_of(s.var), type_name(s.var.dtype, s.var.lanes)
-    value = f"wave_reduce({s.op}, {print_expr(s.value, name_of)}, {s.lanes})"
-    lines.append(f"{'    ' * depth}let {name}: {kind} = {value}")
-
-
-def _evaluate(s: nodes.Evaluate, depth: int, lines: list[str], name_of: NameOf, deep: bool) -> None:
-    lines.append(f"{'    ' * depth}eval {print_expr(s.value, name_of)}")
-
-
-def _assert(s: nodes.Assert, depth: int, lines: list[str], name_of: NameOf, deep: bool) -> None:
-    lines.append(f"{'    ' * depth}assert {print_expr(s.cond, name_of)}, {json.dumps(s.message)}")
-
-
-def _barrier(s: nodes.Barrier, depth: int, lines: list[str], name_of: NameOf, deep: bool) -> None:
-    lines.append("    " * depth + "barrier")
-
-
-def _async_group(
-    s: nodes.AsyncGroup, depth: int, lines: list[str], name_of: NameOf, deep: bool
-) -> None:
-    lines.append("    " * depth + "async:")
-    if deep:
-        _block(s.body, depth + 1, lines, name_of)
-
-
-def _wait(s: nodes.Wait, depth: int, lines: list[str], name_of: NameOf, deep: bool) -> None:
-    lines.append(f"{'    ' * depth}wait {s.pending}")
-
-
-def _tensorize(
-    s: nodes.Tensorize, depth: int, lines: list[str], name_of: NameOf, deep: bool
-) -> None:
-    lines.append(f"{'    ' * depth}tensor {s.intrinsic}:")
-    if deep:
-        _block(s.body, depth + 1, lines, name_of)
-
-
-def _seq(s: nodes.Seq, depth: int, lines: list[str], name_of: NameOf, deep: bool) -> None:
-    _block(s, depth, lines, name_of, deep)
-
-
-_STATEMENTS = {
-    nodes.For: _for, nodes.If: _if, nodes.Store: _store, nodes.Allocate: _allocate,
-    nodes.LetStmt: _let, nodes.Evaluate: _evaluate, nodes.Assert: _assert, nodes.Seq: _seq,
-    nodes.Tensorize: _tensorize, nodes.Barrier: _barrier, nodes.WaveReduce: _wave_reduce,
-    nodes.AsyncGroup: _async_group, nodes.Wait: _wait,
+_FORMS: dict[str, Callable[[Stmt, Any, NameOf], str]] = {
+    "expression": lambda s, e, name_of: print_expr(e, name_of),
+    "var": lambda s, v, name_of: f"{name_of(v)}: {type_name(v.dtype, v.lanes)}",
+    "counter": lambda s, v, name_of: name_of(v) + ("" if v.dtype is i64 else f": {v.dtype}"),
+    "name": lambda s, b, name_of: name_of(b),
+    "word": lambda s, word, name_of: word,
+    "intrinsic": lambda s, word, name_of: word,
+    "number": lambda s, number, name_of: str(number),
+    "string": lambda s, text, name_of: json.dumps(text),
+    "buffer": _buffer, "access": _access, "guard": _guard, "first": _first, "loop": _loop_kind,
 }  # fmt: skip
+"""How the value of a field is written, by the form that the statement's syntax names; `loop.parse`
+has how it is read.
+"""

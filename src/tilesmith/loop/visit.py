@@ -5,12 +5,13 @@ Rebuilding keeps identity: a statement without changed parts is the same object.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import replace
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache
+from operator import attrgetter
+from typing import Any, TypeVar
 
 from tilesmith.ir.expr import Expr, same
-from tilesmith.support.errors import InternalError
+from tilesmith.ir.grammar import NodeField, Role, fields_of, fields_with
 
 from . import nodes
 from .nodes import Buffer, Stmt, seq
@@ -18,20 +19,10 @@ from .nodes import Buffer, Stmt, seq
 ExprMap = Callable[[Expr], Expr]
 StmtMap = Callable[[Stmt], Stmt]
 
-_WITH_BODY = (
-    nodes.For, nodes.Allocate, nodes.LetStmt, nodes.WaveReduce, nodes.Tensorize, nodes.AsyncGroup,
-)  # fmt: skip
-
 
 def children(stmt: Stmt) -> tuple[Stmt, ...]:
     """The statements directly inside."""
-    if isinstance(stmt, _WITH_BODY):
-        return (stmt.body,)
-    if isinstance(stmt, nodes.Seq):
-        return stmt.stmts
-    if isinstance(stmt, nodes.If):
-        return (stmt.then,) if stmt.otherwise is None else (stmt.then, stmt.otherwise)
-    return ()
+    return _reader(type(stmt), Role.BODY)(stmt)
 
 
 def own_exprs(stmt: Stmt) -> tuple[Expr, ...]:
@@ -39,21 +30,33 @@ def own_exprs(stmt: Stmt) -> tuple[Expr, ...]:
 
     Of an allocation: the extents that are expressions.
     """
-    if isinstance(stmt, nodes.Store):
-        return (
-            (*stmt.indices, stmt.value)
-            if stmt.mask is None
-            else (*stmt.indices, stmt.value, stmt.mask)
-        )
-    if isinstance(stmt, nodes.For):
-        return (stmt.start, stmt.extent)
-    if isinstance(stmt, (nodes.If, nodes.Assert)):
-        return (stmt.cond,)
-    if isinstance(stmt, (nodes.LetStmt, nodes.WaveReduce, nodes.Evaluate)):
-        return (stmt.value,)
     if isinstance(stmt, nodes.Allocate):
         return tuple(d for d in stmt.buffer.shape if isinstance(d, Expr))
-    return ()
+    return _reader(type(stmt), Role.OPERAND)(stmt)
+
+
+@cache
+def _reader(kind: type[Stmt], role: Role) -> Callable[[Stmt], tuple[Any, ...]]:
+    """A function that gives the values of all fields with a role, in order."""
+    found = fields_with(kind, role)
+    names = [f.name for f in found]
+    if not found:
+        return lambda stmt: ()
+    if any(f.is_many or f.is_optional for f in found):
+        return lambda stmt: _values(stmt, found)
+    get = attrgetter(*names)
+    return get if len(names) > 1 else lambda stmt: (get(stmt),)
+
+
+def _values(stmt: Stmt, fields: Iterable[NodeField]) -> tuple[Any, ...]:
+    values: list[Any] = []
+    for f in fields:
+        value = getattr(stmt, f.name)
+        if f.is_many:
+            values += value
+        elif value is not None:
+            values.append(value)
+    return tuple(values)
 
 
 def walk(stmt: Stmt) -> Iterator[Stmt]:
@@ -111,57 +114,35 @@ def _same(e: Expr) -> Expr:
 
 
 def rebuild(stmt: Stmt, sub: StmtMap, ex: ExprMap) -> Stmt:
-    """`stmt` with `sub` applied to the statements inside and `ex` to its own expressions."""
-    if isinstance(stmt, nodes.Store):
-        indices = tuple([ex(i) for i in stmt.indices])
-        value = ex(stmt.value)
-        mask = None if stmt.mask is None else ex(stmt.mask)
-        if value is stmt.value and mask is stmt.mask and same(indices, stmt.indices):
-            return stmt
-        return nodes.Store(stmt.buffer, indices, value, mask)
-    if isinstance(stmt, nodes.For):
-        start, extent, body = ex(stmt.start), ex(stmt.extent), sub(stmt.body)
-        if start is stmt.start and extent is stmt.extent and body is stmt.body:
-            return stmt
-        return nodes.For(stmt.var, start, extent, stmt.kind, body)
+    """`stmt` with `sub` applied to the statements inside and `ex` to its own expressions, in the
+    order of its fields.
+    """
     if isinstance(stmt, nodes.Seq):
         stmts = tuple([sub(s) for s in stmt.stmts])
         return stmt if stmts == stmt.stmts else seq(*stmts)
-    if isinstance(stmt, nodes.If):
-        cond, then = ex(stmt.cond), sub(stmt.then)
-        otherwise = None if stmt.otherwise is None else sub(stmt.otherwise)
-        if cond is stmt.cond and then is stmt.then and otherwise is stmt.otherwise:
-            return stmt
-        return nodes.If(cond, then, otherwise, stmt.likely)
-    if isinstance(stmt, nodes.LetStmt):
-        value, body = ex(stmt.value), sub(stmt.body)
-        return (
-            stmt
-            if value is stmt.value and body is stmt.body
-            else nodes.LetStmt(stmt.var, value, body)
-        )
-    if isinstance(stmt, nodes.WaveReduce):
-        value, body = ex(stmt.value), sub(stmt.body)
-        same_parts = value is stmt.value and body is stmt.body
-        return stmt if same_parts else replace(stmt, value=value, body=body)
-    if isinstance(stmt, nodes.Tensorize):
-        body = sub(stmt.body)
-        return stmt if body is stmt.body else nodes.Tensorize(stmt.intrinsic, body)
-    if isinstance(stmt, nodes.Allocate):
-        body = sub(stmt.body)
-        return stmt if body is stmt.body else nodes.Allocate(stmt.buffer, body)
-    if isinstance(stmt, nodes.AsyncGroup):
-        body = sub(stmt.body)
-        return stmt if body is stmt.body else nodes.AsyncGroup(body)
-    if isinstance(stmt, (nodes.Barrier, nodes.Wait)):
-        return stmt
-    if isinstance(stmt, nodes.Evaluate):
-        value = ex(stmt.value)
-        return stmt if value is stmt.value else nodes.Evaluate(value)
-    if isinstance(stmt, nodes.Assert):
-        cond = ex(stmt.cond)
-        return stmt if cond is stmt.cond else nodes.Assert(cond, stmt.message)
-    raise InternalError(f"expected a statement, found {type(stmt).__name__}")
+    values: list[Any] = []
+    is_new = False
+    for name, role, is_many in _plan(type(stmt)):
+        value = getattr(stmt, name)
+        values.append(value)
+        if role is None or value is None:
+            continue
+        of = ex if role is Role.OPERAND else sub
+        if is_many:
+            new = tuple([of(v) for v in value])
+            if same(new, value):
+                continue
+        elif (new := of(value)) is value:
+            continue
+        values[-1], is_new = new, True
+    return type(stmt)(*values) if is_new else stmt
+
+
+@cache
+def _plan(kind: type[Stmt]) -> tuple[tuple[str, Role | None, bool], ...]:
+    """For each field its name, its role if it is mapped, and whether it is a tuple."""
+    mapped = Role.OPERAND, Role.BODY
+    return tuple((f.name, f.role if f.role in mapped else None, f.is_many) for f in fields_of(kind))
 
 
 def rebuild_through(stmt: Stmt, sub: StmtMap, ex: ExprMap, passed: StmtMap = lambda s: s) -> Stmt:

@@ -30,8 +30,8 @@ from tilesmith.support.errors import ScheduleError
 
 from .. import nodes
 from ..nodes import Buffer, Func, Stmt, seq
-from ..text import head
-from ..visit import children, own_exprs, rebuild_through, walk
+from ..text import head, names_the_rest
+from ..visit import children, own_exprs, rebuild, rebuild_through, walk
 
 _Index = tuple[Expr, ...] | None
 """None: not that of the present iteration."""
@@ -129,7 +129,7 @@ class _Block:
         if isinstance(s, nodes.Barrier):
             self.pending.clear()
             return s
-        if isinstance(s, nodes.NAMING):  # they only name what follows
+        if names_the_rest(s):  # they only name what follows
             if isinstance(s, nodes.LetStmt) and self.varies(s.value):
                 self.varying.add(s.var)
             if isinstance(s, nodes.WaveReduce):  # each group of threads has its own
@@ -137,7 +137,7 @@ class _Block:
             own = _own_accesses(s, self.tracked)
             before = self.before(own)
             self.add(own)
-            return seq(*before, replace(s, body=self.stmt(s.body)))
+            return seq(*before, rebuild(s, self.stmt, lambda e: e))
         found = self.accesses(s)
         if isinstance(s, nodes.AsyncGroup):
             return seq(*self.before(found), s)

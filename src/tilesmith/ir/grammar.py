@@ -1,0 +1,142 @@
+"""What the fields of a node are, declared once with the node.
+
+The annotation of a field is its role.  Walking, rebuilding, comparing and binding follow from the
+roles, and text from `syntax`, so that a new kind of node is one class:
+
+    class Wait(Stmt):
+        syntax = "wait {pending:number}"
+        pending: Label[int]
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, fields
+from enum import Enum
+from functools import cache
+from types import NoneType
+from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
+
+from tilesmith.support.errors import InternalError
+
+T = TypeVar("T")
+
+
+class Role(Enum):
+    """What a field is to its node."""
+
+    OPERAND = "an expression that the node evaluates"
+    BODY = "statements inside the node"
+    BINDER = "a variable or a buffer that the node declares for its bodies"
+    REFERENCE = "a buffer that is declared elsewhere"
+    LABEL = "plain data"
+
+
+Operand = Annotated[T, Role.OPERAND]
+Body = Annotated[T, Role.BODY]
+Binder = Annotated[T, Role.BINDER]
+Reference = Annotated[T, Role.REFERENCE]
+Label = Annotated[T, Role.LABEL]
+
+
+@dataclass(frozen=True, slots=True)
+class NodeField:
+    """A field of a kind of node.
+
+    name: its name.
+    role: what it is to the node.
+    is_many: whether it is a tuple.
+    is_optional: whether it may be None.
+    """
+
+    name: str
+    role: Role
+    is_many: bool
+    is_optional: bool
+
+
+@cache
+def fields_of(kind: type) -> tuple[NodeField, ...]:
+    """The fields of a kind of node, in order.  Raises InternalError for one without a role."""
+    hints = get_type_hints(kind, include_extras=True)
+    return tuple(_field(kind, f.name, hints[f.name]) for f in fields(kind))
+
+
+def _field(kind: type, name: str, hint: Any) -> NodeField:
+    roles = [m for m in getattr(hint, "__metadata__", ()) if isinstance(m, Role)]
+    if len(roles) != 1:
+        raise InternalError(f"{kind.__name__}.{name} has no role; annotate it, as Operand[Expr]")
+    plain = get_args(hint)[0]
+    return NodeField(name, roles[0], get_origin(plain) is tuple, NoneType in get_args(plain))
+
+
+def fields_with(kind: type, role: Role) -> tuple[NodeField, ...]:
+    """The fields of a kind of node that have a role."""
+    return tuple(f for f in fields_of(kind) if f.role is role)
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """The place of a field in a line: `{field:form}`; a form says how the value is written."""
+
+    field: str
+    form: str
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line of a node's text, and the statements below it.
+
+    items: literal text and slots, in order.
+    body: the field with the statements that follow, if any do.
+    is_block: whether those are indented; otherwise they are the rest of the block.
+    """
+
+    items: tuple[str | Slot, ...]
+    body: str | None
+    is_block: bool
+
+    @property
+    def names_the_rest(self) -> bool:
+        """Whether what the line declares holds for the rest of its block."""
+        return self.body is not None and not self.is_block
+
+    @property
+    def literals(self) -> tuple[str, ...]:
+        """The literal text before the first slot, in tokens."""
+        first = self.items[0] if self.items else ""
+        return tuple(tokens(first)) if isinstance(first, str) else ()
+
+
+@cache
+def lines_of(kind: type) -> tuple[Line, ...]:
+    """The lines of a kind of node, from its `syntax`: each is `text {field:form} text`, and below
+    a line may stand `{field}`, which is a body.
+    """
+    bodies = {f.name for f in fields_with(kind, Role.BODY)}
+    found: list[Line] = []
+    for text in kind.syntax.split("\n"):  # type: ignore[attr-defined]  # nodes with text have one
+        m = re.fullmatch(r"\{(\w+)\}", text)
+        if m and m[1] in bodies:
+            found[-1] = Line(found[-1].items, m[1], _ends_with_colon(found[-1]))
+        else:
+            parts = re.split(r"(\{[^}]+\})", text)
+            found.append(Line(tuple(_item(p) for p in parts if p), None, False))
+    return tuple(found)
+
+
+def _ends_with_colon(line: Line) -> bool:
+    last = line.items[-1]
+    return isinstance(last, str) and last.endswith(":")
+
+
+def _item(part: str) -> str | Slot:
+    if not part.startswith("{"):
+        return part
+    name, _, form = part[1:-1].partition(":")
+    return Slot(name, form or "expression")
+
+
+def tokens(text: str) -> list[str]:
+    """The words and symbols of literal text."""
+    return re.findall(r"\w+|->|[^\w\s]", text)
