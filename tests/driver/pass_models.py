@@ -190,6 +190,19 @@ def invariant(X: f32[6, 10], n: i64, Y: f32[6, 10]) -> Y:
 """
 
 
+ROWS = """
+def rows(X: f32[9, 16], at: i64[4], Y: f32[4, 16]) -> Y:
+    for i in range(4):
+        for j in range(16):
+            Y[i, j] = X[check_index(at[i], 9, i * 16 + j), j]
+"""
+
+
+def rows() -> Func:
+    """Rows that are taken by index: the index is checked once for each row."""
+    return parse_func(ROWS)
+
+
 def invariant() -> Func:
     """A loop whose body has a condition on an argument and on the loop around it."""
     return parse_func(INVARIANT)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import cache
 
 import pytest
-from pass_models import MODELS, invariant, triangular
+from pass_models import MODELS, invariant, rows, triangular
 
 from tilesmith.driver.kernels import canonical
 from tilesmith.driver.passes import graph_passes
@@ -34,7 +34,7 @@ KERNELS = {
 }
 """Name -> a model, and the operators of one of its kernels."""
 
-LOOP_NESTS = {"triangular": triangular, "invariant": invariant}
+LOOP_NESTS = {"triangular": triangular, "invariant": invariant, "rows": rows}
 
 UNCHANGED = "unchanged"
 

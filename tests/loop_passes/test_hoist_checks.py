@@ -10,7 +10,7 @@ from tilesmith.ir.dtypes import f32, i64
 from tilesmith.ir.expr import Expr, Load, Var, const, post_order, select
 from tilesmith.ir.intrinsics import checked_index, is_check
 from tilesmith.loop.interpret import interpret
-from tilesmith.loop.nodes import Assert, Buffer, For, Func, If, LetStmt, Stmt, seq
+from tilesmith.loop.nodes import Assert, Buffer, For, Func, If, LetStmt, Stmt, WaveReduce, seq
 from tilesmith.loop.nodes import Store as S
 from tilesmith.loop.passes.hoist_checks import hoist_checks
 from tilesmith.loop.text import print_func
@@ -77,5 +77,13 @@ def test_both_branches_of_a_condition_make_the_check() -> None:
     ],
 )
 def test_other_checks_stay(body: Stmt) -> None:
+    func = _rows(body)
+    assert hoist_checks(func) is func
+
+
+def test_a_place_that_threads_combine_stays_behind_the_combination() -> None:
+    v = Var("v")
+    place = checked_index(v, const(3), const(0))
+    body = WaveReduce(v, "max", Load(AT, (i,)), 1, _copy(place))
     func = _rows(body)
     assert hoist_checks(func) is func

@@ -35,6 +35,11 @@ def own_exprs(stmt: Stmt) -> tuple[Expr, ...]:
     return _reader(type(stmt), Role.OPERAND)(stmt)
 
 
+def declared(stmt: Stmt) -> tuple[Any, ...]:
+    """The variables and buffers that the statement declares for those inside it."""
+    return _reader(type(stmt), Role.BINDER)(stmt)
+
+
 @cache
 def _reader(kind: type[Stmt], role: Role) -> Callable[[Stmt], tuple[Any, ...]]:
     """A function that gives the values of all fields with a role, in order."""
