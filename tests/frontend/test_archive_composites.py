@@ -315,3 +315,17 @@ def test_statistics_of_an_empty_batch_stay():
         torch.testing.assert_close(torch.as_tensor(exe(x)), module(x))
         for n, wanted in module.state_dict().items():
             torch.testing.assert_close(torch.as_tensor(exe.state_dict()[n]), wanted)
+
+
+class Contracted(torch.nn.Module):
+    def forward(self, x, y):
+        return torch.einsum("...ij,...jk", x, y).narrow(-1, 0, 2) + F.pairwise_distance(x, x).sum()
+
+
+def test_programs_that_keep_composites_are_compiled():
+    """`run_decompositions({})` takes nothing apart."""
+    given = torch.rand(2, 3, 4), torch.rand(2, 4, 5)
+    program = torch.export.export(Contracted(), given).run_decompositions({})
+    assert any("einsum" in str(n.target) for n in program.graph.nodes)
+    found = ts.compile(program, threads=1)(*given)
+    torch.testing.assert_close(found, Contracted()(*given))

@@ -11,6 +11,7 @@ from typing import Any
 
 from tilesmith.frontend.aten.functional import VIEWS
 from tilesmith.frontend.aten.places import line_of
+from tilesmith.frontend.aten.registry import OPERATORS
 from tilesmith.frontend.torch.script import argument_names, as_module
 from tilesmith.frontend.torch.state import with_state
 from tilesmith.support.errors import ModelError, UnsupportedError, UsageError
@@ -108,7 +109,7 @@ def _decomposed(program: Any) -> Any:
 
     Raises ModelError where PyTorch can't make one.
     """
-    if program.dialect != "TRAINING":
+    if program.dialect != "TRAINING" and not any(map(_is_whole_composite, program.graph.nodes)):
         return program
 
     _check_windows(program.graph)
@@ -118,6 +119,16 @@ def _decomposed(program: Any) -> Any:
         raise ModelError(
             f"PyTorch can't express the program by operators that write to no tensor: {e}"
         ) from e
+
+
+def _is_whole_composite(node: Any) -> bool:
+    """Whether a node calls an operator that PyTorch composes of others and no import function
+    takes: `run_decompositions({})` leaves it whole.
+    """
+    overload = node.target
+    if not isinstance(overload, sys.modules["torch"]._ops.OpOverload):
+        return False
+    return OPERATORS.find("", str(overload)) is None and overload._can_decompose()
 
 
 def decompositions() -> Any:
