@@ -100,3 +100,8 @@ def test_what_can_not_be_written_beside_is_said_first(tilesmith, model, tmp_path
     result = tilesmith("compile", model, "-o", target, *wrong)
     assert result.code == 1 and "compiling" not in result.err, result.err
     assert not target.exists()
+
+
+def test_a_trace_that_can_not_be_written_is_refused_before_measuring(tilesmith, model, tmp_path):
+    result = tilesmith("bench", model, "--trace", tmp_path / "absent" / "t.json")
+    assert result.code == 1 and "compiling" not in result.err, result.err

@@ -418,7 +418,7 @@ def test_bench_writes_a_trace_that_perfetto_opens(tilesmith, model, tmp_path):
         end = e["ts"] + e["dur"]
     assert {e["args"]["name"] for e in events if e["ph"] == "M"} == {"small.onnx", "kernels"}
     outcome = tilesmith("bench", model, "--iters", 1, "--trace", tmp_path / "no" / "t.json")
-    assert outcome.code == 1 and "can't be written" in outcome.err
+    assert outcome.code == 1 and "does not exist; make it first" in outcome.err
 
 
 def test_run_says_how_many_threads_and_what_to_try_next(tilesmith, model, tmp_path):

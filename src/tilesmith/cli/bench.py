@@ -22,6 +22,7 @@ from tilesmith.support.measure import Samples, count_runs, measure
 from .arguments import InputOption, JsonFlag, ModelArgument, SeedOption, Wanted, with_options
 from .console import milliseconds, print_json, print_table
 from .models import chosen_inputs, open_model
+from .outputs import check_output
 from .trace import write_trace
 
 
@@ -55,6 +56,8 @@ def command(
     if not 0 < seconds <= 3600:
         raise UsageError(f"--seconds must be more than 0 and at most 3600, not {seconds:g}")
     shares = parse_percentiles(percentiles)
+    if trace is not None:
+        check_output(trace)
     arrays = read_arrays(input) if input else {}
     exe = open_model(model, wanted, arrays)
     inputs = chosen_inputs(exe, arrays, input, seed)
