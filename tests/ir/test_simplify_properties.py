@@ -23,7 +23,7 @@ from ir.strategies import (
 from tilesmith.ir.bounds import eliminate
 from tilesmith.ir.context import Context
 from tilesmith.ir.dtypes import i8, i32, u8
-from tilesmith.ir.expr import Expr, Var, const, minimum
+from tilesmith.ir.expr import Expr, Load, Var, const, minimum
 from tilesmith.ir.simplify import EMPTY, can_prove, interval, simplify
 
 COMMON = settings(
@@ -218,3 +218,10 @@ def test_eliminated_bounds_hold(e: Expr, seed: int) -> None:
                 except Undefined:
                     continue
                 assert lo <= value <= hi, (str(e), str(found[0]), str(found[1]), point)
+
+
+def test_a_quotient_of_a_sum_that_wraps_around_is_no_bound() -> None:
+    i = Var("i")
+    loaded = Load(DATA, (i,))
+    for e in (minimum(loaded, (loaded * 2 + i) // 2), minimum(loaded, (loaded * 4 + i + 3) // 4)):
+        check(e, EMPTY.with_var(i, 1, 9), [{i: 3, DATA: np.full(16, 2**63 - 1, np.int64)}])

@@ -308,7 +308,7 @@ def _step(form: Affine, facts: Facts, depth: int, failed: dict[_Key, int]) -> bo
             return is_simpler and _search(twice, facts, depth, failed)
         if (
             atom.op == "floordiv" and k < 0 and not any(n % k for n in terms.values())
-            and _is_positive_divisor(atom.b, facts)
+            and _is_positive_divisor(atom.b, facts) and _is_exact(atom.a, facts)
         ):  # fmt: skip
             # k·(x // y) <= k·r + c is x // y <= r + c // k, and that is x < (r + c // k + 1)·y
             quotients = {a: n // -k for a, n in terms.items() if a is not atom}
@@ -326,7 +326,10 @@ def _step(form: Affine, facts: Facts, depth: int, failed: dict[_Key, int]) -> bo
             last = combined(affine_form(atom.b), ({}, -1))
             if _search(_replaced(form, atom, k, last, facts), facts, depth, failed):
                 return True
-        if atom.op == "floordiv" and type(atom.b) is Const and atom.b.value > 0:
+        if (
+            atom.op == "floordiv" and type(atom.b) is Const and atom.b.value > 0
+            and _is_exact(atom.a, facts)
+        ):  # fmt: skip
             without = ({a: n for a, n in terms.items() if a is not atom}, form[1])
             for x, c in ((affine_form(atom.a), int(atom.b.value)), *_inner_quotients(atom, terms)):
                 bound = combined(x, ({}, 1 - c)) if k > 0 else x  # x - c + 1 <= c·(x // c) <= x
@@ -382,6 +385,11 @@ def _is_positive_divisor(e: Expr, facts: Facts) -> bool:
     """True if the divisor `e` is positive: it is not negative, and no divisor is 0."""
     low = interval_of(e, facts).lo
     return low is not None and low >= 0
+
+
+def _is_exact(e: Expr, facts: Facts) -> bool:
+    """Whether `e` is its affine form as a mathematical sum: it does not wrap around."""
+    return is_index(e) or sum_interval(affine_form(e), facts).fits(e.dtype)
 
 
 def _times(form: Affine, by: Affine) -> Affine:
