@@ -226,3 +226,20 @@ def test_a_whole_row_is_as_long_as_its_symbol_not_as_its_range(expected: int) ->
     extents = [w.extent.value for w in loops if isinstance(w.extent, Const)]
     is_small = expected == 512  # then all sizes are
     assert is_small or max(extents, default=1) <= 16
+
+
+def test_a_guard_of_a_sum_bounds_its_quotient() -> None:
+    """What is not negative has quotients that are not, as in transposed convolutions."""
+    x = te.placeholder((8,), "f32", "x")
+
+    def taken(i: Expr, k: Expr) -> Expr:
+        return te.if_then_else(i + 1 - k >= 0, x[(i + 1 - k) // 2], 0.0)
+
+    y = te.compute((15, 3), taken, "y")
+    data, found = np.arange(8, dtype=np.float32), np.empty((15, 3), np.float32)
+    ts.build(te.create_schedule([y.op]), [x, y])(data, found)
+    at = np.arange(15)[:, None] + 1 - np.arange(3)
+    np.testing.assert_array_equal(found, np.where(at >= 0, data[at // 2], 0))
+    z = te.compute((15, 3), lambda i, k: te.if_then_else(i + 3 - k >= 0, x[(i - k) // 2], 0.0), "z")
+    with pytest.raises(ExpressionError, match="may leave x"):
+        ts.build(te.create_schedule([z.op]), [x, z])

@@ -307,14 +307,18 @@ def _step(form: Affine, facts: Facts, depth: int, failed: dict[_Key, int]) -> bo
             is_simpler = len(total[0]) < len(parts[0][0]) + len(parts[1][0])
             return is_simpler and _search(twice, facts, depth, failed)
         if (
-            atom.op == "floordiv" and k < 0 and not any(n % k for n in terms.values())
+            atom.op == "floordiv" and not any(n % k for n in terms.values())
             and _is_positive_divisor(atom.b, facts) and _is_exact(atom.a, facts)
         ):  # fmt: skip
-            # k·(x // y) <= k·r + c is x // y <= r + c // k, and that is x < (r + c // k + 1)·y
-            quotients = {a: n // -k for a, n in terms.items() if a is not atom}
-            rest = (quotients, form[1] // -k + 1)
-            bound = combined(_times(rest, affine_form(atom.b)), affine_form(atom.a), -1)
-            if _search(combined(bound, ({}, -1)), facts, depth, failed):
+            # k·(x // y) <= k·r + c is x // y <= r + c // k, and that is x < (r + c // k + 1)·y;
+            # k·(x // y) + k·r + c >= 0 is x // y >= -(r + c // k), and x + (r + c // k)·y >= 0
+            size = abs(k)
+            quotients = {a: n // size for a, n in terms.items() if a is not atom}
+            rest = _times((quotients, form[1] // size + (k < 0)), affine_form(atom.b))
+            bound = combined(rest, affine_form(atom.a), 1 if k > 0 else -1)
+            if k < 0:
+                bound = combined(bound, ({}, -1))
+            if _search(bound, facts, depth, failed):
                 return True
         if atom.op == "mul" and any(
             _search(_replaced(form, atom, k, at_end, facts), facts, depth, failed)
