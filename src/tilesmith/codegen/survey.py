@@ -8,8 +8,8 @@ from tilesmith.ir.expr import Expr, Load, type_text
 from tilesmith.ir.intrinsics import needs_guard
 from tilesmith.loop import nodes as loop
 from tilesmith.loop.nodes import Buffer, Stmt
-from tilesmith.loop.visit import walk
-from tilesmith.support.errors import InternalError, ScheduleError
+from tilesmith.loop.visit import own_exprs, walk
+from tilesmith.support.errors import ScheduleError
 
 from .emit_registers import column_access, constant_access
 
@@ -20,10 +20,6 @@ def moved(s: loop.Store) -> Buffer | None:
     if isinstance(value, Load) and isinstance(value.buffer, Buffer):
         return value.buffer if value.buffer.dtype is s.buffer.dtype else None
     return None
-
-
-_PLAIN = loop.Seq, loop.Allocate, loop.AsyncGroup, loop.Barrier, loop.Wait
-"""Statements with nothing of their own to look at."""
 
 
 @dataclass(slots=True)
@@ -66,18 +62,10 @@ class Survey:
             self.expression(s.value)
             if s.mask is not None:
                 self.expression(s.mask)
-        elif isinstance(s, loop.For):
-            self.expression(s.start)
-            self.expression(s.extent)
-        elif isinstance(s, loop.If):
-            self.expression(s.cond)
-        elif isinstance(s, (loop.LetStmt, loop.WaveReduce, loop.Evaluate)):
-            self.expression(s.value)
-        elif isinstance(s, loop.Assert):
-            self.asserts = True
-            self.expression(s.cond)
-        elif not isinstance(s, _PLAIN):
-            raise InternalError(f"code generation does not know the statement {type(s).__name__}")
+        elif not isinstance(s, loop.Allocate):
+            self.asserts |= isinstance(s, loop.Assert)
+            for e in own_exprs(s):
+                self.expression(e)
 
     def expression(self, e: Expr) -> None:
         stack = [e]

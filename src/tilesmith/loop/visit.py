@@ -10,7 +10,7 @@ from functools import cache
 from operator import attrgetter
 from typing import Any, TypeVar
 
-from tilesmith.ir.expr import Expr, same
+from tilesmith.ir.expr import Expr, Var, same
 from tilesmith.ir.grammar import NodeField, Role, fields_of, fields_with
 
 from . import nodes
@@ -38,6 +38,11 @@ def own_exprs(stmt: Stmt) -> tuple[Expr, ...]:
 def declared(stmt: Stmt) -> tuple[Any, ...]:
     """The variables and buffers that the statement declares for those inside it."""
     return _reader(type(stmt), Role.BINDER)(stmt)
+
+
+def bound_vars(stmt: Stmt) -> tuple[Var, ...]:
+    """The variables that the statement declares for those inside it."""
+    return tuple(v for v in declared(stmt) if isinstance(v, Var))
 
 
 @cache
@@ -118,21 +123,32 @@ def _same(e: Expr) -> Expr:
     return e
 
 
-def rebuild(stmt: Stmt, sub: StmtMap, ex: ExprMap) -> Stmt:
+def rebuild(
+    stmt: Stmt,
+    sub: StmtMap,
+    ex: ExprMap,
+    bind: Callable[[Any], Any] | None = None,
+    refer: Callable[[Buffer], Buffer] | None = None,
+) -> Stmt:
     """`stmt` with `sub` applied to the statements inside and `ex` to its own expressions, in the
     order of its fields.
+
+    bind: gives what is declared instead, before the statements inside are mapped; with it each
+        statement is a new object, as copies need.
+    refer: gives the buffers that are stored to instead.
     """
     if isinstance(stmt, nodes.Seq):
         stmts = tuple([sub(s) for s in stmt.stmts])
         return stmt if stmts == stmt.stmts else seq(*stmts)
+    by_role = {Role.OPERAND: ex, Role.BODY: sub, Role.BINDER: bind, Role.REFERENCE: refer}
     values: list[Any] = []
-    is_new = False
+    is_new = bind is not None
     for name, role, is_many in _plan(type(stmt)):
         value = getattr(stmt, name)
         values.append(value)
-        if role is None or value is None:
+        of: Callable[[Any], Any] | None = by_role.get(role)
+        if of is None or value is None:
             continue
-        of = ex if role is Role.OPERAND else sub
         if is_many:
             new = tuple([of(v) for v in value])
             if same(new, value):
@@ -144,10 +160,9 @@ def rebuild(stmt: Stmt, sub: StmtMap, ex: ExprMap) -> Stmt:
 
 
 @cache
-def _plan(kind: type[Stmt]) -> tuple[tuple[str, Role | None, bool], ...]:
-    """For each field its name, its role if it is mapped, and whether it is a tuple."""
-    mapped = Role.OPERAND, Role.BODY
-    return tuple((f.name, f.role if f.role in mapped else None, f.is_many) for f in fields_of(kind))
+def _plan(kind: type[Stmt]) -> tuple[tuple[str, Role, bool], ...]:
+    """For each field its name, its role, and whether it is a tuple."""
+    return tuple((f.name, f.role, f.is_many) for f in fields_of(kind))
 
 
 def rebuild_through(stmt: Stmt, sub: StmtMap, ex: ExprMap, passed: StmtMap = lambda s: s) -> Stmt:

@@ -28,7 +28,7 @@ from tilesmith.ir.tensor_intrinsics import tensor_intrinsic
 from tilesmith.loop import nodes
 from tilesmith.loop.launches import INDICES, Launch
 from tilesmith.loop.nodes import Buffer, Stmt
-from tilesmith.loop.visit import own_exprs, walk
+from tilesmith.loop.visit import children, own_exprs, walk
 
 from .warps import WARP, bank_conflicts, fewest_sectors, sectors
 
@@ -149,17 +149,9 @@ def _sites(s: Stmt, conditions: tuple[Expr, ...], weight: int) -> Iterator[_Site
         yield from _sites(s.then, (*conditions, s.cond), weight)
         if s.otherwise is not None:
             yield from _sites(s.otherwise, (*conditions, ~s.cond), weight)
-    elif isinstance(s, (nodes.LetStmt, nodes.WaveReduce)):
-        yield from _sites(s.body, conditions, weight)
     else:
-        for part in _parts(s):
+        for part in children(s):
             yield from _sites(part, conditions, weight)
-
-
-def _parts(s: Stmt) -> tuple[Stmt, ...]:
-    if isinstance(s, nodes.Seq):
-        return s.stmts
-    return (s.body,) if isinstance(s, (nodes.For, nodes.Allocate, nodes.AsyncGroup)) else ()
 
 
 def _loads(e: Expr, conditions: tuple[Expr, ...], weight: int) -> Iterator[_Site]:

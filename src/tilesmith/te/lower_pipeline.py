@@ -33,8 +33,8 @@ from tilesmith.ir.loop_tables import LOOP_KINDS, SCOPES
 from tilesmith.ir.simplify import simplify
 from tilesmith.loop import nodes
 from tilesmith.loop.nodes import Buffer, Stmt, seq
-from tilesmith.loop.visit import exprs, walk
-from tilesmith.support.errors import InternalError, ScheduleError
+from tilesmith.loop.visit import exprs, rebuild, walk
+from tilesmith.support.errors import ScheduleError
 
 from .lower_plan import StageLoop, StagePlan, reads
 from .lower_threads import is_shared
@@ -153,48 +153,11 @@ class _Copy:
         return load if buffer is None else Load(buffer, load.indices, load.mask)
 
     def of(self, s: Stmt) -> Stmt:
-        if isinstance(s, nodes.For):
-            start, extent = self.expr(s.start), self.expr(s.extent)
-            var = self._fresh(s.var)
-            return nodes.For(var, start, extent, s.kind, self.of(s.body))
-        if isinstance(s, nodes.If):
-            return nodes.If(
-                self.expr(s.cond),
-                self.of(s.then),
-                self.of(s.otherwise) if s.otherwise else None,
-                s.likely,
-            )
-        if isinstance(s, nodes.Store):
-            indices = tuple(self.expr(i) for i in s.indices)
-            mask = self.expr(s.mask) if s.mask is not None else None
-            return nodes.Store(
-                self.buffers.get(id(s.buffer), s.buffer), indices, self.expr(s.value), mask
-            )
-        if isinstance(s, nodes.Tensorize):
-            return nodes.Tensorize(s.intrinsic, self.of(s.body))
-        if isinstance(s, nodes.Allocate):
-            b = s.buffer
-            self.buffers[id(b)] = Buffer(b.name, b.dtype, b.shape, b.scope)
-            return nodes.Allocate(self.buffers[id(b)], self.of(s.body))
-        if isinstance(s, nodes.LetStmt):
-            value = self.expr(s.value)
-            return nodes.LetStmt(self._fresh(s.var), value, self.of(s.body))
-        if isinstance(s, nodes.WaveReduce):
-            value = self.expr(s.value)
-            return nodes.WaveReduce(self._fresh(s.var), s.op, value, s.lanes, self.of(s.body))
-        if isinstance(s, nodes.Seq):
-            return nodes.Seq(tuple(self.of(x) for x in s.stmts))
-        if isinstance(s, nodes.Evaluate):
-            return nodes.Evaluate(self.expr(s.value))
-        if isinstance(s, nodes.AsyncGroup):
-            return nodes.AsyncGroup(self.of(s.body))
-        if isinstance(s, (nodes.Barrier, nodes.Wait)):
-            return s
-        if isinstance(s, nodes.Assert):
-            return nodes.Assert(self.expr(s.cond), s.message)
-        raise InternalError(f"lowering made a statement that cannot be copied: {type(s).__name__}")
+        return rebuild(s, self.of, self.expr, self._fresh, lambda b: self.buffers.get(id(b), b))
 
-    def _fresh(self, var: Var) -> Var:
-        fresh = self.mapping[var] = Var(var.name, var.type, var.size)
-        assert isinstance(fresh, Var)
+    def _fresh(self, item: Var | Buffer) -> Var | Buffer:
+        if isinstance(item, Buffer):
+            copy = self.buffers[id(item)] = Buffer(item.name, item.dtype, item.shape, item.scope)
+            return copy
+        fresh = self.mapping[item] = Var(item.name, item.type, item.size)
         return fresh

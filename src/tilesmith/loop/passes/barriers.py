@@ -31,11 +31,10 @@ from tilesmith.support.errors import ScheduleError
 from .. import nodes
 from ..nodes import Buffer, Func, Stmt, seq
 from ..text import head, names_the_rest
-from ..visit import children, own_exprs, rebuild, rebuild_through, walk
+from ..visit import bound_vars, children, own_exprs, rebuild, rebuild_through, walk
 
 _Index = tuple[Expr, ...] | None
 """None: not that of the present iteration."""
-_BINDING = nodes.For, nodes.LetStmt, nodes.WaveReduce
 _OF_WARP: _Index = (const(True),)
 """What a warp does to its own memory as a whole, one thing after the other."""
 _Access = tuple[Buffer, nodes.Store | None, _Index]
@@ -197,7 +196,7 @@ class _Block:
         body = self.stmt(s.body)
         inside = {
             s.var,
-            *(x.var for x in walk(s.body) if isinstance(x, _BINDING)),
+            *(v for x in walk(s.body) for v in bound_vars(x)),
         }
         self.forget(inside)
         body = self.stmt(body)

@@ -11,11 +11,9 @@ from tilesmith.ir.dtypes import i64
 from tilesmith.ir.expr import Expr, Var, const, post_order, reads_memory, rebuilt, symbols
 
 from ..facts import conjuncts
-from ..nodes import For, If, LetStmt, Stmt, Store, WaveReduce
-from ..visit import children, exprs, own_exprs, rebuild_through, walk
+from ..nodes import For, If, Stmt, Store
+from ..visit import bound_vars, children, exprs, own_exprs, rebuild_through, walk
 from .simplify import guard_form
-
-_BINDING = For, LetStmt, WaveReduce
 
 
 def unrolled_size(stmt: Stmt) -> int:
@@ -91,7 +89,7 @@ class Guards:
 
     def bound(self, stmt: Stmt) -> frozenset[Var]:
         """Variables that statements inside bind."""
-        return frozenset(s.var for s in self._visit(stmt)[1] if isinstance(s, _BINDING))
+        return frozenset(v for s in self._visit(stmt)[1] for v in bound_vars(s))
 
     def _visit(self, stmt: Stmt) -> tuple[tuple[SplitGuard, ...], frozenset[Stmt]]:
         """Guards, and the loops and lets."""
@@ -104,7 +102,7 @@ class Guards:
     def _of_statement(self, stmt: Stmt) -> tuple[tuple[SplitGuard, ...], frozenset[Stmt]]:
         """As `_visit`, which knows the statements inside."""
         guards: dict[Expr, SplitGuard] = {}
-        loops: frozenset[Stmt] = frozenset((stmt,) if isinstance(stmt, _BINDING) else ())
+        loops: frozenset[Stmt] = frozenset((stmt,) if bound_vars(stmt) else ())
         own: list[SplitGuard] = []
         if isinstance(stmt, If) and stmt.likely:
             own += _of_condition(stmt.cond, likely=True)

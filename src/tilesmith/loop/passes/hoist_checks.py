@@ -30,7 +30,7 @@ from tilesmith.ir.intrinsics import is_check
 from tilesmith.ir.simplify import EMPTY, can_prove
 
 from ..nodes import Allocate, Assert, For, Func, If, LetStmt, Stmt
-from ..visit import children, declared, exprs, map_stmt, own_exprs, walk, written
+from ..visit import bound_vars, children, exprs, map_stmt, own_exprs, walk, written
 
 _Key = tuple[Expr, ...]
 """The index and the extent of a check, on which its value depends."""
@@ -52,7 +52,7 @@ def _hoisted(stmt: Stmt) -> Stmt:
         return stmt
     inner = list(walk(stmt.body))
     changed = written(stmt.body) | {s.buffer for s in inner if isinstance(s, Allocate)}
-    bound = {stmt.var, *(v for s in inner for v in declared(s) if isinstance(v, Var))}
+    bound = {stmt.var, *(v for s in inner for v in bound_vars(s))}
     nodes = _distinct(exprs(stmt.body))
     bound |= {n.var for n in nodes if isinstance(n, ir.Let)}
     names: dict[Expr, Expr] = {}

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from tilesmith.ir.expr import Const, Load, Var, free_vars, post_order
 
-from ..nodes import Allocate, For, Func, LetStmt, Stmt, Store, WaveReduce
-from ..visit import map_stmt, walk
+from ..nodes import Allocate, For, Func, Stmt, Store
+from ..visit import bound_vars, map_stmt, own_exprs, walk
 
 
 def order_reductions(func: Func) -> Func:
@@ -34,8 +34,8 @@ def _accumulates(loop: For) -> bool:
     varies: set[Var] = {loop.var}
     private = {s.buffer for s in walk(loop.body) if isinstance(s, Allocate)}
     for s in walk(loop.body):
-        if isinstance(s, (LetStmt, WaveReduce)) and varies & free_vars(s.value):
-            varies.add(s.var)
+        if bound_vars(s) and any(varies & free_vars(e) for e in own_exprs(s)):
+            varies.update(bound_vars(s))
         elif isinstance(s, Store) and s.buffer not in private:
             same = not any(varies & free_vars(i) for i in s.indices)
             reads = (n for n in post_order(s.value) if isinstance(n, Load))

@@ -14,8 +14,6 @@ there are.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from tilesmith.ir import expr as ir
 from tilesmith.ir.affine import Affine, affine_form, combined, from_affine, scaled
 from tilesmith.ir.context import Context
@@ -34,12 +32,11 @@ from tilesmith.ir.expr import (
 from tilesmith.ir.loop_tables import LOOP_KINDS
 from tilesmith.ir.rules.lanes import is_value
 from tilesmith.ir.simplify import EMPTY, simplify
-from tilesmith.support.errors import InternalError
 
 from .. import nodes
 from ..facts import conjuncts, in_branch, in_loop, lasts
 from ..nodes import Func, Stmt
-from ..visit import left_through, own_exprs, walk
+from ..visit import left_through, own_exprs, rebuild, walk
 
 Env = dict[Expr, Expr]
 """The replacements of removed variables."""
@@ -54,7 +51,7 @@ def simplify_func(func: Func) -> Func:
 
 def simplify_stmt(stmt: Stmt, ctx: Context = EMPTY, env: Env | None = None) -> Stmt | None:
     """`stmt` simplified where `ctx` holds, with `env` substituted; None if nothing is left."""
-    return _RULES[type(stmt)](stmt, ctx, env or {})
+    return _RULES.get(type(stmt), _other)(stmt, ctx, env or {})
 
 
 def _is_empty(stmt: Stmt) -> bool:
@@ -232,14 +229,6 @@ def _let(stmt: nodes.LetStmt, ctx: Context, env: Env) -> Stmt | None:
     )
 
 
-def _wave_reduce(stmt: nodes.WaveReduce, ctx: Context, env: Env) -> Stmt:
-    value = _simple(stmt.value, ctx, env)
-    body = simplify_stmt(stmt.body, ctx, env)
-    if value is stmt.value and body is stmt.body:
-        return stmt
-    return replace(stmt, value=value, body=nodes.Seq(()) if body is None else body)
-
-
 def _block(stmt: nodes.Seq | nodes.Allocate, ctx: Context, env: Env) -> Stmt | None:
     """Sequences and allocations in each other, however deep."""
 
@@ -283,11 +272,6 @@ def _allocate_under_lets(stmt: nodes.Allocate, ctx: Context, env: Env) -> Stmt |
     return result
 
 
-def _evaluate(stmt: nodes.Evaluate, ctx: Context, env: Env) -> Stmt | None:
-    value = _simple(stmt.value, ctx, env)
-    return stmt if value is stmt.value else nodes.Evaluate(value)
-
-
 def _assert(stmt: nodes.Assert, ctx: Context, env: Env) -> Stmt | None:
     cond = _simple(stmt.cond, ctx, env)
     if is_value(cond, True):
@@ -295,22 +279,16 @@ def _assert(stmt: nodes.Assert, ctx: Context, env: Env) -> Stmt | None:
     return stmt if cond is stmt.cond else nodes.Assert(cond, stmt.message)
 
 
-def _barrier(stmt: nodes.Barrier | nodes.Wait, ctx: Context, env: Env) -> Stmt | None:
-    return stmt
-
-
-def _async_group(stmt: nodes.AsyncGroup, ctx: Context, env: Env) -> Stmt | None:
-    body = simplify_stmt(stmt.body, ctx, env) or nodes.Seq(())  # an empty group counts
-    return stmt if body is stmt.body else nodes.AsyncGroup(body)
-
-
-def _unknown(stmt: Stmt, ctx: Context, env: Env) -> Stmt | None:
-    raise InternalError(f"expected a statement of the loop IR, found {type(stmt).__name__}")
+def _other(stmt: Stmt, ctx: Context, env: Env) -> Stmt:
+    """A statement that is kept, even if nothing is left inside of it."""
+    return rebuild(
+        stmt,
+        lambda s: simplify_stmt(s, ctx, env) or nodes.Seq(()),
+        lambda e: _simple(e, ctx, env),
+    )
 
 
 _RULES = {
     nodes.For: _for, nodes.If: _if, nodes.Store: _store, nodes.LetStmt: _let, nodes.Seq: _block,
-    nodes.Allocate: _block, nodes.Tensorize: _tensorize, nodes.Evaluate: _evaluate,
-    nodes.Assert: _assert, nodes.Barrier: _barrier, nodes.Wait: _barrier,
-    nodes.AsyncGroup: _async_group, nodes.WaveReduce: _wave_reduce, Stmt: _unknown,
+    nodes.Allocate: _block, nodes.Tensorize: _tensorize, nodes.Assert: _assert,
 }  # fmt: skip

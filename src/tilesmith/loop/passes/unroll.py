@@ -19,7 +19,7 @@ from tilesmith.support.errors import InternalError, ScheduleError
 
 from .. import nodes as loop
 from ..nodes import Buffer, Func, Stmt, seq
-from ..visit import left_through, walk
+from ..visit import left_through, rebuild, walk
 
 _ZERO = const(0)
 
@@ -144,7 +144,7 @@ class _Unroller:
                 lambda s: self.stmt(s, values),
                 lambda s: type(s) is loop.Seq or not values.vars,
             )
-        return _STATEMENTS[kind](self, stmt, values)
+        return _STATEMENTS.get(kind, _Unroller.other)(self, stmt, values)
 
     def store(self, stmt: loop.Store, values: _Values) -> Stmt:
         indices = tuple([self.expr(i, values) for i in stmt.indices])
@@ -215,19 +215,24 @@ class _Unroller:
         body = self.stmt(stmt.body, values)
         return None if body is None else loop.LetStmt(var, value, body)
 
-    def wave_reduce(self, stmt: loop.WaveReduce, values: _Values) -> Stmt:
-        value, var = self.expr(stmt.value, values), stmt.var
-        if values.vars:
-            var = Var(var.name, var.type, var.size)
-            values = values.with_var(stmt.var, var)
-        body = self.stmt(stmt.body, values) or loop.Seq(())
-        return loop.WaveReduce(var, stmt.op, value, stmt.lanes, body)
+    def other(self, stmt: Stmt, values: _Values) -> Stmt:
+        """A statement that is kept, even if nothing is left inside of it."""
+        inner = values
 
-    def evaluate(self, stmt: loop.Evaluate, values: _Values) -> Stmt:
-        return loop.Evaluate(self.expr(stmt.value, values))
+        def bind(item: Var) -> Var:
+            nonlocal inner
+            if not values.vars:
+                return item
+            copy = Var(item.name, item.type, item.size)  # each copy its own
+            inner = inner.with_var(item, copy)
+            return copy
 
-    def group(self, stmt: loop.AsyncGroup, values: _Values) -> Stmt:
-        return loop.AsyncGroup(self.stmt(stmt.body, values) or loop.Seq(()))
+        return rebuild(
+            stmt,
+            lambda s: self.stmt(s, inner) or loop.Seq(()),
+            lambda e: self.expr(e, values),
+            bind,
+        )
 
     def check(self, stmt: loop.Assert, values: _Values) -> Stmt | None:
         cond = self.expr(stmt.cond, values)
@@ -236,7 +241,5 @@ class _Unroller:
 
 _STATEMENTS = {
     loop.For: _Unroller.loop, loop.If: _Unroller.branch, loop.Allocate: _Unroller.allocate,
-    loop.LetStmt: _Unroller.let, loop.Evaluate: _Unroller.evaluate, loop.Assert: _Unroller.check,
-    loop.AsyncGroup: _Unroller.group, loop.Barrier: lambda self, stmt, values: stmt,
-    loop.Wait: lambda self, stmt, values: stmt, loop.WaveReduce: _Unroller.wave_reduce,
+    loop.LetStmt: _Unroller.let, loop.Assert: _Unroller.check,
 }  # fmt: skip
