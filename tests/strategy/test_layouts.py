@@ -17,7 +17,9 @@ from tilesmith.ir.dtypes import f32
 from tilesmith.ir.types import TensorType
 from tilesmith.ops.activation import Relu
 from tilesmith.ops.conv import Conv, ConvTranspose
+from tilesmith.ops.einsum import Einsum
 from tilesmith.ops.sample import GridSample
+from tilesmith.ops.shape import Transpose
 from tilesmith.strategy.cpu.layouts import layout_policy
 from tilesmith.support.options import Options
 
@@ -179,3 +181,13 @@ def test_samples_of_a_convolution_need_no_copy_of_it() -> None:
     graph = b.finish([b.add(Conv(), b.add(GridSample(), image, grid), b.constant(again))], ["y"])
     made = optimise(graph, Session.of(Options(target="x86-64-v4", threads=1)))
     assert relayout_count(made) == 1  # of the result
+
+
+def test_a_product_without_axes_has_no_lanes() -> None:
+    b = Builder("m")
+    x = b.input("x", TensorType(f32, (2, 6)))
+    y = b.add(Transpose((1, 0)), b.input("y", TensorType(f32, (6, 2))))
+    graph = b.finish([b.add(Einsum("ij,ij->"), x, y)], ["z"])
+    exe = driver.compile(graph, options=Options(use_cache=False))
+    values = [np.arange(12, dtype=np.float32).reshape(s) for s in ((2, 6), (6, 2))]
+    np.testing.assert_allclose(exe(*values), np.sum(values[0] * values[1].T), rtol=1e-6)

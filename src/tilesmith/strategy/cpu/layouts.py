@@ -234,8 +234,8 @@ def _copied_along(op: Op, types: tuple[TensorType, ...], number: int, innermost:
         return None
     tensors = op.tensors(*types)
     contraction = next(s for s in stages(tensors.outputs) if product_of_loads(s))
-    is_result = len(contraction.axis) == tensors.outputs[0].rank
-    along = contraction.axis[innermost] if is_result else None
+    has_lanes = 0 < len(contraction.axis) == tensors.outputs[0].rank
+    along = contraction.axis[innermost] if has_lanes else None
     c = analyse(contraction, frozenset(), along)
     if c is None:
         return None
