@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import gc
+import io
 import itertools
 import json
 import math
 import random
 import sys
+import zipfile
 from collections.abc import Sequence
 from typing import Any
 
@@ -321,7 +323,9 @@ def test_strings_are_matched(pattern: str) -> None:
 
 
 @pytest.mark.parametrize("mode", ["TF", "IDF", "TFIDF"])
-@pytest.mark.parametrize("ends", [(1, 1, 0), (1, 3, 0), (2, 3, 2), (1, 2, 1 << 40), (3, 3, 1)])
+@pytest.mark.parametrize(
+    "ends", [(1, 1, 0), (1, 3, 0), (2, 3, 2), (1, 2, (1 << 63) - 1), (3, 3, 1)]
+)
 def test_sequences_of_words_are_counted(mode: str, ends: tuple[int, int, int]) -> None:
     source = random.Random(11)
     ones, chosen = ["a", "", "ä"], ["a", "b", "ä", ""]
@@ -341,6 +345,53 @@ def test_sequences_of_words_are_counted(mode: str, ends: tuple[int, int, int]) -
     for m, n in ((1, 1), (3, 2), (2, 12)):
         x = texts([source.choice([*chosen, "other"]) for _ in range(m * n)], m * n)
         agree(exe, function, x.reshape(m, n))
+
+
+@pytest.mark.parametrize(
+    "starts", [[0, 1 << 60, -3 << 60], [-1, 2], [0, 5], [3, 2], [0, 1], [0, 1, 3, 2]]
+)
+def test_misplaced_sequences_are_refused(starts: list[int]) -> None:
+    """As a loop over all places of a sequence some would not end."""
+    given = {"pool": ["a", "b", "c", "d"], "starts": starts, "weights": None, "skips": 0}
+    ends = {"mode": "TF", "indexes": [0, 1], "shortest": 9, "longest": 9}
+    with pytest.raises(ModelError, match=r"expected whole .-grams from"):
+        prepare("tf_idf", json.dumps({**given, **ends}))
+    with pytest.raises(ModelError, match=r"expected whole .-grams from"):
+        single(
+            "TfIdfVectorizer", [(TEXT, ["n"])], mode="TF", min_gram_length=9, max_gram_length=9,
+            max_skip_count=0, ngram_counts=starts, ngram_indexes=[0, 1], pool_strings=given["pool"],
+        )  # fmt: skip
+
+
+def test_descriptions_of_other_calls_are_refused() -> None:
+    """Code that calls more, fewer or other functions than the file says reads no other memory."""
+    made = io.BytesIO()
+    single("StringConcat", [(TEXT, ["n"]), (TEXT, ["n"])]).save(made)
+    archive = zipfile.ZipFile(made)
+    manifest = json.loads(archive.read("manifest.json"))
+    (at,) = [i for i, s in enumerate(manifest["steps"]) if "host" in s]
+    right = manifest["steps"][at]
+    fewer = {"inputs": right["inputs"][:1]}
+    fixed = {"outputs": [[*right["outputs"][0][:2], [2]]]}
+    more = {"inputs": [*right["inputs"], right["inputs"][0]]}
+    x = texts(["a", "b"])
+    for steps in ([], [{**right, **fewer}], [{**right, **fixed}], [{**right, **more}]):
+        manifest["steps"][at:] = steps
+        damaged = io.BytesIO()
+        with zipfile.ZipFile(damaged, "w") as z:
+            for name in archive.namelist():
+                is_manifest = name == "manifest.json"
+                z.writestr(name, json.dumps(manifest) if is_manifest else archive.read(name))
+        exe = ts.load(damaged.getvalue())
+        for _ in range(2):
+            with pytest.raises(ModelError, match="the program is damaged: its code calls"):
+                exe(x, x)
+
+
+def test_bytes_that_are_no_text_are_refused() -> None:
+    exe, x = single("StringConcat", [(TEXT, ["n"]), (TEXT, ["n"])]), texts(["a", b"\xff"])
+    with pytest.raises(ModelError, match=r"input 'x1': expected bytes in UTF-8, .* at \[1\]"):
+        exe(texts(["a", b"\xc3\xa4"]), x)
 
 
 @pytest.mark.parametrize("kind", [F32, F64])
@@ -392,3 +443,6 @@ def test_dicts_become_rows(kind: int, of: list[Any]) -> None:
     for _ in range(2):
         with pytest.raises(ModelError, match="expected a dict"):
             exe([1])
+        if kind == TEXT:
+            with pytest.raises(ModelError, match="expected strings, found int at 'a'"):
+                exe({"a": 3})

@@ -66,6 +66,13 @@ def test_patterns_without_a_table() -> None:
     assert ascii_table("(a") is None and ascii_table(r"(a)\1") is None
 
 
+@pytest.mark.parametrize("made", ["(){4000000000}a", "(?:(a{0}){2000000000}()){2000000000}a"])
+def test_repetitions_of_nothing_take_no_time(made: str) -> None:
+    matches = full_match(made)
+    assert ascii_table(made) is not None
+    assert matches("a") and not matches("") and not matches("ä") and not matches("aa")
+
+
 @pytest.mark.parametrize("made", ["(a+)+b", "(a|a)*b", ".*.*.*.*.*x", "(a?){30}a{30}b", "(a*)*b"])
 def test_nothing_takes_exponential_time(made: str) -> None:
     assert not full_match(made)("a" * 500)
@@ -77,6 +84,7 @@ def test_nothing_takes_exponential_time(made: str) -> None:
         ("(", "expected a regular expression"),
         ("(" * 300 + "a" + ")*" * 300, "expected a regular expression"),
         ("(a{1000}){1000}(b*)*", "too large"),
+        ("(?:(^){9999999}){999}a", "too large"),
         (r"(a)\1", "groupref"),
         ("(?>(a+)+b)", "atomic_group"),
     ],

@@ -58,15 +58,11 @@ def ascii_table(pattern: str) -> tuple[bytes, bytes] | None:
     """
     try:
         compiled, tree = re.compile(pattern), parser.parse(pattern)
-        automaton = _Automaton(compiled.flags)
+        automaton = _Automaton(compiled.flags, _MOST_TABLE_STATES)
         first = automaton.sequence(tree, _ACCEPT)
     except (ModelError, re.error, RecursionError, OverflowError):
         return None
-    if (
-        compiled.flags & re.IGNORECASE
-        or automaton.places
-        or len(automaton.tests) > _MOST_TABLE_STATES
-    ):
+    if compiled.flags & re.IGNORECASE or automaton.places:
         return None
     return automaton.table(first)
 
@@ -78,6 +74,10 @@ def _variable_repeats(tree: Iterable[Any], inside: bool = False) -> float:
         if op in _REPEATS:
             low, high, body = arg
             varies = high != low
+            if (
+                high != 1 and body.getwidth()[1] == 0
+            ):  # Python repeats what matches "" as it is told
+                return float("inf")
             found += varies + _variable_repeats(body, inside or high != 1)
             if inside and varies:
                 return float("inf")
@@ -98,18 +98,20 @@ class _Automaton:
     """States by number; state 0 accepts.
 
     flags: of the pattern.
+    most: so many states there may be.
     tests: the characters with which a state is left; None: it is left without one.
     after: the states that follow each state.
     places: by state, the assertion about the place in the text that it makes.
     """
 
     flags: int
+    most: int = _MOST_STATES
     tests: list[Test | None] = field(default_factory=lambda: [None])
     after: list[list[int]] = field(default_factory=lambda: [[]])
     places: dict[int, Any] = field(default_factory=dict)
 
     def _state(self, test: Test | None, *after: int) -> int:
-        if len(self.tests) >= _MOST_STATES:
+        if len(self.tests) >= self.most:
             raise ModelError("the regular expression is too large")
         self.tests.append(test)
         self.after.append([*after])
@@ -147,7 +149,10 @@ class _Automaton:
             for _ in range(high - low):
                 then = self._state(None, end, self.sequence(body, then))
         for _ in range(low):
+            states = len(self.tests)
             then = self.sequence(body, then)
+            if len(self.tests) == states:  # it matches nothing else than "", however often
+                break
         return then
 
     def _test(self, op: Any, arg: Any) -> Test:

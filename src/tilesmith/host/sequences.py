@@ -126,7 +126,12 @@ def dict_vectorizer(keys: list[Any], dtype: str) -> Function:
     absent = "" if dtype == "object" else 0
 
     def run(items: Mapping[Any, Any]) -> np.ndarray:
-        return np.array([[items.get(k, absent) for k in keys]], dtype)
+        row = [items.get(k, absent) for k in keys]
+        if absent == "":
+            for k, value in zip(keys, row, strict=True):
+                if not isinstance(value, str):
+                    raise ModelError(f"expected strings, found {type(value).__name__} at {k!r}")
+        return np.array([row], dtype)
 
     return WithNative(run, ("Row", tuple(keys)))
 

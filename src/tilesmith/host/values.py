@@ -63,7 +63,10 @@ def _strings(value: Any, what: str) -> np.ndarray:
     for i, s in np.ndenumerate(array):
         if not isinstance(s, (str, bytes)):
             raise ModelError(f"{what}: expected strings, found {type(s).__name__} at {list(i)}")
-        out[i] = s.decode() if isinstance(s, bytes) else s
+        try:
+            out[i] = s.decode() if isinstance(s, bytes) else s
+        except UnicodeDecodeError as e:
+            raise ModelError(f"{what}: expected bytes in UTF-8, found {e} at {list(i)}") from None
     return out
 
 

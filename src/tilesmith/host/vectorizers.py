@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import repeat
+from itertools import pairwise, repeat
 from typing import Any, Literal
 
 import numpy as np
@@ -35,9 +35,11 @@ def tf_idf(
     shortest, longest: the n-grams that are counted.
     skips: most elements that are left out between two of an n-gram.
     """
+    if problem := misplaced_grams(starts, len(pool)):
+        raise ModelError(problem)
     grams = _Grams()
     number = 0
-    for n, (begin, end) in enumerate(zip(starts, [*starts[1:], len(pool)], strict=True), 1):
+    for n, (begin, end) in enumerate(pairwise([*starts, len(pool)]), 1):
         for at in range(begin, end, n):
             if shortest <= n <= longest:
                 grams.add(pool[at : at + n], indexes[number])
@@ -68,6 +70,14 @@ def tf_idf(
     given = None if mode == "TF" or weights is None else scale.tobytes()
     ends = shortest, longest, skips, mode == "IDF"
     return WithNative(run, ("Grams", find.numbers, *tables, given, size, *ends))
+
+
+def misplaced_grams(starts: Sequence[int], count: int) -> str:
+    """What is wrong with the places of n-grams in a pool of `count` words (see `tf_idf`), or ""."""
+    for n, (begin, end) in enumerate(pairwise([*starts, count]), 1):
+        if not 0 <= begin <= end <= count or (end - begin) % n:
+            return f"ngram_counts: expected whole {n}-grams from {begin} to {end} of {count} words"
+    return ""
 
 
 class _Grams:

@@ -150,15 +150,24 @@ def _prepared(call: HostCall, named: str) -> tuple[Any, Any]:
 
 
 def _run(
-    prepared: Sequence[_Call], number: int, arguments: tuple[int, ...], objects: tuple[Any, ...]
+    prepared: Sequence[_Call],
+    number: int,
+    arguments: tuple[int, ...] | int,
+    objects: tuple[Any, ...] | None,
 ) -> list[Any]:
     """Run a function on its arguments (see `HostCall.arguments`); gives its results that are no
     native tensors.
 
-    objects: for each input that is no native tensor, its value.
+    objects: for each input that is no native tensor, its value; None for a call that is none of
+        `prepared`, or has another number of `arguments`, which is given.
 
     Raises ModelError, naming the node, for what the function raises.
     """
+    if isinstance(arguments, int) or objects is None:
+        raise ModelError(
+            f"the program is damaged: its code calls host function {number} with {arguments} "
+            f"arguments, and it describes {_described(prepared, number)}; compile the model again"
+        )
     call = prepared[number]
     extents = call.extents(arguments[call.places :])
     given = [  # native tensors are copied, for their memory is another's later
@@ -185,6 +194,14 @@ def _run(
     except Exception as e:  # whatever the reference evaluator or NumPy say of these inputs
         raise ModelError(f"{call.named}: {type(e).__name__}: {e}") from e
     return found
+
+
+def _described(prepared: Sequence[_Call], number: int) -> str:
+    if not 0 <= number < len(prepared):
+        return f"{len(prepared)} functions"
+    call = prepared[number]
+    extents = sum(a.shape.count(None) for a in (*call.inputs, *call.outputs))
+    return f"{call.places + extents} for {call.named}"
 
 
 def _write(array: _Array, address: int, extent: _Extent, value: Any) -> None:

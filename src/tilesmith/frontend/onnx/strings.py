@@ -20,6 +20,7 @@ from tilesmith.frontend.onnx.objects import (
 from tilesmith.frontend.onnx.registry import object_op, onnx_op
 from tilesmith.frontend.onnx.tensors import decode, element_type
 from tilesmith.graph.nodes import Value
+from tilesmith.host.vectorizers import misplaced_grams
 from tilesmith.ir.dtypes import DType, bool_, f32, i64, string, u8
 from tilesmith.ir.types import TensorType, same_dim
 from tilesmith.ops.rules import broadcast_shapes
@@ -173,6 +174,8 @@ def tf_idf_vectorizer(n: OnnxNode) -> Result:
         list(n.attr_ints("ngram_counts") or ()),
         list(n.attr_ints("ngram_indexes") or ()),
     )
+    if problem := misplaced_grams(starts, len(pool)):
+        n.bad(problem)
     weights = n.attr_floats("weights")
     size = max(indexes, default=-1) + 1
     grams = sum((b - a) // i for i, (a, b) in enumerate(pairwise([*starts, len(pool)]), 1))

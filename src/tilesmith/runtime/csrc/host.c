@@ -13,7 +13,7 @@ PyTypeObject *tilesmith_host_type;
 /* One call of a function. */
 typedef struct {
     PyObject *native; /* NULL: there is only the Python function */
-    Py_ssize_t inputs, outputs;
+    Py_ssize_t inputs, outputs, arguments;
     Value *values;  /* of inputs and outputs; an extent of -1 is an argument of the call */
     double seconds; /* that all runs spent */
 } Call;
@@ -25,7 +25,8 @@ typedef struct {
     Call *calls;
 } Host;
 
-static int parse_value(PyObject *item, Value *value) {
+/* Read what a value is, and add its extents that are arguments to `arguments`; 0 is success. */
+static int parse_value(PyObject *item, Value *value, Py_ssize_t *arguments) {
     const char *kind;
     PyObject *shape;
     if (!PyArg_ParseTuple(item, "snO!", &kind, &value->item, &PyTuple_Type, &shape))
@@ -33,10 +34,13 @@ static int parse_value(PyObject *item, Value *value) {
     Py_ssize_t rank = PyTuple_Size(shape);
     value->kind = kind[0];
     value->rank = (int)(rank > TILESMITH_RANK ? -1 : rank); /* -1: not for a Native */
-    for (int i = 0; i < value->rank; i++) {
-        value->shape[i] = PyLong_AsSsize_t(PyTuple_GetItem(shape, i));
+    for (Py_ssize_t i = 0; i < rank; i++) {
+        Py_ssize_t extent = PyLong_AsSsize_t(PyTuple_GetItem(shape, i));
         if (PyErr_Occurred())
             return -1;
+        if (i < value->rank)
+            value->shape[i] = extent;
+        *arguments += extent < 0;
     }
     return 0;
 }
@@ -53,8 +57,10 @@ static int parse_call(PyObject *item, Call *call) {
         return -1;
     }
     int fits = native != Py_None && count <= MAX_VALUES;
+    call->arguments = count;
     for (Py_ssize_t i = 0; i < count; i++) {
-        if (parse_value(PyTuple_GetItem(values, i), &call->values[i]) < 0)
+        PyObject *value = PyTuple_GetItem(values, i);
+        if (parse_value(value, &call->values[i], &call->arguments) < 0)
             return -1;
         fits = fits && call->values[i].rank >= 0;
     }
@@ -303,14 +309,29 @@ static double seconds(void) {
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
+/* Raise an exception for a call that is not described: code and description are of different programs. */
+static void refuse(const Host *host, int64_t number, int64_t count) {
+    PyObject *found = PyObject_CallFunction(host->function, "LLO", (long long)number, (long long)count, Py_None);
+    Py_XDECREF(found);
+    if (!PyErr_Occurred())
+        PyErr_SetString(PyExc_SystemError, "compiled code calls a function of the host that is not there");
+}
+
 int32_t tilesmith_host_call(void *data, int64_t function, void *const *arguments, int64_t count) {
     HostRun *run = data;
     PyEval_RestoreThread(run->thread);
-    Call *call = &((Host *)run->functions)->calls[function];
-    double start = seconds();
-    int left = call->native == NULL ? 1 : run_native(run, call, arguments);
-    int failed = left < 0 || (left && run_python(run, function, call, arguments, count) < 0);
-    call->seconds += seconds() - start;
+    const Host *host = (Host *)run->functions;
+    Call *call = function >= 0 && function < host->count ? &host->calls[function] : NULL;
+    int failed;
+    if (call == NULL || count != call->arguments) {
+        refuse(host, function, count);
+        failed = 1;
+    } else {
+        double start = seconds();
+        int left = call->native == NULL ? 1 : run_native(run, call, arguments);
+        failed = left < 0 || (left && run_python(run, function, call, arguments, count) < 0);
+        call->seconds += seconds() - start;
+    }
     if (failed)
         PyErr_Fetch(&run->type, &run->value, &run->traceback);
     run->thread = PyEval_SaveThread();
@@ -331,7 +352,8 @@ static PyType_Slot host_slots[] = {
      "`calls` are tuples (native, inputs, values): what runs in place of the Python function, or None; the number of\n"
      "inputs; and for inputs and outputs (kind, item size, shape), where kind s are strings and o other objects, and\n"
      "an extent of -1 is an argument of the call.  empty(shape, object) makes an array.  function(number,\n"
-     "arguments, objects) runs the Python function and gives a list of the objects that it made."},
+     "arguments, objects) runs the Python function and gives a list of the objects that it made.  Of a call that is\n"
+     "not described, with another number of arguments, it gets that number and None, and raises what is wrong."},
     {0, NULL},
 };
 

@@ -38,7 +38,7 @@ static int64_t after(const Grams *self, int64_t node, int64_t word) {
 }
 
 static void count_row(const Grams *self, const int64_t *words, int64_t count, float *counts) {
-    for (int64_t distance = 1; distance <= self->skips + 1 && (distance == 1 || distance < count); distance++) {
+    for (int64_t distance = 1; distance - 1 <= self->skips && (distance == 1 || distance < count); distance++) {
         int64_t least = distance > 1 && self->shortest < 2 ? 2 : self->shortest;
         for (int64_t begin = 0; begin < count; begin++) {
             int64_t node = self->longest > 0 ? self->first[words[begin]] : -1;
