@@ -163,6 +163,20 @@ def test_tensors_that_numpy_has_no_view_of_are_refused(exe):
         assert torch.equal(torch.as_tensor(exe(good)), 2 * good.detach())
 
 
+def test_tangents_are_not_dropped(exe):
+    torch = pytest.importorskip("torch")
+    forward_ad = torch.autograd.forward_ad
+    x = torch.arange(4.0)
+    module = ts.compile(torch.nn.ReLU(), x)
+    with forward_ad.dual_level():
+        dual = forward_ad.make_dual(x, torch.ones(4))
+        for call in (*INPUTS, lambda _, v: module(v), lambda _, v: module.run({"input": v})):
+            with pytest.raises(ts.ModelError, match="found a dual tensor .*unpack_dual"):
+                call(exe, dual)
+        for plain in (x, forward_ad.unpack_dual(dual).primal):
+            assert torch.equal(torch.as_tensor(exe(plain)), 2 * x)
+
+
 class Quantity(np.ndarray):
     """An array with a unit, as packages of units have it."""
 

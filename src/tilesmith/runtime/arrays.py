@@ -39,6 +39,24 @@ def is_torch(value: Any) -> bool:
     return torch is not None and isinstance(value, torch.Tensor)
 
 
+def is_dual(value: Any) -> bool:
+    """Whether a value is a tensor of PyTorch with a tangent, of forward-mode differentiation."""
+    if not is_torch(value):
+        return False
+    forward_ad = sys.modules["torch.autograd.forward_ad"]  # which torch imports
+    return forward_ad.unpack_dual(value).tangent is not None
+
+
+def check_no_dual(value: Any, what: str) -> None:
+    """Raises ModelError for a tensor of PyTorch with a tangent, which native code would drop."""
+    if is_dual(value):
+        raise ModelError(
+            f"{what}: expected a tensor without a tangent, found a dual tensor of forward-mode "
+            "differentiation; give torch.autograd.forward_ad.unpack_dual(x).primal, or call the "
+            "module itself for derivatives"
+        )
+
+
 def to_numpy(value: Any, what: str, dtype: DType | None = None) -> np.ndarray:
     """A NumPy view of an array, a torch tensor, or anything with DLPack or the array interface.
 
@@ -98,6 +116,7 @@ def _of_torch(value: Any, what: str) -> np.ndarray:
             f"{what}: expected a plain tensor, found a quantised one of {value.dtype}; give "
             ".dequantize() or .int_repr()"
         )
+    check_no_dual(value, what)
     try:
         tensor = value.detach().resolve_conj().resolve_neg()
         stored = _TORCH_TYPES.get(str(tensor.dtype).removeprefix("torch."))

@@ -36,7 +36,7 @@ from tilesmith.ir.dtypes import (
 )  # fmt: skip
 from tilesmith.support.errors import ModelError
 
-from .arrays import is_foreign, is_torch, to_torch
+from .arrays import check_no_dual, is_foreign, is_torch, to_torch
 
 _CUDA = (2, 13)  # kinds of devices in DLPack: memory of a device, and managed memory
 _LEGACY = 1
@@ -169,6 +169,7 @@ def taken(value: Any, what: str, stream: int) -> Taken:
 
 
 def _of_torch(value: Any, what: str) -> Taken:
+    check_no_dual(value, what)
     name = str(value.dtype).removeprefix("torch.")
     dtype = next((d for d in _CODES if _torch_dtype(d) == value.dtype), None)
     if dtype is None or value.is_conj() or value.is_neg():

@@ -13,6 +13,7 @@ from functools import cache
 from typing import Any
 
 import torch
+from torch.autograd import forward_ad
 from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
 from torch.fx.passes.operator_support import OperatorSupportBase
 
@@ -23,6 +24,7 @@ from tilesmith.frontend.common.problems import Problem, report
 from tilesmith.frontend.torch.sizes import is_symbolic
 from tilesmith.frontend.torch.traced import RANDOM, read
 from tilesmith.runtime.addresses import Addressed
+from tilesmith.runtime.arrays import is_dual
 from tilesmith.support.errors import UnsupportedError
 from tilesmith.support.options import Options
 
@@ -69,6 +71,8 @@ class Piece:
 
     def call(self, args: Sequence[Any]) -> Any:
         """What the graph gives for these inputs."""
+        if forward_ad._current_level >= 0 and any(map(is_dual, args)):
+            return self._module(*args)  # native code has no tangents
         if self._quick is not None and (found := self._quick(args)) is not None:
             return found
         if self._call is None:
