@@ -171,7 +171,7 @@ def test_tangents_are_not_dropped(exe):
     with forward_ad.dual_level():
         dual = forward_ad.make_dual(x, torch.ones(4))
         for call in (*INPUTS, lambda _, v: module(v), lambda _, v: module.run({"input": v})):
-            with pytest.raises(ts.ModelError, match="found a dual tensor .*unpack_dual"):
+            with pytest.raises(ts.ModelError, match=r"found a dual tensor .*unpack_dual"):
                 call(exe, dual)
         for plain in (x, forward_ad.unpack_dual(dual).primal):
             assert torch.equal(torch.as_tensor(exe(plain)), 2 * x)
