@@ -41,7 +41,9 @@ from tilesmith.ops import gather, shape, slicing
 _STEPS = 1 << 12
 """Most steps of a loop that is unrolled."""
 _FEW = 4
-"""Most steps of a loop that is unrolled although it could be a node."""
+"""Most steps of a loop that is unrolled although it could be a node, where its body holds no
+further graphs: bodies in bodies would be imported twice and more at each level, 2**n times in all.
+"""
 _PLENTY = 1 << 40
 """Most steps of a loop that nothing ends before: it would take days."""
 _ENDLESS = (1 << 63) - 1
@@ -191,7 +193,8 @@ def _loop_node(
         if steps > _PLENTY:
             n.unsupported(f"a loop of {steps} steps without a condition (at most {_PLENTY})")
         is_known = not body.captured and all(n.known(v) is not None for v in state)
-        if 0 < steps <= (_STEPS if is_known else _FEW):
+        few = 0 if _holds_graphs(graph) else _FEW
+        if 0 < steps <= (_STEPS if is_known else few):
             return None
     inputs: list[Value] = []
     is_conditional = is_conditional and steps != 0
@@ -257,6 +260,11 @@ def _lifted(body: Body, found: Sequence[Value], state: Sequence[Value]) -> list[
     common = [common_type(v.type, s.type) for v, s in zip(results, state)]
     pairs = zip(results, [*common, *[None] * (len(results) - len(state))], strict=True)
     return [again, *(v if t is None else lifted(body, v, t) for v, t in pairs)]
+
+
+def _holds_graphs(graph: Any) -> bool:
+    """Whether nodes of an ONNX graph have branches or bodies."""
+    return any(a.HasField("g") for node in graph.node for a in node.attribute)
 
 
 def _steps(n: OnnxNode, limit: Value | None, known: int | None, is_extent: bool) -> Dim | None:
@@ -356,7 +364,7 @@ def _scanned(
     if len(lengths) != 1:
         n.bad(f"expected sequences of one length, found {', '.join(map(str, lengths))}")
     (length,) = lengths
-    if not isinstance(length, int) or length > _FEW or not length:
+    if not isinstance(length, int) or length > _FEW or not length or _holds_graphs(body):
         made = _scan_node(n, body, state, sequences, given, wanted)
         if made is not None:
             return made

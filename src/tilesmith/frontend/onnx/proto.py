@@ -53,6 +53,12 @@ def read_model(source: Source) -> tuple[Any, dict[int, np.ndarray]]:
         model = messages().ModelProto.FromString(bytes(found.message))
     except (DecodeError, ValueError, RecursionError) as e:
         reason = " ".join(str(e).split())
+        if isinstance(e, RecursionError) or "MaxDepth" in reason:
+            raise ModelError(
+                f"{name}: expected messages at most 100 deep, as Protocol Buffers reads them, "
+                "found deeper ones; a branch or body in another one takes three levels, so that about 32 "
+                "may nest: move inner ones into functions of the model, or join conditions"
+            ) from None
         raise ModelError(
             f"expected an ONNX model in {name}, found {len(content)} bytes that do not decode "
             "as one "
