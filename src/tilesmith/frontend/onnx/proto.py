@@ -56,8 +56,8 @@ def read_model(source: Source) -> tuple[Any, dict[int, np.ndarray]]:
         if isinstance(e, RecursionError) or "MaxDepth" in reason:
             raise ModelError(
                 f"{name}: expected messages at most 100 deep, as Protocol Buffers reads them, "
-                "found deeper ones; a branch or body in another one takes three levels, so that about 32 "
-                "may nest: move inner ones into functions of the model, or join conditions"
+                "found deeper ones; a branch or body in another one takes three levels, so that "
+                "about 32 may nest: move inner ones into functions of the model, or join conditions"
             ) from None
         raise ModelError(
             f"expected an ONNX model in {name}, found {len(content)} bytes that do not decode "
