@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 from op_case import SPECIAL, Case, In, case
 
+from tilesmith.ir.dtypes import BY_NAME
 from tilesmith.ops.columns import Col2Im, Im2Col
 from tilesmith.ops.fourier import Dft, Frames, Stft
 from tilesmith.ops.linalg import Det, Solve
@@ -82,6 +83,15 @@ def _sorts() -> Iterator[Case]:
             yield case(TopK(k, -1, largest), long)
             yield case(TopK(k, 0, largest), long.T.copy())
         yield case(TopK(2, 0, largest), In((5, 2), "u8", 0, 9))
+        # Zeros of both signs are equal, and so are all NaNs; the first of equal elements is first.
+        ties = np.tile(np.float32([0, -0.0, 1, -np.inf, np.inf, -1]), 40).reshape(2, 120)
+        ties.view(np.uint32)[:, 7::31] = 0x7FC00000, 0xFFC00000, 0xFFC00001, 0x7FC00001
+        for dtype in ("f32", "f64", "f16"):
+            yield case(TopK(17, -1, largest), ties.astype(BY_NAME[dtype].numpy))
+        for dtype in ("i8", "u8", "i16", "i32", "u32", "i64", "u64"):
+            ends = np.iinfo(BY_NAME[dtype].numpy)
+            line = np.array([0, ends.max, ends.min, ends.max // 2, 1] * 30, ends.dtype)
+            yield case(TopK(33, -1, largest), line)
         for shape, k in (((2, 12), 24), ((2, 12), 5), ((4, 1), 2), ((2, 12), 0)):
             yield case(MergeSorted(k, shape[1], -1, largest), *_sorted(shape, largest))
         columns = (x[..., None].repeat(2, -1) for x in _sorted((4, 6), largest))

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from tilesmith.ir import expr as ir
-from tilesmith.ir.dtypes import DType, i32, i64
+from tilesmith.ir import extents
+from tilesmith.ir.dtypes import DType, f32, i32, i64
 from tilesmith.ir.expr import Expr, Unary, as_expr, cast, const, select
 from tilesmith.ir.intrinsics import call
 from tilesmith.ir.types import Dim, TensorType, same_dim
@@ -22,6 +23,9 @@ from tilesmith.loop.nodes import Func
 
 from . import rules
 from .base import Op
+
+_PLACES = 1 << 32
+"""How many places a key has room for."""
 
 BLOCK, LANES = 64, 16
 """Elements that are compared with the worst of the best so far before any is looked at alone, and
@@ -36,6 +40,7 @@ class TopK(Op):
     With `k` the extent of the axis it sorts; both may be symbolic.  Each line along the axis keeps
     the best elements so far as a heap with the worst of them on top, n log k comparisons in all.
     Taking the worst off repeatedly leaves them in order.  The heap lies in the results themselves.
+    Where value and place fit into 64 bits, one integer is both, and one comparison is enough.
 
     largest: the largest elements, else the smallest.
     """
@@ -69,34 +74,54 @@ class TopK(Op):
         with b.independent_nest(lines, "line") as line:
             source = _Line(x, line, axis)
             ends = _Line(values, line, axis), _Line(places, line, axis)
-            heap = _Heap(self, b, *ends, _levels(b, self.k))
-            with b.loop(k) as i:
-                heap.put(i, source[i], i)
-            with b.loop(k // 2) as i:
-                heap.sink(k // 2 - 1 - i, k)
-            with b.when(k > 0):
-                self._keep_better(b, source, extent, k, heap)
-                with b.loop(k - 1) as i:
-                    last = b.let("last", k - 1 - i)
-                    heap.swap(const(0), last)
-                    heap.sink(const(0), last)
+
+            def work(has_keys: bool) -> None:
+                self._line(
+                    b, source, extent, k, _Heap(self, b, *ends, _levels(b, self.k), has_keys)
+                )
+
+            fits = types[0].dtype.bits <= 32
+            if not fits or extents.is_at_most(shape[axis], _PLACES):
+                work(fits)
+            else:
+                with b.when(extent <= _PLACES):
+                    work(has_keys=True)
+                with b.otherwise():
+                    work(has_keys=False)
         return b.finish()
+
+    def _line(self, b: LoopBuilder, source: _Line, extent: Expr, k: Expr, heap: _Heap) -> None:
+        """The results of one line."""
+        with b.loop(k) as i:
+            heap[i] = heap.entry(source[i], i)
+        with b.loop(k // 2) as i:
+            start = b.let("start", k // 2 - 1 - i)
+            heap.sink(heap[start], start, k)
+        with b.when(k > 0):
+            self._keep_better(b, source, extent, k, heap)
+            with b.loop(k - 1) as i:
+                last = b.let("last", k - 1 - i)
+                held = heap.held(heap[last])
+                heap[last] = heap[const(0)]
+                heap.sink(held, const(0), last)
+            heap.unpack(source, k)
 
     def _keep_better(
         self, b: LoopBuilder, source: _Line, extent: Expr, k: Expr, heap: _Heap
     ) -> None:
-        """Put the elements behind the first k into the heap if they are better than its worst.
+        """Put the elements behind the first k into the heap if they come before its worst.
 
-        Few are: a vector is compared at once, and left at once if none is.  Of equal elements the
-        one in the heap stands before.
+        Few do: vectors are compared with the worst value at once, and left at once if none is
+        better.  Else the lanes are looked at, out of order, which the places of equal elements
+        allow.
         """
-        worst = b.variable("worst", heap.values[const(0)])
+        worst = b.variable("worst", heap.value(heap[const(0)], source))
 
         def consider(i: Expr) -> None:
-            with b.when(_is_better(source[i], worst.value, self.largest)):
-                heap.put(const(0), source[i], i)
-                heap.sink(const(0), k)
-                worst.value = heap.values[const(0)]
+            held = heap.held(heap.entry(source[i], i))
+            with b.when(heap.precedes(held, heap[const(0)])):
+                heap.sink(held, const(0), k)
+                worst.value = heap.value(heap[const(0)], source)
 
         blocks = b.let("blocks", (extent - k) // BLOCK)
         with b.loop(blocks, "block") as block:
@@ -111,8 +136,13 @@ class TopK(Op):
             found = b.variable("found", const(0, i32))
             with b.loop(LANES) as i:
                 found.value = found.value | better[i]
-            with b.when(found.value > 0), b.loop(BLOCK) as i:
-                consider(start + i)
+            with (
+                b.when(found.value > 0),
+                b.loop(LANES) as lane,
+                b.when(better[lane] > 0),
+                b.loop(BLOCK // LANES) as i,
+            ):
+                consider(start + i * LANES + lane)
         with b.loop(extent - k - blocks * BLOCK, start=k + blocks * BLOCK) as i:
             consider(i)
 
@@ -252,6 +282,9 @@ class _Line:
 class _Heap:
     """Both children of entry i, 2i + 1 and 2i + 2, precede it: entry 0 comes last of all.
 
+    An entry is a value and its place; or one integer for both, a key, which is larger for what
+    comes first.  Keys lie among the places.
+
     levels: how many levels of children lie below entry 0.
     """
 
@@ -260,37 +293,81 @@ class _Heap:
     values: _Line
     places: _Line
     levels: Expr
+    has_keys: bool
 
-    def entry(self, i: Expr) -> tuple[Expr, Expr]:
-        return self.values[i], self.places[i]
+    def entry(self, value: Expr, place: Expr) -> tuple[Expr, ...]:
+        return (_key(value, place, self.op.largest),) if self.has_keys else (value, place)
 
-    def put(self, i: Expr, value: Expr, place: Expr) -> None:
-        self.values[i] = value
-        self.places[i] = place
+    def __getitem__(self, i: Expr) -> tuple[Expr, ...]:
+        return (self.places[i],) if self.has_keys else (self.values[i], self.places[i])
 
-    def swap(self, i: Expr, j: Expr) -> None:
-        value, place = (self.b.let("held", e) for e in self.entry(i))
-        self.put(i, *self.entry(j))
-        self.put(j, value, place)
+    def __setitem__(self, i: Expr, entry: tuple[Expr, ...]) -> None:
+        if not self.has_keys:
+            self.values[i] = entry[0]
+        self.places[i] = entry[-1]
 
-    def sink(self, start: Expr, size: Expr) -> None:
-        """Move the entry at `start` down among the first `size` until the heap property holds
-        again.
+    def held(self, entry: tuple[Expr, ...]) -> tuple[Expr, ...]:
+        """`entry` as it is now.  It is data, which no `let` may hold: its name would be an index."""
+        return tuple(self.b.variable("held", e).value for e in entry)
+
+    def value(self, entry: tuple[Expr, ...], source: _Line) -> Expr:
+        return source[_place_of(entry[0])] if self.has_keys else entry[0]
+
+    def precedes(self, first: tuple[Expr, ...], second: tuple[Expr, ...]) -> Expr:
+        if self.has_keys:
+            return first[0] > second[0]
+        return self.op.precedes(first[0], first[1], second[0], second[1])
+
+    def unpack(self, source: _Line, count: Expr) -> None:
+        """Make values and places of the first `count` keys."""
+        if self.has_keys:
+            with self.b.loop(count) as i:
+                place = self.b.let("place", _place_of(self.places[i]))
+                self.values[i] = source[place]
+                self.places[i] = place
+
+    def sink(self, entry: tuple[Expr, ...], start: Expr, size: Expr) -> None:
+        """Put `entry` in the place of the one at `start`, or as far below it among the first
+        `size` as the heap property wants.
         """
         b = self.b
-        at = b.variable("at", start)
+        held = self.held(entry)
+        hole, at = b.variable("hole", start), b.variable("at", start)
         with b.loop(self.levels, "level"):
             child = b.let("child", 2 * at.value + 1)
             with b.when(child < size):
                 other = b.let("other", ir.minimum(child + 1, size - 1))
-                later = self.op.precedes(*self.entry(child), *self.entry(other))
-                below = b.let("below", select(later, other, child))
-                here = b.let("here", at.value)
-                with b.when(self.op.precedes(*self.entry(here), *self.entry(below))):
-                    self.swap(here, below)
+                below = b.let(
+                    "below", select(self.precedes(self[child], self[other]), other, child)
+                )
+                lower = self.held(self[below])
+                with b.when(self.precedes(held, lower)):
+                    self[hole.value] = lower
+                    hole.value = below
                     at.value = below
                 with b.otherwise():
                     at.value = size  # nothing more to do
+        self[hole.value] = held
+
+
+def _key(value: Expr, place: Expr, largest: bool) -> Expr:
+    """A number for an element of at most 32 bits: larger for what comes first."""
+    if value.dtype.is_float:
+        x, zero = cast(value, f32), const(0.0, f32)
+        bits = call("bitcast", select(x == zero, zero, x), dtype=i32)  # both zeros are equal
+        ordered = bits ^ ((bits >> 31) & 0x7FFFFFFF)  # as integers like the floats
+        ordered = cast(select(call("isnan", x), const(0x7FFFFFFF, i32), ordered), i64)
+    else:
+        ordered = cast(value, i64)
+        if value.dtype.kind == "uint":
+            ordered = ordered - (1 << 31)
+    if not largest:
+        ordered = -1 - ordered
+    return (ordered << 32) | ((_PLACES - 1) - place)
+
+
+def _place_of(key: Expr) -> Expr:
+    return (_PLACES - 1) - (key & (_PLACES - 1))
 
 
 def _levels(b: LoopBuilder, k: Dim) -> Expr:
