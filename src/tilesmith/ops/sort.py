@@ -307,7 +307,7 @@ class _Heap:
         self.places[i] = entry[-1]
 
     def held(self, entry: tuple[Expr, ...]) -> tuple[Expr, ...]:
-        """`entry` as it is now.  It is data, which no `let` may hold: its name would be an index."""
+        """`entry` as it is now: data, which a `let` may not hold, as its name would be an index."""
         return tuple(self.b.variable("held", e).value for e in entry)
 
     def value(self, entry: tuple[Expr, ...], source: _Line) -> Expr:
