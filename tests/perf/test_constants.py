@@ -26,6 +26,7 @@ graph/passes/sub_pixel.py APART CHANNELS
 graph/text.py INLINE_ELEMENTS
 strategy/cpu/ahead.py _MANY_ROWS
 strategy/cpu/attention.py SHARED_HEADS
+strategy/cpu/batches.py FEW MANY
 strategy/cpu/concat.py MOST_VECTORS
 strategy/cpu/contraction.py MAX_ROWS MAX_VECTORS PEELED_COLUMNS STREAMS UNEVEN
 strategy/cpu/dots.py MAX_UNROLLED_STEPS SLOWER

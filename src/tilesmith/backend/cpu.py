@@ -16,6 +16,7 @@ from tilesmith.perf.cost import Place, Setting, predict
 from tilesmith.perf.kernel_work import work_of
 from tilesmith.perf.machine import nominal
 from tilesmith.strategy import cpu
+from tilesmith.strategy.cpu.batches import batch_versions
 from tilesmith.strategy.cpu.full_lanes import columns_choice
 from tilesmith.strategy.cpu.layouts import layout_policy
 from tilesmith.strategy.cpu.low_precision import factor_choice, low_precision_choice
@@ -32,7 +33,7 @@ from .base import Backend, native_toolchain
 
 
 def _versions(body: Graph) -> Versions | None:
-    return chunk_versions(body) or repeated_rows(body)
+    return chunk_versions(body) or repeated_rows(body) or batch_versions(body)
 
 
 RULES = ScheduleRules(

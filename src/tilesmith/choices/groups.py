@@ -17,12 +17,14 @@ from tilesmith.graph.passes.repack import with_packing
 from tilesmith.graph.text import constants_of
 from tilesmith.ir.expr import Var
 from tilesmith.ir.layout import Layout
+from tilesmith.ir.symbols import expected
 from tilesmith.ir.target import Target
 from tilesmith.loop.nodes import Func
 from tilesmith.strategy.attempts import first_lowered, operators
 from tilesmith.strategy.group import Group, group_tensors
 from tilesmith.strategy.rules import ScheduleRules
 from tilesmith.strategy.sizes import explodes, for_all_sizes, typical_graph
+from tilesmith.strategy.versions import expecting, renamed
 from tilesmith.support.errors import ModelError, ScheduleError
 from tilesmith.support.logs import logger
 from tilesmith.te.knobs import ANALYTIC, Config, Decisions, Knob, Value
@@ -109,7 +111,13 @@ def lower_group(
         try:
             versions = rules.versions(body)
             several = versions.sizes if versions is not None and versions.most else ({},)
-            funcs = [_lower_open(body, sizes, target, rules, name, cfg) for sizes in several]
+            try:
+                funcs = [_lower_open(body, sizes, target, rules, name, cfg) for sizes in several]
+            except (ScheduleError, ModelError) as e:
+                if cfg.chosen or len(several) == 1:
+                    raise
+                _log.info("%s: one version for few and for many: %s", operators(body), e)
+                funcs = [_lower_open(body, {}, target, rules, name, cfg)]
             func = funcs[0] if versions is None or len(funcs) == 1 else versions.joined(*funcs)
             if versions is None or not versions.has_one:
                 return func
@@ -141,14 +149,17 @@ def _lower_open(
     extents = (a.extent for s in group_tensors(body).stages for a in s.reduce_axis)
     if not all(isinstance(n, int) for n in extents):
         cfg = replace(cfg, open_sums=True)
+    if user_template(cfg.chosen) is None and any(expected(v) != n for v, n in sizes.items()):
+        cfg = replace(cfg, chosen={}, seen=None)  # decisions were made for expected sizes
     near = typical_graph(bind(body, sizes))
+    body, names = expecting(body, sizes)
     by_rule = cfg.chosen.get(SCHEDULE, STRATEGY) == STRATEGY
     group = rules.expressions(body) if by_rule else group_tensors(body)
 
     def lowered(s: Schedule, _: Group) -> Func | None:
         func = rules.lower_scheduled(for_all_sizes(s, group), group, target, name)
         if not explodes(func, group):
-            return func
+            return renamed(func, names)
         _log.info("%s: a schedule would compute too much for some sizes", operators(body))
         return None
 

@@ -6,12 +6,15 @@ such as prompts and the tokens that follow, a kernel holds both loop nests, and 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from tilesmith.ir.expr import Expr, Load, Var, compare
+from tilesmith.graph.bind import Binding
+from tilesmith.graph.nodes import Graph
+from tilesmith.ir.expr import Expr, Load, Var, compare, substitute
 from tilesmith.ir.symbols import expected
-from tilesmith.loop.nodes import Buffer, Func, If, Stmt, Store
-from tilesmith.loop.visit import map_stmt
+from tilesmith.loop.nodes import Allocate, Buffer, Func, If, Stmt, Store
+from tilesmith.loop.visit import map_stmt, walk
 from tilesmith.te.rewrite import map_loads
 
 
@@ -22,6 +25,8 @@ class Versions:
     extent: the symbol.
     most: the largest value that is few; 0: there is no version for few.
     few: the value for which the version for few is scheduled.
+    many: the value for which the version for many is, if that is more than is expected; 0: sixteen
+        times `most`.
     has_one: whether another version is for the value 1 alone.  Its loops know that value, so it may
         fuse what stands around the extent.
     """
@@ -29,12 +34,16 @@ class Versions:
     extent: Var
     most: int
     few: int = 1
+    many: int = 0
     has_one: bool = False
 
     @property
     def sizes(self) -> tuple[dict[Var, int], dict[Var, int]]:
         """Values of the symbol for which the versions for few and for many are scheduled."""
-        return {self.extent: self.few}, {self.extent: max(expected(self.extent), 16 * self.most)}
+        many = max(expected(self.extent), self.many or 16 * self.most)
+        if self.extent.sizes is not None:
+            many = min(many, self.extent.sizes.high)
+        return {self.extent: self.few}, {self.extent: many}
 
     def joined(self, few: Func, many: Func) -> Func:
         """The kernel that has both; their parameters are of the same types."""
@@ -45,14 +54,59 @@ class Versions:
         return _either(compare("eq", self.extent, 1), one, others)
 
 
+def expecting(body: Graph, sizes: Mapping[Var, int]) -> tuple[Graph, dict[Var, Var]]:
+    """The fused group `body` with symbols that are expected to have these sizes, and the symbols of
+    `body` that these stand for.
+
+    A schedule for many rows is lowered as such: else 16 rows of a tile seem far more than there are
+    rows at all, and each tile would compute all.
+    """
+    new = {
+        v: replace(v, sizes=replace(v.sizes, expected=min(max(n, v.sizes.low), v.sizes.high)))
+        for v, n in sizes.items()
+        if v.sizes is not None and n != v.sizes.expected
+    }
+    if not new:
+        return body, {}
+    return Binding({**new}).graph(body), {found: v for v, found in new.items()}
+
+
+def renamed(func: Func, names: Mapping[Var, Var]) -> Func:
+    """The kernel with other symbols."""
+    if not names:
+        return func
+    exprs: dict[Expr, Expr] = {**names}
+
+    def extent(n: Expr | int) -> Expr | int:
+        return n if isinstance(n, int) else substitute(n, exprs)
+
+    allocated = (s.buffer for s in walk(func.body) if isinstance(s, Allocate))
+    new = {
+        b: replace(b, shape=tuple(map(extent, b.shape)))
+        for b in (*func.buffers, *allocated)
+        if any(isinstance(n, Expr) for n in b.shape)
+    }
+
+    def allocation(s: Stmt) -> Stmt:
+        if isinstance(s, Allocate) and s.buffer in new:
+            return Allocate(new[s.buffer], s.body)
+        return s
+
+    params = tuple(new.get(p, p) if isinstance(p, Buffer) else names.get(p, p) for p in func.params)
+    outputs = tuple(new.get(b, b) for b in func.outputs)
+    body = map_stmt(func.body, lambda e: substitute(e, exprs), allocation)
+    return Func(func.name, params, outputs, _on_buffers(body, new), func.attrs)
+
+
 def _either(condition: Expr, first: Func, second: Func) -> Func:
     """The kernel `second` that does as `first` where `condition` is true."""
-    body = If(condition, _on_buffers(first, dict(zip(first.buffers, second.buffers))), second.body)
+    buffers = dict(zip(first.buffers, second.buffers))
+    body = If(condition, _on_buffers(first.body, buffers), second.body)
     return replace(second, body=body)
 
 
-def _on_buffers(func: Func, new: dict[Buffer, Buffer]) -> Stmt:
-    """The body of `func` on other parameters."""
+def _on_buffers(body: Stmt, new: Mapping[Buffer, Buffer]) -> Stmt:
+    """A body that reads and writes other buffers."""
 
     def load(e: Load) -> Expr:
         buffer = new.get(e.buffer)  # type: ignore[arg-type]  # a buffer: this is loop IR
@@ -63,4 +117,4 @@ def _on_buffers(func: Func, new: dict[Buffer, Buffer]) -> Stmt:
             return s
         return Store(new[s.buffer], s.indices, s.value, s.mask)
 
-    return map_stmt(func.body, lambda e: map_loads((e,), load)[0], store)
+    return map_stmt(body, lambda e: map_loads((e,), load)[0], store)
