@@ -8,6 +8,7 @@ import itertools
 import json
 import math
 import random
+import signal
 import sys
 import zipfile
 from collections.abc import Sequence
@@ -198,6 +199,38 @@ def test_an_interrupt_is_not_lost(to_numbers: ts.Executable) -> None:
     with pytest.raises(KeyboardInterrupt):
         to_numbers(texts([word]))
     assert to_numbers(texts([word])).tolist() == [1]
+
+
+class TooLong(Exception):
+    """What the handler of a signal raises."""
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="the system has no such signal")
+@pytest.mark.parametrize("kind", ["counts", "table", "letters"])
+def test_what_the_handler_of_a_signal_raises_ends_the_run(kind: str) -> None:
+    def handler(*_: Any) -> None:
+        raise TooLong
+
+    if kind == "counts":
+        exe = single(
+            "TfIdfVectorizer", [(TEXT, ["n"])], mode="TF", min_gram_length=1, max_gram_length=2,
+            max_skip_count=1 << 60, ngram_counts=[0, 1], ngram_indexes=[0, 1],
+            pool_strings=["a", "a", "a"],
+        )  # fmt: skip
+        x = texts(["a"] * 300_000)  # a minute of work
+    else:
+        pattern = "a*b" if kind == "table" else "(?i)a*.*b"
+        exe = single("RegexFullMatch", [(TEXT, ["n"])], pattern=pattern)
+        x = texts(["a" * (1 << 15)] * (1 << 18 if kind == "table" else 1 << 10))
+    assert runs_natively(exe)
+    before = signal.signal(signal.SIGALRM, handler)
+    try:
+        with pytest.raises(TooLong):
+            signal.setitimer(signal.ITIMER_REAL, 0.1)
+            exe(x)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def test_what_is_no_string_is_an_error_each_time(to_numbers: ts.Executable) -> None:

@@ -254,14 +254,14 @@ static int run_native(HostRun *run, Call *call, void *const *arguments) {
             continue;
         }
         int64_t number = tilesmith_host_add(run, values[i].object);
-        other = number < 0;
+        other = number < 0; /* for lack of memory: Python may find some */
         *(int64_t *)arguments[i] = number;
     }
-    if (other && PyErr_Occurred() && !PyErr_ExceptionMatches(PyExc_Exception))
+    if (other && PyErr_Occurred() && (other < 0 || !PyErr_ExceptionMatches(PyExc_Exception)))
         return -1;
     if (other)
         PyErr_Clear();
-    return other;
+    return other != 0;
 }
 
 /* Run the Python function; 0, or -1 with an exception. */

@@ -18,8 +18,9 @@ typedef struct Value {
     Py_buffer view;   /* of the strings in `object` */
 } Value;
 
-/* Compute `outputs`, whose memory is there but for the objects of kind o.  Returns 0; or 1 if the Python function is
- * to run instead, also with an exception, which is dropped unless it is an interrupt. */
+/* Compute `outputs`, whose memory is there but for the objects of kind o.  Returns 0; 1 if the Python function is to
+ * run instead, also with an exception, which is dropped unless it is an interrupt; or -1 with an exception that ends
+ * the run. */
 typedef int (*tilesmith_native_fn)(PyObject *self, Value *inputs, Value *outputs, PyObject *empty);
 
 /* The beginning of an object that runs in place of a Python function. */

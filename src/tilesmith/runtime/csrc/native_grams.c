@@ -37,8 +37,11 @@ static int64_t after(const Grams *self, int64_t node, int64_t word) {
     }
 }
 
-static void count_row(const Grams *self, const int64_t *words, int64_t count, float *counts) {
+/* Count the sequences of a row; 0, or -1 with an exception. */
+static int count_row(const Grams *self, const int64_t *words, int64_t count, float *counts, int64_t *done) {
     for (int64_t distance = 1; distance - 1 <= self->skips && (distance == 1 || distance < count); distance++) {
+        if (tilesmith_native_rest(done, count))
+            return -1;
         int64_t least = distance > 1 && self->shortest < 2 ? 2 : self->shortest;
         for (int64_t begin = 0; begin < count; begin++) {
             int64_t node = self->longest > 0 ? self->first[words[begin]] : -1;
@@ -59,6 +62,7 @@ static void count_row(const Grams *self, const int64_t *words, int64_t count, fl
     if (self->scale)
         for (int64_t i = 0; i < self->size; i++)
             counts[i] *= self->scale[i];
+    return 0;
 }
 
 /* The numbers of words; 0, or 1 for what can't be looked up. */
@@ -86,12 +90,13 @@ static int grams_run(PyObject *object, Value *x, Value *y, PyObject *empty) {
     if (y->count != rows * self->size)
         return 1;
     int64_t *numbers = malloc(((size_t)count + 1) * sizeof *numbers);
+    int64_t done = 0;
     int other = numbers == NULL;
     memset(y->data, 0, (size_t)y->count * sizeof(float));
     for (int64_t i = 0; i < rows && !other; i++) {
         other = number(self, (PyObject **)x->data + i * count, count, numbers);
         if (!other)
-            count_row(self, numbers, count, (float *)y->data + i * self->size);
+            other = count_row(self, numbers, count, (float *)y->data + i * self->size, &done);
     }
     free(numbers);
     return other;

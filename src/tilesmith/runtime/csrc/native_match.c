@@ -34,17 +34,20 @@ static int match_run(PyObject *object, Value *x, Value *y, PyObject *empty) {
     const Match *self = (Match *)object;
     if (x->kind != 's' || y->kind != 'b' || x->count != y->count)
         return 1;
+    int64_t done = 0;
     for (Py_ssize_t i = 0; i < x->count; i++) {
         PyObject *text = ((PyObject **)x->data)[i];
         if (text == NULL || !PyUnicode_Check(text))
             return 1;
+        if (tilesmith_native_rest(&done, PyUnicode_GetLength(text)))
+            return -1;
         int found = matches(self, text);
         if (found < 0) {
             Py_INCREF(text);
             PyObject *result = PyObject_CallFunctionObjArgs(self->function, text, NULL);
             Py_DECREF(text);
             if (result == NULL)
-                return 1;
+                return -1; /* the pattern's function takes every string: a handler of a signal raised this */
             found = result != Py_None && result != Py_False;
             Py_DECREF(result);
         }

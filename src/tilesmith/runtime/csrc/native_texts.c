@@ -271,13 +271,13 @@ static int test_run(PyObject *object, Value *x, Value *y, PyObject *empty) {
         return 1;
     for (Py_ssize_t i = 0; i < x->count; i++) {
         PyObject *text = ((PyObject **)x->data)[i];
-        if (text == NULL)
+        if (text == NULL || !PyUnicode_Check(text))
             return 1;
         Py_INCREF(text);
         PyObject *found = PyObject_CallFunctionObjArgs(((Text *)object)->first, text, NULL);
         Py_DECREF(text);
         if (found == NULL)
-            return 1;
+            return -1; /* the function takes every string: a handler of a signal raised this */
         ((char *)y->data)[i] = found != Py_None && found != Py_False;
         Py_DECREF(found);
     }

@@ -5,6 +5,7 @@ static PyType_Spec *const specs[] = {
     &tilesmith_normalize_spec, &tilesmith_test_spec, &tilesmith_grams_spec, &tilesmith_maps_spec, &tilesmith_row_spec,
     &tilesmith_match_spec, &tilesmith_reshape_spec, &tilesmith_concat_spec,
 };
+#define STEPS (1 << 20) /* about 5 milliseconds */
 #define COUNT ((int)(sizeof specs / sizeof specs[0]))
 
 static PyTypeObject *types[COUNT];
@@ -33,6 +34,16 @@ void *tilesmith_native_new(PyTypeObject *type, tilesmith_native_fn run, Py_ssize
         self->outputs = outputs;
     }
     return self;
+}
+
+int tilesmith_native_rest(int64_t *done, int64_t steps) {
+    *done += steps;
+    if (*done < STEPS)
+        return 0;
+    *done = 0;
+    Py_BEGIN_ALLOW_THREADS
+    Py_END_ALLOW_THREADS
+    return PyErr_CheckSignals();
 }
 
 void tilesmith_native_free(PyObject *object) {

@@ -13,6 +13,10 @@ int tilesmith_native_types(PyObject *module);
 /* A new object of `type`, which begins with a Native; NULL with an exception. */
 void *tilesmith_native_new(PyTypeObject *type, tilesmith_native_fn run, Py_ssize_t inputs, Py_ssize_t outputs);
 
+/* Note `steps` of some nanoseconds.  Now and then other threads and signals get their turn; 0, or -1 with what a handler
+ * of a signal raised. */
+int tilesmith_native_rest(int64_t *done, int64_t steps);
+
 /* Free an object of a type from the heap. */
 void tilesmith_native_free(PyObject *object);
 
