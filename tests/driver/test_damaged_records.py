@@ -201,3 +201,22 @@ def test_reading_writes_nothing(path: Path, options: ts.Options, tmp_path: Path)
     with pytest.raises(ts.ModelError, match="can't be used"):
         Records(tmp_path / "absent.sqlite", read_only=True)
     assert not (tmp_path / "absent.sqlite").exists()
+
+
+@pytest.mark.parametrize("place", ["file", "folder"])
+def test_records_that_cant_be_written_are_a_wrong_option(tmp_path: Path, place: str) -> None:
+    file = tmp_path / "a file" / "records.sqlite"
+    if place == "file":
+        file.parent.write_text("not a folder")
+    else:
+        file.mkdir(parents=True)
+    with pytest.raises(ts.UsageError, match=r"records\.sqlite' can't be written: "):
+        Records(file)
+
+
+def test_records_without_permission_are_a_wrong_option(path: Path) -> None:
+    """SQLite is told to write nothing: permissions don't bind the tests' own user everywhere."""
+    with Records(path) as records:
+        records._db.execute("PRAGMA query_only=1")
+        with pytest.raises(ts.UsageError, match="can't be written: attempt to write a readonly"):
+            records.prune()

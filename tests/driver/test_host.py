@@ -373,3 +373,18 @@ def test_strings_that_pass_through_are_objects() -> None:
     assert {c.function for c in exe.program.host_calls} == {"identity"}
     for result in exe(MOVED):
         np.testing.assert_array_equal(result, MOVED, strict=True)
+
+
+@pytest.mark.parametrize(
+    "nodes, message",
+    [
+        ("y = Exp(text)", r"exp(string[2]): expected an input of kind float, found string[2]"),
+        ("y = Concat <axis = 0> (text, x)", "concat(string[2], f32[2]): expected inputs of one"),
+        ("y = ScatterElements(text, i, x)", "expected updates of string, found f32"),
+    ],
+)
+def test_messages_call_strings_strings(nodes, message):
+    given = [info("text", TEXT, [2]), info("x", F32, [2]), info("i", I64, [2])]
+    with pytest.raises(ModelError) as found:
+        ts.compile(model(nodes, given, ["y"]))
+    assert message in str(found.value)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import stat
+import tempfile
 import threading
 from pathlib import Path
 
 import pytest
 
 import tilesmith
-from tilesmith.support.folders import written
+from tilesmith.support.errors import UsageError
+from tilesmith.support.folders import scratch_folder, written
 
 
 def test_a_file_appears_whole(tmp_path: Path) -> None:
@@ -98,3 +101,17 @@ def test_whoever_writes_a_file_of_a_user_writes_beside_it() -> None:
     sources = {p.relative_to(top).as_posix(): p.read_text() for p in top.rglob("*.py")}
     found = {name for name, text in sources.items() if WRITER.search(text)}
     assert found == set(IN_PLACE)
+
+
+def test_temporary_files_name_their_own_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where there is no room for them, the folder of the result is not blamed."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "absent"))
+    with pytest.raises(UsageError, match=r"absent': .*set TMPDIR"), scratch_folder():
+        pass
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with pytest.raises(UsageError, match="No space left"), scratch_folder() as made:
+        assert made.parent == tmp_path
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    assert not any(tmp_path.iterdir())

@@ -27,7 +27,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
 
-from tilesmith.support.errors import ModelError
+from tilesmith.support.errors import ModelError, UsageError
 from tilesmith.support.folders import make_private
 from tilesmith.support.logs import logger
 
@@ -215,35 +215,48 @@ def _typed(value: object, wanted: type) -> object:
     return value
 
 
+_UNWRITABLE = (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY)
+"""SQLite's codes for a file that can't be made, or not be written to."""
+
+
 class Records:
     """The trials in a file, which is made at the first write.  Use as a context manager, in one
     thread.
 
     read_only: the file must be there.  It is not written to, and a table that it lacks is empty.
 
-    Raises ModelError if the file is something else or damaged, if it is locked for long, and if it
-    can't be made.
+    Raises ModelError if the file is something else or damaged, and if it is locked for long;
+    UsageError if it can't be made or written.
     """
 
     def __init__(self, path: Path, *, read_only: bool = False) -> None:
         self.path = path
         self._has_warned = False
-        with self._usable():
+        with self._usable(writes=not read_only):
             self._db = _reading(path) if read_only else _writing(path)
         self._db.text_factory = lambda stored: stored.decode(errors="replace")
 
     @contextmanager
-    def _usable(self) -> Iterator[None]:
-        """Raises ModelError for a file that SQLite can't use."""
+    def _usable(self, writes: bool = False) -> Iterator[None]:
+        """Raises ModelError for a file that SQLite can't use; with `writes` UsageError for one that
+        may not be written.
+        """
         try:
             yield
         except (sqlite3.Error, OSError, UnicodeDecodeError) as e:  # the last: in SQLite's messages
+            code = getattr(e, "sqlite_errorcode", 0) & 0xFF
+            if writes and (isinstance(e, OSError) or code in _UNWRITABLE):
+                reason = e.strerror if isinstance(e, OSError) else e
+                raise UsageError(
+                    f"the tuning records {str(self.path)!r} can't be written: {reason}; expected a "
+                    "file in a folder that may be written to"
+                ) from e
             raise ModelError(f"the tuning records in {str(self.path)!r} can't be used: {e}") from e
 
     @contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:
         """One transaction: all of it happens or nothing."""
-        with self._usable():
+        with self._usable(writes=True):
             self._db.execute("BEGIN IMMEDIATE")
             with self._db:
                 yield self._db
@@ -427,9 +440,7 @@ def _reading(path: Path) -> sqlite3.Connection:
         # without write permission.  Nobody else writes there either.
         log = path.with_name(path.name + "-wal")
         is_alone = not log.exists() or not log.stat().st_size
-        if e.sqlite_errorcode & 0xFF not in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY) or (
-            not is_alone
-        ):
+        if e.sqlite_errorcode & 0xFF not in _UNWRITABLE or (not is_alone):
             raise
         return opened("mode=ro&immutable=1")
 

@@ -120,7 +120,7 @@ def _records(options: Options) -> dict[str, Any]:
     if not path.exists():
         return found | {"bytes": 0, "trials": 0, "workloads": 0, "failed": 0, "helpful": 0}
     try:
-        with Records(path) as records:
+        with Records(path, read_only=True) as records:
             trials = records.trials()
             size = sum(p.stat().st_size for p in path.parent.glob(f"{path.name}*"))
     except (ModelError, OSError) as e:

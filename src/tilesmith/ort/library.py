@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
@@ -18,7 +17,7 @@ from tilesmith.runtime.standalone.toolchain import toolchain
 from tilesmith.runtime.threads import thread_count
 from tilesmith.support.arguments import checked
 from tilesmith.support.errors import UsageError
-from tilesmith.support.folders import written
+from tilesmith.support.folders import scratch_folder, written
 from tilesmith.support.options import Options
 
 Pool: TypeAlias = Literal["session", "own"]
@@ -92,8 +91,7 @@ def _write(
     def operator(number: int, name: str, description: str) -> str:
         return _operator(number, name, description, programs[name], threads, pool)
 
-    with tempfile.TemporaryDirectory(prefix="tilesmith-") as folder:
-        scratch = Path(folder)
+    with scratch_folder() as scratch:
         main = scratch / "register.c"
         main.write_text(_registration(len(programs), domain))
         tools.compile(main, main.with_suffix(".o"))

@@ -15,6 +15,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
+from .errors import UsageError
+
 
 @contextmanager
 def filled(folder: Path) -> Iterator[Path]:
@@ -45,6 +47,23 @@ def filled(folder: Path) -> Iterator[Path]:
             os.rename(made, folder)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
+
+
+@contextmanager
+def scratch_folder() -> Iterator[Path]:
+    """Gives an empty folder for temporary files, which is removed at the end.
+
+    Raises UsageError where the body can't write to it, so that another folder is not blamed.
+    """
+    try:
+        with tempfile.TemporaryDirectory(prefix="tilesmith-") as made:
+            yield Path(made)
+    except OSError as e:
+        place = tempfile.tempdir or os.environ.get("TMPDIR", "/tmp")
+        raise UsageError(
+            f"temporary files can't be written to {place!r}: {e.strerror or e}; make room there, "
+            "or set TMPDIR to another folder"
+        ) from e
 
 
 @contextmanager

@@ -7,11 +7,11 @@ import shlex
 import shutil
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 from tilesmith.ir.target import Target
 from tilesmith.support.errors import InternalError, UsageError
+from tilesmith.support.folders import scratch_folder
 from tilesmith.support.options import compiler_from_environment
 
 FLAGS = (
@@ -59,8 +59,8 @@ def run_compiler(text: str, flags: tuple[str, ...], suffix: str) -> bytes:
     Raises UsageError when there is no compiler, InternalError when it refuses the text.
     """
     command = find_compiler()
-    with tempfile.TemporaryDirectory(prefix="tilesmith-") as folder:
-        source, result = Path(folder, "unit.c"), Path(folder, f"unit{suffix}")
+    with scratch_folder() as folder:
+        source, result = folder / "unit.c", folder / f"unit{suffix}"
         source.write_text(text, encoding="utf-8")
         run = subprocess.run(
             [*command, *FLAGS, f"-I{INCLUDE}", *flags, str(source), "-o", str(result), "-lm"],

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -23,7 +24,7 @@ from tilesmith.graph.nodes import Value
 from tilesmith.host import prepare
 from tilesmith.ir.dtypes import DType, string, u8, unknown
 from tilesmith.ir.types import TensorType
-from tilesmith.support.errors import UnsupportedError
+from tilesmith.support.errors import ModelError, UnsupportedError
 
 _STAND_IN = u8
 """Has the shape of strings where an import function says what shape its results have."""
@@ -142,6 +143,10 @@ def by_stand_in(
         made = make(stand_ins)
     except UnsupportedError:
         return None
+    except ModelError as e:
+        if not any(isinstance(s, Value) and s.dtype is _STAND_IN for s in slots):
+            e.args = (re.sub(rf"\b{_STAND_IN}\b", str(string), str(e)), *e.args[1:])
+        raise
     return [s for s in made if isinstance(s, Value)] if all(made) else None
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import struct
-import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +17,7 @@ from tilesmith.runtime.stubs import write_stubs
 from tilesmith.runtime.tsm import save_program
 from tilesmith.support.arguments import checked
 from tilesmith.support.errors import UsageError
-from tilesmith.support.folders import filled
+from tilesmith.support.folders import filled, scratch_folder
 from tilesmith.support.version import VERSION
 
 from .objects import (
@@ -224,8 +223,8 @@ def _write(
     written = folder / f"{name}.weights" if weights == "file" else None
     if written is not None:
         _write_weights(written, programs, places, file_bytes)
-    with tempfile.TemporaryDirectory(prefix="tilesmith-") as scratch:
-        objects = _objects(programs, name, places, file_bytes, include, Path(scratch), tools)
+    with scratch_folder() as scratch:
+        objects = _objects(programs, name, places, file_bytes, include, scratch, tools)
         make = {"shared": tools.shared, "static": tools.static, "object": tools.merged}[format]
         make(objects, library)
     inside = sum(p.constants.nbytes for p in programs) if weights == "inside" else 0

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import shutil
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tilesmith.codegen.c.emit import comment_line
 from tilesmith.runtime.program import Program
 from tilesmith.support.errors import UsageError
+from tilesmith.support.folders import scratch_folder
 from tilesmith.support.version import VERSION
 
 from .objects import (
@@ -56,13 +56,13 @@ def write_plugin(ops: Mapping[str, Sequence[Program]], folder: Path, name: str) 
         shutil.copyfile(path, include / path.name)
     header = include / f"{name}.h"
     header.write_text(_header(name, ops), encoding="utf-8")
-    with tempfile.TemporaryDirectory(prefix="tilesmith-") as scratch:
-        main = Path(scratch) / "register.c"
+    with scratch_folder() as scratch:
+        main = scratch / "register.c"
         main.write_text(_registration(name, len(ops)), encoding="utf-8")
         tools.compile(main, main.with_suffix(".o"), f"-I{include}")
         objects = [
-            *runtime_objects(RUNTIME, Path(scratch), tools),
-            *operator_objects(ops, Path(scratch), tools, _operator),
+            *runtime_objects(RUNTIME, scratch, tools),
+            *operator_objects(ops, scratch, tools, _operator),
             main.with_suffix(".o"),
         ]
         tools.shared(objects, library)

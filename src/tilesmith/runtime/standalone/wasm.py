@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import tempfile
 from pathlib import Path
 
 from tilesmith.codegen.c.compiler import ZIG
@@ -13,6 +12,7 @@ from tilesmith.ir.target import Target
 from tilesmith.runtime.arrays import stored_shape
 from tilesmith.runtime.program import Program, TensorSpec
 from tilesmith.support.errors import UsageError
+from tilesmith.support.folders import scratch_folder
 from tilesmith.support.version import VERSION
 
 from .tables import Weights, embedded, own_names, tables, template
@@ -57,8 +57,7 @@ def write_module(
     for path, text in texts.items():
         path.write_text(text, encoding="utf-8")
     module = folder / f"{name}.wasm"
-    with tempfile.TemporaryDirectory(prefix="tilesmith-") as made:
-        scratch = Path(made)
+    with scratch_folder() as scratch:
         objects = []
         for symbol, code in program.objects.items():
             objects.append(scratch / f"{symbol}.o")
