@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import threading
 from collections.abc import Callable
 from contextlib import ExitStack
 
@@ -18,7 +20,9 @@ from tilesmith.loop.passes.bind_parts import MOST_DEPTH
 from tilesmith.loop.text import print_func
 from tilesmith.loop.visit import exprs
 from tilesmith.runtime.function import NativeFunction
-from tilesmith.support.errors import ExpressionError
+from tilesmith.support import depth as support_depth
+from tilesmith.support.errors import ExpressionError, ScheduleError
+from tilesmith.te.tensor import Tensor
 
 N = 64
 DEPTH = 1500
@@ -205,16 +209,69 @@ def test_deep_expression_as_c() -> None:
     np.testing.assert_allclose(out, x * (DEPTH + 1), rtol=1e-4)
 
 
-def test_conditions_by_hand_too_deep_are_refused() -> None:
+LEVELS = 400
+
+
+def select_by_itself() -> Tensor:
+    def body(i: Expr) -> Expr:
+        return repeated(lambda e, n: te.select(e >= n, e + 1.0, 0.0), X[i], LEVELS)
+
+    return te.compute((N,), body, name="Y")
+
+
+def names_by_hand() -> Tensor:
+    def body(b, x, y):
+        with b.loop(N, "i") as i:
+            value = x[i]
+            for n in range(LEVELS):
+                value = b.let(f"v{n}", value + 1.0)
+            y[i] = value
+
+    return te.extern(N, [X], body, name="Y")
+
+
+def conditions_by_hand() -> Tensor:
     def body(b, x, y):
         with ExitStack() as around:
             i = around.enter_context(b.loop(N, "i"))
-            for n in range(1000):
-                around.enter_context(b.when(x[i] < float(n)))
-            y[i] = 1.0
+            for n in range(LEVELS):
+                around.enter_context(b.when(x[i] < 2.0 + n))
+            y[i] = x[i] + float(LEVELS)
 
+    return te.extern(N, [X], body, name="Y")
+
+
+@pytest.mark.parametrize("make", [select_by_itself, names_by_hand, conditions_by_hand])
+def test_statements_deeper_than_pythons_stack(make: Callable[[], Tensor]) -> None:
+    limit, stack = sys.getrecursionlimit(), threading.stack_size()
+    y = make()
+    out = np.zeros(N, np.float32)
+    ts.build(te.create_schedule(y.op), [X, y])(x, out)
+    np.testing.assert_allclose(out, x + LEVELS, rtol=1e-4)
+    assert (sys.getrecursionlimit(), threading.stack_size()) == (limit, stack)
+
+
+def test_statements_deeper_than_any_stack_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(support_depth, "LEVELS", 0)
     with pytest.raises(ExpressionError, match="Y: the body nests deeper than can be compiled"):
-        te.extern(N, [X], body, name="Y")
+        conditions_by_hand()
+    y = names_by_hand()
+    with pytest.raises(ScheduleError, match="nests deeper than can be compiled"):
+        ts.build(te.create_schedule(y.op), [X, y])
+
+
+def test_what_fails_on_a_larger_stack_fails_as_it_would_here() -> None:
+    @support_depth.at_depth(ScheduleError, "it", "make it less deep")
+    def fails(n: int) -> int:
+        if n == 0:
+            raise ExpressionError("at the end")
+        return fails_inside(n - 1)
+
+    def fails_inside(n: int) -> int:
+        return fails.__wrapped__(n)  # type: ignore[attr-defined]
+
+    with pytest.raises(ExpressionError, match="at the end"):
+        fails(3 * sys.getrecursionlimit())
 
 
 def depth(e: Expr) -> int:

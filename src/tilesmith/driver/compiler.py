@@ -35,7 +35,7 @@ from tilesmith.runtime.program import Program
 from tilesmith.support.arguments import checked
 from tilesmith.support.cache import cache_key
 from tilesmith.support.child import Children
-from tilesmith.support.depth import depth_checked
+from tilesmith.support.depth import at_depth, depth_checked
 from tilesmith.support.errors import ModelError, ScheduleError, UsageError
 from tilesmith.support.garbage import rarely_collected
 from tilesmith.support.mapped import check_unchanged
@@ -269,7 +269,7 @@ def _pack(fused: Graph, session: Session, saved: SavedProgram | None) -> Packed:
 
 
 @checked(UsageError)
-@depth_checked(ScheduleError, "an expression", "store a stage in between, with compute_root")
+@at_depth(ScheduleError, "an expression", "store a stage in between, with compute_root")
 def build(
     schedule: Schedule | Literal["auto"],
     args: Sequence[Tensor],

@@ -26,7 +26,7 @@ from tilesmith.ir.types import Dim, TensorType
 from tilesmith.loop.builder import LoopBuilder
 from tilesmith.loop.verify import verify
 from tilesmith.support.arguments import checked
-from tilesmith.support.depth import depth_checked
+from tilesmith.support.depth import at_depth
 from tilesmith.support.errors import ExpressionError, VerifyError
 
 from .tensor import Extern, Tensor
@@ -87,8 +87,8 @@ def extern(
     func = replace(func, params=(*func.params, *symbols))
     place = line_of_caller(1)
     try:
-        with depth_checked(ExpressionError, f"{name}: the body", "write it as several stages"):
-            verify(func, "nest", is_users=True)
+        deep = at_depth(ExpressionError, f"{name}: the body", "write it as several stages")
+        deep(verify)(func, "nest", is_users=True)
     except VerifyError as e:
         raise ExpressionError(f"{name} ({place}): {e}" if place else f"{name}: {e}") from None
     op = Extern(name, (), (), source=place, func=func, sources=tuple(inputs))

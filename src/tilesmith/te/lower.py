@@ -22,7 +22,7 @@ from tilesmith.loop.passes.barriers import add_barriers
 from tilesmith.loop.passes.bind_parts import bind_parts
 from tilesmith.loop.passes.share import share
 from tilesmith.support.arguments import checked
-from tilesmith.support.depth import depth_checked
+from tilesmith.support.depth import at_depth
 from tilesmith.support.errors import ScheduleError, UsageError
 
 from .lower_extern import extern_plan
@@ -47,7 +47,7 @@ _SHALLOWER = "store a stage in between, with compute_root, instead of inlining a
 
 
 @checked(ScheduleError)
-@depth_checked(ScheduleError, "an expression", _SHALLOWER)
+@at_depth(ScheduleError, "an expression", _SHALLOWER)
 def lower(schedule: Schedule, args: Sequence[Tensor], name: str = "main") -> Func:
     """The loop function that computes the outputs of `schedule`.
 
