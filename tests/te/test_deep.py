@@ -219,24 +219,24 @@ def select_by_itself() -> Tensor:
     return te.compute((N,), body, name="Y")
 
 
-def names_by_hand() -> Tensor:
+def names_by_hand(levels: int = LEVELS) -> Tensor:
     def body(b, x, y):
         with b.loop(N, "i") as i:
             value = x[i]
-            for n in range(LEVELS):
+            for n in range(levels):
                 value = b.let(f"v{n}", value + 1.0)
             y[i] = value
 
     return te.extern(N, [X], body, name="Y")
 
 
-def conditions_by_hand() -> Tensor:
+def conditions_by_hand(levels: int = LEVELS) -> Tensor:
     def body(b, x, y):
         with ExitStack() as around:
             i = around.enter_context(b.loop(N, "i"))
-            for n in range(LEVELS):
+            for n in range(levels):
                 around.enter_context(b.when(x[i] < 2.0 + n))
-            y[i] = x[i] + float(LEVELS)
+            y[i] = x[i] + float(levels)
 
     return te.extern(N, [X], body, name="Y")
 
@@ -254,7 +254,7 @@ def test_statements_deeper_than_pythons_stack(make: Callable[[], Tensor]) -> Non
 def test_statements_deeper_than_any_stack_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(support_depth, "LEVELS", 0)
     with pytest.raises(ExpressionError, match="Y: the body nests deeper than can be compiled"):
-        conditions_by_hand()
+        conditions_by_hand(3 * LEVELS)
     y = names_by_hand()
     with pytest.raises(ScheduleError, match="nests deeper than can be compiled"):
         ts.build(te.create_schedule(y.op), [X, y])
