@@ -17,6 +17,7 @@ import argparse
 import difflib
 import hashlib
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -90,20 +91,27 @@ def compare(old: Path, new: Path) -> int:
 
 def _same(old: Path, new: Path) -> bool:
     """Whether the folders of a model have the same files; prints the first that differs."""
-    files = sorted({p.relative_to(f) for f in (old, new) for p in f.rglob("*") if p.is_file()})
-    for file in files:
-        before, after = (_lines(f / file) for f in (old, new))
-        if before != after:
-            diff = difflib.unified_diff(
-                before, after, f"{old / file}", f"{new / file}", lineterm="", n=1
-            )
+    before, after = _files(old), _files(new)
+    for name in sorted({*before, *after}):
+        first, second = _lines(before.get(name)), _lines(after.get(name))
+        if first != second:
+            names = str(before.get(name)), str(after.get(name))
+            diff = difflib.unified_diff(first, second, *names, lineterm="", n=1)
             print(*[line for line, _ in zip(diff, range(LINES), strict=False)], sep="\n")
             return False
-    return bool(files)
+    return bool(before)
 
 
-def _lines(file: Path) -> list[str]:
-    return file.read_text(encoding="utf-8").splitlines() if file.exists() else []
+def _files(folder: Path) -> dict[str, Path]:
+    """The files of a model by their names without the numbers of stages, which change where a pass
+    is added.
+    """
+    found = (p for p in folder.rglob("*") if p.is_file())
+    return {re.sub(r"/\d+-", "/", f"/{p.relative_to(folder).as_posix()}"): p for p in found}
+
+
+def _lines(file: Path | None) -> list[str]:
+    return [] if file is None else file.read_text(encoding="utf-8").splitlines()
 
 
 def parser() -> argparse.ArgumentParser:
