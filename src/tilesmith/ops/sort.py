@@ -115,13 +115,15 @@ class TopK(Op):
         better.  Else the lanes are looked at, out of order, which the places of equal elements
         allow.
         """
-        worst = b.variable("worst", heap.value(heap[const(0)], source))
+        first = heap.value(heap[const(0)], source)
+        worst = b.scratch("worst", first.dtype, (1,), "stack")  # which threads of lanes may read
+        worst[const(0)] = first
 
         def consider(i: Expr) -> None:
             held = heap.held(heap.entry(source[i], i))
             with b.when(heap.precedes(held, heap[const(0)])):
                 heap.sink(held, const(0), k)
-                worst.value = heap.value(heap[const(0)], source)
+                worst[const(0)] = heap.value(heap[const(0)], source)
 
         blocks = b.let("blocks", (extent - k) // BLOCK)
         with b.loop(blocks, "block") as block:
@@ -129,7 +131,7 @@ class TopK(Op):
             better = b.scratch("better", i32, (LANES,), "stack")
             with b.independent(LANES, "lane") as lane:
                 flags = (
-                    _is_better(source[start + i * LANES + lane], worst.value, self.largest)
+                    _is_better(source[start + i * LANES + lane], worst[const(0)], self.largest)
                     for i in range(BLOCK // LANES)
                 )
                 better[lane] = cast(ir.any_of(*flags), i32)

@@ -76,7 +76,7 @@ class Piece:
         if self._quick is not None and (found := self._quick(args)) is not None:
             return found
         if self._call is None:
-            if not all(has_memory(a) for a in args if isinstance(a, torch.Tensor)):
+            if not all(has_memory(a) or a.is_meta for a in args if isinstance(a, torch.Tensor)):
                 return self._module(*args)  # nothing to compile for: PyTorch infers types
             self._call = self._first(args)
         return self._call(*args)

@@ -166,6 +166,7 @@ def split(n: OnnxNode) -> Result:
         given = n.optional(1)
         sizes = None if given is None else n.dims(given, "split")
     count, extent = n.output_count, x.type.shape[axis]
+    is_given = sizes is not None
     if n.version >= 18 and n.has("num_outputs"):
         wanted = n.attr_int("num_outputs")
         if sizes is not None or wanted != count:
@@ -182,7 +183,7 @@ def split(n: OnnxNode) -> Result:
         sizes = (n.builder.divided("split", extent, count, what, n.loc),) * count
     if len(sizes) != count:
         n.bad(f"split: expected {count} sizes, found {list(sizes)}")
-    if not all(extents.is_at_most(0, size) for size in sizes):
+    if is_given and not all(extents.is_at_most(0, size) for size in sizes):
         return computed.parts(n, x, axis, sizes)  # a run whose sizes are negative is refused
     found = n.add(slicing.Split(axis, sizes), x)
     return found if isinstance(found, tuple) else (found,)
