@@ -229,7 +229,6 @@ _SUMS_NAMES = """
 """
 _SUMS = frozenset(_SUMS_NAMES.split())
 """Calls whose terms may cancel: what they read is rounded otherwise, too."""
-_MOST = 0.9
 _UNITS = 8.0
 
 
@@ -273,11 +272,8 @@ class Disturbed(TorchDispatchMode):
         wide = value.double()
         size = units * torch.finfo(value.dtype).eps * wide.abs()
         if isinstance(exact, torch.Tensor) and exact.shape == value.shape:
-            # as far as PyTorch's own kernel is, here or in most places: an element near 0 may be
-            # exact by luck
-            off = (wide - exact.double()).abs().nan_to_num(0.0, 0.0, 0.0)
-            off = off.clamp_min(off.flatten().quantile(_MOST)) if off.numel() else off
-            size = torch.where(off == 0, 0.0, size + off)
+            off = (wide - exact.double()).abs()  # as far as PyTorch's own kernel is
+            size = torch.where(off == 0, 0.0, size + off.nan_to_num(0.0, 0.0, 0.0))
         noise = torch.rand(value.shape, generator=self._random, dtype=torch.float64) * 2 - 1
         moved = (wide + size * noise).to(value.dtype)
         return torch.where(wide.isfinite(), moved, value)

@@ -18,11 +18,12 @@ from .nodes import Buffer, Stmt, seq
 
 ExprMap = Callable[[Expr], Expr]
 StmtMap = Callable[[Stmt], Stmt]
+_Reader = Callable[[Stmt], tuple[Any, ...]]
 
 
 def children(stmt: Stmt) -> tuple[Stmt, ...]:
     """The statements directly inside."""
-    return _reader(type(stmt), Role.BODY)(stmt)
+    return _bodies(type(stmt))(stmt)
 
 
 def own_exprs(stmt: Stmt) -> tuple[Expr, ...]:
@@ -32,12 +33,12 @@ def own_exprs(stmt: Stmt) -> tuple[Expr, ...]:
     """
     if isinstance(stmt, nodes.Allocate):
         return tuple(d for d in stmt.buffer.shape if isinstance(d, Expr))
-    return _reader(type(stmt), Role.OPERAND)(stmt)
+    return _operands(type(stmt))(stmt)
 
 
 def declared(stmt: Stmt) -> tuple[Any, ...]:
     """The variables and buffers that the statement declares for those inside it."""
-    return _reader(type(stmt), Role.BINDER)(stmt)
+    return _binders(type(stmt))(stmt)
 
 
 def bound_vars(stmt: Stmt) -> tuple[Var, ...]:
@@ -45,8 +46,24 @@ def bound_vars(stmt: Stmt) -> tuple[Var, ...]:
     return tuple(v for v in declared(stmt) if isinstance(v, Var))
 
 
+# One cache for each role: the hash of an enumeration's member is a call of Python, and these are
+# called for every statement of every pass.
 @cache
-def _reader(kind: type[Stmt], role: Role) -> Callable[[Stmt], tuple[Any, ...]]:
+def _bodies(kind: type[Stmt]) -> _Reader:
+    return _reader(kind, Role.BODY)
+
+
+@cache
+def _operands(kind: type[Stmt]) -> _Reader:
+    return _reader(kind, Role.OPERAND)
+
+
+@cache
+def _binders(kind: type[Stmt]) -> _Reader:
+    return _reader(kind, Role.BINDER)
+
+
+def _reader(kind: type[Stmt], role: Role) -> _Reader:
     """A function that gives the values of all fields with a role, in order."""
     found = fields_with(kind, role)
     names = [f.name for f in found]
@@ -140,13 +157,20 @@ def rebuild(
     if isinstance(stmt, nodes.Seq):
         stmts = tuple([sub(s) for s in stmt.stmts])
         return stmt if stmts == stmt.stmts else seq(*stmts)
-    by_role = {Role.OPERAND: ex, Role.BODY: sub, Role.BINDER: bind, Role.REFERENCE: refer}
     values: list[Any] = []
     is_new = bind is not None
     for name, role, is_many in _plan(type(stmt)):
         value = getattr(stmt, name)
         values.append(value)
-        of: Callable[[Any], Any] | None = by_role.get(role)
+        of: Callable[[Any], Any] | None = None
+        if role is Role.OPERAND:
+            of = ex
+        elif role is Role.BODY:
+            of = sub
+        elif role is Role.BINDER:
+            of = bind
+        elif role is Role.REFERENCE:
+            of = refer
         if of is None or value is None:
             continue
         if is_many:

@@ -66,6 +66,7 @@ from .nodes import (
 from .operands import BINARY_OPS, COMPARE_OPS, UNARY_OPS, type_text
 from .walk import (
     count_uses,
+    distinct,
     free_vars,
     index_of,
     post_order,
@@ -107,6 +108,7 @@ __all__ = [
     "compare",
     "const",
     "count_uses",
+    "distinct",
     "free_vars",
     "index_of",
     "maximum",

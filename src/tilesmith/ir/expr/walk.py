@@ -50,6 +50,15 @@ def post_order(root: Expr, done: Container[Expr] = ()) -> Iterator[Expr]:
             yield node
 
 
+def distinct(roots: Iterable[Expr]) -> list[Expr]:
+    """The nodes of `roots`, each once, children first."""
+    seen: dict[Expr, None] = {}
+    for root in roots:
+        for node in post_order(root, seen):
+            seen[node] = None
+    return list(seen)
+
+
 def count_uses(roots: Iterable[Expr], uses: dict[Expr, int]) -> None:
     """Add how often `roots`, and the nodes below them, are used; a node in `uses` is known already:
     what is below it is not counted again.

@@ -21,6 +21,7 @@ from tilesmith.ir.expr import (
     Select,
     Var,
     const,
+    distinct,
     free_vars,
     post_order,
     same,
@@ -38,7 +39,7 @@ _Key = tuple[Expr, ...]
 
 def hoist_checks(func: Func) -> Func:
     """`func` with invariant checks of indices moved outward; the same object if there are none."""
-    if not any(map(is_check, _distinct(exprs(func.body)))):
+    if not any(map(is_check, distinct(exprs(func.body)))):
         return func
     return func.with_body(map_stmt(func.body, f_stmt=_hoisted))
 
@@ -53,7 +54,7 @@ def _hoisted(stmt: Stmt) -> Stmt:
     inner = list(walk(stmt.body))
     changed = written(stmt.body) | {s.buffer for s in inner if isinstance(s, Allocate)}
     bound = {stmt.var, *(v for s in inner for v in bound_vars(s))}
-    nodes = _distinct(exprs(stmt.body))
+    nodes = distinct(exprs(stmt.body))
     bound |= {n.var for n in nodes if isinstance(n, ir.Let)}
     names: dict[Expr, Expr] = {}
     lets: list[tuple[Var, Expr]] = []
@@ -120,12 +121,3 @@ def _evaluated(roots: Iterable[Expr]) -> list[Expr]:
 
 def _key(check: Expr) -> _Key:
     return check.children[:2]
-
-
-def _distinct(roots: Iterable[Expr]) -> list[Expr]:
-    """The nodes of `roots`, each once."""
-    seen: dict[Expr, None] = {}
-    for root in roots:
-        for node in post_order(root, seen):
-            seen[node] = None
-    return list(seen)

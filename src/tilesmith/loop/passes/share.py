@@ -27,7 +27,7 @@ from tilesmith.ir.expr import (
     Unary,
     Var,
     const,
-    post_order,
+    distinct,
     substitute,
 )
 from tilesmith.ir.intrinsics import needs_guard
@@ -83,7 +83,7 @@ def named_values(
 
     mask: the condition under which all roots are evaluated; None for always.
     """
-    order = _distinct(roots)
+    order = distinct(roots)
     guarded: set[Expr] = set()
     for node in order:
         if isinstance(node, Let):
@@ -94,15 +94,6 @@ def named_values(
         return [], tuple(roots)
     guards = _Guards(guarded).of(roots, order, mask)
     return _placed(roots, guards) if guards else ([], tuple(roots))
-
-
-def _distinct(roots: Iterable[Expr]) -> list[Expr]:
-    """The nodes of `roots`, children first."""
-    seen: dict[Expr, None] = {}
-    for root in roots:
-        for node in post_order(root, seen):
-            seen[node] = None
-    return list(seen)
 
 
 def _protects(node: Expr, guarded: set[Expr]) -> bool:
