@@ -49,18 +49,26 @@ _LIBM = {i.name: i.libm for i in INTRINSICS.values() if i.libm and i.name not in
 """Left to the C mathematics library where `codegen.math` has no expansion; called lane by lane."""
 
 
-class Arithmetic(Builder):
-    def __init__(self, target: Target) -> None:
-        super().__init__()
+class Arithmetic:
+    """Writes operations on operands to a builder.
+
+    strict: results are the interpreter's, bit by bit (see `emit`).
+    libm: functions of the C library that are called, to which it adds (symbol, type, arguments).
+    """
+
+    def __init__(
+        self, b: Builder, target: Target, strict: bool, libm: set[tuple[str, str, int]]
+    ) -> None:
+        self.b = b
+        self.emit = b.emit
         self.target = target
-        self.strict = False  # see `emit`
-        self.has_fma = target.has_fma
-        self.libm: set[tuple[str, str, int]] = set()  # (symbol, type, arguments) to declare
+        self.strict = strict
+        self.libm = libm
 
     def round(self, dtype: DType, lanes: int, value: str) -> str:
         """Narrow floats are rounded after every operation."""
         return (
-            narrow_floats.rounded(self, self.target, dtype, value, lanes)
+            narrow_floats.rounded(self.b, self.target, dtype, value, lanes)
             if is_narrow(dtype)
             else value
         )
@@ -247,7 +255,7 @@ class Arithmetic(Builder):
                 return self._to_integer(source, to, lanes, a)
             if source.bits == 64:
                 if is_narrow(to):
-                    return self.round(to, lanes, narrow_floats.to_odd(self, a, lanes))
+                    return self.round(to, lanes, narrow_floats.to_odd(self.b, a, lanes))
                 return self.emit(f"fptrunc {here} {a} to {there}")
             if to.bits == 64:
                 return self.emit(f"fpext {here} {a} to {there}")
@@ -293,7 +301,7 @@ class Arithmetic(Builder):
         type_ = value_type(dtype, lanes)
         a = args[0]
         if name == "fma":
-            if dtype.is_float and self.has_fma and not is_narrow(dtype) and not self.strict:
+            if dtype.is_float and self.target.has_fma and not is_narrow(dtype) and not self.strict:
                 return self.emit(
                     f"call {type_} @llvm.fma({type_} {a}, {type_} {args[1]}, {type_} {args[2]})"
                 )
@@ -301,7 +309,7 @@ class Arithmetic(Builder):
                 "add", dtype, lanes, self.binary("mul", dtype, lanes, a, args[1]), args[2]
             )
         if name == "scalef":
-            return scalef(self, lanes, a, args[1])
+            return scalef(self.b, lanes, a, args[1])
         if not dtype.is_float:
             return self._int_call(name, dtype, lanes, a)
         if name in _LLVM_FLOAT:
@@ -423,7 +431,7 @@ class Arithmetic(Builder):
         return name and self.emit(f"call {element} @llvm.vector.reduce.{name}({type_} {a})")
 
     def _pick(self, type_: str, a: str, lanes: tuple[int, ...]) -> str:
-        return self.shuffle(type_, a, "poison", lanes)
+        return self.b.shuffle(type_, a, "poison", lanes)
 
     def _combine(
         self,

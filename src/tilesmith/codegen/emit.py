@@ -122,7 +122,6 @@ def _body(func: Func, module: Module, large: frozenset[Buffer]) -> FuncEmitter:
         top.do(f"ret i32 {top.emit(f'load i32, ptr {where}, align 4')}")
     else:
         top.do("ret i32 0")
-    module.libm |= top.libm
     module.streams = module.streams or top.streams
     return top
 
@@ -143,7 +142,7 @@ def bind_scalar(top: FuncEmitter, v: Var, name: str) -> None:
     if v.type is i64:
         top.bind(v, name)
     elif v.type is bool_ or v.type.is_int:
-        top.bind(v, top.cast(i64, v.type, 1, name))
+        top.bind(v, top.ops.cast(i64, v.type, 1, name))
     else:
         raise InternalError(
             f"scalar parameter {v.name}: expected an integer or bool, found {v.type}"

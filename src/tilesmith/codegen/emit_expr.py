@@ -23,15 +23,15 @@ from tilesmith.ir.dtypes import DType, f32, i64
 from tilesmith.ir.expr import Const, Expr, Var, type_text
 from tilesmith.ir.intrinsics import checks_index
 from tilesmith.ir.storage import converted
-from tilesmith.ir.target import Target
 from tilesmith.support.errors import InternalError
 
 from . import narrow_floats, saturate
 from .arithmetic import Arithmetic
-from .builder import ValueScope
+from .builder import Builder, ValueScope
 from .lane_loads import known_lanes
 from .llvm_text import is_narrow, lane_numbers, literal, memory_type, value_type, vector
 from .math import has_expansion
+from .module import Module
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,16 +50,19 @@ class Mask:
     outer: Mask | None = field(default=None, compare=False)
 
 
-class ExprEmitter(Arithmetic):
+class ExprEmitter(Builder):
     """Needs `writable(buffer)` and `load(...)` from a subclass that knows memory."""
 
-    def __init__(self, target: Target) -> None:
-        super().__init__(target)
+    def __init__(self, module: Module) -> None:
+        super().__init__()
+        self.module = module
+        self.target = module.target
+        self.strict = module.strict
+        self.ops = Arithmetic(self, module.target, module.strict, module.libm)
         self.vars: dict[Var, str] = {}
         self.var_depth: dict[Var | ir.BufferLike, int] = {}
         self.nonnegative: set[Var] = set()
-        self.may_stop = False  # an assertion may end the kernel before what follows it
-        self.has_checks = False  # indices are checked somewhere in the kernel
+        self.may_stop = module.survey.asserts  # before what follows the assertion
         self._memory: dict[frozenset[Var | ir.BufferLike], tuple[bool, bool]] = {}
         self._checks: dict[Expr, bool] = {}
         self._signs: dict[Expr, bool] = {}
@@ -100,7 +103,7 @@ class ExprEmitter(Arithmetic):
         return (True, False) if not found[0] and self._has_check(e) else found
 
     def _has_check(self, e: Expr) -> bool:
-        if not self.has_checks:
+        if not self.module.survey.checks:
             return False
         found = self._checks.get(e)
         if found is None:
@@ -234,7 +237,7 @@ class ExprEmitter(Arithmetic):
     # one method per node
 
     def _unary(self, e: ir.Unary, mask: Mask | None) -> str:
-        return self.unary(e.op, e.dtype, e.lanes, self.value(e.a, mask))
+        return self.ops.unary(e.op, e.dtype, e.lanes, self.value(e.a, mask))
 
     def _binary(self, e: ir.Binary, mask: Mask | None) -> str:
         a, b = self.value(e.a, mask), self.value(e.b, mask)
@@ -244,10 +247,10 @@ class ExprEmitter(Arithmetic):
                 divisor.value if isinstance(divisor, Const) and not divisor.type.is_float else None
             )
             plain = self.is_nonnegative(e.a) and self.is_nonnegative(e.b)
-            return self.division(e.op, e.dtype, e.lanes, a, b, known, plain)
+            return self.ops.division(e.op, e.dtype, e.lanes, a, b, known, plain)
         if e.op in ("shl", "shr"):
             amount = e.b.value if isinstance(e.b, ir.Broadcast) else e.b
-            return self.shift(
+            return self.ops.shift(
                 e.op,
                 e.dtype,
                 e.lanes,
@@ -258,13 +261,15 @@ class ExprEmitter(Arithmetic):
         finite = None
         if e.op in ("min", "max") and e.dtype.is_float:
             finite = next((s for s, x in ((b, e.b), (a, e.a)) if _is_number(x)), None)
-        return self.binary(e.op, e.dtype, e.lanes, a, b, finite)
+        return self.ops.binary(e.op, e.dtype, e.lanes, a, b, finite)
 
     def _compare(self, e: ir.Compare, mask: Mask | None) -> str:
         narrow = self._tail_mask(e)
         if narrow is not None:
             return narrow
-        return self.compare(e.op, e.a.dtype, e.lanes, self.value(e.a, mask), self.value(e.b, mask))
+        return self.ops.compare(
+            e.op, e.a.dtype, e.lanes, self.value(e.a, mask), self.value(e.b, mask)
+        )
 
     def _tail_mask(self, e: ir.Compare) -> str | None:
         """`Ramp(base, 1, n) < Broadcast(limit)` in 32-bit lanes: the count is clamped first."""
@@ -336,11 +341,13 @@ class ExprEmitter(Arithmetic):
             whole = saturate.rounded(e.a) if isinstance(e.a, ir.Cast) and e.type is f32 else None
             if isinstance(e.a, ir.Cast) and whole is not None:
                 values = self.value(whole.x, mask), self.value(e.a.a, mask)
-                return saturate.as_floats(self, e.lanes, *values)
+                return saturate.as_floats(self.ops, e.lanes, *values)
             clipped = saturate.rounded(e) if self.target.triple.startswith("x86_64") else None
             if clipped is not None:
-                return saturate.write(self, clipped, e.type, e.lanes, self.value(clipped.x, mask))
-        return self.cast(e.a.dtype, e.type, e.lanes, self.value(e.a, mask))
+                return saturate.write(
+                    self.ops, clipped, e.type, e.lanes, self.value(clipped.x, mask)
+                )
+        return self.ops.cast(e.a.dtype, e.type, e.lanes, self.value(e.a, mask))
 
     def _ramp(self, e: ir.Ramp, mask: Mask | None) -> str:
         lanes, element = e.size, value_type(e.dtype)
@@ -370,7 +377,7 @@ class ExprEmitter(Arithmetic):
     def _vector_reduce(self, e: ir.VectorReduce, mask: Mask | None) -> str:
         if mask:
             return self.when_any(mask, e)
-        return self.vector_reduce(e.op, e.dtype, e.a.lanes, e.size, self.value(e.a))
+        return self.ops.vector_reduce(e.op, e.dtype, e.a.lanes, e.size, self.value(e.a))
 
     def check_index(self, e: ir.Call, mask: Mask | None) -> str:
         """The index, which is reported where it is out of range."""
@@ -388,7 +395,7 @@ class ExprEmitter(Arithmetic):
             return self.outlined(e, args[0])
         if e.name == "bitcast":
             return self._bitcast(e, args[0])
-        return self.call(e.name, e.args[0].dtype, e.lanes, args)
+        return self.ops.call(e.name, e.args[0].dtype, e.lanes, args)
 
     def tensor_call(self, e: ir.TensorCall, mask: Mask | None) -> str:
         """A call of a tensor intrinsic."""

@@ -13,16 +13,16 @@ from math import prod
 from tilesmith.ir.expr import Binary, Broadcast, BufferLike, Const, Expr, Load, Ramp, const
 from tilesmith.ir.lane_offsets import lane_of
 from tilesmith.ir.loop_tables import ALLOCATED, SCOPES
-from tilesmith.ir.target import Target
 from tilesmith.loop.nodes import Buffer, Store
 from tilesmith.loop.passes.workspace import buffer_bytes, constant_extent, is_constant
 from tilesmith.support.errors import InternalError
 
 from .emit_expr import Mask
-from .emit_registers import RegisterEmitter, constant_access
-from .indices import flat_index, terms_of
+from .emit_registers import RegisterEmitter
+from .indices import constant_access, flat_index, terms_of
 from .lane_loads import Reach, cover, known_lanes, place
 from .llvm_text import NONTEMPORAL, is_narrow, memory_type, value_type, vector
+from .module import Module
 from .survey import moved
 from .targets import has_slow_gathers
 
@@ -31,9 +31,9 @@ _MOST_PARTS = 8
 
 
 class MemoryEmitter(RegisterEmitter):
-    def __init__(self, target: Target, written: frozenset[Buffer]) -> None:
-        super().__init__(target)
-        self.written = written  # buffers that the kernel stores to
+    def __init__(self, module: Module) -> None:
+        super().__init__(module)
+        self.written = module.survey.written  # buffers that the kernel stores to
         self.pointers: dict[Buffer, str] = {}
         self.reach: Reach = {}  # of the statements around
         self.whole: dict[Store, int] = {}  # those of them that stream, and their alignment

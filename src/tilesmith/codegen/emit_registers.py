@@ -8,13 +8,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import pairwise
 
-from tilesmith.ir.expr import Const, Expr, Ramp
-from tilesmith.ir.target import Target
+from tilesmith.ir.expr import Expr
 from tilesmith.loop.nodes import Buffer
 from tilesmith.support.errors import InternalError
 
 from .emit_expr import ExprEmitter
+from .indices import column_access, constant_access
 from .llvm_text import is_narrow, memory_type, value_type, vector
+from .module import Module
 
 _LANE_BYTES = 16  # what shuffles without a table of indices stay within, or move as a whole
 
@@ -36,8 +37,8 @@ class Slots:
 
 
 class RegisterEmitter(ExprEmitter):
-    def __init__(self, target: Target) -> None:
-        super().__init__(target)
+    def __init__(self, module: Module) -> None:
+        super().__init__(module)
         self.slots: dict[Buffer, Slots] = {}
 
     def slot_type(self, buffer: Buffer, lanes: int = 1) -> str:
@@ -221,25 +222,3 @@ class RegisterEmitter(ExprEmitter):
 def _power_of_two(n: int) -> int:
     """The least one that is not below `n`."""
     return 1 << (n - 1).bit_length()
-
-
-def constant_access(index: Expr, lanes: int) -> tuple[int, int] | None:
-    """(first element, lanes) of an access at a constant index or unit ramp."""
-    if isinstance(index, Ramp):
-        unit = isinstance(index.stride, Const) and index.stride.value == 1
-        return (int(index.base.value), lanes) if unit and isinstance(index.base, Const) else None
-    return (int(index.value), 1) if isinstance(index, Const) else None
-
-
-def column_access(index: Expr, lanes: int) -> tuple[int, tuple[tuple[int, int], ...]] | None:
-    """An access with constant stride s > 1 from a constant, as one column of rows of s elements.
-
-    Returns the column's number, and each row as (first element, s).
-    """
-    if not isinstance(index, Ramp) or not isinstance(index.base, Const):
-        return None
-    if not isinstance(index.stride, Const) or index.stride.value <= 1:
-        return None
-    width = int(index.stride.value)
-    row, column = divmod(int(index.base.value), width)
-    return column, tuple(((row + k) * width, width) for k in range(lanes))

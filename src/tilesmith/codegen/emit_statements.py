@@ -36,11 +36,7 @@ class FuncEmitter(TensorEmitter):
     """Statements of one LLVM function: the kernel, or a parallel loop inside it (`parent`)."""
 
     def __init__(self, module: Module, parent: FuncEmitter | None = None) -> None:
-        super().__init__(module.target, frozenset(module.survey.written))
-        self.strict = module.strict
-        self.may_stop = module.survey.asserts
-        self.has_checks = module.survey.checks
-        self.module = module
+        super().__init__(module)
         self.parent = parent
         self.captures: list[
             tuple[str, str, str]
@@ -369,7 +365,7 @@ class FuncEmitter(TensorEmitter):
         fine, fail = self.label("ok"), self.label("fail")
         self.branch(self.value(s.cond), fine, fail)
         self.start_block(fail)
-        wide = [self.cast(e.dtype, i64, 1, v) for e, v in zip(integers, values, strict=True)]
+        wide = [self.ops.cast(e.dtype, i64, 1, v) for e, v in zip(integers, values, strict=True)]
         self._fail(s.message, wide)
         self.stop()
         self.start_block(fine)
@@ -393,7 +389,6 @@ class FuncEmitter(TensorEmitter):
         body._loop(s, first or "%begin", last or "%end", "")
         body.settle()
         body.do("ret void")
-        module.libm |= body.libm
         module.streams = module.streams or body.streams
         params = [f"{t} {n}" for t, _, n in body.captures]
         params += ["i64 %begin", "i64 %end", "i64 %thread"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from tilesmith.ir.expr import Expr, Load, TensorCall
 from tilesmith.ir.lane_offsets import rows_of
-from tilesmith.ir.target import Target
 from tilesmith.ir.tensor_intrinsics import Operand, TensorIntrinsic, tensor_intrinsic
 from tilesmith.loop.nodes import Buffer, For, Store
 from tilesmith.support.errors import InternalError, ScheduleError
@@ -13,12 +12,13 @@ from .emit_expr import Mask
 from .emit_memory import MemoryEmitter
 from .keep_alive import Breaks
 from .llvm_text import memory_type
+from .module import Module
 from .tensor_code import TensorCode, Value
 
 
 class TensorEmitter(MemoryEmitter):
-    def __init__(self, target: Target, written: frozenset[Buffer]) -> None:
-        super().__init__(target, written)
+    def __init__(self, module: Module) -> None:
+        super().__init__(module)
         self.tiles: dict[object, Value] = {}  # loaded by the stores around, until memory changes
         self.breaks: Breaks = {}
 

@@ -1,4 +1,4 @@
-"""Indices of accesses: the one of a flat buffer, and the terms of a sum."""
+"""Indices of accesses: of flat buffers, as sums, at constants, and down columns."""
 
 from __future__ import annotations
 
@@ -40,3 +40,25 @@ def terms_of(index: Expr) -> tuple[list[tuple[Expr, int]], int]:
                 continue
         terms.append((e, factor))
     return terms, constant
+
+
+def constant_access(index: Expr, lanes: int) -> tuple[int, int] | None:
+    """(first element, lanes) of an access at a constant index or unit ramp."""
+    if isinstance(index, Ramp):
+        unit = isinstance(index.stride, Const) and index.stride.value == 1
+        return (int(index.base.value), lanes) if unit and isinstance(index.base, Const) else None
+    return (int(index.value), 1) if isinstance(index, Const) else None
+
+
+def column_access(index: Expr, lanes: int) -> tuple[int, tuple[tuple[int, int], ...]] | None:
+    """An access with constant stride s > 1 from a constant, as one column of rows of s elements.
+
+    Returns the column's number, and each row as (first element, s).
+    """
+    if not isinstance(index, Ramp) or not isinstance(index.base, Const):
+        return None
+    if not isinstance(index.stride, Const) or index.stride.value <= 1:
+        return None
+    width = int(index.stride.value)
+    row, column = divmod(int(index.base.value), width)
+    return column, tuple(((row + k) * width, width) for k in range(lanes))

@@ -11,7 +11,7 @@ from tilesmith.loop.nodes import Buffer, Stmt
 from tilesmith.loop.visit import own_exprs, walk
 from tilesmith.support.errors import ScheduleError
 
-from .emit_registers import column_access, constant_access
+from .indices import column_access, constant_access
 
 
 def moved(s: loop.Store) -> Buffer | None:

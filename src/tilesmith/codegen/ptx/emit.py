@@ -221,7 +221,6 @@ def _definition(func: Func, launch: Launch, module: Module, symbol: str) -> list
             top.pointers[s.buffer] = top.heap(s.buffer)
     top.statement(launch.body)
     top.do("ret void")
-    module.libm |= top.libm
     first = BY_NAME["failure_code"].offset
     top.allocas.insert(0, f"  %context = getelementptr i8, ptr %report, i64 {-first}")
     *given, (type_, _) = params
