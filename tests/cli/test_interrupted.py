@@ -33,7 +33,7 @@ def _children(process: int) -> list[int]:
 
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="needs Linux")
 @pytest.mark.parametrize(
-    ("stage", "pause"), [("compiling", 0.0), ("searching", 0.0), ("searching", 0.3)]
+    ("stage", "pause"), [("compiling", 0.05), ("searching", 0.05), ("searching", 0.3)]
 )
 def test_a_second_signal(tmp_path: Path, model: Path, stage: str, pause: float) -> None:
     records = tmp_path / "r.sqlite"
@@ -54,9 +54,13 @@ def test_a_second_signal(tmp_path: Path, model: Path, stage: str, pause: float) 
     process.send_signal(signal.SIGINT)
     time.sleep(pause)
     below = _children(process.pid)
-    process.send_signal(signal.SIGINT)
+    end = time.monotonic() + SECONDS / 2
+    while process.poll() is None and time.monotonic() < end:
+        # again and again: two signals that come before the program looks are one for it
+        process.send_signal(signal.SIGINT)
+        time.sleep(pause)
     said = process.stderr.read()
-    assert process.wait(SECONDS / 2) == 130, said
+    assert process.wait(1) == 130, said
     assert "Traceback" not in said and "Exception" not in said
     end = time.monotonic() + 5  # a process that was just being started sees that its parent ended
     while any(Path(f"/proc/{p}").exists() and not _is_zombie(p) for p in below):

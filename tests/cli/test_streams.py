@@ -5,15 +5,18 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from command_lines import strict_json
 from tilesmith import cli
-from tilesmith.cli.console import print_json
+from tilesmith.cli.console import compiling, print_json
 from tilesmith.support import signals
 from tilesmith.support.errors import InternalError
+from tilesmith.support.logs import log_progress
+from tilesmith.tuning.interrupt import Interrupt
 
 PROGRAM = f"'{sys.executable}' -m tilesmith"
 
@@ -97,3 +100,38 @@ def test_a_signal_that_an_import_turned_into_an_error(
     monkeypatch.setattr(cli, "app", lambda *_, **__: 1 // 0)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     assert cli.execute(["doctor"]) == 3  # the next command line has bugs of its own
+
+
+def _report() -> None:
+    with compiling("model.onnx", "x86-64-v4"):
+        log_progress("compile", "kernels", 1, 2)
+
+
+def _search() -> None:
+    with Interrupt().on_signal():
+        pass
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)], ids=["SIGTERM", "SIGINT"]
+)
+@pytest.mark.parametrize("work", [_report, _search])
+def test_a_signal_that_was_swallowed_ends_the_program_at_the_next_report(
+    monkeypatch, number, code, work
+):
+    """As some modules in C do while they are imported."""
+    handler = cli._end if number == signal.SIGTERM else signals.interrupt_once
+
+    def app(*_: object, **__: object) -> None:
+        with suppress(BaseException):
+            handler(number, None)
+        work()
+        raise AssertionError("the work went on")
+
+    usual = signal.getsignal(number)
+    monkeypatch.setattr(cli, "app", app)
+    try:
+        assert cli.execute(["doctor"]) == code
+    finally:
+        signal.signal(number, usual)
+    work()  # the signal is forgotten

@@ -185,6 +185,8 @@ def execute(arguments: Sequence[str] | None = None) -> int:
             return _ended_by(number)
         _complain(f"this is a bug in tilesmith: {type(e).__name__}: {e}", e)
         return 3
+    finally:
+        forget()  # who calls this may work on
 
 
 def _ended_by(number: signal.Signals) -> int:
@@ -230,8 +232,9 @@ def _end(number: int, _frame: FrameType | None) -> None:
         _drop_output(
             (1, 2), only_terminals=True
         )  # the terminal is gone, and writing to it would fail
-    note(number)
-    raise _Ended(number)
+    raised = _Ended(number)
+    note(number, raised)
+    raise raised
 
 
 def _open_standard_streams() -> None:

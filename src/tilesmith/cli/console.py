@@ -21,6 +21,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tilesmith.support.logs import following
+from tilesmith.support.signals import raise_noted
 
 LINE_SECONDS = 5.0
 """Least time between lines of progress where there is no terminal."""
@@ -114,9 +115,14 @@ def progress(what: str) -> Iterator[Callable[[str], None]]:
 @contextmanager
 def compiling(name: str, target: str) -> Iterator[None]:
     """As `progress` of compiling a model, with how many kernels are done."""
+
+    def told(done: int, total: int) -> None:
+        raise_noted()
+        update(f"{done} of {total} kernels")
+
     with (
         progress(f"compiling {name} for {target}") as update,
-        following("compile", lambda done, total: update(f"{done} of {total} kernels")),
+        following("compile", told),
     ):
         yield
 

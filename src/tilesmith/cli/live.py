@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tilesmith.cli.console import milliseconds, note
+from tilesmith.support.signals import raise_noted
 from tilesmith.tuning.interrupt import Interrupt
 from tilesmith.tuning.scheduler import Progress
 
@@ -55,6 +56,7 @@ class TuningDisplay:
 
     def show(self, stage: str, states: Sequence[Progress]) -> None:
         """Show a stage and the state of all tasks."""
+        raise_noted()
         now = time.monotonic()
         is_new, self._stage, self._states = stage != self._stage, stage, states
         if self._searching is None and states:

@@ -6,12 +6,12 @@ import signal
 from types import FrameType
 from typing import NoReturn
 
-_noted: list[signal.Signals] = []
+_noted: list[tuple[signal.Signals, BaseException]] = []
 
 
-def note(number: int) -> None:
-    """Remember that a handler raises for this signal."""
-    _noted[:] = [signal.Signals(number)]
+def note(number: int, raised: BaseException) -> None:
+    """Remember what a handler raises for this signal."""
+    _noted[:] = [(signal.Signals(number), raised)]
 
 
 def noted() -> signal.Signals | None:
@@ -20,7 +20,18 @@ def noted() -> signal.Signals | None:
     What it raised may not arrive: where a module in C is imported, Python's import machinery or the
     module itself may turn it into an ImportError.
     """
-    return _noted[0] if _noted else None
+    return _noted[0][0] if _noted else None
+
+
+def raise_noted() -> None:
+    """Raises again what a handler raised, if there was a signal.
+
+    Work that goes on after a signal has swallowed it: modules in C may clear whatever Python raised
+    while they were being imported.  The signal itself is ignored from then on, so that nothing else
+    would end the program.  Reports of progress call this.
+    """
+    if _noted:
+        raise _noted[0][1]
 
 
 def forget() -> None:
@@ -33,5 +44,6 @@ def interrupt_once(number: int, _frame: FrameType | None) -> NoReturn:
     code stays.
     """
     signal.signal(number, signal.SIG_IGN)
-    note(number)
-    raise KeyboardInterrupt
+    raised = KeyboardInterrupt()
+    note(number, raised)
+    raise raised

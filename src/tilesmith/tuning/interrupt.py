@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-from tilesmith.support.signals import interrupt_once
+from tilesmith.support.signals import interrupt_once, raise_noted
 
 
 class Interrupt:
@@ -25,6 +25,7 @@ class Interrupt:
         A second one raises KeyboardInterrupt as usual.  An application's own handler of SIGINT
         stays.  Other threads than the main one see nothing, as always.
         """
+        raise_noted()
         is_main = threading.current_thread() is threading.main_thread()
         usual = signal.getsignal(signal.SIGINT)
         if not is_main or usual not in (signal.default_int_handler, interrupt_once):
