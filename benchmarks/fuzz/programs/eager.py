@@ -229,6 +229,14 @@ _SUMS_NAMES = """
 """
 _SUMS = frozenset(_SUMS_NAMES.split())
 """Calls whose terms may cancel: what they read is rounded otherwise, too."""
+_INTERPOLATES_NAMES = """
+    upsample_bilinear2d upsample_linear1d upsample_trilinear3d upsample_bicubic2d
+    _upsample_bilinear2d_aa _upsample_bicubic2d_aa grid_sampler_2d grid_sampler_3d
+"""
+_INTERPOLATES = frozenset(_INTERPOLATES_NAMES.split())
+"""Calls that round coordinates: as far as any element is off, another way of rounding puts another
+element.
+"""
 _UNITS = 8.0
 
 
@@ -260,20 +268,27 @@ class Disturbed(TorchDispatchMode):
                     r.copy_(self._moved(r, _UNITS))
             return results
         right = _several(wide) if wide is not None else (None,) * len(several)
-        moved = [self._moved(r, _UNITS, w) for r, w in zip(several, right, strict=True)]
+        spread = name in _INTERPOLATES
+        moved = [self._moved(r, _UNITS, w, spread) for r, w in zip(several, right, strict=True)]
         if isinstance(results, (tuple, list)):
             return type(results)(moved)
         return moved[0]
 
-    def _moved(self, value: Any, units: float, exact: Any = None) -> Any:
-        """The tensor, each number that is not exactly `exact` changed by up to so many units."""
+    def _moved(self, value: Any, units: float, exact: Any = None, spread: bool = False) -> Any:
+        """The tensor, each number that is not exactly `exact` changed by up to so many units.
+
+        spread: whether the largest distance from `exact` counts for all elements.
+        """
         if not isinstance(value, torch.Tensor) or not value.is_floating_point():
             return value
         wide = value.double()
         size = units * torch.finfo(value.dtype).eps * wide.abs()
         if isinstance(exact, torch.Tensor) and exact.shape == value.shape:
             off = (wide - exact.double()).abs()  # as far as PyTorch's own kernel is
-            size = torch.where(off == 0, 0.0, size + off.nan_to_num(0.0, 0.0, 0.0))
+            off = off.nan_to_num(0.0, 0.0, 0.0)
+            if spread and off.numel():
+                off = off.max()
+            size = torch.where(off == 0, 0.0, size + off)
         noise = torch.rand(value.shape, generator=self._random, dtype=torch.float64) * 2 - 1
         moved = (wide + size * noise).to(value.dtype)
         return torch.where(wide.isfinite(), moved, value)
