@@ -46,7 +46,7 @@ def expand(op: Compute, keep: Iterable[Compute] = ()) -> tuple[Expr, ...]:
 
 
 def address_terms(tensor: Tensor, indices: tuple[Expr, ...], layout: Layout) -> Affine:
-    """The number of the element that an access takes, as a sum of atoms."""
+    """The number of the element that an access addresses, as a sum of atoms with coefficients."""
     shape = layout.physical_shape(tensor.shape)
     flat: Expr = const(0)
     for index, extent in zip(layout.map_indices(indices), shape, strict=True):
@@ -57,7 +57,7 @@ def address_terms(tensor: Tensor, indices: tuple[Expr, ...], layout: Layout) -> 
 def address(
     tensor: Tensor, indices: tuple[Expr, ...], layout: Layout
 ) -> tuple[dict[Var, int], int] | None:
-    """Where an access lands, in elements: a stride per variable, and the place where all variables
+    """Address of an access, in elements: a stride per variable, and the offset where all variables
     are 0.
 
     None if that is not affine.
@@ -68,7 +68,7 @@ def address(
 
 
 def strides(tensor: Tensor, indices: tuple[Expr, ...], layout: Layout) -> dict[Var, int] | None:
-    """Elements between neighbours along each variable of an access; None if it is not affine."""
+    """Stride of an access along each variable, in elements; None if it is not affine."""
     found = address(tensor, indices, layout)
     return None if found is None else found[0]
 
@@ -76,8 +76,8 @@ def strides(tensor: Tensor, indices: tuple[Expr, ...], layout: Layout) -> dict[V
 def known_strides(
     tensor: Tensor, indices: tuple[Expr, ...], layout: Layout
 ) -> dict[Var, int | None]:
-    """Like `strides`, for an access that need not be affine: None for each variable on which it
-    depends in another way.
+    """Like `strides`, for an access that need not be affine: None for each variable on which the
+    address does not depend linearly.
     """
     terms, _ = address_terms(tensor, indices, layout)
     found: dict[Var, int | None] = {a: k for a, k in terms.items() if isinstance(a, Var)}
@@ -88,7 +88,7 @@ def known_strides(
 
 
 def is_one_run(outer: int | None, inner: int | None, extent: int) -> bool:
-    """Whether an access with these strides walks two adjacent loops with one; the inner one has
+    """Whether an access with these strides can walk two adjacent loops as one; the inner loop has
     `extent` iterations.
     """
     return outer is not None and inner is not None and outer == inner * extent
@@ -113,11 +113,13 @@ def places(op: Compute, keep: Iterable[Compute] = ()) -> list[tuple[Tensor, tupl
 
 
 Divisions = frozenset[tuple[int, int]]
-"""(k, d) for each quotient or remainder by d of a sum that contains k times the variable."""
+"""(k, d) for each quotient or remainder by d of a sum that contains the variable with coefficient
+k.
+"""
 
 
 def divisions(op: Compute, keep: Iterable[Compute] = ()) -> dict[Var, Divisions]:
-    """The divisions by constants in the expanded `op`, for each axis that they depend on."""
+    """Divisions by constants in the expanded `op`, by the axis on which they depend."""
     found: dict[Var, set[tuple[int, int]]] = {a.var: set() for a in op.axis}
     for body in expand(op, keep):
         for node in post_order(simplify(body)):
@@ -132,7 +134,7 @@ def divisions(op: Compute, keep: Iterable[Compute] = ()) -> dict[Var, Divisions]
 
 
 def cycle(divided: Divisions, step: int = 1) -> int:
-    """After how many steps of `step` of a variable all remainders repeat."""
+    """Period of all remainders, in steps of `step` of the variable."""
     return math.lcm(1, *(d // math.gcd(d, k * step) for k, d in divided))
 
 

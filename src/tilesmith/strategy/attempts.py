@@ -1,11 +1,11 @@
-"""Rules are tried in turn, since a rule can't foresee every step that it takes.
+"""Rules tried in turn, since a rule can't foresee every step that it takes.
 
-A rule recognises a structure and adds steps for it.  It may meet an expression in which one of them
-is illegal, or the schedule can't be lowered.  Then the group gets the next rule's schedule, and the
-log (topic `schedule`) says so.  The last rule adds no steps: it fits every group.
+A rule recognises a structure and adds steps for it.  For some expressions one of these steps is
+illegal, or the schedule can't be lowered.  Then the group gets the next rule's schedule, and the
+log (topic `schedule`) says so.  The last rule adds no steps, so it fits every group.
 
-Decisions belong to the first rule that fits by default.  If it fails because of them, they are
-impossible: tuning and records want to know that, so nothing else is tried.
+Tuned decisions belong to the first rule that fits without them.  If that rule fails because of the
+decisions, they are impossible.  No other rule is tried then, since tuning and records need to know.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from tilesmith.te.schedule import Schedule
 from .group import Group
 
 Rule: TypeAlias = Callable[[Config], "tuple[Schedule, Group] | None"]
-"""Schedules a group: with a schedule of its own and the expressions that this is about, or not at
-all.
+"""Schedules a group: returns a schedule of its own and the expressions that it schedules, or None
+if the rule does not fit.
 """
 
 _log = logger("schedule")
@@ -34,9 +34,9 @@ _log = logger("schedule")
 def schedules(
     rules: Iterable[tuple[str, Rule]], body: Graph, cfg: Config
 ) -> Iterator[tuple[Schedule, Group]]:
-    """What the `rules` (names with functions) make of a group, in their order.
+    """Schedules of a group by each of the `rules` (names with functions) that fits, in their order.
 
-    Raises ScheduleError for decisions that are impossible, and if no rule makes anything.
+    Raises ScheduleError for impossible decisions, and if no rule fits.
     """
     failed: ScheduleError | None = None
     is_made = False
@@ -70,10 +70,10 @@ def first_lowered(
     body: Graph,
     cfg: Config,
 ) -> Func:
-    """The kernel of the first schedule that `lower` can carry out; it says None for a schedule that
-    it does not want.
+    """The kernel of the first schedule that `lower` can lower; `lower` returns None for a schedule
+    that it rejects.
 
-    Raises the last ScheduleError if there is none, and the first one if decisions led to it.
+    Raises the last ScheduleError if there is none, or the first one if decisions caused it.
     """
     failed = ScheduleError(f"{operators(body)}: there is no schedule")
     for s, group in found:
@@ -91,5 +91,5 @@ def first_lowered(
 
 
 def operators(body: Graph) -> str:
-    """The operators of a group, by which messages call it: fused groups have no names."""
+    """The operators of a group, which name it in messages: fused groups have no names."""
     return "+".join(n.op.name for n in body.nodes)

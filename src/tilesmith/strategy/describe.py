@@ -43,8 +43,8 @@ def _intrinsic(func: Func) -> str:
 
 
 def one_line(func: Func) -> str:
-    """The loops around the statement that runs most often: `parallel oh:56 > ow:10 > ic:64 > unroll
-    ow:6 x oc:4 > vector 16`.
+    """The loops around the statement that is executed most often: `parallel oh:56 > ow:10 > ic:64 >
+    unroll ow:6 x oc:4 > vector 16`.
     """
     parts: list[str] = []
     unrolled: list[str] = []
@@ -66,9 +66,7 @@ def one_line(func: Func) -> str:
 
 
 def _busiest(s: Stmt) -> tuple[float, tuple[For, ...]]:
-    """The count of executions of the most frequent statement inside `s`, and the loops
-    around it.
-    """
+    """Executions of the most frequent statement inside `s`, and the loops around it."""
     times, loops = max((_busiest(c) for c in children(s)), key=lambda f: f[0], default=(1.0, ()))
     if isinstance(s, For):
         return times * _extent(s), (s, *loops)

@@ -54,8 +54,8 @@ class Group:
         return self.layouts.get(tensor) or Layout.row_major(tensor.rank)
 
     def innermost(self, op: Compute) -> int | None:
-        """The innermost axis, by number, with more than one position in the memory of the result of
-        `op`; None if there is none.
+        """The innermost axis, by number, that has more than one element, in the memory order of the
+        result of `op`; None if there is none.
         """
         dims = self.layout(op.outputs[0]).dims
         return next((d.axis for d in reversed(dims) if not same_dim(op.shape[d.axis], 1)), None)
@@ -109,7 +109,7 @@ def group_tensors(body: Graph) -> Group:
         t = tensors[v]
         if isinstance(t.op, te.Placeholder) or t in set(
             outputs
-        ):  # an output that is an input: copy it
+        ):  # an output that is an input is copied
             t = te.compute(t.shape, lambda *i, t=t: t[i], "copy")
         outputs.append(t)
         if v.layout is not None:
@@ -127,8 +127,8 @@ def group_tensors(body: Graph) -> Group:
 def _without_padding(
     outputs: tuple[Tensor, ...], layouts: dict[Tensor, Layout]
 ) -> tuple[Tensor, ...]:
-    """The same tensors with zero padding read from the halo of its source, where the halo is wide
-    enough.
+    """The same tensors without zero padding where the source has a halo that is wide enough: it is
+    read instead.
     """
     new: dict[Tensor, Tensor] = {}
     for op in stages(outputs):
@@ -163,7 +163,7 @@ def _replace_loads(e: Expr, changed: dict[Load, Load]) -> Expr:
 
 
 def _covers(layout: Layout | None, pads: tuple[tuple[int, int], ...]) -> bool:
-    """True if a halo is at least as wide as `pads` on every side."""
+    """Whether a halo is at least as wide as `pads` on every side."""
     if layout is None:
         return False
     room = {d.axis: (d.before, d.after) for d in layout.dims}

@@ -1,7 +1,7 @@
-"""Operators written as loops: their accesses at the addresses that layouts give.
+"""Operators written as loops: their accesses become addresses in the layouts of the group.
 
-The operator says which loops are independent, by the kind "parallel", and uses logical indices.
-Each kind of target maps the loops to what it has.  Loops that a schedule made stay as they are.
+The operator marks independent loops with the kind "parallel", and uses logical indices.  Each kind
+of target maps these loops to its threads and vectors.  Loops that a schedule made are kept.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def is_mapped(body: Graph) -> bool:
 
 
 def irregular_nest(body: Graph, name: str) -> Func:
-    """The loops of an operator written as such.  Their parameters are the group's inputs, then its
+    """The loops of an operator written as such.  Parameters are the group's inputs, then its
     outputs, then the symbols of extents.
     """
     node = body.nodes[0]
@@ -64,5 +64,5 @@ def _parameter(v: Value, name: str) -> Buffer:
 
 
 def with_value(stmt: Stmt, var: Var, value: Expr) -> Stmt:
-    """`stmt` with a value in the place of a variable."""
+    """`stmt` with a value substituted for a variable."""
     return map_stmt(stmt, f_expr=lambda e: substitute(e, {var: value}))

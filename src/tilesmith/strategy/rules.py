@@ -1,4 +1,6 @@
-"""Schedules by rule, as a value: what a backend gives to rooms that work on any target."""
+"""Schedules by rule, as a value: the interface between a backend and rooms that work on any
+target.
+"""
 
 from __future__ import annotations
 
@@ -21,17 +23,17 @@ class ScheduleRules:
     """The schedules of fused groups for one kind of target.
 
     expressions: the tensor expressions of a group that rules schedule.
-    schedules: the schedules of a group by each rule that fits, the best first, and what they are
-        about: these expressions, or others of the same group.
-    generate: gives a schedule that is still empty the steps that fit any expression.
-    is_generic: true for groups that are no more than their expressions: `generate` serves them.
-    is_fixed: true for groups of primitive operators whose loops leave nothing to decide.
+    schedules: the schedules of a group by each rule that fits, the best first, each with the
+        expressions that it schedules: these, or others of the same group.
+    generate: adds the steps that fit any expression to an empty schedule.
+    is_generic: whether a group is no more than its expressions, so that `generate` fits it.
+    is_fixed: whether a group of primitive operators has loops that leave nothing to decide.
     packed_layouts: by input number, the layouts that decisions give to constants.
-    versions: the open extent by which a group has two schedules, if there is one.
+    versions: the symbolic extent for whose sizes a group has several schedules, if there is one.
     lower_group: the kernel of a group, by rule, as a loop nest.
-    lower_scheduled: the kernel of a group with a schedule of whatever origin.
-    lower_plain: the kernel of a group by the simplest schedule, for which there is code where the
-        rule's has none.
+    lower_scheduled: the kernel of a group with any schedule.
+    lower_plain: the kernel of a group by the simplest schedule, which can be compiled where the
+        rule's can't.
     """
 
     expressions: Callable[[Graph], Group]

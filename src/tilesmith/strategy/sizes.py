@@ -1,16 +1,17 @@
 """Schedules for all sizes at once.
 
-Rules decide for one size: the one that is expected.  The steps of that schedule name stages and
-axes, not extents.  So the same steps schedule the expressions of all sizes: tiles stay whole, and
-loops get tails.  A loop that is a vector or unrolled at its expected extent becomes a loop of such
-vectors, or a plain loop (`StageState.is_adaptable`).
+Rules decide for one size: the expected one.  The steps of that schedule name stages and axes, not
+extents.  So the same steps schedule the expressions of all sizes: tiles stay whole, and loops get
+tails.  A loop that is a vector or unrolled at its expected extent becomes a loop of such vectors,
+or a plain loop (`StageState.is_adaptable`).
 
-The expressions of all sizes may have a stage more, such as padding that the expected size does
-without.  No step is about it, and it is computed where it is read.
+The expressions of all sizes may have an additional stage, such as padding that the expected size
+does without.  No step names it, and it is inlined.
 
 The expected sizes may be a special case: 224 is a multiple of 32, so nothing is padded there, and a
-batch of one makes rows continuous.  Loops that may be fused only there are scheduled for sizes
-nearby, or far above if they may be fused nearby too (`typical_graph`).
+batch of one makes rows contiguous.  If loops can be fused only at the expected sizes, the group is
+scheduled for sizes nearby.  If they can be fused nearby too, it is scheduled for far larger ones
+(`typical_graph`).
 """
 
 from __future__ import annotations
@@ -34,22 +35,26 @@ from .access import condition_vars, is_one_run, known_strides, places
 from .group import Group, group_tensors
 
 _STEPS = (3, 5, 7, 11, 13, 17, 19, 23)
-"""Distances from the expected sizes: coincidences of several sizes don't survive different ones."""
+"""Offsets from the expected sizes: coincidences of several sizes don't survive different
+offsets.
+"""
 
 _FAR = 16
-"""How many times the expected sizes others are for which it is tried whether loops may be fused: a
-crop to 1024 takes all of an image of 224, which is continuous.
+"""Factor of the expected sizes at which fusing loops is tried: a crop to 1024 covers a whole image
+of 224, which is contiguous.
 """
 
 _MOST = 32
-"""The most often that a kernel may compute an element on average: many times the halo of a tile."""
+"""Upper bound on the average number of times that a kernel may compute an element: many times the
+halo of a tile.
+"""
 
 
 def for_all_sizes(schedule: Schedule, group: Group) -> Schedule:
-    """The steps of `schedule`, which is for `group` at its expected sizes, on the expressions of
-    `group`.
+    """The steps of `schedule`, which was made for `group` at its expected sizes, applied to the
+    expressions of `group`.
 
-    Raises ScheduleError if a step is illegal for an extent that is not known.
+    Raises ScheduleError if a step is illegal for a symbolic extent.
     """
     s = applied(schedule.steps, group.outputs)
     known = {stage.name for stage in schedule.stages}
@@ -62,7 +67,7 @@ def for_all_sizes(schedule: Schedule, group: Group) -> Schedule:
 
 def typical_graph(body: Graph) -> Graph:
     """The fused group `body` at the sizes for which rules decide: the expected ones, or others if
-    loops without sums may be fused only at the expected ones.
+    loops without reductions can be fused only at the expected ones.
     """
     near = expected_graph(body)
     runs = _runs_without_sums(near)
@@ -71,7 +76,7 @@ def typical_graph(body: Graph) -> Graph:
     for times in (1, _FAR):
         try:
             other = bind(body, _others(body.symbols, times))
-        except (ValueError, ModelError):  # not all sizes belong together
+        except (ValueError, ModelError):  # the sizes are inconsistent
             continue
         found = _runs_without_sums(other)
         if found is not None and not runs <= found:
@@ -80,7 +85,7 @@ def typical_graph(body: Graph) -> Graph:
 
 
 def _others(symbols: Iterable[Var], times: int) -> dict[Var, int]:
-    """Sizes near so many times the expected ones, each at another distance."""
+    """Sizes near `times` times the expected ones, each with another offset."""
     found: dict[Var, int] = {}
     for i, symbol in enumerate(symbols):
         size, step = times * expected(symbol), _STEPS[i % len(_STEPS)]
@@ -90,7 +95,7 @@ def _others(symbols: Iterable[Var], times: int) -> dict[Var, int]:
 
 
 def _runs_without_sums(body: Graph) -> set[tuple[str, int, int]] | None:
-    """`_runs` of a fused group; None for one that sums, or whose sizes don't belong together."""
+    """`_runs` of a fused group; None for one with reductions, or with inconsistent sizes."""
     try:
         group = group_tensors(body)
     except (ValueError, ModelError):
@@ -99,7 +104,7 @@ def _runs_without_sums(body: Graph) -> set[tuple[str, int, int]] | None:
 
 
 def _runs(group: Group) -> set[tuple[str, int, int]]:
-    """The pairs of axes that every access of a result walks with one stride, outer axis first."""
+    """The pairs of axes (outer, inner) that every access of a result walks with one stride."""
     found = set()
     outputs = {t.op for t in group.outputs}
     kept = [s for s in group.stages if s in outputs]
@@ -121,15 +126,17 @@ def _runs(group: Group) -> set[tuple[str, int, int]]:
 
 
 def explodes(func: Func, group: Group) -> bool:
-    """Whether the kernel `func` of `group` computes far more than there is: a part of a producer
-    has no constant bound, and all of the producer is computed for each tile.
+    """Whether the kernel `func` of `group` recomputes far too much: a part of a producer has no
+    constant bound, so that all of the producer is computed for each tile.
     """
     extents = ((a.extent for a in (*s.axis, *s.reduce_axis)) for s in group.stages)
     return stores(func) > _MOST * sum(map(expected_size, extents))
 
 
 def stores(func: Func) -> int:
-    """How many stores a loop nest executes at the expected sizes, whatever its conditions say."""
+    """The number of stores that a loop nest executes at the expected sizes; conditions count as
+    true.
+    """
     values = {p: expected(p) for p in func.params if isinstance(p, Var)}
 
     def inside(s: Stmt) -> int:
@@ -140,7 +147,7 @@ def stores(func: Func) -> int:
         values[s.var] = 0
         try:
             times = max(value_of(s.extent, values), 0)
-        except (KeyError, ValueError):  # decided by data
+        except (KeyError, ValueError):  # data decide the extent
             times = 1
         return times * inside(s.body)
 
@@ -148,7 +155,7 @@ def stores(func: Func) -> int:
 
 
 def applied(steps: Iterable[Step], outputs: Iterable[Tensor]) -> Schedule:
-    """The schedule of `outputs` that `steps` make, which were chosen for expected sizes."""
+    """The schedule of `outputs` made by `steps`, which were chosen for expected sizes."""
     s = create_schedule([t.op for t in outputs])
     for step in steps:
         s.apply(step)

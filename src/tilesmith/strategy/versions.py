@@ -1,7 +1,8 @@
-"""Kernels in two versions, for few and for many positions of an open extent.
+"""Kernels in two versions, for few and for many values of a symbolic extent.
 
 A schedule that is good for many rows may be poor for one.  Where both occur in runs of one program,
-such as prompts and the tokens that follow, a kernel holds both loop nests, and the extent decides.
+such as prompts and the tokens that follow, a kernel holds both loop nests, and the extent selects
+one.
 """
 
 from __future__ import annotations
@@ -20,15 +21,15 @@ from tilesmith.te.rewrite import map_loads
 
 @dataclass(frozen=True, slots=True)
 class Versions:
-    """The open extent that tells few from many.
+    """The symbolic extent whose values select a version.
 
     extent: the symbol.
-    most: the largest value that is few; 0: there is no version for few.
+    most: the largest value that counts as few; 0: there is no version for few.
     few: the value for which the version for few is scheduled.
-    many: the value for which the version for many is, if that is more than is expected; 0: sixteen
-        times `most`.
-    has_one: whether another version is for the value 1 alone.  Its loops know that value, so it may
-        fuse what stands around the extent.
+    many: the value for which the version for many is scheduled, if it exceeds the expected one; 0:
+        sixteen times `most`.
+    has_one: whether there is another version for the value 1 alone.  Its loops know that value, so
+        loops around the extent may be fused.
     """
 
     extent: Var
@@ -46,20 +47,20 @@ class Versions:
         return {self.extent: self.few}, {self.extent: many}
 
     def joined(self, few: Func, many: Func) -> Func:
-        """The kernel that has both; their parameters are of the same types."""
+        """The kernel with both versions; their parameters have the same types."""
         return _either(compare("le", self.extent, self.most), few, many)
 
     def with_one(self, one: Func, others: Func) -> Func:
-        """The kernel `others` that does as `one` where the extent is 1."""
+        """The kernel that runs `one` where the extent is 1, and `others` elsewhere."""
         return _either(compare("eq", self.extent, 1), one, others)
 
 
 def expecting(body: Graph, sizes: Mapping[Var, int]) -> tuple[Graph, dict[Var, Var]]:
-    """The fused group `body` with symbols that are expected to have these sizes, and the symbols of
-    `body` that these stand for.
+    """The fused group `body` with symbols whose expected sizes are `sizes`, and the symbols of
+    `body` that they replace.
 
-    A schedule for many rows is lowered as such: else 16 rows of a tile seem far more than there are
-    rows at all, and each tile would compute all.
+    A schedule for many rows is lowered with many as expected: otherwise the 16 rows of a tile would
+    exceed the expected rows, and each tile would compute all rows.
     """
     new = {
         v: replace(v, sizes=replace(v.sizes, expected=min(max(n, v.sizes.low), v.sizes.high)))
@@ -99,14 +100,14 @@ def renamed(func: Func, names: Mapping[Var, Var]) -> Func:
 
 
 def _either(condition: Expr, first: Func, second: Func) -> Func:
-    """The kernel `second` that does as `first` where `condition` is true."""
+    """The kernel that runs `first` where `condition` is true, and `second` elsewhere."""
     buffers = dict(zip(first.buffers, second.buffers))
     body = If(condition, _on_buffers(first.body, buffers), second.body)
     return replace(second, body=body)
 
 
 def _on_buffers(body: Stmt, new: Mapping[Buffer, Buffer]) -> Stmt:
-    """A body that reads and writes other buffers."""
+    """`body` with its accesses moved to other buffers."""
 
     def load(e: Load) -> Expr:
         buffer = new.get(e.buffer)  # type: ignore[arg-type]  # a buffer: this is loop IR

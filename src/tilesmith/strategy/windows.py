@@ -1,8 +1,8 @@
-"""Fused groups whose results are a strided window on their operand's memory.
+"""Fused groups whose results are strided windows on their operand's memory.
 
-Slices, splits and reshapes may move nothing, and so may transpositions to the order that memory has
-already.  Each result's element then lies at an address in the operand that is an affine function of
-its indices.  A layout with spans expresses that.
+Slices, splits and reshapes may move nothing, and so may transpositions to the memory order.  The
+address of each result's element in the operand is then an affine function of its indices.  A layout
+with spans expresses that.
 """
 
 from __future__ import annotations
@@ -19,9 +19,11 @@ from .group import group_tensors
 
 
 def windows(body: Graph) -> tuple[tuple[Layout, int], ...] | None:
-    """The layout and the first element of each result of `body` in the memory of its one operand.
+    """The layout of each result of `body` in the memory of its one operand, and its first
+    element.
 
-    None if a result is not there element for element, or not in the order of its own layout.
+    None if a result is not in the operand element for element, or not in the order of its own
+    layout.
     """
     if len(body.inputs) != 1 or body.constants or any(n.op.is_irregular() for n in body.nodes):
         return None
@@ -62,7 +64,7 @@ def window_layout(strides: list[int], shape: tuple[int, ...], order: Layout) -> 
     if order.has_padding or 0 in shape:
         return None
     spans = [0] * len(order.dims)
-    below, inner = 1, 1  # the stride of the dimension inside the current one, and its extent
+    below, inner = 1, 1  # stride of the dimension inside the current one, and its extent
     for position in reversed(range(len(order.dims))):
         axis = order.dims[position].axis
         stride = below * inner

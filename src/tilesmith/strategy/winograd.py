@@ -13,7 +13,7 @@ from tilesmith.te.tensor import Tensor
 
 
 def schedule_half(half: Stage, reader: Stage, at: Axis) -> None:
-    """The first half of a transform, [point, position, ...], in registers at `at`."""
+    """Schedule the first half of a transform, [point, position, ...], in registers at `at`."""
     half.compute_at(reader, at)
     half.set_scope("register")
     point, position, *others, lane = half.axis
@@ -24,7 +24,9 @@ def schedule_half(half: Stage, reader: Stage, at: Axis) -> None:
 
 
 def schedule_transform(stage: Stage, half: Stage, lanes: int) -> Axis | None:
-    """A transform, [x, y, ...], vector by vector of `lanes`; returns its outermost loop."""
+    """Schedule a transform, [x, y, ...], vector by vector of `lanes`; returns its outermost
+    loop.
+    """
     x, y, *others, last = stage.axis
     vector, lane = stage.split(last, factor=lanes)
     stage.reorder(*others, vector, x, y, lane)
@@ -39,10 +41,10 @@ def schedule_products(
     s: Schedule, products: Tensor, reader: Stage, at: Axis, place: int, rows: int, lanes: int,
     columns: int | None = None, steps: int = 1,
 ) -> tuple[Stage, Axis]:  # fmt: skip
-    """The products at loop `at` of `reader`, in register tiles of `rows` tiles of axis `place`, and
-    `columns` (None: all that are needed there) of the last axis.
+    """Schedule the products at loop `at` of `reader`, in register tiles: `rows` tiles of axis
+    `place`, and `columns` columns of the last axis (None: all that are needed there).
 
-    steps: of the reduction, to unroll.
+    steps: reduction steps to unroll.
 
     Returns the stage in registers, and its loop over the reduction.
     """

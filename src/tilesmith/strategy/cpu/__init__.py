@@ -68,15 +68,15 @@ def schedule(body: Graph, target: Target, cfg: Config = ANALYTIC) -> tuple[Sched
 
 
 _Form: TypeAlias = Callable[[Schedule, Group, Target, Config], bool]
-"""Adds steps to a schedule that is still empty; False, with nothing done, for a group that it does
-not know.
+"""Adds steps to an empty schedule; returns False, with nothing done, for a group that it does not
+recognise.
 """
 
 
 def _forms(body: Graph, group: Group) -> Iterator[tuple[str, _Form]]:
-    """The rules to try, by what they are for."""
+    """The rules to try, by name."""
     if any(same_dim(a.extent, 0) for st in group.stages for a in (*st.axis, *st.reduce_axis)):
-        pass  # loops that never run, and sums of nothing
+        pass  # empty loops and empty sums need no schedule
     elif is_attention(group):
         yield "attention", _attention
     elif (op := winograd_op(body)) is not None:
@@ -128,7 +128,9 @@ def _reductions(s: Schedule, group: Group, target: Target, cfg: Config) -> bool:
 
 
 def _stage_by_stage(s: Schedule, group: Group, target: Target, cfg: Config) -> bool:
-    """Results, sums and what is used again in loops of their own; the rest where it is read."""
+    """Schedule results, reductions and values that are read repeatedly in loops of their own;
+    inline the rest.
+    """
     outputs = {t.op for t in group.outputs}
     reductions = {st for st in group.stages if st.reduce_axis}
     kept = [
@@ -139,7 +141,7 @@ def _stage_by_stage(s: Schedule, group: Group, target: Target, cfg: Config) -> b
     for st in group.stages:
         if st not in kept and st not in buffered:
             s[st.outputs[0]].compute_inline()
-    for i, st in enumerate(kept):  # each in loops of its own
+    for i, st in enumerate(kept):  # every kept stage has loops of its own
         own = cfg.under(str(i)) if i else cfg
         if (found := rows.get(st)) is not None:
             schedule_rows(s, group, st, found, target, kept, own)
@@ -149,8 +151,8 @@ def _stage_by_stage(s: Schedule, group: Group, target: Target, cfg: Config) -> b
 
 
 def is_generic(body: Graph, group: Group) -> bool:
-    """True if the group's tensor expressions say everything about it, so that generic schedules
-    apply too.
+    """Whether the group's tensor expressions say everything about it, so that generic schedules fit
+    too.
     """
     return not is_attention(group) and winograd_op(body) is None
 

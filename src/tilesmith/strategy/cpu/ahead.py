@@ -1,8 +1,8 @@
-"""Prefetching of accesses that are not sequential, and positions that are computed once.
+"""Prefetching for accesses that are not sequential, and positions that are computed once.
 
-Hardware prefetchers follow sequential reads.  They foresee neither where an index points nor the
-previous row in a backward walk.  Such rows are prefetched a little ahead.  A row whose elements are
-taken in any order is prefetched sequentially while the row before it is used.
+Hardware prefetchers follow sequential reads.  They foresee neither indices that data decide nor the
+previous row of a backward walk.  Such rows are prefetched a little ahead.  If elements of a row are
+read in any order, the whole row is prefetched sequentially while the row before it is used.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ _MANY_ROWS = 16
 
 
 def is_used_again(group: Group, op: Compute) -> bool:
-    """True for positions that select elements along the vectors of a reader and are the same for
-    each of its rows.  They are computed once, not for each row.
+    """Whether `op` computes positions that select elements along a reader's vectors and are the
+    same for each of its rows.  They are then computed once, not for each row.
     """
     if op.reduce_axis or not any(isinstance(n, Load) for b in op.body for n in post_order(b)):
         return False
@@ -54,10 +54,10 @@ def _as_index(reader: Compute, tensor: Tensor) -> Iterator[tuple[Expr, ...]]:
 def prefetch_taken(
     s: Schedule, group: Group, op: Compute, target: Target, keep: Iterable[Compute] = ()
 ) -> None:
-    """Add prefetches to the scheduled root stage `op`, whose last loop runs along vectors.
+    """Add prefetches to the scheduled root stage `op`, whose innermost loop is vectorised.
 
-    They are for tensors that it reads backwards or by index, unless a tensor is small enough to be
-    in the cache.
+    It prefetches tensors that it reads backwards or by index, but not those small enough to stay in
+    the cache.
     """
     stage = s[op.outputs[0]]
     leaves = stage.leaf_axes
@@ -81,17 +81,17 @@ def prefetch_taken(
                 continue
             if outer is not None and row * tensor.dtype.bytes <= target.model.l1_bytes // 2:
                 stage.prefetch(tensor, outer, distance, over=inner)
-            elif not _by_index(at):  # too long to be asked for as a whole
+            elif not _by_index(at):  # the row is too long to be prefetched as a whole
                 vector = math.prod(extents[loops[-1] + 1 :])
                 taken = vector * tensor.dtype.bytes
                 stage.prefetch(tensor, inner, -(-target.model.bytes_in_flight // taken))
 
 
 def _distance(tensor: Tensor, at: tuple[Expr, ...], inner: Var, row: int, target: Target) -> int:
-    """The prefetch distance of a row in iterations; 0 for no prefetching.
+    """Prefetch distance of a row in iterations; 0 for no prefetching.
 
-    inner: the axis along vectors.
-    row: elements that one iteration outside takes.
+    inner: the vectorised axis.
+    row: elements that one iteration of the surrounding loop reads.
     """
     by_index = _by_index(at)
     if not all(isinstance(n, int) for n in tensor.shape):
@@ -101,7 +101,7 @@ def _distance(tensor: Tensor, at: tuple[Expr, ...], inner: Var, row: int, target
         return 0
     last = int(tensor.shape[-1])  # type: ignore[arg-type]  # a number, for no scalar is so large
     along = [i for i in at if inner in free_vars(i)]
-    if same(along, by_index) and same(along, [at[-1]]):  # elements of a row, in any order
+    if same(along, by_index) and same(along, [at[-1]]):  # elements of a row are read in any order
         most_of_it = row >= last * size // LINE_BYTES
         return 1 if most_of_it and last * size <= target.model.l1_bytes // 2 else 0
     steps = known_strides(tensor, at, Layout.row_major(tensor.rank))
@@ -111,5 +111,5 @@ def _distance(tensor: Tensor, at: tuple[Expr, ...], inner: Var, row: int, target
 
 
 def _by_index(at: tuple[Expr, ...]) -> list[Expr]:
-    """Those of the positions `at` that are themselves read from memory."""
+    """Numbers of the indices `at` that are themselves read from memory."""
     return [i for i in at if any(isinstance(n, Load) for n in post_order(i))]

@@ -1,4 +1,4 @@
-"""Schedules for attention: two contractions with a chain over rows between them, in one pass.
+"""Schedules for attention: two contractions with row reductions between them, in one pass.
 
     parallel over heads
       keys packed for the register tile, values copied where they can't be read in place
@@ -8,8 +8,7 @@
         acc[rows, width] += exp[rows, keys] * values[keys, width]
         epilogue, stored in the order of the result
 
-The values between the contractions exist only for a few rows of one head, so the L1 cache holds
-them.
+Intermediate values exist only for a few rows of one head, so they stay in the L1 cache.
 """
 
 from __future__ import annotations
@@ -35,7 +34,9 @@ from .reduction import is_costly, reduce_along, vectorize
 from .row_scale import scale_results
 
 SHARED_HEADS = 2
-"""Heads per thread that are enough to share; with fewer, blocks of rows are shared."""
+"""Heads per thread from which on heads are shared among threads; with fewer, blocks of rows are
+shared.
+"""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -44,8 +45,7 @@ class _Attention:
 
     scores: the first contraction.
     values: the second contraction.
-    logits: the first stored stage, that is the scores after scale and mask (or the scores
-        themselves).
+    logits: the first stored stage: the scores after scale and mask, or the scores themselves.
     chain: the stages between the contractions.
     epilogue: the stages behind the second contraction.
     """
@@ -82,7 +82,7 @@ def schedule_attention(s: Schedule, group: Group, target: Target) -> None:
     for stage in a.epilogue:
         if stage is not top and stage is not out.op:
             s[stage.outputs[0]].compute_inline()
-    if top is not out.op:  # the order of the result needs a pass of its own
+    if top is not out.op:  # the order of the result needs a pass over it
         schedule_injective(s, group, out.op, target, keep=(top,))  # type: ignore[arg-type]  # not an input
     acc = _accumulator(s, values, top)
     scores_acc = _accumulator(s, a.scores.op, a.logits)
@@ -121,7 +121,7 @@ def schedule_attention(s: Schedule, group: Group, target: Target) -> None:
     _schedule_logits(s, a, scores_acc, (o, mo), scores_tile, keys)
     at_head = None if heads is None else (o, heads)
     is_packed = _pack_keys(s, group, a.scores, scores_acc, scores_tile, at_head, target)
-    # A copy of keys that are the queries too serves both factors.
+    # If keys and queries are one tensor, one copy serves both factors.
     is_copied = is_packed and a.scores.x.buffer is a.scores.w.buffer
     if not is_copied and _walk(group, a.scores.x, a.scores.op) is None:
         _copy(s, a.scores.x, a.scores.op.reduce_axis[-1].var, scores_acc, (o, mo), lanes)
@@ -141,7 +141,7 @@ def _roles(group: Group, values: Compute) -> _Attention:
     (first,) = (s for s in group.stages if product_of_loads(s) and s is not values)
     scores = analyse(first, frozenset(), first.axis[-1])
     second = analyse(values, frozenset(), values.axis[-1])
-    assert scores is not None and second is not None  # as fusion saw to
+    assert scores is not None and second is not None  # fusion makes only groups with both
     after_scores = [s for s in group.stages if s is first or first in _behind(s)]
     epilogue = tuple(s for s in after_scores if values in _behind(s))
     chain = tuple(s for s in after_scores if s not in (first, values) and s not in epilogue)
@@ -167,7 +167,9 @@ def _behind(stage: Compute) -> set[Compute]:
 
 
 def _accumulator(s: Schedule, contraction: Compute, result: Compute) -> Tensor:
-    """The tensor in which `contraction` accumulates in registers, below the loops of `result`."""
+    """The tensor in which `contraction` accumulates in registers, computed inside the loops of
+    `result`.
+    """
     if contraction is result:
         return s.cache_write(contraction.outputs[0], "register")
     s[contraction.outputs[0]].set_scope("register")
@@ -185,7 +187,7 @@ def _register_tile(
     width: int,
     lanes: int,
 ) -> None:
-    """Accumulate the last two axes of `acc` in registers, `width` columns in whole vectors."""
+    """Accumulate the last two axes of `acc` in registers, `width` columns, in whole vectors."""
     stage = s[acc]
     stage.compute_at(*at)
     s.transform_layout(acc, whole_vectors(acc.rank, acc.rank - 1, lanes))
@@ -226,7 +228,7 @@ def _schedule_chain(
 
 
 def _is_kept(group: Group, stage: Compute, values: Compute) -> bool:
-    """True for a stage that `values` reads, and for a costly stage that is read more than once."""
+    """Whether a stage is stored: `values` reads it, or it is costly and read more than once."""
     readers = group.consumers(stage)
     if values in readers:
         return True
@@ -251,7 +253,7 @@ def _schedule_logits(
 
 
 def _vectors_beside(rows: int, columns: int, target: Target, lanes: int) -> int:
-    """Vectors in a register tile of `rows` rows: as many as there are registers for."""
+    """Vectors per row of a register tile of `rows` rows: as many as registers allow, 6 at most."""
     most = max((target.vector_registers - 1) // (rows + 1), 1)
     return min(most, -(-columns // lanes), 6)
 
@@ -260,7 +262,7 @@ def _vectors_beside(rows: int, columns: int, target: Target, lanes: int) -> int:
 
 
 def _grouped_axes(group: Group, a: _Attention) -> frozenset[int]:
-    """The axes of the contractions along which heads of queries share keys that are packed."""
+    """The axes of the contractions along which several heads of queries share packed keys."""
     c = a.scores
     walk = _walk(group, c.w, c.op)
     if walk is not None and walk.get(c.op.axis[-1].var, 0) == 1:
@@ -272,8 +274,8 @@ def _grouped_axes(group: Group, a: _Attention) -> frozenset[int]:
 
 
 def _walk(group: Group, load: Load, op: Compute) -> dict[Var, int] | None:
-    """Strides of `load` in the memory of its source; None if more than moving elements lies
-    between.
+    """Strides of `load` in the memory of its source; None if stages between them compute more than
+    indices.
     """
     tensor, indices = load.buffer, load.indices
     while isinstance(tensor, Tensor) and isinstance(tensor.op, Compute):
@@ -297,7 +299,7 @@ def _pack_keys(
     target: Target,
 ) -> bool:
     """Copy the keys of a head into column blocks, unless they are contiguous along the columns
-    already.  Returns whether there is a copy.
+    already. Returns whether they are copied.
     """
     column = c.op.axis[-1].var
     walk = _walk(group, c.w, c.op)
@@ -339,7 +341,7 @@ def _copy(
 
 
 def _unrolled(stage: Any, axis: Any, width: int, lanes: int) -> None:
-    """Run `axis`, the `width` columns of a register tile, along vectors."""
+    """Vectorise `axis`, the `width` columns of a register tile, and unroll its vectors."""
     if width > lanes:
         outer, axis = stage.split(axis, factor=lanes)
         stage.unroll(outer)
@@ -349,7 +351,7 @@ def _unrolled(stage: Any, axis: Any, width: int, lanes: int) -> None:
 
 def whole_vectors(rank: int, axis: int, lanes: int) -> Layout:
     """The layout with `axis` innermost in whole vectors, so that each can be a register and rows
-    are aligned.
+    have their alignment.
     """
     others = [LayoutDim(i) for i in range(rank) if i != axis]
     return Layout((*others, LayoutDim(axis, "outer", lanes), LayoutDim(axis, "inner", lanes)))

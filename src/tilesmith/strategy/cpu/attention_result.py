@@ -1,8 +1,8 @@
-"""The loops of an attention kernel's result: heads, rows and columns, in the order in which it is
-stored.
+"""The loops of an attention kernel's result: heads, rows and columns, in the order in which the
+result is stored.
 
-A transpose and a reshape behind the second contraction merge heads into one axis.  Splitting the
-axes of the result undoes this, so that tiles are stored directly in their final place.
+A transpose and a reshape after the second contraction merge heads into one axis.  Splitting the
+axes of the result undoes the merge, so that tiles are stored directly in their final place.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from .contraction import RegisterTile, choose_tile
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Result:
-    """The stage whose loops hold everything else.
+    """The stage whose loops contain all others.
 
     stage: that stage.
     indices: where `stage` reads the second contraction.
-    split: axes of `stage` that hold two axes of the contraction, with the extent of the inner one.
+    split: axes of `stage` that merge two axes of the contraction, with the extent of the inner one.
     tile: register tile of the second contraction.
     """
 
@@ -42,10 +42,10 @@ class Result:
 def find_result(
     group: Group, values: Compute, epilogue: Iterable[Compute], target: Target
 ) -> Result:
-    """The result of a group whose second contraction is `values`, with `epilogue` behind it.
+    """The result stage of a group whose second contraction is `values`, followed by `epilogue`.
 
-    It is the group's output if, after splitting its axes, rows and columns are loops of it.  Else
-    it is the last elementwise stage behind the contraction.
+    It is the group's output if, after its axes are split, rows and columns are loops of it.
+    Otherwise it is the last elementwise stage after the contraction.
     """
     out = group.outputs[0].op
     assert isinstance(out, Compute)
@@ -73,8 +73,8 @@ def _tile(
 ) -> RegisterTile | None:
     """The register tile of the second contraction; None if no good tile divides a merged axis.
 
-    If the result merges an axis with others, a tile that does not divide the axis would run over
-    its end into the next head.
+    If the result merges an axis with others, tiles must divide the axis: a tail would run into the
+    next head.
     """
     rows, width = extent(values.axis[-2]), extent(values.axis[-1])
     element = values.outputs[0].dtype.bytes
@@ -95,16 +95,16 @@ def _tile(
 
 
 def _dividing_vectors(width: int, lanes: int) -> int | None:
-    """Vectors in a tile such that tiles fill `width` exactly."""
+    """Vectors in a tile whose columns divide `width`; None if no number does."""
     if width <= lanes:
         return 1
     return next((v for v in range(6, 0, -1) if width % (v * lanes) == 0), None)
 
 
 def reading(out: Compute, values: Compute) -> tuple[tuple[Expr, ...], dict[Var, int]] | None:
-    """Where `out` reads `values`, and the axes of `out` that hold two axes of `values`, with the
-    extent of the inner one.  None if it reads several places, or if the last two indices are no
-    axes of `out`, or parts of such ones.
+    """Where `out` reads `values`, and the axes of `out` that merge two axes of `values`, with the
+    extent of the inner one.  None if it reads several elements, or if the last two indices are
+    neither axes of `out` nor parts of merged ones.
     """
     if out is values:
         return tuple(x.var for x in out.axis), {}
@@ -134,10 +134,10 @@ def reading(out: Compute, values: Compute) -> tuple[tuple[Expr, ...], dict[Var, 
 def result_loops(
     o: Any, group: Group, result: Result
 ) -> tuple[list[tuple[int | None, Any, int]], Any, Any]:
-    """(outer loops of stage `o`, its loop over rows, its loop over columns).
+    """Loops of stage `o`: (outer loops, the loop over rows, the loop over columns).
 
-    An outer loop has the number of the second contraction's axis that it runs along (None if that
-    axis has one element), the loop itself and its extent.
+    An outer loop is a triple: the number of the second contraction's axis (None if that axis has
+    one element), the loop and its extent.
     """
     loops: dict[Expr, tuple[Any, int]] = {}
     stage = result.stage

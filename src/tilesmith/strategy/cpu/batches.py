@@ -1,8 +1,8 @@
-"""Products whose rows are a batch that a run decides.
+"""Products whose rows are a batch whose size is known at run time only.
 
-A batch is expected to be small, mostly 1.  A schedule for one row has no rows to put in a register
-tile, and too little work to share among threads.  Many rows by that schedule take several times as
-long as they need.
+A batch is expected to be small, mostly 1.  A schedule for one row has no rows to fill a register
+tile, and too little work to share among threads.  With it, many rows take several times as long as
+they need.
 """
 
 from __future__ import annotations
@@ -16,15 +16,17 @@ from tilesmith.strategy.group import group_tensors
 from tilesmith.strategy.versions import Versions
 
 FEW = 4
-"""The largest expected batch of which register tiles are too low for a large one."""
+"""Largest expected batch for which a second version is made: its register tiles are too low for
+large batches.
+"""
 
 MANY = 64
-"""Rows for which the version for many is scheduled: more than the highest register tile has."""
+"""Rows for which the second version is scheduled: more than the highest register tile has."""
 
 
 def batch_versions(body: Graph) -> Versions | None:
-    """As few rows as are expected, and many; None for groups that are no products, have other rows
-    than the batch (pixels of an image), or a batch that is expected to be large.
+    """Versions for few rows (as expected) and for many.  None if the group is no product, if its
+    rows are not the batch (pixels of an image), or if the batch is expected to be large.
     """
     if not all(n.op.is_primitive() for n in body.nodes):
         return None

@@ -1,4 +1,4 @@
-"""Writing into part of a buffer: slices of a larger tensor, borders of zeros around a result."""
+"""Writes into part of a buffer: slices of a larger tensor, borders of zeros around a result."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def redirect(
     position: int,
     offset: Dim,
 ) -> Stmt:
-    """`body` with reads from `sources` replaced, and with its writes to `old` moved to `new`, at
+    """`body` that reads `old` in the place of `sources`, and whose writes to `old` go to `new`, at
     `offset` along dimension `position`.
     """
 
@@ -89,9 +89,9 @@ def _zeros(
 
 @lru_cache(maxsize=256)
 def _filled(dtype: DType, slab: tuple[Dim, ...], place: tuple[int, Dim], target: Target) -> Func:
-    """A function that fills a slab with zeros.  Many kernels of a model fill equal ones.
+    """A function that fills a slab with zeros.  Kernels of a model share functions for equal slabs.
 
-    place: of the slab in its buffer; slabs of one buffer have variables of their own.
+    place: position of the slab in its buffer; the slabs of one buffer have different variables.
     """
     del place
     known, border = (_zero_slab(dtype, n) for n in (tuple(map(expected, slab)), slab))
@@ -104,8 +104,8 @@ def _filled(dtype: DType, slab: tuple[Dim, ...], place: tuple[int, Dim], target:
 
 
 def _schedule_rows(s: Schedule, op: te.Compute, target: Target) -> None:
-    """A loop for each axis: the index of fused ones would be divided by extents that only a run
-    knows.
+    """A loop for each axis: fused loops would need divisions by extents that are known at run time
+    only.
     """
     stage = s[op.outputs[0]]
     extents = [expected(a.extent) for a in op.axis]

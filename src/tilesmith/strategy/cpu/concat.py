@@ -1,8 +1,8 @@
 """Concatenation: one copying loop nest per operand, each writing its own slice of the result.
 
-A single tensor expression would select among the operands for every element.  Separate nests are
-plain copies at memory speed.  Where the rows of the operands in the result are short, the nests
-share their outer loops.
+A single tensor expression would select among the operands for every element.  Separate loop nests
+copy at memory speed.  Where the operands contribute short rows to the result, the nests share their
+outer loops.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .borders import redirect, zero_borders
 from .injective import schedule_injective
 
 MOST_VECTORS = 4
-"""Most vectors of a piece that are copied without a loop."""
+"""Most vectors of an operand's row that are copied without a loop."""
 
 
 def is_concat(body: Graph) -> bool:
@@ -81,11 +81,11 @@ def lower_concat(body: Graph, target: Target, name: str) -> Func:
 
 
 def together(pieces: Sequence[Stmt]) -> Stmt:
-    """`pieces` in one loop, if they are loops of equally many iterations.
+    """`pieces` in one loop, if all are loops with the same number of iterations.
 
     The pieces write different elements and read none of them.  In one loop, short rows of the
-    result are written whole.  Loops over the few vectors of a piece are unrolled, so that a line's
-    parts are written one directly after the other.
+    result are written whole.  Loops over few vectors are unrolled, so that all parts of a cache
+    line are written directly one after the other.
     """
     loops = [p for p in pieces if isinstance(p, For)]
     first = loops[0] if loops else None

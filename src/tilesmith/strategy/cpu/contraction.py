@@ -1,5 +1,4 @@
-"""Contractions (matrix products, convolutions): which axis runs along vector lanes, and the
-register tile.
+"""Contractions (matrix products, convolutions): the vector axis and the register tile.
 
 A contraction sums a product of two tensors.  Each output axis occurs in one factor, or in both (a
 batch axis).  The *vector* axis belongs to the factor `w` (usually the weights) and is contiguous in
@@ -40,7 +39,7 @@ from tilesmith.te.tensor import Compute, IterVar, Tensor
 class Contraction:
     """The roles of the axes in a stage that sums `x * w`.
 
-    op: the stage.
+    op: the contraction.
     x: the factor whose elements are broadcast.
     w: the factor whose vectors are loaded.
     vector: the axis along lanes; None if no axis of `w` or of both factors is usable.
@@ -59,14 +58,14 @@ class Contraction:
 
     @property
     def is_batched(self) -> bool:
-        """True if the lanes run along an axis of both factors."""
+        """Whether lanes run along an axis of both factors."""
         return any(a is self.vector for a in self.batch)
 
 
 def analyse(
     op: Compute, constants: frozenset[Tensor], contiguous: IterVar | None
 ) -> Contraction | None:
-    """The roles in a contraction, or None if `op` is none.
+    """Roles of the axes in a contraction; None if `op` is none.
 
     contiguous: the output axis that is contiguous in memory; None leaves the choice to this
         function.
@@ -94,7 +93,7 @@ def analyse(
 
 
 def contraction_of(tensors: OpTensors, known: frozenset[int]) -> Contraction | None:
-    """The contraction of an operator whose inputs of these numbers are constants."""
+    """The contraction of an operator; `known` are the numbers of its constant inputs."""
     stage = next(s for s in stages(tensors.outputs) if s.reduce_axis)
     constants = frozenset(tensors.inputs[i] for i in known)
     rank = len(stage.axis)
@@ -112,7 +111,7 @@ class RegisterTile:
 
     rows: rows.
     vectors: vectors per row.
-    lanes: elements of a vector.
+    lanes: elements per vector.
     """
 
     rows: int
@@ -168,11 +167,11 @@ def best_tile(
     peeled, so a tail of rows costs only its load imbalance, up to `UNEVEN`, where threads share the
     rows.
 
-    vectors: fixes the width.
-    row_bytes: distance in memory between the elements that neighbouring rows read.  Rows whose
+    vectors: fixes the vectors per row.
+    row_bytes: stride in bytes between the elements that neighbouring rows read.  Rows whose cache
         lines evict each other from the L1 cache cost an L2 read in every step.
-    outer: number of such outputs; with many, threads share these instead of rows.
-    scratch: registers that the instruction needs beside accumulators and operands.
+    outer: number of such outputs; if there are many, threads share these instead of rows.
+    scratch: registers that the instruction needs besides accumulators and operands.
     """
     lanes = target.vector_lanes(element_bytes)
     kept = resident_rows(row_bytes, target) if broadcast else MAX_ROWS
@@ -183,7 +182,8 @@ def best_tile(
             break
         column_tiles = -(-columns // width)
         for height in range(1, min(rows, MAX_ROWS) + 1):
-            spare = scratch + (1 if broadcast else height)  # a broadcast may be folded into the FMA
+            # a broadcast may be a memory operand of the FMA
+            spare = scratch + (1 if broadcast else height)
             if height * count + count + spare > target.vector_registers:
                 break
             full, rest = divmod(rows, height)
@@ -197,9 +197,9 @@ def best_tile(
             cost *= column_tiles
             if column_tiles > 1 and columns % width:
                 cost *= PEELED_COLUMNS
-            # tall tiles are long code, and their rows may fall on the same cache sets
+            # tall tiles are long code, and their rows may map to the same cache sets
             cost *= 1 + 0.004 * height
-            if outer == 1:  # the rows of a whole product are as many streams to fetch ahead
+            if outer == 1:  # each row of a whole product is a stream to prefetch
                 cost *= 1 + 0.01 * max(height - STREAMS, 0)
             if cost < best_cost:
                 best, best_cost = RegisterTile(height, count, lanes), cost
@@ -207,7 +207,8 @@ def best_tile(
 
 
 def resident_rows(row_bytes: int | None, target: Target) -> int:
-    """The number of rows, `row_bytes` apart, of which the L1 cache keeps one line each; at least 1.
+    """Rows, `row_bytes` apart, of which the L1 cache keeps one line each at the same time; at least
+    1.
 
     Rows whose distance has a large power of two as a factor share few sets.
     """
@@ -223,12 +224,12 @@ def tile_vectors(columns: int, lanes: int) -> list[int]:
 
 
 def single_row_vectors(columns: int, lanes: int, target: Target, cached: bool = True) -> int | None:
-    """The width in vectors of a tile of one row, for a row-major `w`; None if there are too few
-    columns for blocks of that width.
+    """Vectors per row of a tile of one row, for a row-major `w`; None if there are too few columns
+    for blocks of that width.
 
-    Every element of `w` is read once.  So the reads must come in long runs, which the hardware
-    prefetches, and threads must still have blocks to share.  Of a `w` that is not `cached`, short
-    rows are read whole: they are one run.
+    Every element of `w` is read once.  So reads must form long runs, which the hardware prefetches,
+    and threads must still have blocks to share.  If `w` is not `cached`, its short rows are read
+    whole, as one run.
     """
     widest = widest_row(target)
     total = -(-columns // lanes)
@@ -242,7 +243,7 @@ def single_row_vectors(columns: int, lanes: int, target: Target, cached: bool = 
 
 
 def widest_row(target: Target) -> int:
-    """Vectors in the widest tile of one row; few registers serve other purposes."""
+    """Vectors in the widest tile of one row; it leaves a few registers for operands."""
     return target.vector_registers * 3 // 4
 
 
@@ -251,15 +252,15 @@ def step_cycles(rows: int, vectors: int, target: Target, broadcast: bool = True)
     fma = rows * vectors / target.model.fma_ports
     model = target.model
     load = (vectors + rows) if broadcast else (vectors + rows * vectors)
-    # vectors of `w` come from the second-level cache, half a vector a cycle; little of that shows
-    # while the cache answers, more when neighbours of this machine use it too
+    # Vectors of `w` come from the L2 cache, half a vector per cycle.  Little of that time shows
+    # while L2 hits, more when neighbours on this machine use it too.
     streamed = 2 * model.load_cycles * vectors
     return max(fma, load / model.load_ports, model.fma_latency) + streamed + model.loop_cycles
 
 
 def row_extent(c: Contraction) -> int:
-    """Rows in one run of the row loop: all of them if they can be fused, else those of the
-    innermost row axis.
+    """Iterations of the row loop: all rows if their axes can be fused, else those of the innermost
+    row axis.
     """
     rows = fusable_rows(c)
     n = 1
@@ -275,8 +276,8 @@ def outer_extent(c: Contraction) -> int:
 
 
 def row_distance(c: Contraction) -> int:
-    """Elements of `x` between the reads of neighbouring rows, if row and batch axes lie outside the
-    others in memory, as contractions write them.
+    """Stride in elements of `x` between neighbouring rows, if row and batch axes are the outer ones
+    in memory, as contractions write them.
     """
     rows = [r for r in fusable_rows(c) if expected(r.extent) > 1]
     if not rows or not isinstance(c.x.buffer, Tensor):
@@ -294,11 +295,11 @@ def row_distance(c: Contraction) -> int:
 
 
 def fusable_rows(c: Contraction) -> tuple[IterVar, ...]:
-    """The trailing row axes that may be fused into one: adjacent, and not read through windows."""
+    """The trailing row axes that may be fused: adjacent in memory, and not read through windows."""
     rows = [r for r in c.rows if r is not c.vector]
     rows = [
         r for r in rows if expected(r.extent) > 1
-    ] or rows  # an axis of one position has no rows to add
+    ] or rows  # an axis of one element adds no rows
     if not rows:
         return ()
     plain = _positions(c)
@@ -314,32 +315,33 @@ def fusable_rows(c: Contraction) -> tuple[IterVar, ...]:
 
 
 def _positions(c: Contraction) -> set[Var]:
-    """The variables that are an index of `x`, but for windows of one position."""
+    """The variables that index `x` alone; windows of one position are ignored."""
     single: dict[Expr, Expr] = {k.var: const(0) for k in c.op.reduce_axis if same_dim(k.extent, 1)}
     return {v for i in c.x.indices if isinstance(v := simplify(substitute(i, single)), Var)}
 
 
 MAX_VECTORS = 6
-"""Most vectors side by side in a register tile."""
+"""Upper bound on the vectors per row of a register tile."""
 
 PEELED_COLUMNS = 1.03
-"""Relative cost of a tail column block.  It has code of its own, which one thread runs, and loops
-in which every row streams all weights again (see `matmul`).
+"""Relative cost of a tail column block.  It has separate code, which one thread runs, and every row
+streams all weights again (see `matmul`).
 """
 
 MAX_ROWS = 30
-"""Most rows of a register tile."""
+"""Upper bound on the rows of a register tile."""
 
 STREAMS = 8
 """Most rows that are prefetched together without loss."""
 
 
 def column_span(c: Contraction, columns: int, lanes: int) -> int:
-    """The most columns of a register tile: all, unless the vector axis runs through groups (a
-    grouped convolution).
+    """Most columns of a register tile: all, unless the vector axis runs through groups (a grouped
+    convolution).
 
-    In that case the lanes of one group read the same element of `x`.  In a tile of whole groups, or
-    of a part of one, each lane's element is known.  A tile that straddles groups would gather.
+    The lanes of one group read the same element of `x`.  If a tile holds whole groups, or a part of
+    one, the element of each lane is known at compile time.  A tile that straddles groups would
+    gather.
     """
     period = _group_size(c)
     if period is None or period >= columns:
@@ -355,7 +357,7 @@ def column_span(c: Contraction, columns: int, lanes: int) -> int:
 
 
 def _group_size(c: Contraction) -> int | None:
-    """g if `x` is read at (vector axis // g), else None."""
+    """Channels per group: g if `x` is read at (vector axis // g), else None."""
     assert c.vector is not None
     for index in c.x.indices:
         for e in post_order(index):
@@ -368,9 +370,8 @@ def packed_layout(c: Contraction, tile: RegisterTile, depth: int = 1) -> Layout 
     """The layout in which the micro-kernel streams a constant `w`; None if the indices of `w` are
     not plain axes.
 
-    From the outside in: column blocks, batch axes, reduction axes in loop order, the position
-        within the block, and the position among `depth` steps of the last reduction axis that one
-        instruction adds.
+    From the outside in: column blocks, batch axes, reduction axes in loop order, the column within
+        the block, and `depth` steps of the last reduction axis, which one instruction adds.
     """
     if c.vector is None:
         return None
@@ -390,7 +391,7 @@ def packed_layout(c: Contraction, tile: RegisterTile, depth: int = 1) -> Layout 
     reduce = [position.pop(a.var) for a in reduction_order(c) if a.var in position]
     others = sorted(position.values())
     dims = [LayoutDim(d) for d in (*others, *sorted(fixed))]
-    if c.is_batched:  # every tile has its own weights: the axis itself is innermost
+    if c.is_batched:  # each tile has weights of its own, so the axis itself is innermost
         return Layout((*dims, *(LayoutDim(d) for d in reduce), LayoutDim(v)))
     if depth == 1:
         steps, within = [LayoutDim(d) for d in reduce], []
@@ -405,7 +406,7 @@ def packed_layout(c: Contraction, tile: RegisterTile, depth: int = 1) -> Layout 
 
 
 def walked(index: Expr) -> Var | None:
-    """The variable that an index walks by single steps, forwards or backwards; None for others."""
+    """The variable that an index walks with stride 1 or -1; None for other indices."""
     if isinstance(index, Var):
         return index
     form = affine_form(index)
@@ -416,14 +417,14 @@ def walked(index: Expr) -> Var | None:
 
 
 def column_block(layout: Layout | None) -> LayoutDim | None:
-    """The position within a column block, of a layout that `packed_layout` made; else None."""
+    """The dimension of columns within a block, of a layout made by `packed_layout`; else None."""
     if layout is None or layout.dims[-1].part != "inner":
         return None
     return layout.dims[-2] if layout.dims[-2].part == "inner" else layout.dims[-1]
 
 
 def joined_steps(layout: Layout | None) -> int:
-    """The number of reduction steps that lie together within a column block."""
+    """Reduction steps that are contiguous within a column block."""
     block = column_block(layout)
     if layout is None or block is None or block is layout.dims[-1]:
         return 1
@@ -445,9 +446,9 @@ def reduction_order(c: Contraction) -> tuple[IterVar, ...]:
 
 
 def stays_near(c: Contraction, target: Target) -> bool:
-    """True if `w` fits the L2 cache and is smaller than `x` and the result together.
+    """Whether `w` fits the L2 cache and is smaller than `x` and the result together.
 
-    Threads then share the rows of `x` and each reads all of `w`, instead of the other way round.
+    Threads then share the rows of `x`, and each reads all of `w`, instead of the other way round.
     """
     x, w = (expected_size(i.buffer.shape) * i.dtype.bytes for i in (c.x, c.w))
     y = expected_size(a.extent for a in c.op.axis) * c.op.outputs[0].dtype.bytes

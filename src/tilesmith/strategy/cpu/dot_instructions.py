@@ -1,8 +1,8 @@
 """Contractions of narrow numbers by dot-product instructions.
 
-Such an instruction adds the products of some neighbouring reduction steps to each lane:
-`acc[l] += sum over q of x[q] * w[l, q]`.  `w` is packed so that these steps lie together.  Which
-instruction is used follows from the types and the target, not from operators.
+Such an instruction adds the products of some neighbouring reduction steps to each lane: `acc[l] +=
+sum over q of x[q] * w[l, q]`.  `w` is packed so that these steps are contiguous.  The instruction
+follows from the types and the target, not from operators.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from .contraction import Contraction, reduction_order
 
 
 def dot_for(c: Contraction, target: Target) -> TensorIntrinsic | None:
-    """The instruction that does most of `c` in one multiply-add's time; None if none fits, or if
-    multiply-adds of f32 are as fast.
+    """The instruction with the most products of `c` per multiply-add's time; None if none fits, or
+    if multiply-adds of f32 are as fast.
 
-    Instructions that round otherwise are among them, unless the target hides them for strict
-    results (`intrinsics.exact_target`).
+    It may round differently, unless the target hides such instructions for strict results
+    (`intrinsics.exact_target`).
     """
     last = joined_axis(c)
     if last is None or c.vector is None:
@@ -49,8 +49,9 @@ def dot_for(c: Contraction, target: Target) -> TensorIntrinsic | None:
 
 
 def lane_products_for(c: Contraction, target: Target) -> TensorIntrinsic | None:
-    """The instruction that adds, in each lane, the product of a number of `x` with one of `w`, for
-    a depthwise convolution of integers; None if none fits, or if lanes would be left over.
+    """The instruction that adds, in each lane, the product of one number of `x` with one of `w`:
+    for depthwise convolutions of integers.  None if none fits, or if there would be a tail of
+    lanes.
     """
     if not c.is_batched or c.vector is None or not isinstance(c.vector.extent, int):
         return None
@@ -70,8 +71,8 @@ def lane_products_for(c: Contraction, target: Target) -> TensorIntrinsic | None:
 
 
 def products_per_fma(element: DType, target: Target) -> float:
-    """The products of numbers of type `element` that one lane adds in the time of a multiply-add of
-    f32, by the best dot-product instruction for them, or for wider integers; 1 if there is none.
+    """Products of type `element` that one lane adds in the time of a multiply-add of f32.  It is
+    that of the best dot-product instruction for this type or wider integers, or 1 if there is none.
     """
     found = [
         products_per_time(i, target)
@@ -82,7 +83,7 @@ def products_per_fma(element: DType, target: Target) -> float:
 
 
 def products_per_time(dot: TensorIntrinsic, target: Target) -> float:
-    """The products that one lane adds by `dot` in the time of a multiply-add of f32."""
+    """Products that one lane adds by `dot` in the time of a multiply-add of f32."""
     return dot.extents[-1] / dot.time(target.model)
 
 
@@ -93,18 +94,18 @@ def _takes(operand: DType, element: DType) -> bool:
 
 
 def joinable(channels: Dim, element: DType) -> Dim:
-    """The number of channels, some of them zeros, whose products instructions can add: whole lanes
-    of numbers of type `element`.
+    """Channels, padded with zeros to whole lanes of type `element`, whose products dot-product
+    instructions can add.
     """
-    depth = max(f32.bytes // element.bytes, 1)  # a lane adds neighbours of as many bytes as it has
+    depth = max(f32.bytes // element.bytes, 1)  # a lane adds as many neighbours as fill its bytes
     if not isinstance(channels, int) or channels == 1:
         return channels
     return -(-channels // depth) * depth
 
 
 def joined_axis(c: Contraction) -> IterVar | None:
-    """The reduction axis whose neighbouring steps an instruction may add: the innermost one, which
-    both factors walk; None if the lanes read different elements of `x`.
+    """The reduction axis whose neighbouring steps an instruction may add: the innermost one, if
+    both factors walk it.  None if the lanes read different elements of `x`.
     """
     steps = reduction_order(c)
     if not steps or c.is_batched or c.vector is None:
@@ -119,8 +120,9 @@ def _vars(indices: tuple) -> set[Var]:
 
 
 def _is_dot(i: TensorIntrinsic) -> bool:
-    """Whether `i` adds, to each lane, products of some neighbours in its own row of one operand and
-    of the other operand, which all lanes share; or to a scalar, products of some neighbours.
+    """Whether `i` is a dot product: each lane adds products of neighbours in its own row of one
+    operand with those of the other operand, which all lanes share; or a scalar adds products of
+    neighbours.
     """
     if i.accumulates and i.is_reduced == (True,):
         return len(i.operands) == 2

@@ -1,9 +1,9 @@
-"""Contractions as dot products: lanes run along the reduced axis.
+"""Contractions as dot products: lanes run along the reduction axis.
 
-Both factors may lie in memory along the reduced axis (a matrix times a vector, a product with a
-transposed matrix).  The tile of `matmul` then needs a copy of one of them, so that its lanes are
+Both factors may be contiguous along the reduction axis (a matrix times a vector, a product with a
+transposed matrix).  The tile of `matmul` then needs a packed copy of one of them, whose lanes are
 neighbours along an axis of the output.  The copy pays if many rows use it.  For few rows the matrix
-is read once, as it lies:
+is read once, in the order of its memory:
 
     parallel over batch, column blocks, outer rows
       partial[rows, columns, lanes] in registers
@@ -30,10 +30,11 @@ from .matmul import accumulator, innermost, linear_run, tile_output
 from .reduction import is_costly, vectorize
 
 MAX_UNROLLED_STEPS = 128
-"""Most vectors that a tile reads without a loop, so that memory is read in order: code of 1 KiB."""
+"""Most vectors that a tile reads in unrolled code, so that memory is read in order: code of 1 KiB.
+"""
 
 SLOWER = 0.15
-"""Relative extra time of steps that load a vector instead of an element for each row."""
+"""Relative extra time of a step that loads a vector instead of one element for each row."""
 
 
 def schedule_dots(
@@ -41,8 +42,8 @@ def schedule_dots(
 ) -> bool:
     """Schedule the whole group around `anchor`.
 
-    Returns False, with nothing done, if the factors do not lie along one reduced axis or if copying
-    one of them costs less.
+    Returns False, with nothing done, if the factors are not contiguous along one reduction axis, or
+    if copying one of them costs less.
     """
     c = only_contraction(group, anchor)
     reduced = [k for k in anchor.reduce_axis if not same_dim(k.extent, 1)]
@@ -90,7 +91,7 @@ def schedule_dots(
     steps = [x for x in sums.leaf_axes if x not in sums.axis]
     unrolled_steps = height * width * -(-k.extent // lanes)
     if isinstance(unrolled_steps, int) and unrolled_steps <= MAX_UNROLLED_STEPS:
-        # short: one row after the other
+        # short sums: one row after the other
         sums.reorder(*kept, *steps, first)
         unrolled = [*kept, *steps]
     else:
@@ -116,8 +117,8 @@ def only_contraction(group: Group, anchor: Compute) -> Contraction | None:
 
 
 def simple_reads(group: Group, anchor: Compute) -> list[dict[Var, int]] | None:
-    """The strides of all reads of `anchor`, through the stages before it; None if they are not
-    known, or if these stages are better computed once.
+    """Strides of all reads of `anchor`, through the stages before it.  None if they are not known,
+    or if these stages are better computed once.
     """
     kept = [stage for stage in group.stages if stage.reduce_axis]
     costly = any(is_costly(e) for b in expand(anchor, kept) for e in post_order(b))
@@ -129,7 +130,7 @@ def simple_reads(group: Group, anchor: Compute) -> list[dict[Var, int]] | None:
 
 
 def _lies_along(group: Group, anchor: Compute, k: IterVar, vector: IterVar) -> bool:
-    """True if everything that `anchor` reads is contiguous along `k`, and some of it is not
+    """Whether everything that `anchor` reads is contiguous along `k`, and some of it is not
     contiguous along `vector`.
     """
     reads = simple_reads(group, anchor)
@@ -141,7 +142,9 @@ def _lies_along(group: Group, anchor: Compute, k: IterVar, vector: IterVar) -> b
 
 
 def _pays(c: Contraction, k: IterVar, target: Target) -> bool:
-    """True if, per element of the output, summing the lanes costs less than its share of a copy."""
+    """Whether, per element of the output, summing the lanes costs less than its share of a packed
+    copy.
+    """
     if not isinstance(k.extent, int):
         return False
     if c.is_batched:

@@ -1,7 +1,7 @@
 """Products of variables whose last axis fills few lanes of a vector.
 
-Either the lanes lie along another axis, whose elements are brought together first.  Or a
-convolution becomes a matrix product whose columns are the places of its window in all images.
+Either lanes run along another axis, and the factors are copied so that its elements are contiguous.
+Or a convolution becomes a matrix product whose columns are the window positions of all images.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ from tilesmith.ops.matmul import MatMul
 from .contraction import Contraction, analyse, best_tile, contraction_of, row_extent
 
 GAIN = 0.7
-"""Largest ratio of predicted cycles for which a product leaves the order that it is written in:
-neighbours may have to be brought into another order, too.
+"""Upper bound on the ratio of predicted cycles for which a product leaves its own order: its
+neighbours may have to be reordered too.
 """
 
 
 def with_full_lanes(c: Contraction, target: Target) -> Contraction:
-    """A contraction of variables with its lanes along the axis of `w`, as if that were constant,
-    where this saves more than bringing `w` and the result into that order costs; else `c`.
+    """`c` with lanes along the axis of `w`, as if `w` were constant, where this saves more than
+    reordering `w` and the result costs; else `c`.
 
     The last axis of a result fills few lanes where an image is narrow, and so do the pixels of a
-    window in the gradient of a weight.  Where both factors have channels (depthwise), lanes lie
-    along these if the result is small beside the factors.
+    window in the gradient of a weight.  Where both factors have channels (depthwise), lanes run
+    along these if the result is small compared with the factors.
     """
     return _best_lanes(c, target)[0]
 
 
 def columns_choice(target: Target) -> Choice:
-    """Whether a convolution of variables, whose sizes are numbers, takes less time as a product
-    with the matrix of what lies under its window, copies included; a plain one's result is not
-    copied where its readers want the first two axes exchanged.
+    """The choice of convolutions of variables that become products with the matrix of their
+    windows.  The sizes must be numbers, and the product must take less time, copies included.  The
+    result of a plain convolution is not copied where its readers exchange the first two axes.
     """
 
     def choice(node: Node, is_exchanged: bool) -> bool:
@@ -55,7 +55,7 @@ def columns_choice(target: Target) -> Choice:
         else:
             steps, places = w[0], x[0] * math.prod(x[2:])
             op, left = MatMul(transpose_a=True), (steps, math.prod(w[1:]))
-            under = left[1] * places  # in the order of images, then added up
+            under = left[1] * places  # reordered by images, then added
             copied = (steps * places, under, under)
         types = (TensorType(dtype, shape) for shape in (left, (steps, places)))
         product = contraction_of(op.tensors(*types), frozenset())
@@ -68,7 +68,7 @@ def columns_choice(target: Target) -> Choice:
 
 
 def _best_lanes(c: Contraction, target: Target) -> tuple[Contraction, float]:
-    """A contraction with its lanes along the better axis, and its cycles."""
+    """The contraction with lanes along the better axis, and its cycles."""
     own = _cycles(c, target)
     other = analyse(c.op, frozenset(), None)
     if other is None or other.vector is None or other.vector is c.vector:
@@ -81,10 +81,10 @@ def _best_lanes(c: Contraction, target: Target) -> tuple[Contraction, float]:
     if other.is_batched:
         count, lane = expected_size(result), other.vector.var
         if count > min(expected_size(x), expected_size(w)):
-            return c, own  # its neighbours would have to follow
+            return c, own  # its neighbours would have to be reordered too
         if not all(any(i is lane for i in load.indices) for load in (other.x, other.w)):
-            return c, own  # groups of several channels, for which lanes would gather
-        # `x` is copied for its border in any case, which costs more where the order changes, too
+            return c, own  # lanes would gather from groups of several channels
+        # `x` is copied for its border in any case; a copy that also reorders costs more
         either = _copying(expected_size(x), size, target)
         copied = _copying(expected_size(w), size, target) + _exchange(count, size, target)
         cost = _cycles(other, target) + either + copied
@@ -97,9 +97,9 @@ def _best_lanes(c: Contraction, target: Target) -> tuple[Contraction, float]:
 
 
 def _is_transposed_in_blocks(c: Contraction, lanes: int) -> bool:
-    """True if packing brings full vectors of a row-major `w` into registers and transposes them
-    there, so that each line is read once: its last axis is added up, and that fills vectors as the
-    axis of the lanes does.
+    """Whether packing transposes full vectors of a row-major `w` in registers, so that each line is
+    read once.  The last axis of `w` is then a reduction axis, and fills vectors as the lanes' axis
+    does.
     """
     last = c.w.indices[-1]
     axes = (c.vector, next((a for a in c.op.reduce_axis if a.var is last), None))
@@ -107,9 +107,9 @@ def _is_transposed_in_blocks(c: Contraction, lanes: int) -> bool:
 
 
 def _exchange(count: int, size: int, target: Target) -> float:
-    """Cycles of copying elements of `size` bytes into an order in which other axes are innermost:
-    each is read from a line of its own, which the L2 cache keeps for the line's other elements or
-    memory gives again.
+    """Cycles of a copy that makes another axis innermost, of elements of `size` bytes.  Each
+    element is read from a different cache line, which L2 keeps until its other elements are read,
+    or which memory supplies again.
     """
     model = target.model
     missed = model.jump_cycles[-1] if count * size > model.l2_bytes else 0.0
@@ -117,9 +117,8 @@ def _exchange(count: int, size: int, target: Target) -> float:
 
 
 def _transposing(count: int, size: int, target: Target) -> float:
-    """Cycles of copying elements of `size` bytes whose two axes change places in blocks of whole
-    vectors: each vector is loaded, goes through as many shuffles as the blocks have halvings, and
-    is stored.
+    """Cycles of a blocked transposition of elements of `size` bytes.  Each vector is loaded,
+    shuffled once per halving of a block, and stored.
     """
     model, lanes = target.model, target.vector_lanes(size)
     passes = (2 + math.log2(lanes)) / model.vector_ports
@@ -127,23 +126,25 @@ def _transposing(count: int, size: int, target: Target) -> float:
 
 
 def _copying(count: int, size: int, target: Target) -> float:
-    """Cycles of copying elements of `size` bytes in short runs."""
+    """Cycles of a copy in short runs of elements of `size` bytes."""
     return count * target.model.copy_cycles + _moving(count, size, target)
 
 
 def _moving(count: int, size: int, target: Target) -> float:
-    """Cycles of memory for reading and writing elements of `size` bytes that no L2 cache keeps."""
+    """Cycles for reading and writing elements of `size` bytes in memory; 0 if the L2 cache holds
+    them.
+    """
     model = target.model
     moved = count * size / model.dram_bytes_per_cycle if count * size > model.l2_bytes else 0.0
     return 2 * moved
 
 
 def _cycles(c: Contraction, target: Target) -> float:
-    """Cycles of all register tiles of a contraction, whose rows are any of its row axes."""
+    """Cycles of all register tiles of a contraction; a tile's rows may be any row axis."""
     assert c.vector is not None
     rows = max(expected_size(a.extent for a in c.rows if a is not c.vector), 1)
     if c.is_batched:
-        rows = max(row_extent(c), 1)  # each reads vectors of its own
+        rows = max(row_extent(c), 1)  # each row reads vectors of its own
     columns = max(expected(c.vector.extent), 1)
     size = c.op.outputs[0].dtype.bytes
     cycles = best_tile(rows, columns, target, size, not c.is_batched)[1]

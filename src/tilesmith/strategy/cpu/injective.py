@@ -1,8 +1,8 @@
 """Loops over every element of a tensor: elementwise chains, transposes, copies.
 
 Axes are visited in the order of the output's memory.  Adjacent axes are fused if every access walks
-them with one stride.  The innermost loop runs along vector lanes.  The outermost is shared among
-threads if there is enough work.  Reads across the output's order go through registers in blocks.
+them with one stride.  The innermost loop is vectorised.  The outermost is shared among threads if
+there is enough work.  Reads across the output's order are transposed in registers, in blocks.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ from .planes import interleaved_planes, split_planes
 from .transposition import schedule_transposition, transposition
 
 MAX_CYCLE = 8
-"""Most copies of the body of a loop around vectors for the sake of constant remainders."""
+"""Most copies of the body of a vectorised loop that make remainders constant."""
 
 MAX_VECTORS = 16
-"""Most vectors side by side for the same purpose: elements at unknown distances cost a dozen
-instructions per lane.
+"""Most vectors side by side that make remainders constant: an element at an unknown distance costs
+a dozen instructions per lane.
 """
 
 MAX_COPIES = 64
-"""Most copies of a body for both reasons together."""
+"""Upper bound on the copies of a body for both reasons together."""
 
 
 def schedule_injective(
@@ -91,10 +91,10 @@ def schedule_injective(
 
 
 def as_read(group: Group, op: Compute, order: list[int], keep: Iterable[Compute]) -> list[int]:
-    """The axis numbers of `op` in the memory order of its reads, if all reads agree and rows remain
-    whole lines; else `order`, that of the result.
+    """The axis numbers of `op` in the memory order of its reads, if all reads agree and rows are
+    still whole cache lines; else `order`, that of the result.
 
-    Sequential reads are prefetched by hardware, whereas streaming stores may go to any line.
+    Sequential reads are prefetched by hardware; streaming stores may go to any line.
     """
     axes = [i for i in order if not same_dim(op.axis[i].extent, 1)]
     reads = [known_strides(t, at, group.layout(t)) for t, at in places(op, keep)[:-1]]
@@ -145,8 +145,8 @@ def take_periods_apart(
 ) -> None:
     """Split the innermost of `axes`, in place, at the period of its remainders.
 
-    It must consist of whole periods that are not a few whole vectors.  After the split no vector
-    spans two periods (the copies of a row that is repeated along itself).
+    It must consist of whole periods, and a period must not be a few whole vectors.  After the split
+    no vector spans two periods (the copies of a row that is repeated along itself).
 
         for i: -> for i / d: for i % d:
     """
@@ -163,7 +163,7 @@ def take_periods_apart(
 def _interleaved(
     group: Group, op: Compute, runs: list[list[int]], keep: Iterable[Compute], lanes: int
 ) -> int:
-    """The length of the last of `runs` if it is better fused with the one before, else 0."""
+    """The length of the last of `runs` if it should be fused with the one before, else 0."""
     if len(runs) < 2:
         return 0
     short = expected_size(op.axis[i].extent for i in runs[-1])
@@ -201,10 +201,10 @@ def share_and_vectorize(
     threads.
 
     planes: a short loop to unroll around the vectors.
-    divided: the divisions of each axis, if known.  Blocks of iterations that contain each remainder
-        once are unrolled.  In them the remainders, and what depends on them (the weights of a
-        resize), are constants.
-    together: elements that one iteration should store, if that is not too many.
+    divided: the divisions of each axis, if known.  Iterations are unrolled in blocks that contain
+        each remainder once.  In a block the remainders are constants, and so are values that depend
+        on them (the weights of a resize).
+    together: elements that one iteration should store, within the limits on copies.
     """
     lanes = max(target.vector_lanes(element_bytes), 1)
     total = expected_size(sizes)
@@ -232,12 +232,12 @@ def share_and_vectorize(
         if vectors > 1:
             stage.unroll(outer)
             outer, width = inner, width * vectors
-        inner, size, apart = outer, -(-size // width), size % width != 0  # peeled
+        inner, size, apart = outer, -(-size // width), size % width != 0  # the tail is peeled
     most = min(MAX_CYCLE, MAX_COPIES // vectors)
     if axes and 1 < (phases := cycle(divided[-2])) <= min(most, sizes[-1]):
         axes[-1], phase = stage.split(axes[-1], factor=phases)
         stage.unroll(phase)
-        apart = True  # the phases are between
+        apart = True  # the phases separate them
         sizes[-1] = -(-sizes[-1] // phases)
     axes.append(inner)
     sizes.append(size)
@@ -247,7 +247,9 @@ def share_and_vectorize(
 
 
 def enough_iterations(target: Target, cfg: Config) -> int:
-    """Knob `shared_iterations`: iterations of a parallel loop that are enough for its threads."""
+    """Knob `shared_iterations`: iterations from which on a parallel loop has enough for its
+    threads.
+    """
     usual = target.shared_trips
     return cfg.choice("shared_iterations", powers_of_two(max(usual, 128)), usual)
 
@@ -284,7 +286,7 @@ def _fusable_runs(
     reads = [known_strides(t, at, group.layout(t)) for t, at in places(op, keep)]
     split_at = condition_vars(op, keep)
     runs: list[list[int]] = [[order[0]]]
-    last = order[0]  # the innermost axis of the current run with more than one position
+    last = order[0]  # the innermost axis of the current run that has more than one element
     for i in order[1:]:
         outer, inner = op.axis[last], op.axis[i]
         extent = expected(inner.extent)
@@ -305,9 +307,9 @@ def _fusable_runs(
 
 
 def widest(group: Group, op: Compute, keep: Iterable[Compute]) -> int:
-    """Bytes of the widest element in a lane, which decides how many lanes fit a register.
+    """Bytes of the widest element in a lane, which decide the lanes of a register.
 
-    Values that are the same for all lanes (the index of a row that is taken) do not count.
+    Values that are the same for all lanes (the index of a gathered row) do not count.
     """
     inner = group.innermost(op)
     widths = [b.dtype.bytes for b in op.body]

@@ -1,4 +1,4 @@
-"""Operators written as loops on a CPU: their loops mapped to threads and vectors.
+"""Operators written as loops on a CPU: their loops are mapped to threads and vectors.
 
 The outermost independent loops are shared among threads if there is enough work, and innermost ones
 run in vector lanes.
@@ -26,7 +26,7 @@ def lower_irregular(body: Graph, target: Target, name: str) -> Func:
     if is_mapped(body):
         return func
     pairs = ((body.outputs[o], body.inputs[i]) for o, i in body.in_place)
-    left = {v for pair in pairs for v in pair}  # of which little is used
+    left = {v for pair in pairs for v in pair}  # updated in place, so little of them is accessed
     values = dict.fromkeys((*body.inputs, *body.outputs))
     elements = sum(expected_size(v.type.shape) for v in values if v not in left)
     size = max(elements, _iterations(func.body))
@@ -35,8 +35,8 @@ def lower_irregular(body: Graph, target: Target, name: str) -> Func:
 
 
 def _iterations(stmt: Stmt) -> int:
-    """How often the bodies of innermost loops run.  A loop whose extent depends on other loops or
-    on data counts once.
+    """Executions of the innermost loop bodies.  A loop whose extent depends on other loops or on
+    data counts once.
     """
     inner = sum(map(_iterations, children(stmt)))
     if not isinstance(stmt, For):
@@ -47,7 +47,9 @@ def _iterations(stmt: Stmt) -> int:
 
 
 def _mapped(stmt: Stmt, shared: bool, lanes: int) -> Stmt:
-    """`stmt` with its independent loops on threads (the outermost, if `shared`) and in vectors."""
+    """`stmt` with its independent loops shared among threads (the outermost, if `shared`) and
+    vectorised.
+    """
     if not isinstance(stmt, For):
         return rebuild(stmt, lambda s: _mapped(s, shared, lanes), lambda e: e)
     extent = stmt.extent.value if isinstance(stmt.extent, Const) else None
@@ -60,7 +62,7 @@ def _mapped(stmt: Stmt, shared: bool, lanes: int) -> Stmt:
 
 
 def _vectors(loop: For, kind: ForKind, width: int) -> Stmt:
-    """`loop` with its iterations in vectors of `width`, the tail guarded."""
+    """`loop` in vectors of `width` iterations; the tail has a predicate."""
     outer, lane = Var(f"{loop.var.name}o", i64), Var(f"{loop.var.name}i", i64)
     at = outer * width + lane
     body = with_value(loop.body, loop.var, loop.start + at)

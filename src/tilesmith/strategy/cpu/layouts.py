@@ -1,8 +1,8 @@
-"""What layouts cost on CPUs: contractions write channels last and read weights in column blocks.
+"""Costs of layouts on CPUs: contractions write channels last and read weights in column blocks.
 
-A contraction broadcasts elements of one factor, whose layout hardly matters, and reads vectors of
-the other.  Other kernels run along the innermost axis of their results.  An operand that lies
-across that is read element by element, or through registers.
+A contraction broadcasts elements of one factor, whose layout hardly matters, and loads vectors of
+the other.  Other kernels run along the innermost axis of their results.  An operand with another
+innermost axis is read element by element, or transposed in registers.
 """
 
 from __future__ import annotations
@@ -51,20 +51,22 @@ from .tile_dots import tile_block
 from .winograd import winograd_layouts
 
 ACROSS = 4.0
-"""Cost, in passes over a value, of reading it across memory in a kernel with other work, as
-measured on depthwise and grouped convolutions.  Reading and writing it once are two passes.
+"""Cost of reading a value across its memory order in a kernel with other work, in passes over the
+value; measured on depthwise and grouped convolutions.  Reading and writing it once are two passes.
 """
 
 
 class ByAxes:
-    """Contractions decide; other kernels follow the innermost axis of their results."""
+    """Layout policy: contractions decide, and other kernels follow the innermost axis of their
+    results.
+    """
 
     def __init__(self, target: Target) -> None:
         self.target = target
         self.seen: dict[Node, tuple[Structure, bool]] = {}
 
     def about(self, node: Node) -> tuple[Structure, bool]:
-        """The structure of a node, and whether it keeps axes.  Cached, since it is asked for each
+        """The structure of a node, and whether it keeps axes.  Cached, since it is needed for each
         operand and layout.
         """
         if node not in self.seen:
@@ -110,7 +112,7 @@ class ByAxes:
             gathered = _gathered(node, number, layout, result)
             return _moving(node, number, layout, result) * moved if gathered is None else gathered
         if s.kind == "opaque" or (s.kind == "reduction" and s.reduced is not None):
-            return 0.0  # read wherever it lies, as it runs along memory itself
+            return 0.0  # the kernel runs along its memory order, so any layout is as good
         if keeps_axes:
             other_rank = value.type.rank != node.outputs[0].type.rank
             return 0.0 if other_rank or _same(layout, result, value) else ACROSS * moved
@@ -187,13 +189,13 @@ def _contraction(node: Node, known: frozenset[int], target: Target) -> NodeLayou
 
 
 def _is_made_of(x: Tensor, operand: Tensor) -> bool:
-    """True if `x` is `operand` or is computed from it."""
+    """Whether `x` is `operand` or is computed from it."""
     return operand is x or any(operand in set(s.inputs) for s in stages((x,)))
 
 
 def _gathered(node: Node, number: int, layout: Choice, result: Choice) -> float | None:
-    """Extra bytes of reading operand `number` at places that data decide: each lane reads for
-    itself, unless lanes run along the operand's memory.  None for other operands.
+    """Extra bytes for reading operand `number` at indices that data decide.  Each lane gathers its
+    own element, unless lanes run along the operand's memory.  None for other operands.
     """
     found = samples(node)
     if found is None or number not in found.counts:
@@ -207,8 +209,8 @@ def _gathered(node: Node, number: int, layout: Choice, result: Choice) -> float 
 
 @lru_cache(maxsize=4096)
 def _vector_read(op: Op, types: tuple[TensorType, ...], number: int) -> bool:
-    """True if a contraction reads operand `number`, which is no weight, in vectors of the axis that
-    is innermost in its result's memory (a depthwise convolution, the transforms of a Winograd one).
+    """Whether a contraction loads operand `number`, which is no weight, in vectors along the
+    innermost axis of its result (a depthwise convolution, the transforms of a Winograd one).
     """
     if isinstance(op, WinogradConv):
         return number == 0
@@ -223,12 +225,12 @@ def _vector_read(op: Op, types: tuple[TensorType, ...], number: int) -> bool:
 
 @lru_cache(maxsize=4096)
 def _copied_along(op: Op, types: tuple[TensorType, ...], number: int, innermost: int) -> int | None:
-    """The innermost axis of the copy with a border that a contraction makes of operand `number`;
-    None if it needs no copy, or copies in any order.
+    """The innermost axis of the padded copy that a contraction makes of operand `number`.  None if
+    it needs no copy, or if the copy may have any order.
 
-    innermost: the axis of the result that is contiguous, along which lanes run.  They read vectors
-        of one factor, whose copy runs along them, too.  That of the other factor runs along the
-        reduced axis; where both factors have the lanes' axis (depthwise), along that.
+    innermost: the contiguous axis of the result, along which lanes run.  The copy of the factor
+        that is loaded in vectors runs along the lanes.  The copy of the other factor runs along the
+        reduction axis, or along the lanes where both factors have that axis (depthwise).
     """
     if isinstance(op, WinogradConv):
         return None
@@ -248,7 +250,7 @@ def _copied_along(op: Op, types: tuple[TensorType, ...], number: int, innermost:
             continue
         if load is c.x:
             return walked_axis(c, copy)
-        # a `w` that is computed otherwise, such as transposed, is packed in the kernel
+        # a `w` that is computed otherwise, such as by a transposition, is packed in the kernel
         if zero_padding(copy.op) is not None and c.vector is not None:
             return next(i for i, e in enumerate(load.indices) if c.vector.var in free_vars(e))
     return None
@@ -260,7 +262,7 @@ def _innermost(layout: Layout | None, value: Value) -> int:
 
 @lru_cache(maxsize=8192)
 def _keeps_axes(op: Op, types: tuple[TensorType, ...]) -> bool:
-    """True if output axis i is input axis i (shifted, strided, windowed or reduced) in every read
+    """Whether output axis i is input axis i (shifted, strided, windowed or reduced) in every read
     of full rank.
     """
     outputs = op.tensors(*types).outputs
@@ -278,7 +280,7 @@ def _keeps_axes(op: Op, types: tuple[TensorType, ...]) -> bool:
 
 def _moving(node: Node, number: int, layout: Choice, result: Choice) -> float:
     """Passes over an operand of a node that moves elements: 0 if they are in place already, 2 for a
-    sequential copy, 3 for a copy across memory.
+    sequential copy, 3 for a copy that reorders.
     """
     if len(node.inputs) != 1 or len(node.outputs) != 1 or not node.outputs[0].type.is_static:
         return 2.0 + (layout is not None) + (result is not None)
@@ -291,7 +293,7 @@ def _moving(node: Node, number: int, layout: Choice, result: Choice) -> float:
         return 2.0 + (layout is not None) + (result is not None)
     order = result or Layout.row_major(len(shape))
     at = address(read.buffer, read.indices, layout or Layout.row_major(rank))
-    if at is None:  # not affine: a reshape, for which row-major order is what it keeps
+    if at is None:  # not affine: a reshape, which keeps row-major order
         return 0.0 if layout is None and result is None else 3.0
     steps = [at[0].get(a.var, 0) for a in op.axis]
     if window_layout(steps, shape, order) is not None:

@@ -1,5 +1,5 @@
-"""What low types are worth on CPUs: products by dot-product instructions, and weights of half the
-bytes where a kernel waits for memory.
+"""Profit of low types on CPUs: products by dot-product instructions, and weights of half the bytes
+where a kernel waits for memory.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from .dot_instructions import dot_for, joinable, joined_axis, products_per_time
 from .tile_dots import tile_block
 
 SOFTWARE_HALF = 12
-"""Instructions that convert a vector of f16 where the CPU has none that does."""
+"""Instructions that convert a vector of f16 on a CPU without instructions for it."""
 
 GAIN = 0.9
-"""Weights are stored low if the product is expected to take at most this share of its time."""
+"""Upper bound on the relative time of a product with low weights for which they are stored low."""
 
 
 def low_precision_choice(target: Target) -> Choice:
@@ -37,7 +37,7 @@ def low_precision_choice(target: Target) -> Choice:
         assert isinstance(node.op, (MatMul, Conv))
         op = replace(node.op, to=f32)
         shapes = (v.shape for v in node.inputs)
-        if isinstance(op, Conv):  # channels can be added
+        if isinstance(op, Conv):  # zero channels may be appended
             shapes = ((n[0], joinable(n[1], low), *n[2:]) for n in shapes)
         tensors = op.tensors(*(TensorType(low, n) for n in shapes))
         c = contraction_of(tensors, frozenset((constant,)))
@@ -54,12 +54,14 @@ def low_precision_choice(target: Target) -> Choice:
 
 
 FACTORS = (Factors(i8, i8), Factors(u8, i8), Factors(i16, i8, joined=2), PAIRS)
-"""How bytes are multiplied by the instructions that there are; of equally fast ones, the first."""
+"""Factor types of byte products for which instructions exist; of equally fast ones, the first is
+taken.
+"""
 
 
 def factor_choice(target: Target) -> FactorChoice:
-    """The choice for `graph.passes.factors`: what the target's instructions add the most products
-    of in a time.
+    """The choice for `graph.passes.factors`: the factor types whose products the target's
+    instructions add fastest.
     """
 
     def choose(op: MatMul | Conv, x: tuple[Dim, ...], w: tuple[Dim, ...]) -> Factors:
@@ -78,11 +80,11 @@ def factor_choice(target: Target) -> FactorChoice:
 def _products(
     op: MatMul | Conv, x: tuple[Dim, ...], w: tuple[Dim, ...], factors: Factors, target: Target
 ) -> tuple[float, int] | None:
-    """The products that one lane adds in the time of a multiply-add of f32, and those that one
-    instruction adds; None if no instruction fits.
+    """Products per lane in the time of a multiply-add of f32, and products per instruction; None if
+    no instruction fits.
     """
     channel = None
-    if isinstance(op, Conv):  # channels can be added
+    if isinstance(op, Conv):  # zero channels may be appended
         channel = x[1]
         if not isinstance(channel, int) or channel == 1:
             return None
@@ -100,10 +102,10 @@ def _products(
 
 
 def waits_less(uses: float, low: DType, constants: int, target: Target) -> bool:
-    """Whether a product is faster with weights of a low type, each of which `uses` multiply-adds
-    of f32 read.
+    """Whether a product is faster with weights of a low type; `uses` multiply-adds of f32 read each
+    weight.
 
-    constants: bytes of all constants of the program, which evict each other from the caches.
+    constants: bytes of all constants of the program, which compete for the caches.
     """
     model = target.model
     place = constants_place(constants, target)
@@ -119,5 +121,5 @@ def waits_less(uses: float, low: DType, constants: int, target: Target) -> bool:
 def conversion_instructions(low: DType, target: Target) -> int:
     """Instructions that make a vector of f32 from one of a low type."""
     if low.name == "bf16":
-        return 2  # zeros below the bits: widen, shift
+        return 2  # widen and shift, with zeros in the low bits
     return 1 if target.has_half else SOFTWARE_HALF

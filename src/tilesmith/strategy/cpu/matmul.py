@@ -64,10 +64,10 @@ from .unrolling import UNROLL_FACTORS, unrolled_steps
 
 @dataclass(frozen=True, slots=True)
 class BlockLoop:
-    """The loop that walks over the column blocks of an output.
+    """The loop that walks the column blocks of an output.
 
     axis: the loop.  It may be fused with others.
-    parts: successive iterations of it with the same block.
+    parts: successive iterations of the loop with the same block.
     passes: tiles in each of these iterations.
     """
 
@@ -81,14 +81,14 @@ def schedule_contraction(
 ) -> bool:
     """Schedule the whole group around `anchor`.
 
-    Returns False, with nothing done, if its form is not known.
+    Returns False, with nothing done, for a form that it does not recognise.
     """
     out = group.outputs[0].op
     if len(group.outputs) != 1 or not isinstance(out, Compute) or len(out.axis) != len(anchor.axis):
         return False
     if not same_shape(out.shape, anchor.shape):
         return False
-    if not out.axis:  # a dot product: no axis for lanes but the reduced one
+    if not out.axis:  # a dot product: lanes can run along the reduction axis only
         return False
     layout = group.layout(group.outputs[0])
     constants = frozenset(t for t in group.inputs if t in group.layouts)
@@ -140,11 +140,11 @@ def schedule_contraction(
     if is_kept:
         s[kept].compute_at(o, level)
     a.compute_at(o, level)
-    merged = len(row_at) - 1  # axes of `acc` that flattening took away, all at row_at[0]
+    merged = len(row_at) - 1  # axes of `acc` that flattening merged, all at row_at[0]
     vector_axis = a.axis[vector_at - merged if row_at and vector_at > row_at[0] else vector_at]
     last = a.axis.index(vector_axis)
     others = [i for i in range(len(a.axis)) if i != last]
-    # rows are whole vectors, so that each vector is a register
+    # rows are whole vectors, so that each vector can be a register
     vectors = LayoutDim(last, "outer", tile.lanes), LayoutDim(last, "inner", tile.lanes)
     s.transform_layout(acc, Layout((*(LayoutDim(i) for i in others), *vectors)))
     spatial = [a.axis[row_at[0]], vector_axis] if row_at else [vector_axis]
@@ -164,7 +164,7 @@ def schedule_contraction(
         a.unroll(x)
     own = lane_products_for(c, target) if dot is None and width % tile.lanes == 0 else None
     if own is not None and not all(lies_along(s, group, f, c.vector.var) for f in (c.x, c.w)):
-        own = None  # as where two channels are made from one: a lane of `x` is read twice
+        own = None  # for instance two channels made from one: a lane of `x` is read twice
     if own is not None:
         vectors, lanes = a.split(spatial[-1], factor=tile.lanes)
         a.unroll(vectors)
@@ -172,7 +172,7 @@ def schedule_contraction(
     elif dot is None:
         _vectorize(a, spatial[-1], width, tile.lanes)
     else:
-        # weights are packed in whole vectors, so the last one is multiplied as a whole
+        # weights are packed in whole vectors, so the last vector is multiplied as a whole
         tail = "roundup" if columns % tile.lanes else "peel"
         vectors, lanes = a.split(spatial[-1], factor=tile.lanes, tail=tail)
         a.unroll(vectors)
@@ -204,14 +204,13 @@ def tile_output(
 ) -> tuple[Any, BlockLoop | None]:
     """Tile the output and share its outer loops among threads.
 
-    Returns the loop that holds one tile, and the loop over column blocks, if there are several and
-    it is outside of that.
+    Returns the loop that holds one tile, and the loop over column blocks if there are several and
+    it is outside of that loop.
 
-    Column blocks stand outside the loops that read the same weights.  If the last block is not
-    full, the loop over blocks is to be peeled.  So it stays separate: innermost, not fused with
-    others.
+    Column blocks are outside the loops that read the same weights.  A loop whose last block is not
+    full will be peeled.  So it stays separate: innermost, and not fused with others.
 
-    loop_rows: the rows of a tile are a loop, not unrolled.
+    loop_rows: whether the rows of a tile are a loop, not unrolled.
     """
     extents = [expected(a.extent) for a in anchor.axis]
     columns = extents[vector_at]
@@ -256,10 +255,10 @@ def tile_output(
 
 
 def _is_long(epilogue: Iterable[Compute]) -> bool:
-    """True for an epilogue that computes a function of many instructions.
+    """Whether an epilogue computes a function of many instructions.
 
-    It is better a loop over the rows of a stored tile than a copy per accumulator.  In the loop its
-    constants stay in registers, without accumulators beside them.
+    Such an epilogue is better a loop over the rows of a stored tile than a copy per accumulator.
+    The loop keeps its constants in registers, with no accumulators beside them.
     """
     calls = (n for st in epilogue for b in st.body for n in post_order(b) if isinstance(n, Call))
     return any(n.name in COSTLY for n in calls)
@@ -274,7 +273,7 @@ def _share(
     target: Target,
     cfg: Config,
 ) -> tuple[Any, list[tuple[Any, int]]]:
-    """Share loops among threads.  Returns the shared one, and the loops that were fused into it.
+    """Share loops among threads.  Returns the shared loop, and the loops that were fused into it.
 
     The `whole` loops are fused and shared if they have enough iterations for an even division.
     Otherwise the longest of the `inner` loops is shared.  If tiles have no remainder (`fits`), it
@@ -301,7 +300,7 @@ def _share(
 
 
 def _unroll(stage: Any, axis: Any, best: int, cfg: Config) -> Any:
-    """Unroll steps of a reduction, by default `best` of them.  Returns the loop around them."""
+    """Unroll steps of a reduction, `best` of them by default.  Returns the loop around them."""
     extent = expected(axis.extent)
     best = best if extent % best == 0 else 1
     steps = cfg.choice("unroll", lambda: [n for n in UNROLL_FACTORS if extent % n == 0], best)
@@ -343,8 +342,8 @@ def accumulator(s: Schedule, group: Group, anchor: Compute, scope: Scope) -> Ten
 
 
 def innermost(layout: Layout, op: Compute) -> IterVar:
-    """The output axis that is contiguous in memory: the last physical dimension with more than one
-    position.
+    """The output axis that is contiguous in memory: the last physical dimension of more than one
+    element.
     """
     for d in reversed(layout.dims):
         if not same_dim(op.axis[d.axis].extent, 1):
@@ -399,7 +398,7 @@ def _tile(
     distance = row_distance(c) if walk is None else abs(walk.get(run[-1].var, 0))
 
     def choose(vectors: int | None = None) -> tuple[RegisterTile, int]:
-        vectors = None if vectors is None else int(vectors)  # a key of a table
+        vectors = None if vectors is None else int(vectors)  # decisions are keys of a table
         if slide is not None:
             found = sliding_tile(slide, rows, columns, target, element, vectors)
             if found[1] > 1:
@@ -423,7 +422,7 @@ def _tile(
             best = single_row_vectors(columns, tile.lanes, target, place != "dram") or best
             widths = sorted({*widths, best})
         vectors = cfg.choice("vectors", widths, best)
-    if not same_dim(vectors, tile.vectors):  # a symbol while features are traced
+    if not same_dim(vectors, tile.vectors):  # `vectors` is a symbol while features are traced
         tile, steps = choose(vectors)
     highest = max((target.vector_registers - 1 - scratch - vectors) // vectors, tile.rows)
     height = cfg.choice("rows", lambda: range(1, min(highest, rows) + 1), tile.rows)
@@ -431,12 +430,12 @@ def _tile(
 
 
 def stages_after(group: Group, anchor: Compute) -> set[Compute]:
-    """Stages that depend on `anchor`, and literals, which depend on nothing."""
+    """Stages that depend on `anchor`, and literals, which depend on no stage."""
     after: set[Compute] = set()
     for stage in group.stages:
         if any(t.op is anchor or t.op in after for t in stage.inputs):
             after.add(stage)
-    for stage in group.stages:  # producers that only feed the epilogue
+    for stage in group.stages:  # producers that only the epilogue reads
         if stage is not anchor and stage not in after and not _feeds(group, stage, anchor):
             after.add(stage)
     return after

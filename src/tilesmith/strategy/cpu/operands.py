@@ -1,7 +1,7 @@
 """How a contraction reads its operands.
 
-Borders are copied or inlined.  A `w` that lies across the lanes is packed in a first pass.  The
-weights of the next column block are prefetched.
+Borders are copied or inlined.  A `w` that is contiguous across the lanes is packed in a first pass.
+The weights of the next column block are prefetched.
 """
 
 from __future__ import annotations
@@ -37,30 +37,29 @@ from .injective import share_and_vectorize
 from .transposition import Transposition, schedule_packing
 
 WALK = 8
-"""Shortest axis worth moving last in a copy: half a cache line of float32."""
+"""Shortest axis that a copy moves last: half a cache line of float32."""
 
 PACKING = 5.0
-"""Tiles of rows that are computed in the time that packing their column block takes."""
+"""Time of packing a column block, in tiles of rows computed from it."""
 
 PAIRING = 16
-"""Fewest rows for which it pays to pack a `w` so that the steps that an instruction adds lie
-together.
+"""Fewest rows for which it pays to pack a `w` so that the steps added by one instruction are
+contiguous.
 """
 
 LOST, LOST_COMPETING = 0.055, 0.35
-"""Shares of a tile's time that are lost if its column block lies in pieces, a row apart.
+"""Fraction of a tile's time that is lost if the rows of its column block are not contiguous.
 
-The first share goes to vectors that straddle cache lines and to rows that are not prefetched.  The
-second applies if the rows also compete for cache sets, since a large power of two divides their
-distance.
+The first is the cost of vectors that straddle cache lines and of rows that are not prefetched.  The
+second applies if rows also compete for cache sets, since a large power of two divides their stride.
 """
 
 
 def dot_of_variables(
     group: Group, c: Contraction, rows: int, target: Target, cfg: Config
 ) -> TensorIntrinsic | None:
-    """The instruction on integers for which the kernel packs a `w` that is no constant; None if
-    there is none, or if too few rows read what is packed.
+    """The integer instruction for which the kernel packs a variable `w`; None if there is none, or
+    if too few rows read the packed copy.
     """
     tensor, last = c.w.buffer, joined_axis(c)
     if not isinstance(tensor, Tensor) or tensor in group.layouts or not tensor.dtype.is_int:
@@ -85,9 +84,9 @@ def schedule_operands(
     cfg: Config,
     depth: int = 1,
 ) -> None:
-    """Schedule what computes or copies the operands of `c`.
+    """Schedule the stages that compute or copy the operands of `c`.
 
-    depth: number of reduction steps that an instruction adds.
+    depth: reduction steps that one instruction adds.
     """
     joined = joined_axis(c) if depth > 1 else None
     for load in (c.x, c.w):
@@ -128,7 +127,7 @@ def schedule_operands(
         if not along and not is_paired and _copy_as_it_lies(stage, group, c, tile, copy, target):
             return
         order = list(dict.fromkeys(d.axis for d in packed.dims if d.part != "inner"))
-        if along:  # read as it lies
+        if along:  # read in place
             order.append(order.pop(0))
         loops = [stage.axis[i] for i in order]
         stage.reorder(*loops)
@@ -139,10 +138,10 @@ def schedule_operands(
 def _copy_as_it_lies(
     stage: Stage, group: Group, c: Contraction, tile: RegisterTile, copy: Tensor, target: Target
 ) -> bool:
-    """Copy a `w` across which lanes run in the order of its memory, a vector of lanes at a time.
+    """Copy `w`, across which lanes run, in its memory order, a vector of lanes at a time.
 
-    Each line is then read while it is in the cache, where the order of the copy would return to it
-    for each position of a window.  False, with nothing done, if its strides are not known or
+    Each line is then read while it is in the cache; the order of the copy would return to it for
+    each position of a window.  Returns False, with nothing done, if the strides are not known or
     vectors would not be full.
     """
     walk = strides_through(group, c.w)
@@ -163,14 +162,14 @@ def _copy_as_it_lies(
 
 
 def _packs(group: Group, c: Contraction, tile: RegisterTile, target: Target, cfg: Config) -> bool:
-    """Whether to pack a `w` that lanes run along in any case.
+    """Whether to pack a `w` along whose contiguous axis lanes run already.
 
     That pays where many tiles of rows read a column block, which stays in L2 only if it is
     contiguous.
     """
     walk, tensor = strides_through(group, c.w), c.w.buffer
     if walk is None or c.w.buffer in group.layouts or not isinstance(tensor, Tensor):
-        return False  # computed in an order of its own, or a constant that was packed before
+        return False  # computed in an order of its own, or a constant that is packed already
     if not all(isinstance(n, int) for n in tensor.shape):
         return False
     size = c.w.dtype.bytes
@@ -191,8 +190,9 @@ def _packs(group: Group, c: Contraction, tile: RegisterTile, target: Target, cfg
 def _across(
     s: Schedule, group: Group, c: Contraction, tile: RegisterTile
 ) -> tuple[Transposition, Tensor | None] | None:
-    """How packing transposes a `w` that is contiguous along the reduced axis, and the inlined stage
-    that reads it, if any.  None if blocks would not be full, or if a stage between is stored.
+    """How packing transposes a `w` that is contiguous along the reduction axis, and the inlined
+    stage that reads it, if any.  None if blocks would not be full, or if a stage between them is
+    stored.
     """
     tensor, indices, reader = _through(c.w)
     if reader is not None and s[c.w.buffer].state.attach != "inline":  # type: ignore[index]
@@ -215,7 +215,7 @@ def _across(
 
 
 def runs_along(group: Group, load: Load, var: Var) -> bool:
-    """True if neighbours along `var` are neighbours in memory, seen through inlined index maps."""
+    """Whether neighbours along `var` are contiguous in memory, seen through inlined index maps."""
     tensor, indices, _ = _through(load)
     if isinstance(tensor.op, Compute):
         return True  # computed here, in an order of its own
@@ -228,8 +228,8 @@ def runs_along(group: Group, load: Load, var: Var) -> bool:
 
 
 def lies_along(s: Schedule, group: Group, load: Load, var: Var) -> bool:
-    """Whether the next step of `var` reads the next element in memory, in a schedule in which the
-    operands are stored.
+    """Whether the next step of `var` reads the next element in memory, in a schedule that stores
+    the operands.
     """
     tensor, indices, _ = _through(load)
     layout = group.layout(tensor)
@@ -242,7 +242,7 @@ def lies_along(s: Schedule, group: Group, load: Load, var: Var) -> bool:
 
 
 def _through(load: Load) -> tuple[Tensor, tuple[Expr, ...], Tensor | None]:
-    """The source of `load` behind stages that only move elements: the tensor, the indices, and the
+    """The source of `load` before stages that only move elements: the tensor, the indices, and the
     stage that reads it, if any.
     """
     tensor, indices, reader = load.buffer, load.indices, None
@@ -271,7 +271,7 @@ def _pads(op: Compute) -> bool:
 
 
 def _plain(load: Load) -> bool:
-    """True if a read walks along each axis that has more than one position."""
+    """Whether a read walks each axis that has more than one element."""
     shape = load.buffer.shape
     return all(free_vars(i) or same_dim(n, 1) for i, n in zip(load.indices, shape, strict=True))
 
@@ -286,7 +286,7 @@ def inline_chain(s: Schedule, op: Compute) -> None:
 def _materialise(
     s: Schedule, group: Group, op: Compute, joined: IterVar | None, c: Contraction, target: Target
 ) -> None:
-    """Store what `op` computes of a factor of `c`, such as `x` with its border.
+    """Store a factor of `c` that `op` computes, such as `x` with its border.
 
     joined: see `_arrange`.
     """
@@ -311,10 +311,10 @@ def _arrange(
 ) -> None:
     """The order of a stored factor of `c`.
 
-    It has the `layout` of its source, except if that is row-major.  Then the axis of the innermost
-    loop or the lanes comes last, so that these are contiguous.
+    It has the `layout` of its source, unless that is row-major.  Then the axis of the innermost
+    loop or of the lanes is last, so that it is contiguous.
 
-    joined: the steps of this axis of `x` are neighbours in any case, as an instruction reads them.
+    joined: the axis of `x` whose steps must be contiguous, as an instruction reads them.
     """
     along = walked_axis(c, tensor)
     if joined is not None:
@@ -333,8 +333,8 @@ def _arrange(
 
 
 def walked_axis(c: Contraction, tensor: Tensor) -> int | None:
-    """The axis of `tensor`, the factor `x`, along which neighbouring lanes or reduction steps walk,
-    if it is long enough to matter.
+    """The axis of the factor `x`, stored as `tensor`, along which neighbouring lanes or reduction
+    steps walk, if it is long enough to matter.
     """
     if c.x.buffer is not tensor:
         return None
@@ -357,18 +357,18 @@ def prefetch_block(
     target: Target,
     cfg: Config,
 ) -> None:
-    """Prefetch the block of `weights` that comes next while the tiles of the current one are
-    computed, if they don't stay in the L2 cache.
+    """Prefetch the next block of `weights` while the tiles of the current one are computed, if the
+    weights don't stay in the L2 cache.
 
-    Each `step` of the first tiles prefetches one cache line, or as many as are needed to prefetch
-    the whole block.  Read for the first time, the weights would come from memory, and the hardware
-    prefetcher starts anew at every page.
+    Each `step` of the first tiles prefetches one cache line, or as many as cover the whole block.
+    On first use weights would come from memory, and the hardware prefetcher starts anew at every
+    page.
 
-    weights: a tensor; where it is not packed in column blocks, nothing is prefetched.
-    block: the loop over blocks of weights in the stage in which `a` is computed.
+    weights: a tensor; nothing is prefetched if it is not packed in column blocks.
+    block: the loop over blocks of weights in the stage inside which `a` is computed.
     parts: successive iterations of it that read the same block.
-    often: there are enough tiles to prefetch all of the block.  Where weights are read only once or
-        twice, prefetching takes longer than waiting.
+    often: whether there are enough tiles to prefetch the whole block.  Where weights are read only
+        once or twice, prefetching takes longer than waiting.
     """
     if not isinstance(weights, Tensor) or column_block(group.layouts.get(weights)) is None:
         return

@@ -1,7 +1,7 @@
 """The width of the column blocks in which constant weights are packed, as a decision.
 
 The layout pass packs weights for the analytic register tile, before groups exist.  A tuned group
-may want other blocks; the width of its tile follows from them.
+may want blocks of another width, from which the width of its tile follows.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ def packed_layouts(
         if value.layout is None or column is None:
             continue
         if winograd_op(body) is not None:
-            continue  # its blocks have the one width that its products are written for
+            continue  # its blocks have the one width for which its products are written
         axis, block = column.axis, column.block
         lanes = target.vector_lanes(_sum_bytes(body, value))
         columns = value.type.static_shape[axis]
         if block % lanes:
-            continue  # narrower than a vector: there is nothing to choose
+            continue  # narrower than a vector: no choice
         vectors = cfg.choice("vectors", tile_vectors(columns, lanes), block // lanes)
         if not same_dim(vectors * lanes, block):  # a symbol while features are traced
             found[i] = _with_block(value.layout, axis, vectors * lanes)
@@ -46,7 +46,7 @@ def packed_layouts(
 
 
 def _sum_bytes(body: Graph, weights: Value) -> int:
-    """Bytes of an element in which the products with `weights` are added."""
+    """Bytes of an accumulator of the products with `weights`."""
     node = next(n for n in body.nodes if weights in n.inputs)
     outputs = node.op.tensors(*(v.type for v in node.inputs)).outputs
     return next(s.outputs[0].dtype.bytes for s in stages(outputs) if product_of_loads(s))

@@ -5,7 +5,7 @@ images.
       ->  for i in steps of L: for b in 2: y[b, i : i + L] = x[2 * i + b, and each second]
 
 One plane after the other would read every cache line of `x` once per plane.  Side by side, the
-planes share the loads, and elements are picked in registers.
+planes share the loads, and elements are selected in registers.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tilesmith.strategy.group import Group
 from tilesmith.te.tensor import Compute
 
 MOST = 8
-"""Most planes that are written side by side; each is a stream of its own."""
+"""Most planes that are written side by side; each is a store stream."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class Planes:
 def interleaved_planes(
     group: Group, op: Compute, inner: int, keep: Iterable[Compute], lanes: int
 ) -> Planes | None:
-    """The planes to which `op` distributes the elements of a tensor while it walks axis number
+    """The planes among which `op` distributes the elements of a tensor while it walks axis number
     `inner`; None if there are none.
     """
     number = {a.var: i for i, a in enumerate(op.axis)}
@@ -76,7 +76,7 @@ def split_planes(
 ) -> tuple[list[Any], list[int], Any] | None:
     """Split the loop over planes off `axes` (outermost first, extents `sizes`).
 
-    Returns the remaining loops, their extents, and the loop over planes; None if the axis is fused
+    Returns the remaining loops, their extents, and the loop over planes.  None if the axis is fused
     with others.
     """
     where = next((n for n, a in enumerate(axes) if a == stage.axis[planes.axis]), None)

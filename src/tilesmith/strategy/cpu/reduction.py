@@ -33,7 +33,7 @@ from tilesmith.te.tensor import Compute, IterVar, Reduce, Tensor
 from .injective import enough_iterations
 
 ACCUMULATORS = 4
-"""Vectors of partial results: enough independent additions to hide the latency of each."""
+"""Vectors of partial results: enough independent additions to hide the latency of an addition."""
 
 WIDEST = 8
 """Most vectors in a tile, on targets with enough registers."""
@@ -42,23 +42,23 @@ MAX_UNROLLED = 48
 """Most vectors that the unrolled part of a window combines."""
 
 IN_ORDER = 24
-"""Most vectors that the unrolled part of a window reads.  With more, LLVM mixes the rows of a
-window, and the hardware no longer sees sequential reads.
+"""Most vectors that the unrolled part of a window reads.  With more, LLVM interleaves the rows of a
+window, and the hardware no longer detects sequential reads.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class _Level:
-    """Where the stages of a group are computed.
+    """The loop at which the stages of a group are computed.
 
     stage: the stage whose loop holds them.
-    out: the output that it computes.
-    axis: the loop below which they are computed; None for before `stage`.
-    inside: output axes that are whole below the level.
+    out: the output that `stage` computes.
+    axis: the loop inside which they are computed; None for before `stage`.
+    inside: output axes whose loops are entirely inside the level.
     lane: the output axis along vectors; None if a reduced axis is contiguous in memory.
     width: elements along `lane` that are computed together.
-    lanes: elements of a vector.
-    stored: the stages that are not computed where they are read.
+    lanes: elements per vector.
+    stored: the stages that are stored, not inlined.
     """
 
     stage: Any
@@ -80,7 +80,7 @@ def schedule_reductions(s: Schedule, group: Group, target: Target, cfg: Config =
     if out in results and len(out.body) == 1:
         results[out] = s.cache_write(group.outputs[0], "register")
     level = _schedule_output(s, group, out, reducing, target, cfg)
-    for stage in reversed(group.stages):  # readers first: a stage goes where its reader is
+    for stage in reversed(group.stages):  # readers first: a stage is attached where its reader is
         if stage.reduce_axis:
             if stage is not out or len(stage.body) == 1:
                 _attach_reduction(s, group, stage, results[stage], level, cfg)
@@ -129,7 +129,9 @@ def _schedule_output(
 
 
 def _inside(out: Compute, reducing: list[Compute]) -> list[int]:
-    """The output axes that a chain (softmax, a norm) reduces: they are whole below the level."""
+    """The output axes that a chain (softmax, a norm) reduces: their loops are entirely inside the
+    level.
+    """
     domain = _domain(reducing[-1])
     if domain is None or out is reducing[-1]:
         return []
@@ -161,8 +163,8 @@ def _has_axis(op: Compute, out: Compute, i: int) -> bool:
 def _most_vectors(group: Group, out: Compute, first: Compute, lane: int, target: Target) -> int:
     """Vectors in the largest tile.
 
-    Windows that step along the lanes read several rows alternately.  Long pieces of each row are
-    read sequentially from memory.
+    Windows with a stride along the lanes read several rows alternately.  Long pieces of each row
+    are read sequentially from memory.
     """
     reads = accesses(group, first)[: -len(first.body)]
     steps = [r.get(first.axis[lane].var, 0) for r in reads if r is not None]
@@ -171,7 +173,7 @@ def _most_vectors(group: Group, out: Compute, first: Compute, lane: int, target:
 
 
 def _tile_width(lanes: int, extent: int, most: int) -> int:
-    """Elements in a tile: the number of vectors that wastes least; of equal ones the largest."""
+    """Elements in a tile: the number of vectors with the least waste; of equal ones the largest."""
     return lanes * min(range(1, most + 1), key=lambda v: -(-extent // (v * lanes)) * (v + 0.5))
 
 
@@ -179,7 +181,8 @@ def _share(o: Any, loops: list[Any], sizes: list[int], whole: int, enough: int) 
     """Share the outer loops among threads, fused until there are `enough` iterations.  Returns
     the innermost of them.
 
-    Only the first `whole` may be fused: the guard of a peeled loop must not mix with other loops.
+    Only the first `whole` may be fused: the predicate of a peeled loop must not mix with other
+    loops.
     """
     shared, extent, at = loops[0], sizes[0], 1
     while at < whole and extent < enough:
@@ -232,8 +235,8 @@ def _attach_reduction(
 
 
 def _unroll_window(handle: Any, group: Group, stage: Compute, level: _Level) -> None:
-    """Unroll the innermost reduction loops of windows that move along vectors, as far as the body
-    stays small.
+    """Unroll the innermost reduction loops of windows that move along vectors, within the limits on
+    code size.
 
     Positions of such a window read the same vectors, which the unrolled body loads once.
     """
@@ -319,8 +322,8 @@ def vectorize(stage: Any, axis: Any, width: int, lanes: int) -> None:
 def _one_loop(
     handle: Any, group: Group, op: Compute, axes: list[IterVar], level: _Level
 ) -> tuple[Any, int]:
-    """One loop over adjacent `axes`, as far as every access walks them with one stride; and its
-    extent.
+    """One loop over adjacent `axes`, fused as far as every access walks them with one stride; and
+    its extent.
     """
     by_var = {
         a.var: x
@@ -369,7 +372,7 @@ def _domain(op: Compute) -> tuple[IterVar, ...] | None:
 def _stored(
     group: Group, out: Compute, inside: list[int], width: int, target: Target
 ) -> frozenset[Compute]:
-    """The stages whose values are kept.
+    """The stages whose values are stored.
 
     These are costly stages that are read more than once, if a row of them fits the L2 cache, and
     costly stages of the reduced shape, which each element would compute again.

@@ -1,10 +1,10 @@
-"""Short rows that are repeated, side by side, as often as a run says.
+"""Short rows repeated side by side, a number of times known at run time.
 
-Many copies of a row fill vectors: lanes run along all of them.  With one or a few copies such a
-vector would be almost empty, and each lane would look for its element.
+Many copies of a row fill vectors: lanes run along all copies.  With one or a few copies such a
+vector would be almost empty, and each lane would compute its own index.
 
-A run often says that rows are not repeated at all, but only what is around them (an image whose
-channels are innermost).  Without an axis of copies between them, rows are one long row.
+Often a run does not repeat the rows themselves, only axes around them (an image whose channels are
+innermost).  Without the axis of copies between them, rows are one long row.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from tilesmith.strategy.versions import Versions
 from tilesmith.te.tensor import Compute
 
 LONG = 16
-"""Elements of a row that fills a vector by itself, and copies of a shorter one that are a few: a
-vector of copies takes as long as about so many small ones (measured on Zen 5 with rows of 3).
+"""Elements of a row that fills a vector by itself, and copies of a shorter row that count as few.
+A vector of copies takes about as long as so many small rows (measured on Zen 5 with rows of 3).
 """
 
 
 def repeated_rows(body: Graph) -> Versions | None:
-    """One, few or many copies of a row that is shorter than `LONG`, and one or more copies of a row
-    that may be; None for other groups.
+    """Versions for one, few or many copies of a row shorter than `LONG`; for other rows that may be
+    repeated, for one or more copies.  None for other groups.
     """
     if not all(n.op.is_primitive() for n in body.nodes):
         return None

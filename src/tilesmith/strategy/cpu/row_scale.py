@@ -1,4 +1,5 @@
-"""sum_k(p[m, k] * s[m] * v[k, n]) = s[m] * sum_k(p[m, k] * v[k, n]): scale results, not operands.
+"""Row scales moved from operands to results: sum_k(p[m, k] * s[m] * v[k, n]) = s[m] * sum_k(p[m, k]
+* v[k, n]).
 
 A softmax divides each row by its sum.  If only a contraction reads the rows, dividing the rows of
 its result is less work and saves a pass over the rows.
@@ -14,7 +15,7 @@ from tilesmith.te.tensor import Compute, Reduce, Tensor
 
 
 def scale_results(group: Group, contraction: Compute) -> Group:
-    """`group` with the scale of a factor of `contraction` moved behind it.
+    """`group` with the scale of a factor of `contraction` moved after it.
 
     It is unchanged if there is no such scale, or if the results are narrower than the sums (16-bit
     floats): without the scale they might overflow.
@@ -47,8 +48,8 @@ def scale_results(group: Group, contraction: Compute) -> Group:
 
 
 def _scaled_factor(group: Group, contraction: Compute) -> tuple[Load, Tensor, Load, Load] | None:
-    """(the factor read, the tensor it reads, the rows behind it, their scale), if the factor is a
-    product or quotient of rows and a value that is constant in the sum.
+    """(the factor read, the tensor it reads, the rows without their scale, the scale), if the
+    factor is a product or quotient of rows and a value that is constant in the sum.
     """
     factors = product_of_loads(contraction)
     assert factors is not None
@@ -66,7 +67,7 @@ def _scaled_factor(group: Group, contraction: Compute) -> tuple[Load, Tensor, Lo
             continue
         if len(group.consumers(product.op)) != 1 or k.var not in set(factor.indices):
             continue
-        if product.dtype is not contraction.outputs[0].dtype:  # summed in a wider type
+        if product.dtype is not contraction.outputs[0].dtype:  # the sum has a wider type
             continue
         own = tuple(a.var for a in product.op.axis)
         summed = own[index_of(factor.indices, k.var)]

@@ -1,11 +1,11 @@
-"""Producers that are computed a row at a time, into a buffer that stays in the cache.
+"""Producers computed one row at a time, into a buffer that stays in the cache.
 
     for n, h:                               # shared among threads
       for w: row[w] = ... x[...] ...        # once per element, whole vectors
       for w: y[n, h, w] = row[f(w)] * a + row[f(w) + 1] * b ...
 
-A consumer may read its producer at several places along its innermost axes (a resize along one axis
-after another).  An inlined producer would be computed several times for most elements.
+A consumer may read its producer at several points along its innermost axes (a resize along one axis
+after another).  An inlined producer would compute most elements several times.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from .injective import fused, share, share_and_vectorize, widest
 class Rows:
     """A producer that is computed in rows.
 
-    producer: the stage.
-    outer: it is computed for each position of the first `outer` axes of its consumer, in memory
-        order.
+    producer: its stage.
+    outer: number of outer axes of its consumer, in memory order; the producer is computed for each
+        position of these.
     """
 
     producer: Compute
@@ -108,14 +108,14 @@ def schedule_rows(
 
 
 def _reads(op: Compute, p: Compute, kept: set[Compute]) -> Iterator[Load]:
-    """The distinct places at which `op` reads `p`, with all stages between them inlined."""
+    """The distinct points at which `op` reads `p`, with all stages between them inlined."""
     for node in post_order(expand(op, (*kept, p))[0]):
         if isinstance(node, Load) and isinstance(node.buffer, Tensor) and node.buffer.op is p:
             yield node
 
 
 def _common(op: Compute, reads: list[Load], order: list[int]) -> int:
-    """The number of outer axes of `op`, in `order`, at whose position all `reads` are."""
+    """Number of outer axes of `op`, in `order`, at whose position all `reads` are."""
     count = len(order)
     for read in reads:
         for at, i in enumerate(order):

@@ -1,9 +1,9 @@
-"""Operators that read several elements of a tensor for each one that they write, at places that
-data decide (the pixels around a point of a grid).
+"""Operators that read several elements for each result, at indices that data decide (the pixels
+around a point of a grid).
 
-Lanes along an axis of the places gather: each lane's element costs a load of its own.  Lanes along
-an axis that the read tensor has too, such as channels, load vectors, and what decides the place is
-computed once for all of them.
+Lanes along an axis of the points gather: each lane needs its own load.  Lanes along an axis that
+the operand has too, such as channels, load vectors, and the indices are computed once for all
+lanes.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from tilesmith.te.tensor import Tensor
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """Reads at places that data decide.
+    """Reads at indices that data decide.
 
-    counts: how many there are for each element of the result, by operand number.
-    shared: for each operand, the axes of the result that are axes of the operand too, with these.
+    counts: reads per element of the result, by operand number.
+    shared: for each operand, the axes of the result that are also axes of the operand.
     """
 
     counts: dict[int, int]
@@ -35,7 +35,7 @@ class Samples:
 
 
 def samples(node: Node) -> Samples | None:
-    """The reads of a node that takes several samples for each element; None for other nodes."""
+    """The sampling reads of a node that takes several samples per element; None for other nodes."""
     return _samples(node.op, tuple(v.type for v in node.inputs))
 
 
@@ -67,7 +67,7 @@ def _samples(op: Op, types: tuple[TensorType, ...]) -> Samples | None:
 
 
 def lanes_layout(node: Node, target: Target) -> Layout | None:
-    """The layout of the result in which lanes load vectors; None if that is row-major, or if no
+    """The layout of the result in which lanes load vectors.  None if that is row-major, or if no
     axis fills the lanes.
     """
     found = samples(node)

@@ -2,8 +2,8 @@
 
     y[m, n] = sum over c of f(partial[m, n, c], ...)     partial[m, n, c] = sum of x * w
 
-`w` is computed from packed words, with as many instructions as a multiplication or two.  It is read
-once for each tile of rows, so nothing is gained by storing it.
+`w` is decoded from packed words, with as many instructions as one or two multiplications.  It is
+decoded once for each tile of rows, so storing it would gain nothing.
 
     scaled x, sums of x: computed first, whole
     parallel over column blocks, outer rows
@@ -15,7 +15,7 @@ once for each tile of rows, so nothing is gained by storing it.
       epilogue
 
 One row needs a wide tile: its accumulators must hide the latency of multiply-adds.  Many rows need
-a narrow one, in which each decoded vector is used by several rows.  Words are packed in blocks that
+a narrow one, in which several rows use each decoded vector.  The words are packed in blocks that
 suit both (`BLOCK_VECTORS`), so one copy of the weights serves any number of rows.
 """
 
@@ -50,8 +50,8 @@ BLOCK_VECTORS = 8
 """Vectors in a column block: as many as one row needs to hide the latency of multiply-adds."""
 
 MOST_ROWS = 4
-"""Most rows of a tile: decoding then takes half as many instructions as multiplying, on other
-ports.
+"""Most rows of a tile: at this height decoding takes half as many instructions as multiplying, on
+other ports.
 """
 
 
@@ -59,7 +59,7 @@ DECODING = 2
 """Instructions that decode a vector of weights: a mask and a conversion."""
 
 TOGETHER = 2
-"""Vectors of words that are decoded together: few, since the other registers hold sums."""
+"""Vectors of words that are decoded together: few, since sums occupy the other registers."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -67,7 +67,7 @@ class ScaledChunks:
     """A contraction in chunks.
 
     total: the sum over chunks.
-    partial: the contraction inside a chunk; its axes are those of `total` and the chunk.
+    partial: the sum inside a chunk; its axes are those of `total` and the chunk.
     c: the roles in `partial`.
     """
 
@@ -96,7 +96,7 @@ def scaled_chunks(stages: Iterable[Compute]) -> ScaledChunks | None:
 
 
 def _is_computed(w: Tensor) -> bool:
-    """Whether `w` is computed from one packed tensor."""
+    """Whether `w` is decoded from one packed tensor."""
     return isinstance(w.op, Compute) and all(isinstance(t.op, Placeholder) for t in w.op.inputs)
 
 
@@ -194,16 +194,16 @@ def schedule_scaled_chunks(
 
 
 def tile_of(rows: int, target: Target) -> tuple[int, int]:
-    """Rows and vectors of the register tile for so many rows."""
+    """Rows and vectors of the register tile for that many rows."""
     height = min(rows, MOST_ROWS)
     vectors = BLOCK_VECTORS
     while vectors > 1 and height * vectors > target.vector_registers // 2:
-        vectors //= 2  # the other registers hold words, decoded numbers and elements of x
+        vectors //= 2  # decoded numbers, words and elements of x need the other registers
     return height, vectors
 
 
 def _row_axis(total: Compute) -> int | None:
-    """The number of the longest axis but the last; None if all have one position."""
+    """Number of the longest axis other than the last; None if all of these have one element."""
     extents = [expected(a.extent) for a in total.axis[:-1]]
     longest = max(range(len(extents)), key=extents.__getitem__, default=None)
     fixed = longest is None or isinstance(total.axis[longest].extent, int)
@@ -211,7 +211,9 @@ def _row_axis(total: Compute) -> int | None:
 
 
 def chunk_versions(body: Graph) -> Versions | None:
-    """One row at a time, or whole tiles of rows, where a run says how many there are."""
+    """Versions for one row at a time and for whole tiles of rows, where the number of rows is known
+    at run time only.
+    """
     if not all(n.op.is_primitive() for n in body.nodes):
         return None
     found = scaled_chunks(group_tensors(body).stages)
@@ -223,7 +225,7 @@ def chunk_versions(body: Graph) -> Versions | None:
 
 
 def _store(s: Schedule, stage: Compute, target: Target) -> None:
-    """Compute a small stage that all column blocks read, in memory of its own."""
+    """Compute a small stage that all column blocks read, into memory of its own."""
     tensor = stage.outputs[0]
     o, lanes = s[tensor], target.vector_lanes(4)
     if not stage.reduce_axis:
@@ -245,12 +247,13 @@ def _store(s: Schedule, stage: Compute, target: Target) -> None:
 
 
 def packing_choice(target: Target, choose: Choose = preferred) -> Callable[[Node, int], bool]:
-    """Whether a product with constant weights reads them packed, in so many bits, or as floats.
+    """The choice whether a product with constant weights reads them packed, in a given number of
+    bits, or as floats.
 
-    The time of a product is that of its multiply-adds or of reading its weights.  Packed weights
-    are decoded besides, once for each tile of rows.  An open number of rows may be as small as its
-    range says; then both that and the expected number count, and only packed weights have loops
-    for both (`chunk_versions`).
+    A product takes the longer of the time of its multiply-adds and of reading its weights.  Packed
+    weights are decoded besides, once for each tile of rows.  The number of rows may be symbolic:
+    then both its minimum and its expected value count, and only packed weights have loops for both
+    (`chunk_versions`).
     """
 
     def choice(node: Node, bits: int) -> bool:
@@ -269,13 +272,13 @@ def packing_choice(target: Target, choose: Choose = preferred) -> Callable[[Node
 
 
 def _fewest(dims: Iterable[Dim]) -> int:
-    """The smallest number of rows."""
+    """The least number of rows."""
     sizes = (max(extents.values_of(d).lo or 1, 1) for d in dims)
     return math.prod(sizes)
 
 
 def _cycles(rows: int, weights: int, each: float, is_packed: bool, target: Target) -> float:
-    """Cycles of a core for a product, of as many weights of `each` bytes."""
+    """Cycles of one core for a product with `weights` weights of `each` bytes."""
     model = target.model
     vectors = weights / target.vector_lanes(4) / target.threads
     decoded = DECODING * -(-rows // tile_of(rows, target)[0]) * is_packed

@@ -1,9 +1,9 @@
 """Contractions of few rows as sums of scaled rows: y += x[k] * w[k, :].
 
-The register tile of `matmul` walks down a few columns of `w`.  Where rows are long and the caches
+The register tile of `matmul` walks down a few columns of `w`.  If rows are long and the caches
 don't hold the matrix, each step is on another page, which is neither prefetched nor in the TLB.  A
-constant `w` is packed in the order in which it is walked.  A `w` that is an input is better read in
-long runs, several rows together:
+constant `w` is packed in the order of this walk.  A `w` that is an input is better read in long
+runs, several rows together:
 
     parallel over batch, column blocks (or, where rows are short, over parts of the reduced axis)
       y[rows, block] in the cache = 0
@@ -40,10 +40,10 @@ Shorter rows are read one after the other, as one run.
 """
 
 SHARES = 2
-"""Blocks of columns for each thread."""
+"""Column blocks per thread."""
 
 SHARED_ROWS = 256
-"""Fewest rows of `w` that justify partial sums of their own."""
+"""Fewest rows of `w` for which separate partial sums pay."""
 
 
 def schedule_scaled_rows(
@@ -51,7 +51,7 @@ def schedule_scaled_rows(
 ) -> bool:
     """Schedule the whole group around `anchor`.
 
-    Returns False, with nothing done, if `w` is not row-major or a register tile is as good.
+    Returns False, with nothing done, if `w` is not row-major or a register tile is as fast.
     """
     c = only_contraction(group, anchor)
     if c is None or c.vector is None or c.is_batched or len(anchor.reduce_axis) != 1:
@@ -98,7 +98,7 @@ def schedule_scaled_rows(
     outer, _ = y.split(k, factor=steps)
     partial = s[s.rfactor(acc, outer)]
     *others, column = y.axis[parts > 1 :]
-    if rows > 1:  # the same column of all rows in different sets of the L1 cache
+    if rows > 1:  # equal columns of different rows go to different sets of the L1 cache
         line = LINE_BYTES // element
         y.storage_align(others[-1], 4 * line, 2 * line)
     block, lane = y.split(column, factor=lanes)
@@ -117,7 +117,7 @@ def schedule_scaled_rows(
 
 
 def _add_up(y: Stage, lanes: int) -> None:
-    """Schedule `y`, the sum of a few parts."""
+    """Schedule `y`, the sum of a few partial sums."""
     *others, column = y.axis
     block, lane = y.split(column, factor=lanes)
     y.reorder(*others, block, *y.reduce_axis, lane)
@@ -125,8 +125,8 @@ def _add_up(y: Stage, lanes: int) -> None:
 
 
 def _lies_in_rows(group: Group, c: Contraction, run: tuple[IterVar, ...]) -> bool:
-    """True if everything that depends on `c.vector` is contiguous along it, and there are no rows
-    but those of `run`.
+    """Whether everything that depends on `c.vector` is contiguous along it, and there are no rows
+    besides those of `run`.
     """
     reads = simple_reads(group, c.op)
     if reads is None or any(not same_dim(r.extent, 1) for r in set(c.rows) - set(run)):
@@ -159,7 +159,7 @@ def _is_short(c: Contraction, columns: int, target: Target) -> bool:
 
 
 def _parts(c: Contraction, columns: int, target: Target) -> int:
-    """The number of parts in which threads share the reduced axis, where rows are short."""
+    """Number of parts of the reduction axis that threads share, where rows are short."""
     (k,) = c.op.reduce_axis
     if not _is_short(c, columns, target) or any(not same_dim(a.extent, 1) for a in c.batch):
         return 1
@@ -170,8 +170,8 @@ def _parts(c: Contraction, columns: int, target: Target) -> int:
 
 
 def _block(c: Contraction, rows: int, columns: int, target: Target) -> int:
-    """Columns of a block: all, unless threads have nothing else to share.  Half of the L2 cache
-    limits it.
+    """Columns of a block, at most half of the L2 cache: all columns, unless blocks are the only
+    work to share.
     """
     lanes, element = target.vector_lanes(c.op.outputs[0].dtype.bytes), c.w.dtype.bytes
     most = target.model.l2_bytes // 2 // (rows * c.op.outputs[0].dtype.bytes)

@@ -1,14 +1,14 @@
-"""Windows that slide along the rows of a register tile, each lane over its own channel.
+"""Windows that slide along the rows of a register tile; each lane is another channel.
 
     for kh:
         for kw in TAPS, unrolled:                    # x[r * step + kw * dilation]: what rows
             acc[r] += x[kh, r * step + kw * dilation] * w[kh, kw]     # share is loaded once
 
 In a depthwise convolution a vector of `x` meets one vector of `w`, so nothing is broadcast.  A step
-without sharing loads a vector for each multiply-add, and a core loads no more vectors per cycle
-than it multiplies.  Neighbouring rows read the same vectors at other taps.  Unrolled together they
-load each vector once, so that the multiply-add units become the limit.  The vectors must stay in
-registers beside the accumulators, so the tile is narrow and has few rows.
+that shares nothing loads a vector for each multiply-add, and a core can load no more vectors per
+cycle than it multiplies.  Neighbouring rows read the same vectors at other taps.  Unrolled together
+they load each vector once, so that the multiply-add units become the limit.  The vectors must stay
+in registers beside the accumulators, so the tile is narrow and has few rows.
 """
 
 from __future__ import annotations
@@ -30,15 +30,16 @@ from .contraction import (
 from .unrolling import UNROLL_FACTORS
 
 SHOWN = 0.2
-"""Share of the shorter of loading and adding that does not overlap with the longer."""
+"""Fraction of the shorter of load time and multiply-add time that does not overlap with the longer.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Slide:
-    """How a window slides: row `r` reads `x` at `r * step + k * dilation` in step `k`.
+    """A sliding window: row `r` reads `x` at `r * step + k * dilation` in step `k`.
 
-    step: distance between rows.
-    dilation: distance between taps.
+    step: stride between rows.
+    dilation: stride between taps.
     taps: number of steps.
     """
 
@@ -47,14 +48,14 @@ class Slide:
     taps: int
 
     def loads(self, rows: int, taps: int) -> int:
-        """The number of distinct places that `rows` rows read in `taps` steps."""
+        """Number of distinct elements that `rows` rows read in `taps` steps."""
         found = {r * self.step + k * self.dilation for r in range(rows) for k in range(taps)}
         return len(found)
 
 
 def slide_of(c: Contraction, run: tuple[IterVar, ...]) -> Slide | None:
-    """How the window slides along the rows `run`; None if it does not, or if lanes walk `x`
-    otherwise than `w`.
+    """The sliding of the window along the rows `run`; None if it does not slide, or if the lanes
+    walk `x` and `w` differently.
     """
     order = reduction_order(c)
     if not run or not order or c.vector is None:
@@ -81,8 +82,8 @@ def sliding_tile(
     """The register tile with the least predicted time for `rows` x `columns` results, and the
     number of steps of the window to unroll.
 
-    The latter is 1 if too few registers remain for the shared vectors; the tile is then no better
-    than that of a product.  `vectors` fixes the width.
+    That number is 1 if too few registers remain for the shared vectors; the tile is then no better
+    than that of a product.  `vectors` fixes the vectors per row.
     """
     lanes = target.vector_lanes(element_bytes)
     best, best_cost = (RegisterTile(1, vectors or 1, lanes), 1), float("inf")
@@ -99,7 +100,7 @@ def sliding_tile(
                 cost = full * _cycles(slide, height, count, taps, target)
                 if rest:
                     cost += _cycles(slide, rest, count, taps, target)
-                # tall tiles are long code, and registers for all of them are hard to find
+                # tall tiles are long code, and register allocation for all rows is hard
                 cost *= -(-columns // (count * lanes)) * (1 + 0.01 * height)
                 if cost < best_cost:
                     best, best_cost = (RegisterTile(height, count, lanes), taps), cost

@@ -6,13 +6,12 @@
         for windows, k: acc += tiles of x * tiles of w
         copy of acc on the stack, then the epilogue, row by row
 
-Such an instruction multiplies a tile of rows with a tile of columns:
-`acc[i, j] += sum over k and q of x[i, k, q] * w[k, j, q]`.  It loads rows that lie apart, so `x` is
-read where it lies, also through windows.  `w` is packed as for other dot products
-(`dot_instructions`), with zeros for columns that the last tile has too many.  A tile may have fewer
-rows and fewer steps than the largest, so that tiles divide the rows and the sum evenly.  Channels
-that are few are added together with the columns of a window: where images have their channels last,
-these are neighbours in memory.
+Such an instruction multiplies a tile of rows with a tile of columns: `acc[i, j] += sum over k and q
+of x[i, k, q] * w[k, j, q]`.  Its rows may have any stride, so `x` is read in place, also through
+windows.  `w` is packed as for other dot products (`dot_instructions`), with zeros in the tail
+columns.  A tile may have fewer rows and fewer steps than the largest, so that tiles divide the rows
+and the sum evenly.  If there are few channels, they are added together with the columns of a
+window: in images with channels last these are neighbours in memory.
 """
 
 from __future__ import annotations
@@ -66,15 +65,15 @@ from .operands import prefetch_block, schedule_operands, strides_through
 from .reduction import vectorize
 
 PASSES = 4
-"""Fewest passes over a column block in which prefetching the next one costs less than it saves."""
+"""Fewest passes over a column block for which prefetching the next one saves more than it costs."""
 
 
 @dataclass(frozen=True, slots=True)
 class TileBlock:
-    """What the innermost loops of a contraction compute at once.
+    """The tiles that the innermost loops of a contraction compute at once.
 
     intrinsic: the instruction.
-    rows, columns: tiles below each other and side by side.
+    rows, columns: number of tiles below each other and side by side.
     joins: whether the columns of a window are added together with the channels.
     """
 
@@ -104,7 +103,7 @@ class TileBlock:
         return math.prod(self.intrinsic.extents[2:])
 
     def cycles(self, target: Target, rows: int, columns: int) -> float:
-        """Cycles for each product of an output, its tails included."""
+        """Cycles per product of an output, its tails included."""
         full, tail = divmod(rows, self.height)
         spent = full * self._step_cycles(target)
         if tail:
@@ -120,10 +119,10 @@ class TileBlock:
         vectors = [n * o.size * o.dtype.bytes * 8 / target.vector_bits
                    for n, o in zip((self.rows, self.columns), i.operands, strict=True)]  # fmt: skip
         each = i.time(model)
-        fresh = max(each, i.first_fmas or 0.0)  # of the first product with a tile of columns
+        fresh = max(each, i.first_fmas or 0.0)  # the first product with a tile of columns
         calls = self.columns * fresh + (tiles - self.columns) * each
         busy = max(calls / model.fma_ports, sum(vectors) / model.load_ports)
-        streamed = 2 * model.load_cycles * vectors[1]  # as for vectors, see `step_cycles`
+        streamed = 2 * model.load_cycles * vectors[1]  # from the L2 cache, as in `step_cycles`
         return busy + streamed + model.loop_cycles
 
 
@@ -133,7 +132,7 @@ def tile_block(
     """The block of tiles that takes the fewest cycles; None if no such instruction fits, or if dot
     products of vectors are faster.
 
-    rows: in one run of the loop over rows.
+    rows: rows in one run of the row loop.
     width: columns of the block, if they are fixed.
     joins: whether the columns of a window may be added together with the channels.
     """
@@ -165,7 +164,7 @@ def tile_block(
 
 
 def window_axis(c: Contraction) -> IterVar | None:
-    """The axis of a window whose neighbours begin where the channels end, in images that have all
+    """The axis of a window whose neighbours begin where the channels end, in images with all
     channels last; None if there is none.
     """
     *outside, last = reduction_order(c)
@@ -179,8 +178,8 @@ def window_axis(c: Contraction) -> IterVar | None:
 
 
 def _is_tile(i: TensorIntrinsic) -> bool:
-    """Whether `i` multiplies rows of its first operand with columns of its second one, of which
-    neighbouring steps lie together.
+    """Whether `i` multiplies rows of its first operand with columns of its second, with contiguous
+    neighbouring steps in both.
     """
     if not i.accumulates or i.is_reduced[:2] != (False, False) or len(i.operands) != 2:
         return False
@@ -191,10 +190,10 @@ def _is_tile(i: TensorIntrinsic) -> bool:
 def _blocks(
     declared: TensorIntrinsic, rows: int, columns: int, steps: int, joins: bool, target: Target
 ) -> list[TileBlock]:
-    """The blocks that stay in registers.
+    """The blocks whose accumulators and operands fit the registers.
 
-    Blocks divide the steps and the rows.  Only a block of a single tile below the others may leave
-    a tail of rows, for which there is an instruction with fewer.
+    Blocks divide the steps and the rows.  Only a block with one tile of rows may leave a tail, for
+    which there is an instruction with fewer rows.
     """
     first, *others = declared.extents[2:]
     each = math.prod(others)
@@ -219,7 +218,8 @@ def _divided(
             for n in range(1, registers):
                 width = n * declared.extents[1]
                 needed = n == 1 or width - declared.extents[1] < columns
-                tiles = r * n + r + n + (n + 1 if tail else 0)  # registers have one shape each
+                # a register has one shape, so a tail needs another one
+                tiles = r * n + r + n + (n + 1 if tail else 0)
                 if tiles <= registers and needed and not width % lanes:
                     found.append(TileBlock(intrinsic, r, n, joins))
     return found
@@ -311,8 +311,8 @@ def schedule_tiles(
 
 
 def _lie_together(group: Group, c: Contraction) -> bool:
-    """Whether the columns of a window and the channels are neighbours in memory, in that order, in
-    what the kernel reads of `x`: see `operands.schedule_operands`.
+    """Whether the columns of a window and the channels are contiguous in that order in the memory
+    of `x` that the kernel reads: see `operands.schedule_operands`.
     """
     window, last = window_axis(c), joined_axis(c)
     if window is None or last is None:
@@ -331,7 +331,7 @@ def _lie_together(group: Group, c: Contraction) -> bool:
 
 
 def _arrange(s: Schedule, tensor: Tensor, places: tuple[int, int], block: TileBlock) -> None:
-    """Let the tiles of a block be neighbours in memory, one after the other."""
+    """Make the tiles of a block contiguous in memory, one after the other."""
     sizes = block.intrinsic.extents[:2]
     others = (LayoutDim(i) for i in range(tensor.rank) if i not in places)
     outer = (LayoutDim(i, "outer", n) for i, n in zip(places, sizes, strict=True))
@@ -342,7 +342,7 @@ def _arrange(s: Schedule, tensor: Tensor, places: tuple[int, int], block: TileBl
 def _tiled(
     stage: Stage, places: tuple[int, int], block: TileBlock
 ) -> tuple[list[Axis], list[Axis], list[Axis]]:
-    """The spatial axes outside of a block's tiles, those over its tiles, and those of a tile."""
+    """Axes of a stage: those outside a block's tiles, those over its tiles, and those of a tile."""
     outside = [x for i, x in enumerate(stage.axis) if i not in places]
     split = [
         stage.split(stage.axis[i], factor=n, tail=tail)

@@ -4,16 +4,16 @@
       rows[v, u] = x[... u ...]                # M vectors along u, the order of `x` in memory
       for u in L: y[... v ...] = rows[:, u]    # L vectors along v, the order of `y`
 
-A column of the register block is a few shuffles, shared by all columns; no element is gathered.  M
-elements are a cache line.  Rows of `x` and of `y` are often so far apart that they compete for a
-few cache sets; a line written in pieces would then be evicted and fetched again.  If L is less than
-a line (narrow types), whole lines of `x` are copied to the stack first, for the same reason.
-Otherwise the rows of the next v are prefetched, since hardware does not foresee steps of a whole
+A column of the register block takes a few shuffles, shared by all columns; nothing is gathered.  M
+elements are a cache line.  The rows of `x` and of `y` often have strides that map them to a few
+cache sets; a line written in pieces would then be evicted and fetched again.  If L is less than a
+line (narrow types), whole lines of `x` are copied to the stack first, for the same reason.
+Otherwise the rows of the next v are prefetched, since hardware does not foresee strides of a whole
 row.
 
-Where no cache holds `y`, streaming stores are best, which need whole lines.  If the row length of
-`y` is no multiple of a line and L is one line, v is skewed: each u of a block begins at the start
-of a line.
+If no cache holds `y`, streaming stores are best, which need whole lines.  If the row length of `y`
+is no multiple of a line and L is one line, v is skewed: each u of a block begins at the start of a
+line.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from tilesmith.te.schedule import Schedule
 from tilesmith.te.tensor import Compute, Tensor
 
 ROWS = 16
-"""Most rows of a block: narrow types have more lanes, but blocks grow with the square."""
+"""Most rows of a block: narrow types have more lanes, but blocks grow with their square."""
 
 U_BLOCKS = 16
 """Blocks along u before the next along v: 1 KiB of a row of `x`, and one line of each of 256 rows
@@ -43,21 +43,21 @@ of `y`.
 """
 
 V_BLOCKS = 8
-"""Blocks along v before the next along u, where rows of `x` are shorter: the cache holds that many
-of them, and `y` is written in pieces of several lines.
+"""Blocks along v before the next along u, where rows of `x` are shorter: the cache holds that many,
+and `y` is written in pieces of several lines.
 """
 
 
 LEAST_LINES = 4
-"""Fewest lines of a row of `x` for copying it by lines: the partial last one is slow."""
+"""Fewest lines of a row of `x` for which it is copied by lines: the partial last line is slow."""
 
 
 @dataclass(frozen=True, slots=True)
 class Transposition:
-    """What a stage transposes.
+    """The transposition that a stage computes.
 
     tensor: the source.
-    u, v: axis numbers of the output; it is contiguous along axis `v`.
+    u, v: axis numbers of the output; the output is contiguous along axis `v`.
     along: the source's contiguous dimension, walked by axis `u`.
     across: the source's dimension walked by axis `v`.
     """
@@ -72,7 +72,9 @@ class Transposition:
 def transposition(
     group: Group, op: Compute, keep: Iterable[Compute], target: Target
 ) -> Transposition | None:
-    """What `op` transposes; None if nothing, or if blocks would not be full."""
+    """The transposition that `op` computes; None if there is none, or if blocks would be
+    partial.
+    """
     lanes = _lanes(op, target)
     inner = group.innermost(op)
     if inner is None or len(op.body) != 1 or lanes < 2:
@@ -115,7 +117,7 @@ def _of_read(group: Group, op: Compute, node: Load, tensor: Tensor, v: int) -> T
 
 
 def _stays_inside(op: Compute, node: Load, tensor: Tensor) -> bool:
-    """True if a read touches nothing around the tensor, unlike those of padding in its halo."""
+    """Whether a read stays inside the tensor, unlike reads of the padding in its halo."""
     known = EMPTY
     for a in op.axis:
         known = known.with_var(a.var, 0, a.extent - 1)
@@ -127,7 +129,7 @@ def _stays_inside(op: Compute, node: Load, tensor: Tensor) -> bool:
 
 
 def _shifted(e: Expr) -> Var | None:
-    """The variable that `e` equals up to a constant: slices begin anywhere."""
+    """The variable to which `e` is equal up to a constant: slices begin anywhere."""
     terms, _ = affine_form(e)
     atom = next(iter(terms), None)
     return atom if len(terms) == 1 and isinstance(atom, Var) and terms[atom] == 1 else None
@@ -187,7 +189,7 @@ def schedule_packing(
           rows[v, u] = x[... u ...]
           for u in L: copy[... v ...] = rows[:, u]
 
-    reader: what reads `t.tensor`: the copy itself, or a stage inlined into it.
+    reader: the stage that reads `t.tensor`: the copy itself, or a stage inlined into it.
     """
     lanes = min(_lanes_of(copy, target), width)
     stage = s[copy]
@@ -206,11 +208,11 @@ def schedule_packing(
 
 
 def _steps_of_lines(group: Group, op: Compute, t: Transposition, line: int, target: Target) -> int:
-    """The remainder, in elements, of the distance between rows of the result after whole lines; 0
-    if lines are not worth writing.
+    """The row stride of the result modulo a cache line, in elements; 0 if whole lines are not worth
+    writing.
 
-    They are worth it if no cache holds the result, rows are long, and all blocks of rows begin
-    alike.
+    They are worth it if no cache holds the result, rows are long, and all blocks of rows begin at
+    the same offset in a line.
     """
     y = op.outputs[0]
     size = math.prod(int(a.extent) for a in op.axis) * y.dtype.bytes  # type: ignore[arg-type]

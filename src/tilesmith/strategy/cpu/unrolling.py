@@ -1,4 +1,4 @@
-"""How many steps of a reduction a micro-kernel unrolls."""
+"""The number of reduction steps that a micro-kernel unrolls."""
 
 from __future__ import annotations
 
@@ -10,14 +10,16 @@ sizes of windows.
 """
 
 MAX_UNROLLED = 128
-"""Most multiply-adds in the unrolled body of a loop: more fill the caches of instructions."""
+"""Most multiply-adds in an unrolled loop body: more would overflow the instruction caches."""
 
 DISPLACED = 1 / 32
-"""The share of multiply-adds whose ports a loop's own instructions may take."""
+"""Upper bound on the fraction of multiply-adds that a loop's own instructions may displace from
+their ports.
+"""
 
 
 def unrolled_steps(extent: int, fmas: int, target: Target) -> int:
-    """How many steps of a reduction to unroll, each with that many multiply-adds."""
+    """The number of reduction steps to unroll, each with `fmas` multiply-adds."""
     lost = target.model.loop_fmas / fmas
     fitting = (n for n in UNROLL_FACTORS if extent % n == 0 and n * fmas <= MAX_UNROLLED)
     enough = (n for n in UNROLL_FACTORS if lost <= DISPLACED * n)

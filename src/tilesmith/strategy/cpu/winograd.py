@@ -7,9 +7,9 @@
           M[point, tile] = sum over channels of V (broadcast) * weights (vectors)
         output tiles from M       per tile and vector of filters, in registers; epilogue, stored
 
-V and M stay in the cache.  Weights that don't are prefetched a point ahead.  If the weights are too
-large to be read again for every block, all of V is computed first, and each column block of weights
-serves all tiles:
+V and M stay in the cache.  Weights that don't fit are prefetched a point ahead.  If the weights are
+too large to be read again for every block, all of V is computed first, and each column block of
+weights serves all tiles:
 
     parallel over tiles
       input tiles -> V
@@ -50,8 +50,8 @@ def winograd_op(body: Graph) -> WinogradConv | None:
 
 
 def winograd_layouts(node: Node, known: frozenset[int], target: Target) -> NodeLayouts:
-    """Channels last for the result; weights in column blocks, in the order in which the products
-    read them.
+    """Layouts of a Winograd convolution: channels last for the result, weights in column blocks in
+    the order in which the products read them.
     """
     result = Layout.permuted((0, 2, 3, 1))
     if 1 not in known:
@@ -103,8 +103,8 @@ def schedule_winograd(
 def _schedule_output(o: Any, op: WinogradConv, b: Blocking, filters: int) -> tuple[Any, Any, Any]:
     """Make the loops of the result.
 
-    Returns those at which a block of V, the products of a column block, and one vector of a tile
-    are computed.
+    Returns the loops at which a block of V, the products of a column block, and one vector of a
+    tile are computed.
     """
     n, f, y, z = o.axis
     rows, i = o.split(y, factor=op.m, tail="guard")

@@ -1,9 +1,9 @@
 """The blocks of a Winograd convolution, and whether the algorithm pays.
 
 The model counts cycles of one core.  Multiply-adds run at the rate that the micro-kernel reaches.
-The arithmetic, loads and stores of the transforms are added.  Images that do not fit the L2 cache
-cost extra, since a transform has no multiply-adds to hide the wait for them, unlike the direct
-kernel.  Weights are streamed from memory, and transforming makes them t^2 / 9 times as large.
+The arithmetic, loads and stores of the transforms are added.  Images that exceed the L2 cache cost
+extra: unlike the direct kernel, a transform has no multiply-adds to hide the memory latency.
+Weights are streamed from memory, and transforming makes them t^2 / 9 times as large.
 """
 
 from __future__ import annotations
@@ -29,15 +29,16 @@ from .dot_instructions import joinable, products_per_fma
 from .tile_dots import tile_block
 
 EFFICIENCY = 0.92
-"""Share of the peak that a matrix product reaches in its main loop."""
+"""Fraction of the peak that a matrix product reaches in its main loop."""
 
 WINOGRAD_MARGIN = 0.9
-"""A prediction must be below this share of the direct kernel's to be believed."""
+"""Upper bound on the predicted time relative to the direct kernel's: smaller gains are not trusted.
+"""
 
 ERRORS = {2: 2e-6, 4: 8e-6}
-"""By tile size, the expected largest error relative to the largest magnitude in the result.
+"""Expected largest error relative to the largest magnitude in the result, by tile size.
 
-It is three times the largest seen with up to 512 channels of normal random data (see
+It is three times the largest error seen with up to 512 channels of normal random data (see
 `ops.winograd`).
 """
 
@@ -74,12 +75,12 @@ class Sizes:
 
 @dataclass(frozen=True, slots=True)
 class Blocking:
-    """How the work is divided.
+    """The division of the work into blocks.
 
     tile: register tile of the matrix products, whose rows are tiles of the image.
     tiles: tiles of the image in a block.
-    shared: the transformed input of all blocks is computed first.
-    parallel: threads share the work.
+    shared: whether the transformed input of all blocks is computed first.
+    parallel: whether threads share the work.
     """
 
     tile: RegisterTile
@@ -89,7 +90,7 @@ class Blocking:
 
 
 def blocking(sizes: Sizes, target: Target, cfg: Config = ANALYTIC) -> Blocking:
-    """How to divide the work.
+    """The division of the work into blocks.
 
     Transformed inputs and products of a block fill at most half of the L2 cache.  Weights come from
     that cache (or a farther one) once per row of register tiles.  So register tiles are as high as
@@ -104,7 +105,7 @@ def blocking(sizes: Sizes, target: Target, cfg: Config = ANALYTIC) -> Blocking:
     column_blocks = -(-sizes.filters // columns)
     wanted = target.shared_trips // 2  # a block has several rows of register tiles
     few = sizes.tiles < wanted * tile.rows // 2
-    # column blocks share the transformed input; a single one has nobody to share it with
+    # Column blocks share the transformed input; a single one has no other to share it with.
     shared = own < tile.rows or (few and column_blocks > 1)
     shared = cfg.choice("transform_first", (False, True), shared)
     limit = max(room // columns if shared else own, tile.rows)
@@ -123,7 +124,7 @@ def blocking(sizes: Sizes, target: Target, cfg: Config = ANALYTIC) -> Blocking:
 
 
 def _divided(tiles: int, blocks: int, highest: int) -> tuple[int, int]:
-    """Rows of a register tile, and such tiles in a block, for a number of blocks."""
+    """Rows of a register tile, and such tiles in a block, for a given number of blocks."""
     size = -(-tiles // blocks)
     heights = range(highest, max(highest // 2, 1) - 1, -1)
     rows = min(heights, key=lambda r: -(-size // r) * r)
@@ -150,8 +151,8 @@ def winograd_cycles(sizes: Sizes, target: Target) -> float:
     weights = points * sizes.channels * sizes.filters * 4 / target.model.dram_bytes_per_cycle
     images = sizes.m**2 * sizes.tiles * (sizes.channels + sizes.filters) * 4
     far = images / target.model.l3_bytes_per_cycle if images > target.model.l2_bytes else 0.0
-    # of each point of a tile a vector moves in and out, once more between product and transform,
-    # and takes about m operations, two a cycle
+    # For each point of a tile a vector moves in and out, and once more between product and
+    # transform. It takes about m operations, two per cycle.
     moved = 2 * points * sizes.tiles * (channels + 2 * filters)
     arithmetic = sizes.m * points * sizes.tiles * (channels + filters)
     return max(products, weights) + moved + arithmetic / 2 + far + target.model.parallel_cycles
@@ -176,7 +177,7 @@ def direct_cycles(node: Node, target: Target, element: DType = f32) -> float:
 
 
 def _cycles_on_tiles(node: Node, element: DType, target: Target) -> float | None:
-    """Cycles for each product of a convolution with factors of a low type, by instructions on whole
+    """Cycles per product of a convolution with factors of a low type, by instructions on whole
     tiles; None if there are none.  Unsigned bytes are multiplied with signed ones.
     """
     assert isinstance(node.op, Conv)
@@ -198,7 +199,7 @@ def _cycles_on_tiles(node: Node, element: DType, target: Target) -> float | None
 def winograd_choice(
     target: Target, bound: float, choose: Choose = preferred, element: DType = f32
 ) -> Callable[[Node], int | None]:
-    """The tile size for a 3x3 `Conv` node; None if the direct kernel is better.
+    """The tile size for a 3x3 `Conv` node; None if the direct kernel is faster.
 
     bound: the error that the accuracy policy allows for float32.
     element: type of the factors of the direct kernel.
@@ -209,7 +210,7 @@ def winograd_choice(
         assert isinstance(node.op, Conv)
         x, w = ([*map(expected, v.shape)] for v in node.inputs)
         if 0 in (*x, *w):
-            return None  # nothing to save
+            return None  # no product could be saved
         best, fewest = None, WINOGRAD_MARGIN * direct_cycles(node, target, element)
         for m in allowed:
             sizes = Sizes.of(WinogradConv(m, node.op.pads), x, w[0])

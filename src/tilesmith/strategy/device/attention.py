@@ -9,11 +9,11 @@
             own += p * values                            # registers
         result = own
 
-Neighbouring threads have neighbouring rows, keys and columns: they use different banks of shared
+Neighbouring threads have neighbouring rows, keys and columns: they access different banks of shared
 memory, and load neighbours in global memory.
 
-The whole row of logits lies in shared memory, so no logits are in global memory.  Longer rows are
-computed in chunks of keys (`streamed_attention`).  All of the above then stands in a loop over
+The whole row of logits is in shared memory, so no logits are in global memory.  Longer rows are
+computed in chunks of keys (`streamed_attention`).  Then all of the above is inside a loop over
 chunks, which combines their results in registers:
 
         for chunk of keys:
@@ -45,19 +45,19 @@ from .blocks import fused
 from .tensor_tiles import LOADING, tensor_tile
 
 SIDES = (8, 16), (4, 16), (16, 8), (8, 8)
-"""Threads of a block along rows, and along keys or columns.  Rows of logits are so far apart that
-neighbouring rows of 16 or 8 neighbours lie in different banks.
+"""Threads of a block (along rows, along keys or columns).  Strides of rows of logits are padded so
+that neighbouring rows of 16 or 8 neighbours are in different banks.
 """
 ROWS = (4, 2, 1)
-"""Rows of a thread."""
+"""Rows per thread."""
 KEYS = 4
-"""Keys of a thread at a time."""
+"""Keys per thread at a time."""
 STEPS = (32, 16)
-"""Terms of a sum whose operands lie in shared memory at a time."""
+"""Terms of a sum whose operands are in shared memory at a time."""
 STEP = 4
-"""Fetching the operands of a step takes as long as so many terms, beside their number."""
+"""Fixed cost of fetching the operands of a step, in terms of the sum."""
 RESULTS = 64
-"""Most numbers of a thread for its results: they stay in registers."""
+"""Upper bound on a thread's numbers for its results: they stay in registers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,14 +65,14 @@ class Stages:
     """Stages of an attention, by name.
 
     scores: the first product.
-    logits: what the rows' reductions read: the scores, or what is computed of each of them.
+    logits: the stage that the reductions of rows read: the scores, or a function of each score.
     rows: the reductions of rows, producers first.
     values: the second product.
     running: the combination of the results of all chunks; empty: there is one chunk.
-    out: the result: the second product, or what is computed of each of its elements.  It may have
-        its axes in another order, and several of them as one, as where heads are joined.
-    row: the axis along which rows are counted, by number.
-    joined: whether rows, and whether columns are one axis of the result with others.
+    out: the result: the second product, or a function of each of its elements.  It may have its
+        axes in another order, and several of them merged, as where heads are joined.
+    row: number of the axis that counts rows.
+    joined: whether rows, and whether columns, are merged with other axes of the result.
     """
 
     scores: str
@@ -92,13 +92,13 @@ class Stages:
 
 @dataclass(frozen=True, slots=True)
 class Attention:
-    """How an attention is computed.
+    """An attention with the sizes of its blocks.
 
-    stages: of what.
-    threads: of a block along rows, and along keys or columns.
-    height: rows of a block.
-    step: terms of a sum whose operands lie in shared memory at a time.
-    cost: time for a key, in terms of a thread's element.
+    stages: the stages to schedule.
+    threads: threads of a block along rows, and along keys or columns.
+    height: rows per block.
+    step: terms of a sum whose operands are in shared memory at a time.
+    cost: time per key, relative to a thread's term of a sum.
     """
 
     stages: Stages
@@ -109,8 +109,8 @@ class Attention:
 
 
 def attention_of(s: Schedule, target: Target) -> Attention | None:
-    """The attention that a schedule without steps computes; None if it is another expression, rows
-    are too long for shared memory, or matrix instructions compute its products.
+    """The attention that a schedule without steps computes.  None if it is another expression, if
+    rows exceed shared memory, or if matrix instructions compute its products.
     """
     found = attention_stages(s, target)
     if found is None:
@@ -125,7 +125,7 @@ def computes(s: Schedule) -> dict[str, Compute]:
 
 
 def attention_stages(s: Schedule, target: Target) -> Stages | None:
-    """The stages of an attention of any length; None for another expression, and where matrix
+    """The stages of an attention of any length; None for another expression, and if matrix
     instructions compute one of the products.
     """
     if any(isinstance(x.op, Extern) or x.state.recurrence for x in s.stages):
@@ -200,14 +200,14 @@ def _fit(scores: Compute, values: Compute) -> bool:
 
 
 def _is_row(op: Compute, row: int, scores: Compute) -> bool:
-    """Whether a reduction has a result for each row of the scores."""
+    """Whether a reduction has one result for each row of the scores."""
     rows, keys = (scores.axis[n].extent for n in (row, row + 1))
     has_rows = same_dim(op.axis[row].extent, rows)
     return has_rows and same_dim(op.reduce_axis[0].extent, keys)
 
 
 def _is_combined(op: Compute, values: Compute) -> bool:
-    """Whether a reduction reads what `values` has for its rows and columns in each chunk: chunks
+    """Whether a reduction combines the chunks of `values` for each of its rows and columns; chunks
     are the axis before rows.
     """
     chunk, (*others, m, n) = op.reduce_axis[0], op.axis
@@ -219,15 +219,16 @@ def _is_combined(op: Compute, values: Compute) -> bool:
 def fastest(
     found: Stages, ops: Mapping[str, Compute], target: Target, keys: int
 ) -> Attention | None:
-    """The way with the lowest cost to compute an attention in chunks of so many keys; None if none
-    fits the device.
+    """The attention with the lowest cost in chunks of `keys` keys; None if no block size fits the
+    device.
     """
     device = target.device
     assert device is not None
     *heads, length, across = (a.extent for a in ops[found.last].axis)
     count, rows, width = expected_size(heads), expected(length), expected(across)
     is_whole = not found.running and keys >= expected(ops[found.logits].axis[-1].extent)
-    numbers = 1 if is_whole else 4  # of a chunk; most, total and sum of all chunks
+    # results of a chunk; otherwise also maximum, total and sum of all chunks
+    numbers = 1 if is_whole else 4
 
     def made(step: int, threads: tuple[int, int], each: int) -> Attention:
         height = threads[0] * each
@@ -248,7 +249,7 @@ def fastest(
 
 
 def _bytes(a: Attention, ops: Mapping[str, Compute], keys: int) -> int:
-    """Most bytes of shared memory of a block."""
+    """Upper bound on the bytes of shared memory per block."""
     found = a.stages
     scores, values = (product_of_loads(ops[n]) for n in (found.scores, found.values))
     assert scores is not None and values is not None
@@ -285,7 +286,7 @@ def schedule_attention(s: Schedule, a: Attention) -> None:
     else:
         values, place = last, (out, block)
     _steps(s, values, a)
-    for name in reversed(found.rows):  # what reads another one is attached first
+    for name in reversed(found.rows):  # attach readers first
         _reduce_row(s, name, a, place)
     logits, scores = _accumulated(s, found.logits, found.scores)
     logits.compute_at(*place)
@@ -316,10 +317,11 @@ def _accumulated(s: Schedule, out: str, product: str) -> tuple[Stage, Stage]:
 def _tile(
     out: Stage, a: Attention, indices: tuple[Expr, ...], split: Mapping[Var, int]
 ) -> tuple[Axis, Axis]:
-    """Bind the loops of the result: the one over blocks, and the innermost one over threads.
+    """Bind the loops of the result.  Returns the loop over blocks, and the innermost loop over
+    threads.
 
-    indices: where it reads the sums.
-    split: its axes that hold two axes of the sums, with the extent of the inner one.
+    indices: where the result reads the sums.
+    split: axes of the result that merge two axes of the sums, with the extent of the inner one.
     """
     loops: dict[Expr, Axis] = {}
     for axis, own in zip(out.axis, out.state.compute.axis, strict=True):
@@ -349,15 +351,17 @@ def _bind(stage: Stage, y: Axis, x: Axis) -> None:
 
 
 def _divide(s: Schedule, own: Stage, a: Attention) -> None:
-    """Divide rows and columns of what a thread keeps in registers by threads: it has the rows and
-    columns of one of them.
+    """Divide the rows and columns of a stage in registers among threads, so that each thread stores
+    only its own.
     """
     for axis, factor in zip(own.axis[-2:], a.threads, strict=True):
         s.unflatten_axis(own.op.outputs[0], axis, factor)
 
 
 def _steps(s: Schedule, own: Stage, a: Attention) -> None:
-    """Fetch the operands of a product in registers for some terms of the sum at a time."""
+    """Fetch the operands of a product in registers into shared memory, for some terms of the sum at
+    a time.
+    """
     factors = product_of_loads(own.state.compute)
     assert factors is not None
     (terms,) = own.state.compute.reduce_axis
@@ -381,10 +385,10 @@ def _steps(s: Schedule, own: Stage, a: Attention) -> None:
 
 
 def _reduce_row(s: Schedule, name: str, a: Attention, place: tuple[Stage, Axis]) -> None:
-    """Let the threads along x share the terms of a row's reduction, and one of them add.  Each
-    reduces in a register: other threads then read shared memory that is written once.
+    """Let the threads along x share the terms of a row's reduction, and one of them add the partial
+    results.  Each reduces in a register, so that shared memory is written only once.
 
-    place: the loop in which the row is known as a whole.
+    place: the loop inside which the row is complete.
     """
     stage, (along_y, along_x) = s[name], a.threads
     _, part = stage.split(stage.reduce_axis[0], factor=along_x, tail="guard")
@@ -392,7 +396,7 @@ def _reduce_row(s: Schedule, name: str, a: Attention, place: tuple[Stage, Axis])
     for whole, first in ((stage, 0), (partial, 1)):
         own = s[s.cache_write(whole.op.outputs[0], "register")]
         axes = list(whole.axis)
-        if first:  # partial results of a row lie side by side
+        if first:  # partial results of a row are contiguous
             order = (*range(1, len(axes)), 0)
             s.transform_layout(whole.op.outputs[0], Layout(tuple(map(LayoutDim, order))))
         row, y = whole.split(axes[first + a.stages.row], factor=along_y, tail="guard")

@@ -1,4 +1,4 @@
-"""Sizes of blocks, and steps that several rules take."""
+"""Sizes of blocks, and schedule steps that several rules use."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from tilesmith.te.knobs import ANALYTIC, Config
 from tilesmith.te.stage import Axis, Stage
 
 WAVES = 8
-"""Waves in a block of independent threads: enough that they hide each other's latency."""
+"""Waves in a block of independent threads: enough to hide each other's latency."""
 
 
 def block_size(target: Target) -> int:
-    """Threads of a block of independent elements."""
+    """Threads per block for independent elements."""
     assert target.device is not None
     most = min(target.device.block_threads, target.device.block_x)
     return min(max(WAVES * target.device.wave, 64), most)
 
 
 def block_sizes(target: Target) -> list[int]:
-    """The numbers of threads that a block of independent elements may have: powers of two, from a
-    wave to the most.
+    """Threads per block from which tuning may choose for independent elements: powers of two, from
+    one wave to the device's limit.
     """
     assert target.device is not None
     most = min(target.device.block_threads, target.device.block_x)
@@ -31,13 +31,13 @@ def block_sizes(target: Target) -> list[int]:
 
 
 def fused(stage: Stage, axes: Sequence[Axis]) -> Axis:
-    """One loop of one or more neighbours."""
+    """One loop for one or more neighbouring axes."""
     return stage.fuse(*axes) if len(axes) > 1 else axes[0]
 
 
 def in_memory(stage: Stage) -> list[int]:
-    """The axes of a stage's result, by number, outermost first as its memory has them; axes of one
-    element before all others.
+    """The axes of a stage's result, by number, outermost first in memory; axes of one element come
+    before all others.
     """
     layout, shape = stage.state.layout, stage.op.outputs[0].shape
     dims = range(len(shape)) if layout is None else (d.axis for d in layout.dims)
@@ -45,8 +45,8 @@ def in_memory(stage: Stage) -> list[int]:
 
 
 def bind_elements(stage: Stage, target: Target, cfg: Config = ANALYTIC) -> Axis | None:
-    """A thread for each element of a stage's result, neighbours in memory side by side: the loop
-    over threads; None for a single element, which one thread computes.
+    """Bind a thread to each element of a stage's result, neighbours in memory side by side.
+    Returns the loop over threads; None for a single element, which one thread computes.
     """
     if not stage.axis:
         return None

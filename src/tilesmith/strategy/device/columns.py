@@ -1,5 +1,5 @@
-"""Reductions of columns: neighbours in memory belong to different results, as in images whose
-channels are last.
+"""Reductions of columns: neighbours in memory belong to different results, as in images with
+channels last.
 
     for i, jo in block_x:
         for ji in thread_x, part in thread_y:
@@ -23,8 +23,8 @@ from .rows import shares_terms
 
 
 def is_by_columns(r: StageBody, out: Stage, target: Target) -> bool:
-    """True if threads are to share the terms of a reduction, and more of its reads are of
-    neighbours along the innermost axis of the result in memory than along its terms.
+    """Whether threads are to share the terms of a reduction, and more of its reads are contiguous
+    along the innermost axis of the result than along its terms.
 
     out: the stage that stores the result.
     """
@@ -37,8 +37,8 @@ def is_by_columns(r: StageBody, out: Stage, target: Target) -> bool:
 
 
 def schedule_columns(s: Schedule, name: str, out: str, target: Target) -> None:
-    """Compute the reduction of the stage `name` for a wave of neighbours of the stage `out`: itself
-    or what reads each of its elements at its place.
+    """Compute the reduction of the stage `name` for a wave of neighbours of the stage `out`:
+    itself, or its elementwise reader.
     """
     assert target.device is not None
     wave, stage = target.device.wave, s[out]

@@ -1,7 +1,8 @@
-"""Buffers of tiles in shared memory: blocks compute with one while the others are filled.
+"""Software pipelining of tiles in shared memory: blocks compute with one buffer while others are
+filled.
 
-Only a target that copies asynchronously gains by it.  A tile is filled so if it holds elements as
-they lie in global memory, or zeros.
+Only a target with asynchronous copies gains by it.  A tile can be filled so if it holds elements in
+the order of global memory, or zeros.
 """
 
 from __future__ import annotations
@@ -12,9 +13,9 @@ from tilesmith.strategy.intrinsics import async_copies
 from tilesmith.te.tensor import Compute, Tensor
 
 BUFFERS = (3, 2)
-"""Buffers of a tile, the deepest pipeline first.  A third one hides twice the latency."""
+"""Buffers per tile, the deepest pipeline first.  A third one hides twice the latency."""
 RESIDENT = 2
-"""Blocks of a unit that buffers leave room for: one computes while another one is at a barrier."""
+"""Blocks per unit for which buffers leave room: one computes while another waits at a barrier."""
 
 
 def can_copy_ahead(target: Target, tensor: Tensor, size: int) -> bool:
@@ -27,8 +28,9 @@ def can_copy_ahead(target: Target, tensor: Tensor, size: int) -> bool:
 
 
 def buffers(target: Target, size: int, iterations: int) -> int:
-    """The number of buffers for tiles of `size` bytes that a block fills asynchronously in each of
-    so many iterations; 1 where shared memory has no room for more.
+    """Pipeline depth: the number of buffers for tiles of `size` bytes that a block fills
+    asynchronously, once in each of `iterations` iterations; 1 where shared memory has no room for
+    more.
     """
     device = target.device
     assert device is not None
@@ -44,7 +46,7 @@ def buffers(target: Target, size: int, iterations: int) -> int:
 
 
 def _is_in_memory(tensor: Tensor) -> bool:
-    """Whether each element is one of another tensor in memory, or zero."""
+    """Whether each element is an element of another tensor in memory, or zero."""
     op = tensor.op
     if not isinstance(op, Compute) or op.reduce_axis:
         return True

@@ -1,9 +1,9 @@
 """Schedules for any expression on a device.
 
 A stage without a reduction is inlined, unless it is costly and read more than once.  Each other
-stage is a launch of its own, whose result the next one reads from memory, unless rules for products
-(`tiles`) or for rows (`rows`) compute it together with what reads it.  Recurrences and loops that a
-user wrote are run by one thread.
+stage is a launch of its own, whose result the next one reads from memory.  Rules for products
+(`tiles`) or for rows (`rows`) may instead compute it together with its reader.  One thread runs
+recurrences and loops that a user wrote.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def schedule_expression(s: Schedule, target: Target, cfg: Config = ANALYTIC) -> 
         if is_by_columns(body, s[out], target):
             schedule_columns(s, name, out, target)
             done |= {name, out}
-    for name, body in reversed(found.items()):  # a result before what it reads
+    for name, body in reversed(found.items()):  # readers before their producers
         if body.op.reduce_axis or name in done:
             continue
         inside = (found[n] for n in _read_in_row(s, found, name) if n not in done)
@@ -125,7 +125,7 @@ def schedule_expression(s: Schedule, target: Target, cfg: Config = ANALYTIC) -> 
 
 
 def schedule_elements(s: Schedule, target: Target) -> None:
-    """Give each element of each stage that is kept a thread, which needs nothing of its block."""
+    """Bind a thread to each element of each stored stage; threads of a block don't cooperate."""
     alone = _run_by_one(s)
     inline_stages(s, alone)
     for name in bodies(s):
@@ -134,8 +134,8 @@ def schedule_elements(s: Schedule, target: Target) -> None:
 
 
 def _is_tiled(body: StageBody, target: Target) -> bool:
-    """Whether a product is computed in tiles: its result has enough elements for that, or blocks
-    divide its sums.
+    """Whether a product is computed in tiles: its result has enough elements, or blocks divide its
+    sums.
     """
     product = product_of(body.name, body.op) if body.op.reduce_axis else None
     if product is None:
@@ -145,13 +145,13 @@ def _is_tiled(body: StageBody, target: Target) -> bool:
 
 
 def _parts(product: Product, body: StageBody, target: Target) -> int:
-    """Into how many parts blocks divide the sums of a product in tiles."""
+    """The number of parts into which blocks divide the sums of a product in tiles."""
     tile = tensor_tile(body.op, target)
     return tile.parts if tile is not None else product_parts(product, body.op, target)
 
 
 def _is_apart(body: StageBody, target: Target) -> bool:
-    """Whether a reduction is launched apart from what reads it in rows."""
+    """Whether a reduction is launched separately from its readers in rows."""
     if not body.op.reduce_axis:
         return False
     return _is_tiled(body, target) or parts_of_elements(body, target) > 1
@@ -169,7 +169,7 @@ def _run_by_one(s: Schedule) -> set[str]:
 
 
 def inline_stages(s: Schedule, alone: set[str]) -> None:
-    """Inline what is cheaply computed where it is read, but for the stages `alone`."""
+    """Inline stages that are cheap to recompute into their readers, except the stages `alone`."""
     readers = s.state.consumers()
     for stage in s.stages:
         if stage.state.is_placeholder or stage.name in alone:
@@ -198,8 +198,8 @@ def _readers(found: Mapping[str, StageBody], name: str) -> list[StageBody]:
 
 
 def _read_in_row(s: Schedule, found: Mapping[str, StageBody], name: str) -> list[str]:
-    """The reductions that `name` reads, also by way of each other, and what is computed of their
-    results alone, such as a mean; nothing else reads them.
+    """The reductions that `name` reads, directly or through each other, and stages computed from
+    their results alone, such as a mean.  No other stage reads them.
     """
     inside = {name}
     order: list[str] = []
@@ -220,8 +220,8 @@ def _is_of_results(s: Schedule, found: Mapping[str, StageBody], body: StageBody)
 
 
 def _epilogue(found: Mapping[str, StageBody], name: str, done: set[str]) -> str:
-    """The stage in whose tiles a reduction is computed: the only one that reads it, if it reads
-    each element at its place; else itself.
+    """The stage in whose tiles a reduction is computed: its only reader, if that is elementwise;
+    else the reduction itself.
     """
     op, readers = found[name].op, _readers(found, name)
     if len(readers) != 1 or readers[0].name in done or readers[0].op.reduce_axis:
@@ -233,9 +233,9 @@ def _epilogue(found: Mapping[str, StageBody], name: str, done: set[str]) -> str:
 
 
 def _alone_in_rows(s: Schedule, name: str, target: Target) -> None:
-    """A block for each element of a reduction that nothing else is computed with."""
+    """Bind a block to each element of a reduction that no other stage is computed with."""
     stage = s[name]
-    if not stage.axis:  # one element: each step of its sum is a launch
+    if not stage.axis:  # a single element: each step of its sum is a launch
         share_terms(s, name, block_size(target))
         return
     own = s[s.cache_write(stage.op.outputs[0], "register" if is_combined(stage) else "shared")]

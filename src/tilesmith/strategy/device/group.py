@@ -62,7 +62,7 @@ def _generated(group: Group, target: Target, cfg: Config) -> tuple[Schedule, Gro
 
 
 def _elements(group: Group, target: Target) -> Schedule:
-    """A thread for each element."""
+    """A schedule with a thread for each element."""
     s = group.schedule()
     schedule_elements(s, target)
     return s
@@ -86,8 +86,8 @@ def lower_scheduled(s: Schedule, group: Group, target: Target, name: str) -> Fun
 
 
 def lower_by_rule(body: Graph, target: Target, name: str, cfg: Config = ANALYTIC) -> Func:
-    """The kernel of a fused group as a loop nest: a thread for each element where a rule asks for
-    more than the device has.
+    """The kernel of a fused group as a loop nest, with a thread for each element where a rule
+    exceeds a limit of the device.
     """
     if is_irregular(body):
         return lower_irregular(body, target, name)

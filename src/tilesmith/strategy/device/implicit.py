@@ -6,8 +6,9 @@
     filters[p, q, c, o] = W[o, c, p, q]                                     # likewise
     product[m, o] = sum over p, q, c of windows[m, p, q, c] * filters[p, q, c, o]
 
-A row of the product is a position.  What the image pads is zero where blocks load windows.  The
-result's axes of positions are one loop, so that tiles pass from row to row and from image to image.
+A row of the product is a position.  The padding of the image is zero where blocks load windows. The
+result's axes of positions are one loop, so that tiles continue from row to row and from image to
+image.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ from .tensor_tiles import TensorTile, schedule_tensor_tiles, tensor_tile
 class Implicit:
     """A convolution as a product.
 
-    product: its stage, [position, filter].
-    positions: the axes of the convolution's result, by number, that a position is made of.
+    product: stage of the product, [position, filter].
+    positions: the axes of the convolution's result, by number, that a position merges.
     column: the axis of filters.
     """
 
@@ -42,7 +43,7 @@ class Implicit:
     column: int
 
     def read(self, indices: tuple[Expr, ...], shape: tuple[int, ...]) -> tuple[Expr, Expr]:
-        """Where the product has the element of the result at `indices`."""
+        """Indices in the product of the element of the result at `indices`."""
         row: Expr = const(0)
         for n in self.positions:
             row = indices[n] if n == self.positions[0] else row * shape[n] + indices[n]
@@ -50,7 +51,7 @@ class Implicit:
 
 
 def implicit_product(op: Compute) -> Implicit | None:
-    """A convolution of known sizes with all channels, as a product; None for other stages."""
+    """A convolution of known sizes without groups, as a product; None for other stages."""
     factors, body = product_of_loads(op), op.body[0]
     extents = [a.extent for a in (*op.axis, *op.reduce_axis)]
     if factors is None or not isinstance(body, Reduce) or len(op.reduce_axis) < 2:
@@ -105,7 +106,7 @@ def implicit_product(op: Compute) -> Implicit | None:
 
 
 def same_load(a: Load, b: Load) -> bool:
-    """Whether two reads are of one element."""
+    """Whether two reads are of the same element."""
     return a.buffer is b.buffer and same(a.indices, b.indices)
 
 
@@ -119,9 +120,9 @@ class ImplicitGroup:
     """A group whose convolution is a product.
 
     group: the new expressions.
-    made: the product.
-    tile: how it is computed.
-    out: the stage that reads each of its elements at its place.
+    made: the product that replaces the convolution.
+    tile: sizes of its tiles.
+    out: the stage that reads each of its elements at the same index.
     """
 
     group: Group
@@ -131,7 +132,7 @@ class ImplicitGroup:
 
 
 def implicit_group(group: Group, target: Target) -> ImplicitGroup | None:
-    """`group` with its convolution as a product, if it has one result, made of one convolution that
+    """`group` with its convolution as a product, if its one result is made of one convolution that
     instructions on tiles compute; else None.
     """
     reductions = [op for op in group.stages if op.reduce_axis]
@@ -171,8 +172,8 @@ def implicit_group(group: Group, target: Target) -> ImplicitGroup | None:
 
 
 def schedule_implicit(found: ImplicitGroup, target: Target) -> Schedule | None:
-    """The schedule of a product that a convolution became; None if something is kept beside it, if
-    an element is read elsewhere than at its place, or if channels are not last in memory.
+    """The schedule of a product that a convolution became.  None if another stage is stored, if an
+    element is read at other indices than its own, or if channels are not last in memory.
     """
     s = found.group.schedule()
     inline_stages(s, set())

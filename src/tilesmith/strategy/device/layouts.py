@@ -1,8 +1,8 @@
 """Layouts on devices: channels last, where neighbouring threads compute neighbouring channels.
 
-A convolution's threads that lie side by side then read one element of the image, or neighbours of
-it, whatever its strides and borders are, and neighbouring weights.  So do pools.  Products of
-matrices are row-major.
+Neighbouring threads of a convolution then read the same element of the image, or neighbours of it,
+whatever its strides and borders are, and neighbouring weights.  So do threads of pools.  Products
+of matrices are row-major.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from tilesmith.strategy.cpu.layouts import ByAxes
 from tilesmith.te.tensor import IterVar
 
 OTHER = 1.0
-"""Cost, in passes over a value, of reading it in another order than that of a product's result:
-less than two, so that no relayout is worth while for this alone.
+"""Cost of reading a value in another order than that of a product's result, in passes over the
+value. It is less than two, so that no relayout pays for this alone.
 """
 
 
@@ -51,12 +51,12 @@ class _ChannelsLast(ByAxes):
 
 
 def _last(rank: int, axis: int) -> Layout:
-    """Row-major but for one axis, which is innermost."""
+    """The row-major layout with one axis moved innermost."""
     return Layout((*(LayoutDim(n) for n in range(rank) if n != axis), LayoutDim(axis)))
 
 
 def _weights(w: Load, vector: IterVar) -> Layout | None:
-    """Weights in the order in which a product with an image whose channels are last needs them."""
+    """Weights in the order that a product needs with an image whose channels are last."""
     across = next((n for n, i in enumerate(w.indices) if i is vector.var), None)
     if across is None:
         return None

@@ -19,7 +19,7 @@ from .implicit import implicit_product
 from .tensor_tiles import tensor_tile
 
 FACTORS = (Factors(u8, i8), Factors(i8, i8))
-"""How bytes are multiplied by the instructions that there are; the first one that fits is taken."""
+"""Factor types of byte products for which instructions exist; the first that fits is taken."""
 
 
 def low_precision_choice(target: Target) -> Choice:

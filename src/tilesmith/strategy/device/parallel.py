@@ -1,4 +1,4 @@
-"""Launch parallel loops: each outermost one becomes blocks of threads.
+"""Launching of parallel loops: each outermost one becomes blocks of threads.
 
     for i in parallel(n):                  for b in block_x((n * m + 255) // 256):
         for j in parallel(m):                  for t in thread_x(256):
@@ -7,11 +7,11 @@
                                                        let j = (b * 256 + t) % m
                                                        S(i, j)
 
-So does a loop nest that stores a constant, such as a halo's zeros.
+A loop nest that stores a constant, such as the zeros of a halo, is launched too.
 
-Neighbouring threads have neighbours in the innermost of the loops that stand directly inside each
-other.  Memory on the heap that is allocated in such a loop is allocated outside, once for each
-iteration.  It is for nests that are not scheduled for devices.
+Neighbouring threads run neighbouring iterations of the innermost of directly nested loops.  Memory
+on the heap that is allocated in such a loop is allocated outside, once for each iteration.  The
+pass is for nests that are not scheduled for devices.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tilesmith.te.rewrite import map_loads
 
 
 def launch_parallel(func: Func, threads: int) -> Func:
-    """`func` (stage "nest" or "flat") with launches of blocks of so many threads; the same object
+    """`func` (stage "nest" or "flat") with launches of blocks of `threads` threads; the same object
     if it has no parallel loops outside of launches.
     """
 
@@ -61,7 +61,7 @@ def _is_fill(s: Stmt) -> bool:
     if not isinstance(s, Store) or not isinstance(s.value, Const):
         return False
     if SCOPES[s.buffer.scope].owner:
-        return False  # a thread's own
+        return False  # local to a thread
     return own <= {v for i in s.indices for v in free_vars(i)}
 
 
@@ -70,12 +70,12 @@ def _in_parallel(s: Stmt) -> Stmt:
 
 
 LONGEST = 1024
-"""Steps of a thread's loops that fewer threads than a wave may take without being slow."""
+"""Steps per thread from which fewer threads than a wave count as slow."""
 
 
 def is_sequential(func: Func, wave: int) -> bool:
-    """True for a kernel that is not launched yet and has a long loop nest with fewer independent
-    iterations than `wave` threads: a core of a CPU runs that sooner.
+    """Whether a kernel that is not launched yet has a long loop nest with fewer independent
+    iterations than `wave` threads: a core of a CPU runs such a nest faster.
     """
     return any(
         (n := _independent(loop)) < wave and _steps(loop) > n * LONGEST
@@ -105,8 +105,8 @@ def _count(s: For) -> int:
 
 
 def _steps(s: Stmt) -> int:
-    """Iterations of the loops in `s`, of those after each other the longest.  One whose end data
-    decide may be long.
+    """Steps of the loops in `s`; of loops after each other the longest counts.  A loop whose extent
+    data decide may be long.
     """
     inside = max((_steps(part) for part in children(s)), default=1)
     if not isinstance(s, For):
@@ -141,8 +141,8 @@ def _launch(s: For, threads: int) -> Stmt:
 
 
 def _hoisted(body: Stmt, count: Expr, number: Expr) -> tuple[Stmt, list[Buffer]]:
-    """`body` without its allocations on the heap, and what takes their place: buffers with a part
-    for each of `count` iterations, of which `number` is the present one.
+    """`body` without its allocations on the heap, and their replacements: buffers with a part for
+    each of `count` iterations; `number` is the current one.
     """
     found = {
         s.buffer: Buffer(s.buffer.name, s.buffer.dtype, (count, *s.buffer.shape), "heap")

@@ -1,4 +1,4 @@
-"""Reductions whose terms lie side by side: a block for each row, whose threads share the terms.
+"""Reductions with contiguous terms: a block for each row, whose threads share the terms.
 
     y[i, j] = exp(x[i, j] - m[i]) / t[i]          # m and t reduce row i
 
@@ -9,7 +9,7 @@
         for j: y[i, thread] = ...
 
 All reductions that a result reads in its own row are computed in one launch.  A reduction of pairs,
-such as the place of a maximum, is one of partial results in shared memory.
+such as the index of a maximum, combines partial results in shared memory.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tilesmith.te.tensor import Reduce
 from .blocks import block_size, fused
 
 TERMS = 48
-"""Fewest terms of a sum that are worth a block."""
+"""Fewest terms of a sum for which a block pays."""
 
 STEP = 16
 """Partial results that one thread adds up."""
@@ -36,8 +36,8 @@ STEP = 16
 def rows_of(
     out: StageBody, reductions: Sequence[StageBody], target: Target
 ) -> frozenset[Var] | None:
-    """The axes of `out` that say in which row an element is, where all of `reductions` reduce such
-    rows, or are computed of such results; None where they are better computed apart.
+    """The axes of `out` that number the rows which all of `reductions` reduce; stages computed from
+    such results may be among these.  None where the reductions are better computed separately.
     """
     names = {r.name for r in reductions}
     rows = {v for x in out.reads if x.source in names for v in _variables(x.load.indices)}
@@ -49,7 +49,7 @@ def rows_of(
             return None
     count = expected_size(a.extent for a in out.op.axis if a.var in rows)
     if any(r.spatial > count for r in reductions):
-        return None  # a block would compute what others do, too
+        return None  # blocks would repeat each other's work
     return frozenset(rows)
 
 
@@ -58,7 +58,7 @@ def _variables(indices: Sequence[Expr]) -> set[Var]:
 
 
 def shares_terms(r: StageBody, target: Target) -> bool:
-    """True if the threads of a block are to share the terms of each element of a reduction."""
+    """Whether the threads of a block are to share the terms of each element of a reduction."""
     if len(r.op.body) != 1 or not isinstance(r.op.body[0], Reduce) or r.reduced < TERMS:
         return False
     if not r.op.laws.interleaved:
@@ -70,7 +70,7 @@ def shares_terms(r: StageBody, target: Target) -> bool:
 
 
 def has_few_elements(r: StageBody, target: Target) -> bool:
-    """True if a thread for each element leaves a part of the device without work."""
+    """Whether a thread for each element would leave a part of the device idle."""
     assert target.device is not None
     return r.spatial < target.device.units * target.device.wave
 
@@ -78,7 +78,7 @@ def has_few_elements(r: StageBody, target: Target) -> bool:
 def schedule_rows(
     s: Schedule, out: str, rows: frozenset[Var], reductions: Sequence[str], target: Target
 ) -> None:
-    """A block for each row of the stage `out`, which computes `reductions`, and stages of their
+    """Bind a block to each row of the stage `out`.  It computes `reductions`, and stages of their
     results, on the way.
     """
     stage = s[out]
@@ -95,7 +95,7 @@ def schedule_rows(
         row, thread = stage.split(row, factor=1)
     stage.bind(row, "blockIdx.x")
     stage.bind(thread, "threadIdx.x")
-    for name in reversed(reductions):  # what reads another one is attached first
+    for name in reversed(reductions):  # attach readers first
         if is_combined(s[name]) or not s[name].reduce_axis:
             s[name].compute_at(stage, row)
             s[name].set_scope("register")
@@ -117,7 +117,7 @@ def is_combined(stage: Stage) -> bool:
 
 
 def bind_terms(stage: Stage, threads: int, target: Target) -> None:
-    """Give so many threads a part of the terms of a reduction, if there is more than one thread;
+    """Divide the terms of a reduction among `threads` threads, if there is more than one;
     neighbours combine their results by shuffles if the device has them.
     """
     assert target.device is not None
@@ -127,13 +127,13 @@ def bind_terms(stage: Stage, threads: int, target: Target) -> None:
 
 
 def share_terms(s: Schedule, name: str, threads: int) -> list[str]:
-    """Give so many threads a part of the terms of a reduction: the new stages, bound."""
+    """Divide the terms of a reduction among `threads` threads.  Returns the new stages, bound."""
     found: list[str] = []
     stage = s[name]
     laws = stage.state.compute.laws
     while threads > 1 and laws.in_parts:
         terms = fused(stage, stage.reduce_axis)
-        if laws.interleaved:  # neighbours read neighbours
+        if laws.interleaved:  # neighbouring threads read neighbours
             _, part = stage.split(terms, factor=threads, tail="guard")
         else:
             part, _ = stage.split(terms, nparts=threads, tail="guard")

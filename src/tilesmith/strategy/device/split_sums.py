@@ -5,7 +5,7 @@
     C_rf[part, i, j] = sum(A[i, part * n + k] * B[part * n + k, j] over n values of k)   # a launch
     C[i, j] = sum(C_rf[part, i, j] over part)                                            # a launch
 
-The partial sums lie in the kernel's workspace.
+The partial sums are in the kernel's workspace.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from .blocks import bind_elements, block_size
 def parts_of(
     op: Compute, blocks: int, tile: tuple[int, int], target: Target, multiple: int = 1
 ) -> int:
-    """The number of parts into which the terms of a product are divided; 1 for whole sums.
+    """The number of parts into which the terms of a product are divided; 1 for undivided sums.
 
-    blocks: blocks of whole sums.
+    blocks: number of blocks for undivided sums.
     tile: rows and columns of the result that a block computes.
-    multiple: of which the terms of a part are a multiple.
+    multiple: the terms of a part are a multiple of it.
 
-    The blocks of all parts run at the same time.  Parts have the same number of terms.  Their sums
-    are stored and loaded once, which moves no more elements than blocks load of the operands.
+    The blocks of all parts run at the same time.  Parts have the same number of terms.  Partial
+    sums are stored and loaded once, which moves no more elements than blocks load of the operands.
     """
     assert target.device is not None
     length, (height, width) = divided_axis(op).extent, tile
@@ -50,8 +50,8 @@ def parts_of(
 
 
 def parts_of_elements(body: StageBody, target: Target) -> int:
-    """The same for a product of a vector and a matrix, if a thread computes an element of it and
-    neighbours read neighbours; 1 for whole sums, and for what is no such product.
+    """Like `parts_of`, for a product of a vector and a matrix, if each thread computes one element
+    and neighbours read neighbours; 1 for undivided sums, and for stages that are no such product.
     """
     factors, op = product_of_loads(body.op), body.op
     if factors is None or not op.axis:
@@ -70,9 +70,9 @@ def divided_axis(op: Compute) -> IterVar:
 
 
 def divide_sum(s: Schedule, name: str, out: str, parts: int, target: Target) -> str:
-    """Divide the terms of the stage `name`, and add its parts for each element of the stage `out`:
-    itself, or what reads each of its elements at its place.  The stage of partial sums, whose first
-    axis is the number of the part.
+    """Divide the terms of the stage `name`, and add the parts for each element of the stage `out`:
+    itself, or its elementwise reader.  Returns the stage of partial sums, whose first axis is the
+    number of the part.
     """
     stage = s[name]
     terms = divided_axis(stage.state.compute)

@@ -9,14 +9,14 @@
     m, l, o = the triples (m[c], l[c], o[c]), combined
     y = o / l
 
-Two triples are combined after both are scaled to the larger maximum.  So one loop over chunks does
-all of it, and only the logits of a chunk exist at a time (Milakov and Gimelshein, "Online
-normalizer calculation for softmax", 2018; Dao et al., "FlashAttention", 2022).
+Two triples are combined after both are scaled to the larger maximum.  So one loop over chunks
+computes the whole attention, and only the logits of a chunk exist at a time (Milakov and
+Gimelshein, "Online normalizer calculation for softmax", 2018; Dao et al., "FlashAttention", 2022).
 
-In a chunk where a mask allows nothing the maximum is minus infinity.  The lowest finite number is
-subtracted then, so that the exponentials are 0 and not NaN.  A row where a mask allows nothing has
-the sum 0 in the end.  Then it is as in the model: a plain softmax divides 0 by 0, a masked one 0 by
-1.
+In a chunk that is masked out entirely the maximum is minus infinity.  The lowest finite number is
+subtracted then, so that the exponentials are 0 and not NaN.  A row that is masked out entirely has
+the sum 0 in the end.  The result is then that of the model: a plain softmax divides 0 by 0, a
+masked one 0 by 1.
 """
 
 from __future__ import annotations
@@ -55,21 +55,21 @@ from tilesmith.te.tensor import MAX, SUM, Compute, Reduce, Reducer, Tensor
 from .attention import KEYS, SIDES, Stages, attention_stages, computes, fastest
 
 COMBINING = 16
-"""Combining a chunk with those before takes as long as so many keys."""
+"""Time to combine a chunk with the previous ones, in keys."""
 ELEMENTS = (f32, f64)
-"""Types in which sums of exponentials that are not divided yet don't overflow."""
+"""Types in which sums of exponentials don't overflow before they are divided."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Softmax:
-    """An attention whose rows are a softmax.  Its expressions are over the axes of `scores`, of
-    which the last one counts keys.
+    """An attention whose rows are a softmax.  Its expressions are over the axes of `scores`; the
+    last of these counts keys.
 
     scores: the first product.
     keys: the factor of `scores` that depends on keys.
-    logit: a logit, of the score at its place.
+    logit: the logit computed from a score.
     most, total: the reductions of rows.
-    value: what a weight is multiplied by, also over `column`.
+    value: the factor of a weight, also over `column`.
     column: the last axis of the result.
     sum: stands for the sum of exponentials times values in `scaled`.
     scaled: an element of the result, of `most`, `total` and `sum`.
@@ -87,8 +87,8 @@ class _Softmax:
 
 
 def streamed_group(group: Group, target: Target) -> Group | None:
-    """`group` with an attention in chunks of keys; None if it is none, if whole rows are as fast,
-    or if no block has room for a chunk.
+    """`group` with an attention in chunks of keys.  None if it has no attention, if whole rows are
+    as fast, or if a chunk exceeds the device's limits for a block.
     """
     s = group.schedule()
     found = attention_stages(s, target)
@@ -119,7 +119,7 @@ def _chunk(found: Stages, ops: Mapping[str, Compute], target: Target) -> int | N
 
 
 def _softmax(found: Stages, ops: Mapping[str, Compute]) -> _Softmax | None:
-    """The parts of an attention; None if its rows are no softmax."""
+    """The expressions of an attention; None if its rows are no softmax."""
     scores, logits, values = (ops[n] for n in (found.scores, found.logits, found.values))
     element = logits.outputs[0].dtype
     if len(found.rows) != 2 or not same_shape(values.shape[:-1], scores.shape[:-1]):
@@ -130,7 +130,7 @@ def _softmax(found: Stages, ops: Mapping[str, Compute]) -> _Softmax | None:
     rows, (*_, row, key) = scores.axis[:-1], (a.var for a in scores.axis)
 
     def terms(op: Compute, reducer: Reducer, keep: tuple[Compute, ...]) -> Expr | None:
-        """What a reduction over keys combines."""
+        """The terms of a reduction over keys."""
         (body,) = expand(op, keep)
         if not isinstance(body, Reduce) or body.reducer is not reducer:
             return None
@@ -170,12 +170,12 @@ def _softmax(found: Stages, ops: Mapping[str, Compute]) -> _Softmax | None:
 
 
 def _renamed(e: Expr, axes: Sequence[te.IterVar], others: Sequence[te.IterVar]) -> Expr:
-    """`e` over other axes."""
+    """`e` with other axes in the place of its own."""
     return substitute(e, {a.var: b.var for a, b in zip(axes, others, strict=True)})
 
 
 def _reads(e: Expr, *ops: Compute) -> list[Load]:
-    """What `e` reads of the results of some stages."""
+    """The reads in `e` of the results of some stages."""
     results = {t for op in ops for t in op.outputs}
     return [x for x in loads((e,)) if x.buffer in results]
 
@@ -185,7 +185,7 @@ def _depends(e: Load, v: Var) -> bool:
 
 
 def _is_element(e: Expr, op: Compute, axes: Sequence[te.IterVar]) -> bool:
-    """Whether `e` is the element of `op` at the place of some axes, the first one along others."""
+    """Whether `e` is the element of `op` at the given axes, with any first axis."""
     if not isinstance(e, Load) or e.buffer is not op.outputs[0]:
         return False
     at, rest = e.indices[: len(axes)], e.indices[len(axes) :]
@@ -197,8 +197,9 @@ def _is_element(e: Expr, op: Compute, axes: Sequence[te.IterVar]) -> bool:
 
 
 def _scaled(e: Expr, weight: Expr, own: Var, key: Var) -> Expr | None:
-    """`e` with `own` in the place of `weight`, if it is that with factors that are the same for all
-    keys: then a sum over keys of it is that sum with these factors.
+    """`e` with `own` in the place of `weight`, if `e` is the product of `weight` and factors that
+    are the same for all keys: then the sum of `e` over keys is the sum of weights times these
+    factors.
     """
     if e is weight:
         return own
@@ -307,16 +308,16 @@ class _Chunks:
         return tuple(a.var for a in self.softmax.scores.axis)
 
     def _at(self, e: Expr, at: Sequence[Expr], others: Mapping[Expr, Expr]) -> Expr:
-        """`e` at a place of the new stages: heads, chunk, row and key of the chunk.
+        """`e` at an index of the new stages: heads, chunk, row and key of the chunk.
 
-        others: the places along other axes.
+        others: the indices along other axes.
         """
         *h, c, m, n = at
         places = (*h, m, c * self.length + n)
         return substitute(e, {**dict(zip(self._vars(), places, strict=True)), **others})
 
     def _known(self, c: Expr, n: Expr, value: Expr, other: float) -> Expr:
-        """`value` of a key; behind the last key `other`."""
+        """`value` of a key; `other` after the last key."""
         if not self._has_tail:
             return value
         return select(c * self.length + n < self.keys, value, const(other, value.dtype))
@@ -330,8 +331,8 @@ class _Chunks:
         return te.compute([n for _, n in axes], body, name, [name for name, _ in axes])
 
     def _operand(self, name: str, e: Expr, axis: te.IterVar) -> Callable[..., Load]:
-        """Keys or values of a chunk, in the order in which memory has their axes: `axis` and keys.
-        What reads them at heads, a chunk, a key, and a place along `axis`.
+        """Keys or values of a chunk, in the memory order of their axes: `axis` and keys.  They are
+        indexed by heads, a chunk, a key, and an index along `axis`.
         """
         heads = [(a.name, a.extent) for a in self.heads]
         ends = [(self.key.name, self.length), (axis.name, axis.extent)]
@@ -353,13 +354,13 @@ class _Chunks:
 
 
 def _finite(most: Expr) -> Expr:
-    """What is subtracted from logits whose maximum is `most`."""
+    """The finite number that is subtracted from logits whose maximum is `most`."""
     return maximum(most, const(-most.dtype.largest, most.dtype))
 
 
 def _combine(a: tuple[Expr, ...], b: tuple[Expr, ...]) -> tuple[Expr, ...]:
-    """The maximum, the sum of exponentials and the sum of exponentials times values of the keys of
-    both, given those of each.
+    """Combine (maximum, sum of exponentials, sum of exponentials times values) of two sets of keys
+    into that of both.
     """
     most = maximum(a[0], b[0])
     x, y = (exp(n[0] - _finite(most)) for n in (a, b))

@@ -10,9 +10,9 @@
 
 Tiles of operands have several buffers where the device copies asynchronously (`copies_ahead`).
 
-The sizes of blocks follow from what a block loads for each product, and from how many blocks the
-device has work for.  Tiles may pass the end of the result, which is not stored there; the sum's
-length must be a multiple of an instruction's.
+The sizes of blocks minimise loads per product, as far as the device still has enough blocks.  Tiles
+may extend past the end of the result, where nothing is stored; the sum's length must be a multiple
+of an instruction's.
 """
 
 from __future__ import annotations
@@ -44,28 +44,30 @@ WAVES = 2
 """Most waves along each side of a block."""
 HEIGHTS = (1, 2, 4)
 WIDTHS = (2, 4, 8)
-"""Tiles of a wave below each other, and side by side."""
+"""Tiles of a wave below each other (`HEIGHTS`), and side by side."""
 STEPS = (4, 2, 1)
 """Instructions along the sum between two barriers, as far as its length allows."""
 LOADING = 4
-"""Loading an element takes as long as so many multiply-adds of a thread's share."""
+"""Time to load an element, in multiply-adds of a thread's share."""
 PADS = (0, 4, 2, 1)
-"""Words by which rows in shared memory are padded, by the vectors that can still be stored."""
+"""Padding of rows in shared memory, in words; it limits the width of the vectors that can be
+stored.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class TensorTile:
-    """How a product is computed.
+    """A product with the sizes of its tiles.
 
     intrinsic: the instruction.
-    a, b: its operands: tensors.
+    a, b: its operands.
     row, column: the axes of the result, by number.
     turned: whether `a` is stored with its rows along the sum.
-    waves: of a block, below each other and side by side.
-    tiles: of a wave, likewise.
+    waves: waves of a block, below each other and side by side.
+    tiles: tiles of a wave, below each other and side by side.
     steps: instructions along the sum between two barriers.
-    parts: into which blocks divide the sum.
-    buffers: of each operand in shared memory.
+    parts: number of parts into which blocks divide the sum.
+    buffers: buffers of each operand in shared memory.
     """
 
     intrinsic: TensorIntrinsic
@@ -98,8 +100,8 @@ class TensorTile:
 
 
 def tensor_tile(op: Compute, target: Target, divides: bool = True) -> TensorTile | None:
-    """The fastest way to compute a sum of products of matrices by such instructions; None if there
-    is none.
+    """The fastest tiles for a sum of products of matrices by instructions on tiles; None if none
+    fits.
 
     divides: whether blocks may divide the sum.
     """
@@ -143,8 +145,8 @@ def tensor_tile(op: Compute, target: Target, divides: bool = True) -> TensorTile
 
 
 def _staged(t: TensorTile, op: Compute, target: Target, divides: bool) -> Iterator[TensorTile]:
-    """`t` with as many steps as the sum's length allows, and with as many as leave room for several
-    buffers that are filled ahead.
+    """`t` with as many steps as the sum's length allows, and with those that leave room for several
+    pipelined buffers.
     """
     depth = t.intrinsic.extents[2]
     terms = [a.extent for a in op.reduce_axis]
@@ -165,7 +167,7 @@ def _staged(t: TensorTile, op: Compute, target: Target, divides: bool) -> Iterat
 
 def _can_copy_ahead(t: TensorTile, target: Target) -> bool:
     if t.turned:
-        return False  # it is stored element by element
+        return False  # stored element by element
     for number, tensor in enumerate((t.a, t.b)):
         row = tensor.shape[-1]
         assert isinstance(row, int)
@@ -175,7 +177,7 @@ def _can_copy_ahead(t: TensorTile, target: Target) -> bool:
 
 
 def _has_waves(t: TensorTile, op: Compute) -> bool:
-    """Whether each wave has a part of its own: no tile of one holds the whole result."""
+    """Whether each wave has a part of its own: no tile of one wave holds the whole result."""
     sides = zip(t.waves, t.block, (op.axis[t.row], op.axis[t.column]), strict=True)
     return all(
         n == 1 or (isinstance(x.extent, int) and size // n < x.extent) for n, size, x in sides
@@ -197,8 +199,8 @@ def _is_product(i: TensorIntrinsic) -> bool:
 
 
 def _row(op: Compute, a: Load, b: Load, k: Var) -> int | None:
-    """The axis of the rows: the last one on which `a` depends and `b` does not; None if these are
-    no matrices whose columns are the last axis.
+    """The axis of the rows: the last one on which `a` depends and `b` does not.  None if the
+    operands are no matrices whose columns are the last axis.
     """
     last = op.axis[-1].var
     if not all(isinstance(i, (Var, Const)) for i in (*a.indices, *b.indices)):
@@ -215,13 +217,13 @@ def _row(op: Compute, a: Load, b: Load, k: Var) -> int | None:
 def _arrangements(target: Target) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
     """Waves of a block and tiles of a wave, larger ones first."""
     for tiles in pairs(reversed(HEIGHTS), reversed(WIDTHS)):
-        if tiles[0] * tiles[1] <= HEIGHTS[-1] * WIDTHS[1]:  # what stays in registers
+        if tiles[0] * tiles[1] <= HEIGHTS[-1] * WIDTHS[1]:  # the accumulators stay in registers
             for waves in pairs(range(WAVES, 0, -1), repeat=2):
                 yield (waves[0], waves[1]), (tiles[0], tiles[1])
 
 
 def _bytes(t: TensorTile) -> int:
-    """Bytes of shared memory, with the most padding."""
+    """Bytes of shared memory, with the largest padding."""
     size = t.intrinsic.operands[0].dtype.bytes
     rows, columns = t.block
     across = t.row_of(1)
@@ -240,8 +242,8 @@ def _blocks(t: TensorTile, op: Compute) -> int:
 
 
 def _cost(t: TensorTile, op: Compute, target: Target) -> float:
-    """Time in multiply-adds of one wave's share: what a block computes, loads and has partial sums
-    of, for as many blocks as run after each other.
+    """Time in multiply-adds of one wave's share: computing, loading and adding partial sums, times
+    the number of blocks that run after each other.
     """
     assert target.device is not None
     height, width = t.block
@@ -257,11 +259,11 @@ def _cost(t: TensorTile, op: Compute, target: Target) -> float:
 def schedule_tensor_tiles(
     s: Schedule, t: TensorTile, name: str, out: str, target: Target, axes: Sequence[int] = ()
 ) -> None:
-    """Compute the product of the stage `name` in the tiles of the stage `out`: itself, or what
-    reads each of its elements at its place.
+    """Compute the product of the stage `name` in the tiles of the stage `out`: itself, or its
+    elementwise reader.
 
-    axes: by number, those of `out` that rows are made of together, then that of columns; empty: the
-        axes of the product.
+    axes: axes of `out`, by number: those merged into rows, then that of columns; empty for the axes
+        of the product.
     """
     if t.parts > 1:
         name = out = divide_sum(s, name, out, t.parts, target)
@@ -290,7 +292,7 @@ def schedule_tensor_tiles(
     kt, ki = own.split(ki, factor=depth)
     own.reorder(*others, *taps, ko, kt, it, jt, i, j, ki)
     if t.buffers > 1:
-        ko = fused(own, [*taps, ko])  # one loop, in which copies run ahead
+        ko = fused(own, [*taps, ko])  # one loop, which is pipelined
     for axis in (kt, it, jt):
         own.unroll(axis)
     own.tensorize(i, t.intrinsic)
@@ -302,7 +304,9 @@ def schedule_tensor_tiles(
 
 
 def _tile_result(stage: Stage, t: TensorTile, axes: Sequence[int]) -> Axis:
-    """Bind the loops of the result; the one over waves, in which a wave's tiles are computed."""
+    """Bind the loops of the result.  Returns the loop over waves, in which a wave's tiles are
+    computed.
+    """
     rows, columns, _ = t.intrinsic.extents
     height, width = t.block
     others: list[Axis] = []
@@ -335,7 +339,7 @@ def _tile_result(stage: Stage, t: TensorTile, axes: Sequence[int]) -> Axis:
 
 def _load(s: Schedule, operand: Stage, t: TensorTile, number: int) -> None:
     """Let all threads of a block load an operand into shared memory, in vectors where rows allow
-    it, and with rows so far apart that no banks are in each other's way.
+    it, with a row stride that avoids bank conflicts.
     """
     turned = number == 0 and t.turned
     tensor = (t.a, t.b)[number]
@@ -379,24 +383,24 @@ def _conflicts(t: TensorTile) -> int:
 
 
 def _padding(t: TensorTile, number: int, distance: int) -> tuple[int, int, bool]:
-    """Elements between rows in shared memory, bytes of the vectors in which they are filled, and
-    whether neighbouring threads fill neighbouring rows: those with the fewest bank conflicts, of
-    these the widest vectors.
+    """Padding in elements between rows in shared memory, bytes of the vectors that fill them, and
+    whether neighbouring threads fill neighbouring rows.  The choice has the fewest bank conflicts,
+    and of equal ones the widest vectors.
 
-    distance: elements between rows in global memory.
+    distance: row stride in global memory, in elements.
     """
     _, size, pad, down = _padded(t, number, distance)
     return pad * WORD // t.intrinsic.operands[number].dtype.bytes, -size, down
 
 
 def _stored_together(size: int) -> int:
-    """Threads whose vectors of so many bytes shared memory takes at a time."""
+    """Threads whose vectors of `size` bytes shared memory serves in one access."""
     return BANKS * WORD // max(size, WORD)
 
 
 def _padded(t: TensorTile, number: int, distance: int) -> tuple[int, int, int, bool]:
-    """The same with the conflicts first: these, less the bytes of vectors, words of padding, and
-    the order.
+    """The choice of `_padding` as (bank conflicts, negative bytes of vectors, words of padding,
+    order).
     """
     operand = t.intrinsic.operands[number]
     element, row = operand.dtype.bytes, t.row_of(number)
@@ -413,7 +417,8 @@ def _padded(t: TensorTile, number: int, distance: int) -> tuple[int, int, int, b
         for down in (False, True):
             across = min(vectors, t.intrinsic.threads // together) * size
             if down and (rows % together or across < SECTOR):
-                continue  # a wave would load less of each row than global memory moves
+                # a wave would load less of each row than a transaction of global memory moves
+                continue
             places = (
                 (n // (vectors * together) * together + n % together, n // together % vectors)
                 if down

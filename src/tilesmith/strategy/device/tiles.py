@@ -12,8 +12,8 @@ Where both operands are matrices, the threads of a block load tiles of them toge
 
 Both tiles have several buffers where the device copies asynchronously (`copies_ahead`).
 
-Elsewhere, as in convolutions, a thread computes several results that read the same element of an
-operand, and its neighbours read that operand's neighbours.
+Otherwise, as in convolutions, a thread computes several results that read the same element of one
+operand, and neighbouring threads read neighbours of it.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ from .split_sums import divide_sum, parts_of
 TILE = 4
 """Rows and columns of a thread's tile: 16 sums, and 8 loads for 16 multiply-adds."""
 STEP = 32
-"""Steps of the sum whose operands lie in shared memory at a time."""
+"""Steps of the sum whose operands are in shared memory at a time."""
 TILES, STEPS = (2, 4, 8), (8, 16, 32, 64)
-"""What tuning may choose for both."""
+"""Values of both that tuning may choose."""
 SIDES = 32, 8
-"""Most threads of a block along y and x.  Those of a wave read 8 columns that are `TILE` apart, and
-4 rows: no two of them lie in one bank, if rows along the sum are one element longer.
+"""Most threads of a block along y and x.  The threads of a wave read 8 columns with stride `TILE`,
+and 4 rows.  No two of these elements share a bank, if rows along the sum are padded by one element.
 """
 RESULTS = 8
 """Results of a thread that read the same element of an operand."""
 RESULT_COUNTS = 1, 2, 4, 8, 16
-"""What tuning may choose for them."""
+"""Values of `RESULTS` that tuning may choose."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +58,9 @@ class Product:
     name: the stage.
     rows, columns: the axes of the result, by number, on which only the first, or only the second
         operand depends.
-    matrices: indices of both operands are axes, so that tiles of them are tiles of memory.
-    along: for each operand, whether its rows lie along the sum.
+    matrices: whether the indices of both operands are axes, so that tiles of them are tiles of
+        memory.
+    along: for each operand, whether it is contiguous along the sum.
     """
 
     name: str
@@ -87,7 +88,7 @@ def product_of(name: str, op: Compute) -> Product | None:
 
 
 def product_parts(product: Product, op: Compute, target: Target) -> int:
-    """The number of parts into which the sum is divided; 1 if blocks of whole sums fill the
+    """The number of parts into which the sum is divided; 1 if blocks of undivided sums fill the
     device.
     """
     if not product.matrices:
@@ -105,8 +106,8 @@ def product_parts(product: Product, op: Compute, target: Target) -> int:
 def schedule_product(
     s: Schedule, product: Product, out: str, target: Target, cfg: Config = ANALYTIC
 ) -> None:
-    """Compute a product in the tiles of the stage `out`: itself, or what reads each of its elements
-    at its place.  Blocks divide the terms if there are too few tiles for the device.
+    """Compute a product in the tiles of the stage `out`: itself, or its elementwise reader.  Blocks
+    divide the terms if there are too few tiles for the device.
     """
     parts = product_parts(product, s[product.name].state.compute, target)
     if parts > 1:
@@ -138,7 +139,7 @@ def _is_in_tiles(product: Product, axes: Sequence[IterVar] | Sequence[Axis]) -> 
 def _rows_of_threads(
     product: Product, axes: Sequence[IterVar] | Sequence[Axis], order: Sequence[int]
 ) -> tuple[int, int]:
-    """The axis along which a thread has several results, by number, and how many.
+    """Number of the axis along which a thread has several results, and the results per thread.
 
     order: the axes in memory, outermost first.
     """
@@ -200,7 +201,7 @@ def _buffers(
     terms: int,
     target: Target,
 ) -> int:
-    """Buffers of both tiles, of so many rows and columns and `step` terms each."""
+    """Buffers of both tiles, of the rows and columns of `sides` threads and `step` terms each."""
     tensors = [s.op.outputs[0] for s in operands]
     if not all(can_copy_ahead(target, t, t.dtype.bytes) for t in tensors):
         return 1
@@ -212,7 +213,7 @@ def _buffers(
 
 
 def _block(height: int, width: int, target: Target) -> tuple[int, int]:
-    """Threads of a block along y and x, for a result of that size."""
+    """Threads of a block along y and x, for a result of `height` x `width` threads."""
     assert target.device is not None
     x = _threads(width, min(SIDES[1], target.device.block_x))
     y = _threads(height, min(SIDES[0], target.device.block_y, target.device.block_threads // x))
@@ -229,7 +230,9 @@ def _blocks(target: Target) -> list[tuple[int, int]]:
 
 
 def _threads(extent: int, most: int) -> int:
-    """Threads along one side, whose tiles fill `extent` without a rest if half of `most` do."""
+    """Threads along one side: the most whose tiles divide `extent`, if these are at least half of
+    `most`.
+    """
     tiles = -(-extent // TILE)
     if tiles <= most:
         return tiles
@@ -240,8 +243,8 @@ def _threads(extent: int, most: int) -> int:
 def _results_of_threads(
     stage: Stage, own: Stage, product: Product, target: Target, cfg: Config
 ) -> None:
-    """Threads along the axis that is innermost in memory; each computes results along an axis of
-    the other operand.
+    """Bind threads along the innermost axis in memory; each computes several results along an axis
+    of the other operand.
     """
     order = in_memory(stage)
     axes = list(stage.axis)

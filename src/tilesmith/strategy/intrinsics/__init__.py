@@ -30,7 +30,7 @@ _BY_ARCHITECTURE = {
 _COPIES = {"nvptx64": nvptx.COPIES}
 
 ROUNDING = frozenset({"avx512bf16", "amx-bf16", "amx-fp16", "bf16", "mma-float"})
-"""Features whose instructions round otherwise than the loops that they replace."""
+"""Features whose instructions round differently from the loops that they replace."""
 
 
 def exact_target(target: Target) -> Target:

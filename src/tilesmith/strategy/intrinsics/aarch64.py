@@ -18,7 +18,7 @@ from tilesmith.ir.tensor_intrinsics import TensorIntrinsic
 
 from .dots import lane_dot, matrix_dot
 
-_UNIT_ROUNDOFF = 2.0**-24  # of f32
+_UNIT_ROUNDOFF = 2.0**-24  # unit roundoff of f32
 _TYPES = {"s": ("i8", "i8", "i32"), "u": ("u8", "u8", "i32"), "us": ("u8", "i8", "i32")}
 
 

@@ -4,8 +4,8 @@
 |---|---|---|---|
 | `smlad_u8_i8` | i32 | u8, i8 | 2 UXTB16, 2 SXTB16, 2 SMLAD |
 
-It adds four products to a scalar, exact modulo 2^32: UXTB16 and SXTB16 make pairs of 16 bits of the
-bytes 0 and 2, and, rotated, of the bytes 1 and 3; SMLAD adds the products of two pairs.
+It adds four products to a scalar, exact modulo 2^32.  UXTB16 and SXTB16 extend the bytes 0 and 2 to
+a pair of 16 bits, and after a rotation the bytes 1 and 3.  SMLAD adds the products of two pairs.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def _scalar_dot() -> TensorIntrinsic:
     a, w = te.placeholder((4,), "u8", "a"), te.placeholder((4,), "i8", "w")
     k = te.reduce_axis(4, "k")
     c = te.compute((), lambda: te.sum(a[k].astype("i32") * w[k].astype("i32"), axis=k), "c")
-    # two multiply-adds, and extensions that the rows and columns of a tile share
+    # two multiply-adds, and extensions that are shared by the rows and columns of a tile
     return te.decl_tensor_intrin("smlad_u8_i8", c, _smlad, features=("dsp",), fmas=2.5)
 
 

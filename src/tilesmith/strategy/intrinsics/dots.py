@@ -1,4 +1,4 @@
-"""Declaring the common form of dot-product instructions.
+"""Declarations of dot-product instructions of the common form.
 
     c[l] += sum over k of a[k] * w[l, k]
 
@@ -29,10 +29,11 @@ def lane_dot(
 ) -> TensorIntrinsic:
     """An instruction of that form.
 
-    lanes: of the result.
+    lanes: lanes of the result.
     depth: number of products in each lane.
     types: element types of `a`, `w` and the result.
-    emit: given the code, the old result, `a` repeated for each lane, and `w`.
+    emit: writes the instruction, given the code, the old result, `a` repeated for each lane, and
+        `w`.
     tolerance, fmas, scratch: as for `te.decl_tensor_intrin`.
     """
     of_a, of_w, of_c = types
@@ -61,8 +62,8 @@ def matrix_dot(
     features: tuple[str, ...],
     tolerance: float = 0.0,
 ) -> TensorIntrinsic:
-    """An instruction that multiplies two rows of `depth` with two columns:
-    `c[i, j] += sum over k of a[i, k] * w[j, k]`.  Rows are 8 bytes, and may lie apart.
+    """An instruction that multiplies two rows of `depth` elements with two columns: `c[i, j] += sum
+    over k of a[i, k] * w[j, k]`.  Rows are 8 bytes each, with any stride.
     """
     of_a, of_w, of_c = types
     a = te.placeholder((2, depth), of_a, "a")
@@ -77,7 +78,7 @@ def matrix_dot(
 
 
 def _load_pair(code: Any, operand: Any, pointer: Any, distance: int) -> Any:
-    """Two rows of a matrix as one vector."""
+    """Load two rows of a matrix as one vector."""
     _, depth = operand.shape
     element = f"i{operand.dtype.bits}"
     if distance == depth * operand.dtype.bytes:

@@ -7,13 +7,12 @@
 | `mma_{s8,u8}{s8,u8}` | i32[16, 8] | a[16, 32], b[32, 8] | mma.sync.m16n8k32 |
 | `mma_{s8,u8}{s8,u8}_t` | i32[16, 8] | a[16, 32], b[8, 32] | the same |
 
-`c[i, j] += sum over k of a[i, k] * b[k, j]`, or of `b[j, k]`.  Operands lie in shared memory, rows
-any multiple of 4 bytes apart.  Each thread holds words of four bytes: of `a` rows g and g + 8, of
-`b` column g, in words t and t + 4 of 8, with g = thread // 4 and t = thread % 4.  Integers are
-exact modulo 2^32.
+`c[i, j] += sum over k of a[i, k] * b[k, j]`, or of `b[j, k]`.  Operands are in shared memory, with
+a row stride of any multiple of 4 bytes.  Each thread holds words of four bytes: of `a` rows g and g
++ 8, of `b` column g, in words t and t + 4 of 8, with g = thread // 4 and t = thread % 4. Integers
+are exact modulo 2^32.
 
-Asynchronous copies are `cp.async`, of 4, 8 or 16 bytes.  Those of 16 bytes pass by the first level
-of the cache.
+Asynchronous copies are `cp.async`, of 4, 8 or 16 bytes.  Those of 16 bytes bypass the L1 cache.
 """
 
 from __future__ import annotations
@@ -29,13 +28,15 @@ WARP = 32
 _ROW_BYTES = 32
 _WORD = 4
 _TOLERANCE = 2.0**-20
-"""Products are aligned to the largest of 16 and cut off below f32's last bit."""
+"""Products are aligned to the largest of 16, and bits below the last bit of an f32 are
+truncated.
+"""
 
 _BYTES = {"s8": "i8", "u8": "u8"}
 
 
 def _reads(operand: Any, distance: int) -> tuple[tuple[int, tuple[int, ...]], ...]:
-    """Size and offset in bytes of what each thread loads, load by load, as `_load` does."""
+    """Sizes and offsets in bytes of the loads of each thread, in the order of `_load`."""
     rows, width = operand.shape
     size = operand.dtype.bytes
     places = [divmod(thread, 4) for thread in range(WARP)]
@@ -54,14 +55,15 @@ def _reads(operand: Any, distance: int) -> tuple[tuple[int, tuple[int, ...]], ..
 
 
 def _load(code: Any, operand: Any, pointer: Any, distance: int) -> tuple[Any, ...]:
-    """The words of a thread.  Neighbours in the sum that are no neighbours in memory are put
-    together.
+    """Load the words of a thread.  Neighbours in the sum that are not contiguous in memory are
+    packed into one word.
     """
     thread = code.thread()
     g, t = code.integer("lshr", thread, 2), code.integer("and", thread, 3)
     reads = _reads(operand, distance)
     size = reads[0][0]
-    offsets = [at[0] for _, at in reads]  # of thread 0; all others lie equally far from theirs
+    # of thread 0; the offsets of other threads differ by a constant
+    offsets = [at[0] for _, at in reads]
     of_g, of_t = reads[0][1][4], reads[0][1][1]
     place = code.integer("add", code.integer("mul", g, of_g), code.integer("mul", t, of_t))
     own = code.behind(pointer, place)
@@ -76,7 +78,7 @@ def _load(code: Any, operand: Any, pointer: Any, distance: int) -> tuple[Any, ..
 def _mma(
     name: str, types: tuple[str, str, str], words: str, is_transposed: bool
 ) -> TensorIntrinsic:
-    """words: LLVM's name of the instruction, behind `mma.`."""
+    """Declare a matrix instruction; `words` is LLVM's name of it without the prefix `mma.`."""
     of_a, of_b, of_c = types
     is_float = of_c == "f32"
     depth = _ROW_BYTES // (2 if is_float else 1)

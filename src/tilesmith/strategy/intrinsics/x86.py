@@ -12,9 +12,9 @@
 | `tdpb{u,s}{u,s}d` | i32[16, 16] | bytes, unsigned or signed | the same (AMX) |
 | `tdpbf16ps`, `tdpfp16ps` | f32[16, 16] | bf16 or f16 | the same (AMX) |
 
-The number is that of the result's lanes.  All integer ones are exact modulo 2^32.  AMX multiplies
-tiles of at most 16 rows of 64 bytes, whose rows may lie apart.  LLVM keeps them in tile registers,
-and configures these outside of loops.
+The number in a name is the number of the result's lanes.  All integer instructions are exact modulo
+2^32.  AMX multiplies tiles of at most 16 rows of 64 bytes; rows may have any stride.  LLVM keeps
+the tiles in tile registers, and configures these outside of loops.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from .dots import lane_dot
 
 _WIDTHS = (4, 8, 16)
 _BYTES = {"u": "u8", "s": "i8"}
-_UNIT_ROUNDOFF = 2.0**-24  # of f32
+_UNIT_ROUNDOFF = 2.0**-24  # unit roundoff of f32
 
 
 def _fma(lanes: int) -> TensorIntrinsic:
@@ -46,7 +46,9 @@ def _fma(lanes: int) -> TensorIntrinsic:
 
 
 def _pmaddwd(lanes: int, weights: str = "i16") -> TensorIntrinsic:
-    """Pairs of 16 bits; weights of bytes are widened when they are loaded, once for all rows."""
+    """Products of pairs of 16 bits; weights of bytes are widened when they are loaded, once for all
+    rows.
+    """
     suffix = {4: "sse2.pmadd.wd", 8: "avx2.pmadd.wd", 16: "avx512.pmaddw.d.512"}[lanes]
     feature = {4: "sse2", 8: "avx2", 16: "avx512bw"}[lanes]
 
@@ -54,7 +56,7 @@ def _pmaddwd(lanes: int, weights: str = "i16") -> TensorIntrinsic:
         wide = w if weights == "i16" else code.widened(w, "i16", True)
         return code.add(old, code.call(f"llvm.x86.{suffix}", old.type, a, wide))
 
-    # the addition is a second instruction, on the ports of the multiplication too
+    # The addition is a second instruction, on the ports of the multiplication too.
     name = "pmaddwd" if weights == "i16" else f"pmaddwd_{weights}"
     if weights != "i16" and lanes == 4:
         feature = "sse4.1"
@@ -73,8 +75,8 @@ def _vnni(name: str, lanes: int, depth: int, types: tuple[str, str, str]) -> Ten
 
 
 def _vnni_lanes(lanes: int) -> TensorIntrinsic:
-    """Each lane adds the product of its own two numbers: vpdpwssd, whose second product is one with
-    zero.  A multiplication and an addition take one and a half times as long.
+    """Each lane adds the product of its own two numbers: vpdpwssd, whose second product has a
+    factor zero.  A multiplication and an addition would take one and a half times as long.
     """
     a = te.placeholder((lanes,), "i16", "a")
     w = te.placeholder((lanes,), "i16", "w")
@@ -107,26 +109,26 @@ def _bf16(lanes: int) -> TensorIntrinsic:
 
 
 _ROWS = 16
-"""Of an AMX tile; it has as many lanes in each row."""
+"""Rows of an AMX tile; it has as many lanes in each row."""
 
 _BUSY_ROWS = 11
-"""Rows of the first factor below which a product takes no less time."""
+"""Rows of the first factor below which a product gets no faster."""
 
 _AWAKE_FMAS = 3200.0
-"""Work after which storing a tile takes some 900 cycles longer, unless a tile was stored meanwhile
-(measured on a Granite Rapids: 2,000 cycles of products are enough).
+"""Multiply-adds after which storing a tile takes some 900 cycles longer, unless a tile was stored
+meanwhile (measured on a Granite Rapids: 2,000 cycles of products are enough).
 """
 
 _LANE_BYTES = 4
 _TILES = 8
-"""Registers of AMX."""
+"""AMX tile registers."""
 
 
 def _amx(
     name: str, types: tuple[str, str, str], feature: str, tolerance: float = 0.0
 ) -> TensorIntrinsic:
-    """`c[i, j] += sum over k and q of a[i, k, q] * w[k, j, q]`: q counts what one lane of 4 bytes
-    holds.  Tiles of fewer rows, from 2 on, are called `name_ROWS`, and those of fewer steps k
+    """`c[i, j] += sum over k and q of a[i, k, q] * w[k, j, q]`: q counts the numbers in a lane of 4
+    bytes. Tiles of fewer rows, from 2 on, are called `name_ROWS`, and tiles of fewer steps k
     `name_ROWS_STEPS`.
     """
     of_a, of_w, of_c = types
@@ -162,11 +164,11 @@ def _amx(
         def touch(code: Any) -> None:
             shape = code.constant("i16", rows), code.constant("i16", steps * _LANE_BYTES)
             place = code.scratch(rows * steps * _LANE_BYTES), code.constant("i64", steps * 4)
-            # a tile of zeros would be kept in a register that there is not
+            # a tile of zeros would occupy another register
             tile = code.call("llvm.x86.tileloadd64.internal", "x86_amx", *shape, *place)
             code.run("llvm.x86.tilestored64.internal", *shape, *place, tile)
 
-        # a cycle for each row, of a unit that there is once, where two multiply-adds start
+        # A row takes one cycle of the only unit, in which two multiply-adds could start.
         return te.decl_tensor_intrin(
             full_name, c, emit, load=_load_tile, features=("amx-tile", feature),
             fmas=2.0 * max(rows, _BUSY_ROWS), first_fmas=2.0 * steps, registers=_TILES,

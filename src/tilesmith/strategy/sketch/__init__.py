@@ -1,4 +1,4 @@
-"""Rules that generate schedules, and spaces of them, for any tensor expression."""
+"""Rules that generate schedules, and search spaces, for any tensor expression."""
 
 from .generate import Generated, default_schedule, generated, schedule_expression
 

@@ -43,7 +43,7 @@ Generated: TypeAlias = "Callable[[Config], tuple[Schedule, Sequence[Tensor]]]"
 
 
 def generated(args: Sequence[Tensor], target: Target, bound: float = BOUND) -> Generated:
-    """A template over all schedules that the rules know for an expression.
+    """A template over all schedules that the rules can make for an expression.
 
     args: the parameters of the kernel, placeholders and outputs.
     bound: the error that the accuracy policy allows for float32.
@@ -78,7 +78,7 @@ def schedule_expression(
     bound: as for `generated`; by default no rewriting changes the rounding.
     """
     if any(same_dim(a.extent, 0) for st in group.stages for a in (*st.axis, *st.reduce_axis)):
-        return  # loops that never run, and sums of nothing
+        return  # empty loops and empty sums need no schedule
     filtered = filter_windows(s, target, bound, cfg)
     apart = {f.name for f in filtered} | {s[t].name for f in filtered for t in f.stages}
     apart |= schedule_scans(s, target)

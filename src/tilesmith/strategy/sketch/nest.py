@@ -48,8 +48,8 @@ class Outer:
 
     axis: the loop's axis.
     trips: its iterations.
-    exact: all iterations do the same work.
-    bytes: bytes that each iteration reads anew.
+    exact: whether all iterations do the same work.
+    bytes: bytes that each iteration loads and no other does.
     """
 
     axis: Axis
@@ -96,7 +96,7 @@ def schedule_nest(
         model = replace(model, extents=tuple(extents))
     copies = packable(s, body, nest.blocked) if alone else {}
     tile, packs = choose_tile(model, [a.name for a in body.op.axis], copies, own)
-    if not alone:  # chains: rows one by one, or the elements of one vector
+    if not alone:  # chains: single rows, or the elements of one vector
         keep = {tile.lane} if tile.lane is not None else set()
         sizes = tuple(n if k in keep else 1 for k, n in enumerate(tile.sizes))
         tile = SketchTile(tile.lane, sizes, tile.lanes)
@@ -168,7 +168,7 @@ def _rows(
     target: Target,
     cfg: Config,
 ) -> None:
-    """Run the last of a stage's `axes` along vector lanes."""
+    """Vectorise the last of a stage's `axes`."""
     op = stage.op
     assert isinstance(op, Compute)
     found = divisions(op, kept)
@@ -251,7 +251,7 @@ def _tile_root(
 
 
 def _vectorize(stage: Stage, axis: Axis, width: int, lanes: int, unroll: bool = True) -> None:
-    """Run `axis`, of extent `width`, along vector lanes."""
+    """Vectorise `axis`, of extent `width`."""
     if width < 2:
         return
     if width > lanes:
@@ -262,7 +262,7 @@ def _vectorize(stage: Stage, axis: Axis, width: int, lanes: int, unroll: bool = 
 
 
 def _bytes(read: Read, body: StageBody, tile: SketchTile) -> int:
-    """Bytes that one tile reads of an operand."""
+    """Bytes of an operand that one tile reads."""
     n = read.load.dtype.bytes
     for a, size in zip(body.op.axis, tile.sizes, strict=True):
         n *= size if read.depends(a.var, size) else 1
@@ -272,7 +272,9 @@ def _bytes(read: Read, body: StageBody, tile: SketchTile) -> int:
 
 
 def _ordered(outer: list[Outer], cfg: Config) -> list[Outer]:
-    """Knob `order`: by default the operand with the most bytes is read anew least often."""
+    """Order the outer loops by knob `order`: by default the operand with the most bytes is reloaded
+    least often.
+    """
     long = [x for x in outer if x.trips > 1]
     usual = sorted(long, key=lambda x: -x.bytes)
     plain = tuple(range(len(usual)))
@@ -351,7 +353,7 @@ def _accumulate(
 
 
 def _reduction_order(stage: Stage, cfg: Config) -> list[Axis]:
-    """Knob `reduction_order`."""
+    """Order the reduction loops by knob `reduction_order`."""
     axes = list(stage.reduce_axis)
     long = [a for a in axes if expected(a.extent) > 1]
     if not 1 < len(long) <= MAX_ORDERED or not stage.state.compute.laws.any_order:
@@ -364,9 +366,9 @@ def _reduction_order(stage: Stage, cfg: Config) -> list[Axis]:
 def _unroll(
     stage: Stage, reduced: Sequence[Axis], statements: int, slides: bool, cfg: Config
 ) -> None:
-    """Knob `unroll`: the number of unrolled steps of the innermost reduction loop.
+    """Number of steps of the innermost reduction loop to unroll, by knob `unroll`.
 
-    The default is all steps of a short window, or of one whose steps share loads.
+    The default is all steps of a short window, or of a window whose steps share loads.
     """
     last = reduced[-1]
     extent = expected(last.extent)
@@ -381,7 +383,9 @@ def _unroll(
 
 
 def _one_loop(stage: Stage, body: StageBody) -> tuple[Axis, int]:
-    """The reduction's innermost loops fused, as far as every read walks them with one stride."""
+    """The innermost loops of the reduction, fused as far as every read walks them with one
+    stride.
+    """
     axes = body.op.reduce_axis
     run = [axes[-1]]
     for outer in reversed(axes[:-1]):
@@ -396,7 +400,7 @@ def _one_loop(stage: Stage, body: StageBody) -> tuple[Axis, int]:
 
 
 def _store(s: Schedule, name: str, root: Stage, level: Axis | None, target: Target) -> None:
-    """Rule *store*: keep what a tile needs of a stage, its last axis along lanes."""
+    """Rule *store*: store the part of a stage that a tile needs, vectorised along its last axis."""
     stage = s[name]
     if level is not None:
         stage.compute_at(root, level)

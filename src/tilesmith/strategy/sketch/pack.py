@@ -16,11 +16,11 @@ from tilesmith.te.tensor import Compute
 from .structure import Read, StageBody
 
 PACK_REUSE = 4
-"""Fewest reads per element for which a copy in another order is made."""
+"""Fewest reads per element for which a reordered copy is made."""
 
 
 def packable(s: Schedule, body: StageBody, blocked: Sequence[str]) -> dict[int, frozenset[int]]:
-    """By lane axis, the positions of reads that would be gathered and justify a copy.
+    """Numbers of the reads that would be gathered and justify a copy, by lane axis.
 
     blocked: stages of which only a block exists at a time, so that they can't be copied whole.
     """
@@ -40,7 +40,7 @@ def _can_pack(s: Schedule, body: StageBody, read: Read, v: Var) -> bool:
 
 
 def _direct(s: Schedule, body: StageBody, read: Read) -> bool:
-    """True if the stage itself, not one inlined into it, reads the tensor, and once."""
+    """Whether the stage itself, not one inlined into it, reads the tensor, and only once."""
     state = s.state
     mine = [r for r in body.reads if r.source == read.source]
     return len(mine) == 1 and any(n == read.source for n, _ in state.stages[body.name].reads)

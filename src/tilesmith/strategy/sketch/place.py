@@ -1,7 +1,7 @@
-"""Rules that say where stages are computed: in their readers, in the tile of a reader, or alone.
+"""Rules that place stages: inlined into their readers, in the tile of a reader, or alone.
 
 The result is a list of *nests*.  A nest is a stage with loops of its own, its `root`, and the
-stages computed inside them.  These are reductions whose results the root reads at its own point
+stages computed inside them.  These are reductions whose results the root reads at its own index
 (the accumulators of its tile), and stages that are stored for a tile.
 """
 
@@ -26,9 +26,9 @@ from .structure import StageBody, bodies, has_condition, is_costly
 REREAD = 1.5
 """Fewest reads per element for which a value counts as read repeatedly."""
 BLOCKS = (8, 16, 24, 32, 48, 64, 96, 128)
-"""Elements along an axis that are computed together."""
+"""Elements per block along an axis."""
 FAR = 2
-"""Size from which a result is far away when it is read again, in L2 caches."""
+"""Size of a result, in L2 caches, from which on it is evicted before it is read again."""
 
 
 @dataclass(slots=True, eq=False)
@@ -37,8 +37,8 @@ class Nest:
 
     root: name of the stage.
     fused: for each reduction in the tile, the root's axis that corresponds to each of its own.
-    stored: the stages kept for a tile.
-    strips: the parts in which the root and other stages without reductions are computed.
+    stored: the stages that are stored for a tile.
+    strips: the strips in which the root and other stages without reductions are computed.
     block: (axis of the root, elements per block) for which other nests are computed.
     blocked: the roots of those nests.
     home: (nest, own axis): the nest in whose blocks this one is computed.
@@ -64,11 +64,11 @@ class Nest:
 
 
 def place_injective(s: Schedule, target: Target, cfg: Config, apart: Set[str]) -> set[str]:
-    """Rule *inline*: compute a stage without a reduction where it is read, unless much would be
+    """Rule *inline*: compute a stage without a reduction in its readers, unless much of it would be
     computed repeatedly.
 
-    Returns the stages to be stored in the tile of their reader.  The stages `apart` are scheduled
-    elsewhere.
+    Returns the stages to be stored in the tile of their reader.  Other rules schedule the stages
+    `apart`.
     """
     usual = _usual_places(s, apart)
     cheap = {n for n, (where, fixed) in usual.items() if where != "root" and not fixed}
@@ -97,10 +97,10 @@ def place_injective(s: Schedule, target: Target, cfg: Config, apart: Set[str]) -
 
 
 def _usual_places(s: Schedule, apart: Set[str]) -> dict[str, tuple[str, bool]]:
-    """Where each stage without a reduction is computed if nothing is counted, consumers first, and
-    whether that is final.
+    """The default placement of each stage without a reduction, consumers first, and whether it is
+    final whatever counting says.
 
-    It is final for what a reduction makes or reads.  Those chains are fused by other rules.
+    It is final for stages that a reduction writes or reads: other rules fuse those chains.
     """
     s = s.copy()
     found: dict[str, tuple[str, bool]] = {}
@@ -131,7 +131,7 @@ def _usual_places(s: Schedule, apart: Set[str]) -> dict[str, tuple[str, bool]]:
 
 
 def _reads_by_stage(s: Schedule, name: str) -> dict[str, int]:
-    """How often the loops of a stage read each other stage."""
+    """Reads of each other stage by the loops of a stage, in elements."""
     op = s.state.stages[name].compute
     domain = expected_size(a.extent for a in (*op.axis, *op.reduce_axis))
     found: dict[str, int] = {}
@@ -142,11 +142,9 @@ def _reads_by_stage(s: Schedule, name: str) -> dict[str, int]:
 
 
 def _is_reread(s: Schedule, name: str, reads: Mapping[str, Mapping[str, int]]) -> bool:
-    """True if a reduction, directly or through inlined stages, reads most elements repeatedly."""
+    """Whether a reduction, directly or through inlined stages, reads most elements repeatedly."""
     size = expected_size(s.state.stages[name].op.shape)
-    times = sum(
-        found.get(name, 0) for found in reads.values()
-    )  # readers that are inlined count once
+    times = sum(found.get(name, 0) for found in reads.values())  # inlined readers count once
     through = [r for r in s.state.consumers()[name] if s.state.stages[r].compute.reduce_axis]
     for reader in through:
         if name not in reads[reader]:
@@ -186,7 +184,7 @@ def factor_reductions(s: Schedule, target: Target, cfg: Config, apart: Set[str])
 def form_nests(s: Schedule, tiled: Set[str], cfg: Config, apart: Set[str]) -> list[Nest]:
     """Rules *fuse* and *cache write*: form the nests, consumers first.
 
-    A reduction that the root reads at its own point runs in the root's tile.  A reduction that is
+    A reduction that the root reads at its own index runs in the root's tile.  A reduction that is
     itself a root gets accumulators and stores them tile by tile.
     """
     known = bodies(s)
@@ -220,9 +218,9 @@ def form_nests(s: Schedule, tiled: Set[str], cfg: Config, apart: Set[str]) -> li
 
 
 def merge_nests(s: Schedule, nests: list[Nest], target: Target, cfg: Config) -> list[Nest]:
-    """Rule *strips*: compute stages without reductions in strips of the one that reads them.
+    """Rule *strips*: compute stages without reductions in strips of their reader.
 
-    Knob `strips`: whether the stages chosen by counted costs are.
+    Knob `strips`: whether to merge the stages that counted costs choose.
     """
     plain = {n.root: n for n in nests if not n.fused and not n.stored}
     if len(plain) < 2:
@@ -241,8 +239,8 @@ def block_nests(s: Schedule, nests: Sequence[Nest], target: Target, cfg: Config)
     """Rule *block*: compute a nest block by block, inside the outermost loop of the nest that reads
     it.
 
-    The reader must read it at its own point of some axis.  By default only results that would
-    otherwise go to a far cache and back are blocked.  Knob `block`: elements, 0 for the whole.
+    The reader must read it at its own index of some axis.  By default only results that would
+    otherwise be evicted to a far cache are blocked.  Knob `block`: elements, 0 for the whole.
     """
     known = bodies(s)
     readers = s.state.consumers()
@@ -285,8 +283,8 @@ def _reads(
 
 
 def _read_along(known: Mapping[str, StageBody], home: Nest, name: str) -> tuple[int, int] | None:
-    """The first axis of stage `name` that all of `home` reads at one axis of its root, and that
-    axis.
+    """The first axis of stage `name` that every read in `home` indexes by one axis of its root, and
+    that axis.
     """
     root, own = known[home.root].op, known[name].op
     found: tuple[int, ...] | None = None
@@ -303,7 +301,7 @@ def _aligned(
     s: Schedule, known: Mapping[str, StageBody], nest: Nest, name: str
 ) -> tuple[int, ...] | None:
     """The root's axis that corresponds to each axis of reduction `name`, if the nest reads it at
-    one point only; None if it can't run in the root's tile.
+    one index only; None if it can't run in the root's tile.
     """
     root = known[nest.root].op
     if root.reduce_axis:
@@ -338,7 +336,7 @@ def _point(
     axes: list[int] = []
     for index, axis in zip(load.indices, own.axis, strict=True):
         if isinstance(index, Const) and same_dim(axis.extent, 1):
-            axes.append(-1 - len(axes))  # no axis of the root
+            axes.append(-1 - len(axes))  # not an axis of the root
             continue
         if not isinstance(index, Var) or index not in at:
             return None
@@ -349,7 +347,7 @@ def _point(
 
 
 def _has_reuse(body: StageBody) -> bool:
-    """True if tiles pay: neighbours along some axis read the same elements."""
+    """Whether tiles pay: neighbours along some axis read the same elements."""
     return any(
         not read.steps.get(a.var, 0) and a.var not in read.periods
         for a in body.op.axis

@@ -1,9 +1,9 @@
-"""Whether a stage is computed where it is read, or once: what each way costs.
+"""The choice between computing a stage in its readers and storing it, by the cost of each.
 
-A stage that its readers read at several points (a blur, a level of a pyramid) is computed again for
-each point if it is inlined, and so are the stages inlined into it.  Stored, it is computed once,
-written and read.  Producers are decided first, so that the work of all that is inlined into a stage
-is known when the stage is decided.
+If it is inlined, a stage that its readers read at several points (a blur, a level of a pyramid) is
+computed again for each point, and so are the stages inlined into it.  If it is stored, it is
+computed once, written and read.  Producers are decided first, so that the work of all that is
+inlined into a stage is known when the stage is decided.
 """
 
 from __future__ import annotations
@@ -22,19 +22,23 @@ from tilesmith.te.tensor import Compute, Reduce, Tensor
 from .work import element_cycles, is_larger
 
 MAX_NODES = 512
-"""Most nodes of an expression that inlining may make: code to compile, and registers to find."""
+"""Most nodes of an expression that inlining may make; more take long to compile and spill
+registers.
+"""
 GAIN = 1.2
-"""How many times cheaper storing must be: a stage that is inlined needs no loops."""
+"""Lower bound on the ratio of both costs from which a stage is stored: an inlined stage needs no
+loops.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Body:
-    """A stage with what is inlined into it so far.
+    """A stage with the stages inlined into it so far.
 
     op: its compute.
     values: its expressions; those that are reduced, for a reduction.
-    needed: how often they are evaluated at least: for all elements, or for those that are read.
-    each: cycles of one core for one evaluation.
+    needed: lower bound on its evaluations: for all elements, or for those that are read.
+    each: cycles of one core per evaluation.
     """
 
     op: Compute
@@ -52,8 +56,8 @@ class Body:
 def stored_stages(
     state: State, inlined: Collection[str], target: Target
 ) -> dict[str, tuple[str, ...]]:
-    """Those of the stages `inlined` that are better stored, and for each the readers that are to
-    read it from memory.
+    """The subset of the stages `inlined` that is better stored, and for each of these the readers
+    that are to read it from memory.
 
     Readers that are not named compute it again.
     """
@@ -81,20 +85,19 @@ def stored_stages(
 
 
 def _values(op: Compute) -> tuple[Expr, ...]:
-    first = op.body[0] if op.body else None  # none: loops written by hand
+    first = op.body[0] if op.body else None  # None for loops written by hand.
     return first.sources if isinstance(first, Reduce) else op.body
 
 
 def _needed(state: State, points: Mapping[str, Mapping[str, int]]) -> dict[str, float]:
-    """For each stage, the least number of evaluations: one for each element, or for each time that
-    one is read.
-    """
+    """Lower bound on the evaluations of each stage: one for each element, or for each read."""
     found: dict[str, float] = {}
     for name, stage in reversed(tuple(state.stages.items())):
         if not stage.is_placeholder:
             op = stage.compute
             elements = least = expected_size(op.shape)
-            later = (r in found for r in points[name])  # a scan is read by its own steps: all of it
+            # a scan is read by its own steps, so all of it is needed
+            later = (r in found for r in points[name])
             if not stage.is_output and all(points[name].values()) and all(later):
                 least = min(elements, sum(times * found[r] for r, times in points[name].items()))
             found[name] = least * expected_size(a.extent for a in op.reduce_axis)
@@ -102,7 +105,7 @@ def _needed(state: State, points: Mapping[str, Mapping[str, int]]) -> dict[str, 
 
 
 def direct_readers(state: State) -> dict[str, list[str]]:
-    """For each stage, those whose expressions read it."""
+    """For each stage, the stages whose expressions read it."""
     found: dict[str, list[str]] = {n: [] for n in state.stages}
     for stage in state.stages.values():
         for producer in dict.fromkeys(n for n, _ in stage.reads):
@@ -121,7 +124,7 @@ def _reads(state: State, values: Sequence[Expr], name: str) -> list[Load]:
 def _with_inlined(
     state: State, reader: Body, name: str, stage: Body, times: int, target: Target
 ) -> Body | None:
-    """`reader` with stage `name` computed at the `times` points where it is read; None if that is
+    """`reader` with stage `name` inlined at the `times` points where it is read; None if that is
     too large.
     """
     if times > 1 and is_larger(stage.values, 4 * MAX_NODES // times):
@@ -167,7 +170,7 @@ def _readers_from_memory(
 
 
 def far_bytes_per_cycle(bytes_: float, target: Target) -> float:
-    """What one core reads per cycle of a tensor that was written some time ago."""
+    """Bytes per cycle at which one core reads a tensor that was written some time ago."""
     model = target.model
     if bytes_ <= model.l2_bytes / 2:
         return model.l2_bytes_per_cycle

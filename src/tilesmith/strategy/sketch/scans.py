@@ -1,14 +1,15 @@
-"""Rule *scan*: recurrences, whose steps follow each other.
+"""Rule *scan*: recurrences, whose steps depend on each other.
 
     for b in parallel(B):              # axes along which steps don't mix, outside of time
         for t in T:
             for jo: registers[...] = 0; for k: registers += s[t-1, k] * w[k, ...]
             for io: for lanes: s[t, ...] = ...
 
-Threads share axes along which a step reads only its own position: what they compute never meets.
-Along the last axis each takes whole lines.  Within a step the last axis runs in vectors.  Products
-inside a step have accumulators in registers.  If their weights fit no near cache, the steps are
-outermost, so that all rows of a step read the weights together, and threads share each step.
+Threads share axes along which a step reads only its own index: their elements are independent.
+Along the last axis each thread has whole cache lines.  Within a step the last axis is vectorised.
+Products inside a step have accumulators in registers.  If their weights fit no near cache, the loop
+over steps is outermost, so that all rows of a step share each read of the weights, and threads
+share each step.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from tilesmith.te.stage import Axis, Stage
 from tilesmith.te.tensor import Compute
 
 ROWS, COLUMNS = 4, 2
-"""Rows and vectors of a tile of accumulators; one row has `ROWS` vectors."""
+"""Rows and vectors of a tile of accumulators; a tile of one row has `ROWS` vectors."""
 
 
 def schedule_scans(s: Schedule, target: Target) -> set[str]:
@@ -56,7 +57,7 @@ def schedule_scans(s: Schedule, target: Target) -> set[str]:
 def _schedule_steps(
     s: Schedule, stage: Stage, products: list[Stage], apart: bool, target: Target
 ) -> None:
-    """The loops of a scan; `apart` for free axes outside of time."""
+    """Make the loops of a scan; `apart` are independent axes outside of the time loop."""
     recurrence = stage.state.recurrence
     assert recurrence is not None
     time, *rest = stage.axis
@@ -86,7 +87,7 @@ def _schedule_steps(
 
 
 def _schedule_product(s: Schedule, stage: Stage, apart: bool, target: Target) -> set[str]:
-    """A reduction inside a step: tiles of accumulators in registers."""
+    """Schedule a reduction inside a step: tiles of accumulators in registers."""
     copy = s[s.cache_write(stage.op.outputs[0], "register")]
     time, *rows, last = stage.axis
     lanes = _lanes(stage, target)

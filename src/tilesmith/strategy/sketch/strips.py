@@ -4,11 +4,11 @@
     for y: for x: C[y, x] = B[y - 1 .. y + 1, x]    ->      for y in 16 + 2: for x: B[y, x] = ...
                                                             for yi in 16: for x: C[...] = ...
 
-A strip's part of `B` stays in the cache, but the rows at its border are computed by two strips.
-Stages are merged one by one, each time those with the largest gain, until there is none (the
-grouping of Halide's first automatic scheduler: Mullapudi et al., "Automatically scheduling Halide
-image processing pipelines", 2016).  The gain is counted: elements of all parts, their cycles, and
-the bytes that move between caches.
+The part of `B` for a strip stays in the cache, but two strips compute the rows at their border.
+Stages are merged one by one, those with the largest gain first, until no merge gains (the grouping
+of Halide's first automatic scheduler: Mullapudi et al., "Automatically scheduling Halide image
+processing pipelines", 2016).  The gain is counted: elements of all parts, their cycles, and the
+bytes that move between caches.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ LONG = (1024, 4096, 16384)
 PROBES = 16, 32
 """Neighbours along an axis for which reads are counted exactly; other numbers are extrapolated."""
 MERGE_GAIN = 0.05
-"""Least gain, as a share of the time of the stages that are merged."""
+"""Least gain, as a fraction of the time of the stages that are merged."""
 
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """The elements of one dimension that a reader needs for a part of its own.
+    """Elements of one dimension that a part of a reader needs.
 
     axis: the reader's axis along which it grows; None for a fixed number.
     slope: elements per element of the reader.
-    fixed: elements at the reader's size 0.
+    fixed: elements at size 0 of the reader.
     most: extent of the dimension.
     """
 
@@ -62,10 +62,10 @@ class Extent:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """What a stage reads of one tensor.
+    """Reads of a stage from one tensor.
 
-    extents: by dimension.
-    bytes: of an element.
+    extents: elements that a part needs, by dimension.
+    bytes: bytes of an element.
     total: bytes of the tensor.
     """
 
@@ -79,12 +79,12 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A stage as its strips see it.
+    """The sizes and costs of a stage that may be computed in strips.
 
     shape: extents of its result.
-    bytes: of an element of its results.
-    cycles: of one core for an element.
-    sources: by stage or placeholder, what it reads.
+    bytes: bytes of an element of its results.
+    cycles: cycles of one core per element.
+    sources: its reads, by stage or placeholder.
     """
 
     shape: tuple[int, ...]
@@ -106,12 +106,12 @@ class Member:
 
 @dataclass(slots=True)
 class Strips:
-    """A stage whose strips are computed one by one, and what is computed in them.
+    """A stage whose strips are computed one by one, and the stages computed in them.
 
     root: name of the stage.
     members: names of the other stages, readers first.
     part: elements of a strip along each axis of the root.
-    cycles: predicted, of the busiest core.
+    cycles: predicted cycles of the busiest core.
     """
 
     root: str
@@ -127,9 +127,10 @@ def merged(
     outputs: Iterable[str],
     target: Target,
 ) -> list[Strips]:
-    """The strips of the stages `roots`, producers first, of which each is in exactly one.
+    """The strips of the stages `roots`, producers first; each stage is in exactly one.
 
-    bodies: all stages with loops.  readers: of each stage.  outputs: those that have to be stored.
+    bodies: all stages with loops.  readers: the readers of each stage.  outputs: the stages that
+        must be stored.
     """
     members = {n: Member.of(bodies[n], target) for n in roots}
     groups = {n: strips for n in members if (strips := _with_best_part(Strips(n), members, target))}
@@ -161,14 +162,14 @@ def merged(
 
 
 def _home(groups: Mapping[str, Strips], name: str) -> str | None:
-    """The root of the strips in which a stage is computed; None for a stage of another kind."""
+    """The root of the strips in which a stage is computed; None for a stage outside all strips."""
     if name in groups:
         return name
     return next((g.root for g in groups.values() if name in g.members), None)
 
 
 def _with_best_part(strips: Strips, members: Mapping[str, Member], target: Target) -> Strips | None:
-    """`strips` with the part of the fewest cycles; their members in an order with readers first.
+    """`strips` with the part that takes the fewest cycles, and its members with readers first.
     None if a result as small as the root's has no parts.
     """
     order = _readers_first(strips, members)
@@ -187,8 +188,8 @@ def _readers_first(strips: Strips, members: Mapping[str, Member]) -> list[str]:
 
 
 def _parts(shape: Sequence[int], several: bool) -> Iterator[tuple[int, ...]]:
-    """Candidates for the part of a result that is computed together: rows, or all of the
-    inner axes.  A number has parts only if nothing else is computed in them.
+    """Candidates for the part of a result that is computed together: rows, or all of the inner
+    axes.  A scalar has parts only if no other stage is computed in them.
     """
     if not several:
         yield (*(1 for _ in shape[:-1]), *shape[-1:])
@@ -206,7 +207,7 @@ def _parts(shape: Sequence[int], several: bool) -> Iterator[tuple[int, ...]]:
 
 
 def _near_divisor(size: int, extent: int) -> int:
-    """A divisor of `extent` near `size`, so that all strips are alike; `size` if there is none."""
+    """A divisor of `extent` near `size`, so that all strips are equal; `size` if there is none."""
     near = [n for n in range(size, max(size * 3 // 4, 1) - 1, -1) if extent % n == 0]
     near += [n for n in range(size + 1, size * 5 // 4 + 1) if extent % n == 0]
     even = [n for n in near if n % 2 == 0 or size == 1]
@@ -220,7 +221,9 @@ def _cycles(
     part: Sequence[int],
     target: Target,
 ) -> float:
-    """Predicted cycles of the busiest core for the root in parts of `part`, with all `order`."""
+    """Predicted cycles of the busiest core for the root in parts of `part`, with all stages of
+    `order`.
+    """
     model, shape = target.model, members[root].shape
     count = math.prod(-(-n // p) if p else 0 for n, p in zip(shape, part, strict=True))
     regions: dict[str, list[float]] = {root: [float(p) for p in part]}
@@ -263,7 +266,7 @@ def _cycles(
 
 
 def _sources(body: StageBody) -> dict[str, Source]:
-    """What a stage reads of each other one: parts grow with the reader's part."""
+    """The reads of a stage from each other one, as functions of the size of its part."""
     axes = [a.var for a in body.op.axis]
     at = {v: i for i, v in enumerate(axes)}
     contexts = [_probe(axes, [expected(a.extent) for a in body.op.axis], n) for n in PROBES]

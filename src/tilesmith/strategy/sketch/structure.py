@@ -1,6 +1,7 @@
-"""What the rules look at: the current stages of a schedule, and where their reads land.
+"""The structure that the rules examine: the current stages of a schedule, and the addresses of
+their reads.
 
-All of it is derived from the schedule's state.  So it also holds after steps that rewrite
+All of it is derived from the schedule's state.  So it is valid also after steps that rewrite
 operations (rfactor, cache_write).
 """
 
@@ -27,8 +28,8 @@ class Read:
 
     load: the read.
     source: the stage read.
-    steps: elements between neighbours along each variable; None if not constant.
-    periods: for variables that only occur as `v // c` in the read, that c.
+    steps: stride in elements along each variable; None if not constant.
+    periods: the constant c of each variable that occurs only as `v // c` in the read.
     """
 
     load: ir.Load
@@ -40,7 +41,7 @@ class Read:
         return self.steps.get(v, 0)
 
     def depends(self, v: Var, tile: int) -> bool:
-        """True if `tile` neighbours along `v` read different elements."""
+        """Whether `tile` neighbours along `v` read different elements."""
         if self.step(v) != 0:
             return True
         return v in self.periods and self.periods[v] % tile != 0
@@ -52,7 +53,7 @@ class StageBody:
 
     name: the stage.
     op: its compute.
-    values: what it computes; for a reduction, what is reduced.
+    values: its expressions; for a reduction, the reduced ones.
     reads: its reads.
     """
 
@@ -124,7 +125,7 @@ def bodies(s: Schedule) -> dict[str, StageBody]:
 
 
 def read_of(state: State, load: ir.Load) -> Read:
-    """Where `load` lands, by the current layout of its stage."""
+    """The address of `load` in the current layout of its stage."""
     assert isinstance(load.buffer, Tensor)
     source = state.tensors[load.buffer][0]
     stage = state.stages[source]
@@ -178,7 +179,7 @@ def _period(atom: Expr) -> int | None:
 
 
 def is_costly(values: Sequence[Expr]) -> bool:
-    """True for values that are better stored than computed twice."""
+    """Whether values are better stored than computed twice."""
     nodes = [n for v in values for n in post_order(v)]
     return any(
         (isinstance(n, ir.Call) and (n.name in COSTLY or n.name in ("sqrt", "rsqrt")))
@@ -188,5 +189,5 @@ def is_costly(values: Sequence[Expr]) -> bool:
 
 
 def has_condition(values: Sequence[Expr]) -> bool:
-    """True if elements are selected, as padding does."""
+    """Whether elements are selected by a condition, as padding does."""
     return any(isinstance(n, ir.Select) for v in values for n in post_order(v))

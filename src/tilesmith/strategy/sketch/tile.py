@@ -1,9 +1,9 @@
-"""The register tile of a reduction: which axis runs along vector lanes, and how many elements are
-computed together.
+"""The register tile of a reduction: the vector axis, and the number of elements computed
+together.
 
-For each step of the reduction a tile loads each distinct vector or scalar that its elements need
-once, and does the arithmetic for all of them.  The analytic choice is the tile with the least
-cycles for all elements, given the target's load and arithmetic ports, arithmetic latency and vector
+For each step of the reduction, a tile loads each distinct vector or scalar of its elements once,
+and does the arithmetic for all elements.  The analytic choice is the tile with the fewest cycles
+for all elements, given the target's load and arithmetic ports, arithmetic latency and vector
 registers.  Only the addresses of reads decide, not the operator.
 """
 
@@ -23,8 +23,8 @@ from .structure import Read, StageBody
 
 MAX_VECTORS, MAX_ROWS = 6, 30
 ROW_SHARE = 0.001
-"""Relative cost of each row of a tile, times the log2 of its distance to the next in cache lines:
-rows are separate streams and may fall on the same cache sets.
+"""Relative cost of each row of a tile, times the log2 of its stride in cache lines: rows are
+separate streams and may map to the same cache sets.
 """
 SHORT = 9
 """Most steps of a window that may all be unrolled."""
@@ -36,10 +36,10 @@ SLIDING = 128
 class SketchTile:
     """A register tile.
 
-    lane: the axis along vectors; None if a reduction axis is.
+    lane: the vector axis; None if it is a reduction axis.
     sizes: elements along each spatial axis.
     lanes: elements of a vector.
-    slides: all steps of the window are unrolled, see `TileModel.slides`.
+    slides: whether all steps of the window are unrolled, see `TileModel.slides`.
     """
 
     lane: int | None
@@ -54,11 +54,11 @@ class SketchTile:
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """Where a read lands, in numbers.
+    """The address of a read, as numbers.
 
-    steps: elements between neighbours along each spatial axis (see `Read`).
+    steps: stride in elements along each spatial axis (see `Read`).
     periods: period of each spatial axis; 0 for none.
-    along: the step of the last reduction axis.
+    along: stride along the last reduction axis.
     itemsize: bytes of an element.
     elements: elements of the whole operand.
     """
@@ -70,14 +70,14 @@ class Operand:
     elements: int
 
     def depends(self, axis: int, tile: int) -> bool:
-        """True if `tile` neighbours along a spatial axis read different elements."""
+        """Whether `tile` neighbours along a spatial axis read different elements."""
         return self.steps[axis] != 0 or (self.periods[axis] > 0 and self.periods[axis] % tile != 0)
 
     def overlap(self, lane: int, sizes: Sequence[int], last: int) -> float:
-        """The share of loads that remains if all `last` steps of the last reduction axis are
+        """Fraction of loads that remains if all `last` steps of the last reduction axis are
         unrolled.
 
-        A step of a window reads what other steps read for neighbours in the tile.
+        A step of a window reads the elements that other steps read for neighbours in the tile.
         """
         left = 1.0
         for i, n in enumerate(sizes):
@@ -97,14 +97,14 @@ class TileModel:
     extents: of the spatial axes.
     operands: the reads.
     steps: values reduced to one element.
-    last: of these, the steps along the last reduction axis; 0 if there is none.
+    last: the part of these steps along the last reduction axis; 0 if there is none.
     operations: arithmetic instructions per value.
     lanes: elements of a vector.
     model: the CPU's latencies, ports and caches.
     vector_registers: number of registers.
-    packed: operands that will be copied so that lanes are neighbours.
-    frozen: axes that are not to be tiled.
-    contiguous: the axis along which the result is written to memory.
+    packed: operands that will be copied so that lanes are contiguous.
+    frozen: axes that must not be tiled.
+    contiguous: the innermost axis of the result in memory.
     """
 
     extents: tuple[int, ...]
@@ -168,7 +168,7 @@ class TileModel:
         return busy + self.model.load_cycles * loads + step + 0.2 * vectors
 
     def slides(self, lane: int, sizes: Sequence[int]) -> bool:
-        """True if all steps of the last reduction axis are to be unrolled, since they share loads.
+        """Whether to unroll all steps of the last reduction axis, since they share loads.
 
         Registers must hold the tile, its invariants, and a part of the window.
         """
@@ -192,8 +192,8 @@ class TileModel:
         return width * self.model.gather_cycles * self.model.load_ports
 
     def cycles(self, lane: int, sizes: Sequence[int]) -> float:
-        """Cycles of all elements with tiles of `sizes`; tails of rows count with their
-        true size.
+        """Cycles of all elements with tiles of `sizes`; tails of rows count with their true
+        size.
         """
         total = 0.0
         parts = [
@@ -227,7 +227,7 @@ class TileModel:
         return vectors * math.prod(n for i, n in enumerate(sizes) if i != lane) + vectors + 1
 
     def row_axes(self, lane: int) -> list[int]:
-        """Axes other than `lane` worth tiling: those along which some read stays the same."""
+        """Axes other than `lane` that are worth tiling: some read does not depend on them."""
         return [
             i
             for i, n in enumerate(self.extents)
@@ -236,7 +236,7 @@ class TileModel:
         ]  # fmt: skip
 
     def best(self, lane: int, vectors: int | None = None) -> tuple[float, tuple[int, ...]]:
-        """The tile with the least cycles, and the cycles; `vectors` fixes its width."""
+        """The tile with the fewest cycles, and the cycles; `vectors` fixes its width."""
         return _best(self, lane, vectors)
 
     def tiles(self, lane: int, vectors: int | None) -> Iterator[tuple[int, ...]]:
@@ -301,7 +301,7 @@ def choose_tile(
     """Knobs `lane`, `vectors`, `rows.…`: the register tile and the operands to pack for it.
 
     names: of the spatial axes.
-    packable: by lane axis, the operands that may be packed so that lanes are neighbours.
+    packable: by lane axis, the operands that may be packed so that lanes are contiguous.
     """
     found: dict[int, tuple[float, frozenset[int]]] = {}
     for i, extent in enumerate(model.extents):

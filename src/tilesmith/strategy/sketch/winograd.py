@@ -1,4 +1,4 @@
-"""Rule *winograd*: convolutions with a 3x3 window by minimal filtering, where that takes less time.
+"""Rule *winograd*: convolutions with a 3x3 window by minimal filtering, where that is faster.
 
     parallel over rows of tiles
       image tiles of the row         per tile and vector of channels, in registers
@@ -31,9 +31,11 @@ from tilesmith.te.tensor import Compute
 from tilesmith.te.winograd import points
 
 FILTERED_MARGIN = 0.8
-"""A prediction must be below this share of the direct convolution's to be believed."""
+"""Upper bound on the predicted time relative to the direct convolution's: smaller gains are not
+trusted.
+"""
 TRANSFORM = 8
-"""Instructions for a vector of transformed numbers, one a cycle: arithmetic, loads and stores."""
+"""Instructions per vector of transformed numbers, one per cycle: arithmetic, loads and stores."""
 VECTORS = 2
 """Vectors of accumulators in a row of the products."""
 
@@ -55,7 +57,7 @@ class Filtered:
 
 
 def filter_windows(s: Schedule, target: Target, bound: float, cfg: Config) -> list[Filtered]:
-    """Knob `winograd`: the tile size, of those whose error is within `bound`, or 0 for the direct
+    """The tile size by knob `winograd`: of those whose error is within `bound`, or 0 for the direct
     convolution.
     """
     tiles = tuple(m for m in SQUARES if ERRORS[m] <= bound)
@@ -79,7 +81,7 @@ def filter_windows(s: Schedule, target: Target, bound: float, cfg: Config) -> li
 
 
 def _fits(op: Compute, w: Windowed) -> bool:
-    """True if it is float32 and vectors can run along the last dimension of every tensor."""
+    """Whether it is float32 and vectors can run along the last dimension of every tensor."""
     last = len(op.axis) - 1
     if w.image.dtype is not f32:
         return False
@@ -88,7 +90,7 @@ def _fits(op: Compute, w: Windowed) -> bool:
 
 
 def _is_plain(s: Schedule, read: Load) -> bool:
-    """True if the tensor that `read` loads from is row-major."""
+    """Whether the tensor that `read` loads from is row-major."""
     source, _ = s.state.tensors[read.buffer]  # type: ignore[index]  # a tensor
     return s.state.stages[source].layout is None
 
@@ -99,7 +101,7 @@ def filtered_cycles(op: Compute, w: Windowed, m: int, target: Target) -> float:
     t = points(m)
     tiles = math.prod(-(-expected(op.axis[p].extent) // m) for p in w.places)
     results = expected_size(a.extent for n, a in enumerate(op.axis[:-1]) if n not in w.places)
-    results *= -(-expected(op.axis[-1].extent) // lanes)  # vectors
+    results *= -(-expected(op.axis[-1].extent) // lanes)  # whole vectors
     reduced = expected_size(a.extent for a in w.others)
 
     def vectors(shape: Any, dims: tuple[int, int]) -> int:
@@ -140,8 +142,8 @@ def schedule_filtered(s: Schedule, f: Filtered, target: Target, cfg: Config) -> 
 def _schedule_result(root: Stage, f: Filtered, lanes: int) -> tuple[Axis, Axis, Axis]:
     """Make the loops of the result.
 
-    Returns those at which the image of a row of tiles, its products, and one vector of a tile are
-    computed.
+    Returns the loops at which the image of a row of tiles, its products, and one vector of a tile
+    are computed.
     """
     axes = root.axis
     i, j = f.window.places
@@ -165,7 +167,7 @@ def _schedule_result(root: Stage, f: Filtered, lanes: int) -> tuple[Axis, Axis, 
 
 
 def _register_tile(products: Stage, place: int, lanes: int, cfg: Config) -> tuple[int, int]:
-    """Tiles of a row along axis `place`, and columns, whose products are in registers."""
+    """Rows and columns whose products are in registers: tiles along axis `place`, and columns."""
     width, tiles = (expected(products.axis[n].extent) for n in (-1, place))
     lanes = min(lanes, width)
     vectors = min(VECTORS, -(-width // lanes))

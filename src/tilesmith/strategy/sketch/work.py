@@ -20,7 +20,7 @@ from tilesmith.ops.structure import COSTLY
 POLYNOMIAL = 32
 """Vector instructions of a transcendental function."""
 SHUFFLED = 4
-"""The longest stride, in elements, with which vectors are loaded and shuffled."""
+"""The longest stride, in elements, with which vectors are loaded and shuffled, not gathered."""
 LANE_BYTES = f32.bytes
 """Vectors are counted for elements of this size; wider ones count as several."""
 
@@ -47,7 +47,7 @@ def element_cycles(values: Sequence[Expr], lane: Var | None, target: Target) -> 
             gathered += 2.0 if chosen else 1.0
         elif last:
             loads += 1.0 if last == 1 else 1.5 + abs(last)
-        stack += [i for i in e.indices if steps[i] is None]  # the position is computed, too
+        stack += [i for i in e.indices if steps[i] is None]  # the index is computed, too
     busy = max(operations / model.fma_ports, loads / model.load_ports)
     return max(busy, (operations + loads) / model.issue_width) / lanes + (
         gathered * model.gather_cycles
@@ -55,7 +55,7 @@ def element_cycles(values: Sequence[Expr], lane: Var | None, target: Target) -> 
 
 
 def is_larger(values: Sequence[Expr], most: int) -> bool:
-    """True if `values` have more than `most` distinct nodes."""
+    """Whether `values` have more than `most` distinct nodes."""
     seen: set[Expr] = set()
     stack = list(values)
     while stack and len(seen) <= most:
@@ -77,15 +77,15 @@ def _instructions(e: Expr, target: Target) -> float:
         cycles = model.integer_divide_cycles if whole else model.divide_cycles
         return cycles * model.fma_ports
     if isinstance(e, ir.Cast) and e.dtype.is_int and e.dtype.bytes == 8 and e.a.dtype.is_float:
-        return 2.0 * target.vector_lanes(LANE_BYTES)  # lane by lane
+        return 2.0 * target.vector_lanes(LANE_BYTES)  # executed for each lane
     return max(e.dtype.bytes / LANE_BYTES, 1.0)
 
 
 def lane_steps(values: Sequence[Expr], lane: Var | None) -> dict[Expr, float | None]:
-    """The difference of each node between neighbouring lanes, inside of borders; None if it isn't
+    """The difference of each node between neighbouring lanes, away from borders; None if it isn't
     constant.
 
-    A quotient has a fractional step.  A remainder has the step of what it divides.
+    A quotient has a fractional difference.  A remainder has the difference of its dividend.
     """
     steps: dict[Expr, float | None] = {}
     for value in values:
@@ -106,7 +106,7 @@ def _step(e: Expr, below: Sequence[float | None], lane: Var | None) -> float | N
     if not isinstance(e, ir.Binary):
         return None
     a, b = below
-    if e.op in ("min", "max"):  # a clamp: the step of the side that moves
+    if e.op in ("min", "max"):  # a clamp has the difference of the side that varies
         return b if a == 0 else a
     if a is None or b is None:
         return None
