@@ -63,14 +63,14 @@ def address(
     None if that is not affine.
     """
     terms, constant = address_terms(tensor, indices, layout)
-    found = {atom: k for atom, k in terms.items() if isinstance(atom, Var)}
-    return (found, constant) if len(found) == len(terms) else None
+    coefficients = {atom: k for atom, k in terms.items() if isinstance(atom, Var)}
+    return (coefficients, constant) if len(coefficients) == len(terms) else None
 
 
 def strides(tensor: Tensor, indices: tuple[Expr, ...], layout: Layout) -> dict[Var, int] | None:
     """Stride of an access along each variable, in elements; None if it is not affine."""
-    found = address(tensor, indices, layout)
-    return None if found is None else found[0]
+    strided = address(tensor, indices, layout)
+    return None if strided is None else strided[0]
 
 
 def known_strides(
@@ -80,11 +80,11 @@ def known_strides(
     address does not depend linearly.
     """
     terms, _ = address_terms(tensor, indices, layout)
-    found: dict[Var, int | None] = {a: k for a, k in terms.items() if isinstance(a, Var)}
+    known: dict[Var, int | None] = {a: k for a, k in terms.items() if isinstance(a, Var)}
     for atom in terms:
         if not isinstance(atom, Var):
-            found |= dict.fromkeys(free_vars(with_positions(atom)) - found.keys())
-    return found
+            known |= dict.fromkeys(free_vars(with_positions(atom)) - known.keys())
+    return known
 
 
 def is_one_run(outer: int | None, inner: int | None, extent: int) -> bool:
@@ -98,18 +98,18 @@ def accesses(
     group: Group, op: Compute, keep: Iterable[Compute] = ()
 ) -> list[dict[Var, int] | None]:
     """Strides of every read of the expanded `op`, then of its write."""
-    return [strides(t, at, group.layout(t)) for t, at in places(op, keep)]
+    return [strides(t, indices, group.layout(t)) for t, indices in places(op, keep)]
 
 
 def places(op: Compute, keep: Iterable[Compute] = ()) -> list[tuple[Tensor, tuple[Expr, ...]]]:
     """For each read of the expanded `op`, then for its write: the tensor and the indices."""
-    found: list[tuple[Tensor, tuple[Expr, ...]]] = [
+    reads: list[tuple[Tensor, tuple[Expr, ...]]] = [
         (node.buffer, node.indices)
         for body in expand(op, keep)
         for node in post_order(body)
         if isinstance(node, ir.Load) and isinstance(node.buffer, Tensor)
     ]
-    return [*found, (op.outputs[0], tuple(a.var for a in op.axis))]
+    return [*reads, (op.outputs[0], tuple(a.var for a in op.axis))]
 
 
 Divisions = frozenset[tuple[int, int]]
@@ -120,7 +120,7 @@ k.
 
 def divisions(op: Compute, keep: Iterable[Compute] = ()) -> dict[Var, Divisions]:
     """Divisions by constants in the expanded `op`, by the axis on which they depend."""
-    found: dict[Var, set[tuple[int, int]]] = {a.var: set() for a in op.axis}
+    by_axis: dict[Var, set[tuple[int, int]]] = {a.var: set() for a in op.axis}
     for body in expand(op, keep):
         for node in post_order(simplify(body)):
             if not isinstance(node, ir.Binary) or node.op not in ("floordiv", "floormod"):
@@ -128,9 +128,9 @@ def divisions(op: Compute, keep: Iterable[Compute] = ()) -> dict[Var, Divisions]
             if not isinstance(node.b, ir.Const) or node.dtype is not i64:
                 continue
             for atom, k in affine_form(node.a)[0].items():
-                if isinstance(atom, Var) and atom in found:
-                    found[atom].add((k, int(node.b.value)))
-    return {v: frozenset(pairs) for v, pairs in found.items()}
+                if isinstance(atom, Var) and atom in by_axis:
+                    by_axis[atom].add((k, int(node.b.value)))
+    return {v: frozenset(pairs) for v, pairs in by_axis.items()}
 
 
 def cycle(divided: Divisions, step: int = 1) -> int:
@@ -140,9 +140,9 @@ def cycle(divided: Divisions, step: int = 1) -> int:
 
 def condition_vars(op: Compute, keep: Iterable[Compute] = ()) -> set[Var]:
     """Variables on which a select between elements depends."""
-    found: set[Var] = set()
+    variables: set[Var] = set()
     for body in expand(op, keep):
         for node in post_order(body):
             if isinstance(node, ir.Select):
-                found |= free_vars(node.cond)
-    return found
+                variables |= free_vars(node.cond)
+    return variables

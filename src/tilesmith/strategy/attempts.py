@@ -42,16 +42,16 @@ def schedules(
     is_made = False
     for name, rule in rules:
         try:
-            found = rule(cfg)
+            scheduled = rule(cfg)
         except ScheduleError as e:
             if cfg.chosen and _fits(rule, cfg):
                 raise
             failed = e
             _log.info("%s: the rule for %s does not fit: %s", operators(body), name, e)
             continue
-        if found is not None:
+        if scheduled is not None:
             is_made = True
-            yield found
+            yield scheduled
     if failed is not None and not is_made:
         raise failed
 

@@ -78,20 +78,20 @@ def typical_graph(body: Graph) -> Graph:
             other = bind(body, _others(body.symbols, times))
         except (ValueError, ModelError):  # the sizes are inconsistent
             continue
-        found = _runs_without_sums(other)
-        if found is not None and not runs <= found:
+        other_runs = _runs_without_sums(other)
+        if other_runs is not None and not runs <= other_runs:
             return other
     return near
 
 
 def _others(symbols: Iterable[Var], times: int) -> dict[Var, int]:
     """Sizes near `times` times the expected ones, each with another offset."""
-    found: dict[Var, int] = {}
+    sizes: dict[Var, int] = {}
     for i, symbol in enumerate(symbols):
         size, step = times * expected(symbol), _STEPS[i % len(_STEPS)]
         high = symbol.sizes.high if symbol.sizes is not None else size + step
-        found[symbol] = size + step if size + step <= high else max(min(size, high) - step, 1)
-    return found
+        sizes[symbol] = size + step if size + step <= high else max(min(size, high) - step, 1)
+    return sizes
 
 
 def _runs_without_sums(body: Graph) -> set[tuple[str, int, int]] | None:
@@ -105,11 +105,11 @@ def _runs_without_sums(body: Graph) -> set[tuple[str, int, int]] | None:
 
 def _runs(group: Group) -> set[tuple[str, int, int]]:
     """The pairs of axes (outer, inner) that every access of a result walks with one stride."""
-    found = set()
+    fusable = set()
     outputs = {t.op for t in group.outputs}
     kept = [s for s in group.stages if s in outputs]
     for op in kept:
-        strides = [known_strides(t, at, group.layout(t)) for t, at in places(op, kept)]
+        strides = [known_strides(t, indices, group.layout(t)) for t, indices in places(op, kept)]
         conditions = condition_vars(op, kept)
         for i, j in permutations(range(len(op.axis)), 2):
             outer, inner = op.axis[i], op.axis[j]
@@ -121,8 +121,8 @@ def _runs(group: Group) -> set[tuple[str, int, int]]:
                     for s in strides
                 )
             ):
-                found.add((op.name, i, j))
-    return found
+                fusable.add((op.name, i, j))
+    return fusable
 
 
 def explodes(func: Func, group: Group) -> bool:

@@ -69,7 +69,7 @@ def expecting(body: Graph, sizes: Mapping[Var, int]) -> tuple[Graph, dict[Var, V
     }
     if not new:
         return body, {}
-    return Binding({**new}).graph(body), {found: v for v, found in new.items()}
+    return Binding({**new}).graph(body), {stand_in: v for v, stand_in in new.items()}
 
 
 def renamed(func: Func, names: Mapping[Var, Var]) -> Func:

@@ -35,7 +35,7 @@ def windows(body: Graph) -> tuple[tuple[Layout, int], ...] | None:
         reshaped = same_order and all(isinstance(n.op, (Reshape, Reinterpret)) for n in body.nodes)
         return tuple((Layout.row_major(v.type.rank), 0) for v in body.outputs) if reshaped else None
     group = group_tensors(body)
-    found = []
+    results = []
     for v, tensor in zip(body.outputs, group.outputs):
         op = tensor.op
         if not isinstance(op, Compute) or op.reduce_axis or not v.type.size:
@@ -43,18 +43,18 @@ def windows(body: Graph) -> tuple[tuple[Layout, int], ...] | None:
         read = expand(op)[tensor.index]
         if not isinstance(read, Load) or read.buffer is not group.inputs[0]:
             return None
-        at = address(group.inputs[0], read.indices, group.layout(group.inputs[0]))
-        if at is None:
+        strided = address(group.inputs[0], read.indices, group.layout(group.inputs[0]))
+        if strided is None:
             return None
-        strides, first = at
+        strides, first = strided
         steps = [strides.get(a.var, 0) for a in op.axis]
         layout = window_layout(
             steps, v.type.static_shape, v.layout or Layout.row_major(v.type.rank)
         )
         if layout is None:
             return None
-        found.append((layout, first))
-    return tuple(found)
+        results.append((layout, first))
+    return tuple(results)
 
 
 def window_layout(strides: list[int], shape: tuple[int, ...], order: Layout) -> Layout | None:

@@ -143,8 +143,8 @@ def _stage_by_stage(s: Schedule, group: Group, target: Target, cfg: Config) -> b
             s[st.outputs[0]].compute_inline()
     for i, st in enumerate(kept):  # every kept stage has loops of its own
         own = cfg.under(str(i)) if i else cfg
-        if (found := rows.get(st)) is not None:
-            schedule_rows(s, group, st, found, target, kept, own)
+        if (in_rows := rows.get(st)) is not None:
+            schedule_rows(s, group, st, in_rows, target, kept, own)
         else:
             schedule_injective(s, group, st, target, keep=kept, cfg=own)
     return True

@@ -34,8 +34,8 @@ def is_used_again(group: Group, op: Compute) -> bool:
         if number is None:
             continue
         inner = reader.axis[number]
-        for at in _as_index(reader, op.outputs[0]):
-            along = {v for i in at for v in free_vars(i)}
+        for indices in _as_index(reader, op.outputs[0]):
+            along = {v for i in indices for v in free_vars(i)}
             rows = [n for v, n in axes.items() if v not in along]
             if inner.var in along and all(isinstance(n, int) for n in rows):
                 return math.prod(rows) >= _MANY_ROWS  # type: ignore[arg-type]  # numbers
@@ -73,15 +73,15 @@ def prefetch_taken(
     along = op.axis[number].var
     row = math.prod(extents[loops[-1] :])
     reads = places(op, keep)[:-1]
-    for tensor, at in reads:
+    for tensor, indices in reads:
         alone = sum(t is tensor for t, _ in reads) == 1
         if alone and tensor in set(group.inputs) and tensor not in group.layouts:
-            distance = _distance(tensor, at, along, row, target)
+            distance = _distance(tensor, indices, along, row, target)
             if not distance:
                 continue
             if outer is not None and row * tensor.dtype.bytes <= target.model.l1_bytes // 2:
                 stage.prefetch(tensor, outer, distance, over=inner)
-            elif not _by_index(at):  # the row is too long to be prefetched as a whole
+            elif not _by_index(indices):  # the row is too long to be prefetched as a whole
                 vector = math.prod(extents[loops[-1] + 1 :])
                 taken = vector * tensor.dtype.bytes
                 stage.prefetch(tensor, inner, -(-target.model.bytes_in_flight // taken))

@@ -59,11 +59,12 @@ class _Attention:
 
 def is_attention(group: Group) -> bool:
     """True for a contraction, reductions of its result, and a contraction behind those."""
-    found = _contractions(group)
-    if len(found) != 2:
+    products = _contractions(group)
+    if len(products) != 2:
         return False
     return any(
-        s.reduce_axis and s is not found[0] and found[0] in _behind(s) for s in _behind(found[1])
+        s.reduce_axis and s is not products[0] and products[0] in _behind(s)
+        for s in _behind(products[1])
     )
 
 
@@ -156,14 +157,14 @@ def _roles(group: Group, values: Compute) -> _Attention:
 
 def _behind(stage: Compute) -> set[Compute]:
     """The stages that `stage` depends on."""
-    found: set[Compute] = set()
+    upstream: set[Compute] = set()
     pending = [t.op for t in stage.inputs]
     while pending:
         op = pending.pop()
-        if isinstance(op, Compute) and op not in found:
-            found.add(op)
+        if isinstance(op, Compute) and op not in upstream:
+            upstream.add(op)
             pending += [t.op for t in op.inputs]
-    return found
+    return upstream
 
 
 def _accumulator(s: Schedule, contraction: Compute, result: Compute) -> Tensor:

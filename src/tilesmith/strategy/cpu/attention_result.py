@@ -49,12 +49,12 @@ def find_result(
     """
     out = group.outputs[0].op
     assert isinstance(out, Compute)
-    found = reading(out, values)
-    if found is not None:
-        merged = [not isinstance(i, Var) for i in found[0][-2:]]
+    place = reading(out, values)
+    if place is not None:
+        merged = [not isinstance(i, Var) for i in place[0][-2:]]
         tile = _tile(values, merged[0], merged[1], target)
         if tile is not None:
-            return Result(out, *found, tile)
+            return Result(out, *place, tile)
     top = values
     for stage in epilogue:
         own = tuple(x.var for x in stage.axis)
@@ -108,14 +108,14 @@ def reading(out: Compute, values: Compute) -> tuple[tuple[Expr, ...], dict[Var, 
     """
     if out is values:
         return tuple(x.var for x in out.axis), {}
-    found: set[tuple[Expr, ...]] = set()
+    places: set[tuple[Expr, ...]] = set()
     for body in expand(out, keep=(values,)):
         for e in post_order(body):
             if isinstance(e, Load) and any(e.buffer is t for t in values.outputs):
-                found.add(simplified(e.indices, out.axis))
-    if len(found) != 1:
+                places.add(simplified(e.indices, out.axis))
+    if len(places) != 1:
         return None
-    (indices,) = found
+    (indices,) = places
     split: dict[Var, int] = {}
     for i in indices:
         if isinstance(i, (Var, Const)):

@@ -33,7 +33,7 @@ def dot_for(c: Contraction, target: Target) -> TensorIntrinsic | None:
         return None
     source = c.op.body[0]
     assert isinstance(source, Reduce)
-    found: list[TensorIntrinsic] = []
+    fitting: list[TensorIntrinsic] = []
     for i in available(target).values():
         if not _is_dot(i) or i.result.size > columns or i.extents[-1] > steps:
             continue
@@ -43,8 +43,8 @@ def dot_for(c: Contraction, target: Target) -> TensorIntrinsic | None:
             reads = {load: i.strides(operand)[0] for operand, load in binding.items()}
             shares = reads.get(c.x) == 0 and reads.get(c.w)
             if shares or (not i.result.shape and {*reads} == {c.x, c.w}):
-                found.append(i)
-    best = max(found, key=lambda i: products_per_time(i, target), default=None)
+                fitting.append(i)
+    best = max(fitting, key=lambda i: products_per_time(i, target), default=None)
     return best if best is not None and products_per_time(best, target) > 1 else None
 
 
@@ -74,12 +74,12 @@ def products_per_fma(element: DType, target: Target) -> float:
     """Products of type `element` that one lane adds in the time of a multiply-add of f32.  It is
     that of the best dot-product instruction for this type or wider integers, or 1 if there is none.
     """
-    found = [
+    rates = [
         products_per_time(i, target)
         for i in available(target).values()
         if _is_dot(i) and all(_takes(o.dtype, element) for o in i.operands)
     ]
-    return max(found, default=1.0)
+    return max(rates, default=1.0)
 
 
 def products_per_time(dot: TensorIntrinsic, target: Target) -> float:

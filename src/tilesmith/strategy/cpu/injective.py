@@ -97,7 +97,7 @@ def as_read(group: Group, op: Compute, order: list[int], keep: Iterable[Compute]
     Sequential reads are prefetched by hardware; streaming stores may go to any line.
     """
     axes = [i for i in order if not same_dim(op.axis[i].extent, 1)]
-    reads = [known_strides(t, at, group.layout(t)) for t, at in places(op, keep)[:-1]]
+    reads = [known_strides(t, indices, group.layout(t)) for t, indices in places(op, keep)[:-1]]
     steps = [[abs(r.get(op.axis[i].var) or 0) for i in axes] for r in reads]
     if len(axes) < 3 or not steps or not all(all(s) and s[-1] == min(s) == 1 for s in steps):
         return order
@@ -122,7 +122,7 @@ def fused(
     then read elements of a few vectors (three channels, side by side).
     """
     stage = s[op.outputs[0]]
-    found = divisions(op, keep)
+    by_axis = divisions(op, keep)
     axes, sizes, divided = [], [], []
     runs = _fusable_runs(group, op, list(order), keep)
     short = _interleaved(group, op, runs, keep, lanes)
@@ -134,7 +134,7 @@ def fused(
             axis = stage.fuse(axis, stage.axis[i])
         axes.append(axis)
         sizes.append(expected_size(op.axis[i].extent for i in run))
-        divided.append(found[op.axis[run[0]].var] if len(run) == 1 else frozenset())
+        divided.append(by_axis[op.axis[run[0]].var] if len(run) == 1 else frozenset())
     if short:
         divided[-1] = frozenset({(1, short)})
     return axes, sizes, divided
@@ -172,13 +172,13 @@ def _interleaved(
     last, inner = ([i for i in run if not same_dim(op.axis[i].extent, 1)] for run in runs[-2:])
     if not last or expected_size(op.axis[i].extent for i in runs[-2]) * short < lanes:
         return 0
-    found, conditions = divisions(op, keep), condition_vars(op, keep)
+    by_axis, conditions = divisions(op, keep), condition_vars(op, keep)
     changing = {op.axis[i].var for run in runs[-2:] for i in run}
-    if changing & conditions or any(found[v] for v in changing):
+    if changing & conditions or any(by_axis[v] for v in changing):
         return 0
     outer, short_var = op.axis[last[-1]].var, op.axis[inner[-1]].var
-    for tensor, at in places(op, keep):
-        steps = known_strides(tensor, at, group.layout(tensor))
+    for tensor, indices in places(op, keep):
+        steps = known_strides(tensor, indices, group.layout(tensor))
         step = steps.get(outer, 0)
         if steps.get(short_var, 0) is None or step is None or not 0 <= step <= lanes // 2:
             return 0
@@ -283,7 +283,7 @@ def _fusable_runs(
     group: Group, op: Compute, order: list[int], keep: Iterable[Compute]
 ) -> list[list[int]]:
     """Axis numbers in memory order, grouped into runs that every access walks with one stride."""
-    reads = [known_strides(t, at, group.layout(t)) for t, at in places(op, keep)]
+    reads = [known_strides(t, indices, group.layout(t)) for t, indices in places(op, keep)]
     split_at = condition_vars(op, keep)
     runs: list[list[int]] = [[order[0]]]
     last = order[0]  # the innermost axis of the current run that has more than one element

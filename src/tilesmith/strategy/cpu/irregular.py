@@ -64,9 +64,9 @@ def _mapped(stmt: Stmt, shared: bool, lanes: int) -> Stmt:
 def _vectors(loop: For, kind: ForKind, width: int) -> Stmt:
     """`loop` in vectors of `width` iterations; the tail has a predicate."""
     outer, lane = Var(f"{loop.var.name}o", i64), Var(f"{loop.var.name}i", i64)
-    at = outer * width + lane
-    body = with_value(loop.body, loop.var, loop.start + at)
-    guarded = If(at < loop.extent, body, likely=True)
+    number = outer * width + lane
+    body = with_value(loop.body, loop.var, loop.start + number)
+    guarded = If(number < loop.extent, body, likely=True)
     vector = For(lane, const(0), const(width), "vectorized", guarded)
     count = (loop.extent + (width - 1)) // width
     return For(outer, const(0), simplify(count), kind, vector)

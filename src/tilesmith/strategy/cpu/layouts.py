@@ -197,14 +197,14 @@ def _gathered(node: Node, number: int, layout: Choice, result: Choice) -> float 
     """Extra bytes for reading operand `number` at indices that data decide.  Each lane gathers its
     own element, unless lanes run along the operand's memory.  None for other operands.
     """
-    found = samples(node)
-    if found is None or number not in found.counts:
+    sampled = samples(node)
+    if sampled is None or number not in sampled.counts:
         return None
     (written,) = node.outputs
-    along = found.shared[number].get(_innermost(result, written))
+    along = sampled.shared[number].get(_innermost(result, written))
     if along is not None and along == _innermost(layout, node.inputs[number]):
         return 0.0
-    return ACROSS * _bytes(written) * found.counts[number]
+    return ACROSS * _bytes(written) * sampled.counts[number]
 
 
 @lru_cache(maxsize=4096)
@@ -292,10 +292,10 @@ def _moving(node: Node, number: int, layout: Choice, result: Choice) -> float:
     if not isinstance(read, Load) or not isinstance(read.buffer, Tensor):
         return 2.0 + (layout is not None) + (result is not None)
     order = result or Layout.row_major(len(shape))
-    at = address(read.buffer, read.indices, layout or Layout.row_major(rank))
-    if at is None:  # not affine: a reshape, which keeps row-major order
+    strided = address(read.buffer, read.indices, layout or Layout.row_major(rank))
+    if strided is None:  # not affine: a reshape, which keeps row-major order
         return 0.0 if layout is None and result is None else 3.0
-    steps = [at[0].get(a.var, 0) for a in op.axis]
+    steps = [strided[0].get(a.var, 0) for a in op.axis]
     if window_layout(steps, shape, order) is not None:
         return 0.0
     inner = next((d.axis for d in reversed(order.dims) if shape[d.axis] != 1), None)

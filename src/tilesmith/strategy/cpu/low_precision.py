@@ -69,9 +69,9 @@ def factor_choice(target: Target) -> FactorChoice:
         if isinstance(op, Conv) and op.groups > 1:
             return best  # no instruction adds products of several groups
         for factors in FACTORS:
-            found = _products(op, x, w, factors, target)
-            if found is not None and found[0] > most:
-                best, most = replace(factors, joined=found[1]), found[0]
+            rates = _products(op, x, w, factors, target)
+            if rates is not None and rates[0] > most:
+                best, most = replace(factors, joined=rates[1]), rates[0]
         return best
 
     return choose

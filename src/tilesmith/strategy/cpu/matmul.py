@@ -362,8 +362,8 @@ def linear_run(group: Group, c: Contraction, run: tuple[IterVar, ...]) -> tuple[
     by_position = dict(zip((a.var for a in out.axis), (a.var for a in c.op.axis), strict=True))
     walks = [strides_through(group, c.x)]
     walks += [
-        None if found is None else {by_position.get(v, v): n for v, n in found.items()}
-        for found in accesses(group, out, keep=(c.op,))
+        None if strides is None else {by_position.get(v, v): n for v, n in strides.items()}
+        for strides in accesses(group, out, keep=(c.op,))
     ]
     kept = [run[-1]]
     for axis in reversed(run[:-1]):
@@ -400,16 +400,14 @@ def _tile(
     def choose(vectors: int | None = None) -> tuple[RegisterTile, int]:
         vectors = None if vectors is None else int(vectors)  # decisions are keys of a table
         if slide is not None:
-            found = sliding_tile(slide, rows, columns, target, element, vectors)
-            if found[1] > 1:
-                return found
+            best = sliding_tile(slide, rows, columns, target, element, vectors)
+            if best[1] > 1:
+                return best
         row_bytes = distance * c.x.dtype.bytes
         outer = outer_extent(c)
-        found = choose_tile(
-            rows, columns, target, element, True, vectors, row_bytes, outer, scratch
-        )
+        best = choose_tile(rows, columns, target, element, True, vectors, row_bytes, outer, scratch)
         last = expected(reduction_order(c)[-1].extent) // joined
-        return found, unrolled_steps(last, found.rows * found.vectors, target)
+        return best, unrolled_steps(last, best.rows * best.vectors, target)
 
     tile, steps = choose()
     column = column_block(group.layouts.get(c.w.buffer))  # type: ignore[arg-type]  # a tensor

@@ -148,14 +148,14 @@ def _copy_as_it_lies(
     sizes = [expected(n) for n in copy.shape]
     if walk is None or c.vector is None:
         return False
-    at = index_of(c.w.indices, c.vector.var)
-    if not isinstance(copy.shape[at], int) or sizes[at] % tile.lanes:
+    along = index_of(c.w.indices, c.vector.var)
+    if not isinstance(copy.shape[along], int) or sizes[along] % tile.lanes:
         return False
     steps = [0 if (v := walked(i)) is None else abs(walk.get(v, 0)) for i in c.w.indices]
     order = sorted(range(len(sizes)), key=lambda i: -steps[i])
-    block, lanes = stage.split(stage.axis[at], factor=tile.lanes)
-    loops = [block if i == at else stage.axis[i] for i in order]
-    extents = [sizes[i] // tile.lanes if i == at else sizes[i] for i in order]
+    block, lanes = stage.split(stage.axis[along], factor=tile.lanes)
+    loops = [block if i == along else stage.axis[i] for i in order]
+    extents = [sizes[i] // tile.lanes if i == along else sizes[i] for i in order]
     stage.reorder(*loops, lanes)
     share_and_vectorize(stage, [*loops, lanes], [*extents, tile.lanes], c.w.dtype.bytes, target)
     return True
@@ -223,8 +223,8 @@ def runs_along(group: Group, load: Load, var: Var) -> bool:
     column = column_block(layout)
     if column is not None:
         return indices[column.axis] is var
-    found = strides(tensor, indices, layout)
-    return found is not None and found.get(var, 0) in (0, 1)
+    by_var = strides(tensor, indices, layout)
+    return by_var is not None and by_var.get(var, 0) in (0, 1)
 
 
 def lies_along(s: Schedule, group: Group, load: Load, var: Var) -> bool:
@@ -296,8 +296,8 @@ def _materialise(
             inline_chain(s, t.op)
     layout, tensor = Layout.row_major(len(op.axis)), op.outputs[0]
     if isinstance(source.op, Placeholder) and source.rank == tensor.rank:
-        given = group.layout(source).dense
-        layout = layout if given.has_padding else given
+        stored = group.layout(source).dense
+        layout = layout if stored.has_padding else stored
     _arrange(s, tensor, layout, joined, c, target)
 
 

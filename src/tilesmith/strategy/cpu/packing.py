@@ -26,7 +26,7 @@ def packed_layouts(
     """The layouts, by input number, of those `constants` of a fused body that must be
     packed anew.
     """
-    found: dict[int, Layout] = {}
+    packed: dict[int, Layout] = {}
     for i in constants:
         value = body.inputs[i]
         column = column_block(value.layout)
@@ -41,8 +41,8 @@ def packed_layouts(
             continue  # narrower than a vector: no choice
         vectors = cfg.choice("vectors", tile_vectors(columns, lanes), block // lanes)
         if not same_dim(vectors * lanes, block):  # a symbol while features are traced
-            found[i] = _with_block(value.layout, axis, vectors * lanes)
-    return found
+            packed[i] = _with_block(value.layout, axis, vectors * lanes)
+    return packed
 
 
 def _sum_bytes(body: Graph, weights: Value) -> int:

@@ -44,15 +44,15 @@ def interleaved_planes(
     `inner`; None if there are none.
     """
     number = {a.var: i for i, a in enumerate(op.axis)}
-    for tensor, at in places(op, keep)[:-1]:
-        terms, _ = address_terms(tensor, at, group.layout(tensor))
+    for tensor, indices in places(op, keep)[:-1]:
+        terms, _ = address_terms(tensor, indices, group.layout(tensor))
         stride = terms.get(op.axis[inner].var, 0)
         if not 2 <= stride <= min(MOST, lanes // 2):
             continue
         for atom in (e for e, k in terms.items() if k == 1):
-            found = _digit(atom, op, number)
-            if found is not None and found.axis != inner and 2 <= found.count <= stride:
-                return found
+            digit = _digit(atom, op, number)
+            if digit is not None and digit.axis != inner and 2 <= digit.count <= stride:
+                return digit
     return None
 
 

@@ -110,9 +110,9 @@ def _schedule_output(
         if width >= lanes:
             vectors = range(1, min(extent // lanes, most) + 1)
             width = min(cfg.choice("vectors", vectors, -(-width // lanes)) * lanes, extent)
-        at = outer.index(lane)
+        position = outer.index(lane)
         outside, block = o.split(o.axis[lane], factor=width)
-        loops[at], sizes[at] = outside, -(-sizes[at] // width)
+        loops[position], sizes[position] = outside, -(-sizes[position] // width)
     body = [o.axis[i] for i in rows]
     o.reorder(*loops, *body, *([block] if block is not None else []))
     axis = loops[-1] if loops else None
@@ -184,14 +184,14 @@ def _share(o: Any, loops: list[Any], sizes: list[int], whole: int, enough: int) 
     Only the first `whole` may be fused: the predicate of a peeled loop must not mix with other
     loops.
     """
-    shared, extent, at = loops[0], sizes[0], 1
-    while at < whole and extent < enough:
-        shared = o.fuse(shared, loops[at])
-        extent *= sizes[at]
-        at += 1
+    shared, extent, number = loops[0], sizes[0], 1
+    while number < whole and extent < enough:
+        shared = o.fuse(shared, loops[number])
+        extent *= sizes[number]
+        number += 1
     if extent > 1:
         o.parallel(shared)
-    return loops[-1] if at < len(loops) else shared
+    return loops[-1] if number < len(loops) else shared
 
 
 def _attach(s: Schedule, group: Group, stage: Compute, level: _Level) -> None:
@@ -230,8 +230,8 @@ def _attach_reduction(
             _unroll_window(handle, group, stage, level)
         return
     loop, n = _one_loop(handle, group, stage, list(stage.reduce_axis), level)
-    at = None if level.axis is None else (level.stage, level.axis)
-    reduce_along(s, result, loop, n, level.lanes, at, cfg)
+    level_axis = None if level.axis is None else (level.stage, level.axis)
+    reduce_along(s, result, loop, n, level.lanes, level_axis, cfg)
 
 
 def _unroll_window(handle: Any, group: Group, stage: Compute, level: _Level) -> None:
@@ -381,7 +381,7 @@ def _stored(
     for stage in reversed(group.stages):
         readers = group.consumers(stage)
         uses[stage] = sum(uses[r] if r is not out and not r.reduce_axis else 1 for r in readers)
-    found: set[Compute] = set()
+    stored: set[Compute] = set()
     costly: set[Compute] = set()
     for stage in group.stages:
         if (
@@ -401,10 +401,10 @@ def _stored(
             for i in inside:
                 size *= expected(stage.axis[i].extent)
             if size <= target.model.l2_bytes and inside and (narrow or uses[stage] > 1):
-                found.add(stage)
+                stored.add(stage)
             else:
                 costly.add(stage)
-    return frozenset(found)
+    return frozenset(stored)
 
 
 def is_costly(e: Expr) -> bool:

@@ -20,10 +20,10 @@ def scale_results(group: Group, contraction: Compute) -> Group:
     It is unchanged if there is no such scale, or if the results are narrower than the sums (16-bit
     floats): without the scale they might overflow.
     """
-    found = _scaled_factor(group, contraction)
-    if found is None:
+    scaling = _scaled_factor(group, contraction)
+    if scaling is None:
         return group
-    factor, product, rows, scale = found
+    factor, product, rows, scale = scaling
     body = contraction.body[0]
     assert isinstance(body, Reduce)
     axes = contraction.axis

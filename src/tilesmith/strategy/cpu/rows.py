@@ -118,9 +118,9 @@ def _common(op: Compute, reads: list[Load], order: list[int]) -> int:
     """Number of outer axes of `op`, in `order`, at whose position all `reads` are."""
     count = len(order)
     for read in reads:
-        for at, i in enumerate(order):
+        for depth, i in enumerate(order):
             var = op.axis[i].var
             others = (x for d, x in enumerate(read.indices) if d != i)
             if read.indices[i] is not var or any(var in free_vars(x) for x in others):
-                count = min(count, at)
+                count = min(count, depth)
     return count

@@ -54,15 +54,15 @@ def _samples(op: Op, types: tuple[TensorType, ...]) -> Samples | None:
         if number not in structure(op, types).samples:
             continue
         used = [free_vars(i) for i in load.indices]
-        found = {
+        walked = {
             a: d
             for a, axis in enumerate(stage.axis)
             for d, index in enumerate(load.indices)
             if index is axis.var and sum(axis.var in u for u in used) == 1
         }
         counts[number] = counts.get(number, 0) + 1
-        before = shared.setdefault(number, found)
-        shared[number] = {a: d for a, d in found.items() if before.get(a) == d}
+        before = shared.setdefault(number, walked)
+        shared[number] = {a: d for a, d in walked.items() if before.get(a) == d}
     return Samples(counts, shared) if counts else None
 
 
@@ -70,12 +70,12 @@ def lanes_layout(node: Node, target: Target) -> Layout | None:
     """The layout of the result in which lanes load vectors.  None if that is row-major, or if no
     axis fills the lanes.
     """
-    found = samples(node)
-    if found is None:
+    sampled = samples(node)
+    if sampled is None:
         return None
     (result,) = node.outputs
     rank, lanes = result.type.rank, target.vector_lanes(result.dtype.bytes)
-    common = set[int].intersection(*map(set, found.shared.values()))
+    common = set[int].intersection(*map(set, sampled.shared.values()))
     fitting = [a for a in common if expected(result.shape[a]) >= lanes]
     if not fitting or max(fitting) == rank - 1:
         return None

@@ -78,7 +78,7 @@ class ScaledChunks:
 
 def scaled_chunks(stages: Iterable[Compute]) -> ScaledChunks | None:
     """The contraction in chunks among `stages`, if there is one."""
-    found: list[ScaledChunks] = []
+    contractions: list[ScaledChunks] = []
     for total in stages:
         if len(total.reduce_axis) != 1 or len(total.body) != 1:
             continue
@@ -91,8 +91,8 @@ def scaled_chunks(stages: Iterable[Compute]) -> ScaledChunks | None:
                 continue
             c = analyse(partial, frozenset(), partial.axis[-2])
             if c is not None and isinstance(c.w.buffer, Tensor) and _is_computed(c.w.buffer):
-                found.append(ScaledChunks(total, partial, c))
-    return found[0] if len(found) == 1 else None
+                contractions.append(ScaledChunks(total, partial, c))
+    return contractions[0] if len(contractions) == 1 else None
 
 
 def _is_computed(w: Tensor) -> bool:
@@ -129,11 +129,11 @@ def schedule_scaled_chunks(
 
     Returns False, with nothing done, if there is none.
     """
-    found = scaled_chunks(group.stages)
+    contraction = scaled_chunks(group.stages)
     out = group.outputs[0].op
-    if found is None or len(group.outputs) != 1 or not isinstance(out, Compute):
+    if contraction is None or len(group.outputs) != 1 or not isinstance(out, Compute):
         return False
-    total, partial, c = found.total, found.partial, found.c
+    total, partial, c = contraction.total, contraction.partial, contraction.c
     if len(out.axis) != len(total.axis) or not group.layout(group.outputs[0]).is_row_major:
         return False
     after = stages_after(group, total)
@@ -216,11 +216,11 @@ def chunk_versions(body: Graph) -> Versions | None:
     """
     if not all(n.op.is_primitive() for n in body.nodes):
         return None
-    found = scaled_chunks(group_tensors(body).stages)
-    rows = None if found is None else _row_axis(found.total)
-    if found is None or rows is None:
+    contraction = scaled_chunks(group_tensors(body).stages)
+    rows = None if contraction is None else _row_axis(contraction.total)
+    if contraction is None or rows is None:
         return None
-    extent = found.total.axis[rows].extent
+    extent = contraction.total.axis[rows].extent
     return Versions(extent, MOST_ROWS - 1) if isinstance(extent, Var) else None
 
 

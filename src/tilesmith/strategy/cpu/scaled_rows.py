@@ -150,8 +150,8 @@ def _pays(c: Contraction, rows: int, columns: int, target: Target) -> bool:
     place = constants_place(expected_size(c.w.buffer.shape) * c.w.dtype.bytes, target)
     if place != "dram" and _is_short(c, columns, target):
         return False
-    model, at = target.model, PLACES.index(place)
-    return model.run_cycles[at] + rows < max(model.jump_cycles[at], rows)
+    model, level = target.model, PLACES.index(place)
+    return model.run_cycles[level] + rows < max(model.jump_cycles[level], rows)
 
 
 def _is_short(c: Contraction, columns: int, target: Target) -> bool:

@@ -49,8 +49,8 @@ class Slide:
 
     def loads(self, rows: int, taps: int) -> int:
         """Number of distinct elements that `rows` rows read in `taps` steps."""
-        found = {r * self.step + k * self.dilation for r in range(rows) for k in range(taps)}
-        return len(found)
+        elements = {r * self.step + k * self.dilation for r in range(rows) for k in range(taps)}
+        return len(elements)
 
 
 def slide_of(c: Contraction, run: tuple[IterVar, ...]) -> Slide | None:

@@ -146,16 +146,16 @@ def tile_block(
     window = window_axis(c) if joins else None
     if window is not None and isinstance(window.extent, int):
         runs[True] = steps * window.extent
-    found: list[TileBlock] = []
+    blocks: list[TileBlock] = []
     for declared in available(target).values():
         if not _is_tile(declared) or steps % declared.extents[-1]:
             continue
         if any(b[declared.operands[0]] is c.x for b in matches(declared, source.sources[0])):
             for joined, run in runs.items():
-                found += _blocks(declared, rows, columns, run, joined, target)
+                blocks += _blocks(declared, rows, columns, run, joined, target)
 
-    found = [b for b in found if width in (None, b.width)]
-    best = min(found, key=lambda b: b.cycles(target, rows, columns), default=None)
+    blocks = [b for b in blocks if width in (None, b.width)]
+    best = min(blocks, key=lambda b: b.cycles(target, rows, columns), default=None)
     dot = dot_for(c, target)
     if best is None or dot is None:
         return best
@@ -207,7 +207,7 @@ def _divided(
 ) -> list[TileBlock]:
     registers = declared.registers or target.vector_registers
     lanes = target.vector_lanes(declared.result.dtype.bytes)
-    found: list[TileBlock] = []
+    blocks: list[TileBlock] = []
     for height in range(2, min(declared.extents[0], rows) + 1):
         intrinsic, tail = of_rows(declared, height), rows % height
         if intrinsic is None or (tail and of_rows(declared, tail) is None):
@@ -221,8 +221,8 @@ def _divided(
                 # a register has one shape, so a tail needs another one
                 tiles = r * n + r + n + (n + 1 if tail else 0)
                 if tiles <= registers and needed and not width % lanes:
-                    found.append(TileBlock(intrinsic, r, n, joins))
-    return found
+                    blocks.append(TileBlock(intrinsic, r, n, joins))
+    return blocks
 
 
 def schedule_tiles(

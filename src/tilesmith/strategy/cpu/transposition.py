@@ -85,12 +85,12 @@ def transposition(
     for node in post_order(body):
         if not isinstance(node, Load) or not isinstance(node.buffer, Tensor):
             continue
-        found = _of_read(group, op, node, node.buffer, inner)
-        if found is not None and all(
+        transposed = _of_read(group, op, node, node.buffer, inner)
+        if transposed is not None and all(
             isinstance(n, int) and n >= lanes
-            for n in (op.axis[found.u].extent, op.axis[found.v].extent)
+            for n in (op.axis[transposed.u].extent, op.axis[transposed.v].extent)
         ):
-            return found
+            return transposed
     return None
 
 
@@ -121,10 +121,10 @@ def _stays_inside(op: Compute, node: Load, tensor: Tensor) -> bool:
     known = EMPTY
     for a in op.axis:
         known = known.with_var(a.var, 0, a.extent - 1)
-    found = (known.interval(i) for i in node.indices)
+    ranges = (known.interval(i) for i in node.indices)
     return all(
         r.lo is not None and r.hi is not None and r.lo >= 0 and r.hi < n
-        for r, n in zip(found, tensor.shape, strict=True)
+        for r, n in zip(ranges, tensor.shape, strict=True)
     )
 
 

@@ -112,11 +112,11 @@ def attention_of(s: Schedule, target: Target) -> Attention | None:
     """The attention that a schedule without steps computes.  None if it is another expression, if
     rows exceed shared memory, or if matrix instructions compute its products.
     """
-    found = attention_stages(s, target)
-    if found is None:
+    stages = attention_stages(s, target)
+    if stages is None:
         return None
     ops = computes(s)
-    return fastest(found, ops, target, expected(ops[found.logits].axis[-1].extent))
+    return fastest(stages, ops, target, expected(ops[stages.logits].axis[-1].extent))
 
 
 def computes(s: Schedule) -> dict[str, Compute]:
@@ -164,9 +164,9 @@ def attention_stages(s: Schedule, target: Target) -> Stages | None:
     row = len(ops[scores].axis) - 2
     if any(len(ops[n].axis) <= row or not _is_row(ops[n], row, ops[scores]) for n in rows):
         return None
-    found = "" if last == values else last
+    combined = "" if last == values else last
     joined = tuple(not isinstance(i, Var) for i in read[0][-2:])
-    return Stages(scores, logits, rows, values, found, outputs[0], row, (joined[0], joined[1]))
+    return Stages(scores, logits, rows, values, combined, outputs[0], row, (joined[0], joined[1]))
 
 
 def _are_known(ops: Iterable[Compute]) -> bool:
@@ -175,14 +175,14 @@ def _are_known(ops: Iterable[Compute]) -> bool:
 
 def _after(readers: Mapping[str, Sequence[str]], name: str) -> set[str]:
     """The stages that depend on a stage."""
-    found: set[str] = set()
+    downstream: set[str] = set()
     pending = [*readers[name]]
     while pending:
         reader = pending.pop()
-        if reader not in found:
-            found.add(reader)
+        if reader not in downstream:
+            downstream.add(reader)
             pending += readers[reader]
-    return found
+    return downstream
 
 
 def _fit(scores: Compute, values: Compute) -> bool:
@@ -211,9 +211,9 @@ def _is_combined(op: Compute, values: Compute) -> bool:
     are the axis before rows.
     """
     chunk, (*others, m, n) = op.reduce_axis[0], op.axis
-    at = tuple(a.var for a in (*others, chunk, m, n))
+    expected_indices = tuple(a.var for a in (*others, chunk, m, n))
     reads = [x for x in loads(op) if x.buffer is values.outputs[0]]
-    return len(reads) == 1 and same(reads[0].indices, at)
+    return len(reads) == 1 and same(reads[0].indices, expected_indices)
 
 
 def fastest(
@@ -250,32 +250,32 @@ def fastest(
 
 def _bytes(a: Attention, ops: Mapping[str, Compute], keys: int) -> int:
     """Upper bound on the bytes of shared memory per block."""
-    found = a.stages
-    scores, values = (product_of_loads(ops[n]) for n in (found.scores, found.values))
+    stages = a.stages
+    scores, values = (product_of_loads(ops[n]) for n in (stages.scores, stages.values))
     assert scores is not None and values is not None
-    width, x = expected(ops[found.values].axis[-1].extent), a.threads[1]
+    width, x = expected(ops[stages.values].axis[-1].extent), a.threads[1]
     row = keys + (x - keys) % BANKS
-    size = a.height * row * ops[found.logits].outputs[0].dtype.bytes
-    size += sum(a.height * (x + 1) * ops[n].outputs[0].dtype.bytes for n in found.rows)
+    size = a.height * row * ops[stages.logits].outputs[0].dtype.bytes
+    size += sum(a.height * (x + 1) * ops[n].outputs[0].dtype.bytes for n in stages.rows)
     widest = max(e.dtype.bytes for e in (*scores, *values))
     return size + widest * ((a.step + 1) * (2 * a.height + x * KEYS) + a.step * width)
 
 
 def schedule_attention(s: Schedule, a: Attention) -> None:
     """Compute an attention in one launch."""
-    found = a.stages
-    kept = {found.scores, found.logits, *found.rows, found.values, found.running, found.out}
+    stages = a.stages
+    kept = {stages.scores, stages.logits, *stages.rows, stages.values, stages.running, stages.out}
     for stage in s.stages:
         if not stage.state.is_placeholder and stage.name not in kept:
             stage.compute_inline()
     ops = computes(s)
-    read = reading(ops[found.out], ops[found.last])
+    read = reading(ops[stages.out], ops[stages.last])
     assert read is not None
-    out, last = _accumulated(s, found.out, found.last)
+    out, last = _accumulated(s, stages.out, stages.last)
     block, thread = _tile(out, a, *read)
     last.compute_at(out, thread)
-    if found.running:
-        values = s[found.values]
+    if stages.running:
+        values = s[stages.values]
         values.set_scope("register")
         _divide(s, last, a)
         place = last, last.reduce_axis[0]
@@ -286,9 +286,9 @@ def schedule_attention(s: Schedule, a: Attention) -> None:
     else:
         values, place = last, (out, block)
     _steps(s, values, a)
-    for name in reversed(found.rows):  # attach readers first
+    for name in reversed(stages.rows):  # attach readers first
         _reduce_row(s, name, a, place)
-    logits, scores = _accumulated(s, found.logits, found.scores)
+    logits, scores = _accumulated(s, stages.logits, stages.scores)
     logits.compute_at(*place)
     logits.set_scope("shared")
     along_y, along_x = a.threads

@@ -73,50 +73,50 @@ def schedule_expression(s: Schedule, target: Target, cfg: Config = ANALYTIC) -> 
 
     alone = _run_by_one(s)
     inline_stages(s, alone)
-    found = {n: b for n, b in bodies(s).items() if n not in alone}
+    pending = {n: b for n, b in bodies(s).items() if n not in alone}
     done: set[str] = set()
-    for name, body in found.items():
+    for name, body in pending.items():
         if not body.op.reduce_axis or _is_tiled(body, target):
             continue
         if parts_of_elements(body, target) > 1:
             continue
-        out = _epilogue(found, name, done)
+        out = _epilogue(pending, name, done)
         if is_by_columns(body, s[out], target):
             schedule_columns(s, name, out, target)
             done |= {name, out}
-    for name, body in reversed(found.items()):  # readers before their producers
+    for name, body in reversed(pending.items()):  # readers before their producers
         if body.op.reduce_axis or name in done:
             continue
-        inside = (found[n] for n in _read_in_row(s, found, name) if n not in done)
+        inside = (pending[n] for n in _read_in_row(s, pending, name) if n not in done)
         read = [r for r in inside if not _is_apart(r, target)]
         rows = rows_of(body, read, target) if read else None
         if rows:
             schedule_rows(s, name, rows, [r.name for r in read], target)
             done |= {name, *(r.name for r in read)}
-    for name, body in found.items():
+    for name, body in pending.items():
         if name in done:
             continue
         product = product_of(name, body.op) if body.op.reduce_axis else None
         if product is not None and _is_tiled(body, target):
-            out = _epilogue(found, name, done)
+            out = _epilogue(pending, name, done)
             tile = tensor_tile(body.op, target)
             if tile is not None:
                 schedule_tensor_tiles(s, tile, name, out, target)
             else:
                 schedule_product(s, product, out, target, own())
             done |= {name, out}
-    for name, body in found.items():
+    for name, body in pending.items():
         if name in done:
             continue
         parts = parts_of_elements(body, target) if body.op.reduce_axis else 1
         if parts > 1:
-            out = _epilogue(found, name, done)
+            out = _epilogue(pending, name, done)
             bind_elements(s[divide_sum(s, name, out, parts, target)], target)
             done |= {name, out}
         elif body.op.reduce_axis and shares_terms(body, target):
             _alone_in_rows(s, name, target)
         else:
-            out = _epilogue(found, name, done) if body.op.reduce_axis else name
+            out = _epilogue(pending, name, done) if body.op.reduce_axis else name
             thread = bind_elements(s[out], target, own())
             if out != name and thread is not None:
                 s[name].compute_at(s[out], thread)
@@ -159,13 +159,13 @@ def _is_apart(body: StageBody, target: Target) -> bool:
 
 def _run_by_one(s: Schedule) -> set[str]:
     """The stages that one thread runs: recurrences, and loops that a user wrote."""
-    found: set[str] = set()
+    sequential: set[str] = set()
     for stage in s.stages:
         if isinstance(stage.op, Extern):
-            found.add(stage.name)
+            sequential.add(stage.name)
         elif not stage.state.is_placeholder and stage.state.recurrence is not None:
-            found |= {stage.name, *s.state.inside_scan(stage.name)}
-    return found
+            sequential |= {stage.name, *s.state.inside_scan(stage.name)}
+    return sequential
 
 
 def inline_stages(s: Schedule, alone: set[str]) -> None:

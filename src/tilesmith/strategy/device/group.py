@@ -45,14 +45,14 @@ def schedules(
 
 
 def _implicit(group: Group, target: Target) -> tuple[Schedule, Group] | None:
-    found = implicit_group(group, target)
-    tiled = None if found is None else schedule_implicit(found, target)
-    return None if found is None or tiled is None else (tiled, found.group)
+    implicit = implicit_group(group, target)
+    tiled = None if implicit is None else schedule_implicit(implicit, target)
+    return None if implicit is None or tiled is None else (tiled, implicit.group)
 
 
 def _streamed(group: Group, target: Target, cfg: Config) -> tuple[Schedule, Group] | None:
-    found = streamed_group(group, target)
-    return None if found is None else _generated(found, target, cfg)
+    streamed = streamed_group(group, target)
+    return None if streamed is None else _generated(streamed, target, cfg)
 
 
 def _generated(group: Group, target: Target, cfg: Config) -> tuple[Schedule, Group]:

@@ -77,13 +77,13 @@ def implicit_product(op: Compute) -> Implicit | None:
         rows = rows * _number(shape[n])
 
     def windows(m: Expr, *at: Expr) -> Expr:
-        found: dict[Expr, Expr] = {a.var: i for a, i in zip(terms, at, strict=True)}
+        indices: dict[Expr, Expr] = {a.var: i for a, i in zip(terms, at, strict=True)}
         inner = 1
         for n in reversed(positions):
             place = m if inner == 1 else m // inner
             inner *= _number(shape[n])
-            found[op.axis[n].var] = place if n == positions[0] else place % _number(shape[n])
-        return substitute(x, found)
+            indices[op.axis[n].var] = place if n == positions[0] else place % _number(shape[n])
+        return substitute(x, indices)
 
     def filters(*at: Expr) -> Expr:
         axes = (*terms, column)
@@ -95,9 +95,10 @@ def implicit_product(op: Compute) -> Implicit | None:
 
     def product(m: Expr, o: Expr) -> Expr:
         axes = [te.reduce_axis(a.extent, n) for a, n in zip(terms, names, strict=True)]
-        at = [as_expr(a.var) for a in axes]
+        position = [as_expr(a.var) for a in axes]
         (term,) = map_loads(
-            body.sources, lambda e: left[(m, *at)] if same_load(e, x) else right[(*at, o)]
+            body.sources,
+            lambda e: left[(m, *position)] if same_load(e, x) else right[(*position, o)],
         )
         return te.sum(term, axis=axes)
 
@@ -152,8 +153,8 @@ def implicit_group(group: Group, target: Target) -> ImplicitGroup | None:
     replaced: dict[Tensor, Tensor] = {}
 
     def now(e: Load) -> Expr:
-        found = replaced.get(e.buffer)  # type: ignore[arg-type]  # a tensor: this is no loop IR
-        return at(e if found is None else Load(found, e.indices, e.mask))
+        new = replaced.get(e.buffer)  # type: ignore[arg-type]  # a tensor: this is no loop IR
+        return at(e if new is None else Load(new, e.indices, e.mask))
 
     if output is old:
         copy = te.compute(old.shape, lambda *i: at(old[i]), "result")

@@ -129,8 +129,8 @@ def _launch(s: For, threads: int) -> Stmt:
     body, left = loops[-1].body, number
     for n, loop in enumerate(reversed(loops)):
         is_last = n == len(loops) - 1
-        at = left if is_last else left % loop.extent
-        body, left = LetStmt(loop.var, loop.start + at, body), left // loop.extent
+        offset = left if is_last else left % loop.extent
+        body, left = LetStmt(loop.var, loop.start + offset, body), left // loop.extent
     body, own = _hoisted(body, count, number)
     inside = For(thread, const(0), const(threads), "threadIdx.x", If(number < count, body))
     blocks = simplify((count + (threads - 1)) // threads)
@@ -144,24 +144,24 @@ def _hoisted(body: Stmt, count: Expr, number: Expr) -> tuple[Stmt, list[Buffer]]
     """`body` without its allocations on the heap, and their replacements: buffers with a part for
     each of `count` iterations; `number` is the current one.
     """
-    found = {
+    hoisted = {
         s.buffer: Buffer(s.buffer.name, s.buffer.dtype, (count, *s.buffer.shape), "heap")
         for s in walk(body)
         if isinstance(s, Allocate) and s.buffer.scope == "heap"
     }
-    if not found:
+    if not hoisted:
         return body, []
 
     def load(e: Load) -> Expr:
-        made = found.get(e.buffer)  # type: ignore[arg-type]  # a buffer: this is loop IR
+        made = hoisted.get(e.buffer)  # type: ignore[arg-type]  # a buffer: this is loop IR
         return e if made is None else Load(made, (number, *e.indices), e.mask)
 
     def stmt(s: Stmt) -> Stmt:
-        if isinstance(s, Allocate) and s.buffer in found:
+        if isinstance(s, Allocate) and s.buffer in hoisted:
             return s.body
-        if isinstance(s, Store) and s.buffer in found:
-            return Store(found[s.buffer], (number, *s.indices), s.value, s.mask)
+        if isinstance(s, Store) and s.buffer in hoisted:
+            return Store(hoisted[s.buffer], (number, *s.indices), s.value, s.mask)
         return s
 
     body = map_stmt(body, f_expr=lambda e: map_loads((e,), load)[0], f_stmt=stmt)
-    return body, list(found.values())
+    return body, list(hoisted.values())

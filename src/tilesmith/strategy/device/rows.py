@@ -128,7 +128,7 @@ def bind_terms(stage: Stage, threads: int, target: Target) -> None:
 
 def share_terms(s: Schedule, name: str, threads: int) -> list[str]:
     """Divide the terms of a reduction among `threads` threads.  Returns the new stages, bound."""
-    found: list[str] = []
+    bound: list[str] = []
     stage = s[name]
     laws = stage.state.compute.laws
     while threads > 1 and laws.in_parts:
@@ -139,6 +139,6 @@ def share_terms(s: Schedule, name: str, threads: int) -> list[str]:
             part, _ = stage.split(terms, nparts=threads, tail="guard")
         partial = s[s.rfactor(stage.op.outputs[0], part)]
         partial.bind(partial.axis[0], "threadIdx.x")
-        found.append(partial.name)
+        bound.append(partial.name)
         threads = 0 if threads <= STEP else threads // STEP
-    return found
+    return bound

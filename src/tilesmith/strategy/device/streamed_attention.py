@@ -91,15 +91,15 @@ def streamed_group(group: Group, target: Target) -> Group | None:
     as fast, or if a chunk exceeds the device's limits for a block.
     """
     s = group.schedule()
-    found = attention_stages(s, target)
-    if found is None or found.running:
+    stages = attention_stages(s, target)
+    if stages is None or stages.running:
         return None
     ops = computes(s)
-    length = _chunk(found, ops, target)
-    softmax = None if length is None else _softmax(found, ops)
+    length = _chunk(stages, ops, target)
+    softmax = None if length is None else _softmax(stages, ops)
     if length is None or softmax is None:
         return None
-    return group.with_tensor(ops[found.values].outputs[0], _Chunks(softmax, length).result())
+    return group.with_tensor(ops[stages.values].outputs[0], _Chunks(softmax, length).result())
 
 
 def _chunk(found: Stages, ops: Mapping[str, Compute], target: Target) -> int | None:
@@ -185,12 +185,12 @@ def _depends(e: Load, v: Var) -> bool:
 
 
 def _is_element(e: Expr, op: Compute, axes: Sequence[te.IterVar]) -> bool:
-    """Whether `e` is the element of `op` at the given axes, with any first axis."""
+    """Whether `e` is the element of `op` at the given axes, and at index 0 along all others."""
     if not isinstance(e, Load) or e.buffer is not op.outputs[0]:
         return False
-    at, rest = e.indices[: len(axes)], e.indices[len(axes) :]
+    own_indices, rest = e.indices[: len(axes)], e.indices[len(axes) :]
     zero = const(0)
-    own = zip(at, axes, strict=True)
+    own = zip(own_indices, axes, strict=True)
     return all(i is a.var or (same_dim(a.extent, 1) and i is zero) for i, a in own) and all(
         i is zero for i in rest
     )

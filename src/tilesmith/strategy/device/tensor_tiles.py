@@ -115,8 +115,8 @@ def tensor_tile(op: Compute, target: Target, divides: bool = True) -> TensorTile
     for i in available(target).values():
         if i.threads != _wave(target) or not _is_product(i):
             continue
-        for found in matches(i, root.sources[0]):
-            a, b = (found[o] for o in i.operands)
+        for operands in matches(i, root.sources[0]):
+            a, b = (operands[o] for o in i.operands)
             row = _row(op, a, b, k.var)
             if row is None or not isinstance(k.extent, int) or k.extent % i.extents[2]:
                 continue
@@ -404,7 +404,7 @@ def _padded(t: TensorTile, number: int, distance: int) -> tuple[int, int, int, b
     """
     operand = t.intrinsic.operands[number]
     element, row = operand.dtype.bytes, t.row_of(number)
-    found: list[tuple[int, int, int, bool]] = []
+    paddings: list[tuple[int, int, int, bool]] = []
     rows = t.block[number] * t.depth // row
     for pad in PADS:
         pitch = row * element + pad * WORD
@@ -412,7 +412,7 @@ def _padded(t: TensorTile, number: int, distance: int) -> tuple[int, int, int, b
         if size < element:
             continue
         assert t.intrinsic.reads is not None
-        reads = sum(bank_conflicts(at, n) for n, at in t.intrinsic.reads(operand, pitch))
+        reads = sum(bank_conflicts(offsets, n) for n, offsets in t.intrinsic.reads(operand, pitch))
         vectors, together = row * element // size, _stored_together(size)
         for down in (False, True):
             across = min(vectors, t.intrinsic.threads // together) * size
@@ -426,5 +426,5 @@ def _padded(t: TensorTile, number: int, distance: int) -> tuple[int, int, int, b
                 for n in range(t.intrinsic.threads)
             )
             filled = [y * pitch + x * size for y, x in places]
-            found.append((bank_conflicts(filled, size) + reads, -size, pad, down))
-    return min(found)
+            paddings.append((bank_conflicts(filled, size) + reads, -size, pad, down))
+    return min(paddings)

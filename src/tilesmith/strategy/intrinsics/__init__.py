@@ -48,5 +48,5 @@ def available(target: Target) -> dict[str, TensorIntrinsic]:
 
 def async_copies(target: Target) -> AsyncCopies | None:
     """The asynchronous copies that `target` has; None if it has none."""
-    found = _COPIES.get(target.architecture)
-    return found if found is not None and found.features <= target.features else None
+    copies = _COPIES.get(target.architecture)
+    return copies if copies is not None and copies.features <= target.features else None

@@ -63,15 +63,15 @@ def _load(code: Any, operand: Any, pointer: Any, distance: int) -> tuple[Any, ..
     reads = _reads(operand, distance)
     size = reads[0][0]
     # of thread 0; the offsets of other threads differ by a constant
-    offsets = [at[0] for _, at in reads]
+    offsets = [offset[0] for _, offset in reads]
     of_g, of_t = reads[0][1][4], reads[0][1][1]
     place = code.integer("add", code.integer("mul", g, of_g), code.integer("mul", t, of_t))
     own = code.behind(pointer, place)
-    found = [code.load(own, f"i{8 * size}", at, size) for at in offsets]
+    loaded = [code.load(own, f"i{8 * size}", offset, size) for offset in offsets]
     if size == _WORD:
-        return tuple(found)
+        return tuple(loaded)
     each = _WORD // size
-    words = (found[n : n + each] for n in range(0, len(found), each))
+    words = (loaded[n : n + each] for n in range(0, len(loaded), each))
     return tuple(code.bitcast(code.vector(*parts), "i32") for parts in words)
 
 
@@ -94,10 +94,10 @@ def _mma(
     register = "<2 x half>" if of_a == "f16" else "i32"
 
     def emit(code: Any, old: Any, a: Any, b: Any) -> Any:
-        given = [code.bitcast(x, register) for x in (*a, *b)]
-        given += [code.element(old, n) for n in range(4)]
+        registers = [code.bitcast(x, register) for x in (*a, *b)]
+        registers += [code.element(old, n) for n in range(4)]
         four = "{ " + ", ".join([element] * 4) + " }"
-        made = code.call(f"llvm.nvvm.mma.{words}", four, *given)
+        made = code.call(f"llvm.nvvm.mma.{words}", four, *registers)
         return code.vector(*(code.member(made, n, element) for n in range(4)))
 
     return te.decl_tensor_intrin(
@@ -131,10 +131,10 @@ _GLOBAL, _SHARED = 1, 3
 
 def _copy(code: Any, to: Any, source: Any, size: int, taken: Any) -> None:
     cached = "cg" if size == 16 else "ca"
-    given = [code.in_space(to, _SHARED), code.in_space(source, _GLOBAL)]
-    given += [] if taken is None else [taken]
+    arguments = [code.in_space(to, _SHARED), code.in_space(source, _GLOBAL)]
+    arguments += [] if taken is None else [taken]
     ending = "" if taken is None else ".s"
-    code.run(f"llvm.nvvm.cp.async.{cached}.shared.global.{size}{ending}", *given)
+    code.run(f"llvm.nvvm.cp.async.{cached}.shared.global.{size}{ending}", *arguments)
 
 
 COPIES = AsyncCopies(

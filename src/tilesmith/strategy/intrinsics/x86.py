@@ -85,8 +85,8 @@ def _vnni_lanes(lanes: int) -> TensorIntrinsic:
     def emit(code: Any, old: Any, a: Any, w: Any) -> Any:
         pairs = f"<{2 * lanes} x i16>"
         wide = code.widened(a, "i32", True), code.widened(w, "i32", False)
-        given = (code.bitcast(v, pairs) for v in wide)
-        return code.call(f"llvm.x86.avx512.vpdpwssd.{32 * lanes}", old.type, old, *given)
+        operands = (code.bitcast(v, pairs) for v in wide)
+        return code.call(f"llvm.x86.avx512.vpdpwssd.{32 * lanes}", old.type, old, *operands)
 
     features = ("avx512vnni",) if lanes == 16 else ("avx512vnni", "avx512vl")
     return te.decl_tensor_intrin(
@@ -176,9 +176,9 @@ def _amx(
         )  # fmt: skip
 
     declare_family(name, of_size)
-    found = of_size(_ROWS)
-    assert found is not None
-    return found
+    full_tile = of_size(_ROWS)
+    assert full_tile is not None
+    return full_tile
 
 
 def _load_tile(code: Any, operand: Any, pointer: Any, distance: int) -> Any:

@@ -100,9 +100,9 @@ def schedule_nest(
         keep = {tile.lane} if tile.lane is not None else set()
         sizes = tuple(n if k in keep else 1 for k, n in enumerate(tile.sizes))
         tile = SketchTile(tile.lane, sizes, tile.lanes)
-    for at in sorted(packs):
+    for number in sorted(packs):
         if tile.lane is not None:
-            pack(s, group, body.reads[at], body.op.axis[tile.lane].var, target)
+            pack(s, group, body.reads[number], body.op.axis[tile.lane].var, target)
     sizes = {i: n for i, n in zip(at_root, tile.sizes, strict=True) if i >= 0}
     lane = at_root[tile.lane] if tile.lane is not None else None
     level = _tile_root(s, known, nest, body, sizes, lane, tile, blocks, target, own)
@@ -171,8 +171,8 @@ def _rows(
     """Vectorise the last of a stage's `axes`."""
     op = stage.op
     assert isinstance(op, Compute)
-    found = divisions(op, kept)
-    divided = [found[a.var] for a in op.axis][-len(axes) :]
+    by_axis = divisions(op, kept)
+    divided = [by_axis[a.var] for a in op.axis][-len(axes) :]
     width = max(t.dtype.bytes for t in op.outputs)
     share_and_vectorize(stage, axes, sizes, width, target, False, cfg, divided)
 
@@ -328,8 +328,8 @@ def _accumulate(
         stage.set_scope("register")
     if lane is None:
         loop, n = _one_loop(stage, body)
-        at = (root, level) if level is not None else None
-        reduce_along(s, result, loop, n, lanes, at, cfg)
+        place = (root, level) if level is not None else None
+        reduce_along(s, result, loop, n, lanes, place, cfg)
         return
     rank = len(stage.axis)
     others = [i for i in range(rank) if i != lane]

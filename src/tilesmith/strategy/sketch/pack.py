@@ -24,13 +24,13 @@ def packable(s: Schedule, body: StageBody, blocked: Sequence[str]) -> dict[int, 
 
     blocked: stages of which only a block exists at a time, so that they can't be copied whole.
     """
-    found: dict[int, frozenset[int]] = {}
-    whole = [(at, r) for at, r in enumerate(body.reads) if r.source not in blocked]
+    by_lane: dict[int, frozenset[int]] = {}
+    whole = [(number, r) for number, r in enumerate(body.reads) if r.source not in blocked]
     for i, a in enumerate(body.op.axis):
-        reads = [(at, r) for at, r in whole if r.step(a.var) not in (0, 1)]
-        if chosen := [at for at, r in reads if _can_pack(s, body, r, a.var)]:
-            found[i] = frozenset(chosen)
-    return found
+        reads = [(number, r) for number, r in whole if r.step(a.var) not in (0, 1)]
+        if chosen := [number for number, r in reads if _can_pack(s, body, r, a.var)]:
+            by_lane[i] = frozenset(chosen)
+    return by_lane
 
 
 def _can_pack(s: Schedule, body: StageBody, read: Read, v: Var) -> bool:

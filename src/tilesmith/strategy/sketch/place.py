@@ -103,7 +103,7 @@ def _usual_places(s: Schedule, apart: Set[str]) -> dict[str, tuple[str, bool]]:
     It is final for stages that a reduction writes or reads: other rules fuse those chains.
     """
     s = s.copy()
-    found: dict[str, tuple[str, bool]] = {}
+    places: dict[str, tuple[str, bool]] = {}
     reads = {st.name: _reads_by_stage(s, st.name) for st in s.stages if not st.state.is_placeholder}
     for stage in reversed(s.stages):
         state = stage.state
@@ -124,27 +124,27 @@ def _usual_places(s: Schedule, apart: Set[str]) -> dict[str, tuple[str, bool]]:
         reduced = [s.state.stages[r].compute for r in readers]
         reduced += [t.op for t in op.inputs if isinstance(t.op, Compute)] if where == "tile" else []
         fixed = elsewhere or is_constant or any(r.reduce_axis for r in reduced)
-        found[stage.name] = where, fixed
+        places[stage.name] = where, fixed
         if where == "inline":
             stage.compute_inline()
-    return found
+    return places
 
 
 def _reads_by_stage(s: Schedule, name: str) -> dict[str, int]:
     """Reads of each other stage by the loops of a stage, in elements."""
     op = s.state.stages[name].compute
     domain = expected_size(a.extent for a in (*op.axis, *op.reduce_axis))
-    found: dict[str, int] = {}
+    elements: dict[str, int] = {}
     for n in dict.fromkeys(n for b in op.body for n in post_order(b) if isinstance(n, Load)):
         source = s.state.tensors[n.buffer][0]  # type: ignore[index]  # a tensor
-        found[source] = found.get(source, 0) + domain
-    return found
+        elements[source] = elements.get(source, 0) + domain
+    return elements
 
 
 def _is_reread(s: Schedule, name: str, reads: Mapping[str, Mapping[str, int]]) -> bool:
     """Whether a reduction, directly or through inlined stages, reads most elements repeatedly."""
     size = expected_size(s.state.stages[name].op.shape)
-    times = sum(found.get(name, 0) for found in reads.values())  # inlined readers count once
+    times = sum(counts.get(name, 0) for counts in reads.values())  # inlined readers count once
     through = [r for r in s.state.consumers()[name] if s.state.stages[r].compute.reduce_axis]
     for reader in through:
         if name not in reads[reader]:
@@ -278,8 +278,8 @@ def _reads(
     for member in nest.members:
         body = known[member]
         pairs = zip(body.op.axis, _axes_of(nest, root, member), strict=False)
-        at = {a.var: i for a, i in pairs if i >= 0 and same_dim(a.extent, root.shape[i])}
-        yield from ((read.load, at) for read in body.reads if read.source == name)
+        root_axes = {a.var: i for a, i in pairs if i >= 0 and same_dim(a.extent, root.shape[i])}
+        yield from ((read.load, root_axes) for read in body.reads if read.source == name)
 
 
 def _read_along(known: Mapping[str, StageBody], home: Nest, name: str) -> tuple[int, int] | None:
@@ -287,11 +287,11 @@ def _read_along(known: Mapping[str, StageBody], home: Nest, name: str) -> tuple[
     that axis.
     """
     root, own = known[home.root].op, known[name].op
-    found: tuple[int, ...] | None = None
-    for load, at in _reads(known, home, name):
-        axes = tuple(at.get(x, -1) if isinstance(x, Var) else -1 for x in load.indices)
-        found = axes if found is None or axes == found else tuple(-1 for _ in axes)
-    for n, i in enumerate(found or ()):
+    common: tuple[int, ...] | None = None
+    for load, root_axes in _reads(known, home, name):
+        axes = tuple(root_axes.get(x, -1) if isinstance(x, Var) else -1 for x in load.indices)
+        common = axes if common is None or axes == common else tuple(-1 for _ in axes)
+    for n, i in enumerate(common or ()):
         if i >= 0 and expected(own.axis[n].extent) > 1 and same_dim(own.shape[n], root.shape[i]):
             return n, i
     return None
@@ -307,20 +307,20 @@ def _aligned(
     if root.reduce_axis:
         return None
     own = known[name].op
-    found: tuple[int, ...] | None = None
-    for load, at in _reads(known, nest, name):
-        axes = _point(load, own, root, at)
-        if axes is None or (found is not None and axes != found):
+    aligned: tuple[int, ...] | None = None
+    for load, root_axes in _reads(known, nest, name):
+        axes = _point(load, own, root, root_axes)
+        if axes is None or (aligned is not None and axes != aligned):
             return None
-        found = axes
-    if found is None or len(set(found)) != len(found):
+        aligned = axes
+    if aligned is None or len(set(aligned)) != len(aligned):
         return None
     if nest.fused:
-        same = nest.shared == frozenset(i for i in found if i >= 0)
+        same = nest.shared == frozenset(i for i in aligned if i >= 0)
         tiles = [_has_reuse(known[n]) for n in (*nest.fused, name)]
         if not same or any(tiles):
             return None
-    return found
+    return aligned
 
 
 def _axes_of(nest: Nest, root: Compute, member: str) -> Sequence[int]:

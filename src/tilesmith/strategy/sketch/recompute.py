@@ -71,7 +71,7 @@ def stored_stages(
         n: Body.of(state.stages[n].compute, values, needed[n], target)
         for n, values in computed.items()
     }
-    found: dict[str, tuple[str, ...]] = {}
+    stored: dict[str, tuple[str, ...]] = {}
     for name in (n for n in state.stages if n in inlined):
         again = {
             r: _with_inlined(state, bodies[r], name, bodies[name], times, target)
@@ -79,9 +79,9 @@ def stored_stages(
         }
         kept = _readers_from_memory(name, bodies, again, target)
         if kept:
-            found[name] = kept
+            stored[name] = kept
         bodies |= {r: body for r, body in again.items() if body is not None and r not in kept}
-    return found
+    return stored
 
 
 def _values(op: Compute) -> tuple[Expr, ...]:
@@ -91,26 +91,28 @@ def _values(op: Compute) -> tuple[Expr, ...]:
 
 def _needed(state: State, points: Mapping[str, Mapping[str, int]]) -> dict[str, float]:
     """Lower bound on the evaluations of each stage: one for each element, or for each read."""
-    found: dict[str, float] = {}
+    evaluations: dict[str, float] = {}
     for name, stage in reversed(tuple(state.stages.items())):
         if not stage.is_placeholder:
             op = stage.compute
             elements = least = expected_size(op.shape)
             # a scan is read by its own steps, so all of it is needed
-            later = (r in found for r in points[name])
+            later = (r in evaluations for r in points[name])
             if not stage.is_output and all(points[name].values()) and all(later):
-                least = min(elements, sum(times * found[r] for r, times in points[name].items()))
-            found[name] = least * expected_size(a.extent for a in op.reduce_axis)
-    return found
+                least = min(
+                    elements, sum(times * evaluations[r] for r, times in points[name].items())
+                )
+            evaluations[name] = least * expected_size(a.extent for a in op.reduce_axis)
+    return evaluations
 
 
 def direct_readers(state: State) -> dict[str, list[str]]:
     """For each stage, the stages whose expressions read it."""
-    found: dict[str, list[str]] = {n: [] for n in state.stages}
+    readers: dict[str, list[str]] = {n: [] for n in state.stages}
     for stage in state.stages.values():
         for producer in dict.fromkeys(n for n, _ in stage.reads):
-            found[producer].append(stage.name)
-    return found
+            readers[producer].append(stage.name)
+    return readers
 
 
 def _reads(state: State, values: Sequence[Expr], name: str) -> list[Load]:
@@ -136,8 +138,8 @@ def _with_inlined(
         source, value = state.tensors[load.buffer]
         if source != name:
             return load
-        at: dict[Expr, Expr] = dict(zip(variables, load.indices, strict=True))
-        return substitute(stage.values[value], at)
+        bindings: dict[Expr, Expr] = dict(zip(variables, load.indices, strict=True))
+        return substitute(stage.values[value], bindings)
 
     values = map_loads(reader.values, resolve)
     if is_larger(values, MAX_NODES):

@@ -268,14 +268,14 @@ def _cycles(
 def _sources(body: StageBody) -> dict[str, Source]:
     """The reads of a stage from each other one, as functions of the size of its part."""
     axes = [a.var for a in body.op.axis]
-    at = {v: i for i, v in enumerate(axes)}
+    numbers = {v: i for i, v in enumerate(axes)}
     contexts = [_probe(axes, [expected(a.extent) for a in body.op.axis], n) for n in PROBES]
     spans: dict[Expr, tuple[tuple[int | None, int | None], ...]] = {}
-    found: dict[str, list[tuple[Load, ...]]] = {}
+    by_source: dict[str, list[tuple[Load, ...]]] = {}
     for read in body.reads:
-        found.setdefault(read.source, []).append((read.load,))
+        by_source.setdefault(read.source, []).append((read.load,))
     result: dict[str, Source] = {}
-    for source, loads in found.items():
+    for source, loads in by_source.items():
         tensor = loads[0][0].buffer
         assert isinstance(tensor, Tensor)
         extents = []
@@ -286,7 +286,7 @@ def _sources(body: StageBody) -> dict[str, Source]:
                     spans[index] = tuple(
                         (i.lo, i.hi) for c in contexts for i in (interval(index, c),)
                     )
-            extents.append(_extent(indices, spans, at, expected(n)))
+            extents.append(_extent(indices, spans, numbers, expected(n)))
         whole = expected_size(tensor.shape) * tensor.dtype.bytes
         result[source] = Source(tuple(extents), tensor.dtype.bytes, whole)
     return result

@@ -86,13 +86,13 @@ class StageBody:
     @property
     def operations(self) -> int:
         """Arithmetic instructions per value; a multiply-add counts once."""
-        found = {
+        varying = {
             n
             for v in self.values
             for n in post_order(v)
             if isinstance(n, (ir.Binary, ir.Call, ir.Select)) and not n.dtype.is_int
         }
-        weight = sum(8 if isinstance(n, ir.Call) else 1 for n in found)
+        weight = sum(8 if isinstance(n, ir.Call) else 1 for n in varying)
         return max(weight, 1)
 
 
@@ -110,18 +110,18 @@ def computes(s: Schedule) -> dict[str, Compute]:
 def bodies(s: Schedule) -> dict[str, StageBody]:
     """The stages with loops of `s`, producers first."""
     state = s.state
-    found: dict[str, StageBody] = {}
+    by_name: dict[str, StageBody] = {}
     for name, values in inline(state).items():
         if not values:  # loops that a user wrote
             continue
         first = values[0]
         sources = first.sources if isinstance(first, Reduce) else values
         reads = dict.fromkeys(n for v in sources for n in post_order(v) if isinstance(n, ir.Load))
-        found[name] = StageBody(
+        by_name[name] = StageBody(
             name, state.stages[name].compute, tuple(sources),
             tuple(read_of(state, load) for load in reads),
         )  # fmt: skip
-    return found
+    return by_name
 
 
 def read_of(state: State, load: ir.Load) -> Read:

@@ -155,13 +155,13 @@ class TileModel:
         tile = vectors * math.prod(n for i, n in enumerate(sizes) if i != lane)
         slides = self.slides(lane, sizes)
         loads = 0.0
-        for at, read in enumerate(self.operands):
+        for number, read in enumerate(self.operands):
             count = 1.0
             for i, n in enumerate(sizes):
                 if i != lane and n > 1 and read.depends(i, n):
                     count *= n
             count *= read.overlap(lane, sizes, self.last) if slides else 1.0
-            loads += count * self._lane_cost(at, lane, sizes[lane], vectors)
+            loads += count * self._lane_cost(number, lane, sizes[lane], vectors)
         work = tile * self.operations / self.model.fma_ports
         busy = max(work, loads / self.model.load_ports, self.model.fma_latency)
         step = self.model.loop_cycles / (self.last if slides else 1)
@@ -209,7 +209,9 @@ class TileModel:
             (n * math.log2(self._distance(i)) for i, n in enumerate(sizes) if i != lane and n > 1),
             default=0.0,
         )
-        copies = sum(self.model.copy_cycles * self.operands[at].elements for at in self.packed)
+        copies = sum(
+            self.model.copy_cycles * self.operands[number].elements for number in self.packed
+        )
         return total * (1 + ROW_SHARE * (apart + len(sizes))) + copies
 
     def _distance(self, axis: int) -> float:
@@ -266,8 +268,8 @@ class TileModel:
         vectors = -(-self.last // self.lanes)
         loads = 0.0
         gathered = self.model.gather_cycles * self.model.load_ports
-        for at, read in enumerate(self.operands):
-            if at not in self.packed:
+        for number, read in enumerate(self.operands):
+            if number not in self.packed:
                 near = {0: 1.0, 1: float(vectors)}
                 loads += near.get(read.along, self.last * gathered)  # type: ignore[call-overload]
         work = vectors * self.operations / self.model.fma_ports
@@ -303,25 +305,25 @@ def choose_tile(
     names: of the spatial axes.
     packable: by lane axis, the operands that may be packed so that lanes are contiguous.
     """
-    found: dict[int, tuple[float, frozenset[int]]] = {}
+    by_lane: dict[int, tuple[float, frozenset[int]]] = {}
     for i, extent in enumerate(model.extents):
         if extent < 2 or i in model.frozen:
             continue
         plain = model.best(i)[0]
         packs = packable.get(i, frozenset())
         packed = replace(model, packed=packs).best(i)[0] if packs else plain
-        found[i] = min((plain, frozenset()), (packed, packs), key=lambda x: x[0])
+        by_lane[i] = min((plain, frozenset()), (packed, packs), key=lambda x: x[0])
     along = model.along_reduction()
-    best = min(found, key=lambda i: found[i][0], default=None)
-    lane = best if best is not None and found[best][0] <= along else None
-    options = [*(names[i] for i in found), *(["reduction"] if along < float("inf") else [])]
+    best = min(by_lane, key=lambda i: by_lane[i][0], default=None)
+    lane = best if best is not None and by_lane[best][0] <= along else None
+    options = [*(names[i] for i in by_lane), *(["reduction"] if along < float("inf") else [])]
     default = names[lane] if lane is not None else "reduction"
     chosen = cfg.choice("lane", options, default)
     if chosen == "reduction":
         return SketchTile(None, tuple(1 for _ in names), model.lanes), frozenset()
-    lane = next(i for i in found if names[i] == chosen)
+    lane = next(i for i in by_lane if names[i] == chosen)
     packs = packable.get(lane, frozenset())
-    if packs and not cfg.choice("pack", (False, True), bool(found[lane][1])):
+    if packs and not cfg.choice("pack", (False, True), bool(by_lane[lane][1])):
         packs = frozenset()
     model = replace(model, packed=packs)
     extents = model.extents

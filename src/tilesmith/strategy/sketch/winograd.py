@@ -61,7 +61,7 @@ def filter_windows(s: Schedule, target: Target, bound: float, cfg: Config) -> li
     convolution.
     """
     tiles = tuple(m for m in SQUARES if ERRORS[m] <= bound)
-    found: list[Filtered] = []
+    filtered: list[Filtered] = []
     for stage in list(s.stages):
         if stage.state.is_placeholder or not stage.state.compute.reduce_axis:
             continue
@@ -76,8 +76,8 @@ def filter_windows(s: Schedule, target: Target, bound: float, cfg: Config) -> li
         usual = best if best and costs[best] < FILTERED_MARGIN * direct else 0
         m = cfg.under(stage.name).choice("winograd", (0, *tiles), usual)
         if m:
-            found.append(Filtered(stage.name, m, w, s.winograd(op.outputs[0], m)))
-    return found
+            filtered.append(Filtered(stage.name, m, w, s.winograd(op.outputs[0], m)))
+    return filtered
 
 
 def _fits(op: Compute, w: Windowed) -> bool:
