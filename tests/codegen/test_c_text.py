@@ -13,12 +13,12 @@ from tilesmith import driver, te
 from tilesmith.codegen.c import compiler
 from tilesmith.codegen.c.emit import translation_unit, write
 from tilesmith.codegen.c.entry import emit_entry
-from tilesmith.codegen.steps import Arg, KernelCall
 from tilesmith.ir.dtypes import f32
 from tilesmith.ir.expr import Let, Var, const
 from tilesmith.loop.interpret import interpret
 from tilesmith.loop.nodes import Allocate, Buffer, Func, Store, seq
 from tilesmith.loop.parse import parse_func
+from tilesmith.program.nodes import Arg, KernelCall
 from tilesmith.support.errors import InternalError, ModelError, UsageError
 
 MATMUL = """

@@ -11,7 +11,6 @@ import pytest
 from test_changing_shapes import built, compared
 
 from tilesmith import driver
-from tilesmith.codegen.steps import Carried, Grow, Repeat, steps_in
 from tilesmith.driver.passes import optimise
 from tilesmith.graph.control import Loop
 from tilesmith.graph.nodes import Fused, Graph
@@ -19,6 +18,8 @@ from tilesmith.graph.parse import parse_graph
 from tilesmith.graph.passes.append import append
 from tilesmith.graph.verify import verify
 from tilesmith.ops.slicing import Append
+from tilesmith.program.nodes import Carried, Grow, Repeat
+from tilesmith.program.visit import steps_in
 from tilesmith.runtime.executable import Executable
 from tilesmith.support.options import Options
 

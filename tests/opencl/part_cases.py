@@ -16,7 +16,6 @@ from onnx import TensorProto, helper, numpy_helper
 
 import tilesmith as ts
 from tilesmith.cli.explain_device import rows
-from tilesmith.codegen.part_steps import PartCall
 from tilesmith.driver.hosted import FallbackWarning
 from tilesmith.graph.builder import Builder
 from tilesmith.graph.evaluate import evaluate
@@ -24,6 +23,7 @@ from tilesmith.ir.dtypes import f32
 from tilesmith.ir.symbols import symbol
 from tilesmith.ir.types import TensorType
 from tilesmith.ops.activation import Relu
+from tilesmith.program.nodes import PartCall
 from tilesmith.runtime.executable import Executable
 from tilesmith.runtime.partitioned import PartitionedExecutable
 from tilesmith.support.errors import ModelError, UnsupportedError, UsageError

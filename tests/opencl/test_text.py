@@ -12,7 +12,6 @@ import pytest
 import tilesmith as ts
 from tilesmith import te
 from tilesmith.codegen.opencl.emit import emit
-from tilesmith.codegen.steps import Arg, Branch, Repeat
 from tilesmith.codegen.targets import target
 from tilesmith.driver.assembly import check_steps
 from tilesmith.graph.builder import Builder
@@ -26,6 +25,7 @@ from tilesmith.loop.launches import launches
 from tilesmith.loop.nodes import Func
 from tilesmith.loop.parse import parse_func
 from tilesmith.ops.activation import Relu
+from tilesmith.program.nodes import Arg, Branch, Repeat
 from tilesmith.strategy.device.parallel import launch_parallel
 from tilesmith.support.errors import DeviceError, ScheduleError, UnsupportedError, UsageError
 

@@ -20,9 +20,9 @@ from tilesmith.codegen.c.compiler import find_compiler
 from tilesmith.codegen.c.prelude import definitions
 from tilesmith.codegen.c.source import source_kernel
 from tilesmith.codegen.functions import ENTRY
-from tilesmith.codegen.steps import calls_of
 from tilesmith.driver.entry import program_of
 from tilesmith.driver.request import Request
+from tilesmith.program.visit import calls_of
 from tilesmith.runtime.standalone.export import export
 from tilesmith.runtime.standalone.objects import Exported
 from tilesmith.support.errors import UsageError

@@ -13,7 +13,6 @@ from typing import Protocol
 
 from tilesmith.codegen.kernel import Kernel
 from tilesmith.codegen.sizes import SizeProgram
-from tilesmith.codegen.steps import Step
 from tilesmith.graph.nodes import Graph
 from tilesmith.graph.passes.choices import Choose
 from tilesmith.graph.passes.columns import Choice as ColumnsChoice
@@ -27,6 +26,7 @@ from tilesmith.ir.target import Target
 from tilesmith.loop.nodes import Func
 from tilesmith.loop.verify import Stage
 from tilesmith.perf.cost import Place
+from tilesmith.program.nodes import Step
 from tilesmith.runtime.arguments import Arguments, KernelFunction
 from tilesmith.runtime.function import native
 from tilesmith.strategy.rules import ScheduleRules

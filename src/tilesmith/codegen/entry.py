@@ -5,7 +5,7 @@
 It checks that the context fits, runs the kernels, and returns the code of the first failure, which
 is recorded in the context (see `runtime/csrc/tilesmith.h`).  If some sizes are known to a run only,
 it first computes them (see `codegen.sizes`), those that depend on data as soon as these are there.
-Extents and sizes lie in two arrays of its own.  Branches and loops (see `codegen.steps`) are those
+Extents and sizes lie in two arrays of its own.  Branches and loops (see `program.nodes`) are those
 of the function itself.
 """
 
@@ -13,12 +13,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from . import steps as kinds
+from tilesmith.program import nodes as kinds
+from tilesmith.program.nodes import Arg, Step
+from tilesmith.program.visit import (
+    args_of,
+    calls_of,
+    host_calls_of,
+    measurements_of,
+    slots_of,
+    steps_in,
+)
+
 from .context import Code, address
 from .entry_checks import check_memory, checks, compute_sizes, declarations, find_host, load
 from .entry_writer import Writer
 from .functions import ARENA, ENTRY, SCRATCH, SIZES
-from .steps import Arg, Step, args_of, calls_of, host_calls_of, measurements_of, slots_of, steps_in
 
 
 def emit_entry(

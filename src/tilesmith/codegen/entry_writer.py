@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tilesmith.program.nodes import Arg
+
 from .context import Code, address
 from .entry_checks import load
-from .steps import Arg
 
 
 class Writer:

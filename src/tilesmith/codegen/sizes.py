@@ -10,7 +10,7 @@ returns `Code.SIZES` if an extent is outside its range, or one that follows from
 `Code.OVERFLOW` if a result does not fit 64 bits.  Nothing is allocated before it has returned 0, so
 no size, however hostile, reaches memory unchecked.
 
-Where a run measures extents (see `codegen.steps`), the main function calls a function of the same
+Where a run measures extents (see `program.nodes`), the main function calls a function of the same
 kind, which computes the values that depend on them from all extents known by then.
 """
 

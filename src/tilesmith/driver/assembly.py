@@ -9,7 +9,6 @@ from typing import TypeAlias
 from tilesmith.codegen.functions import ENTRY, SIZES
 from tilesmith.codegen.kernel import KernelCode
 from tilesmith.codegen.sizes import SizeProgram
-from tilesmith.codegen.steps import Copy, Extent, KernelCall, Measurement, Report, Step
 from tilesmith.graph.control import graphs_in
 from tilesmith.graph.measure import Measure, Stage, stages_in
 from tilesmith.graph.nodes import Constant, Data, Fused, Graph, Node, Value
@@ -22,6 +21,7 @@ from tilesmith.ir.layout import Layout
 from tilesmith.ir.symbols import as_dim, bound, expected, symbols_of
 from tilesmith.ir.text import Names, print_expr
 from tilesmith.ir.types import Dim, same_dim
+from tilesmith.program.nodes import Copy, Extent, KernelCall, Measurement, Report, Step
 from tilesmith.runtime.native import round_up, zeroed_bytes
 from tilesmith.runtime.program import (
     Arg,

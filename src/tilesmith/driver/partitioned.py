@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 
-from tilesmith.codegen.part_steps import PartCall, PartStep, Results, Transfer
 from tilesmith.graph.control import Control, If, Loop
 from tilesmith.graph.host import Host
 from tilesmith.graph.measure import Measure
@@ -19,6 +18,7 @@ from tilesmith.ir.symbols import symbols_of
 from tilesmith.ir.text import Names
 from tilesmith.ir.types import TensorType
 from tilesmith.ops.base import Op
+from tilesmith.program.nodes import PartCall, Results, Step, Transfer
 from tilesmith.runtime.program import Program, Symbol
 from tilesmith.support.errors import TilesmithError, UnsupportedError, UsageError
 from tilesmith.support.logs import logger
@@ -161,7 +161,7 @@ def joined(
 ) -> Program:
     """The program that calls the programs of the parts."""
     number = {v: i for i, v in enumerate(outer.inputs)}
-    steps: list[PartStep] = []
+    steps: list[Step] = []
     programs: list[Program] = []
     for node in outer.nodes:
         for v in node.outputs:

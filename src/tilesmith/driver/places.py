@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Protocol
 
-from tilesmith.codegen.steps import Arg, Carried, Measurement, Slice, Step
 from tilesmith.graph.control import If, Loop
 from tilesmith.graph.measure import Stage, symbols_defined
 from tilesmith.graph.nodes import Fused, Graph, Node, Value
@@ -16,6 +15,7 @@ from tilesmith.ir.expr import index_of
 from tilesmith.ir.symbols import as_dim, symbols_of
 from tilesmith.ir.target import LINE_BYTES
 from tilesmith.ir.types import Dim
+from tilesmith.program.nodes import Arg, Carried, Measurement, Slice, Step
 
 
 class Sizes(Protocol):

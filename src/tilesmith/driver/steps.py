@@ -23,7 +23,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tilesmith.codegen.kernel import KernelCode
-from tilesmith.codegen.steps import (
+from tilesmith.graph.control import If, Loop
+from tilesmith.graph.host import Host
+from tilesmith.graph.measure import Stage, stages_of, symbols_defined
+from tilesmith.graph.nodes import Fused, Graph, Node, Value
+from tilesmith.graph.passes.memory_plan import MemoryPlan, aligned, largest, plan, value_bytes
+from tilesmith.ir.expr import Var
+from tilesmith.ir.symbols import as_dim
+from tilesmith.ir.types import Dim, same_dim
+from tilesmith.program.nodes import (
     Arg,
     Branch,
     Carried,
@@ -37,14 +45,6 @@ from tilesmith.codegen.steps import (
     Step,
     Store,
 )
-from tilesmith.graph.control import If, Loop
-from tilesmith.graph.host import Host
-from tilesmith.graph.measure import Stage, stages_of, symbols_defined
-from tilesmith.graph.nodes import Fused, Graph, Node, Value
-from tilesmith.graph.passes.memory_plan import MemoryPlan, aligned, largest, plan, value_bytes
-from tilesmith.ir.expr import Var
-from tilesmith.ir.symbols import as_dim
-from tilesmith.ir.types import Dim, same_dim
 
 from .places import (
     Base,

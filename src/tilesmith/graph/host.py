@@ -1,6 +1,6 @@
 """Nodes that run on the host: what never becomes native code, such as strings and lists.
 
-The main function calls them in their place (`codegen.steps.HostCall`).  Values of host types
+The main function calls them in their place (`program.nodes.HostCall`).  Values of host types
 (`ir.dtypes`) live on the host; compiled code moves the numbers of objects.
 
     %words: string[4] = host(%text) {function="string_normalizer", settings="{...}",

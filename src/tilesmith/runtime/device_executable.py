@@ -16,8 +16,8 @@ import numpy as np
 
 from tilesmith.codegen.kernel import LaunchCall
 from tilesmith.codegen.packed import unpacked
-from tilesmith.codegen.steps import Arg, Copy, KernelCall, Step
 from tilesmith.ir.expr import Const
+from tilesmith.program.nodes import Arg, Copy, KernelCall, Step
 from tilesmith.support.errors import DeviceError, ModelError
 from tilesmith.support.logs import logger
 

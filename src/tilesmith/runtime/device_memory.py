@@ -10,7 +10,7 @@ from collections.abc import Collection
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from tilesmith.codegen.part_steps import PartCall
+from tilesmith.program.nodes import PartCall
 from tilesmith.support.errors import DeviceError
 
 from .device import FAILURE_TYPE

@@ -16,10 +16,10 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from tilesmith.codegen.steps import HostArray, HostCall
 from tilesmith.host import prepare
 from tilesmith.host.values import checked
 from tilesmith.ir.dtypes import DType, by_name, string
+from tilesmith.program.nodes import HostArray, HostCall
 from tilesmith.support.errors import ModelError, TilesmithError
 
 from .arrays import check_shape, is_foreign

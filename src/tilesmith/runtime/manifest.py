@@ -9,11 +9,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from tilesmith.codegen import steps as kinds
-from tilesmith.codegen.part_steps import PartCall, PartStep, Results, Transfer
-from tilesmith.codegen.steps import Arg, HostArray, Step
 from tilesmith.ir.dtypes import by_name
 from tilesmith.ir.sizes import LARGEST
+from tilesmith.program import nodes as kinds
+from tilesmith.program.nodes import Arg, HostArray, PartCall, Results, Step, Transfer
+from tilesmith.support.errors import InternalError
 
 Room: TypeAlias = Callable[[str, int], int]
 """The largest byte offset into an input or output, by kind and number."""
@@ -89,9 +89,11 @@ def _step_out(step: Step) -> dict[str, Any]:
         case kinds.Report():
             shapes = [[i, [_size_out(d) for d in shape]] for i, shape in step.shapes]
             return {"report": step.to, "shapes": shapes}
+        case _:
+            raise InternalError(f"a main function has no {type(step).__name__}")
 
 
-def part_steps_out(steps: Sequence[PartStep]) -> list[dict[str, Any]]:
+def part_steps_out(steps: Sequence[Step]) -> list[dict[str, Any]]:
     """Steps of a program that consists of parts as JSON values."""
     found: list[dict[str, Any]] = []
     for s in steps:
@@ -105,12 +107,12 @@ def part_steps_out(steps: Sequence[PartStep]) -> list[dict[str, Any]]:
     return found
 
 
-def part_steps_in(found: Any, parts: int) -> tuple[PartStep, ...]:
+def part_steps_in(found: Any, parts: int) -> tuple[Step, ...]:
     """The steps of a program of so many parts.
 
     Raises ValueError, KeyError or TypeError for anything that `part_steps_out` does not write.
     """
-    steps: list[PartStep] = []
+    steps: list[Step] = []
     for s in found:
         if "part" in s:
             inputs, outputs = (tuple(map(_value, s[k])) for k in ("inputs", "outputs"))

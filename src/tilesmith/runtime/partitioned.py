@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from tilesmith.codegen.kernel import LaunchCall
-from tilesmith.codegen.part_steps import PartCall, Results, Transfer
+from tilesmith.program.nodes import PartCall, Results, Transfer
 from tilesmith.support.errors import InternalError, ModelError
 
 from .arrays import as_output, as_stored, at_home, beginning, check_apart, is_torch, to_torch

@@ -5,7 +5,6 @@ Everything here can be written to a file or sent to another machine.  `runtime.e
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -14,24 +13,12 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from tilesmith.codegen.part_steps import PartStep, Transfer
-from tilesmith.codegen.steps import (
-    Arg,
-    HostCall,
-    KernelCall,
-    Measurement,
-    Report,
-    Step,
-    calls_of,
-    host_calls_of,
-    measurements_of,
-    slots_of,
-)
-from tilesmith.ir.dtypes import DType
 from tilesmith.ir.sizes import Sizes
 from tilesmith.ir.target import Target
 from tilesmith.perf.info import KernelInfo
-from tilesmith.support.errors import UsageError
+from tilesmith.program.main import Main, TensorSpec
+from tilesmith.program.nodes import Arg, HostCall, KernelCall, Measurement, Report, Step, Transfer
+from tilesmith.program.visit import calls_of, host_calls_of, measurements_of, slots_of
 
 from .native import ALIGNMENT, round_up, zeroed_bytes
 
@@ -47,48 +34,6 @@ __all__ = [
 
 Blob: TypeAlias = np.ndarray
 """A one-dimensional array of bytes whose address is a multiple of 64."""
-
-
-@dataclass(frozen=True, slots=True)
-class TensorSpec:
-    """An input or output of a program.
-
-    name: for users.
-    dtype: element type.
-    shape: extents; one that only a run knows is the name of a symbol, for an output also a formula
-        of them, or the name of an extent that the run measures.
-    """
-
-    name: str
-    dtype: DType
-    shape: tuple[int | str, ...]
-
-    @property
-    def is_static(self) -> bool:
-        """True if every extent is a number."""
-        return all(isinstance(d, int) for d in self.shape)
-
-    @property
-    def static_shape(self) -> tuple[int, ...]:
-        """The extents as numbers.  Raises UsageError if one is known to a run only."""
-        if not self.is_static:
-            raise UsageError(f"{self} has sizes that only a run knows; choose some with shapes=")
-        return tuple(d for d in self.shape if isinstance(d, int))
-
-    @property
-    def bytes(self) -> int:
-        """Bytes of a tensor of static shape; of a host type, those of one object's number."""
-        if self.dtype.is_host:
-            return self.dtype.bytes
-        return math.prod(self.static_shape) * self.dtype.bytes
-
-    @property
-    def type(self) -> str:
-        """As text: `f32[1,3,224,224]`."""
-        return f"{self.dtype}[{','.join(map(str, self.shape))}]"
-
-    def __str__(self) -> str:
-        return f"{self.name}: {self.type}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,12 +88,28 @@ class Program:
     size_values: int = 0
     in_place: tuple[tuple[int, int], ...] = ()
     parts: tuple[Program, ...] = ()
-    part_steps: tuple[PartStep, ...] = ()
+    part_steps: tuple[Step, ...] = ()
     defaults: tuple[tuple[int, int], ...] = ()
     bounds: tuple[tuple[int, tuple[int | str, ...]], ...] = ()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Program:
         return self  # nothing in it changes
+
+    @cached_property
+    def main(self) -> Main:
+        """The main program: the steps, or those of a program that consists of parts."""
+        return Main(
+            self.inputs,
+            self.outputs,
+            tuple(s.name for s in self.symbols),
+            self.arena_bytes,
+            self.scratch_bytes,
+            self.constants.nbytes,
+            self.size_values,
+            self.in_place,
+            len(self.parts),
+            self.part_steps if self.parts else self.steps,
+        )
 
     @cached_property
     def calls(self) -> tuple[KernelCall, ...]:

@@ -13,7 +13,7 @@ import numpy as np
 
 from tilesmith.codegen.context import Code
 from tilesmith.codegen.functions import ARENA, OUTPUTS, SCRATCH
-from tilesmith.codegen.steps import Measurement
+from tilesmith.program.nodes import Measurement
 from tilesmith.support.cgroup import usable_memory
 from tilesmith.support.errors import ModelError
 

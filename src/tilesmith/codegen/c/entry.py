@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilesmith.codegen.functions import ARENA, ENTRY, SCRATCH, SIZES
-from tilesmith.codegen.steps import (
+from tilesmith.program.nodes import (
     Arg,
     Branch,
     Copy,
@@ -19,11 +19,9 @@ from tilesmith.codegen.steps import (
     Report,
     Step,
     Store,
-    calls_of,
-    host_calls_of,
-    measurements_of,
-    slots_of,
 )
+from tilesmith.program.visit import calls_of, host_calls_of, measurements_of, slots_of
+from tilesmith.support.errors import InternalError
 
 from .emit import comment
 
@@ -136,6 +134,8 @@ class _Writer:
                 case Report():
                     extents = [d for _, shape in step.shapes for d in shape]
                     found = _stored(f"outputs[{step.to}]", extents)
+                case _:
+                    raise InternalError(f"a main function has no {type(step).__name__}")
             self.lines += (indent + line for line in found)
 
     def kernel(self, call: KernelCall) -> list[str]:

@@ -21,7 +21,8 @@ from tilesmith.codegen.c.entry import emit_entry
 from tilesmith.codegen.c.prelude import MEMORY_TYPES
 from tilesmith.codegen.c.source import SourceKernel, source_kernel
 from tilesmith.codegen.functions import ENTRY
-from tilesmith.codegen.steps import Arg, Branch, KernelCall, Repeat, Step, calls_of
+from tilesmith.program.nodes import Arg, Branch, KernelCall, Repeat, Step
+from tilesmith.program.visit import calls_of
 from tilesmith.runtime.arrays import stored_shape
 from tilesmith.runtime.native import round_up
 from tilesmith.runtime.program import Program, TensorSpec

@@ -11,7 +11,8 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
-from tilesmith.codegen.steps import Arg, HostCall, KernelCall, Measurement, args_of, steps_in
+from tilesmith.program.nodes import Arg, HostCall, KernelCall, Measurement
+from tilesmith.program.visit import args_of, steps_in
 from tilesmith.runtime.native import ALIGNMENT, round_up
 from tilesmith.runtime.program import Program, TensorSpec
 from tilesmith.support.errors import UsageError

@@ -1,4 +1,7 @@
-"""What a program's main function does: a tree of kernel calls, copies, branches and loops.
+"""The steps of the main program: a tree of kernel calls, copies, branches and loops.
+
+Immutable and compared by value.  Each step declares the roles of its fields and its text
+(`ir.grammar`; `program.text` explains the forms).
 
 Sizes that depend on data are measured on the way, and memory for them grows then.  A loop moves
 pointers that kernels in it get as arguments: to an element of a tensor, and to values that go from
@@ -8,9 +11,10 @@ changes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Literal, TypeAlias
+from typing import ClassVar, Literal
+
+from tilesmith.ir.grammar import Binder, Body, Label, Operand, Reference
 
 ArgKind = Literal["input", "output", "constant", "arena", "scalar", "place", "extent", "pointer"]
 
@@ -41,7 +45,22 @@ class Arg:
 
 
 @dataclass(frozen=True, slots=True)
-class KernelCall:
+class Node:
+    """Base of steps, and of what they declare.
+
+    syntax: the lines of its text.
+    """
+
+    syntax: ClassVar[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Step(Node):
+    """Base of all steps."""
+
+
+@dataclass(frozen=True, slots=True)
+class KernelCall(Step):
     """One kernel run by a program.
 
     symbol: the kernel's name.
@@ -52,42 +71,45 @@ class KernelCall:
     sources: all nodes of the source model that it computes.
     """
 
-    symbol: str
-    args: tuple[Arg, ...]
-    label: str = ""
-    workspace: Arg = Arg("arena", 0)
-    messages: tuple[str, ...] = ()
-    sources: tuple[str, ...] = ()
+    syntax = "call {symbol:word}({args}){workspace=}{label=}{messages=}{sources=}"
+    symbol: Label[str]
+    args: Operand[tuple[Arg, ...]]
+    label: Label[str] = ""
+    workspace: Operand[Arg] = Arg("arena", 0)
+    messages: Label[tuple[str, ...]] = ()
+    sources: Label[tuple[str, ...]] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Copy:
+class Copy(Step):
     """Bytes copied from one place to another, which do not overlap; none if it is the same place.
 
     source, to: the places.
     bytes: how many, a number or an "extent".
     """
 
-    source: Arg
-    to: Arg
-    bytes: int | Arg
+    syntax = "copy {source} -> {to}, {bytes}"
+    source: Operand[Arg]
+    to: Operand[Arg]
+    bytes: Operand[int | Arg]
 
 
 @dataclass(frozen=True, slots=True)
-class Branch:
+class Branch(Step):
     """Steps of which one list runs.
 
     condition: a byte, true unless it is 0.
     then, otherwise: the steps.
     """
 
-    condition: Arg
-    then: tuple[Step, ...]
-    otherwise: tuple[Step, ...]
+    syntax = "if {condition}:\n{then}\nelse:\n{otherwise}"
+    condition: Operand[Arg]
+    then: Body[tuple[Step, ...]]
+    otherwise: Body[tuple[Step, ...]]
 
 
 @dataclass(frozen=True, slots=True)
-class Slice:
+class Slice(Node):
     """A pointer that moves by the same distance in each iteration.
 
     pointer: its number.
@@ -98,15 +120,16 @@ class Slice:
         None if all of it is there before.
     """
 
-    pointer: int
-    first: Arg
-    stride: int | Arg
-    backward: bool = False
-    slot: int | None = None
+    syntax = "slice {pointer:pointer} = {first} by {stride}{backward=}{slot:slot=}"
+    pointer: Binder[int]
+    first: Operand[Arg]
+    stride: Operand[int | Arg]
+    backward: Label[bool] = False
+    slot: Reference[int | None] = None
 
 
 @dataclass(frozen=True, slots=True)
-class Carried:
+class Carried(Node):
     """A value that each iteration hands to the next one.
 
     pointer: number of the pointer to the current one.
@@ -122,18 +145,22 @@ class Carried:
         enough; the value before the first iteration lies in the second one.
     """
 
-    pointer: int
-    first: Arg
-    following: Arg
-    end: Arg | None
-    bytes: int | Arg | None
-    target: int | None = None
-    other: Arg | None = None
-    slot: int | None = None
+    syntax = (
+        "carry {pointer:pointer} = {first} then {following}"
+        "{end=}{bytes=}{target:pointer=}{other=}{slot:slot=}"
+    )
+    pointer: Binder[int]
+    first: Operand[Arg]
+    following: Operand[Arg]
+    end: Operand[Arg | None]
+    bytes: Operand[int | Arg | None]
+    target: Binder[int | None] = None
+    other: Operand[Arg | None] = None
+    slot: Reference[int | None] = None
 
 
 @dataclass(frozen=True, slots=True)
-class Repeat:
+class Repeat(Step):
     """Steps that run again and again.
 
     count: number of iterations (at most, if there is a condition), an "extent", or where that i64
@@ -147,14 +174,15 @@ class Repeat:
     ran: where the number of iterations that ran is written as an i64; None if nothing reads it.
     """
 
-    count: int | Arg
-    body: tuple[Step, ...]
-    slices: tuple[Slice, ...] = ()
-    carried: tuple[Carried, ...] = ()
-    number: Arg | None = None
-    first: Arg | None = None
-    again: Arg | None = None
-    ran: Arg | None = None
+    syntax = "repeat {count}{number=}{first=}{again=}{ran=}:\n{body}"
+    count: Operand[int | Arg]
+    body: Body[tuple[Step, ...]]
+    slices: Binder[tuple[Slice, ...]] = ()
+    carried: Binder[tuple[Carried, ...]] = ()
+    number: Operand[Arg | None] = None
+    first: Operand[Arg | None] = None
+    again: Operand[Arg | None] = None
+    ran: Operand[Arg | None] = None
 
     @property
     def is_even(self) -> bool:
@@ -163,7 +191,7 @@ class Repeat:
 
 
 @dataclass(frozen=True, slots=True)
-class HostArray:
+class HostArray(Node):
     """A tensor that a host function reads or writes.
 
     dtype: the element type by name; of a host type, the memory holds the number of one object.
@@ -171,9 +199,10 @@ class HostArray:
     shape: its extents, each a number or an "extent".
     """
 
-    dtype: str
-    place: Arg
-    shape: tuple[int | Arg, ...]
+    syntax = "{dtype:word}[{shape}] at {place}"
+    dtype: Label[str]
+    place: Operand[Arg]
+    shape: Operand[tuple[int | Arg, ...]]
 
     @property
     def extents(self) -> tuple[Arg, ...]:
@@ -182,7 +211,7 @@ class HostArray:
 
 
 @dataclass(frozen=True, slots=True)
-class HostCall:
+class HostCall(Step):
     """A function of the host (see `graph.host`).
 
     function, settings, operator, is_fallback: as of `graph.host.Host`.
@@ -191,13 +220,16 @@ class HostCall:
     outputs: what it writes.
     """
 
-    function: str
-    settings: str
-    operator: str
-    label: str
-    inputs: tuple[HostArray, ...]
-    outputs: tuple[HostArray, ...]
-    is_fallback: bool = False
+    syntax = (
+        "host {function:word}({inputs}) -> ({outputs}){settings=}{operator=}{label=}{is_fallback=}"
+    )
+    function: Label[str]
+    settings: Label[str]
+    operator: Label[str]
+    label: Label[str]
+    inputs: Operand[tuple[HostArray, ...]]
+    outputs: Operand[tuple[HostArray, ...]]
+    is_fallback: Label[bool] = False
 
     @property
     def arguments(self) -> tuple[Arg, ...]:
@@ -207,7 +239,7 @@ class HostCall:
 
 
 @dataclass(frozen=True, slots=True)
-class Extent:
+class Extent(Node):
     """An extent that a run finds.
 
     name: of the symbol, or its formula, for people.
@@ -215,13 +247,14 @@ class Extent:
     high: the most that it may be, a number or an "extent".
     """
 
-    name: str
-    low: int
-    high: int | Arg
+    syntax = "{name} from {low} to {high}"
+    name: Label[str]
+    low: Label[int]
+    high: Operand[int | Arg]
 
 
 @dataclass(frozen=True, slots=True)
-class Measurement:
+class Measurement(Step):
     """Extents are read and checked, and the sizes that depend on them are computed.
 
     source: where the extents lie as i64, one after the other.
@@ -231,15 +264,16 @@ class Measurement:
     label: for people: the source model's node.
     """
 
-    source: Arg
-    first: int
-    extents: tuple[Extent, ...]
-    sizes: str
-    label: str = ""
+    syntax = "measure {extents} at {source}, first {first}, sizes {sizes:word}{label=}"
+    source: Operand[Arg]
+    first: Label[int]
+    extents: Operand[tuple[Extent, ...]]
+    sizes: Label[str]
+    label: Label[str] = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Grow:
+class Grow(Step):
     """Memory from the context, whose size a run finds.
 
     slot: its number; the first slots are the outputs.
@@ -250,100 +284,74 @@ class Grow:
     keep: how many bytes stay as they are, a number or an "extent".
     """
 
-    slot: int
-    bytes: int | Arg
-    for_threads: bool = False
-    target: int | None = None
-    keep: int | Arg = 0
+    syntax = "grow {slot:slot} to {bytes}{for_threads=}{target:pointer=}{keep=}"
+    slot: Reference[int]
+    bytes: Operand[int | Arg]
+    for_threads: Label[bool] = False
+    target: Reference[int | None] = None
+    keep: Operand[int | Arg] = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Store:
+class Store(Step):
     """Numbers written to memory as i64, one after the other.
 
     to: the place.
     numbers: numbers or "extent"s.
     """
 
-    to: Arg
-    numbers: tuple[int | Arg, ...]
+    syntax = "store {numbers} -> {to}"
+    to: Operand[Arg]
+    numbers: Operand[tuple[int | Arg, ...]]
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class Report(Step):
     """Extents of outputs that a run finds, written for the caller.
 
     to: number of the output, an array of i64, that takes them one after the other.
     shapes: for each output that grows, its number and its extents, numbers or "extent"s.
     """
 
-    to: int
-    shapes: tuple[tuple[int, tuple[int | Arg, ...]], ...]
+    syntax = "report {shapes} -> {to:output}"
+    to: Reference[int]
+    shapes: Operand[tuple[tuple[int, tuple[int | Arg, ...]], ...]]
 
 
-Step: TypeAlias = (
-    "KernelCall | Copy | Branch | Repeat | HostCall | Measurement | Grow | Store | Report"
-)
+@dataclass(frozen=True, slots=True)
+class PartCall(Step):
+    """A part of a program, which runs in one place.
+
+    part: its number.
+    inputs, outputs: numbers of values that live in its place, in its order.
+    """
+
+    syntax = "part {part}({inputs}) -> ({outputs})"
+    part: Label[int]
+    inputs: Reference[tuple[int, ...]]
+    outputs: Reference[tuple[int, ...]]
 
 
-def steps_in(steps: Iterable[Step]) -> Iterator[Step]:
-    """Every step in `steps`, in the order in which calls and measurements are numbered."""
-    for s in steps:
-        yield s
-        if isinstance(s, Branch):
-            yield from steps_in((*s.then, *s.otherwise))
-        elif isinstance(s, Repeat):
-            yield from steps_in(s.body)
+@dataclass(frozen=True, slots=True)
+class Transfer(Step):
+    """A value copied from the host to the device, or back.
+
+    source, to: numbers of the value in the two places.
+    to_device: whether it is copied to the device.
+    """
+
+    syntax = "transfer {source} -> {to}{to_device=}"
+    source: Reference[int]
+    to: Reference[int]
+    to_device: Label[bool]
 
 
-def calls_of(steps: Iterable[Step]) -> Iterator[KernelCall]:
-    """The kernel calls in `steps`, each once, in the order in which they are numbered."""
-    return (s for s in steps_in(steps) if isinstance(s, KernelCall))
+@dataclass(frozen=True, slots=True)
+class Results(Step):
+    """The last step of a program that consists of parts.
 
+    values: for each output, the number of the value on the host.
+    """
 
-def host_calls_of(steps: Iterable[Step]) -> Iterator[HostCall]:
-    """The calls of host functions in `steps`, likewise in the order of their numbers."""
-    return (s for s in steps_in(steps) if isinstance(s, HostCall))
-
-
-def measurements_of(steps: Iterable[Step]) -> Iterator[Measurement]:
-    """The measurements in `steps`, each once, in the order in which they are numbered."""
-    return (s for s in steps_in(steps) if isinstance(s, Measurement))
-
-
-def slots_of(steps: Iterable[Step]) -> int:
-    """How many slots `steps` number."""
-    grown = (s for s in steps_in(steps) if isinstance(s, Grow))
-    return max((s.slot + 1 + (s.target is not None) for s in grown), default=0)
-
-
-def args_of(steps: Iterable[Step]) -> Iterator[Arg]:
-    """Every argument in `steps`."""
-    for s in steps_in(steps):
-        match s:
-            case KernelCall():
-                yield from (*s.args, s.workspace)
-            case HostCall():
-                yield from s.arguments
-            case Copy():
-                yield from _given(s.source, s.to, s.bytes)
-            case Branch():
-                yield s.condition
-            case Repeat():
-                yield from _given(s.count, s.number, s.first, s.again, s.ran)
-                for x in s.slices:
-                    yield from _given(x.first, x.stride)
-                for c in s.carried:
-                    yield from _given(c.first, c.following, c.end, c.bytes, c.other)
-            case Measurement():
-                yield from _given(s.source, *(e.high for e in s.extents))
-            case Grow():
-                yield from _given(s.bytes, s.keep)
-            case Store():
-                yield from _given(s.to, *s.numbers)
-            case Report():
-                yield from _given(*(d for _, shape in s.shapes for d in shape))
-
-
-def _given(*found: Arg | int | None) -> Iterator[Arg]:
-    return (a for a in found if isinstance(a, Arg))
+    syntax = "results {values}"
+    values: Reference[tuple[int, ...]]

@@ -1,0 +1,85 @@
+"""The main program: the steps, what they get, and the memory that they need."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from tilesmith.ir.dtypes import DType
+from tilesmith.ir.grammar import Binder, Body, Label
+from tilesmith.support.errors import UsageError
+
+from .nodes import Node, Step
+
+
+@dataclass(frozen=True, slots=True)
+class TensorSpec(Node):
+    """An input or output of a program.
+
+    name: for users.
+    dtype: element type.
+    shape: extents; one that only a run knows is the name of a symbol, for an output also a formula
+        of them, or the name of an extent that the run measures.
+    """
+
+    syntax = "{name}: {dtype}[{shape}]"
+    name: Label[str]
+    dtype: Label[DType]
+    shape: Label[tuple[int | str, ...]]
+
+    @property
+    def is_static(self) -> bool:
+        """True if every extent is a number."""
+        return all(isinstance(d, int) for d in self.shape)
+
+    @property
+    def static_shape(self) -> tuple[int, ...]:
+        """The extents as numbers.  Raises UsageError if one is known to a run only."""
+        if not self.is_static:
+            raise UsageError(f"{self} has sizes that only a run knows; choose some with shapes=")
+        return tuple(d for d in self.shape if isinstance(d, int))
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of a tensor of static shape; of a host type, those of one object's number."""
+        if self.dtype.is_host:
+            return self.dtype.bytes
+        return math.prod(self.static_shape) * self.dtype.bytes
+
+    @property
+    def type(self) -> str:
+        """As text: `f32[1,3,224,224]`."""
+        return f"{self.dtype}[{','.join(map(str, self.shape))}]"
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.type}"
+
+
+@dataclass(frozen=True, slots=True)
+class Main(Node):
+    """The main program.
+
+    inputs, outputs: in order.
+    symbols: names of the extents of inputs that only a run knows, in the order of their numbers.
+    arena_bytes, scratch_bytes, constant_bytes: sizes of these memories; scratch memory is that of
+        each thread.
+    size_values: how many values the functions of sizes compute.
+    in_place: outputs that live in the memory of an input: pairs of the numbers of both.
+    parts: of how many programs it consists.
+    steps: what it does, in order.
+    """
+
+    syntax = (
+        "main({inputs}) -> ({outputs}){symbols=}{arena_bytes=}{scratch_bytes=}{constant_bytes=}"
+        "{size_values=}{in_place=}{parts=}:\n{steps}"
+    )
+    inputs: Binder[tuple[TensorSpec, ...]]
+    outputs: Binder[tuple[TensorSpec, ...]]
+    symbols: Binder[tuple[str, ...]] = ()
+    arena_bytes: Label[int] = 0
+    scratch_bytes: Label[int] = 0
+    constant_bytes: Label[int] = 0
+    size_values: Label[int] = 0
+    in_place: Label[tuple[tuple[int, int], ...]] = ()
+    parts: Label[int] = 0
+    steps: Body[tuple[Step, ...]] = ()

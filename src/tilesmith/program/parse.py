@@ -1,0 +1,282 @@
+"""The parser of the main program's text (the grammar is in `program.text`)."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import MISSING
+from functools import cache
+from types import NoneType, UnionType
+from typing import Any, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from tilesmith.ir.dtypes import DType, by_name
+from tilesmith.ir.grammar import Line, lines_of, tokens
+from tilesmith.support.errors import ParseError
+
+from . import nodes
+from .main import Main
+from .nodes import Arg, Node, Step
+from .operands import PATTERN, parse_operand
+from .text import NUMBERED, declarations_of, default_of, form_of
+
+N = TypeVar("N", bound=Node)
+
+_TOKEN = re.compile(
+    rf"""(?P<space>[ ]+|\#[^\n]*)
+      |(?P<newline>\n)
+      |(?P<operand>{PATTERN})
+      |(?P<name>[A-Za-z_][A-Za-z0-9_.$]*)
+      |(?P<string>"(?:[^"\\\n]|\\.)*")
+      |(?P<symbol>->|[=()\[\],:])
+    """,
+    re.VERBOSE,
+)
+
+_BY_WORD: dict[str, type[Node]] = {
+    tokens(kind.syntax)[0]: kind
+    for kind in vars(nodes).values()
+    if isinstance(kind, type) and issubclass(kind, Node) and hasattr(kind, "syntax")
+    and kind.syntax[0] != "{"
+}  # fmt: skip
+"""The kinds of nodes that stand in lines of their own, by the word that begins them."""
+
+
+def parse_program(text: str) -> Main:
+    """The main program for its text.  Raises ParseError with line and column."""
+    parser = _Parser(text)
+    main = parser.node(Main, parser.next_column())
+    if parser.token.kind != "end":
+        raise parser.error("expected the end of the program")
+    return main
+
+
+class Token(NamedTuple):
+    """A piece of the text; `kind` is a group of `_TOKEN` or "end"."""
+
+    kind: str
+    text: str
+    line: int
+    column: int
+
+
+def _tokenize(text: str) -> Iterator[Token]:
+    line, start, position = 1, 0, 0
+    while position < len(text):
+        m = _TOKEN.match(text, position)
+        column = position - start + 1
+        if m is None:
+            found = text[position]
+            raise ParseError(f"line {line}, column {column}: unexpected character {found!r}")
+        kind = next(k for k in _KINDS if m[k] is not None)
+        if kind != "space":
+            yield Token(kind, m.group(), line, column)
+        position = m.end()
+        if kind == "newline":
+            line, start = line + 1, position
+    yield Token("end", "", line, position - start + 1)
+
+
+_KINDS = ("space", "newline", "operand", "name", "string", "symbol")
+
+
+class _Parser:
+    """Recursive descent; the column of a line's first token is its indentation."""
+
+    def __init__(self, text: str) -> None:
+        self.tokens = list(_tokenize(text))
+        self.position = 0
+
+    # --- tokens ---
+
+    @property
+    def token(self) -> Token:
+        return self.tokens[self.position]
+
+    def next(self) -> Token:
+        token = self.tokens[self.position]
+        self.position += 1
+        return token
+
+    def at(self, text: str) -> bool:
+        return self.token.text == text and self.token.kind != "string"
+
+    def accept(self, text: str) -> bool:
+        if self.at(text):
+            self.position += 1
+            return True
+        return False
+
+    def expect(self, text: str) -> None:
+        if not self.accept(text):
+            raise self.error(f"expected '{text}'")
+
+    def error(self, what: str, token: Token | None = None) -> ParseError:
+        token = token or self.token
+        found = {"end": "the end", "newline": "the end of the line"}.get(
+            token.kind, f"'{token.text}'"
+        )
+        return ParseError(f"line {token.line}, column {token.column}: {what}, found {found}")
+
+    def next_column(self) -> int:
+        """The indentation of the next line; 0 at the end."""
+        while self.token.kind == "newline":
+            self.position += 1
+        return 0 if self.token.kind == "end" else self.token.column
+
+    def end_line(self) -> None:
+        if self.token.kind not in ("newline", "end"):
+            raise self.error("expected the end of the line")
+
+    # --- lines ---
+
+    def node(self, kind: type[N], column: int) -> N:
+        """The node that begins here, whose lines begin in `column`."""
+        values: dict[str, Any] = {}
+        for i, line in enumerate(lines_of(kind)):
+            if i:
+                before = self.position
+                if self.next_column() != column or not self.at(line.literals[0]):
+                    self.position = before
+                    values[str(line.body)] = ()
+                    continue
+            self.items(line, kind, values)
+            self.end_line()
+            if line.body:
+                declared = () if i else declarations_of(kind)
+                steps = self.block(column)
+                for f in declared:
+                    (made,) = get_args(_hints(kind)[f.name])[:1]
+                    values[f.name] = tuple(s for s in steps if isinstance(s, made))
+                    steps = [s for s in steps if not isinstance(s, made)]
+                for s in steps:
+                    if not isinstance(s, Step):
+                        raise self.error(f"a {type(s).__name__} does not belong here")
+                values[line.body] = tuple(steps)
+        return kind(**values)
+
+    def block(self, outside: int) -> list[Node]:
+        """The nodes in lines that are indented more than `outside`."""
+        column = self.next_column()
+        if column <= outside:
+            raise self.error("expected an indented block")
+        found: list[Node] = []
+        while (here := self.next_column()) > outside:
+            if here != column:
+                raise self.error(f"expected a step at column {column}")
+            if self.accept("pass"):
+                self.end_line()
+                continue
+            kind = _BY_WORD.get(self.token.text)
+            if kind is None:
+                raise self.error(f"expected a step ({', '.join(_BY_WORD)})")
+            found.append(self.node(kind, column))
+        return found
+
+    def items(self, line: Line, kind: type[Node], values: dict[str, Any]) -> None:
+        """Reads literal text and fields."""
+        for item in line.items:
+            if isinstance(item, str):
+                for text in tokens(item):
+                    self.expect(text)
+                continue
+            name, is_keyed, form = form_of(item)
+            hint = _hints(kind)[name]
+            if not is_keyed:
+                read = self.several if _is_many(hint) else self.value
+                values[name] = read(hint, form)
+            elif not self.accept(name):
+                values[name] = self.absent(kind, name, hint)
+            elif hint is bool:
+                values[name] = True
+            else:
+                self.expect("=")
+                values[name] = self.value(hint, form)
+
+    def absent(self, kind: type[Node], name: str, hint: Any) -> Any:
+        """The value of a field that is not written."""
+        default = default_of(kind, name)
+        if hint is bool:
+            return False
+        if NoneType in get_args(hint):
+            return None
+        if default is MISSING:
+            raise self.error(f"expected '{name}='")
+        return default
+
+    # --- values ---
+
+    def several(self, hint: Any, form: str) -> tuple[Any, ...]:
+        """Values with commas between."""
+        of = get_args(hint)
+        if len(of) == 2 and of[1] is not Ellipsis:  # one value of each type
+            values = [self.value(of[0], form)]
+            for item in of[1:]:
+                self.expect(",")
+                values.append(self.value(item, form))
+            return tuple(values)
+        values = []
+        while self.token.kind not in ("newline", "end") and self.token.text not in (")", "]", "->"):
+            values.append(self.value(of[0], form))
+            if not self.accept(","):
+                break
+        return tuple(values)
+
+    def value(self, hint: Any, form: str) -> Any:
+        if _is_many(hint):
+            self.expect("[")
+            found = self.several(hint, form)
+            self.expect("]")
+            return found
+        if form in NUMBERED:
+            return self.numbered(form)
+        if isinstance(hint, type) and issubclass(hint, Node):
+            values: dict[str, Any] = {}
+            self.items(lines_of(hint)[0], hint, values)
+            return hint(**values)
+        token, kinds = self.next(), _kinds(hint)
+        if form == "word" and re.fullmatch(r"[A-Za-z_][\w.$]*", token.text):
+            return token.text
+        if token.kind == "operand" and (Arg in kinds or int in kinds):
+            arg = parse_operand(token.text)
+            if int in kinds and arg.kind == "scalar":
+                return arg.index
+            if Arg in kinds:
+                return arg
+        if token.kind == "string" and str in kinds:
+            return self.string(token)
+        if token.kind == "name" and hint is DType and (dtype := by_name(token.text)) is not None:
+            return dtype
+        wanted = " or ".join(_WANTED[k] for k in kinds if k in _WANTED)
+        raise self.error(f"expected {'a word' if form == 'word' else wanted}", token)
+
+    def numbered(self, form: str) -> int:
+        token = self.token
+        m = re.fullmatch(rf"{form}(\d+)", token.text)
+        if m is None:
+            raise self.error(f"expected {form} and a number")
+        self.position += 1
+        return int(m[1])
+
+    def string(self, token: Token) -> str:
+        try:
+            return json.loads(token.text)
+        except ValueError:
+            raise self.error("the text in quotes has a bad escape", token) from None
+
+
+_WANTED = {int: "a number", Arg: "an argument", str: "text in quotes", DType: "an element type"}
+
+
+def _kinds(hint: Any) -> tuple[Any, ...]:
+    return get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+
+
+def _is_many(hint: Any) -> bool:
+    return get_origin(hint) is tuple
+
+
+@cache
+def _hints(kind: type[Node]) -> dict[str, Any]:
+    """The types of the fields of a kind of node."""
+    return get_type_hints(kind)

@@ -1,0 +1,85 @@
+"""Walking and rebuilding steps, by the roles of their fields."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+from tilesmith.ir.grammar import Role, fields_of
+
+from .nodes import Arg, Grow, HostCall, KernelCall, Measurement, Node, Step
+
+
+def steps_in(steps: Iterable[Step]) -> Iterator[Step]:
+    """Every step in `steps`, in the order in which calls and measurements are numbered."""
+    for step in steps:
+        yield step
+        for name in bodies_of(type(step)):
+            yield from steps_in(getattr(step, name))
+
+
+def args_of(steps: Iterable[Step]) -> Iterator[Arg]:
+    """Every argument in `steps`."""
+    for step in steps_in(steps):
+        yield from own_args(step)
+
+
+def own_args(node: Node) -> Iterator[Arg]:
+    """The arguments of a node itself, and of what it declares; not those of steps inside it."""
+    for name in _read(type(node)):
+        yield from _args_in(getattr(node, name))
+
+
+def _args_in(value: Any) -> Iterator[Arg]:
+    if isinstance(value, Arg):
+        yield value
+    elif isinstance(value, tuple):
+        for item in value:
+            yield from _args_in(item)
+    elif isinstance(value, Node):
+        yield from own_args(value)
+
+
+@cache
+def bodies_of(kind: type[Node]) -> tuple[str, ...]:
+    """The fields of a kind of step that are steps inside it."""
+    return tuple(f.name for f in fields_of(kind) if f.role is Role.BODY)
+
+
+@cache
+def _read(kind: type[Node]) -> tuple[str, ...]:
+    """The fields of a kind of step in which there may be arguments."""
+    roles = (Role.OPERAND, Role.BINDER)
+    return tuple(f.name for f in fields_of(kind) if f.role in roles)
+
+
+def map_steps(steps: Iterable[Step], rule: Callable[[Step], Step]) -> tuple[Step, ...]:
+    """The steps, each replaced by what `rule` makes of it once those inside it are."""
+    mapped: list[Step] = []
+    for step in steps:
+        inside = {name: map_steps(getattr(step, name), rule) for name in bodies_of(type(step))}
+        mapped.append(rule(replace(step, **inside) if inside else step))
+    return tuple(mapped)
+
+
+def calls_of(steps: Iterable[Step]) -> Iterator[KernelCall]:
+    """The kernel calls in `steps`, each once, in the order in which they are numbered."""
+    return (s for s in steps_in(steps) if isinstance(s, KernelCall))
+
+
+def host_calls_of(steps: Iterable[Step]) -> Iterator[HostCall]:
+    """The calls of host functions in `steps`, likewise in the order of their numbers."""
+    return (s for s in steps_in(steps) if isinstance(s, HostCall))
+
+
+def measurements_of(steps: Iterable[Step]) -> Iterator[Measurement]:
+    """The measurements in `steps`, each once, in the order in which they are numbered."""
+    return (s for s in steps_in(steps) if isinstance(s, Measurement))
+
+
+def slots_of(steps: Iterable[Step]) -> int:
+    """How many slots `steps` number."""
+    grown = (s for s in steps_in(steps) if isinstance(s, Grow))
+    return max((s.slot + 1 + (s.target is not None) for s in grown), default=0)

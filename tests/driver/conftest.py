@@ -1,0 +1,23 @@
+"""Fixtures of all tests that compile models."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tilesmith.program.parse import parse_program
+from tilesmith.program.text import print_program
+from tilesmith.runtime.program import Program
+
+
+@pytest.fixture(autouse=True)
+def read_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every program that a test makes is read back from its text as the same one."""
+    create = Program.__init__
+
+    def created(self: Program, *args: Any, **named: Any) -> None:
+        create(self, *args, **named)
+        assert parse_program(print_program(self.main)) == self.main
+
+    monkeypatch.setattr(Program, "__init__", created)
