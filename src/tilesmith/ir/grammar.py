@@ -11,6 +11,7 @@ roles, and text from `syntax`, so that a new kind of node is one class:
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from enum import Enum
 from functools import cache
@@ -73,6 +74,18 @@ def _field(kind: type, name: str, hint: Any) -> NodeField:
 def fields_with(kind: type, role: Role) -> tuple[NodeField, ...]:
     """The fields of a kind of node that have a role."""
     return tuple(f for f in fields_of(kind) if f.role is role)
+
+
+def values_of(node: object, fields: Iterable[NodeField]) -> tuple[Any, ...]:
+    """The values of fields of a node, in order; those of a tuple one by one, and no None."""
+    values: list[Any] = []
+    for f in fields:
+        value = getattr(node, f.name)
+        if f.is_many:
+            values += value
+        elif value is not None:
+            values.append(value)
+    return tuple(values)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
 from tilesmith.ir import expr as ir
-from tilesmith.ir.expr import Expr, Var, as_expr
-from tilesmith.ir.grammar import NodeField, Role, fields_of
+from tilesmith.ir.expr import Expr, Var, as_expr, same
+from tilesmith.ir.grammar import NodeField, Role, fields_of, fields_with, values_of
 
 from . import nodes
 from .nodes import Buffer, Func, Stmt
@@ -78,15 +78,12 @@ class _Matching:
                 continue
             if type(x) is not type(y) or x.dtype is not y.dtype or x.lanes != y.lanes:
                 return False
-            if isinstance(x, ir.Let) and isinstance(y, ir.Let):
-                if not self.exprs(x.value, y.value) or not _same_type(x.var, y.var):
-                    return False
-                with self.bound(x.var, y.var):
-                    if not self.exprs(x.body, y.body):
-                        return False
-                continue
             if not self.heads(x, y):
                 return False
+            if x.binders:
+                if not self.scopes(x, y):
+                    return False
+                continue
             self.equal.add((x, y))
             first, second = x.children, y.children
             if len(first) != len(second):
@@ -95,18 +92,35 @@ class _Matching:
         return True
 
     def heads(self, x: Expr, y: Expr) -> bool:
-        """The fields of a node besides its children."""
+        """The fields of a node besides its children and what it declares."""
         if isinstance(x, Var):
             return self.pair(x, y)
-        if isinstance(x, ir.Const):
-            return x is y
-        if isinstance(x, (ir.Unary, ir.Binary, ir.Compare, ir.VectorReduce)):
-            return x.op == y.op  # type: ignore[attr-defined]  # y has the type of x
-        if isinstance(x, ir.Load) and isinstance(y, ir.Load):
-            return len(x.indices) == len(y.indices) and self.buffers(x.buffer, y.buffer)
-        if isinstance(x, (ir.Call, ir.TensorCall)):
-            return x.name == y.name  # type: ignore[attr-defined]
-        return True  # types and lanes were compared: that is all that a cast or a broadcast holds
+        if not x.children and not x.references:
+            return x is y  # nodes are interned
+        for f in fields_of(type(x)):
+            first, second = getattr(x, f.name), getattr(y, f.name)
+            if f.role is Role.LABEL and not _same_label(first, second):
+                return False
+            if f.role is Role.REFERENCE and not self.buffers(first, second):
+                return False
+            if f.is_many and len(first) != len(second):
+                return False
+        return True
+
+    def scopes(self, x: Expr, y: Expr) -> bool:
+        """The parts of nodes that declare variables: those where they hold come last."""
+        fields = fields_of(type(x))
+        for f in fields:
+            if f.role is Role.OPERAND and not self.fields(f, x, y):
+                return False
+        with ExitStack() as names:
+            for name in x.binders:
+                a, b = getattr(x, name), getattr(y, name)
+                if not _same_type(a, b):
+                    return False
+                names.enter_context(self.bound(a, b))
+            inner = fields_with(type(x), BODY)
+            return self.all_exprs(values_of(x, inner), values_of(y, inner))
 
     def buffers(self, a: ir.BufferLike, b: ir.BufferLike) -> bool:
         known = a in self.there
@@ -158,7 +172,7 @@ class _Matching:
                 names.enter_context(self.bound(x, y))
             return all(self.fields(f, a, b) for f in inner)
 
-    def fields(self, f: NodeField, a: Stmt, b: Stmt) -> bool:
+    def fields(self, f: NodeField, a: Stmt | Expr, b: Stmt | Expr) -> bool:
         """Whether the values of a field correspond."""
         x, y = getattr(a, f.name), getattr(b, f.name)
         if f.role is Role.REFERENCE:
@@ -195,6 +209,10 @@ class _Matching:
                 return False
         outputs = len(a.outputs) == len(b.outputs) and all(map(self.buffers, a.outputs, b.outputs))
         return outputs and self.stmts(a.body, b.body)
+
+
+def _same_label(a: object, b: object) -> bool:
+    return same(a, b) if isinstance(a, tuple) and isinstance(b, tuple) else a == b
 
 
 def _same_type(a: Var, b: Var) -> bool:

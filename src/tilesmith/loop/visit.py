@@ -5,13 +5,13 @@ Rebuilding keeps identity: a statement without changed parts is the same object.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from operator import attrgetter
 from typing import Any, TypeVar
 
 from tilesmith.ir.expr import Expr, Var, same
-from tilesmith.ir.grammar import NodeField, Role, fields_of, fields_with
+from tilesmith.ir.grammar import Role, fields_of, fields_with, values_of
 
 from . import nodes
 from .nodes import Buffer, Stmt, seq
@@ -70,20 +70,9 @@ def _reader(kind: type[Stmt], role: Role) -> _Reader:
     if not found:
         return lambda stmt: ()
     if any(f.is_many or f.is_optional for f in found):
-        return lambda stmt: _values(stmt, found)
+        return lambda stmt: values_of(stmt, found)
     get = attrgetter(*names)
     return get if len(names) > 1 else lambda stmt: (get(stmt),)
-
-
-def _values(stmt: Stmt, fields: Iterable[NodeField]) -> tuple[Any, ...]:
-    values: list[Any] = []
-    for f in fields:
-        value = getattr(stmt, f.name)
-        if f.is_many:
-            values += value
-        elif value is not None:
-            values.append(value)
-    return tuple(values)
 
 
 def walk(stmt: Stmt) -> Iterator[Stmt]:

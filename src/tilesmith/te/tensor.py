@@ -15,7 +15,8 @@ from typing import Any, TypeAlias
 from tilesmith.ir import expr as ir
 from tilesmith.ir.dtypes import DType, f32, i64
 from tilesmith.ir.dtypes import dtype as to_dtype
-from tilesmith.ir.expr import Expr, ExprLike, Load, Operators, Var, as_expr, const
+from tilesmith.ir.expr import Expr, ExprLike, Load, Operators, Var, as_expr, const, declared
+from tilesmith.ir.grammar import Label, Operand
 from tilesmith.ir.types import Dim, same_dim
 from tilesmith.loop.nodes import Func
 from tilesmith.support.arguments import checked, shown
@@ -73,7 +74,7 @@ class Reducer:
         return next(found, None)
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False, weakref_slot=True)
+@declared.node
 class Reduce(Expr):
     """One value of a reduction; stands only at the top of a compute body.
 
@@ -83,20 +84,13 @@ class Reduce(Expr):
     index: number of the value.
     """
 
-    reducer: Reducer
-    sources: tuple[Expr, ...]
-    axes: tuple[IterVar, ...]
-    index: int = 0
+    reducer: Label[Reducer]
+    sources: Operand[tuple[Expr, ...]]
+    axes: Label[tuple[IterVar, ...]]
+    index: Label[int] = 0
 
     def _infer(self) -> tuple[DType, int]:
         return self.sources[self.index].dtype, 1
-
-    @property
-    def children(self) -> tuple[Expr, ...]:
-        return self.sources
-
-    def with_children(self, children: tuple[Expr, ...]) -> Expr:
-        return Reduce(self.reducer, children, self.axes, self.index)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

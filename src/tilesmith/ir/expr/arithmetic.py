@@ -5,16 +5,18 @@ from __future__ import annotations
 import math
 import struct
 from dataclasses import dataclass
-from typing import Any, NoReturn, TypeAlias
+from typing import Any, ClassVar, NoReturn, TypeAlias
 
 import numpy as np
 
 from tilesmith.ir.dtypes import DType, bool_, f32, i64
 from tilesmith.ir.dtypes import dtype as to_dtype
+from tilesmith.ir.grammar import Label, Operand
 from tilesmith.ir.sizes import Sizes
 from tilesmith.support.arguments import shown, stand_ins
 from tilesmith.support.errors import ExpressionError
 
+from .declared import node
 from .interned import Interned, Typed
 from .operands import check_operands, type_text
 
@@ -162,7 +164,16 @@ class Operators:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False, weakref_slot=True)
 class Expr(Operators, Typed, metaclass=Interned):
-    """Base of all expressions.  Folding constants is left to the simplifier."""
+    """Base of all expressions.  Folding constants is left to the simplifier.
+
+    A kind declares the roles of its fields and is made by `node`.
+
+    binders, references, bodies: names of the fields with these roles.
+    """
+
+    binders: ClassVar[tuple[str, ...]]
+    references: ClassVar[tuple[str, ...]]
+    bodies: ClassVar[tuple[str, ...]]
 
     def __as_expr__(self) -> Expr:
         return self
@@ -170,7 +181,7 @@ class Expr(Operators, Typed, metaclass=Interned):
     @classmethod
     def _key(cls, args: tuple[Any, ...]) -> Any:
         """The key by which the node is interned; None if each is a node of its own."""
-        return (cls, args)
+        raise NotImplementedError
 
     def _infer(self) -> tuple[DType, int]:
         """The type and lanes, determined once when the node is made."""
@@ -178,7 +189,7 @@ class Expr(Operators, Typed, metaclass=Interned):
 
     @property
     def children(self) -> tuple[Expr, ...]:
-        """The sub-expressions, in field order."""
+        """The operands and bodies, in field order."""
         raise NotImplementedError
 
     def with_children(self, children: tuple[Expr, ...]) -> Expr:
@@ -199,21 +210,8 @@ class Expr(Operators, Typed, metaclass=Interned):
 stand_ins(Expr, "an expression", Operators)
 
 
-class Leaf(Expr):
-    """An expression without others inside."""
-
-    __slots__ = ()
-
-    @property
-    def children(self) -> tuple[Expr, ...]:
-        return ()
-
-    def with_children(self, children: tuple[Expr, ...]) -> Expr:
-        return self
-
-
-@dataclass(frozen=True, slots=True, eq=False, repr=False, weakref_slot=True)
-class Var(Leaf):
+@node
+class Var(Expr):
     """A variable.  Never interned: two Vars with one name are two variables.
 
     name: label for people.
@@ -222,10 +220,10 @@ class Var(Leaf):
     sizes: for an extent that only a run knows: what it may be.
     """
 
-    name: str
-    type: DType = i64
-    size: int = 1  # lanes
-    sizes: Sizes | None = None
+    name: Label[str]
+    type: Label[DType] = i64
+    size: Label[int] = 1
+    sizes: Label[Sizes | None] = None
 
     @classmethod
     def _key(cls, args: tuple[Any, ...]) -> Any:
@@ -235,16 +233,16 @@ class Var(Leaf):
         return self.type, self.size
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False, weakref_slot=True)
-class Const(Leaf):
+@node
+class Const(Expr):
     """A literal.
 
     value: int, float or bool, as `type` says; use `const()` to normalise.
     type: element type.
     """
 
-    value: int | float | bool
-    type: DType = i64
+    value: Label[int | float | bool]
+    type: Label[DType] = i64
 
     @classmethod
     def _key(cls, args: tuple[Any, ...]) -> Any:
@@ -258,7 +256,7 @@ class Const(Leaf):
         return self.type, 1
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False, weakref_slot=True)
+@node
 class Unary(Expr):
     """An operation on one operand.
 
@@ -266,27 +264,20 @@ class Unary(Expr):
     a: the operand.
     """
 
-    op: str
-    a: Expr
+    op: Label[str]
+    a: Operand[Expr]
 
     def _infer(self) -> tuple[DType, int]:
         return self.a.dtype, self.a.lanes
 
-    @property
-    def children(self) -> tuple[Expr, ...]:
-        return (self.a,)
 
-    def with_children(self, children: tuple[Expr, ...]) -> Expr:
-        return Unary(self.op, *children)
-
-
-@dataclass(frozen=True, slots=True, eq=False, repr=False, weakref_slot=True)
+@node
 class _Pair(Expr):
     """An operation on two operands of one dtype and lane count."""
 
-    op: str
-    a: Expr
-    b: Expr
+    op: Label[str]
+    a: Operand[Expr]
+    b: Operand[Expr]
 
     def __post_init__(self) -> None:
         if self.a.dtype is not self.b.dtype or self.a.lanes != self.b.lanes:
@@ -294,13 +285,6 @@ class _Pair(Expr):
                 f"{self.op} needs two operands of one type, got {type_text(self.a)} and "
                 f"{type_text(self.b)}; convert one with .astype"
             )
-
-    @property
-    def children(self) -> tuple[Expr, ...]:
-        return (self.a, self.b)
-
-    def with_children(self, children: tuple[Expr, ...]) -> Expr:
-        return type(self)(self.op, *children)
 
 
 class Binary(_Pair):
@@ -321,7 +305,7 @@ class Compare(_Pair):
         return bool_, self.a.lanes
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False, weakref_slot=True)
+@node
 class Broadcast(Expr):
     """A scalar repeated in all lanes.
 
@@ -329,18 +313,11 @@ class Broadcast(Expr):
     size: number of lanes.
     """
 
-    value: Expr
-    size: int
+    value: Operand[Expr]
+    size: Label[int]
 
     def _infer(self) -> tuple[DType, int]:
         return self.value.dtype, self.size
-
-    @property
-    def children(self) -> tuple[Expr, ...]:
-        return (self.value,)
-
-    def with_children(self, children: tuple[Expr, ...]) -> Expr:
-        return Broadcast(children[0], self.size)
 
 
 _KEPT = 1 << 16

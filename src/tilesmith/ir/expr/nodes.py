@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from tilesmith.ir.dtypes import DType, bool_
 from tilesmith.ir.dtypes import dtype as to_dtype
+from tilesmith.ir.grammar import Binder, Body, Label, Operand, Reference
 from tilesmith.support.errors import ExpressionError
 
 from .arithmetic import (
@@ -21,6 +21,7 @@ from .arithmetic import (
     pair,
     type_text,
 )
+from .declared import node
 
 
 class BufferLike(Protocol):
@@ -34,7 +35,7 @@ class BufferLike(Protocol):
     def shape(self) -> tuple[Any, ...]: ...
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False, weakref_slot=True)
+@node
 class Select(Expr):
     """A choice; only the chosen branch is evaluated.
 
@@ -43,9 +44,9 @@ class Select(Expr):
     if_false: the value elsewhere.
     """
 
-    cond: Expr
-    if_true: Expr
-    if_false: Expr
+    cond: Operand[Expr]
+    if_true: Operand[Expr]
+    if_false: Operand[Expr]
 
     def __post_init__(self) -> None:
         a, b = self.if_true, self.if_false
@@ -60,15 +61,8 @@ class Select(Expr):
     def _infer(self) -> tuple[DType, int]:
         return self.if_true.dtype, self.if_true.lanes
 
-    @property
-    def children(self) -> tuple[Expr, ...]:
-        return (self.cond, self.if_true, self.if_false)
 
-    def with_children(self, children: tuple[Expr, ...]) -> Expr:
-        return Select(*children)
-
-
-@dataclass(frozen=True, slots=True, eq=False, repr=False, weakref_slot=True)
+@node
 class Cast(Expr):
     """Value conversion, lane by lane.
 
@@ -76,21 +70,14 @@ class Cast(Expr):
     type: element type of the result.
     """
 
-    a: Expr
-    type: DType
+    a: Operand[Expr]
+    type: Label[DType]
 
     def _infer(self) -> tuple[DType, int]:
         return self.type, self.a.lanes
 
-    @property
-    def children(self) -> tuple[Expr, ...]:
-        return (self.a,)
 
-    def with_children(self, children: tuple[Expr, ...]) -> Expr:
-        return Cast(children[0], self.type)
-
-
-@dataclass(frozen=True, slots=True, eq=False, repr=False, weakref_slot=True)
+@node
 class Load(Expr):
     """Read `buffer[indices]`.  After vectorising, an index may be a vector; then so is the result.
 
@@ -99,28 +86,15 @@ class Load(Expr):
     mask: bool, as many lanes; where it is false nothing is read and the value is 0.
     """
 
-    buffer: BufferLike
-    indices: tuple[Expr, ...]
-    mask: Expr | None = None
-
-    @classmethod
-    def _key(cls, args: tuple[Any, ...]) -> Any:
-        # the buffer's id is safe in the key: the interned node keeps the buffer alive
-        return (cls, id(args[0]), args[1], args[2] if len(args) > 2 else None)
+    buffer: Reference[BufferLike]
+    indices: Operand[tuple[Expr, ...]]
+    mask: Operand[Expr | None] = None
 
     def _infer(self) -> tuple[DType, int]:
         return self.buffer.dtype, max((i.lanes for i in self.indices), default=1)
 
-    @property
-    def children(self) -> tuple[Expr, ...]:
-        return self.indices if self.mask is None else (*self.indices, self.mask)
 
-    def with_children(self, children: tuple[Expr, ...]) -> Expr:
-        n = len(self.indices)
-        return Load(self.buffer, children[:n], children[n] if len(children) > n else None)
-
-
-@dataclass(frozen=True, slots=True, eq=False, repr=False, weakref_slot=True)
+@node
 class Call(Expr):
     """A pure function applied lane by lane.
 
@@ -129,22 +103,15 @@ class Call(Expr):
     type: element type of the result.
     """
 
-    name: str
-    args: tuple[Expr, ...]
-    type: DType
+    name: Label[str]
+    args: Operand[tuple[Expr, ...]]
+    type: Label[DType]
 
     def _infer(self) -> tuple[DType, int]:
         return self.type, max((a.lanes for a in self.args), default=1)
 
-    @property
-    def children(self) -> tuple[Expr, ...]:
-        return self.args
 
-    def with_children(self, children: tuple[Expr, ...]) -> Expr:
-        return Call(self.name, children, self.type)
-
-
-@dataclass(frozen=True, slots=True, eq=False, repr=False, weakref_slot=True)
+@node
 class TensorCall(Expr):
     """An instruction on whole vectors, not lane by lane: operands may have several types and sizes.
 
@@ -154,23 +121,16 @@ class TensorCall(Expr):
     size: lanes of the result.
     """
 
-    name: str
-    args: tuple[Expr, ...]
-    type: DType
-    size: int
+    name: Label[str]
+    args: Operand[tuple[Expr, ...]]
+    type: Label[DType]
+    size: Label[int]
 
     def _infer(self) -> tuple[DType, int]:
         return self.type, self.size
 
-    @property
-    def children(self) -> tuple[Expr, ...]:
-        return self.args
 
-    def with_children(self, children: tuple[Expr, ...]) -> Expr:
-        return TensorCall(self.name, children, self.type, self.size)
-
-
-@dataclass(frozen=True, slots=True, eq=False, repr=False, weakref_slot=True)
+@node
 class Ramp(Expr):
     """The vector `base, base + stride, ...`; base and stride are scalars of one dtype.
 
@@ -179,22 +139,15 @@ class Ramp(Expr):
     size: number of lanes.
     """
 
-    base: Expr
-    stride: Expr
-    size: int
+    base: Operand[Expr]
+    stride: Operand[Expr]
+    size: Label[int]
 
     def _infer(self) -> tuple[DType, int]:
         return self.base.dtype, self.size
 
-    @property
-    def children(self) -> tuple[Expr, ...]:
-        return (self.base, self.stride)
 
-    def with_children(self, children: tuple[Expr, ...]) -> Expr:
-        return Ramp(children[0], children[1], self.size)
-
-
-@dataclass(frozen=True, slots=True, eq=False, repr=False, weakref_slot=True)
+@node
 class Let(Expr):
     """`body` with `var` standing for `value`, evaluated once.
 
@@ -203,22 +156,15 @@ class Let(Expr):
     body: the expression that uses it.
     """
 
-    var: Var
-    value: Expr
-    body: Expr
+    var: Binder[Var]
+    value: Operand[Expr]
+    body: Body[Expr]
 
     def _infer(self) -> tuple[DType, int]:
         return self.body.dtype, self.body.lanes
 
-    @property
-    def children(self) -> tuple[Expr, ...]:
-        return (self.value, self.body)
 
-    def with_children(self, children: tuple[Expr, ...]) -> Expr:
-        return Let(self.var, *children)
-
-
-@dataclass(frozen=True, slots=True, eq=False, repr=False, weakref_slot=True)
+@node
 class VectorReduce(Expr):
     """Combine groups of adjacent lanes.  The order of combination is unspecified (this is a
     declared reduction).
@@ -228,23 +174,12 @@ class VectorReduce(Expr):
     size: lanes of the result.
     """
 
-    op: str
-    a: Expr
-    size: int = 1
-
-    @classmethod
-    def _key(cls, args: tuple[Any, ...]) -> Any:
-        return (cls, args if len(args) == 3 else (*args, 1))
+    op: Label[str]
+    a: Operand[Expr]
+    size: Label[int] = 1
 
     def _infer(self) -> tuple[DType, int]:
         return self.a.dtype, self.size
-
-    @property
-    def children(self) -> tuple[Expr, ...]:
-        return (self.a,)
-
-    def with_children(self, children: tuple[Expr, ...]) -> Expr:
-        return VectorReduce(self.op, children[0], self.size)
 
 
 def select(cond: Expr, if_true: ExprLike, if_false: ExprLike) -> Expr:

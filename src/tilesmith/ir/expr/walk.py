@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from operator import is_
+from typing import Any
+
+from tilesmith.ir.grammar import Role, fields_with, values_of
 
 from .arithmetic import Expr, Var
 from .interned import set_symbols
-from .nodes import BufferLike, Let, Load
+from .nodes import BufferLike
 
 _NONE: frozenset[Var | BufferLike] = frozenset()
 
@@ -98,15 +101,26 @@ def symbols(root: Expr) -> frozenset[Var | BufferLike]:
 
 def _symbols_over(node: Expr) -> frozenset[Var | BufferLike]:
     """The symbols of a node whose children have theirs."""
+    if node.binders:
+        return _symbols_around(node)
     found = _NONE
     for child in node.children:
         # no Var keeps its own: a set that it is in would keep it alive
         inner = frozenset((child,)) if type(child) is Var else child.known_symbols or _NONE
-        if isinstance(node, Let) and child is node.body:
-            inner -= {node.var}
         if not inner <= found:
             found = inner if found <= inner else found | inner
-    return found | {node.buffer} if isinstance(node, Load) else found
+    return found | {getattr(node, r) for r in node.references} if node.references else found
+
+
+def _symbols_around(node: Expr) -> frozenset[Var | BufferLike]:
+    """The symbols of a node that declares variables for its bodies."""
+
+    def values(role: Role) -> tuple[Any, ...]:
+        return values_of(node, fields_with(type(node), role))
+
+    inside = _NONE.union(*map(symbols, values(Role.BODY))) - {*values(Role.BINDER)}
+    outside = map(symbols, values(Role.OPERAND))
+    return inside.union(values(Role.REFERENCE), *outside)
 
 
 def free_vars(root: Expr) -> frozenset[Var]:

@@ -1,0 +1,97 @@
+"""What follows from the declared fields of a kind of expression.
+
+`node` makes a class of expressions from its fields with roles (`ir.grammar`).  Children, rebuilding
+and the key by which a node is interned are functions made once for each class: they run for every
+node of every pass, so each is the line that one would write by hand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import MISSING, dataclass, fields
+from typing import Any, TypeVar, dataclass_transform
+
+from tilesmith.ir.grammar import NodeField, Role, fields_of, fields_with
+
+_INSIDE = (Role.OPERAND, Role.BODY)
+
+T = TypeVar("T", bound=type)
+
+
+@dataclass_transform(frozen_default=True, eq_default=False)
+def node(kind: T) -> T:
+    """The class as a kind of expression: frozen, with slots, compared by identity, with `children`,
+    `with_children` and `_key` from its fields.  Bodies are where its binders hold.
+    """
+    make: Any = dataclass(frozen=True, slots=True, eq=False, repr=False, weakref_slot=True)
+    made: Any = make(kind)
+    declared = fields_of(made)
+    made.children = property(_function(f"lambda node: {_tuple(_inside(declared))}"))
+    made.with_children = _function(f"lambda node, children: {_rebuilt(declared)}")
+    if "_key" not in vars(kind):
+        made._key = classmethod(_key_of(made, declared))
+    made.binders = _names(made, Role.BINDER)
+    made.references = _names(made, Role.REFERENCE)
+    made.bodies = _names(made, Role.BODY)
+    return made
+
+
+def _names(kind: type, role: Role) -> tuple[str, ...]:
+    return tuple(f.name for f in fields_with(kind, role))
+
+
+def _inside(declared: tuple[NodeField, ...]) -> list[NodeField]:
+    return [f for f in declared if f.role in _INSIDE]
+
+
+def _function(source: str, **names: Any) -> Callable[..., Any]:
+    """A function from its text, which is made of names of fields alone."""
+    return eval(source, names)
+
+
+def _tuple(inside: list[NodeField]) -> str:
+    """The children, in the order of the fields."""
+    for n, f in reversed(list(enumerate(inside))):
+        if f.is_optional:
+            without = _tuple(inside[:n] + inside[n + 1 :])
+            there = NodeField(f.name, f.role, is_many=False, is_optional=False)
+            whole = _tuple([*inside[:n], there, *inside[n + 1 :]])
+            return f"{without} if node.{f.name} is None else {whole}"
+    if len(inside) == 1 and inside[0].is_many:
+        return f"node.{inside[0].name}"
+    parts = "".join(f"{'*' * f.is_many}node.{f.name}, " for f in inside)
+    return f"({parts})"
+
+
+def _rebuilt(declared: tuple[NodeField, ...]) -> str:
+    """The node over other children."""
+    inside = _inside(declared)
+    values = {f.name: f"node.{f.name}" for f in declared}
+    taken: list[str] = []
+    for f in inside:
+        start = " + ".join(taken) or "0"
+        is_there = f"node.{f.name} is not None"
+        taken.append(
+            f"len(node.{f.name})" if f.is_many else f"({is_there})" if f.is_optional else "1"
+        )
+        value = f"children[{start}]" + (f" if {is_there} else None" if f.is_optional else "")
+        values[f.name] = f"children[{start} : {' + '.join(taken)}]" if f.is_many else value
+    if len(inside) == 1 and inside[0].is_many:
+        values[inside[0].name] = "children"
+    return f"type(node)({', '.join(values.values())})" if inside else "node"
+
+
+def _key_of(kind: type, declared: tuple[NodeField, ...]) -> Callable[..., Any]:
+    """The key of a node's values.  An id stands for what is referred to, whose `==` need not be
+    equality; it is safe, since the node keeps the object alive.
+    """
+    defaults = {f"_{f.name}": f.default for f in fields(kind) if f.default is not MISSING}
+    refers = [f for f in declared if f.role is Role.REFERENCE]
+    if not defaults and not refers:
+        return lambda cls, args: (cls, args)
+    values: list[str] = []
+    for n, f in enumerate(declared):
+        value = f"id(args[{n}])" if f in refers else f"args[{n}]"
+        has_default = f"_{f.name}" in defaults
+        values.append(f"{value} if len(args) > {n} else _{f.name}" if has_default else value)
+    return _function(f"lambda cls, args: (cls, {', '.join(values)})", **defaults)
