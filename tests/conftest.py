@@ -33,21 +33,22 @@ def pytest_runtest_setup() -> None:
 
 
 @pytest.fixture
-def golden(request: pytest.FixtureRequest) -> Callable[[str], None]:
+def golden(request: pytest.FixtureRequest) -> Callable[..., None]:
     """`golden(text)` compares with tests/golden/<area>/<file>/<test>.txt; --update-golden writes
     it.
 
     Called several times in one test, the texts are numbered: `<test>.2.txt` is the second.
+    `golden(text, "fold")` compares with `<test>.fold.txt`.
     """
     here = Path(str(request.path)).relative_to(GOLDEN.parent)
     name = request.node.name.replace("/", "_")
     calls = 0
 
-    def check(text: str) -> None:
+    def check(text: str, label: str = "") -> None:
         nonlocal calls
-        calls += 1
-        number = f".{calls}" if calls > 1 else ""
-        path = GOLDEN / here.parent / here.stem / f"{name}{number}.txt"
+        calls += not label
+        ending = f".{label}" if label else f".{calls}" if calls > 1 else ""
+        path = GOLDEN / here.parent / here.stem / f"{name}{ending}.txt"
         if not text.endswith("\n"):
             text += "\n"
         if request.config.getoption("--update-golden"):

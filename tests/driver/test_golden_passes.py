@@ -1,4 +1,4 @@
-"""The text of four small networks after every pass over graphs and over loops.
+"""The text of five small networks after every pass over graphs and over loops that changes it.
 
 Target and threads are named, so that the texts are the same on every machine.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from functools import cache
+from pathlib import Path
 
 import pytest
 from pass_models import MODELS, invariant, rows, triangular
@@ -35,6 +36,8 @@ KERNELS = {
 """Name -> a model, and the operators of one of its kernels."""
 
 LOOP_NESTS = {"triangular": triangular, "invariant": invariant, "rows": rows}
+KERNEL_NAMES = [*KERNELS, *LOOP_NESTS]
+TEXTS = Path(__file__).parents[1] / "golden" / "driver" / "test_golden_passes"
 
 UNCHANGED = "unchanged"
 
@@ -81,16 +84,43 @@ def loop_texts(kernel: str) -> dict[str, str]:
     return texts
 
 
-@pytest.mark.parametrize("name", GRAPH_NAMES)
+def table(texts: dict[str, dict[str, str]]) -> str:
+    """A row for each pass and a column for each of `texts`: whether the pass changes it."""
+    names = [name for name in next(iter(texts.values())) if name != "lower"]
+    marks = {False: "changed", True: "-"}
+    rows = [
+        ["", *texts],
+        *([n, *(marks[t[n] == UNCHANGED] for t in texts.values())] for n in names),
+    ]
+    widths = [max(map(len, column)) for column in zip(*rows)]
+    return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
+
+
+def compare(texts: dict[str, str], test: str, golden: Callable[..., None]) -> None:
+    """Compares each text that a pass changed; no other text is kept."""
+    changed = {name: text for name, text in texts.items() if text != UNCHANGED}
+    for name, text in changed.items():
+        golden(text, name)
+    kept = {p.name for p in TEXTS.iterdir() if p.name.startswith(f"{test}.")}
+    assert kept == {f"{test}.{name}.txt" for name in changed}, "remove what is kept and unchanged"
+
+
 @pytest.mark.parametrize("model", MODELS)
-def test_graph(model: str, name: str, golden: Callable[[str], None]) -> None:
-    golden(graph_texts(model)[0][name])
+def test_graph(model: str, golden: Callable[..., None]) -> None:
+    compare(graph_texts(model)[0], f"test_graph[{model}]", golden)
 
 
-@pytest.mark.parametrize("name", ["lower", *LOOP_NAMES])
-@pytest.mark.parametrize("kernel", [*KERNELS, *LOOP_NESTS])
-def test_loops(kernel: str, name: str, golden: Callable[[str], None]) -> None:
-    golden(loop_texts(kernel)[name])
+@pytest.mark.parametrize("kernel", KERNEL_NAMES)
+def test_loops(kernel: str, golden: Callable[..., None]) -> None:
+    compare(loop_texts(kernel), f"test_loops[{kernel}]", golden)
+
+
+def test_what_changes_which_network(golden: Callable[..., None]) -> None:
+    golden(table({model: graph_texts(model)[0] for model in MODELS}))
+
+
+def test_what_changes_which_kernel(golden: Callable[..., None]) -> None:
+    golden(table({kernel: loop_texts(kernel) for kernel in KERNEL_NAMES}))
 
 
 @pytest.mark.parametrize("name", GRAPH_NAMES)
@@ -101,4 +131,4 @@ def test_every_graph_pass_changes_a_network(name: str) -> None:
 
 @pytest.mark.parametrize("name", LOOP_NAMES)
 def test_every_loop_pass_changes_a_kernel(name: str) -> None:
-    assert any(loop_texts(k)[name] != UNCHANGED for k in (*KERNELS, *LOOP_NESTS))
+    assert any(loop_texts(k)[name] != UNCHANGED for k in KERNEL_NAMES)
