@@ -22,25 +22,34 @@ ROOT = Path(__file__).resolve().parents[2]
 DIFFS = sorted((ROOT / "docs" / "worked").glob("*.diff"))
 
 
-@pytest.mark.parametrize("diff", DIFFS, ids=lambda d: d.stem)
-def test_worked_diff(diff: Path, tmp_path: Path) -> None:
-    ignored = shutil.ignore_patterns("__pycache__")
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of this tree, with what Python has compiled of it."""
+    copy = tmp_path_factory.mktemp("tree")
     for part in ("src", "tests", "docs"):
-        shutil.copytree(ROOT / part, tmp_path / part, ignore=ignored)
+        shutil.copytree(ROOT / part, copy / part)
     for file in ("pyproject.toml", ".importlinter"):
-        shutil.copy(ROOT / file, tmp_path)
+        shutil.copy(ROOT / file, copy)
     native = Path(_native.__file__)  # where the package is installed
-    shutil.copy(native, tmp_path / "src" / "tilesmith" / "runtime" / native.name)
-    subprocess.run(["git", "apply", str(diff)], cwd=tmp_path, check=True)
+    shutil.copy(native, copy / "src" / "tilesmith" / "runtime" / native.name)
+    return copy
+
+
+@pytest.mark.parametrize("diff", DIFFS, ids=lambda d: d.stem)
+def test_worked_diff(diff: Path, tree: Path) -> None:
     named = re.search(r"^Tests: (.+)$", diff.read_text(encoding="utf-8"), re.MULTILINE)
     assert named is not None, "the diff names no tests"
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *shlex.split(named[1])],
-        cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": str(tmp_path / "src")},
-        capture_output=True,
-        text=True,
-    )
+    subprocess.run(["git", "apply", str(diff)], cwd=tree, check=True)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *shlex.split(named[1])],
+            cwd=tree,
+            env=os.environ | {"PYTHONPATH": str(tree / "src")},
+            capture_output=True,
+            text=True,
+        )
+    finally:
+        subprocess.run(["git", "apply", "--reverse", str(diff)], cwd=tree, check=True)
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
 
 
