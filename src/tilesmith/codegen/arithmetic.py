@@ -73,6 +73,27 @@ class Arithmetic:
             else value
         )
 
+    @staticmethod
+    def zero(dtype: DType, lanes: int) -> str:
+        return literal(0.0 if dtype.is_float else 0, dtype) if lanes == 1 else "zeroinitializer"
+
+    def to_memory(self, dtype: DType, lanes: int, value: str) -> str:
+        """A value in its memory type."""
+        if dtype.is_bool:
+            return self.emit(f"zext {vector('i1', lanes)} {value} to {vector('i8', lanes)}")
+        if is_narrow(dtype):
+            return narrow_floats.narrow(self.b, self.target, dtype, value, lanes)
+        return value
+
+    def from_memory(self, dtype: DType, lanes: int, stored: str) -> str:
+        """The value of what has its memory type."""
+        if dtype.is_bool:
+            zero = "0" if lanes == 1 else "zeroinitializer"
+            return self.emit(f"icmp ne {vector('i8', lanes)} {stored}, {zero}")
+        if is_narrow(dtype):
+            return narrow_floats.widen(self.b, self.target, dtype, stored, lanes)
+        return stored
+
     def unary(self, op: str, dtype: DType, lanes: int, a: str) -> str:
         type_ = value_type(dtype, lanes)
         if op == "neg":

@@ -9,7 +9,7 @@ it.  So loop-invariant code is never inside a loop, and every inner scope finds 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -123,6 +123,13 @@ class Builder:
             scope = scope.parent
         return best
 
+    def top(self) -> ValueScope:
+        """The scope of the whole function."""
+        scope = self.scope
+        while scope.parent is not None:
+            scope = scope.parent
+        return scope
+
     def splat(self, element: str, value: str, lanes: int) -> str:
         """A scalar (not a literal) in all lanes."""
         one = self.emit(f"insertelement <{lanes} x {element}> poison, {element} {value}, i64 0")
@@ -133,3 +140,43 @@ class Builder:
 
     def shuffle(self, type_: str, a: str, b: str, lanes: tuple[int, ...]) -> str:
         return self.emit(f"shufflevector {type_} {a}, {type_} {b}, {shuffle_mask(lanes)}")
+
+    def alloca(self, stem: str, type_: str, align: int = 64) -> str:
+        """The name of memory on the stack, which is there from the beginning of the function."""
+        name = self.name(stem)
+        self.allocas.append(f"  {name} = alloca {type_}, align {align}")
+        return name
+
+    def guarded(self, cond: str, then: Callable[[], None]) -> None:
+        """Run `then` where the scalar `cond` holds."""
+        yes, join = self.label("then"), self.label("join")
+        self.branch(cond, yes, join)
+        self.start_block(yes)
+        with self.nested():
+            then()
+            self.jump(join)
+        self.start_block(join)
+
+    def diamond(
+        self, cond: str, type_: str, if_true: Callable[[], str], if_false: Callable[[], str]
+    ) -> str:
+        """Both ways of a branch, joined by a phi."""
+        yes, no, join = self.label("then"), self.label("else"), self.label("join")
+        self.branch(cond, yes, no)
+        self.start_block(yes)
+        with self.nested():
+            a = if_true()
+            from_yes = self.scope.code.label
+            self.jump(join)
+        self.start_block(no)
+        with self.nested():
+            b = if_false()
+            from_no = self.scope.code.label
+            self.jump(join)
+        self.start_block(join)
+        return self.emit(f"phi {type_} [ {a}, %{from_yes} ], [ {b}, %{from_no} ]")
+
+    def function(self, head: str) -> str:
+        """The whole definition."""
+        lines = [f"define {head} #0 {{", "entry:", *self.allocas, *self.scope.code.lines, "}"]
+        return "\n".join(lines)

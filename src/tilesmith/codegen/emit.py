@@ -24,11 +24,11 @@ from tilesmith.support.errors import InternalError
 
 from .assertions import INDEX, fail_function
 from .context import address
-from .emit_statements import FuncEmitter
 from .keep_alive import breaks
 from .kernel import Kernel
 from .llvm_text import NONTEMPORAL_NODE
 from .module import Module
+from .statements import Statements
 from .streaming import streamed
 from .survey import Survey
 
@@ -50,7 +50,8 @@ def emit(
     survey.statement(func.body)
     workspace = plan_workspace(func)
     overlapping = workspace.overlapping() | {func.buffers[i] for i in shared}
-    module = Module(symbol, target, survey, workspace, overlapping, strict)
+    kept = breaks(func.body, target.model)
+    module = Module(symbol, target, survey, workspace, overlapping, kept, strict)
     large = streamed(func, survey.loaded, target)
     definitions = _definitions(func, module, large)
     parts = [
@@ -79,70 +80,68 @@ def _definitions(func: Func, module: Module, large: frozenset[Buffer]) -> list[s
     """
     symbol = module.symbol
     first = _body(func, module, large)
-    params = parameters(func, first)
+    params = parameters(func, module)
     given = ", ".join(f"{t} {n}" for t, n in params)
     if not module.streams:
-        return [first.function(f"i32 @{symbol}({given})")]
+        return [first.b.function(f"i32 @{symbol}({given})")]
     forms = {"streaming": first, "plain": _body(func, module, frozenset())}
     definitions = [
-        top.function(f"internal i32 @{symbol}.{form}({given})") for form, top in forms.items()
+        top.b.function(f"internal i32 @{symbol}.{form}({given})") for form, top in forms.items()
     ]
-    chooser = FuncEmitter(module)
-    places = [
-        chooser.emit(f"ptrtoint ptr {first.pointers[b]} to i64") for b in func.buffers if b in large
-    ]
+    chooser = Statements(module)
+    pointers = [first.env.pointers[b] for b in func.buffers if b in large]
+    places = [chooser.emit(f"ptrtoint ptr {p} to i64") for p in pointers]
     together = places[0]
     for p in places[1:]:
         together = chooser.emit(f"or i64 {together}, {p}")
     rest = chooser.emit(f"and i64 {together}, {LINE_BYTES - 1}")
-    chooser.branch(chooser.emit(f"icmp eq i64 {rest}, 0"), *forms)
+    chooser.b.branch(chooser.emit(f"icmp eq i64 {rest}, 0"), *forms)
     passed = ", ".join(f"{t.split(' ')[0]} {n}" for t, n in params)
     for form in forms:
-        chooser.start_block(form)
+        chooser.b.start_block(form)
         status = chooser.emit(f"call i32 @{symbol}.{form}({passed})")
-        chooser.do(f"ret i32 {status}")
-    return [*definitions, chooser.function(f"i32 @{symbol}({given})")]
+        chooser.b.do(f"ret i32 {status}")
+    return [*definitions, chooser.b.function(f"i32 @{symbol}({given})")]
 
 
-def _body(func: Func, module: Module, large: frozenset[Buffer]) -> FuncEmitter:
+def _body(func: Func, module: Module, large: frozenset[Buffer]) -> Statements:
     """The statements of the whole kernel; the functions of its parallel loops join the module."""
     module.streamed = large
-    top = FuncEmitter(module)
-    params = parameters(func, top)
+    top = Statements(module)
+    params = parameters(func, module)
     for buffer, (_, name) in zip(func.buffers, params, strict=False):
-        top.pointers[buffer] = name
+        top.env.pointers[buffer] = name
     scalars = [p for p in func.params if isinstance(p, Var)]
     for v, (_, name) in zip(scalars, params[len(func.buffers) :], strict=False):
         bind_scalar(top, v, name)
-    top.breaks = breaks(func.body, module.target.model)
     top.statement(func.body)
     top.settle()
     if INDEX in module.messages:  # the kernel went on after a bad index
         where = top.emit(address("failure_code"))
-        top.do(f"ret i32 {top.emit(f'load i32, ptr {where}, align 4')}")
+        top.b.do(f"ret i32 {top.emit(f'load i32, ptr {where}, align 4')}")
     else:
-        top.do("ret i32 0")
-    module.streams = module.streams or top.streams
+        top.b.do("ret i32 0")
+    module.streams = module.streams or top.memory.streams
     return top
 
 
-def parameters(func: Func, top: FuncEmitter) -> list[tuple[str, str]]:
+def parameters(func: Func, module: Module) -> list[tuple[str, str]]:
     """Type with attributes, and name, of each parameter."""
     params: list[tuple[str, str]] = []
     for i, buffer in enumerate(func.buffers):
         name = "%" + (re.sub(r"[^A-Za-z0-9_]", "_", buffer.name) or "p") + f".{i}"
-        params.append((top._pointer_type(buffer), name))
+        params.append((module.pointer_type(buffer), name))
     scalars = sum(isinstance(p, Var) for p in func.params)
     params += [("i64", f"%s{i}") for i in range(scalars)]
     return [*params, ("ptr noalias", "%workspace"), ("ptr", "%context")]
 
 
-def bind_scalar(top: FuncEmitter, v: Var, name: str) -> None:
+def bind_scalar(top: Statements, v: Var, name: str) -> None:
     """Scalars are passed as i64."""
     if v.type is i64:
-        top.bind(v, name)
+        top.env.bind(v, name)
     elif v.type is bool_ or v.type.is_int:
-        top.bind(v, top.ops.cast(i64, v.type, 1, name))
+        top.env.bind(v, top.ops.cast(i64, v.type, 1, name))
     else:
         raise InternalError(
             f"scalar parameter {v.name}: expected an integer or bool, found {v.type}"

@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 
 from tilesmith.ir.target import Target
 from tilesmith.loop.nodes import Buffer
-from tilesmith.loop.passes.workspace import Workspace
+from tilesmith.loop.passes.workspace import Workspace, constant_extent, is_constant
 
+from .keep_alive import Breaks
 from .survey import Survey
 
 
@@ -20,6 +21,7 @@ class Module:
     survey: what the kernel does with its buffers.
     workspace: offsets of heap buffers.
     overlapping: buffers that share memory with another one.
+    breaks: loops that have to keep a unit of the CPU awake.
     strict: results are the interpreter's, bit by bit.
     streamed: buffers written by streaming stores.
     functions: definitions made so far.
@@ -34,6 +36,7 @@ class Module:
     survey: Survey
     workspace: Workspace
     overlapping: frozenset[Buffer]
+    breaks: Breaks = field(default_factory=dict)
     strict: bool = False
     streamed: frozenset[Buffer] = frozenset()
     functions: list[str] = field(default_factory=list)
@@ -41,3 +44,18 @@ class Module:
     libm: set[tuple[str, str, int]] = field(default_factory=set)
     outlined: dict[tuple[str, int], str] = field(default_factory=dict)
     streams: bool = False
+
+    def pointer_type(self, buffer: Buffer) -> str:
+        """`ptr` with the known attributes of the buffer."""
+        words = ["ptr"]
+        if buffer not in self.overlapping:
+            words.append("noalias")
+        if buffer not in self.survey.written:
+            words.append("readonly")
+        if is_constant(buffer):
+            size = buffer.dtype.bytes
+            for d in buffer.shape:
+                size *= constant_extent(d, buffer)
+            if size:
+                words.append(f"dereferenceable({size})")
+        return " ".join(words)

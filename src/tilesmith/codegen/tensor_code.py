@@ -6,11 +6,12 @@ Values are vectors in LLVM's types; a tile is a vector of its elements in row-ma
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 from tilesmith.support.errors import ScheduleError
 
+from .builder import Builder
 from .llvm_text import shuffle_mask
 
 _VECTOR = re.compile(r"<(\d+) x (\w+)>")
@@ -40,39 +41,12 @@ class Value:
         return found[2] if found else self.type
 
 
-class Emitter(Protocol):
-    """The writer of a kernel."""
-
-    def emit(self, text: str) -> str:
-        """Write an instruction that gives a value: its name."""
-        ...
-
-    def do(self, text: str) -> None:
-        """Write an instruction without a value."""
-        ...
-
-    def shuffle(self, type_: str, a: str, b: str, lanes: tuple[int, ...]) -> str:
-        """Some lanes of two vectors, one behind the other."""
-        ...
-
-    def splat(self, element: str, value: str, lanes: int) -> str:
-        """A vector of equal elements."""
-        ...
-
-    def thread_number(self) -> Value:
-        """As `TensorCode.thread`."""
-        ...
-
-    def spare_memory(self, size: int) -> str:
-        """As `TensorCode.scratch`."""
-        ...
-
-
 class TensorCode:
     """Instructions for one call of an intrinsic; each method gives the value of one."""
 
-    def __init__(self, builder: Emitter) -> None:
+    def __init__(self, builder: Builder, thread: Callable[[], Value]) -> None:
         self._builder = builder
+        self._thread = thread
 
     def call(self, function: str, type_: str, *args: Value) -> Value:
         """A call of an LLVM intrinsic: its full name without @, and the type of its result.
@@ -98,7 +72,7 @@ class TensorCode:
 
         Raises ScheduleError where one thread runs a call alone.
         """
-        return self._builder.thread_number()
+        return self._thread()
 
     def load(self, pointer: Value, type_: str, offset: int = 0, align: int = 1) -> Value:
         """What lies in memory, `offset` bytes behind a pointer; its address is a multiple of
@@ -111,7 +85,7 @@ class TensorCode:
 
     def scratch(self, size: int) -> Value:
         """A pointer to `size` bytes on the stack."""
-        return Value("ptr", self._builder.spare_memory(size))
+        return Value("ptr", self._builder.alloca("spare", f"[{size} x i8]"))
 
     def behind(self, pointer: Value, offset: Value) -> Value:
         """A pointer moved by a number of bytes, an i64."""

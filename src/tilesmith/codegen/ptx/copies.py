@@ -10,59 +10,59 @@ from __future__ import annotations
 from math import copysign
 
 from tilesmith.codegen.indices import flat_index
-from tilesmith.codegen.module import Module
-from tilesmith.codegen.tensor_code import TensorCode, Value
+from tilesmith.codegen.statements import Statements
+from tilesmith.codegen.tensor_code import Value
 from tilesmith.ir.expr import Broadcast, Const, Expr, Load, Ramp, Select, const, reads_memory, same
 from tilesmith.ir.loop_tables import SCOPES
-from tilesmith.loop.launches import Launch
+from tilesmith.ir.target import Target
 from tilesmith.loop.nodes import AsyncGroup, Buffer, If, Store, Wait
 from tilesmith.strategy.intrinsics import async_copies
 
-from .fragments import FragmentEmitter
 
+class Copies:
+    """Groups of copies in one launch; methods that say so return whether they wrote a copy."""
 
-class CopyEmitter(FragmentEmitter):
-    def __init__(self, module: Module, launch: Launch) -> None:
-        super().__init__(module, launch)
-        self._copies = async_copies(module.target)
+    def __init__(self, target: Target) -> None:
+        self._copies = async_copies(target)
         self._in_group = False
-        self.rules_of_statements[AsyncGroup] = self._async_group
-        self.rules_of_statements[Wait] = self._wait
 
-    def _async_group(self, s: AsyncGroup) -> None:
+    def group(self, f: Statements, s: AsyncGroup) -> None:
+        """The stores of a group, and its end."""
         self._in_group = True
-        self.statement(s.body)
+        f.statement(s.body)
         self._in_group = False
         if self._copies is not None:
-            self._copies.commit(TensorCode(self))
+            self._copies.commit(f.tensors.code())
 
-    def _wait(self, s: Wait) -> None:
+    def wait(self, f: Statements, s: Wait) -> None:
+        """Wait for all groups but the last ones."""
         if self._copies is not None:
-            self._copies.wait(TensorCode(self), s.pending)
+            self._copies.wait(f.tensors.code(), s.pending)
 
-    def store(self, s: Store) -> None:
-        if not self._copied(s, s.value):
-            super().store(s)
+    def store(self, f: Statements, s: Store) -> bool:
+        """Write `s` if it is a copy."""
+        return self._copied(f, s, s.value)
 
-    def _if(self, s: If) -> None:
-        if not self._is_filled(s):
-            super()._if(s)
+    def branch(self, f: Statements, s: If) -> None:
+        """A branch, which may be one copy."""
+        if not self._is_filled(f, s):
+            f.plain(s)
 
-    def _is_filled(self, s: If) -> bool:
+    def _is_filled(self, f: Statements, s: If) -> bool:
         """Write `s` if it is one copy, or zeros in its place."""
         copy, zeros = s.then, s.otherwise
         if not isinstance(copy, Store) or not isinstance(zeros, Store):
             return False
         filled = zeros.value.value if isinstance(zeros.value, Broadcast) else zeros.value
         alike = copy.buffer is zeros.buffer and same(copy.indices, zeros.indices)
-        return alike and _is_zero(filled) and self._copied(copy, copy.value, s.cond)
+        return alike and _is_zero(filled) and self._copied(f, copy, copy.value, s.cond)
 
-    def _copied(self, s: Store, value: Expr, cond: Expr | None = None) -> bool:
+    def _copied(self, f: Statements, s: Store, value: Expr, cond: Expr | None = None) -> bool:
         """Write the store of `value`, or of zeros where `cond` does not hold, if it is a copy."""
         if not self._in_group or self._copies is None or s.mask is not None:
             return False
         if isinstance(value, Select) and cond is None and _is_zero(value.if_false):
-            return value.cond.lanes == 1 and self._copied(s, value.if_true, value.cond)
+            return value.cond.lanes == 1 and self._copied(f, s, value.if_true, value.cond)
         if not isinstance(value, Load) or value.mask is not None:
             return False
         source, size = value.buffer, value.lanes * value.dtype.bytes
@@ -74,11 +74,11 @@ class CopyEmitter(FragmentEmitter):
             return False  # where the condition does not hold, nothing can be read for an index
         taken = None
         if cond is not None:
-            chosen = self.emit(f"select i1 {self.value(cond)}, i32 {size}, i32 0")
+            chosen = f.emit(f"select i1 {f.value(cond)}, i32 {size}, i32 0")
             taken = Value("i32", chosen)
         assert isinstance(source, Buffer)
-        to, at = self.address(s.buffer, first), self.address(source, start)
-        self._copies.copy(TensorCode(self), Value("ptr", to), Value("ptr", at), size, taken)
+        to, at = f.memory.address(s.buffer, first), f.memory.address(source, start)
+        self._copies.copy(f.tensors.code(), Value("ptr", to), Value("ptr", at), size, taken)
         return True
 
 

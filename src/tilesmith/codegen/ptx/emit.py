@@ -17,22 +17,38 @@ from dataclasses import replace
 from math import prod
 
 from tilesmith.codegen.assertions import fail_function
+from tilesmith.codegen.builder import Builder
 from tilesmith.codegen.context import BY_NAME
 from tilesmith.codegen.emit import bind_scalar, declarations, parameters
+from tilesmith.codegen.hooks import Hooks
 from tilesmith.codegen.kernel import DeviceKernel, Kernel, LaunchCall
 from tilesmith.codegen.llvm_text import memory_type
 from tilesmith.codegen.module import Module
+from tilesmith.codegen.statements import Statements
 from tilesmith.codegen.survey import Survey
 from tilesmith.ir.dtypes import f64
 from tilesmith.ir.expr import Binary, Const, Var, post_order
 from tilesmith.ir.loop_tables import LOOP_KINDS, SCOPES
 from tilesmith.ir.target import Target
 from tilesmith.loop.launches import INDICES, Launch, check_assertions, check_limits, launches
-from tilesmith.loop.nodes import Allocate, Assert, Barrier, Buffer, For, Func, If, WaveReduce
+from tilesmith.loop.nodes import (
+    Allocate,
+    Assert,
+    AsyncGroup,
+    Barrier,
+    Buffer,
+    For,
+    Func,
+    If,
+    Store,
+    Wait,
+    WaveReduce,
+)  # fmt: skip
 from tilesmith.loop.passes.workspace import constant_extent, plan_workspace
 from tilesmith.loop.visit import exprs, walk
 
-from .copies import CopyEmitter
+from .copies import Copies
+from .fragments import Fragments, check_operand
 from .shuffles import reduce_wave
 
 _REGISTERS = {"block": "ctaid", "thread": "tid"}
@@ -53,100 +69,106 @@ _GRID = (1 << 31) - 1, 65535, 65535
 """Most blocks along x, y and z."""
 
 
-class _LaunchEmitter(CopyEmitter):
-    """The statements of one launch."""
+class _Launch:
+    """How the statements of one launch are written."""
 
-    def __init__(self, module: Module, launch: Launch, symbol: str) -> None:
-        super().__init__(module, launch)
-        self._symbol = symbol
-        self.globals: list[str] = []
-        self.rules_of_statements[Barrier] = lambda s: self._barrier()
-        self.rules_of_statements[WaveReduce] = self._wave_reduce
-        for n, buffer in enumerate(launch.shared):
-            self.pointers[buffer] = self._shared(buffer, n)
+    def __init__(self, launch: Launch, module: Module) -> None:
+        self._launch = launch
+        self._fragments = Fragments(launch)
+        self._copies = Copies(module.target)
+        self.hooks = Hooks(
+            statements={
+                For: self._for,
+                If: self._copies.branch,
+                Store: self._store,
+                Allocate: self._allocate,
+                Barrier: _barrier,
+                WaveReduce: _wave_reduce,
+                AsyncGroup: self._copies.group,
+                Wait: self._copies.wait,
+            },
+            has_threads=False,  # a thread runs all iterations
+            stop="ret void",
+            vector_align=lambda size, lanes: size * lanes,  # of what `vector_copies` makes
+            thread_number=lambda b: self._index(b, "thread", 0),
+            element=self._fragments.element,
+            part=self._fragments.part,
+            check_operand=check_operand,
+        )
 
-    def _shared(self, buffer: Buffer, n: int) -> str:
-        """A pointer to shared memory."""
-        size = 1
-        for extent in buffer.shape:
-            size *= constant_extent(extent, buffer)
-        variable, name = f"@{self._symbol}.shared{n}", self.name("shared")
-        type_ = f"[{max(size, 1)} x {memory_type(buffer.dtype)}]"
-        self.globals.append(f"{variable} = internal addrspace(3) global {type_} poison, align 16")
-        self.allocas.append(f"  {name} = addrspacecast ptr addrspace(3) {variable} to ptr")
-        return name
-
-    def _barrier(self) -> None:
-        self.do(_BARRIER)
-        self.tiles.clear()
-
-    def _wave_reduce(self, s: WaveReduce) -> None:
-        with self.nested():
-            value = reduce_wave(self, s)
-            self.scope.fleeting.clear()
-            self.bind(s.var, value)
-            self.statement(s.body)
-
-    def stop(self) -> None:
-        self.do("ret void")
-
-    def _for(self, s: For) -> None:
+    def _for(self, f: Statements, s: For) -> None:
         level = LOOP_KINDS[s.kind].level
         if not level:
-            if not self.fills(s):
-                super()._for(s)
+            if not self._fragments.fills(f, s):
+                f.plain(s)
             return
-        if self.of_warp(s):
+        if self._fragments.of_warp(f, s):
             return
         index = INDICES.index(s.kind[-1])
-        there = self.launch.blocks[index] if level == "block" else self.launch.threads[index]
-        number = self._index(level, index)
+        there = self._launch.blocks[index] if level == "block" else self._launch.threads[index]
+        number = self._index(f.b, level, index)
         is_all = s.extent is there or (isinstance(s.extent, Const) and s.extent.value == there)
-        with self.nested():
+        with f.b.nested():
             variable = Var(s.var.name, s.var.type)
-            self.bind(variable, number)
-            self.nonnegative.add(variable)
-            self.binds_number(s.var, s)
-            self._bind_loop(s, self.value(Binary("add", s.start, variable)))
-            self.statement(s.body if is_all else If(variable < s.extent, s.body))
+            f.env.bind(variable, number)
+            f.env.nonnegative.add(variable)
+            self._fragments.binds_number(s.var, s)
+            f.bind_loop(s, f.value(Binary("add", s.start, variable)))
+            f.statement(s.body if is_all else If(variable < s.extent, s.body))
 
-    def _index(self, level: str, index: int) -> str:
+    def _index(self, b: Builder, level: str, index: int) -> str:
         """The number of this block, or of this thread in its block."""
-        launch = self.launch
+        launch = self._launch
         most = launch.threads[index] if level == "thread" else _GRID[index]
         if level == "block":
             blocks = launch.blocks[index]
             most = int(blocks.value) if isinstance(blocks, Const) and blocks.value > 0 else most
         key = level, index
-        scope = self.scope
-        while scope.parent is not None:
-            scope = scope.parent
-        if key not in scope.values:
+        values = b.top().values
+        if key not in values:
             register = f"llvm.nvvm.read.ptx.sreg.{_REGISTERS[level]}.{INDICES[index]}"
-            short, wide = self.name("n"), self.name("n")
-            self.allocas.append(f"  {short} = call range(i32 0, {most}) i32 @{register}()")
-            self.allocas.append(f"  {wide} = zext nneg i32 {short} to i64")
-            scope.values[key] = wide
-        return scope.values[key]
+            short, wide = b.name("n"), b.name("n")
+            b.allocas.append(f"  {short} = call range(i32 0, {most}) i32 @{register}()")
+            b.allocas.append(f"  {wide} = zext nneg i32 {short} to i64")
+            values[key] = wide
+        return values[key]
 
-    def vector_align(self, size: int, lanes: int) -> int:
-        """As `loop.passes.vector_copies` makes vectors."""
-        return size * lanes
+    def _store(self, f: Statements, s: Store) -> None:
+        if not self._copies.store(f, s) and not self._fragments.store(f, s):
+            f.plain(s)
 
-    def number_in_warp(self) -> str:
-        return self._index("thread", 0)
+    def _allocate(self, f: Statements, s: Allocate) -> None:
+        owner = SCOPES[s.buffer.scope].owner
+        if owner not in ("block", "warp"):
+            f.plain(s)
+            return
+        if owner == "warp":
+            self._fragments.allocate(f.b, s.buffer)
+        f.statement(s.body)
 
-    def _parallel(self, s: For) -> None:
-        """A thread runs all iterations."""
-        start, end = self.value(s.start), self.value(Binary("add", s.start, s.extent))
-        nonempty = "" if isinstance(s.extent, Const) else self.emit(f"icmp slt i64 {start}, {end}")
-        self._loop(s, start, end, nonempty)
 
-    def _allocate(self, s: Allocate) -> None:
-        if SCOPES[s.buffer.scope].owner == "block":
-            self.statement(s.body)
-        else:
-            super()._allocate(s)
+def _barrier(f: Statements, s: Barrier) -> None:
+    f.b.do(_BARRIER)
+    f.tensors.tiles.clear()
+
+
+def _wave_reduce(f: Statements, s: WaveReduce) -> None:
+    with f.b.nested():
+        value = reduce_wave(f, s)
+        f.b.scope.fleeting.clear()
+        f.env.bind(s.var, value)
+        f.statement(s.body)
+
+
+def _shared(f: Statements, buffer: Buffer, variable: str) -> str:
+    """The definition of a variable in shared memory, which `buffer` becomes."""
+    size = 1
+    for extent in buffer.shape:
+        size *= constant_extent(extent, buffer)
+    f.env.pointers[buffer] = name = f.b.name("shared")
+    f.b.allocas.append(f"  {name} = addrspacecast ptr addrspace(3) {variable} to ptr")
+    type_ = f"[{max(size, 1)} x {memory_type(buffer.dtype)}]"
+    return f"{variable} = internal addrspace(3) global {type_} poison, align 16"
 
 
 def emit(
@@ -173,7 +195,7 @@ def emit(
     survey.statement(func.body)
     workspace = plan_workspace(func)
     overlapping = workspace.overlapping() | {func.buffers[i] for i in shared}
-    module = Module(symbol, target, survey, workspace, overlapping, strict)
+    module = Module(symbol, target, survey, workspace, overlapping, strict=strict)
     definitions: list[str] = []
     calls: list[LaunchCall] = []
     for n, launch in enumerate(found):
@@ -208,26 +230,29 @@ def emit(
 
 def _definition(func: Func, launch: Launch, module: Module, symbol: str) -> list[str]:
     """The variables in shared memory, and the function, of a launch."""
-    top = _LaunchEmitter(module, launch, symbol)
-    params = parameters(func, top)
+    top = Statements(module, _Launch(launch, module).hooks)
+    variables = [
+        _shared(top, buffer, f"@{symbol}.shared{n}") for n, buffer in enumerate(launch.shared)
+    ]
+    params = parameters(func, module)
     for buffer, (_, name) in zip(func.buffers, params, strict=False):
-        top.pointers[buffer] = name
+        top.env.pointers[buffer] = name
     for v, (_, name) in zip(
         (p for p in func.params if isinstance(p, Var)), params[len(func.buffers) :], strict=False
     ):
         bind_scalar(top, v, name)
     for s in walk(func.body):  # memory around launches is the kernel's
         if isinstance(s, Allocate) and s.buffer.scope == "heap":
-            top.pointers[s.buffer] = top.heap(s.buffer)
+            top.env.pointers[s.buffer] = top.memory.heap(s.buffer)
     top.statement(launch.body)
-    top.do("ret void")
+    top.b.do("ret void")
     first = BY_NAME["failure_code"].offset
-    top.allocas.insert(0, f"  %context = getelementptr i8, ptr %report, i64 {-first}")
+    top.b.allocas.insert(0, f"  %context = getelementptr i8, ptr %report, i64 {-first}")
     *given, (type_, _) = params
     text = ", ".join(f"{t} {n}" for t, n in [*given, (type_, "%report")])
     threads = ",".join(map(str, launch.threads))
     words = f'"nvvm.reqntid"="{threads}" "nvvm.minctasm"="{_resident(launch)}"'
-    return [*top.globals, top.function(f"ptx_kernel void @{symbol}({text}) {words}")]
+    return [*variables, top.b.function(f"ptx_kernel void @{symbol}({text}) {words}")]
 
 
 def _resident(launch: Launch) -> int:

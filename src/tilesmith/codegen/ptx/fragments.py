@@ -14,11 +14,10 @@ from __future__ import annotations
 
 from math import prod
 
-from tilesmith.codegen.emit_expr import Mask
-from tilesmith.codegen.emit_statements import FuncEmitter
+from tilesmith.codegen.builder import Builder
 from tilesmith.codegen.indices import flat_index
 from tilesmith.codegen.llvm_text import memory_type
-from tilesmith.codegen.module import Module
+from tilesmith.codegen.statements import Statements
 from tilesmith.codegen.tensor_code import Value
 from tilesmith.ir.affine import affine_form
 from tilesmith.ir.expr import Const, Expr, Load, Ramp, TensorCall, Var, const
@@ -26,7 +25,7 @@ from tilesmith.ir.lane_offsets import rows_of
 from tilesmith.ir.loop_tables import SCOPES, THREADS
 from tilesmith.ir.tensor_intrinsics import Operand, TensorIntrinsic
 from tilesmith.loop.launches import Launch
-from tilesmith.loop.nodes import Allocate, Buffer, For, Stmt, Store
+from tilesmith.loop.nodes import Buffer, For, Stmt, Store
 from tilesmith.loop.passes.thread_registers import TILE, fill_of
 from tilesmith.loop.passes.workspace import constant_extent
 from tilesmith.loop.visit import walk
@@ -39,34 +38,31 @@ _WORD = 4
 """Bytes that a thread loads of an operand at once."""
 
 
-class FragmentEmitter(FuncEmitter):
-    def __init__(self, module: Module, launch: Launch) -> None:
-        super().__init__(module)
-        self.launch = launch
-        self._fragments: dict[Buffer, list[str]] = {}
+class Fragments:
+    """The tiles of one launch, as the slots of a thread's elements, and the statements on them.
+
+    Methods that take a statement write it if it is one on tiles, and say whether they did.
+    """
+
+    def __init__(self, launch: Launch) -> None:
+        self._launch = launch
+        self._slots: dict[Buffer, list[str]] = {}
         self._numbers: set[Var] = set()  # of a thread in its warp
 
-    def number_in_warp(self) -> str:
-        """The index of this thread along x, an i64."""
-        raise NotImplementedError
-
-    def thread_number(self) -> Value:
-        return Value("i64", self.number_in_warp())
-
-    def of_warp(self, s: For) -> bool:
+    def of_warp(self, f: Statements, s: For) -> bool:
         """Write `s` if it is what the first thread of a warp does for all of them."""
         is_first = s.kind == THREADS[0] and isinstance(s.extent, Const) and s.extent.value == 1
         if not is_first or not any(isinstance(x, Store) and _is_fragment(x) for x in walk(s)):
             return False
-        if self.launch.threads[0] != WARP:
+        if self._launch.threads[0] != WARP:
             raise ScheduleError(
-                f"a block of {' x '.join(map(str, self.launch.threads))} threads holds fragments: "
+                f"a block of {' x '.join(map(str, self._launch.threads))} threads holds fragments: "
                 f"expected {WARP} threads along {THREADS[0]}, one warp"
             )
-        with self.nested():
-            self.bind(s.var, "0")
+        with f.b.nested():
+            f.env.bind(s.var, "0")
             self._check(s.body)
-            self.statement(s.body)
+            f.statement(s.body)
         return True
 
     def binds_number(self, v: Var, s: For) -> None:
@@ -85,7 +81,7 @@ class FragmentEmitter(FuncEmitter):
                     "intrinsic that a warp runs, whole tiles of it (no tails), or a constant"
                 )
 
-    def fills(self, s: For) -> bool:
+    def fills(self, f: Statements, s: For) -> bool:
         """Write `s` if it gives the elements of a tile one constant."""
         store = fill_of(s)
         if store is None:
@@ -102,28 +98,21 @@ class FragmentEmitter(FuncEmitter):
         if expected != TILE or len(terms) != len(strides):
             return False
         pointer = self._tile_of(store.buffer, const(first), TILE)
-        whole = self.splat(memory_type(store.buffer.dtype), self.value(store.value), _PART)
+        whole = f.b.splat(memory_type(store.buffer.dtype), f.value(store.value), _PART)
         type_ = memory_type(store.buffer.dtype, _PART)
-        self.do(f"store {type_} {whole}, ptr {pointer}, align 16")
+        f.b.do(f"store {type_} {whole}, ptr {pointer}, align 16")
         return True
 
-    def _allocate(self, s: Allocate) -> None:
-        buffer = s.buffer
-        if SCOPES[buffer.scope].owner != "warp":
-            super()._allocate(s)
-            return
+    def allocate(self, b: Builder, buffer: Buffer) -> None:
+        """Make the slots of a buffer."""
         size = prod(constant_extent(n, buffer) for n in buffer.shape)
         if size % TILE or buffer.dtype.bytes != _WORD:
             raise ScheduleError(
                 f"{buffer.name} is a fragment of {size} elements of {buffer.dtype}: expected tiles "
                 "of 16 x 8 elements of 4 bytes, one after the other (see transform_layout)"
             )
-        made = self._fragments[buffer] = []
-        for _ in range(size // TILE):
-            made.append(self.name("part"))
-            type_ = memory_type(buffer.dtype, _PART)
-            self.allocas.append(f"  {made[-1]} = alloca {type_}, align 16")
-        self.statement(s.body)
+        type_ = memory_type(buffer.dtype, _PART)
+        self._slots[buffer] = [b.alloca("part", type_, align=16) for _ in range(size // TILE)]
 
     def _tile_of(self, buffer: Buffer, index: Expr, lanes: int) -> str:
         """The slot of a whole tile."""
@@ -134,28 +123,30 @@ class FragmentEmitter(FuncEmitter):
                 "expected a tile of 16 x 8 elements, by constant numbers once loops are unrolled; "
                 "let tiles be neighbours in its memory with transform_layout"
             )
-        return self._fragments[buffer][int(first.value) // TILE]
+        return self._slots[buffer][int(first.value) // TILE]
 
-    def store(self, s: Store) -> None:
+    def store(self, f: Statements, s: Store) -> bool:
+        """A store of a whole tile."""
         if not _is_fragment(s):
-            super().store(s)
-            return
+            return False
         pointer = self._tile_of(s.buffer, flat_index(s.indices), s.value.lanes)
         type_ = memory_type(s.buffer.dtype, _PART)
-        self.do(f"store {type_} {self.value(s.value)}, ptr {pointer}, align 16")
+        f.b.do(f"store {type_} {f.value(s.value)}, ptr {pointer}, align 16")
+        return True
 
-    def _vector(self, e: Expr, mask: Mask | None) -> Value:
-        if not isinstance(e, Load) or e.buffer not in self._fragments:
-            return super()._vector(e, mask)
+    def part(self, b: Builder, e: Expr) -> Value | None:
+        """As `Hooks.part`."""
+        if not isinstance(e, Load) or e.buffer not in self._slots:
+            return None
         assert isinstance(e.buffer, Buffer)
         pointer = self._tile_of(e.buffer, flat_index(e.indices), e.lanes)
         type_ = memory_type(e.dtype, _PART)
-        return Value(type_, self.emit(f"load {type_}, ptr {pointer}, align 16"))
+        return Value(type_, b.emit(f"load {type_}, ptr {pointer}, align 16"))
 
-    def _scalar_load(self, buffer: Buffer, index: Expr, mask: Expr | None) -> str:
-        """This thread's own element."""
-        if buffer not in self._fragments:
-            return super()._scalar_load(buffer, index, mask)
+    def element(self, b: Builder, buffer: Buffer, index: Expr) -> str | None:
+        """As `Hooks.element`."""
+        if buffer not in self._slots:
+            return None
         terms, first = affine_form(index)
         (number,) = terms if len(terms) == 1 else (None,)
         if number not in self._numbers or list(terms.values()) != [2] or first % _HALF > 1:
@@ -166,24 +157,24 @@ class FragmentEmitter(FuncEmitter):
             )
         tile, rest = divmod(first, TILE)
         type_ = memory_type(buffer.dtype, _PART)
-        part = self.emit(f"load {type_}, ptr {self._fragments[buffer][tile]}, align 16")
+        held = b.emit(f"load {type_}, ptr {self._slots[buffer][tile]}, align 16")
         at = rest // _HALF * 2 + rest % _HALF
-        return self.emit(f"extractelement {type_} {part}, i32 {at}")
+        return b.emit(f"extractelement {type_} {held}, i32 {at}")
 
-    def _tile(self, intrinsic: TensorIntrinsic, operand: Operand, e: Expr) -> Value:
-        """A thread's part of an operand, which it loads in words."""
-        rows = rows_of(e.indices[0]) if isinstance(e, Load) else None
-        if intrinsic.threads > 1 and rows is not None and isinstance(e, Load):
-            terms, first = affine_form(rows.first)
-            word = _WORD // e.dtype.bytes
-            shared = isinstance(e.buffer, Buffer) and SCOPES[e.buffer.scope].owner == "block"
-            if not shared or any(n % word for n in (*terms.values(), first, rows.distance)):
-                raise ScheduleError(
-                    f"{intrinsic.name}: operand {operand} is {e.buffer.name} from {rows.first} on, "
-                    f"rows {rows.distance} apart: expected shared memory, and rows that begin at "
-                    f"multiples of {word} elements"
-                )
-        return super()._tile(intrinsic, operand, e)
+
+def check_operand(intrinsic: TensorIntrinsic, operand: Operand, e: Load) -> None:
+    """As `Hooks.check_operand`: a thread loads its part in words."""
+    rows = rows_of(e.indices[0])
+    if intrinsic.threads > 1 and rows is not None:
+        terms, first = affine_form(rows.first)
+        word = _WORD // e.dtype.bytes
+        shared = isinstance(e.buffer, Buffer) and SCOPES[e.buffer.scope].owner == "block"
+        if not shared or any(n % word for n in (*terms.values(), first, rows.distance)):
+            raise ScheduleError(
+                f"{intrinsic.name}: operand {operand} is {e.buffer.name} from {rows.first} on, "
+                f"rows {rows.distance} apart: expected shared memory, and rows that begin at "
+                f"multiples of {word} elements"
+            )
 
 
 def _is_fragment(s: Store) -> bool:

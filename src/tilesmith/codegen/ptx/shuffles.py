@@ -6,8 +6,8 @@ the thread whose number differs in one bit: n / 2 first, 1 last.  Each then has 
 
 from __future__ import annotations
 
-from tilesmith.codegen.emit_statements import FuncEmitter
 from tilesmith.codegen.llvm_text import value_type
+from tilesmith.codegen.statements import Statements
 from tilesmith.ir.dtypes import DType
 from tilesmith.ir.expr import Binary, Var
 from tilesmith.loop.nodes import WaveReduce
@@ -25,52 +25,52 @@ _ANY_LANE = _WARP - 1
 """The operand of a shuffle that lets threads read from any lane of their warp."""
 
 
-def reduce_wave(emitter: FuncEmitter, s: WaveReduce) -> str:
+def reduce_wave(f: Statements, s: WaveReduce) -> str:
     """The combined value, in all threads of a group."""
     dtype = s.value.dtype
-    value = emitter.value(s.value)
-    members = _members(emitter, s.lanes)
+    value = f.value(s.value)
+    members = _members(f, s.lanes)
     distance = s.lanes // 2
     while distance:
         own, other = Var("own", dtype), Var("other", dtype)
-        emitter.bind(own, value)
-        emitter.bind(other, _shuffled(emitter, value, dtype, members, distance))
-        value = emitter.value(Binary(s.op, own, other))
+        f.env.bind(own, value)
+        f.env.bind(other, _shuffled(f, value, dtype, members, distance))
+        value = f.value(Binary(s.op, own, other))
         distance //= 2
     return value
 
 
-def _members(emitter: FuncEmitter, lanes: int) -> str:
+def _members(f: Statements, lanes: int) -> str:
     """A bit for each thread of a warp that takes part: those of the group, which others need not
     come with.
     """
     if lanes == _WARP:
         return "-1"
-    lane = emitter.emit(f"call i32 {_LANE}()")
-    first = emitter.emit(f"and i32 {lane}, {_WARP - lanes}")
-    return emitter.emit(f"shl i32 {(1 << lanes) - 1}, {first}")
+    lane = f.emit(f"call i32 {_LANE}()")
+    first = f.emit(f"and i32 {lane}, {_WARP - lanes}")
+    return f.emit(f"shl i32 {(1 << lanes) - 1}, {first}")
 
 
-def _shuffled(emitter: FuncEmitter, value: str, dtype: DType, members: str, distance: int) -> str:
+def _shuffled(f: Statements, value: str, dtype: DType, members: str, distance: int) -> str:
     """The value of the thread whose number differs by the bit `distance`, moved in words."""
     type_ = value_type(dtype)
     bits = _FLOATS.get(type_, dtype.bits)
     whole = f"i{bits}"
-    word = value if type_ == whole else emitter.emit(f"bitcast {type_} {value} to {whole}")
+    word = value if type_ == whole else f.emit(f"bitcast {type_} {value} to {whole}")
     moved: list[str] = []
     for start in range(0, bits, _WORD):
-        part = emitter.emit(f"lshr {whole} {word}, {start}") if start else word
+        part = f.emit(f"lshr {whole} {word}, {start}") if start else word
         if bits != _WORD:
             change = "zext" if bits < _WORD else "trunc"
-            part = emitter.emit(f"{change} {whole} {part} to i{_WORD}")
+            part = f.emit(f"{change} {whole} {part} to i{_WORD}")
         operands = f"i32 {members}, i32 {part}, i32 {distance}, i32 {_ANY_LANE}"
-        moved.append(emitter.emit(f"call i32 {_SHUFFLE}({operands})"))
+        moved.append(f.emit(f"call i32 {_SHUFFLE}({operands})"))
     if bits == _WORD:
         (found,) = moved
     elif bits < _WORD:
-        found = emitter.emit(f"trunc i{_WORD} {moved[0]} to {whole}")
+        found = f.emit(f"trunc i{_WORD} {moved[0]} to {whole}")
     else:
-        low, high = (emitter.emit(f"zext i{_WORD} {m} to {whole}") for m in moved)
-        high = emitter.emit(f"shl {whole} {high}, {_WORD}")
-        found = emitter.emit(f"or {whole} {low}, {high}")
-    return found if type_ == whole else emitter.emit(f"bitcast {whole} {found} to {type_}")
+        low, high = (f.emit(f"zext i{_WORD} {m} to {whole}") for m in moved)
+        high = f.emit(f"shl {whole} {high}, {_WORD}")
+        found = f.emit(f"or {whole} {low}, {high}")
+    return found if type_ == whole else f.emit(f"bitcast {whole} {found} to {type_}")

@@ -7,46 +7,51 @@ displacement.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from math import prod
 
-from tilesmith.ir.expr import Binary, Broadcast, BufferLike, Const, Expr, Load, Ramp, const
+from tilesmith.ir.expr import Binary, Broadcast, Const, Expr, Load, Ramp, as_expr, const
 from tilesmith.ir.lane_offsets import lane_of
 from tilesmith.ir.loop_tables import ALLOCATED, SCOPES
 from tilesmith.loop.nodes import Buffer, Store
 from tilesmith.loop.passes.workspace import buffer_bytes, constant_extent, is_constant
 from tilesmith.support.errors import InternalError
 
-from .emit_expr import Mask
-from .emit_registers import RegisterEmitter
+from .hooks import Hooks
 from .indices import constant_access, flat_index, terms_of
 from .lane_loads import Reach, cover, known_lanes, place
 from .llvm_text import NONTEMPORAL, is_narrow, memory_type, value_type, vector
 from .module import Module
+from .registers import Registers
 from .survey import moved
 from .targets import has_slow_gathers
+from .values import Mask, Values
 
 _MOST_PARTS = 8
 """Most vectors from which the elements of a load are picked; a load that needs more is a gather."""
 
 
-class MemoryEmitter(RegisterEmitter):
-    def __init__(self, module: Module) -> None:
-        super().__init__(module)
-        self.written = module.survey.written  # buffers that the kernel stores to
-        self.pointers: dict[Buffer, str] = {}
-        self.reach: Reach = {}  # of the statements around
-        self.whole: dict[Store, int] = {}  # those of them that stream, and their alignment
-        self.streams = False  # whether anything did
+class Memory:
+    """Loads from memory and stores to it.
 
-    def pointer(self, buffer: Buffer) -> str:
-        try:
-            return self.pointers[buffer]
-        except KeyError:
-            raise InternalError(f"buffer {buffer.name} is used outside its allocation") from None
+    reach: elements that the stores around certainly read.
+    whole: those of these stores that stream, with their alignment.
+    streams: whether any store did.
+    """
 
-    def is_written(self, buffer: BufferLike) -> bool:
-        return buffer in self.written
+    def __init__(self, values: Values, registers: Registers, module: Module, hooks: Hooks) -> None:
+        self.b = values.b
+        self.emit = values.b.emit
+        self.env = values.env
+        self.ops = values.ops
+        self.values = values
+        self.value = values.value
+        self.registers = registers
+        self.module = module
+        self.hooks = hooks
+        self.reach: Reach = {}
+        self.whole: dict[Store, int] = {}
+        self.streams = False
+        self._scratch = ""
 
     # linear forms
 
@@ -67,23 +72,50 @@ class MemoryEmitter(RegisterEmitter):
                     return x[0] * y[0], x[1] * int(y[0].value)
         return None
 
+    def heap(self, buffer: Buffer) -> str:
+        """Pointer to a heap buffer: into the workspace, or into the scratch memory of a thread."""
+        plan = self.module.workspace
+        offset = plan.offsets[buffer]
+        top = self.b.home(0)  # of loops, not of branches: what is written here is known in one
+        if buffer not in plan.per_thread:
+            base = "%workspace"
+        elif self.env.outside is None:  # its parallel loop has one iteration and runs as thread 0
+            base = self.env.field("scratch")
+        else:
+            base = self._scratch
+            if not base:
+                field = self.env.outside.field
+                all_threads = self.env.capture("ptr", field("scratch"))
+                size = self.env.capture("i64", field("scratch_bytes"))
+                with self.b.writing_in(top):
+                    mine = self.emit(f"mul i64 %thread, {size}")
+                    base = self.emit(f"getelementptr i8, ptr {all_threads}, i64 {mine}")
+                if top.parent is None:
+                    self._scratch = base
+        with self.b.writing_in(top):
+            at = self.value(as_expr(offset))
+            return self.emit(f"getelementptr i8, ptr {base}, i64 {at}")
+
     def address(self, buffer: Buffer, index: Expr, offset: int = 0) -> str:
         """Pointer to element `index + offset` (a scalar index)."""
+        values = self.values
         terms, constant = terms_of(index)
         constant += offset
         element = memory_type(buffer.dtype)
         by_level: dict[int, list[tuple[Expr, int]]] = {}
         for e, factor in terms:
             # what comes from memory and can't be moved counts as innermost
-            level = self.home_of(e).depth if self.needs_guard(e)[0] else self.level(e)
+            is_fixed = values.needs_guard(e)[0]
+            level = values.home_of(e).depth if is_fixed else self.env.level(e)
             by_level.setdefault(level, []).append((e, factor))
-        pointer = self.pointer(buffer)
+        pointer = self.env.pointer(buffer)
         for level in sorted(by_level):
             group = by_level[level]
-            fixed = level == self.scope.depth and any(self.needs_guard(e)[0] for e, _ in group)
-            pointer = self._step(element, pointer, group, None if fixed else level)
+            here = level == self.b.scope.depth
+            is_fixed = here and any(values.needs_guard(e)[0] for e, _ in group)
+            pointer = self._step(element, pointer, group, None if is_fixed else level)
         if constant:
-            pointer = self._step(element, pointer, [(const(constant), 1)], self.scope.depth)
+            pointer = self._step(element, pointer, [(const(constant), 1)], self.b.scope.depth)
         return pointer
 
     def _step(
@@ -92,14 +124,14 @@ class MemoryEmitter(RegisterEmitter):
         key = (pointer, tuple(terms))
         if level is None:
             return self.emit(f"getelementptr {element}, ptr {pointer}, i64 {self._sum(terms)}")
-        scope = self.scope
+        scope = self.b.scope
         while scope is not None:
             found = scope.values.get(key)
             if found is not None:
                 return found
             scope = scope.parent
-        home = self.home(level)
-        with self.writing_in(home):
+        home = self.b.home(level)
+        with self.b.writing_in(home):
             result = self.emit(f"getelementptr {element}, ptr {pointer}, i64 {self._sum(terms)}")
         home.values[key] = result
         return result
@@ -119,28 +151,30 @@ class MemoryEmitter(RegisterEmitter):
         lanes = e.lanes
         if lanes == 1:
             return self._scalar_load(buffer, index, e.mask)
-        if buffer in self.slots and not self.slots[buffer].as_stored:
+        if buffer in self.registers.slots and not self.registers.slots[buffer].as_stored:
             active = self._active(e.mask, lanes, mask)
-            value = self._slot_load(buffer, index, lanes)
+            value = self.registers.load(buffer, index, lanes)
             if active is None:
                 return value
             return self._or_zero(active.text, value_type(buffer.dtype, lanes), value)
-        return self.from_memory(buffer.dtype, lanes, self._stored(e, mask))
+        return self.ops.from_memory(buffer.dtype, lanes, self._stored(e, mask))
 
     def stored(self, e: Expr, mask: Mask | None) -> str:
-        """Narrow floats that are loaded are not widened first."""
+        """The value of `e` in its memory type; narrow floats that are loaded are not widened
+        first.
+        """
         if isinstance(e, Load) and e.lanes > 1 and is_narrow(e.dtype):
             return self._stored(e, mask)
-        return super().stored(e, mask)
+        return self.ops.to_memory(e.dtype, e.lanes, self.value(e, mask))
 
     def _stored(self, e: Load, mask: Mask | None) -> str:
         """The elements of a vector load, in their memory type."""
         buffer, index, lanes = e.buffer, flat_index(e.indices), e.lanes
         assert isinstance(buffer, Buffer)
         active = self._active(e.mask, lanes, mask)
-        if buffer not in self.slots:
+        if buffer not in self.registers.slots:
             return self._vector_load(buffer, index, lanes, active)
-        found = self._slot_load(buffer, index, lanes)
+        found = self.registers.load(buffer, index, lanes)
         if active is None:
             return found
         return self._or_zero(active.text, memory_type(buffer.dtype, lanes), found)
@@ -157,25 +191,30 @@ class MemoryEmitter(RegisterEmitter):
         """
         if own is None:
             return mask
-        text = self.value(own, mask) if own.lanes > 1 else self.splat("i1", self.value(own), lanes)
-        return self.both(mask, Mask(text, lanes, known_lanes(own)))
+        text = (
+            self.value(own, mask) if own.lanes > 1 else self.b.splat("i1", self.value(own), lanes)
+        )
+        return self.values.both(mask, Mask(text, lanes, known_lanes(own)))
 
     def _scalar_load(self, buffer: Buffer, index: Expr, mask: Expr | None) -> str:
+        held = self.hooks.element(self.b, buffer, index)
+        if held is not None:
+            return held
         if mask is not None:
             cond, type_ = self.value(mask), value_type(buffer.dtype)
-            return self.diamond(
+            return self.b.diamond(
                 cond,
                 type_,
                 lambda: self._scalar_load(buffer, index, None),
-                lambda: self.zero(buffer.dtype, 1),
+                lambda: self.ops.zero(buffer.dtype, 1),
             )
-        if buffer in self.slots:
-            found = self._slot_load(buffer, index, 1)
-            as_stored = self.slots[buffer].as_stored
-            return self.from_memory(buffer.dtype, 1, found) if as_stored else found
+        if buffer in self.registers.slots:
+            found = self.registers.load(buffer, index, 1)
+            as_stored = self.registers.slots[buffer].as_stored
+            return self.ops.from_memory(buffer.dtype, 1, found) if as_stored else found
         element, size = memory_type(buffer.dtype), buffer.dtype.bytes
         stored = self.emit(f"load {element}, ptr {self.address(buffer, index)}, align {size}")
-        return self.from_memory(buffer.dtype, 1, stored)
+        return self.ops.from_memory(buffer.dtype, 1, stored)
 
     def _vector_load(self, buffer: Buffer, index: Expr, lanes: int, mask: Mask | None) -> str:
         element, size = memory_type(buffer.dtype), buffer.dtype.bytes
@@ -186,7 +225,7 @@ class MemoryEmitter(RegisterEmitter):
             picked = self._picked(buffer, index, lanes, mask)
             if picked is not None:
                 return picked
-        if ramp is None and not active and has_slow_gathers(self.target):
+        if ramp is None and not active and has_slow_gathers(self.module.target):
             one_by_one = self._collected(buffer, index, lanes)
             if one_by_one is not None:
                 return one_by_one
@@ -198,26 +237,22 @@ class MemoryEmitter(RegisterEmitter):
         if stride == -1:
             backwards = tuple(range(lanes - 1, -1, -1))
             if active:
-                active = self.shuffle(vector("i1", lanes), active, "poison", backwards)
+                active = self.b.shuffle(vector("i1", lanes), active, "poison", backwards)
             loaded = self._contiguous(
                 type_, self.address(buffer, base, 1 - lanes), size, lanes, active
             )
-            return self.shuffle(type_, loaded, "poison", backwards)
+            return self.b.shuffle(type_, loaded, "poison", backwards)
         if stride == 0 and not active:
             one = self.emit(f"load {element}, ptr {self.address(buffer, base)}, align {size}")
-            return self.splat(element, one, lanes)
+            return self.b.splat(element, one, lanes)
         first = self.address(buffer, base)
         steps = self.value(Ramp(const(0), const(stride), lanes))
         where = self.emit(f"getelementptr {element}, ptr {first}, <{lanes} x i64> {steps}")
         return self._gather_at(element, where, size, lanes, active)
 
-    def vector_align(self, size: int, lanes: int) -> int:
-        """What the address of neighbouring elements, of so many bytes each, is a multiple of."""
-        return size
-
     def _contiguous(self, type_: str, pointer: str, size: int, lanes: int, active: str) -> str:
         if not active:
-            align = self.vector_align(size, lanes)
+            align = self.hooks.vector_align(size, lanes)
             return self.emit(f"load {type_}, ptr {pointer}, align {align}")
         mask = f"<{lanes} x i1> {active}"
         return self.emit(
@@ -255,13 +290,13 @@ class MemoryEmitter(RegisterEmitter):
                 else -1
                 for o, active in zip(at[1], on, strict=True)
             ]
-            merged = self.shuffle(part_type, parts[0], [*parts, "poison"][1], tuple(picks))
+            merged = self.b.shuffle(part_type, parts[0], [*parts, "poison"][1], tuple(picks))
             if result:
                 blend = tuple(
                     lane if done else lanes + lane if pick >= 0 else -1
                     for lane, (done, pick) in enumerate(zip(taken, picks, strict=True))
                 )
-                merged = self.shuffle(type_, result, merged, blend)
+                merged = self.b.shuffle(type_, result, merged, blend)
             result = merged
             taken = [done or pick >= 0 for done, pick in zip(taken, picks, strict=True)]
         return result if all(taken) or mask is None else self._or_zero(mask.text, type_, result)
@@ -285,7 +320,7 @@ class MemoryEmitter(RegisterEmitter):
     def _gather(self, buffer: Buffer, index: str, lanes: int, active: str) -> str:
         element = memory_type(buffer.dtype)
         where = self.emit(
-            f"getelementptr {element}, ptr {self.pointer(buffer)}, <{lanes} x i64> {index}"
+            f"getelementptr {element}, ptr {self.env.pointer(buffer)}, <{lanes} x i64> {index}"
         )
         return self._gather_at(element, where, buffer.dtype.bytes, lanes, active)
 
@@ -312,52 +347,42 @@ class MemoryEmitter(RegisterEmitter):
             )
         if lanes == 1:
             if s.mask is not None:
-                self.guarded(self.value(s.mask), lambda: self._scalar_store(s))
+                self.b.guarded(self.value(s.mask), lambda: self._scalar_store(s))
             else:
                 self._scalar_store(s)
             return
         mask = self._active(s.mask, lanes, None)
         active = mask.text if mask else ""
         stored = self._to_store(s, mask)
-        if buffer in self.slots:
-            self._slot_store(buffer, index, lanes, stored, active)
+        if buffer in self.registers.slots:
+            self.registers.store(buffer, index, lanes, stored, active)
             return
         if mask is not None and _is_padding(buffer, index, mask):
             active = ""
         self._vector_store(buffer, index, lanes, stored, active, self.whole.get(s))
 
-    def guarded(self, cond: str, then: Callable[[], None]) -> None:
-        """Run `then` where the scalar `cond` holds."""
-        yes, join = self.label("then"), self.label("join")
-        self.branch(cond, yes, join)
-        self.start_block(yes)
-        with self.nested():
-            then()
-            self.jump(join)
-        self.start_block(join)
-
     def _to_store(self, s: Store, mask: Mask | None) -> str:
         """The value of a store in its buffer's memory type; elements that are only moved are not
         converted.
         """
-        slots = self.slots.get(s.buffer)
+        slots = self.registers.slots.get(s.buffer)
         if slots is not None and not slots.as_stored:
             return self.value(s.value, mask)
         source = moved(s)
         if source is not None and value_type(s.buffer.dtype) != memory_type(s.buffer.dtype):
             assert isinstance(s.value, Load)
-            kept = self.slots.get(source)
+            kept = self.registers.slots.get(source)
             if s.value.lanes > 1 and (kept is None or kept.as_stored):
                 return self._stored(s.value, mask)
-        return self.to_memory(s.buffer.dtype, s.value.lanes, self.value(s.value, mask))
+        return self.ops.to_memory(s.buffer.dtype, s.value.lanes, self.value(s.value, mask))
 
     def _scalar_store(self, s: Store) -> None:
         buffer, index = s.buffer, flat_index(s.indices)
         stored = self._to_store(s, None)
-        if buffer in self.slots:
-            self._slot_store(buffer, index, 1, stored, "")
+        if buffer in self.registers.slots:
+            self.registers.store(buffer, index, 1, stored, "")
             return
-        self.do(
+        self.b.do(
             f"store {memory_type(buffer.dtype)} {stored}, ptr {self.address(buffer, index)}, "
             f"align {buffer.dtype.bytes}"
         )
@@ -381,21 +406,22 @@ class MemoryEmitter(RegisterEmitter):
             start = 0
             if ramp[1] == -1:
                 backwards = tuple(range(lanes - 1, -1, -1))
-                stored = self.shuffle(type_, stored, "poison", backwards)
-                active = active and self.shuffle(vector("i1", lanes), active, "poison", backwards)
+                stored = self.b.shuffle(type_, stored, "poison", backwards)
+                active = active and self.b.shuffle(vector("i1", lanes), active, "poison", backwards)
                 start = 1 - lanes
             pointer = self.address(buffer, ramp[0], start)
             if active:
-                self.do(
+                self.b.do(
                     f"call void @llvm.masked.store({type_} {stored}, ptr align {size} "
                     f"{pointer}, <{lanes} x i1> {active})"
                 )
             elif streaming is not None:
-                self.do(f"store {type_} {stored}, ptr {pointer}, align {streaming}, {NONTEMPORAL}")
+                aligned = f"align {streaming}, {NONTEMPORAL}"
+                self.b.do(f"store {type_} {stored}, ptr {pointer}, {aligned}")
                 self.streams = True
             else:
-                align = self.vector_align(size, lanes)
-                self.do(f"store {type_} {stored}, ptr {pointer}, align {align}")
+                align = self.hooks.vector_align(size, lanes)
+                self.b.do(f"store {type_} {stored}, ptr {pointer}, align {align}")
             return
         if ramp is not None:
             first, steps = (
@@ -403,10 +429,10 @@ class MemoryEmitter(RegisterEmitter):
                 self.value(Ramp(const(0), const(ramp[1]), lanes)),
             )
         else:
-            first, steps = self.pointer(buffer), self.value(index)
+            first, steps = self.env.pointer(buffer), self.value(index)
         where = self.emit(f"getelementptr {element}, ptr {first}, <{lanes} x i64> {steps}")
         mask = active or "splat (i1 true)"
-        self.do(
+        self.b.do(
             f"call void @llvm.masked.scatter({type_} {stored}, <{lanes} x ptr> align {size} "
             f"{where}, <{lanes} x i1> {mask})"
         )

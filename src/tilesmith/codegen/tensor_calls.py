@@ -5,34 +5,47 @@ from __future__ import annotations
 from tilesmith.ir.expr import Expr, Load, TensorCall
 from tilesmith.ir.lane_offsets import rows_of
 from tilesmith.ir.tensor_intrinsics import Operand, TensorIntrinsic, tensor_intrinsic
-from tilesmith.loop.nodes import Buffer, For, Store
+from tilesmith.loop.nodes import Buffer, For
 from tilesmith.support.errors import InternalError, ScheduleError
 
-from .emit_expr import Mask
-from .emit_memory import MemoryEmitter
-from .keep_alive import Breaks
+from .hooks import Hooks
 from .llvm_text import memory_type
+from .memory import Memory
 from .module import Module
 from .tensor_code import TensorCode, Value
+from .values import Mask
 
 
-class TensorEmitter(MemoryEmitter):
-    def __init__(self, module: Module) -> None:
-        super().__init__(module)
-        self.tiles: dict[object, Value] = {}  # loaded by the stores around, until memory changes
-        self.breaks: Breaks = {}
+class TensorCalls:
+    """Writes calls of tensor intrinsics.
 
-    def tensor_call(self, e: TensorCall, mask: Mask | None) -> str:
+    tiles: what the stores around have loaded, until memory changes.
+    """
+
+    def __init__(self, memory: Memory, module: Module, hooks: Hooks) -> None:
+        self.b = memory.b
+        self.memory = memory
+        self.module = module
+        self.hooks = hooks
+        self.tiles: dict[object, Value] = {}
+
+    def code(self) -> TensorCode:
+        """What an intrinsic writes one call with."""
+        return TensorCode(self.b, self._thread)
+
+    def call(self, e: TensorCall, mask: Mask | None) -> str:
+        """The result of a call."""
+        target = self.module.target
         intrinsic = tensor_intrinsic(e.name)
-        if self.strict and intrinsic.tolerance:
+        if self.module.strict and intrinsic.tolerance:
             raise ScheduleError(
                 f"{e.name} has a relative error of {intrinsic.tolerance:g}, which strict accuracy "
                 "does not allow"
             )
-        missing = intrinsic.features - self.target.features
+        missing = intrinsic.features - target.features
         if missing:
             raise ScheduleError(
-                f"{e.name} needs {', '.join(sorted(missing))}; the target {self.target.name} lacks "
+                f"{e.name} needs {', '.join(sorted(missing))}; the target {target.name} lacks "
                 "it: use an intrinsic that the target has"
             )
         count = len(e.args) - len(intrinsic.operands)
@@ -41,62 +54,55 @@ class TensorEmitter(MemoryEmitter):
             self._vector(a, mask) if intrinsic.load is None else self._tile(intrinsic, o, a)
             for o, a in zip(intrinsic.operands, e.args[count:], strict=True)
         ]
-        found = intrinsic.emit(TensorCode(self), *args)
+        found = intrinsic.emit(self.code(), *args)
         wanted = memory_type(e.type, e.size // intrinsic.threads)
         if not isinstance(found, Value) or found.type != wanted:
             raise ScheduleError(
                 f"{e.name}: expected that emit returns a value of type {wanted}, found {found!r}"
             )
-        return self.from_memory(e.type, e.size // intrinsic.threads, found.text)
+        return self.memory.ops.from_memory(e.type, e.size // intrinsic.threads, found.text)
 
-    def thread_number(self) -> Value:
-        """The number of this thread among those that run a call together."""
-        raise ScheduleError(
-            f"the target {self.target.name} has no threads that run an intrinsic together"
-        )
-
-    def spare_memory(self, size: int) -> str:
-        """The name of `size` bytes on the stack."""
-        name = self.name("spare")
-        self.allocas.append(f"  {name} = alloca [{size} x i8], align 64")
-        return name
+    def _thread(self) -> Value:
+        if self.hooks.thread_number is None:
+            raise ScheduleError(
+                f"the target {self.module.target.name} has no threads that run an intrinsic "
+                "together"
+            )
+        return Value("i64", self.hooks.thread_number(self.b))
 
     def _vector(self, e: Expr, mask: Mask | None) -> Value:
-        return Value(memory_type(e.dtype, e.lanes), self.stored(e, mask))
+        held = self.hooks.part(self.b, e)
+        return held or Value(memory_type(e.dtype, e.lanes), self.memory.stored(e, mask))
 
     def _tile(self, intrinsic: TensorIntrinsic, operand: Operand, e: Expr) -> Value:
         """An operand that the intrinsic loads itself; calls that read the same one share it."""
         rows = rows_of(e.indices[0]) if isinstance(e, Load) else None
         if rows is None or not isinstance(e, Load) or not isinstance(e.buffer, Buffer):
             raise InternalError(f"{intrinsic.name}: operand {operand} is no tile in memory: {e}")
+        self.hooks.check_operand(intrinsic, operand, e)
         assert intrinsic.load is not None
         key = intrinsic.load, operand.shape, e
         if key not in self.tiles:
-            pointer = Value("ptr", self.address(e.buffer, rows.first))
+            pointer = Value("ptr", self.memory.address(e.buffer, rows.first))
             distance = rows.distance if rows.count > 1 else e.lanes // operand.shape[0]
             distance *= e.dtype.bytes
-            self.tiles[key] = intrinsic.load(TensorCode(self), operand, pointer, distance)
+            self.tiles[key] = intrinsic.load(self.code(), operand, pointer, distance)
         return self.tiles[key]
-
-    def store(self, s: Store) -> None:
-        super().store(s)
-        if s.buffer not in self.slots:
-            self.tiles.clear()
 
     def keep_alive(self, s: For, var: str, start: str) -> None:
         """What loops of some intrinsics must run now and then, at the end of iterations."""
-        if s not in self.breaks:
+        if s not in self.module.breaks:
             return
-        count, intrinsic = self.breaks[s]
+        count, intrinsic = self.module.breaks[s]
         assert intrinsic.keep_alive is not None
-        join = self.label("join")
+        join = self.b.label("join")
         if count > 1:
-            done = self.emit(f"sub i64 {var}, {start}")
-            turn = self.emit(f"and i64 {done}, {count - 1}")
-            due = self.label("awake")
-            self.branch(self.emit(f"icmp eq i64 {turn}, {count - 1}"), due, join)
-            self.start_block(due)
-        intrinsic.keep_alive.emit(TensorCode(self))
+            done = self.b.emit(f"sub i64 {var}, {start}")
+            turn = self.b.emit(f"and i64 {done}, {count - 1}")
+            due = self.b.label("awake")
+            self.b.branch(self.b.emit(f"icmp eq i64 {turn}, {count - 1}"), due, join)
+            self.b.start_block(due)
+        intrinsic.keep_alive.emit(self.code())
         if count > 1:
-            self.jump(join)
-            self.start_block(join)
+            self.b.jump(join)
+            self.b.start_block(join)

@@ -12,10 +12,9 @@ from tilesmith.ir.expr import Expr
 from tilesmith.loop.nodes import Buffer
 from tilesmith.support.errors import InternalError
 
-from .emit_expr import ExprEmitter
+from .builder import Builder
 from .indices import column_access, constant_access
 from .llvm_text import is_narrow, memory_type, value_type, vector
-from .module import Module
 
 _LANE_BYTES = 16  # what shuffles without a table of indices stay within, or move as a whole
 
@@ -36,9 +35,12 @@ class Slots:
     windows: bool = False
 
 
-class RegisterEmitter(ExprEmitter):
-    def __init__(self, module: Module) -> None:
-        super().__init__(module)
+class Registers:
+    """The slots of register buffers, and their loads and stores."""
+
+    def __init__(self, b: Builder) -> None:
+        self.b = b
+        self.emit = b.emit
         self.slots: dict[Buffer, Slots] = {}
 
     def slot_type(self, buffer: Buffer, lanes: int = 1) -> str:
@@ -59,18 +61,15 @@ class RegisterEmitter(ExprEmitter):
         if clean:
             pointers = {}
             for first, lanes in ordered:
-                name = self.name("r")
-                self.allocas.append(f"  {name} = alloca {self.slot_type(buffer, lanes)}, align 64")
-                pointers[first, lanes] = name
+                pointers[first, lanes] = self.b.alloca("r", self.slot_type(buffer, lanes))
             self.slots[buffer] = Slots(pointers, "", as_stored, windows)
             return
         # vectors of several widths overlap: one block of memory, which LLVM takes apart as far as
         # it can
-        name, total = self.name("r"), max(a + n for a, n in ordered)
         as_stored = as_stored or buffer.dtype.is_bool  # a bit has no address
+        type_ = memory_type(buffer.dtype) if as_stored else value_type(buffer.dtype)
+        name = self.b.alloca("r", f"[{max(a + n for a, n in ordered)} x {type_}]")
         self.slots[buffer] = Slots({}, name, as_stored)
-        element = self.slot_type(buffer)
-        self.allocas.append(f"  {name} = alloca [{total} x {element}], align 64")
 
     def _slot(self, buffer: Buffer, index: Expr, lanes: int) -> tuple[str, int]:
         """Pointer to the slot, and its alignment."""
@@ -87,24 +86,22 @@ class RegisterEmitter(ExprEmitter):
         if not slots.memory:
             return slots.pointers[access], 64
         key = (slots.memory, access[0])
-        scope = self.scope
-        while scope.parent is not None:
-            scope = scope.parent
-        if key not in scope.values:
-            with self.writing_in(scope):
-                scope.values[key] = self.emit(
+        top = self.b.top()
+        if key not in top.values:
+            with self.b.writing_in(top):
+                top.values[key] = self.emit(
                     f"getelementptr {self.slot_type(buffer)}, ptr {slots.memory}, i64 {access[0]}"
                 )
-        return scope.values[key], buffer.dtype.bytes
+        return top.values[key], buffer.dtype.bytes
 
-    def _slot_load(self, buffer: Buffer, index: Expr, lanes: int) -> str:
+    def load(self, buffer: Buffer, index: Expr, lanes: int) -> str:
         rows = column_access(index, lanes)
         if rows is not None:
-            return self._slot_window(buffer, *rows)
+            return self._window(buffer, *rows)
         pointer, align = self._slot(buffer, index, lanes)
         return self.emit(f"load {self.slot_type(buffer, lanes)}, ptr {pointer}, align {align}")
 
-    def _slot_window(self, buffer: Buffer, column: int, rows: tuple[tuple[int, int], ...]) -> str:
+    def _window(self, buffer: Buffer, column: int, rows: tuple[tuple[int, int], ...]) -> str:
         """One column of a block of row vectors, wherever the block begins.
 
         If other columns begin at other rows, the column is composed of columns of the aligned
@@ -115,17 +112,17 @@ class RegisterEmitter(ExprEmitter):
         squares, rest = divmod(len(rows), width)
         is_even = not rest and all(n & (n - 1) == 0 for n in (squares, width))
         if not self.slots[buffer].windows or not is_even or not offset:
-            return self._slot_column(buffer, column, rows)
+            return self._column(buffer, column, rows)
         first = rows[0][0] - offset * width
         columns = [
-            self._slot_column(buffer, column, tuple((at + k * width, width) for k in range(width)))
+            self._column(buffer, column, tuple((at + k * width, width) for k in range(width)))
             for at in range(first, first + (len(rows) + width) * width, width * width)
         ]
         type_, picks = self.slot_type(buffer, width), tuple(range(offset, offset + width))
-        parts = [self.shuffle(type_, a, b, picks) for a, b in pairwise(columns)]
+        parts = [self.b.shuffle(type_, a, b, picks) for a, b in pairwise(columns)]
         return self._concatenated(buffer, parts, width)
 
-    def _slot_column(self, buffer: Buffer, column: int, rows: tuple[tuple[int, int], ...]) -> str:
+    def _column(self, buffer: Buffer, column: int, rows: tuple[tuple[int, int], ...]) -> str:
         """One column of a block of row vectors.
 
         The block is divided into square ones of 2^n rows, one below the other.  All are transposed
@@ -140,7 +137,7 @@ class RegisterEmitter(ExprEmitter):
         count = width // group  # of lanes in a row
         given = self.slots[buffer]
         loaded = [
-            self._slot_row(buffer, access, width)
+            self._row(buffer, access, width)
             if given.memory or access in given.pointers
             else "poison"
             for access in rows
@@ -158,9 +155,9 @@ class RegisterEmitter(ExprEmitter):
         result = self._interleaved(type_, parts, column % group, total)
         if total == len(rows):
             return result
-        return self.shuffle(type_, result, "poison", tuple(range(len(rows))))
+        return self.b.shuffle(type_, result, "poison", tuple(range(len(rows))))
 
-    def _slot_row(self, buffer: Buffer, access: tuple[int, int], width: int) -> str:
+    def _row(self, buffer: Buffer, access: tuple[int, int], width: int) -> str:
         """A row of a block, extended to `width` elements."""
         pointer, align = self._slot_at(buffer, access)
         type_ = self.slot_type(buffer, access[1])
@@ -168,13 +165,13 @@ class RegisterEmitter(ExprEmitter):
         if access[1] == width:
             return row
         rest = (-1,) * (width - access[1])
-        return self.shuffle(type_, row, "poison", (*range(access[1]), *rest))
+        return self.b.shuffle(type_, row, "poison", (*range(access[1]), *rest))
 
     def _concatenated(self, buffer: Buffer, rows: list[str], width: int) -> str:
         """2^n vectors of `width` elements as one."""
         while len(rows) > 1:
             type_, both = self.slot_type(buffer, width), tuple(range(2 * width))
-            rows = [self.shuffle(type_, a, b, both) for a, b in zip(rows[::2], rows[1::2])]
+            rows = [self.b.shuffle(type_, a, b, both) for a, b in zip(rows[::2], rows[1::2])]
             width *= 2
         return rows[0]
 
@@ -193,7 +190,7 @@ class RegisterEmitter(ExprEmitter):
                 for k in range(lane + first, lane + first + group // 2)
                 for i in (k, width + k)
             )
-            rows = [self.shuffle(type_, rows[r], rows[r + half], picks) for r in range(half)]
+            rows = [self.b.shuffle(type_, rows[r], rows[r + half], picks) for r in range(half)]
         return rows[0]
 
     def _joined(self, type_: str, rows: list[str], column: int, group: int) -> str:
@@ -204,11 +201,11 @@ class RegisterEmitter(ExprEmitter):
         while len(rows) > 1:
             lanes = range(column % 2 * group, 2 * width, 2 * group)
             picks = tuple(lane + k for lane in lanes for k in range(group))
-            rows = [self.shuffle(type_, a, b, picks) for a, b in zip(rows[::2], rows[1::2])]
+            rows = [self.b.shuffle(type_, a, b, picks) for a, b in zip(rows[::2], rows[1::2])]
             column //= 2
         return rows[0]
 
-    def _slot_store(self, buffer: Buffer, index: Expr, lanes: int, value: str, active: str) -> None:
+    def store(self, buffer: Buffer, index: Expr, lanes: int, value: str, active: str) -> None:
         pointer, align = self._slot(buffer, index, lanes)
         type_ = self.slot_type(buffer, lanes)
         if active:
@@ -216,7 +213,7 @@ class RegisterEmitter(ExprEmitter):
             value = self.emit(
                 f"select {vector('i1', lanes)} {active}, {type_} {value}, {type_} {old}"
             )
-        self.do(f"store {type_} {value}, ptr {pointer}, align {align}")
+        self.b.do(f"store {type_} {value}, ptr {pointer}, align {align}")
 
 
 def _power_of_two(n: int) -> int:

@@ -1,0 +1,45 @@
+"""What a target writes in its own way, as a value."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tilesmith.ir.expr import Expr, Load
+from tilesmith.ir.tensor_intrinsics import Operand, TensorIntrinsic
+from tilesmith.loop.nodes import Buffer, Stmt
+
+from .builder import Builder
+from .context import Code
+from .tensor_code import Value
+
+
+@dataclass(frozen=True, slots=True)
+class Hooks:
+    """What a target writes in its own way; the defaults are those of a CPU.
+
+    statements: by class, writers of statements, which take the function's `Statements` and the
+        statement.  One that has nothing to say of a statement leaves it to `Statements.plain`.
+    has_threads: whether parallel loops are given to threads; otherwise they are serial.
+    stop: the instruction that leaves the kernel where an assertion failed.
+    vector_align: alignment in bytes of a vector in memory, given the bytes of an element and lanes.
+    thread_number: writes the number of this thread among those that run a call of an intrinsic
+        together, an i64; None where one thread runs a call alone.
+    element: writes the load of an element that this thread holds in registers; None for a buffer in
+        memory.
+    part: likewise for this thread's part of an operand of an intrinsic.
+    check_operand: raises ScheduleError for an operand in memory that the threads can't load.
+    """
+
+    statements: Mapping[type[Stmt], Callable[[Any, Any], None]] = field(default_factory=dict)
+    has_threads: bool = True
+    stop: str = f"ret i32 {Code.ASSERTION:d}"
+    vector_align: Callable[[int, int], int] = lambda size, lanes: size
+    thread_number: Callable[[Builder], str] | None = None
+    element: Callable[[Builder, Buffer, Expr], str | None] = lambda b, buffer, index: None
+    part: Callable[[Builder, Expr], Value | None] = lambda b, e: None
+    check_operand: Callable[[TensorIntrinsic, Operand, Load], None] = lambda i, operand, e: None
+
+
+CPU = Hooks()
