@@ -1,4 +1,5 @@
-"""Tensor expressions and schedules: *what* is computed, and *how*, kept apart.
+"""Tensor expressions and schedules: the definition of a computation, kept apart from its
+execution.
 
 A, B = te.placeholder((M, K)), te.placeholder((K, N))
 k = te.reduce_axis(K, "k")

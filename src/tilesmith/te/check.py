@@ -1,12 +1,13 @@
-"""Legality of where stages are computed, checked after every step that could change it.
+"""Legality of the places where stages are computed, checked after every step that could change
+it.
 
 - A stage attached at a loop has all its readers inside that loop.
 - A loop with attached stages is not vectorised.
 - An inlined stage has nothing attached.
 - A scan's steps follow each other (`check_scan`).
-- Loops over which a stage keeps values run in sequence.
+- Loops over which a stage's memory is carried run in sequence.
 - An output may be attached only where its reader provably visits each element, so that it is
-  written whole.
+  written completely.
 """
 
 from __future__ import annotations
@@ -59,59 +60,61 @@ def _check_acyclic(state: State, stage: StageState) -> None:
 
 
 def _check_target(state: State, stage: StageState) -> None:
-    at = stage.attach
-    assert isinstance(at, At)
-    target = state.stage(at.stage)
+    place = stage.attach
+    assert isinstance(place, At)
+    target = state.stage(place.stage)
     if target.attach == "inline":
         raise ScheduleError(
-            f"{stage.name} cannot be computed at {at}: {at.stage} is inlined and has no loops"
+            f"{stage.name} cannot be computed at {place}: {place.stage} is inlined and has no loops"
         )
-    if at.axis not in target.leaves:
+    if place.axis not in target.leaves:
         raise ScheduleError(
-            f"{stage.name} is computed at {at}, which is no loop of {at.stage} (any more); its "
-            "loops are "
+            f"{stage.name} is computed at {place}, which is no loop of {place.stage} (any more); "
+            "its loops are "
             f"{', '.join(target.leaves) or 'none'}: split, fuse and inline first, attach afterwards"
         )
-    for outer in target.leaves[: target.leaves.index(at.axis) + 1]:
+    for outer in target.leaves[: target.leaves.index(place.axis) + 1]:
         if target.kind(outer) == "vectorized":
             raise ScheduleError(
-                f"{stage.name} cannot be computed at {at}: loop {outer} is vectorised, all its "
+                f"{stage.name} cannot be computed at {place}: loop {outer} is vectorised, all its "
                 "iterations run at "
                 "once; attach outside it or vectorise another loop"
             )
 
 
 def _check_reader(state: State, stage: StageState, reader: str) -> None:
-    at = stage.attach
-    assert isinstance(at, At)
-    if reader == at.stage:
+    place = stage.attach
+    assert isinstance(place, At)
+    if reader == place.stage:
         return
-    target = state.stages[at.stage]
-    depth = target.leaves.index(at.axis)
+    target = state.stages[place.stage]
+    depth = target.leaves.index(place.axis)
     for link in state.ancestors(reader):
-        if link.stage == at.stage:
+        if link.stage == place.stage:
             if target.leaves.index(link.axis) >= depth:
                 return
             break
     raise ScheduleError(
-        f"{stage.name} cannot be computed at {at}: its reader {reader} is not inside that loop; "
+        f"{stage.name} cannot be computed at {place}: its reader {reader} is not inside that loop; "
         f"compute {reader} "
         f"there too, inline it, or attach {stage.name} further out"
     )
 
 
 def _check_storage(state: State, stage: StageState) -> None:
-    """Memory is around the loop where the stage is computed, and the loops between are ordered."""
-    at, store = stage.attach, stage.store
-    assert isinstance(at, At)
-    target = state.stages[at.stage]
-    leaves = target.leaves[: target.leaves.index(at.axis) + 1]
-    own = isinstance(store, At) and store.stage == at.stage
+    """The loop that holds a stage's memory is outside the loop where it is computed, and the loops
+    between run in sequence.
+    """
+    place, store = stage.attach, stage.store
+    assert isinstance(place, At)
+    target = state.stages[place.stage]
+    leaves = target.leaves[: target.leaves.index(place.axis) + 1]
+    own = isinstance(store, At) and store.stage == place.stage
     if store != target.attach and not (own and store.axis in leaves):  # type: ignore[union-attr]
         outer = "store_root" if target.attach == "root" else f"the loop {target.attach}"
         raise ScheduleError(
-            f"{stage.name} is computed at {at} and cannot be stored at {store}: expected one of "
-            f"the loops {', '.join(leaves)} of {at.stage}, or {outer}"
+            f"{stage.name} is computed at {place} and cannot be stored at {store}: expected one of "
+            f"the loops {', '.join(leaves)} of {place.stage}, or {outer}"
         )
     if stage.buffers > 1:
         raise ScheduleError(
@@ -122,27 +125,27 @@ def _check_storage(state: State, stage: StageState) -> None:
         kind = target.kind(axis)
         if not LOOP_KINDS[kind].is_ordered:
             raise ScheduleError(
-                f"{stage.name} cannot be computed at {at} and stored at {store}: loop "
-                f"{at.stage}.{axis} between them is {kind}, and only iterations that follow each "
-                f"other can hand values on; store it at {axis}, or run that loop in sequence"
+                f"{stage.name} cannot be computed at {place} and stored at {store}: loop "
+                f"{place.stage}.{axis} between them is {kind}, and only iterations that follow "
+                f"each other can hand values on; store it at {axis}, or run that loop in sequence"
             )
 
 
 def _check_output(state: State, stage: StageState, consumers: list[str]) -> None:
-    """An output attached at a loop must be written whole, each element by one iteration."""
-    at = stage.attach
-    assert isinstance(at, At)
-    target = state.stages[at.stage]
+    """An output attached at a loop must be written completely, each element by one iteration."""
+    place = stage.attach
+    assert isinstance(place, At)
+    target = state.stages[place.stage]
     why = ""
     readers = [
         s.name for s in state.stages.values() if any(name == stage.name for name, _ in s.reads)
     ]
     if isinstance(stage.op, Extern):
         why = "loops written by hand write all of it"
-    elif consumers != [at.stage] or readers != [at.stage]:
-        why = f"its only reader must be {at.stage} itself"
+    elif consumers != [place.stage] or readers != [place.stage]:
+        why = f"its only reader must be {place.stage} itself"
     elif target.attach != "root" and not target.is_output:
-        why = f"{at.stage} is not computed whole"
+        why = f"{place.stage} is not computed whole"
     else:
         axes = {a.var: (n, a) for n, a in zip(target.roots, target.root_axes, strict=True)}
         used: set[str] = set()
@@ -156,18 +159,18 @@ def _check_output(state: State, stage: StageState, consumers: list[str]) -> None
                         axes.get(index, ("", None)) if isinstance(index, Var) else ("", None)
                     )
                     if axis is None or axis.is_reduce or not same_dim(axis.extent, own.extent):
-                        why = f"{at.stage} does not read it element by element ({node})"
+                        why = f"{place.stage} does not read it element by element ({node})"
                     names.append(name)
                 if len(set(names)) != len(names):
-                    why = f"{at.stage} reads only a diagonal of it ({node})"
+                    why = f"{place.stage} reads only a diagonal of it ({node})"
                 used.update(names)
         origins = target.origins()
-        for outer in target.leaves[: target.leaves.index(at.axis) + 1]:
+        for outer in target.leaves[: target.leaves.index(place.axis) + 1]:
             if not why and not origins[outer] <= used:
                 why = f"the enclosing loop {outer} would write the same elements again"
     if why:
         raise ScheduleError(
-            f"{stage.name} is an output and cannot be computed at {at}: {why}; compute it at the "
-            "root, or "
+            f"{stage.name} is an output and cannot be computed at {place}: {why}; compute it at "
+            "the root, or "
             "cache_write it and attach the copy"
         )

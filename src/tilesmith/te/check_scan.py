@@ -1,7 +1,7 @@
 """Legality of schedules of scans: each step runs after the steps that it reads.
 
 - The loops over time run in sequence, in the order of time.
-- A loop outside of them concerns an axis along which each step reads its own position only.
+- A loop outside of them concerns an axis along which each step reads only its own index.
 - Stages that read the state are computed inside the loops over time, or inlined.
 """
 
@@ -32,15 +32,15 @@ def check_scan(state: State, stage: StageState) -> None:
                 f"cannot fuse or skew with the time axis {name}.{of_time[0]}: {carried}; split it, "
                 "or use other axes"
             )
-        at = order.index(rel.parent)
-        order[at : at + 1] = rel.made
-    found = [leaf for leaf in stage.leaves if time in origins[leaf]]
-    if found != order:
+        position = order.index(rel.parent)
+        order[position : position + 1] = rel.made
+    over_time = [leaf for leaf in stage.leaves if time in origins[leaf]]
+    if over_time != order:
         raise ScheduleError(
             f"the loops over time of {name} must stand in the order {', '.join(order)}, found "
-            f"{', '.join(found)}: {carried}"
+            f"{', '.join(over_time)}: {carried}"
         )
-    for leaf in found:
+    for leaf in over_time:
         kind = stage.kind(leaf)
         if not LOOP_KINDS[kind].is_ordered:
             raise ScheduleError(
@@ -48,13 +48,13 @@ def check_scan(state: State, stage: StageState) -> None:
                 "use another axis"
             )
     mixed = {stage.roots[n] for n in recurrence.mixed}
-    last = stage.leaves.index(found[-1])
+    last = stage.leaves.index(over_time[-1])
     for leaf in stage.leaves[:last]:
-        if leaf not in found and origins[leaf] & mixed:
+        if leaf not in over_time and origins[leaf] & mixed:
             raise ScheduleError(
-                f"loop {name}.{leaf} cannot be outside of loop {found[-1]} over time: a step reads "
-                f"the state at other positions of {leaf}, which must all be there; reorder it "
-                "inside"
+                f"loop {name}.{leaf} cannot be outside of loop {over_time[-1]} over time: a step "
+                f"reads the state at other positions of {leaf}, which must all be there; reorder "
+                "it inside"
             )
     if stage.store is not None:
         raise ScheduleError(
@@ -63,11 +63,11 @@ def check_scan(state: State, stage: StageState) -> None:
         )
     if stage.buffers > 1:
         raise ScheduleError(f"cannot double-buffer {name}: {carried}, not the next one")
-    _check_inside(state, stage, found[-1])
+    _check_inside(state, stage, over_time[-1])
 
 
 def _check_inside(state: State, scan: StageState, time: str) -> None:
-    """Stages that read the state run once for each step."""
+    """Checks that stages that read the state run once for each step."""
     later = dict.fromkeys(state.stages)
     for name, stage in state.stages.items():
         del later[name]
@@ -79,18 +79,18 @@ def _check_inside(state: State, scan: StageState, time: str) -> None:
     inside = state.inside_scan(scan.name)
     for name in inside:
         stage = state.stages[name]
-        at = stage.attach
+        place = stage.attach
         if stage.store is not None or stage.buffers > 1:
             raise ScheduleError(
                 f"{name} reads the state of {scan.name}: its values are new in each step, so it "
                 "cannot be stored further out than it is computed, nor be double-buffered"
             )
-        if at == "inline" or (isinstance(at, At) and at.stage in inside):
+        if place == "inline" or (isinstance(place, At) and place.stage in inside):
             continue
         leaves = scan.leaves
-        fits = isinstance(at, At) and at.stage == scan.name and at.axis in leaves
-        if not fits or leaves.index(at.axis) < leaves.index(time):  # type: ignore[union-attr]
+        fits = isinstance(place, At) and place.stage == scan.name and place.axis in leaves
+        if not fits or leaves.index(place.axis) < leaves.index(time):  # type: ignore[union-attr]
             raise ScheduleError(
-                f"{name} reads the state of {scan.name} and cannot be computed at {at}: expected "
-                f"loop {scan.name}.{time} over time, one inside it, or compute_inline"
+                f"{name} reads the state of {scan.name} and cannot be computed at {place}: "
+                f"expected loop {scan.name}.{time} over time, one inside it, or compute_inline"
             )

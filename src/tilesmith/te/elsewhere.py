@@ -1,4 +1,4 @@
-"""Words of TVM's and Halide's schedules, and what stands for them here."""
+"""Words of TVM's and Halide's schedules, with the words that replace them here."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ _WORDS = {
 
 
 def word(where: str, name: str) -> str:
-    """What to say where there is no attribute `name`: our word, if it is one of another project."""
+    """Message for a missing attribute `name`; it adds our word if the name is one of another
+    project.
+    """
     ours = _WORDS.get(name)
     return f"there is no {where}.{name}" + (f": {ours}" if ours else "")

@@ -1,4 +1,5 @@
-"""Parts of a program that are written as loops: sorting, counting, what no expression describes.
+"""Parts of a program that are written as loops: sorting, counting, and others that no expression
+describes.
 
     def count(b, x, bins):
         with b.loop(10) as k:
@@ -9,7 +10,7 @@
     H = te.extern(10, [X], count, dtype="i64", name="H")
 
 The loops are written with a `LoopBuilder`, like those of operators (`ops.Op.loops`).  For schedules
-they are one stage without axes, which is computed whole, at the root or inside a reader's loop.
+they are one stage without axes.  It is computed as a whole, at the root or inside a reader's loop.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ def extern(
 ) -> Any:
     """The tensor that loops compute; a tuple of tensors for a list of shapes.
 
-    shape: of the result; a list of tuples for several results.
+    shape: shape of the result; a list of tuples for several results.
     inputs: the tensors that the loops read.
     body: writes the loops.  It is called with a `LoopBuilder` and an `Array` for each input and
         each result.
@@ -59,17 +60,17 @@ def extern(
     dims = [extents(s if isinstance(s, (list, tuple)) else (s,), name) for s in shapes]
     if dtype is None and not inputs:
         raise ExpressionError(f"{name}: without inputs the dtype of the result must be given")
-    given = inputs[0].dtype if dtype is None else dtype
-    given = (
-        list(given)
-        if isinstance(given, Sequence) and not isinstance(given, str)
-        else [given] * len(dims)
+    dtypes = inputs[0].dtype if dtype is None else dtype
+    dtypes = (
+        list(dtypes)
+        if isinstance(dtypes, Sequence) and not isinstance(dtypes, str)
+        else [dtypes] * len(dims)
     )
-    if len(given) != len(dims):
-        raise ExpressionError(f"{name}: {len(dims)} shapes, but {len(given)} element types")
+    if len(dtypes) != len(dims):
+        raise ExpressionError(f"{name}: {len(dims)} shapes, but {len(dtypes)} element types")
     b = LoopBuilder(name)
     arrays = [b.input(t.name, TensorType(t.dtype, t.shape)) for t in inputs]
-    for n, (s, d) in enumerate(zip(dims, given, strict=True)):
+    for n, (s, d) in enumerate(zip(dims, dtypes, strict=True)):
         label = name if len(dims) == 1 else f"{name}.{n}"
         arrays.append(b.output(label, TensorType(to_dtype(d), s)))
     try:
@@ -78,7 +79,7 @@ def extern(
         raise ExpressionError(
             f"{name}: the body gets a LoopBuilder and {len(arrays)} arrays: {e}"
         ) from None
-    except ValueError:  # nothing is known of its parameters
+    except ValueError:  # the parameters of such a callable are not known
         pass
     body(b, *arrays)
     func = b.finish()

@@ -1,4 +1,4 @@
-"""The steps of a schedule so far, and the state that results from them."""
+"""The steps applied to a schedule, and the state that results from them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .steps import Step
 class History:
     """The steps applied to a state, in order.
 
-    state: the derived structure, an immutable value.
+    state: the resulting structure, an immutable value.
     steps: all steps since the unscheduled state.
     """
 
@@ -38,7 +38,7 @@ class History:
         self._steps = (*self._steps, step)
 
     def checkpoint(self) -> tuple[State, tuple[Step, ...]]:
-        """What `restore` needs to return to this point."""
+        """The value that `restore` needs to return to this point."""
         return self._state, self._steps
 
     def restore(self, point: tuple[State, tuple[Step, ...]]) -> None:

@@ -48,8 +48,8 @@ def input_rows(m: int, d: Sequence[Any]) -> list[Any]:
 
 
 def output_rows(m: int, p: Sequence[Any]) -> list[Any]:
-    """A' p for t numbers, arrays or expressions: even rows add the two of a pair, odd rows subtract
-    them.
+    """A' p for t numbers, arrays or expressions: even rows add the values of a pair, odd rows
+    subtract them.
     """
     points = [math.sqrt(s) for s in SQUARES[m]]
     pairs = [(p[k] + p[k + 1], p[k] - p[k + 1]) for k in range(1, m + 1, 2)]
@@ -69,7 +69,7 @@ def weight_rows(m: int, w: Sequence[Any]) -> list[Any]:
 
 
 def _in_order(terms: Sequence[tuple[float, Any]]) -> Any:
-    """The sum of coefficient * value from the first to the last."""
+    """The sum of coefficient * value, added from first to last."""
     first, *rest = (v if c == 1 else v * c for c, v in terms)
     return sum(rest, first)
 
@@ -105,7 +105,7 @@ def matrices(m: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def chosen(row: Expr, values: Sequence[Expr]) -> Expr:
-    """`values[row]`; `row` is a number once loops are unrolled."""
+    """`values[row]`; `row` is a number after unrolling."""
     result = values[-1]
     for i in reversed(range(len(values) - 1)):
         result = select(row == i, values[i], result)

@@ -26,7 +26,7 @@ asin, acos, atan = _unary("asin"), _unary("acos"), _unary("atan")
 sinh, cosh, tanh = _unary("sinh"), _unary("cosh"), _unary("tanh")
 asinh, acosh, atanh = _unary("asinh"), _unary("acosh"), _unary("atanh")
 floor, ceil = _unary("floor"), _unary("ceil")
-trunc, round = _unary("trunc"), _unary("round")  # te.round: ties to even
+trunc, round = _unary("trunc"), _unary("round")  # te.round rounds ties to even
 isnan, isinf = _unary("isnan"), _unary("isinf")
 
 

@@ -1,4 +1,5 @@
-"""Decisions of a schedule as data: a strategy or a template asks, a config answers.
+"""Decisions of a schedule as data: a rule or a template declares knobs, a config chooses their
+values.
 
 A *knob* is a decision variable: a name, its possible values, and the default, which is the analytic
 model's choice.  Schedules declare knobs where they need them, as AutoTVM's templates do.  So a knob
@@ -26,15 +27,15 @@ from tilesmith.te.stage import Axis, AxisLike, Stage
 
 Value: TypeAlias = int | str | bool | tuple[Any, ...]
 Decisions: TypeAlias = Mapping[str, Value]
-"""By name, the values of knobs."""
+"""Values of knobs, by name."""
 V = TypeVar("V", bound="int | str | bool | tuple[Any, ...]")
 Options: TypeAlias = "Iterable[V] | Callable[[], Iterable[V]]"
 
 MAX_PARTS = 16
-"""Most loops that `split` makes of one."""
+"""Upper bound on the loops that `split` makes of one."""
 
 MAX_ORDERED = 5
-"""Most loops of which every order is a value of one knob: 120 orders."""
+"""Upper bound on the loops of which every order is a value of one knob: 120 orders."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +43,7 @@ class Knob:
     """A decision variable.
 
     name: unique in its schedule.
-    options: possible values, ordered so that neighbours are alike.
+    options: possible values, ordered so that neighbours are similar.
     default: the analytic model's choice.
     """
 
@@ -53,13 +54,14 @@ class Knob:
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """Answers to the questions for knobs.  Its methods raise ScheduleError if a chosen value is
-    none of the knob's options.
+    """Values for knobs.  Its methods raise ScheduleError if a chosen value is not among the knob's
+    options.
 
-    chosen: by knob, the values that are not the default.
-    seen: if given, collects each knob that is asked for.
+    chosen: the values that differ from the default, by knob.
+    seen: if given, collects each declared knob.
     prefix: prepended to the names of knobs.
-    open_sums: the extents of reductions are expected ones: the steps schedule sums of any length.
+    open_sums: whether the extents of reductions are expected ones, so that the steps must schedule
+        sums of any length.
     """
 
     chosen: Decisions = field(default_factory=dict)
@@ -76,7 +78,9 @@ class Config:
 
     @checked(ScheduleError)
     def choice(self, name: str, options: Options[V], default: V) -> V:
-        """One of `options`.  A function as `options` is called only if the options are needed."""
+        """The chosen one of `options`.  A function as `options` is called only if the options are
+        needed.
+        """
         if not self.chosen and self.seen is None:
             return default
         name = self.prefix + name
@@ -114,19 +118,19 @@ class Config:
             )
         start = tuple(default) if default is not None else (1,) * (parts - 1)
         factors = self.factors(name, stage, axis, start)
-        found: list[Axis] = []
+        inner_axes: list[Axis] = []
         rest: AxisLike = axis
         for factor in reversed(factors):
             rest, inner = stage.split(rest, factor=factor, tail=tail)
-            found.insert(0, inner)
+            inner_axes.insert(0, inner)
         assert isinstance(rest, Axis)
-        return (rest, *found)
+        return (rest, *inner_axes)
 
     @checked(ScheduleError)
     def factors(
         self, name: str, stage: Stage, axis: AxisLike, default: tuple[int, ...]
     ) -> tuple[Dim, ...]:
-        """The extents that `split` gives the inner loops, outermost first."""
+        """The extents that `split` gives to the inner loops, outermost first."""
         loop = _name(stage, axis)
         extent = next((a.extent for a in stage.leaf_axes if a.name == loop), None)
         if not isinstance(extent, int):
@@ -160,8 +164,8 @@ class Config:
         axis: AxisLike,
         kinds: Sequence[str] = ("none", "unroll", "vectorize"),
     ) -> str:
-        """Run a loop in one of `kinds` (`none`, `unroll`, `vectorize`, `parallel`); the first is
-        the default.
+        """Give a loop one of `kinds` (`none`, `unroll`, `vectorize`, `parallel`); the first is the
+        default.
         """
         known = ("none", "unroll", "vectorize", "parallel")
         if not kinds or not all(k in known for k in kinds):
@@ -176,7 +180,7 @@ class Config:
 
 
 ANALYTIC = Config()
-"""Every decision as the analytic model makes it."""
+"""The defaults of all knobs, which the analytic model chooses."""
 
 
 def _name(stage: Stage, axis: AxisLike) -> str:
@@ -192,15 +196,15 @@ def split_factors(extent: int, parts: int) -> list[tuple[int, ...]]:
     """Possible extents of the inner `parts - 1` loops of a split: divisors, and powers of two (with
     a tail).
 
-    The innermost varies slowest, so that neighbours are alike.
+    The innermost extent varies slowest, so that neighbours are similar.
     """
     single = sorted({d for d in range(1, extent + 1) if extent % d == 0} | set(_powers(extent)))
-    found = [
+    factors = [
         f
         for f in itertools.product(single, repeat=parts - 1)
         if (total := _product(f)) <= extent and (extent % total == 0 or _is_power(total))
     ]
-    return sorted(found, key=lambda f: f[::-1])
+    return sorted(factors, key=lambda f: f[::-1])
 
 
 def values_from_json(chosen: Mapping[str, Any]) -> Decisions:

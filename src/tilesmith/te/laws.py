@@ -1,9 +1,9 @@
-"""The laws that a reducer obeys, found by trying it on values.
+"""Laws that a reducer obeys, found by evaluating it on sample values.
 
-A schedule may change the order in which values are combined.  That keeps the answer if the
-combination is associative, commutative, or both, by the step.  The interpreter combines triples of
-small numbers, among which ties, zeros of both signs, infinities and the ends of integer types
-occur, and the results are compared.
+A schedule may change the order in which values are combined.  Depending on the step, that keeps the
+answer if the combination is associative, commutative, or both.  The interpreter combines triples of
+small numbers and the results are compared.  Ties, zeros of both signs, infinities and the limits of
+integer types are among them.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ Values = tuple[Expr, ...]
 Combine = Callable[[Values, Values], Values]
 
 _TRIPLES = 192
-"""Enough that each pair of values in `_values` occurs, most of them several times."""
+"""Number of triples: each pair of values in `_values` occurs, most of them several times."""
 
 _ROUNDINGS = 64
-"""Differences of so many rounding errors of the largest number in a comparison are no
-contradiction.
+"""Upper bound on a difference that is no contradiction, in rounding errors of the largest number in
+a comparison.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Laws:
-    """What a reducer allows.
+    """The laws that a reducer obeys.
 
     associative: (a + b) + c is a + (b + c).
     commutative: a + b is b + a.
-    neutral: parts of a reduction may each begin with the start, and end with it.
+    neutral: whether each part of a reduction may begin with the start value, and end with it.
     examples: for laws that do not hold, values that contradict them, in words.
     """
 
@@ -48,12 +48,12 @@ class Laws:
 
     @property
     def in_parts(self) -> bool:
-        """Whether parts of the values, one behind the other, may be combined apart."""
+        """Whether contiguous parts of the values may be combined separately."""
         return self.associative and self.neutral
 
     @property
     def interleaved(self) -> bool:
-        """Whether parts of the values, picked in any way, may be combined apart."""
+        """Whether parts that interleave may be combined separately."""
         return self.in_parts and self.commutative
 
     @property
@@ -63,12 +63,12 @@ class Laws:
 
     @property
     def missing(self) -> list[str]:
-        """The laws that values in any order need and that do not hold."""
+        """The laws that combining in any order needs and that do not hold."""
         laws = {"associative": self.associative, "commutative": self.commutative}
         return [law for law, holds in laws.items() if not holds]
 
     def why_not(self, law: str) -> str:
-        """The values that contradict `law`, in brackets and behind a space; nothing if it was not
+        """The values that contradict `law`, in parentheses after a space; empty if it was not
         tried.
         """
         return f" ({self.examples[law]})" if law in self.examples else ""
@@ -80,17 +80,17 @@ ALL_LAWS = Laws(True, True, True)
 def laws_found(
     combine: Combine, start: Values, dtypes: tuple[DType, ...], *, counts: bool = False
 ) -> Laws | None:
-    """The laws that no triple contradicts; None if the combination or the start isn't made of its
-    operands and constants only, so that it can't be tried.
+    """The laws that no triple contradicts.  None if they can't be tried: the combination or the
+    start is not made of its operands and constants only.
 
-    counts: only with whole numbers from 1.
+    counts: whether to try only whole numbers from 1 on.
     """
     b = LoopBuilder("laws")
     shapes = [TensorType(d, (_TRIPLES,)) for d in dtypes]
-    given = [[b.input(f"{side}{i}", t) for i, t in enumerate(shapes)] for side in "xyz"]
+    arguments = [[b.input(f"{side}{i}", t) for i, t in enumerate(shapes)] for side in "xyz"]
     results: list[list[Array]] = []
     with b.loop(_TRIPLES) as i:
-        x, y, z = (tuple(a[i] for a in side) for side in given)
+        x, y, z = (tuple(a[i] for a in side) for side in arguments)
         from_start = combine(start, x)
         wanted = [
             combine(x, y), combine(y, x), combine(y, z),
@@ -98,7 +98,7 @@ def laws_found(
             from_start, combine(from_start, start),
             combine(from_start, y), combine(from_start, combine(start, y)),
         ]  # fmt: skip
-        if not _is_closed(wanted, given, i):
+        if not _is_closed(wanted, arguments, i):
             return None
         for n, values in enumerate(wanted):
             arrays = [b.output(f"r{n}_{m}", t) for m, t in enumerate(shapes)]
@@ -106,10 +106,10 @@ def laws_found(
             for array, value in zip(arrays, values, strict=True):
                 array[i] = value
     rng = np.random.default_rng(0)
-    operands = [[rng.choice(_values(d, counts), _TRIPLES) for d in dtypes] for _ in given]
-    found = [[np.zeros(_TRIPLES, d.numpy) for d in dtypes] for _ in results]
-    interpret(b.finish(), [a for side in (*operands, *found) for a in side])
-    xy, yx, yz, left, right, begun, ended, plain, parts = found
+    operands = [[rng.choice(_values(d, counts), _TRIPLES) for d in dtypes] for _ in arguments]
+    outcomes = [[np.zeros(_TRIPLES, d.numpy) for d in dtypes] for _ in results]
+    interpret(b.finish(), [a for side in (*operands, *outcomes) for a in side])
+    xy, yx, yz, left, right, begun, ended, plain, parts = outcomes
     x0, y0, z0 = operands
     against = {
         "associative": _difference(
@@ -136,7 +136,7 @@ def _is_closed(results: list[Values], given: list[list[Array]], i: Var) -> bool:
 
 
 def _values(dtype: DType, counts: bool) -> np.ndarray:
-    """Numbers of `dtype`, few enough that equal ones meet."""
+    """Numbers of `dtype`, few enough that equal ones are combined."""
     if dtype.is_bool:
         return np.array([False, True])
     if counts:
@@ -158,17 +158,18 @@ def _difference(
     forms: tuple[str, str],
 ) -> str:
     """Values for which two results differ by more than rounding, in words; "" if there are none.
-    Triples that give no number, or infinity from numbers, say nothing.
+    Triples that give no number, or infinity from finite numbers, are ignored.
 
-    between: intermediate results, whose size counts for rounding.
-    forms: how the results are computed.
+    between: intermediate results, whose magnitude counts for rounding.
+    forms: texts of the two formulas.
     """
     shown = (*results, *between, *operands)
     with np.errstate(all="ignore"):
         wide = [[c.astype(np.float64) for c in side] for side in shown]
-        made, given = wide[: 2 + len(between)], wide[2 + len(between) :]
+        made, intermediate = wide[: 2 + len(between)], wide[2 + len(between) :]
         finite = [
-            np.all([np.isfinite(c) for side in x for c in side], axis=0) for x in (made, given)
+            np.all([np.isfinite(c) for side in x for c in side], axis=0)
+            for x in (made, intermediate)
         ]
         says = finite[0] | ~finite[1]
         says &= ~np.any([np.isnan(c) for side in made for c in side], axis=0)
@@ -182,10 +183,10 @@ def _difference(
             differs |= ~same & says
     if not differs.any():
         return ""
-    at = int(np.argmax(differs))
+    worst = int(np.argmax(differs))
     named = zip("abc", operands, strict=False)
-    values = " and ".join(f"{name} = {_text(side, at)}" for name, side in named)
-    first, second = (f"{f} is {_text(r, at)}" for f, r in zip(forms, results, strict=True))
+    values = " and ".join(f"{name} = {_text(side, worst)}" for name, side in named)
+    first, second = (f"{f} is {_text(r, worst)}" for f, r in zip(forms, results, strict=True))
     return f"for {values}, {first} and {second}, if + stands for the combination"
 
 
@@ -195,7 +196,7 @@ def _text(columns: Columns, at: int) -> str:
 
 
 def _precision(a: np.ndarray) -> float:
-    """The distance of 1 to the next number of the type."""
+    """Distance from 1 to the next number of the type."""
     one = np.ones(1, a.dtype)
     step = 1.0
     while (one + np.asarray(step / 2).astype(a.dtype)).astype(np.float64)[0] != 1.0:

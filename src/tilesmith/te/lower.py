@@ -2,8 +2,8 @@
 
     inline -> plan every stage, consumers first -> write the nests, allocations around them
 
-Every element is computed from the same expression, whatever the schedule.  An index that cannot be
-proved to lie inside its tensor is guarded; if it cannot be guarded, ScheduleError is raised.
+Every element is computed from the same expression under any schedule.  An index that cannot be
+proved to be inside its tensor gets a guard.  Where no guard is possible, ScheduleError is raised.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _SHALLOWER = "store a stage in between, with compute_root, instead of inlining a
 def lower(schedule: Schedule, args: Sequence[Tensor], name: str = "main") -> Func:
     """The loop function that computes the outputs of `schedule`.
 
-    args: the order of its buffer parameters: each argument, and at least one value of each output.
+    args: order of the buffer parameters: each argument, and at least one value of each output.
 
     Free variables of symbolic extents become scalar parameters after the buffers.  Raises
     ScheduleError if the schedule cannot be carried out, and UsageError for wrong `args`.
@@ -74,7 +74,8 @@ def lower(schedule: Schedule, args: Sequence[Tensor], name: str = "main") -> Fun
         plan = _plan(state, plans, stage, bodies[stage_name], facts)
         fold_steps(state, plans, plan, facts)
         plans[stage_name] = plan
-        copies = max(copies_around(plans, plan), 1)  # inside an unrolled loop without iterations: 0
+        # inside an unrolled loop of 0 iterations there are no copies
+        copies = max(copies_around(plans, plan), 1)
         _allocate(plan, parameters, needed.get(stage_name), stack // copies)
         stack -= copies * sum(map(bytes_of_stack, plan.buffers))
         check_scope(state, plans, plan)
@@ -83,7 +84,7 @@ def lower(schedule: Schedule, args: Sequence[Tensor], name: str = "main") -> Fun
     writer = NestWriter(state, plans, parameters)
 
     body: Stmt | None = None
-    for plan in plans.values():  # consumers first: each stands before what is there already
+    for plan in plans.values():  # consumers first: each nest is placed before those already written
         if plan.stage.attach == "root":
             nest = writer.nest(plan)
             body = writer.allocated(plan, nest if body is None else seq(nest, body))
@@ -100,7 +101,9 @@ def lower(schedule: Schedule, args: Sequence[Tensor], name: str = "main") -> Fun
 
 
 def _room(state: State) -> Room:
-    """What may be read: a tensor's elements, and the halo of zeros in the layout of an argument."""
+    """The indices that may be read: a tensor's elements, and the halo of zeros in the layout of an
+    argument.
+    """
 
     def room(tensor: Tensor, dimension: int) -> tuple[int, Dim]:
         stage = state.stages[state.tensors[tensor][0]]
@@ -111,7 +114,7 @@ def _room(state: State) -> Room:
 
 
 def _check_factors(state: State) -> None:
-    """Raises ScheduleError if the factor of a split is not known."""
+    """Raises ScheduleError if the factor of a split is not a constant."""
     for stage in state.stages.values():
         for rel in stage.relations:
             if isinstance(rel, SplitRelation):
@@ -165,11 +168,11 @@ def _allocate(
     needed: list[Dim] | None,
     stack: int,
 ) -> None:
-    """Give `plan` its buffers: the caller's for outputs, else as large as the region that it
-    computes or must hold.
+    """Give `plan` its buffers: the caller's for outputs, others as large as the region that the
+    stage computes or must hold.
 
-    needed: the least extents.
-    stack: bytes of stack that are left for them.
+    needed: lower bounds on the extents.
+    stack: bytes of stack that are left for the buffers.
     """
     stage = plan.stage
     axes = stage.compute.axis
@@ -179,7 +182,7 @@ def _allocate(
         plan.origin = tuple(r.start for r in plan.storage or plan.regions)
     if isinstance(stage.op, Extern):
         shape = list(stage.op.shape)
-    elif stage.is_output:  # a value that is the kernel's own has the indices of the caller's
+    elif stage.is_output:  # a private value is indexed like a buffer of the caller
         shape = [dim(a.extent) for a in axes]
     else:
         shape = [plan.spans[a.var] for a in axes]
@@ -192,7 +195,7 @@ def _allocate(
     buffers: list[Buffer] = []
     for v in range(len(stage.op.outputs)):
         made = parameters.get((stage.name, v))
-        several = isinstance(stage.op, Extern) and v > 0  # results may differ in shape
+        several = isinstance(stage.op, Extern) and v > 0  # results may have different shapes
         size = stage.op.outputs[v].shape if several else tuple(shape)
         made = made or allocation(_unlaid(stage, plan), v, size, stack)
         stack -= bytes_of_stack(made)
@@ -201,15 +204,15 @@ def _allocate(
 
 
 def _unlaid(stage: StageState, plan: StagePlan) -> StageState:
-    """An output value that the caller did not ask for is private to the kernel, and a
-    plain array.
+    """An output value that the caller did not request is private to the kernel, and a plain
+    array.
     """
     return replace(stage, buffers=1) if stage.is_output else stage
 
 
 def _parameters(state: State, args: Sequence[Tensor]) -> dict[tuple[str, int], Buffer]:
     """The buffers of `args`, in order, by stage and value.  Raises UsageError."""
-    found: dict[tuple[str, int], Buffer] = {}
+    buffers: dict[tuple[str, int], Buffer] = {}
     for arg in args:
         key = state.tensors.get(arg) if isinstance(arg, Tensor) else None
         if key is None:
@@ -221,23 +224,23 @@ def _parameters(state: State, args: Sequence[Tensor]) -> dict[tuple[str, int], B
                 "outputs of the "
                 "schedule (name it in create_schedule to make it one)"
             )
-        if key in found:
+        if key in buffers:
             raise UsageError(f"lower: {arg.name} is given twice")
-        found[key] = parameter(stage, key[1])
-    given = {name for name, _ in found}
+        buffers[key] = parameter(stage, key[1])
+    passed = {name for name, _ in buffers}
     missing = [
-        n for n, s in state.stages.items() if (s.is_placeholder or s.is_output) and n not in given
+        n for n, s in state.stages.items() if (s.is_placeholder or s.is_output) and n not in passed
     ]
     if missing:
         raise UsageError(
             f"lower: args lack {', '.join(missing)}; give every placeholder and output"
         )
-    return found
+    return buffers
 
 
 def _symbols(state: State) -> tuple[Var, ...]:
-    """The free variables of extents, in order of first use; also symbolic dimensions that elements
-    are computed from.
+    """The free variables of extents, in order of first use, and symbolic dimensions from which
+    elements are computed.
     """
     symbols: dict[Var, None] = {}
     for stage in state.stages.values():

@@ -1,4 +1,5 @@
-"""Lowering: threads that each add up a part of the terms of a reduction combine their results.
+"""Lowering of reductions whose terms are divided among threads: the threads combine their partial
+results.
 
     for k in thread_x(128): s[0] = s[0] + x[k]         # each thread's own s, in a register
     let w = wave_reduce(add, s[0], 32)                 # of 32 neighbours, by shuffles
@@ -9,8 +10,8 @@
     let w = wave_reduce(add, s[0], 4)
     s[0] = w                                           # the same in all threads
 
-Where a schedule names no lanes that have shuffles, all partial results go through shared memory.
-Barriers are added later, where they are needed.
+If a schedule names no lanes with shuffles, all partial results go through shared memory.  Barriers
+are added later, where they are needed.
 """
 
 from __future__ import annotations
@@ -29,11 +30,11 @@ from .state import State
 from .tensor import Reduce
 
 _OUTWARDS = tuple(reversed(THREADS))
-"""The indices of threads as dimensions of memory: neighbours along x side by side."""
+"""The indices of threads as dimensions of memory: neighbours along x are contiguous."""
 
 ALONE = 16
-"""Partial results in shared memory that each thread combines on its own, rather than after another
-barrier.
+"""Upper bound on the partial results in shared memory that each thread combines alone, which saves
+a barrier.
 """
 
 
@@ -54,10 +55,10 @@ def _shared_out(plan: StagePlan) -> list[ForKind]:
 def exchanged(
     state: State, plans: Mapping[str, StagePlan], plan: StagePlan, at: tuple[Expr, ...]
 ) -> Stmt:
-    """What gives all threads the whole of the element of `plan` at indices `at`, of which each of
-    them has computed a part.
+    """The statement that gives all threads the complete element of `plan` at indices `at`, of which
+    each has computed a part.
 
-    Raises ScheduleError if the threads have no memory of their own for it, and outside of a launch.
+    Raises ScheduleError if the threads have no private memory for it, and outside of a launch.
     """
     buffer = plan.buffers[0]
     if SCOPES[buffer.scope].owner != "thread":
@@ -72,7 +73,8 @@ def exchanged(
             f"{plan.stage.attach}: expected compute_at inside a loop that is bound to blocks"
         )
     reduce = plan.body[0]
-    assert isinstance(reduce, Reduce) and reduce.reducer.operation is not None  # see `annotated`
+    # checked by `annotated`
+    assert isinstance(reduce, Reduce) and reduce.reducer.operation is not None
     own = [
         x
         for x in plan.loops[: plan.first_reduce]
@@ -90,15 +92,15 @@ def exchanged(
 class _Block:
     """The threads of a block.
 
-    sizes: how many there are along each index.
-    around: the variables of loops around this place, by their index.
+    sizes: number of threads along each index.
+    around: variables of the loops around the exchange that are bound to threads, by their index.
     """
 
     sizes: Mapping[ForKind, int]
     around: Mapping[ForKind, Var]
 
     def each(self, body: Callable[[Mapping[ForKind, Var]], Stmt]) -> Stmt:
-        """What each thread runs, given the variables that are its indices."""
+        """The statement that each thread runs, given the variables of its indices."""
         names: dict[ForKind, Var] = {
             k: self.around[k] if k in self.around else Var("t") for k in self.sizes
         }
@@ -119,11 +121,11 @@ class _Writers:
 
 @dataclass(frozen=True, slots=True)
 class _Exchange:
-    """Partial results of one element.
+    """The exchange of the partial results of one element.
 
-    buffer, at: where each thread has its own.
-    op: how two are combined.
-    lanes: the most threads that exchange values by shuffles.
+    buffer, at: place of each thread's own partial result.
+    op: operation that combines two of them.
+    lanes: upper bound on the threads that exchange values by shuffles.
     """
 
     block: _Block
@@ -140,27 +142,27 @@ class _Exchange:
         return Store(self.buffer, self.at, value)
 
     def along(self, kind: ForKind) -> Stmt:
-        """Combine those of the threads along one index."""
+        """Combine the partial results of the threads along one index."""
         count = self.block.sizes[kind]
         lanes = self.lanes if kind == THREADS[0] else 1
         width = min(lanes, count & -count)  # a power of two
-        found = [self.shuffled(width)] if width > 1 else []
+        stmts = [self.shuffled(width)] if width > 1 else []
         parts, writers = count // width, _Writers(width, count)
         memory: list[Buffer] = []
         while parts > 1:
             shared = self.shared(kind, parts)
             memory.append(shared)
-            found.append(self.written(shared, kind, writers))
+            stmts.append(self.written(shared, kind, writers))
             if parts <= lanes and parts & (parts - 1) == 0 and count % parts == 0:
-                found += [self.read(shared, kind, parts), self.shuffled(parts)]
+                stmts += [self.read(shared, kind, parts), self.shuffled(parts)]
                 break
             if parts <= ALONE:
-                found.append(self.combined(shared, kind, parts, parts))
+                stmts.append(self.combined(shared, kind, parts, parts))
                 break
             readers = 1 << ((parts - 1).bit_length() + 1) // 2
-            found.append(self.combined(shared, kind, parts, -(-parts // readers), readers))
+            stmts.append(self.combined(shared, kind, parts, -(-parts // readers), readers))
             parts, writers = readers, _Writers(1, readers)
-        body = seq(*found)
+        body = seq(*stmts)
         for shared in reversed(memory):
             body = Allocate(shared, body)
         return body
@@ -170,7 +172,9 @@ class _Exchange:
         return WaveReduce(var, self.op, self.own, lanes, self.keep(var))
 
     def shared(self, kind: ForKind, parts: int) -> Buffer:
-        """Partial results, `parts` along `kind`: neighbours along x side by side, for the banks."""
+        """Buffer of partial results, `parts` along `kind`: neighbours along x are contiguous, to
+        avoid bank conflicts.
+        """
         sizes = {**self.block.sizes, kind: parts}
         shape = tuple(sizes[k] for k in _OUTWARDS if k in sizes)
         return Buffer(f"{self.buffer.name}_parts", self.buffer.dtype, shape, "shared")
@@ -180,7 +184,7 @@ class _Exchange:
         return tuple(indices[k] for k in _OUTWARDS if k in indices)
 
     def written(self, shared: Buffer, kind: ForKind, writers: _Writers) -> Stmt:
-        """Some of the threads along `kind` store their values, side by side."""
+        """Some of the threads along `kind` store their values, contiguously."""
 
         def body(names: Mapping[ForKind, Var]) -> Stmt:
             t = names[kind]
@@ -193,7 +197,7 @@ class _Exchange:
         return self.block.each(body)
 
     def read(self, shared: Buffer, kind: ForKind, parts: int) -> Stmt:
-        """Neighbours get all of the values, one each."""
+        """Neighbouring threads read all of the values, one each."""
 
         def body(names: Mapping[ForKind, Var]) -> Stmt:
             return self.keep(Load(shared, self.place(names, kind, names[kind] % parts)))
@@ -203,7 +207,7 @@ class _Exchange:
     def combined(
         self, shared: Buffer, kind: ForKind, parts: int, each: int, readers: int = 1
     ) -> Stmt:
-        """Each thread combines `each` of the values: with one reader in a row all of them, else
+        """Each thread combines `each` of the values: all of them if a row has one reader, otherwise
         every `readers`-th one.
         """
 

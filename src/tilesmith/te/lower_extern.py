@@ -1,4 +1,4 @@
-"""Lowering of te.extern: loops that a user wrote, on the memory that lowering chose."""
+"""Lowering of te.extern: loops that a user wrote, on buffers that lowering chose."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def extern_nest(
     """The loops of `plan`.  Threads share the outermost independent ones if the stage is at the
     root.
 
-    load: how an element of a tensor is read.
-    own: where an element of a result is, in its buffer.
+    load: reads an element of a tensor.
+    own: indices of an element of a result in its buffer.
     """
     op = plan.stage.op
     assert isinstance(op, Extern)
@@ -60,7 +60,9 @@ def extern_nest(
 
 
 def _shared(stmt: Stmt, threads: bool) -> Stmt:
-    """`stmt` with its outermost independent loops on threads, if `threads`, others in sequence."""
+    """`stmt` with its outermost independent loops shared among threads, if `threads`, and all
+    others in sequence.
+    """
     if not isinstance(stmt, For):
         return rebuild_through(stmt, lambda s: _shared(s, threads), lambda e: e)
     is_parallel = stmt.kind == "parallel" and threads

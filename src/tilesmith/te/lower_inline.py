@@ -1,4 +1,4 @@
-"""Lowering, first pass: substitute the bodies of inlined stages where their elements are read."""
+"""Lowering, first pass: inline stages by substituting their bodies for reads of their elements."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ Read = tuple[str, int]
 
 
 def inline(state: State) -> dict[str, tuple[Expr, ...]]:
-    """Bodies of the stages that have loops.  Every Load reads the tensor of the stage that now
-    computes it.
+    """Bodies of the stages that have loops.  Every Load reads the tensor of the stage that computes
+    it.
 
-    Stages that are no longer needed are left out.
+    Stages that are not read any more are left out.
     """
     tensors: dict[Read, Tensor] = {}
     for name, stage in state.stages.items():

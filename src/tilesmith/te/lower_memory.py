@@ -15,12 +15,12 @@ from .relations import ceil_div, dim
 from .state import At, StageState
 
 STACK_LIMIT = 32 << 10
-"""Bytes up to which an attached stage without a scope of its own is on the stack."""
+"""Bytes up to which an attached stage without a chosen scope is on the stack."""
 
 
 STACK_BYTES = 512 << 10
-"""Most bytes of stack that a kernel may use in each thread, which is what the smallest stack of
-common systems has (a thread of macOS).
+"""Upper bound on the bytes of stack per thread of a kernel: the smallest stack of common systems (a
+thread of macOS).
 """
 
 
@@ -32,14 +32,14 @@ def parameter(stage: StageState, value: int) -> Buffer:
 
 
 def allocation(stage: StageState, value: int, shape: tuple[Dim, ...], stack: int) -> Buffer:
-    """The buffer for `shape` elements of a value of `stage` that the kernel itself allocates.
+    """The buffer that the kernel allocates for `shape` elements of a value of `stage`.
 
-    stack: bytes of stack that it may take.
+    stack: bytes of stack that are left for it.
 
-    Raises ScheduleError if it is to be on the stack and is larger.
+    Raises ScheduleError if its scope is the stack and it is larger.
     """
     tensor = stage.op.outputs[value]
-    layout = stage.layout.dense if stage.layout else None  # memory of its own has nothing between
+    layout = stage.layout.dense if stage.layout else None  # private memory has no padding for halos
     sizes = aligned(stage, shape) if stage.aligns else physical(layout, shape)
     if stage.buffers > 1 and isinstance(stage.attach, At):
         sizes = (stage.buffers, *sizes)
@@ -73,7 +73,8 @@ def allocation(stage: StageState, value: int, shape: tuple[Dim, ...], stack: int
 
 def bytes_of_stack(buffer: Buffer) -> int:
     """The bytes of stack that `buffer` takes."""
-    sizes = [n for n in buffer.shape if isinstance(n, int)]  # all of them on the stack
+    # buffers on the stack have constant sizes
+    sizes = [n for n in buffer.shape if isinstance(n, int)]
     return math.prod(sizes) * buffer.dtype.bytes if buffer.scope == "stack" else 0
 
 
@@ -85,8 +86,8 @@ def physical(layout: Layout | None, shape: tuple[Dim, ...]) -> tuple[Dim, ...]:
 
 
 def halo(layout: Layout | None, axis: int, extent: Dim) -> tuple[int, Dim]:
-    """The indices of logical `axis` that are elements or zeros around them: (first, one past the
-    last).
+    """The range of logical indices along `axis` that are elements or zeros around them: (first, one
+    past the last).
     """
     for d in () if layout is None else layout.dims:
         if d.axis == axis and d.part == "whole":
@@ -95,7 +96,9 @@ def halo(layout: Layout | None, axis: int, extent: Dim) -> tuple[int, Dim]:
 
 
 def capacity(layout: Layout | None, axis: int, extent: Dim) -> tuple[int, Dim]:
-    """The indices of logical `axis` that stay within the memory: (first, one past the last)."""
+    """The range of logical indices along `axis` that are inside the memory: (first, one past the
+    last).
+    """
     if layout is not None:
         for d in layout.dims:
             if d.axis == axis and d.part == "outer":
@@ -106,7 +109,7 @@ def capacity(layout: Layout | None, axis: int, extent: Dim) -> tuple[int, Dim]:
 
 
 def aligned(stage: StageState, shape: tuple[Dim, ...]) -> tuple[Dim, ...]:
-    """`shape` with dimensions padded to the strides that storage_align asks for."""
+    """`shape` with dimensions padded to the strides that storage_align requests."""
     sizes = list(shape)
     for axis, factor, offset in sorted(stage.aligns, reverse=True):
         inner = 1

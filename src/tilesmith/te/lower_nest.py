@@ -7,7 +7,7 @@
             ...
                 update
 
-A stage without reduction is the same without the initial value.  Guards stand just inside the
+A stage without reduction is the same without the initial value.  Guards are just inside the
 innermost loop on which they depend.
 """
 
@@ -53,11 +53,11 @@ class NestWriter:
         self.parameters = parameters
         self._prefetches = PrefetchWriter(self, state, plans)
         self.loops: dict[Var, tuple[str, StageLoop]] = {}
-        """Every loop variable with its stage: tells whether register buffers are indexed by
+        """Every loop variable with its stage: used to check that register buffers are indexed by
         unrolled loops only.
         """
         self.slots = slots(state, plans)
-        """For stages that are computed ahead, the leading index of the part that the current
+        """For stages that are computed ahead, the leading index of the slot that the current
         iteration uses.
         """
         self.attached: dict[At, list[StagePlan]] = {}
@@ -74,7 +74,7 @@ class NestWriter:
                     self.stored.setdefault(place, []).append(plans[name])
 
     def nest(self, plan: StagePlan) -> Stmt:
-        """The loops of one stage, with everything attached to them inside."""
+        """The loops of one stage, with all attached stages inside."""
         if isinstance(plan.stage.op, Extern):
             return self._extern(plan)
         for loop in plan.loops:
@@ -121,7 +121,8 @@ class NestWriter:
                 made = nodes.For(loop.var, const(-early), extent, loop.kind, body)
                 body = bound_loop(self.state, self.plans, plan, loop, made)
             elif LOOP_KINDS[loop.kind].level and plan.stage.attach == "root":
-                made = nodes.For(loop.var, const(0), const(1), loop.kind, body)  # there is a launch
+                # this makes a launch
+                made = nodes.For(loop.var, const(0), const(1), loop.kind, body)
                 body = bound_loop(self.state, self.plans, plan, loop, made)
             if tensorized is not None and tensorized[0] == loop.name:
                 check_intrinsic(plan.stage, tensorized[1])
@@ -155,8 +156,8 @@ class NestWriter:
         )
 
     def _entry(self, plan: StagePlan) -> int:
-        """The innermost loop at which a stage slides: the guards of `plan` that such stages run
-        ahead of stand there.  -1 for none.
+        """The innermost loop at which a stage slides, or -1: the guards of `plan` that may be false
+        while such stages run are placed there.
         """
         own = [loop.var for loop in plan.loops]
         return max(
@@ -170,11 +171,11 @@ class NestWriter:
         )
 
     def _owned(self, plan: StagePlan, body: Stmt) -> Stmt:
-        """`body` inside the allocations of a stage that is stored where it is computed."""
+        """`body` inside the allocations of a stage whose memory is where it is computed."""
         return body if plan.stage.store is not None else self.allocated(plan, body)
 
     def allocated(self, plan: StagePlan, body: Stmt) -> Stmt:
-        """`body` inside the allocations of `plan`'s buffers that the caller does not own."""
+        """`body` inside the allocations of `plan`'s buffers that the caller does not provide."""
         for buffer in reversed(plan.buffers):
             if buffer.scope in ALLOCATED:
                 body = nodes.Allocate(buffer, body)
@@ -226,27 +227,31 @@ class NestWriter:
         return guarded(body, [g for g in inner if not free_vars(g.guard.cond) & own])
 
     def _update(self, plan: StagePlan) -> Stmt:
-        """The innermost statement: store the elements, or update them by one more term."""
-        at = self._own_indices(plan)
+        """The innermost statement: store the elements, or combine them with one more term."""
+        indices = self._own_indices(plan)
         ctx = plan.context()
         first = plan.body[0]
         if not isinstance(first, Reduce):
             values = self.converted(plan.body, plan.points, ctx)
-            return seq(*(nodes.Store(b, at, v) for b, v in zip(plan.buffers, values, strict=True)))
+            return seq(
+                *(nodes.Store(b, indices, v) for b, v in zip(plan.buffers, values, strict=True))
+            )
         terms = self.converted(first.sources, plan.points, ctx)
-        before = tuple(ir.Load(b, at) for b in plan.buffers)
+        before = tuple(ir.Load(b, indices) for b in plan.buffers)
         values = first.reducer.combine(before, terms)
         if len(values) == 1:
-            return nodes.Store(plan.buffers[0], at, values[0])
-        # several values: all are computed from the old ones before any is stored
+            return nodes.Store(plan.buffers[0], indices, values[0])
+        # With several values, all are computed from the old ones before any is stored.
         names = [Var(f"{b.name}_new", v.dtype) for b, v in zip(plan.buffers, values, strict=True)]
-        body: Stmt = seq(*(nodes.Store(b, at, n) for b, n in zip(plan.buffers, names, strict=True)))
+        body: Stmt = seq(
+            *(nodes.Store(b, indices, n) for b, n in zip(plan.buffers, names, strict=True))
+        )
         for name, value in zip(reversed(names), reversed(values)):
             body = nodes.LetStmt(name, value, body)
         return body
 
     def _own_indices(self, plan: StagePlan) -> tuple[Expr, ...]:
-        """Where `plan` stores the element of the current iteration."""
+        """The indices at which `plan` stores the element of the current iteration."""
         ctx = plan.context()
         axes = plan.stage.compute.axis
         points = tuple(plan.points[a.var] for a in axes)

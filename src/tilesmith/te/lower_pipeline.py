@@ -1,5 +1,5 @@
-"""Lowering of software pipelining: compute the next iterations' parts of a stage before this one's
-is used.
+"""Lowering of software pipelining: parts of a stage for later iterations are computed before this
+iteration uses its own.
 
     allocate B[2, ...]:
         part 0 of B                                 # the iteration's variable is 0
@@ -8,10 +8,10 @@ is used.
                 part i + 1 of B, in slot (i + 1) % 2
             body, reading slot i % 2
 
-What a block's threads share is copied in groups, one for each iteration, for all such stages at a
-loop together.  After a thread has waited for its own copies of a part, a barrier shows them to the
-others; it also ends the iteration that has used the slot of the next group.  A stage that reads
-what it stores, such as a sum, is computed at once instead.
+Copies into memory that a block's threads share form groups, one per iteration for all such stages
+at a loop together.  After a thread has waited for its own copies, a barrier makes them visible to
+the other threads.  The same barrier ends the iteration that used the slot of the next group.  A
+stage that reads what it stores, such as a sum, is computed synchronously instead.
 
     allocate B[n_slots, ...] shared:
         async: part 0 of B, in slot 0               # n_slots - 1 groups
@@ -21,7 +21,7 @@ what it stores, such as a sum, is computed at once instead.
             async: part i + n_slots - 1 of B, if there is one
             body, reading slot i % n_slots
 
-The last groups are empty, so that the number of pending groups is always the same.
+The last groups are empty, so that the number of pending groups is constant.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class Pipeline:
     """The stages that are computed ahead in the iterations of a loop.
 
     loop: that loop.
-    parts: those stages, each with the nest of an iteration.
+    parts: those stages, each with the nest of one iteration.
     """
 
     def __init__(self, loop: StageLoop, parts: Sequence[tuple[StageState, Stmt]]) -> None:
@@ -96,15 +96,15 @@ class Pipeline:
         self.own = [(s, nest) for s, nest in parts if not is_shared(s) or _reads_own(nest)]
         depths = {stage.name: stage.buffers for stage, _ in self.shared}
         if len(set(depths.values())) > 1:
-            found = ", ".join(f"{name} {n}" for name, n in depths.items())
+            listed = ", ".join(f"{name} {n}" for name, n in depths.items())
             raise ScheduleError(
                 f"stages in shared memory are pipelined at loop {loop.name} together: expected the "
-                f"same depth, found {found}"
+                f"same depth, found {listed}"
             )
         self.depth = next(iter(depths.values()), 1)
 
     def iteration(self, body: Stmt) -> Stmt:
-        """`body` of an iteration, behind the parts of later ones."""
+        """`body` of an iteration, preceded by the parts of later iterations."""
         first: list[Stmt] = [self._at(n, self.loop.var, s.buffers - 1) for s, n in self.own]
         if self.shared:
             later = [self._at(n, self.loop.var, self.depth - 1) for _, n in self.shared]
@@ -112,7 +112,7 @@ class Pipeline:
         return seq(*first, body)
 
     def filled(self, body: Stmt) -> Stmt:
-        """`body`, the loop, behind the parts of its first iterations."""
+        """`body`, the loop, preceded by the parts of its first iterations."""
         zero = const(0)
         first = [self._at(nest, zero, n) for s, nest in self.own for n in range(s.buffers - 1)]
         first += [
@@ -122,7 +122,7 @@ class Pipeline:
         return seq(*first, body)
 
     def _at(self, nest: Stmt, now: Expr, distance: int) -> Stmt:
-        """A part so many iterations from now, if there is such an iteration."""
+        """The part `distance` iterations ahead, if there is such an iteration."""
         value = simplify(now + distance)
         made = _Copy({self.loop.var: value}).of(nest)
         if value is const(0) and isinstance(self.loop.extent, int) and self.loop.extent > 0:
@@ -131,7 +131,9 @@ class Pipeline:
 
 
 def _reads_own(nest: Stmt) -> bool:
-    """Whether `nest` reads shared memory that it stores to, as a sum does: it can't wait for it."""
+    """Whether `nest` reads shared memory that it stores to, as a sum does: it can't be
+    asynchronous.
+    """
     stored = {x.buffer for x in walk(nest) if isinstance(x, nodes.Store)}
     stored = {b for b in stored if SCOPES[b.scope].owner == "block"}
     return any(

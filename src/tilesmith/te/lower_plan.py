@@ -1,11 +1,10 @@
-"""Lowering, second pass: what each stage computes where it is attached, its loops, guards and
-memory.
+"""Lowering, second pass: each stage's region, loops, guards and memory.
 
 Stages are planned consumers first.  A stage at the root computes its whole domain.  An attached
-stage computes the *region* that its readers touch in one iteration of the loop where it is
-attached.  A region is the union, per dimension, of the bounds of the readers' indices over the
-loops inside.  Regions get constant extents where possible.  They may then reach past the domain
-(the last tile), so every element is guarded by the domain unless that can be proved unnecessary.
+stage computes the *region* that its readers read in one iteration of the loop where it is attached.
+A region is the union, per dimension, of the bounds of the readers' indices over the loops inside.
+Regions get constant extents where possible.  They may then exceed the domain (the last tile), so
+every element has a guard unless it is proved to be in the domain.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from .state import StageState, State, unique, with_relation
 from .tensor import Extern, Reduce, Tensor
 
 _MOST_LANES = 64
-"""Most lanes of a vector, which has elements of one byte then."""
+"""Upper bound on the lanes of a vector: elements of one byte."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +39,7 @@ class StageLoop:
     name: the axis.
     var: its variable.
     extent: number of iterations.
-    kind: how they run.
+    kind: the kind of the loop.
     is_reduce: whether the axis is reduced.
     """
 
@@ -60,17 +59,18 @@ class StageLoop:
 
     @property
     def last(self) -> Expr:
-        """The value in the last iteration."""
+        """The loop variable's value in the last iteration."""
         return const(self.extent - 1) if isinstance(self.extent, int) else self.extent - 1
 
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """What a stage computes in one dimension.
+    """The range of elements that a stage computes in one dimension.
 
     start: first element.
     extent: number of elements.
-    first, end: elements before `first` and from `end` on are known already; None for none.
+    first, end: elements before `first` and from `end` on are computed already; None if there are
+        none.
     """
 
     start: Expr
@@ -80,7 +80,7 @@ class Region:
 
 
 NOT_AHEAD: Mapping[Var, int] = MappingProxyType({})
-"""Of a stage that runs in no iteration before the first one."""
+"""The `ahead` of a stage that runs in no iteration before the first one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,17 +88,18 @@ class PlacedGuard:
     """A guard and its place.
 
     guard: the condition.
-    depth: it stands just inside the loop of this number (-1: around the whole nest).
-    is_reduce: it concerns a reduction axis, so that the initial value is stored in any case.
-    is_inner: it stands behind the stages that are computed at that loop.
-    is_fact: proofs may use it.  One that only saves work is none: bounds of what is read would
-        depend on it, and such bounds are harder to find.
+    depth: it is just inside the loop of this number (-1: around the whole nest).
+    is_reduce: whether it concerns a reduction axis, so that the initial value is stored even if it
+        is false.
+    is_inner: whether it is placed after the stages that are computed at that loop.
+    is_fact: whether proofs may use it.  They may not if it only saves work: the bounds of reads
+        would depend on it, and such bounds are harder to find.
     """
 
     guard: Guard
     depth: int
     is_reduce: bool
-    """True when it concerns a reduction axis: the initial value is stored all the same."""
+    """True if it concerns a reduction axis: the initial value is stored even if it is false."""
     is_inner: bool = False
     is_fact: bool = True
 
@@ -109,25 +110,24 @@ class StagePlan:
 
     stage: the stage.
     body: its expressions.
-    reads: the loads in them.
-    regions: per spatial axis, what it computes.
+    reads: the loads in `body`.
+    regions: its region, per spatial axis.
     loops: outermost first.
-    locals: per spatial axis, the position within the region.
-    points: per axis variable, spatial and reduction, its value.
-    spans: per axis variable, the number of values it may take; more than the region if a tail is
-        rounded up.
-    rounded: axis variables of which a tile may pass the end of the domain unguarded.
+    locals: the position within the region, per spatial axis.
+    points: the value of each axis variable, spatial and reduction.
+    spans: the number of values of each axis variable; more than the region if a tail is rounded up.
+    rounded: axis variables along which a tile may exceed the domain without a guard.
     guards: the guards, with their places.
     outside: facts that hold around the nest.
     buffers: memory of its values.
     origin: logical index of the first element in the buffers.
     contexts: cached results of `context`.
-    ahead: the loops around the nest along which this stage slides (`lower_slide`), or stages that
-        need it do, with the number of iterations before the first in which it runs already.
-    early: own loops that begin so many iterations before the first one, for stages inside.
-    conditions: for the nest to run.
-    folds: per dimension, the modulus of indices in the buffers; None for none.
-    storage: the elements in the buffers, if those are not what one nest computes.
+    ahead: loops around the nest along which this stage slides (`lower_slide`), or stages that read
+        it do.  For each, the number of iterations before the first one in which it runs.
+    early: own loops that begin that many iterations before the first one, for stages inside.
+    conditions: conditions for the nest to run.
+    folds: modulus of indices in the buffers, per dimension; None for none.
+    storage: the elements in the buffers, if they differ from those that one nest computes.
     """
 
     stage: StageState
@@ -136,15 +136,15 @@ class StagePlan:
     regions: tuple[Region, ...]
     loops: tuple[StageLoop, ...]
     locals: tuple[Expr, ...]
-    """Per spatial axis: the position within the region."""
+    """The position within the region, per spatial axis."""
     points: dict[Expr, Expr]
-    """Per axis variable, spatial and reduction: its value."""
+    """The value of each axis variable, spatial and reduction."""
     spans: dict[Expr, Dim]
-    """Per axis variable: how many values it may take (more than the region where a tail is rounded
+    """The number of values of each axis variable (more than the region where a tail is rounded
     up).
     """
     rounded: frozenset[Expr]
-    """Axis variables of which a tile may pass the end of the domain unguarded."""
+    """Axis variables along which a tile may exceed the domain without a guard."""
     guards: tuple[PlacedGuard, ...]
     outside: Context
     """Facts that hold around the nest."""
@@ -162,39 +162,39 @@ class StagePlan:
         """Facts that hold inside loop number `depth` and the guards around the stages there
         (default: innermost, inside of all guards).
 
-        ahead: for stages inside that run in iterations before the first one, outside of guards
-            that are false at first.
+        ahead: for stages inside that run in iterations before the first one, outside of guards that
+            are false then.
         """
         is_own = depth is None
         if depth is None:
             depth = len(self.loops) - 1
         if ahead and any(loop.var in ahead for loop in self.loops[: depth + 1]):
-            found = self.outside
+            facts = self.outside
             for number, loop in enumerate(self.loops[: depth + 1]):
                 if not loop.is_unit:
-                    found = found.with_var(loop.var, -ahead.get(loop.var, 0), loop.last)
+                    facts = facts.with_var(loop.var, -ahead.get(loop.var, 0), loop.last)
                 for g in self.guards:
                     if g.is_fact and g.depth == number and self.is_closing(g):
-                        found = found.assuming(g.guard.cond)
-            return found
-        found = self.contexts.get(depth)
-        if found is None:
+                        facts = facts.assuming(g.guard.cond)
+            return facts
+        facts = self.contexts.get(depth)
+        if facts is None:
             if depth < 0:
-                found = self.outside
+                facts = self.outside
             else:
-                found = self.context(depth - 1)
+                facts = self.context(depth - 1)
                 loop = self.loops[depth]
                 if not loop.is_unit:
-                    found = found.with_var(loop.var, 0, loop.last)
+                    facts = facts.with_var(loop.var, 0, loop.last)
             for g in self.guards:
                 if g.is_fact and g.depth == (depth - 1 if g.is_inner else depth):
-                    found = found.assuming(g.guard.cond)
-            self.contexts[depth] = found
+                    facts = facts.assuming(g.guard.cond)
+            self.contexts[depth] = facts
         if is_own:
             for g in self.guards:
                 if g.is_fact and g.is_inner and g.depth == depth:
-                    found = found.assuming(g.guard.cond)
-        return found
+                    facts = facts.assuming(g.guard.cond)
+        return facts
 
     def unguarded(self, depth: int) -> Context:
         """Facts that hold just inside loop number `depth`, before the guards placed there."""
@@ -203,20 +203,20 @@ class StagePlan:
         return outer if loop.is_unit else outer.with_var(loop.var, 0, loop.last)
 
     def positions(self, logical: tuple[Expr, ...]) -> tuple[Expr, ...]:
-        """Where the element at `logical` is in the buffers that lowering allocates."""
+        """Indices of the element at `logical` in the buffers that lowering allocates."""
         if not self.origin:
             return logical
-        found = [
+        indices = [
             i if start is const(0) else i - start
             for i, start in zip(logical, self.origin, strict=True)
         ]
         for n, factor in enumerate(self.folds):
             if factor is not None:
-                found[n] = found[n] % factor
-        return tuple(found)
+                indices[n] = indices[n] % factor
+        return tuple(indices)
 
     def is_closing(self, g: PlacedGuard) -> bool:
-        """Whether a guard, once false, stays so: stages that slide may run inside it."""
+        """Whether a guard, once false, stays false: stages that slide may run inside it."""
         return stays_false(g.guard.cond, (x.var for x in self.loops if not x.is_unit))
 
     @property
@@ -231,7 +231,7 @@ class StagePlan:
 def make_plan(
     stage: StageState, body: tuple[Expr, ...], regions: tuple[Region, ...], outside: Context
 ) -> StagePlan:
-    """The loops and guards of `stage` computing `regions` (one per spatial axis)."""
+    """The loops and guards of `stage` when it computes `regions` (one per spatial axis)."""
     op = stage.compute
     n = len(op.axis)
     roots = (*(r.extent for r in regions), *(a.extent for a in op.reduce_axis))
@@ -290,7 +290,7 @@ def make_plan(
             if tail is not None:
                 spans[axis.var] = _rounded_extent(stage, root, extents)
             if not (same_dim(region.extent, axis.extent) and region.start is const(0)):
-                # of the last region, tiles that begin past the end are nobody's
+                # No stage computes tiles of the last region that begin past the end.
                 begins = substitute(point, at_first)
                 if not free_vars(begins).isdisjoint(depths):
                     place(Guard(begins < dim_expr(axis.extent), "guard"), False, is_fact=False)
@@ -323,14 +323,14 @@ def make_plan(
 
 def _extents(stage: StageState, roots: tuple[Dim, ...]) -> dict[str, Dim]:
     """The extents of all axes, simplified, given those of the root axes."""
-    found = stage.extents(roots).items()
-    return {name: dim(simplify(e)) if isinstance(e, Expr) else e for name, e in found}
+    extents = stage.extents(roots).items()
+    return {name: dim(simplify(e)) if isinstance(e, Expr) else e for name, e in extents}
 
 
 def _adapted(stage: StageState, extents: dict[str, Dim]) -> StageState:
     """`stage` without vectorised or unrolled loops whose extents are not constants.
 
-    A vectorised one is split by its expected extent, so that whole vectors remain; an unrolled one
+    A vectorised loop is split by its expected extent, so that whole vectors remain; an unrolled one
     becomes a plain loop.
     """
     for axis in stage.leaves:
@@ -350,7 +350,7 @@ def _adapted(stage: StageState, extents: dict[str, Dim]) -> StageState:
 
 
 def _rounded_roots(stage: StageState) -> set[str]:
-    """Root axes of which all splits have the tail `roundup`."""
+    """Root axes all of whose splits have the tail `roundup`."""
     origins = stage.origins()
     tails: dict[str, set[str]] = {}
     for rel in stage.relations:
@@ -361,14 +361,14 @@ def _rounded_roots(stage: StageState) -> set[str]:
 
 
 def _axes_in_tiles(stage: StageState) -> set[str]:
-    """The axes that run over the positions of tiles whose last one is rounded up."""
-    found: set[str] = set()
+    """The axes within tiles whose last tile is rounded up."""
+    inside: set[str] = set()
     for rel in stage.relations:
         if isinstance(rel, SplitRelation) and rel.tail == "roundup":
-            found.add(rel.inner)
-        if not found.isdisjoint(rel.parents):
-            found.update(rel.made)
-    return found
+            inside.add(rel.inner)
+        if not inside.isdisjoint(rel.parents):
+            inside.update(rel.made)
+    return inside
 
 
 def _rounded_extent(stage: StageState, root: str, extents: dict[str, Dim]) -> Dim:

@@ -1,4 +1,4 @@
-"""Prefetches: what a later iteration of a loop reads is asked for ahead."""
+"""Lowering of prefetches: reads of a later iteration of a loop are prefetched."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from .state import PrefetchMark, State
 
 
 class Nests(Protocol):
-    """What prefetches need of the writer of nests (`lower_nest`).
+    """The part of the writer of nests (`lower_nest`) that prefetches use.
 
     parameters: the buffers of arguments, by stage and number of the value.
     """
@@ -55,12 +55,12 @@ class PrefetchWriter:
         self._plans = plans
 
     def statements(self, plan: StagePlan, depth: int, mark: PrefetchMark) -> list[Stmt]:
-        """Prefetches in loop number `depth`.
+        """The prefetches in loop number `depth`.
 
-        They concern what the body of loop `mark.axis` reads of `mark.source`, `mark.offset`
+        They cover the reads of `mark.source` by the body of loop `mark.axis`, `mark.offset`
         iterations ahead.  Only the reads of `plan` itself count.  The last iterations prefetch
-        addresses behind the tensor, which may not even be mapped: a prefetch never fails, and
-        clamping indices would cost more than it.  But an index that is itself loaded must exist.
+        addresses after the tensor, which may not even be mapped: a prefetch never faults, and
+        clamping indices would cost more.  But an index that is itself loaded must exist.
         """
         buffer = self._memory(plan, mark)
         if mark.of:
@@ -86,7 +86,7 @@ class PrefetchWriter:
             if not isinstance(part.extent, int):
                 return []
             if any(isinstance(e, ir.Load) for e in post_order(part.start)):
-                start = substitute(part.start, bounded)  # what is loaded must exist
+                start = substitute(part.start, bounded)  # an index that is loaded must exist
                 (index,) = self._nests.converted((start,), {}, ctx)
             else:
                 index = substitute(part.start, later)
@@ -109,8 +109,8 @@ class PrefetchWriter:
         return [body]
 
     def _run_of_memory(self, name: str, line: int) -> tuple[int, int]:
-        """The dimension of stage `name` that is contiguous in memory, and how many positions of it
-        are in one line of `line` elements.
+        """The dimension of stage `name` that is contiguous in memory, and its elements per line of
+        `line` elements.
         """
         stage = self._state.stages[name]
         if stage.layout is None:
@@ -119,7 +119,7 @@ class PrefetchWriter:
         return last.axis, max(1, min(line, last.block) if last.part == "inner" else line)
 
     def _memory(self, plan: StagePlan, mark: PrefetchMark) -> Buffer:
-        """The memory that is to be prefetched.  Raises ScheduleError if there is none yet."""
+        """The memory to prefetch.  Raises ScheduleError if it is not allocated yet."""
         if not any(
             self._state.tensors[read_of(r)] == (mark.source, mark.value) for r in plan.reads
         ):
@@ -151,10 +151,10 @@ class PrefetchWriter:
         return buffer
 
     def _piece(self, plan: StagePlan, depth: int, mark: PrefetchMark, buffer: Buffer) -> list[Stmt]:
-        """`statements` for a loop of the stage in which `plan` is computed.
+        """`statements` for a loop of the stage inside which `plan` is computed.
 
         Each iteration of all loops inside that one prefetches the same number of lines, in memory
-        order, and the last ones none that are missing: the last line once more.
+        order. When no lines are left, the last iterations prefetch the last line again.
         """
         what = f"prefetch {mark.source} at {mark.of}.{mark.axis} in {plan.stage.name}"
         link = next((a for a in self._state.ancestors(plan.stage.name) if a.stage == mark.of), None)
@@ -175,14 +175,14 @@ class PrefetchWriter:
         later: dict[Expr, Expr] = {loop.var: minimum(loop.var + mark.offset, loop.last)}
         starts = tuple(substitute(r.start, later) for r in regions)
         ctx = outer.context(ahead)
-        at = self._nests.physical(mark.source, buffer, starts, ctx)
+        indices = self._nests.physical(mark.source, buffer, starts, ctx)
         sizes = [r.extent for r in regions]
         elements = math.prod(n for n in sizes if isinstance(n, int))
         if elements == 0:
             return []
         is_known = all(isinstance(n, int) for n in sizes)
         if not is_known or not any(
-            _fills(elements, buffer.shape[n:], at[n:]) for n in range(1, len(at))
+            _fills(elements, buffer.shape[n:], indices[n:]) for n in range(1, len(indices))
         ):
             raise ScheduleError(f"cannot {what}: it is not one piece of memory")
         line = max(1, LINE_BYTES // buffer.dtype.bytes)
@@ -194,19 +194,19 @@ class PrefetchWriter:
             turn = turn * dim_expr(each.extent) + each.value
             turns *= expected(each.extent)
         if turns == 0:
-            return []  # a loop without iterations prefetches nothing
+            return []  # a loop of 0 iterations prefetches nothing
         each_turn = max(-(-lines // turns), 1)
-        found: list[Stmt] = []
+        prefetches: list[Stmt] = []
         for n in range(each_turn):
             first = minimum(simplify(turn * each_turn + n, ctx), lines - 1) * line
-            load = ir.Load(buffer, (*at[:-1], first))
-            found.append(nodes.Evaluate(ir.Call("prefetch", (load,), buffer.dtype)))
-        return found
+            load = ir.Load(buffer, (*indices[:-1], first))
+            prefetches.append(nodes.Evaluate(ir.Call("prefetch", (load,), buffer.dtype)))
+        return prefetches
 
 
 def _fills(elements: int, shape: Sequence[Dim], at: Sequence[Expr]) -> bool:
-    """Whether so many elements from `at` on are all along these last axes, once or several times
-    over.
+    """Whether `elements` elements from `at` on cover these last axes entirely, once or several
+    times.
     """
     whole = [n for n in shape if isinstance(n, int)]
     size = math.prod(whole)
@@ -215,7 +215,9 @@ def _fills(elements: int, shape: Sequence[Dim], at: Sequence[Expr]) -> bool:
 
 
 def _share(count: int, loop: StageLoop) -> tuple[Expr, int]:
-    """Of `count` lines, the first that an iteration of `loop` prefetches, and how many."""
+    """The first line that an iteration of `loop` prefetches, and its number of lines, out of
+    `count`.
+    """
     if not isinstance(loop.extent, int) or loop.extent == 0:
         return const(0), count
     each = -(-count // loop.extent)

@@ -21,7 +21,9 @@ from .state import At, State
 from .tensor import Extern
 
 _WIDEST = 4
-"""The largest constant extent of a region, as a multiple of what is expected of its domain."""
+"""Upper bound on a constant extent of a region, as a multiple of the expected extent of its
+domain.
+"""
 
 Bounds = tuple[Expr, Expr]
 Ranges = dict[Var, tuple[Expr | int, Expr | int]]
@@ -35,10 +37,10 @@ def region(
     ahead: Mapping[Var, int] = NOT_AHEAD,
     condition: Expr | None = None,
 ) -> tuple[Region, ...]:
-    """What one iteration of the loop `at` needs of stage `name`, per dimension.
+    """The region of stage `name` that one iteration of the loop `at` needs, per dimension.
 
-    ahead: iterations before the first in which it is needed already, as in `StagePlan`.
-    condition: when it is needed at all; readers run under it, too.
+    ahead: iterations before the first one in which it is needed, as in `StagePlan`.
+    condition: condition under which it is needed; readers run under it, too.
     """
     target = plans[at.stage]
     depth = target.depth(at.axis)
@@ -46,12 +48,14 @@ def region(
     if condition is not None:
         ctx = ctx.assuming(condition)
     op = state.stages[name].compute
-    found: list[Bounds | None] = []
+    bounds: list[Bounds | None] = []
     first, rounded = True, False
     for plan in plans.values():
         if reads(state, plan, name):
             read = _bounds_of_reads(state, plans, plan, name, at.stage, depth, ctx)
-            found = read if first else [_union(a, b, ctx) for a, b in zip(found, read, strict=True)]
+            bounds = (
+                read if first else [_union(a, b, ctx) for a, b in zip(bounds, read, strict=True)]
+            )
             first = False
             rounded = rounded or bool(plan.rounded)
     if first:
@@ -62,7 +66,7 @@ def region(
     slides = state.stages[name].store is not None
     regions = tuple(
         _region(b, a.extent, ctx, rounded, slides, is_step=condition is not None)
-        for b, a in zip(found, op.axis, strict=True)
+        for b, a in zip(bounds, op.axis, strict=True)
     )
     if None in regions:
         raise ScheduleError(
@@ -99,10 +103,10 @@ def hull(
     ctx: Context,
     rounded: bool,
 ) -> Region | None:
-    """The region that holds `part` while variables run over `ranges`.
+    """The region that contains `part` while variables run over `ranges`.
 
-    facts, ctx: hold inside and outside of those loops.
-    rounded: whether it must hold elements past the end of `domain`; None if it cannot.
+    facts, ctx: facts that hold inside and outside of those loops.
+    rounded: whether it must contain elements past the end of `domain`; None if it cannot.
     """
     last = add(part.start, dim_expr(part.extent) - 1)
     bounds = _eliminated((part.start, last), [(ranges, facts)], ctx)
@@ -117,15 +121,18 @@ def regions_read(
     name: str,
     of: StagePlan | None = None,
 ) -> tuple[Region, ...]:
-    """What `reader` itself reads of stage `name` in one iteration of its loop number `depth`.
+    """The region of stage `name` that `reader` itself reads in one iteration of its loop number
+    `depth`.
 
-    of: the stage in which `reader` is computed, if the loop is one of that stage.
+    of: the stage inside which `reader` is computed, if the loop is one of that stage.
     """
-    at = of or reader
-    ctx = at.context(depth)
-    found = _bounds_of_reads(state, plans, reader, name, at.stage.name, depth, ctx, with_data=True)
+    owner = of or reader
+    ctx = owner.context(depth)
+    bounds = _bounds_of_reads(
+        state, plans, reader, name, owner.stage.name, depth, ctx, with_data=True
+    )
     shape = state.stages[name].op.shape
-    regions = [_region(b, n, ctx, rounded=False) for b, n in zip(found, shape, strict=True)]
+    regions = [_region(b, n, ctx, rounded=False) for b, n in zip(bounds, shape, strict=True)]
     return tuple(r for r in regions if r is not None)
 
 
@@ -139,13 +146,14 @@ def _region(
 ) -> Region | None:
     """The region for symbolic bounds: of constant extent, or the whole domain.
 
-    A constant above what is expected of a symbolic domain comes from the range of a symbol.  It is
-    of no use where it is far above, or where the bounds are those of the domain: then the region is
-    the whole domain too.
+    A constant above the expected extent of a symbolic domain comes from the range of a symbol.  It
+    is useless where it is far above, or where the bounds are those of the domain: then the region
+    is the whole domain too.
 
-    A reader that is `rounded` up reads past the domain, and the region must hold that too; None if
-    it cannot.  A region that `slides` begins without a clamp if it is no larger then.  One of a
-    scan's step is no wider than its readers: it reads the state where they lie.
+    A reader that is `rounded` up reads past the domain, and the region must contain that too; None
+    if it cannot.  A region that `slides` begins without a clamp if that makes it no larger.  The
+    region of a scan's step (`is_step`) is no wider than its readers: they read the state at their
+    own index.
     """
     whole = Region(const(0), domain)
     if bounds is None:
@@ -159,7 +167,7 @@ def _region(
         if not rounded:
             return whole
         least, most = interval(lo, ctx).lo, interval(hi, ctx).hi
-        # From 0, because readers may clamp.
+        # The region begins at 0, because readers may clamp.
         if not is_step and least is not None and least >= 0 and most is not None:
             return Region(const(0), max(int(most) + 1, domain))
     if not isinstance(domain, int) and not rounded and _is_useless(size, lo, hi, domain, ctx):
@@ -171,7 +179,7 @@ def _region(
 
 
 def _is_useless(size: int, lo: Expr, hi: Expr, domain: Expr, ctx: Context) -> bool:
-    """True for a constant extent of `lo..hi` that is too far above what is expected."""
+    """Whether a constant extent of `lo..hi` is too far above the expected one."""
     usual = max(expected(domain), 1)
     if size <= usual:
         return False
@@ -179,16 +187,16 @@ def _is_useless(size: int, lo: Expr, hi: Expr, domain: Expr, ctx: Context) -> bo
 
 
 def _most(lo: Expr, hi: Expr, ctx: Context) -> int | None:
-    """The largest extent of `lo..hi`, if it is bounded.
+    """Upper bound on the extent of `lo..hi`, if there is one.
 
     Ends are clamped (a border that is repeated), or unions of several reads.  The distance between
-    two of them is bounded by those between their operands.
+    two such ends is bounded by the distances between their operands.
     """
-    found: dict[Bounds, int | None] = {}
+    known: dict[Bounds, int | None] = {}
 
     def most(lo: Expr, hi: Expr) -> int | None:
         ends = lo, hi
-        if ends not in found:
+        if ends not in known:
             extent = simplify(hi - lo + 1, ctx)
             size = extent.value if isinstance(extent, ir.Const) else interval(extent, ctx).hi
             parts = [None if size is None else int(size)]
@@ -196,21 +204,21 @@ def _most(lo: Expr, hi: Expr, ctx: Context) -> int | None:
                 parts.append(_either(hi.op == "max", most(lo, hi.a), most(lo, hi.b)))
             if isinstance(lo, ir.Binary) and lo.op in ("min", "max"):
                 parts.append(_either(lo.op == "min", most(lo.a, hi), most(lo.b, hi)))
-            found[ends] = min((p for p in parts if p is not None), default=None)
-        return found[ends]
+            known[ends] = min((p for p in parts if p is not None), default=None)
+        return known[ends]
 
     return most(lo, hi)
 
 
 def _either(both: bool, a: int | None, b: int | None) -> int | None:
-    """The bound of an extent for two operands: the larger one if it may be `both`."""
+    """The bound of an extent that is that of either operand: the larger one if it may be `both`."""
     if a is None or b is None:
         return None if both else a if b is None else b
     return max(a, b) if both else min(a, b)
 
 
 def _unclamped(e: Expr) -> Iterator[Expr]:
-    """Lower bounds of `e` with one operand for each maximum in it."""
+    """Lower bounds of `e`, one for each choice of an operand of every maximum in it."""
     if isinstance(e, ir.Binary) and e.op == "max":
         yield from _unclamped(e.a)
         yield from _unclamped(e.b)
@@ -253,12 +261,12 @@ def _bounds_of_reads(
     ctx: Context,
     with_data: bool = False,
 ) -> list[Bounds | None]:
-    """Bounds of the indices with which `reader` reads stage `name` inside loop number `depth` of
+    """Bounds of the indices at which `reader` reads stage `name` inside loop number `depth` of
     `target`.
 
     with_data: an index that depends on data, but on no loop inside, is its own bound.
     """
-    if isinstance(reader.stage.op, Extern):  # loops may read anything
+    if isinstance(reader.stage.op, Extern):  # loops that a user wrote may read anything
         return [None] * len(state.stages[name].op.shape)
     inside = depth if reader.stage.name == target else -1
     mapping, ranges, facts = _relaxed(reader, inside)
@@ -287,9 +295,11 @@ def _bounds_of_reads(
     result: list[Bounds | None] = []
     for load in reader.reads:
         if state.tensors[read_of(load)][0] == name:
-            found = [bounds(i) for i in load.indices]
+            of_load = [bounds(i) for i in load.indices]
             result = (
-                [_union(a, b, ctx) for a, b in zip(result, found, strict=True)] if result else found
+                [_union(a, b, ctx) for a, b in zip(result, of_load, strict=True)]
+                if result
+                else of_load
             )
     return result
 
@@ -299,11 +309,11 @@ def _expr(value: Expr | int) -> Expr:
 
 
 def _relaxed(reader: StagePlan, depth: int) -> tuple[dict[Expr, Expr], Ranges, Context]:
-    """How an index of `reader` varies in the loops inside number `depth`.
+    """The variation of an index of `reader` in the loops inside number `depth`.
 
     An axis with all of its loops inside runs over its region.  It stays a variable with that range,
-    which is exact even where tiles overhang.  Other axes are replaced by their value, in which the
-    inner loops vary.
+    which is exact even where tiles exceed the region.  Other axes are replaced by their value, in
+    which the inner loops vary.
     """
     stage = reader.stage
     origins = stage.origins()
@@ -352,8 +362,8 @@ def _enclosing(
 def _threads_around(
     state: State, plans: Mapping[str, StagePlan], at: At
 ) -> list[tuple[Ranges, Context]]:
-    """The loops from `at` outwards that are bound to threads, inner nests first: memory that
-    threads share holds what all of them need.
+    """The loops from `at` outwards that are bound to threads, inner nests first: shared memory
+    contains the elements that all threads need.
     """
     result: list[tuple[Ranges, Context]] = []
     for plan, last, loops in thread_loops(state, plans, at):

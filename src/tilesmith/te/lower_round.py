@@ -1,11 +1,10 @@
-"""Lowering of `tail="roundup"`: prove that computing past the end of a domain touches no foreign
-memory.
+"""Lowering of `tail="roundup"`: a proof that computing past the end of a domain stays inside the
+memory of all tensors.
 
-A rounded-up axis has no guard, so its stage also runs for points outside the domain.  Nothing that
-counts reads their results, but their own reads happen.  Every read that depends on such an axis
-must stay within the memory of its tensor: the padding of a blocked layout, the region of an
-attached stage, or a root stage's buffer, which is enlarged as needed.  Otherwise ScheduleError is
-raised.
+A rounded-up axis has no guard, so its stage also runs for points outside the domain.  Their results
+are never used, but their reads happen.  Every read that depends on such an axis must stay within
+the memory of its tensor: the padding of a blocked layout, the region of an attached stage, or a
+root stage's buffer, which is enlarged as needed.  Otherwise ScheduleError is raised.
 """
 
 from __future__ import annotations
@@ -36,7 +35,9 @@ _DIVISIONS = ("floordiv", "floormod", "truncdiv", "truncmod")
 def check_rounding(
     state: State, plans: Mapping[str, StagePlan], plan: StagePlan, needed: dict[str, list[Dim]]
 ) -> None:
-    """Check the rounded-up axes of `plan`; note in `needed` how large root producers must be."""
+    """Check the rounded-up axes of `plan`; record in `needed` the required sizes of root
+    producers.
+    """
     if not plan.rounded:
         return
     facts = plan.context()
@@ -73,7 +74,7 @@ def _error(plan: StagePlan, why: str) -> ScheduleError:
 
 
 def _check_own_memory(plan: StagePlan, facts: Context) -> None:
-    """An output's memory is the caller's: it must have room for the extra points."""
+    """An output's memory is the caller's: it must contain the extra points."""
     if not plan.stage.is_output:
         return
     for n, (axis, region) in enumerate(zip(plan.stage.compute.axis, plan.regions, strict=True)):
@@ -95,7 +96,7 @@ def _check_read(
     name, number = state.tensors[read_of(load)]
     producer = state.stages[name]
     if isinstance(producer.attach, At) and not producer.is_output and producer.name not in plans:
-        # attached: its region will be computed from these very reads, and so holds them
+        # attached: its region will be computed from these very reads, and so contains them
         if any(needs_guard(n) for i in load.indices for n in post_order(i)):
             raise _error(plan, f"it reads {load}, whose index depends on data")
         for scan, part in _parts_of_scans(state, plans, name):
@@ -116,7 +117,7 @@ def _check_read(
         if can_prove(value < dim_expr(end), ctx):
             continue
         last = _last(plans, plan, value, ctx)
-        # a scan has its memory before the stages that compute a step of it
+        # a scan is allocated before the stages that compute a step of it
         is_fixed = producer.is_placeholder or producer.is_output or name in plans
         is_fixed = is_fixed or (isinstance(producer.op, Extern) and number > 0)
         if is_fixed or last is None:
@@ -128,8 +129,8 @@ def _check_read(
 def _parts_of_scans(
     state: State, plans: Mapping[str, StagePlan], name: str
 ) -> Iterator[tuple[str, str]]:
-    """The scans whose steps the stage `name` reads where it is computed inside of them, and that
-    hold a part of their domain there: its extents.
+    """The extents of scans that hold only a part of their domain where the stage `name` is computed
+    inside them and reads their steps.
     """
     for scan, plan in plans.items():
         if plan.stage.recurrence is None or name not in state.inside_scan(scan):
@@ -146,7 +147,7 @@ def _last(plans: Mapping[str, StagePlan], plan: StagePlan, value: Expr, ctx: Con
     if not symbolic:
         return interval(value, ctx).hi
     for extent in symbolic:
-        ctx = ctx.assuming(extent >= 1)  # or nothing is read
+        ctx = ctx.assuming(extent >= 1)  # otherwise nothing is read
     ends = eliminate(value, {x.var: (0, x.last) for x in loops}, ctx)
     known = {v for extent in symbolic for v in free_vars(extent)}
     return as_dim(ends[1]) if ends is not None and free_vars(ends[1]) <= known else None

@@ -1,4 +1,4 @@
-"""Lowering of scans: what is special about computes that read their own results.
+"""Lowering of scans: the rules that are particular to computes that read their own results.
 
 for t in T:                                  # memory for all steps, or for the last ones
     if t >= 1: h = product of s[t - 1] and W         # a stage inside, not for the first steps
@@ -21,7 +21,7 @@ from .state import At, StageState, State
 
 
 def whole_steps(stage: StageState, regions: tuple[Region, ...]) -> tuple[Region, ...]:
-    """The region of a scan: all steps, and all positions along mixed axes."""
+    """The region of a scan: all steps, and all indices along mixed axes."""
     recurrence = stage.recurrence
     if recurrence is None:
         return regions
@@ -32,24 +32,24 @@ def whole_steps(stage: StageState, regions: tuple[Region, ...]) -> tuple[Region,
 
 
 def step_condition(state: State, plans: Mapping[str, StagePlan], stage: StageState) -> Expr | None:
-    """When a stage that reads the state of the scan in which it is computed runs: from the first
+    """The condition of a stage that reads the state of the scan around it: it runs from the first
     step on that is not given.
     """
-    at = stage.attach
-    assert isinstance(at, At)
-    recurrence = state.stages[at.stage].recurrence
-    if recurrence is None or stage.name not in state.inside_scan(at.stage):
+    place = stage.attach
+    assert isinstance(place, At)
+    recurrence = state.stages[place.stage].recurrence
+    if recurrence is None or stage.name not in state.inside_scan(place.stage):
         return None
-    target = plans[at.stage]
+    target = plans[place.stage]
     return target.points[target.stage.compute.axis[0].var] >= recurrence.given
 
 
 def fold_steps(
     state: State, plans: Mapping[str, StagePlan], plan: StagePlan, facts: Context
 ) -> None:
-    """Keep only the last steps of a scan in memory if its readers need no others.
+    """Keep only the last steps of a scan in memory if its readers read no others.
 
-    Raises ScheduleError if fold_storage asks for too few.
+    Raises ScheduleError if fold_storage requests too few steps.
     """
     stage = plan.stage
     recurrence = stage.recurrence

@@ -1,4 +1,4 @@
-"""Lowering: how much code and stack the loops that are copied or vectorised make of a stage."""
+"""Lowering: limits on the code and stack of unrolled and vectorised loops."""
 
 from __future__ import annotations
 
@@ -13,16 +13,17 @@ from .lower_plan import StageLoop, StagePlan
 from .state import At
 
 MOST_OPERATIONS = 1 << 15
-"""Most operations of a kernel once loops are unrolled: they take some seconds to compile, and more
-memory than any instruction cache has.
+"""Upper bound on the operations of a kernel after unrolling: they take some seconds to compile, and
+exceed any instruction cache.
 """
 
-_FEW_COPIES = 32  # up to them the expression's own size counts, which no schedule changes
-_LANES = 16  # beyond them a vector operation is several
+# Up to this number of copies only the size of the expression counts, which no schedule changes.
+_FEW_COPIES = 32
+_LANES = 16  # A vector operation of more lanes counts as several.
 
 
 def copies_around(plans: Mapping[str, StagePlan], plan: StagePlan) -> int:
-    """The number of copies of the nest of `plan` that the loops around it make."""
+    """The number of copies of the nest of `plan` made by the loops around it."""
     return math.prod(_copies(loop) for loop in loops_around(plans, plan))
 
 
@@ -53,7 +54,7 @@ def _written(plan: StagePlan) -> tuple[StageLoop, ...]:
 
 
 def _copies(loop: StageLoop) -> int:
-    """The copies of its body that a loop becomes."""
+    """The number of copies of its body that a loop becomes."""
     if not LOOP_KINDS[loop.kind].is_expanded or not isinstance(loop.extent, int):
         return 1
     return loop.extent if LOOP_KINDS[loop.kind].is_ordered else -(-loop.extent // _LANES)
@@ -62,6 +63,6 @@ def _copies(loop: StageLoop) -> int:
 def loops_around(plans: Mapping[str, StagePlan], plan: StagePlan) -> Iterator[StageLoop]:
     """The loops of other stages around the nest of `plan`, inner ones first."""
     while isinstance(plan.stage.attach, At):
-        at = plan.stage.attach
-        plan = plans[at.stage]
-        yield from reversed(plan.loops[: plan.depth(at.axis) + 1])
+        place = plan.stage.attach
+        plan = plans[place.stage]
+        yield from reversed(plan.loops[: plan.depth(place.axis) + 1])

@@ -1,4 +1,5 @@
-"""Lowering of store_at: compute in each iteration only the values that no earlier one has computed.
+"""Lowering of store_at: each iteration computes only the values that no earlier one has
+computed.
 
     allocate B[4]:                               # the window of 3, rounded up to a power of two
         for y in -2 .. n-1:                      # two iterations ahead of the reader's first
@@ -6,15 +7,16 @@
             if y >= 0:
                 C[y] = B[y % 4] + B[(y + 1) % 4] + B[(y + 2) % 4]
 
-What readers need in iteration `v` is a *window*, in each dimension the elements from `s(v)` on.  If
-`s` never falls and advances by at most `a`, the last `a` elements of the window contain all that
-are new.  Only those are computed.  The rest of the first window is computed in iterations before
-the first one, in which the readers do not run yet.  Each dimension moves with one loop at most, and
-each loop moves one dimension at most, so that what is new in several loops is the product of what
-is new in each.  In a loop that moves no dimension all is computed in the first iteration.
+The elements that readers need in iteration `v` are a *window*: in each dimension those from `s(v)`
+on.  If `s` never decreases and advances by at most `a`, the last `a` elements of the window contain
+all new ones.  Only those are computed.  The rest of the first window is computed in iterations
+before the first one, in which the readers do not run yet.  Each dimension moves with at most one
+loop, and each loop moves at most one dimension, so that the new elements of several loops are the
+product of the new elements of each.  In a loop that moves no dimension all elements are computed in
+the first iteration.
 
 Along the outermost of the loops, elements before the window are never read again.  Their memory is
-used again: the index is taken modulo the window's size.
+reused: the index is taken modulo the window's size.
 """
 
 from __future__ import annotations
@@ -35,15 +37,15 @@ def ahead_of_readers(
     state: State, plans: Mapping[str, StagePlan], name: str, target: StagePlan, depth: int
 ) -> Mapping[Var, int]:
     """For the loops around loop number `depth` of `target` along which readers of stage `name`
-    slide, the iterations before the first in which they read it already.
+    slide: the number of iterations before the first one in which they read it.
     """
-    found: dict[Var, int] = {}
+    counts: dict[Var, int] = {}
     for plan in plans.values():
         if plan.ahead and reads(state, plan, name):
             for v, count in plan.ahead.items():
-                found[v] = max(count, found.get(v, 0))
+                counts[v] = max(count, counts.get(v, 0))
     around = {x.var for x in target.loops[: depth + 1]} | target.ahead.keys()
-    return {v: n for v, n in found.items() if v in around} or NOT_AHEAD
+    return {v: n for v, n in counts.items() if v in around} or NOT_AHEAD
 
 
 def slid(
@@ -54,21 +56,21 @@ def slid(
     window: tuple[Region, ...],
     ahead: Mapping[Var, int],
 ) -> StagePlan:
-    """The plan of `stage`, which is stored further out than it is computed.
+    """The plan of `stage`, whose memory is outside the loops in which it is computed.
 
-    window: what its readers need in one iteration.
-    ahead: what `ahead_of_readers` gives.
+    window: the region that its readers need in one iteration.
+    ahead: the result of `ahead_of_readers`.
 
     Raises ScheduleError.
     """
-    at = stage.attach
-    assert isinstance(at, At)
-    target = plans[at.stage]
+    place = stage.attach
+    assert isinstance(place, At)
+    target = plans[place.stage]
     slide = _Slide(state, stage, target, window, ahead)
     storage = slide.storage(plans, ahead)
     folds = slide.folds(storage)
     regions = slide.regions()
-    facts = target.context(target.depth(at.axis), slide.ahead)
+    facts = target.context(target.depth(place.axis), slide.ahead)
     plan = make_plan(stage, body, regions, facts)
     if plan.rounded:
         names = ", ".join(sorted(a.name for a in stage.compute.axis if a.var in plan.rounded))
@@ -87,9 +89,9 @@ def slid(
 
 
 class _Slide:
-    """How the window that the readers of a stage need moves as loops go on.
+    """The movement of the window that the readers of a stage need, as loops advance.
 
-    loops: those that hand values on, outermost first.
+    loops: the loops that carry values, outermost first.
     moved: the loop with which each dimension moves.
     ahead: as in `StagePlan`.
     """
@@ -139,14 +141,14 @@ class _Slide:
         """The elements that the windows of all iterations hold."""
         if not self.moved:
             return self.window
-        at = self.stage.attach
-        assert isinstance(at, At)
+        place = self.stage.attach
+        assert isinstance(place, At)
         target, name = self.target, self.stage.name
-        inside = target.context(target.depth(at.axis), ahead)
+        inside = target.context(target.depth(place.axis), ahead)
         outside = target.context(target.depth(self.kept[0]) - 1, ahead)
         ranges: Ranges = {x.var: (-ahead.get(x.var, 0), x.last) for x in self.loops}
         rounded = any(p.rounded for p in plans.values() if reads(self.state, p, name))
-        found = list(self.window)
+        stored = list(self.window)
         for n in self.moved:
             domain = self.stage.op.shape[n]
             part = hull(self.window[n], ranges, domain, inside, outside, rounded)
@@ -155,11 +157,11 @@ class _Slide:
                     "a reader rounds up an axis and so reads past the end, but how much is not a "
                     "constant; use tail='peel' or 'guard' in the reader"
                 )
-            found[n] = part
-        return tuple(found)
+            stored[n] = part
+        return tuple(stored)
 
     def regions(self) -> tuple[Region, ...]:
-        """What one iteration computes; extends `ahead`."""
+        """The regions that one iteration computes; extends `ahead`."""
         return tuple(
             self._new(r, self.moved[n]) if n in self.moved else r for n, r in enumerate(self.window)
         )
@@ -167,15 +169,15 @@ class _Slide:
     def _new(self, window: Region, loop: StageLoop) -> Region:
         """The part of `window`, which moves with `loop`, that one iteration computes."""
         size, start, v = _size(window), window.start, loop.var
-        found = slope(start, v)
-        assert found is not None
-        least, most = found
+        growth = slope(start, v)
+        assert growth is not None
+        least, most = growth
         rises, new = most > 0, min(max(most, -least), size)
         begin = -self.ahead[v]  # the readers' first iteration
         self.ahead[v] -= (new - size) // new
         first = substitute(start, {v: const(begin)})
-        known = substitute(start, {v: v - 1})  # where the window began one iteration ago
-        if least == most:  # the window moves evenly, also before the readers' first iteration
+        known = substitute(start, {v: v - 1})  # start of the window one iteration ago
+        if least == most:  # the window moves evenly, even before the readers' first iteration
             known = first if rises else first + size
         else:
             start = select(v >= begin, start, first + (v - begin) * (new if rises else -new))
@@ -189,10 +191,10 @@ class _Slide:
         return Region(simplify(start), new, end=simplify(known))
 
     def folds(self, storage: tuple[Region, ...]) -> tuple[int | None, ...]:
-        """Per dimension the modulus of its indices in memory.
+        """Modulus of the indices in memory, per dimension.
 
-        Elements before the window are dead only along the outermost loop: when an inner one begins
-        again, its windows come again too.
+        Elements before the window are dead only along the outermost loop: each restart of an inner
+        loop needs its windows again.
         """
         stage = self.stage
         asked = dict(stage.folds)
@@ -218,9 +220,9 @@ class _Slide:
         return tuple(folds)
 
     def _error(self, why: str) -> ScheduleError:
-        name, at = self.stage.name, self.stage.attach
+        name, place = self.stage.name, self.stage.attach
         return ScheduleError(
-            f"{name} is computed at {at} and cannot be stored at {self.stage.store}: {why}"
+            f"{name} is computed at {place} and cannot be stored at {self.stage.store}: {why}"
         )
 
 

@@ -1,7 +1,7 @@
 """Lowering: loops that are bound to the blocks of a launch, and to the threads of a block.
 
-A stage inside such loops may have loops of its own that are bound to the same indices: the threads
-that are there already run them, each its own iterations.
+A stage inside such loops may have loops that are bound to the same indices: the existing threads
+run them, each its own iterations.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from .state import At, StageState, State
 
 
 def is_shared(stage: StageState) -> bool:
-    """Whether the threads of a block share what `stage` computes."""
+    """Whether the threads of a block share the result of `stage`."""
     return stage.scope is not None and SCOPES[stage.scope].owner == "block"
 
 
 def is_of_warp(stage: StageState) -> bool:
-    """Whether the threads of a warp hold what `stage` computes together."""
+    """Whether the threads of a warp hold the result of `stage` together."""
     return stage.scope is not None and SCOPES[stage.scope].owner == "warp"
 
 
 def by_warp(state: State, plans: Mapping[str, StagePlan], plan: StagePlan, body: Stmt) -> Stmt:
-    """`body`, which a warp runs once: its first thread does in loop IR.
+    """`body`, which a warp runs once: in loop IR its first thread runs it.
 
     Raises ScheduleError if loops of the stage or around it are bound to the threads of a warp.
     """
@@ -62,8 +62,8 @@ def check_intrinsic(stage: StageState, name: str) -> None:
 def thread_loops(
     state: State, plans: Mapping[str, StagePlan], at: At
 ) -> Iterator[tuple[StagePlan, int, list[StageLoop]]]:
-    """The loops from `at` outwards that are bound to threads, for each stage around it, with the
-    number of the loop of that stage.
+    """The loops from `at` outwards that are bound to threads, grouped by stage, with the number of
+    each stage's loop.
     """
     for link in (at, *state.ancestors(at.stage)):
         plan = plans[link.stage]
@@ -80,33 +80,33 @@ def threads_around(
     state: State, plans: Mapping[str, StagePlan], plan: StagePlan
 ) -> dict[ForKind, StageLoop]:
     """The loops around the nest of `plan` that are bound to threads, by their index."""
-    at = plan.stage.attach
-    if not isinstance(at, At):
+    place = plan.stage.attach
+    if not isinstance(place, At):
         return {}
-    return {x.kind: x for _, _, loops in thread_loops(state, plans, at) for x in loops}
+    return {x.kind: x for _, _, loops in thread_loops(state, plans, place) for x in loops}
 
 
 def _launched_around(
     state: State, plans: Mapping[str, StagePlan], plan: StagePlan
 ) -> dict[ForKind, StageLoop]:
-    """As `threads_around`, with loops of one iteration that stand for a launch of one thread."""
-    found = threads_around(state, plans, plan)
+    """Like `threads_around`, with loops of one iteration that stand for a launch of one thread."""
+    by_index = threads_around(state, plans, plan)
     if isinstance(plan.stage.attach, At):
         for x in loops_around(plans, plan):
             if LOOP_KINDS[x.kind].level == "thread":
-                found.setdefault(x.kind, x)
-    return found
+                by_index.setdefault(x.kind, x)
+    return by_index
 
 
 def bound_loop(
     state: State, plans: Mapping[str, StagePlan], plan: StagePlan, loop: StageLoop, made: For
 ) -> Stmt:
-    """The loop `made` for `loop` of `plan`: inside of one that is bound to the same index, the body
-    with that index.
+    """The loop `made` for `loop` of `plan`, or just its body if an outer loop is bound to the same
+    index.
 
-    Raises ScheduleError if it has more iterations than there are threads, if it runs over blocks
-    and stands inside of a stage, or if the threads do not share the memory of which each computes a
-    part.
+    Raises ScheduleError if it has more iterations than there are threads, or if it is bound to
+    blocks inside of a stage.  Raises it also if each thread computes a part of memory that the
+    threads do not share.
     """
     level = LOOP_KINDS[loop.kind].level
     if not level:
@@ -161,17 +161,17 @@ def bound_loop(
 
 
 def is_launched(state: State, plans: Mapping[str, StagePlan], plan: StagePlan) -> bool:
-    """Whether the nest of `plan` stands inside of loops over blocks or threads."""
+    """Whether the nest of `plan` is inside loops over blocks or threads."""
     return any(
         LOOP_KINDS[x.kind].level
-        for at in state.ancestors(plan.stage.name)
-        for x in plans[at.stage].loops[: plans[at.stage].depth(at.axis) + 1]
+        for place in state.ancestors(plan.stage.name)
+        for x in plans[place.stage].loops[: plans[place.stage].depth(place.axis) + 1]
     )
 
 
 def check_scope(state: State, plans: Mapping[str, StagePlan], plan: StagePlan) -> None:
-    """Raises ScheduleError if the buffers of `plan` can not be where they are to be: memory of a
-    block outside of blocks, the heap inside of them, or registers outside of threads that use them.
+    """Raises ScheduleError for an impossible scope of the buffers of `plan`: memory of a block
+    outside of blocks, the heap inside of them, or registers outside of the threads that use them.
     """
     in_launch = is_launched(state, plans, plan)
     for buffer in plan.buffers:
@@ -199,8 +199,8 @@ def check_scope(state: State, plans: Mapping[str, StagePlan], plan: StagePlan) -
 def _loop_of_users(
     state: State, plans: Mapping[str, StagePlan], plan: StagePlan
 ) -> StageLoop | None:
-    """A loop inside of which a stage is written or read, and outside of which its memory is, whose
-    iterations run in several threads.  Those inside of another run one after the other.
+    """A loop whose iterations run in several threads, around the accesses to a stage but inside the
+    allocation of its memory.  Loops over threads inside another such loop run one after the other.
     """
 
     def is_shared(loop: StageLoop) -> bool:
@@ -217,8 +217,8 @@ def _loop_of_users(
 
 
 def by_one(state: State, plans: Mapping[str, StagePlan], plan: StagePlan, body: Stmt) -> Stmt:
-    """`body` of a stage whose results threads share, run by one thread along each index to which
-    none of its loops is bound.
+    """`body` of a stage whose results threads share.  Along each index to which none of its loops
+    is bound, one thread runs it.
     """
     own = {loop.kind for loop in plan.loops if not loop.is_unit}
     around = threads_around(state, plans, plan)
@@ -238,15 +238,15 @@ def thread_sizes(
     one thread are left out.
     """
     root = _root(state, plan.stage.name)
-    found: dict[ForKind, int] = {}
+    sizes: dict[ForKind, int] = {}
     for other in plans.values():
         for loop in other.loops if _root(state, other.stage.name) == root else ():
             is_bound = LOOP_KINDS[loop.kind].level == "thread" and not loop.is_unit
             if is_bound and isinstance(loop.extent, int):
-                found[loop.kind] = max(found.get(loop.kind, 1), loop.extent)
-    return found
+                sizes[loop.kind] = max(sizes.get(loop.kind, 1), loop.extent)
+    return sizes
 
 
 def _root(state: State, name: str) -> str:
     """The outermost stage in whose loops the stage `name` is computed."""
-    return next((at.stage for at in reversed(tuple(state.ancestors(name)))), name)
+    return next((place.stage for place in reversed(tuple(state.ancestors(name)))), name)

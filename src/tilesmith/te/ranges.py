@@ -1,4 +1,4 @@
-"""Every read of a tensor expression is proved to lie inside its tensor, whatever the schedule.
+"""Proofs that every read of a tensor expression is inside its tensor, whatever the schedule.
 
 An index is proved from the extents of the axes, from the conditions of the selects around the read,
 and from clamps in the index itself.  Nothing is checked when the program runs, so a read that is
@@ -24,9 +24,9 @@ from .rewrite import guarded_loads, loads, map_loads
 from .tensor import Compute, Extern, Operation, Placeholder, Reduce, Tensor
 
 Room = Callable[[Tensor, int], tuple[int, Dim]]
-"""The indices that may be read of a dimension of a tensor: (first, one past the last)."""
+"""The range of indices that may be read in a dimension of a tensor: (first, one past the last)."""
 
-_LONGEST = 100  # characters of an expression in a message
+_LONGEST = 100  # upper bound on the characters of an expression in a message
 
 
 def check_reads(
@@ -34,17 +34,17 @@ def check_reads(
 ) -> list[Assert]:
     """Check all reads of `ops` and their producers.
 
-    symbols: the variables of symbolic extents, of which `facts` hold.
+    symbols: the variables of symbolic extents; `facts` hold for them.
 
-    Returns what must be asserted once, before the loops: where data choose an element of a
-    dimension of symbolic extent, there must be one.
+    Returns the assertions to check once, before the loops: where data choose an element of a
+    dimension of symbolic extent, the dimension must not be empty.
 
     Raises ExpressionError for a read that may leave its tensor, and for a variable that is no axis.
     """
     stack: list[Operation] = list(ops)
     seen: set[Operation] = set(stack)
     asserted: dict[Expr, Assert] = {}
-    starts: dict[Operation, int] = {}  # the first step of what computes the steps of a scan
+    starts: dict[Operation, int] = {}  # first step of the stages that compute the steps of a scan
     while stack:
         op = stack.pop()
         if isinstance(op, Placeholder):
@@ -66,7 +66,7 @@ class _Index:
 
     value: the index.
     dimension: its number.
-    first, end: what it must lie in; `end` is past the last.
+    first, end: its required range; `end` is past the last.
     """
 
     value: Expr
@@ -89,15 +89,15 @@ class _Reads:
 
     @property
     def context(self) -> Context:
-        """Where each axis has its range."""
+        """Facts with the range of each axis."""
         if self._context is None:
-            found = self.facts.with_box(self._box)
+            facts = self.facts.with_box(self._box)
             for n in self.extents.values():
                 if isinstance(n, Expr):
-                    found = found.assuming(n >= 1)  # or nothing is computed
+                    facts = facts.assuming(n >= 1)  # otherwise nothing is computed
             if self.start:
-                found = found.assuming(self.op.axis[0].var >= self.start)
-            self._context = found
+                facts = facts.assuming(self.op.axis[0].var >= self.start)
+            self._context = facts
         return self._context
 
     def check(self, symbols: frozenset[Var]) -> dict[Expr, Assert]:
@@ -111,7 +111,7 @@ class _Reads:
             return {}  # nothing is computed
         if self.start and isinstance(op.axis[0].extent, int) and op.axis[0].extent <= self.start:
             return {}
-        open_ = {load: found for load in loads(sources) if (found := self._unproved(load))}
+        open_ = {load: indices for load in loads(sources) if (indices := self._unproved(load))}
         if open_:
             for source in sources:
                 for load, conds in guarded_loads(source):
@@ -120,8 +120,8 @@ class _Reads:
         return self._asserted
 
     def _unproved(self, load: ir.Load) -> list[_Index]:
-        """The indices of `load` that may leave the tensor as far as the axes' ranges tell."""
-        found: list[_Index] = []
+        """The indices of `load` that are not inside the tensor by the axes' ranges alone."""
+        unproved: list[_Index] = []
         assert isinstance(load.buffer, Tensor)
         for n, value in enumerate(load.indices):
             first, end = self.room(load.buffer, n)
@@ -133,8 +133,8 @@ class _Reads:
                 continue
             index = _Index(value, n, first, end)
             if not all(self._inside(index, self.context)):
-                found.append(index)
-        return found
+                unproved.append(index)
+        return unproved
 
     def _inside(self, index: _Index, ctx: Context) -> tuple[bool, bool]:
         """Whether `index` is proved to be at least the first and at most the last one."""
@@ -159,7 +159,7 @@ class _Reads:
                 raise self._error(load, index, low, high)
 
     def _ends_inside(self, index: _Index, ctx: Context) -> tuple[bool, bool]:
-        """As `_inside`, of the ends of the index: products of axes with extents have such ends."""
+        """Like `_inside`, for the ends of the index: needed for products of axes with extents."""
         ends = eliminate(index.value, self._box, ctx)
         if ends is None:
             return False, False
@@ -172,7 +172,7 @@ class _Reads:
         return {v: (0, dim_expr(n) - 1) for v, n in self.extents.items() if isinstance(v, Var)}
 
     def _is_inside_unless_empty(self, load: ir.Load, index: _Index, ctx: Context) -> bool:
-        """Whether `index` lies inside a symbolic extent of at least 1, which is then asserted."""
+        """Whether `index` is inside a symbolic extent of at least 1, which is then asserted."""
         if not isinstance(index.end, Expr):
             return False
         some = index.end >= 1
@@ -230,13 +230,13 @@ class _Reads:
 
 
 def _computed(load: ir.Load) -> Expr:
-    """What a read gives of a tensor whose elements have an expression of their own."""
+    """The value of a read from a tensor whose elements have an expression of their own."""
     assert isinstance(load.buffer, Tensor)
     op = load.buffer.op
     if isinstance(op, (Placeholder, Extern)) or isinstance(op.body[0], Reduce):
         return load
-    at = dict(zip((a.var for a in op.axis), load.indices, strict=True))
-    return substitute(op.body[load.buffer.index], at)  # type: ignore[arg-type]  # Vars are Exprs
+    point = dict(zip((a.var for a in op.axis), load.indices, strict=True))
+    return substitute(op.body[load.buffer.index], point)  # type: ignore[arg-type]  # Vars are Exprs
 
 
 def _inside(index: _Index, ctx: Context) -> tuple[bool, bool]:

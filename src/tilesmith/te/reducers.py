@@ -1,4 +1,4 @@
-"""Reductions of users, which are recognised by what they compute."""
+"""Reductions that users define; known ones are recognised by their expressions."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ def comm_reducer(
     """A user-defined reduction.
 
     combine: gets two values (tuples of n for n values) and returns one.
-    identity: gets the element types and returns the starting value, which changes no other value.
-    commutative, associative: whether the order of two values, and the way in which three of them
-        are grouped, leave the result as it is.  None: what a trial with small numbers says.
+    identity: gets the element types and returns the starting value, the neutral element.
+    commutative, associative: whether the order of two values, and the grouping of three, may
+        change. None: found by a trial with small numbers.
 
     Steps that need a law, such as `rfactor`, are refused for a reducer that does not obey it.
     Raises ExpressionError, where the result is used, if a law is claimed that whole numbers from 1
@@ -50,18 +50,18 @@ def comm_reducer(
     def start(dtypes: tuple[DType, ...]) -> tuple[Expr, ...]:
         r = identity(*dtypes)
         values = r if isinstance(r, (tuple, list)) else (r,)
-        typed = zip_longest(values, dtypes)  # more or fewer values are found by `check_reducer`
+        typed = zip_longest(values, dtypes)  # `check_reducer` reports a wrong number of values
         return tuple(v if isinstance(v, Expr) else const(v, d) for v, d in typed if v is not None)
 
     claimed = {"commutative": commutative, "associative": associative}
-    found: dict[tuple[DType, ...], Reducer] = {}
+    by_types: dict[tuple[DType, ...], Reducer] = {}
 
     def reducer_of(dtypes: tuple[DType, ...]) -> Reducer:
-        if dtypes not in found:
+        if dtypes not in by_types:
             check_reducer(name, combined, start, dtypes)
             known = recognised(Reducer(name, combined, start), dtypes)
-            found[dtypes] = known if known in KNOWN else _with_laws(known, dtypes, claimed)
-        return found[dtypes]
+            by_types[dtypes] = known if known in KNOWN else _with_laws(known, dtypes, claimed)
+        return by_types[dtypes]
 
     def reduce(values: Any, axis: IterVar | Sequence[IterVar]) -> Any:
         several = isinstance(values, (tuple, list))
@@ -78,21 +78,22 @@ def comm_reducer(
 def _with_laws(
     reducer: Reducer, dtypes: tuple[DType, ...], claimed: dict[str, bool | None]
 ) -> Reducer:
-    """`reducer` with the laws that are claimed for it, and those found where nothing is claimed.
+    """`reducer` with the laws that are claimed for it, and those found by trial where nothing is
+    claimed.
 
-    A claim may hold for the values that occur only, such as counts that are never negative.  So it
-    is contradicted by whole numbers from 1 alone.
+    A claim may hold only for the values that occur, such as counts that are never negative.  So
+    only whole numbers from 1 on can contradict it.
     """
     start = reducer.identity(dtypes)
-    found = laws_found(reducer.combine, start, dtypes)
+    laws = laws_found(reducer.combine, start, dtypes)
     usual = laws_found(reducer.combine, start, dtypes, counts=True)
-    if found is None or usual is None:
-        found = usual = Laws(False, False, neutral=bool(claimed["associative"]))
+    if laws is None or usual is None:
+        laws = usual = Laws(False, False, neutral=bool(claimed["associative"]))
     else:
         _check_claims(reducer, dtypes, claimed, usual)
-    given = {law: claim for law, claim in claimed.items() if claim is not None}
-    neutral = (usual if claimed["associative"] else found).neutral
-    return replace(reducer, laws=replace(found, neutral=neutral, **given))
+    claims = {law: claim for law, claim in claimed.items() if claim is not None}
+    neutral = (usual if claimed["associative"] else laws).neutral
+    return replace(reducer, laws=replace(laws, neutral=neutral, **claims))
 
 
 def _check_claims(

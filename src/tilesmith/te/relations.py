@@ -1,4 +1,5 @@
-"""How a stage's axes derive from one another: one class for each relation, with all its arithmetic.
+"""Derivation of a stage's axes from one another: one class for each relation, with all its
+arithmetic.
 
 A relation takes some axes (`parents`) and makes others (`made`).  Extents are derived from parents
 to made axes.  Values of axes are derived the other way, from the loops to the root axes.
@@ -16,8 +17,8 @@ from tilesmith.ir.expr import Const, Expr, as_expr, const
 from tilesmith.ir.types import Dim, same_dim
 
 Tail = Literal["peel", "guard", "roundup"]
-"""What happens if a split does not divide: "peel" inserts a guard that peeling removes, "guard" one
-that stays, "roundup" computes past the end into padded memory.
+"""Treatment of a split that does not divide: "peel" inserts a guard that peeling removes, "guard"
+one that stays, "roundup" computes past the end into padded memory.
 """
 
 
@@ -37,14 +38,14 @@ def dim_expr(n: Dim) -> Expr:
 
 
 def add(a: Expr, b: Expr) -> Expr:
-    """`a + b`, without the zeros."""
+    """`a + b`, simplified if one of them is zero."""
     if isinstance(a, Const) and a.value == 0:
         return b
     return a if isinstance(b, Const) and b.value == 0 else a + b
 
 
 def mul(a: Expr, n: Dim) -> Expr:
-    """`a * n`, without the zeros and ones."""
+    """`a * n`, simplified if one of them is zero or one."""
     if isinstance(n, int):
         if n == 1 or (isinstance(a, Const) and a.value == 0):
             return a
@@ -67,7 +68,7 @@ class Guard:
     """A condition for the body to run.
 
     cond: the condition.
-    tail: what the schedule asked for.
+    tail: the treatment that the schedule requested.
     """
 
     cond: Expr
@@ -79,9 +80,9 @@ class AxisValues:
     """The values of a stage's axes when its loops have given values; see `axis_values`.
 
     values: each axis in terms of the loops.
-    overhang: root axes whose value may pass their extent, with the tail to use there.
-    guards: conditions for the axes inside: one whose value passed its extent would run into its
-        neighbour, or it begins before its axis does.
+    overhang: root axes whose value may exceed their extent, with the tail to use there.
+    guards: conditions for axes inside others: a value past its extent would continue in the next
+        iteration of its neighbour, or a value may be before the start of its axis.
     """
 
     values: dict[str, Expr]
@@ -89,7 +90,7 @@ class AxisValues:
     guards: list[Guard] = field(default_factory=list)
 
     def guard(self, cond: Expr, tail: Tail) -> None:
-        """A guard that no padding can replace: what overhangs is not the end of a tensor."""
+        """Add a guard that no padding can replace: the excess is not at the end of a tensor."""
         self.guards.append(Guard(cond, "peel" if tail == "roundup" else tail))
 
 
@@ -111,7 +112,7 @@ class AxisRelation(ABC):
     @property
     @abstractmethod
     def said(self) -> str:
-        """What happened to the parents, for messages: "it was ..."."""
+        """The step that replaced the parents, for messages: "it was ..."."""
 
     @abstractmethod
     def extents(self, of: Mapping[str, Dim]) -> tuple[Dim, ...]:
@@ -168,7 +169,7 @@ class SplitRelation(_OfOneAxis):
         values, overhang = known.values, known.overhang
         outer, inner, whole = extents[self.outer], extents[self.inner], extents[self.parent]
         if self.inner in overhang:
-            # past its end the inner value would be the next block's first: computed twice
+            # past its end the inner value would repeat the first one of the next block
             known.guard(values[self.inner] < dim_expr(inner), overhang.pop(self.inner))
         values[self.parent] = add(mul(values[self.outer], inner), values[self.inner])
         exact = (
@@ -183,7 +184,7 @@ class SplitRelation(_OfOneAxis):
 
 
 def _merge(a: Tail | None, b: Tail | None) -> Tail | None:
-    """The stricter of two tails: memory may be padded only if both say so."""
+    """The stricter of two tails: memory may be padded only if both allow it."""
     if a is None or b is None:
         return a or b
     return a if b == "roundup" else b if a == "roundup" or b == "peel" else a
@@ -191,7 +192,7 @@ def _merge(a: Tail | None, b: Tail | None) -> Tail | None:
 
 @dataclass(frozen=True, slots=True)
 class FuseRelation(AxisRelation):
-    """`fused` counts through `parts` in row-major order.
+    """`fused` enumerates `parts` in row-major order.
 
     parts: the axes that are fused, the fastest last.
     fused: the axis made.
@@ -228,7 +229,7 @@ class FuseRelation(AxisRelation):
         if parts:
             values[parts[0]] = rest
         if self.fused in known.overhang:
-            # said of the fused value, the guard stays affine in the loop variables
+            # as a condition on the fused value, the guard stays affine in the loop variables
             cond = values[self.fused] < dim_expr(extents[self.fused])
             known.guard(cond, known.overhang.pop(self.fused))
 
@@ -239,7 +240,7 @@ class SkewRelation(_OfOneAxis):
 
     parent: the axis that is skewed.
     by: the axis on which the skew depends.
-    factor, modulus: of the skew.
+    factor, modulus: constants of the skew.
     skewed: the axis made.
     """
 
@@ -259,7 +260,7 @@ class SkewRelation(_OfOneAxis):
 
     @property
     def most(self) -> int:
-        """The largest distance between the two."""
+        """The largest distance between `skewed` and `parent`."""
         return self.modulus - math.gcd(self.factor, self.modulus)
 
     def extents(self, of: Mapping[str, Dim]) -> tuple[Dim, ...]:

@@ -8,7 +8,7 @@ from tilesmith.ir.expr import Expr, Load, Select, Unary, post_order, same
 
 
 def map_loads(roots: tuple[Expr, ...], f: Callable[[Load], Expr]) -> tuple[Expr, ...]:
-    """`roots` with each Load, after its own indices were rewritten, replaced by `f(load)`."""
+    """`roots` with each Load replaced by `f(load)`, after its own indices were rewritten."""
     done: dict[Expr, Expr] = {}
     for root in roots:
         for node in post_order(root):
@@ -24,29 +24,29 @@ def map_loads(roots: tuple[Expr, ...], f: Callable[[Load], Expr]) -> tuple[Expr,
 
 def loads(roots: tuple[Expr, ...]) -> list[Load]:
     """The distinct Loads of `roots`, in order of first use."""
-    found: dict[Load, None] = {}
+    ordered: dict[Load, None] = {}
     for root in roots:
         for node in post_order(root):
             if isinstance(node, Load):
-                found[node] = None
-    return list(found)
+                ordered[node] = None
+    return list(ordered)
 
 
-_SETS = 4  # most sets of conditions that are told apart for one node
+_SETS = 4  # upper bound on the sets of conditions that are distinguished for one node
 
 
 def guarded_loads(root: Expr) -> Iterator[tuple[Load, tuple[Expr, ...]]]:
-    """The Loads of `root` with the conditions under which they happen; a shared node appears once
-    per set of conditions.
+    """The Loads of `root` with the conditions under which they are evaluated; a shared node appears
+    once per set of conditions.
 
-    A set is left out where a subset of it was found before.  A node with many sets appears with the
-    conditions that those have in common: in a chain of selects their number would be exponential.
+    A set is left out if a subset of it was found before.  A node with many sets appears with the
+    conditions that these have in common: in a chain of selects their number would be exponential.
     """
-    found: dict[Expr, list[tuple[Expr, ...]]] = {}
+    by_node: dict[Expr, list[tuple[Expr, ...]]] = {}
     stack: list[tuple[Expr, tuple[Expr, ...]]] = [(root, ())]
     while stack:
         node, known = stack.pop()
-        before = found.setdefault(node, [])
+        before = by_node.setdefault(node, [])
         if any(same(known[: len(k)], k) for k in before):
             continue
         if len(before) >= _SETS:

@@ -9,9 +9,9 @@ The first axis of all these tensors is time.  A scan is a compute that reads its
 
     total[t, i] = first[t, i] if t < 1 else step[t, i]
 
-So all that schedules know of computes applies to it: its axes are split, vectorised and parallel,
-and other stages are computed at its loops.  What is special stands in `Recurrence`, and
-`te.lower_scan` and `te.check` look there.
+So every primitive for computes applies to it: its axes are split, vectorised and parallel, and
+other stages are computed at its loops.  `Recurrence` holds the properties of a scan, for
+`te.lower_scan` and `te.check`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def scan(
 
     init: the first steps, of shape (given, ...); `given` is a number, 1 for most.
     update: step `t`, of shape (T, ...).  It reads the state at steps `t - given` to `t - 1` only,
-        also by way of other computes whose first axis is time.
+        directly or through other computes whose first axis is time.
     state: placeholders of the shape of `update`, which stand for the result.
 
     Only the last steps are kept in memory if later stages read no others.  Raises ExpressionError
@@ -56,19 +56,19 @@ def scan(
             f"{name}: expected as many first steps and updates as states, found {len(inits)}, "
             f"{len(updates)} and {len(states)}"
         )
-    given = _checked_shapes(name, inits, updates, states)
+    first_steps = _checked_shapes(name, inits, updates, states)
     inside = _inside(updates, states)
-    lag, mixed = _reads_of_states(name, inside, states, given)
+    lag, mixed = _reads_of_states(name, inside, states, first_steps)
     axes = tuple(
         IterVar(Var(f"i{n}" if n else "t"), extent) for n, extent in enumerate(states[0].shape)
     )
     t, *rest = (a.var for a in axes)
-    first = const(0) if given == 1 else t
+    first = const(0) if first_steps == 1 else t
     body = tuple(
-        select(t < given, i[(first, *rest)], u[(t, *rest)])
+        select(t < first_steps, i[(first, *rest)], u[(t, *rest)])
         for i, u in zip(inits, updates, strict=True)
     )
-    recurrence = Recurrence(states, given, lag, mixed, inside)
+    recurrence = Recurrence(states, first_steps, lag, mixed, inside)
     op = Compute(name, axes, body, source=line_of_caller(1), recurrence=recurrence)
     return op.outputs if several else op.outputs[0]
 
@@ -79,10 +79,10 @@ def _checked_shapes(
     updates: tuple[Tensor, ...],
     states: tuple[Tensor, ...],
 ) -> int:
-    """The number of steps that `inits` give."""
+    """The number of steps that `inits` define."""
     whole = states[0].shape
-    given = inits[0].shape[0] if inits[0].shape else 0
-    if not isinstance(given, int) or given < 1:
+    first_steps = inits[0].shape[0] if inits[0].shape else 0
+    if not isinstance(first_steps, int) or first_steps < 1:
         raise ExpressionError(f"{name}: {inits[0]!r} must give a constant number of first steps")
     for first, step, s in zip(inits, updates, states, strict=True):
         if not isinstance(s.op, Placeholder):
@@ -92,18 +92,18 @@ def _checked_shapes(
                 f"{name}: a state, its first steps and its update have one element type, found "
                 f"{s!r}, {first!r} and {step!r}"
             )
-        for tensor, shape in ((s, whole), (step, whole), (first, (given, *whole[1:]))):
+        for tensor, shape in ((s, whole), (step, whole), (first, (first_steps, *whole[1:]))):
             fits = len(tensor.shape) == len(shape)
             if not fits or not all(map(same_dim, tensor.shape, shape)):
                 raise ExpressionError(f"{name}: expected shape {list(shape)}, found {tensor!r}")
-    return given
+    return first_steps
 
 
 def _reads_of_states(
     name: str, inside: frozenset[Compute], states: tuple[Tensor, ...], given: int
 ) -> tuple[int, frozenset[int]]:
-    """How many steps back states are read, and the axes along which a step reads other positions
-    than its own.
+    """The largest number of steps back to a state that is read, and the axes along which a step
+    reads other indices than its own.
     """
     rank, lag = len(states[0].shape), 1
     mixed: set[int] = set()
@@ -139,7 +139,7 @@ def _reads_of_states(
 
 
 def _inside(updates: Sequence[Tensor], states: Sequence[Tensor]) -> frozenset[Compute]:
-    """The computes behind `updates` that read a state, also by way of others."""
+    """The computes that `updates` use and that read a state, directly or through others."""
     stack: list[Operation] = [u.op for u in updates]
     known: dict[Operation, bool] = {}
     own_states = set(states)
@@ -157,7 +157,9 @@ def _inside(updates: Sequence[Tensor], states: Sequence[Tensor]) -> frozenset[Co
 
 
 def _steps_back(op: Compute, load: Load) -> int | None:
-    """How many steps before its own, the first axis, a compute reads; None if that is not fixed."""
+    """The distance in steps between a compute and the state it reads, along the first axis; None if
+    it is not constant.
+    """
     if not op.axis or not load.indices:
         return None
     time: Expr = op.axis[0].var

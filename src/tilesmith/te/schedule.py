@@ -1,5 +1,5 @@
-"""Schedules: *how* a tensor expression runs, as a list of steps that users write through stage
-objects.
+"""Schedules: the execution of a tensor expression, as a list of steps that users write through
+stage objects.
 
 `create_schedule` makes one, and `s[tensor]` is a stage.  Each method of a stage or of the schedule
 appends one step (`te.steps`).  It takes effect at once on the derived loop structure (`te.state`),
@@ -32,7 +32,7 @@ from .tensor import Compute, Operation, Placeholder, Tensor
 
 @checked_methods(ScheduleError)
 class Schedule(History):
-    """How the operations `ops` and their producers are computed.  `steps` is the whole of it."""
+    """The schedule of the operations `ops` and their producers.  `steps` defines it completely."""
 
     def __init__(
         self, ops: tuple[Compute, ...], state: State, steps: tuple[Step, ...] = ()
@@ -123,8 +123,8 @@ class Schedule(History):
 
             T[i] = f(i); C = T[a]  ->  T[io, ii] = f(io*factor + ii); C = T[a // factor, a % factor]
 
-        A reader of every `factor`-th element then needs one element along `ii`, not all between
-        the first and the last one.
+        A reader of every `factor`-th element then needs one element along `ii`, not all elements
+        between the first and the last one.
         """
         stage, value = self.state.resolve(tensor)
         own = self[stage]
@@ -152,8 +152,8 @@ class Schedule(History):
             s['C'].split('i', factor=6)
             s['C'].vectorize('ii')
 
-        Tensors and axes have their names in the schedule.  A split by an expression needs its
-        variables under their names.
+        Tensors and axes have the names that they have in the schedule.  A split by an expression
+        needs variables with the names of its own.
         """
         return "\n".join(map(str, self.steps))
 
@@ -188,7 +188,7 @@ class Schedule(History):
         return s
 
     def hash(self) -> str:
-        """A digest of the expressions and steps; equal for equal ones, whoever made them."""
+        """A digest of the expressions and steps; schedules with equal ones have the same digest."""
         digest = hashlib.sha256(text.canonical(self.ops).encode())
         digest.update(self.to_json().encode())
         return digest.hexdigest()
@@ -202,11 +202,13 @@ def create_schedule(
 
     results: the outputs, as tensors or as the operations that make them (`tensor.op`).
 
-    Raises ScheduleError for what te.compute did not make.
+    Raises ScheduleError for objects that te.compute did not make.
     """
-    given = (results,) if isinstance(results, (Placeholder, Compute, Tensor)) else tuple(results)
+    requested = (
+        (results,) if isinstance(results, (Placeholder, Compute, Tensor)) else tuple(results)
+    )
     outputs: dict[Compute, None] = {}
-    for result in given:
+    for result in requested:
         op = result.op if isinstance(result, Tensor) else result
         if not isinstance(op, Compute):
             raise ScheduleError(

@@ -1,5 +1,5 @@
-"""How integer expressions move as a loop goes on: the part of bounds analysis that sliding windows
-need.
+"""Growth of integer expressions as a loop advances: the part of bounds analysis that sliding
+windows need.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from tilesmith.ir.expr import substitute as substituted
 from tilesmith.ir.simplify import simplify
 
 Slope = tuple[int, int]
-"""The least and the greatest amount by which an expression grows when a variable grows by 1."""
+"""Lower and upper bound of the growth of an expression when a variable grows by 1."""
 
 
 def slope(e: Expr, v: Var) -> Slope | None:
-    """How the integer `e` grows with `v`; None if that is not known."""
+    """The growth of the integer `e` with `v`; None if it is not known."""
     if e is v:
         return 1, 1
     if v not in free_vars(e):
@@ -49,7 +49,7 @@ def slope(e: Expr, v: Var) -> Slope | None:
 
 
 def _slope_of_select(e: ir.Select, v: Var) -> Slope | None:
-    """The slopes of both sides, and the step where `v` passes from one to the other."""
+    """The slopes of both sides, and the jump where `v` passes from one to the other."""
     a, b = slope(e.if_true, v), slope(e.if_false, v)
     if a is None or b is None:
         return None
@@ -60,7 +60,7 @@ def _slope_of_select(e: ir.Select, v: Var) -> Slope | None:
         return None
     terms, k = affine_form(e.cond.b - e.cond.a)
     if e.cond.op == "lt":
-        k -= 1  # the condition is now: terms + k >= 0
+        k -= 1  # the condition is: terms + k >= 0
     if terms == {v: 1}:
         late, early, first = e.if_true, e.if_false, -k
     elif terms == {v: -1}:

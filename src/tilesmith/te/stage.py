@@ -1,4 +1,4 @@
-"""A stage of a schedule as its users see it: the primitives that say how its loops run.
+"""A stage of a schedule as users see it: the primitives that transform its loops.
 
 Each method appends one step (`te.steps`).  It takes effect at once on the derived loop structure
 (`te.state`), or raises ScheduleError and changes nothing.
@@ -30,7 +30,7 @@ class Axis:
 
     stage: name of the stage.
     name: name of the axis.
-    extent: of the whole domain; a stage attached inside another may run less.
+    extent: extent in the whole domain; a stage attached inside another may run less.
     is_reduce: whether it is reduced.
     """
 
@@ -50,7 +50,7 @@ TensorLike: TypeAlias = Tensor | Operation | str
 
 @checked_methods(ScheduleError)
 class Stage:
-    """One operation of a schedule and the primitives that say how its loops run."""
+    """One operation of a schedule, with the primitives that transform its loops."""
 
     __slots__ = ("_history", "name")
 
@@ -105,7 +105,7 @@ class Stage:
         return self.state.attach
 
     def kind(self, axis: AxisLike) -> ForKind:
-        """How the loop of `axis` runs."""
+        """The kind of the loop of `axis`."""
         return self.state.kind(self.axis_name(axis))
 
     def _axes(self, names: Iterable[str]) -> tuple[Axis, ...]:
@@ -159,7 +159,7 @@ class Stage:
 
         factor: extent of the inner loop.
         nparts: extent of the outer loop, instead.
-        tail: what happens if the split does not divide: "peel" (a guard that peeling removes),
+        tail: treatment of a split that does not divide: "peel" (a guard that peeling removes),
             "guard" (a guard that stays), "roundup" (compute past the end, into padded memory).
 
         The factor may be an expression of variables for numbers that are not chosen yet.  The
@@ -187,11 +187,11 @@ class Stage:
                 for q in 2:                         ->
                     C[j] += i32(A[q]) * i32(W[j, q])
 
-        intrinsic: one that `te.decl_tensor_intrin` gave, or its name.
+        intrinsic: a result of `te.decl_tensor_intrin`, or its name.
 
-        Raises ScheduleError if the loops compute something else; names of axes and the order of
-        loops and factors do not matter.  `te.lower` checks that the tiles lie in memory as the
-        instruction reads them.
+        Raises ScheduleError if the loops compute another expression; names of axes and the order of
+        loops and factors do not matter.  `te.lower` checks that the tiles have the memory layout
+        that the instruction reads.
         """
         name = intrinsic if isinstance(intrinsic, str) else intrinsic.name
         if not isinstance(intrinsic, str) and tensor_intrinsic(name) is not intrinsic:
@@ -210,7 +210,7 @@ class Stage:
                                                      C[i, js - i % 3] = ...
 
         This aligns rows whose length is no multiple of a cache line.  With the row length as the
-        factor and the elements of a line as the modulus, each row begins at a whole line.
+        factor and the elements of a line as the modulus, each row begins at a line boundary.
         """
         name, other = self.axis_name(axis), self.axis_name(by)
         return self._made(st.Skew(self.name, name, other, factor, modulus))[0]
@@ -266,8 +266,8 @@ class Stage:
         self._history.apply(st.Parallel(self.name, self.axis_name(axis)))
 
     def bind(self, axis: AxisLike, index: str, lanes: int = 1) -> None:
-        """Run the iterations of a loop in blocks of threads on a device: each iteration is that of
-        the block or the thread whose index it is.
+        """Run the iterations of a loop in blocks of threads on a device: the block or thread with
+        an index runs the iteration of that number.
 
         for i in 64: ...  ->  threadIdx.x for i in 64: ...
 
@@ -276,20 +276,20 @@ class Stage:
         A stage in "shared" memory that is computed inside such loops is computed by all threads of
         the block together: its own loops are bound to the same indices.
 
-        An axis that is reduced may be bound to threads.  Each of them adds up its terms in memory
-        of its own, scope "register" or "stack", and all of them get the whole:
+        An axis that is reduced may be bound to threads.  Each of them adds up its terms in private
+        memory, scope "register" or "stack", and all of them get the complete result:
 
         for k in 64: s = s + x[k]  ->  for k in thread_x(64): s = s + x[k]
                                        let whole = wave_reduce(add, s, 32)
                                        ...
 
-        lanes: neighbouring threads along x that exchange partial results by shuffles, which the
-            target must have (`Device.shuffle_lanes`); further ones, and all with 1, do through
-            shared memory.
+        lanes: number of neighbouring threads along x that exchange partial results by shuffles,
+            which the target must have (`Device.shuffle_lanes`).  Other threads, and all of them
+            with 1, use shared memory.
 
-        Raises ScheduleError for an axis that is reduced and bound to blocks, or whose reduction is
-        no sum, product, minimum or maximum; for another index, and for one that another loop of the
-        stage has.
+        Raises ScheduleError for an unknown index, or one that another loop of the stage has.
+        Raises it also for a reduction axis that is bound to blocks, or whose reduction is no sum,
+        product, minimum or maximum.
         """
         self._history.apply(st.Bind(self.name, self.axis_name(axis), index, lanes))
 
@@ -298,7 +298,8 @@ class Stage:
         self._history.apply(st.Serial(self.name, self.axis_name(axis)))
 
     def compute_at(self, stage: StageLike, axis: AxisLike) -> None:
-        """Compute what one iteration of a reader's loop needs, inside that loop.
+        """Compute the part of this stage that one iteration of a reader's loop needs, inside that
+        loop.
 
         for i in 64: B[i] = f(i)             for i in 64:
         for i in 64: C[i] = B[i] + 1    ->       B[0] = f(i)
@@ -308,30 +309,30 @@ class Stage:
         self._history.apply(st.ComputeAt(self.name, target.name, target.axis_name(axis)))
 
     def store_at(self, stage: StageLike, axis: AxisLike) -> None:
-        """Keep the values of this stage in memory that lives inside `axis`, a loop around the one
-        at which it is computed.  Each iteration of the loops between then computes only the values
-        that no earlier one has computed (a sliding window).
+        """Store the values of this stage in memory that is allocated inside `axis`, a loop around
+        the one at which the stage is computed.  Each iteration of the loops between then computes
+        only the values that no earlier one has computed (a sliding window).
 
             for y in 64:                         for y in -2 .. 63:
                 for r in 3: B[r] = f(y + r)  ->      B[(y + 2) % 4] = f(y + 2)
                 C[y] = B[0] + B[1] + B[2]            if y >= 0:
                                                          C[y] = B[y % 4] + ... + B[(y + 2) % 4]
 
-        `axis` is a loop of the stage that this one is computed in (compute_at), or the loop at
+        `axis` is a loop of the stage inside which this one is computed (compute_at), or the loop at
         which that stage is itself computed.  The loops between must run in sequence.  Along the
-        outermost of them only the window stays in memory, whose size is rounded up to a power of
-        two (`fold_storage` sets another).  compute_at, compute_root and compute_inline put the
-        memory back to where the stage is computed.
+        outermost of them only the window stays in memory; its size is rounded up to a power of two
+        (`fold_storage` sets another).  compute_at, compute_root and compute_inline move the memory
+        back to the loop where the stage is computed.
 
-        Raises ScheduleError if a loop between is parallel or vectorised, and when lowered if a
+        Raises ScheduleError if a loop between is parallel or vectorised.  Lowering raises it if a
         dimension moves with several loops, or with one in no fixed direction.
         """
         target = stage_of(self._history, stage)
         self._history.apply(st.StoreAt(self.name, target.name, target.axis_name(axis)))
 
     def store_root(self) -> None:
-        """`store_at` outside of all loops of the stage that this one is computed in, which is
-        itself computed at the root.
+        """`store_at` outside of all loops of the stage inside which this one is computed; that
+        stage must be at the root.
         """
         self._history.apply(st.StoreRoot(self.name))
 
@@ -358,8 +359,8 @@ class Stage:
         self._history.apply(st.ComputeRoot(self.name))
 
     def set_scope(self, scope: Scope) -> None:
-        """Keep the result in "heap" (workspace), "stack" (small), "register" or "shared" memory.
-        The threads of a block (`bind`) share the last.
+        """Set the memory of the result: "heap" (workspace), "stack" (small), "register", or
+        "shared", which the threads of a block (`bind`) share.
 
         allocate B[64] in heap  ->  allocate B[64] in register
         """
@@ -373,19 +374,19 @@ class Stage:
         over: AxisLike | None = None,
         parts: int = 1,
     ) -> None:
-        """Prefetch what iteration `axis + offset` reads of `tensor`.
+        """Prefetch the elements of `tensor` that iteration `axis + offset` reads.
 
             for io: body               ->  for io: prefetch(A[(io + offset)*8 ...]); body
             for io: for ii: body       ->  for io: for ii: prefetch(A[(io + offset)*8 + ii]); body
 
-        axis: a loop of this stage, or of another stage in which this one is computed.  In the
-            latter case the memory must be one piece, and each iteration of `over` prefetches as
-            many lines of it as are needed to prefetch all.
+        axis: a loop of this stage, or of another stage inside which this one is computed.  In the
+            latter case the memory must be contiguous, and the iterations of `over` divide its cache
+            lines evenly.
         offset: the prefetch distance in iterations of `axis`.
         over: a loop inside `axis` over which the prefetches are spread; without it they are issued
             at once.
-        parts: for a loop of another stage, the number of successive iterations that read the same:
-            each prefetches one part of so many.
+        parts: for a loop of another stage, the number of successive iterations that read the same
+            elements: each prefetches one of that many parts.
         """
         source, value = self._history.state.resolve(tensor)
         place = "" if over is None else self.axis_name(over)
@@ -402,8 +403,8 @@ class Stage:
         self._history.apply(st.StorageAlign(self.name, self.axis_name(axis), factor, offset))
 
     def double_buffer(self) -> None:
-        """Compute the next iteration's part before this one's is used, in two alternating buffers
-        (software pipelining).
+        """Compute the part for the next iteration before this iteration uses its own, in two
+        alternating buffers (software pipelining).
 
             for i: B[...] = f(i); use B    ->    B[0] = f(0)
                                                  for i: if i + 1 < n: B[(i+1) % 2] = f(i + 1)
@@ -412,11 +413,11 @@ class Stage:
         self._history.apply(st.DoubleBuffer(self.name))
 
     def pipeline(self, depth: int) -> None:
-        """Compute `depth - 1` iterations ahead, in `depth` buffers that take turns.
-        `double_buffer()` is `pipeline(2)`.
+        """Compute `depth - 1` iterations ahead, in `depth` buffers used in turn (software
+        pipelining). `double_buffer()` is `pipeline(2)`.
 
-        What threads of a block compute into shared memory is a group of asynchronous copies.  Each
-        iteration waits for its part, and one barrier follows:
+        A stage in shared memory that a block's threads compute becomes a group of asynchronous
+        copies. Each iteration waits for its part, and one barrier follows:
 
             for i: B = A[i]; use B    ->    async: B[0] = A[0]
                                             for i: wait 0
@@ -424,8 +425,8 @@ class Stage:
                                                    async: if i + 1 < n: B[(i+1) % 2] = A[i + 1]
                                                    use B[i % 2]
 
-        Stages that are pipelined at one loop in shared memory have the same depth.  One that reads
-        what it stores, such as a sum, is no copy: it is computed ahead at once.
+        Stages in shared memory that are pipelined at one loop have the same depth.  A stage that
+        reads what it stores, such as a sum, is no copy: it is computed ahead synchronously.
         """
         self._history.apply(st.Pipeline(self.name, depth))
 
@@ -441,7 +442,7 @@ StageLike: TypeAlias = Stage | Tensor | Operation | str
 
 
 def stage_of(history: History, key: StageLike) -> Stage:
-    """The stage for which `key` stands.  Raises ScheduleError."""
+    """The stage that `key` denotes.  Raises ScheduleError."""
     if isinstance(key, Stage):
         return key
     return Stage(history, history.state.resolve(key)[0])

@@ -1,11 +1,11 @@
 """The state of a schedule: every stage with its loops, as immutable values that steps map to new
 values.
 
-A *stage* is an operation and how it runs.  Its *root* axes are the operation's own, spatial ones
-first, then reductions.  Relations (split, fuse) derive further axes from them.  The *leaves*,
-outermost first, are its loops.  Axes and stages are referred to by names that are unique in their
-stage and schedule.  The tensor expressions themselves are never edited.  A rewrite such as
-`cache_write` gives a stage a new operation, and `State.tensors` maps every tensor ever handed out
+A *stage* is an operation with its loops and memory.  Its *root* axes are the operation's own,
+spatial ones first, then reductions.  Relations (split, fuse) derive further axes from them.  The
+*leaves*, outermost first, are its loops.  Axes and stages are referred to by names that are unique
+in their stage and schedule.  The tensor expressions themselves are never edited.  A rewrite such as
+`cache_write` gives a stage a new operation, and `State.tensors` maps every tensor that users hold
 to its current stage.
 """
 
@@ -27,7 +27,7 @@ from .tensor import Compute, IterVar, Operation, Placeholder, Recurrence, Tensor
 
 @dataclass(frozen=True, slots=True)
 class At:
-    """Computed inside a loop of another stage, once per iteration.
+    """The place of a stage that is computed inside a loop of another one, once per iteration.
 
     stage: that stage.
     axis: its loop.
@@ -45,14 +45,14 @@ Attach: TypeAlias = "Literal['root', 'inline'] | At"
 
 @dataclass(frozen=True, slots=True)
 class PrefetchMark:
-    """A prefetch of what the stage reads.
+    """A prefetch of elements that the stage reads.
 
-    source: the stage read.
+    source: the stage that is read.
     value: number of its value.
     axis: the loop whose iterations are prefetched.
     offset: prefetch distance in iterations of `axis`.
     over: the loop over which the prefetches are spread; empty for none.
-    of: the stage whose loop `axis` is; empty for the stage itself.
+    of: the stage with the loop `axis`; empty for the stage itself.
     parts: iterations of `axis` that share the work, if it is another stage's.
     """
 
@@ -66,13 +66,13 @@ class PrefetchMark:
 
     @property
     def place(self) -> str:
-        """The loop in whose body the prefetches stand."""
+        """The loop whose body contains the prefetches."""
         return self.over or self.axis
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StageState:
-    """One stage: an operation and how it runs.
+    """An operation with its loops and memory.
 
     name: unique in the schedule.
     op: the operation.
@@ -80,24 +80,25 @@ class StageState:
     roots: names of the operation's spatial axes, then of its reduction axes.
     leaves: names of the loops, outermost first.
     is_output: whether it computes an output of the schedule.
-    relations: how axes derive from one another.
-    kinds: how the loops run; serial where absent.
-    attach: where it is computed.
-    store: the loop around `attach` whose iterations each have memory of their own for it, or "root"
-        for memory that all of them share; None: its memory is where it is computed.
+    relations: the derivations of axes from one another.
+    kinds: kinds of the loops; serial where absent.
+    attach: the place where it is computed.
+    store: the loop around `attach` that contains its memory, or "root" for memory outside of all
+        loops; None: its memory is where it is computed.
     folds: (axis number, factor) of fold_storage.
-    scope: of its memory; None: chosen by lowering.
-    layout: of its memory; None is row-major.
+    scope: scope of its memory; None: chosen by lowering.
+    layout: layout of its memory; None is row-major.
     aligns: (axis number, factor, offset) of storage_align.
-    buffers: number of parts of it that there are at a time: the one of an iteration, and those that
-        are computed ahead.
+    buffers: pipeline depth: the number of parts of it that exist at a time, for this iteration and
+        those computed ahead.
     prefetches: its prefetches.
     pragmas: (axis, key, value) notes for code generation.
-    is_adaptable: whether a loop whose extent is not a constant may run otherwise than `kinds` says,
-        because that was decided for an expected size.
-    lanes: neighbouring threads that exchange partial results of its reduction by shuffles; 1: none
-        do.
-    tensorized: a loop and the tensor intrinsic that computes it and those inside; None for none.
+    is_adaptable: whether a loop whose extent is not a constant may get another kind than `kinds`
+        says, because that was chosen for an expected size.
+    lanes: number of neighbouring threads that exchange partial results of its reduction by
+        shuffles; 1: none do.
+    tensorized: a loop and the tensor intrinsic that computes it and the loops inside; None for
+        none.
     """
 
     name: str
@@ -145,11 +146,11 @@ class StageState:
 
     @property
     def recurrence(self) -> Recurrence | None:
-        """Of a scan; None for other stages."""
+        """The recurrence of a scan; None for other stages."""
         return self.op.recurrence if isinstance(self.op, Compute) else None
 
     def tensorized_loops(self) -> tuple[str, ...]:
-        """The loops that a tensor intrinsic computes; none without one."""
+        """The loops that a tensor intrinsic computes; empty without one."""
         if self.tensorized is None:
             return ()
         return self.leaves[self.leaves.index(self.tensorized[0]) :]
@@ -159,11 +160,11 @@ class StageState:
 
     def origins(self) -> dict[str, frozenset[str]]:
         """For every axis, the names of the root axes from which it derives."""
-        found = {r: frozenset((r,)) for r in self.roots}
+        origins = {r: frozenset((r,)) for r in self.roots}
         for rel in self.relations:
-            origin = frozenset[str]().union(*(found[p] for p in rel.parents))
-            found.update(dict.fromkeys(rel.made, origin))
-        return found
+            origin = frozenset[str]().union(*(origins[p] for p in rel.parents))
+            origins.update(dict.fromkeys(rel.made, origin))
+        return origins
 
     def reduce_names(self) -> frozenset[str]:
         """Names of all axes, root or derived, that are reduced."""
@@ -194,9 +195,9 @@ class StageState:
 
 def with_relation(stage: StageState, relation: Relation) -> StageState:
     """`stage` with the loops that `relation` makes in the place of its parents."""
-    at = stage.leaves.index(relation.parents[0])
-    rest = stage.leaves[at + len(relation.parents) :]
-    leaves = (*stage.leaves[:at], *relation.made, *rest)
+    first = stage.leaves.index(relation.parents[0])
+    rest = stage.leaves[first + len(relation.parents) :]
+    leaves = (*stage.leaves[:first], *relation.made, *rest)
     return replace(stage, leaves=leaves, relations=(*stage.relations, relation))
 
 
@@ -205,7 +206,7 @@ class State:
     """All stages of a schedule.
 
     stages: by name, producers before consumers.
-    tensors: for every tensor ever handed out, its stage and value number.
+    tensors: for every tensor that users hold, its stage and value number.
     """
 
     stages: Mapping[str, StageState]
@@ -229,8 +230,8 @@ class State:
         return State(stages, tensors)
 
     def with_operation(self, stage: StageState) -> State:
-        """The state with a stage whose operation changed: its tensors now stand for the
-        stage too.
+        """The state with a stage whose operation changed; `tensors` maps the new operation's
+        tensors to the stage too.
         """
         tensors = {**self.tensors, **{t: (stage.name, t.index) for t in stage.op.outputs}}
         return State({**self.stages, stage.name: stage}, tensors)
@@ -245,16 +246,16 @@ class State:
         return self.stages[name]
 
     def resolve(self, key: Tensor | Operation | str) -> tuple[str, int]:
-        """The stage and value number for which a tensor, an operation or a stage's name stands.
-        Raises ScheduleError.
+        """The stage and value number that a tensor, an operation or a stage's name denotes.  Raises
+        ScheduleError.
         """
         if isinstance(key, str):
             return self.stage(key).name, 0
         tensor = key.outputs[0] if isinstance(key, (Placeholder, Compute)) else key
         if isinstance(tensor, Tensor):
-            found = self.tensors.get(tensor)
-            if found is not None:
-                return found
+            resolved = self.tensors.get(tensor)
+            if resolved is not None:
+                return resolved
         raise ScheduleError(
             f"{key!r} is not part of this schedule, whose stages are {', '.join(self.stages)}"
         )
@@ -269,41 +270,41 @@ class State:
         direct: dict[str, list[str]] = {n: [] for n in self.stages}
         for stage in reversed(tuple(self.stages.values())):
             for producer in dict.fromkeys(n for n, _ in stage.reads):
-                found = direct[producer]
+                readers = direct[producer]
                 for reader in direct[stage.name] if stage.attach == "inline" else (stage.name,):
-                    if reader not in found:
-                        found.append(reader)
+                    if reader not in readers:
+                        readers.append(reader)
         return direct
 
     def inside_scan(self, name: str) -> tuple[str, ...]:
         """The stages that compute a step of scan `name` from its state; none for other stages."""
         if self.stages[name].recurrence is None:
             return ()
-        found: dict[str, None] = {}
+        inside: dict[str, None] = {}
         for stage in self.stages.values():
             if stage.name == name:
                 break
-            if any(source == name or source in found for source, _ in stage.reads):
-                found[stage.name] = None
-        return tuple(found)
+            if any(source == name or source in inside for source, _ in stage.reads):
+                inside[stage.name] = None
+        return tuple(inside)
 
     def kept_over(self, name: str) -> tuple[str, ...]:
-        """The loops whose iterations hand values of stage `name` on to the next ones, outermost
-        first: those of the stage in which it is computed, between its memory and itself.
+        """The loops that carry values of stage `name` to their next iteration, outermost first:
+        those of the stage inside which it is computed, between its memory and itself.
         """
         stage = self.stages[name]
-        at = stage.attach
-        if stage.store is None or not isinstance(at, At):
+        place = stage.attach
+        if stage.store is None or not isinstance(place, At):
             return ()
-        leaves = self.stages[at.stage].leaves
+        leaves = self.stages[place.stage].leaves
         store, first = stage.store, 0
-        if isinstance(store, At) and store.stage == at.stage:
+        if isinstance(store, At) and store.stage == place.stage:
             first = leaves.index(store.axis) + 1
-        return leaves[first : leaves.index(at.axis) + 1]
+        return leaves[first : leaves.index(place.axis) + 1]
 
     def ancestors(self, name: str) -> Iterator[At]:
-        """Where `name` is attached, then where that stage is attached, up to a stage at
-        the root.
+        """The place where `name` is attached, then the place of that stage, up to a stage at the
+        root.
         """
         attach = self.stages[name].attach
         while isinstance(attach, At):
@@ -372,7 +373,9 @@ def initial(outputs: tuple[Operation, ...]) -> State:
 
 
 def _with_steps(state: State, name: str) -> State:
-    """The stages inside a scan at its time loop, if they are reductions, else inlined."""
+    """The state in which the stages inside a scan are at its time loop, if they are reductions,
+    else inlined.
+    """
     time = At(name, state.stages[name].roots[0])
     for inside in state.inside_scan(name):
         stage = state.stages[inside]

@@ -1,8 +1,8 @@
-"""Tensor expressions: *what* is computed, element by element, independent of how.
+"""Tensor expressions: the value of each element of a tensor, independent of its execution.
 
 A `Tensor` is one output of an operation: a `Placeholder` (an argument) or a `Compute` (an
 expression per element).  The graph is immutable.  A schedule (`te.schedule`) refers to its
-operations and says how they run.
+operations and defines their loops.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from .written import extents, line_of_caller
 class IterVar(Operators):
     """An axis.
 
-    var: runs from 0 to `extent` - 1.
+    var: its variable, which runs from 0 to `extent` - 1.
     extent: number of values.
     is_reduce: True for a reduction axis.
     """
@@ -53,13 +53,13 @@ class IterVar(Operators):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Reducer:
-    """How a reduction combines values.  What it is, it is by its fields: `SUM`, `PROD`, `MIN` and
-    `MAX` are the only ones of their kind (see `comm_reducer`).
+    """The way in which a reduction combines values.  Reducers are identified by their fields:
+    `SUM`, `PROD`, `MIN` and `MAX` are the only ones of their kind (see `comm_reducer`).
 
     name: label for people.
     combine: maps two n-tuples of values to one (argmax has n = 2).
     identity: maps the n element types to the n starting values.
-    laws: what steps may do to the order of its values.
+    laws: the laws that permit other orders of its values.
     """
 
     name: str
@@ -69,14 +69,14 @@ class Reducer:
 
     @property
     def operation(self) -> str | None:
-        """ "add", "mul", "min" or "max" if values are combined by just that; else None."""
-        found = (op for op, known in _BY_OPERATION.items() if self.combine is known.combine)
-        return next(found, None)
+        """ "add", "mul", "min" or "max" if that combines the values; else None."""
+        operations = (op for op, known in _BY_OPERATION.items() if self.combine is known.combine)
+        return next(operations, None)
 
 
 @declared.node
 class Reduce(Expr):
-    """One value of a reduction; stands only at the top of a compute body.
+    """One value of a reduction; allowed only at the top of a compute body.
 
     reducer: how values are combined.
     sources: the reduced expressions.
@@ -118,12 +118,13 @@ class Placeholder:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Recurrence:
-    """What makes a compute a scan (`te.scan`): it reads its own results of earlier steps.
+    """The properties that make a compute a scan (`te.scan`): it reads its own results of earlier
+    steps.
 
     states: placeholders that stand for its outputs, in order.
     given: number of first steps that read no state.
-    lag: how many steps back it reads, at most.
-    mixed: numbers of the axes along which a step reads other positions than its own.
+    lag: upper bound on the distance in steps to a result that it reads.
+    mixed: numbers of the axes along which a step reads other indices than its own.
     inside: the computes that read a state, of step `given` and later ones.
     """
 
@@ -146,7 +147,7 @@ class Compute:
     body: one expression per output.
     reduce_axis: reduction axes.
     source: the place "file:line" where a user wrote it; empty for the compiler's own.
-    recurrence: of a scan, whose first axis is time; None for other computes.
+    recurrence: the properties of a scan, whose first axis is time; None for other computes.
     outputs: its tensors.
     inputs: the tensors that the body reads, each once, in order of first use.
     """
@@ -177,13 +178,13 @@ class Compute:
 
     @property
     def laws(self) -> Laws:
-        """Of its reduction; all if it reduces nothing."""
+        """The laws of its reduction; all laws if it reduces nothing."""
         first = self.body[0] if self.body else None
         return first.reducer.laws if isinstance(first, Reduce) else ALL_LAWS
 
     @property
     def place(self) -> str:
-        """Its name and where it was written, for error messages."""
+        """Its name and source position, for error messages."""
         return f"{self.name} ({self.source})" if self.source else self.name
 
 
@@ -205,7 +206,7 @@ class Extern(Compute):
 
     @property
     def shape(self) -> tuple[Dim, ...]:
-        """Of the first result."""
+        """The shape of the first result."""
         return self.func.outputs[0].shape
 
 
@@ -214,8 +215,8 @@ Operation: TypeAlias = Placeholder | Compute
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Tensor(Operators):
-    """One output of an operation.  Indexing it makes a `Load` for use in other computes; without
-    dimensions it stands for its one element.
+    """One output of an operation.  Indexing it makes a `Load` for use in other computes; a tensor
+    without dimensions can be used as its one element.
 
     op: the operation.
     index: number of the output.
@@ -244,7 +245,7 @@ class Tensor(Operators):
             return op.func.outputs[self.index].dtype
         return op.dtype if isinstance(op, Placeholder) else op.body[self.index].dtype
 
-    __iter__ = None  # else Python would try the indices 0, 1, ...
+    __iter__ = None  # otherwise Python would try the indices 0, 1, ...
 
     def __getitem__(self, indices: Any) -> Load:
         parts = indices if isinstance(indices, tuple) else (indices,)
@@ -280,7 +281,9 @@ def placeholder(shape: Sequence[Dim], dtype: DType | str = f32, name: str = "in"
 
 @checked(ExpressionError)
 def var(name: str = "n") -> Var:
-    """An extent that is known at run time only, of type i64; also an operand in expressions."""
+    """An extent that is known at run time only, of type i64; it can also be an operand in
+    expressions.
+    """
     return Var(name, i64)
 
 
@@ -311,13 +314,14 @@ def compute(
     """The tensor whose element at (i, j, ...) is `body(i, j, ...)`; a tuple of tensors if `body`
     returns a tuple.
 
-    `body` may take one var per dimension or `*indices`; parameters with a default are its own.
-    Raises ExpressionError for a wrong number of parameters, a bad shape, or a reduction that is not
-    the whole of the element.
+    `body` may take one variable per dimension or `*indices`; parameters with a default are not
+    indices. Raises ExpressionError for a wrong number of parameters, a bad shape, or a reduction
+    that is not the whole of the element.
     """
     shape = extents(shape, name)
     parameters = inspect.signature(body).parameters.values()
-    params = [p for p in parameters if p.default is p.empty]  # others capture, as in c=c
+    # parameters with defaults capture values, as in c=c
+    params = [p for p in parameters if p.default is p.empty]
     variadic = any(p.kind is p.VAR_POSITIONAL for p in params)
     names = [p.name for p in params if p.kind is not p.VAR_POSITIONAL]
     if not variadic and len(names) != len(shape):
@@ -390,8 +394,8 @@ _BY_OPERATION = {"add": SUM, "mul": PROD, "min": MIN, "max": MAX}
 
 
 def recognised(reducer: Reducer, dtypes: tuple[DType, ...]) -> Reducer:
-    """`SUM`, `PROD`, `MIN` or `MAX` if `reducer` is that for values of `dtypes`, whatever its name;
-    with another start, the same way to combine; else `reducer`.
+    """`SUM`, `PROD`, `MIN` or `MAX` if `reducer` has the same definition for `dtypes`, whatever its
+    name. With another start, only its way to combine is replaced.  Otherwise `reducer`.
     """
     a, b = (tuple(Var(f"{x}{n}", d) for n, d in enumerate(dtypes)) for x in "ab")
     (value, *others), (start, *_) = reducer.combine(a, b), reducer.identity(dtypes)
@@ -439,7 +443,7 @@ def _extremum(reducer: Reducer) -> Callable[..., Expr]:
     return extremum
 
 
-sum = _reduction(SUM)  # the name that TE users know, used as te.sum
+sum = _reduction(SUM)  # as te.sum, the name that TE users know
 prod = _reduction(PROD)
 min = _extremum(MIN)  # te.min
 max = _extremum(MAX)  # te.max

@@ -1,4 +1,6 @@
-"""Tensor intrinsics are declared: an instruction on small tiles, by the expression it computes."""
+"""Declarations of tensor intrinsics: an instruction on small tiles, by the expression it
+computes.
+"""
 
 from __future__ import annotations
 
@@ -52,22 +54,22 @@ def decl_tensor_intrin(
         the new result.  A tile is a vector of its elements in row-major order.
     accumulates: whether the expression is added to the old result; by default, if it is a sum.
     features: LLVM's names of what a target must have.
-    fmas: time of a call in multiply-adds of full vectors, or the name of the field of `CpuModel`
+    fmas: time of a call, in multiply-adds of full vectors, or the name of the field of `CpuModel`
         that holds it.
-    first_fmas: the same for a call whose last operand has just been loaded; None: no more.
-    keep_alive: code that must run now and then in loops of calls, for a unit that falls asleep.
-    load: for operands that instructions load by rows, any distance apart: called with a
-        `TensorCode`, the operand, a pointer to its first element and the distance in bytes; returns
-        what `emit` gets for it.
-    registers: number of registers that hold such tiles; None: those for vectors.
-    scratch: number of vector registers that the code needs beside those of operands and result.
+    first_fmas: the same for a call whose last operand has just been loaded; None: the same time.
+    keep_alive: code that loops of calls must run now and then, for a unit that would power down.
+    load: for operands that instructions load by rows of any stride: called with a `TensorCode`, the
+        operand, a pointer to its first element and the stride in bytes; returns the argument of
+        `emit`.
+    registers: number of registers that hold such tiles; None: the vector registers.
+    scratch: number of vector registers that the code needs besides those of operands and result.
     threads: number of threads that run a call together, a warp; the result is in scope `fragment`.
-        `emit` gets and gives the registers of one of them, and `load` fills them.
-    reads: what `load` loads of an operand whose rows are so many bytes apart, for counts of bank
-        conflicts: for each load, the bytes of a thread, and the offset of each thread.
+        `emit` gets and returns the registers of one thread, and `load` fills them.
+    reads: loads that `load` makes of an operand with a row stride in bytes, to count bank
+        conflicts. For each load: the bytes per thread, and the offset of each thread.
     tolerance: relative error of the instruction against the expression; 0 for none.
 
-    Raises ExpressionError for an expression that an instruction can't be.
+    Raises ExpressionError for an expression that is no instruction.
     """
     op = result.op
     if not name.isidentifier():
@@ -128,7 +130,7 @@ def _operand(name: str, t: Tensor) -> Operand:
 def _over_operands(
     name: str, term: Expr, operands: dict[Tensor, Operand], axes: dict[Expr, None]
 ) -> Expr:
-    """`term` with operands for tensors.  Raises ExpressionError."""
+    """`term` with tensors replaced by operands.  Raises ExpressionError."""
     done: dict[Expr, Expr] = {}
     seen: dict[Operand, Expr] = {}
     for node in post_order(term):
@@ -142,25 +144,25 @@ def _over_operands(
                     f"({', '.join(map(str, axes))})"
                 )
         done[node] = new
-    found = done[term]
-    outside = {v for v in free_vars(found) if v not in axes}
-    if outside or any(v in axes for v in _values(found)):
-        raise ExpressionError(f"{name}: {found} uses axes other than as indices")
-    return found
+    replaced = done[term]
+    outside = {v for v in free_vars(replaced) if v not in axes}
+    if outside or any(v in axes for v in _values(replaced)):
+        raise ExpressionError(f"{name}: {replaced} uses axes other than as indices")
+    return replaced
 
 
 def _values(e: Expr) -> set[Expr]:
     """The variables of `e` outside of indices."""
     if isinstance(e, Load):
         return set()
-    found: set[Expr] = {e} if isinstance(e, Var) else set()
+    variables: set[Expr] = {e} if isinstance(e, Var) else set()
     for child in e.children:
-        found |= _values(child)
-    return found
+        variables |= _values(child)
+    return variables
 
 
 def _with_digest(made: TensorIntrinsic) -> TensorIntrinsic:
-    """The intrinsic with what its code depends on, hashed: a cache must not give old code."""
+    """The intrinsic with a digest of its code's dependencies: a cache must not return old code."""
     body = [_code(f) for f in (made.emit, made.load) if f is not None]
     text = (
         f"{made} {made.operands!r} {sorted(made.features)} {made.tolerance} {made.threads} {body!r}"

@@ -1,8 +1,8 @@
 """The stages of a Winograd convolution as tensor expressions.
 
-Tensors have the axes [x, y, ...]: the points of a tile first, then whatever else there is.  The
-arithmetic along one axis is that of `interpolation`.  The schedule step `winograd` and the operator
-`winograd_conv`, whose weights are transformed at compile time, are both made of these.
+Tensors have the axes [x, y, ...]: the points of a tile first, then all other axes.  The arithmetic
+along one axis is that of `interpolation`.  Both the schedule step `winograd` and the operator
+`winograd_conv`, whose weights are transformed at compile time, are made of these.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Rows = Callable[[int, Sequence[Any]], list[Any]]
 """A transform along one axis for tiles of `m`: `input_rows` or `weight_rows`."""
 
 Read = Callable[[Any, Any, Sequence[Expr]], Expr]
-"""The element (row, column) of a tile or window; the rest says of which."""
+"""Reads the element (row, column) of a tile or window, which the other indices select."""
 
 
 def points(m: int) -> int:

@@ -1,5 +1,5 @@
-"""What people write in tensor expressions, checked where it is written: extents, reducers, and the
-line of a compute for errors that show later.
+"""Checks of users' tensor expressions where they are written: extents, reducers, and the line of a
+compute, for later errors.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def extent(n: Dim, what: str) -> Dim:
     if isinstance(n, float):
         cure = "; write // for a whole quotient" if n.is_integer() else ""
         raise ExpressionError(f"{what}: an extent is a whole number, found {n}{cure}")
-    if isinstance(n, bool) or not isinstance(n, Integral):  # NumPy's are, too
+    if isinstance(n, bool) or not isinstance(n, Integral):  # NumPy's integers are integers, too
         raise ExpressionError(f"{what}: an extent is a whole number, found {shown(n)}")
     if n < 0:
         raise ExpressionError(f"{what}: an extent is at least 0, found {shown(int(n))}")
@@ -58,11 +58,11 @@ def check_reducer(
     """Raises ExpressionError if a reducer of values of these types gives others."""
     a, b = (tuple(Var(f"{side}{i}", d) for i, d in enumerate(dtypes)) for side in "ab")
     for what, values in (("combines", combine(a, b)), ("starts with", identity(dtypes))):
-        given = ", ".join(type_text(v) for v in values)
+        types = ", ".join(type_text(v) for v in values)
         if tuple(v.dtype for v in values) != dtypes:
             wanted = ", ".join(d.name for d in dtypes)
             raise ExpressionError(
-                f"reducer {name} {what} values of type {given or 'none'}; it reduces {wanted}, and "
+                f"reducer {name} {what} values of type {types or 'none'}; it reduces {wanted}, and "
                 "must give as many values of the same types"
             )
 
@@ -73,7 +73,7 @@ def line_of_caller(depth: int) -> str:
     """
     frame = sys._getframe(depth + 1)
     while frame.f_back is not None and frame.f_globals.get("__name__") == arguments.__name__:
-        frame = frame.f_back  # where the arguments are checked
+        frame = frame.f_back  # the function that checks the arguments
     if frame.f_globals.get("__name__", "").startswith("tilesmith."):
         return ""
     return f"{frame.f_code.co_filename}:{frame.f_lineno}"

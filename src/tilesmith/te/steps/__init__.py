@@ -1,6 +1,6 @@
 """The steps of a schedule: one class for each primitive.
 
-A new primitive is a class in one of these files (fields and `apply`) and a method of `te.Stage` or
+A new primitive is a class in one of these files (fields and `apply`), and a method of `te.Stage` or
 `te.Schedule` that makes it.
 """
 

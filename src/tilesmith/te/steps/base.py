@@ -1,9 +1,9 @@
 """The common part of all schedule steps: their text, their JSON, and reading JSON back.
 
-A step is plain data that names stages and axes by their unique names.  It says what was asked,
-nothing derived.  Its text is the Python call that makes it, of a schedule named `s`.  A primitive
-is one class: its fields, their `Form` (how they look in text and in JSON), and `apply`, which
-defines its meaning.
+A step is plain data that names stages and axes by their unique names.  It holds the arguments of
+the call and nothing derived.  Its text is the Python call that makes it, of a schedule named `s`.
+A primitive is one class: its fields, their `Form` (how they look in text and in JSON), and `apply`,
+which defines its meaning.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from ..state import State
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """How the values of a field look.
+    """The form of a field's values in text and in JSON.
 
-    expected: what a value must be, for messages.
-    accepts: whether a value read from JSON is one.
+    expected: a description of valid values, for messages.
+    accepts: whether a value read from JSON is valid.
     show: a value as Python text.
     by_name: printed as `field=value`, and left out if it is the default.
     """
@@ -55,7 +55,7 @@ def _arguments(names: tuple[str, ...]) -> str:
 
 
 Name = Annotated[str, Form("a name", _is_name)]
-"""Of a stage or an axis."""
+"""The name of a stage or an axis."""
 Names = Annotated[tuple[str, ...], Form("a list of names", _are_names, _arguments)]
 """As a last field: each name is an argument of its own."""
 OptionalName = Annotated[str, Form("a name", _is_name, by_name=True)]
@@ -82,7 +82,9 @@ class Step(ABC):
     stage: Name
     primitive: ClassVar[str]
     of_schedule: ClassVar[bool] = False
-    """Whether the primitive is a method of the schedule, which takes the stage, or of the stage."""
+    """Whether the primitive is a method of the schedule, called with the stage, rather than of the
+    stage.
+    """
 
     def __post_init__(self) -> None:
         check_fields(self, ScheduleError)

@@ -1,4 +1,4 @@
-"""Steps on the loops of one stage: split, fuse, skew, reorder, how a loop runs, pragmas."""
+"""Steps on the loops of one stage: split, fuse, skew, reorder, kinds of loops, pragmas."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ def scheduled(state: State, name: str, what: str) -> StageState:
 
 
 def leaf(stage: StageState, axis: str, what: str) -> int:
-    """The position of loop `axis`.  If it is no loop, the error says what became of the axis."""
+    """The position of loop `axis`.  If it is no loop, the error names the step that replaced the
+    axis.
+    """
     if axis in stage.tensorized_loops():
         assert stage.tensorized is not None
         raise ScheduleError(
@@ -136,7 +138,7 @@ class Fuse(Step):
 
 @primitive("skew")
 class Skew(Step):
-    """`axis` begins `(by * factor) % modulus` later."""
+    """Begins `axis` `(by * factor) % modulus` iterations later."""
 
     axis: Name
     by: Name
@@ -202,10 +204,10 @@ def _keeps_order(stage: StageState, leaves: list[str]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Annotate(Step):
-    """How a loop runs.
+    """Sets the kind of a loop.
 
     axis: the loop.
-    kind: how it runs; a constant of the class.
+    kind: its new kind; a constant of the class.
     """
 
     axis: Name
@@ -216,7 +218,7 @@ class Annotate(Step):
 
 
 def annotated(state: State, step: Step, axis: str, kind: ForKind) -> State:
-    """The state in which loop `axis` of the step's stage is of this kind."""
+    """The state in which loop `axis` of the step's stage is of kind `kind`."""
     what = step.primitive
     stage = scheduled(state, step.stage, what)
     leaf(stage, axis, what)

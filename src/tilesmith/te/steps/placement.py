@@ -1,4 +1,4 @@
-"""Steps on where a stage is computed and how its memory looks."""
+"""Steps on the place of a stage and the form of its memory."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def checked_scope(scope: str) -> Scope:
 
 
 def _intermediate(state: State, name: str, what: str) -> StageState:
-    """The stage `name`, which must own memory that the program allocates itself."""
+    """The stage `name`, which must have memory that the program allocates."""
     stage = scheduled(state, name, what)
     if stage.is_output:
         raise ScheduleError(
@@ -46,8 +46,8 @@ class ComputeAt(Step):
         if self.stage == self.target:
             raise ScheduleError(f"{self.stage} cannot be computed at its own loop {self.axis}")
         leaf(scheduled(state, self.target, "compute_at"), self.axis, "compute_at")
-        at = At(self.target, self.axis)
-        return state.with_stage(replace(stage, attach=at, store=None, folds=()))
+        place = At(self.target, self.axis)
+        return state.with_stage(replace(stage, attach=place, store=None, folds=()))
 
 
 def _externs(state: State) -> list[StageState]:
@@ -58,8 +58,10 @@ def _externs(state: State) -> list[StageState]:
 class ComputeInline(Step):
     def apply(self, state: State) -> State:
         stage = state.stage(self.stage)
-        at = (s for s in state.stages.values() if isinstance(s.attach, At))
-        here = [s.name for s in at if isinstance(s.attach, At) and s.attach.stage == stage.name]
+        attached = (s for s in state.stages.values() if isinstance(s.attach, At))
+        here = [
+            s.name for s in attached if isinstance(s.attach, At) and s.attach.stage == stage.name
+        ]
         why = ""
         if stage.is_output:
             why = "it is an output of the program"
@@ -196,8 +198,8 @@ class Prefetch(Step):
     """Prefetch value `value` of `source`, `offset` iterations of `axis` ahead.
 
     over: the loop over which the prefetches are spread, if given.
-    of: the stage whose loop `axis` is, if it is another one.
-    parts: iterations of that loop which prefetch a part each.
+    of: the stage with the loop `axis`, if it is another one.
+    parts: successive iterations of that loop, each of which prefetches one part.
     """
 
     source: Name
@@ -300,7 +302,7 @@ class Pipeline(Step):
 
 
 def _ahead(state: State, name: str, step: str, buffers: int) -> State:
-    """The stage `name` with parts computed ahead, in so many buffers."""
+    """The stage `name` with parts computed ahead, in `buffers` buffers."""
     stage = _intermediate(state, name, "compute ahead")
     if not isinstance(stage.attach, At):
         raise ScheduleError(

@@ -112,10 +112,10 @@ class CacheRead(Step):
             raise ScheduleError(f"cache_read of {self.stage} needs at least one reader")
         for reader in self.readers:
             if key not in state.stage(reader).reads:
-                found = [s.name for s in state.stages.values() if key in s.reads]
+                readers = [s.name for s in state.stages.values() if key in s.reads]
                 raise ScheduleError(
                     f"cache_read of {self.stage}: {reader} does not read it; its readers are "
-                    f"{', '.join(found) or 'none'}"
+                    f"{', '.join(readers) or 'none'}"
                 )
         tensor = source.op.outputs[self.value]
         op = source.op
@@ -295,10 +295,10 @@ class FlattenAxes(Step):
         )
 
         def flat(indices: tuple[Expr, ...]) -> tuple[Expr, ...]:
-            at = indices[first]
+            flattened = indices[first]
             for part, index in zip(parts[1:], indices[first + 1 : end], strict=True):
-                at = add(mul(at, part.extent), index)
-            return (*indices[:first], at, *indices[end:])
+                flattened = add(mul(flattened, part.extent), index)
+            return (*indices[:first], flattened, *indices[end:])
 
         return _with_other_axes(state, stage, op, flat)
 
@@ -325,10 +325,10 @@ class UnflattenAxis(Step):
         axis = old.axis[place]
         outer = IterVar(Var(f"{self.axis}o"), dim(ceil_div(axis.extent, self.factor)))
         inner = IterVar(Var(f"{self.axis}i"), self.factor)
-        at = add(mul(outer.var, self.factor), inner.var)
+        position = add(mul(outer.var, self.factor), inner.var)
         fits = isinstance(axis.extent, int) and axis.extent % self.factor == 0
-        inside = None if fits else at < dim_expr(axis.extent)
-        body = tuple(_where(inside, substitute(b, {axis.var: at})) for b in old.body)
+        inside = None if fits else position < dim_expr(axis.extent)
+        body = tuple(_where(inside, substitute(b, {axis.var: position})) for b in old.body)
         axes = (*old.axis[:place], outer, inner, *old.axis[place + 1 :])
         op = Compute(old.name, axes, body, old.reduce_axis)
 
@@ -339,7 +339,7 @@ class UnflattenAxis(Step):
 
 
 def _where(inside: Expr | None, value: Expr) -> Expr:
-    """`value` of an element inside the domain; of another one, which nothing reads, the start of a
+    """`value` of an element inside the domain; outside, where no element is read, the start of a
     reduction, or zero.
     """
     if inside is None:
@@ -352,7 +352,7 @@ def _where(inside: Expr | None, value: Expr) -> Expr:
 
 
 def _of_own_memory(state: State, name: str, what: str) -> StageState:
-    """The stage `name`, whose axes a step may replace: nothing but its operation is known yet."""
+    """The stage `name`, whose axes a step may replace: no step has been applied to it yet."""
     stage = state.stage(name)
     if stage.is_output:
         raise ScheduleError(
@@ -371,7 +371,7 @@ def _with_other_axes(
     op: Compute,
     indices: Callable[[tuple[Expr, ...]], tuple[Expr, ...]],
 ) -> State:
-    """`stage` computing `op`; `indices` maps where its readers read now to where they do then."""
+    """`stage` computing `op`; `indices` maps the indices of its readers to their new ones."""
     new = make_stage(stage.name, op, stage.reads, attach=stage.attach, scope=stage.scope)
     state = state.with_operation(new)
 

@@ -1,4 +1,4 @@
-"""The step that gives loops to a tensor intrinsic, and the proof that they are what it computes."""
+"""The step that replaces loops by a tensor intrinsic, and the proof that they compute the same."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class TensorizeLoops(Step):
 
 
 def _kinds_of_tails(stage: StageState, inside: Sequence[str]) -> dict[str, ForKind]:
-    """How the loops run where the intrinsic can't be used: in registers, as the call would."""
+    """Kinds of the loops where the intrinsic can't be used: in registers, as in the call."""
     spatial = [a for a in inside if a not in stage.reduce_names()]
     return {a: "vectorized" if a in spatial[-1:] else "unrolled" for a in inside}
 
@@ -92,10 +92,10 @@ def _prove(stage: StageState, inside: Sequence[str], intrinsic: TensorIntrinsic,
     points: dict[Expr, Expr] = {
         a.var: values[name] for name, a in zip(stage.roots, stage.root_axes, strict=True)
     }
-    found = [(extents[a], a in reduced) for a in inside]
+    sized = [(extents[a], a in reduced) for a in inside]
     orders = [
         order
-        for order in assignments(intrinsic, [(n, r) for n, r in found if isinstance(n, int)])
+        for order in assignments(intrinsic, [(n, r) for n, r in sized if isinstance(n, int)])
         if len(order) == len(inside)
     ]
     if not orders:
@@ -103,7 +103,7 @@ def _prove(stage: StageState, inside: Sequence[str], intrinsic: TensorIntrinsic,
     inner = [loops[a] for a in inside]
 
     def moving(load: Load) -> set[Var]:
-        """The variables of loops on which the place of `load` depends."""
+        """The variables of loops on which the address of `load` depends."""
         indices = (simplify(substitute(i, points), ctx) for i in load.indices)
         return {v for i in indices for v in free_vars(i)}
 
@@ -120,7 +120,7 @@ def _reads_alike(
     moving: Callable[[Load], set[Var]],
     loops: Sequence[Var],
 ) -> bool:
-    """Whether each operand's stand-in moves along the same axes as the operand."""
+    """Whether each operand's load varies with the same axes as the operand in the declaration."""
     for operand, load in binding.items():
         moved = moving(load)
         strides = intrinsic.strides(operand)

@@ -67,7 +67,7 @@ def windowed(op: Compute) -> Windowed | None:
     """`op` as a sum of products over a 3x3 window, without strides and dilations; None if it is
     none.
 
-    Of more than two window axes the last two count.
+    If there are more than two window axes, the last two count.
     """
     body = op.body[0]
     if len(op.body) != 1 or not isinstance(body, Reduce) or body.reducer is not SUM:
@@ -77,26 +77,26 @@ def windowed(op: Compute) -> Windowed | None:
         return None
     for image, weights in ((source.a, source.b), (source.b, source.a)):
         if isinstance(image, Load) and isinstance(weights, Load):
-            found = _windowed(op, image, weights)
-            if found is not None:
-                return found
+            window = _windowed(op, image, weights)
+            if window is not None:
+                return window
     return None
 
 
 def _windowed(op: Compute, image: Load, weights: Load) -> Windowed | None:
     axes = {a.var: n for n, a in enumerate(op.axis)}
     taps = {a.var: a for a in op.reduce_axis if same_dim(a.extent, WINDOW)}
-    found: list[tuple[int, int, int, IterVar]] = []
+    windows: list[tuple[int, int, int, IterVar]] = []
     for d, index in enumerate(image.indices):
         if not isinstance(index, Binary) or index.op != "add":
             continue
         for i, p in ((index.a, index.b), (index.b, index.a)):
-            at = [n for n, w in enumerate(weights.indices) if w is p]
-            if i in axes and p in taps and len(at) == 1:  # type: ignore[operator]  # by identity
-                found.append((axes[i], d, at[0], taps[p]))  # type: ignore[index]
-    if len(found) < 2:
+            places = [n for n, w in enumerate(weights.indices) if w is p]
+            if i in axes and p in taps and len(places) == 1:  # type: ignore[operator]  # by identity
+                windows.append((axes[i], d, places[0], taps[p]))  # type: ignore[index]
+    if len(windows) < 2:
         return None
-    (i, d_i, w_i, p), (j, d_j, w_j, q) = found[-2:]
+    (i, d_i, w_i, p), (j, d_j, w_j, q) = windows[-2:]
     moved = {op.axis[i].var, op.axis[j].var, p.var, q.var}
     rest = [x for n, x in enumerate(image.indices) if n not in (d_i, d_j)]
     rest += [x for n, x in enumerate(weights.indices) if n not in (w_i, w_j)]
@@ -133,7 +133,7 @@ class Winograd(Step):
 
 
 class _Rewriting:
-    """The stages of one convolution, one after the other."""
+    """The rewriting of one convolution, stage by stage."""
 
     def __init__(self, state: State, stage: StageState, w: Windowed, m: int) -> None:
         self.state, self.stage, self.w, self.m = state, stage, w, m
@@ -163,11 +163,11 @@ class _Rewriting:
         products = self._added(Compute(name, (x, y, *axes), (total,), others).outputs[0])
         rows = self._added(result_rows(self._name("rows"), m, products, [a.name for a in axes]))
 
-        at: list[Expr] = [a.var for a in self.op.axis]
-        i, j = (at[p] for p in w.places)
+        point: list[Expr] = [a.var for a in self.op.axis]
+        i, j = (point[p] for p in w.places)
         for place in w.places:
-            at[place] = at[place] // m
-        new = Compute(self.op.name, self.op.axis, (result_at(m, rows, i, j, at),))
+            point[place] = point[place] // m
+        new = Compute(self.op.name, self.op.axis, (result_at(m, rows, i, j, point),))
         spatial = self.stage.roots[: len(new.axis)]
         return self.state.with_operation(
             replace(
