@@ -4,7 +4,6 @@ an extent would be negative leaves all else compiled for all sizes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,13 +12,6 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import tilesmith as ts
-from tilesmith.codegen.c.compiler import find_compiler, shared_library
-from tilesmith.codegen.c.sizes import emit_sizes as emit_c
-from tilesmith.codegen.link import Library, compile_object
-from tilesmith.codegen.sizes import SizeProgram, emit_sizes
-from tilesmith.codegen.targets import host
-from tilesmith.ir.expr import binary
-from tilesmith.ir.symbols import symbol
 from tilesmith.support.errors import ModelError
 
 RNG = np.random.default_rng(0)
@@ -121,43 +113,3 @@ def test_what_follows_a_window_has_all_sizes(kind: str, after: str) -> None:
         c = expected(x) if places else np.zeros((2, 3 if kind == "pool" else 4, 0), np.float32)
         for found, wanted in zip(exe.run({"x": x}).values(), then(c), strict=True):
             np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
-
-
-def _values(library: Any, extents: Sequence[int], count: int) -> tuple[int, list[int]]:
-    import ctypes
-
-    given = (ctypes.c_int64 * len(extents))(*extents)
-    found = (ctypes.c_int64 * count)()
-    return library(given, found), [*found]
-
-
-@pytest.mark.parametrize("kind", ["llvm", "c"])
-def test_sizes_are_divided_toward_zero(kind: str, tmp_path: Any) -> None:
-    import ctypes
-
-    a, b = symbol("a", 0, 1 << 20, 9), symbol("b", 0, 1 << 20, 9)
-    e, f = a - 50, b - 3
-    values = {
-        0: binary("truncdiv", e, f),
-        1: binary("truncmod", e, f),
-        2: binary("floordiv", e, f),
-        3: binary("floormod", e, f),
-    }
-    program = SizeProgram((a, b), values)
-    if kind == "llvm":
-        library = Library([compile_object(emit_sizes(program, "sizes"), host(), 0)], ["sizes"])
-        kind_of = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p)
-        call: Any = kind_of(library.address("sizes"))
-    elif find_compiler() is None:
-        pytest.skip("needs a C compiler")
-    else:
-        path = tmp_path / "sizes.so"
-        path.write_bytes(shared_library(emit_c(program, "sizes")))
-        call = ctypes.CDLL(str(path)).sizes
-    for x in (0, 1, 43, 44, 49, 50, 51, 57, 101):
-        for y in (0, 1, 2, 4, 5, 10):
-            n, d = x - 50, y - 3
-            quotient = abs(n) // abs(d) * (1 if (n < 0) == (d < 0) else -1)
-            expected = [quotient, n - quotient * d, n // d, n % d]
-            assert _values(call, (x, y), 4) == (0, expected)
-        assert _values(call, (x, 3), 4)[0] != 0  # a division by zero

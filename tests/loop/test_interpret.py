@@ -46,6 +46,22 @@ def test_matmul() -> None:
     np.testing.assert_allclose(c, a @ b, rtol=1e-5)
 
 
+def test_a_function_ends_where_it_returns() -> None:
+    text = """\
+def f(A: i64[2], n: i64) -> A:
+    A[0] = 1
+    for i in range(4):
+        if i == n:
+            return 7
+    A[1] = 1
+"""
+    for n, code in ((2, 7), (4, 0)):
+        a = np.zeros(2, np.int64)
+        assert interpret(parse_func(text), [a, n]) == code
+        assert a.tolist() == [1, code == 0]
+    assert str(parse_func(text)) == text
+
+
 def test_vectors_and_reductions() -> None:
     a = np.arange(-32, 32).astype(np.float32)
     c, s = np.zeros(64, np.float32), np.zeros(4, np.float32)

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from tilesmith.codegen.kernel import Kernel
-from tilesmith.codegen.sizes import SizeProgram
 from tilesmith.graph.nodes import Graph
 from tilesmith.graph.passes.choices import Choose
 from tilesmith.graph.passes.columns import Choice as ColumnsChoice
@@ -150,8 +149,8 @@ class Backend:
     emit: the writer: the text of a kernel in final form.
     tools: what makes code of the texts.
     entry: the text of a program's main function for its steps; None where there are only kernels.
-    sizes: the text of a function that computes sizes of a run, given its name; None without
-        `entry`.
+    bare: the writer of functions of their parameters alone, without workspace and context; None
+        without `entry`.
     predict: seconds that a kernel in final form is expected to take, given the
     number of threads and the memory where each argument lies.
     """
@@ -172,5 +171,5 @@ class Backend:
     emit: WriteKernel
     tools: Toolchain
     entry: WriteEntry | None
-    sizes: Callable[[SizeProgram, str], str] | None
+    bare: Callable[[Func, Target], str] | None
     predict: Callable[[Func, Target, int, Sequence[Place]], float]

@@ -11,9 +11,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tilesmith.codegen.c.compiler import assembly, compile_object
-from tilesmith.codegen.c.emit import emit
+from tilesmith.codegen.c.emit import emit, emit_bare
 from tilesmith.codegen.c.entry import emit_entry
-from tilesmith.codegen.c.sizes import emit_sizes
 from tilesmith.codegen.c.source import emit_source, unit
 from tilesmith.codegen.c.vector_functions import emit_vectors
 from tilesmith.codegen.kernel import Kernel
@@ -83,7 +82,7 @@ C = replace(
     emit=emit,
     tools=native_toolchain(compile_object, assembly),
     entry=emit_entry,
-    sizes=emit_sizes,
+    bare=emit_bare,
 )
 
 SOURCE = replace(
@@ -118,6 +117,6 @@ VECTORS = replace(
     loop_passes=(
         p.LOOPS_OF_INTRINSICS, p.ONE_THREAD, *(q for q in CPU.loop_passes if q is not p.TENSORIZE)
     ),
-    entry=None, sizes=None,
+    entry=None, bare=None,
 )  # fmt: skip
 """Single kernels as C with vectors, on one thread."""

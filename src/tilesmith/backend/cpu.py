@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tilesmith.codegen.emit import emit
+from tilesmith.codegen.emit import emit, emit_bare
 from tilesmith.codegen.entry import emit_entry
 from tilesmith.codegen.link import assembly, compile_object
 from tilesmith.codegen.math import expand_math
-from tilesmith.codegen.sizes import emit_sizes
 from tilesmith.graph.nodes import Graph
 from tilesmith.ir.target import Target
 from tilesmith.loop.nodes import Func
@@ -78,6 +77,6 @@ CPU = Backend(
     emit=emit,
     tools=native_toolchain(compile_object, assembly),
     entry=emit_entry,
-    sizes=emit_sizes,
+    bare=emit_bare,
     predict=predict_seconds,
 )

@@ -91,6 +91,6 @@ OPENCL = Backend(
     emit=emit,
     tools=Toolchain(_text, _assembly, packed, _function),
     entry=None,
-    sizes=None,
+    bare=None,
     predict=seconds,
 )

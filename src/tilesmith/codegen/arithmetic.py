@@ -42,6 +42,7 @@ _LLVM_FLOAT = {
     "round": "roundeven",
     "abs": "fabs",
 }
+_LLVM_OVERFLOW = {f"{op}_overflows": f"s{op}" for op in ("add", "sub", "mul")}
 _EXACT = frozenset({"floor", "ceil", "trunc", "round", "abs"})
 """Functions whose result a narrow float holds exactly if the argument is one."""
 
@@ -331,6 +332,11 @@ class Arithmetic:
             )
         if name == "scalef":
             return scalef(self.b, lanes, a, args[1])
+        if name in _LLVM_OVERFLOW:
+            pair = f"{{ {type_}, {vector('i1', lanes)} }}"
+            operation = f"@llvm.{_LLVM_OVERFLOW[name]}.with.overflow"
+            both = self.emit(f"call {pair} {operation}({type_} {a}, {type_} {args[1]})")
+            return self.emit(f"extractvalue {pair} {both}, 1")
         if not dtype.is_float:
             return self._int_call(name, dtype, lanes, a)
         if name in _LLVM_FLOAT:

@@ -72,6 +72,25 @@ def emit(
     )
 
 
+def emit_bare(func: Func, target: Target) -> str:
+    """LLVM text of a function of its parameters alone, `i32 @name(ptr buffers..., i64 scalars...)`.
+
+    Raises InternalError if it needs a workspace or a context: for memory from the heap, for threads
+    or for assertions.
+    """
+    survey = Survey()
+    survey.statement(func.body)
+    workspace = plan_workspace(func)
+    kept = breaks(func.body, target.model)
+    module = Module(func.name, target, survey, workspace, workspace.overlapping(), kept)
+    top = _body(func, module, frozenset())
+    if workspace.offsets or module.functions or module.messages:
+        raise InternalError(f"'{func.name}' has no context, and needs one")
+    params = ", ".join(f"{t} {n}" for t, n in parameters(func, module)[:-2])
+    text = top.b.function(f"i32 @{func.name}({params})")
+    return "\n\n".join([text, *declarations(module), _attributes(target)]) + "\n"
+
+
 def _definitions(func: Func, module: Module, large: frozenset[Buffer]) -> list[str]:
     """The function of the kernel.
 

@@ -1,6 +1,6 @@
 """The sizes of a run: what a program computes from the extents that only the run knows.
 
-    i32 @tilesmith_sizes(ptr extents, ptr values)
+    def tilesmith_sizes(extents: i64[..], values: i64[..]) -> values
 
 `extents` holds a number for each symbol, `values` takes the results: the bytes of the arena, the
 bytes of scratch memory for each thread, the extents of the outputs, those of inputs that are
@@ -12,6 +12,8 @@ no size, however hostile, reaches memory unchecked.
 
 Where a run measures extents (see `program.nodes`), the main function calls a function of the same
 kind, which computes the values that depend on them from all extents known by then.
+
+It is a function of loop IR like any other, which has neither a workspace nor a context.
 """
 
 from __future__ import annotations
@@ -19,12 +21,30 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tilesmith.ir.expr import Binary, Const, Expr, Unary, Var, as_expr, post_order
+from tilesmith.ir.dtypes import i64
+from tilesmith.ir.expr import (
+    Binary,
+    Compare,
+    Const,
+    Expr,
+    Unary,
+    Var,
+    any_of,
+    as_expr,
+    const,
+    post_order,
+    rebuilt,
+)
+from tilesmith.ir.intrinsics import call
 from tilesmith.ir.types import Dim
+from tilesmith.loop.nodes import Buffer, Func, If, LetStmt, Return, Stmt, Store, seq
 from tilesmith.support.errors import InternalError
 
 from .context import Code
 from .functions import SIZES
+
+_TOGETHER = 16
+"""Conditions that one branch tests."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -43,138 +63,87 @@ class SizeProgram:
     checks: bool = True
 
 
-_CHECKED = {"add": "sadd", "sub": "ssub", "mul": "smul"}
-_PLAIN = {"min": "smin", "max": "smax"}
+def sizes_function(program: SizeProgram, name: str = SIZES) -> Func:
+    """The function that computes the sizes.
+
+    Raises InternalError for a size that is no arithmetic of symbols.
+    """
+    extents = Buffer("extents", i64, (len(program.symbols),))
+    values = Buffer("values", i64, (max(program.values, default=-1) + 1,))
+    body = _Body({v: extents[const(i)] for i, v in enumerate(program.symbols)})
+    outside: list[Expr] = []
+    for v in program.symbols:
+        if program.checks and v.sizes is not None:
+            outside += [body.value(v) < v.sizes.low, v > v.sizes.high]
+    outside += [body.value(as_expr(extent)) < 0 for extent in program.extents]
+    body.leave_if_overflow()
+    body.leave_if(outside, Code.SIZES)
+    for i, size in program.values.items():
+        body.statements.append(Store(values, (const(i),), body.value(as_expr(size))))
+    body.leave_if_overflow()
+    return Func(name, (extents, values), (values,), body.whole())
 
 
-def emit_sizes(program: SizeProgram, symbol: str = SIZES) -> str:
-    """LLVM text of the function."""
-    writer = _Writer(program.symbols)
-    if program.checks:
-        for var in program.symbols:
-            writer.check(var)
-    for extent in program.extents:
-        writer.not_negative(as_expr(extent))
-    writer.leave_if(writer.overflows, Code.OVERFLOW)
-    writer.leave_if(writer.outside, Code.SIZES)
-    writer.overflows = "false"
-    for i, value in program.values.items():
-        found = writer.value(as_expr(value))
-        writer.line(f"%v{i} = getelementptr i64, ptr %values, i64 {i}")
-        writer.line(f"store i64 {found}, ptr %v{i}, align 8")
-    writer.leave_if(writer.overflows, Code.OVERFLOW)
-    intrinsics = [
-        *(
-            f"declare {{ i64, i1 }} @llvm.{n}.with.overflow.i64(i64, i64)"
-            for n in _CHECKED.values()
-        ),
-        *(f"declare i64 @llvm.{n}.i64(i64, i64)" for n in _PLAIN.values()),
-    ]
-    return "\n".join(
-        [
-            f"define i32 @{symbol}(ptr %extents, ptr %values) nounwind {{",
-            "entry:",
-            *writer.lines,
-            "  ret i32 0",
-            "}",
-            "",
-            *intrinsics,
-        ]
-    )
+class _Body:
+    """Statements that compute expressions of symbols; each operation is done once.
+
+    statements: those so far, and names for the rest of them with their values.
+    """
+
+    def __init__(self, symbols: Mapping[Var, Expr]) -> None:
+        self.statements: list[Stmt | tuple[Var, Expr]] = []
+        self._symbols = symbols
+        self._names: dict[Expr, Expr] = {}
+        self._overflows: list[Expr] = []
+
+    def value(self, size: Expr) -> Expr:
+        """The name of an expression's value, or a literal."""
+        for e in post_order(size, self._names):
+            self._names[e] = e
+            if isinstance(e, Var):
+                self.statements.append((e, self._symbols[e]))
+            elif not isinstance(e, Const):
+                operation = rebuilt(e, self._names)
+                self._overflows += _overflows(operation)
+                self._names[e] = name = Var("t")
+                self.statements.append((name, operation))
+        return self._names[size]
+
+    def leave_if_overflow(self) -> None:
+        """Leave if a result since the last time does not fit."""
+        self.leave_if(self._overflows, Code.OVERFLOW)
+        self._overflows = []
+
+    def leave_if(self, conditions: Sequence[Expr], code: Code) -> None:
+        """Leave if any of the conditions holds."""
+        for i in range(0, len(conditions), _TOGETHER):
+            some = any_of(*conditions[i : i + _TOGETHER])
+            self.statements.append(If(some, Return(code.value)))
+
+    def whole(self) -> Stmt:
+        """All statements."""
+        rest: list[Stmt] = []
+        for s in reversed(self.statements):
+            if isinstance(s, Stmt):
+                rest.append(s)
+            else:
+                rest = [LetStmt(*s, seq(*reversed(rest)))]
+        return seq(*reversed(rest))
 
 
-class _Writer:
-    """The function's body; every expression is computed once."""
-
-    def __init__(self, symbols: Sequence[Var]) -> None:
-        self._symbols = {v: i for i, v in enumerate(symbols)}
-        self.lines: list[str] = []
-        self.outside = "false"  # whether an extent is outside its range
-        self.overflows = "false"
-        self._known: dict[Expr, str] = {}
-        self._count = 0
-
-    def line(self, text: str) -> None:
-        self.lines.append(f"  {text}")
-
-    def name(self) -> str:
-        self._count += 1
-        return f"%t{self._count}"
-
-    def emit(self, text: str) -> str:
-        name = self.name()
-        self.line(f"{name} = {text}")
-        return name
-
-    def check(self, var: Var) -> None:
-        value = self.value(var)
-        if var.sizes is not None:
-            for test in (f"slt i64 {value}, {var.sizes.low}", f"sgt i64 {value}, {var.sizes.high}"):
-                wrong = self.emit(f"icmp {test}")
-                self.outside = self.emit(f"or i1 {self.outside}, {wrong}")
-
-    def not_negative(self, extent: Expr) -> None:
-        negative = self.emit(f"icmp slt i64 {self.value(extent)}, 0")
-        self.outside = self.emit(f"or i1 {self.outside}, {negative}")
-
-    def leave_if(self, condition: str, code: Code) -> None:
-        if condition == "false":
-            return
-        label = f"l{len(self.lines)}"
-        self.line(f"br i1 {condition}, label %{label}.leave, label %{label}.stay")
-        self.lines += [f"{label}.leave:", f"  ret i32 {code:d}", f"{label}.stay:"]
-
-    def value(self, e: Expr) -> str:
-        for node in post_order(e, self._known):
-            self._known[node] = self._node(node)
-        return self._known[e]
-
-    def _node(self, node: Expr) -> str:
-        known = self._known
-        if isinstance(node, Var):
-            where = self.emit(f"getelementptr i64, ptr %extents, i64 {self._symbols[node]}")
-            return self.emit(f"load i64, ptr {where}, align 8")
-        if isinstance(node, Const):
-            return str(int(node.value))
-        if isinstance(node, Unary) and node.op == "neg":
-            return self._checked("ssub", "0", known[node.a])
-        if isinstance(node, Binary):
-            a, b = known[node.a], known[node.b]
-            if node.op in _CHECKED:
-                return self._checked(_CHECKED[node.op], a, b)
-            if node.op in _PLAIN:
-                return self.emit(f"call i64 @llvm.{_PLAIN[node.op]}.i64(i64 {a}, i64 {b})")
-            if node.op in ("floordiv", "floormod", "truncdiv", "truncmod"):
-                return self._divided(node.op, a, b)
-        raise InternalError(f"the extent {node} is no arithmetic of symbols")
-
-    def _checked(self, name: str, a: str, b: str) -> str:
-        pair = self.emit(f"call {{ i64, i1 }} @llvm.{name}.with.overflow.i64(i64 {a}, i64 {b})")
-        over = self.emit(f"extractvalue {{ i64, i1 }} {pair}, 1")
-        self.overflows = self.emit(f"or i1 {self.overflows}, {over}")
-        return self.emit(f"extractvalue {{ i64, i1 }} {pair}, 0")
-
-    def _divided(self, op: str, a: str, b: str) -> str:
-        """Rounded down, or toward zero; a division by zero, or of the least number by -1, counts as
-        an overflow.
-        """
-        zero = self.emit(f"icmp eq i64 {b}, 0")
-        least = self.emit(f"icmp eq i64 {a}, {-(1 << 63)}")
-        minus = self.emit(f"icmp eq i64 {b}, -1")
-        both = self.emit(f"and i1 {least}, {minus}")
-        bad = self.emit(f"or i1 {zero}, {both}")
-        self.overflows = self.emit(f"or i1 {self.overflows}, {bad}")
-        by = self.emit(f"select i1 {bad}, i64 1, i64 {b}")
-        quotient = self.emit(f"sdiv i64 {a}, {by}")
-        rest = self.emit(f"srem i64 {a}, {by}")
-        if op in ("truncdiv", "truncmod"):
-            return quotient if op == "truncdiv" else rest
-        uneven = self.emit(f"icmp ne i64 {rest}, 0")
-        signs = self.emit(f"xor i64 {rest}, {by}")
-        negative = self.emit(f"icmp slt i64 {signs}, 0")
-        down = self.emit(f"and i1 {uneven}, {negative}")
-        if op == "floordiv":
-            less = self.emit(f"add i64 {quotient}, -1")
-            return self.emit(f"select i1 {down}, i64 {less}, i64 {quotient}")
-        more = self.emit(f"add i64 {rest}, {by}")
-        return self.emit(f"select i1 {down}, i64 {more}, i64 {rest}")
+def _overflows(e: Expr) -> list[Expr]:
+    """The conditions under which the result of one operation does not fit."""
+    if isinstance(e, Unary) and e.op == "neg":
+        return [call("sub_overflows", const(0), e.a)]
+    if isinstance(e, Binary):
+        if e.op in ("min", "max"):
+            return []
+        if e.op in ("add", "sub", "mul"):
+            return [call(f"{e.op}_overflows", e.a, e.b)]
+        if e.op in ("floordiv", "floormod", "truncdiv", "truncmod"):
+            if isinstance(e.b, Const) and e.b.value not in (0, -1):
+                return []
+            is_least = Compare("eq", e.a, const(i64.min))
+            both = Binary("and", is_least, Compare("eq", e.b, const(-1)))
+            return [Compare("eq", e.b, const(0)), both]
+    raise InternalError(f"the extent {e} is no arithmetic of symbols")

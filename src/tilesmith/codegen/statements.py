@@ -21,7 +21,7 @@ from tilesmith.loop.passes.workspace import buffer_bytes
 from tilesmith.support.errors import InternalError
 
 from .arithmetic import Arithmetic
-from .builder import Builder
+from .builder import Builder, ValueScope
 from .builder import Code as Lines
 from .checks import Checks
 from .context import address
@@ -64,6 +64,7 @@ class Statements:
             ir.Call: self._call,
         }
         self._next: list[Stmt] = []  # what a rule leaves to be written; so depth is no limit
+        self._named: ValueScope | None = None  # of names that hold to the end of the statement
         self._plain: dict[type[Stmt], Callable[[Any], None]] = {
             nodes.For: self._for,
             nodes.If: self._if,
@@ -73,6 +74,7 @@ class Statements:
             nodes.Seq: self._seq,
             nodes.Evaluate: self._evaluate,
             nodes.Assert: self.checks.assertion,
+            nodes.Return: self._return,
         }
         own = {kind: partial(write, self) for kind, write in hooks.statements.items()}
         self._rules = self._plain | own
@@ -81,13 +83,14 @@ class Statements:
 
     def statement(self, s: Stmt) -> None:
         """Write `s`."""
-        outside, self._next = self._next, [s]
+        outside = self._next, self._named, self.b.scope
+        self._next, self._named = [s], None
         while self._next:
             then = self._next.pop()
             self.b.scope.fleeting.clear()
             self.tensors.tiles.clear()
             self._rules[type(then)](then)
-        self._next = outside
+        self._next, self._named, self.b.scope = outside
 
     def plain(self, s: Stmt) -> None:
         """Write `s` as most targets do."""
@@ -227,9 +230,11 @@ class Statements:
         if s.value.lanes == 1 and s.value.dtype is i64 and self.env.is_nonnegative(s.value):
             self.env.nonnegative.add(s.var)
         self.b.scope.fleeting.clear()
-        with self.b.nested():
-            self.env.bind(s.var, value)
-            self.statement(s.body)
+        if self._named is None:
+            self._named = ValueScope(self.b.scope, self.b.scope.code, is_loop=False)
+            self.b.scope = self._named
+        self.env.bind(s.var, value)
+        self._next.append(s.body)
 
     def _allocate(self, s: nodes.Allocate) -> None:
         buffer = s.buffer
@@ -263,6 +268,11 @@ class Statements:
         index = location.indices[0] if location.indices else const(0)
         where = self.memory.address(location.buffer, index)
         self.b.do(f"call void @llvm.prefetch(ptr {where}, i32 0, i32 3, i32 1)")
+
+    def _return(self, s: nodes.Return) -> None:
+        self.settle()
+        self.b.do(f"ret i32 {s.code}")
+        self.b.start_block(self.b.label("after"))  # whatever follows never runs
 
     # parallel loops
 

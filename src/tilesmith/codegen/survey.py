@@ -63,7 +63,7 @@ class Survey:
             if s.mask is not None:
                 self.expression(s.mask)
         elif not isinstance(s, loop.Allocate):
-            self.asserts |= isinstance(s, loop.Assert)
+            self.asserts |= isinstance(s, (loop.Assert, loop.Return))
             for e in own_exprs(s):
                 self.expression(e)
 

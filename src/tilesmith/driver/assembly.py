@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from tilesmith.codegen.functions import ENTRY, SIZES
 from tilesmith.codegen.kernel import KernelCode
-from tilesmith.codegen.sizes import SizeProgram
+from tilesmith.codegen.sizes import SizeProgram, sizes_function
 from tilesmith.graph.control import graphs_in
 from tilesmith.graph.measure import Measure, Stage, stages_in
 from tilesmith.graph.nodes import Constant, Data, Fused, Graph, Node, Value
@@ -21,6 +21,7 @@ from tilesmith.ir.layout import Layout
 from tilesmith.ir.symbols import as_dim, bound, expected, symbols_of
 from tilesmith.ir.text import Names, print_expr
 from tilesmith.ir.types import Dim, same_dim
+from tilesmith.loop.verify import verify
 from tilesmith.program.nodes import Copy, Extent, KernelCall, Measurement, Report, Step
 from tilesmith.runtime.native import round_up, zeroed_bytes
 from tilesmith.runtime.program import (
@@ -107,9 +108,12 @@ def assemble(
     }
     sizes = run.programs()
     objects: dict[str, str] = {}
-    if backend.entry is not None and backend.sizes is not None:
+    if backend.entry is not None and backend.bare is not None:
         objects[ENTRY] = backend.entry(steps, **fixed, sizes=run.count)
-        objects |= {name: backend.sizes(p, name) for name, p in sizes.items()}
+        for name, p in sizes.items():
+            function = sizes_function(p, name)
+            verify(function, "final", "the sizes of a run")
+            objects[name] = backend.bare(function, session.target)
     else:
         check_steps(steps, session.target.name, bool(sizes))
     outputs = zip(fused.outputs, fused.output_names, strict=True)

@@ -8,6 +8,7 @@ mathematics library.
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -87,6 +88,18 @@ def _place(index: Any, extent: Any, _position: Any) -> Any:
     return np.where(is_inside, np.where(index < 0, index + extent, index), 0)
 
 
+def _overflow(op: str) -> Intrinsic:
+    """Whether the exact result of an operation on two integers does not fit their type."""
+    exact = {"add": operator.add, "sub": operator.sub, "mul": operator.mul}[op]
+
+    def evaluate(a: Any, b: Any) -> Any:
+        limits = np.iinfo(np.asarray(a).dtype)
+        result = exact(np.asarray(a).astype(object), np.asarray(b).astype(object))
+        return (result < limits.min) | (result > limits.max)
+
+    return Intrinsic(f"{op}_overflows", 2, evaluate, returns_bool=True, only=i64)
+
+
 def _unary(name: str, f: Callable[[Any], Any], libm: str = "") -> Intrinsic:
     """A function of one float."""
     return Intrinsic(name, 1, f, libm=libm or name, of_floats=True)
@@ -116,6 +129,7 @@ INTRINSICS: dict[str, Intrinsic] = {
         Intrinsic("threefry", 4, threefry_word, only=u32),  # of a counter and a key
         Intrinsic("isnan", 1, np.isnan, returns_bool=True),
         Intrinsic("isinf", 1, np.isinf, returns_bool=True),
+        *map(_overflow, ("add", "sub", "mul")),
         Intrinsic("check_index", 3, _place, only=i64),  # see `checked_index`
         Intrinsic("bitcast", 1, None),  # type: ignore[arg-type]  # needs the result type: the interpreter's own case
     )

@@ -47,7 +47,7 @@ TENSOR_PREFIX = "tensor_"
 RESERVED = frozenset((
     *BY_NAME, *INTRINSICS, *PREFIX_CALLS, "and", "or", "not", "true", "false", "nan", "inf", "mask",
     "select", "ramp", "broadcast", "let", "for", "in", "if", "else", "likely", "alloc",
-    "assert", "async", "barrier", "eval", "prefetch", "wait",
+    "assert", "async", "barrier", "eval", "prefetch", "return", "wait",
     "block", "pass", "def", "extent", "attr", "tensor", "wave_reduce",
     *(kind.word for kind in LOOP_KINDS.values()),
     *(f"reduce_{op}" for op in ("add", "mul", "min", "max", "and", "or")),

@@ -30,26 +30,31 @@ from .visit import walk
 _MAX_LOOPS = 15  # Python nests at most 20 blocks in one function
 
 
-def interpret(func: Func, args: Sequence[np.ndarray | int]) -> None:
-    """Run `func` on arguments in the order of its parameters; arrays are changed in place.
+def interpret(func: Func, args: Sequence[np.ndarray | int]) -> int:
+    """Run `func` on arguments in the order of its parameters; arrays are changed in place.  The
+    result is the code of the `Return` that ended it, or 0.
 
     An array has the buffer's shape and element type and is C-contiguous.  Raises UsageError for
     arguments that do not fit, InternalError for an access outside a buffer, ModelError for an
     `Assert` that fails, ScheduleError for a data race between threads.
     """
-    compile_func(func)(args)
+    return compile_func(func)(args)
 
 
-def compile_func(func: Func) -> Callable[[Sequence[np.ndarray | int]], None]:
+def compile_func(func: Func) -> Callable[[Sequence[np.ndarray | int]], int]:
     """`func` as a Python callable on its arguments, for several runs."""
     translation = _Translation(func)
     code = compile("\n".join(translation.lines), f"<loop IR {func.name}>", "exec")
     exec(code, translation.env)
     run = translation.env["run"]
 
-    def call(args: Sequence[np.ndarray | int]) -> None:
+    def call(args: Sequence[np.ndarray | int]) -> int:
         with np.errstate(all="ignore"):
-            run(*_arguments(func, args))
+            try:
+                run(*_arguments(func, args))
+            except values.Returned as end:
+                return end.code
+        return 0
 
     return call
 
@@ -318,6 +323,9 @@ class _Translation:
     def assert_(self, s: nodes.Assert) -> None:
         self.line(f"if not {self.expr(s.cond)}: V.failed({s.message!r})")
 
+    def return_(self, s: nodes.Return) -> None:
+        self.line(f"raise V.Returned({s.code})")  # loops may be functions of their own
+
 
 def _holds_blocks(body: Stmt) -> bool:
     return any(isinstance(s, nodes.For) and LOOP_KINDS[s.kind].level == "block" for s in walk(body))
@@ -344,7 +352,8 @@ def _wrong_shape(name: str, array: np.ndarray, expected: tuple[int, ...]) -> Non
 _STATEMENTS: dict[type, Callable[[_Translation, Any], None]] = {
     nodes.For: _Translation.for_, nodes.If: _Translation.if_, nodes.Store: _Translation.store,
     nodes.Evaluate: _Translation.evaluate,
-    nodes.Assert: _Translation.assert_, nodes.Barrier: _Translation.barrier,
+    nodes.Assert: _Translation.assert_, nodes.Return: _Translation.return_,
+    nodes.Barrier: _Translation.barrier,
     nodes.AsyncGroup: _Translation.async_group, nodes.Wait: _Translation.wait,
     nodes.WaveReduce: _Translation.wave_reduce,
     nodes.Tensorize: lambda t, s: t.stmt(s.body),

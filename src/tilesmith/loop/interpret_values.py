@@ -252,6 +252,14 @@ def outside(
     )
 
 
+class Returned(Exception):
+    """A `Return`, with its code."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(code)
+        self.code = code
+
+
 def failed(message: str) -> NoReturn:
     """Report an `Assert` that does not hold."""
     raise ModelError(message)

@@ -210,6 +210,17 @@ class Assert(Stmt):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Return(Stmt):
+    """The end of the function, whatever follows; it stands in no loop but serial ones.
+
+    code: result of the function; it is 0 at the end of the body.
+    """
+
+    syntax = "return {code:number}"
+    code: Label[int]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Barrier(Stmt):
     """The threads of a block wait here for each other.
 

@@ -14,6 +14,8 @@
             let x: i64 = i * 4
             let total: f32 = wave_reduce(add, T[0], 32)
             assert x < n, "too long"
+            if x < 0:
+                return 4
             eval prefetch(A[i, 0])
             async:
                 S[i] = A[i, 0]

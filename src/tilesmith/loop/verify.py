@@ -313,6 +313,10 @@ class _Verifier:
     def assert_(self, s: loop.Assert) -> None:
         self.condition(s.cond)
 
+    def return_(self, s: loop.Return) -> None:
+        if any(kind != "serial" for kind in self.around):
+            self.fail("the function returns inside of a loop whose iterations run together")
+
     # --- expressions ---
 
     def access(self, buffer: Buffer, indices: tuple[Expr, ...], mask: Expr | None) -> int:
@@ -435,6 +439,7 @@ _STATEMENTS: dict[type, Callable] = {
     loop.AsyncGroup: _Verifier.async_group, loop.Wait: _Verifier.wait,
     loop.WaveReduce: _Verifier.wave_reduce,
     loop.Evaluate: _Verifier.evaluate, loop.Assert: _Verifier.assert_, loop.Seq: _Verifier.stmt,
+    loop.Return: _Verifier.return_,
 }  # fmt: skip
 
 _EXPRESSIONS: dict[type, Callable] = {

@@ -79,6 +79,7 @@ class FunctionWriter(ExpressionWriter):
             nodes.For: self._for, nodes.If: self._if, nodes.Store: self._store,
             nodes.Allocate: self._allocate, nodes.LetStmt: self._let_statement,
             nodes.Seq: self._seq, nodes.Evaluate: self._evaluate, nodes.Assert: self._assert,
+            nodes.Return: lambda s: self.block.line(f"return {s.code};"),
         }  # fmt: skip
 
     def statement(self, s: Stmt) -> None:
@@ -238,26 +239,35 @@ def write(func: Func, symbol: str | None = None, *, shared: Collection[int] = ()
     return finished(FunctionWriter(func, shared), func, symbol)
 
 
-def finished(writer: FunctionWriter, func: Func, symbol: str) -> CFunction:
-    """The C function that a writer makes of `func`."""
-    params = writer.parameters(func)
-    writer.block.line("(void)workspace, (void)context;")
+def finished(writer: FunctionWriter, func: Func, symbol: str, is_bare: bool = False) -> CFunction:
+    """The C function that a writer makes of `func`; a bare one has its parameters alone."""
+    *params, workspace, context = writer.parameters(func)
+    if not is_bare:
+        params.append(f"{workspace}, {context}")
+        writer.block.line("(void)workspace, (void)context;")
     writer.statement(func.body)
     # After a bad index the kernel went on.
     status = "context->failure.code" if INDEX in writer.messages else "0"
-    lines = [f"int32_t {symbol}("]
-    lines += [f"    {p}," for p in params[:-2]]
-    lines += [
-        f"    {params[-2]}, {params[-1]}) {{",
-        *writer.block.lines,
-        f"    return {status};",
-        "}",
-    ]
+    shown = ",\n    ".join(params)
+    lines = [f"int32_t {symbol}(\n    {shown}) {{", *writer.block.lines]
+    lines += [f"    return {status};", "}"]
     about = [f"{func.name}({', '.join(shown_parameter(p) for p in func.params)})"]
     about += [f"{key}: {value}" for key, value in func.attrs if key != STEP]
     text = "\n".join([comment("\n * ".join(about)), *lines]) + "\n"
     helpers = frozenset(writer.helpers)
     return CFunction(symbol, text, helpers, writer.workspace.shared_bytes, tuple(writer.messages))
+
+
+def emit_bare(func: Func, target: Target) -> str:
+    """A C file with a function of its parameters alone, `int32_t name(buffers..., scalars...)`.
+
+    Raises InternalError if it needs a workspace or a context: for memory from the heap or for
+    assertions.
+    """
+    f = finished(FunctionWriter(func, ()), func, func.name, is_bare=True)
+    if f.messages or f.workspace_bytes:
+        raise InternalError(f"'{func.name}' has no context, and needs one")
+    return translation_unit([f])
 
 
 def flattened(s: nodes.Seq) -> list[Stmt]:

@@ -49,6 +49,19 @@ _FAMILIES: dict[str, dict[str, str]] = {
         "mul": "$t ts_mul_$n($t a, $t b) { return ($t)(($u)a * ($u)b); }",
         "neg": "$t ts_neg_$n($t a) { return ($t)(0 - ($u)a); }",
         "abs": "$t ts_abs_$n($t a) { return a < 0 ? ($t)(0 - ($u)a) : a; }",
+        "add_overflows": """\
+bool ts_add_overflows_$n($t a, $t b) {
+    return b > 0 ? a > $high - b : a < -$high - 1 - b;
+}""",
+        "sub_overflows": """\
+bool ts_sub_overflows_$n($t a, $t b) {
+    return b < 0 ? a > $high + b : a < -$high - 1 + b;
+}""",
+        "mul_overflows": """\
+bool ts_mul_overflows_$n($t a, $t b) {
+    if (a == -1 || b == -1) return (a == -1 ? b : a) < -$high;
+    return a != 0 && ($t)(($u)a * ($u)b) / a != b;
+}""",
         "truncdiv": """\
 $t ts_truncdiv_$n($t a, $t b) {
     return b == 0 ? 0 : b == -1 ? ($t)(0 - ($u)a) : ($t)(a / b);
@@ -242,6 +255,7 @@ def family_helper(op: str, dtype: DType, suffix: str = "f") -> str:
         u="uint64_t" if dtype.bits > 32 else "uint32_t",
         f="" if dtype.bits == 64 else suffix,
         bits=dtype.bits,
+        high=f"INT{dtype.bits}_MAX",
     )
 
 

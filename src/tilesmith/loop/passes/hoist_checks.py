@@ -30,7 +30,7 @@ from tilesmith.ir.expr import (
 from tilesmith.ir.intrinsics import is_check
 from tilesmith.ir.simplify import EMPTY, can_prove
 
-from ..nodes import Allocate, Assert, For, Func, If, LetStmt, Stmt
+from ..nodes import Allocate, Assert, For, Func, If, LetStmt, Return, Stmt
 from ..visit import bound_vars, children, exprs, map_stmt, own_exprs, walk, written
 
 _Key = tuple[Expr, ...]
@@ -49,7 +49,7 @@ def _hoisted(stmt: Stmt) -> Stmt:
     if not isinstance(stmt, For):
         return stmt
     sure = _sure(stmt.body)
-    if not sure or any(isinstance(s, Assert) for s in walk(stmt.body)):
+    if not sure or any(isinstance(s, (Assert, Return)) for s in walk(stmt.body)):
         return stmt
     inner = list(walk(stmt.body))
     changed = written(stmt.body) | {s.buffer for s in inner if isinstance(s, Allocate)}
