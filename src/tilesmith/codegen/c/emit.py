@@ -264,8 +264,9 @@ def emit_bare(func: Func, target: Target) -> str:
     Raises InternalError if it needs a workspace or a context: for memory from the heap or for
     assertions.
     """
-    f = finished(FunctionWriter(func, ()), func, func.name, is_bare=True)
-    if f.messages or f.workspace_bytes:
+    writer = FunctionWriter(func, ())
+    f = finished(writer, func, func.name, is_bare=True)
+    if f.messages or writer.workspace.offsets:
         raise InternalError(f"'{func.name}' has no context, and needs one")
     return translation_unit([f])
 
