@@ -15,6 +15,7 @@ from tilesmith.ir.types import TensorType
 from tilesmith.ops.base import OPS, Op
 from tilesmith.ops.conv import Conv
 from tilesmith.ops.elementwise.binary import Add
+from tilesmith.ops.formula import Formula
 from tilesmith.ops.matmul import MatMul
 from tilesmith.ops.norm import BatchNorm, GroupNorm, InstanceNorm, LayerNorm, RmsNorm, Softmax
 from tilesmith.ops.pool import AvgPool, MaxPool
@@ -74,13 +75,17 @@ OPERATORS: dict[str, Operator] = {
 
 
 @dataclass(frozen=True, eq=False)
-class _Value:
+class _Value(Formula):
     """A value of the builder.
 
     tensor: its tensor expression.
     """
 
     tensor: te.Tensor
+
+    @property
+    def builder(self) -> _Builder:
+        return _Builder()
 
     @property
     def type(self) -> TensorType:

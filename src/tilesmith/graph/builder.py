@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
+from weakref import ref
 
 import numpy as np
 
@@ -95,12 +96,14 @@ class Builder:
         self._nodes: list[Node] = []
         self._known: set[Value] = set()
         self._shared: dict[tuple[TensorType, bytes], Value] = {}
+        self._self = ref(self)
+        """How its values refer to it: they live longer."""
 
     def input(self, name: str, type: TensorType) -> Value:
         """A new graph input; `name` is what users call it and must be unique among inputs."""
         if any(v.name == name for v in self._inputs):
             raise ModelError(f"two graph inputs are named {name!r}; names of inputs must be unique")
-        value = Value(name, type)
+        value = Value(name, type, made_by=self._self)
         self._inputs.append(value)
         self._known.add(value)
         return value
@@ -121,7 +124,7 @@ class Builder:
 
     def lazy_constant(self, type: TensorType, data: Data, name: str = "") -> Value:
         """A constant of `type` whose contents are read when first asked for."""
-        value = Value(name, type)
+        value = Value(name, type, made_by=self._self)
         self._constants[value] = Constant(value, data)
         self._known.add(value)
         return value
@@ -173,7 +176,8 @@ class Builder:
     ) -> tuple[Value, ...]:
         """The results, of `types`, of a new node."""
         outputs = tuple(
-            Value(name if i == 0 or not name else f"{name}.{i}", t) for i, t in enumerate(types)
+            Value(name if i == 0 or not name else f"{name}.{i}", t, made_by=self._self)
+            for i, t in enumerate(types)
         )
         self._nodes.append(Node(op, inputs, outputs, loc))
         self._known.update(outputs)

@@ -22,23 +22,35 @@ from tilesmith.ir.expr import Expr, Var
 from tilesmith.ir.layout import Layout
 from tilesmith.ir.symbols import symbols_of
 from tilesmith.ir.types import Dim, TensorType
-from tilesmith.ops.base import Op
+from tilesmith.ops.base import GraphBuilder, Op
+from tilesmith.ops.formula import Formula
 from tilesmith.support.mapped import release
 from tilesmith.te import tensor as te
 
 
+def _nothing() -> None:
+    """The builder of a value of a finished graph."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
-class Value:
+class Value(Formula):
     """A tensor in the program.
 
     name: label for people.
     type: element type and logical shape.
     layout: order in memory; None for row-major.
+    made_by: the builder of its graph, until that is finished; formulas are written with it.
     """
 
     name: str
     type: TensorType
     layout: Layout | None = None
+    made_by: Callable[[], GraphBuilder | None] = field(default=_nothing, repr=False)
+
+    @property
+    def builder(self) -> GraphBuilder | None:
+        """The builder that takes the nodes of formulas of it."""
+        return self.made_by()
 
     @property
     def shape(self) -> tuple[Dim, ...]:

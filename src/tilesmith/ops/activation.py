@@ -16,7 +16,8 @@ from tilesmith.ir.intrinsics import call
 
 from . import rules
 from .base import GraphBuilder, Op
-from .elementwise import Add, Elementwise, Erf, Less, Mul, Tanh, Where
+from .elementwise import Elementwise
+from .functions import erf, tanh, where
 
 
 def scalar(b: GraphBuilder, like: Any, value: float) -> Any:
@@ -192,8 +193,7 @@ class PRelu(Op):
     def decompose(self, b: GraphBuilder, *inputs: Any) -> Any:
         rules.check_count(self.name, inputs, 2)
         x, slope = inputs
-        zero = b.constant(np.zeros((), x.type.dtype.numpy))
-        return b.add(Where(), b.add(Less(), x, zero), b.add(Mul(), x, slope), x)
+        return where(x < 0, x * slope, x)
 
     def reference(self, *inputs: np.ndarray) -> np.ndarray:
         x, slope = map(rules.exact, inputs)
@@ -210,16 +210,16 @@ class Gelu(Op):
 
     def decompose(self, b: GraphBuilder, *inputs: Any) -> Any:
         x = rules.only(self.name, inputs)
-        half_x = b.add(Mul(), x, scalar(b, x, 0.5))
+        half_x = x * 0.5
         if self.approximate == "none":
-            inner = b.add(Erf(), b.add(Mul(), x, scalar(b, x, math.sqrt(0.5))))
+            inner = erf(x * math.sqrt(0.5))
         elif self.approximate == "tanh":
-            cube = b.add(Mul(), b.add(Mul(), x, x), x)
-            inner = b.add(Add(), x, b.add(Mul(), cube, scalar(b, x, 0.044715)))
-            inner = b.add(Tanh(), b.add(Mul(), inner, scalar(b, x, math.sqrt(2 / math.pi))))
+            cube = x * x * x
+            inner = x + cube * 0.044715
+            inner = tanh(inner * math.sqrt(2 / math.pi))
         else:
             rules.reject(self.name, 'approximate "none" or "tanh"', repr(self.approximate))
-        return b.add(Mul(), half_x, b.add(Add(), inner, scalar(b, x, 1.0)))
+        return half_x * (inner + 1.0)
 
     def reference(self, *inputs: np.ndarray) -> np.ndarray:
         x = rules.exact(inputs[0])
@@ -238,8 +238,8 @@ class Silu(Op):
 
     def decompose(self, b: GraphBuilder, *inputs: Any) -> Any:
         x = rules.only(self.name, inputs)
-        inner = x if self.alpha == 1.0 else b.add(Mul(), x, scalar(b, x, self.alpha))
-        return b.add(Mul(), x, b.add(Sigmoid(), inner))
+        inner = x if self.alpha == 1.0 else x * self.alpha
+        return x * b.add(Sigmoid(), inner)
 
     def reference(self, *inputs: np.ndarray) -> np.ndarray:
         x = rules.exact(inputs[0])
@@ -251,7 +251,7 @@ class HardSwish(Op):
 
     def decompose(self, b: GraphBuilder, *inputs: Any) -> Any:
         rules.check_count(self.name, inputs, 1)
-        return b.add(Mul(), inputs[0], b.add(HardSigmoid(1 / 6, 0.5), inputs[0]))
+        return inputs[0] * b.add(HardSigmoid(1 / 6, 0.5), inputs[0])
 
     def reference(self, *inputs: np.ndarray) -> np.ndarray:
         x = rules.exact(inputs[0])
@@ -263,7 +263,7 @@ class Mish(Op):
 
     def decompose(self, b: GraphBuilder, *inputs: Any) -> Any:
         rules.check_count(self.name, inputs, 1)
-        return b.add(Mul(), inputs[0], b.add(Tanh(), b.add(Softplus(), inputs[0])))
+        return inputs[0] * tanh(b.add(Softplus(), inputs[0]))
 
     def reference(self, *inputs: np.ndarray) -> np.ndarray:
         x = rules.exact(inputs[0])

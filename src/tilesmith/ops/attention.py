@@ -14,10 +14,9 @@ from tilesmith.ir.types import Dim, same_dim, same_shape
 from . import rules
 from .activation import scalar
 from .base import GraphBuilder, Op
-from .elementwise import Add, Cast, Div, LessEqual, Mul, Tanh, Where
+from .functions import tanh, where
 from .matmul import MatMul
 from .norm import MaskedSoftmax
-from .shape import Reshape
 from .sizes import Iota
 
 
@@ -57,20 +56,20 @@ class Attention(Op):
         scale = 1 / math.sqrt(width) if self.scale is None else self.scale
         low = q.type.dtype if q.type.dtype.is_float and q.type.dtype.bytes < 4 else None
         scores = b.add(MatMul(transpose_b=True, to=f32 if low else None), q, k)
-        scores = b.add(Mul(), scores, scalar(b, scores, scale))
+        scores = scores * scale
         if self.softcap > 0:
             cap = scalar(b, scores, self.softcap)
-            scores = b.add(Mul(), b.add(Tanh(), b.add(Div(), scores, cap)), cap)
+            scores = tanh(scores / cap) * cap
         if self.is_causal:
             allowed = _lower_triangle(b, *scores.type.shape[-2:])
-            scores = b.add(Where(), allowed, scores, scalar(b, scores, -math.inf))
+            scores = where(allowed, scores, -math.inf)
         if mask is not None and mask.type.dtype.is_bool:
-            scores = b.add(Where(), mask, scores, scalar(b, scores, -math.inf))
+            scores = where(mask, scores, -math.inf)
         elif mask is not None:
-            scores = b.add(Add(), scores, b.add(Cast(f32), mask) if low else mask)
+            scores = scores + (mask.cast(f32) if low else mask)
         weights = b.add(MaskedSoftmax(-1), scores)
-        y = b.add(MatMul(), b.add(Cast(low), weights) if low else weights, v)
-        return y if same_shape(y.type.shape, out_shape) else b.add(Reshape(out_shape), y)
+        y = b.add(MatMul(), weights.cast(low) if low else weights, v)
+        return y if same_shape(y.type.shape, out_shape) else y.reshape(*out_shape)
 
     def _group(
         self, b: GraphBuilder, q: Any, k: Any, v: Any, mask: Any
@@ -83,14 +82,12 @@ class Attention(Op):
 
         def split(x: Any, group: int) -> Any:
             s = x.type.shape
-            return b.add(Reshape((*s[:-3], s[-3] // group, group, *s[-2:])), x)
+            return x.reshape(*s[:-3], s[-3] // group, group, *s[-2:])
 
         if mask is not None and mask.type.rank >= 3:
             s = mask.type.shape
             many = same_dim(s[-3], heads)
-            mask = b.add(
-                Reshape((*s[:-3], *((shared, heads // shared) if many else (1, 1)), *s[-2:])), mask
-            )
+            mask = mask.reshape(*s[:-3], *(shared, heads // shared) if many else (1, 1), *s[-2:])
         return split(q, heads // shared), split(k, 1), split(v, 1), mask
 
     def reference(self, *inputs: np.ndarray) -> np.ndarray:
@@ -116,5 +113,5 @@ def _lower_triangle(b: GraphBuilder, rows: Dim, columns: Dim) -> Any:
     """Bools [rows, columns]: whether the column is at most the row."""
     if isinstance(rows, int) and isinstance(columns, int):
         return b.constant(np.tri(rows, columns, dtype=np.bool_))
-    row = b.add(Reshape((rows, 1)), b.add(Iota(rows)))
-    return b.add(LessEqual(), b.add(Iota(columns)), row)
+    row = b.add(Iota(rows)).reshape(rows, 1)
+    return b.add(Iota(columns)) <= row

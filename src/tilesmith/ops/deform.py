@@ -21,7 +21,6 @@ from tilesmith.te import tensor as te
 from . import rules
 from .base import GraphBuilder, Op
 from .conv import Conv, spatial_names
-from .shape import Reshape
 from .window import Window
 
 
@@ -172,9 +171,9 @@ class DeformConv(Op):
         rank, count = len(kernel), math.prod(kernel)
         batch, channels, *_ = taps.type.shape
         out = taps.type.shape[2 + rank :]
-        flat = b.add(Reshape((batch, channels * count, *out)), taps)
+        flat = taps.reshape(batch, channels * count, *out)
         filters, per_group = w.type.shape[:2]
-        weights = b.add(Reshape((filters, per_group * count, *[1] * rank)), w)
+        weights = w.reshape(filters, per_group * count, *[1] * rank)
         return b.add(Conv(groups=self.groups), flat, weights)
 
     def reference(self, *inputs: np.ndarray) -> np.ndarray:

@@ -17,16 +17,21 @@ from tilesmith.ir.dtypes import dtype as to_dtype
 from tilesmith.ir.types import TensorType
 
 from .base import Op
+from .formula import Formula
 
 
 @dataclass(frozen=True, eq=False)
-class Array:
+class Array(Formula):
     """A value of the eager builder.
 
     array: its contents.
     """
 
     array: np.ndarray = field(repr=False)
+
+    @property
+    def builder(self) -> _Eager:
+        return _Eager()
 
     @cached_property
     def type(self) -> TensorType:
@@ -62,13 +67,17 @@ def evaluate(op: Op, *arrays: np.ndarray) -> tuple[np.ndarray, ...]:
 
 
 @dataclass(frozen=True, eq=False)
-class Typed:
+class Typed(Formula):
     """A value of the typing builder.
 
     type: its type.
     """
 
     type: TensorType
+
+    @property
+    def builder(self) -> _Typing:
+        return _Typing()
 
 
 class _Typing:

@@ -15,10 +15,8 @@ from tilesmith.support.errors import UnsupportedError
 from . import rules
 from .base import GraphBuilder, Op
 from .conv import Conv
-from .elementwise import Add, Mul
 from .gather import Gather
 from .matmul import MatMul
-from .shape import Reshape, Transpose
 from .sizes import Iota
 from .slicing import Pad, Slice
 
@@ -67,13 +65,13 @@ class Dft(Op):
             pads[rank + axis] = taken - given
             x = b.add(Pad(tuple(pads)), x)
         order = (*(a for a in range(rank) if a != axis and a != rank - 1), axis, rank - 1)
-        moved = b.add(Transpose(order), x)
+        moved = x.transpose(*order)
         lead = moved.type.shape[:-2]
         matrix = self._real_matrix(n) if real else _matrix(n, parts, count, self.inverse)
-        flat = b.add(Reshape((*lead, taken * parts)), moved)
+        flat = moved.reshape(*lead, taken * parts)
         product = b.add(MatMul(), flat, b.constant(matrix.astype(x.type.dtype.numpy)))
-        shaped = b.add(Reshape((*lead, *((n, 1) if real else (count, 2)))), product)
-        return b.add(Transpose(tuple(int(a) for a in np.argsort(order))), shaped)
+        shaped = product.reshape(*lead, *(n, 1) if real else (count, 2))
+        return shaped.transpose(*(int(a) for a in np.argsort(order)))
 
     def _real_matrix(self, n: int) -> np.ndarray:
         """[(n // 2 + 1) * 2, n]: (frequency, its part) to time; the others are conjugates."""
@@ -135,11 +133,10 @@ class Frames(Op):
         signal, window = _framed(self.name, self.step, inputs)
         samples, length = signal.type.shape[1], window.type.shape[0]
         frames = as_dim(as_expr(extents.difference(samples, length)) // self.step + 1)
-        first = b.add(Reshape((frames, 1)), b.add(Iota(frames)))
-        first = b.add(Mul(), first, b.constant(np.array(self.step, np.int64)))
-        at = b.add(Add(), first, b.constant(np.arange(length, dtype=np.int64)))
+        first = b.add(Iota(frames)).reshape(frames, 1)
+        at = first * self.step + np.arange(length)
         cut = b.add(Gather(1), signal, at)
-        return b.add(Mul(), cut, b.add(Reshape((length, 1)), window))
+        return cut * window.reshape(length, 1)
 
     def reference(self, *inputs: np.ndarray) -> np.ndarray:
         signal, window = map(rules.exact, inputs)
@@ -176,10 +173,9 @@ class Stft(Op):
         count = length // 2 + 1 if self.onesided else length
         matrix = _matrix(length, parts, count).reshape(length, parts, 2 * count)
         filters = np.transpose(matrix, (2, 1, 0)).astype(signal.type.dtype.numpy)
-        weighted = b.add(Mul(), b.constant(filters), window)
-        y = b.add(Conv((self.step,)), b.add(Transpose((0, 2, 1)), signal), weighted)
-        moved = b.add(Transpose((0, 2, 1)), y)
-        return b.add(Reshape((n, y.type.shape[2], count, 2)), moved)
+        weighted = b.constant(filters) * window
+        y = b.add(Conv((self.step,)), signal.transpose(0, 2, 1), weighted)
+        return y.transpose(0, 2, 1).reshape(n, y.type.shape[2], count, 2)
 
     def reference(self, *inputs: np.ndarray) -> np.ndarray:
         frames = Frames(self.step).reference(*map(rules.exact, inputs))

@@ -18,7 +18,6 @@ from tilesmith.te import tensor as te
 
 from . import rules
 from .base import GraphBuilder, Op
-from .elementwise import Add, Mul
 
 
 @dataclass(frozen=True)
@@ -121,14 +120,13 @@ class Gemm(Op):
             if x.type.rank != 2:
                 rules.reject(self.name, "matrices", x.type)
         y = b.add(MatMul(self.transpose_a, self.transpose_b), *inputs[:2])
-        dtype = y.type.dtype.numpy
         if self.alpha != 1.0:
-            y = b.add(Mul(), y, b.constant(np.asarray(self.alpha, dtype)))
+            y = y * self.alpha
         if len(inputs) == 3 and self.beta != 0.0:
             c = inputs[2]
             if self.beta != 1.0:
-                c = b.add(Mul(), c, b.constant(np.asarray(self.beta, dtype)))
-            y = b.add(Add(), y, c)
+                c = c * self.beta
+            y = y + c
         return y
 
     def reference(self, *inputs: np.ndarray) -> np.ndarray:

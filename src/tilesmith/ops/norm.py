@@ -11,59 +11,37 @@ from typing import Any
 
 import numpy as np
 
-from tilesmith.ir.dtypes import DType, f32
 from tilesmith.ir.types import Dim
 
 from . import rules
-from .activation import scalar
 from .base import GraphBuilder, Op
-from .elementwise import (
-    Add,
-    Cast,
-    Div,
-    Equal,
-    Exp,
-    Log,
-    Max,
-    Mul,
-    Pow,
-    Reciprocal,
-    Sqrt,
-    Sub,
-    Where,
-)
+from .functions import exp, log, maximum, reciprocal, sqrt, where
 from .gather import OneHot
 from .pool import AvgPool
-from .reduce import ArgMax, ReduceL1, ReduceL2, ReduceMax, ReduceMean, ReduceSum
-from .shape import Reshape
+from .reduce import ArgMax, ReduceL1, ReduceL2
 
 
-def _wide(b: GraphBuilder, x: Any, dtype: DType = f32) -> Any:
-    """`x`, in f32 if it is a 16-bit float."""
-    is_narrow = x.type.dtype.is_float and x.type.dtype.bits == 16
-    return b.add(Cast(dtype), x) if is_narrow else x
+def widened(x: Any) -> Any:
+    """`x`, in f32 if it is a 16-bit float: the type in which sums of it are computed."""
+    return x.cast(rules.accumulator(x.type.dtype))
 
 
-def _back(b: GraphBuilder, y: Any, dtype: DType) -> Any:
-    return y if y.type.dtype is dtype else b.add(Cast(dtype), y)
-
-
-def _per_channel(b: GraphBuilder, v: Any, rank: int) -> Any:
+def _per_channel(v: Any, rank: int) -> Any:
     """A vector [C] as [C, 1, ...], so that it broadcasts over the spatial axes of [N, C, ...]."""
     if v.type.rank != 1:
         rules.reject("normalization", "a vector per channel", v.type)
-    return v if rank == 2 else b.add(Reshape((*v.type.shape, *[1] * (rank - 2))), v)
+    return v if rank == 2 else v.reshape(*v.type.shape, *[1] * (rank - 2))
 
 
-def _moments(b: GraphBuilder, x: Any, axes: tuple[int, ...]) -> tuple[Any, Any]:
-    """x minus its mean, and its variance, over `axes` (kept)."""
-    centred = b.add(Sub(), x, b.add(ReduceMean(axes), x))
-    return centred, b.add(ReduceMean(axes), b.add(Mul(), centred, centred))
+def moments(x: Any, axes: tuple[int, ...]) -> tuple[Any, Any, Any]:
+    """The mean, x minus the mean, and the variance, over `axes` (kept)."""
+    mean = x.mean(axes, keepdims=True)
+    centred = x - mean
+    return mean, centred, (centred * centred).mean(axes, keepdims=True)
 
 
-def _inverse_deviation(b: GraphBuilder, variance: Any, epsilon: float) -> Any:
-    stable = b.add(Add(), variance, scalar(b, variance, epsilon))
-    return b.add(Reciprocal(), b.add(Sqrt(), stable))
+def _inverse_deviation(variance: Any, epsilon: float) -> Any:
+    return reciprocal(sqrt(variance + epsilon))
 
 
 @dataclass(frozen=True)
@@ -79,8 +57,8 @@ class Softmax(Op):
     def decompose(self, b: GraphBuilder, *inputs: Any) -> Any:
         x = rules.only(self.name, inputs)
         axes = (rules.normalize_axis(self.name, self.axis, x.type.rank),)
-        e = b.add(Exp(), b.add(Sub(), x, b.add(ReduceMax(axes), x)))
-        return b.add(Mul(), e, b.add(Reciprocal(), b.add(ReduceSum(axes), e)))
+        e = exp(x - x.max(axes, keepdims=True))
+        return e * reciprocal(e.sum(axes, keepdims=True))
 
     def reference(self, *inputs: np.ndarray) -> np.ndarray:
         x = rules.exact(inputs[0])
@@ -99,12 +77,12 @@ class MaskedSoftmax(Op):
     def decompose(self, b: GraphBuilder, *inputs: Any) -> Any:
         x = rules.only(self.name, inputs)
         axes = (rules.normalize_axis(self.name, self.axis, x.type.rank),)
-        highest = b.add(ReduceMax(axes), x)
-        finite = b.add(Max(), highest, scalar(b, highest, -x.type.dtype.largest))
-        e = b.add(Exp(), b.add(Sub(), x, finite))  # exp(-inf - finite) is 0
-        total = b.add(ReduceSum(axes), e)
-        divisor = b.add(Max(), total, scalar(b, total, 1))  # other sums are at least 1
-        return b.add(Mul(), e, b.add(Reciprocal(), divisor))
+        highest = x.max(axes, keepdims=True)
+        finite = maximum(highest, -x.type.dtype.largest)
+        e = exp(x - finite)  # exp(-inf - finite) is 0
+        total = e.sum(axes, keepdims=True)
+        divisor = maximum(total, 1)  # other sums are at least 1
+        return e * reciprocal(divisor)
 
     def reference(self, *inputs: np.ndarray) -> np.ndarray:
         x = rules.exact(inputs[0])
@@ -123,9 +101,9 @@ class LogSoftmax(Op):
     def decompose(self, b: GraphBuilder, *inputs: Any) -> Any:
         x = rules.only(self.name, inputs)
         axes = (rules.normalize_axis(self.name, self.axis, x.type.rank),)
-        shifted = b.add(Sub(), x, b.add(ReduceMax(axes), x))
-        total = b.add(ReduceSum(axes), b.add(Exp(), shifted))
-        return b.add(Sub(), shifted, b.add(Log(), total))
+        shifted = x - x.max(axes, keepdims=True)
+        total = exp(shifted).sum(axes, keepdims=True)
+        return shifted - log(total)
 
     def reference(self, *inputs: np.ndarray) -> np.ndarray:
         x = rules.exact(inputs[0])
@@ -171,21 +149,16 @@ class BatchNorm(Op):
         rules.check_count(self.name, inputs, 5)
         x, scale, bias, mean, var = inputs
         rank = max(x.type.rank, 2)
-        factor = b.add(Mul(), scale, _inverse_deviation(b, var, self.epsilon))
-        offset = b.add(Sub(), bias, b.add(Mul(), mean, factor))
-        y = b.add(Mul(), _wide_like(b, x, factor), _per_channel(b, factor, rank))
-        return _back(b, b.add(Add(), y, _per_channel(b, offset, rank)), x.type.dtype)
+        factor = scale * _inverse_deviation(var, self.epsilon)
+        offset = bias - mean * factor
+        y = x.cast(factor.type.dtype) * _per_channel(factor, rank)
+        return (y + _per_channel(offset, rank)).cast(x.type.dtype)
 
     def reference(self, *inputs: np.ndarray) -> np.ndarray:
         x, *statistics = map(rules.exact, inputs)
         around = (-1, *[1] * (x.ndim - 2))
         scale, bias, mean, var = (s.reshape(around) for s in statistics)
         return ((x - mean) / np.sqrt(var + self.epsilon) * scale + bias).astype(inputs[0].dtype)
-
-
-def _wide_like(b: GraphBuilder, x: Any, other: Any) -> Any:
-    """`x` in the element type of `other`: statistics may be kept in f32 beside a narrower x."""
-    return x if x.type.dtype is other.type.dtype else b.add(Cast(other.type.dtype), x)
 
 
 @dataclass(frozen=True)
@@ -205,15 +178,11 @@ class LayerNorm(Op):
         rules.check_count(self.name, inputs, 2, 3)
         x, rank = inputs[0], inputs[0].type.rank
         axes = tuple(range(rules.normalize_axis(self.name, self.axis, rank), rank))
-        wide = _wide(b, x)
-        mean = b.add(ReduceMean(axes), wide)
-        centred = b.add(Sub(), wide, mean)
-        variance = b.add(ReduceMean(axes), b.add(Mul(), centred, centred))
-        inverse = _inverse_deviation(b, variance, self.epsilon)
-        y = _back(b, b.add(Mul(), centred, inverse), x.type.dtype)
-        y = b.add(Mul(), y, inputs[1])
-        if len(inputs) == 3:
-            y = b.add(Add(), y, inputs[2])
+        wide = widened(x)
+        mean, centred, variance = moments(wide, axes)
+        inverse = _inverse_deviation(variance, self.epsilon)
+        y = (centred * inverse).cast(x.type.dtype)
+        y = y * inputs[1] + inputs[2] if len(inputs) == 3 else y * inputs[1]
         return (y, mean, inverse) if self.with_stats else y
 
     def reference(self, *inputs: np.ndarray) -> np.ndarray | tuple[np.ndarray, ...]:
@@ -243,10 +212,10 @@ class RmsNorm(Op):
         rules.check_count(self.name, inputs, 2)
         x, rank = inputs[0], inputs[0].type.rank
         axes = tuple(range(rules.normalize_axis(self.name, self.axis, rank), rank))
-        wide = _wide(b, x)
-        mean_square = b.add(ReduceMean(axes), b.add(Mul(), wide, wide))
-        y = b.add(Mul(), wide, _inverse_deviation(b, mean_square, self.epsilon))
-        return b.add(Mul(), _back(b, y, x.type.dtype), inputs[1])
+        wide = widened(x)
+        mean_square = (wide * wide).mean(axes, keepdims=True)
+        y = wide * _inverse_deviation(mean_square, self.epsilon)
+        return y.cast(x.type.dtype) * inputs[1]
 
     def reference(self, *inputs: np.ndarray) -> np.ndarray:
         x, scale = map(rules.exact, inputs)
@@ -272,10 +241,10 @@ class InstanceNorm(Op):
         rank = x.type.rank
         if rank < 3:
             rules.reject(self.name, "an input of rank 3 or more (N, C, spatial)", x.type)
-        centred, variance = _moments(b, _wide(b, x), tuple(range(2, rank)))
-        y = b.add(Mul(), centred, _inverse_deviation(b, variance, self.epsilon))
-        y = b.add(Mul(), _back(b, y, x.type.dtype), _per_channel(b, scale, rank))
-        return b.add(Add(), y, _per_channel(b, bias, rank))
+        _, centred, variance = moments(widened(x), tuple(range(2, rank)))
+        y = centred * _inverse_deviation(variance, self.epsilon)
+        y = y.cast(x.type.dtype) * _per_channel(scale, rank)
+        return y + _per_channel(bias, rank)
 
     def reference(self, *inputs: np.ndarray) -> np.ndarray:
         return GroupNorm(inputs[0].shape[1], self.epsilon).reference(*inputs)
@@ -303,12 +272,11 @@ class GroupNorm(Op):
             rules.reject(self.name, "1 group or more", self.groups)
         group = rules.divided(self.name, shape[1], self.groups, "a channel count")
         split = (shape[0], self.groups, group, *shape[2:])
-        grouped = b.add(Reshape(split), _wide(b, x))
-        centred, variance = _moments(b, grouped, tuple(range(2, len(split))))
-        y = b.add(Mul(), centred, _inverse_deviation(b, variance, self.epsilon))
-        y = _back(b, b.add(Reshape(shape), y), x.type.dtype)
-        y = b.add(Mul(), y, _per_channel(b, scale, rank))
-        return b.add(Add(), y, _per_channel(b, bias, rank))
+        grouped = widened(x).reshape(*split)
+        _, centred, variance = moments(grouped, tuple(range(2, len(split))))
+        y = centred * _inverse_deviation(variance, self.epsilon)
+        y = y.reshape(*shape).cast(x.type.dtype)
+        return y * _per_channel(scale, rank) + _per_channel(bias, rank)
 
     def reference(self, *inputs: np.ndarray) -> np.ndarray:
         x, scale, bias = map(rules.exact, inputs)
@@ -328,9 +296,9 @@ class MeanVarianceNorm(Op):
     def decompose(self, b: GraphBuilder, *inputs: Any) -> Any:
         rules.check_count(self.name, inputs, 1)
         axes = rules.normalize_axes(self.name, self.axes, inputs[0].type.rank)
-        centred, variance = _moments(b, _wide(b, inputs[0]), axes)
-        deviation = b.add(Add(), b.add(Sqrt(), variance), scalar(b, variance, 1e-9))
-        return _back(b, b.add(Div(), centred, deviation), inputs[0].type.dtype)
+        _, centred, variance = moments(widened(inputs[0]), axes)
+        deviation = sqrt(variance) + 1e-9
+        return (centred / deviation).cast(inputs[0].type.dtype)
 
     def reference(self, *inputs: np.ndarray) -> np.ndarray:
         x = rules.exact(inputs[0])
@@ -351,8 +319,7 @@ class LpNormalization(Op):
         if self.p not in (1, 2):
             rules.reject(self.name, "p 1 or 2", self.p)
         norm = b.add(ReduceL1(axes) if self.p == 1 else ReduceL2(axes), x)
-        is_zero = b.add(Equal(), norm, scalar(b, norm, 0.0))
-        return b.add(Div(), x, b.add(Where(), is_zero, scalar(b, norm, 1.0), norm))
+        return x / where(norm.equals(0.0), 1.0, norm)
 
     def reference(self, *inputs: np.ndarray) -> np.ndarray:
         x = rules.exact(inputs[0])
@@ -380,13 +347,11 @@ class Lrn(Op):
             rules.reject(self.name, "an input of rank 2 or more (N, C, ...)", x.type)
         before, after = (self.size - 1) // 2, self.size // 2
         # channels become a spatial axis, over which an average pool (padding counted) slides
-        squares = b.add(
-            Reshape((shape[0], 1, shape[1], rules.product(shape[2:]))), b.add(Mul(), x, x)
-        )
+        squares = (x * x).reshape(shape[0], 1, shape[1], rules.product(shape[2:]))
         pool = AvgPool((self.size, 1), (1, 1), (before, 0, after, 0), count_include_pad=True)
-        mean = b.add(Reshape(shape), b.add(pool, squares))
-        base = b.add(Add(), b.add(Mul(), mean, scalar(b, x, self.alpha)), scalar(b, x, self.bias))
-        return b.add(Div(), x, b.add(Pow(), base, scalar(b, x, self.beta)))
+        mean = b.add(pool, squares).reshape(*shape)
+        base = mean * self.alpha + self.bias
+        return x / base**self.beta
 
     def reference(self, *inputs: np.ndarray) -> np.ndarray:
         x = rules.exact(inputs[0])

@@ -24,8 +24,7 @@ from tilesmith.te import tensor as te
 from . import rules
 from .base import GraphBuilder, Op
 from .conv import spatial_names
-from .elementwise import Abs, Pow
-from .reduce import ReduceL1, ReduceL2, ReduceMax, ReduceMean, ReduceSum
+from .reduce import ReduceL1, ReduceL2
 from .slicing import pad
 from .window import Window
 
@@ -365,7 +364,7 @@ class GlobalAvgPool(Op):
 
     def decompose(self, b: GraphBuilder, *inputs: Any) -> Any:
         rules.check_count(self.name, inputs, 1)
-        return b.add(ReduceMean(_spatial(self.name, inputs[0]), True), inputs[0])
+        return inputs[0].mean(_spatial(self.name, inputs[0]), keepdims=True)
 
     def reference(self, *inputs: np.ndarray) -> np.ndarray:
         x = rules.exact(inputs[0])
@@ -377,7 +376,7 @@ class GlobalMaxPool(Op):
 
     def decompose(self, b: GraphBuilder, *inputs: Any) -> Any:
         rules.check_count(self.name, inputs, 1)
-        return b.add(ReduceMax(_spatial(self.name, inputs[0]), True), inputs[0])
+        return inputs[0].max(_spatial(self.name, inputs[0]), keepdims=True)
 
     def reference(self, *inputs: np.ndarray) -> np.ndarray:
         return inputs[0].max(tuple(range(2, inputs[0].ndim)), keepdims=True)
@@ -398,10 +397,7 @@ class GlobalLpPool(Op):
             return b.add(ReduceL2(axes), x)
         if self.p < 1:
             rules.reject(self.name, "p of at least 1", self.p)
-        p = b.constant(np.asarray(self.p, x.type.dtype.numpy))
-        root = b.constant(np.asarray(1 / self.p, x.type.dtype.numpy))
-        total = b.add(ReduceSum(axes), b.add(Pow(), b.add(Abs(), x), p))
-        return b.add(Pow(), total, root)
+        return (abs(x) ** self.p).sum(axes, keepdims=True) ** (1 / self.p)
 
     def reference(self, *inputs: np.ndarray) -> np.ndarray:
         x = rules.exact(inputs[0])

@@ -17,10 +17,8 @@ from tilesmith.ir.types import Dim, TensorType, same_shape
 
 from . import rules
 from .base import GraphBuilder, Op
-from .elementwise import Add, Cast, Clip, Div, Equal, Max, Min, Mul, Neg, Round, Sub
+from .functions import clip, maximum, minimum, rint
 from .packed import DequantizeBlocks
-from .reduce import ReduceMax, ReduceMin
-from .shape import Expand, Reshape
 from .slicing import Slice
 
 
@@ -41,9 +39,8 @@ class Quantize(Op):
     def decompose(self, b: GraphBuilder, *inputs: Any) -> Any:
         x, scale, zero = _checked(self.name, inputs, self.to)
         scale, zero = (_spread(self.name, b, v, x, self.axis, self.block) for v in (scale, zero))
-        q = b.add(Round(), b.add(Div(), x, scale))
-        q = b.add(Add(), q, b.add(Cast(f32), zero))
-        return b.add(Cast(self.to), b.add(Clip(float(self.to.min), float(self.to.max)), q))
+        q = rint(x / scale) + zero.cast(f32)
+        return clip(q, float(self.to.min), float(self.to.max)).cast(self.to)
 
     def reference(self, *inputs: np.ndarray) -> np.ndarray:
         x, scale, zero = inputs
@@ -70,8 +67,7 @@ class Dequantize(Op):
         if self.block:
             return b.add(DequantizeBlocks(self.axis, self.block), q, scale, zero)
         scale, zero = (_spread(self.name, b, v, q, self.axis, self.block) for v in (scale, zero))
-        wide = b.add(Sub(), b.add(Cast(i32), q), b.add(Cast(i32), zero))
-        return b.add(Mul(), b.add(Cast(f32), wide), scale)
+        return (q.cast(i32) - zero.cast(i32)).cast(f32) * scale
 
     def reference(self, *inputs: np.ndarray) -> np.ndarray:
         q, scale, zero = inputs
@@ -89,12 +85,11 @@ class DynamicQuantize(Op):
         rules.check_count(self.name, inputs, 1)
         (x,) = inputs
         zero = b.constant(np.zeros((), np.float32))
-        low = b.add(Min(), b.add(ReduceMin(None, False), x), zero)
-        high = b.add(Max(), b.add(ReduceMax(None, False), x), zero)
-        scale = b.add(Div(), b.add(Sub(), high, low), b.constant(np.asarray(255, np.float32)))
-        scale = b.add(Add(), scale, b.add(Cast(f32), b.add(Equal(), scale, zero)))
-        point = b.add(Round(), b.add(Div(), b.add(Neg(), low), scale))
-        point = b.add(Cast(u8), b.add(Clip(0.0, 255.0), point))
+        low = minimum(x.min(), zero)
+        high = maximum(x.max(), zero)
+        scale = (high - low) / 255
+        scale = scale + scale.equals(zero).cast(f32)
+        point = clip(rint(-low / scale), 0.0, 255.0).cast(u8)
         return b.add(Quantize(u8), x, scale, point), scale, point
 
     def reference(self, *inputs: np.ndarray) -> tuple[np.ndarray, ...]:
@@ -133,19 +128,19 @@ def _spread(name: str, b: GraphBuilder, v: Any, x: Any, axis: int, block: int) -
     shape: tuple[Dim, ...] = x.type.shape
     axis = rules.normalize_axis(name, axis, len(shape)) if shape else 0
     if v.type.is_static and v.type.size == 1 and not block:
-        return b.add(Reshape(()), v) if v.type.rank else v
+        return v.reshape() if v.type.rank else v
     extent = rules.static(name, shape[axis], "the axis along which scales vary")
     if not block:
         if not same_shape(v.type.shape, (extent,)):
             rules.reject(name, f"{extent} scales along axis {axis}", v.type)
-        return b.add(Reshape((extent, *[1] * (len(shape) - axis - 1))), v)
+        return v.reshape(extent, *[1] * (len(shape) - axis - 1))
     blocks = -(-extent // block)
     wanted = (*shape[:axis], blocks, *shape[axis + 1 :])
     if not same_shape(v.type.shape, wanted):
         rules.reject(name, f"scales of shape {rules.shape_text(wanted)}", v.type)
     before, after = v.type.shape[: axis + 1], v.type.shape[axis + 1 :]
-    wide = b.add(Expand((*before, block, *after)), b.add(Reshape((*before, 1, *after)), v))
-    wide = b.add(Reshape((*shape[:axis], blocks * block, *after)), wide)
+    wide = v.reshape(*before, 1, *after).expand(*before, block, *after)
+    wide = wide.reshape(*shape[:axis], blocks * block, *after)
     if blocks * block == extent:
         return wide
     return b.add(Slice((0,), (extent,), (axis,), (1,)), wide)

@@ -22,7 +22,8 @@ from tilesmith.te import tensor as te
 
 from . import rules
 from .base import GraphBuilder, Op
-from .elementwise import Abs, Add, Exp, IsInf, Log, Mul, Sqrt, Sub, Where
+from .elementwise import IsInf
+from .functions import exp, log, sqrt, where
 
 
 def _reduced(
@@ -180,7 +181,7 @@ class ReduceL1(Reduction):
     """Sum of absolute values."""
 
     def decompose(self, b: GraphBuilder, *inputs: Any) -> Any:
-        return b.add(ReduceSum(self.axes, self.keepdims), b.add(Abs(), *inputs))
+        return abs(rules.only(self.name, inputs)).sum(self.axes, self.keepdims)
 
     def reference(self, *inputs: np.ndarray) -> np.ndarray:
         x = rules.exact(inputs[0])
@@ -192,8 +193,8 @@ class ReduceSumSquare(Reduction):
     """Sum of squares over `axes`."""
 
     def decompose(self, b: GraphBuilder, *inputs: Any) -> Any:
-        rules.check_count(self.name, inputs, 1)
-        return b.add(ReduceSum(self.axes, self.keepdims), b.add(Mul(), inputs[0], inputs[0]))
+        x = rules.only(self.name, inputs)
+        return (x * x).sum(self.axes, self.keepdims)
 
     def reference(self, *inputs: np.ndarray) -> np.ndarray:
         x = rules.exact(inputs[0])
@@ -205,7 +206,7 @@ class ReduceL2(Reduction):
     """Square root of the sum of squares."""
 
     def decompose(self, b: GraphBuilder, *inputs: Any) -> Any:
-        return b.add(Sqrt(), b.add(ReduceSumSquare(self.axes, self.keepdims), *inputs))
+        return sqrt(b.add(ReduceSumSquare(self.axes, self.keepdims), *inputs))
 
     def reference(self, *inputs: np.ndarray) -> np.ndarray:
         x = rules.exact(inputs[0])
@@ -217,7 +218,7 @@ class ReduceLogSum(Reduction):
     """log(sum(x)) over `axes`."""
 
     def decompose(self, b: GraphBuilder, *inputs: Any) -> Any:
-        return b.add(Log(), b.add(ReduceSum(self.axes, self.keepdims), *inputs))
+        return log(b.add(ReduceSum(self.axes, self.keepdims), *inputs))
 
     def reference(self, *inputs: np.ndarray) -> np.ndarray:
         x = rules.exact(inputs[0])
@@ -230,14 +231,13 @@ class ReduceLogSumExp(Reduction):
 
     def decompose(self, b: GraphBuilder, *inputs: Any) -> Any:
         x = rules.only(self.name, inputs)
-        zero = b.constant(np.zeros((), x.type.dtype.numpy))
-        top = b.add(ReduceMax(self.axes, True), x)
-        shift = b.add(Where(), b.add(IsInf(), top), zero, top)  # inf - inf would be NaN
-        total = b.add(ReduceSum(self.axes, self.keepdims), b.add(Exp(), b.add(Sub(), x, shift)))
+        top = x.max(self.axes, keepdims=True)
+        shift = where(b.add(IsInf(), top), 0, top)  # inf - inf would be NaN
+        total = exp(x - shift).sum(self.axes, self.keepdims)
         if not self.keepdims:
             # the shift has a kept axis too many; a maximum over extent-1 axes drops it
-            shift = b.add(ReduceMax(self.axes, False), shift)
-        return b.add(Add(), b.add(Log(), total), shift)
+            shift = shift.max(self.axes)
+        return log(total) + shift
 
     def reference(self, *inputs: np.ndarray) -> np.ndarray:
         y, axes = rules.exact(inputs[0]), self._numpy_axes(inputs[0])

@@ -18,7 +18,6 @@ from .base import GraphBuilder, Op
 from .matmul import MatMul
 from .resample import NEAREST as NEAREST
 from .resample import Resample, keys
-from .shape import Transpose
 
 
 @dataclass(frozen=True)
@@ -299,5 +298,5 @@ def _product_along(b: GraphBuilder, x: Any, axis: int, matrix: np.ndarray) -> An
     if axis == rank - 2:
         return b.add(MatMul(), w, x)
     perm = (*(a for a in range(rank) if a != axis), axis)
-    y = b.add(MatMul(transpose_b=True), b.add(Transpose(perm), x), w)
-    return b.add(Transpose(tuple(perm.index(a) for a in range(rank))), y)
+    y = b.add(MatMul(transpose_b=True), x.transpose(*perm), w)
+    return y.transpose(*(perm.index(a) for a in range(rank)))

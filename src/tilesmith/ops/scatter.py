@@ -30,7 +30,6 @@ from tilesmith.te import tensor as te
 from . import rules
 from .base import GraphBuilder, Op
 from .gather import linear, places
-from .shape import Expand, Reshape
 
 _COMBINE: dict[str, tuple[Callable[[Expr, Expr], Expr], Any]] = {
     "none": (lambda _, new: new, None),
@@ -374,9 +373,9 @@ class MaxUnpool(Op):
         x, indices = inputs
         zero = b.constant(np.zeros((1,), x.type.dtype.numpy))
         size = int(np.prod(self.shape, dtype=np.int64))
-        zeros = b.add(Expand((size,)), zero)
-        flat = [b.add(Reshape((-1,)), v) for v in (indices, x)]
-        return b.add(Reshape(self.shape), b.add(ScatterElements(0), zeros, *flat))
+        zeros = zero.expand(size)
+        flat = [v.reshape(-1) for v in (indices, x)]
+        return b.add(ScatterElements(0), zeros, *flat).reshape(*self.shape)
 
     def reference(self, *inputs: np.ndarray) -> np.ndarray:
         x, indices = inputs

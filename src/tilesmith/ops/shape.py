@@ -191,7 +191,7 @@ class Squeeze(Op):
             gone = rules.normalize_axes(self.name, self.axes, len(shape))
             if any(not rules.equal(self.name, shape[a], 1) for a in gone):
                 rules.reject(self.name, f"extent 1 in axes {gone}", inputs[0].type)
-        return b.add(Reshape(tuple(d for i, d in enumerate(shape) if i not in gone)), inputs[0])
+        return inputs[0].reshape(*(d for i, d in enumerate(shape) if i not in gone))
 
     def reference(self, *inputs: np.ndarray) -> np.ndarray:
         return np.squeeze(inputs[0], self.axes)
@@ -209,7 +209,7 @@ class Unsqueeze(Op):
         rank = len(rest) + len(self.axes)
         new = rules.normalize_axes(self.name, self.axes, rank)
         shape = tuple(1 if i in new else rest.pop(0) for i in range(rank))
-        return b.add(Reshape(shape), inputs[0])
+        return inputs[0].reshape(*shape)
 
     def reference(self, *inputs: np.ndarray) -> np.ndarray:
         return np.expand_dims(inputs[0], self.axes)
@@ -228,7 +228,7 @@ class Flatten(Op):
         if not -rank <= self.axis <= rank:
             rules.reject(self.name, f"an axis in {-rank}..{rank}", self.axis)
         axis = self.axis + rank if self.axis < 0 else self.axis
-        return b.add(Reshape((rules.product(shape[:axis]), rules.product(shape[axis:]))), inputs[0])
+        return inputs[0].reshape(rules.product(shape[:axis]), rules.product(shape[axis:]))
 
     def reference(self, *inputs: np.ndarray) -> np.ndarray:
         x = inputs[0]
@@ -293,8 +293,8 @@ class DepthToSpace(Op):
         inner = channels // (k * k)
         split = (n, k, k, inner, h, w) if is_dcr else (n, inner, k, k, h, w)
         perm = (0, 3, 4, 1, 5, 2) if is_dcr else (0, 1, 4, 2, 5, 3)
-        y = b.add(Transpose(perm), b.add(Reshape(split), inputs[0]))
-        return b.add(Reshape((n, inner, rules.product((h, k)), rules.product((w, k)))), y)
+        y = inputs[0].reshape(*split).transpose(*perm)
+        return y.reshape(n, inner, rules.product((h, k)), rules.product((w, k)))
 
     def reference(self, *inputs: np.ndarray) -> np.ndarray:
         x, k = inputs[0], self.block
@@ -326,9 +326,8 @@ class SpaceToDepth(Op):
         k = self.block
         rows = rules.divided(self.name, h, k, "height and width")
         columns = rules.divided(self.name, w, k, "height and width")
-        y = b.add(Reshape((n, c, rows, k, columns, k)), inputs[0])
-        y = b.add(Transpose((0, 3, 5, 1, 2, 4)), y)
-        return b.add(Reshape((n, rules.product((c, k * k)), rows, columns)), y)
+        y = inputs[0].reshape(n, c, rows, k, columns, k).transpose(0, 3, 5, 1, 2, 4)
+        return y.reshape(n, rules.product((c, k * k)), rows, columns)
 
     def reference(self, *inputs: np.ndarray) -> np.ndarray:
         x, k = inputs[0], self.block

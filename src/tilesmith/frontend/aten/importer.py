@@ -79,7 +79,8 @@ class AtenImporter(Importer):
         if any(isinstance(a, Failed) for a in _leaves([*args, *kwargs.values()])):
             return FAILED
         node = AtenNode(self.builder, call.name, call.name, call.target, call.count)
-        return function(node, *args, **kwargs)
+        with self.builder.at(call.name, call.name):
+            return function(node, *args, **kwargs)
 
     def _define(self, call: Call, result: Any) -> None:
         if isinstance(call.results, str):

@@ -18,6 +18,7 @@ from tilesmith.graph.builder import Builder
 from tilesmith.graph.evaluate import evaluate_op
 from tilesmith.graph.measure import Measure
 from tilesmith.graph.nodes import Graph, Node, Value
+from tilesmith.graph.passes.cse import op_key
 from tilesmith.ir import extents
 from tilesmith.ir.dtypes import i64
 from tilesmith.ir.expr import Expr, Var
@@ -80,7 +81,8 @@ class FoldingBuilder(Builder):
         self._symbols: dict[tuple[Value, Value | None], tuple[Dim, ...]] = {}
         self._required: set[Value] = set()
         self._assumptions: dict[tuple[Dim, Dim], list[Node]] = {}
-        self._made: dict[tuple[Op, tuple[Value, ...]], Any] = {}
+        self._made: dict[tuple[Any, tuple[Value, ...]], Any] = {}
+        self._loc = self._label = ""
 
     def next_stream(self) -> int:
         """The number of a source of random numbers among those that have no seed."""
@@ -97,8 +99,21 @@ class FoldingBuilder(Builder):
                 f"the model unfolds into more than {MAX_NODES} nodes, the most allowed"
             )
 
-    def add(self, op: Op, *inputs: Value, loc: str = "", name: str = "") -> Any:
+    @contextmanager
+    def at(self, loc: str, label: str) -> Iterator[None]:
+        """Inside, formulas are of the source model's node `loc`, whose first output is `label`."""
+        before = self._loc, self._label
+        self._loc, self._label = loc, label
+        try:
+            yield
+        finally:
+            self._loc, self._label = before
+
+    def add(self, op: Op, *inputs: Value, loc: str | None = None, name: str | None = None) -> Any:
         """`Builder.add`; the result is a constant when all inputs are small constants.
+
+        A small result of an equal operator that was added before is taken again: sizes that are
+        computed twice are measured once.
 
         Extents that are equal for some sizes only, which no rule for one symbol describes, are
         taken as equal.  A run checks them before it begins (decision 75).
@@ -108,6 +123,10 @@ class FoldingBuilder(Builder):
         UnequalDims where symbols should be replaced first.
         """
         self.count()
+        key = op_key(op), inputs
+        if key in self._made:
+            return self._made[key]
+        loc, name = self._loc if loc is None else loc, self._label if name is None else name
         try:
             types = self._types(op, inputs)
         except UnequalDims as e:
@@ -123,7 +142,10 @@ class FoldingBuilder(Builder):
             self._origin[v] = (op, inputs, i)
         if not op.heavy_reference:
             outputs = self._computed(op, inputs, outputs)
-        return outputs[0] if len(outputs) == 1 else outputs
+        result = outputs[0] if len(outputs) == 1 else outputs
+        if outputs and all(map(is_small, types)):
+            self._made[key] = result
+        return result
 
     def _is_replaced(self, error: UnequalDims) -> bool:
         """Whether symbols should be replaced, so that two extents are equal."""
@@ -156,13 +178,6 @@ class FoldingBuilder(Builder):
             self.assume_equal(a, b, loc)
         else:
             self.require_equal(a, b)
-
-    def share(self, op: Op, *inputs: Value) -> Any:
-        """`add` for a small formula, whose result is that of an equal one made before."""
-        key = (op, inputs)
-        if key not in self._made:
-            self._made[key] = self.add(op, *inputs)
-        return self._made[key]
 
     def measure(
         self,
@@ -277,10 +292,12 @@ class FoldingBuilder(Builder):
             return
         wanted = b if isinstance(b, int) else 0
         found = a if isinstance(b, int) else extents.difference(a, b)
-        here = len(self._nodes)
+        here, made = len(self._nodes), self._made
+        self._made = {}  # what comes first uses nothing that was made before
         elements = self.add(Extents((found,), (1,)))
         fit = symbol("fit", wanted, wanted)
         self.add(Measure((fit,), (wanted,), str(found)), elements, loc=loc)
+        self._made = made
         self._assumptions[a, b] = self._nodes[here:]
         del self._nodes[here:]
 
@@ -291,18 +308,16 @@ class FoldingBuilder(Builder):
 
     def _common(self, a: Dim, b: Dim) -> Dim:
         """What two extents broadcast to."""
-        lists = [self.share(Extents((d,), (1,))) for d in (a, b)]
+        lists = [self.add(Extents((d,), (1,))) for d in (a, b)]
         one = self.constant(np.ones(1, np.int64))
-        is_one = [self.share(Equal(), v, one) for v in lists]
-        fits = self.share(
-            LogicalOr(), self.share(Equal(), *lists), self.share(LogicalOr(), *is_one)
-        )
-        zero = self.share(Sub(), one, self.share(Cast(i64), fits))
+        is_one = [self.add(Equal(), v, one) for v in lists]
+        fits = self.add(LogicalOr(), self.add(Equal(), *lists), self.add(LogicalOr(), *is_one))
+        zero = self.add(Sub(), one, self.add(Cast(i64), fits))
         for d in (a, b):
             if isinstance(d, int):  # not 1, or the extents would broadcast in every run
                 self.require_zero(zero)
                 return d
-        return self.measure(self.share(Where(), is_one[0], *reversed(lists)), (LARGEST,), zero)[0]
+        return self.measure(self.add(Where(), is_one[0], *reversed(lists)), (LARGEST,), zero)[0]
 
     def require_equal(self, a: Dim, b: Dim) -> None:
         """Makes a run be refused where two extents differ, of which one is measured.  Raises
@@ -312,8 +327,8 @@ class FoldingBuilder(Builder):
             if not equal("the operator", a, b):
                 raise ModelError(f"expected two equal extents, found {a} and {b}")
             return
-        lists = [self.share(Extents((d,), (1,))) for d in (a, b)]
-        self.require_zero(self.share(Sub(), *lists))
+        lists = [self.add(Extents((d,), (1,))) for d in (a, b)]
+        self.require_zero(self.add(Sub(), *lists))
 
     def _computed(
         self, op: Op, inputs: tuple[Value, ...], outputs: tuple[Value, ...]
@@ -372,11 +387,12 @@ class FoldingBuilder(Builder):
     @contextmanager
     def at_run(self, values: Iterable[Value]) -> Iterator[None]:
         """Inside, the contents of `values` are known to a run only, not as extents."""
-        before, self._at_run = self._at_run, {*self._at_run, *values}
+        before = self._at_run, self._made
+        self._at_run, self._made = {*self._at_run, *values}, {}
         try:
             yield
         finally:
-            self._at_run = before
+            self._at_run, self._made = before
 
     def partly(self, value: Value) -> list[Dim | None]:
         """The elements of a list of integers, None for each that is not known."""

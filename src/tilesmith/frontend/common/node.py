@@ -137,9 +137,9 @@ class NodeContext:
             return self.dims(value, what)
         known = self.elements(value, what)
         if value.dtype is not i64:
-            value = self.builder.share(Cast(i64), value)
+            value = self.add(Cast(i64), value)
         if value.type.rank == 0:
-            value = self.builder.share(Reshape((1,)), value)
+            value = self.add(Reshape((1,)), value)
         return self.measured(value, known)
 
     def measured(
@@ -161,7 +161,7 @@ class NodeContext:
         bounds = bounds or [LARGEST] * len(known)
         unknown = [i for i, d in enumerate(known) if d is None]
         if 0 < len(unknown) < len(known):
-            value = self.builder.share(Gather(0), value, self.const(np.array(unknown, np.int64)))
+            value = self.add(Gather(0), value, self.const(np.array(unknown, np.int64)))
         if not unknown:
             if zero is not None:
                 self.builder.require_zero(zero)

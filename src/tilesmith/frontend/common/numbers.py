@@ -61,7 +61,7 @@ class Numbers:
 
     def _apply(self, op: Op, *operands: Operand) -> Numbers:
         values = (x.value if isinstance(x, Numbers) else self._constant(x) for x in operands)
-        return Numbers(self.n, self.n.builder.share(op, *values))
+        return Numbers(self.n, self.n.builder.add(op, *values))
 
     def _constant(self, x: Operand) -> Value:
         return self.n.const(x, self.dtype)
@@ -107,18 +107,16 @@ class Numbers:
     def __getitem__(self, at: int | Sequence[int]) -> Numbers:
         """The elements of a list with these numbers, as a list."""
         places = [at] if isinstance(at, int) else [*at]
-        return Numbers(
-            self.n, self.n.builder.share(Gather(0), self.value, self.n.const(places, i64))
-        )
+        return Numbers(self.n, self.n.builder.add(Gather(0), self.value, self.n.const(places, i64)))
 
     def shaped(self, *dims: int) -> Numbers:
-        return Numbers(self.n, self.n.builder.share(shape.Reshape(dims), self.value))
+        return Numbers(self.n, self.n.builder.add(shape.Reshape(dims), self.value))
 
     def summed(self, axis: int, make: Callable[..., Op] = reduce.ReduceSum) -> Numbers:
         """Reduced along `axis`, which vanishes."""
-        return Numbers(self.n, self.n.builder.share(make((axis,), False), self.value))
+        return Numbers(self.n, self.n.builder.add(make((axis,), False), self.value))
 
     def joined(self, *others: Numbers) -> Numbers:
         """This list and others, one after the other."""
         values = (self.value, *(o.value for o in others))
-        return Numbers(self.n, self.n.builder.share(Concat(0), *values)) if others else self
+        return Numbers(self.n, self.n.builder.add(Concat(0), *values)) if others else self

@@ -32,12 +32,12 @@ def of_dims(n: NodeContext, dims: Sequence[Dim]) -> Numbers:
     """A list of dimensions."""
     if all(isinstance(d, int) for d in dims):
         return Numbers(n, n.const([*dims], i64))
-    return Numbers(n, n.builder.share(Extents(tuple(dims), (len(dims),))))
+    return Numbers(n, n.add(Extents(tuple(dims), (len(dims),))))
 
 
 def iota(n: OnnxNode, count: Dim) -> Numbers:
     """The numbers from 0 to `count` - 1."""
-    return Numbers(n, n.builder.share(Iota(count)))
+    return Numbers(n, n.add(Iota(count)))
 
 
 def taken(n: OnnxNode, x: Value, axis: int, places: Numbers) -> Value:

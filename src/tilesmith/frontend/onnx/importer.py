@@ -380,10 +380,11 @@ class _Visit:
     def _made(self, importer: ImportFunction, inputs: Sequence[Slot]) -> Sequence[Slot]:
         """The outputs by an import function."""
         walk, frame = self.importer, self.frame
+        label = next((o for o in self.outputs if o), "")
         context = OnnxNode(
             walk.builder,
             self.loc,
-            next((o for o in self.outputs if o), ""),
+            label,
             self.op_type,
             self.version,
             self._attributes,
@@ -394,7 +395,8 @@ class _Visit:
             lambda body, graph, arguments, at: walk.nested(body, graph, frame, arguments, at),
             frozenset() if frame.depth else walk.in_place,
         )
-        made = importer(context)
+        with walk.builder.at(self.loc, label):
+            made = importer(context)
         context.check_all_read()
         return self._checked(made if isinstance(made, tuple) else (made,))
 

@@ -42,7 +42,7 @@ def cse(graph: Graph) -> Graph:
             node = Node(node.op, inputs, node.outputs, node.loc)
         if isinstance(node.op, COMMUTATIVE):
             inputs = tuple(sorted(inputs, key=order.__getitem__))
-        key = (_op_key(node.op), inputs, tuple((v.type, v.layout) for v in node.outputs))
+        key = (op_key(node.op), inputs, tuple((v.type, v.layout) for v in node.outputs))
         first = seen.setdefault(key, node)
         if first is node:
             nodes.append(node)
@@ -59,7 +59,8 @@ def cse(graph: Graph) -> Graph:
     return cse(Binding(symbols).graph(shared)) if symbols else shared
 
 
-def _op_key(op: Op) -> Any:
+def op_key(op: Op) -> Any:
+    """Equal for operators that do the same."""
     if isinstance(op, Fused):
         return op  # bodies are compared by identity
     if isinstance(op, Measure):

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
+from weakref import ref
 
 import numpy as np
 
@@ -43,6 +44,7 @@ class Rewriter:
         self._replaced: dict[Value, Value] = {}
         self._uses: dict[Value, int] = {}
         self._loc = ""
+        self._self = ref(self)
         for v in (*(i for n in graph.nodes for i in n.inputs), *graph.outputs):
             self._uses[v] = self._uses.get(v, 0) + 1
 
@@ -93,7 +95,7 @@ class Rewriter:
         key = (type_, array.tobytes()) if not name and array.nbytes <= SHARED_BYTES else None
         if key is not None and key in self._shared:
             return self._shared[key]
-        value = Value(name, type_)
+        value = Value(name, type_, made_by=self._self)
         self._constants[value] = Constant(value, Data.of(array))
         if key is not None:
             self._shared[key] = value
@@ -101,14 +103,15 @@ class Rewriter:
 
     def lazy_constant(self, type: TensorType, data: Data) -> Value:
         """A new constant whose contents are made at the first use."""
-        value = Value("", type)
+        value = Value("", type, made_by=self._self)
         self._constants[value] = Constant(value, data)
         return value
 
     def add(self, op: Op, *inputs: Value) -> Any:
         """The value of `op` (a tuple if there are several), after the rules have seen it."""
         types = infer(op, tuple(v.type for v in inputs))
-        node = Node(op, inputs, tuple(Value("", t) for t in types), self._loc)
+        outputs = tuple(Value("", t, made_by=self._self) for t in types)
+        node = Node(op, inputs, outputs, self._loc)
         for v in inputs:
             self._uses[v] = self._uses.get(v, 0) + 1
         results = self._place(node)
