@@ -1,7 +1,7 @@
 """A user's constraints on the decisions about a model: pinned values and forbidden values.
 
-Choices of graph passes and knobs of kernels have names of the same kind, and a constraint holds
-wherever its name occurs.  Constraints hold whatever the costs or the records say.
+Choices of graph passes and knobs of kernels have names of the same kind, and a constraint applies
+wherever its name occurs.  Constraints take precedence over costs and records.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tilesmith.te.knobs import Decisions, Value, values_from_json
 from .space import Forbidden, Space
 
 Met = dict[str, dict[Value, None]]
-"""By name, the values that decisions could have."""
+"""Values that decisions could have had, by name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +26,8 @@ class Constraints:
     """Constraints, and the decisions seen so far.
 
     pins: by decision, the value that it gets wherever that is an option.
-    forbid: by decision, values that it doesn't get wherever there is another one.
-    met: names and values of all choices that graph passes asked for.
+    forbid: by decision, values that it doesn't get wherever there is another option.
+    met: names and values of all choices of graph passes so far.
     knobs: names and values of the knobs of kernels.
     spaces: by workload, the remaining schedules of kernels.
     """
@@ -40,14 +40,15 @@ class Constraints:
 
     @staticmethod
     def of(pins: Decisions | None, forbid: Forbidden | None) -> Constraints | None:
-        """The constraints that a user gave, with lists in place of tuples allowed; None if there
-        are none.
+        """The constraints that a user gave, with tuples in place of lists; None if there are
+        none.
 
-        Raises UsageError if one is no mapping, or if `forbid` does not hold collections of values.
+        Raises UsageError if one is not a mapping, or if `forbid` does not hold collections of
+        values.
         """
-        for name, given in (("pins", pins), ("forbid", forbid)):
-            if given is not None and not isinstance(given, Mapping):
-                raise UsageError(f"{name} must map names to values, not {shown(given)}")
+        for name, constraint in (("pins", pins), ("forbid", forbid)):
+            if constraint is not None and not isinstance(constraint, Mapping):
+                raise UsageError(f"{name} must map names to values, not {shown(constraint)}")
         for knob, values in (forbid or {}).items():
             if not isinstance(values, Collection) or isinstance(values, str):
                 raise UsageError(f"forbid[{knob!r}] must be a list of values, not {shown(values)}")
@@ -87,7 +88,7 @@ class Constraints:
 
     def check(self) -> None:
         """Raises UsageError if a pinned or forbidden name or value belongs to no choice and no knob
-        that was met.
+        so far.
         """
         wanted = [("pinned", k, v) for k, v in self.pins.items()]
         wanted += [("forbidden", k, v) for k, values in self.forbid.items() for v in values]
@@ -109,18 +110,18 @@ class Constraints:
 
 def nearest(options: tuple[V, ...], allowed: tuple[V, ...], value: V) -> V:
     """`value`, or the nearest allowed one."""
-    at = options.index(value)
-    return min(allowed, key=lambda v: (v != value, abs(options.index(v) - at)))
+    position = options.index(value)
+    return min(allowed, key=lambda v: (v != value, abs(options.index(v) - position)))
 
 
 def same(a: Value, b: Value) -> bool:
-    """True if equal as JSON: True is not 1."""
+    """Whether two values are equal as JSON: True is not 1."""
     return type(a) is type(b) and a == b
 
 
 def _near(name: str, names: Iterable[str]) -> str:
-    found = difflib.get_close_matches(name, list(names), n=3)
-    return f" (did you mean {' or '.join(map(repr, found))}?)" if found else ""
+    close = difflib.get_close_matches(name, list(names), n=3)
+    return f" (did you mean {' or '.join(map(repr, close))}?)" if close else ""
 
 
 def _listed(things: Iterable[object]) -> str:

@@ -1,9 +1,9 @@
-"""Which workloads are alike: the same work on other extents, or with another epilogue.
+"""Families of similar workloads: the same work on other extents, or with another epilogue.
 
 Decisions found for one are worth trying for the other.  A family is the text of a group's anchor
 with `_` for every extent above 1.  The anchor is the group's contractions, else its reductions,
-else the whole group.  The extents are kept beside the text.  Extents of 1 stay in it: an axis that
-does not run makes another kind of loop nest.
+else the whole group.  The extents are stored beside the text.  Extents of 1 stay in the text: an
+axis with one element makes another kind of loop nest.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tilesmith.graph.text import node_text, print_graph
 from tilesmith.ops.winograd import WinogradConv
 
 FAR = 2.0
-"""Largest difference of an extent, in powers of two, between relatives."""
+"""Upper bound on the difference of an extent between relatives, in powers of two."""
 OTHER_GROUP = 0.5
 """Distance between two workloads with the same anchor but different nodes around it."""
 
@@ -34,11 +34,11 @@ _RANGE = re.compile(r"(range)\(([0-9, ]+)\)")
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """What makes workloads comparable.
+    """The properties by which workloads are compared.
 
     anchor: hash of the anchor without extents; only workloads that share it are relatives.
     group: hash of the whole group without extents.
-    extents: those of the anchor, in order.
+    extents: extents of the anchor, in order.
     """
 
     anchor: str
@@ -49,7 +49,7 @@ class Family:
     def of_row(anchor: object, group: object, extents: object) -> Family:
         """The family in a row of the records, its extents as text between spaces.
 
-        Raises ValueError or TypeError for what is none.
+        Raises ValueError or TypeError for values that are no family.
         """
         if not (isinstance(anchor, str) and isinstance(group, str) and isinstance(extents, str)):
             raise TypeError(f"expected texts, found {(anchor, group, extents)!r}")
@@ -60,16 +60,16 @@ class Family:
 
     @property
     def size(self) -> float:
-        """A measure of the anchor's work that needs no lowering: the root of the product of all
-        extents of its inputs and outputs, which is the number of multiplications of a matrix
-        product; infinite beyond the range of floats, as of a long chain.
+        """Estimate of the anchor's work that needs no lowering: the root of the product of all
+        extents of its inputs and outputs.  For a matrix product it is the number of
+        multiplications.  Infinite beyond the range of floats, as for a long chain.
         """
         size = math.prod(self.extents)
         return math.sqrt(size) if size.bit_length() < sys.float_info.max_exp else math.inf
 
     def distance(self, other: Family) -> float:
-        """How different two workloads are, in powers of two; infinite if they are no relatives or
-        too far apart.
+        """Distance between two workloads in powers of two; infinite if they are no relatives or too
+        far apart.
         """
         if self.anchor != other.anchor or len(self.extents) != len(other.extents):
             return math.inf
@@ -84,7 +84,7 @@ class Family:
 
 
 def group_family(body: Graph, constants: Iterable[int]) -> Family:
-    """The family of a fused body, whatever the packing of its `constants` (inputs by number)."""
+    """The family of a fused body under any packing of its `constants` (inputs by number)."""
     plain = with_packing(body, dict.fromkeys(constants))
     anchor, extents = _without_extents(" ".join(map(_alone, _anchors(plain))))
     group, _ = _without_extents(print_graph(plain))
@@ -125,7 +125,7 @@ def _without_extents(text: str) -> tuple[str, tuple[int, ...]]:
 
     def extent(number: re.Match[str]) -> str:
         n = int(number[0])
-        if n <= 1 or n >= 1 << 31:  # "to the end", and what is counted from there, is no extent
+        if n <= 1 or n >= 1 << 31:  # "to the end", and counts from the end, are no extents
             return number[0]
         extents.append(n)
         return "_"

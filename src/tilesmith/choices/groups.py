@@ -1,8 +1,8 @@
 """Fused groups as search spaces: the strategy's schedules, generated ones, and users' own.
 
-The knob `schedule` says which: "strategy" (the default), "sketch" (rules, see `strategy.sketch`),
-    or "user:NAME" (a registered template).  The knobs of the last two are called `sketch.…` and
-    `NAME.…`.
+The knob `schedule` selects the source: "strategy" (the default), "sketch" (rules, see
+    `strategy.sketch`), or "user:NAME" (a registered template).  The knobs of the last two are
+    called `sketch.…` and `NAME.…`.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ def origins_of(body: Graph, rules: ScheduleRules) -> list[str]:
 
 
 def has_decisions(body: Graph, rules: ScheduleRules) -> bool:
-    """True if decisions schedule the kernel of a fused body.
+    """Whether decisions affect the kernel of a fused body.
 
-    They do not for a plain concatenation, for a body written as loops, or for one of constants.
+    They do not affect a plain concatenation, a body written as loops, or a body of constants.
     """
     primitive = all(n.op.is_primitive() for n in body.nodes)
     return primitive and not rules.is_fixed(body) and not constants_of(body)
@@ -68,7 +68,7 @@ def schedules_of(
     cfg: Config = ANALYTIC,
     origins: Sequence[str] | None = None,
 ) -> Iterator[tuple[Schedule, Group]]:
-    """The schedules of a fused group that `cfg` decides on, the best first, and its tensor
+    """The schedules of a fused group that `cfg` selects, the best first, each with its tensor
     expressions.
 
     origins: the result of `origins_of`, if it is known.
@@ -106,7 +106,8 @@ def lower_group(
     """The kernel of a fused group as a loop nest: parameters are the group's inputs, then its
     outputs, then the symbols of its extents.
     """
-    written = any(n.op.is_irregular() for n in body.nodes)  # as loops, which need no schedule
+    # operators written as loops need no schedule
+    written = any(n.op.is_irregular() for n in body.nodes)
     if body.symbols and not written:
         try:
             versions = rules.versions(body)
@@ -123,7 +124,7 @@ def lower_group(
                 return func
             one = lower_group(bind(body, {versions.extent: 1}), target, rules, name, cfg)
             return versions.with_one(one, func)
-        except (ScheduleError, ModelError) as e:  # such as of sizes that the group can't have
+        except (ScheduleError, ModelError) as e:  # for instance for sizes that the group can't have
             if cfg.chosen:
                 raise
             _log.info("%s: open sizes become plain loops: %s", operators(body), e)
@@ -142,9 +143,10 @@ def _lower_open(
     name: str,
     cfg: Config,
 ) -> Func:
-    """The kernel for all sizes by a schedule for expected ones, or for `sizes` where these say.
+    """The kernel for all sizes, by a schedule for expected ones, or for `sizes` where these are
+    given.
 
-    Raises ScheduleError if each schedule computes too much.
+    Raises ScheduleError if each schedule recomputes too much.
     """
     extents = (a.extent for s in group_tensors(body).stages for a in s.reduce_axis)
     if not all(isinstance(n, int) for n in extents):
@@ -171,7 +173,7 @@ class GroupSpace:
     """The schedules of a fused body.
 
     body: the group (see `driver.canonical`).
-    constants: inputs by number whose packing is one of the decisions.
+    constants: numbers of the inputs whose packing is one of the decisions.
     target: the machine.
     rules: the target's schedules by rule.
     """
@@ -191,11 +193,11 @@ class GroupSpace:
         return with_packing(self.body, self.packed_layouts(cfg))
 
     def packed_layouts(self, cfg: Config) -> dict[int, Layout]:
-        """By input number, the layouts of constants that are decided to be others than now."""
+        """New layouts of constants that decisions change, by input number."""
         return self.rules.packed_layouts(self.body, self.constants, self.target, cfg)
 
     def lower(self, name: str, cfg: Config = ANALYTIC) -> Func:
-        """The kernel that `cfg` decides on, its constants packed, as a loop nest."""
+        """The kernel that `cfg` selects, with its constants packed, as a loop nest."""
         return lower_group(self.packed(cfg), self.target, self.rules, name, cfg)
 
     def schedule(self, cfg: Config) -> tuple[Schedule, Group]:
@@ -209,8 +211,7 @@ class GroupSpace:
     def known(self, names: Collection[str] = ()) -> dict[str, Knob]:
         """The knobs of the analytic schedule.
 
-        If some of `names` are not among them, also the knobs that other values of these bring
-        along.
+        If some of `names` are not among them, also the knobs that other values of these add.
         """
         return self._plain.reachable(names)
 
@@ -236,8 +237,8 @@ class GroupSpace:
 
         pinned = {k: v for k, v in constraints.pins.items() if is_option(k, v)}
         forbidden = {
-            k: found
+            k: existing
             for k, values in constraints.forbid.items()
-            if len(known.get(k, ())) > 1 and (found := [v for v in values if is_option(k, v)])
+            if len(known.get(k, ())) > 1 and (existing := [v for v in values if is_option(k, v)])
         }
         return Space(self.schedule, pinned, forbidden, own)

@@ -1,4 +1,4 @@
-"""What a compilation asks the records: each workload once, with answers cached."""
+"""Queries of a compilation to the records: each workload is looked up once, with answers cached."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ class Match:
     """Decisions for a workload.
 
     decisions: the knobs' values.
-    is_exact: measured for this workload; else for a relative, and they may have to be fitted.
+    is_exact: whether they were measured for this workload; otherwise for a relative, and they may
+        have to be fitted.
     """
 
     decisions: Decisions = field(default_factory=dict)
@@ -35,18 +36,18 @@ class Match:
 class Lookup:
     """Answers for a target and a number of threads.
 
-    Records that prove damaged are not asked again: the log says so once, and nothing is known from
-    then on.
+    Damaged records are not queried again: the log says so once, and from then on there are no
+    answers.
 
     records: the trials.
     target: the target's text.
     threads: number of threads.
-    nearest: whether decisions of relatives count for a workload that was never tuned.
+    nearest: whether decisions of relatives are used for a workload that was never tuned.
     timings: where the time of the queries is counted.
-    unsettled: whether trials that are not settled count.
-    may_fit: for a workload's key and the number of those fitted so far, whether there is time to
-        fit it.
-    used: the trials whose decisions were given, by the workload for which they were given.
+    unsettled: whether trials that are not settled are used.
+    may_fit: whether there is time to fit a workload, given its key and the number of those fitted
+        so far.
+    used: the trials whose decisions were used, by the workload that used them.
     """
 
     records: Records
@@ -68,7 +69,7 @@ class Lookup:
     ) -> Match:
         """The best known decisions for a workload's text.
 
-        family: called only where relatives count.
+        family: called only where relatives are used.
         fits: whether decisions that were measured for the workload itself may be used.
         """
         key = Key.of(workload, self.target, self.threads)

@@ -1,9 +1,9 @@
-"""The known behaviour of a schedule function: a tree of what it asks.
+"""The known behaviour of a schedule function: a tree of its questions.
 
-Its nodes are the knobs that it asks for, and the questions that it asks about their numbers (see
-`traced`).  A run answers one after the other and so takes a path.  Two candidates on the same path
-make the same schedule with other numbers.  For a candidate on a known path, no run is needed to
-know its knobs, or that it is impossible.
+Its nodes are the knobs that the function declares, and the questions that it asks about their
+numbers (see `traced`).  A run answers one after the other and so follows a path.  Two candidates on
+the same path make the same schedule with other numbers.  For a candidate on a known path, no run is
+needed to know its knobs, or that it is impossible.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ Key = tuple[str, int | None]
 class Path:
     """The end of a path.
 
-    columns: variables of the knobs' numbers that it depends on.
-    made: what the schedule function returned, with traced numbers in it.
+    columns: variables of the knobs' numbers on which it depends.
+    made: the schedule function's result, with traced numbers in it.
     error: why the candidate is impossible, if it is.
     """
 
@@ -39,7 +39,7 @@ class Path:
 
 @dataclass(slots=True, eq=False)
 class _Ask:
-    """A knob; `columns`: the variables of its numbers, none where it is no number."""
+    """A knob; `columns`: the variables of its numbers, empty if it has none."""
 
     knob: Knob
     columns: dict[Key, Var]
@@ -51,7 +51,7 @@ class _Ask:
 
 @dataclass(slots=True, eq=False)
 class _Question:
-    """A question about numbers: whether something holds, or which value a number has."""
+    """A question about numbers: whether a condition is true, or the value of a number."""
 
     text: Expr
     next: dict[Value, Node] = field(default_factory=dict, repr=False)
@@ -103,7 +103,7 @@ class Paths:
         seen: is filled with its knobs, in order.
 
         Raises ScheduleError if the candidate is impossible; the last knob in `seen` is then the
-        last one asked for.
+        last one declared.
         """
         values: dict[Var, int] = {}
         node = self._root.get(())
@@ -137,12 +137,12 @@ class Paths:
         children: dict[Value, Node] = self._root
         answer: Value = ()
         for step, value in taken:
-            found = children.setdefault(answer, step)
-            if isinstance(found, Path) or not found.is_same(step):
+            child = children.setdefault(answer, step)
+            if isinstance(child, Path) or not child.is_same(step):
                 raise UnsteadyError
-            if isinstance(found, _Ask):
-                path.columns |= found.columns
-            children, answer = found.next, value
+            if isinstance(child, _Ask):
+                path.columns |= child.columns
+            children, answer = child.next, value
         last = next(reversed(seen.values()), None)
         if last is None or not is_wrong(last, chosen.get(last.name, last.default)):
             children[answer] = path
@@ -150,7 +150,7 @@ class Paths:
 
 
 class UnsteadyError(Exception):
-    """A schedule function that asks something else when it is run again with the same answers."""
+    """A schedule function asks other questions when it is run again with the same answers."""
 
 
 def check(knob: Knob, value: Value) -> None:
@@ -171,7 +171,7 @@ def _keys(name: str, value: Value) -> list[Key]:
 
 
 def _numbers(value: Value) -> tuple[int, ...]:
-    """The numbers of which a value consists; none for anything else."""
+    """The numbers in a value; empty for values of another kind."""
     parts: tuple[Any, ...] = value if isinstance(value, tuple) else (value,)
     return parts if all(isinstance(p, int) and not isinstance(p, bool) for p in parts) else ()
 

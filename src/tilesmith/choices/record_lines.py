@@ -1,4 +1,4 @@
-"""Tuning records as JSON lines, the form in which they move between machines."""
+"""Tuning records as JSON lines, the format for moving them between machines."""
 
 from __future__ import annotations
 
@@ -12,13 +12,11 @@ from .family import Family
 from .records import Key, Records, Trial
 
 _FAMILY = '"anchor": "'
-"""A mark of a family's JSON line that a trial's line cannot contain, since quotes are escaped
-there.
-"""
+"""Text that occurs in a family's JSON line, but not in a trial's, where quotes are escaped."""
 
 
 def json_lines(records: Records) -> Iterator[str]:
-    """The whole contents of a file: families of workloads first, then trials."""
+    """The contents of a file: families of workloads first, then trials."""
     for key, family in records.families().items():
         yield json.dumps({**asdict(key), **asdict(family)})
     yield from (t.to_json() for t in records.trials())
@@ -31,7 +29,7 @@ def read_lines(lines: Iterable[str]) -> Iterator[Trial]:
 
 def read_families(lines: Iterable[str]) -> dict[Key, Family]:
     """The families of JSON lines.  Raises ModelError."""
-    found: dict[Key, Family] = {}
+    families: dict[Key, Family] = {}
     for line in lines:
         if _FAMILY not in line:
             continue
@@ -39,7 +37,7 @@ def read_families(lines: Iterable[str]) -> dict[Key, Family]:
             row = json.loads(line)
             extents = " ".join(map(str, row["extents"]))
             key = Key.of_row([row[f.name] for f in fields(Key)])
-            found[key] = Family.of_row(row["anchor"], row["group"], extents)
+            families[key] = Family.of_row(row["anchor"], row["group"], extents)
         except (ValueError, KeyError, TypeError, RecursionError) as e:
             raise ModelError(f"this is no tuning record: {line[:80]!r} ({e})") from e
-    return found
+    return families

@@ -1,17 +1,17 @@
 """Measured trials, kept in an SQLite file.
 
-A trial says how long one candidate of a workload took on a target with a number of threads, and how
-long the analytic schedule took at the same moment.  Or it says why the candidate failed.  Each
+A trial is the time of one candidate of a workload on a target with a number of threads, and the
+time of the analytic schedule at the same moment; or the reason why the candidate failed.  Each
 trial is one committed insertion into a write-ahead log.  So a killed process loses only the trial
 in flight, and several processes may write at once.  A candidate that is measured again replaces its
 trial.
 
-The family of each workload is in a table of its own.  Files from before families get that table
-when they are opened; their trials are still used for their own workloads.  `look_up` finds in one
-query what is known of a workload and of its relatives.
+The family of each workload is in another table.  Files that predate families get that table when
+they are opened; their trials are still used for their own workloads.  `look_up` reads the trials of
+a workload and of its relatives in one query.
 
-A file is only data: disks fail, and anybody may edit it.  So each row is checked when it is read.
-One that `add` would not have stored is skipped, and the first such row is reported.
+A file is only data: disks fail, and anybody may edit it.  So each row is checked when it is read. A
+row that `add` would not have stored is skipped, and the first such row is reported.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from .version import schedule_version
 _log = logger("records")
 
 MARGIN = 0.02
-"""A trial is used only if it is faster than the analytic schedule by this share; less is noise."""
+"""Least relative gain over the analytic schedule for which a trial is used; less is noise."""
 
 PATIENCE = 0.5
 """Seconds that reading waits for another process to unlock the file."""
@@ -46,17 +46,17 @@ PATIENCE = 0.5
 Status: TypeAlias = Literal[
     "ok", "slow", "wrong", "crash", "timeout", "memory", "failed", "worse", "unsettled", "lost"
 ]
-"""How a trial ended.
+"""The outcome of a trial.
 
 - `ok`: measured.
 - `slow`: measurement ended early, since it was clearly slower.
-- `wrong`: another result than the reference.
-- `crash`, `timeout`, `memory`, `failed`: the candidate did not get as far as being measured.
-- `worse`: fast by itself, but the model as a whole was slower with it.
-- `unsettled`: fast by itself.  The model was slower with it and others, and there was no time to
-  find the cause; or a schedule that won longer measurements was slower than this trial says of its
-  own.  It is not used before another run has settled it.
-- `lost`: the machines that were to measure it went away.  This says nothing about the candidate.
+- `wrong`: its result differs from the reference.
+- `crash`, `timeout`, `memory`, `failed`: the candidate could not be measured.
+- `worse`: fast by itself, but the whole model was slower with it.
+- `unsettled`: fast by itself.  Either the model was slower with it and others, and there was no
+  time to find the cause; or a schedule that won longer measurements was slower than this trial's
+  own time.  It is not used before another run has settled it.
+- `lost`: the machines that were to measure it disconnected.  The candidate itself may be good.
 """
 
 SOUND: frozenset[Status] = frozenset(("ok", "slow", "worse", "unsettled"))
@@ -65,13 +65,13 @@ SOUND: frozenset[Status] = frozenset(("ok", "slow", "worse", "unsettled"))
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """What a trial is about.  Trials of other versions are kept until pruned.  They are never used,
-    but tuning measures the best of them first.
+    """The subject of a trial.  Trials of other versions are kept until pruned.  They are never
+    used, but tuning measures the best of them first.
 
     workload: hash of its text.
     target: hash of `Target.text`.
     threads: number of threads.
-    version: of the schedules (see `choices.version`).
+    version: version of the schedules (see `choices.version`).
     """
 
     workload: str
@@ -81,7 +81,7 @@ class Key:
 
     @property
     def is_current(self) -> bool:
-        """True if this process makes the schedules that were measured."""
+        """Whether this process makes the schedules that were measured."""
         return self.version == schedule_version()
 
     @staticmethod
@@ -99,11 +99,11 @@ class Key:
 class Trial:
     """One measured candidate.
 
-    key: what it is about.
+    key: its subject.
     decisions: the candidate as text (see `candidate_key`).
-    status: how it ended.
+    status: its outcome.
     seconds: its time.
-    baseline: time of the analytic schedule in seconds, measured in turns with it.
+    baseline: time of the analytic schedule in seconds, measured alternately with it.
     cause: why it failed, for people.
     label: the workload in words, for people.
     when: seconds since 1970.
@@ -145,21 +145,21 @@ class Trial:
     def of_row(row: Sequence[object]) -> Trial:
         """The trial with these values of `_COLUMNS`.
 
-        Raises ValueError or TypeError if no measurement gives them.
+        Raises ValueError or TypeError for values that no measurement gives.
         """
         values = [_typed(v, t) for v, t in zip(row, _TYPES.values(), strict=True)]
-        found = Trial(Key(*values[: len(_KEY)]), *values[len(_KEY) :])  # type: ignore[arg-type]
-        if found.status not in get_args(Status):
-            raise ValueError(f"unknown status {found.status!r}")
-        if found.status in ("ok", "unsettled") and not min(found.seconds, found.baseline) > 0:
+        trial = Trial(Key(*values[: len(_KEY)]), *values[len(_KEY) :])  # type: ignore[arg-type]
+        if trial.status not in get_args(Status):
+            raise ValueError(f"unknown status {trial.status!r}")
+        if trial.status in ("ok", "unsettled") and not min(trial.seconds, trial.baseline) > 0:
             raise ValueError("times must be positive")
-        candidate_of(found.decisions)
-        return found
+        candidate_of(trial.decisions)
+        return trial
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What the records know about a workload.
+    """The records about a workload and its relatives.
 
     best: its own fastest trial that beats the analytic schedule.
     is_tuned: whether it has any trial.
@@ -201,8 +201,9 @@ FROM workloads w JOIN trials t USING ({", ".join(_KEY)})
 WHERE w.anchor = ? AND w.workload <> ? AND w.target = ? AND w.threads = ? AND w.version = ?
   AND t.status = 'ok' AND {_FASTER} GROUP BY w.workload
 """
-"""One row about the workload itself (NULLs when nothing is known), then the best trial of each
-relative; sqlite takes the other columns from the row that has the minimum."""
+"""Query for one row about the workload itself (NULLs when there is none), then the best trial of
+each relative.  SQLite takes the other columns from the row with the minimum.
+"""
 
 
 def _typed(value: object, wanted: type) -> object:
@@ -210,23 +211,24 @@ def _typed(value: object, wanted: type) -> object:
         return float(value)
     if not isinstance(value, wanted) or isinstance(value, bool):
         raise TypeError(f"expected {wanted.__name__}, found {value!r}")
-    if isinstance(value, (int, float)) and not 0 <= value < 1 << 63:  # nor is it NaN
+    if isinstance(value, (int, float)) and not 0 <= value < 1 << 63:  # NaN is excluded too
         raise ValueError(f"expected a number from 0 on, found {value!r}")
     return value
 
 
 _UNWRITABLE = (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY)
-"""SQLite's codes for a file that can't be made, or not be written to."""
+"""SQLite's codes for a file that can't be created or written."""
 
 
 class Records:
     """The trials in a file, which is made at the first write.  Use as a context manager, in one
     thread.
 
-    read_only: the file must be there.  It is not written to, and a table that it lacks is empty.
+    read_only: the file must exist.  It is not written to, and a table that it lacks counts as
+        empty.
 
-    Raises ModelError if the file is something else or damaged, and if it is locked for long;
-    UsageError if it can't be made or written.
+    Raises ModelError if the file has another format, is damaged, or stays locked too long;
+    UsageError if it can't be created or written.
     """
 
     def __init__(self, path: Path, *, read_only: bool = False) -> None:
@@ -243,7 +245,8 @@ class Records:
         """
         try:
             yield
-        except (sqlite3.Error, OSError, UnicodeDecodeError) as e:  # the last: in SQLite's messages
+        # UnicodeDecodeError comes from SQLite's messages
+        except (sqlite3.Error, OSError, UnicodeDecodeError) as e:
             code = getattr(e, "sqlite_errorcode", 0) & 0xFF
             if writes and (isinstance(e, OSError) or code in _UNWRITABLE):
                 reason = e.strerror if isinstance(e, OSError) else e
@@ -255,7 +258,7 @@ class Records:
 
     @contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:
-        """One transaction: all of it happens or nothing."""
+        """One transaction: it happens as a whole or not at all."""
         with self._usable(writes=True):
             self._db.execute("BEGIN IMMEDIATE")
             with self._db:
@@ -266,7 +269,7 @@ class Records:
             return self._db.execute(text, values).fetchall()
 
     def _sound(self, rows: Iterable[Sequence[object]]) -> Iterator[Trial]:
-        """The trials in rows of `_COLUMNS`, without those that are none."""
+        """The valid trials in rows of `_COLUMNS`."""
         for row in rows:
             try:
                 yield Trial.of_row(row)
@@ -307,8 +310,8 @@ class Records:
     def best(self, key: Key) -> Trial | None:
         """The fastest trial, if it is faster than the analytic schedule."""
         settled = (t for t in self.trials(key) if t.status != "unsettled")
-        found = min(settled, key=lambda t: t.ratio, default=None)
-        return found if found is not None and found.ratio <= 1 - MARGIN else None
+        fastest = min(settled, key=lambda t: t.ratio, default=None)
+        return fastest if fastest is not None and fastest.ratio <= 1 - MARGIN else None
 
     def earlier(self, key: Key) -> list[Trial]:
         """The trials of other versions of the schedules that beat their analytic schedule, fastest
@@ -337,49 +340,53 @@ class Records:
         """The families of all workloads that have been described."""
         names = ", ".join(_KEY)
         rows = self._query(f'SELECT {names}, anchor, "group", extents FROM workloads')
-        found: dict[Key, Family] = {}
+        families: dict[Key, Family] = {}
         for row in rows:
-            with suppress(ValueError, TypeError):  # it only makes workloads relatives
-                found[Key.of_row(row)] = Family.of_row(*row[len(_KEY) :])
-        return found
+            with suppress(ValueError, TypeError):  # a family is needed only to find relatives
+                families[Key.of_row(row)] = Family.of_row(*row[len(_KEY) :])
+        return families
 
     def look_up(
         self, key: Key, family: Family, unsettled: bool = False, relatives: int = 1
     ) -> Known:
-        """What is known of a workload, and of its nearest relatives.
+        """The records about a workload and its nearest relatives.
 
         unsettled: whether its own trials that are not settled count.
-        relatives: most relatives to give.
+        relatives: upper bound on the number of relatives.
         """
         own = [getattr(key, n) for n in _KEY]
         also = "unsettled" if unsettled else "ok"
         rows = self._query(_LOOK_UP, (also, *own, family.anchor, *own))
-        at = len(_COLUMNS)
+        width = len(_COLUMNS)
         near: list[tuple[float, float, str, Sequence[object]]] = []
         mine: Sequence[object] | None = None
         for row in rows:
             if row[0] is None:
                 continue
             if list(row[: len(_KEY)]) == own:
-                mine = row[:at]
+                mine = row[:width]
                 continue
             with suppress(ValueError, TypeError):
-                distance = family.distance(Family.of_row(family.anchor, *row[at : at + 2]))
+                distance = family.distance(Family.of_row(family.anchor, *row[width : width + 2]))
                 if distance < math.inf:
-                    near.append((distance, row[-1], row[0], row[:at]))
+                    near.append((distance, row[-1], row[0], row[:width]))
         near.sort(key=lambda n: (n[0], n[1], str(n[2])))
         known = tuple(islice(self._sound(row for *_, row in near), relatives))
         best: Trial | None = None
         if mine is not None:
             # A row that is no trial may hide others.
-            found = next(self._sound([mine]), None) or self.best(key)
-            if found is not None and found.status in ("ok", also) and found.ratio <= 1 - MARGIN:
-                best = found
+            fastest = next(self._sound([mine]), None) or self.best(key)
+            if (
+                fastest is not None
+                and fastest.status in ("ok", also)
+                and fastest.ratio <= 1 - MARGIN
+            ):
+                best = fastest
         return Known(best, mine is not None, known)
 
     def prune(self, keep: int = 1) -> int:
         """Remove trials of other versions, failures, all but the `keep` fastest of each key, and
-        rows that are no trials.  Returns how many.
+        rows that are no trials.  Returns the number of removed rows.
         """
         rows = self._query(f"SELECT t.rowid, {_NAMES} FROM trials t")
         by_key: dict[Key, list[tuple[float, int]]] = {}
@@ -402,7 +409,7 @@ class Records:
 
 @contextmanager
 def _opened(database: str, **options: Any) -> Iterator[sqlite3.Connection]:
-    """A new connection; closed if it can't be made ready."""
+    """A new connection; closed if it can't be initialised."""
     db = sqlite3.connect(database, isolation_level=None, **options)
     try:
         yield db
@@ -437,7 +444,7 @@ def _reading(path: Path) -> sqlite3.Connection:
         return opened("mode=ro")
     except sqlite3.OperationalError as e:
         # Readers of a write-ahead log share a file beside it, which SQLite can't make in a folder
-        # without write permission.  Nobody else writes there either.
+        # without write permission.  No other process writes there either.
         log = path.with_name(path.name + "-wal")
         is_alone = not log.exists() or not log.stat().st_size
         if e.sqlite_errorcode & 0xFF not in _UNWRITABLE or (not is_alone):

@@ -1,9 +1,8 @@
-"""Search spaces: the knobs that a schedule function asks for, and candidates, which set them.
+"""Search spaces: the knobs that a schedule function declares, and candidates, which set them.
 
-A space is the function itself.  A run with a candidate shows which knobs there are, given that
-candidate: knobs may depend on each other.  A candidate names only the knobs that differ from their
-defaults.  So the analytic schedule is the empty candidate, and equal schedules are equal
-candidates.
+A space is the function itself.  A run with a candidate shows which knobs exist for that candidate:
+knobs may depend on each other.  A candidate names only the knobs that differ from their defaults.
+So the analytic schedule is the empty candidate, and equal schedules are equal candidates.
 """
 
 from __future__ import annotations
@@ -23,20 +22,20 @@ from .paths import Paths
 
 Candidate: TypeAlias = Mapping[str, Value]
 Forbidden: TypeAlias = Mapping[str, Collection[Value]]
-"""By name, the values that knobs must not have."""
+"""Values that knobs must not have, by name."""
 
 NEAR = 2
 """Number of options on each side of the current one that count as its neighbours."""
 
 
 class Space:
-    """The candidates of `schedule`, a function that asks a config for its decisions and raises
+    """The candidates of `schedule`, a function that reads its decisions from a config and raises
     ScheduleError if they are impossible.
 
-    pinned: values that the user wants; they are part of every candidate.
+    pinned: values required by the user; they are part of every candidate.
     forbidden: values that no candidate has.  If a default is forbidden, its nearest neighbour
         replaces it.
-    starts: more decisions to search from, as far as the constraints allow them.
+    starts: additional decisions to search from, as far as the constraints allow them.
 
     Raises ScheduleError if constraints name knobs or values that do not exist.
     """
@@ -53,20 +52,22 @@ class Space:
         self._forbidden = {k: tuple(v) for k, v in (forbidden or {}).items()}
         self._known: dict[str, dict[str, Knob] | None] = {}
         self.paths: Paths | None = Paths(schedule)
-        """What `schedule` does, as far as it was run; None where it can't be traced."""
+        """The behaviour of `schedule` in the runs so far; None where it can't be traced."""
         self.start = self._legal(self._pinned)
-        """The analytic candidate, as far as the constraints leave it."""
+        """The analytic candidate within the constraints."""
         self.baseline = self._baseline()
-        """What others are compared with: the analytic candidate, whatever the constraints."""
+        """The candidate with which others are compared: the analytic one, without the
+        constraints.
+        """
         self._check_names()
         others = (c for s in starts if (c := self.keeping(s)) is not None)
         self.starts: list[Candidate] = [self.start, *others]
-        """Where a search may begin."""
+        """The candidates from which a search may begin."""
 
     def _baseline(self) -> Candidate:
         try:
             self._asked({})
-        except ScheduleError:  # the constraints are what makes it possible
+        except ScheduleError:  # the constraints may make it possible
             return self.start
         return {}
 
@@ -87,15 +88,14 @@ class Space:
     def reachable(self, wanted: Collection[str]) -> dict[str, Knob]:
         """The knobs of the analytic candidate.
 
-        If some `wanted` are not among them, also the knobs that another value of one of these
-        brings along.
+        If some `wanted` are not among them, also the knobs that another value of one of these adds.
         """
         known = dict(self._asked(self.start))
         if set(wanted) - set(known):
             for knob in self.free(self.start):
                 for value in knob.options:
-                    found = self.legal({**self.start, knob.name: value})
-                    known = {**(self._asked(found) if found is not None else {}), **known}
+                    candidate = self.legal({**self.start, knob.name: value})
+                    known = {**(self._asked(candidate) if candidate is not None else {}), **known}
         return known
 
     def knobs(self, candidate: Candidate) -> dict[str, Knob]:
@@ -111,10 +111,10 @@ class Space:
                 self._known[key] = seen
             except ScheduleError:
                 self._known[key] = None
-        found = self._known[key]
-        if found is None:
+        known = self._known[key]
+        if known is None:
             raise ScheduleError(f"no schedule has these decisions: {key}")
-        return found
+        return known
 
     def _run(self, chosen: Candidate, seen: dict[str, Knob]) -> None:
         """Fill `seen` with the existing knobs, up to one with an impossible value.
@@ -127,7 +127,7 @@ class Space:
                 return
             except ScheduleError:
                 raise
-            except Exception:  # whatever a function of ints does with what only looks like one
+            except Exception:  # a function of ints may fail in any way on traced numbers
                 self.paths = None
                 seen.clear()
         self.schedule(Config(chosen, seen))
@@ -145,8 +145,8 @@ class Space:
     def _nearest(self, knob: Knob, value: Value) -> Value:
         """`value`, or the nearest allowed one."""
         allowed = self._allowed(knob).options
-        at = knob.options.index(value)
-        return min(allowed, key=lambda v: (v != value, abs(knob.options.index(v) - at)))
+        position = knob.options.index(value)
+        return min(allowed, key=lambda v: (v != value, abs(knob.options.index(v) - position)))
 
     def free(self, candidate: Candidate) -> list[Knob]:
         """The knobs that a search may change."""
@@ -166,14 +166,15 @@ class Space:
             return None
 
     def keeping(self, wanted: Candidate) -> Candidate | None:
-        """The candidate with all that is wanted; None if that is impossible."""
-        found = self.legal(wanted)
-        return found if found is not None and {**found, **wanted} == found else None
+        """The candidate with all of `wanted`; None if that is impossible."""
+        candidate = self.legal(wanted)
+        return candidate if candidate is not None and {**candidate, **wanted} == candidate else None
 
     def refitted(self, wanted: Candidate) -> Candidate | None:
-        """The candidate nearest to decisions made for other extents; None if that is no schedule.
+        """The candidate nearest to decisions made for other extents; None if that is no
+        schedule.
 
-        A value that a knob can't have becomes the nearest that it can.
+        A value that a knob can't have becomes the nearest one that it can have.
         """
         try:
             return self._legal({**wanted, **self._pinned}, nearest_option)
@@ -193,19 +194,19 @@ class Space:
                     k: v
                     for k in self._forbidden
                     if k in seen
-                    and (v := self._nearest(seen[k], found := chosen.get(k, seen[k].default)))
-                    != found
+                    and (v := self._nearest(seen[k], current := chosen.get(k, seen[k].default)))
+                    != current
                 }
                 if not moved:
                     break
                 chosen |= moved
                 continue
             except ScheduleError:
-                last = next(reversed(seen.values()), None)  # the one that was asked for last
+                last = next(reversed(seen.values()), None)  # the last one declared
                 if last is None or last.name in self._pinned or last.name not in chosen:
                     raise
                 if chosen[last.name] in last.options:
-                    raise  # a value like any other, and yet no schedule
+                    raise  # a valid value, but the schedule is impossible
                 other = instead(last, chosen.pop(last.name))
                 if other is not None:
                     chosen[last.name] = other
@@ -218,24 +219,28 @@ class Space:
         return kept
 
     def neighbours(self, candidate: Candidate) -> Iterator[Candidate]:
-        """Candidates that differ in one knob by a little, knob by knob; then trades."""
+        """Candidates that differ slightly in one knob, knob by knob; then trades."""
         for knob in self.free(candidate):
-            at = knob.options.index(candidate.get(knob.name, knob.default))
+            position = knob.options.index(candidate.get(knob.name, knob.default))
             for step in (s * d for d in range(1, NEAR + 1) for s in (1, -1)):
-                if 0 <= at + step < len(knob.options):
-                    found = self.legal({**candidate, knob.name: knob.options[at + step]})
-                    if found is not None and found != candidate:
-                        yield found
+                if 0 <= position + step < len(knob.options):
+                    neighbour = self.legal({**candidate, knob.name: knob.options[position + step]})
+                    if neighbour is not None and neighbour != candidate:
+                        yield neighbour
         yield from self._trades(candidate)
 
     def _trades(self, candidate: Candidate) -> Iterator[Candidate]:
-        """Candidates in which one number is the next larger and another is smaller by the same
+        """Candidates in which one number is the next larger one and another is smaller by the same
         ratio.
 
-        Their product stays about the same (as many registers, say); no path over single knobs may
-        lead there.
+        Their product stays about the same (as many registers, for instance); a path over single
+        knobs may not lead there.
         """
-        numbers = {k.name: found for k in self.free(candidate) if (found := _numbers(k))}
+        numbers = {
+            k.name: traded_candidate
+            for k in self.free(candidate)
+            if (traded_candidate := _numbers(k))
+        }
         knobs = self.knobs(candidate)
         now = {n: _sizes(candidate.get(n, knobs[n].default))[0] for n in numbers}
         for more, less in itertools.permutations(numbers, 2):
@@ -246,9 +251,11 @@ class Space:
             wanted = now[more] * now[less] / min(above)
             nearest = min(below, key=lambda n, w=wanted: abs(n - w))
             traded = {more: numbers[more][min(above)], less: numbers[less][nearest]}
-            found = self.legal({**candidate, **traded})
-            if found is not None and all(found.get(k, v) == v for k, v in traded.items()):
-                yield found
+            traded_candidate = self.legal({**candidate, **traded})
+            if traded_candidate is not None and all(
+                traded_candidate.get(k, v) == v for k, v in traded.items()
+            ):
+                yield traded_candidate
 
     def mutated(self, candidate: Candidate, rng: random.Random, turns: int = 1) -> Candidate:
         """The candidate with up to `turns` knobs set to random values."""
@@ -262,10 +269,10 @@ class Space:
         """A candidate with every knob set to a random value, including knobs that exist because of
         another.
         """
-        found = self.mutated(self.start, rng, turns=len(self.free(self.start)))
+        drawn = self.mutated(self.start, rng, turns=len(self.free(self.start)))
         known = self.knobs(self.start)
-        brought = {k.name: rng.choice(k.options) for k in self.free(found) if k.name not in known}
-        return (self.legal({**found, **brought}) or found) if brought else found
+        brought = {k.name: rng.choice(k.options) for k in self.free(drawn) if k.name not in known}
+        return (self.legal({**drawn, **brought}) or drawn) if brought else drawn
 
     def crossed(self, a: Candidate, b: Candidate, rng: random.Random) -> Candidate:
         """A candidate that takes each decision from one of two.
@@ -289,9 +296,9 @@ class Space:
         """
         knobs = self.free(self.start)
         for values in itertools.product(*(k.options for k in knobs)):
-            found = self.legal({k.name: v for k, v in zip(knobs, values, strict=True)})
-            if found is not None:
-                yield found
+            candidate = self.legal({k.name: v for k, v in zip(knobs, values, strict=True)})
+            if candidate is not None:
+                yield candidate
 
 
 def nearest_option(knob: Knob, value: Value) -> Value | None:
@@ -312,16 +319,16 @@ def nearest_option(knob: Knob, value: Value) -> Value | None:
 
 
 def _sizes(value: Value) -> tuple[int, ...]:
-    """The positive numbers of which a value consists; none for anything else."""
+    """The positive numbers in a value; empty for values of another kind."""
     parts = value if isinstance(value, tuple) else (value,)
     numbers = tuple(p for p in parts if isinstance(p, int) and not isinstance(p, bool) and p >= 0)
     return numbers if len(numbers) == len(parts) else ()
 
 
 def _numbers(knob: Knob) -> dict[int, Value]:
-    """The options of a knob by their positive number; none for a knob with other options."""
-    found = {n[0]: o for o in knob.options if len(n := _sizes(o)) == 1 and n[0]}
-    return found if len(found) == len(knob.options) else {}
+    """The options of a knob by their positive number; empty for a knob with other options."""
+    by_number = {n[0]: o for o in knob.options if len(n := _sizes(o)) == 1 and n[0]}
+    return by_number if len(by_number) == len(knob.options) else {}
 
 
 def candidate_key(candidate: Candidate) -> str:
@@ -330,7 +337,7 @@ def candidate_key(candidate: Candidate) -> str:
 
 
 def candidate_of(key: str) -> Candidate:
-    """The candidate behind its text.  Raises ValueError if the text is none."""
+    """The candidate of a text.  Raises ValueError if the text is none."""
     try:
         chosen: Any = json.loads(key)
     except RecursionError as e:
@@ -341,7 +348,7 @@ def candidate_of(key: str) -> Candidate:
 
 
 def _is_value(value: object) -> bool:
-    """Whether it may be the value of a knob: whole numbers have 64 bits, as loops have."""
+    """Whether it may be the value of a knob: integers have 64 bits, as loops have."""
     if isinstance(value, list):
         return all(map(_is_value, value))
     if isinstance(value, int):

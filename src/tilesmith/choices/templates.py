@@ -5,8 +5,8 @@
         stage = s[group.outputs[0]]
         cfg.annotate("outer", stage, stage.axis[0], ("none", "parallel"))
 
-They belong to the process that registers them, not to the records.  Records say which template was
-used and what it decided.
+They belong to the process that registers them, not to the records.  Records hold the name of the
+template and its decisions.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Template:
     """A registered template.
 
     name: its name in decisions and records.
-    matches: the operator, or the predicate, of the kernels that it is for.
+    matches: the operator, or the predicate, of its kernels.
     function: makes the schedule.
     """
 
@@ -42,7 +42,7 @@ class Template:
     function: GroupTemplate
 
     def is_for(self, body: Graph, group: Group) -> bool:
-        """True if it is for a fused body, whose tensor expressions are `group`."""
+        """Whether it is for a fused body, whose tensor expressions are `group`."""
         if isinstance(self.matches, str):
             return any(n.op.name == self.matches for n in body.nodes)
         return bool(self._call(self.matches, group))
@@ -59,7 +59,7 @@ class Template:
             return function(*arguments)
         except ScheduleError:
             raise
-        except TilesmithError as e:  # what it asked for can't be expressed
+        except TilesmithError as e:  # the requested step can't be expressed
             raise ScheduleError(f"template {self.name!r}: {e}") from e
         except Exception as e:
             text = f"template {self.name!r} fails: {type(e).__name__}: {e}"

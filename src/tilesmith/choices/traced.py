@@ -1,13 +1,13 @@
 """Numbers that remember their origin and the questions about them.
 
-A schedule function looks at the numbers of its knobs: `if columns % width`, `min(height, rows)`.
-    With traced numbers it decides as for the plain values.  Each question on which a branch
-    depended is recorded as an expression of the knobs.  Numbers that depend on the knobs without a
-    branch (split factors, extents) are expressions too.  Candidates that give the same answers make
-    the same schedule, up to those expressions.
+A schedule function tests the numbers of its knobs: `if columns % width`, `min(height, rows)`. With
+    traced numbers it decides as for the plain values.  Each question on which a branch depended is
+    recorded as an expression of the knobs.  Numbers that depend on the knobs without a branch
+    (split factors, extents) are expressions too.  Candidates that give the same answers make the
+    same schedule, up to those expressions.
 
 A number may be used where it can't be traced: as a dictionary key, in text, in floats, as an index.
-There the values of its knobs become a question, and everything after that is plain ints.
+There the values of its knobs become a question, and all numbers after that are plain ints.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Asked:
 
     def __init__(self, note: Note) -> None:
         self.is_over = False
-        """Nothing is asked any more: traced numbers are numbers like others."""
+        """True once tracing has ended: from then on traced numbers behave like others."""
         self._note = note
         self._values: dict[Var, int] = {}
         self._fixed: set[Var] = set()
@@ -45,7 +45,9 @@ class Asked:
             self._note(question, answer)
 
     def fix(self, e: Expr) -> None:
-        """Ask for the values of the knobs in `e`: from here on the run depends on them."""
+        """Record the values of the knobs in `e` as questions: from here on the run depends on
+        them.
+        """
         asked = free_vars(e)
         for v in self._values:
             if v in asked and v not in self._fixed:
@@ -53,7 +55,7 @@ class Asked:
                 self._note(v, self._values[v])
 
     def is_open(self, e: Expr) -> bool:
-        """True if anything in `e` has not been asked yet."""
+        """Whether a variable in `e` has not been fixed yet."""
         return not self.is_over and any(v not in self._fixed for v in free_vars(e))
 
 
@@ -79,7 +81,7 @@ class Traced:
 
     @property
     def plain(self) -> int:
-        """The number; the run now depends on it untraceably."""
+        """The number; the run now depends on it without tracing."""
         if self.is_open:
             self._asked.fix(self.expr)
         return self._value

@@ -1,4 +1,4 @@
-"""Workloads: what records are about, as text that is equal wherever the same work is done."""
+"""Workloads: the subjects of records, as text that is equal wherever the work is the same."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tilesmith.support.options import Accuracy
 
 
 def accuracy_text(accuracy: Accuracy) -> str:
-    """The line about an accuracy policy in a workload; there is none for the default."""
+    """The line for an accuracy policy in a workload; empty for the default."""
     return "" if accuracy == "default" else f"accuracy {accuracy}\n"
 
 
@@ -35,10 +35,10 @@ def choice_workload(knob: str, nodes: Sequence[Node], accuracy: Accuracy) -> str
     numbers: dict[Value, int] = {}
 
     def text(values: Sequence[Value]) -> str:
-        found = (
+        nodes = (
             f"%{numbers.setdefault(v, len(numbers))}: {v.type} {v.layout or ''}" for v in values
         )
-        return ", ".join(found)
+        return ", ".join(nodes)
 
     lines = (f"{n.op!r} {text(n.inputs)} -> {text(n.outputs)}" for n in nodes)
     return "\n".join((f"{knob} {accuracy}", *lines)) + meanings(nodes)

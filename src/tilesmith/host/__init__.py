@@ -1,8 +1,8 @@
-"""Functions that run on the host in the place of a node: on NumPy arrays, strings, lists, dicts and
-None.
+"""Functions that Python runs in the place of compiled nodes, on arrays of NumPy, strings, lists,
+dicts and None.
 
-A function gets the node's inputs and gives its result, or a tuple of results.  What it gets it does
-not change, and may keep.  `prepare` finds a function by its name and its settings, which are JSON
+A function maps the node's inputs to its result, or to a tuple of results.  It may keep its inputs,
+but not change them.  `prepare` finds a function by its name and its settings, which are JSON
 values.
 """
 

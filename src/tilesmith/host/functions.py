@@ -19,9 +19,10 @@ _PREPARED: set[str] = set()
 
 
 def host_function(name: str, prepared: bool = False) -> Callable[[F], F]:
-    """Enters a function of inputs, with its settings as keyword arguments.
+    """Registers a function of inputs, with its settings as keyword arguments.
 
-    prepared: it takes the settings alone, once, and gives the function of inputs.
+    prepared: whether the decorated function gets only the settings, once, and returns the function
+        of inputs.
     """
 
     def enter(function: F) -> F:
@@ -45,5 +46,5 @@ def prepare(name: str, settings: str) -> Function:
         raise ModelError(
             f"no host function is called {name!r}; the model was compiled by another version"
         )
-    given = json.loads(settings) if settings else {}
-    return function(**given) if name in _PREPARED else partial(function, **given)
+    arguments = json.loads(settings) if settings else {}
+    return function(**arguments) if name in _PREPARED else partial(function, **arguments)

@@ -1,6 +1,6 @@
-"""Operators that only move elements, on tensors of strings, in NumPy.
+"""Operators that only move elements, for tensors of strings, in NumPy.
 
-A call of the reference evaluator takes ten times as long as to move a few elements.
+A call of the reference evaluator takes ten times as long as moving a few elements.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ Attributes = dict[str, Any]
 def movement(
     operator: str, domain: str, attributes: Attributes, places: Sequence[int]
 ) -> Function | None:
-    """The function of an operator's inputs, which are at `places` among the function's; None for an
-    operator that is not here, or whose inputs are not all given.
+    """The function for an operator whose inputs are at `places` among the function's own.  None for
+    an operator that is not in this table, or if an input is missing.
     """
     domain = "" if domain == "ai.onnx" else domain
     make = None if -1 in places else _MOVES.get((domain, operator))
@@ -59,7 +59,7 @@ def _features(attributes: Attributes) -> Function:
 
 
 RESHAPES = {"Reshape", "Flatten", "Squeeze", "Unsqueeze"}
-"""Operators of the default domain that only change the shape, which the graph knows."""
+"""Operators of the default domain that only change the shape, which is known from the graph."""
 _MOVES: dict[tuple[str, str], Callable[[Attributes], Function]] = {
     ("", "Concat"): _concat,
     ("", "Gather"): _gather,

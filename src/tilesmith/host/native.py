@@ -1,4 +1,4 @@
-"""Host functions that the C runtime has in a form of its own, for plain inputs."""
+"""Host functions with a native form in the C runtime, for plain inputs."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from .functions import Function
 class WithNative:
     """A function of inputs.
 
-    function: what it computes; runs for inputs that the native form refuses.
-    native: a type of the C runtime by name (`csrc/native_*.c`), and its arguments.
+    function: the Python function; runs for inputs that the native form refuses.
+    native: name of a type of the C runtime (`csrc/native_*.c`), and its arguments.
     """
 
     function: Function

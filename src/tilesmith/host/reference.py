@@ -16,7 +16,7 @@ from .native import WithNative
 
 @host_function("onnx", prepared=True)
 def onnx_model(model: str) -> Function:
-    """The function of a model: its bytes in base64.  An input that is None is left out.
+    """The function for a model, given as its bytes in base64.  An input that is None is omitted.
 
     Raises ModelError without the `onnx` package.
     """
@@ -42,7 +42,7 @@ def onnx_model(model: str) -> Function:
 
 
 def _is_reshape(graph: Any, names: list[str]) -> bool:
-    """Whether a graph is one node that gives its first input, that of the graph, a shape."""
+    """Whether a graph is one node that reshapes its first input, which is that of the graph."""
     if len(graph.node) != 1 or not names:
         return False
     (node,) = graph.node
@@ -51,7 +51,7 @@ def _is_reshape(graph: Any, names: list[str]) -> bool:
 
 
 def _movement(node: Any, names: list[str]) -> Function | None:
-    """The function of a node that only moves elements of the inputs `names`."""
+    """The function for a node that only moves elements of the inputs `names`."""
     import onnx
 
     attributes = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}

@@ -1,7 +1,7 @@
 """Regular expressions that match in time linear in the text, as RE2 does.
 
-Python's `re` backtracks: on `(a+)+b` it takes time that doubles with each letter of the text.  A
-model may bring any pattern, so one that may backtrack much is matched by following all states of an
+Python's `re` backtracks: on `(a+)+b` its time doubles with each letter of the text.  A model may
+contain any pattern, so one that may backtrack much is matched by following all states of an
 automaton at once (Thompson 1968).  The syntax tree is that of Python's parser.
 """
 
@@ -17,16 +17,16 @@ from typing import Any
 from tilesmith.support.errors import ModelError
 
 Test = Callable[[str], bool]
-"""Whether a character is one of a set."""
+"""Whether a character belongs to a set."""
 Matcher = Callable[[str], object]
-"""Whether a text matches as a whole: something else than None and False if so."""
+"""Matches a text as a whole: the result is neither None nor False if it matches."""
 
 _MOST_STATES = 20_000
 _MOST_TABLE_STATES = 64
 _NONE = 255
-"""In a table: no state, a text with this beginning does not match."""
+"""In a table: no state, since no text with this prefix matches."""
 _SAFE_REPEATS = 2
-"""Repetitions side by side with which backtracking takes at most quadratic time."""
+"""Adjacent repetitions for which backtracking takes at most quadratic time."""
 _REPEATS = (code.MAX_REPEAT, code.MIN_REPEAT)
 _PLAIN = (code.LITERAL, code.NOT_LITERAL, code.IN, code.ANY, code.AT)
 _CATEGORIES = {
@@ -36,9 +36,9 @@ _CATEGORIES = {
 
 
 def full_match(pattern: str) -> Matcher:
-    """The test of whether a text as a whole matches `pattern`.
+    """The predicate whether a whole text matches `pattern`.
 
-    Raises ModelError for what is no regular expression, or needs backtracking.
+    Raises ModelError for a pattern that is no regular expression, or that needs backtracking.
     """
     try:
         compiled, tree = re.compile(pattern), parser.parse(pattern)
@@ -52,9 +52,9 @@ def full_match(pattern: str) -> Matcher:
 
 def ascii_table(pattern: str) -> tuple[bytes, bytes] | None:
     """A pattern's automaton on ASCII letters: for each state and letter the next state, and for
-    each state whether a text that ends there matches.  State 0 is the first; `_NONE` is none.
+    each state whether a text that ends there matches.  State 0 is the start; `_NONE` is no state.
 
-    None for patterns with assertions or without regard to case, and for those with many states.
+    None for patterns with assertions or that ignore case, and for those with many states.
     """
     try:
         compiled, tree = re.compile(pattern), parser.parse(pattern)
@@ -68,26 +68,26 @@ def ascii_table(pattern: str) -> tuple[bytes, bytes] | None:
 
 
 def _variable_repeats(tree: Iterable[Any], inside: bool = False) -> float:
-    """The repetitions of a variable number; infinite if one holds a choice, or RE2 lacks it."""
-    found = 0.0
+    """Number of repetitions with a variable count; infinite if one contains a choice, or RE2 lacks
+    it.
+    """
+    repeats = 0.0
     for op, arg in tree:
         if op in _REPEATS:
             low, high, body = arg
             varies = high != low
-            if (
-                high != 1 and body.getwidth()[1] == 0
-            ):  # Python repeats what matches "" as it is told
-                return float("inf")
-            found += varies + _variable_repeats(body, inside or high != 1)
+            if high != 1 and body.getwidth()[1] == 0:
+                return float("inf")  # Python repeats a part that matches "" for each count
+            repeats += varies + _variable_repeats(body, inside or high != 1)
             if inside and varies:
                 return float("inf")
         elif op is code.SUBPATTERN:
-            found += _variable_repeats(arg[3], inside)
+            repeats += _variable_repeats(arg[3], inside)
         elif op is code.BRANCH:
-            found += float("inf") if inside else max(_variable_repeats(b) for b in arg[1])
+            repeats += float("inf") if inside else max(_variable_repeats(b) for b in arg[1])
         elif op not in _PLAIN:
             return float("inf")
-    return found
+    return repeats
 
 
 _ACCEPT = 0
@@ -97,11 +97,12 @@ _ACCEPT = 0
 class _Automaton:
     """States by number; state 0 accepts.
 
-    flags: of the pattern.
-    most: so many states there may be.
-    tests: the characters with which a state is left; None: it is left without one.
+    flags: flags of the pattern.
+    most: upper bound on the states.
+    tests: for each state, the characters with which it is left; None: it is left without a
+        character.
     after: the states that follow each state.
-    places: by state, the assertion about the place in the text that it makes.
+    places: for each state that is an assertion, the kind of position in the text that it requires.
     """
 
     flags: int
@@ -118,7 +119,7 @@ class _Automaton:
         return len(self.tests) - 1
 
     def sequence(self, tree: Iterable[Any], then: int) -> int:
-        """The first state of what matches `tree` and goes on at `then`."""
+        """The first state of a part that matches `tree` and continues at `then`."""
         for op, arg in reversed([*tree]):
             then = self._one(op, arg, then)
         return then
@@ -134,9 +135,9 @@ class _Automaton:
         if op is code.BRANCH:
             return self._state(None, *(self.sequence(b, then) for b in arg[1]))
         if op is code.AT:
-            found = self._state(None, then)
-            self.places[found] = arg
-            return found
+            state = self._state(None, then)
+            self.places[state] = arg
+            return state
         return self._state(self._test(op, arg), then)
 
     def _repeat(self, low: int, high: int, body: Any, then: int) -> int:
@@ -151,7 +152,7 @@ class _Automaton:
         for _ in range(low):
             states = len(self.tests)
             then = self.sequence(body, then)
-            if len(self.tests) == states:  # it matches nothing else than "", however often
+            if len(self.tests) == states:  # it matches only "", however often
                 break
         return then
 
@@ -173,16 +174,16 @@ class _Automaton:
         raise ModelError(f"a regular expression with {str(op).lower()} can't match in linear time")
 
     def _is_in(self, c: str, low: int, high: int) -> bool:
-        """Whether a character, or its other case if that does not matter, is in a range."""
+        """Whether a character is in a range; if case is ignored, also its other case."""
         forms = {c, c.lower(), c.upper()} if self.flags & re.IGNORECASE else (c,)
         return any(len(f) == 1 and low <= ord(f) <= high for f in forms)
 
     def matcher(self, start: int) -> Matcher:
         def matches(text: str) -> bool:
             now = self._reached((start,), text, 0)
-            for at, c in enumerate(text):
+            for position, c in enumerate(text):
                 left = (s for s in now if (test := self.tests[s]) is not None and test(c))
-                now = self._reached([n for s in left for n in self.after[s]], text, at + 1)
+                now = self._reached([n for s in left for n in self.after[s]], text, position + 1)
                 if not now:
                     return False
             return _ACCEPT in now
@@ -195,31 +196,31 @@ class _Automaton:
         passes = [None if t is None else [t(c) for c in letters] for t in self.tests]
         first = frozenset(self._reached((start,), "", 0))
         numbers, waiting, rows = {first: 0}, [first], bytearray()
-        for states in waiting:  # which grows
+        for states in waiting:  # grows in the loop
             left = [(p, self.after[s]) for s in states if (p := passes[s]) is not None]
             for letter in range(128):
                 following = [n for p, after in left if p[letter] for n in after]
-                found = frozenset(self._reached(following, "", 0))
-                if found and found not in numbers:
+                successors = frozenset(self._reached(following, "", 0))
+                if successors and successors not in numbers:
                     if len(numbers) == _MOST_TABLE_STATES:
                         return None
-                    numbers[found] = len(numbers)
-                    waiting.append(found)
-                rows.append(numbers[found] if found else _NONE)
+                    numbers[successors] = len(numbers)
+                    waiting.append(successors)
+                rows.append(numbers[successors] if successors else _NONE)
         return bytes(rows), bytes(_ACCEPT in states for states in waiting)
 
     def _reached(self, states: Iterable[int], text: str, at: int) -> set[int]:
-        """`states`, and those that follow without a character."""
-        found = set[int]()
+        """`states`, and those reached from them without a character."""
+        reached = set[int]()
         stack = [*states]
         while stack:
             s = stack.pop()
-            if s in found or (s in self.places and not _holds(self.places[s], text, at)):
+            if s in reached or (s in self.places and not _holds(self.places[s], text, at)):
                 continue
-            found.add(s)
+            reached.add(s)
             if self.tests[s] is None:
                 stack += self.after[s]
-        return found
+        return reached
 
 
 _PLACES = {

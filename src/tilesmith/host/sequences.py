@@ -15,7 +15,7 @@ from .native import WithNative
 
 @host_function("none")
 def none() -> None:
-    """An optional value that is not there."""
+    """An optional value that is missing."""
     return
 
 
@@ -44,26 +44,26 @@ def sequence_insert(
     items: Sequence[Any], item: Any, position: np.ndarray | None = None
 ) -> list[Any]:
     count = len(items)
-    at = count if position is None else _position(position, count, count + 1)
-    return [*items[:at], item, *items[at:]]
+    index = count if position is None else _position(position, count, count + 1)
+    return [*items[:index], item, *items[index:]]
 
 
 @host_function("sequence_erase")
 def sequence_erase(items: Sequence[Any], position: np.ndarray | None = None) -> list[Any]:
     count = len(items)
-    at = count - 1 if position is None else _position(position, count, count)
+    index = count - 1 if position is None else _position(position, count, count)
     if not count:
         raise ModelError("expected a sequence with something to erase, found an empty one")
-    return [*items[:at], *items[at + 1 :]]
+    return [*items[:index], *items[index + 1 :]]
 
 
 def _position(position: np.ndarray, count: int, end: int) -> int:
     """A position from 0 to `end` - 1 in a sequence of `count`; negative counts from its end."""
-    given = int(np.asarray(position).reshape(()))
-    found = given + count if given < 0 else given
-    if not 0 <= found < end:
-        raise ModelError(f"position {given} is outside of a sequence of {count}")
-    return found
+    signed = int(np.asarray(position).reshape(()))
+    index = signed + count if signed < 0 else signed
+    if not 0 <= index < end:
+        raise ModelError(f"position {signed} is outside of a sequence of {count}")
+    return index
 
 
 @host_function("concat_from_sequence")
@@ -122,7 +122,7 @@ def _described(value: Any) -> str:
 
 @host_function("dict_vectorizer", prepared=True)
 def dict_vectorizer(keys: list[Any], dtype: str) -> Function:
-    """The values of the keys of a vocabulary, 0 for those that are not there."""
+    """The values of the keys of a vocabulary, 0 for missing keys."""
     absent = "" if dtype == "object" else 0
 
     def run(items: Mapping[Any, Any]) -> np.ndarray:
@@ -138,7 +138,7 @@ def dict_vectorizer(keys: list[Any], dtype: str) -> Function:
 
 @host_function("zip_map", prepared=True)
 def zip_map(keys: list[Any]) -> Function:
-    """For each row, its numbers by key."""
+    """For each row, a dict from keys to its numbers."""
 
     def run(x: np.ndarray) -> list[dict[Any, Any]]:
         rows = x.reshape(1, -1) if x.ndim == 1 else x
@@ -151,7 +151,7 @@ def zip_map(keys: list[Any]) -> Function:
 
 @host_function("cast_map")
 def cast_map(items: Mapping[int, Any], to: str, length: int | None) -> np.ndarray:
-    """The values in the order of keys; with a `length`, each at the place that its key says."""
+    """The values in the order of keys; with a `length`, each at the index given by its key."""
     values = dict(sorted(items.items()))
     if length is None:
         row = [*values.values()]

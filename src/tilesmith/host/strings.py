@@ -40,7 +40,7 @@ def string_equal() -> Function:
 
 @host_function("string_split", prepared=True)
 def string_split(delimiter: str | None = None, maxsplit: int | None = None) -> Function:
-    """The parts of each string along a new last axis, filled with "", and their numbers."""
+    """The parts of each string along a new last axis, padded with "", and their numbers."""
     limit = -1 if maxsplit is None else maxsplit
     separator = delimiter or None
 
@@ -56,8 +56,8 @@ def string_split(delimiter: str | None = None, maxsplit: int | None = None) -> F
 
 @host_function("regex_full_match", prepared=True)
 def regex_full_match(pattern: str) -> Function:
-    """Whether each string as a whole matches.  The syntax is Python's, which has all of RE2's but
-    for rare classes.
+    """Whether each string matches as a whole.  The syntax is Python's, which has all of RE2's
+    except for rare classes.
     """
     matches = full_match(pattern)
 
@@ -81,10 +81,10 @@ def string_normalizer(case: str, sensitive: bool, stopwords: list[str]) -> Funct
     def run(x: np.ndarray) -> np.ndarray:
         if x.ndim not in (1, 2) or (x.ndim == 2 and x.shape[0] != 1):
             raise ModelError(f"expected strings [C] or [1, C], found shape {list(x.shape)}")
-        given = x.reshape(-1).tolist()
-        left = list(map(change, given))
+        texts = x.reshape(-1).tolist()
+        left = list(map(change, texts))
         if banned:
-            names = left if change is compared else map(compared, given)
+            names = left if change is compared else map(compared, texts)
             left = [s for s, name in zip(left, names, strict=True) if name not in banned]
         left = left or [""]
         return strings(left, (*x.shape[:-1], len(left)))
@@ -137,27 +137,29 @@ def cast_from_string(x: np.ndarray, to: str) -> np.ndarray:
 
 @host_function("label_encoder", prepared=True)
 def label_encoder(keys: list[Any], values: list[Any], default: Any, dtype: str) -> Function:
-    """What the keys stand for, and `default` for others; `dtype` "string" or NumPy's name."""
+    """The values of the keys, and `default` for unknown keys; `dtype` is "string" or NumPy's
+    name.
+    """
     table = {_key(k): v for k, v in zip(keys, values, strict=True)}
     is_text = dtype == "string"
 
     def run(x: np.ndarray) -> np.ndarray:
-        given = x.reshape(-1).tolist()
+        sought = x.reshape(-1).tolist()
         if x.dtype.kind == "f":
-            given = map(_key, given)
-        found = map(table.get, given, repeat(default))
+            sought = map(_key, sought)
+        labels = map(table.get, sought, repeat(default))
         if is_text:
-            return strings(list(found), x.shape)
-        return np.fromiter(found, dtype, x.size).reshape(x.shape)
+            return strings(list(labels), x.shape)
+        return np.fromiter(labels, dtype, x.size).reshape(x.shape)
 
     places = {k: i for i, k in enumerate(table)}
     results = [*table.values(), default]
     if is_text:
         return WithNative(run, ("Lookup", places, tuple(results), 8, _key(np.nan)))
-    given = np.array(results, dtype)
-    return WithNative(run, ("Lookup", places, given.tobytes(), given.itemsize, _key(np.nan)))
+    packed = np.array(results, dtype)
+    return WithNative(run, ("Lookup", places, packed.tobytes(), packed.itemsize, _key(np.nan)))
 
 
 def _key(value: Any) -> Any:
-    """NaN finds NaN."""
+    """A key under which NaN equals NaN."""
     return "NaN" if isinstance(value, float) and value != value else value

@@ -1,4 +1,4 @@
-"""Values that users give for inputs of host types."""
+"""Checks of users' values for inputs of host types."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tilesmith.support.errors import ModelError
 def checked(value: Any, dtype: DType, what: str) -> Any:
     """A value of a host type, its tensors as NumPy arrays.
 
-    what: the value's place, for messages.
+    what: the name of the value's place, for messages.
 
     Raises ModelError if it is of another type.
     """
@@ -38,7 +38,7 @@ def checked(value: Any, dtype: DType, what: str) -> Any:
 
 
 def _element(value: Any, dtype: DType, what: str) -> Any:
-    """What is inside of another value: a tensor, or a value of a host type."""
+    """The element of another value: a tensor, or a value of a host type."""
     if dtype.is_host:
         return checked(value, dtype, what)
     if value is None or isinstance(value, (list, dict)):

@@ -27,22 +27,22 @@ def tf_idf(
     longest: int,
     skips: int,
 ) -> Function:
-    """How often each n-gram of a pool stands in each row.
+    """Number of occurrences of each n-gram of a pool in each row.
 
-    starts: for n = 1, 2, ..., where the n-grams begin in the pool.
-    indexes: for each n-gram, its place in the result.
-    weights: of the places of the result.
-    shortest, longest: the n-grams that are counted.
-    skips: most elements that are left out between two of an n-gram.
+    starts: for n = 1, 2, ..., the position in the pool where the n-grams begin.
+    indexes: for each n-gram, its index in the result.
+    weights: weights of the elements of the result.
+    shortest, longest: lengths of the n-grams that are counted.
+    skips: upper bound on the elements skipped between two elements of an n-gram.
     """
     if problem := misplaced_grams(starts, len(pool)):
         raise ModelError(problem)
     grams = _Grams()
     number = 0
     for n, (begin, end) in enumerate(pairwise([*starts, len(pool)]), 1):
-        for at in range(begin, end, n):
+        for first in range(begin, end, n):
             if shortest <= n <= longest:
-                grams.add(pool[at : at + n], indexes[number])
+                grams.add(pool[first : first + n], indexes[number])
             number += 1
     find = grams.finish()
     size = max(indexes, default=-1) + 1
@@ -58,8 +58,8 @@ def tf_idf(
             least = shortest if distance == 1 else max(shortest, 2)
             for n, places in find.places(words, distance, longest):
                 if n >= least:
-                    found = (places + firsts)[places >= 0]
-                    np.add.at(counts.reshape(-1), found, np.float32(1))
+                    hits = (places + firsts)[places >= 0]
+                    np.add.at(counts.reshape(-1), hits, np.float32(1))
         if mode == "IDF":
             counts = np.minimum(counts, 1)
         if mode != "TF":
@@ -67,13 +67,13 @@ def tf_idf(
         return counts.reshape((*x.shape[:-1], size))
 
     tables = (a.tobytes() for a in (find.keys, find.nodes, find.place[:-1]))
-    given = None if mode == "TF" or weights is None else scale.tobytes()
+    scales = None if mode == "TF" or weights is None else scale.tobytes()
     ends = shortest, longest, skips, mode == "IDF"
-    return WithNative(run, ("Grams", find.numbers, *tables, given, size, *ends))
+    return WithNative(run, ("Grams", find.numbers, *tables, scales, size, *ends))
 
 
 def misplaced_grams(starts: Sequence[int], count: int) -> str:
-    """What is wrong with the places of n-grams in a pool of `count` words (see `tf_idf`), or ""."""
+    """The error in the positions of n-grams in a pool of `count` words (see `tf_idf`), or ""."""
     for n, (begin, end) in enumerate(pairwise([*starts, count]), 1):
         if not 0 <= begin <= end <= count or (end - begin) % n:
             return f"ngram_counts: expected whole {n}-grams from {begin} to {end} of {count} words"
@@ -81,12 +81,12 @@ def misplaced_grams(starts: Sequence[int], count: int) -> str:
 
 
 class _Grams:
-    """Sequences of words with a place for each, as a tree: a node for each of their beginnings."""
+    """Sequences of words with a place for each, as a tree with one node per prefix."""
 
     def __init__(self) -> None:
         self.numbers: dict[Any, int] = {}
         self.after: dict[tuple[int, int], int] = {}
-        self.place = [-1]  # of each node; the root is node 0
+        self.place = [-1]  # place of the sequence that ends at each node; the root is node 0
 
     def add(self, words: list[Any], place: int) -> None:
         node = 0
@@ -112,7 +112,7 @@ class _Grams:
 
 
 TABLE = 1 << 18
-"""Most entries of a table that says for each node and each word what follows: 2 MB."""
+"""Upper bound on the entries of a table of the successor of each node and word: 2 MB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,10 +121,11 @@ class _Finder:
 
     numbers: the number of each word, from 1; 0 stands for other words.
     keys: node * (words + 1) + the number of a word that may follow, in ascending order.
-    nodes: where that leads to.  From the root, node 0, other words lead nowhere: to node -1.
-    table: for each key whether or not it is one, and for those of node -1, where it leads to; None
-        for a tree that is too large.
-    place: of the sequence that ends in a node; -1: none does, as in node -1.
+    nodes: the node that each key leads to.  From the root, node 0, unknown words lead to node -1,
+        which is no node.
+    table: the node for each possible key, including those of node -1; None for a tree that is too
+        large.
+    place: place of the sequence that ends at a node; -1 if none does, as at node -1.
     """
 
     numbers: dict[Any, int]
@@ -135,16 +136,16 @@ class _Finder:
 
     def words(self, x: np.ndarray) -> np.ndarray:
         """The numbers of words."""
-        given = x.reshape(-1).tolist()
-        return np.fromiter(map(self.numbers.get, given, repeat(0)), np.int64, x.size).reshape(
+        texts = x.reshape(-1).tolist()
+        return np.fromiter(map(self.numbers.get, texts, repeat(0)), np.int64, x.size).reshape(
             x.shape
         )
 
     def places(
         self, words: np.ndarray, distance: int, longest: int
     ) -> Iterator[tuple[int, np.ndarray]]:
-        """For n = 1, 2, ...: the places of the n words that begin at each position of a row, so
-        many positions apart; -1 for what is no sequence.
+        """For n = 1, 2, ...: the places of the n words that begin at each position of a row,
+        `distance` positions apart; -1 for words that are no sequence.
         """
         nodes = np.zeros_like(words)
         for n in range(1, longest + 1):
@@ -160,8 +161,8 @@ class _Finder:
         if self.table is not None:
             return self.table[wanted]
         wanted[nodes < 0] = -1
-        at = np.minimum(np.searchsorted(self.keys, wanted), len(self.keys) - 1)
-        return np.where(self.keys[at] == wanted, self.nodes[at], -1)
+        positions = np.minimum(np.searchsorted(self.keys, wanted), len(self.keys) - 1)
+        return np.where(self.keys[positions] == wanted, self.nodes[positions], -1)
 
 
 @host_function("decode_image")

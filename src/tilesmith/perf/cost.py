@@ -4,17 +4,16 @@ A loop body takes as long as its scarcest resource: the vector pipes, the load a
     front end, or the dependence chain between iterations.  A parallel loop takes as long as its
     busiest thread.
 
-Each link between two levels of the memory moves data while the core computes.  What is read in a
-    part of the region's time only (`Stream.during`), such as weights that all iterations share,
-    moves in that part; the core waits for what does not fit into it.  Of the rest, prefetching
-    hides most, not all.
+Each link between two levels of the memory hierarchy moves data while the core computes.  Data that
+    is read in only a part of the region's time (`Stream.during`), such as weights that all
+    iterations share, moves in that part.  The core waits for the excess over the computing time of
+    that part.  Of the rest, prefetching hides most, not all.
 
-Where a buffer's bytes come from depends on what ran before.  Constants are in the nearest level
-    that holds all of the program's constants together.  Intermediate values were written a moment
-    ago; since then the kernel's own data has taken the place of some.  A line survives that in a
-    cache of C bytes, into which F bytes are read, with probability exp(-F / C), if each line read
-    takes the place of any other.  With n threads, another core wrote the line with probability
-    1 - 1/n.
+The level that holds a buffer's bytes depends on the kernels that ran before.  Constants are in the
+    nearest level that holds all of the program's constants together.  Intermediate values were
+    written recently; since then the kernel's own data has evicted some of them.  A line survives in
+    a cache of C bytes, into which F bytes are read, with probability exp(-F / C), under random
+    replacement. With n threads, another core wrote the line with probability 1 - 1/n.
 """
 
 from __future__ import annotations
@@ -33,17 +32,19 @@ Place = Literal["l1", "l2", "l3", "dram"]
 PLACES: tuple[Place, ...] = ("l1", "l2", "l3", "dram")
 
 CALL_SECONDS = 30e-9
-"""Seconds of calling a kernel."""
+"""Seconds to call a kernel."""
 HIDDEN = 0.85
-"""Share of the moving of data that overlaps with computing, where there is time for all of it."""
+"""Fraction of the moving of data that overlaps with computing, where the computing time is long
+enough.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """Where a kernel runs.
+    """The threads of a kernel, and the place of its data.
 
     threads: number of threads.
-    places: for each argument, the memory level that holds its bytes before the call.
+    places: memory level that holds the bytes of each argument before the call.
     """
 
     threads: int
@@ -54,7 +55,7 @@ class Setting:
 class Prediction:
     """The predicted time of a kernel.
 
-    seconds: the whole.
+    seconds: total time.
     compute: seconds of executing instructions.
     memory: seconds of moving data.
     overhead: seconds of starting threads.
@@ -86,7 +87,7 @@ def predict(work: Work, machine: Machine, target: Target, setting: Setting) -> P
 def region_seconds(
     region: ParallelRegion, machine: Machine, target: Target, setting: Setting
 ) -> tuple[float, float, float, float]:
-    """Seconds that a region takes, and that computing, moving data, and starting threads take."""
+    """The seconds of a region: in total, computing, moving data, and starting threads."""
     threads = max(min(setting.threads, math.floor(region.extent)), 1)
     share = math.ceil(region.extent / threads) / max(region.extent, 1)
     rates = machine.at(threads)
@@ -98,7 +99,7 @@ def region_seconds(
 
 
 def _body_seconds(b: LoopBody, rates: Rates, target: Target, threads: int) -> float:
-    """One thread's time for all iterations of a body."""
+    """Seconds of one thread for all iterations of a body."""
     lanes = target.vector_bits // 32
     vector = target.vector_bits // 8
     fma = 2 * lanes * threads / rates.flops
@@ -117,10 +118,10 @@ def _body_seconds(b: LoopBody, rates: Rates, target: Target, threads: int) -> fl
 
 @dataclass(frozen=True, slots=True)
 class _Move:
-    """What a link between two levels moves.
+    """The traffic of a link between two levels.
 
-    during: the share of the region's time in which it does.
-    seconds: that it needs.
+    during: fraction of the region's time in which the link moves data.
+    seconds: time that it needs.
     """
 
     during: float
@@ -128,7 +129,7 @@ class _Move:
 
 
 def _exposed(link: Sequence[_Move], core: float) -> float:
-    """Seconds for which a link keeps the core waiting.
+    """Seconds during which the core waits for a link.
 
     core: seconds of computing.
     """
@@ -147,9 +148,9 @@ def _links(
     threads: int,
     share: float,
 ) -> list[list[_Move]]:
-    """What moves between L1 and L2, L2 and L3, and L3 and memory.
+    """Traffic between L1 and L2, L2 and L3, and L3 and memory.
 
-    share: of the iterations, that of the busiest thread.
+    share: fraction of the iterations that the busiest thread runs.
     """
     brought = sum(max(s.footprint) for s in region.streams) / threads
     survives = [math.exp(-brought / size) for size in target.model.cache_bytes]
@@ -168,7 +169,7 @@ def _links(
             elif s.argument >= 0 and n < 2:
                 away = 1 - survives[n] / setting.threads
             own = share
-            if s.shared:  # all threads read it, through memory's one link together
+            if s.shared:  # all threads read it over the one link to memory
                 own = 1 / threads if n == 2 else 1.0
             for first, again, rate in zip(s.footprint, crossing, per_second[n], strict=True):
                 links[n].append(_Move(s.during, first * away * own * threads / rate))
@@ -189,7 +190,7 @@ def constants_place(size: float, target: Target, l3_bytes: float | None = None) 
     """The level that holds the constants when the program reads them again.
 
     size: bytes of all constants and of the intermediate values, which evict them.
-    l3_bytes: measured size of L3; None: as described.  Other programs have their share of it.
+    l3_bytes: measured size of L3; None: the described size.  Other programs use a part of it.
     """
     place = _fits(size, target)
     l3_bytes = target.model.l3_bytes if l3_bytes is None else l3_bytes

@@ -30,8 +30,8 @@ from .footprint import Access, LoopDigit
 from .indices import SCATTERED, computed_from, linear, periods, picked
 
 MOST_VECTORS = 8
-"""The most vectors from which the lanes of a load (with or without a stride) are shuffled.  A load
-that needs more is a gather.
+"""Most vectors from which the lanes of a load (with or without a stride) are shuffled.  A load that
+needs more is a gather.
 """
 
 
@@ -39,7 +39,7 @@ that needs more is a gather.
 class Count:
     """Instructions per iteration of one loop body, in the units of `work.Body`.
 
-    fma, alu, slow, load, store, issued, chain: as there.
+    fma, alu, slow, load, store, issued, chain: as in `work.Body`.
     flops: floating-point operations.
     """
 
@@ -55,17 +55,17 @@ class Count:
 
 @dataclass(slots=True, eq=False)
 class OpenLoop:
-    """A loop that is being read.
+    """A loop whose body is being counted.
 
     loop: the node of the loop nest.
-    trips: how often the body runs in all.
-    entries: how often the loop is entered.
+    trips: total executions of the body.
+    entries: number of times that the loop is entered.
     depth: number of loops around the body.
     writes: buffers that the loop writes.
     count: instructions per iteration counted so far.
-    depths: for each expression read so far, the depth of the loop in which it runs.
+    depths: for each expression counted so far, the depth of the loop in which it runs.
     seen: expressions already counted in this body.
-    products: products that no sum has taken into a multiply-add yet.
+    products: products that are not part of a multiply-add yet.
     owned: buffers allocated in the body, new in each iteration.
     chains: cycles of the dependence chain through a buffer's element (buffer, indices).
     """
@@ -76,21 +76,23 @@ class OpenLoop:
     depth: int
     writes: frozenset[Buffer]
     count: Count = field(default_factory=Count)
-    depths: dict[Expr, int] = field(default_factory=dict)  # of what has been read: where it runs
+    # the depth of the loop in which each expression runs
+    depths: dict[Expr, int] = field(default_factory=dict)
     seen: set[Expr] = field(default_factory=set)
-    products: set[Expr] = field(default_factory=set)  # that no sum has taken into a multiply-add
-    owned: set[Buffer] = field(default_factory=set)  # allocated in the body: new in each trip
+    # products that are not part of a multiply-add yet
+    products: set[Expr] = field(default_factory=set)
+    owned: set[Buffer] = field(default_factory=set)  # allocated in the body: new in each iteration
     chains: dict[tuple[Buffer, tuple[Expr, ...]], float] = field(default_factory=dict)
 
 
 @dataclass(slots=True, eq=False)
 class RegionCount:
-    """One parallel loop, or (the first, of extent 1) everything outside such loops.
+    """One parallel loop, or (the first, of extent 1) all code outside such loops.
 
     extent: iterations of the parallel loop.
-    entries: how often it is entered.
+    entries: number of times that it is entered.
     root: the root of its loop nest.
-    scopes: the loops read in it.
+    scopes: the loops counted in it.
     """
 
     extent: float
@@ -102,7 +104,7 @@ class RegionCount:
 def count_kernel(func: Func, target: Target) -> list[RegionCount]:
     """The regions of a kernel in final form, with their loop nests and counts.
 
-    Extents that only a run knows are taken to be as expected.
+    Symbolic extents are taken to have their expected sizes.
     """
     reader = _Reader(target, func)
     region = RegionCount(1, 1)
@@ -117,7 +119,9 @@ def count_kernel(func: Func, target: Target) -> list[RegionCount]:
 
 
 class _OtherLoads:
-    """All loads but one: what their indices are made of carries no value from one to the next."""
+    """All loads but one, as dependences: their indices carry no value from one iteration to the
+    next.
+    """
 
     def __init__(self, own: Load) -> None:
         self.own = own
@@ -132,7 +136,7 @@ class _Reader:
         self.vector = target.vector_bits // 8
         self.regions: list[RegionCount] = []
         self.depth: dict[Var, int] = {}
-        # Extents and integer lets, for the sake of addresses.
+        # Extents and integer lets, used to compute addresses.
         self.values: dict[Expr, Expr] = {
             p: Const(expected(p), p.dtype)
             for p in func.params
@@ -144,9 +148,9 @@ class _Reader:
     # statements
 
     def read(self, s: Stmt, region: RegionCount, scopes: list[OpenLoop], share: float) -> None:
-        """Read a statement.
+        """Count the instructions of a statement.
 
-        share: the fraction of iterations that get here (conditions).
+        share: the fraction of iterations that reach it (conditions).
         """
         if isinstance(s, nodes.Seq):
             for part in s.stmts:
@@ -237,7 +241,7 @@ class _Reader:
             scope.chains[key] = scope.chains.get(key, 0.0) + longest[s.value]
 
     def steady(self, indices: Iterable[Expr], scope: OpenLoop) -> bool:
-        """True if the indices don't depend on the innermost loop's variable."""
+        """Whether the indices are independent of the innermost loop's variable."""
         return not any(
             isinstance(s, Var) and self.depth.get(s, 0) >= scope.depth > 0
             for i in indices
@@ -258,8 +262,8 @@ class _Reader:
     # expressions
 
     def count(self, root: Expr, scopes: list[OpenLoop], share: float, index: bool = False) -> None:
-        """Add the instructions of an expression to the loops where they run: the loop of the
-        innermost variable that each depends on.
+        """Add the instructions of an expression to the loops where they run: each to the loop of
+        the innermost variable on which it depends.
         """
         here = scopes[-1]
         known = here.depths
@@ -273,7 +277,7 @@ class _Reader:
             waiting = [c for c in parts if c not in known]
             if isinstance(
                 e, ir.Let
-            ):  # the value first: the body needs to know where it is computed
+            ):  # the value first, since the body refers to the place where it is computed
                 if e.value in known:
                     self.depth[e.var] = known[e.value]
                 else:
@@ -321,7 +325,7 @@ class _Reader:
         elif isinstance(e, Binary) and e.op in ("add", "sub") and e.dtype.is_float:
             c.flops += flops * share
             product = next((m for m in (e.a, e.b) if m in scope.products), None)
-            if product is not None:  # it becomes a multiply-add, counted already
+            if product is not None:  # part of a multiply-add that is counted already
                 scope.products.remove(product)
                 return
             fused = any(isinstance(m, Binary) and m.op == "mul" for m in (e.a, e.b))
@@ -367,12 +371,12 @@ class _Reader:
     def access(
         self, buffer: Buffer, index: Expr, lanes: int, write: bool, scope: OpenLoop
     ) -> float:
-        """Record what an access touches.  Returns the number of full-width accesses it
-        counts as.
+        """Record the bytes of an access.  Returns the number of full-width accesses that it counts
+        as.
         """
         size = buffer.dtype.bytes
         rows = rows_of(index) if isinstance(index, Binary) else None
-        if rows is not None:  # an instruction loads the tile, row by row
+        if rows is not None:  # an instruction loads the tile row by row
             apart = ir.Ramp(_ZERO, _ONE, rows.count), rows.distance * size
             form, offset = affine_form(rows.first)
             terms = (*((atom, k * size) for atom, k in form.items()), apart)
@@ -380,7 +384,7 @@ class _Reader:
             return rows.count * max(rows.width * size / self.vector, 1.0)
         base, stride = linear(index)
         runs = lanes * size if stride == 1 else size
-        vectors = abs(stride)  # that hold the lanes of a load
+        vectors = abs(stride)  # number of vectors that contain the lanes of a load
         known = picked(index) if stride == SCATTERED and not write else None
         if known is not None and known[2] <= MOST_VECTORS:
             base, span, vectors = known
@@ -398,7 +402,7 @@ class _Reader:
             return 0.5
         if stride == 1 and known is None:
             return max(runs / self.vector, 0.5)
-        if vectors <= MOST_VECTORS and not write:  # each is shuffled
+        if vectors <= MOST_VECTORS and not write:  # each vector is shuffled
             scope.count.alu += vectors
             scope.count.issued += vectors
             return float(vectors)
@@ -411,10 +415,10 @@ class _Reader:
         """The expected extent of a loop: the middle of its range."""
         if isinstance(e, Const):
             return float(e.value)
-        found = self.box.interval(substitute(e, self.values) if self.values else e)
-        if found.lo is None or found.hi is None:
+        extent = self.box.interval(substitute(e, self.values) if self.values else e)
+        if extent.lo is None or extent.hi is None:
             return 1.0
-        return max((found.lo + found.hi) / 2, 0.0)
+        return max((extent.lo + extent.hi) / 2, 0.0)
 
     def probability(self, cond: Expr) -> float:
         """The probability of a condition if the sides of a comparison are uniformly distributed."""
@@ -437,7 +441,7 @@ _ZERO, _ONE = Const(0), Const(1)
 
 
 def _free(e: Expr) -> bool:
-    """True if a broadcast of `e` costs nothing: a constant, or part of the load."""
+    """Whether a broadcast of `e` costs nothing: a constant, or part of the load."""
     return isinstance(e, (Const, Load, Var))
 
 

@@ -1,13 +1,13 @@
-"""The bytes that a loop nest touches, and how often it fetches them from each cache.
+"""Footprints of a loop nest in bytes, and its traffic from each cache.
 
 The nest is a tree of `LoopDigit`s with `Access`es in their bodies.  An access touches `base +
 sum(coefficient * atom)` bytes for every value of its atoms.  Atoms are index expressions:
-variables, and quotients and remainders of variables.  The footprint of a subtree is what its
-accesses touch while its loops run and the loops around it stand still.
+variables, and quotients and remainders of variables.  The footprint of a subtree is the set of
+bytes that its accesses touch while its loops run and the outer loops are at one iteration.
 
 A cache keeps the working set of one iteration of a loop if it fits.  So the traffic of a nest is
-found from the outside in.  A loop whose iterations fit fetches its whole footprint once.  A loop
-whose iterations don't fit fetches, in every iteration, what its body fetches.
+computed from the outside in.  A loop whose iterations fit fetches its footprint once.  A loop whose
+iterations don't fit fetches the traffic of its body in every iteration.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Access:
     """Loads or stores of one buffer.
 
     buffer: the buffer.
-    write: True for stores.
+    write: whether it stores.
     terms: (atom, coefficient in bytes) of the address.
     run: contiguous bytes at each offset.
     offsets: constant distances in bytes; one access may have several.
@@ -37,7 +37,7 @@ class Access:
 
     buffer: Buffer
     write: bool
-    terms: tuple[tuple[Expr, int], ...]  # atom, bytes between its neighbours
+    terms: tuple[tuple[Expr, int], ...]  # atom, stride in bytes
     run: int
     offsets: set[int] = field(default_factory=set)
 
@@ -63,7 +63,7 @@ class LoopDigit:
     accesses: dict[object, Access] = field(default_factory=dict)
 
     def add(self, access: Access, offset: int) -> None:
-        """Count an access in the body.  Accesses that differ only by a constant are kept as one."""
+        """Add an access to the body.  Accesses that differ only by a constant are merged."""
         key = (access.buffer, access.write, access.terms, access.run)
         self.accesses.setdefault(key, access).offsets.add(offset)
 
@@ -102,7 +102,7 @@ class Footprints:
         self._found: dict[tuple[LoopDigit, bool], Traffic] = {}
 
     def of(self, loop: LoopDigit, iteration: bool = False) -> Traffic:
-        """The bytes that the whole loop, or one iteration of it, touches."""
+        """Bytes that the whole loop, or one iteration of it, touches."""
         key = (loop, iteration)
         if key not in self._found:
             ranges: dict[Var, float] = {}
@@ -115,7 +115,7 @@ class Footprints:
         return self._found[key]
 
     def traffic(self, loop: LoopDigit, cache: float) -> Traffic:
-        """The bytes that cross into and out of a cache of `cache` bytes."""
+        """Bytes that move into and out of a cache of `cache` bytes."""
         whole = self.of(loop)
         missing = miss_rate(total(self.of(loop, iteration=True)), cache)
         if total(whole) <= cache or missing == 0.0:
@@ -146,8 +146,8 @@ class Footprints:
         return result
 
     def extent(self, atom: Expr, ranges: dict[Var, float]) -> int:
-        """The number of values of an atom while the variables in `ranges` run and the others stand
-        still.
+        """Number of values of an atom while the variables in `ranges` run and all others are
+        fixed.
         """
         if isinstance(atom, Var):
             return max(round(ranges.get(atom, 1)), 1)
@@ -159,10 +159,10 @@ class Footprints:
             for v in variables:
                 last = max(math.ceil(ranges.get(v, 1)) - 1, 0)
                 context = context.with_interval(v, make(0, last))
-            found = context.interval(atom)
+            values = context.interval(atom)
             n = math.prod(ranges.get(v, 1) for v in variables)
-            if found.lo is not None and found.hi is not None:
-                n = min(n, (found.hi - found.lo) // max(found.stride, 1) + 1)
+            if values.lo is not None and values.hi is not None:
+                n = min(n, (values.hi - values.lo) // max(values.stride, 1) + 1)
             self._extents[key] = max(round(n), 1)
         return self._extents[key]
 
@@ -173,11 +173,11 @@ def total(traffic: Traffic) -> float:
 
 
 def miss_rate(size: float, cache: float) -> float:
-    """Share of `size` bytes that miss a cache of `cache` bytes when all are touched again in the
+    """Fraction of `size` bytes that miss a cache of `cache` bytes when all are touched again in the
     same order.
 
-    A working set that fits is kept.  Of a larger one, random replacement keeps the share `h` with
-    `h = exp(-(1 - h) size / cache)`.
+    A working set that fits is kept.  Of a larger one, random replacement keeps the fraction `h`
+    with `h = exp(-(1 - h) size / cache)`.
     """
     if size <= cache:
         return 0.0
@@ -194,13 +194,13 @@ def buffer_size(buffer: Buffer) -> float:
 
 
 def touched(run: int, dims: Iterable[tuple[int, int]], offsets: Iterable[int] = (0,)) -> float:
-    """Bytes of the cache lines touched by runs of `run` bytes, repeated along `dims` (distance,
+    """Bytes of the cache lines touched by runs of `run` bytes, repeated along `dims` (stride,
     count) at each offset.
 
     Runs that touch or overlap are joined.  Dimensions that continue one another are joined too,
     like the rows of overlapping windows.
     """
-    # (distance, count, span covered without gaps)
+    # (stride, count, span covered without gaps)
     length = run
     strides: list[list[int]] = []
     for distance, n in sorted((*_progressions(offsets), *((abs(c), n) for c, n in dims))):
@@ -220,7 +220,7 @@ def touched(run: int, dims: Iterable[tuple[int, int]], offsets: Iterable[int] = 
 
 
 def _progressions(offsets: Iterable[int]) -> list[tuple[int, int]]:
-    """Offsets as dimensions (distance, count): the offsets of unrolled loops are sums of arithmetic
+    """Offsets as dimensions (stride, count): the offsets of unrolled loops are sums of arithmetic
     progressions.
     """
     left = sorted(offsets)

@@ -1,4 +1,4 @@
-"""What the indices of a kernel's accesses say: where lanes lie in memory, and how loops walk."""
+"""Analysis of the indices of a kernel's accesses: strides of lanes, and periods of loops."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from tilesmith.loop.nodes import Stmt
 from tilesmith.loop.visit import exprs
 
 SCATTERED = 1 << 20
-"""The stride of lanes that are not equally far apart."""
+"""The stride of lanes without a common stride."""
 
 
 def linear(index: Expr) -> tuple[Expr, int]:
-    """Base and stride of an index; lanes that are not equally far apart are `SCATTERED`."""
+    """Base and stride of an index; `SCATTERED` for lanes without a common stride."""
     if isinstance(index, Ramp) and isinstance(index.stride, Const):
         return index.base, int(index.stride.value)
     if isinstance(index, Broadcast):
@@ -25,36 +25,36 @@ def linear(index: Expr) -> tuple[Expr, int]:
 
 
 def picked(index: Expr) -> tuple[Expr, int, int] | None:
-    """For lanes at known distances: (first element, span in elements, number of whole vectors that
-    hold them all); None for others.
+    """For lanes at constant offsets: (first element, span in elements, number of whole vectors that
+    contain them all); None for others.
 
     The span is from the first to the last lane, both included.
     """
-    found = lane_offsets(index)
-    if found is None:
+    lanes = lane_offsets(index)
+    if lanes is None:
         return None
-    base, offsets = found
+    base, offsets = lanes
     first = min(offsets)
     vectors = {(o - first) // index.lanes for o in offsets}
     return base + first, max(offsets) - first + 1, len(vectors)
 
 
 def computed_from(e: Expr) -> tuple[Expr, ...]:
-    """The operands of `e` that are computed at run time.  Known distances between the lanes of a
+    """The operands of `e` that are computed at run time.  Constant offsets between the lanes of a
     load are not among them.
     """
     if isinstance(e, Load) and len(e.indices) == 1 and isinstance(e.indices[0], Binary):
-        found = lane_offsets(e.indices[0]) if e.indices[0].lanes > 1 else None
-        if found is not None:
-            return (found[0], *(c for c in e.children if c is not e.indices[0]))
+        lanes = lane_offsets(e.indices[0]) if e.indices[0].lanes > 1 else None
+        if lanes is not None:
+            return (lanes[0], *(c for c in e.children if c is not e.indices[0]))
     return e.children
 
 
 def periods(body: Stmt) -> dict[Var, list[int]]:
-    """Where the digits of each loop variable change: the divisors that split it, each a multiple of
+    """Periods of the digits of each loop variable: the divisors that split it, each a multiple of
     the one before.
     """
-    found: dict[Var, set[int]] = {}
+    by_variable: dict[Var, set[int]] = {}
     seen: set[Expr] = set()
     stack = list(exprs(body))
     while stack:
@@ -69,9 +69,9 @@ def periods(body: Stmt) -> dict[Var, list[int]]:
             while isinstance(a, Binary) and a.op == "floordiv" and isinstance(a.b, Const):
                 inner, a = inner * int(a.b.value), a.a
             if isinstance(a, Var):
-                found.setdefault(a, set()).update((inner, inner * int(e.b.value)))
+                by_variable.setdefault(a, set()).update((inner, inner * int(e.b.value)))
     chains: dict[Var, list[int]] = {}
-    for v, periods in found.items():
+    for v, periods in by_variable.items():
         for p in sorted(periods - {1}):
             if not chains.get(v) or p % chains[v][-1] == 0:
                 chains.setdefault(v, []).append(p)

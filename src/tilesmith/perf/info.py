@@ -1,7 +1,8 @@
-"""What `explain` shows of a kernel, kept with its code: operators, schedule, loops, work.
+"""The description of a kernel that `explain` shows, kept with its code: operators, schedule, loops,
+work.
 
-All of it is text and numbers, written by `describe` when the kernel is made.  A saved executable
-can therefore still say what it does and why it takes its time.
+All of it is text and numbers, written by `describe` when the kernel is made.  So a saved executable
+can still be explained.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ class KernelInfo:
     steps: the schedule's steps.
     loops: the scheduled loop nest, as text.
     work: its instructions and bytes.
-    intrinsic: the tensor intrinsic that multiplies in it; empty if there is none.
+    intrinsic: the tensor intrinsic that computes its products; empty if there is none.
     """
 
     operators: tuple[str, ...]
@@ -47,7 +48,7 @@ class KernelInfo:
 
     @staticmethod
     def from_json(m: Mapping[str, Any]) -> KernelInfo:
-        """Raises ValueError, KeyError or TypeError for what `to_json` does not write."""
+        """Raises ValueError, KeyError or TypeError for values that `to_json` does not write."""
         texts = (m[name] for name in ("signature", "schedule", "loops", "intrinsic"))
         texts = (*texts, *m["operators"], *m["steps"])
         if not all(isinstance(t, str) for t in texts):

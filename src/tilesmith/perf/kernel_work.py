@@ -1,7 +1,7 @@
 """The work of a kernel, read from its final loop IR.
 
-Only the structure of the code counts, not the operator it came from.  So the kernels of every
-strategy can be judged.
+Only the structure of the code counts, not the operator it came from.  So kernels of every schedule
+rule can be compared.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def work_of(func: Func, target: Target) -> Work:
 
 
 def _prefetched(func: Func) -> set[Buffer]:
-    """The buffers of which a kernel prefetches parts."""
+    """The buffers that a kernel prefetches."""
     calls = (s.value for s in walk(func.body) if isinstance(s, Evaluate))
     sources = (a.buffer for c in calls for a in c.children if isinstance(a, Load))
     return {b for b in sources if isinstance(b, Buffer)}
@@ -49,8 +49,8 @@ def _parts(
     ahead: Set[Buffer],
     target: Target,
 ) -> Iterator[ParallelRegion]:
-    """A region, or each of the loops that follow one another in its iterations, if what an
-    iteration touches does not stay in L1 from one to the next.
+    """A region, or its parts: each of the loops that follow one another in its iterations, if the
+    footprint of an iteration does not stay in L1 until the next one.
     """
     loop = r.root
     while len(loop.loops) == 1:
@@ -87,9 +87,9 @@ def _divided(
     root: LoopDigit, parts: Sequence[LoopDigit], prints: Footprints, caches: Sequence[int]
 ) -> dict[LoopDigit, list[Traffic]]:
     """A nest's footprint and its traffic of each cache, divided among parts of it in proportion to
-    their own; what none of them touches is the last one's.
+    their own.  Bytes that no part touches count for the last one.
     """
-    found: dict[LoopDigit, list[Traffic]] = {part: [] for part in parts}
+    by_part: dict[LoopDigit, list[Traffic]] = {part: [] for part in parts}
     for cache in (None, *caches):
 
         def of(loop: LoopDigit, cache: int | None = cache) -> Traffic:
@@ -103,8 +103,8 @@ def _divided(
                 share = _bytes(own[part], b) / every if every else float(part is parts[-1])
                 if share:
                     mine[b] = m * share
-            found[part].append(mine)
-    return found
+            by_part[part].append(mine)
+    return by_part
 
 
 def _bytes(traffic: Traffic, buffer: Buffer) -> float:
@@ -113,8 +113,8 @@ def _bytes(traffic: Traffic, buffer: Buffer) -> float:
 
 
 def _during(loop: LoopDigit, buffer: Buffer, prints: Footprints) -> float:
-    """The share of a loop's time in which it touches bytes of a buffer for the first time: one
-    iteration of each loop all of whose iterations touch the same.
+    """Fraction of a loop's time in which it touches bytes of a buffer for the first time: one
+    iteration of each loop whose iterations all touch the same bytes.
     """
     share = 1.0
     while buffer in prints.of(loop):

@@ -1,14 +1,14 @@
-"""What the memory accesses of a launch look like to a device: static counts, from loop IR alone.
+"""Static counts of a launch's memory accesses, from loop IR alone.
 
 The addresses of a warp's 32 threads are computed from the indices of an access, for a few blocks,
-warps and iterations; the worst one counts.  An access whose address depends on data is not known.
+warps and iterations; the worst case counts.  An access whose address depends on data is unknown.
 
-A global access is coalesced if it touches at most twice the sectors that its bytes would fill, and
-one more for a beginning that is not aligned.  A load of one element for all threads is.  A bank
-conflict is a further time that the banks of shared memory are asked.
+A global access is coalesced if it touches at most twice the sectors that its bytes would fill, plus
+one for a start that is not aligned.  A load of one element for all threads is coalesced.  A bank
+conflict is an additional access to the banks of shared memory.
 
-The main loops are the loops with the most iterations in which memory is accessed; for a launch
-without loops, all of it.
+The main loops are the loops with the most iterations that access memory; in a launch without loops,
+all of its code.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ from tilesmith.loop.visit import children, own_exprs, walk
 from .warps import WARP, bank_conflicts, fewest_sectors, sectors
 
 _SAMPLES = 3
-"""Blocks, warps and iterations that are looked at."""
+"""Number of blocks, warps and iterations that are evaluated."""
 
 Values = np.ndarray | None
-"""Of the threads of a warp; None: not known before the program runs."""
+"""Values of an expression in the threads of a warp; None: known at run time only."""
 
 
 @dataclass(frozen=True, slots=True)
 class LaunchCounts:
-    """Of one launch; those of memory concern the main loops.
+    """Counts of one launch; those of memory are of the main loops.
 
-    threads: of a block.
+    threads: threads per block.
     coalesced, uncoalesced, unknown: accesses to global memory.
     vector_bytes: the most bytes that a thread moves at once.
     shared: accesses to shared memory.
@@ -73,7 +73,9 @@ class LaunchCounts:
 
 @dataclass(slots=True)
 class _Site:
-    """An access in one statement: the loops around it, and conditions under which it happens."""
+    """An access in one statement, with the loops around it and the conditions under which it
+    happens.
+    """
 
     access: Load | nodes.Store
     call: str
@@ -85,11 +87,12 @@ class _Site:
 def launch_counts(launch: Launch, device: Device, registers: int | None = None) -> LaunchCounts:
     """The counts of a launch (stage "final").
 
-    registers: of a thread, if they are known; else those of its arrays and some for the rest.
+    registers: registers per thread, if known; otherwise those of its arrays and an estimate for the
+        rest.
     """
-    found = list(_sites(launch.body, (), 1))
-    most = max((s.weight for s in found), default=1)
-    inside = [s for s in found if s.weight > 1] if most > 1 else found
+    sites = list(_sites(launch.body, (), 1))
+    most = max((s.weight for s in sites), default=1)
+    inside = [s for s in sites if s.weight > 1] if most > 1 else sites
     around = _Around(launch)
     kinds = "coalesced", "uncoalesced", "unknown", "shared", "conflicts"
     tally: dict[str, int] = dict.fromkeys(kinds, 0)
@@ -122,11 +125,11 @@ def launch_counts(launch: Launch, device: Device, registers: int | None = None) 
 
 
 _REGISTERS = 32
-"""Of a thread, beside its arrays, where the assembler has not told."""
+"""Estimated registers per thread besides its arrays, where the assembler reports none."""
 
 
 def occupancy(launch: Launch, device: Device, registers: int | None = None) -> float:
-    """The share of the threads of a multiprocessor that blocks of a launch fill."""
+    """Occupancy: the fraction of the threads of a multiprocessor that blocks of a launch fill."""
     threads = -(-prod(launch.threads) // device.wave) * device.wave
     each = registers or launch.registers + _REGISTERS
     blocks = min(device.unit_threads // threads, device.unit_registers // (threads * each))
@@ -136,7 +139,7 @@ def occupancy(launch: Launch, device: Device, registers: int | None = None) -> f
 
 
 def _sites(s: Stmt, conditions: tuple[Expr, ...], weight: int) -> Iterator[_Site]:
-    """The accesses in `s` to memory that several threads see."""
+    """The accesses in `s` to memory that several threads can access."""
     if isinstance(s, nodes.For) and not LOOP_KINDS[s.kind].level:
         count = int(s.extent.value) if isinstance(s.extent, Const) else 2
         yield from _sites(s.body, conditions, weight * max(count, 1))
@@ -185,7 +188,7 @@ class _Around:
         self.named = {s.var: s.value for s in walk(launch.body) if isinstance(s, nodes.LetStmt)}
 
     def samples(self) -> Iterator[Callable[[Expr], Values]]:
-        """For some warps of some blocks in some iterations, the values of an expression."""
+        """Values of an expression, for some warps of some blocks in some iterations."""
         for n in range(_SAMPLES):
             warp = self.warps[n * (len(self.warps) - 1) // max(_SAMPLES - 1, 1)]
             yield _Evaluation(self, warp, n).value
@@ -260,42 +263,42 @@ def _width(access: Load | nodes.Store) -> int:
 
 
 def _addresses(s: _Site, value: Callable[[Expr], Values]) -> list[int | None] | None:
-    """Bytes from the beginning of the buffer, of each thread, None for one that takes no part; None
-    if they are not known.
+    """Offsets in bytes from the beginning of the buffer, one per thread, None for inactive threads;
+    None if they are not known.
     """
-    at = value(s.access.indices[0]) if s.access.indices else np.zeros(1, int)
-    if at is None:
+    elements = value(s.access.indices[0]) if s.access.indices else np.zeros(1, int)
+    if elements is None:
         return None
-    active = np.ones(len(at), bool)
+    active = np.ones(len(elements), bool)
     size = s.access.buffer.dtype.bytes
     for c in s.conditions:
         holds = value(c)
         if holds is not None:
             active &= holds.astype(bool)
-    return [int(n) * size if takes else None for n, takes in zip(at, active, strict=True)]
+    return [int(n) * size if takes else None for n, takes in zip(elements, active, strict=True)]
 
 
 def _global(s: _Site, width: int, around: _Around) -> str:
     for value in around.samples():
-        found = _addresses(s, value)
-        if found is None:
+        addresses = _addresses(s, value)
+        if addresses is None:
             return "unknown"
-        taking = [n for n in found if n is not None]
+        taking = [n for n in addresses if n is not None]
         if sectors(taking, width) > 2 * fewest_sectors(taking, width) + 1:
             return "uncoalesced"
     return "coalesced"
 
 
 def _conflicts(s: _Site, around: _Around) -> int:
-    """Those of one run: of each load of an instruction on tiles."""
+    """Bank conflicts of one execution: of each load of an instruction on tiles."""
     worst = 0
     for value in around.samples():
         if s.call:
             assert isinstance(s.access, Load)
             worst = max(worst, _of_call(s, s.access))
             continue
-        found = _addresses(s, value)
-        worst = max(worst, bank_conflicts(found or [], _width(s.access)))
+        addresses = _addresses(s, value)
+        worst = max(worst, bank_conflicts(addresses or [], _width(s.access)))
     return worst
 
 
@@ -306,4 +309,4 @@ def _of_call(s: _Site, access: Load) -> int:
         return 0
     distance = rows.distance if rows.count > 1 else access.lanes // operand.shape[0]
     reads = intrinsic.reads(operand, distance * operand.dtype.bytes)
-    return sum(bank_conflicts(at, width) for width, at in reads)
+    return sum(bank_conflicts(addresses, width) for width, addresses in reads)

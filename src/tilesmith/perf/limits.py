@@ -1,4 +1,4 @@
-"""Sizes in bytes up to which the compiler does something with a tensor, whatever the machine."""
+"""Limits in bytes on operations of the compiler with a tensor, on any machine."""
 
 FOLDED_BYTES = 64 << 10
 """Results of constants up to this size always become constants."""
@@ -10,5 +10,6 @@ COPIED_BYTES = 64 << 20
 """Largest operand that a kernel copies into another order: the copy takes as much memory again."""
 
 LOOSE_BYTES = 16 << 20
-"""Memory whose size data decide has the size of its bound up to this, however loose the bound is:
-pages that nothing writes to cost nothing."""
+"""Upper bound on memory of a data-dependent size up to which the bound itself is allocated: pages
+that are never written cost nothing.
+"""

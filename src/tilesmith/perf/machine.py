@@ -1,7 +1,7 @@
 """The rates of a CPU, with which the performance model turns work into time.
 
-Pure data: `runtime.machine` measures it, `nominal` derives it from a target's description.  What is
-compiled depends on nominal rates alone, so that it is the same each time.  All rates are those of
+Pure data: `runtime.machine` measures it, `nominal` derives it from a target's description.
+Compiled code depends on nominal rates alone, so that it is reproducible.  All rates are those of
 the whole machine with a given number of threads, in units per second.
 """
 
@@ -24,7 +24,7 @@ class Rates:
     l1_load, l1_store: bytes per second between registers and L1, in vectors of full width.
     l2, l3, dram: bytes per second read from that level.
     l2_write, l3_write, dram_write: bytes per second stored to data in that level.  The rate
-        includes fetching the line before and writing it back later.
+        includes fetching the line before, and writing it back later.
     fork_join: seconds that a parallel loop adds for starting and ending.
     """
 
@@ -47,7 +47,7 @@ class Machine:
 
     cpu: its name.
     vector_bytes: width in bytes of the vectors that it was measured with.
-    l3_bytes: what L3 holds; of a cache that other machines share, the part that is left.
+    l3_bytes: capacity of L3; of a cache that other machines share, the part that is left.
     rates: by ascending number of threads, the first for one thread.
     """
 
@@ -78,7 +78,7 @@ class Machine:
 
     @staticmethod
     def from_json(m: Mapping[str, Any]) -> Machine:
-        """Raises ValueError, KeyError or TypeError for anything that `to_json` does not write."""
+        """Raises ValueError, KeyError or TypeError for values that `to_json` does not write."""
         rates = tuple(Rates(**{f.name: r[f.name] for f in fields(Rates)}) for r in m["rates"])
         numbers = [v for r in rates for v in asdict(r).values()]
         if not rates or rates[0].threads != 1 or m["vector_bytes"] < 1:

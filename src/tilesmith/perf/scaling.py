@@ -1,7 +1,7 @@
-"""How a program's time divides among threads, from the trip counts of its parallel loops.
+"""Division of a program's time among threads, from the trip counts of its parallel loops.
 
-A kernel is a sequence of regions: parallel loops, and serial code between them.  Threads take equal
-runs of a parallel loop's iterations, so it lasts as long as its busiest thread; serial code lasts
+A kernel is a sequence of regions: parallel loops, and serial code between them.  Threads run equal
+parts of a parallel loop's iterations, so it lasts as long as its busiest thread; serial code lasts
 as long as with one thread.  Clock frequency and the bandwidth that cores share are left out: only
 losses of the schedules count.
 """
@@ -21,12 +21,12 @@ from .work import Work
 
 @dataclass(frozen=True, slots=True)
 class Division:
-    """One kernel's time with `threads` threads, as shares of its time with one.
+    """One kernel's time with `threads` threads, as fractions of its time with one.
 
     threads: number of threads.
-    serial: share of the time outside of parallel loops.
-    busiest: share of the time that the busiest thread takes; 1 / threads at the least.
-    forks: parallel loops that are started.
+    serial: fraction of the time outside of parallel loops.
+    busiest: fraction of the time that the busiest thread takes; at least 1 / threads.
+    forks: number of parallel loops that are started.
     """
 
     threads: int
@@ -36,8 +36,8 @@ class Division:
 
     @property
     def imbalance(self) -> float:
-        """Share of the one-thread time that the busiest thread takes over its fair part of all
-        parallel loops.
+        """Load imbalance: fraction of the one-thread time by which the busiest thread exceeds its
+        even part of all parallel loops.
         """
         return max(self.busiest - self.serial - (1 - self.serial) / self.threads, 0.0)
 
@@ -48,8 +48,8 @@ class Scaling:
 
     threads: number of threads.
     one: seconds with one thread.
-    serial: share of it outside of parallel loops.
-    imbalance: share of it that busiest threads take over their fair parts.
+    serial: fraction of it outside of parallel loops.
+    imbalance: fraction of it by which busiest threads exceed their even parts.
     seconds: expected with `threads` threads, starting them included.
     """
 
@@ -61,13 +61,13 @@ class Scaling:
 
     @property
     def efficiency(self) -> float:
-        """Share of the threads' time that is work: 1 if they take 1 / threads of the time."""
+        """Fraction of the threads' time that is work: 1 if they take 1 / threads of the time."""
         return self.one / (self.threads * self.seconds) if self.seconds else 1.0
 
 
 def division(work: Work, target: Target, machine: Machine, threads: int) -> Division:
-    """How a kernel's time divides among threads; the performance model predicts the time of each
-    region.
+    """The division of a kernel's time among threads; the performance model predicts the time of
+    each region.
     """
     one = Setting(1)
     seconds = [region_seconds(r, machine, target, one)[0] for r in work.regions]
@@ -85,7 +85,7 @@ def division(work: Work, target: Target, machine: Machine, threads: int) -> Divi
 
 
 def busiest_share(extent: float, threads: int) -> float:
-    """Share of a loop's iterations that its busiest thread takes."""
+    """Fraction of a loop's iterations that its busiest thread runs."""
     return math.ceil(extent / threads) / extent if extent > 1 else 1.0
 
 

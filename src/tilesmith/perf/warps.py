@@ -1,8 +1,8 @@
-"""What one memory instruction of a warp costs: its transactions, from the threads' addresses.
+"""The cost of one memory instruction of a warp: its transactions, from the threads' addresses.
 
-Shared memory has 32 banks of four bytes, each of which answers with one word at a time.  Threads
-that use the same word share it.  Wide accesses run in parts: 16 threads at a time for 8 bytes, 8
-threads for 16 bytes.  Global memory moves sectors of 32 bytes.
+Shared memory has 32 banks of four bytes, each of which serves one word at a time.  Threads that
+access the same word share it.  Wide accesses are served in parts: 16 threads at a time for 8 bytes,
+8 threads for 16 bytes.  Global memory moves sectors of 32 bytes.
 """
 
 from __future__ import annotations
@@ -16,39 +16,39 @@ SECTOR = 32
 
 
 def bank_conflicts(addresses: Sequence[int | None], width: int) -> int:
-    """Times that the banks are asked again for one access to shared memory; 0 is best.
+    """Bank conflicts: the number of additional times that the banks are accessed; 0 is best.
 
-    addresses: of the threads, in bytes; None for one that takes no part.
-    width: bytes of each.
+    addresses: addresses of the threads, in bytes; None for inactive threads.
+    width: bytes per thread.
     """
     words = max(width // WORD, 1)
     together = WARP // words
     extra = 0
     for first in range(0, len(addresses), together):
         asked: dict[int, set[int]] = {}
-        for at in addresses[first : first + together]:
-            if at is None:
+        for address in addresses[first : first + together]:
+            if address is None:
                 continue
-            for word in range(at // WORD, at // WORD + words):
+            for word in range(address // WORD, address // WORD + words):
                 asked.setdefault(word % BANKS, set()).add(word)
         extra += max((len(w) for w in asked.values()), default=1) - 1
     return extra
 
 
 def sectors(addresses: Sequence[int], width: int) -> int:
-    """Sectors of global memory that one access touches.
+    """Number of sectors of global memory that one access touches.
 
-    addresses: of the threads that take part, in bytes.
-    width: bytes of each.
+    addresses: addresses of the active threads, in bytes.
+    width: bytes per thread.
     """
     return len({
         sector
-        for at in addresses
-        for sector in range(at // SECTOR, (at + width - 1) // SECTOR + 1)
+        for address in addresses
+        for sector in range(address // SECTOR, (address + width - 1) // SECTOR + 1)
     })  # fmt: skip
 
 
 def fewest_sectors(addresses: Sequence[int], width: int) -> int:
-    """Sectors that as many different bytes fill, wherever they begin."""
-    used = len({b for at in addresses for b in range(at, at + width)})
+    """Number of sectors that as many different bytes fill, with the best alignment."""
+    used = len({b for address in addresses for b in range(address, address + width)})
     return -(-used // SECTOR)

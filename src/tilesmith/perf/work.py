@@ -1,5 +1,5 @@
-"""A kernel's work as plain data: how many instructions of each kind it executes, and how many bytes
-cross into each cache.
+"""A kernel's work as plain data: the instructions of each kind that it executes, and the bytes that
+move into each cache.
 
 `kernel_work` reads it from the code; `cost` turns it into seconds on a measured machine.  It is
 kept with the compiled kernel and predicts without the source model, so this module needs none of
@@ -18,8 +18,8 @@ from typing import Any
 class LoopBody:
     """Straight-line code: the body of a loop without the loops inside it.
 
-    trips: how often it runs in all.
-    entries: how often its loop is entered.
+    trips: total number of executions.
+    entries: number of times that its loop is entered.
     fma: vector multiplications and multiply-adds per iteration.
     alu: other vector instructions per iteration.
     slow: cycles of dividers and library calls per iteration.
@@ -41,13 +41,13 @@ class LoopBody:
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """What a region moves of one buffer.  Pairs are (read, written) bytes.
+    """Traffic of a region with one buffer.  Pairs are (read, written) bytes.
 
-    argument: number of the kernel's parameter; -1 for its own memory.
-    shared: True if every thread touches all of it.
-    during: share of the region's time in which it is read for the first time.
+    argument: number of the kernel's parameter; -1 for memory that the kernel allocates.
+    shared: whether every thread touches all of it.
+    during: fraction of the region's time in which it is read for the first time.
     footprint: bytes that it touches.
-    l1, l2, l3: bytes that cross into that cache.
+    l1, l2, l3: bytes that move into that cache.
     """
 
     argument: int
@@ -65,8 +65,8 @@ class ParallelRegion:
     serial code.
 
     extent: iterations of the parallel loop.
-    entries: how often its threads are started; 0 for all but the first of loops in one parallel
-        loop.
+    entries: number of times that its threads are started; 0 for all but the first of loops in one
+        parallel loop.
     bodies: the loop bodies inside it.
     streams: the traffic of each buffer.
     """
@@ -82,7 +82,7 @@ class Work:
     """A kernel's work.
 
     flops: floating-point operations that its code executes.
-    bytes: least bytes that it must read of its arguments and write to them.
+    bytes: lower bound on the bytes that it reads from its arguments and writes to them.
     regions: the parallel loops and serial parts, in order.
     """
 
@@ -110,7 +110,7 @@ class Work:
 
     @staticmethod
     def from_json(m: Any) -> Work:
-        """Raises ValueError or TypeError for anything that `to_json` does not write."""
+        """Raises ValueError or TypeError for values that `to_json` does not write."""
         flops, moved, regions = m
         return Work(
             _number(flops),
