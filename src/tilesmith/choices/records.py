@@ -240,8 +240,8 @@ class Records:
 
     @contextmanager
     def _usable(self, writes: bool = False) -> Iterator[None]:
-        """Raises ModelError for a file that SQLite can't use; with `writes` UsageError for one that
-        may not be written.
+        """Raises ModelError for a file that SQLite can't use, UsageError if it can't be written
+        (`writes`).
         """
         try:
             yield

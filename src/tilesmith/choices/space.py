@@ -56,9 +56,7 @@ class Space:
         self.start = self._legal(self._pinned)
         """The analytic candidate within the constraints."""
         self.baseline = self._baseline()
-        """The candidate with which others are compared: the analytic one, without the
-        constraints.
-        """
+        """The candidate with which others are compared: the analytic one without constraints."""
         self._check_names()
         others = (c for s in starts if (c := self.keeping(s)) is not None)
         self.starts: list[Candidate] = [self.start, *others]
@@ -266,7 +264,7 @@ class Space:
         return self.legal(changed) or candidate
 
     def random(self, rng: random.Random) -> Candidate:
-        """A candidate with every knob set to a random value, including knobs that exist because of
+        """A candidate with random values for all knobs, also those that exist because of
         another.
         """
         drawn = self.mutated(self.start, rng, turns=len(self.free(self.start)))
@@ -291,9 +289,7 @@ class Space:
         return self.legal(mixed) or a
 
     def grid(self) -> Iterator[Candidate]:
-        """Every combination of the knobs of the analytic candidate; the last knob changes
-        fastest.
-        """
+        """All combinations of the analytic candidate's knobs; the last knob changes fastest."""
         knobs = self.free(self.start)
         for values in itertools.product(*(k.options for k in knobs)):
             candidate = self.legal({k.name: v for k, v in zip(knobs, values, strict=True)})

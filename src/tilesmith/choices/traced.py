@@ -23,9 +23,7 @@ Note = Callable[[Expr, int], object]
 
 
 class Asked:
-    """The questions of a run about the numbers of its knobs; `note` receives each question and its
-    answer.
-    """
+    """A run's questions about the numbers of its knobs; `note` receives them with their answers."""
 
     def __init__(self, note: Note) -> None:
         self.is_over = False

@@ -20,9 +20,7 @@ SOURCES = ("ir", "te", "loop", "ops", "perf", "strategy", "codegen")
 
 @cache
 def schedule_version() -> int:
-    """A positive number for the sources of this process: a hash of their contents and of LLVM's
-    version.
-    """
+    """A positive number for this process's sources: a hash of their contents and LLVM's version."""
     return version_of(Path(__file__).resolve().parents[1])
 
 

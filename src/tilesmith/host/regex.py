@@ -68,9 +68,7 @@ def ascii_table(pattern: str) -> tuple[bytes, bytes] | None:
 
 
 def _variable_repeats(tree: Iterable[Any], inside: bool = False) -> float:
-    """Number of repetitions with a variable count; infinite if one contains a choice, or RE2 lacks
-    it.
-    """
+    """Repetitions with a variable count; infinite if one contains a choice, or RE2 lacks it."""
     repeats = 0.0
     for op, arg in tree:
         if op in _REPEATS:

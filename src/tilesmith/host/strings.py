@@ -56,8 +56,8 @@ def string_split(delimiter: str | None = None, maxsplit: int | None = None) -> F
 
 @host_function("regex_full_match", prepared=True)
 def regex_full_match(pattern: str) -> Function:
-    """Whether each string matches as a whole.  The syntax is Python's, which has all of RE2's
-    except for rare classes.
+    """Whether each string matches as a whole.  The syntax is Python's, which has nearly all of
+    RE2's.
     """
     matches = full_match(pattern)
 
@@ -137,9 +137,7 @@ def cast_from_string(x: np.ndarray, to: str) -> np.ndarray:
 
 @host_function("label_encoder", prepared=True)
 def label_encoder(keys: list[Any], values: list[Any], default: Any, dtype: str) -> Function:
-    """The values of the keys, and `default` for unknown keys; `dtype` is "string" or NumPy's
-    name.
-    """
+    """The values of the keys, and `default` for others; `dtype` is "string" or NumPy's name."""
     table = {_key(k): v for k, v in zip(keys, values, strict=True)}
     is_text = dtype == "string"
 

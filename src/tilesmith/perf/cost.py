@@ -34,9 +34,7 @@ PLACES: tuple[Place, ...] = ("l1", "l2", "l3", "dram")
 CALL_SECONDS = 30e-9
 """Seconds to call a kernel."""
 HIDDEN = 0.85
-"""Fraction of the moving of data that overlaps with computing, where the computing time is long
-enough.
-"""
+"""Fraction of moving data that overlaps with computing, if the computing time is long enough."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,9 +30,7 @@ from .footprint import Access, LoopDigit
 from .indices import SCATTERED, computed_from, linear, periods, picked
 
 MOST_VECTORS = 8
-"""Most vectors from which the lanes of a load (with or without a stride) are shuffled.  A load that
-needs more is a gather.
-"""
+"""Most vectors from which the lanes of a load are shuffled; a load that needs more is a gather."""
 
 
 @dataclass(slots=True)
@@ -119,9 +117,7 @@ def count_kernel(func: Func, target: Target) -> list[RegionCount]:
 
 
 class _OtherLoads:
-    """All loads but one, as dependences: their indices carry no value from one iteration to the
-    next.
-    """
+    """All loads but one: their indices carry no value from one iteration to the next."""
 
     def __init__(self, own: Load) -> None:
         self.own = own
@@ -222,8 +218,8 @@ class _Reader:
             self.chain(s, scope, register)
 
     def chain(self, s: nodes.Store, scope: OpenLoop, register: bool) -> None:
-        """Cycles from the load of the value that `s` overwrites to its store; 0 if it doesn't read
-        it.
+        """Cycles from the load of the value that `s` overwrites to its store; 0 without such a
+        load.
         """
         before = Load(s.buffer, s.indices)
         if before not in scope.depths or not self.steady(s.indices, scope):
@@ -371,9 +367,7 @@ class _Reader:
     def access(
         self, buffer: Buffer, index: Expr, lanes: int, write: bool, scope: OpenLoop
     ) -> float:
-        """Record the bytes of an access.  Returns the number of full-width accesses that it counts
-        as.
-        """
+        """Record an access.  Returns the number of full-width accesses that it counts as."""
         size = buffer.dtype.bytes
         rows = rows_of(index) if isinstance(index, Binary) else None
         if rows is not None:  # an instruction loads the tile row by row

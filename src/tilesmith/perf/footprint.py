@@ -146,9 +146,7 @@ class Footprints:
         return result
 
     def extent(self, atom: Expr, ranges: dict[Var, float]) -> int:
-        """Number of values of an atom while the variables in `ranges` run and all others are
-        fixed.
-        """
+        """Number of values of an atom while variables in `ranges` run and all others are fixed."""
         if isinstance(atom, Var):
             return max(round(ranges.get(atom, 1)), 1)
         known = tuple((v, n) for v, n in ranges.items() if n > 1)
@@ -220,7 +218,7 @@ def touched(run: int, dims: Iterable[tuple[int, int]], offsets: Iterable[int] = 
 
 
 def _progressions(offsets: Iterable[int]) -> list[tuple[int, int]]:
-    """Offsets as dimensions (stride, count): the offsets of unrolled loops are sums of arithmetic
+    """Offsets as dimensions (stride, count): those of unrolled loops are arithmetic
     progressions.
     """
     left = sorted(offsets)

@@ -40,9 +40,7 @@ def picked(index: Expr) -> tuple[Expr, int, int] | None:
 
 
 def computed_from(e: Expr) -> tuple[Expr, ...]:
-    """The operands of `e` that are computed at run time.  Constant offsets between the lanes of a
-    load are not among them.
-    """
+    """The operands of `e` that are computed at run time, without constant offsets between lanes."""
     if isinstance(e, Load) and len(e.indices) == 1 and isinstance(e.indices[0], Binary):
         lanes = lane_offsets(e.indices[0]) if e.indices[0].lanes > 1 else None
         if lanes is not None:
@@ -51,9 +49,7 @@ def computed_from(e: Expr) -> tuple[Expr, ...]:
 
 
 def periods(body: Stmt) -> dict[Var, list[int]]:
-    """Periods of the digits of each loop variable: the divisors that split it, each a multiple of
-    the one before.
-    """
+    """Divisors that split each loop variable into digits, each a multiple of the one before."""
     by_variable: dict[Var, set[int]] = {}
     seen: set[Expr] = set()
     stack = list(exprs(body))

@@ -73,9 +73,7 @@ class LaunchCounts:
 
 @dataclass(slots=True)
 class _Site:
-    """An access in one statement, with the loops around it and the conditions under which it
-    happens.
-    """
+    """An access in one statement, with its loops and the conditions under which it happens."""
 
     access: Load | nodes.Store
     call: str

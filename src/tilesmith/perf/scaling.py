@@ -66,9 +66,7 @@ class Scaling:
 
 
 def division(work: Work, target: Target, machine: Machine, threads: int) -> Division:
-    """The division of a kernel's time among threads; the performance model predicts the time of
-    each region.
-    """
+    """The division of a kernel's time among threads; the performance model predicts its regions."""
     one = Setting(1)
     seconds = [region_seconds(r, machine, target, one)[0] for r in work.regions]
     total = sum(seconds) or 1.0

@@ -1,5 +1,5 @@
 """Quantisation after training: from a graph of floats and samples of its inputs to a graph whose
-products are of few bits.
+products have operands of few bits.
 
 `entry.quantize` reads from top to bottom:
 

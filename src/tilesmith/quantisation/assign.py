@@ -1,12 +1,12 @@
 """The cheapest schemes within a limit of loss.
 
-The noise that layers add to the answers adds up, as far as they are independent.  So the choice is
-a knapsack: least time, with a limit on the sum of the noise.  Its Lagrangian relaxation leaves, for
-each layer, the lower convex hull of its options in the plane of noise and time.  Taking the hulls'
-edges in order of the noise that they save per second gives a path from the fastest assignment to
-the most exact one.  The loss of whole assignments is then measured: bisection finds the first one
-on the path that keeps the limit, and single steps before it are taken back where that keeps it,
-too.
+The noise powers that layers add to the answers add up, as far as they are independent.  So the
+choice is a knapsack: least time, with a limit on the sum of the noise.  Its Lagrangian relaxation
+leaves, for each layer, the lower convex hull of its options in the plane of noise and time.  Taking
+the hulls' edges in order of the noise that they save per second gives a path from the fastest
+assignment to the most exact one.  The loss of whole assignments is then measured: bisection finds
+the first one on the path that keeps the limit.  Then single steps before it are undone where the
+limit still holds.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from typing import Generic, TypeVar
 L = TypeVar("L", bound=Hashable)
 
 TAKEN_BACK = 6
-"""Most steps that are tried to be taken back."""
+"""Upper bound on the steps that are tried to be undone."""
 
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """What a scheme does to one layer.
+    """The effect of a scheme on one layer.
 
     scheme: its name.
     seconds: predicted time.
-    noise: that it adds to the answers, relative to the signal, in power.
+    noise: power of the noise that it adds to the answers, relative to the signal.
     """
 
     scheme: str
@@ -38,7 +38,7 @@ class Option:
 
 @dataclass(frozen=True, slots=True)
 class Step(Generic[L]):
-    """One layer made more exact.
+    """A change that makes one layer more exact.
 
     layer: the layer.
     before, after: its options.
@@ -60,21 +60,19 @@ class Step(Generic[L]):
 
 
 def hull(options: Sequence[Option]) -> list[Option]:
-    """The options on the lower convex hull of noise and time, from the fastest one to the one of
-    least noise.
-    """
-    found: list[Option] = []
+    """Options on the lower convex hull of noise and time, from the fastest to the most exact."""
+    corners: list[Option] = []
     for o in sorted(options, key=lambda o: (o.seconds, o.noise)):
-        if found and o.noise >= found[-1].noise:
+        if corners and o.noise >= corners[-1].noise:
             continue  # slower and no more exact
-        while len(found) > 1 and _rate(found[-1], o) >= _rate(found[-2], found[-1]):
-            found.pop()
-        found.append(o)
-    return found
+        while len(corners) > 1 and _rate(corners[-1], o) >= _rate(corners[-2], corners[-1]):
+            corners.pop()
+        corners.append(o)
+    return corners
 
 
 def _rate(a: Option, b: Option) -> float:
-    """The noise saved per second by going from `a` to the slower `b`."""
+    """The noise saved per second by a change from `a` to the slower `b`."""
     seconds = b.seconds - a.seconds
     return (a.noise - b.noise) / seconds if seconds > 0 else float("inf")
 
@@ -95,7 +93,7 @@ def cheapest(
     """The assignment of least predicted time among those tried for which `keeps` is true.
 
     keeps: whether an assignment keeps the limit, measured on all layers together.  The most exact
-        one is taken to keep it.
+        one is assumed to keep it.
     """
     fastest, steps = path(options)
 
@@ -112,7 +110,7 @@ def cheapest(
         else:
             low = middle
     taken = steps[:high]
-    last = {s.layer: s for s in taken}  # of several steps of one layer, the last can be taken back
+    last = {s.layer: s for s in taken}  # of several steps of one layer, the last can be undone
     dearest = sorted(last.values(), key=lambda s: s.seconds, reverse=True)
     for step in [s for s in dearest if s is not taken[-1]][:TAKEN_BACK]:
         fewer = [s for s in taken if s is not step]

@@ -1,20 +1,20 @@
 """Channel scales moved from activations into weights, where that makes quantisation finer.
 
-One range for a whole tensor is set by its largest channel, and the others share what is left.  For
-any s > 0 per channel
+The largest channel determines the range of a whole tensor, which leaves few integers for the
+others.  For any s > 0 per channel
 
     layer(x, w)  =  layer(x / s, w * s)
 
-with w * s along the layer's inputs.  So large channels of x are made smaller, and weights take up
-the difference, each of their channels with a scale of its own.  The division costs nothing where
-what makes x takes it up:
+with w * s along the layer's inputs.  So large channels of x become smaller, and the weights, which
+have a scale per channel, absorb the difference.  The division costs nothing where the producer of x
+absorbs it:
 
     layer norm          its scale and bias are divided           (Xiao et al., SmoothQuant, 2022)
     a layer and Relu    its weights and bias are divided         (Nagel et al., Data-Free
                                                                   Quantization, 2019)
     anything else       a multiplication, which fuses with what makes x; for products only
 
-The exponent of s = max|x|^a / max|w|^(1-a) is the one with the least expected error, and s is 1
+The exponent a of s = max|x|^a / max|w|^(1-a) is the one with the least expected error, and s is 1
 where no exponent is better than that.
 """
 
@@ -40,17 +40,15 @@ from .layers import Layer
 
 _EXPONENTS = (0.25, 0.5, 0.75)
 _FREE, _PAID = 0.9, 0.5
-"""Largest share of the expected error that may be left: where a norm or a layer takes up the
-division, and where it is a node of its own.
+"""Upper bound on the fraction of the expected error that remains: where a norm or a layer absorbs
+the division, and where it needs a node of its own.
 """
 _HOMOGENEOUS: tuple[type[Op], ...] = (Relu, LeakyRelu, MaxPool, AvgPool)
 """Operators for which f(x / s) = f(x) / s for s > 0, channel by channel."""
 
 
 def balanced(graph: Graph, layers: Sequence[Layer], observed: Mapping[Value, Observed]) -> Graph:
-    """An equivalent graph whose layers read channels of more equal size; the same object where
-    nothing is gained.
-    """
+    """An equivalent graph whose layers read channels of more equal size; the same if none gains."""
     readers: dict[Value, list[Layer]] = {}
     for layer in layers:
         readers.setdefault(layer.input, []).append(layer)
@@ -77,7 +75,7 @@ def balanced(graph: Graph, layers: Sequence[Layer], observed: Mapping[Value, Obs
 
 
 def _source(graph: Graph, x: Value, made_by: Mapping[Value, Layer]) -> Layer | Node | None:
-    """What takes up a division of `x`, which nothing but layers reads: a norm or a layer."""
+    """The norm or the layer that can absorb a division of `x`, if only layers read `x`."""
     while (node := graph.producer.get(x)) is not None:
         if isinstance(node.op, LayerNorm):
             whole = node.op.axis in (-1, x.type.rank - 1) and not node.op.with_stats
@@ -96,8 +94,8 @@ def _source(graph: Graph, x: Value, made_by: Mapping[Value, Layer]) -> Layer | N
 
 
 def _scales(layers: Sequence[Layer], seen: Observed, worth: float) -> np.ndarray | None:
-    """What channels of the input are divided by; None to leave them alone, as where more than this
-    share of the expected error is left.
+    """Divisors of the channels of the input.  None to leave them alone, as where more than the
+    fraction `worth` of the expected error would remain.
     """
     assert seen.largest is not None and seen.squares is not None
     x = seen.largest.astype(np.float64)
@@ -115,7 +113,7 @@ def _scales(layers: Sequence[Layer], seen: Observed, worth: float) -> np.ndarray
 
 
 def _by_input(layer: Layer, w: np.ndarray) -> np.ndarray:
-    """Weights as [IC, the rest]; of a convolution with groups, an input meets one group's."""
+    """Weights as [IC, the rest]; in a grouped convolution, an input meets its group's weights."""
     if isinstance(layer.node.op, Conv):
         groups = layer.node.op.groups
         split = w.reshape(groups, w.shape[0] // groups, w.shape[1], -1)
@@ -128,8 +126,8 @@ def _input_largest(layer: Layer) -> np.ndarray:
 
 
 def _expected_error(layers: Sequence[Layer], seen: Observed, s: np.ndarray) -> float:
-    """The mean squared error of results that rounding causes, up to a factor: of the input, whose
-    steps are those of its largest channel, and of the weights.
+    """The mean squared error of results caused by rounding, up to a factor: of the input, with the
+    step of its largest channel, and of the weights.
     """
     assert seen.largest is not None and seen.squares is not None
     step = float((seen.largest / s).max()) / 255
@@ -159,7 +157,7 @@ def _scaled(layer: Layer, s: np.ndarray) -> np.ndarray:
 
 @dataclass(slots=True)
 class _Plan:
-    """What is multiplied or divided, by the result of the node concerned.
+    """Multiplications and divisions by s, by the result of the node that they change.
 
     read: layers whose weights are multiplied along their inputs.
     divided: layers whose input is divided by a node of its own.
@@ -175,7 +173,7 @@ class _Plan:
     norms: dict[Value, np.ndarray] = field(default_factory=dict)
 
     def apply(self, graph: Graph) -> Graph:
-        """The graph with all of it done."""
+        """The graph with all changes made."""
         layers = (self.layer,)
         rules = {Conv: layers, MatMul: layers, Add: (self.bias,), LayerNorm: (self.norm,)}
         return Rewriter(graph, rules).run()

@@ -1,4 +1,4 @@
-"""What a layer costs in each scheme, as the performance model predicts its kernels."""
+"""Predicted cost of a layer in each scheme, by the performance model of its kernels."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class Costs:
     """Predicted seconds of layers.
 
     Layers are predicted one by one, with a fixed int8 layer's input in integers: the layer before
-    writes them in its own kernel.  Equal layers are predicted once.  Weights lie where those of the
-    whole model fit.
+    writes them in its own kernel.  Equal layers are predicted once.  Weights are in the level of
+    memory that holds those of the whole model.
     """
 
     def __init__(self, layers: Sequence[Layer], to: DType, group: int, session: Session) -> None:
@@ -59,7 +59,7 @@ class Costs:
         return total
 
     def _alone(self, layer: Layer, scheme: Scheme) -> Graph:
-        """A graph of nothing but one layer.  The numbers in it do not matter."""
+        """A graph of only one layer.  The numbers in it do not matter."""
         b = Builder("layer")
         is_fixed = scheme == "int8"
         x = b.input(
@@ -70,9 +70,9 @@ class Costs:
             x = b.add(Dequantize(), x, b.constant(scale), b.constant(zero))
         y = b.add(layer.node.op, x, b.constant(layer.weights, "weights"))
         graph = b.finish(y)
-        (found,) = layers_of(graph)
+        (alone,) = layers_of(graph)
         weights = None
         if scheme != "f32":
             is_narrow = scheme == "int4-weights"
-            weights = in_groups(found, self._group) if is_narrow else per_channel(found)
-        return rewritten(graph, {found: Treatment(scheme, weights)})
+            weights = in_groups(alone, self._group) if is_narrow else per_channel(alone)
+        return rewritten(graph, {alone: Treatment(scheme, weights)})

@@ -41,15 +41,15 @@ def quantize(
 ) -> tuple[Graph, QuantisationReport]:
     """Quantise the layers of a trained model; nothing is trained.
 
-    model: as for `compile`, of floats.
+    model: as for `compile`; its types are floats.
     data: samples of its inputs: a folder of .npz or .npy files, one such file, or a sequence of
         mappings by name (of arrays, for a model with one input).  Schemes that measure nothing work
-        without.
+        without samples.
     shapes: fixed shapes of inputs whose dimensions the model leaves open.
-    options: all options of compilation; its target is what layers are predicted for.
+    options: all options of compilation; layers are predicted for its target.
     choices: the fields of `QuantizeOptions` (docs/quantisation.md).
 
-    The first result is a graph for `compile`, or for `save_onnx`.  The second says what was done to
+    The first result is a graph for `compile`, or for `save_onnx`.  The second lists the scheme of
     each layer; printed, it is a table.
 
     Raises UsageError for wrong choices, for missing samples, and where a layer's input is zero in
@@ -66,7 +66,7 @@ def quantize_model(
     shapes: Mapping[str, Sequence[int] | int] | None = None,
     options: Options | None = None,
 ) -> tuple[Graph, QuantisationReport]:
-    """`quantize`, for choices that were made already."""
+    """`quantize`, for choices as a value."""
     session = Session.of(options)
     graph = prepared(load_graph(model, shapes, session))
     layers = layers_of(graph)
@@ -89,9 +89,9 @@ class _Quantisation:
     """One quantisation.
 
     wanted: the user's choices.
-    session: how programs are compiled.
-    graph: the prepared model of floats, which has `layers`.
-    samples: to calibrate on, if there are any.
+    session: the settings of compilation.
+    graph: the prepared model of floats, which contains `layers`.
+    samples: samples for calibration, if there are any.
     """
 
     wanted: QuantizeOptions
@@ -126,20 +126,20 @@ class _Quantisation:
             chosen = trial.assign(treatments, costs)
         else:
             chosen = {layer: several[0] for layer, several in treatments.items()}
-        found = rewritten(self.graph, chosen)
-        return found, trial.report(found, chosen, costs)
+        quantised = rewritten(self.graph, chosen)
+        return quantised, trial.report(quantised, chosen, costs)
 
     def _treatments(
         self, layer: Layer, schemes: Sequence[Scheme], reference: Reference | None
     ) -> list[Treatment]:
-        """How a layer is brought to each scheme.  Raises UsageError if its input is always zero,
-        unless there is another scheme for it.
+        """The treatments of a layer by each scheme.  Raises UsageError if its input is always zero,
+        unless another scheme is allowed for it.
         """
-        found: list[Treatment] = []
+        treatments: list[Treatment] = []
         seen = None if reference is None else reference.observed[layer.input]
         for scheme in schemes:
             if scheme == "f32":
-                found.append(Treatment())
+                treatments.append(Treatment())
                 continue
             by = correction = None
             if scheme == "int4-weights":
@@ -159,12 +159,12 @@ class _Quantisation:
                         f"the input of layer {layer.name!r} is zero in all samples, so it has no "
                         f"scale; give samples in which it is not, or pins={{{layer.name!r}: 'f32'}}"
                     )
-            found.append(Treatment(scheme, weights, by, correction))
-        return found
+            treatments.append(Treatment(scheme, weights, by, correction))
+        return treatments
 
 
 def _faster(layer: Layer, schemes: Sequence[Scheme], costs: Costs) -> tuple[Scheme, ...]:
-    """Those of several schemes that are predicted to be faster than floats, and floats."""
+    """The schemes that are predicted to be faster than floats, and floats."""
     if len(schemes) == 1:
         return (*schemes,)
     plain = costs.seconds(layer, "f32")
@@ -174,10 +174,10 @@ def _faster(layer: Layer, schemes: Sequence[Scheme], costs: Costs) -> tuple[Sche
 def _schemes(layers: Sequence[Layer], wanted: QuantizeOptions) -> dict[Layer, tuple[Scheme, ...]]:
     """The schemes that each layer may have.  Raises UsageError for a pin that no layer has."""
     all_: Any = SCHEMES if wanted.scheme == AUTO else (wanted.scheme,)
-    found: dict[Layer, Any] = dict.fromkeys(layers, all_)
+    allowed: dict[Layer, Any] = dict.fromkeys(layers, all_)
     for layer in layers:
-        if not layer.is_product:  # weights in groups are for products
-            found[layer] = tuple(s for s in all_ if s != "int4-weights") or ("f32",)
+        if not layer.is_product:  # weights in groups are for matrix products
+            allowed[layer] = tuple(s for s in all_ if s != "int4-weights") or ("f32",)
     for pattern, scheme in (wanted.pins or {}).items():
         matched = [layer for layer in layers if fnmatchcase(layer.name, pattern)]
         if not matched:
@@ -188,13 +188,13 @@ def _schemes(layers: Sequence[Layer], wanted: QuantizeOptions) -> dict[Layer, tu
                 raise UsageError(
                     f"pins: layer {layer.name!r} is a convolution; int4-weights is for products"
                 )
-            found[layer] = (scheme,)
-    return found
+            allowed[layer] = (scheme,)
+    return allowed
 
 
 def _correction(layer: Layer, weights: QuantisedWeights, mean: np.ndarray) -> np.ndarray:
-    """Minus the mean error of a layer's result, per channel, for inputs of these means per channel
-    (Nagel et al., Data-Free Quantization, 2019, section 4.2).
+    """Minus the mean error of a layer's result, per channel, for inputs with these means per
+    channel (Nagel et al., Data-Free Quantization, 2019, section 4.2).
     """
     error = (weights.values - layer.weights).astype(np.float64)
     if isinstance(layer.node.op, Conv):

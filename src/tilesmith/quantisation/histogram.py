@@ -1,4 +1,4 @@
-"""What is kept of the values that a layer reads, while samples stream by: its size is fixed."""
+"""Statistics of the values that a layer reads, of fixed size, updated while samples stream by."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ HALF = 2048
 """Bins on either side of zero."""
 
 LEAST = float(np.finfo(np.float32).tiny) * 2 * HALF
-"""Magnitudes below count as zero: widths of bins and scales for them are not normal in f32."""
+"""Smaller magnitudes count as zero: their bin widths and scales are not normal in f32."""
 
 _LARGEST_OF_F32 = float(np.finfo(np.float32).max) / 2 / HALF
-"""Bins of larger numbers are found in f64: the distance of two, times the bins, overflows f32."""
+"""Bins of larger numbers are computed in f64: a difference times the bins overflows f32."""
 
 
 @dataclass(slots=True)
 class Observed:
-    """The values of one tensor in all samples.
+    """Statistics of one tensor over all samples.
 
-    axis: that of the channels.
+    axis: the axis of channels.
     low, high: smallest and largest value; both include zero.
-    reach: the histogram's bins lie between minus and plus this number.
-    bins: how many values lie in each bin, from the lowest.
+    reach: the bins cover the range from minus to plus this number.
+    bins: number of values in each bin, from the lowest.
     count: number of values per channel.
     sums: sum of the values, per channel.
     squares: sum of the values' squares, per channel.
     largest: largest magnitude, per channel.
     ranges: the smallest and the largest value of each sample, including zero.
     moments: the channels' second moments, sum of x xT over all rows; only if `with_moments`.
-    with_moments: whether `moments` are wanted.
+    with_moments: whether `moments` are computed.
     """
 
     axis: int
@@ -47,7 +47,7 @@ class Observed:
     with_moments: bool = False
 
     def add(self, x: np.ndarray) -> None:
-        """Take in the values of one sample."""
+        """Add the values of one sample."""
         low, high = (float(v) for v in (x.min(initial=0.0), x.max(initial=0.0)))
         low, high = low if low <= -LEAST else 0.0, high if high >= LEAST else 0.0
         self.ranges.append((low, high))
@@ -75,7 +75,7 @@ class Observed:
         return self.sums / max(self.count, 1)
 
     def _widen(self, largest: float) -> None:
-        """Double the range until it holds `largest`; pairs of bins become one."""
+        """Double the range until it contains `largest`; pairs of bins become one."""
         if not self.reach and largest:
             self.reach = largest
         while self.reach and self.reach < largest:

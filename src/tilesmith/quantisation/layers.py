@@ -31,7 +31,7 @@ _PASSES: tuple[Callable[[Graph], Graph], ...] = (
 
 
 def prepared(graph: Graph) -> Graph:
-    """`graph` with scales and shifts folded into weights; other operators stay as they are."""
+    """`graph` with scales and shifts folded into weights; other operators are kept."""
     for run in _PASSES:
         graph = run(graph)
     return graph
@@ -42,8 +42,8 @@ class Layer:
     """A product or convolution with constant weights.
 
     name: of its source node, unique in the model.
-    node: the operator's.
-    weights: their contents; a convolution's are [OC, IC / groups, kernel...].
+    node: its operator's node.
+    weights: contents of the weights; a convolution's are [OC, IC / groups, kernel...].
     bias: the node that adds a constant vector to its result, if there is one.
     """
 
@@ -54,7 +54,7 @@ class Layer:
 
     @property
     def input(self) -> Value:
-        """What is multiplied with the weights."""
+        """The operand that is multiplied with the weights."""
         return self.node.inputs[0]
 
     @property
@@ -63,14 +63,14 @@ class Layer:
 
     @property
     def channel_axis(self) -> int:
-        """The axis of the weights along which results' channels lie."""
+        """The axis of the weights that corresponds to the results' channels."""
         if isinstance(self.node.op, Conv):
             return 0
         return 0 if isinstance(self.node.op, MatMul) and self.node.op.transpose_b else 1
 
     @property
     def input_axis(self) -> int:
-        """The axis of the input along which its channels lie."""
+        """The axis of the input that holds its channels."""
         return 1 if isinstance(self.node.op, Conv) else self.input.type.rank - 1
 
     @property
@@ -80,7 +80,7 @@ class Layer:
 
 def layers_of(graph: Graph) -> list[Layer]:
     """The layers of a prepared graph, in its order."""
-    found: list[Layer] = []
+    layers: list[Layer] = []
     names: dict[str, int] = {}
     for n in graph.nodes:
         if not _is_layer(graph, n):
@@ -90,8 +90,8 @@ def layers_of(graph: Graph) -> list[Layer]:
         if names[name] > 1:
             name = f"{name}.{names[name]}"
         weights = logical_array(graph.constant[n.inputs[1]])
-        found.append(Layer(name, n, weights, _bias(graph, n)))
-    return found
+        layers.append(Layer(name, n, weights, _bias(graph, n)))
+    return layers
 
 
 def _is_layer(graph: Graph, n: Node) -> bool:
@@ -107,7 +107,7 @@ def _is_layer(graph: Graph, n: Node) -> bool:
 
 
 def _bias(graph: Graph, n: Node) -> Node | None:
-    """The addition of a constant per channel that alone reads the result."""
+    """The addition of a constant per channel that is the only reader of the result."""
     (out,) = n.outputs
     readers = graph.consumers.get(out, ())
     if len(readers) != 1 or out in graph.outputs or not isinstance(readers[0].op, Add):

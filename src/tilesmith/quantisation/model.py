@@ -1,4 +1,4 @@
-"""Running models on samples: compiled programs, and how far their answers lie apart."""
+"""Running models on samples: compiled programs, and distances between their answers."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from .histogram import Observed
 from .samples import Sample
 
 Answers = dict[str, np.ndarray]
-"""The results of a run by the output's name."""
+"""The results of a run, by the output's name."""
 
 
 @dataclass(slots=True)
 class Distance:
-    """How far answers lie from those of the model of floats, over all samples so far.
+    """Distance of answers from those of the model of floats, over all samples so far.
 
     noise, signal: sums of squares of the differences and of the true answers, by output.
-    cosines: of the answers of each sample, the outputs together.
+    cosines: cosine similarity of the answers to each sample, with the outputs concatenated.
     """
 
     noise: dict[str, float]
@@ -36,7 +36,7 @@ class Distance:
         return Distance({}, {}, [])
 
     def add(self, found: Answers, expected: Answers) -> None:
-        """Take in the answers to one sample.  Only floats count."""
+        """Add the answers to one sample.  Only floats count."""
         products = squares = own = 0.0
         for name, e in expected.items():
             if e.dtype.kind != "f":
@@ -53,13 +53,13 @@ class Distance:
 
     @property
     def ratio(self) -> float:
-        """Noise relative to the signal, in power; the mean over the outputs."""
+        """Power of the noise relative to the signal; the mean over the outputs."""
         shares = [self.noise[k] / self.signal[k] for k in self.noise if self.signal[k]]
         return float(np.mean(shares)) if shares else 0.0
 
     @property
     def decibels(self) -> float:
-        """The ratio of signal to noise in decibels; infinite where nothing differs."""
+        """The ratio of signal to noise in decibels; infinite if nothing differs."""
         return decibels(self.ratio)
 
     @property
@@ -75,10 +75,10 @@ def decibels(noise: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """What the model of floats does on the samples.
+    """Results of the model of floats on the samples.
 
-    answers: to each sample.
-    observed: the values of the tensors that layers read.
+    answers: answers to each sample.
+    observed: statistics of the tensors that layers read.
     """
 
     answers: Sequence[Answers]
@@ -92,10 +92,10 @@ def observe(
     options: Options,
     moments: Collection[Value] = (),
 ) -> Reference:
-    """Run `graph` on the samples and watch values in it.
+    """Run `graph` on the samples and record statistics of values in it.
 
-    axes: the values, and the axis of each along which its channels lie.
-    moments: those values of whose channels the second moments are wanted.
+    axes: the values, and the axis of each that holds its channels.
+    moments: those values whose channels' second moments are recorded.
 
     Raises UsageError for a value that is not finite.
     """
@@ -111,16 +111,16 @@ def observe(
     label = dict(zip(watched.outputs, watched.output_names, strict=True))
     answers: list[Answers] = []
     for number, sample in enumerate(samples):
-        found = exe.run(sample)
+        results = exe.run(sample)
         for v, stats in seen.items():
-            array = sample[v.name] if v in graph.inputs else found[label[v]]
+            array = sample[v.name] if v in graph.inputs else results[label[v]]
             if not np.isfinite(array).all():
                 raise UsageError(
                     f"sample {number}: expected finite values inside the model, found others at "
                     f"{v.name or 'a value without a name'!r}; calibrate without this sample"
                 )
             stats.add(array)
-        answers.append({name: found[name] for name in graph.output_names})
+        answers.append({name: results[name] for name in graph.output_names})
     if not any(a.dtype.kind == "f" for a in answers[0].values()):
         raise UsageError("expected an output of floats to compare, found none in the model")
     return Reference(answers, seen)
@@ -129,9 +129,9 @@ def observe(
 def distance(
     graph: Graph, samples: Iterable[Sample], reference: Reference, options: Options
 ) -> Distance:
-    """How far the answers of a compiled graph lie from the reference's."""
+    """Distance of the answers of a compiled graph from the reference's."""
     exe = compile(graph, options=options)
-    found = Distance.none()
+    sum_of_errors = Distance.none()
     for sample, expected in zip(samples, reference.answers, strict=True):
-        found.add(exe.run(sample), expected)
-    return found
+        sum_of_errors.add(exe.run(sample), expected)
+    return sum_of_errors

@@ -1,4 +1,4 @@
-"""Every choice that a user can make about quantisation, as one frozen value.
+"""All options of quantisation, as one frozen value.
 
 `ts.quantize` takes the fields as keyword arguments (`QuantizeChoices`).  The command line is made
 from the fields' metadata, like that of `Options`.
@@ -24,7 +24,7 @@ AUTO = "auto"
 """Each layer gets the scheme that suits it."""
 ACTIVATIONS: Mapping[str, DType] = {"u8": u8, "i8": i8}
 Metric: TypeAlias = Callable[[Executable], float]
-"""What an executable is worth, such as its accuracy on labelled data; more is better."""
+"""A measure of an executable's quality, such as its accuracy on labelled data; more is better."""
 
 
 class QuantizeChoices(TypedDict, total=False):
@@ -43,7 +43,7 @@ class QuantizeChoices(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuantizeOptions:
-    """Choices of one quantisation.  The metadata of a field says what it means.
+    """Options of one quantisation.  The metadata of a field describes it.
 
     Raises UsageError if a value is impossible.
     """

@@ -1,7 +1,7 @@
-"""Calibration: from the values that a layer reads to the range that integers stand for.
+"""Calibration: from statistics of a layer's input to the range that integers represent.
 
-A range includes zero, which integers represent exactly.  A smaller range has finer steps and clips
-more values; the methods weigh one against the other.
+A range includes zero, which integers represent exactly.  A smaller range has finer steps but clips
+more values; the methods balance the two.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from tilesmith.ir.dtypes import DType
 from .histogram import Observed
 
 PERCENTILE = 99.99
-"""Percent of the values that lie inside the range by percentile."""
+"""Percent of the values that are inside the range by percentile."""
 _SHRINKS = np.linspace(1.0, 0.2, 65)
-"""Shares of the largest magnitude that are tried as a range."""
+"""Fractions of the largest magnitude that are tried as a range."""
 
 
 @dataclass(frozen=True, slots=True)
 class Affine:
     """The map of a tensor to integers: `q = round(x / scale) + zero`.
 
-    scale: distance between neighbouring values.
+    scale: distance between neighbouring representable values.
     zero: the integer for 0.
     to: element type of the integers.
     """
@@ -36,7 +36,7 @@ class Affine:
 
     @property
     def low(self) -> float:
-        """The smallest value that an integer stands for."""
+        """The smallest value that an integer represents."""
         return (self.to.min - self.zero) * self.scale
 
     @property
@@ -44,13 +44,13 @@ class Affine:
         return (self.to.max - self.zero) * self.scale
 
     def round(self, x: np.ndarray) -> np.ndarray:
-        """The values for which the integers of `x` stand."""
+        """The representable values nearest to those of `x`."""
         q = np.clip(np.rint(x / self.scale) + self.zero, self.to.min, self.to.max)
         return (q - self.zero) * self.scale
 
 
 def affine(low: float, high: float, to: DType) -> Affine | None:
-    """The map of a range, which includes 0; None for a range that is nothing but zero."""
+    """The map of a range, which includes 0; None for a range of only zero."""
     scale = np.float32((high - low) / (int(to.max) - int(to.min)))
     if not scale > 0 or not np.isfinite(np.float32(1) / scale):
         return None
@@ -69,7 +69,7 @@ def _min_max(seen: Observed, to: DType) -> tuple[float, float]:
 
 
 def _percentile(seen: Observed, to: DType) -> tuple[float, float]:
-    """What lies between the percentiles on both sides."""
+    """The range between the percentiles on both sides."""
     total = seen.bins.sum()
     if not total:
         return seen.low, seen.high
@@ -82,8 +82,8 @@ def _percentile(seen: Observed, to: DType) -> tuple[float, float]:
 
 
 def _least(seen: Observed, cost: Callable[[float, float], float]) -> tuple[float, float]:
-    """The range of least cost: both ends clipped at a share of the largest magnitude, then each end
-    by itself.
+    """The range of least cost: both ends clipped at one fraction of the largest, then each
+    alone.
     """
     largest = max(-seen.low, seen.high)
     limits = [largest * float(s) for s in _SHRINKS]
@@ -99,8 +99,8 @@ def _mean_squared(seen: Observed, to: DType) -> tuple[float, float]:
     x, n = seen.centres, seen.bins
 
     def cost(low: float, high: float) -> float:
-        found = affine(low, high, to)
-        return np.inf if found is None else float((np.square(x - found.round(x)) * n).sum())
+        mapping = affine(low, high, to)
+        return np.inf if mapping is None else float((np.square(x - mapping.round(x)) * n).sum())
 
     return _least(seen, cost)
 
@@ -113,21 +113,21 @@ def _entropy(seen: Observed, to: DType) -> tuple[float, float]:
     bin_width = seen.reach / (len(n) // 2)
 
     def cost(low: float, high: float) -> float:
-        found = affine(low, high, to)
+        mapping = affine(low, high, to)
         inside = (x >= low - bin_width) & (x <= high + bin_width)
-        if found is None or not inside.any():
+        if mapping is None or not inside.any():
             return np.inf
         true = n[inside].copy()
-        values, at = x[inside], np.rint(x[inside] / found.scale).astype(np.int64)
-        true[0] += n[x < values[0]].sum()  # what is clipped lies at the ends
+        values, numbers = x[inside], np.rint(x[inside] / mapping.scale).astype(np.int64)
+        true[0] += n[x < values[0]].sum()  # clipped values are at the ends
         true[-1] += n[x > values[-1]].sum()
         kept = n[inside]
-        at -= at.min()
-        filled = np.bincount(at, kept > 0)
+        numbers -= numbers.min()
+        filled = np.bincount(numbers, kept > 0)
         share = np.divide(
-            np.bincount(at, kept), filled, out=np.zeros(len(filled)), where=filled > 0
+            np.bincount(numbers, kept), filled, out=np.zeros(len(filled)), where=filled > 0
         )
-        guess = np.where(kept > 0, share[at], 0.0)
+        guess = np.where(kept > 0, share[numbers], 0.0)
         p, q = true / true.sum(), guess / max(guess.sum(), 1.0)
         tiny = 1e-9  # clipped mass in an empty bin costs much, not infinitely much
         used = p > 0
@@ -142,4 +142,4 @@ METHODS: Mapping[str, Callable[[Observed, DType], tuple[float, float]]] = {
     "entropy": _entropy,
     "mse": _mean_squared,
 }
-"""Calibration methods: the range for what was observed and an element type."""
+"""Calibration methods: the range for the statistics of a tensor and an element type."""

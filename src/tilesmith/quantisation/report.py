@@ -1,4 +1,4 @@
-"""What quantisation did to each layer, and what it cost and gained."""
+"""The report of a quantisation: the scheme of each layer, its cost and its gain."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from typing import Any
 class LayerReport:
     """One line of the report.
 
-    name: the layer's, of its node in the source.
-    scheme: what was done to it.
-    low, high: the range of its input that integers stand for; None unless it is fixed.
+    name: the name of the layer's source node.
+    scheme: the layer's scheme.
+    low, high: the range of its input that integers represent; None unless it is fixed.
     snr: signal-to-noise ratio of the model's answers with this layer alone quantised, in dB;
         infinite if it is not, None if there were no samples.
-    cosine: the answers' cosine similarity, likewise.
+    cosine: the answers' cosine similarity in the same setting.
     seconds: predicted time of the layer.
     float_seconds: predicted time without quantisation.
     """
@@ -34,12 +34,12 @@ class LayerReport:
 
 @dataclass(frozen=True, slots=True)
 class QuantisationReport:
-    """What quantisation did to a model; `str` gives a line for each layer.
+    """The effect of quantisation on a model; `str` gives a line for each layer.
 
     layers: in the model's order.
     snr: signal-to-noise ratio of the quantised model's answers in dB, the mean noise of all
         outputs; None if there were no samples.
-    cosine: mean cosine similarity of the answers, likewise.
+    cosine: mean cosine similarity of the answers; None if there were no samples.
     drop: loss of the metric, or of the cosine similarity if there was no metric.
     value, float_value: the metric of the quantised model and of the model of floats; None if there
         was no metric.
@@ -90,7 +90,7 @@ class QuantisationReport:
         return lines
 
     def as_json(self) -> dict[str, Any]:
-        """The report as plain values; what is infinite or not known is None."""
+        """The report as plain values; infinite and unknown ones are None."""
 
         def plain(value: float | None) -> float | None:
             return value if value is not None and math.isfinite(value) else None

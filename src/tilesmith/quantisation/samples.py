@@ -1,4 +1,4 @@
-"""The samples that a model is calibrated on: from files or from memory, checked one by one."""
+"""The samples for calibration: from files or from memory, checked one by one."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ class Samples:
         an .npz or .npy file whose arrays hold samples along axis 0; or a sequence of samples in
         memory, each a mapping by name, or an array for a model with one input.
 
-    Arrays in files are named as the model's inputs, or that name behind `in_`; others are ignored.
-    A file of the inputs' own shapes is one sample.  An axis 0 that is a multiple of the input's is
-    cut into samples; so is an additional axis.
+    Arrays in files have the names of the model's inputs, with or without the prefix `in_`; others
+    are ignored.  A file with the inputs' own shapes is one sample.  An axis 0 that is a multiple of
+    the input's is cut into samples; so is an additional axis.
 
-    Raises UsageError where there are no samples; each pass raises ModelError for the first sample
-    that does not fit the model, or that holds a NaN or an infinity.
+    Raises UsageError if there are no samples; each pass raises ModelError for the first sample that
+    does not fit the model, or that contains a NaN or an infinity.
     """
 
     def __init__(self, data: Any, graph: Graph) -> None:
@@ -40,7 +40,7 @@ class Samples:
         if isinstance(data, (str, os.PathLike)):
             try:
                 place = Path(data)
-            except TypeError:  # its __fspath__ gives no text
+            except TypeError:  # its __fspath__ returns no text
                 raise UsageError(f"expected a path, found {shown(data)}") from None
             self._parts = _files(place)
         elif isinstance(data, Mapping):
@@ -48,7 +48,7 @@ class Samples:
         elif isinstance(data, Iterable):
             try:
                 self._parts = list(data)
-            except (TypeError, ValueError, RuntimeError) as e:  # NumPy's and PyTorch's
+            except (TypeError, ValueError, RuntimeError) as e:  # errors of NumPy and PyTorch
                 raise UsageError(f"expected samples, found {shown(data)}: {e}") from e
         else:
             raise UsageError(
@@ -61,33 +61,33 @@ class Samples:
     def __iter__(self) -> Iterator[Sample]:
         count = 0
         for number, part in enumerate(self._parts):
-            found, where = part, f"sample {number}"
+            arrays, where = part, f"sample {number}"
             if isinstance(part, Path):
-                found, where = read_arrays(part), repr(str(part))
-                for sample in self._cut(self._named(found, where, exact=False), where):
+                arrays, where = read_arrays(part), repr(str(part))
+                for sample in self._cut(self._named(arrays, where, exact=False), where):
                     count += 1
                     yield sample
                 continue
             count += 1
-            yield self._checked(self._named(found, where, exact=True), where)
+            yield self._checked(self._named(arrays, where, exact=True), where)
         if not count:
             raise UsageError("expected samples to calibrate on, found arrays without any")
 
-    def _named(self, found: Any, where: str, *, exact: bool) -> Sample:
-        """The arrays by input; `exact`: others are an error."""
+    def _named(self, arrays: Any, where: str, *, exact: bool) -> Sample:
+        """The arrays by input; with `exact` all others are an error."""
         names = [v.name for v in self._inputs]
-        if not isinstance(found, Mapping):
-            found = {"": found}
-        if set(found) == {""} and len(names) == 1:
-            return {names[0]: _array(found[""], where)}
-        taken = {n: k for n in names for k in (f"in_{n}", n) if k in found}
+        if not isinstance(arrays, Mapping):
+            arrays = {"": arrays}
+        if set(arrays) == {""} and len(names) == 1:
+            return {names[0]: _array(arrays[""], where)}
+        taken = {n: k for n in names for k in (f"in_{n}", n) if k in arrays}
         missing = [n for n in names if n not in taken]
-        more = [k for k in found if k not in taken.values()]
+        more = [k for k in arrays if k not in taken.values()]
         if missing or (exact and more):
-            has = ", ".join(repr(k) if k else "one unnamed array" for k in found) or "nothing"
+            has = ", ".join(repr(k) if k else "one unnamed array" for k in arrays) or "nothing"
             wanted = ", ".join(map(repr, names))
             raise ModelError(f"{where}: expected arrays for the inputs {wanted}, found {has}")
-        return {n: _array(found[k], where) for n, k in taken.items()}
+        return {n: _array(arrays[k], where) for n, k in taken.items()}
 
     def _cut(self, arrays: Sample, where: str) -> Iterator[Sample]:
         """The samples in the arrays of a file."""
@@ -128,29 +128,29 @@ class Samples:
 def _array(value: Any, where: str) -> np.ndarray:
     try:
         return bare(value, where)
-    except (TypeError, ValueError, RuntimeError) as e:  # NumPy's and PyTorch's
+    except (TypeError, ValueError, RuntimeError) as e:  # errors of NumPy and PyTorch
         raise ModelError(f"{where}: expected an array, found {shown(value)}: {e}") from e
 
 
 def _files(path: Path) -> list[Path]:
     try:
         is_folder, is_there = path.is_dir(), path.exists()
-    except (OSError, ValueError) as e:  # a name that the system can't look up
+    except (OSError, ValueError) as e:  # the system can't look up such a name
         raise UsageError(f"samples: {shown(str(path))} can't be a path: {e}") from None
     if is_folder:
-        found = sorted(p for p in path.iterdir() if p.suffix in (".npz", ".npy"))
-        if not found:
+        files = sorted(p for p in path.iterdir() if p.suffix in (".npz", ".npy"))
+        if not files:
             raise UsageError(
                 f"the folder {str(path)!r} has no samples: expected .npz or .npy files in it"
             )
-        return found
+        return files
     if not is_there:
         raise UsageError(f"there is no file or folder {str(path)!r} of samples")
     return [path]
 
 
 def _count(v: Value, shape: tuple[int, ...]) -> int | None:
-    """How many samples an array of this shape holds; None if it does not fit."""
+    """Number of samples in an array of this shape; None if it does not fit."""
     own = v.type.shape
     if len(shape) == len(own) + 1:
         return shape[0] if _fit(own, shape[1:]) else None

@@ -1,4 +1,4 @@
-"""What may be done to a layer, and the nodes that do it."""
+"""The schemes for a layer, and the nodes that they insert."""
 
 from __future__ import annotations
 
@@ -24,22 +24,23 @@ from .weights import QuantisedWeights
 
 Scheme: TypeAlias = Literal["f32", "int8", "int8-dynamic", "int8-weights", "int4-weights"]
 SCHEMES: tuple[Scheme, ...] = get_args(Scheme)
-"""Of a layer: left alone; integers for activations and weights; the same with activations' ranges
-found in each run; integers for weights alone; the same of 4 bits, in groups, for products.
+"""Schemes of a layer, in order: unchanged; integers for activations and weights; the same with
+activations' ranges computed in each run; integers for weights alone; the same with 4 bits, in
+groups, for matrix products.
 """
 
 _MOVEMENT: tuple[type[Op], ...] = (MaxPool, Reshape, Transpose, Flatten, Squeeze, Unsqueeze)
-"""Operators that give the same whether integers are rounded before or after them."""
+"""Operators whose result is the same whether integers are rounded before or after them."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Treatment:
-    """What is done to one layer.
+    """The treatment of one layer.
 
-    scheme: see `SCHEMES`.
-    weights: in integers; None if they stay as they are.
+    scheme: one of `SCHEMES`.
+    weights: weights in integers; None if they stay floats.
     input: the map of the layer's input to integers; None unless it is fixed.
-    correction: added to the layer's result, per channel; None for nothing.
+    correction: added to the layer's result, per channel; None for no correction.
     """
 
     scheme: Scheme = "f32"
@@ -49,7 +50,7 @@ class Treatment:
 
 
 def rewritten(graph: Graph, treatments: Mapping[Layer, Treatment]) -> Graph:
-    """`graph` with each layer treated; the same object if all stay as they are."""
+    """`graph` with each layer treated; the same object if all are unchanged."""
     emitter = _Emitter()
     rules = {Conv: (emitter.layer,), MatMul: (emitter.layer,), Add: (emitter.bias,)}
     for layer, treatment in treatments.items():
@@ -62,11 +63,11 @@ def rewritten(graph: Graph, treatments: Mapping[Layer, Treatment]) -> Graph:
 
 @dataclass(slots=True)
 class _Emitter:
-    """The rules that put quantising nodes around layers.
+    """The rules that insert quantising nodes around layers.
 
-    treated: what is done to the layer that defines a value.
-    biases: what is added to a layer's bias, by the value that its addition defines.
-    quantised: the integers of a value, their scale and zero point, by what was asked for.
+    treated: layer and treatment, by the value that the layer defines.
+    biases: layer and correction of its bias, by the value that the bias's addition defines.
+    quantised: the integers of a value, their scale and zero point, by request.
     """
 
     treated: dict[Value, tuple[Layer, Treatment]] = field(default_factory=dict)
@@ -75,10 +76,10 @@ class _Emitter:
 
     def layer(self, r: Rewriter, n: Node) -> Result:
         """A layer on dequantised operands."""
-        found = self.treated.get(n.outputs[0])
-        if found is None:
+        treated = self.treated.get(n.outputs[0])
+        if treated is None:
             return None
-        layer, treatment = found
+        layer, treatment = treated
         x = n.inputs[0]
         if treatment.scheme == "int8-dynamic":
             x = self._dynamic(r, x)
@@ -92,10 +93,10 @@ class _Emitter:
 
     def bias(self, r: Rewriter, n: Node) -> Result:
         """The bias of a layer, corrected."""
-        found = self.biases.pop(n.outputs[0], None)
-        if found is None:
+        corrected = self.biases.pop(n.outputs[0], None)
+        if corrected is None:
             return None
-        layer, correction = found
+        layer, correction = corrected
         constant = next(v for v in n.inputs if r.is_constant(v))
         (other,) = (v for v in n.inputs if v is not constant)
         old = r.array(constant)
@@ -103,8 +104,8 @@ class _Emitter:
         return r.add(Add(), other, r.constant(old + _along_channels(layer, correction)))
 
     def _fixed(self, r: Rewriter, x: Value, by: Affine) -> Value:
-        """The values that the integers of `x` stand for.  They are made before what only moves
-        them, so that bytes are moved.
+        """The values that the integers of `x` represent.  They are quantised before operators that
+        only move elements, so that these move bytes.
         """
         if (x, by) not in self.quantised:
             scale = r.constant(np.asarray(by.scale, np.float32))

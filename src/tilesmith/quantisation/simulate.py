@@ -33,12 +33,12 @@ from .schemes import Treatment
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Knobs:
-    """The inputs that say what is done to a layer.
+    """The inputs that control the treatment of a layer.
 
     on: whether its input is rounded.
     scale, zero: the map of its input to integers.
-    weights: what it multiplies with.
-    correction: per channel, added to the result.
+    weights: the layer's weights.
+    correction: added to the result, per channel.
     """
 
     on: Value
@@ -77,27 +77,30 @@ class Simulation:
     ) -> Answers:
         """The answers to a sample, `number` in `reference`, with these layers treated.
 
-        Dynamic ranges are those of the model of floats: right for one layer, near for several.
+        Dynamic ranges are those of the model of floats: exact for one layer, approximate for
+        several.
         """
-        given = {**self._as_is, **sample}
+        inputs = {**self._as_is, **sample}
         ranges = {v: seen.ranges[number] for v, seen in reference.observed.items()}
         for layer, treatment in treatments.items():
-            given |= self._settings(layer, treatment, ranges)
-        return self._exe.run(given)
+            inputs |= self._settings(layer, treatment, ranges)
+        return self._exe.run(inputs)
 
     def distance(
         self, samples: Samples, reference: Reference, treatments: Mapping[Layer, Treatment]
     ) -> Distance:
-        """How far the answers with these layers treated lie from the reference's."""
-        found = Distance.none()
+        """Distance of the answers with these layers treated from the reference's."""
+        total = Distance.none()
         for number, (sample, expected) in enumerate(zip(samples, reference.answers, strict=True)):
-            found.add(self.run(sample, number, treatments, reference), expected)
-        return found
+            total.add(self.run(sample, number, treatments, reference), expected)
+        return total
 
     def _settings(
         self, layer: Layer, t: Treatment, ranges: Mapping[Value, tuple[float, float]]
     ) -> dict[str, np.ndarray]:
-        """The inputs that treat a layer so; `ranges`: what is used where each run finds its own."""
+        """The inputs for a layer's treatment; `ranges` replace those that each run would
+        compute.
+        """
         by = t.input
         if t.scheme == "int8-dynamic":
             by = affine(*ranges[layer.input], self._to)

@@ -1,4 +1,4 @@
-"""What treatments do to a model's answers: of each layer alone, and of all together."""
+"""Effects of treatments on a model's answers: of each layer alone, and of all together."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Trial:
         return self._wanted.metric(compile(self._graph, options=self._options))
 
     def alone(self, layer: Layer, treatment: Treatment) -> Distance | None:
-        """What the answers are like with one layer treated; None without samples."""
+        """Distance of the answers with one layer treated; None without samples."""
         if self._samples is None or self._reference is None:
             return None
         if treatment.scheme == "f32":
@@ -74,9 +74,11 @@ class Trial:
         for layer, several in treatments.items():
             options[layer] = []
             for t in several:
-                found = self.alone(layer, t)
-                assert found is not None
-                options[layer].append(Option(t.scheme, costs.seconds(layer, t.scheme), found.ratio))
+                distance = self.alone(layer, t)
+                assert distance is not None
+                options[layer].append(
+                    Option(t.scheme, costs.seconds(layer, t.scheme), distance.ratio)
+                )
 
         def treated(chosen: Mapping[Layer, str]) -> dict[Layer, Treatment]:
             return {layer: by_scheme[layer][scheme] for layer, scheme in chosen.items()}
@@ -94,14 +96,14 @@ class Trial:
         return 1 - self._distance(graph).cosine
 
     def _distance(self, graph: Graph) -> Distance:
-        """How far a graph's answers lie from those of floats."""
+        """Distance of a graph's answers from those of floats."""
         assert self._samples is not None and self._reference is not None
         return distance(graph, self._samples, self._reference, self._options)
 
     def report(
         self, found: Graph, chosen: Mapping[Layer, Treatment], costs: Costs
     ) -> QuantisationReport:
-        """What was done to each layer, and what it cost and gained."""
+        """The scheme of each layer, its cost and its gain."""
         joint = None if self._reference is None else self._distance(found)
         has_metric = self._wanted.metric is not None
         drop = self._drop(found) if has_metric else None if joint is None else 1 - joint.cosine

@@ -16,9 +16,9 @@ class QuantisedWeights:
     """Weights as integers times scales.
 
     integers: in the shape of the weights.
-    scales: f32, one per place of `axis`, or of the shape of the weights with one per block.
-    axis: that along which scales vary.
-    block: places along `axis` that share a scale; 0: one.
+    scales: f32, one per index of `axis`, or in the shape of the weights with one per block.
+    axis: the axis along which scales vary.
+    block: indices along `axis` that share a scale; 0: one.
     to: element type of the integers.
     """
 
@@ -30,7 +30,7 @@ class QuantisedWeights:
 
     @property
     def values(self) -> np.ndarray:
-        """The weights that they stand for, f32."""
+        """The weights that they represent, f32."""
         wide = self.integers.astype(np.float32)
         if self.block:
             spread = np.repeat(self.scales, self.block, self.axis)
@@ -50,16 +50,16 @@ def per_channel(layer: Layer) -> QuantisedWeights:
 
 def _scales(largest: np.ndarray, to: DType) -> np.ndarray:
     """Scales for which `largest` is the largest integer."""
-    found = (largest / np.float32(to.max)).astype(np.float32)
-    return np.where(found >= np.finfo(np.float32).tiny, found, np.float32(1))
+    scales = (largest / np.float32(to.max)).astype(np.float32)
+    return np.where(scales >= np.finfo(np.float32).tiny, scales, np.float32(1))
 
 
 def in_groups(layer: Layer, group: int, moments: np.ndarray | None = None) -> QuantisedWeights:
     """Weights of a product in 4 bits, one scale for each `group` of inputs of a channel.
 
-    moments: second moments of the layer's input, [K, K].  With them the rounding error of each row
-        of weights is made up for by the rows after it, as far as their inputs are correlated
-        (Frantar et al., GPTQ, 2022); without, each weight is rounded to the nearest.
+    moments: second moments of the layer's input, [K, K].  With them the rows after each row of
+        weights compensate its rounding error, as far as their inputs are correlated (Frantar et
+        al., GPTQ, 2022); without, each weight is rounded to the nearest.
     """
     axis = 1 - layer.channel_axis
     w = (layer.weights if axis == 0 else layer.weights.T).astype(np.float32)  # [K, N]
@@ -77,7 +77,7 @@ def in_groups(layer: Layer, group: int, moments: np.ndarray | None = None) -> Qu
 
 
 _SHRINKS = np.linspace(1.0, 0.6, 9)
-"""Shares of the largest weight of a group that are tried as its range."""
+"""Fractions of the largest weight of a group that are tried as its range."""
 _DAMPING = 0.01
 """Added to the diagonal of the moments, relative to its mean, so that they can be inverted."""
 
@@ -102,7 +102,7 @@ def _with_feedback(
     w: np.ndarray, group: int, moments: np.ndarray, integers: np.ndarray
 ) -> np.ndarray:
     """The scales of groups; writes the rows of `integers` one after the other and spreads the error
-    of each over the rows of `w` that are left.
+    of each over the remaining rows of `w`.
     """
     h = moments.astype(np.float64)
     diagonal = np.diagonal(h).copy()

@@ -18,8 +18,8 @@ from .group import Group
 
 
 def expand(op: Compute, keep: Iterable[Compute] = ()) -> tuple[Expr, ...]:
-    """The bodies of `op` with every producer stage inlined but those in `keep`, reductions, scans
-    and loops.
+    """The bodies of `op`, with all producers inlined but those in `keep`, reductions, scans and
+    loops.
     """
     kept = set(keep)
     memo: dict[Expr, Expr] = {}
@@ -88,8 +88,8 @@ def known_strides(
 
 
 def is_one_run(outer: int | None, inner: int | None, extent: int) -> bool:
-    """Whether an access with these strides can walk two adjacent loops as one; the inner loop has
-    `extent` iterations.
+    """Whether an access with these strides can walk two loops as one; `extent` is that of the inner
+    one.
     """
     return outer is not None and inner is not None and outer == inner * extent
 
@@ -113,9 +113,7 @@ def places(op: Compute, keep: Iterable[Compute] = ()) -> list[tuple[Tensor, tupl
 
 
 Divisions = frozenset[tuple[int, int]]
-"""(k, d) for each quotient or remainder by d of a sum that contains the variable with coefficient
-k.
-"""
+"""(k, d) for each quotient or remainder by d of a sum in which the variable has coefficient k."""
 
 
 def divisions(op: Compute, keep: Iterable[Compute] = ()) -> dict[Var, Divisions]:

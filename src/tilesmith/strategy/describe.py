@@ -18,7 +18,7 @@ from .group import STEP
 
 
 def describe(body: Graph, nest: Func, final: Func, target: Target) -> KernelInfo:
-    """The description of a fused body's kernel: `nest` is its function as lowered, `final` as
+    """Description of a fused body's kernel: `nest` is its function as lowered, `final` as
     generated.
     """
     inputs = ", ".join(str(v.type) for v in body.inputs)

@@ -127,9 +127,7 @@ def group_tensors(body: Graph) -> Group:
 def _without_padding(
     outputs: tuple[Tensor, ...], layouts: dict[Tensor, Layout]
 ) -> tuple[Tensor, ...]:
-    """The same tensors without zero padding where the source has a halo that is wide enough: it is
-    read instead.
-    """
+    """The same tensors, which read halos that are wide enough instead of zero padding."""
     new: dict[Tensor, Tensor] = {}
     for op in stages(outputs):
         padding = zero_padding(op)

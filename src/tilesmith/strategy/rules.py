@@ -1,6 +1,4 @@
-"""Schedules by rule, as a value: the interface between a backend and rooms that work on any
-target.
-"""
+"""Schedules by rule, as a value: the interface of a backend to rooms that serve any target."""
 
 from __future__ import annotations
 

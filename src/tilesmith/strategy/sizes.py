@@ -35,9 +35,7 @@ from .access import condition_vars, is_one_run, known_strides, places
 from .group import Group, group_tensors
 
 _STEPS = (3, 5, 7, 11, 13, 17, 19, 23)
-"""Offsets from the expected sizes: coincidences of several sizes don't survive different
-offsets.
-"""
+"""Offsets from the expected sizes: coincidences of several sizes don't survive them."""
 
 _FAR = 16
 """Factor of the expected sizes at which fusing loops is tried: a crop to 1024 covers a whole image
@@ -45,9 +43,7 @@ of 224, which is contiguous.
 """
 
 _MOST = 32
-"""Upper bound on the average number of times that a kernel may compute an element: many times the
-halo of a tile.
-"""
+"""Upper bound on the average times that an element is computed: many times the halo of a tile."""
 
 
 def for_all_sizes(schedule: Schedule, group: Group) -> Schedule:
@@ -134,9 +130,7 @@ def explodes(func: Func, group: Group) -> bool:
 
 
 def stores(func: Func) -> int:
-    """The number of stores that a loop nest executes at the expected sizes; conditions count as
-    true.
-    """
+    """Number of stores that a loop nest executes at expected sizes; conditions count as true."""
     values = {p: expected(p) for p in func.params if isinstance(p, Var)}
 
     def inside(s: Stmt) -> int:

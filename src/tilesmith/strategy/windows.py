@@ -58,8 +58,8 @@ def windows(body: Graph) -> tuple[tuple[Layout, int], ...] | None:
 
 
 def window_layout(strides: list[int], shape: tuple[int, ...], order: Layout) -> Layout | None:
-    """The layout with the dimensions of `order` in which axes of `shape` have `strides`, if there
-    is one.
+    """The layout with dimensions in `order` in which axes of `shape` have `strides`, if it
+    exists.
     """
     if order.has_padding or 0 in shape:
         return None

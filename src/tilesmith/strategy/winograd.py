@@ -24,9 +24,7 @@ def schedule_half(half: Stage, reader: Stage, at: Axis) -> None:
 
 
 def schedule_transform(stage: Stage, half: Stage, lanes: int) -> Axis | None:
-    """Schedule a transform, [x, y, ...], vector by vector of `lanes`; returns its outermost
-    loop.
-    """
+    """Schedule a transform, [x, y, ...], in vectors of `lanes`; returns its outermost loop."""
     x, y, *others, last = stage.axis
     vector, lane = stage.split(last, factor=lanes)
     stage.reorder(*others, vector, x, y, lane)

@@ -102,9 +102,7 @@ def _check_reader(state: State, stage: StageState, reader: str) -> None:
 
 
 def _check_storage(state: State, stage: StageState) -> None:
-    """The loop that holds a stage's memory is outside the loop where it is computed, and the loops
-    between run in sequence.
-    """
+    """A stage's memory is outside the loop where it is computed; loops between run in sequence."""
     place, store = stage.attach, stage.store
     assert isinstance(place, At)
     target = state.stages[place.stage]

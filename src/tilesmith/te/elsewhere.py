@@ -15,7 +15,7 @@ _WORDS = {
 
 
 def word(where: str, name: str) -> str:
-    """Message for a missing attribute `name`; it adds our word if the name is one of another
+    """Message for a missing attribute `name`, with our word if the name is one of another
     project.
     """
     ours = _WORDS.get(name)

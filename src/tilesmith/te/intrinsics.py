@@ -1,6 +1,4 @@
-"""The mathematical functions of `ir.intrinsics` as functions on expressions, with the names that TE
-users know.
-"""
+"""The mathematical functions of `ir.intrinsics` as functions on expressions, by TE's names."""
 
 from __future__ import annotations
 

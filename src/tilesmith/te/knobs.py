@@ -78,9 +78,7 @@ class Config:
 
     @checked(ScheduleError)
     def choice(self, name: str, options: Options[V], default: V) -> V:
-        """The chosen one of `options`.  A function as `options` is called only if the options are
-        needed.
-        """
+        """The chosen one of `options`, which may be a function that is called only if needed."""
         if not self.chosen and self.seen is None:
             return default
         name = self.prefix + name
@@ -164,8 +162,8 @@ class Config:
         axis: AxisLike,
         kinds: Sequence[str] = ("none", "unroll", "vectorize"),
     ) -> str:
-        """Give a loop one of `kinds` (`none`, `unroll`, `vectorize`, `parallel`); the first is the
-        default.
+        """Give a loop one of `kinds` (`none`, `unroll`, `vectorize`, `parallel`), by default the
+        first.
         """
         known = ("none", "unroll", "vectorize", "parallel")
         if not kinds or not all(k in known for k in kinds):

@@ -26,9 +26,7 @@ _TRIPLES = 192
 """Number of triples: each pair of values in `_values` occurs, most of them several times."""
 
 _ROUNDINGS = 64
-"""Upper bound on a difference that is no contradiction, in rounding errors of the largest number in
-a comparison.
-"""
+"""Largest difference that is no contradiction, in rounding errors of the largest operand."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +66,7 @@ class Laws:
         return [law for law, holds in laws.items() if not holds]
 
     def why_not(self, law: str) -> str:
-        """The values that contradict `law`, in parentheses after a space; empty if it was not
-        tried.
-        """
+        """The values that contradict `law`, in parentheses after a space; empty if not tried."""
         return f" ({self.examples[law]})" if law in self.examples else ""
 
 

@@ -101,8 +101,8 @@ def lower(schedule: Schedule, args: Sequence[Tensor], name: str = "main") -> Fun
 
 
 def _room(state: State) -> Room:
-    """The indices that may be read: a tensor's elements, and the halo of zeros in the layout of an
-    argument.
+    """The indices that may be read: a tensor's elements, and the zero halo of an argument's
+    layout.
     """
 
     def room(tensor: Tensor, dimension: int) -> tuple[int, Dim]:
@@ -204,8 +204,8 @@ def _allocate(
 
 
 def _unlaid(stage: StageState, plan: StagePlan) -> StageState:
-    """An output value that the caller did not request is private to the kernel, and a plain
-    array.
+    """`stage` as a plain array, private to the kernel, if it is an output that no caller
+    requested.
     """
     return replace(stage, buffers=1) if stage.is_output else stage
 
@@ -239,9 +239,7 @@ def _parameters(state: State, args: Sequence[Tensor]) -> dict[tuple[str, int], B
 
 
 def _symbols(state: State) -> tuple[Var, ...]:
-    """The free variables of extents, in order of first use, and symbolic dimensions from which
-    elements are computed.
-    """
+    """Free variables of extents and elements' symbolic dimensions, in order of first use."""
     symbols: dict[Var, None] = {}
     for stage in state.stages.values():
         shapes = (n for t in stage.op.outputs for n in t.shape)

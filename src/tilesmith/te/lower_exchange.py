@@ -33,9 +33,7 @@ _OUTWARDS = tuple(reversed(THREADS))
 """The indices of threads as dimensions of memory: neighbours along x are contiguous."""
 
 ALONE = 16
-"""Upper bound on the partial results in shared memory that each thread combines alone, which saves
-a barrier.
-"""
+"""Most partial results in shared memory that each thread combines alone to save a barrier."""
 
 
 def is_exchanged(plan: StagePlan) -> bool:
@@ -172,8 +170,8 @@ class _Exchange:
         return WaveReduce(var, self.op, self.own, lanes, self.keep(var))
 
     def shared(self, kind: ForKind, parts: int) -> Buffer:
-        """Buffer of partial results, `parts` along `kind`: neighbours along x are contiguous, to
-        avoid bank conflicts.
+        """Buffer of `parts` partial results along `kind`; neighbours along x are contiguous, for
+        the banks.
         """
         sizes = {**self.block.sizes, kind: parts}
         shape = tuple(sizes[k] for k in _OUTWARDS if k in sizes)
@@ -207,8 +205,8 @@ class _Exchange:
     def combined(
         self, shared: Buffer, kind: ForKind, parts: int, each: int, readers: int = 1
     ) -> Stmt:
-        """Each thread combines `each` of the values: all of them if a row has one reader, otherwise
-        every `readers`-th one.
+        """Each thread combines `each` values: all if a row has one reader, else every `readers`-th
+        one.
         """
 
         def body(names: Mapping[ForKind, Var]) -> Stmt:

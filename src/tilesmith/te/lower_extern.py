@@ -60,8 +60,8 @@ def extern_nest(
 
 
 def _shared(stmt: Stmt, threads: bool) -> Stmt:
-    """`stmt` with its outermost independent loops shared among threads, if `threads`, and all
-    others in sequence.
+    """`stmt` with its outermost independent loops shared among threads if `threads`, others in
+    sequence.
     """
     if not isinstance(stmt, For):
         return rebuild_through(stmt, lambda s: _shared(s, threads), lambda e: e)

@@ -19,9 +19,7 @@ STACK_LIMIT = 32 << 10
 
 
 STACK_BYTES = 512 << 10
-"""Upper bound on the bytes of stack per thread of a kernel: the smallest stack of common systems (a
-thread of macOS).
-"""
+"""Most bytes of stack per thread of a kernel: the smallest stack of common systems (macOS)."""
 
 
 def parameter(stage: StageState, value: int) -> Buffer:
@@ -86,8 +84,8 @@ def physical(layout: Layout | None, shape: tuple[Dim, ...]) -> tuple[Dim, ...]:
 
 
 def halo(layout: Layout | None, axis: int, extent: Dim) -> tuple[int, Dim]:
-    """The range of logical indices along `axis` that are elements or zeros around them: (first, one
-    past the last).
+    """Range of indices along `axis` of elements and zeros around them: (first, one past the
+    last).
     """
     for d in () if layout is None else layout.dims:
         if d.axis == axis and d.part == "whole":
@@ -96,9 +94,7 @@ def halo(layout: Layout | None, axis: int, extent: Dim) -> tuple[int, Dim]:
 
 
 def capacity(layout: Layout | None, axis: int, extent: Dim) -> tuple[int, Dim]:
-    """The range of logical indices along `axis` that are inside the memory: (first, one past the
-    last).
-    """
+    """Range of logical indices along `axis` inside the memory: (first, one past the last)."""
     if layout is not None:
         for d in layout.dims:
             if d.axis == axis and d.part == "outer":

@@ -53,12 +53,12 @@ class NestWriter:
         self.parameters = parameters
         self._prefetches = PrefetchWriter(self, state, plans)
         self.loops: dict[Var, tuple[str, StageLoop]] = {}
-        """Every loop variable with its stage: used to check that register buffers are indexed by
-        unrolled loops only.
+        """Every loop variable with its stage, to check that register buffers have unrolled
+        indices.
         """
         self.slots = slots(state, plans)
-        """For stages that are computed ahead, the leading index of the slot that the current
-        iteration uses.
+        """For stages computed ahead, the leading index of the slot that the current iteration
+        uses.
         """
         self.attached: dict[At, list[StagePlan]] = {}
         """The stages computed at a loop."""
@@ -199,8 +199,8 @@ class NestWriter:
     def _over_elements(
         self, plan: StagePlan, depth: int, make: Callable[[tuple[Expr, ...]], Stmt]
     ) -> Stmt:
-        """A statement for each element, given its indices, over the spatial loops from number
-        `depth` on.
+        """A statement for each element, given its indices, over spatial loops from number `depth`
+        on.
         """
         fresh: dict[Expr, Expr] = {}
         spatial: list[tuple[int, StageLoop, Var]] = []

@@ -140,9 +140,7 @@ class StagePlan:
     points: dict[Expr, Expr]
     """The value of each axis variable, spatial and reduction."""
     spans: dict[Expr, Dim]
-    """The number of values of each axis variable (more than the region where a tail is rounded
-    up).
-    """
+    """Number of values of each axis variable (more than the region if a tail is rounded up)."""
     rounded: frozenset[Expr]
     """Axis variables along which a tile may exceed the domain without a guard."""
     guards: tuple[PlacedGuard, ...]

@@ -109,8 +109,8 @@ class PrefetchWriter:
         return [body]
 
     def _run_of_memory(self, name: str, line: int) -> tuple[int, int]:
-        """The dimension of stage `name` that is contiguous in memory, and its elements per line of
-        `line` elements.
+        """The contiguous dimension of stage `name`, and its elements per line of `line`
+        elements.
         """
         stage = self._state.stages[name]
         if stage.layout is None:
@@ -205,9 +205,7 @@ class PrefetchWriter:
 
 
 def _fills(elements: int, shape: Sequence[Dim], at: Sequence[Expr]) -> bool:
-    """Whether `elements` elements from `at` on cover these last axes entirely, once or several
-    times.
-    """
+    """Whether `elements` elements from `at` on cover these last axes a whole number of times."""
     whole = [n for n in shape if isinstance(n, int)]
     size = math.prod(whole)
     is_whole = len(whole) == len(shape) and size > 0 and elements % size == 0
@@ -215,9 +213,7 @@ def _fills(elements: int, shape: Sequence[Dim], at: Sequence[Expr]) -> bool:
 
 
 def _share(count: int, loop: StageLoop) -> tuple[Expr, int]:
-    """The first line that an iteration of `loop` prefetches, and its number of lines, out of
-    `count`.
-    """
+    """First line and number of lines, out of `count`, that an iteration of `loop` prefetches."""
     if not isinstance(loop.extent, int) or loop.extent == 0:
         return const(0), count
     each = -(-count // loop.extent)

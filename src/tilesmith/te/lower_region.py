@@ -21,9 +21,7 @@ from .state import At, State
 from .tensor import Extern
 
 _WIDEST = 4
-"""Upper bound on a constant extent of a region, as a multiple of the expected extent of its
-domain.
-"""
+"""Largest constant extent of a region, as a multiple of its domain's expected extent."""
 
 Bounds = tuple[Expr, Expr]
 Ranges = dict[Var, tuple[Expr | int, Expr | int]]

@@ -35,9 +35,7 @@ _DIVISIONS = ("floordiv", "floormod", "truncdiv", "truncmod")
 def check_rounding(
     state: State, plans: Mapping[str, StagePlan], plan: StagePlan, needed: dict[str, list[Dim]]
 ) -> None:
-    """Check the rounded-up axes of `plan`; record in `needed` the required sizes of root
-    producers.
-    """
+    """Check the rounded-up axes of `plan`; record the sizes of root producers in `needed`."""
     if not plan.rounded:
         return
     facts = plan.context()

@@ -62,8 +62,8 @@ def check_intrinsic(stage: StageState, name: str) -> None:
 def thread_loops(
     state: State, plans: Mapping[str, StagePlan], at: At
 ) -> Iterator[tuple[StagePlan, int, list[StageLoop]]]:
-    """The loops from `at` outwards that are bound to threads, grouped by stage, with the number of
-    each stage's loop.
+    """Loops from `at` outwards that are bound to threads: per stage, the number of its loop and
+    these.
     """
     for link in (at, *state.ancestors(at.stage)):
         plan = plans[link.stage]
@@ -234,8 +234,8 @@ def by_one(state: State, plans: Mapping[str, StagePlan], plan: StagePlan, body: 
 def thread_sizes(
     state: State, plans: Mapping[str, StagePlan], plan: StagePlan
 ) -> dict[ForKind, int]:
-    """The threads of a block along each index, in the launch to which `plan` belongs; indices of
-    one thread are left out.
+    """Threads of a block along each index in the launch of `plan`, without indices of one
+    thread.
     """
     root = _root(state, plan.stage.name)
     sizes: dict[ForKind, int] = {}

@@ -157,8 +157,8 @@ def _inside(updates: Sequence[Tensor], states: Sequence[Tensor]) -> frozenset[Co
 
 
 def _steps_back(op: Compute, load: Load) -> int | None:
-    """The distance in steps between a compute and the state it reads, along the first axis; None if
-    it is not constant.
+    """Steps between a compute and the state it reads, along the first axis; None if not
+    constant.
     """
     if not op.axis or not load.indices:
         return None

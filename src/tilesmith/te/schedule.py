@@ -179,9 +179,7 @@ class Schedule(History):
 
     @staticmethod
     def replay(ops: Operation | Sequence[Operation], steps: Iterable[Step]) -> Schedule:
-        """A new schedule of `ops` with `steps` applied.  Raises ScheduleError at the first illegal
-        one.
-        """
+        """A new schedule of `ops` with `steps`.  Raises ScheduleError at the first illegal one."""
         s = create_schedule(ops)
         for step in steps:
             s.apply(step)
@@ -222,9 +220,7 @@ def create_schedule(
 
 
 def recognise_layout(index_map: Callable[..., Sequence[Any]], rank: int) -> Layout:
-    """The Layout of an index map like `lambda n, c: (n, c // 16, c % 16)`.  Raises
-    ScheduleError.
-    """
+    """The Layout of a map like `lambda n, c: (n, c // 16, c % 16)`.  Raises ScheduleError."""
     axes: Mapping[Any, int] = {Var(f"i{n}"): n for n in range(rank)}
     try:
         result = index_map(*axes)

@@ -1,6 +1,4 @@
-"""Growth of integer expressions as a loop advances: the part of bounds analysis that sliding
-windows need.
-"""
+"""Growth of integer expressions as a loop advances: the bounds analysis of sliding windows."""
 
 from __future__ import annotations
 

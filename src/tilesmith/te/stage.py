@@ -74,9 +74,7 @@ class Stage:
 
     @property
     def op(self) -> Operation:
-        """The current operation (cache_write, rfactor, flatten_axes and unflatten_axis replace
-        it).
-        """
+        """The current operation (rewrites such as cache_write and rfactor replace it)."""
         return self.state.op
 
     @property

@@ -246,7 +246,7 @@ class State:
         return self.stages[name]
 
     def resolve(self, key: Tensor | Operation | str) -> tuple[str, int]:
-        """The stage and value number that a tensor, an operation or a stage's name denotes.  Raises
+        """Stage and value number of a tensor, an operation or a stage's name.  Raises
         ScheduleError.
         """
         if isinstance(key, str):
@@ -264,9 +264,7 @@ class State:
         return tuple(dict.fromkeys(self.tensors[t] for t in op.inputs))
 
     def consumers(self) -> dict[str, list[str]]:
-        """For each stage, the stages whose loops read it; an inlined reader is replaced by its own
-        readers.
-        """
+        """For each stage, the stages whose loops read it, directly or through inlined ones."""
         direct: dict[str, list[str]] = {n: [] for n in self.stages}
         for stage in reversed(tuple(self.stages.values())):
             for producer in dict.fromkeys(n for n, _ in stage.reads):
@@ -303,9 +301,7 @@ class State:
         return leaves[first : leaves.index(place.axis) + 1]
 
     def ancestors(self, name: str) -> Iterator[At]:
-        """The place where `name` is attached, then the place of that stage, up to a stage at the
-        root.
-        """
+        """The place where `name` is attached, then that of its stage, up to a stage at the root."""
         attach = self.stages[name].attach
         while isinstance(attach, At):
             yield attach
@@ -373,9 +369,7 @@ def initial(outputs: tuple[Operation, ...]) -> State:
 
 
 def _with_steps(state: State, name: str) -> State:
-    """The state in which the stages inside a scan are at its time loop, if they are reductions,
-    else inlined.
-    """
+    """The state in which stages inside a scan are at its time loop if they reduce, else inlined."""
     time = At(name, state.stages[name].roots[0])
     for inside in state.inside_scan(name):
         stage = state.stages[inside]

@@ -281,9 +281,7 @@ def placeholder(shape: Sequence[Dim], dtype: DType | str = f32, name: str = "in"
 
 @checked(ExpressionError)
 def var(name: str = "n") -> Var:
-    """An extent that is known at run time only, of type i64; it can also be an operand in
-    expressions.
-    """
+    """An extent that is known at run time only, of type i64; also an operand in expressions."""
     return Var(name, i64)
 
 
@@ -450,7 +448,7 @@ max = _extremum(MAX)  # te.max
 
 
 def if_then_else(cond: Expr, if_true: ExprLike, if_false: ExprLike) -> Expr:
-    """`if_true` where `cond` holds, else `if_false`; only the chosen side is evaluated, so it may
-    guard a load.
+    """`if_true` where `cond` holds, else `if_false`; only one is evaluated, so it may guard a
+    load.
     """
     return ir.select(cond, if_true, if_false)

@@ -1,6 +1,4 @@
-"""Declarations of tensor intrinsics: an instruction on small tiles, by the expression it
-computes.
-"""
+"""Declarations of tensor intrinsics: instructions on small tiles, by their expressions."""
 
 from __future__ import annotations
 

@@ -29,9 +29,7 @@ def extents(shape: Sequence[Dim], what: str) -> tuple[Dim, ...]:
 
 
 def extent(n: Dim, what: str) -> Dim:
-    """A whole number of at least 0, or a scalar i64 expression in simplest form.  Raises
-    ExpressionError.
-    """
+    """A whole number from 0 on, or a scalar i64 expression, simplified.  Raises ExpressionError."""
     if type(n) is Const and n.dtype is i64:
         n = int(n.value)
     if isinstance(n, Expr):

@@ -1,8 +1,8 @@
-"""Cost models: which of many candidates are worth measuring.
+"""Cost models: predictions of which candidates are worth measuring.
 
-A model learns from the trials of a run as they arrive, and orders candidates that nobody measured.
-Only the order within a workload matters: a ratio to the analytic schedule says nothing across
-workloads, and neither does a score.  Groups say which rows are of the same workload.
+A model learns from the trials of a run as they arrive, and orders candidates that were not
+measured.  Only the order within a workload matters: neither ratios to the analytic schedule nor
+scores are comparable across workloads.  Groups say which rows belong to the same workload.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ Array = np.ndarray[Any, Any]
 PRETRAINED = Path(__file__).parent / "pretrained.txt"
 """A LightGBM model as text, written by benchmarks/train_cost_model.py."""
 GRADES = 31
-"""Grades of relevance that a ranking tells apart."""
+"""Number of grades of relevance in a ranking."""
 SCATTER = 0.03
-"""Relative differences of times that say little."""
+"""Relative scatter of measured times: smaller differences mean little."""
 FEW = 2
-"""Rows in a group that can't be ordered in a way worth learning."""
+"""Rows in a group that is too small to learn an order from."""
 
 _log = logger("tuning")
 
@@ -39,20 +39,20 @@ class CostModel(Protocol):
     """Anything with these two methods can guide a search."""
 
     def fit(self, features: Array, ratios: Array, groups: Array) -> object:
-        """Learn, from nothing, from all trials so far: features float32 [n, F], measured time as a
-        share of the analytic schedule's [n] (infinite for a failure), number of the workload [n].
+        """Learn anew from all trials so far: features float32 [n, F], measured times as ratios to
+        the analytic schedule's [n] (infinite for a failure), number of the workload [n].
         """
         ...
 
     def predict(self, features: Array) -> Array:
-        """A score for each row of float32 [n, F]: the lower, the faster.  Finite."""
+        """A finite score for each row of float32 [n, F]: lower scores are faster."""
         ...
 
 
 class Prior:
-    """The analytic model: the score is one of the features, and there is nothing to learn.
+    """The analytic model: the score is one of the features, and nothing is learned.
 
-    `column`: its number; None scores all candidates alike.
+    `column`: number of that feature; None scores all candidates equally.
     """
 
     def __init__(self, column: int | None) -> None:
@@ -71,7 +71,8 @@ class Trees:
     """A trained, constant LightGBM model of the rank of a candidate within its workload, from 0
     (the fastest) to `SPREAD`.
 
-    names: of the features of the rows that it will see; those of its training are found by name.
+    names: names of the features of the rows to score; the features of its training are looked up
+        among these.
 
     Raises InternalError if the rows lack a feature that it needs.
     """
@@ -94,10 +95,11 @@ class Trees:
     }
     ROUNDS = 150
     FEATURES = 64
-    """Those with the most gain; every one more makes predictions slower."""
+    """Most features, those with the most gain; each additional one makes predictions slower."""
     SPREAD = 2.0
-    """Scores are where `LightGbmModel` starts from: the more they differ, the more trials it takes
-    to turn their order around."""
+    """Largest score.  `LightGbmModel` starts from these scores: the larger their differences, the
+    more trials it takes to reverse their order.
+    """
 
     def __init__(self, booster: lightgbm.Booster, names: Sequence[str]) -> None:
         missing = [n for n in booster.feature_name() if n not in names]
@@ -118,9 +120,7 @@ class Trees:
 
     @staticmethod
     def trained(features: Array, ratios: Array, groups: Array, names: Sequence[str]) -> Trees:
-        """A model of measured times [n], which are compared with those of the same group only.
-        Needs LightGBM.
-        """
+        """A model of measured times [n], compared within the same group only.  Needs LightGBM."""
         import lightgbm
 
         require_lightgbm()
@@ -143,7 +143,7 @@ class Trees:
         return Trees(train(np.sort(best)), names)
 
     def text(self) -> str:
-        """The model as `read` takes it."""
+        """The model in the form that `read` accepts."""
         return self.booster.model_to_string()
 
     def fit(self, features: Array, ratios: Array, groups: Array) -> None:
@@ -156,7 +156,7 @@ class Trees:
 
 class LightGbmModel:
     """Gradient-boosted trees that learn to rank (LambdaMART).  They correct the scores of `base`,
-    so that with few trials the order is about that of `base`.  Deterministic.
+    so that after few trials the order is about that of `base`.  Deterministic.
 
     Needs LightGBM (`pip install tilesmith[tune]`); UsageError without it.
     """
@@ -201,14 +201,14 @@ class LightGbmModel:
     def predict(self, features: Array) -> Array:
         scores = np.zeros(len(features)) if self.base is None else self.base.predict(features)
         if self.booster is not None and len(features):
-            found = self.booster.predict(features, num_threads=1)
-            scores = scores - np.asarray(found, np.float64)
+            correction = self.booster.predict(features, num_threads=1)
+            scores = scores - np.asarray(correction, np.float64)
         return scores
 
 
 def grades(ratios: Array, groups: Array) -> Array:
-    """The relevance of each row for a ranking, 0 to `GRADES`: its speed as a share of the fastest
-    of its group.
+    """Relevance of each row for a ranking, 0 to `GRADES`: its speed relative to its group's
+    best.
     """
     speed = np.where(np.isfinite(ratios), 1 / np.maximum(ratios, 1e-9), 0.0)
     best = np.zeros(len(ratios))
@@ -218,9 +218,7 @@ def grades(ratios: Array, groups: Array) -> Array:
 
 
 def _places(ratios: Array) -> Array:
-    """Where times stand among each other: of each the share of the others that are faster, as far
-    as measurements that scatter by `SCATTER` can tell.
-    """
+    """Expected fraction of the other times that are faster, for times that scatter by `SCATTER`."""
     z = np.log(ratios) / SCATTER
     apart = np.clip(z[:, None] - z[None, :], -30, 30)
     return (1 / (1 + np.exp(-apart))).mean(axis=1)
@@ -249,8 +247,8 @@ def require_lightgbm() -> None:
 def default_model(names: Sequence[str], prior: int | None, seed: int = 0) -> CostModel:
     """The model in the package, corrected by trees that learn from the run.
 
-    `names`: of the features; `prior`: the column with the analytic model's score.  Without LightGBM
-    it is the analytic model alone, and the log says how to get more.
+    `names`: names of the features; `prior`: number of the column with the analytic model's score.
+    Without LightGBM it is the analytic model alone, and the log says how to get more.
     """
     base: CostModel = Prior(prior)
     if not has_lightgbm():
@@ -268,10 +266,11 @@ def default_model(names: Sequence[str], prior: int | None, seed: int = 0) -> Cos
 
 
 class Learner:
-    """What all searches of a run know together: their trials, and the model that learns from them.
+    """The knowledge that all searches of a run share: their trials, and the model that learns from
+    them.
 
-    The model is fitted again when it is asked after `REFIT` new trials, or after as many as a tenth
-    of all.  Raises UsageError if a model does not answer as `CostModel` says.
+    On a query the model is fitted again after `REFIT` new trials, or after a tenth as many as all.
+    Raises UsageError if a model's answer is not as `CostModel` says.
     """
 
     REFIT = 4
@@ -284,33 +283,33 @@ class Learner:
         self._fitted = 0
 
     def add(self, group: int, row: Array, ratio: float) -> None:
-        """Take note of a trial."""
+        """Record a trial."""
         self._rows.append(row)
         self._ratios.append(ratio)
         self._groups.append(group)
 
     def scores(self, features: Array) -> Array:
-        """The model's order of candidates; the lower, the faster."""
+        """Scores that order candidates; lower ones are faster."""
         fresh = len(self._rows) - self._fitted
         if fresh >= max(self.REFIT, len(self._rows) // 10):
             self._fitted = len(self._rows)
             self.model.fit(
                 np.stack(self._rows), np.array(self._ratios), np.array(self._groups, np.int64)
             )
-        found = np.asarray(self.model.predict(features))
+        answer = np.asarray(self.model.predict(features))
         name = type(self.model).__name__
-        if found.shape != (len(features),):
+        if answer.shape != (len(features),):
             raise UsageError(
                 f"cost model {name}: predict must return one score for each of the "
-                f"{len(features)} rows, not an array of shape {found.shape}"
+                f"{len(features)} rows, not an array of shape {answer.shape}"
             )
-        if found.dtype.kind not in "fiu" or not np.isfinite(found).all():
+        if answer.dtype.kind not in "fiu" or not np.isfinite(answer).all():
             raise UsageError(f"cost model {name}: predict must return finite numbers")
-        return found
+        return answer
 
 
 def check_model(model: object) -> None:
-    """Raises UsageError for what is no cost model."""
+    """Raises UsageError for an object that is no cost model."""
     missing = [n for n in ("fit", "predict") if not callable(getattr(model, n, None))]
     if missing:
         raise UsageError(

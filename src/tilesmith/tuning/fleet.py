@@ -1,11 +1,11 @@
-"""Candidates become trials on the nodes of a Ray cluster.
+"""Measuring on the nodes of a Ray cluster: candidates become trials.
 
-Ray places the work, moves the bytes and notices nodes that die; nothing of that is done here.
-Builders are Ray tasks on all nodes.  Each node has one station, an actor, which measures like
-`LocalMeasurer`.  Only stations with the wanted native target get candidates, since a time says
-nothing about another machine.  Trials come back to this process, which alone writes records.
+Ray places the work, moves the bytes and notices nodes that die.  Builders are Ray tasks on all
+nodes.  Each node has one station, an actor, which measures like `LocalMeasurer`.  Only stations
+with the requested native target get candidates, since a time is valid for one kind of machine.
+Trials come back to this process, the only one that writes records.
 
-A node that goes away costs what it was doing.  Its candidates are measured on another node, up to
+A node that disconnects loses its current work.  Its candidates are measured on another node, up to
 `ATTEMPTS` times.  After that they are `lost`, which is no verdict on them.
 """
 
@@ -43,18 +43,18 @@ from .measure import (
 from .station import About, Station, build
 
 ATTEMPTS = 3
-"""Times that a candidate is measured, or a node's station started, if nodes keep going away."""
+"""Attempts to measure a candidate, or to start a node's station, if nodes keep disconnecting."""
 FLUSHED = 2
 """Bytes that are read to empty all caches, in sizes of the last cache."""
 _POLL = 5.0
-"""Seconds between looks at the existing nodes."""
+"""Seconds between queries for the existing nodes."""
 
 _log = logger("tuning")
 
 
 @dataclass(eq=False)
 class _Node:
-    """A node with a station; `about` is unknown until it has answered."""
+    """A node with a station; `about` is None until it has answered."""
 
     id: str
     station: Any
@@ -64,7 +64,7 @@ class _Node:
 
 @dataclass(eq=False)
 class _Job:
-    """A candidate on its way, the request to measure it, and the attempts so far."""
+    """A candidate in progress, the request to measure it, and the attempts so far."""
 
     candidate: Candidate
     request: bytes = b""
@@ -76,13 +76,13 @@ class RayMeasurer(BaselineMeasurer):
     """Measures on a Ray cluster.  A context manager: it leaves the clusters that it joined, but not
     a connection to Ray that existed before.
 
-    address: `ray://host:port`, or None for the cluster that RAY_ADDRESS names or that runs on this
+    address: `ray://host:port`.  None means the cluster that RAY_ADDRESS names or that runs on this
         machine, else a new one of this machine alone.
     machine: the text of the native target of the nodes that may measure.
     builder, threads, run_seconds, build_seconds, runner, jobs, flush_bytes: as in `LocalMeasurer`.
 
-    Raises UsageError if Ray is not installed, no cluster is there, a node has another version of
-    Tilesmith, or no node is of the wanted kind.
+    Raises UsageError if Ray is not installed, no cluster is reachable, a node has another version
+    of Tilesmith, or no node has the requested target.
     """
 
     address: str | None
@@ -140,11 +140,11 @@ class RayMeasurer(BaselineMeasurer):
                 for ref in self._wait([*building, *running]):
                     if ref in building:
                         job = building.pop(ref)
-                        found = self._built(task, job.candidate, ref)
-                        if isinstance(found, Trial):
-                            yield found
+                        kernel = self._built(task, job.candidate, ref)
+                        if isinstance(kernel, Trial):
+                            yield kernel
                         else:
-                            job.request = MeasureJob(name, baseline, found, plan).to_bytes()
+                            job.request = MeasureJob(name, baseline, kernel, plan).to_bytes()
                             ready.append(job)
                         continue
                     job, node = running.pop(ref)
@@ -158,11 +158,11 @@ class RayMeasurer(BaselineMeasurer):
                     else:
                         cause = f"{ATTEMPTS} nodes went away while they measured it"
                         yield trial(task.key, job.candidate, "lost", task.label, cause)
-        finally:  # whoever takes no more trials wants no more builds
+        finally:  # a caller that takes no more trials needs no more builds
             for ref in building:
                 self._ray.cancel(ref)
             for _, node in running.values():
-                node.busy = False  # what it gets next waits for its turn there
+                node.busy = False  # its next candidate waits there
 
     # --- nodes
 
@@ -201,7 +201,7 @@ class RayMeasurer(BaselineMeasurer):
         self._ray.kill(node.station)
 
     def _idle(self) -> list[_Node]:
-        """The nodes that can take a candidate.  Raises UsageError when there can't be any."""
+        """The nodes that can take a candidate.  Raises UsageError if there can be none."""
         if not self._nodes:
             self._look()
         if not self._nodes:
@@ -214,14 +214,14 @@ class RayMeasurer(BaselineMeasurer):
         return [n for n in self._nodes.values() if n.about is not None and not n.busy]
 
     def _lose(self, node: _Node) -> None:
-        """Forget a station that went away; if its node lives, it gets another."""
+        """Forget a station that disconnected; if its node is alive, it gets another."""
         self._losses[node.id] = self._losses.get(node.id, 0) + 1
         _log.warning("a node of the fleet went away: %s", node.about.name if node.about else "")
         self._nodes.pop(node.id, None)
-        self._ray.kill(node.station)  # where it was only out of reach
+        self._ray.kill(node.station)  # in case it was only unreachable
 
     def _wait(self, refs: Sequence[Any]) -> list[Any]:
-        """Those of `refs` that are done, at least one if any is done soon."""
+        """The ones of `refs` that are done; waits briefly for at least one."""
         waited = [*refs, *self._starting]
         done, _ = self._ray.wait(waited, num_returns=1, timeout=_POLL)
         if not done:
@@ -232,11 +232,11 @@ class RayMeasurer(BaselineMeasurer):
         return [ref for ref in done if ref in refs]
 
     def _get(self, ref: Any, node: _Node | None) -> Any:
-        """The result of a call; None if its node (if any) went away."""
+        """The result of a call; None if its node (if any) disconnected."""
         exceptions = self._ray.exceptions
         try:
             return self._ray.get(ref)
-        except exceptions.RayTaskError:  # of our own code: a bug, or a full disk
+        except exceptions.RayTaskError:  # raised by our own code: a bug, or a full disk
             raise
         except exceptions.RayError:
             if node is not None:
@@ -250,24 +250,24 @@ class RayMeasurer(BaselineMeasurer):
 
     def _built(self, task: Task, candidate: Candidate, ref: Any) -> Runnable | Trial:
         reply = self._get(ref, None)
-        if reply is None:  # Ray has tried it on other nodes already
+        if reply is None:  # Ray has already tried it on other nodes
             cause = f"{ATTEMPTS} nodes went away while they built it"
             return trial(task.key, candidate, "lost", task.label, cause)
         return built(task, candidate, lambda: decode(reply))
 
     def _answer(self, ref: Any, node: _Node) -> Answer | None:
-        """The answer of a station; None if it went away."""
+        """The answer of a station; None if it disconnected."""
         reply = self._get(ref, node)
         return None if reply is None else answer_of(reply)
 
     def _baseline_of(self, task: Task) -> Runnable | Trial:
-        found = self._baseline.get(task.key)
-        if found is None or (isinstance(found, Trial) and found.status == "lost"):
-            found = request_of(task, start := task.space.baseline)
-            if isinstance(found, bytes):
-                found = self._built(task, start, self._build(found))
-            self._baseline[task.key] = found
-        return found
+        built = self._baseline.get(task.key)
+        if built is None or (isinstance(built, Trial) and built.status == "lost"):
+            built = request_of(task, start := task.space.baseline)
+            if isinstance(built, bytes):
+                built = self._built(task, start, self._build(built))
+            self._baseline[task.key] = built
+        return built
 
     def _arrays_of(self, task: Task) -> Any:
         """The file of a task's arrays, in Ray's object store."""
@@ -298,10 +298,10 @@ def open_measurer(
     flush: bool = False,
     device: Target | None = None,
 ) -> LocalMeasurer | RayMeasurer:
-    """The measurer that `workers` asks for, as in `TuneOptions`.
+    """The measurer that `workers` selects, as in `TuneOptions`.
 
-    `jobs`: processes that build on this machine.  `flush`: empty the caches before each run.
-    `device`: where kernels run that run on a device.
+    `jobs`: processes that build on this machine.  `flush`: whether to empty the caches before each
+    run.  `device`: the target of kernels that run on a device.
     """
     flush_bytes = FLUSHED * host().model.l3_bytes if flush else 0
     if workers is None:
@@ -311,15 +311,15 @@ def open_measurer(
 
 
 def _join(ray: Any, address: str | None) -> None:
-    """Make this process a part of the cluster, or start one on this machine (None)."""
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # ours starts no reports
+    """Connect this process to the cluster, or start one on this machine (None)."""
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # our clusters report no usage
     quiet = {"log_to_driver": False, "logging_level": "ERROR"}
     for left in reversed(range(ATTEMPTS)):
         try:
             ray.init(address, include_dashboard=None if address else False, **quiet)
             return
         except (ConnectionError, ImportError, RuntimeError, TimeoutError, ValueError) as e:
-            ray.shutdown()  # what is half begun
+            ray.shutdown()  # a connection that is half established
             # A cluster forks a server for each client while its threads run, which may crash.
             if left and isinstance(e, ConnectionAbortedError):
                 continue

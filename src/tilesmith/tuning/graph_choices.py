@@ -1,9 +1,9 @@
-"""Choices of the whole model, re-decided by measuring: whatever its graph passes ask for.
+"""Choices of the whole model, decided again by measuring: all choices of its graph passes.
 
-One kind of choice after the other, in the order in which the passes ask, each value is tried at
-once wherever there is a choice of that kind: kernels that stay as they are come from the cache.
-Both models are profiled in turns, and a workload keeps the value with which the kernels of its
-source nodes take the least time.
+The kinds of choices are tried one after the other, in the order of the passes.  Each value of a
+kind is tried at once at all its choices: kernels that stay the same come from the cache.  Both
+models are profiled alternately.  A workload keeps the value with which the kernels of its source
+nodes are fastest.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from .profiles import Times, compared, in_turns, times
 from .tasks import Compiled, random_inputs
 
 WORTH_SHARE = 5e-3
-"""Of the model's time: choices about kernels that take less are left alone."""
+"""Fraction of the model's time below which choices about kernels are not tried."""
 
 FIRST = 6
-"""Workloads, those that take most time, on which a value is tried first: when it helps none of
-them, it is not tried on the others.
+"""Number of workloads, those with the largest times, on which a value is tried first: if it helps
+none of them, it is not tried on the others.
 """
 
 Choices = Mapping[str, Decisions]
@@ -46,9 +46,9 @@ def decide(
 ) -> tuple[Session, Compiled]:
     """The session with the best choices known, and the model compiled with them.
 
-    What was measured before is not measured again.  Each trial's baseline is the model as it was
-    decided until then.  Values are tried as long as there is `left` (seconds) what one may take: at
-    first `takes`, then the longest so far.
+    Measurements on record are not repeated.  Each trial's baseline is the model with the decisions
+    until then.  Values are tried as long as `left` (seconds) exceeds the time of one: at first
+    `takes`, then the longest so far.
     """
     inputs = random_inputs(plain.executable)
     made: dict[str, Decisions] = {}
@@ -78,10 +78,10 @@ def decide(
                 flips = {w: {kind: value} for w in some}
                 variant = Compiled.of(graph, forced(session, {**made, **flips}))
                 both = in_turns(compiled.executable, variant.executable, inputs)
-                found = _trials(session, kind, value, {w: batch[w] for w in some}, both)
-                records.add(*found)
+                tried = _trials(session, kind, value, {w: batch[w] for w in some}, both)
+                records.add(*tried)
                 takes = max(takes, time.perf_counter() - began)
-                if all(t.ratio > 1 - MARGIN for t in found):
+                if all(t.ratio > 1 - MARGIN for t in tried):
                     break
         chosen = driver.lookup(records, session)
         fresh = {w: d for w in batch if (d := chosen(w).decisions)}
@@ -92,21 +92,21 @@ def decide(
 
 
 def _on_record(graph: Graph, session: Session, records: Records) -> dict[str, Decisions]:
-    """The choices that are not the passes' own, as records have them."""
+    """The choices on record that differ from the passes' own."""
     chosen = driver.lookup(records, session)
     questions = asked(graph, dataclasses.replace(session, tuned=chosen))
     return {w: d for w in questions if (d := chosen(w).decisions)}
 
 
 def asked(graph: Graph, session: Session) -> dict[str, Question]:
-    """The choices that the graph passes ask for, by workload, in order."""
-    found: dict[str, Question] = {}
-    driver.optimise(graph, dataclasses.replace(session, asked=found))
-    return found
+    """The choices that the graph passes declare, by workload, in order."""
+    questions: dict[str, Question] = {}
+    driver.optimise(graph, dataclasses.replace(session, asked=questions))
+    return questions
 
 
 def forced(session: Session, choices: Choices) -> Session:
-    """The session with these choices, and nothing else."""
+    """The session with these choices, and no others."""
     return dataclasses.replace(session, tuned=lambda text, *_: Match(choices.get(text, {})))
 
 
@@ -119,14 +119,14 @@ def _untried(
     workloads: Sequence[str], batch: Mapping[str, Question], records: Records, session: Session
 ) -> dict[Value, list[str]]:
     """The values that were not measured yet, each with the workloads to try it on."""
-    found: dict[Value, list[str]] = {}
+    untried: dict[Value, list[str]] = {}
     for workload in workloads:
         knob = batch[workload].knob
         known = [t.candidate.get(knob.name) for t in records.trials(key_of(workload, session))]
         for value in knob.options:
             if value != knob.default and value not in known:
-                found.setdefault(value, []).append(workload)
-    return found
+                untried.setdefault(value, []).append(workload)
+    return untried
 
 
 def _trials(
@@ -136,11 +136,11 @@ def _trials(
     questions: Mapping[str, Question],
     both: tuple[Times, Times],
 ) -> list[Trial]:
-    """What one value did to the kernels of each choice."""
-    found = []
+    """Trials of one value, for the kernels of each choice."""
+    trials = []
     for workload, question in questions.items():
         old, new = compared(question.sources, *both)
         label = f"{kind} {' '.join(sorted(question.sources))}"
         key = key_of(workload, session)
-        found.append(trial(key, {kind: value}, "ok", label[:60], "", new, old))
-    return found
+        trials.append(trial(key, {kind: value}, "ok", label[:60], "", new, old))
+    return trials

@@ -12,18 +12,18 @@ from tilesmith.support.signals import interrupt_once, raise_noted
 
 
 class Interrupt:
-    """Whether somebody asked to stop.  Any thread may set `requested`."""
+    """Whether the user requested a stop.  Any thread may set `requested`."""
 
     def __init__(self) -> None:
         self.requested = False
 
     @contextmanager
     def on_signal(self) -> Iterator[None]:
-        """Within: the first SIGINT sets `requested` and raises nothing, so that no trial and no
-        record is cut short.
+        """Inside this context the first SIGINT sets `requested` and raises nothing, so that no
+        trial and no record is cut short.
 
-        A second one raises KeyboardInterrupt as usual.  An application's own handler of SIGINT
-        stays.  Other threads than the main one see nothing, as always.
+        A second one raises KeyboardInterrupt as usual.  An application's own handler of SIGINT is
+        kept. Outside the main thread nothing changes.
         """
         raise_noted()
         is_main = threading.current_thread() is threading.main_thread()

@@ -1,4 +1,4 @@
-"""What is sent to the process that runs candidates, and what comes back: plain JSON values."""
+"""Messages to and from the process that runs candidates: plain JSON values."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class Argument:
     dtype: element type by name.
     shape: logical extents.
     layout: the layout's text; None for row-major.
-    cold: bytes of copies of the argument that runs read in turn.  In the program, others would have
-        evicted it from the caches before the next call.
+    cold: bytes of copies of the argument that runs read in turn.  In the program, other data would
+        have evicted it from the caches before the next call.
     """
 
     dtype: str
@@ -59,7 +59,7 @@ class Argument:
 
 @dataclass(frozen=True, slots=True)
 class Runnable:
-    """Object code of a kernel and how to call it.
+    """Object code of a kernel and the way to call it.
 
     symbol: the kernel's name.
     code: object code.
@@ -89,7 +89,7 @@ class Runnable:
 
     @property
     def digest(self) -> str:
-        """Equal for equal code called in the same way."""
+        """A digest that is equal for equal code called in the same way."""
         return hashlib.blake2b(json.dumps(self._head()).encode() + self.code).hexdigest()
 
     def _head(self) -> dict[str, Any]:
@@ -113,14 +113,14 @@ def _argument(a: Mapping[str, Any]) -> Argument:
 
 @dataclass(frozen=True, slots=True)
 class MeasurePlan:
-    """How to measure.
+    """Settings of a measurement.
 
-    threads: for the kernel.
-    bounds: for each output, the error allowed, relative to the largest magnitude.
+    threads: threads of the kernel.
+    bounds: for each output, the allowed error relative to the largest magnitude.
     seconds: approximate time of all runs.
-    give_up: the ratio to the baseline above which a candidate is no longer interesting.
+    give_up: ratio to the baseline above which measuring a candidate stops.
     flush_bytes: bytes of other memory that are read before each run, to empty the caches.
-    device: the target as JSON where kernels run on a device; None: on the CPU.
+    device: the target as JSON for kernels that run on a device; None: on the CPU.
     """
 
     threads: int
@@ -135,10 +135,10 @@ class MeasurePlan:
 class Answer:
     """The result of measuring.
 
-    outcome: how it ended.
-    seconds: of the candidate, in turns with the baseline.
+    outcome: status of the trial.
+    seconds: time of the candidate, measured alternately with the baseline.
     baseline: seconds of the baseline.
-    text: what went wrong.
+    text: description of a failure.
     """
 
     outcome: Outcome
@@ -149,12 +149,12 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class MeasureJob:
-    """A candidate to measure in turns with a baseline.
+    """A candidate to measure alternately with a baseline.
 
     arrays: file of inputs and expected outputs.
     baseline: the analytic kernel.
     candidate: the kernel to measure.
-    plan: how.
+    plan: settings.
     """
 
     arrays: Path
@@ -170,11 +170,11 @@ class MeasureJob:
     @staticmethod
     def from_bytes(blob: bytes) -> MeasureJob:
         head, rest = without_head(blob)
-        at = head["first"]
+        length = head["first"]
         return MeasureJob(
             Path(head["arrays"]),
-            Runnable.from_bytes(rest[:at]),
-            Runnable.from_bytes(rest[at:]),
+            Runnable.from_bytes(rest[:length]),
+            Runnable.from_bytes(rest[length:]),
             MeasurePlan(**{**head["plan"], "bounds": tuple(head["plan"]["bounds"])}),
         )
 
@@ -192,7 +192,7 @@ def save_arrays(
     inputs: Sequence[np.ndarray],
     references: Sequence[Sequence[np.ndarray]],
 ) -> None:
-    """Write logical inputs and reference outputs as bytes, which every element type has."""
+    """Write logical inputs and reference outputs as bytes, a form for every element type."""
     named = {f"in.{i}": a for i, a in enumerate(inputs)}
     named |= {f"out{n}.{i}": a for n, r in enumerate(references) for i, a in enumerate(r)}
     raw = {k: np.frombuffer(np.ascontiguousarray(a).tobytes(), np.uint8) for k, a in named.items()}
@@ -209,8 +209,8 @@ def load_references(path: Path, arguments: Sequence[Argument]) -> list[list[np.n
     """For each of `arguments`, which are outputs, its references."""
     with np.load(path) as saved:
         kinds = dict.fromkeys(k.partition(".")[0] for k in saved)
-        found = [_loaded(saved, arguments, k) for k in kinds if k != "in"]
-    return [list(r) for r in zip(*found, strict=True)]
+        references = [_loaded(saved, arguments, k) for k in kinds if k != "in"]
+    return [list(r) for r in zip(*references, strict=True)]
 
 
 def _loaded(

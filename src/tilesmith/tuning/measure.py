@@ -1,9 +1,9 @@
-"""Candidates become trials: built by other processes, several at once, then run alone, one by one.
+"""Measuring: other processes build candidates, several at once, and then run them one by one.
 
-Whatever a candidate does to the process that builds or runs it costs only that candidate: the
-process is started again, and the trial says what happened.  The running candidate has processors of
-its own.  Others are built meanwhile if there are more processors than it needs.  A lock keeps all
-other tuners of this machine from measuring.
+A crash of the process that builds or runs a candidate costs only that candidate: the process is
+started again, and the trial records the failure.  The running candidate has processors of its own.
+Others are built meanwhile if there are more processors than it needs.  A lock keeps all other
+tuners of this machine from measuring.
 """
 
 from __future__ import annotations
@@ -38,20 +38,19 @@ from .processors import shares
 _log = logger("tuning")
 
 LOCK_SECONDS, LOCK_POLL = 2.0, 2e-3
-"""The longest wait for the right to measure, and seconds between attempts to take it.  A process
-holds it for a fraction of a second.
-"""
+"""Longest wait for the lock, and between attempts, in seconds; it is held for fractions of one."""
 BUILD_SECONDS = 30.0
 """Longest time that a candidate may take to build."""
 RUN_SECONDS = 10.0
-"""Longest time that checking and timing a candidate may take, beside that of loading it."""
+"""Longest time for checking and timing a candidate, besides that of loading it."""
 MEMORY_SHARE = 0.5
-"""Address space of each process that builds or runs candidates, as a share of the memory that this
-machine, or the control group, grants."""
+"""Address space of each process that builds or runs candidates, as a fraction of the memory that
+this machine, or the control group, grants.
+"""
 LEAST_MEMORY_BYTES = 2 << 30
-"""The least that this share may be: the interpreter and LLVM alone take some hundred megabytes."""
+"""Lower bound on that address space: the interpreter and LLVM alone take some hundred megabytes."""
 UNKNOWN_MEMORY_BYTES = 16 << 30
-"""Taken for the machine's memory where the system doesn't tell it."""
+"""Memory that is assumed where the system doesn't report it."""
 
 Arrays = Sequence[np.ndarray]
 
@@ -66,17 +65,17 @@ def candidate_memory() -> int:
 class Task:
     """A workload to tune.
 
-    key: of its trials.
+    key: key of its trials.
     label: the workload in words.
     space: its candidates.
-    build: the request to a builder for a candidate.
+    build: makes the request to a builder for a candidate.
     arguments: the parameters of a candidate's kernel, inputs and outputs.
-    reference: logical inputs, and the expected outputs.  Where rounding steps may give others,
-        the lowest and the highest ones follow (`driver.references`).
-    bounds: for each output, the error allowed, relative to its largest magnitude.
+    reference: logical inputs, and the expected outputs.  Where rounding steps may give other
+        results, the lowest and the highest ones follow (`driver.references`).
+    bounds: for each output, the allowed error relative to its largest magnitude.
     seconds: time of the workload's kernels in the whole program before tuning.
     family: the workload's relatives.
-    slack: the share of `seconds` that tuning may be expected to save.
+    slack: fraction of `seconds` that tuning may be expected to save.
     """
 
     key: Key
@@ -92,21 +91,21 @@ class Task:
 
 
 class Measurer(Protocol):
-    """Something that makes trials of candidates."""
+    """A maker of trials of candidates."""
 
     def measure(
         self, task: Task, candidates: Sequence[Candidate], seconds: float
     ) -> Iterator[Trial]:
-        """One trial for each candidate as soon as there is one; each runs for about `seconds`."""
+        """One trial per candidate, as soon as it is complete; each runs for about `seconds`."""
         ...
 
 
 class BaselineMeasurer(ABC):
-    """A measurer that runs each candidate beside the analytic schedule of its task.
+    """A measurer that runs each candidate alternately with the analytic schedule of its task.
 
-    threads: those of the kernels.
+    threads: threads of the kernels.
     flush_bytes: bytes that are written before each run, so that it starts with cold caches.
-    device: the target where kernels run on a device; None: on the CPU.
+    device: the target of kernels that run on a device; None: on the CPU.
     """
 
     threads: int
@@ -116,7 +115,7 @@ class BaselineMeasurer(ABC):
     def measure(
         self, task: Task, candidates: Sequence[Candidate], seconds: float
     ) -> Iterator[Trial]:
-        """One trial for each candidate as soon as there is one; each runs for about `seconds`."""
+        """One trial per candidate, as soon as it is complete; each runs for about `seconds`."""
         baseline = self._baseline_of(task)
         if isinstance(baseline, Trial):
             yield from incomparable(task, candidates, baseline)
@@ -138,7 +137,7 @@ class BaselineMeasurer(ABC):
     def _beside(
         self, baseline: Runnable, task: Task, candidates: Sequence[Candidate], plan: MeasurePlan
     ) -> Iterator[Trial]:
-        """The trials of `measure`, beside a schedule that runs."""
+        """The trials of `measure`, alternating with a schedule that runs."""
 
 
 @dataclass
@@ -146,13 +145,13 @@ class LocalMeasurer(BaselineMeasurer):
     """Measures on this machine.  A context manager.
 
     builder: a module whose main program answers `Task.build` requests as `driver.answer` does.
-    threads: those of the kernels; the process that runs them is bound to as many cores.
+    threads: threads of the kernels; the process that runs them is bound to as many cores.
     jobs: processes that build at the same time.
     memory_bytes: address space of each process.
-    run_seconds, build_seconds: the longest that a candidate may take.
+    run_seconds, build_seconds: time limits per candidate.
     runner: a module whose main program answers a `MeasureJob`.
     flush_bytes: bytes that are written before each run, so that it starts with cold caches.
-    device: the target where kernels run on a device, whose driver has its own threads and memory:
+    device: the target of kernels that run on a device, whose driver has its own threads and memory:
         the process that runs them is not bound then.
     """
 
@@ -184,7 +183,7 @@ class LocalMeasurer(BaselineMeasurer):
 
     def __exit__(self, *_: object) -> None:
         self._pool.shutdown(wait=False, cancel_futures=True)
-        self._builders.kill()  # nobody wants what they build now
+        self._builders.kill()  # nobody waits for their builds any more
         self._pool.shutdown(wait=True)
         self._builders.end()
         self._runner.end()
@@ -199,14 +198,14 @@ class LocalMeasurer(BaselineMeasurer):
             if not self._shares.builders:
                 wait(builds)
             for candidate, build in zip(candidates, builds, strict=True):
-                found = build.result()
-                if isinstance(found, Trial):
-                    yield found
+                kernel = build.result()
+                if isinstance(kernel, Trial):
+                    yield kernel
                     continue
-                job = MeasureJob(arrays, baseline, found, plan)
+                job = MeasureJob(arrays, baseline, kernel, plan)
                 answer = run_alone(self._runner, job, self.run_seconds + plan.seconds)
                 yield trial_of(task, candidate, answer)
-        finally:  # whoever takes no more trials wants no more builds
+        finally:  # a caller that takes no more trials needs no more builds
             for build in builds:
                 build.cancel()
 
@@ -230,7 +229,7 @@ class LocalMeasurer(BaselineMeasurer):
 
 
 def request_of(task: Task, candidate: Candidate) -> bytes | Trial:
-    """What to send to a builder."""
+    """The request to a builder, or the trial of a candidate that can't be lowered."""
     try:
         return task.build(candidate)
     except TilesmithError as e:  # legal steps that can't be lowered together
@@ -238,7 +237,7 @@ def request_of(task: Task, candidate: Candidate) -> bytes | Trial:
 
 
 def built(task: Task, candidate: Candidate, reply: Callable[[], bytes]) -> Runnable | Trial:
-    """What a builder's `reply` to `Task.build` comes to."""
+    """The kernel in a builder's `reply` to `Task.build`, or the trial of a failure."""
     try:
         _, code = without_head(reply())
     except ChildError as e:
@@ -247,7 +246,7 @@ def built(task: Task, candidate: Candidate, reply: Callable[[], bytes]) -> Runna
 
 
 def run_alone(runner: Child, job: MeasureJob, seconds: float) -> Answer:
-    """What comes of a job within `seconds` while this machine measures nothing else."""
+    """The result of a job within `seconds`, while this machine measures nothing else."""
     try:
         with machine_lock():
             return answer_of(runner.call(job.to_bytes(), seconds))
@@ -262,7 +261,7 @@ def trial_of(task: Task, candidate: Candidate, answer: Answer) -> Trial:
 
 
 def incomparable(task: Task, candidates: Sequence[Candidate], baseline: Trial) -> Iterator[Trial]:
-    """The trials of candidates where the analytic schedule failed: nothing can be compared."""
+    """The trials of candidates where the analytic schedule failed, so that there is no baseline."""
     cause = f"the analytic schedule: {baseline.cause}"
     return (trial(task.key, c, "failed", task.label, cause) for c in candidates)
 
@@ -271,11 +270,13 @@ def incomparable(task: Task, candidates: Sequence[Candidate], baseline: Trial) -
 def machine_lock(
     path: Path | None = None, shared: bool = False, seconds: float = LOCK_SECONDS
 ) -> Iterator[None]:
-    """Hold the exclusive right to measure on this machine; it ends with the process.
+    """Hold the exclusive right to measure on this machine; the process's end releases it.
 
     path: the lock; by default one for each user.
-    shared: hold a right to disturb measurements instead; many can, while nobody measures.
-    seconds: the longest wait.  Then a warning says that others measure too, and the work goes on.
+    shared: hold a shared right instead, to disturb measurements: several processes can, while none
+        measures.
+    seconds: the longest wait.  After it a warning says that others measure too, and the work
+        continues.
     """
     handle = _open_lock(path)
     try:
@@ -293,7 +294,7 @@ def machine_lock(
 
 
 def _taken(handle: int, shared: bool) -> bool:
-    """True if the lock could be taken at once."""
+    """Whether the lock could be taken at once."""
     try:
         fcntl.flock(handle, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -302,7 +303,7 @@ def _taken(handle: int, shared: bool) -> bool:
 
 
 def is_locked(path: Path | None = None) -> bool:
-    """Whether somebody measures on this machine (or builds, in a fleet) at this moment."""
+    """Whether a process measures on this machine (or builds, in a fleet) at this moment."""
     handle = _open_lock(path)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -317,5 +318,6 @@ def _open_lock(path: Path | None) -> int:
     path = path or Path(tempfile.gettempdir()) / f"tilesmith-measuring-{os.getuid()}.lock"
     try:
         return os.open(path, os.O_RDONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
-    except PermissionError:  # another user's, in a folder where only its owner may create it again
+    # another user's lock, in a folder where only its owner may create it again
+    except PermissionError:
         return os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)

@@ -34,14 +34,14 @@ from .tasks import BUILDER, Compiled, random_inputs, resume, tasks_of
 from .verdict import better_of, seconds_needed
 
 REPORT_COMPILES, REPORT_RUNS = 1.5, 40
-"""Time of a report, in compilations with known kernels and in runs of the model."""
+"""Time to reserve for a report, in compilations with known kernels and in runs of the model."""
 CHOICES_SHARE = 0.25
-"""Share of the seconds that choices of the whole model may take."""
+"""Fraction of the seconds that choices of the whole model may take."""
 FITTING_SHARE = 0.05
-"""Share of the seconds that is kept for fitting decisions to workloads that were not tried."""
+"""Fraction of the seconds that is kept for fitting decisions to workloads that were not tried."""
 CHECK_SHARE = 0.5
-"""Share of the seconds after the first compilation that the final check may take: with few of them
-the check is less exact, but there is something to check.
+"""Fraction of the seconds after the first compilation that the final check may take.  With few
+seconds the check is less exact, but there is a result to check.
 """
 
 
@@ -49,10 +49,11 @@ the check is less exact, but there is something to check.
 class Tuned:
     """The result of tuning.
 
-    executable: the better of tuned and untuned.
-    speedup: untuned over tuned time, measured in turns; 1, in no turn, if the untuned one is kept.
+    executable: the faster of tuned and untuned.
+    speedup: ratio of untuned to tuned time, measured alternately; 1 without measuring if the
+        untuned one is kept.
     tasks: the state of each task at the end.
-    why_none: why no candidate was measured; empty if some were.
+    why_none: the reason why no candidate was measured; empty if some were.
     spent: seconds by stage.
     """
 
@@ -73,7 +74,7 @@ def tune(
     options: Options | None = None,
     **choices: Unpack[TuneChoices],
 ) -> Executable:
-    """Spend some seconds on making a model faster; returns the best executable found.
+    """Spend some seconds on making a model faster; returns the fastest executable found.
 
     model, target, threads, shapes, options: as for `compile`.
     choices: fields of `TuneOptions`, listed in docs/tuning.md, such as `seconds=60`, `trials`,
@@ -82,8 +83,8 @@ def tune(
     Measurements go to the records, which `compile` uses from then on.  Tuning again continues from
     them.  Both executables that are compared obey `pins` and `forbid`.  A name or value that the
     model does not have is an error before anything is measured.  Ctrl-C ends the search after the
-    trial in flight and keeps what it found; a second one raises KeyboardInterrupt.  Raises as
-    `compile` does, and UsageError.
+    trial in flight and keeps its results; a second one raises KeyboardInterrupt.  Raises the errors
+    of `compile`, and UsageError.
     """
     compiling = (options or Options.from_environment()).with_(target=target, threads=threads)
     return tune_model(model, TuneOptions(**choices), compiling, shapes).executable
@@ -96,7 +97,7 @@ def tune_model(
     shapes: Mapping[str, Sequence[int] | int] | None = None,
     values: Values | None = None,
 ) -> Tuned:
-    """`tune`, with an account of what it did."""
+    """`tune`, with an account of the search."""
     seconds, html = tuning.seconds, tuning.html
     started = time.time()
     budget = Budget(seconds, tuning.most_trials)
@@ -106,7 +107,7 @@ def tune_model(
     session = dataclasses.replace(session, constraints=constraints)
     spent = Stages(tuning)
     spent.begin("compiling untuned")
-    # records of expected sizes serve all sizes
+    # Records of expected sizes serve all sizes.
     graph = expected_graph(driver.load_graph(model, shapes, session, values))
     driver.check_runs_alone(graph, session)
     count = thread_count(session.options.threads)
@@ -137,7 +138,8 @@ def tune_model(
         spent.begin("searching", states)
         if not interrupt.requested:
             searching = Budget(
-                max(left(seconds - at_end), 0.0),  # one candidate is measured, however late it is
+                # one candidate is measured even if no time is left
+                max(left(seconds - at_end), 0.0),
                 budget.trials,
                 interrupt=interrupt,
                 early_stopping=tuning.early_stopping,
@@ -170,7 +172,7 @@ def tune_model(
 
 
 def _why_none(states: Sequence[Progress]) -> str:
-    """Why a search that was not interrupted measured no candidate; empty if it measured some."""
+    """Reason why a search that ended by itself measured no candidate; empty if it measured some."""
     if any(s.trials for s in states):
         return ""
     if not states:
@@ -179,7 +181,7 @@ def _why_none(states: Sequence[Progress]) -> str:
 
 
 class Stages:
-    """Reports when a stage begins, and counts how long each takes."""
+    """Reports the beginning of each stage, and counts its seconds."""
 
     def __init__(self, tuning: TuneOptions) -> None:
         self._tuning = tuning
@@ -190,6 +192,6 @@ class Stages:
         self._tuning.tell(stage, tasks)
 
     def seconds(self) -> dict[str, float]:
-        """By stage, including the current one."""
+        """Seconds by stage, including the current one."""
         ends = [t for _, t in self._began[1:]] + [time.perf_counter()]
         return {name: end - t for (name, t), end in zip(self._began, ends, strict=True)}

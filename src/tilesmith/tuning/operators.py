@@ -49,14 +49,15 @@ def export_op(
     tune: float = 0.0,
     options: Options | None = None,
 ) -> ExportedOperator:
-    """Write an operator as C with vectors, its object and assembly, a test and a benchmark.
+    """Write an operator as vectorised C, its object and assembly, a test and a benchmark.
 
     op: an operator by name, such as "conv2d" or "matmul" (docs/libraries.md); tensors, placeholders
         before results; or a schedule of `args`.
-    folder: is made, and takes the files.
-    name: of the function and the files, a C identifier (default: the operator's, else "kernel").
-    shapes: of the operands of an operator by name; `dtype` their element type, or one for each;
-        `attributes` are fields of the operator, such as `strides`.
+    folder: is created, and receives the files.
+    name: name of the function and the files, a C identifier (default: the operator's, else
+        "kernel").
+    shapes: shapes of the operands of an operator by name; `dtype` their element type, or one for
+        each; `attributes` are fields of the operator, such as `strides`.
     target: as for `compile`; code for it is made by this machine's compiler or `ziglang`.
     tune: seconds to search for a faster schedule on this machine.
 
@@ -64,7 +65,7 @@ def export_op(
     ScheduleError.
     """
     session = Session.of(options, target=target, threads=1)
-    operator_tools(session.target)  # refuses what can't be, before anything takes time
+    operator_tools(session.target)  # refuses impossible targets before anything takes time
     called = name or (default_name(op) if isinstance(op, str) else "kernel")
     if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", called) or Names().fresh(called) != called:
         raise UsageError(
@@ -94,7 +95,7 @@ def export_op(
 
 
 def default_name(op: str) -> str:
-    """The name of the function of an operator; C has functions with the names of some."""
+    """The name of the function of an operator; some operators have names of C functions."""
     return op if op in OPERATORS else f"{op}_op"
 
 
@@ -107,11 +108,11 @@ def _scheduled(tensors: Sequence[Tensor], session: Session, seconds: float) -> S
         raise UsageError(
             f"tune: expected a target whose code runs here, found {session.target.name}"
         )
-    found = tune_expression(
+    fastest = tune_expression(
         tensors, target=session.options.target, threads=1, options=session.options, seconds=seconds
     )
     template = generated(tensors, session.target, session.options.algorithm_bound)
-    return template(Config(cast("Decisions", found.decisions)))[0]
+    return template(Config(cast("Decisions", fastest.decisions)))[0]
 
 
 def _is_result(t: Tensor) -> bool:
@@ -119,13 +120,13 @@ def _is_result(t: Tensor) -> bool:
 
 
 def _extents(t: Tensor) -> tuple[int, ...]:
-    found = tuple(n for n in t.shape if isinstance(n, int))
-    if len(found) != t.rank:
+    extents = tuple(n for n in t.shape if isinstance(n, int))
+    if len(extents) != t.rank:
         raise UsageError(
             f"{t.name}: expected fixed extents, found {', '.join(map(str, t.shape))}; make the "
             "tensors for the sizes that are wanted"
         )
-    return found
+    return extents
 
 
 def _code(

@@ -1,4 +1,4 @@
-"""Every choice that a user can make about a search, as one frozen value.
+"""All options of a search, as one frozen value.
 
 `ts.tune` and its relatives take the fields as keyword arguments (`TuneChoices`).  The command line
 and the table in docs/tuning.md are made from the fields' metadata, like those of `Options`.
@@ -37,7 +37,7 @@ def check_target(target: Target) -> None:
 
 
 def check_device(target: Target, tuning: TuneOptions) -> None:
-    """Raises UsageError for choices that tuning has not on a device."""
+    """Raises UsageError for options that tuning does not have on a device."""
     if target.device is None:
         return
     chosen = {
@@ -46,10 +46,10 @@ def check_device(target: Target, tuning: TuneOptions) -> None:
         "html": tuning.html is not None,
         f"search={MODEL!r}": tuning.search == MODEL,
     }
-    found = [name for name, is_chosen in chosen.items() if is_chosen]
-    if found:
+    refused = [name for name, is_chosen in chosen.items() if is_chosen]
+    if refused:
         raise UsageError(
-            f"{' and '.join(found)}: expected the target of tuning to be a CPU, found "
+            f"{' and '.join(refused)}: expected the target of tuning to be a CPU, found "
             f"{target.name!r}, a device; leave it out"
         )
 
@@ -74,7 +74,7 @@ class TuneChoices(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TuneOptions:
-    """Choices of one search.  The metadata of a field says what it means.
+    """Options of one search.  The metadata of a field describes it.
 
     Raises UsageError if a value is impossible.
     """
@@ -136,7 +136,7 @@ class TuneOptions:
             path = Path(self.html)
             try:
                 fits = not path.is_dir() and path.absolute().parent.is_dir()
-            except OSError:  # a name that is too long
+            except OSError:  # a name may be too long
                 fits = False
             if not fits:
                 raise UsageError(
@@ -149,6 +149,6 @@ class TuneOptions:
         return float("inf") if self.trials is None else self.trials
 
     def tell(self, stage: str, tasks: Sequence[Progress] = ()) -> None:
-        """Call `report`, where there is one."""
+        """Call `report`, if there is one."""
         if self.report is not None:
             self.report(stage, tasks)

@@ -1,4 +1,4 @@
-"""Which processors measure and which build, so that neither disturbs the other."""
+"""Division of the processors between measuring and building, so that neither disturbs the other."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from tilesmith.runtime.threads import cores, physical_cores
 class Shares:
     """Processors by number.
 
-    runner: one of each core that measures; empty if a process can't be bound.
-    builders: those of other cores; empty if all are needed for measuring, so that nothing may be
-        built meanwhile.
+    runner: processors of the cores that measure; empty if a process can't be bound.
+    builders: processors of other cores; empty if all are needed for measuring, so that nothing may
+        be built meanwhile.
     """
 
     runner: frozenset[int] = frozenset()
@@ -21,17 +21,17 @@ class Shares:
 
 
 def shares(threads: int) -> Shares:
-    """How to share the processors that this process may use, for kernels with `threads` threads."""
+    """Division of the processors that this process may use, for kernels with `threads` threads."""
     return divided(cores(), physical_cores(), threads)
 
 
 def divided(cores: list[list[int]], granted: int, threads: int) -> Shares:
-    """The shares of the processors of `cores`, of which `granted` may be busy at once.
+    """The division of the processors of `cores`, of which `granted` may be busy at once.
 
-    The last ones measure: the system prefers the first for itself.
+    The last ones measure: the system prefers the first ones for itself.
     """
     if not cores or len(cores) < threads:
         return Shares()
-    at = len(cores) - threads
-    spare = cores[max(at - max(granted - threads, 0), 0) : at]
-    return Shares(frozenset(c[0] for c in cores[at:]), frozenset(p for c in spare for p in c))
+    first = len(cores) - threads
+    spare = cores[max(first - max(granted - threads, 0), 0) : first]
+    return Shares(frozenset(c[0] for c in cores[first:]), frozenset(p for c in spare for p in c))

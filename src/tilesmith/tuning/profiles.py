@@ -1,7 +1,7 @@
 """Two executables of one model, kernel by kernel.
 
-Where graphs differ kernels need not correspond: what is compared is the time of all that compute
-the same nodes of the source model.
+Where graphs differ kernels need not correspond: the times to compare are those of all kernels that
+compute the same nodes of the source model.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ import numpy as np
 from tilesmith.runtime.executable import Executable
 
 ROUNDS = (2, 12)
-"""Turns of each executable at the least and at the most."""
+"""Least and largest number of turns of each executable."""
 REPEATS = 2
 """Runs in a turn; the least time counts."""
 TURNS_SECONDS = 0.5
-"""After so long no further round begins, where nobody asks for more."""
+"""Seconds after which no further round begins, by default."""
 
 Times = Sequence[tuple[frozenset[str], float]]
 """The source nodes that a kernel computes, and its seconds, for each kernel."""
@@ -32,7 +32,7 @@ def times(exe: Executable, inputs: Sequence[np.ndarray]) -> Times:
 def in_turns(
     a: Executable, b: Executable, inputs: Sequence[np.ndarray], seconds: float = TURNS_SECONDS
 ) -> tuple[Times, Times]:
-    """The least times of the kernels of both, measured in turns for about `seconds`."""
+    """The least times of the kernels of both, measured alternately for about `seconds`."""
     both = (a, b)
     best = [np.full(len(e.program.calls), np.inf) for e in both]
     start = time.perf_counter()
@@ -52,12 +52,12 @@ def _times(exe: Executable, seconds: np.ndarray) -> Times:
 
 def compared(names: Iterable[str], before: Times, after: Times = ()) -> tuple[float, float]:
     """The seconds before and after of the kernels that compute the source nodes `names`, and of all
-    that share a source node with one of these, on either side.
+    kernels that share a source node with one of these, on either side.
     """
-    found = frozenset(names)
+    connected = frozenset(names)
     reached: frozenset[str] = frozenset()
-    while reached != found:
-        reached = found
-        found = found.union(*(s for s, _ in (*before, *after) if s & found))
-    old, new = (sum(t for s, t in times if s & found) for times in (before, after))
+    while reached != connected:
+        reached = connected
+        connected = connected.union(*(s for s, _ in (*before, *after) if s & connected))
+    old, new = (sum(t for s, t in times if s & connected) for times in (before, after))
     return old, new

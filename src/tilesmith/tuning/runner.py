@@ -1,12 +1,12 @@
 """The main program of the process that runs candidates: it checks their results and times them.
 
-The candidate and the analytic kernel run in turns, a few runs each, so that the ratio of their
-times does not depend on the rest of the machine's load.  The least times count; those of the
-candidate only from turns in which nothing disturbed the analytic kernel.  Rounds end when the least
-times are stable, or at once when the candidate is clearly slower.
+The candidate and the analytic kernel run alternately, a few runs each, so that the ratio of their
+times does not depend on the rest of the machine's load.  The least times count; the candidate's
+only from turns in which nothing disturbed the analytic kernel.  Rounds end when the least times are
+stable, or at once when the candidate is clearly slower.
 
-Results are checked before and after.  Results that are not written are NaN, and data races between
-threads do not always show the first time.
+Results are checked before and after.  Elements that are not written stay NaN.  Data races between
+threads may show only later.
 """
 
 from __future__ import annotations
@@ -44,18 +44,19 @@ from .jobs import (
 )
 
 TURN_SECONDS = 1e-3
-"""Seconds of runs in a row before the turn changes."""
+"""Seconds of consecutive runs in a turn."""
 ROUNDS = (4, 24)
 """Least and largest number of turns of each."""
 QUIET, DISTURBED = 3, 1.1
-"""Turns that count, at the least: those in which the baseline takes no more than so many times its
-least time."""
+"""Least number of turns that count, and the bound on a turn's baseline time, relative to the least
+one, for which it counts.
+"""
 FLUSHED_RUNS = 3
-"""Most runs in a row if the caches are flushed before each."""
+"""Most consecutive runs if the caches are flushed before each."""
 LATE = 5
 """Multiple of the planned seconds after which one turn of each must suffice."""
 MAX_COPIES = 16
-"""Most copies of an argument that is to be cold."""
+"""Upper bound on the copies of an argument that is to be cold."""
 KEPT_BYTES = 1 << 30
 """Most bytes of packed arguments that are kept; others are packed again."""
 
@@ -72,7 +73,7 @@ class Arguments:
         self._references: list[list[np.ndarray]] | None = None
 
     def inputs(self, arguments: Sequence[Argument]) -> list[list[np.ndarray]]:
-        """The physical array of each argument, and copies of it if it is to be cold."""
+        """The physical array of each argument, with several copies if it is to be cold."""
         missing = any((i, a) not in self._packed for i, a in enumerate(arguments))
         if missing and sum(x.nbytes for p in self._packed.values() for x in p) > KEPT_BYTES:
             self._packed.clear()
@@ -93,21 +94,21 @@ class Arguments:
 class Contender(ABC):
     """A kernel in this process with its arguments.
 
-    kernel: its code, and what its arguments are.
+    kernel: its code, and the description of its arguments.
     """
 
     kernel: Runnable
     least: float = 0.0
-    """Its time when it was last measured."""
+    """Its least time in the last measurement."""
 
     @abstractmethod
     def run(self, times: int) -> None:
-        """Call the kernel so many times.  Raises TilesmithError if it fails."""
+        """Call the kernel `times` times.  Raises TilesmithError if it fails."""
 
     @property
     @abstractmethod
     def outputs(self) -> list[np.ndarray]:
-        """What the last run wrote."""
+        """The results of the last run."""
 
     def seconds(self, times: int) -> float:
         """Average seconds of one of `times` runs."""
@@ -116,16 +117,16 @@ class Contender(ABC):
         return (time.perf_counter() - start) / times
 
     def results(self) -> list[np.ndarray]:
-        """A copy of what the last run wrote."""
+        """A copy of the results of the last run."""
         return [y.copy() for y in self.outputs]
 
     def has_written(self, results: Sequence[np.ndarray]) -> bool:
-        """True if the last run wrote just these results."""
+        """Whether the last run wrote exactly these results."""
         pairs = zip(self.outputs, results, strict=True)
         return all(np.array_equal(y.view(np.uint8), x.view(np.uint8)) for y, x in pairs)
 
     def fault(self, references: list[list[np.ndarray]], bounds: Sequence[float]) -> str:
-        """What is wrong with the last run's results (see `least_difference`); empty if nothing."""
+        """The error in the last run's results (see `least_difference`); empty if there is none."""
         judged = zip(self.kernel.outputs, self.outputs, references, bounds, strict=True)
         for n, (a, y, expected, bound) in enumerate(judged):
             error = least_difference(a.unpack(y), expected, bound)
@@ -164,28 +165,28 @@ class Loaded(Contender):
         return self._outputs
 
     def run(self, times: int) -> None:
-        function, calls, at = self._function, self._calls, self._next
-        for i in range(at, at + times):
+        function, calls, first = self._function, self._calls, self._next
+        for i in range(first, first + times):
             if code := function(*calls[i % len(calls)]):
                 failure = self._context.failure(code)
                 raise TilesmithError(f"assertion {failure.assertion} of the kernel fails")
-        self._next = (at + times) % len(calls)
+        self._next = (first + times) % len(calls)
 
 
 class Launched(Contender):
-    """A kernel that runs on a device, whose arguments lie there."""
+    """A kernel that runs on a device, with its arguments in the device's memory."""
 
     def __init__(self, kernel: Runnable, arguments: Arguments, target: Target) -> None:
-        """Raises DeviceError if the device is not there, or has not enough memory."""
+        """Raises DeviceError if there is no device, or not enough memory on it."""
         self.kernel = kernel
         self._device = device = opened(target)
         self._parts = parts = unpacked(kernel.symbol, kernel.code)
         built = device.load([parts])
         self._read = [np.empty_like(unwritten(a)) for a in kernel.outputs]
-        given = [copies[0] for copies in arguments.inputs(kernel.inputs)]
-        given += [unwritten(a) for a in kernel.outputs]
-        memory = [device.empty(a.nbytes) for a in given]
-        for m, a in zip(memory, given, strict=True):
+        arrays = [copies[0] for copies in arguments.inputs(kernel.inputs)]
+        arrays += [unwritten(a) for a in kernel.outputs]
+        memory = [device.empty(a.nbytes) for a in arrays]
+        for m, a in zip(memory, arrays, strict=True):
             device.write(m, a)
         self._results = memory[len(kernel.inputs) :]
         self._failure = np.zeros((), FAILURE_TYPE)
@@ -222,7 +223,7 @@ class Launched(Contender):
 
 
 def contender(kernel: Runnable, arguments: Arguments, plan: MeasurePlan) -> Contender:
-    """A kernel, ready to run where it is measured."""
+    """A kernel, ready to run on the CPU or on the plan's device."""
     if plan.device is None:
         return Loaded(kernel, arguments, plan.threads)
     return Launched(kernel, arguments, Target.from_json(plan.device))
@@ -233,7 +234,7 @@ def _copies(a: Argument) -> int:
 
 
 def unwritten(a: Argument) -> np.ndarray:
-    """Memory for a result, of bytes that are NaN or an unlikely number."""
+    """Memory for a result, filled with bytes that are NaN or an unlikely number."""
     out = aligned_bytes(int(np.prod(a.physical_shape, dtype=np.int64)) * a.type.bytes)
     out[...] = 0xFF
     return out.view(a.type.numpy).reshape(a.physical_shape)
@@ -246,7 +247,7 @@ def _aligned(array: np.ndarray) -> np.ndarray:
 
 
 class Bench:
-    """Keeps arguments and baseline of the last job, since many candidates in a row use them."""
+    """Arguments and baseline of the last job, kept since many consecutive candidates use them."""
 
     def __init__(self) -> None:
         self._baseline: tuple[str, Contender] | None = None
@@ -256,7 +257,7 @@ class Bench:
     def measure(self, job: MeasureJob) -> Answer:
         """The outcome of a job."""
         answer = self._measure(job)
-        if answer.outcome not in ("ok", "slow"):  # who knows where it wrote
+        if answer.outcome not in ("ok", "slow"):  # a failed kernel may have overwritten any memory
             self._baseline = self._arguments = None
         return answer
 
@@ -295,7 +296,7 @@ class Bench:
             gc.collect()
 
     def _timer(self, kernel: Contender, plan: MeasurePlan) -> Callable[[int], float]:
-        """A function that tells a kernel's time over n runs."""
+        """A function that measures a kernel's time over n runs."""
         if not plan.flush_bytes:
             return kernel.seconds
         if len(self._other) != plan.flush_bytes:
@@ -314,9 +315,7 @@ class Bench:
 def in_turns(
     candidate: Callable[[int], float], baseline: Callable[[int], float], plan: MeasurePlan
 ) -> Answer:
-    """The least times of two contenders in turns; each is a function that tells its time over n
-    runs.
-    """
+    """Least times of two contenders, measured alternately; each function times n runs."""
     turns = [(candidate(1), baseline(1))]
     ours, theirs = turns[0]
     runs = [max(1, int(TURN_SECONDS / max(t, 1e-9))) for t in turns[0]]

@@ -1,8 +1,8 @@
-"""Where the budget goes: to the task where the whole program gains most.
+"""Allocation of the budget: the next round goes to the task with the largest expected gain.
 
 The expected gain of another round on a task is the time that the program spends in it, times the
-share that may still be saved.  At first this share is the task's excess over the performance
-model's prediction.  It shrinks with every round that finds nothing.
+fraction that may still be saved.  At first this fraction is the task's excess over the performance
+model's prediction.  It shrinks with every round without improvement.
 """
 
 from __future__ import annotations
@@ -21,31 +21,31 @@ from .measure import Measurer, Task
 from .search import Search
 
 ENOUGH = 2e-4
-"""The search ends when less than this share of all tasks' time is left to gain."""
+"""Fraction of all tasks' time below which the expected gain ends the search."""
 FADING = 0.75
 """Factor of the expected gain after a round without improvement."""
 TURN, CONFIRM = 0.05, 0.3
-"""Seconds to run a candidate for: in the search, and to confirm the best."""
+"""Seconds of running per candidate: in the search, and to confirm the best."""
 CONTENDERS = 3
 """Candidates that are measured again before the best is settled."""
 
 
 class Store(Protocol):
-    """Where trials go."""
+    """The receiver of trials."""
 
     def add(self, *trials: Trial) -> None: ...
 
 
 @dataclass
 class Budget:
-    """The time and trials of a search; it ends with them or with an interrupt.
+    """The time and trials of a search; it ends when they are used up, or with an interrupt.
 
-    seconds: from `started` on.
-    trials: their largest number.
+    seconds: seconds from `started` on.
+    trials: upper bound on the trials.
     clock: gives the time in seconds.
     interrupt: ends the search early.
-    early_stopping: a search that can hardly gain anything ends before.
-    started: when it began.
+    early_stopping: whether a search that can hardly gain anything ends early.
+    started: time of its start.
     spent: trials so far.
     """
 
@@ -66,7 +66,7 @@ class Budget:
 
     @property
     def is_late(self) -> bool:
-        """True if there is no time left, whatever the trials."""
+        """Whether no time is left, whatever the trials."""
         return self.elapsed >= self.seconds or self.interrupt.requested
 
     @property
@@ -81,10 +81,10 @@ class Progress:
     task: the workload.
     search: proposes its candidates.
     best: time of its best candidate relative to the analytic schedule's.
-    trials: number so far.
-    errors: how many of these failed.
-    hope: the share of its time that may still be saved.
-    is_done: the search has come to its end.
+    trials: number of trials so far.
+    errors: number of failed trials.
+    hope: fraction of its time that may still be saved.
+    is_done: whether the search has ended.
     seen: trials by candidate.
     confirmed: the candidates that were measured for longer.
     """
@@ -115,11 +115,11 @@ class Progress:
     @property
     def winner(self) -> Trial | None:
         """The best trial, if it is better than the analytic schedule."""
-        found = min(self.seen.values(), key=lambda t: t.ratio, default=None)
-        return found if found is not None and found.ratio <= 1 - MARGIN else None
+        best = min(self.seen.values(), key=lambda t: t.ratio, default=None)
+        return best if best is not None and best.ratio <= 1 - MARGIN else None
 
     def note(self, trial: Trial) -> None:
-        """Take a trial into account."""
+        """Record a trial."""
         self.seen[trial.decisions] = trial
         self.trials += 1
         self.errors += trial.status not in SOUND
@@ -136,8 +136,9 @@ def tune_tasks(
     batch: int,
     report: Callable[[Sequence[Progress]], object] = lambda _: None,
 ) -> None:
-    """Search until the budget is spent or nothing is left to try or to gain; every trial is stored
-    at once.  Without an interrupt one candidate is measured even if there is no time left.
+    """Search until the budget is spent, or until there is nothing left to try or to gain; every
+    trial is stored at once.  Without an interrupt one candidate is measured even if no time is
+    left.
 
     The last sixth of the time confirms the best of each task.  The budget's interrupt ends both
     phases after the trial in flight.
@@ -172,7 +173,7 @@ def tune_tasks(
 
 
 def confirm(states: Sequence[Progress], measurer: Measurer, store: Store, budget: Budget) -> None:
-    """Measure the best candidates again, for longer: the least of many noisy ratios is too good.
+    """Measure the best candidates again, for longer: the least of many noisy ratios is biased.
 
     The tasks that save most come first; tasks that the budget does not reach keep their
     measurements.
@@ -189,7 +190,7 @@ def confirm(states: Sequence[Progress], measurer: Measurer, store: Store, budget
 
 
 def _contenders(state: Progress) -> list[Candidate]:
-    """The best candidates, as long as one of them beats what is confirmed."""
+    """The best candidates, until one that is confirmed is the best."""
     best = sorted(state.seen.values(), key=lambda t: t.ratio)[:CONTENDERS]
     if not best or best[0].decisions in state.confirmed:
         return []

@@ -17,7 +17,7 @@ from .searches.plain import Annealing, Coordinate, Evolution, Grid, Random
 from .searches.policy import Policy
 
 MODEL = "model"
-"""The search that asks a cost model."""
+"""The search that uses a cost model."""
 DEFAULT = "coordinate"
 """The best of those measured by benchmarks/searches.py."""
 
@@ -46,8 +46,8 @@ SEARCHES: dict[str, Callable[[Space, int, Guide | None], Search]] = {
 
 
 def check_search(name: str, model: CostModel | None = None) -> None:
-    """Raises UsageError for an unknown search, and for a cost model that is none or is given to a
-    search that asks none.
+    """Raises UsageError for an unknown search, for a model that is no cost model, and for a model
+    given to a search that uses none.
     """
     if name not in SEARCHES:
         raise UsageError(f"there is no search {name!r}; there are {', '.join(SEARCHES)}")
@@ -60,16 +60,16 @@ def check_search(name: str, model: CostModel | None = None) -> None:
 def search(name: str, space: Space, seed: int = 0, guide: Guide | None = None) -> Search:
     """A search by name, one of `SEARCHES`.
 
-    guide: for searches that ask a cost model; without one they make a model of the space's knobs.
+    guide: for searches that use a cost model; without one they make a model of the space's knobs.
     """
     check_search(name)
     return SEARCHES[name](space, seed, guide)
 
 
 class Searches:
-    """Makes the searches of one run; those that ask a cost model share it.
+    """Makes the searches of one run; those that use a cost model share it.
 
-    model: the user's; default: the one in the package, which continues to learn.
+    model: the user's model; default: the one in the package, which continues to learn.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
-"""What runs on the nodes of a fleet: a station that measures, and builders.
+"""Code that runs on the nodes of a fleet: a station that measures, and builders.
 
-No Ray here: these are a plain class and a plain function, which `fleet` gives to Ray, and what they
-take and return is bytes, numbers and text.
+This file does not use Ray: `fleet` gives a plain class and a plain function to Ray.  Their
+arguments and results are bytes, numbers and text.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from .measure import candidate_memory, machine_lock, run_alone
 class About:
     """A node of the fleet.
 
-    name: of the host.
-    version: of Tilesmith and Python.
+    name: name of the host.
+    version: versions of Tilesmith and Python.
     target: the text of its native target.
     cpu: the name of its native target.
     cores: physical cores that a process may use.
@@ -53,7 +53,7 @@ def _version() -> str:
 
 
 class Station:
-    """Measures on the machine where it is, one candidate at a time, in a process that may die."""
+    """Measures on its own machine, one candidate at a time, in a process that may die."""
 
     def __init__(self, runner: str) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="tilesmith-station-")
@@ -75,7 +75,7 @@ class Station:
         return answer_bytes(run_alone(self._runner, replace(job, arrays=path), seconds))
 
     def end(self) -> None:
-        """Leave nothing behind."""
+        """Remove the process and the files."""
         self._runner.end()
         self._folder.cleanup()
 
@@ -91,5 +91,5 @@ def build(builder: str, request: bytes, seconds: float) -> bytes:
 
 @lru_cache(maxsize=1)
 def _builder(module: str) -> Child:
-    """Kept from one task to the next: starting one takes longer than most candidates."""
+    """A builder process, kept between tasks: starting one takes longer than most candidates."""
     return Child(module, memory_bytes=candidate_memory())

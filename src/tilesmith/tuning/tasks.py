@@ -1,4 +1,4 @@
-"""The kernels of a model: what they take in it, and as tasks for the search."""
+"""The kernels of a model: their times in it, and tasks for the search."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ from tilesmith.tuning.scheduler import Progress
 
 BUILDER = "tilesmith.driver.worker"
 SLACK = (0.1, 0.5)
-"""Of a kernel's time, what tuning may be expected to save at the least and at the most."""
+"""Bounds on the fraction of a kernel's time that tuning may be expected to save."""
 PROFILES = 4
 """Runs in which every kernel is timed."""
 RELATIVES = 4
 """Workloads of a task's family, and candidates of other versions, that are tried first."""
 WORTH_SHARE = 2e-3
-"""Of the model's time: workloads that take less are left alone."""
+"""Fraction of the model's time below which workloads are not tuned."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -48,7 +48,7 @@ class Compiled:
     """An executable and its origin.
 
     executable: the executable.
-    fused: the graph of which it was made.
+    fused: its fused graph.
     called: the node of each of its calls.
     """
 
@@ -62,7 +62,7 @@ class Compiled:
 
     @staticmethod
     def groups(graph: Graph, session: Session) -> tuple[Graph, Mapping[Node, Decisions]]:
-        """The fused groups of a model, and what is decided about their kernels."""
+        """The fused groups of a model, and the decisions about their kernels."""
         return driver.apply_tuning(driver.optimise(graph, session), session)
 
     @staticmethod
@@ -72,14 +72,14 @@ class Compiled:
         return Compiled(exe, fused, tuple(n for _, n in kernels_in(fused)))
 
     def times(self) -> dict[Node, KernelTime]:
-        """What each kernel takes in it."""
-        found = self.executable.profile(*random_inputs(self.executable), repeats=PROFILES)
-        return dict(zip(self.called, found, strict=True))
+        """The time of each kernel in it."""
+        measured = self.executable.profile(*random_inputs(self.executable), repeats=PROFILES)
+        return dict(zip(self.called, measured, strict=True))
 
 
 def tasks_of(c: Compiled, session: Session) -> list[Task]:
     """One task for each distinct workload that has decisions and takes time."""
-    found: dict[Key, Task] = {}
+    tasks: dict[Key, Task] = {}
     spaces = session.constraints.spaces if session.constraints is not None else {}
     times = c.times()
     threads = thread_count(session.options.threads)
@@ -94,14 +94,14 @@ def tasks_of(c: Compiled, session: Session) -> list[Task]:
             continue
         workload, group = found_group
         key = Key.of(workload, session.target.text, threads)
-        if key in found:
-            more = found[key].seconds + times[node].seconds
-            found[key] = dataclasses.replace(found[key], seconds=more)
+        if key in tasks:
+            more = tasks[key].seconds + times[node].seconds
+            tasks[key] = dataclasses.replace(tasks[key], seconds=more)
             continue
         space = spaces.get(workload) or group.space()
-        found[key] = _task(group, space, key, cold, session, times[node])
+        tasks[key] = _task(group, space, key, cold, session, times[node])
     worth = WORTH_SHARE * sum(t.seconds for t in times.values())
-    return [t for t in found.values() if t.seconds >= worth and _has_choice(t.space)]
+    return [t for t in tasks.values() if t.seconds >= worth and _has_choice(t.space)]
 
 
 def _has_choice(space: Space) -> bool:
@@ -118,7 +118,7 @@ def _task(
 
     def build(candidate: Candidate) -> bytes:
         options, target = session.options, session.target
-        if driver.belongs_here(body, candidate):  # others get its loops
+        if driver.belongs_here(body, candidate):  # other groups get loops that belong to this one
             cfg = Config(candidate)
             func = group.lower(f"k_{key.workload}", cfg)
             return KernelJob(print_func(func), options, target, nest=True).to_bytes()
@@ -137,8 +137,8 @@ def _task(
         return tuple(inputs), tuple(outputs)
 
     def reference() -> tuple[Arrays, Sequence[Arrays]]:
-        given = list(driver.random_inputs(body).values())
-        return given, driver.references(body, given, session.options)
+        inputs = list(driver.random_inputs(body).values())
+        return inputs, driver.references(body, inputs, session.options)
 
     bounds = tuple(session.options.bound(str(v.dtype)) for v in body.outputs)
     label = " ".join(dict.fromkeys(n.op.name for n in body.nodes))
@@ -151,9 +151,9 @@ def _task(
 
 
 def slack(ratio: float | None) -> float:
-    """The share of a kernel's time that tuning may save, given predicted over measured time.
+    """Fraction of a kernel's time that tuning may save, given predicted over measured time.
 
-    It is the excess over the prediction, but never 0, since predictions are of one schedule.
+    It is the excess over the prediction, but never 0, since predictions are for one schedule.
     """
     least, most = SLACK
     return (least + most) / 2 if ratio is None else min(max(1 - ratio, least), most)
@@ -164,10 +164,10 @@ def _text(layout: Layout | None) -> str | None:
 
 
 def resume(state: Progress, records: Records) -> None:
-    """Take up what earlier runs measured.
+    """Continue from the measurements of earlier runs.
 
-    Candidates that helped with other versions of the schedules, and decisions of relatives, are
-    measured first.
+    Candidates that were faster with other versions of the schedules, and decisions of relatives,
+    are measured first.
     """
     task = state.task
     if task.space.start == task.space.baseline:
@@ -179,8 +179,8 @@ def resume(state: Progress, records: Records) -> None:
     if task.family is not None:
         records.describe({task.key: task.family})
         promising += records.look_up(task.key, task.family, relatives=RELATIVES).relatives
-    found = [task.space.refitted(t.candidate) for t in promising]
-    state.search.suggest([c for c in found if c is not None])
+    refitted = [task.space.refitted(t.candidate) for t in promising]
+    state.search.suggest([c for c in refitted if c is not None])
 
 
 def random_inputs(exe: Executable) -> list[np.ndarray]:
@@ -193,8 +193,8 @@ def random_inputs(exe: Executable) -> list[np.ndarray]:
 def random_array(
     rng: np.random.Generator, spec: Argument | TensorSpec, limit: int | None = None
 ) -> np.ndarray:
-    """Logical contents for an argument: standard normal floats, integers 0 and 1, or indices of
-    `limit` elements.
+    """Contents for an argument: standard normal floats, integers 0 and 1, or indices below
+    `limit`.
     """
     dtype = spec.type if isinstance(spec, Argument) else spec.dtype
     shape = spec.shape if isinstance(spec, Argument) else spec.static_shape

@@ -1,4 +1,4 @@
-"""Tuning schedules of one's own: a template is a function that asks for its decisions.
+"""Tuning of users' own schedules: a template is a function that declares its decisions.
 
 def gemm(cfg, n):
     ...
@@ -53,11 +53,11 @@ from tilesmith.tuning.tasks import BUILDER, random_array, resume
 Template = Callable[..., "tuple[Schedule, Sequence[Tensor]]"]
 
 SECONDS = 30.0
-"""Time of a search where none is given."""
+"""Default time of a search."""
 CHECK_SECONDS = 0.8
 """Seconds for comparing the best candidate with the template's default."""
 TURN_RUNS, LEAST_ROUNDS, MOST_ROUNDS = 4, 3, 8
-"""Runs of a turn at the least, and turns that each of the two has."""
+"""Least number of runs per turn, and bounds on the turns of each of the two."""
 
 
 @checked(UsageError)
@@ -72,12 +72,12 @@ def tune_template(
     """The fastest schedule that a template can make, as a native function.
 
     template: `template(cfg, *arguments)` returns a schedule and its arguments, inputs before
-        outputs; it asks `cfg` (a `Config`) for its decisions.
+        outputs; it reads its decisions from `cfg` (a `Config`).
     choices: as in `tune`, by default 30 seconds; there is no report.
 
     Every candidate's result is compared with that of the same expressions without a schedule.  The
-    best candidate is compared in turns with the template's default, and the faster is returned (not
-    for long runs, other machines or `flush`).  Raises UsageError, ScheduleError.
+    best candidate is compared alternately with the template's default, and the faster is returned
+    (not for long runs, other machines or `flush`).  Raises UsageError, ScheduleError.
     """
     choices.setdefault("seconds", SECONDS)
     session = Session.of(options, target=target, threads=threads)
@@ -97,9 +97,8 @@ def apply_best(
 
     template, arguments: as for `tune_template`, which made the records.
 
-    Its `decisions` are empty if no record is faster than the template's default, as when
-    `tune_template` compared the two at last and kept the default.  Raises UsageError,
-    ScheduleError.
+    Its `decisions` are empty if no record is faster than the template's default, also if the final
+    comparison of `tune_template` kept the default.  Raises UsageError, ScheduleError.
     """
     session = Session.of(options, target=target, threads=threads)
     name = getattr(template, "__name__", "template")
@@ -125,7 +124,7 @@ def _made(
     session: Session,
     threads: int,
 ) -> KernelFunction:
-    """The native function of the schedule that `decisions` make."""
+    """The native function of the schedule with these decisions."""
     s, args = template(Config(decisions))
     f = driver.build(s, args, session.target, threads, options=session.options)
     f.decisions = dict(decisions)
@@ -184,9 +183,10 @@ def _tune(
                     lambda s: tuning.tell("searching", s),
                 )  # fmt: skip
         start = task.space.start
-        is_known = start == task.space.baseline  # else pins exclude what ratios compare with
+        # otherwise pins exclude the candidate with which ratios compare
+        is_known = start == task.space.baseline
         best = _best(state, 1 - MARGIN if is_known else float("inf"))
-        # a check here says nothing about other machines, nor about caches that are flushed
+        # A check here is not valid for other machines, nor for caches that are flushed.
         is_here = workers is None and not flush and covers(host(), session.target)
         if best is not None and is_known and is_here and _is_short(best):
             best = _checked(best, start, task, lambda d: _made(template, d, session, count))
@@ -199,9 +199,7 @@ def _tune(
 
 
 def _best(state: Progress, most: float) -> Trial | None:
-    """The best trial, of those measured for longer if there are any, if its ratio is at most
-    `most`.
-    """
+    """The best trial, of those measured for longer if any, if its ratio is at most `most`."""
     trials = [t for k, t in state.seen.items() if k in state.confirmed] or state.seen.values()
     best = min(trials, key=lambda t: t.ratio, default=None)
     return best if best is not None and best.ratio <= most and isfinite(best.ratio) else None
@@ -215,8 +213,8 @@ def _is_short(trial: Trial) -> bool:
 def _checked(
     best: Trial, start: Decisions, task: Task, made: Callable[[Decisions], KernelFunction]
 ) -> Trial:
-    """`best` with its time relative to the default's, `start`, as measured here in turns: a time
-    that was the least of many was partly luck.
+    """`best` with its time relative to the default's, `start`, measured here alternately: the least
+    of many times is biased.
 
     Both have run before, in another process.
     """
@@ -235,7 +233,8 @@ def _checked(
 
 def _refuted(state: Progress, best: Trial | None) -> list[Trial]:
     """The trials that claim to be faster than the outcome of the search, which was measured for
-    longer than they: unsettled, so that `apply_best` applies what the search returned.
+    longer. They become unsettled, so that `apply_best` applies the schedule that the search
+    returned.
     """
     outcome = min(1 - MARGIN, best.ratio if best is not None else 1.0)
     cause = "faster in a short measurement than what won the long ones"
@@ -283,10 +282,10 @@ def template_task(
 
     def reference() -> tuple[Arrays, Sequence[Arrays]]:
         rng = np.random.default_rng(0)
-        given = [random_array(rng, _argument(t)) for t in inputs]
+        values = [random_array(rng, _argument(t)) for t in inputs]
         results = [np.zeros(a.shape, a.type.numpy) for a in map(_argument, outputs)]
-        driver.build(plain, args, session.target, 1, options=session.options)(*given, *results)
-        return given, [results]
+        driver.build(plain, args, session.target, 1, options=session.options)(*values, *results)
+        return values, [results]
 
     space = Space(template, tuning.pins, tuning.forbid)
     bounds = tuple(session.options.bound(str(t.dtype)) for t in outputs)

@@ -1,10 +1,10 @@
 """The final check: the model with the decisions on record against the untuned one.
 
-A kernel that is fast by itself may be slow in its place: its inputs are elsewhere in the caches, or
-threads share the work in another way.  So both models are profiled in turns, and decisions whose
-kernels are slower there are dropped.  The others must make the whole faster; else the least certain
-ones are dropped too.  Decisions that there is no time to judge remain open for the next run, and
-unused.
+A kernel that is fast by itself may be slow in the model: its inputs are elsewhere in the caches, or
+threads share the work in another way.  So both models are profiled alternately, and decisions whose
+kernels are slower in the model are dropped.  The others must make the whole faster; otherwise the
+least certain ones are dropped too.  Decisions that there is no time to judge remain open for the
+next run, and unused.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ from .profiles import REPEATS, ROUNDS, Times, compared, in_turns
 from .tasks import Compiled, random_inputs
 
 CHECK_ROUNDS = (3, 7, 20)
-"""Number of turns of each executable in the final check: at the least, where the time allows, and
-where they take no more than `CHECK_SECONDS`.
+"""Number of turns of each executable in the final check: lower bound, usual bound, and the bound
+for turns that fit into `CHECK_SECONDS`.
 """
 CHECK_SECONDS = 5.0
 TURN_SECONDS, TURN_RUNS = 0.12, 4
-"""What a turn takes at the least, and runs in it where those take longer."""
+"""Least seconds of a turn, and its runs if those take longer."""
 PROFILE_SECONDS = 1.5
-"""Of turns in which every kernel is timed."""
+"""Seconds of turns in which every kernel is timed."""
 NONE = Ratio(1.0, 1.0, 1.0, 0)
 """The speedup where the untuned model is kept."""
 SLOWER = "the model as a whole was slower with it"
 SHARES = (1.02, 0.97, 0.9)
-"""By attempt, the ratio to the untuned time above which a decision is dropped.  The first allows
-for noise; the others look for the culprits if the whole is slower all the same.
+"""For each attempt, the ratio to the untuned time above which a decision is dropped.  The first
+allows for noise; the others look for the cause if the whole is slower nevertheless.
 """
 
 
@@ -61,12 +61,12 @@ def better_of(
     if none is faster.
 
     left: seconds that are left.
-    needed: seconds that the rest of this takes (see `seconds_needed`).
+    needed: seconds for the rest of the check (see `seconds_needed`).
     each: seconds to compile one more kernel.
 
-    Decisions that do not help are marked as worse.  Another attempt begins if the time of the one
-    before is left.  If none does, the decisions that are still in question are marked as unsettled:
-    no compilation uses them, and the next run begins with them.  (Decisions made for a relative are
+    Decisions that do not help are marked as worse.  Another attempt begins if as much time is left
+    as the last one took.  Otherwise the decisions still in question are marked as unsettled: no
+    compilation uses them, and the next run begins with them.  (Decisions made for a relative are
     marked as worse: nothing was measured for this workload.)  Decisions of relatives are fitted to
     workloads as long as there is time beyond `needed` and `each`.
     """
@@ -77,7 +77,7 @@ def better_of(
     def may_fit(key: Key, so_far: int) -> bool:
         if left() > needed + each * so_far:
             fitted.add(key)
-        return key in fitted  # what was fitted once is known
+        return key in fitted  # a workload that was fitted once stays known
 
     for share in SHARES:
         began = time.perf_counter()
@@ -116,9 +116,7 @@ def seconds_needed(compile_seconds: float, once: float) -> float:
 
 
 def check_rounds(left: float, once: float) -> int:
-    """Turns of the final check that fit into `left` seconds, for executables that take about
-    `once`.
-    """
+    """Turns of the final check in `left` seconds, for executables that take about `once`."""
     most = _most_rounds(once)
     fitting = left / _round_seconds(once)
     return most if fitting >= most else max(int(fitting), CHECK_ROUNDS[0])
@@ -130,7 +128,7 @@ def _most_rounds(once: float) -> int:
 
 
 def _round_seconds(once: float) -> float:
-    """What a turn of both executables takes."""
+    """Seconds of a turn of both executables."""
     return 2 * max(TURN_SECONDS, TURN_RUNS * once)
 
 
@@ -140,21 +138,21 @@ def slower(
     """The decisions whose kernels take more than `share` of the time that the same source nodes
     took before.
 
-    sources: the nodes that each decision concerns.
+    sources: the nodes of each decision.
     """
-    found: list[Key] = []
+    slow: list[Key] = []
     for key, names in sources.items():
         old, new = compared(names, before, after)
         if new > share * old:
-            found.append(key)
-    return found
+            slow.append(key)
+    return slow
 
 
 def _compiled(
     graph: Graph, session: Session, records: Records, may_fit: Callable[[Key, int], bool]
 ) -> tuple[Lookup, Compiled | None, dict[Key, frozenset[str]]]:
-    """What the model asks these records, the model compiled with them (None if they decide
-    nothing), and the source nodes that each decision concerns.
+    """The queries of the model to these records, the model compiled with the answers (None if they
+    decide nothing), and the source nodes of each decision.
     """
     chosen = dataclasses.replace(driver.lookup(records, session), unsettled=True, may_fit=may_fit)
     asked: dict[str, Question] = {}
@@ -167,21 +165,21 @@ def _compiled(
 
 
 def _tuned(session: Session, chosen: Lookup) -> Session:
-    # The time that is left says how many relatives are fitted.
+    # The time that is left limits how many relatives are fitted.
     return dataclasses.replace(session, tuned=chosen, fitted_share=1.0)
 
 
 def _sources(
     fused: Graph, asked: Mapping[str, Question], session: Session, chosen: Lookup
 ) -> dict[Key, frozenset[str]]:
-    """The source nodes that each decision used is about."""
-    found: dict[Key, frozenset[str]] = {key: frozenset() for key in chosen.used}
+    """The source nodes of each decision that was used."""
+    by_key: dict[Key, frozenset[str]] = {key: frozenset() for key in chosen.used}
     accuracy = session.options.accuracy
 
     def note(workload: str, names: Iterable[str]) -> None:
         key = key_of(workload, session)
-        if key in found:
-            found[key] |= frozenset(names)
+        if key in by_key:
+            by_key[key] |= frozenset(names)
 
     for graph, node in kernels_in(fused):
         assert isinstance(node.op, Fused)
@@ -190,7 +188,7 @@ def _sources(
             note(group_workload(body, constants, accuracy), driver.sources(node))
     for workload, question in asked.items():
         note(workload, question.sources)
-    return found
+    return by_key
 
 
 def _speedup(
@@ -200,7 +198,7 @@ def _speedup(
 
 
 def _set_aside(records: Records, keys: Iterable[Key]) -> None:
-    """Leave the remaining records of some workloads, the next best included, to another run."""
+    """Leave the remaining records of some workloads, also the next best ones, to another run."""
     trials = (
         t for key in keys for t in records.trials(key) if t.status == "ok" and t.ratio <= 1 - MARGIN
     )
@@ -210,8 +208,6 @@ def _set_aside(records: Records, keys: Iterable[Key]) -> None:
 def _mark(
     records: Records, chosen: Lookup, keys: Iterable[Key], status: Status, cause: str
 ) -> None:
-    """Mark the trials that gave decisions for some workloads; a trial of a relative keeps its
-    status.
-    """
+    """Mark the trials whose decisions some workloads used; relatives' trials keep their status."""
     used = ((key, chosen.used[key]) for key in keys)
     records.add(*(dataclasses.replace(t, key=key, status=status, cause=cause) for key, t in used))

@@ -47,7 +47,7 @@ def expressions(body: Graph) -> Group:
 def schedules(
     body: Graph, target: Target, cfg: Config = ANALYTIC
 ) -> Iterator[tuple[Schedule, Group]]:
-    """The schedules of a fused group by each rule that fits, the best first, and its tensor
+    """Schedules of a fused group by each rule that fits, the best first, with tensor
     expressions.
     """
     group = expressions(body)
@@ -68,9 +68,7 @@ def schedule(body: Graph, target: Target, cfg: Config = ANALYTIC) -> tuple[Sched
 
 
 _Form: TypeAlias = Callable[[Schedule, Group, Target, Config], bool]
-"""Adds steps to an empty schedule; returns False, with nothing done, for a group that it does not
-recognise.
-"""
+"""Adds steps to an empty schedule; False, with nothing done, for a group that it does not know."""
 
 
 def _forms(body: Graph, group: Group) -> Iterator[tuple[str, _Form]]:
@@ -128,8 +126,8 @@ def _reductions(s: Schedule, group: Group, target: Target, cfg: Config) -> bool:
 
 
 def _stage_by_stage(s: Schedule, group: Group, target: Target, cfg: Config) -> bool:
-    """Schedule results, reductions and values that are read repeatedly in loops of their own;
-    inline the rest.
+    """Schedule results, reductions and values read repeatedly in loops of their own; inline the
+    rest.
     """
     outputs = {t.op for t in group.outputs}
     reductions = {st for st in group.stages if st.reduce_axis}
@@ -151,14 +149,14 @@ def _stage_by_stage(s: Schedule, group: Group, target: Target, cfg: Config) -> b
 
 
 def is_generic(body: Graph, group: Group) -> bool:
-    """Whether the group's tensor expressions say everything about it, so that generic schedules fit
-    too.
+    """Whether the tensor expressions describe the group completely, so that generic schedules
+    fit.
     """
     return not is_attention(group) and winograd_op(body) is None
 
 
 def lower_by_rule(body: Graph, target: Target, name: str, cfg: Config = ANALYTIC) -> Func:
-    """The kernel of a fused group as a loop nest.  Its parameters are the group's inputs, then its
+    """The loop nest of a fused group's kernel.  Parameters are the group's inputs, then its
     outputs.
     """
     if is_concat(body):

@@ -34,9 +34,7 @@ from .reduction import is_costly, reduce_along, vectorize
 from .row_scale import scale_results
 
 SHARED_HEADS = 2
-"""Heads per thread from which on heads are shared among threads; with fewer, blocks of rows are
-shared.
-"""
+"""Least heads per thread for which threads share heads; with fewer, they share blocks of rows."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -168,9 +166,7 @@ def _behind(stage: Compute) -> set[Compute]:
 
 
 def _accumulator(s: Schedule, contraction: Compute, result: Compute) -> Tensor:
-    """The tensor in which `contraction` accumulates in registers, computed inside the loops of
-    `result`.
-    """
+    """The tensor in which `contraction` accumulates in registers, inside the loops of `result`."""
     if contraction is result:
         return s.cache_write(contraction.outputs[0], "register")
     s[contraction.outputs[0]].set_scope("register")
@@ -275,9 +271,7 @@ def _grouped_axes(group: Group, a: _Attention) -> frozenset[int]:
 
 
 def _walk(group: Group, load: Load, op: Compute) -> dict[Var, int] | None:
-    """Strides of `load` in the memory of its source; None if stages between them compute more than
-    indices.
-    """
+    """Strides of `load` in the memory of its source; None if stages between them do arithmetic."""
     tensor, indices = load.buffer, load.indices
     while isinstance(tensor, Tensor) and isinstance(tensor.op, Compute):
         body = tensor.op.body[tensor.index]
@@ -351,8 +345,8 @@ def _unrolled(stage: Any, axis: Any, width: int, lanes: int) -> None:
 
 
 def whole_vectors(rank: int, axis: int, lanes: int) -> Layout:
-    """The layout with `axis` innermost in whole vectors, so that each can be a register and rows
-    have their alignment.
+    """The layout with `axis` innermost in whole vectors, so that each can be an aligned
+    register.
     """
     others = [LayoutDim(i) for i in range(rank) if i != axis]
     return Layout((*others, LayoutDim(axis, "outer", lanes), LayoutDim(axis, "inner", lanes)))

@@ -16,9 +16,7 @@ from tilesmith.strategy.group import group_tensors
 from tilesmith.strategy.versions import Versions
 
 FEW = 4
-"""Largest expected batch for which a second version is made: its register tiles are too low for
-large batches.
-"""
+"""Largest expected batch with a second version: its register tiles are too low for large ones."""
 
 MANY = 64
 """Rows for which the second version is scheduled: more than the highest register tile has."""

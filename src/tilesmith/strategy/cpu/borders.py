@@ -104,9 +104,7 @@ def _filled(dtype: DType, slab: tuple[Dim, ...], place: tuple[int, Dim], target:
 
 
 def _schedule_rows(s: Schedule, op: te.Compute, target: Target) -> None:
-    """A loop for each axis: fused loops would need divisions by extents that are known at run time
-    only.
-    """
+    """A loop for each axis: fused ones would need divisions by extents known at run time only."""
     stage = s[op.outputs[0]]
     extents = [expected(a.extent) for a in op.axis]
     lanes = target.vector_lanes(op.outputs[0].dtype.bytes)

@@ -259,9 +259,7 @@ def step_cycles(rows: int, vectors: int, target: Target, broadcast: bool = True)
 
 
 def row_extent(c: Contraction) -> int:
-    """Iterations of the row loop: all rows if their axes can be fused, else those of the innermost
-    row axis.
-    """
+    """Iterations of the row loop: all rows if their axes can be fused, else the innermost axis."""
     rows = fusable_rows(c)
     n = 1
     for r in rows:
@@ -432,9 +430,7 @@ def joined_steps(layout: Layout | None) -> int:
 
 
 def reduction_order(c: Contraction) -> tuple[IterVar, ...]:
-    """Reduction axes, outermost first: windows, which slide along rows, outside; channels
-    inside.
-    """
+    """Reduction axes, outermost first: windows, which slide along rows, before channels."""
     rows = {r.var for r in c.rows}
     windows: set[Var] = set()
     for index in c.x.indices:

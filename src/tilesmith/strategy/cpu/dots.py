@@ -142,9 +142,7 @@ def _lies_along(group: Group, anchor: Compute, k: IterVar, vector: IterVar) -> b
 
 
 def _pays(c: Contraction, k: IterVar, target: Target) -> bool:
-    """Whether, per element of the output, summing the lanes costs less than its share of a packed
-    copy.
-    """
+    """Whether summing the lanes costs less than a packed copy, both per element of the output."""
     if not isinstance(k.extent, int):
         return False
     if c.is_batched:

@@ -131,9 +131,7 @@ def _copying(count: int, size: int, target: Target) -> float:
 
 
 def _moving(count: int, size: int, target: Target) -> float:
-    """Cycles for reading and writing elements of `size` bytes in memory; 0 if the L2 cache holds
-    them.
-    """
+    """Cycles of memory to read and write elements of `size` bytes; 0 if the L2 cache holds them."""
     model = target.model
     moved = count * size / model.dram_bytes_per_cycle if count * size > model.l2_bytes else 0.0
     return 2 * moved

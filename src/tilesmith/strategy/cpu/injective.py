@@ -247,7 +247,7 @@ def share_and_vectorize(
 
 
 def enough_iterations(target: Target, cfg: Config) -> int:
-    """Knob `shared_iterations`: iterations from which on a parallel loop has enough for its
+    """Knob `shared_iterations`: number of iterations that is enough for a parallel loop's
     threads.
     """
     usual = target.shared_trips

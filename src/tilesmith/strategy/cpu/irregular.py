@@ -35,9 +35,7 @@ def lower_irregular(body: Graph, target: Target, name: str) -> Func:
 
 
 def _iterations(stmt: Stmt) -> int:
-    """Executions of the innermost loop bodies.  A loop whose extent depends on other loops or on
-    data counts once.
-    """
+    """Executions of the innermost bodies; a loop whose extent is not constant counts once."""
     inner = sum(map(_iterations, children(stmt)))
     if not isinstance(stmt, For):
         return inner
@@ -47,8 +45,8 @@ def _iterations(stmt: Stmt) -> int:
 
 
 def _mapped(stmt: Stmt, shared: bool, lanes: int) -> Stmt:
-    """`stmt` with its independent loops shared among threads (the outermost, if `shared`) and
-    vectorised.
+    """`stmt` with its independent loops vectorised and, if `shared`, the outermost shared by
+    threads.
     """
     if not isinstance(stmt, For):
         return rebuild(stmt, lambda s: _mapped(s, shared, lanes), lambda e: e)

@@ -57,17 +57,15 @@ value; measured on depthwise and grouped convolutions.  Reading and writing it o
 
 
 class ByAxes:
-    """Layout policy: contractions decide, and other kernels follow the innermost axis of their
-    results.
-    """
+    """Layout policy: contractions decide; other kernels follow their result's innermost axis."""
 
     def __init__(self, target: Target) -> None:
         self.target = target
         self.seen: dict[Node, tuple[Structure, bool]] = {}
 
     def about(self, node: Node) -> tuple[Structure, bool]:
-        """The structure of a node, and whether it keeps axes.  Cached, since it is needed for each
-        operand and layout.
+        """The structure of a node, and whether it keeps axes; cached for all operands and
+        layouts.
         """
         if node not in self.seen:
             s = node_structure(node)
@@ -262,8 +260,8 @@ def _innermost(layout: Layout | None, value: Value) -> int:
 
 @lru_cache(maxsize=8192)
 def _keeps_axes(op: Op, types: tuple[TensorType, ...]) -> bool:
-    """Whether output axis i is input axis i (shifted, strided, windowed or reduced) in every read
-    of full rank.
+    """Whether output axis i is input axis i (shifted, windowed or reduced) in each read of full
+    rank.
     """
     outputs = op.tensors(*types).outputs
     for stage in stages(outputs):

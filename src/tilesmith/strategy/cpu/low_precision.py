@@ -54,9 +54,7 @@ def low_precision_choice(target: Target) -> Choice:
 
 
 FACTORS = (Factors(i8, i8), Factors(u8, i8), Factors(i16, i8, joined=2), PAIRS)
-"""Factor types of byte products for which instructions exist; of equally fast ones, the first is
-taken.
-"""
+"""Factor types of byte products with instructions; of equally fast ones, the first is taken."""
 
 
 def factor_choice(target: Target) -> FactorChoice:
@@ -80,8 +78,8 @@ def factor_choice(target: Target) -> FactorChoice:
 def _products(
     op: MatMul | Conv, x: tuple[Dim, ...], w: tuple[Dim, ...], factors: Factors, target: Target
 ) -> tuple[float, int] | None:
-    """Products per lane in the time of a multiply-add of f32, and products per instruction; None if
-    no instruction fits.
+    """Products per lane in the time of an FMA of f32, and per instruction; None if no instruction
+    fits.
     """
     channel = None
     if isinstance(op, Conv):  # zero channels may be appended

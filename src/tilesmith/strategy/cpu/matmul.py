@@ -331,8 +331,8 @@ def packed_axis(group: Group, op: Compute) -> IterVar | None:
 
 
 def accumulator(s: Schedule, group: Group, anchor: Compute, scope: Scope) -> Tensor:
-    """The tensor in which `anchor` accumulates, in memory of `scope`: its own result, or a copy of
-    the group's.
+    """The tensor in `scope` where `anchor` accumulates: its own result, or a copy of the
+    group's.
     """
     total = anchor.outputs[0]
     if group.outputs[0].op is anchor:
@@ -342,9 +342,7 @@ def accumulator(s: Schedule, group: Group, anchor: Compute, scope: Scope) -> Ten
 
 
 def innermost(layout: Layout, op: Compute) -> IterVar:
-    """The output axis that is contiguous in memory: the last physical dimension of more than one
-    element.
-    """
+    """The output axis that is contiguous in memory: the last dimension of more than one element."""
     for d in reversed(layout.dims):
         if not same_dim(op.axis[d.axis].extent, 1):
             return op.axis[d.axis]
@@ -352,9 +350,7 @@ def innermost(layout: Layout, op: Compute) -> IterVar:
 
 
 def linear_run(group: Group, c: Contraction, run: tuple[IterVar, ...]) -> tuple[IterVar, ...]:
-    """The trailing axes of `run` that every access walks with one stride, so that they can be
-    fused.
-    """
+    """The trailing axes of `run` that can be fused: every access walks them with one stride."""
     if len(run) < 2:
         return run
     out = group.outputs[0].op

@@ -43,9 +43,7 @@ PACKING = 5.0
 """Time of packing a column block, in tiles of rows computed from it."""
 
 PAIRING = 16
-"""Fewest rows for which it pays to pack a `w` so that the steps added by one instruction are
-contiguous.
-"""
+"""Fewest rows for which to pack a `w` so that the steps added by one instruction are contiguous."""
 
 LOST, LOST_COMPETING = 0.055, 0.35
 """Fraction of a tile's time that is lost if the rows of its column block are not contiguous.
@@ -228,8 +226,8 @@ def runs_along(group: Group, load: Load, var: Var) -> bool:
 
 
 def lies_along(s: Schedule, group: Group, load: Load, var: Var) -> bool:
-    """Whether the next step of `var` reads the next element in memory, in a schedule that stores
-    the operands.
+    """Whether the next step of `var` reads the next element in memory, if the operands are
+    stored.
     """
     tensor, indices, _ = _through(load)
     layout = group.layout(tensor)

@@ -23,9 +23,7 @@ from .winograd import winograd_op
 def packed_layouts(
     body: Graph, constants: Iterable[int], target: Target, cfg: Config
 ) -> dict[int, Layout]:
-    """The layouts, by input number, of those `constants` of a fused body that must be
-    packed anew.
-    """
+    """Layouts, by input number, of those `constants` of a fused body that must be packed anew."""
     packed: dict[int, Layout] = {}
     for i in constants:
         value = body.inputs[i]

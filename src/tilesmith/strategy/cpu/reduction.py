@@ -129,9 +129,7 @@ def _schedule_output(
 
 
 def _inside(out: Compute, reducing: list[Compute]) -> list[int]:
-    """The output axes that a chain (softmax, a norm) reduces: their loops are entirely inside the
-    level.
-    """
+    """The output axes that a chain (softmax, a norm) reduces: their loops are inside the level."""
     domain = _domain(reducing[-1])
     if domain is None or out is reducing[-1]:
         return []
@@ -142,9 +140,7 @@ def _inside(out: Compute, reducing: list[Compute]) -> list[int]:
 
 
 def _lane_axis(group: Group, out: Compute, first: Compute, outer: list[int]) -> int | None:
-    """The kept axis that is contiguous in memory; None if that is a reduced axis or no axis is
-    kept.
-    """
+    """The kept axis that is contiguous in memory; None if it is a reduced axis or there is none."""
     plain = {i for load in loads(first) for i in load.indices if isinstance(i, Var)}
     along = [a.var for a in first.reduce_axis if a.var in plain and not same_dim(a.extent, 1)]
     reads = [r for r in accesses(group, first)[: -len(first.body)] if r is not None]
@@ -322,9 +318,7 @@ def vectorize(stage: Any, axis: Any, width: int, lanes: int) -> None:
 def _one_loop(
     handle: Any, group: Group, op: Compute, axes: list[IterVar], level: _Level
 ) -> tuple[Any, int]:
-    """One loop over adjacent `axes`, fused as far as every access walks them with one stride; and
-    its extent.
-    """
+    """One loop over those of `axes` that every access walks with one stride, and its extent."""
     by_var = {
         a.var: x
         for a, x in zip(
@@ -345,7 +339,7 @@ def _one_loop(
 
 
 def _vectors(rank: int, axis: int, width: int, lanes: int) -> Layout:
-    """The layout with `axis` innermost, of extent `width`, in whole vectors, so that each can be a
+    """The layout with `axis` innermost in whole vectors of its `width`, each of which can be a
     register.
     """
     others = [LayoutDim(i) for i in range(rank) if i != axis]

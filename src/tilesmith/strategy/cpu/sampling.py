@@ -67,8 +67,8 @@ def _samples(op: Op, types: tuple[TensorType, ...]) -> Samples | None:
 
 
 def lanes_layout(node: Node, target: Target) -> Layout | None:
-    """The layout of the result in which lanes load vectors.  None if that is row-major, or if no
-    axis fills the lanes.
+    """The layout of the result in which lanes load vectors; None if it is row-major, or none
+    does.
     """
     sampled = samples(node)
     if sampled is None:

@@ -50,9 +50,7 @@ BLOCK_VECTORS = 8
 """Vectors in a column block: as many as one row needs to hide the latency of multiply-adds."""
 
 MOST_ROWS = 4
-"""Most rows of a tile: at this height decoding takes half as many instructions as multiplying, on
-other ports.
-"""
+"""Most rows of a tile: decoding then takes half the instructions of multiplying, on other ports."""
 
 
 DECODING = 2
@@ -211,9 +209,7 @@ def _row_axis(total: Compute) -> int | None:
 
 
 def chunk_versions(body: Graph) -> Versions | None:
-    """Versions for one row at a time and for whole tiles of rows, where the number of rows is known
-    at run time only.
-    """
+    """Versions for one row at a time and for whole tiles, where the number of rows is symbolic."""
     if not all(n.op.is_primitive() for n in body.nodes):
         return None
     contraction = scaled_chunks(group_tensors(body).stages)

@@ -125,8 +125,8 @@ def _add_up(y: Stage, lanes: int) -> None:
 
 
 def _lies_in_rows(group: Group, c: Contraction, run: tuple[IterVar, ...]) -> bool:
-    """Whether everything that depends on `c.vector` is contiguous along it, and there are no rows
-    besides those of `run`.
+    """Whether all that depends on `c.vector` is contiguous along it, and all rows are those of
+    `run`.
     """
     reads = simple_reads(group, c.op)
     if reads is None or any(not same_dim(r.extent, 1) for r in set(c.rows) - set(run)):
@@ -137,8 +137,8 @@ def _lies_in_rows(group: Group, c: Contraction, run: tuple[IterVar, ...]) -> boo
 
 
 def _pays(c: Contraction, rows: int, columns: int, target: Target) -> bool:
-    """True if this form takes fewer cycles per vector of `w`, for matrices with more rows than one
-    tile has.
+    """Whether this form takes fewer cycles per vector of `w`, for matrices of more rows than a
+    tile.
     """
     lanes = target.vector_lanes(c.op.outputs[0].dtype.bytes)
     (k,) = c.op.reduce_axis
@@ -170,8 +170,8 @@ def _parts(c: Contraction, columns: int, target: Target) -> int:
 
 
 def _block(c: Contraction, rows: int, columns: int, target: Target) -> int:
-    """Columns of a block, at most half of the L2 cache: all columns, unless blocks are the only
-    work to share.
+    """Columns of a block, at most half the L2 cache: all, unless blocks are the only work to
+    share.
     """
     lanes, element = target.vector_lanes(c.op.outputs[0].dtype.bytes), c.w.dtype.bytes
     most = target.model.l2_bytes // 2 // (rows * c.op.outputs[0].dtype.bytes)

@@ -38,9 +38,7 @@ ROWS = 16
 """Most rows of a block: narrow types have more lanes, but blocks grow with their square."""
 
 U_BLOCKS = 16
-"""Blocks along u before the next along v: 1 KiB of a row of `x`, and one line of each of 256 rows
-of `y`.
-"""
+"""Blocks along u before the next along v: 1 KiB of a row of `x`, and a line of 256 rows of `y`."""
 
 V_BLOCKS = 8
 """Blocks along v before the next along u, where rows of `x` are shorter: the cache holds that many,
@@ -230,7 +228,7 @@ def _steps_of_lines(group: Group, op: Compute, t: Transposition, line: int, targ
 
 
 def _read(s: Schedule, t: Transposition, copy: Tensor, out: Any, at: Any) -> Any:
-    """Schedule the stage that copies, row by row, the block of `t.tensor` for one iteration of
+    """Schedule the stage that copies the block of `t.tensor` row by row in each iteration of
     `at`.
     """
     stage = s[copy]

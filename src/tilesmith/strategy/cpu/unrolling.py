@@ -5,17 +5,13 @@ from __future__ import annotations
 from tilesmith.ir.target import Target
 
 UNROLL_FACTORS = (1, 2, 3, 4, 5, 7, 8)
-"""Numbers of reduction steps that may be unrolled if they divide the reduction: powers of two, and
-sizes of windows.
-"""
+"""Steps that may be unrolled if they divide the reduction: powers of two, and sizes of windows."""
 
 MAX_UNROLLED = 128
 """Most multiply-adds in an unrolled loop body: more would overflow the instruction caches."""
 
 DISPLACED = 1 / 32
-"""Upper bound on the fraction of multiply-adds that a loop's own instructions may displace from
-their ports.
-"""
+"""Upper bound on the fraction of multiply-adds that a loop's own instructions may displace."""
 
 
 def unrolled_steps(extent: int, fmas: int, target: Target) -> int:

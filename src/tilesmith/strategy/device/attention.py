@@ -186,9 +186,7 @@ def _after(readers: Mapping[str, Sequence[str]], name: str) -> set[str]:
 
 
 def _fit(scores: Compute, values: Compute) -> bool:
-    """Whether the columns of the scores are the terms of the values' sums, at least one for each
-    thread.
-    """
+    """Whether the scores' columns are the terms of the values' sums, at least one per thread."""
     if len(scores.reduce_axis) != 1 or len(values.reduce_axis) != 1:
         return False
     if len(scores.axis) < 2 or len(values.axis) < 2:
@@ -219,7 +217,7 @@ def _is_combined(op: Compute, values: Compute) -> bool:
 def fastest(
     found: Stages, ops: Mapping[str, Compute], target: Target, keys: int
 ) -> Attention | None:
-    """The attention with the lowest cost in chunks of `keys` keys; None if no block size fits the
+    """The attention of least cost in chunks of `keys` keys; None if no block size fits the
     device.
     """
     device = target.device
@@ -351,16 +349,16 @@ def _bind(stage: Stage, y: Axis, x: Axis) -> None:
 
 
 def _divide(s: Schedule, own: Stage, a: Attention) -> None:
-    """Divide the rows and columns of a stage in registers among threads, so that each thread stores
-    only its own.
+    """Divide the rows and columns of a stage in registers among threads; each stores only its
+    own.
     """
     for axis, factor in zip(own.axis[-2:], a.threads, strict=True):
         s.unflatten_axis(own.op.outputs[0], axis, factor)
 
 
 def _steps(s: Schedule, own: Stage, a: Attention) -> None:
-    """Fetch the operands of a product in registers into shared memory, for some terms of the sum at
-    a time.
+    """Fetch operands of a product in registers into shared memory, some terms of the sum at a
+    time.
     """
     factors = product_of_loads(own.state.compute)
     assert factors is not None

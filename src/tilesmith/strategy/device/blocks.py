@@ -36,8 +36,8 @@ def fused(stage: Stage, axes: Sequence[Axis]) -> Axis:
 
 
 def in_memory(stage: Stage) -> list[int]:
-    """The axes of a stage's result, by number, outermost first in memory; axes of one element come
-    before all others.
+    """The axes of a stage's result, by number, outermost in memory first; axes of 1 element
+    lead.
     """
     layout, shape = stage.state.layout, stage.op.outputs[0].shape
     dims = range(len(shape)) if layout is None else (d.axis for d in layout.dims)

@@ -134,9 +134,7 @@ def schedule_elements(s: Schedule, target: Target) -> None:
 
 
 def _is_tiled(body: StageBody, target: Target) -> bool:
-    """Whether a product is computed in tiles: its result has enough elements, or blocks divide its
-    sums.
-    """
+    """Whether a product is computed in tiles: it has enough elements, or blocks divide its sums."""
     product = product_of(body.name, body.op) if body.op.reduce_axis else None
     if product is None:
         return False

@@ -105,9 +105,7 @@ def _count(s: For) -> int:
 
 
 def _steps(s: Stmt) -> int:
-    """Steps of the loops in `s`; of loops after each other the longest counts.  A loop whose extent
-    data decide may be long.
-    """
+    """Steps of the longest chain of loops in `s`; a loop whose extent data decide may be long."""
     inside = max((_steps(part) for part in children(s)), default=1)
     if not isinstance(s, For):
         return inside

@@ -78,8 +78,8 @@ def has_few_elements(r: StageBody, target: Target) -> bool:
 def schedule_rows(
     s: Schedule, out: str, rows: frozenset[Var], reductions: Sequence[str], target: Target
 ) -> None:
-    """Bind a block to each row of the stage `out`.  It computes `reductions`, and stages of their
-    results, on the way.
+    """Bind a block to each row of the stage `out`; it computes `reductions` and stages of them,
+    too.
     """
     stage = s[out]
     axes = list(zip(stage.axis, stage.state.compute.axis, strict=True))

@@ -359,8 +359,8 @@ def _finite(most: Expr) -> Expr:
 
 
 def _combine(a: tuple[Expr, ...], b: tuple[Expr, ...]) -> tuple[Expr, ...]:
-    """Combine (maximum, sum of exponentials, sum of exponentials times values) of two sets of keys
-    into that of both.
+    """Combine (maximum, sum of exponentials, sum of exponentials times values) of two sets of
+    keys.
     """
     most = maximum(a[0], b[0])
     x, y = (exp(n[0] - _finite(most)) for n in (a, b))

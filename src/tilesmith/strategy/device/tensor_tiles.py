@@ -50,9 +50,7 @@ STEPS = (4, 2, 1)
 LOADING = 4
 """Time to load an element, in multiply-adds of a thread's share."""
 PADS = (0, 4, 2, 1)
-"""Padding of rows in shared memory, in words; it limits the width of the vectors that can be
-stored.
-"""
+"""Words of padding of rows in shared memory; they limit the width of vectors that are stored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,8 +143,8 @@ def tensor_tile(op: Compute, target: Target, divides: bool = True) -> TensorTile
 
 
 def _staged(t: TensorTile, op: Compute, target: Target, divides: bool) -> Iterator[TensorTile]:
-    """`t` with as many steps as the sum's length allows, and with those that leave room for several
-    pipelined buffers.
+    """`t` with the steps that the sum's length allows, and those with room for pipelined
+    buffers.
     """
     depth = t.intrinsic.extents[2]
     terms = [a.extent for a in op.reduce_axis]
@@ -304,9 +302,7 @@ def schedule_tensor_tiles(
 
 
 def _tile_result(stage: Stage, t: TensorTile, axes: Sequence[int]) -> Axis:
-    """Bind the loops of the result.  Returns the loop over waves, in which a wave's tiles are
-    computed.
-    """
+    """Bind the loops of the result.  Returns the loop over waves, which contains a wave's tiles."""
     rows, columns, _ = t.intrinsic.extents
     height, width = t.block
     others: list[Axis] = []
@@ -399,7 +395,7 @@ def _stored_together(size: int) -> int:
 
 
 def _padded(t: TensorTile, number: int, distance: int) -> tuple[int, int, int, bool]:
-    """The choice of `_padding` as (bank conflicts, negative bytes of vectors, words of padding,
+    """The choice of `_padding` as (bank conflicts, minus bytes of vectors, words of padding,
     order).
     """
     operand = t.intrinsic.operands[number]

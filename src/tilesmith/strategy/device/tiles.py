@@ -88,9 +88,7 @@ def product_of(name: str, op: Compute) -> Product | None:
 
 
 def product_parts(product: Product, op: Compute, target: Target) -> int:
-    """The number of parts into which the sum is divided; 1 if blocks of undivided sums fill the
-    device.
-    """
+    """Number of parts of the sum; 1 if blocks of undivided sums fill the device."""
     if not product.matrices:
         return 1
     size = expected_size(a.extent for a in op.axis)
@@ -230,9 +228,7 @@ def _blocks(target: Target) -> list[tuple[int, int]]:
 
 
 def _threads(extent: int, most: int) -> int:
-    """Threads along one side: the most whose tiles divide `extent`, if these are at least half of
-    `most`.
-    """
+    """Threads along one side: the most whose tiles divide `extent`, if at least half of `most`."""
     tiles = -(-extent // TILE)
     if tiles <= most:
         return tiles
@@ -243,8 +239,8 @@ def _threads(extent: int, most: int) -> int:
 def _results_of_threads(
     stage: Stage, own: Stage, product: Product, target: Target, cfg: Config
 ) -> None:
-    """Bind threads along the innermost axis in memory; each computes several results along an axis
-    of the other operand.
+    """Bind threads along memory's innermost axis, with several results along the other
+    operand's.
     """
     order = in_memory(stage)
     axes = list(stage.axis)

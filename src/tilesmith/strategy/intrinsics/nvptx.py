@@ -28,9 +28,7 @@ WARP = 32
 _ROW_BYTES = 32
 _WORD = 4
 _TOLERANCE = 2.0**-20
-"""Products are aligned to the largest of 16, and bits below the last bit of an f32 are
-truncated.
-"""
+"""Products are aligned to the largest of 16; bits below the last bit of an f32 are truncated."""
 
 _BYTES = {"s8": "i8", "u8": "u8"}
 
@@ -55,9 +53,7 @@ def _reads(operand: Any, distance: int) -> tuple[tuple[int, tuple[int, ...]], ..
 
 
 def _load(code: Any, operand: Any, pointer: Any, distance: int) -> tuple[Any, ...]:
-    """Load the words of a thread.  Neighbours in the sum that are not contiguous in memory are
-    packed into one word.
-    """
+    """Load the words of a thread; neighbours in the sum that are not contiguous are packed."""
     thread = code.thread()
     g, t = code.integer("lshr", thread, 2), code.integer("and", thread, 3)
     reads = _reads(operand, distance)

@@ -46,9 +46,7 @@ def _fma(lanes: int) -> TensorIntrinsic:
 
 
 def _pmaddwd(lanes: int, weights: str = "i16") -> TensorIntrinsic:
-    """Products of pairs of 16 bits; weights of bytes are widened when they are loaded, once for all
-    rows.
-    """
+    """Products of pairs of 16 bits; weights of bytes are widened when loaded, once for all rows."""
     suffix = {4: "sse2.pmadd.wd", 8: "avx2.pmadd.wd", 16: "avx512.pmaddw.d.512"}[lanes]
     feature = {4: "sse2", 8: "avx2", 16: "avx512bw"}[lanes]
 

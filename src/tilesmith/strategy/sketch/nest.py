@@ -178,9 +178,7 @@ def _rows(
 
 
 def _innermost(root: Stage) -> int:
-    """The root's axis that is contiguous in memory: the last physical dimension of more than one
-    element.
-    """
+    """The root's axis that is contiguous in memory: the last dimension of more than one element."""
     layout = root.state.layout
     order = [d.axis for d in layout.dims] if layout is not None else range(len(root.axis))
     return next((i for i in reversed(order) if expected(root.axis[i].extent) > 1), -1)
@@ -272,9 +270,7 @@ def _bytes(read: Read, body: StageBody, tile: SketchTile) -> int:
 
 
 def _ordered(outer: list[Outer], cfg: Config) -> list[Outer]:
-    """Order the outer loops by knob `order`: by default the operand with the most bytes is reloaded
-    least often.
-    """
+    """Order the outer loops by knob `order`: by default most bytes are reloaded least often."""
     long = [x for x in outer if x.trips > 1]
     usual = sorted(long, key=lambda x: -x.bytes)
     plain = tuple(range(len(usual)))
@@ -383,9 +379,7 @@ def _unroll(
 
 
 def _one_loop(stage: Stage, body: StageBody) -> tuple[Axis, int]:
-    """The innermost loops of the reduction, fused as far as every read walks them with one
-    stride.
-    """
+    """The reduction's innermost loops, fused as far as every read walks them with one stride."""
     axes = body.op.reduce_axis
     run = [axes[-1]]
     for outer in reversed(axes[:-1]):

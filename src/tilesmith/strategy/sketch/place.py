@@ -283,8 +283,8 @@ def _reads(
 
 
 def _read_along(known: Mapping[str, StageBody], home: Nest, name: str) -> tuple[int, int] | None:
-    """The first axis of stage `name` that every read in `home` indexes by one axis of its root, and
-    that axis.
+    """The first axis of stage `name` that all reads in `home` index by one root axis, and that
+    axis.
     """
     root, own = known[home.root].op, known[name].op
     common: tuple[int, ...] | None = None

@@ -22,13 +22,9 @@ from tilesmith.te.tensor import Compute, Reduce, Tensor
 from .work import element_cycles, is_larger
 
 MAX_NODES = 512
-"""Most nodes of an expression that inlining may make; more take long to compile and spill
-registers.
-"""
+"""Most nodes of an expression after inlining; more take long to compile and spill registers."""
 GAIN = 1.2
-"""Lower bound on the ratio of both costs from which a stage is stored: an inlined stage needs no
-loops.
-"""
+"""Least ratio of both costs for which a stage is stored: an inlined stage needs no loops."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,9 +122,7 @@ def _reads(state: State, values: Sequence[Expr], name: str) -> list[Load]:
 def _with_inlined(
     state: State, reader: Body, name: str, stage: Body, times: int, target: Target
 ) -> Body | None:
-    """`reader` with stage `name` inlined at the `times` points where it is read; None if that is
-    too large.
-    """
+    """`reader` with stage `name` inlined at its `times` reads; None if that is too large."""
     if times > 1 and is_larger(stage.values, 4 * MAX_NODES // times):
         return None
     variables = [a.var for a in stage.op.axis]

@@ -25,7 +25,7 @@ ROWS, COLUMNS = 4, 2
 
 
 def schedule_scans(s: Schedule, target: Target) -> set[str]:
-    """Schedule the scans of `s` and what computes their steps.  Returns the names of those
+    """Schedule the scans of `s` and the stages of their steps.  Returns the names of those
     stages.
     """
     done: set[str] = set()

@@ -221,7 +221,7 @@ def _cycles(
     part: Sequence[int],
     target: Target,
 ) -> float:
-    """Predicted cycles of the busiest core for the root in parts of `part`, with all stages of
+    """Predicted cycles of the busiest core for the root in parts of `part` and all stages of
     `order`.
     """
     model, shape = target.model, members[root].shape

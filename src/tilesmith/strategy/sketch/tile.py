@@ -192,9 +192,7 @@ class TileModel:
         return width * self.model.gather_cycles * self.model.load_ports
 
     def cycles(self, lane: int, sizes: Sequence[int]) -> float:
-        """Cycles of all elements with tiles of `sizes`; tails of rows count with their true
-        size.
-        """
+        """Cycles of all elements with tiles of `sizes`; tails of rows count with their own size."""
         total = 0.0
         parts = [
             [(n // t, t), *([(1, n % t)] if n % t else [])]
@@ -260,8 +258,8 @@ class TileModel:
                         yield tuple(sizes)
 
     def along_reduction(self) -> float:
-        """Cycles if lanes run along the reduction, element by element; infinite without a
-        reduction.
+        """Cycles if lanes run along the reduction, element by element; infinite if there is
+        none.
         """
         if not self.last:
             return float("inf")

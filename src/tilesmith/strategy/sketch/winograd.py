@@ -31,9 +31,7 @@ from tilesmith.te.tensor import Compute
 from tilesmith.te.winograd import points
 
 FILTERED_MARGIN = 0.8
-"""Upper bound on the predicted time relative to the direct convolution's: smaller gains are not
-trusted.
-"""
+"""Upper bound on the time relative to the direct convolution's: smaller gains are not trusted."""
 TRANSFORM = 8
 """Instructions per vector of transformed numbers, one per cycle: arithmetic, loads and stores."""
 VECTORS = 2
@@ -57,8 +55,8 @@ class Filtered:
 
 
 def filter_windows(s: Schedule, target: Target, bound: float, cfg: Config) -> list[Filtered]:
-    """The tile size by knob `winograd`: of those whose error is within `bound`, or 0 for the direct
-    convolution.
+    """The tile size by knob `winograd`: one whose error is within `bound`, or 0 for the direct
+    form.
     """
     tiles = tuple(m for m in SQUARES if ERRORS[m] <= bound)
     filtered: list[Filtered] = []

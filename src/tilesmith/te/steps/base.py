@@ -82,9 +82,7 @@ class Step(ABC):
     stage: Name
     primitive: ClassVar[str]
     of_schedule: ClassVar[bool] = False
-    """Whether the primitive is a method of the schedule, called with the stage, rather than of the
-    stage.
-    """
+    """Whether the primitive is a method of the schedule, called with the stage, or of the stage."""
 
     def __post_init__(self) -> None:
         check_fields(self, ScheduleError)
@@ -108,8 +106,8 @@ class Step(ABC):
         return f"s[{self.stage!r}].{self.primitive}({', '.join((*plain, *named))})"
 
     def to_json(self) -> dict[str, Any]:
-        """JSON values: {"step": the primitive, field: value, ...}.  Raises ScheduleError for a
-        split by an expression.
+        """JSON values: {"step": primitive, field: value, ...}.  Raises ScheduleError for
+        expressions.
         """
         record: dict[str, Any] = {"step": self.primitive}
         for f in fields(self):

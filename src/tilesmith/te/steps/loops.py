@@ -26,9 +26,7 @@ def scheduled(state: State, name: str, what: str) -> StageState:
 
 
 def leaf(stage: StageState, axis: str, what: str) -> int:
-    """The position of loop `axis`.  If it is no loop, the error names the step that replaced the
-    axis.
-    """
+    """The position of loop `axis`.  If it is no loop, the error names the step that replaced it."""
     if axis in stage.tensorized_loops():
         assert stage.tensorized is not None
         raise ScheduleError(
@@ -183,9 +181,7 @@ class Reorder(Step):
 
 
 def _keeps_order(stage: StageState, leaves: list[str]) -> None:
-    """Raises ScheduleError if the loops `leaves` change the order in which values are combined by a
-    reducer that needs it.
-    """
+    """Raises ScheduleError if loops `leaves` reorder values of a reducer that needs their order."""
     laws = stage.compute.laws
     if laws.any_order:
         return

@@ -339,9 +339,7 @@ class UnflattenAxis(Step):
 
 
 def _where(inside: Expr | None, value: Expr) -> Expr:
-    """`value` of an element inside the domain; outside, where no element is read, the start of a
-    reduction, or zero.
-    """
+    """`value` of an element inside the domain; outside, where none is read, a start or zero."""
     if inside is None:
         return value
     if not isinstance(value, Reduce):

@@ -1,4 +1,4 @@
-"""Features of candidates: what a cost model knows of a schedule before it is measured."""
+"""Features of candidates: the input of a cost model, known before measuring."""
 
 from .function import FeatureFunction, StructuralFeatures, features_of, prior
 from .kernel import FEATURES

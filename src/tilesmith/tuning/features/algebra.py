@@ -1,9 +1,9 @@
-"""Arithmetic on numbers that may be known or not yet: ints and floats, or expressions of knobs.
+"""Arithmetic on numbers that may be symbolic: ints and floats, or expressions of knobs.
 
 The formulas of the features are written once with these functions.  On numbers they compute.  On
 expressions they build `ir.expr` nodes, without neutral zeros and ones.  So one derivation serves a
-schedule whose knobs have values and one whose knobs are symbols, with equal results.  Nothing here
-may branch on a value; use `where`.
+schedule whose knobs have values and one whose knobs are symbols, with equal results.  No function
+here may branch on a value; use `where`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def _binary(op: str, a: Number, b: Number) -> Expr:
 
 
 def _alike(a: Number, b: Number) -> tuple[Expr, Expr]:
-    """Both as expressions, of floats when one of them is a float."""
+    """Both as expressions; as floats if one of them is a float."""
     ea = a if isinstance(a, Expr) else const(a, f64 if isinstance(a, float) else None)
     eb = b if isinstance(b, Expr) else const(b, f64 if isinstance(b, float) else None)
     if ea.dtype is not eb.dtype:
@@ -152,7 +152,7 @@ def _fold(
 
 
 def number(value: int | Expr, known: dict[Expr, Number] | None = None) -> Number:
-    """A dimension of te (sums, products and quotients) in the form of this module; of a traced
+    """A dimension of te (sums, products and quotients) in the form of this module; for a traced
     number its expression.
 
     known: values of variables.

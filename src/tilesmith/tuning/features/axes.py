@@ -1,5 +1,5 @@
-"""Extents of the axes of a stage, derived from the extents of its roots through splits and fusions;
-and the positions of the roots while loops over some axes run.
+"""Extents of the axes of a stage, derived from the extents of its roots through splits and fusions,
+and the positions of the roots while some loops run.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from .algebra import Number
 
 
 class Span(NamedTuple):
-    """Positions of an index.
+    """The positions of an index.
 
-    width: from the first to the last.
-    distinct: number of different ones.
+    width: number from the first position to the last.
+    distinct: number of different positions.
     """
 
     width: Number
@@ -27,21 +27,21 @@ class Span(NamedTuple):
 
     @property
     def is_still(self) -> bool:
-        """True for one position, whatever the knobs say."""
+        """Whether there is one position for all values of the knobs."""
         return not any(isinstance(n, Expr) or n != 1 for n in self)
 
 
 STILL = Span(1, 1)
 
 ANYWHERE = 1 << 40
-"""The width of an unknown span; the tensor bounds it."""
+"""The width of an unknown span; the tensor's extent bounds it."""
 
 
 def known_width(width: Number, n: Number) -> Number:
-    """The width of a block of neighbours, if lowering can tell which rows of `n` it is in; else
-    anywhere.
+    """The width of a block of neighbours, if lowering can prove which rows of `n` contain it; else
+    `ANYWHERE`.
 
-    It can where rows are whole blocks, or blocks whole rows.
+    It can if rows are whole numbers of blocks, or blocks whole numbers of rows.
     """
     rest = sym.sub(n, sym.mul(sym.floor_div(n, width), width))
     over = sym.sub(width, sym.mul(sym.floor_div(width, n), n))
@@ -50,55 +50,55 @@ def known_width(width: Number, n: Number) -> Number:
 
 def extents_of(stage: StageState, domain: Sequence[Number]) -> dict[str, Number]:
     """Extents of all axes, given those of the roots: `StageState.extents` on numbers."""
-    found = dict(zip(stage.roots, domain, strict=True))
+    extents = dict(zip(stage.roots, domain, strict=True))
     for rel in stage.relations:
         if isinstance(rel, FuseRelation):
-            found[rel.fused] = sym.product(found[p] for p in rel.parts)
+            extents[rel.fused] = sym.product(extents[p] for p in rel.parts)
         elif isinstance(rel, SkewRelation):
-            found[rel.skewed] = sym.add(found[rel.parent], rel.most)
+            extents[rel.skewed] = sym.add(extents[rel.parent], rel.most)
         elif rel.factor is not None:
-            inner = found[rel.inner] = sym.number(rel.factor)
-            found[rel.outer] = sym.ceil_div(found[rel.parent], inner)
+            inner = extents[rel.inner] = sym.number(rel.factor)
+            extents[rel.outer] = sym.ceil_div(extents[rel.parent], inner)
         else:
-            outer = found[rel.outer] = sym.number(rel.nparts or 1)
-            found[rel.inner] = sym.ceil_div(found[rel.parent], outer)
-    return found
+            outer = extents[rel.outer] = sym.number(rel.nparts or 1)
+            extents[rel.inner] = sym.ceil_div(extents[rel.parent], outer)
+    return extents
 
 
 def trips_of(stage: StageState, extents: Mapping[str, Number]) -> dict[str, tuple[Number, Number]]:
-    """`Loop.trips` and `Loop.rest` of all axes."""
-    found: dict[str, tuple[Number, Number]] = {r: (extents[r], 0) for r in stage.roots}
+    """`trips` and `rest` of all axes, as in `SymbolicLoop`."""
+    trips: dict[str, tuple[Number, Number]] = {r: (extents[r], 0) for r in stage.roots}
     for rel in stage.relations:
         if isinstance(rel, FuseRelation):
-            found[rel.fused] = sym.product(found[p][0] for p in rel.parts), 0
+            trips[rel.fused] = sym.product(trips[p][0] for p in rel.parts), 0
             continue
         if isinstance(rel, SkewRelation):
-            found[rel.skewed] = extents[rel.skewed], 0
+            trips[rel.skewed] = extents[rel.skewed], 0
             continue
-        whole = found[rel.parent][0]
+        whole = trips[rel.parent][0]
         outer, inner = extents[rel.outer], extents[rel.inner]
         if rel.tail == "roundup":
-            found[rel.outer], found[rel.inner] = (outer, 0), (inner, 0)
+            trips[rel.outer], trips[rel.inner] = (outer, 0), (inner, 0)
         elif rel.factor is not None:
-            found[rel.outer], found[rel.inner] = _quotient(whole, inner), (inner, 0)
+            trips[rel.outer], trips[rel.inner] = _quotient(whole, inner), (inner, 0)
         else:
-            found[rel.outer], found[rel.inner] = (outer, 0), _quotient(whole, outer)
-    return found
+            trips[rel.outer], trips[rel.inner] = (outer, 0), _quotient(whole, outer)
+    return trips
 
 
 def lanes_of(stage: StageState, extents: Mapping[str, Number]) -> dict[str, Number]:
-    """`Loop.lanes` of axes that have any."""
+    """`lanes` of the axes that have any, as in `SymbolicLoop`."""
     vectors = {a for a in stage.leaves if stage.kind(a) == "vectorized"}
-    found: dict[str, Number] = {}
+    lanes: dict[str, Number] = {}
     for rel in reversed(stage.relations):
         if isinstance(rel, SplitRelation) and rel.inner in vectors:
             vectors.add(rel.parent)
-            found[rel.outer] = extents[rel.inner]
-    return found
+            lanes[rel.outer] = extents[rel.inner]
+    return lanes
 
 
 def _quotient(whole: Number, part: Number) -> tuple[Number, Number]:
-    """`whole / part`, and what it has beyond an integer."""
+    """`whole / part`, and the excess over an integer."""
     if isinstance(whole, int) and isinstance(part, int) and whole % part == 0:
         return whole // part, 0
     trips = sym.div(whole, part)
@@ -108,31 +108,31 @@ def _quotient(whole: Number, part: Number) -> tuple[Number, Number]:
 def spans_of(
     stage: StageState, extents: Mapping[str, Number], inside: set[str], region: bool = False
 ) -> dict[str, Span]:
-    """Spans of all axes while the leaves `inside` run and the others stand still.
+    """Spans of all axes while the leaves `inside` run and all others are fixed.
 
-    region: as lowering bounds them, not their average.
+    region: whether to give the bounds that lowering computes, not their average.
     """
-    found = {a: Span(extents[a], extents[a]) if a in inside else STILL for a in stage.leaves}
+    spans = {a: Span(extents[a], extents[a]) if a in inside else STILL for a in stage.leaves}
     for rel in reversed(stage.relations):
         if isinstance(rel, FuseRelation):
-            width, count = found[rel.fused]
+            width, count = spans[rel.fused]
             for part in reversed(rel.parts[1:]):
                 n = extents[part]
                 width = known_width(width, n) if region else width
-                found[part] = Span(sym.minimum(width, n), sym.minimum(count, n))
+                spans[part] = Span(sym.minimum(width, n), sym.minimum(count, n))
                 width, count = sym.ceil_div(width, n), sym.ceil_div(count, n)
-            found[rel.parts[0]] = Span(sym.minimum(width, extents[rel.parts[0]]), count)
+            spans[rel.parts[0]] = Span(sym.minimum(width, extents[rel.parts[0]]), count)
         elif isinstance(rel, SkewRelation):
-            found[rel.parent] = _skewed_span(found[rel.skewed], found[rel.by], rel, extents)
+            spans[rel.parent] = _skewed_span(spans[rel.skewed], spans[rel.by], rel, extents)
         else:
-            outer, inner, whole = found[rel.outer], found[rel.inner], extents[rel.parent]
+            outer, inner, whole = spans[rel.outer], spans[rel.inner], extents[rel.parent]
             if outer is STILL:
-                found[rel.parent] = inner
+                spans[rel.parent] = inner
                 continue
             width = sym.add(sym.mul(sym.sub(outer.width, 1), extents[rel.inner]), inner.width)
             count = sym.mul(outer.distinct, inner.distinct)
-            found[rel.parent] = Span(sym.minimum(width, whole), sym.minimum(count, whole))
-    return found
+            spans[rel.parent] = Span(sym.minimum(width, whole), sym.minimum(count, whole))
+    return spans
 
 
 def _skewed_span(span: Span, by: Span, rel: SkewRelation, extents: Mapping[str, Number]) -> Span:
@@ -146,7 +146,7 @@ def _skewed_span(span: Span, by: Span, rel: SkewRelation, extents: Mapping[str, 
 
 
 def moved_of(stage: StageState, extents: Mapping[str, Number], axis: str) -> dict[str, Number]:
-    """How far one step of a leaf moves each other axis."""
+    """The distance that one step of a leaf moves each other axis."""
     moved: dict[str, Number] = {axis: 1}
     for rel in reversed(stage.relations):
         if isinstance(rel, FuseRelation):
@@ -167,8 +167,8 @@ def digits_of(
     roots: Mapping[Expr, str],
     terms: Mapping[Expr, int],
 ) -> dict[str, list[Expr]]:
-    """Fused axes of which an index has a multiple, with the terms that compose it, the last part's
-    first.
+    """Fused axes of which an index contains a multiple, with the terms that compose it, the last
+    part's first.
 
     For example, `14 * row + column` is the number of the axis made by `fuse(row, column)`.
 
@@ -176,13 +176,13 @@ def digits_of(
     terms: coefficients of variables and of their quotients.
     """
     axes = {_axis(stage, extents, roots, a): a for a in terms}
-    found: dict[str, list[Expr]] = {}
+    digits: dict[str, list[Expr]] = {}
     for rel in stage.relations:
         if isinstance(rel, FuseRelation):
             atoms = _in_place(rel, extents, axes, terms)
             if len(atoms) > 1:
-                found[rel.fused] = atoms
-    return found
+                digits[rel.fused] = atoms
+    return digits
 
 
 def _in_place(
@@ -191,8 +191,8 @@ def _in_place(
     axes: Mapping[str | None, Expr],
     terms: Mapping[Expr, int],
 ) -> list[Expr]:
-    """The terms of all parts; none if one is missing or has another coefficient."""
-    found: list[Expr] = []
+    """The terms of all parts; empty if one is missing or has another coefficient."""
+    composed: list[Expr] = []
     place = 0
     for part in reversed(rel.parts):
         n, atom = extents[part], axes.get(part)
@@ -201,14 +201,14 @@ def _in_place(
         if not isinstance(n, int) or atom is None or place not in (0, terms[atom]):
             return []
         place = terms[atom] * n
-        found.append(atom)
-    return found
+        composed.append(atom)
+    return composed
 
 
 def _axis(
     stage: StageState, extents: Mapping[str, Number], roots: Mapping[Expr, str], atom: Expr
 ) -> str | None:
-    """The axis whose number an atom is: a root, or the outer one of its split."""
+    """The axis whose number an atom is: a root, or the outer axis of its split."""
     if isinstance(atom, Var):
         return roots.get(atom)
     if isinstance(atom, Binary) and atom.op == "floordiv" and isinstance(atom.b, Const):

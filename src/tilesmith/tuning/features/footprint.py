@@ -1,12 +1,12 @@
-"""What the loops of a nest touch and move: footprints, working sets, traffic and reuse per cache.
+"""Footprints, working sets, traffic and reuse of a nest's loops, per cache.
 
 The footprint of an access in the loops from number `p` of its statement's path on is, per
 dimension, `sum(|coefficient| * (extent - 1)) + 1` elements, or the number of distinct indices if
-that is less.  In memory, it is the cache lines of the runs that adjacent dimensions form together.
+that is less.  In bytes, it is the cache lines of the runs that adjacent dimensions form together.
 
-The working set of a loop is what all statements inside touch in one iteration.  A cache that holds
-it keeps it until the next iteration; the loop then fetches its footprint once.  Otherwise it
-fetches, in every iteration, what an iteration touches (the model of `perf.footprint`).
+The working set of a loop is the set of bytes that all statements inside touch in one iteration.  A
+cache that holds it keeps it until the next iteration; the loop then fetches its footprint once.
+Otherwise each iteration fetches its own footprint (the model of `perf.footprint`).
 """
 
 from __future__ import annotations
@@ -39,9 +39,7 @@ class SymbolicFootprints:
         return sym.product(d.distinct for d in self.nest.touched(s.stage.name, access, p))
 
     def bytes(self, s: Statement, access: SymbolicAccess, p: int) -> Number:
-        """Bytes of the cache lines that an access touches in the loops from `p` on; 0 in
-        registers.
-        """
+        """Bytes of the cache lines that an access touches in loops from `p` on; 0 in registers."""
         if access.in_registers:
             return 0
         key = (access, p)
@@ -76,7 +74,7 @@ class SymbolicFootprints:
         return sym.total(sizes.values())
 
     def traffic(self, s: Statement, access: SymbolicAccess, cache: int) -> Number:
-        """Bytes that an access fetches into a cache of `cache` bytes in the whole kernel."""
+        """Bytes that an access moves into a cache of `cache` bytes during the whole kernel."""
         if access.in_registers:
             return 0
         n = len(s.path)
@@ -92,8 +90,8 @@ class SymbolicFootprints:
         return moved
 
     def kept(self, s: Statement, cache: int) -> Number:
-        """The number of iterations, around one point of the statement, in loops whose working sets
-        the cache holds.
+        """Iterations, around one point of the statement, of loops whose working sets the cache
+        holds.
         """
         trips: Number = 1
         for loop in s.path:
@@ -102,9 +100,7 @@ class SymbolicFootprints:
         return trips
 
     def reuse(self, s: Statement, access: SymbolicAccess) -> tuple[Number, Number]:
-        """The reuse distance of an access in bytes (0 without reuse), and how often each line is
-        touched.
-        """
+        """Reuse distance of an access in bytes (0 without reuse), and touches of each line."""
         distance: Number = 0
         for p, loop in enumerate(s.path):
             again = sym.is_most(self.bytes(s, access, p), self.bytes(s, access, p + 1))
@@ -116,16 +112,16 @@ class SymbolicFootprints:
 
 
 def not_one(n: Number) -> sym.Truth:
-    """True if an extent is more than 1."""
+    """Whether an extent is more than 1."""
     return sym.is_most(2, n)
 
 
 def _lines(spans: list[Span], shape: tuple[Number, ...], size: int) -> Number:
-    """Bytes of the lines that a box of elements of an array touches.
+    """Bytes of the cache lines that a box of elements of an array touches.
 
-    At most one line per element.  Also, for any number of inner dimensions, at most the lines from
-    the first to the last element that they reach, once per index of the outer ones: short or
-    completely touched rows share lines with their neighbours.
+    It is at most one line per element.  It is also bounded, for any number of inner dimensions, by
+    the lines from the first to the last element along these, once per index of the outer
+    dimensions: short or completely touched rows share lines with their neighbours.
     """
     outer = [sym.product(s.distinct for s in spans[:d]) for d in range(len(spans) + 1)]
     lines = outer[-1]

@@ -1,10 +1,10 @@
 """Features of candidates: a function of the matrix of knobs for each structure of a schedule.
 
-The *structure* of a candidate is what its structural knobs choose: orders, annotations, sketches.
+The *structure* of a candidate is the choice of its structural knobs: orders, annotations, sketches.
 The split factors of `cfg.split` and the numbers of `cfg.choice` are numeric knobs.  The schedule is
 made once with a symbol for each, and its features become one function of all of them.
 
-A schedule function that looks at the number of a knob (`if rows > 4`) can't run with symbols.  It
+A schedule function that tests the number of a knob (`if rows > 4`) can't run with symbols.  It
 fails, or its features differ from those of the same schedule made with numbers, which is checked
 for every structure.  Then it runs with numbers that record the questions about them
 (`choices.paths`), once for all candidates that give the same answers.  Schedules that differ only
@@ -41,19 +41,19 @@ from .statement import FeatureSetting
 WORTH = 3
 """Fewest candidates of one structure for which its function is made."""
 CHECKED = 2
-"""Structures of a schedule function whose features are compared for more than one candidate."""
+"""Structures of a schedule function whose features are compared for several candidates."""
 TOLERANCE = 1e-4
 
 ALL, BETWEEN, NONE = "all numbers", "numbers on a path", "none"
 SYMBOLS = (ALL, BETWEEN, NONE)
-"""What is symbolic, in the order in which it is tried."""
+"""Sets of symbolic knobs, in the order in which they are tried."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trace(Config):
     """A config that records which knobs are structural and which numeric.
 
-    symbolic: numeric knobs are symbols.
+    symbolic: whether numeric knobs are symbols.
     asked: structural knobs with their default and value.
     columns: numeric knobs with their variables.
     """
@@ -119,7 +119,7 @@ class StructuralFeatures:
 
 @dataclass(slots=True, eq=False)
 class _Leaf:
-    """A structure, made when enough candidates have it."""
+    """A structure; its function is made when enough candidates have it."""
 
     candidates: int = 0
     structure: StructuralFeatures | None = None
@@ -127,7 +127,7 @@ class _Leaf:
 
 @dataclass(slots=True, eq=False)
 class _Question:
-    """The next structural knob, and where its values lead."""
+    """The next structural knob, and the subtree of each of its values."""
 
     knob: str
     default: Value
@@ -163,19 +163,19 @@ class FeatureFunction:
 
     @property
     def symbolic(self) -> str:
-        """Which knobs are columns of a structure's matrix: one of `SYMBOLS`."""
+        """The set of knobs that are columns of a structure's matrix: one of `SYMBOLS`."""
         return SYMBOLS[self._symbols]
 
     def __call__(self, candidates: Sequence[Candidate]) -> np.ndarray:
-        """Features, float32 [n, F].  Raises ScheduleError for a candidate that is no schedule, if
-        it has to be made.
+        """Features, float32 [n, F].  Raises ScheduleError for a candidate that makes no
+        schedule.
         """
         if self.symbolic == BETWEEN:
             try:
                 return self._along_paths(candidates)
             except ScheduleError:
                 raise
-            except Exception:  # whatever a function of ints does with what only looks like one
+            except Exception:  # a function of ints may fail in any way on traced numbers
                 self._less_symbolic()
         before = self._symbols
         leaves: dict[_Leaf, list[int]] = {}
@@ -198,7 +198,7 @@ class FeatureFunction:
         return result
 
     def _along_paths(self, candidates: Sequence[Candidate]) -> np.ndarray:
-        """The features for a schedule function that looks at its numbers."""
+        """The features for a schedule function that tests its numbers."""
         result = np.zeros((len(candidates), len(FEATURES)), np.float32)
         for rows, program, numbers in self._skeletons.parts(candidates):
             if program is None:
@@ -216,7 +216,7 @@ class FeatureFunction:
         """Features, float32 [n, F], of the numeric knobs [n, K] of candidates with the structure of
         `like` (default: the analytic candidate).
 
-        `structure(like).columns` says which knobs the columns are.
+        `structure(like).columns` are the knobs of the columns.
         """
         return self.structure(like or {}).features(knobs)
 
@@ -252,7 +252,7 @@ class FeatureFunction:
         return np.array(self._features(self._schedule(Config(self._start)))[:COMPARED], np.float32)
 
     def _features(self, made: object) -> list[Any]:
-        """Of what the schedule function returned."""
+        """The features of a schedule function's result."""
         return self._of_state(_schedule_of(made).state)
 
     def _of_state(self, state: State) -> list[Any]:
@@ -266,7 +266,7 @@ class FeatureFunction:
                 return self._ends.setdefault(self._paths.follow(candidate, {}), _Leaf())
             except ScheduleError:
                 raise
-            except Exception:  # whatever a function of ints does with what only looks like one
+            except Exception:  # a function of ints may fail in any way on traced numbers
                 self._less_symbolic()
                 return self._leaf(candidate)
         node = self._root
@@ -292,7 +292,7 @@ class FeatureFunction:
         node: _Question | _Leaf = self._root
         for n, (knob, (_, value)) in enumerate(questions):
             if not isinstance(node, _Question) or node.knob != knob:
-                self._less_symbolic()  # which knobs there are depends on a number
+                self._less_symbolic()  # a number decides which knobs exist
                 return self._leaf(candidate)
             follow: _Question | _Leaf = leaf
             if n + 1 < len(questions):
@@ -315,21 +315,21 @@ class FeatureFunction:
             else:
                 made = self._schedule(Config(candidate))
             program = ArrayProgram(self._features(made), tuple(columns.values()))
-        except Exception as e:  # whatever a function of numbers does with a symbol
+        except Exception as e:  # a function of numbers may fail in any way on symbols
             raise _Unfit from e
         structure = StructuralFeatures(tuple(columns), program, self._analytic)
         for other in self._alike(candidate, structure):
             expected = self.concrete(other)
-            (found,) = structure.features(structure.encode([other]))
-            if not _is_close(found, expected):
+            (checked,) = structure.features(structure.encode([other]))
+            if not _is_close(checked, expected):
                 raise _Unfit
         return structure
 
     def _alike(self, candidate: Candidate, structure: StructuralFeatures) -> list[Candidate]:
-        """Candidates with which a structure is checked: several for the first structures; for
-        others none if paths say which are alike.
+        """Candidates with which a structure is checked: several for the first structures; none for
+        others if paths say which candidates are equivalent.
         """
-        found = [candidate] if self.symbolic == ALL else []
+        candidates = [candidate] if self.symbolic == ALL else []
         if self._checked < CHECKED and structure.columns:
             self._checked += 1
             knobs: dict[str, Knob] = {}
@@ -345,8 +345,8 @@ class FeatureFunction:
                 except ScheduleError:
                     continue
                 if self.symbolic == ALL or self._leaf(other) is self._leaf(candidate):
-                    found.append(other)
-        return found
+                    candidates.append(other)
+        return candidates
 
 
 class _Unfit(Exception):
@@ -382,7 +382,7 @@ def _is_close(found: np.ndarray, expected: np.ndarray) -> bool:
 
 
 def _schedule_of(made: object) -> Schedule:
-    found = made[0] if isinstance(made, tuple) else made
-    if not isinstance(found, Schedule):
+    schedule = made[0] if isinstance(made, tuple) else made
+    if not isinstance(schedule, Schedule):
         raise InternalError(f"expected a function that returns a schedule, it returned {made!r}")
-    return found
+    return schedule

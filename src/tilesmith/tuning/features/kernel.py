@@ -1,6 +1,6 @@
 """The features of a kernel: a fixed list of numbers for every schedule of every workload.
 
-First come those of the kernel as a whole, then those of its `STATEMENTS` largest statements;
+The features of the kernel as a whole come first, then those of its `STATEMENTS` largest statements;
 missing ones are 0.
 """
 
@@ -40,7 +40,7 @@ the analytic schedule's.  The difference hardly depends on the workload's size.
 FEATURES: tuple[str, ...] = (*OWN, *(f"more_{name}" for name in OWN[:COMPARED]))
 """Names of all features, in order.  `kernel_seconds` is the prior's prediction, as `log(1 +
 nanoseconds)`; other sizes, counts and times are `log(1 + x)` too.  `more_…` is the difference of a
-feature to that of the analytic schedule.
+feature from that of the analytic schedule.
 """
 
 SECONDS = FEATURES.index("kernel_seconds")
@@ -50,13 +50,14 @@ def kernel_features(state: State, machine: FeatureSetting) -> list[Number]:
     """The values of `OWN` for a schedule's state."""
     nest = SymbolicNest(state)
     prints = SymbolicFootprints(nest)
-    # producers before consumers, the largest first: an order that the values of knobs don't change
+    # Producers before consumers, the largest first: an order that is independent of the knobs'
+    # values.
     ranked = sorted(nest.statements.values(), key=_work, reverse=True)
-    found = [statement_features(nest, prints, s, machine) for s in ranked]
+    statements = [statement_features(nest, prints, s, machine) for s in ranked]
     values: dict[str, Number] = {
-        f"kernel_{k}": v for k, v in _kernel(nest, prints, found, ranked).items()
+        f"kernel_{k}": v for k, v in _kernel(nest, prints, statements, ranked).items()
     }
-    for n, f in enumerate(found[:STATEMENTS]):
+    for n, f in enumerate(statements[:STATEMENTS]):
         values.update({f"s{n}_{k}": v for k, v in f.values.items()})
     return [values.get(name, 0.0) for name in OWN]
 

@@ -2,13 +2,13 @@
 
 A statement is a stage that has loops of its own.  Its path is the loops around it: first those of
 the stages in which it is computed, then its own.  While the loops of a path from number `p` on run
-and the ones before stand still, an index varies over a *span*: `width` positions from the first to
-the last, `distinct` different ones.  Extents and spans are numbers or, where split factors are
-knobs, expressions (`algebra`); the formulas are the same.
+and the outer ones are fixed, an index varies over a *span*: `width` positions from the first to the
+last, `distinct` different ones.  Extents and spans are numbers or, where split factors are knobs,
+expressions (`algebra`); the formulas are the same.
 
-A stage inside another computes what its readers need in one iteration, as in lowering.  A tile that
-overhangs its tensor needs as much memory as a whole one, but only the time of its part
-(`SymbolicLoop.trips`), since loops are peeled.
+A stage inside another computes the elements that its readers need in one iteration, as in lowering.
+A tile that exceeds its tensor needs as much memory as a whole one, but only the time of its part
+inside (`SymbolicLoop.trips`), since loops are peeled.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ class SymbolicLoop:
     stage: the stage whose loop it is.
     axis: its axis.
     extent: iterations as scheduled.
-    kind: how they run.
-    is_reduce: the axis is reduced.
-    trips: iterations, the last counted only as far as it is needed.
-    rest: the needed part of the last iteration; 0 if all are whole.
+    kind: kind of the loop.
+    is_reduce: whether the axis is reduced.
+    trips: number of iterations; the last counts only as far as it is inside.
+    rest: the part of the last iteration that is inside; 0 if all are whole.
     lanes: elements per iteration of an axis along vectors; 0 for other axes.
     """
 
@@ -71,11 +71,11 @@ class SymbolicAccess:
     """Reads (or writes) with indices that differ only by constants.
 
     tensor: (stage, value number).
-    bytes: of an element.
-    indices: of the first one.
-    offsets: constants, per dimension.
-    write: True for writes.
-    in_registers: the value is in registers.
+    bytes: bytes of an element.
+    indices: indices of the first one.
+    offsets: the constants, per dimension.
+    write: whether it is a write.
+    in_registers: whether the value is in registers.
     """
 
     tensor: tuple[str, int]
@@ -105,13 +105,13 @@ class Statement:
 
     @property
     def sources(self) -> tuple[Expr, ...]:
-        """What is computed for each point."""
+        """The expressions that are computed for each point."""
         first = self.body[0]
         return first.sources if isinstance(first, Reduce) else self.body
 
     @property
     def lane_bytes(self) -> int:
-        """Of the elements that vectors hold."""
+        """Bytes of the elements that vectors hold."""
         return max((s.dtype.bytes for s in self.sources), default=4)
 
 
@@ -131,7 +131,7 @@ class SymbolicNest:
         self._paths: dict[str, tuple[tuple[SymbolicLoop, ...], int]] = {}
         self._roots: dict[str, dict[Expr, str]] = {}
         self._spans: dict[tuple[str, int, bool], dict[str, Span]] = {}
-        """Of roots, and where the loops are of the stage itself, of all other axes."""
+        """Spans of roots and, where the loops are of the stage itself, of all other axes."""
         self._indices: dict[tuple[str, Expr, int, bool], Span] = {}
         self._shapes: dict[tuple[str, int], tuple[tuple[LayoutDim, Number], ...]] = {}
         self._touched: dict[tuple[SymbolicAccess, int], list[Span]] = {}
@@ -181,7 +181,7 @@ class SymbolicNest:
 
     def needed(self, name: str, d: int, p: int) -> Span:
         """The span of dimension `d` of stage `name` that its readers touch while the loops around
-        it from number `p` on run, as lowering bounds it.
+        it from number `p` on run, with the bounds that lowering computes.
         """
         extent = sym.number(self.state.stages[name].op.shape[d])
         alike: dict[object, tuple[str, Expr, list[int]]] = {}
@@ -203,18 +203,18 @@ class SymbolicNest:
         """The spans of a stage's axes, at least the roots, while the loops of its path from number
         `p` on run.
 
-        region: as lowering bounds them.
+        region: whether to give the bounds that lowering computes.
         """
         key = (name, p, region)
         if key not in self._spans:
             stage = self.state.stages[name]
             path, own = self._paths[name]
             inside = {loop.axis for loop in path[max(p, own) :]}
-            found = spans_of(stage, self._extents[name], inside, region)
+            spans = spans_of(stage, self._extents[name], inside, region)
             if p < own:
                 for d, root in enumerate(stage.roots[: len(stage.op.shape)]):
-                    found[root] = self.needed(name, d, p)
-            self._spans[key] = found if p >= own else {r: found[r] for r in stage.roots}
+                    spans[root] = self.needed(name, d, p)
+            self._spans[key] = spans if p >= own else {r: spans[r] for r in stage.roots}
         return self._spans[key]
 
     def index(self, name: str, e: Expr, p: int, region: bool = False) -> Span:
@@ -244,17 +244,17 @@ class SymbolicNest:
         """Spans of the terms of an index, with coefficients.
 
         Axes that are fused into one and compose its number again are one term: 18 iterations over
-        rows of 14 touch 18 places, not 28.
+        rows of 14 touch 18 elements, not 28.
         """
         left = dict(terms)
-        found: list[tuple[Span, int]] = []
+        spans: list[tuple[Span, int]] = []
         if p >= self._paths[name][1] and len(terms) > 1:
             stage = self.state.stages[name]
             digits = digits_of(stage, self._extents[name], self._roots[name], terms)
             for fused, atoms in digits.items():
-                found.append((self.roots(name, p, region)[fused], left[atoms[0]]))
+                spans.append((self.roots(name, p, region)[fused], left[atoms[0]]))
                 left = {a: c for a, c in left.items() if a not in set(atoms)}
-        return found + [(self._atom(name, a, p, region), c) for a, c in left.items()]
+        return spans + [(self._atom(name, a, p, region), c) for a, c in left.items()]
 
     def _atom(self, name: str, atom: Expr, p: int, region: bool) -> Span:
         roots = self._roots[name]
@@ -276,7 +276,7 @@ class SymbolicNest:
         return self._unknown(name, atom, p)
 
     def _unknown(self, name: str, e: Expr, p: int) -> Span:
-        """An index that depends on data, or in a way that the formulas don't cover."""
+        """The span of an index that depends on data, or in a way that the formulas don't cover."""
         spans = self.roots(name, p)
         own = self._roots[name]
         count = sym.product(
@@ -301,15 +301,17 @@ class SymbolicNest:
             tensor = self.state.tensors[load.buffer]
             places = grouped.setdefault((tensor, *terms), (tensor, load.indices, []))[2]
             places.append(tuple(offset))
-        found = [
+        reads = [
             self._access(tensor, indices, tuple(offsets), False)
             for tensor, indices, offsets in grouped.values()
         ]
         stage = self.state.stages[name]
-        at = tuple(a.var for a in stage.compute.axis)
-        still = ((0,) * len(at),)
-        written = (self._access((name, v), at, still, True) for v in range(len(stage.op.outputs)))
-        return [*found, *written]
+        point = tuple(a.var for a in stage.compute.axis)
+        still = ((0,) * len(point),)
+        written = (
+            self._access((name, v), point, still, True) for v in range(len(stage.op.outputs))
+        )
+        return [*reads, *written]
 
     def _access(
         self,
@@ -323,8 +325,8 @@ class SymbolicNest:
         return SymbolicAccess(tensor, size, indices, offsets, write, stage.scope == "register")
 
     def shape(self, tensor: tuple[str, int]) -> tuple[Number, ...]:
-        """Extents of the physical dimensions of a value: the whole of it, or what one iteration of
-        the loop where it is computed needs.
+        """Extents of the physical dimensions of a value: its whole extents, or those that one
+        iteration of the loop where it is computed needs.
         """
         return tuple(size for _, size in self._shape(tensor))
 
@@ -360,19 +362,19 @@ class SymbolicNest:
         for d, index in enumerate(access.indices):
             span = self.index(name, index, p)
             logical.append(_all(span, sorted({o[d] for o in access.offsets})))
-        found: list[Span] = []
+        spans: list[Span] = []
         for d, size in self._shape(access.tensor):
             width, count = logical[d.axis]
             if d.part == "outer":
                 width = sym.ceil_div(width, d.block)
-            found.append(
+            spans.append(
                 Span(sym.minimum(width, size), sym.minimum(count, sym.minimum(width, size)))
             )
-        return found
+        return spans
 
     def steps(self, s: Statement, access: SymbolicAccess, axis: str) -> list[Number]:
-        """Positions by which one step of a loop of the statement's own stage moves the index of
-        each physical dimension.
+        """Distance in each physical dimension that a step of a loop of the statement's stage
+        moves.
         """
         stage = s.stage
         moved = moved_of(stage, self._extents[stage.name], axis)
@@ -404,7 +406,7 @@ class SymbolicNest:
 
 
 def _all(span: Span, places: Sequence[int]) -> Span:
-    """The span of an index together with its copies moved to other places, in order."""
+    """The span of an index together with its copies at other offsets, in order."""
     width = sym.add(span.width, places[-1] - places[0])
     return Span(width, sym.minimum(sym.mul(span.distinct, len(places)), width))
 

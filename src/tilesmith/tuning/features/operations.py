@@ -1,4 +1,4 @@
-"""Arithmetic of a statement by type: operations for each point of its loops."""
+"""Arithmetic operations of a statement by kind: their number per point of its loops."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from tilesmith.ir.expr import Expr
 from tilesmith.te.tensor import Reduce
 
 KINDS = ("fma", "add", "mul", "div", "special", "integer", "select", "cast")
-"""Fused multiply-adds; sums, minima and the like; products; divisions and roots; other functions;
-integer arithmetic; comparisons and choices; conversions."""
+"""Fused multiply-adds; sums, minima and similar; products; divisions and roots; other functions;
+integer arithmetic; comparisons and selects; conversions.
+"""
 
 CYCLES = {
     "fma": 1.0, "add": 1.0, "mul": 1.0, "div": 8.0, "special": 14.0, "integer": 1.0,
     "select": 1.0, "cast": 1.0,
 }  # fmt: skip
-"""Of a vector pipe for a whole vector of each kind."""
+"""Cycles of a vector pipe for a whole vector of each kind."""
 
 _DIVIDING = ("sqrt", "rsqrt", "pow")
 _CHEAP = ("abs", "floor", "ceil", "trunc", "round", "isnan", "isinf", "bitcast")
@@ -25,10 +26,10 @@ _CHEAP = ("abs", "floor", "ceil", "trunc", "round", "isnan", "isinf", "bitcast")
 def operations(body: tuple[Expr, ...]) -> dict[str, int]:
     """The number of operations of each of `KINDS` per point.
 
-    Arithmetic on indices does not count.  Neither does a select by indices: lowering peels it, or
-    it stays outside the loops on which it does not depend.
+    Arithmetic on indices does not count.  Nor does a select by indices: lowering peels it, or it
+    stays outside the loops on which it does not depend.
     """
-    found: dict[str, int] = dict.fromkeys(KINDS, 0)
+    counts: dict[str, int] = dict.fromkeys(KINDS, 0)
     first = body[0]
     roots = first.sources if isinstance(first, Reduce) else body
     values = list(_values(tuple(map(_guarded, roots))))
@@ -40,30 +41,30 @@ def operations(body: tuple[Expr, ...]) -> dict[str, int]:
                 fused.add(term)
     for e in values:
         if isinstance(e, ir.Binary) and e.dtype.is_float and e.op in ("add", "sub"):
-            found["fma" if e.a in fused or e.b in fused else "add"] += 1
+            counts["fma" if e.a in fused or e.b in fused else "add"] += 1
         elif isinstance(e, ir.Binary) and e not in fused:
-            found[_binary_kind(e)] += 1
+            counts[_binary_kind(e)] += 1
         elif isinstance(e, ir.Call):
-            found[_call_kind(e)] += 1
+            counts[_call_kind(e)] += 1
         elif isinstance(e, (ir.Select, ir.Compare)):
-            found["select"] += 1
+            counts["select"] += 1
         elif isinstance(e, ir.Cast):
-            found["cast"] += 1
+            counts["cast"] += 1
         elif isinstance(e, (ir.Unary, ir.VectorReduce)):
-            found["add" if e.dtype.is_float else "integer"] += 1
+            counts["add" if e.dtype.is_float else "integer"] += 1
     if isinstance(first, Reduce):
         for root in map(_guarded, roots):
             sums = first.reducer.operation == "add" and root.dtype.is_float
             if sums and _is_product(root) and root not in fused:
-                found["mul"] -= 1
-                found["fma"] += 1
+                counts["mul"] -= 1
+                counts["fma"] += 1
             else:
-                found["add" if root.dtype.is_float else "integer"] += 1
-    return found
+                counts["add" if root.dtype.is_float else "integer"] += 1
+    return counts
 
 
 def _guarded(e: Expr) -> Expr:
-    """What a guard on indices guards."""
+    """The value inside a guard on indices."""
     if isinstance(e, ir.Select) and isinstance(e.if_false, ir.Const) and not _reads(e.cond):
         return e.if_true
     return e
@@ -74,7 +75,7 @@ def _reads(e: Expr) -> bool:
 
 
 def _values(roots: tuple[Expr, ...]) -> Iterator[Expr]:
-    """The nodes that compute values, each once: not those of indices, nor choices by them."""
+    """The nodes that compute values, each once, without those of indices and selects by indices."""
     seen: set[Expr] = set()
     stack = list(roots)
     while stack:

@@ -1,8 +1,8 @@
 """Expressions of knobs as one NumPy function of a matrix: all features of all candidates at once.
 
-A `ArrayProgram` is a straight line of NumPy calls over blocks of candidates.  Each distinct
+An `ArrayProgram` is a straight line of NumPy calls over blocks of candidates.  Each distinct
 sub-expression is computed once (they are interned).  A register is reused as soon as its value is
-dead, so that a block stays in the cache.  All numbers are float64, which holds the integers up to
+dead, so that a block stays in the cache.  All numbers are float64, which represents integers up to
 2**53 exactly.
 """
 
@@ -49,7 +49,7 @@ class ArrayProgram:
         if unknown:
             raise InternalError(f"features depend on {unknown[0]}, which is no knob")
         self._registers = self._assign(order, places)
-        """Registers of floats, and of truth values, after the variables and literals."""
+        """Registers of floats and of truth values, after the variables and literals."""
 
     def _assign(self, order: list[Expr], places: dict[Expr, int]) -> tuple[int, int]:
         last: dict[Expr, int] = {}
@@ -118,14 +118,14 @@ class ArrayProgram:
 
 
 def _plain(e: Expr) -> Expr:
-    """Without conversions: all numbers are floats here."""
+    """`e` without conversions: all numbers are floats here."""
     while isinstance(e, Cast):
         e = e.a
     return e
 
 
 def _operands(e: Expr) -> tuple[Callable[..., Any], tuple[Expr, ...]]:
-    """The NumPy call for a node, and the nodes it takes."""
+    """The NumPy call for a node, and its operands."""
     f: Callable[..., Any]
     if isinstance(e, (Var, Const)):
         return _nothing, ()

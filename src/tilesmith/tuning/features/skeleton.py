@@ -1,7 +1,7 @@
 """Schedules that differ only in numbers: one function for the features of all of them.
 
-A schedule function that looks at its numbers takes many paths (`choices.paths`), and most lead to
-the same loops.  For example, tiles of two and of three vectors have different layouts of packed
+A schedule function that tests its numbers takes many paths (`choices.paths`), and most lead to the
+same loops.  For example, tiles of two and of three vectors have different layouts of packed
 weights, but the same nest.  The *skeleton* of a state is the state without the sizes of its splits
 and of the blocks of its layouts; these are its *sizes*.
 """
@@ -44,10 +44,10 @@ class Column:
     default: int
 
     def value(self, candidate: Candidate) -> int:
-        found: Any = candidate.get(self.knob)
-        if found is None:
+        value: Any = candidate.get(self.knob)
+        if value is None:
             return self.default
-        return found if self.part is None else found[self.part]
+        return value if self.part is None else value[self.part]
 
     @staticmethod
     def of(knob: Knob, part: int | None) -> Column:
@@ -57,7 +57,7 @@ class Column:
 
 @dataclass(slots=True, eq=False)
 class Way:
-    """Where a path leads.
+    """The end of a path.
 
     path: the path.
     state: the state of its schedule.
@@ -71,21 +71,21 @@ class Way:
     sizes: ArrayProgram = field(init=False)
 
     def __post_init__(self) -> None:
-        found: list[Number] = []
+        sizes: list[Number] = []
 
         def blank(n: Number) -> Number:
-            found.append(n)
+            sizes.append(n)
             return 0
 
         self.skeleton = _text(with_sizes(self.state, blank))
-        self.sizes = ArrayProgram(found, tuple(self.path.columns.values()))
+        self.sizes = ArrayProgram(sizes, tuple(self.path.columns.values()))
 
 
 @dataclass(slots=True, eq=False)
 class SkeletonRows:
     """The features of states with one skeleton.
 
-    varies: which sizes differ between the states [S].
+    varies: whether each size differs between the states [S].
     same: the values of the other sizes [S].
     program: computes features from the sizes that vary.
     """
@@ -100,19 +100,21 @@ class SkeletonRows:
         varies = (sizes != sizes[0]).any(axis=0)
         symbols = [Var(f"size{n}") for n in np.flatnonzero(varies)]
         left = iter(symbols)
-        given = iter([next(left) if v else int(n) for v, n in zip(varies, sizes[0], strict=True)])
-        made = features(with_sizes(state, lambda _: next(given)))
+        own_sizes = iter(
+            [next(left) if v else int(n) for v, n in zip(varies, sizes[0], strict=True)]
+        )
+        made = features(with_sizes(state, lambda _: next(own_sizes)))
         return SkeletonRows(varies, sizes[0], ArrayProgram(made, symbols))
 
     def has(self, sizes: np.ndarray) -> np.ndarray:
-        """Which of the states with these sizes [n, S] are in the family."""
+        """Whether each of the states with these sizes [n, S] is in the family."""
         return ((sizes == self.same) | self.varies).all(axis=1)
 
 
 class Skeletons:
     """The programs for the features of candidates that take `paths`.
 
-    state_of: the state of what the schedule function made.
+    state_of: maps the schedule function's result to its state.
     worth: fewest candidates for which a program is made.
     """
 
@@ -131,8 +133,8 @@ class Skeletons:
     def parts(
         self, candidates: Sequence[Candidate]
     ) -> Iterator[tuple[np.ndarray, ArrayProgram | None, np.ndarray]]:
-        """The candidates in parts: their numbers [n], a program, and its input [n, K]; no program
-        for few candidates.
+        """Candidates in parts: numbers [n], a program, its input [n, K]; no program for few
+        candidates.
         """
         for skeleton, (rows, sizes, state) in self._by_skeleton(candidates).items():
             families = self._families.setdefault(skeleton, [])
@@ -150,29 +152,29 @@ class Skeletons:
     def _by_skeleton(
         self, candidates: Sequence[Candidate]
     ) -> dict[object, tuple[np.ndarray, np.ndarray, State]]:
-        """The candidates by the skeletons of their states: their numbers [n], their sizes [n, S],
-        and one of the states.
-        """
+        """Candidates by the skeletons of their states: numbers [n], sizes [n, S], and one state."""
         paths: dict[Path, list[tuple[int, list[int]]]] = {}
         for n, candidate in enumerate(candidates):
             knobs: dict[str, Knob] = {}
             path = self._paths.follow(candidate, knobs)
             columns = (Column.of(knobs[name], part) for name, part in path.columns)
             paths.setdefault(path, []).append((n, [c.value(candidate) for c in columns]))
-        found: dict[object, tuple[list[np.ndarray], list[np.ndarray], State]] = {}
+        by_skeleton: dict[object, tuple[list[np.ndarray], list[np.ndarray], State]] = {}
         for path, taken in paths.items():
             if path not in self._ways:
                 self._ways[path] = Way(path, self._state_of(path.made))
             way = self._ways[path]
-            rows, sizes, _ = found.setdefault(way.skeleton, ([], [], way.state))
+            rows, sizes, _ = by_skeleton.setdefault(way.skeleton, ([], [], way.state))
             rows.append(np.array([n for n, _ in taken]))
             numbers = np.array([k for _, k in taken], np.int64).reshape(len(taken), -1)
             sizes.append(way.sizes(numbers))
-        return {k: (np.concatenate(r), np.concatenate(s), t) for k, (r, s, t) in found.items()}
+        return {
+            k: (np.concatenate(r), np.concatenate(s), t) for k, (r, s, t) in by_skeleton.items()
+        }
 
 
 def with_sizes(state: State, f: Callable[[Number], Number]) -> State:
-    """The state with `f` of each of its sizes, in an order that the skeleton determines."""
+    """The state with `f` applied to each of its sizes, in an order that the skeleton determines."""
     stages = {name: _with_sizes(stage, f) for name, stage in state.stages.items()}
     return State(stages, state.tensors)
 
@@ -193,7 +195,7 @@ def _with_sizes(stage: StageState, f: Callable[[Number], Number]) -> StageState:
 
 
 def _text(state: State) -> str:
-    """All that there is to a state."""
+    """The complete text of a state."""
     return "\n".join(
         f"{s.name} {s.roots} {s.leaves} {s.is_output} {s.relations} {sorted(s.kinds.items())} "
         f"{s.attach} {s.store} {s.folds} {s.scope} {s.layout} {s.aligns} "

@@ -1,6 +1,6 @@
-"""The features of one statement, and the time that a closed formula predicts for it.
+"""The features of one statement, and its time as predicted by a closed formula.
 
-Sizes, counts and times are given as `log(1 + x)`, shares and flags as they are.
+Sizes, counts and times are given as `log(1 + x)`, fractions and flags as they are.
 """
 
 from __future__ import annotations
@@ -47,26 +47,26 @@ STATEMENT = (
 # A core of no particular machine: the prior ranks candidates, a model learns the rest.
 CYCLE = 0.4e-9
 ISSUE = 4.0
-"""Instructions that a core takes in per cycle."""
+"""Instructions that a core issues per cycle."""
 L2_BYTES, L3_BYTES, DRAM_BYTES = 24.0, 8.0, 4.0
-"""Bytes that come from each level per cycle, to one core."""
+"""Bytes that one core reads from each level per cycle."""
 ENTRY = 8.0
-"""Cycles of entering a loop and leaving it."""
+"""Cycles of entering and leaving a loop."""
 FORK = 6000.0
 """Cycles of starting and ending a parallel loop."""
 GATHER = 1.0
-"""Cycles of loading an element by itself and putting it into a vector."""
+"""Cycles of loading a single element and inserting it into a vector."""
 PEELED = 0.5
-"""Share of the time of the peeled part that is spent nevertheless."""
+"""Fraction of the time of the peeled part that is spent nevertheless."""
 MASKED = 1.5
-"""Relative time of vectors of which only some lanes count."""
+"""Relative time of vectors of which only some lanes are used."""
 HIDDEN = 0.85
-"""Share of the shorter of computing and moving data that happens behind the longer."""
+"""Fraction of the shorter of computing and moving data that overlaps with the longer."""
 
 
 @dataclass(frozen=True, slots=True)
 class FeatureSetting:
-    """What features depend on besides the schedule.
+    """The setting of a schedule that features depend on.
 
     target: the machine.
     threads: number of threads.
@@ -123,14 +123,14 @@ def statement_features(
     counts = operations(s.body)
     each = sum(counts.values())
 
-    # registers of the loop body that is copied out
+    # registers of the loop body that is copied
     def in_vectors(a: SymbolicAccess) -> Number:
         elements = prints.elements(s, a, copied)
         still = sym.is_most(_distance(_lane_steps(nest, s, a, inside)), 0)
         return sym.where(still, elements, sym.div(elements, sym.minimum(lanes, hardware)))
 
     def lines(a: SymbolicAccess) -> Number:
-        """Cache lines that a vector lies on."""
+        """Cache lines that a vector touches."""
         return _vector_lines(nest, s, a, inside, hardware * a.bytes)
 
     writes = [a for a in s.accesses if a.write]
@@ -167,7 +167,7 @@ def statement_features(
 
     traffic = [sym.total(prints.traffic(s, a, c) for a in s.accesses) for c in machine.caches]
     speeds = (L2_BYTES, L3_BYTES, DRAM_BYTES)
-    whole = prints.whole  # what a cache holds all of it still has from the last call
+    whole = prints.whole  # bytes left in a cache from the last call, if it holds all tensors
     memory = sym.largest(
         [
             sym.where(sym.is_most(whole, c), 0.0, sym.div(t, b))
@@ -267,7 +267,7 @@ def _access_features(
 
 
 def _copied(path: tuple[SymbolicLoop, ...]) -> int:
-    """Where the innermost loops start that are all unrolled or vectorised."""
+    """Number of the first of the innermost loops that are all unrolled or vectorised."""
     n = len(path)
     while n and LOOP_KINDS[path[n - 1].kind].is_expanded:
         n -= 1
@@ -275,7 +275,7 @@ def _copied(path: tuple[SymbolicLoop, ...]) -> int:
 
 
 def _stride(nest: SymbolicNest, s: Statement, a: SymbolicAccess, loop: SymbolicLoop) -> Number:
-    """Elements in memory between an access's touches in neighbouring iterations."""
+    """Stride in elements between an access's touches in neighbouring iterations."""
     steps = nest.steps(s, a, loop.axis)
     shape = nest.shape(a.tensor)
     result: Number = 0
@@ -289,14 +289,14 @@ def _stride(nest: SymbolicNest, s: Statement, a: SymbolicAccess, loop: SymbolicL
 def _lane_steps(
     nest: SymbolicNest, s: Statement, a: SymbolicAccess, inside: tuple[SymbolicLoop, ...]
 ) -> list[Number]:
-    """How far the indices of an access move from lane to lane, the last dimension last."""
+    """Distances that an access's indices move from lane to lane, the last dimension last."""
     lanes = [x for x in inside if x.kind == "vectorized" and x.stage == s.stage.name]
     return nest.steps(s, a, lanes[-1].axis) if lanes else []
 
 
 def _load_cycles(steps: list[Number], lines: Number, gathered: Number) -> Number:
-    """Of loading a vector whose lanes lie that far apart: together, on so many cache lines, or each
-    on its own, which takes `gathered`.
+    """Cycles of loading a vector with these distances between lanes: contiguous, on `lines` cache
+    lines, or element by element, which takes `gathered`.
     """
     if not steps:
         return 0.5
@@ -305,7 +305,7 @@ def _load_cycles(steps: list[Number], lines: Number, gathered: Number) -> Number
 
 
 def _distance(steps: list[Number]) -> Number:
-    """0 where nothing moves."""
+    """The sum of absolute distances: 0 if nothing moves."""
     return sym.total(sym.maximum(n, sym.mul(n, -1)) for n in steps)
 
 
@@ -316,8 +316,8 @@ def _vector_lines(
     inside: tuple[SymbolicLoop, ...],
     width: int,
 ) -> Number:
-    """The cache lines touched by a vector of `width` bytes: 2 for vectors as wide as a line if rows
-    don't start at one.
+    """Cache lines of a vector of `width` bytes: 2 if it is as wide as a line and rows are
+    unaligned.
     """
     steps = _lane_steps(nest, s, a, inside)
     if not steps:
@@ -338,10 +338,10 @@ def _cut(
     hardware: int,
 ) -> Number:
     """Cycles that the last iterations of loops take beyond their part, where they are not whole:
-    their vectors are not full, and less of the body is left to do than its results have to be
-    waited for.
+    their vectors are not full, and the latency of their results is not hidden by the rest of the
+    body.
     """
-    found: list[Number] = []
+    losses: list[Number] = []
     for loop in path[:copied]:
         part = sym.add(sym.mul(loop.rest, 1 - PEELED), PEELED)
         if isinstance(loop.lanes, Expr) or loop.lanes > 0:
@@ -353,8 +353,8 @@ def _cut(
             part = sym.mul(sym.div(vectors, loop.lanes), masked)
         lost = sym.sub(sym.maximum(floor, sym.mul(trip, part)), sym.mul(trip, loop.rest))
         lost = sym.mul(sym.div(trips, loop.trips), lost)
-        found.append(sym.where(sym.is_most(loop.rest, 1e-6), 0.0, lost))
-    return sym.total(found)
+        losses.append(sym.where(sym.is_most(loop.rest, 1e-6), 0.0, lost))
+    return sym.total(losses)
 
 
 def _static_size(nest: SymbolicNest, a: SymbolicAccess) -> float:
@@ -362,7 +362,7 @@ def _static_size(nest: SymbolicNest, a: SymbolicAccess) -> float:
 
 
 def nominal(extents: Iterable[Dim]) -> float:
-    """The product of extents, knobs standing for 2: an order that values of knobs don't change."""
+    """The product of extents with 2 for each knob, so that knobs' values don't change the order."""
     result = 1.0
     for n in map(expression, extents):
         known: dict[Expr, Number] = {} if isinstance(n, int) else dict.fromkeys(free_vars(n), 2)
@@ -380,17 +380,17 @@ def _waiting(path: tuple[SymbolicLoop, ...], copied: int, target: Target) -> Num
 
 
 def _entries(path: tuple[SymbolicLoop, ...], copied: int) -> Number:
-    """How often the loops that remain loops are entered."""
-    found: list[Number] = []
+    """Number of entries into the loops that remain loops."""
+    entries: list[Number] = []
     outside: Number = 1
     for loop in path[:copied]:
-        found.append(sym.where(not_one(loop.extent), outside, 0))
+        entries.append(sym.where(not_one(loop.extent), outside, 0))
         outside = sym.mul(outside, loop.trips)
-    return sym.total(found)
+    return sym.total(entries)
 
 
 def _shared(path: tuple[SymbolicLoop, ...]) -> tuple[Number, Number]:
-    """Iterations that threads share, and how often the parallel loop starts."""
+    """Iterations that threads share, and the number of starts of the parallel loop."""
     outside: Number = 1
     for loop in path:
         if loop.kind == "parallel":
@@ -400,12 +400,12 @@ def _shared(path: tuple[SymbolicLoop, ...]) -> tuple[Number, Number]:
 
 
 def _share(shared: Number, threads: int) -> Number:
-    """The busiest thread's share of the iterations."""
+    """Fraction of the iterations that the busiest thread runs."""
     return sym.div(sym.ceil_div(shared, threads), shared)
 
 
 def _tail_waste(nest: SymbolicNest, s: Statement) -> Number:
-    """Points of whole tiles over points of the domain."""
+    """Ratio of the points of whole tiles to the points of the domain."""
     extents = nest.extents(s.stage.name)
     return sym.product(
         sym.div(sym.mul(extents[r.outer], extents[r.inner]), extents[r.parent])

@@ -1,4 +1,4 @@
-"""What tuning did, as one HTML file that opens offline."""
+"""Reports of tuning, as one HTML file that opens offline."""
 
 from .collect import collect, side_by_side
 from .facts import Attempt, ChoiceFacts, KernelFacts, Report, TaskFacts, Timing

@@ -11,7 +11,7 @@ from .facts import KernelFacts, Report, TaskFacts
 from .svg import Axis, Bar, Chart, bars, number
 
 BARS = 12
-"""Kernels in the chart of times: those that took most."""
+"""Kernels in the chart of times: the slowest ones."""
 
 
 def progress(r: Report) -> str:
@@ -29,7 +29,7 @@ def progress(r: Report) -> str:
 
 
 def times(kernels: Sequence[KernelFacts]) -> str:
-    """The times of the slowest kernels before and after; their numbers are their places."""
+    """The times of the slowest kernels before and after; they are numbered by rank."""
     slowest = sorted(enumerate(kernels, 1), key=lambda k: -k[1].before.seconds)[:BARS]
     return bars(
         "Times of the slowest kernels before and after tuning",
@@ -60,7 +60,7 @@ def scatter(tasks: Sequence[TaskFacts]) -> str:
 
 
 def order(tasks: Sequence[TaskFacts]) -> str:
-    """Places in the cost model's order against measured ratios; nothing where it was not asked."""
+    """Ranks in the cost model's order against measured ratios; nothing if there are no scores."""
     placed = [(place, ratio, t.label) for t in tasks for place, ratio in t.placed]
     if not placed:
         return ""
@@ -105,7 +105,7 @@ def roofline(kernels: Sequence[KernelFacts], rates: Rates) -> str:
 
 
 def trials(t: TaskFacts) -> str:
-    """What each trial of a workload measured, and the best so far."""
+    """The measured ratio of each trial of a workload, and the best so far."""
     known = [(i, a) for i, a in enumerate(t.attempts, 1) if math.isfinite(a.ratio)]
     curve = list(enumerate(t.curve))
     shown = [*(a.ratio for _, a in known), *t.curve]

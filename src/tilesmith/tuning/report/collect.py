@@ -1,4 +1,4 @@
-"""The facts of a report, from what tuning left."""
+"""Collection of the facts of a report from the results of tuning."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ..scheduler import Progress
 from .facts import Attempt, ChoiceFacts, KernelFacts, Report, TaskFacts, Timing
 
 ROUNDS, REPEATS = 4, 3
-"""Turns of each executable, and runs in each turn, of which the least time of a kernel counts."""
+"""Turns of each executable, and runs in each turn; the least time of a kernel counts."""
 
 
 def collect(
@@ -33,7 +33,7 @@ def collect(
     stages: Mapping[str, float] | None = None,
 ) -> Report:
     """The facts about a model called `title`, whose tuning `started` at a time in seconds since
-    1970.  Profiles both executables, in turns, on `inputs`.
+    1970. Profiles both executables alternately on `inputs`.
     """
     profiles = _profiles(before, after, inputs)
     machine, threads = profiles[0].machine, profiles[0].threads
@@ -58,7 +58,7 @@ def _task(state: Progress, started: float, target: Target, threads: int) -> Task
     expected = _predicted(state, target, threads)
     attempts = tuple(
         Attempt(
-            max(t.when - started, 0.0),  # those of earlier runs were there at once
+            max(t.when - started, 0.0),  # trials of earlier runs were there at once
             t.ratio,
             t.status,
             t.cause,
@@ -73,9 +73,7 @@ def _task(state: Progress, started: float, target: Target, threads: int) -> Task
 
 
 def _predicted(state: Progress, target: Target, threads: int) -> Mapping[str, float]:
-    """By decisions, the ratio that the closed formula expects; nothing for spaces whose schedules
-    it does not know.
-    """
+    """Ratios that the closed formula predicts, by decisions; empty if it doesn't know the space."""
     known = [t for t in state.seen.values() if t.status in ("ok", "slow")]
     if not known:
         return {}
@@ -93,7 +91,7 @@ def _predicted(state: Progress, target: Target, threads: int) -> Mapping[str, fl
 def _profiles(
     before: Executable, after: Executable, inputs: Sequence[np.ndarray]
 ) -> tuple[Profile, Profile]:
-    """Profiles of both with the least time of each kernel over some turns; where tuning led to
+    """Profiles of both, with the least time of each kernel over some turns; if tuning changed
     nothing, both are the same.
     """
     if after is before:
@@ -111,8 +109,8 @@ def _least(profiles: Sequence[Profile]) -> Profile:
 
 
 def side_by_side(before: Profile, after: Profile) -> list[KernelFacts]:
-    """The kernels side by side.  Tuning may cut a model into other kernels: what stands in one row
-    is the smallest set of source nodes that whole kernels compute both before and after.
+    """The kernels side by side.  Tuning may cut a model into other kernels: one row is the smallest
+    set of source nodes that whole kernels compute both before and after.
     """
     rows: list[tuple[frozenset[str], list[tuple[bool, KernelTime]]]] = []
     for is_after, profile in ((False, before), (True, after)):
@@ -122,10 +120,10 @@ def side_by_side(before: Profile, after: Profile) -> list[KernelFacts]:
             rows = [r for r in rows if r not in touched]
             members = [m for _, row in touched for m in row]
             rows.append((names.union(*(n for n, _ in touched)), [*members, (is_after, k)]))
-    found = [
+    compared = [
         _kernel(*([k for late, k in row if late == w] for w in (False, True))) for _, row in rows
     ]
-    return sorted(found, key=lambda k: (-k.saved, -k.before.seconds))
+    return sorted(compared, key=lambda k: (-k.saved, -k.before.seconds))
 
 
 def _kernel(old: Sequence[KernelTime], new: Sequence[KernelTime]) -> KernelFacts:

@@ -18,11 +18,11 @@ class Attempt:
 
     after: seconds since tuning began.
     ratio: its time relative to the analytic schedule's; infinite for a failure.
-    status: how it ended.
-    cause: why it failed.
+    status: status of the trial.
+    cause: reason of a failure.
     decisions: the candidate.
-    predicted: the ratio that the analytic model predicts, if it does.
-    score: the cost model's before the measurement, if one was asked, in units of its own.
+    predicted: ratio that the analytic model predicts, if it does.
+    score: the cost model's score before the measurement, if there was one, in its own units.
     """
 
     after: float
@@ -53,7 +53,7 @@ class TaskFacts:
 
     @property
     def saved(self) -> float:
-        """Seconds of the model that the best candidate saves, by itself."""
+        """Seconds of the model that the best candidate saves by itself."""
         return self.seconds * (1 - self.best)
 
     @property
@@ -67,14 +67,12 @@ class TaskFacts:
 
     @property
     def correlation(self) -> float | None:
-        """Spearman's rank correlation between predicted and measured ratios; None if it has no
-        meaning.
-        """
+        """Spearman's rank correlation between predicted and measured ratios; None if undefined."""
         return _correlation([(a.predicted, a.ratio) for a in self.attempts])
 
     @property
     def score_correlation(self) -> float | None:
-        """The same for the cost model's scores."""
+        """Spearman's rank correlation between the cost model's scores and measured ratios."""
         return _correlation([(a.score, a.ratio) for a in self.attempts])
 
     @property
@@ -100,13 +98,13 @@ def _correlation(pairs: Sequence[tuple[float | None, float]]) -> float | None:
 
 
 def _ranks(values: np.ndarray) -> np.ndarray:
-    """Ranks from 0; equal values have the mean of theirs."""
-    found, inverse = np.unique(values, return_inverse=True)
+    """Ranks from 0; equal values have their mean rank."""
+    distinct, inverse = np.unique(values, return_inverse=True)
     order = np.argsort(values, kind="stable")
     place = np.empty(len(values))
     place[order] = np.arange(len(values))
-    total = np.bincount(inverse, weights=place, minlength=len(found))
-    return (total / np.bincount(inverse, minlength=len(found)))[inverse]
+    total = np.bincount(inverse, weights=place, minlength=len(distinct))
+    return (total / np.bincount(inverse, minlength=len(distinct)))[inverse]
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,8 +113,8 @@ class Timing:
 
     seconds: their time in the model.
     flops: floating-point operations.
-    bytes: bytes that they must move.
-    bound: what limits them.
+    bytes: lower bound on the bytes that they move.
+    bound: the resource that limits them.
     """
 
     seconds: float
@@ -143,9 +141,10 @@ class KernelFacts:
     """The same source nodes before and after tuning.
 
     sources: the source nodes.
-    operators: what they compute.
+    operators: their operators.
     before, after: the kernels' times.
-    schedules: of each kernel afterwards, its operators and types, its steps, and its loops as text.
+    schedules: for each kernel afterwards: its operators and types, its steps, and its loops as
+        text.
     """
 
     sources: tuple[str, ...]
@@ -160,22 +159,22 @@ class KernelFacts:
 
     @property
     def saved(self) -> float:
-        """Seconds."""
+        """Seconds that tuning saves."""
         return self.before.seconds - self.after.seconds
 
     @property
     def title(self) -> str:
-        """What it does, for people."""
+        """The operators, for people."""
         return " ".join(self.operators) or "kernel"
 
     @property
     def name(self) -> str:
-        """Where it comes from, for people."""
+        """The source nodes, for people."""
         return shortened(self.sources) or "no source node"
 
 
 def shortened(names: Sequence[str]) -> str:
-    """The first of some names."""
+    """The first of some names, and the number of the others."""
     more = f" and {len(names) - 4} more" if len(names) > 4 else ""
     return " ".join(names[:4]) + more
 
@@ -184,12 +183,12 @@ def shortened(names: Sequence[str]) -> str:
 class ChoiceFacts:
     """A choice of the whole model about some source nodes.
 
-    what: the choice in words.
+    what: description of the choice.
     sources: the source nodes.
     default: the pass's own value.
     chosen: the value that was kept.
-    tried: by value, the time of the kernels of these nodes relative to that before; infinite if the
-        whole model got slower.
+    tried: for each value, the time of the kernels of these nodes relative to that before; infinite
+        if the whole model got slower.
     """
 
     what: str
@@ -205,13 +204,13 @@ class Report:
 
     title: the model.
     machine: the CPU.
-    versions: of the software.
+    versions: versions of the software.
     threads: number of threads.
-    speedup: of the whole model, measured in turns.
+    speedup: speedup of the whole model, measured alternately.
     tasks: the tuned workloads.
-    kernels: before and after tuning.
+    kernels: kernels before and after tuning.
     rates: the machine's measured rates with that number of threads.
-    choices: of the whole model.
+    choices: choices of the whole model.
     stages: seconds of each stage of tuning.
     """
 
@@ -228,7 +227,7 @@ class Report:
 
     @property
     def errors(self) -> dict[tuple[str, str, str], int]:
-        """How often each failure (kernel, kind, cause) happened, the most frequent first."""
+        """Number of occurrences of each failure (kernel, kind, cause), the most frequent first."""
         counts: dict[tuple[str, str, str], int] = {}
         for t in self.tasks:
             for a in t.attempts:
@@ -239,7 +238,7 @@ class Report:
 
     @property
     def progress(self) -> list[tuple[float, float]]:
-        """(seconds, share of the tasks' untuned time) after each attempt, in the order made."""
+        """(seconds, fraction of the tasks' untuned time) after each attempt, in the order made."""
         whole = sum(t.seconds for t in self.tasks) or 1.0
         best = [1.0] * len(self.tasks)
         events = sorted(

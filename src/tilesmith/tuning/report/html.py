@@ -23,9 +23,9 @@ from tilesmith.tuning.tasks import random_array
 
 
 def choices_made(graph: Graph, session: Session, records: Records) -> list[ChoiceFacts]:
-    """The choices that graph passes ask for and that values were tried for."""
+    """The choices of graph passes, and those for which values were tried."""
     lookup = driver.lookup(records, session)
-    found: list[ChoiceFacts] = []
+    made: list[ChoiceFacts] = []
     for workload, question in asked(graph, dataclasses.replace(session, tuned=lookup)).items():
         name, default = question.knob.name, question.knob.default
         trials = records.trials(key_of(workload, session))
@@ -33,8 +33,8 @@ def choices_made(graph: Graph, session: Session, records: Records) -> list[Choic
         if tried:
             chosen = lookup(workload).decisions.get(name, default)
             sources = tuple(sorted(question.sources))
-            found.append(ChoiceFacts(name, sources, default, chosen, tried))
-    return found
+            made.append(ChoiceFacts(name, sources, default, chosen, tried))
+    return made
 
 
 def write_html(

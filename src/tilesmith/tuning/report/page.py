@@ -1,4 +1,4 @@
-"""The report as one HTML page: no network, nothing that is not in the file.
+"""The report as one HTML page, which needs no network and no other file.
 
 Every text that comes from a model or a record passes through `escape`.
 """

@@ -1,6 +1,4 @@
-"""How a report looks, and the few lines that sort its tables: all text that stands beside the
-facts.
-"""
+"""Style sheet of a report, the lines of script that sort its tables, and its fixed texts."""
 
 from __future__ import annotations
 
@@ -71,8 +69,6 @@ for (const th of document.querySelectorAll("th")) {
 
 
 def policy() -> str:
-    """The page's Content-Security-Policy: nothing is loaded, and no script runs but `SCRIPT`,
-    whatever a model's names hold.
-    """
+    """The page's Content-Security-Policy: nothing is loaded, and only `SCRIPT` runs."""
     digest = base64.b64encode(hashlib.sha256(SCRIPT.encode()).digest()).decode()
     return f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"

@@ -1,7 +1,7 @@
-"""Charts as SVG text, with nothing but what their numbers need.
+"""Charts as SVG text.
 
 Colours come from the page's style sheet by class, so charts follow its light and dark themes.
-Whatever colours distinguish, shapes distinguish too.  All text is escaped here.
+Shapes repeat every distinction of colours.  All text is escaped here.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Axis:
 
     label: its text.
     low, high: its ends.
-    log: logarithmic, else linear.
+    log: whether it is logarithmic.
     """
 
     label: str
@@ -37,7 +37,7 @@ class Axis:
 
     @staticmethod
     def around(label: str, values: Iterable[float], log: bool = False) -> Axis:
-        """An axis on which all (finite, and if `log` positive) values have their place."""
+        """An axis that contains all (finite, and if `log` positive) values."""
         known = [v for v in values if math.isfinite(v) and (v > 0 or not log)] or [1.0]
         low, high = min(known), max(known)
         if log:
@@ -46,31 +46,31 @@ class Axis:
         return Axis(label, low - room, high + room)
 
     def place(self, value: float) -> float:
-        """From 0 to 1."""
+        """Position of a value, from 0 to 1."""
         low, high = (math.log(v) if self.log else v for v in (self.low, self.high))
-        at = math.log(max(value, 1e-300)) if self.log else value
-        return (at - low) / ((high - low) or 1.0)
+        scaled = math.log(max(value, 1e-300)) if self.log else value
+        return (scaled - low) / ((high - low) or 1.0)
 
     @property
     def ticks(self) -> list[float]:
-        """Round numbers on it, two to ten of them."""
+        """Round numbers on the axis, two to ten of them."""
         if self.log and self.high / self.low > 10:
             first, last = math.ceil(math.log10(self.low)), math.floor(math.log10(self.high))
             factors = (1.0, 2.0, 5.0) if last - first < 2 else (1.0,)
-            found = [f * 10.0**e for e in range(first - 1, last + 1) for f in factors]
+            marks = [f * 10.0**e for e in range(first - 1, last + 1) for f in factors]
         else:
             step = 10.0 ** math.floor(math.log10((self.high - self.low) / 2))
             step *= next(f for f in (1, 2, 5, 10) if (self.high - self.low) / (f * step) <= 8)
-            found = [step * n for n in range(math.ceil(self.low / step), 10_000)
+            marks = [step * n for n in range(math.ceil(self.low / step), 10_000)
                      if step * n <= self.high]  # fmt: skip
-        return [t for t in found if self.low <= t <= self.high]
+        return [t for t in marks if self.low <= t <= self.high]
 
 
 @dataclass
 class Chart:
     """Lines and points over two axes.
 
-    title: describes the chart to those who can't see it.
+    title: describes the chart for screen readers.
     x, y: the axes.
     """
 
@@ -80,7 +80,7 @@ class Chart:
     _parts: list[str] = field(default_factory=list)
 
     def line(self, points: Sequence[Point], name: str, steps: bool = False) -> None:
-        """A line through points; `steps`: it goes aside before it goes up or down."""
+        """A line through points; with `steps` it goes horizontally first, then vertically."""
         path: list[str] = []
         for i, (x, y) in enumerate(points):
             across, up = self._at(x, y)
@@ -89,7 +89,7 @@ class Chart:
         self._parts.append(f'<path class="{name}" d="{"".join(path)}"/>')
 
     def point(self, x: float, y: float, name: str, mark: Mark, tip: str) -> None:
-        """A point; `tip` is shown when it is pointed at."""
+        """A point; `tip` appears when the pointer is on it."""
         across, up = self._at(x, y)
         if mark == "circle":
             tag, shape = "circle", f'cx="{across}" cy="{up}" r="4"'
@@ -99,7 +99,7 @@ class Chart:
         self._parts.append(f'<{tag} class="{name}" {shape}>{words}</{tag}>')
 
     def note(self, x: float, y: float, text: str) -> None:
-        """Words over a place."""
+        """Text above a point."""
         across, up = self._at(x, y)
         self._parts.append(
             f'<text class="across note" x="{across}" y="{up + 4:.1f}">{escape(text)}</text>'
@@ -114,13 +114,17 @@ class Chart:
             f'height="{bottom - TOP}"/>',
         ]
         for t in self.x.ticks:
-            at = self._at(t, self.y.low)[0]
-            lines.append(f'<path class="grid" d="M{at} {TOP}V{bottom}"/>')
-            lines.append(f'<text class="across" x="{at}" y="{bottom + 16}">{number(t)}</text>')
+            position = self._at(t, self.y.low)[0]
+            lines.append(f'<path class="grid" d="M{position} {TOP}V{bottom}"/>')
+            lines.append(
+                f'<text class="across" x="{position}" y="{bottom + 16}">{number(t)}</text>'
+            )
         for t in self.y.ticks:
-            at = self._at(self.x.low, t)[1]
-            lines.append(f'<path class="grid" d="M{LEFT} {at}H{right}"/>')
-            lines.append(f'<text class="up" x="{LEFT - 6}" y="{at + 4:.1f}">{number(t)}</text>')
+            position = self._at(self.x.low, t)[1]
+            lines.append(f'<path class="grid" d="M{LEFT} {position}H{right}"/>')
+            lines.append(
+                f'<text class="up" x="{LEFT - 6}" y="{position + 4:.1f}">{number(t)}</text>'
+            )
         middle = (TOP + bottom) / 2
         lines += [
             f'<text class="across" x="{(LEFT + right) / 2}" y="{HEIGHT - 8}">'
@@ -177,7 +181,7 @@ def bars(title: str, rows: Sequence[Bar]) -> str:
 
 
 def spark(values: Sequence[float], title: str) -> str:
-    """A small curve of falling values in steps, from 1.0 on the top, without axes."""
+    """A small curve of falling values in steps, from 1.0 at the top, without axes."""
     low = min([*values, 0.999])
     width, height = 120, 24
     span = max(len(values) - 1, 1)

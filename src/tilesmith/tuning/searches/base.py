@@ -1,4 +1,4 @@
-"""The interface of searches: propose candidates, observe what they cost.
+"""The interface of searches: propose candidates, observe their costs.
 
 All are deterministic for a seed and the observed costs.  None proposes a candidate twice.
 """
@@ -13,14 +13,14 @@ from collections.abc import Iterable
 from tilesmith.choices.space import Candidate, Space, candidate_key
 
 ATTEMPTS = 60
-"""Random draws in a row that were all seen before, after which a space counts as exhausted."""
+"""Consecutive random draws without a new candidate after which a space counts as exhausted."""
 
 
 class Search(ABC):
     """A search for the candidate with the least cost.
 
-    costs: those observed so far, by candidate key; infinite for candidates that failed.
-    scores: a cost model's scores of candidates when they were proposed; the lower, the faster.
+    costs: costs observed so far, by candidate key; infinite for candidates that failed.
+    scores: a cost model's scores of candidates when they were proposed; lower ones are faster.
     """
 
     def __init__(self, space: Space, seed: int = 0) -> None:
@@ -39,9 +39,9 @@ class Search(ABC):
 
     def propose(self, count: int) -> list[Candidate]:
         """Up to `count` candidates that are new; none at the end of the search."""
-        found: list[Candidate] = []
+        fresh: list[Candidate] = []
         misses = 0
-        while len(found) < count and misses < ATTEMPTS:
+        while len(fresh) < count and misses < ATTEMPTS:
             candidate = self._suggested.pop(0) if self._suggested else self._next()
             if candidate is None:
                 break
@@ -51,11 +51,11 @@ class Search(ABC):
                 continue
             misses = 0
             self._proposed.add(key)
-            found.append(candidate)
-        return found
+            fresh.append(candidate)
+        return fresh
 
     def observe(self, candidate: Candidate, cost: float) -> None:
-        """Record a cost (also one that was measured in another run)."""
+        """Record a cost, which may come from another run."""
         key = candidate_key(candidate)
         self._proposed.add(key)
         self.costs[key] = cost

@@ -1,8 +1,8 @@
-"""A search that asks a cost model first: many candidates are scored for each that is measured.
+"""A search by a cost model: many candidates are scored for each one that is measured.
 
-The pool of candidates evolves: neighbours of the best measured one, and offspring of those that the
-model scores best.  The best scores are measured, and sometimes a random candidate, so that the
-model does not see only what it believes in.
+The pool of candidates evolves: neighbours of the best measured one, and offspring of those with the
+best scores.  The candidates with the best scores are measured.  Sometimes a random one is, so that
+the model's data are not limited to its own choices.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ class Featurize(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Guide:
-    """What guides the search of one workload.
+    """The guide of the search of one workload.
 
-    learner: shared by all searches of a run.
+    learner: the learner that all searches of a run share.
     group: this workload's number in it.
-    features: of the workload's candidates.
+    features: features of the workload's candidates.
     """
 
     learner: Learner
@@ -47,7 +47,7 @@ class KnobFeatures:
     """
 
     SAMPLES = 32
-    """Candidates looked at to find the knobs."""
+    """Candidates that are examined to find the knobs."""
 
     def __init__(self, space: Space) -> None:
         self._space = space
@@ -63,8 +63,8 @@ class KnobFeatures:
             knobs = self._space.knobs(c)
             for i, name in enumerate(self._names):
                 if (knob := knobs.get(name)) is not None:
-                    at = knob.options.index(c.get(name, knob.default))
-                    row[i] = at / max(len(knob.options) - 1, 1)
+                    position = knob.options.index(c.get(name, knob.default))
+                    row[i] = position / max(len(knob.options) - 1, 1)
         return rows
 
 
@@ -76,11 +76,11 @@ class Guided(Search):
     POOL = 1024
     """Candidates kept, those with the best scores."""
     CHANCE = 0.1
-    """Of a proposal to be drawn from the pool at random."""
+    """Probability that a proposal is drawn from the pool at random."""
     PARENTS = 8
-    """The best measured ones and the best of the pool that have offspring."""
+    """Number of parents among the best measured candidates, and among the best of the pool."""
     ANYTHING = 0.2
-    """Share of new candidates that descend from none."""
+    """Fraction of new candidates without parents."""
 
     def __init__(self, space: Space, seed: int, guide: Guide) -> None:
         super().__init__(space, seed)
@@ -91,26 +91,26 @@ class Guided(Search):
         self._news: list[tuple[Candidate, float]] = []
 
     def propose(self, count: int) -> list[Candidate]:
-        found = self._known_good(count)
+        chosen = self._known_good(count)
         self._grow()
         order = self._ordered()
-        while order and len(found) < count:
-            at = self.rng.randrange(len(order)) if self.rng.random() < self.CHANCE else 0
-            key, self.scores[key] = order.pop(at)
+        while order and len(chosen) < count:
+            number = self.rng.randrange(len(order)) if self.rng.random() < self.CHANCE else 0
+            key, self.scores[key] = order.pop(number)
             self._proposed.add(key)
-            found.append(self._pool.pop(key))
-        return found
+            chosen.append(self._pool.pop(key))
+        return chosen
 
     def _known_good(self, count: int) -> list[Candidate]:
         """The candidates that were suggested."""
-        found: list[Candidate] = []
-        while self._suggested and len(found) < count:
+        suggested: list[Candidate] = []
+        while self._suggested and len(suggested) < count:
             c = self._suggested.pop(0)
             key = candidate_key(c)
             if key not in self._proposed:
                 self._proposed.add(key)
-                found.append(c)
-        return found
+                suggested.append(c)
+        return suggested
 
     def _next(self) -> Candidate | None:
         return next(iter(self.propose(1)), None)
@@ -122,7 +122,9 @@ class Guided(Search):
     # --- the pool
 
     def _grow(self) -> None:
-        """Tell the learner what was measured; add neighbours of a new best one, and offspring."""
+        """Pass measurements to the learner; add neighbours of a new best candidate, and
+        offspring.
+        """
         wanted = self.LATER if self._rows else self.FIRST
         unseen = {k: c for c, _ in self._news if (k := candidate_key(c)) not in self._rows}
         self._featurise(unseen)
@@ -154,7 +156,7 @@ class Guided(Search):
             fresh[key] = candidate
 
     def _parents(self) -> list[Candidate]:
-        """The best measured ones, then the best of the pool."""
+        """The best measured candidates, then the best of the pool."""
         alive = sorted((c, k) for k, c in self.costs.items() if c < math.inf)
         measured = [candidate_of(k) for _, k in alive[: self.PARENTS]]
         return measured + [self._pool[k] for k, _ in self._ordered()[: self.PARENTS]]
@@ -167,11 +169,11 @@ class Guided(Search):
         return self.space.mutated(child, self.rng, turns=self.rng.randint(1, 2))
 
     def _ordered(self) -> list[tuple[str, float]]:
-        """The pool by score; what has no hope of being measured is dropped."""
+        """The pool by score; candidates too far down to be measured are dropped."""
         keys = list(self._pool)
         if not keys:
             return []
-        self.rng.shuffle(keys)  # equal scores are in no order
+        self.rng.shuffle(keys)  # random order among equal scores
         scores = self._guide.learner.scores(np.stack([self._rows[k] for k in keys]))
         order = [(keys[i], float(scores[i])) for i in np.argsort(scores, kind="stable")]
         for key, _ in order[self.POOL :]:

@@ -1,4 +1,4 @@
-"""Searches that know nothing but costs: random, grid, coordinate descent, evolution, annealing."""
+"""Searches that use only costs: random, grid, coordinate descent, evolution, annealing."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from .base import Search
 
 
 class Random(Search):
-    """Anything, evenly."""
+    """Uniformly random candidates."""
 
     def _next(self) -> Candidate:
         return self.space.random(self.rng)
 
 
 class Grid(Search):
-    """Everything, in order."""
+    """All candidates, in order."""
 
     def __init__(self, space: Space, seed: int = 0) -> None:
         super().__init__(space, seed)
@@ -33,7 +33,7 @@ class Grid(Search):
 class _Descent:
     """A descent from `start`.
 
-    left: proposals that it may make while another is ahead.
+    left: proposals that it may make while another descent is ahead.
     """
 
     start: Candidate
@@ -43,10 +43,11 @@ class _Descent:
 
 
 class Coordinate(Search):
-    """From each start of the space, one knob at a time; from a local optimum a jump nearby.
+    """From each start of the space, one knob at a time; at a local optimum, a jump to a candidate
+    nearby.
 
-    The descent that is ahead gets every other turn, and all of them once the others have had theirs
-    without success.
+    The descent that is ahead gets every second turn, and all of them once the others have used
+    theirs without success.
     """
 
     PATIENCE = 24
@@ -64,11 +65,11 @@ class Coordinate(Search):
         if others and self._turn % 2 == 0:
             behind = max(others, key=lambda d: d.left)
             behind.left -= 1
-            if (found := self._new(behind)) is not None:
-                return found
+            if (candidate := self._new(behind)) is not None:
+                return candidate
             behind.left = 0
-        if (found := self._new(first)) is not None:
-            return found
+        if (candidate := self._new(first)) is not None:
+            return candidate
         return self.space.mutated(self.best, self.rng, turns=self.rng.randint(2, 3))
 
     def _new(self, descent: _Descent) -> Candidate | None:
@@ -86,7 +87,7 @@ class Coordinate(Search):
 
 
 class Evolution(Search):
-    """The best so far have offspring: decisions from two of them, now and then one changed."""
+    """Offspring of the best so far: decisions from two of them, sometimes with one mutation."""
 
     POPULATION = 16
 
@@ -105,7 +106,7 @@ class Evolution(Search):
         return child
 
     def _draw(self, alive: list[tuple[float, str]]) -> tuple[float, str]:
-        """One of two drawn at random, the better."""
+        """The better of two drawn at random."""
         return min(self.rng.choice(alive), self.rng.choice(alive))
 
     def _learn(self, candidate: Candidate, cost: float) -> None:
@@ -113,7 +114,7 @@ class Evolution(Search):
 
 
 class Annealing(Search):
-    """A walk that takes every step down and, the colder the fewer, steps up."""
+    """A walk that takes every step down and, the lower the temperature the fewer, steps up."""
 
     HEAT, COOLING = 0.2, 0.96
 

@@ -1,4 +1,4 @@
-"""A search that learns how to walk: a small policy network chooses which knob to change and how
+"""A search that learns its moves: a small policy network chooses which knob to change and how
 far.
 
 The state is a candidate, a move sets one knob to another option, and the reward is the decrease of
@@ -23,13 +23,13 @@ from .base import Search
 HIDDEN = 16
 RATE, MOMENTUM = 0.3, 0.5
 ENTROPY = 0.01
-"""Weight of the entropy of the policy beside the reward."""
+"""Weight of the policy's entropy relative to the reward."""
 FAILURE = -1.0
-"""Reward of a candidate that fails; the least that there is."""
+"""Reward of a candidate that fails; the least possible reward."""
 SMOOTH = 0.8
-"""Share of the past in running means."""
+"""Weight of the past in running means."""
 RESTART = 6
-"""Moves without a better candidate after which the walk goes back to the best one."""
+"""Moves without a better candidate after which the walk returns to the best one."""
 FAR = 8
 """Options to each side that one move can skip, besides the first and the last option."""
 
@@ -45,8 +45,8 @@ class _Move:
 
 @dataclass(eq=False)
 class _Choice:
-    """A move taken and what is needed to learn from it: all moves' features [n, D] and offsets [n],
-    which one, the cost before it.
+    """A move taken, with the data to learn from it: all moves' features [n, D] and offsets [n], the
+    move's number, the cost before it.
     """
 
     features: np.ndarray
@@ -58,7 +58,7 @@ class _Choice:
 
 @dataclass(eq=False)
 class _Memory:
-    """What turning a knob up or down brought so far, on average, and how often."""
+    """The average effect of turning a knob up or down so far, and the number of times."""
 
     gain: float = 0.0
     count: int = 0
@@ -74,8 +74,8 @@ class Network:
     """Scores of moves: one hidden layer of tanh, trained by gradient steps with momentum.
 
     inputs: number of features of a move.
-    seed: of the initial weights.
-    weights: of both layers.
+    seed: seed of the initial weights.
+    weights: weights of both layers.
     """
 
     inputs: int
@@ -98,7 +98,7 @@ class Network:
         return _softmax(np.tanh(x @ w + b) @ v + offsets)
 
     def learn(self, x: np.ndarray, offsets: np.ndarray, taken: int, advantage: float) -> None:
-        """Make the move taken likelier by its advantage."""
+        """Make the move taken more likely in proportion to its advantage."""
         w, b, v = self.weights
         hidden = np.tanh(x @ w + b)
         p = _softmax(hidden @ v + offsets)
@@ -134,14 +134,15 @@ class Policy(Search):
                 continue
             features = np.array([self._features(start, m) for m in moves])
             count = Counter(m.knob for m in moves)
-            offsets = -np.log([count[m.knob] for m in moves])  # knobs, not options, start alike
+            # knobs, not options, start with equal probability
+            offsets = -np.log([count[m.knob] for m in moves])
             p = self.network.policy(features, offsets)
             taken = min(int(np.searchsorted(np.cumsum(p), self.rng.random())), len(moves) - 1)
             key = candidate_key(moves[taken].candidate)
             before = self.costs.get(candidate_key(start), self.best_cost)
             self._open[key] = _Choice(features, offsets, taken, moves[taken], before)
             return moves[taken].candidate
-        return self.space.mutated(self.best, self.rng, turns=3)  # all around is known
+        return self.space.mutated(self.best, self.rng, turns=3)  # all neighbours are known
 
     def _learn(self, candidate: Candidate, cost: float) -> None:
         choice = self._open.pop(candidate_key(candidate), None)
@@ -156,8 +157,8 @@ class Policy(Search):
         self._walk(candidate, cost)
 
     def _walk(self, candidate: Candidate, cost: float) -> None:
-        """Go on from a candidate that is as good as where we are, or a little worse; back to the
-        best one after a while.
+        """Continue from a candidate that is as good as the current one, or a little worse; return
+        to the best one after a while.
         """
         self._idle = 0 if candidate is self.best else self._idle + 1
         if self._idle >= RESTART:
@@ -170,7 +171,7 @@ class Policy(Search):
 
     def _moves(self, at: Candidate) -> list[_Move]:
         """The moves to candidates that were not proposed yet."""
-        found: list[_Move] = []
+        moves: list[_Move] = []
         for knob in self.space.free(at):
             here = knob.options.index(at.get(knob.name, knob.default))
             last = len(knob.options) - 1
@@ -178,8 +179,8 @@ class Policy(Search):
             for t in sorted(targets):
                 changed = self.space.legal({**at, knob.name: knob.options[t]})
                 if changed is not None and candidate_key(changed) not in self._proposed:
-                    found.append(_Move(knob.name, changed, t - here))
-        return found
+                    moves.append(_Move(knob.name, changed, t - here))
+        return moves
 
     def _features(self, at: Candidate, move: _Move) -> list[float]:
         knob = self.space.knobs(at)[move.knob]
