@@ -402,14 +402,15 @@ def test_descriptions_of_other_calls_are_refused() -> None:
     single("StringConcat", [(TEXT, ["n"]), (TEXT, ["n"])]).save(made)
     archive = zipfile.ZipFile(made)
     manifest = json.loads(archive.read("manifest.json"))
-    (at,) = [i for i, s in enumerate(manifest["steps"]) if "host" in s]
-    right = manifest["steps"][at]
+    described = manifest["main"]["steps"]
+    (at,) = [i for i, s in enumerate(described) if s["step"] == "host"]
+    right = described[at]
     fewer = {"inputs": right["inputs"][:1]}
-    fixed = {"outputs": [[*right["outputs"][0][:2], [2]]]}
+    fixed = {"outputs": [{**right["outputs"][0], "shape": [2]}]}
     more = {"inputs": [*right["inputs"], right["inputs"][0]]}
     x = texts(["a", "b"])
     for steps in ([], [{**right, **fewer}], [{**right, **fixed}], [{**right, **more}]):
-        manifest["steps"][at:] = steps
+        described[at:] = steps
         damaged = io.BytesIO()
         with zipfile.ZipFile(damaged, "w") as z:
             for name in archive.namelist():

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from tilesmith.ir.dtypes import by_name, f32
 from tilesmith.ir.grammar import fields_of
 from tilesmith.program import nodes
-from tilesmith.program.main import Main, TensorSpec
+from tilesmith.program.json_values import from_json, to_json
+from tilesmith.program.main import Main, Symbol, TensorSpec
 from tilesmith.program.nodes import Arg
 from tilesmith.program.operands import parse_operand, print_operand
 from tilesmith.program.parse import parse_program
@@ -67,7 +70,7 @@ def programs() -> list[Main]:
     inputs, outputs = SPECS[:2], SPECS[1:]
     return [
         Main((), ()),
-        Main(inputs, outputs, ("n",), 64, 32, 128, 9, ((0, 1), (1, 0)), 0, STEPS),
+        Main(inputs, outputs, (Symbol("n", 0, 64, 8),), 64, 32, 128, 9, ((0, 1), (1, 0)), 0, STEPS),
         Main(SPECS, (), (), 0, 0, 0, 0, (), 2, PARTS),
     ]
 
@@ -127,3 +130,39 @@ def test_every_field_has_a_role() -> None:
     for kind in vars(nodes).values():
         if isinstance(kind, type) and issubclass(kind, nodes.Node):
             fields_of(kind)
+
+
+def test_json_is_read_back_as_the_same_program() -> None:
+    for main in programs():
+        assert from_json(Main, json.loads(json.dumps(to_json(main)))) == main
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    (
+        ({"step": "leap"}, "expected a step, found {'step': 'leap'}"),
+        ({"step": ["copy"]}, "expected a step"),
+        ({"step": "slice", "pointer": 0, "first": "arena", "stride": 4}, "expected a step"),
+        (3, "expected a step, found 3"),
+        ({"step": "copy", "source": "arena", "to": "arena"}, "a Copy needs 'bytes'"),
+        ({"step": "results", "values": [1], "x": 2}, "a Results has no 'x'"),
+        ({"step": "results", "values": [True]}, "expected a number, found True"),
+        ({"step": "results", "values": 1}, "expected a list, found 1"),
+        ({"step": "grow", "slot": 1, "bytes": "x"}, "expected an argument such as"),
+        ({"step": "grow", "slot": 1, "bytes": 1.5}, "expected a number, found 1.5"),
+        ({"step": "grow", "slot": 1, "bytes": 1, "for_threads": 1}, "expected true or false"),
+        ({"step": "call", "symbol": 3, "args": []}, "expected text, found int"),
+        ({"step": "report", "to": 1, "shapes": [[0, [1], 2]]}, "expected 2 values, found 3"),
+    ),
+)
+def test_other_json_is_refused(value: object, message: str) -> None:
+    with pytest.raises(ParseError, match=message):
+        from_json(Main, {"inputs": [], "outputs": [], "steps": [value]})
+
+
+def test_an_unknown_element_type_in_json_is_refused() -> None:
+    spec = {"name": "x", "dtype": "f7", "shape": []}
+    with pytest.raises(ParseError, match="'f7' is no element type"):
+        from_json(Main, {"inputs": [spec], "outputs": []})
+    with pytest.raises(ParseError, match="expected the fields of a Main, found 3"):
+        from_json(Main, 3)

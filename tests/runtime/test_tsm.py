@@ -46,6 +46,18 @@ def rewrite(
     return result
 
 
+def step(manifest: dict[str, Any]) -> dict[str, Any]:
+    return manifest["main"]["steps"][0]
+
+
+def args(manifest: dict[str, Any]) -> list[str]:
+    return step(manifest)["args"]
+
+
+def spec(manifest: dict[str, Any]) -> dict[str, Any]:
+    return manifest["main"]["inputs"][0]
+
+
 def test_round_trip(saved: Path) -> None:
     p, c = program()
     x = np.random.default_rng(0).standard_normal((ROWS, COLS)).astype(np.float32)
@@ -120,39 +132,53 @@ def test_another_process_runs_it(saved: Path) -> None:
 @pytest.mark.parametrize(
     "change,message",
     (
-        (lambda m: m.update(format=99), "version 99 of the format; .* reads version 13: compile"),
+        (lambda m: m.update(format=99), "version 99 of the format; .* reads version 14: compile"),
         (lambda m: m.update(format=2), "version 2 of the format"),
         (lambda m: m.pop("format"), "version None of the format"),
         (lambda m: m.update(abi=7), "version 7 of the native interface; .* reads version 2"),
-        (lambda m: m.pop("inputs"), "KeyError: 'inputs'"),
-        (lambda m: m.update(arena_bytes=1 << 60), "expected a number from 0 to"),
-        (lambda m: m.update(arena_bytes=-1), "expected a number from 0 to"),
-        (lambda m: m.update(arena_bytes=True), "expected a number from 0 to"),
-        (lambda m: m["steps"][0]["args"].append(["arena", 1 << 40, 0]), "expected a number from 0"),
-        (lambda m: m["steps"][0]["args"].append(["output", 2, 0]), "expected a number from 0 to 1"),
-        (lambda m: m["steps"][0]["args"].append(["output", 1, 1 << 20]), "a number from 0"),
-        (lambda m: m["steps"][0]["args"].append(["file", 2, 0]), "KeyError: 'file'"),
-        (lambda m: m["steps"][0].update(symbol="system"), "the kernel 'system' has no code"),
-        (lambda m: m["inputs"][0].update(shape=[1 << 40]), "bytes, the machine has"),
-        (lambda m: m["inputs"][0].update(shape=[1] * 40), "more than 16 dimensions"),
-        (lambda m: m["inputs"][0].update(shape=[-1]), "expected a number from 0"),
-        (lambda m: m["inputs"][0].update(dtype="f7"), "'f7' is no element type"),
-        (lambda m: m["inputs"][0].update(name=7), "expected text, found int"),
+        (lambda m: m["main"].pop("inputs"), "a Main needs 'inputs'"),
+        (lambda m: m["main"].update(arena_bytes=1 << 60), "expected a number from 0 to"),
+        (lambda m: m["main"].update(arena_bytes=-1), "expected a number from 0 to"),
+        (lambda m: m["main"].update(arena_bytes=True), "expected a number, found True"),
+        (
+            lambda m: args(m).append(f"arena+{1 << 40}"),
+            "expected a number from 0",
+        ),
+        (
+            lambda m: args(m).append("output2"),
+            "expected a number from 0 to 1",
+        ),
+        (lambda m: args(m).append(f"output1+{1 << 20}"), "a number from 0"),
+        (
+            lambda m: args(m).append("file2"),
+            "expected an argument such as .* found 'file2'",
+        ),
+        (
+            lambda m: step(m).update(symbol="system"),
+            "the function 'system' has no code",
+        ),
+        (lambda m: spec(m).update(shape=[1 << 40]), "bytes, the machine has"),
+        (lambda m: spec(m).update(shape=[1] * 40), "more than 16 dimensions"),
+        (lambda m: spec(m).update(shape=[-1]), "expected a number from 0"),
+        (lambda m: spec(m).update(dtype="f7"), "'f7' is no element type"),
+        (lambda m: spec(m).update(name=7), "expected text, found int"),
         (lambda m: m["code"]["add_relu"].update(file="../../etc/passwd"), "malformed file name"),
         (
             lambda m: m["code"]["add_relu"].update(sha256="0" * 64),
             "the code of add_relu does not match its checksum",
         ),
         (lambda m: m["code"].pop("tilesmith_main"), "there is no tilesmith_main"),
-        (lambda m: m.update(weights_bytes=1), "the manifest says 1 bytes of weights"),
+        (lambda m: m["main"].update(constant_bytes=1), "the manifest says 1 bytes of weights"),
         (lambda m: m.pop("weights_checksum"), "the weights do not match their checksum"),
         (lambda m: m.update(parts={"../x.tsm": ""}), "a part has a malformed file name"),
-        (lambda m: m.update(parts={"parts/0.tsm": ""}), "not those that the manifest lists"),
+        (lambda m: m.update(parts={"parts/0.tsm": ""}), "there are 1 parts of 0"),
         (
-            lambda m: m.update(part_steps=[{"part": 0, "inputs": [], "outputs": []}]),
-            "expected a number from 0 to -1",
+            lambda m: m["main"]["steps"].append(
+                {"step": "part", "part": 0, "inputs": [], "outputs": []}
+            ),
+            r"only a program of parts has this step: part 0\(\) -> \(\)",
         ),
-        (lambda m: m.update(part_steps=[{"results": [1 << 30]}]), "expected a number from 0 to"),
+        (lambda m: m["main"].update(parts=1), "there are 0 parts|no such step"),
         (lambda m: m.update(metadata=[]), "metadata is not an object"),
     ),
 )

@@ -23,6 +23,7 @@ from tilesmith.ir.text import Names, print_expr
 from tilesmith.ir.types import Dim, same_dim
 from tilesmith.loop.verify import verify
 from tilesmith.program.nodes import Copy, Extent, KernelCall, Measurement, Report, Step
+from tilesmith.program.verify import verify
 from tilesmith.runtime.native import round_up, zeroed_bytes
 from tilesmith.runtime.program import (
     Arg,
@@ -117,7 +118,7 @@ def assemble(
     else:
         check_steps(steps, session.target.name, bool(sizes))
     outputs = zip(fused.outputs, fused.output_names, strict=True)
-    return Program(
+    program = Program(
         tuple(spec_of(v, v.name, run.names) for v in fused.inputs),
         tuple(spec_of(v, name, run.names) for v, name in outputs),
         steps,
@@ -139,12 +140,14 @@ def assemble(
             "relayouts": relayout_count(fused),
         },
         {k.symbol: k.info for k in kernels.values()},
-        tuple(Symbol(run.names(v), v.sizes) for v in run.symbols if v.sizes is not None),
+        tuple(Symbol.of(run.names(v), v.sizes) for v in run.symbols if v.sizes is not None),
         run.count,
         fused.in_place,
         defaults=tuple(defaults),
         bounds=tuple((i, _shown(dims, run.names)) for i, dims in run.bounds.items()),
     )
+    verify(program.main, program.objects)
+    return program
 
 
 def check_steps(steps: Sequence[Step], target: str, is_sized: bool) -> None:

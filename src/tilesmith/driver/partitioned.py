@@ -19,6 +19,7 @@ from tilesmith.ir.text import Names
 from tilesmith.ir.types import TensorType
 from tilesmith.ops.base import Op
 from tilesmith.program.nodes import PartCall, Results, Step, Transfer
+from tilesmith.program.verify import verify
 from tilesmith.runtime.program import Program, Symbol
 from tilesmith.support.errors import TilesmithError, UnsupportedError, UsageError
 from tilesmith.support.logs import logger
@@ -183,7 +184,7 @@ def joined(
     blob, defaults = pack_defaults(outer)
     counts = Counter((n.op.name, why) for n, why in reasons.items())
     told = [[name, why, count] for (name, why), count in sorted(counts.items())]
-    return Program(
+    program = Program(
         tuple(spec_of(v, v.name, names) for v in outer.inputs),
         tuple(spec_of(v, name, names) for v, name in outputs),
         (),
@@ -194,9 +195,11 @@ def joined(
         session.target,
         {"name": outer.name, "on_cpu": told},
         {symbol: info for p in programs for symbol, info in p.kernels.items()},
-        tuple(Symbol(names(v), v.sizes) for v in symbols if v.sizes is not None),
+        tuple(Symbol.of(names(v), v.sizes) for v in symbols if v.sizes is not None),
         in_place=outer.in_place,
         parts=tuple(programs),
         part_steps=tuple(steps),
         defaults=defaults,
     )
+    verify(program.main)
+    return program

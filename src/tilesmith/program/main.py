@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from tilesmith.ir.dtypes import DType
 from tilesmith.ir.grammar import Binder, Body, Label
+from tilesmith.ir.sizes import Sizes
 from tilesmith.support.errors import UsageError
 
 from .nodes import Node, Step
@@ -56,11 +57,35 @@ class TensorSpec(Node):
 
 
 @dataclass(frozen=True, slots=True)
+class Symbol(Node):
+    """A size that only a run knows.
+
+    name: in the shapes of inputs.
+    low, high, expected: of its `ir.sizes.Sizes`.
+    """
+
+    syntax = "{name} from {low} to {high} expected {expected}"
+    name: Label[str]
+    low: Label[int]
+    high: Label[int]
+    expected: Label[int]
+
+    @staticmethod
+    def of(name: str, sizes: Sizes) -> Symbol:
+        return Symbol(name, sizes.low, sizes.high, sizes.expected)
+
+    @property
+    def sizes(self) -> Sizes:
+        """The same for decisions.  Raises ValueError if they are not in order."""
+        return Sizes(self.low, self.high, self.expected)
+
+
+@dataclass(frozen=True, slots=True)
 class Main(Node):
     """The main program.
 
     inputs, outputs: in order.
-    symbols: names of the extents of inputs that only a run knows, in the order of their numbers.
+    symbols: extents of inputs that only a run knows, in the order of their numbers.
     arena_bytes, scratch_bytes, constant_bytes: sizes of these memories; scratch memory is that of
         each thread.
     size_values: how many values the functions of sizes compute.
@@ -75,7 +100,7 @@ class Main(Node):
     )
     inputs: Binder[tuple[TensorSpec, ...]]
     outputs: Binder[tuple[TensorSpec, ...]]
-    symbols: Binder[tuple[str, ...]] = ()
+    symbols: Binder[tuple[Symbol, ...]] = ()
     arena_bytes: Label[int] = 0
     scratch_bytes: Label[int] = 0
     constant_bytes: Label[int] = 0

@@ -6,15 +6,14 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import MISSING
-from functools import cache
 from types import NoneType, UnionType
-from typing import Any, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, NamedTuple, TypeVar, Union, get_args, get_origin
 
 from tilesmith.ir.dtypes import DType, by_name
 from tilesmith.ir.grammar import Line, lines_of, tokens
 from tilesmith.support.errors import ParseError
 
-from . import nodes
+from .declared import BY_WORD, hints_of
 from .main import Main
 from .nodes import Arg, Node, Step
 from .operands import PATTERN, parse_operand
@@ -32,14 +31,6 @@ _TOKEN = re.compile(
     """,
     re.VERBOSE,
 )
-
-_BY_WORD: dict[str, type[Node]] = {
-    tokens(kind.syntax)[0]: kind
-    for kind in vars(nodes).values()
-    if isinstance(kind, type) and issubclass(kind, Node) and hasattr(kind, "syntax")
-    and kind.syntax[0] != "{"
-}  # fmt: skip
-"""The kinds of nodes that stand in lines of their own, by the word that begins them."""
 
 
 def parse_program(text: str) -> Main:
@@ -146,7 +137,7 @@ class _Parser:
                 declared = () if i else declarations_of(kind)
                 steps = self.block(column)
                 for f in declared:
-                    (made,) = get_args(_hints(kind)[f.name])[:1]
+                    (made,) = get_args(hints_of(kind)[f.name])[:1]
                     values[f.name] = tuple(s for s in steps if isinstance(s, made))
                     steps = [s for s in steps if not isinstance(s, made)]
                 for s in steps:
@@ -167,9 +158,9 @@ class _Parser:
             if self.accept("pass"):
                 self.end_line()
                 continue
-            kind = _BY_WORD.get(self.token.text)
+            kind = BY_WORD.get(self.token.text)
             if kind is None:
-                raise self.error(f"expected a step ({', '.join(_BY_WORD)})")
+                raise self.error(f"expected a step ({', '.join(BY_WORD)})")
             found.append(self.node(kind, column))
         return found
 
@@ -181,7 +172,7 @@ class _Parser:
                     self.expect(text)
                 continue
             name, is_keyed, form = form_of(item)
-            hint = _hints(kind)[name]
+            hint = hints_of(kind)[name]
             if not is_keyed:
                 read = self.several if _is_many(hint) else self.value
                 values[name] = read(hint, form)
@@ -274,9 +265,3 @@ def _kinds(hint: Any) -> tuple[Any, ...]:
 
 def _is_many(hint: Any) -> bool:
     return get_origin(hint) is tuple
-
-
-@cache
-def _hints(kind: type[Node]) -> dict[str, Any]:
-    """The types of the fields of a kind of node."""
-    return get_type_hints(kind)

@@ -1,6 +1,6 @@
 """Canonical text of the main program; `program.parse` reads it back.
 
-    main("x": f32["n", 8]) -> ("y": f32["n", 8]) symbols=["n"] arena_bytes=640 size_values=6:
+    main("x": f32["n", 8]) -> ("y": f32["n", 8]) arena_bytes=640 size_values=6:
         call relu(input0, arena+64, %0) workspace=arena+%4 label="relu1"
         copy arena+64 -> output0, %5
         if arena+512:

@@ -14,7 +14,9 @@ import numpy as np
 
 from tilesmith.codegen.kernel import LaunchCall
 from tilesmith.program.nodes import PartCall, Results, Transfer
-from tilesmith.support.errors import InternalError, ModelError
+from tilesmith.program.text import head
+from tilesmith.program.verify import verify
+from tilesmith.support.errors import InternalError, ModelError, VerifyError
 
 from .arrays import as_output, as_stored, at_home, beginning, check_apart, is_torch, to_torch
 from .device_executable import DeviceExecutable, UnpredictedExecutable
@@ -79,35 +81,20 @@ class PartitionedExecutable(UnpredictedExecutable):
         PartitionedExecutable.__init__(self, program, self.threads, self.limits)
 
     def _check_steps(self) -> None:
-        """Raises ModelError for steps that read what is not there."""
-        known = {*range(len(self.inputs))}
-        number = 0
-        for call, part in zip(self._calls, self.program.parts, strict=False):
+        """Raises ModelError for steps that don't fit the parts."""
+        try:
+            verify(self.program.main)
+        except VerifyError as e:
+            raise ModelError(str(e)) from e
+        for call, part in zip(self._calls, self.program.parts, strict=True):
+            specs = (*part.inputs, *part.outputs)
+            if (len(call.inputs), len(call.outputs)) != (len(part.inputs), len(part.outputs)):
+                raise ModelError(f"the steps of the program do not fit its parts: {head(call)}")
             if part.target.device is not None:
-                specs = zip((*call.inputs, *call.outputs), (*part.inputs, *part.outputs))
-                self._specs.update(specs)
-        for step in self.program.part_steps:
-            if isinstance(step, PartCall):
-                part = self.program.parts[step.part]
-                read, made = step.inputs, step.outputs
-                fits = (len(read), len(made)) == (len(part.inputs), len(part.outputs))
-                fits, number = fits and step.part == number, number + 1
-            elif isinstance(step, Transfer):
-                read, made = (step.source,), (step.to,)
-                fits = (step.to if step.to_device else step.source) in self._specs
-            else:
-                read = step.values if isinstance(step, Results) else ()
-                made, fits = (), isinstance(step, Results) and len(read) == len(self.outputs)
-            if not fits or not known.issuperset(read):
-                raise ModelError(f"the steps of the program do not fit its parts: {step}")
-            known.update(made)
-        if number != len(self.program.parts):
-            raise ModelError(
-                f"the steps of the program do not fit its parts: {number} calls of "
-                f"{len(self.program.parts)} parts"
-            )
-        if not self.program.part_steps or not isinstance(self.program.part_steps[-1], Results):
-            raise ModelError("the steps of the program do not fit its parts: no results at the end")
+                self._specs.update(zip((*call.inputs, *call.outputs), specs, strict=True))
+        for step in self.program.transfers:
+            if (step.to if step.to_device else step.source) not in self._specs:
+                raise ModelError(f"the steps of the program do not fit its parts: {head(step)}")
 
     def _on_device(self, arrays: tuple[Any, ...], out: Any) -> Any:
         stored = self._stored(arrays)

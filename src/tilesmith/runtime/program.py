@@ -13,10 +13,9 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from tilesmith.ir.sizes import Sizes
 from tilesmith.ir.target import Target
 from tilesmith.perf.info import KernelInfo
-from tilesmith.program.main import Main, TensorSpec
+from tilesmith.program.main import Main, Symbol, TensorSpec
 from tilesmith.program.nodes import Arg, HostCall, KernelCall, Measurement, Report, Step, Transfer
 from tilesmith.program.visit import calls_of, host_calls_of, measurements_of, slots_of
 
@@ -34,18 +33,6 @@ __all__ = [
 
 Blob: TypeAlias = np.ndarray
 """A one-dimensional array of bytes whose address is a multiple of 64."""
-
-
-@dataclass(frozen=True, slots=True)
-class Symbol:
-    """A size that only a run knows.
-
-    name: in the shapes of inputs.
-    sizes: what it may be.
-    """
-
-    name: str
-    sizes: Sizes
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,7 +88,7 @@ class Program:
         return Main(
             self.inputs,
             self.outputs,
-            tuple(s.name for s in self.symbols),
+            self.symbols,
             self.arena_bytes,
             self.scratch_bytes,
             self.constants.nbytes,

@@ -32,27 +32,27 @@ import numpy as np
 
 from tilesmith.codegen.context import ABI
 from tilesmith.codegen.functions import ENTRY, OUTPUTS, SIZES
-from tilesmith.ir.dtypes import by_name
-from tilesmith.ir.sizes import LARGEST, Sizes
+from tilesmith.ir.sizes import LARGEST
 from tilesmith.ir.target import Target
 from tilesmith.perf.info import KernelInfo
+from tilesmith.program.json_values import from_json, to_json
+from tilesmith.program.main import Main
+from tilesmith.program.verify import DEPTH, verify
 from tilesmith.support.cgroup import usable_memory
-from tilesmith.support.errors import ModelError, UsageError
+from tilesmith.support.errors import ModelError, ParseError, UsageError, VerifyError
 from tilesmith.support.folders import is_stream, written
 from tilesmith.support.regular_files import open_regular
 
-from .manifest import Reader, number, part_steps_in, part_steps_out, steps_out, text
 from .native import ALIGNMENT, aligned_bytes
-from .program import Program, Symbol, TensorSpec
+from .program import Program
 from .signing import secret_key, sign_file, signed_contents
 from .stubs import check_module_name, write_stubs
 
-FORMAT = 13
+FORMAT = 14
 _MANIFEST, _WEIGHTS = "manifest.json", "weights.bin"
 _MANIFEST_LIMIT = 64 << 20
 _CODE_LIMIT = 1 << 30
 _PART_LIMIT = 1 << 46
-_RANK_LIMIT = 16
 _PIECE = 4 << 20  # bytes of weights that are read or written at once
 _SUMMED = 64 << 10  # bytes that are added up for a checksum
 _SYMBOL = re.compile(r"[A-Za-z_][A-Za-z0-9_.$]{0,255}")
@@ -228,7 +228,9 @@ def _read(
     _check_version(path, manifest)
     try:
         program, code, weights = from_manifest(manifest)
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as e:
+    except (ParseError, VerifyError) as e:
+        _bad(path, f"its manifest is malformed: {e}")
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError, RecursionError) as e:
         _bad(path, f"its manifest is malformed: {type(e).__name__}: {e}")
     apart = manifest.get("weights_apart") if find_weights is not None else None
     own = {_MANIFEST} if apart is not None else {_MANIFEST, _WEIGHTS}
@@ -334,13 +336,7 @@ def to_manifest(program: Program, files: dict[str, str]) -> dict[str, Any]:
         "format": FORMAT,
         "abi": ABI,
         "target": program.target.to_json(),
-        "inputs": [_spec_out(s) for s in program.inputs],
-        "outputs": [_spec_out(s) for s in program.outputs],
-        "steps": steps_out(program.steps),
-        "part_steps": part_steps_out(program.part_steps),
-        "arena_bytes": program.arena_bytes,
-        "scratch_bytes": program.scratch_bytes,
-        "weights_bytes": program.constants.nbytes,
+        "main": to_json(program.main),
         "weights_checksum": _checksum(program.constants),
         "code": {
             s: {"file": files[s], "sha256": hashlib.sha256(data).hexdigest()}
@@ -348,9 +344,6 @@ def to_manifest(program: Program, files: dict[str, str]) -> dict[str, Any]:
         },
         "metadata": dict(program.metadata),
         "kernels": {s: info.to_json() for s, info in program.kernels.items()},
-        "symbols": [[s.name, s.sizes.low, s.sizes.high, s.sizes.expected] for s in program.symbols],
-        "size_values": program.size_values,
-        "in_place": [list(pair) for pair in program.in_place],
         "defaults": [list(pair) for pair in program.defaults],
         "bounds": [[i, list(shape)] for i, shape in program.bounds],
     }  # fmt: skip
@@ -359,31 +352,12 @@ def to_manifest(program: Program, files: dict[str, str]) -> dict[str, Any]:
 def from_manifest(m: dict[str, Any]) -> tuple[Program, dict[str, dict[str, str]], int]:
     """The program without code and weights, the place of its code, and the size of the weights.
 
-    Raises ValueError, KeyError or TypeError for anything that `to_manifest` does not write.
+    Raises ValueError, KeyError, TypeError, ParseError or VerifyError for anything that
+    `to_manifest` does not write.
     """
-    memory = usable_memory() or 1 << 46
-    target = Target.from_json(m["target"])
-    inputs, outputs = (tuple(_spec_in(s, memory) for s in m[k]) for k in ("inputs", "outputs"))
-    arena, scratch = number(m["arena_bytes"], memory), number(m["scratch_bytes"], memory)
-    weights = number(m["weights_bytes"], 1 << 46)
-    symbols = tuple(_symbol_in(s) for s in m["symbols"])
-    values = number(m["size_values"], 1 << 24)
-    limits = {
-        "input": len(inputs) - 1,
-        "output": len(outputs) - 1,
-        "arena": arena,
-        "constant": weights,
-        "scalar": 1 << 62,
-        "place": values - 1,
-        "extent": values - 1,
-    }
-
-    def room(kind: str, index: int) -> int:
-        """The largest byte offset into an input or output."""
-        specs = {"input": inputs, "output": outputs}.get(kind)
-        return specs[index].bytes if specs and specs[index].is_static else 0
-
-    code = m["code"]
+    target, main, code = Target.from_json(m["target"]), from_json(Main, m["main"]), m["code"]
+    verify(main, code, usable_memory() or 1 << 46, DEPTH)
+    inputs, outputs, weights = main.inputs, main.outputs, main.constant_bytes
     for symbol, c in code.items():
         if not _SYMBOL.fullmatch(symbol):
             raise ValueError(f"{symbol!r} is not a symbol")
@@ -395,18 +369,13 @@ def from_manifest(m: dict[str, Any]) -> tuple[Program, dict[str, dict[str, str]]
         raise ValueError(f"there is no {ENTRY}")
     if not all(re.fullmatch(r"parts/[0-9]{1,9}\.tsm", name) for name in m["parts"]):
         raise ValueError("a part has a malformed file name")
-    if symbols and not m["parts"] and (SIZES not in code or values < OUTPUTS):
+    if len(m["parts"]) != main.parts:
+        raise ValueError(f"there are {len(m['parts'])} parts of {main.parts}")
+    if main.symbols and not main.parts and (SIZES not in code or main.size_values < OUTPUTS):
         raise ValueError(f"there is no {SIZES}")
-    steps = Reader(limits, room, code, memory).steps(m["steps"])
     if not isinstance(m["metadata"], dict):
         raise ValueError("metadata is not an object")
     kernels = {s: KernelInfo.from_json(k) for s, k in m["kernels"].items() if s in code}
-    pairs = tuple(
-        (number(o, len(outputs) - 1), number(i, len(inputs) - 1)) for o, i in m["in_place"]
-    )
-    for o, i in pairs:
-        if outputs[o].type != inputs[i].type or outputs[o].dtype.is_host:
-            raise ValueError(f"output {outputs[o]} does not fit the memory of {inputs[i]}")
     defaults = tuple((number(i, len(inputs) - 1), number(at, weights)) for i, at in m["defaults"])
     for i, at in defaults:
         spec = inputs[i]
@@ -421,38 +390,20 @@ def from_manifest(m: dict[str, Any]) -> tuple[Program, dict[str, dict[str, str]]
     )
     if any(len(shape) != len(outputs[i].shape) for i, shape in bounds):
         raise ValueError("the largest shape of an output has another rank")
+    steps, part_steps = ((), main.steps) if main.parts else (main.steps, ())
     program = Program(
-        inputs, outputs, steps, arena, scratch, aligned_bytes(0), {}, target, m["metadata"],
-        kernels, symbols, values, pairs, (), part_steps_in(m["part_steps"], len(m["parts"])),
+        inputs, outputs, steps, main.arena_bytes, main.scratch_bytes, aligned_bytes(0), {}, target,
+        m["metadata"], kernels, main.symbols, main.size_values, main.in_place, (), part_steps,
         defaults, bounds,
     )  # fmt: skip
     return program, code, weights
 
 
-def _spec_out(s: TensorSpec) -> dict[str, Any]:
-    return {"name": s.name, "dtype": s.dtype.name, "shape": list(s.shape)}
-
-
-def _symbol_in(s: list[Any]) -> Symbol:
-    name, *sizes = s
-    low, high, expected = (number(n, LARGEST) for n in sizes)
-    return Symbol(text(name), Sizes(low, high, expected))
-
-
-def _spec_in(s: dict[str, Any], memory: int) -> TensorSpec:
-    if len(s["shape"]) > _RANK_LIMIT:
-        raise ValueError(f"{s['name']!r} has more than {_RANK_LIMIT} dimensions")
-    dtype = by_name(text(s["dtype"]))
-    if dtype is None:
-        raise ValueError(f"{s['dtype']!r} is no element type")
-    spec = TensorSpec(
-        text(s["name"]),
-        dtype,
-        tuple(d if isinstance(d, str) else number(d, 1 << 46) for d in s["shape"]),
-    )
-    if spec.is_static and spec.bytes > memory:
-        raise ValueError(f"{s['name']!r} needs {spec.bytes} bytes, the machine has {memory}")
-    return spec
+def number(value: Any, limit: int) -> int:
+    """A number from 0 to a limit.  Raises ValueError for all else."""
+    if type(value) is not int or not 0 <= value <= limit:
+        raise ValueError(f"expected a number from 0 to {limit}, found {value!r}")
+    return value
 
 
 def _bad(path: Path, why: str) -> NoReturn:
