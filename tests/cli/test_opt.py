@@ -14,6 +14,9 @@ from tilesmith.graph.compare import structural_equal as equal_graphs
 from tilesmith.graph.parse import parse_graph
 from tilesmith.loop.compare import structural_equal as equal_loops
 from tilesmith.loop.parse import parse_func
+from tilesmith.program.nodes import KernelCall
+from tilesmith.program.parse import parse_program
+from tilesmith.program.text import print_program
 
 
 def test_all_passes_by_default(tilesmith, model):
@@ -246,3 +249,13 @@ def test_loops_of_very_many_lanes_or_copies(tilesmith, tmp_path, kind, code):
     done = tilesmith("opt", path, "--to", "loops", "--print")
     assert done.code == code, done.err
     assert f"range({1 << 40})" in done.out if code == 0 else "copies" in done.err
+
+
+def test_the_main_program(tilesmith, model):
+    shown = tilesmith("opt", model, "--to", "program", "--print")
+    assert shown.code == 0, shown.err
+    main = parse_program(shown.out)
+    assert print_program(main) == shown.out
+    assert [s.label for s in main.steps if isinstance(s, KernelCall)][:1] == ["conv1+relu1"]
+    refused = tilesmith("opt", model, "--to", "program", "--passes", "fold")
+    assert refused.code == 1 and "through all passes; leave out --passes" in refused.err

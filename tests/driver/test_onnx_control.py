@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -111,7 +112,10 @@ def test_a_loop_without_a_count_ends_by_its_condition() -> None:
     proto = model([loop], [info("a0", F32, []), info("limit", F32, [])], ["end"])
     # The reference evaluator takes no step of a loop that has no count.
     exe = ts.compile(proto.SerializeToString())
-    assert exe(np.asarray(1, np.float32), np.asarray(1000, np.float32)) == 1024
+    saved = io.BytesIO()
+    exe.save(saved)
+    for each in (exe, ts.load(saved.getvalue())):
+        assert each(np.asarray(1, np.float32), np.asarray(1000, np.float32)) == 1024
 
 
 @pytest.mark.parametrize("steps", [0, 3, 6])

@@ -11,6 +11,7 @@ A model goes through the same stages as in `compile`, with the same tuning recor
   loops         all loop passes
   code          what the backend writes: LLVM or C
   asm           machine code
+  program       the main program: kernel calls, copies, branches, loops and memory
 
 The source may also be text that this verb printed: a graph, or the loops of a kernel.  A graph's
 constants are in the .npz file beside it, which -o writes.  Without --to, --from and --passes the
@@ -56,6 +57,7 @@ from tilesmith.loop.parse import parse_func
 from tilesmith.loop.text import print_func
 from tilesmith.loop.verify import STAGES, Stage
 from tilesmith.loop.verify import verify as verify_loops
+from tilesmith.program.text import print_program
 from tilesmith.runtime.arrays import as_stored, is_foreign
 from tilesmith.strategy.group import STEP
 from tilesmith.support.array_files import read_arrays
@@ -66,6 +68,7 @@ from tilesmith.te.knobs import Config, Decisions
 
 IR = TypeVar("IR", Graph, Func)
 GRAPH, SCHEDULE, NEST, LOOPS, CODE, ASM = "graph", "schedule", "nest", "loops", "code", "asm"
+PROGRAM = "program"
 Show = Callable[[str, str], None]
 
 
@@ -100,7 +103,9 @@ def command(
     ] = None,
     to: Annotated[
         str | None,
-        typer.Option(help="Last stage: a pass, graph, schedule, nest, loops, code or asm."),
+        typer.Option(
+            help="Last stage: a pass, graph, schedule, nest, loops, code, asm or program."
+        ),
     ] = None,
     print_: Annotated[bool, typer.Option("--print", help="Print the IR after the last.")] = False,
     print_each: Annotated[
@@ -132,7 +137,7 @@ def command(
             return
         if from_ == NEST and isinstance(ir, Func):
             from_ = None
-        stages = (*graph_passes, GRAPH, SCHEDULE, NEST, *loop_passes, LOOPS, CODE, ASM)
+        stages = (*graph_passes, GRAPH, SCHEDULE, NEST, *loop_passes, LOOPS, CODE, ASM, PROGRAM)
         for option, name, allowed in (("--from", from_, (*known,)), ("--to", to, stages)):
             if name is not None and name not in allowed:
                 raise UsageError(f"{option} {name}: the stages are {', '.join(allowed)}")
@@ -142,7 +147,10 @@ def command(
         asks = passes is not None or from_ is not None or to is not None
         constants: Mapping[str, np.ndarray] = {}
         shown: Graph | None = None
-        if isinstance(ir, Graph):
+        ran: Sequence[Ran[Any]] = ()
+        if to == PROGRAM:
+            texts = _programs(ir, passes, from_, session)
+        elif isinstance(ir, Graph):
             to = to or GRAPH
             is_open = asks or source.suffix in SOURCES
             if (
@@ -152,7 +160,7 @@ def command(
             ):
                 is_open = False  # all passes have run
             names = _chosen(passes, graph_passes, from_, to, is_open)
-            ran: Sequence[Ran[Any]] = _run(ir, names, graph_passes, print_graph, show)
+            ran = _run(ir, names, graph_passes, print_graph, show)
             graph = ran[-1].result if ran else ir
             verify_graph(graph, after=names[-1] if names else "reading")
             if to == GRAPH or to in graph_passes:
@@ -353,6 +361,28 @@ def _kernels(
             f"there is no kernel {which!r}; kernels are numbered 0 to {len(groups) - 1}"
         )
     return found
+
+
+def _programs(
+    ir: Graph | Func, passes: str | None, from_: str | None, session: Session
+) -> list[_Text]:
+    """The text of the main program of a model, then those of the parts of which it consists."""
+    is_open = passes is None and from_ is None
+    if (
+        not is_open
+        or not isinstance(ir, Graph)
+        or any(isinstance(n.op, Fused) for _, n in nodes_in(ir))
+    ):
+        raise UsageError(
+            f"--to {PROGRAM} takes a model, or a graph without kernels, through all passes; leave "
+            "out --passes and --from"
+        )
+    program = driver.compile_program(ir, session)
+    texts = [_Text("main", print_program(program.main))]
+    for i, part in enumerate(program.parts):
+        head = f"# part {i}: {part.target.name}\n"
+        texts.append(_Text(f"part{i}", head + print_program(part.main)))
+    return texts
 
 
 def _lowered(

@@ -30,6 +30,8 @@ DEPTH = 64
 _RANK = 16
 _BYTES = 1 << 46
 """More than any machine has."""
+_LARGEST_COUNT = (1 << 63) - 1
+"""Iterations of a loop that ends by its condition alone."""
 
 
 def verify(
@@ -215,10 +217,12 @@ class _Verifier:
             raise self.wrong("two loops move the same pointer", step)
         turning = (c.target for c in step.carried if c.slot is not None)
         inside = scope.inside(own, (t for t in turning if t is not None))
-        if isinstance(step.count, Arg) and step.count.kind != "extent":
-            self.outer(step.count, 8, scope, step)
-        else:
+        if isinstance(step.count, int):
+            _check_number(step.count, _LARGEST_COUNT, "number of iterations")
+        elif step.count.kind == "extent":
             self.size(step.count, step)
+        else:
+            self.outer(step.count, 8, scope, step)
         if (step.first is None) != (step.again is None):
             raise self.wrong("a loop has half of a condition", step)
         self.outer(step.number, 8, scope, step, is_written=True)
