@@ -23,7 +23,7 @@ from tilesmith.ir.text import Names, print_expr
 from tilesmith.ir.types import Dim, same_dim
 from tilesmith.loop.verify import verify
 from tilesmith.program.nodes import Copy, Extent, KernelCall, Measurement, Report, Step
-from tilesmith.program.verify import verify
+from tilesmith.program.verify import verify as verify_program
 from tilesmith.runtime.native import round_up, zeroed_bytes
 from tilesmith.runtime.program import (
     Arg,
@@ -146,7 +146,7 @@ def assemble(
         defaults=tuple(defaults),
         bounds=tuple((i, _shown(dims, run.names)) for i, dims in run.bounds.items()),
     )
-    verify(program.main, program.objects)
+    verify_program(program.main, program.objects)
     return program
 
 
