@@ -18,8 +18,8 @@ from pathlib import Path
 import children
 from tilesmith.cli import execute
 from tilesmith.ir.dtypes import BY_NAME
-from tilesmith.ir.intrinsics import INTRINSICS
-from tilesmith.ir.text import INFIX
+from tilesmith.ir.functions import INTRINSICS
+from tilesmith.ir.operations import INFIX
 from tilesmith.ops.table import OPS
 
 from .cases import random_case

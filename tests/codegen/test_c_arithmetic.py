@@ -14,7 +14,8 @@ from c_library import CLibrary
 from tilesmith.ir.dtypes import ARITHMETIC, DType, bf16, bool_, f16, f32, f64, i32, i64, u32, u64
 from tilesmith.ir.dtypes import dtype as to_dtype
 from tilesmith.ir.expr import Binary, Cast, Compare, Expr, Load, Select, Unary, Var, as_expr, const
-from tilesmith.ir.intrinsics import INTRINSICS, call
+from tilesmith.ir.functions import INTRINSICS
+from tilesmith.ir.intrinsics import call
 from tilesmith.ir.storage import convert_array
 from tilesmith.loop.interpret import interpret
 from tilesmith.loop.nodes import Buffer, For, Func, Store

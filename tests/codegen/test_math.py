@@ -27,7 +27,8 @@ from tilesmith.ir.expr import (
     Var,
     const,
 )
-from tilesmith.ir.intrinsics import INTRINSICS, call
+from tilesmith.ir.functions import INTRINSICS
+from tilesmith.ir.intrinsics import call
 
 _BINARY = {
     "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide, "and": np.bitwise_and,

@@ -28,7 +28,7 @@ from tilesmith.ir.expr import (
     Var,
     VectorReduce,
 )
-from tilesmith.ir.intrinsics import INTRINSICS
+from tilesmith.ir.functions import INTRINSICS
 
 
 class Undefined(Exception):

@@ -10,8 +10,10 @@ from tilesmith.ir import expr as ir
 from tilesmith.ir.dtypes import DType, f32, i32, i64
 from tilesmith.ir.expr import Expr, Var, const, declared
 from tilesmith.ir.grammar import Binder, Body, Label, Operand, Reference, Role, fields_of
+from tilesmith.ir.parse import parse_expr
 from tilesmith.loop.compare import structural_equal
 from tilesmith.loop.nodes import Buffer
+from tilesmith.support.errors import ParseError
 
 i, j, x, y = Var("i"), Var("j"), Var("x", f32), Var("y", f32)
 table = Buffer("table", f32, (8, 8))
@@ -109,3 +111,26 @@ def test_comparison_ignores_names_and_sees_every_field():
     assert not structural_equal(ir.Cast(x, i64), ir.Cast(x, i32))
     reduced = ir.VectorReduce("add", ir.Broadcast(x, 4))
     assert not structural_equal(reduced, ir.VectorReduce("max", ir.Broadcast(x, 4)))
+
+
+def test_a_kind_without_a_text_is_readable():
+    assert str(window((i,), flag)) == "window(x, i, i < j)"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("select(i < j, i)", "line 1, column 16: expected ','"),
+        ("broadcast(i, 0)", "line 1, column 14: expected a number of lanes from 1"),
+        ("ramp(i, 1.0, 4)", "a base and a stride of one type, got i64 and f32"),
+        ("reduce_add(broadcast(i, 4), 3)", "a number of lanes that divides 4, got 3"),
+        ("select(i, i, i)", "select needs a bool condition"),
+        ("min(i, 1.0)", "two operands of one type"),
+        ("tensor_nothing(i)", "no tensor intrinsic is called 'nothing'"),
+        ("f()", "a call without arguments needs a type"),
+        ("let(k, i, k) + k", "the name of a variable that is in scope, found 'k'"),
+    ],
+)
+def test_bad_text(text: str, message: str):
+    with pytest.raises(ParseError, match=message):
+        parse_expr(text, {"i": i, "j": j})

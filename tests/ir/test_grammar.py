@@ -19,7 +19,8 @@ from tilesmith.ir.grammar import (
     lines_of,
     tokens,
 )
-from tilesmith.ir.text import RESERVED
+from tilesmith.ir.parse import parse_expr
+from tilesmith.ir.text import reserved
 from tilesmith.loop import nodes, parse, text
 from tilesmith.loop.nodes import Stmt
 
@@ -74,4 +75,24 @@ def test_each_statement_is_written_and_read(kind: type[Stmt]):
                 assert item.form in text._FORMS and item.form in parse._FORMS
             else:
                 words = {t for t in tokens(item) if t.isidentifier()}
-                assert words <= RESERVED, "a name of an expression could be one of these words"
+                assert words <= reserved()
+
+
+def test_names_avoid_the_words_of_all_declarations():
+    words = {"for", "else", "wave_reduce", "select", "reduce_max", "exp", "f32", "truncdiv", "not"}
+    assert words | {"mask", "likely", "extent", "parallel", "true", "inf"} <= reserved()
+    assert not {"tensor_", "reduce_", "name", "a", "size"} & reserved()
+    for word in sorted(reserved()):
+        v = Var(word)
+        assert str(v) == f"{word}_1"
+        assert parse_expr(str(v + 1), {str(v): v}) is v + 1
+
+
+def test_the_words_of_a_new_kind_are_avoided():
+    @dataclass(frozen=True, slots=True, eq=False)
+    class Trap(Stmt):
+        syntax = "breakpoint {code:number}"
+        code: Label[int]
+
+    assert str(Var("breakpoint")) == "breakpoint_1"
+    assert str(Var("trap")) == "trap" and lines_of(Trap)[0].literals == ("breakpoint",)

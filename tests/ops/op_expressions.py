@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from tilesmith.ir import expr as ir
-from tilesmith.ir.intrinsics import INTRINSICS
+from tilesmith.ir.functions import INTRINSICS
 from tilesmith.te.tensor import Compute, Reduce, Tensor
 
 _BINARY: dict[str, Any] = {

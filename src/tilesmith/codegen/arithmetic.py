@@ -7,7 +7,7 @@ is a harmless constant.  `min`/`max` return NaN if an operand is NaN, unlike x86
 from __future__ import annotations
 
 from tilesmith.ir.dtypes import DType, f32, i32, i64, u32, u64
-from tilesmith.ir.intrinsics import INTRINSICS
+from tilesmith.ir.functions import INTRINSICS
 from tilesmith.ir.target import Target
 from tilesmith.support.errors import InternalError
 

@@ -23,7 +23,7 @@ from tilesmith.ir.expr import Expr, Var
 from tilesmith.ir.layout import Layout
 from tilesmith.ir.parse import parse_expr, tokenize
 from tilesmith.ir.sizes import Sizes
-from tilesmith.ir.text import RESERVED
+from tilesmith.ir.text import reserved
 from tilesmith.ir.types import Dim, TensorType
 from tilesmith.ops.base import Op
 from tilesmith.ops.table import OPS
@@ -204,7 +204,7 @@ class _Parser:
             self.skip()
             start = self.pos
             name = self.need(_SYMBOL, "a symbolic dimension's name")
-            if name in self.dims or name in RESERVED:
+            if name in self.dims or name in reserved():
                 self.fail("this name is taken", start)
             self.skip()
             start = self.pos
@@ -382,7 +382,7 @@ class _Parser:
             tokens = tokenize(piece)
             for token, after in pairwise(tokens):
                 is_call = after.text == "("
-                if token.kind == "name" and token.text not in RESERVED and not is_call:
+                if token.kind == "name" and token.text not in reserved() and not is_call:
                     self.dims.setdefault(token.text, Var(token.text))
             return parse_expr(piece, self.dims)
         except ParseError as e:

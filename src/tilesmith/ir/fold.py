@@ -14,7 +14,7 @@ import numpy as np
 
 from .dtypes import DType
 from .expr import Const, const
-from .intrinsics import INTRINSICS
+from .functions import INTRINSICS
 from .storage import convert_array, truncated
 
 

@@ -90,7 +90,10 @@ def values_of(node: object, fields: Iterable[NodeField]) -> tuple[Any, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """The place of a field in a line: `{field:form}`; a form says how the value is written."""
+    """The place of a field in a line: `{field:form}`; a form says how the value is written.
+
+    A slot without a field, `{:form}`, stands for the whole node.
+    """
 
     field: str
     form: str
@@ -133,9 +136,27 @@ def lines_of(kind: type) -> tuple[Line, ...]:
         if m and m[1] in bodies:
             found[-1] = Line(found[-1].items, m[1], _ends_with_colon(found[-1]))
         else:
-            parts = re.split(r"(\{[^}]+\})", text)
-            found.append(Line(tuple(_item(p) for p in parts if p), None, False))
+            found.append(Line(items_of(text), None, False))
     return tuple(found)
+
+
+_syntaxes: dict[str, None] = {}
+
+
+def register(syntax: str) -> None:
+    """Notes the text of a kind of node, so that names avoid its words (`ir.text.reserved`)."""
+    _syntaxes[syntax] = None
+
+
+def registered() -> tuple[str, ...]:
+    """The texts of the kinds of nodes that are declared so far."""
+    return tuple(_syntaxes)
+
+
+@cache
+def items_of(text: str) -> tuple[str | Slot, ...]:
+    """The literal text and the slots of a line."""
+    return tuple(_item(p) for p in re.split(r"(\{[^}]+\})", text) if p)
 
 
 def _ends_with_colon(line: Line) -> bool:

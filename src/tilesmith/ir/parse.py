@@ -7,15 +7,18 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tilesmith.support.errors import ParseError, UsageError
 
 from . import expr as ir
 from .dtypes import BY_NAME, DType, bool_, f32, i64
 from .expr import BufferLike, Expr, Var, const
+from .functions import result_type
+from .grammar import Role, Slot, fields_of, fields_with, tokens
+from .operations import COMPARE, COMPARISONS, INFIX, LOGICAL, PREFIX_CALLS
 from .tensor_intrinsics import tensor_intrinsic
-from .text import COMPARISONS, INFIX, LOGICAL, PREFIX_CALLS, TENSOR_PREFIX, call_type
+from .text import VOCABULARY
 
 _TOKEN = re.compile(
     r"""(?P<space>[ \t]+|\#[^\n]*)
@@ -33,7 +36,6 @@ _LEVELS: dict[str, tuple[str, int]] = {
     **{symbol: (op, level) for op, (symbol, level) in INFIX.items()},
     **{symbol: (op, level) for op, (symbol, level) in LOGICAL.items()},
 }
-_COMPARE_LEVEL = 4
 _COMPARE_OPS = {symbol: op for op, symbol in COMPARISONS.items()}
 
 
@@ -167,10 +169,10 @@ class ExprParser:
                 right = self.expression(level + 1)
                 left = self.build(token, lambda a, b, op=op: ir.Binary(op, a, b), left, right)
             elif token.text in _COMPARE_OPS or token.text in (">", ">="):
-                if least > _COMPARE_LEVEL:
+                if least > COMPARE:
                     return left
                 self.position += 1
-                right = self.expression(_COMPARE_LEVEL + 1)
+                right = self.expression(COMPARE + 1)
                 if token.text.startswith(">"):
                     left, right = right, left
                 op = _COMPARE_OPS[token.text.replace(">", "<")]
@@ -188,7 +190,7 @@ class ExprParser:
     def operand(self, least: int) -> Expr:
         token = self.token
         if self.accept("not"):
-            operand = self.expression(_COMPARE_LEVEL)
+            operand = self.expression(COMPARE)
             if operand.dtype is not bool_:
                 raise self.error(
                     f"'not' needs a bool, the operand is {operand.dtype}; '~' is for integers",
@@ -255,7 +257,7 @@ class ExprParser:
             indices, mask = self.access()
             return ir.Load(self.buffers[word], indices, mask)
         if self.at("("):
-            return self.call(token)
+            return self.prefix_call(token) if word in PREFIX_CALLS else self.call(token)
         if word not in self.vars:
             raise self.error("expected the name of a variable that is in scope", token)
         return self.vars[word]
@@ -276,91 +278,175 @@ class ExprParser:
         self.expect("]")
         return tuple(indices), mask
 
-    def call(self, token: Token) -> Expr:
+    def prefix_call(self, token: Token) -> Expr:
         self.expect("(")
+        a = self.expression()
+        self.expect(",")
+        b = self.expression()
+        self.expect(")")
+        return self.build(token, lambda: ir.Binary(token.text, a, b))
+
+    def call(self, token: Token) -> Expr:
+        """What begins with a word and a parenthesis: the declared text of a kind of node."""
+        kind, rest, values = self.kind_of(token)
+        binders = fields_with(kind, Role.BINDER)
+        many = {f.name for f in fields_of(kind) if f.is_many}
+        for item in rest:
+            if isinstance(item, str):
+                self.expect(item)
+            elif item.field in kind.bodies and binders:
+                close = self.declare(kind, values)
+                _FORMS[item.form](self, item.field, values)
+                close()
+            elif item.field in many:
+                values[item.field] = self.arguments()
+            else:
+                _FORMS[item.form](self, item.field, values)
+        refused = _CHECKS[kind](**values) if kind in _CHECKS else None
+        if refused is not None:
+            raise self.error(refused, token)
+        return self.build(token, lambda: kind(**values))
+
+    def kind_of(self, token: Token) -> tuple[type[Expr], list[str | Slot], dict[str, Any]]:
+        """The kind of node that a word begins, what follows the word, and the fields in it."""
+        values: dict[str, Any] = {}
         word = token.text
-        if word == "let":
-            return self.let()
-        if word in ("ramp", "broadcast") or word.startswith("reduce_"):
-            return self.vector(token)
+        for begin in _BEGINNINGS:
+            if begin.slot is None:
+                if word == begin.prefix:
+                    return begin.kind, begin.rest, values
+            elif word.startswith(begin.prefix):
+                rest, form = word.removeprefix(begin.prefix), begin.slot.form
+                if form in _ANY_WORD or rest in VOCABULARY[form]:
+                    _WORDS[form](self, begin.slot.field, values, rest, token)
+                    return begin.kind, begin.rest, values
+        raise self.error("expected an expression", token)
+
+    def arguments(self) -> tuple[Expr, ...]:
+        """Expressions up to a closing parenthesis."""
         args: list[Expr] = []
         while not self.at(")"):
             if args:
                 self.expect(",")
             args.append(self.expression())
-        self.expect(")")
-        if word in BY_NAME:
-            self.count(token, args, 1)
-            return ir.Cast(args[0], BY_NAME[word])
-        if word in PREFIX_CALLS:
-            self.count(token, args, 2)
-            return self.build(token, lambda a, b: ir.Binary(word, a, b), *args)
-        if word == "select":
-            self.count(token, args, 3)
-            return self.build(token, ir.Select, *args)
-        if word.startswith(TENSOR_PREFIX):
-            return self.tensor_call(word.removeprefix(TENSOR_PREFIX), args, token)
-        dtype = self.type_suffix() or call_type(word, tuple(args))
-        if dtype is None:
-            raise self.error("a call without arguments needs a type: 'f():i64'", token)
-        return ir.Call(word, tuple(args), dtype)
+        return tuple(args)
 
-    def tensor_call(self, name: str, args: list[Expr], token: Token) -> Expr:
-        try:
-            result = tensor_intrinsic(name).result
-        except UsageError as e:
-            raise self.error(str(e), token) from None
-        return ir.TensorCall(name, tuple(args), result.dtype, result.size)
+    def declare(self, kind: type, values: dict[str, Any]) -> Callable[[], None]:
+        """Puts what a node declares into scope; the result ends the scope."""
+        outer: list[tuple[dict[str, Any], str, Any]] = []
+        for f in fields_with(kind, Role.BINDER):
+            item = values[f.name]
+            scope: dict[str, Any] = self.vars if isinstance(item, Var) else self.buffers
+            outer.append((scope, item.name, scope.get(item.name)))
+            scope[item.name] = item
 
-    def count(self, token: Token, args: list[Expr], n: int) -> None:
-        if len(args) != n:
-            raise self.error(f"expected {n} argument{'s' * (n > 1)}, got {len(args)}", token)
+        def close() -> None:
+            for scope, name, item in reversed(outer):
+                if item is None:
+                    del scope[name]
+                else:
+                    scope[name] = item
 
-    def vector(self, token: Token) -> Expr:
-        word = token.text
-        a = self.expression()
-        self.expect(",")
-        stride = None
-        if word == "ramp":
-            stride = self.expression()
-            self.expect(",")
-        size = self.integer()
-        self.expect(")")
-        if size < 1:
-            raise self.error(f"a vector of {size} lanes does not exist", token)
-        if word == "broadcast":
-            return ir.Broadcast(a, size)
-        if stride is not None:
-            if stride.dtype is not a.dtype:
-                raise self.error(
-                    f"base and stride of a ramp have types {a.dtype} and {stride.dtype}", token
-                )
-            return ir.Ramp(a, stride, size)
-        op = word.removeprefix("reduce_")
-        if op not in ("add", "mul", "min", "max", "and", "or") or a.lanes % size:
-            raise self.error(f"can't reduce {a.lanes} lanes to {size} with '{op}'", token)
-        return ir.VectorReduce(op, a, size)
+        return close
 
-    def let(self) -> Expr:
-        """`let(x, value, body)`; x is in scope in the body only."""
+    # --- forms of fields ---
+
+    def read_expression(self, field: str, values: dict[str, Any]) -> None:
+        values[field] = self.expression()
+
+    def read_bound(self, field: str, values: dict[str, Any]) -> None:
         name = self.name("the name of a variable")
         self.expect(",")
-        value = self.expression()
-        self.expect(",")
-        var = Var(name, value.dtype, value.lanes)
-        outer = self.vars.get(name)
-        self.vars[name] = var
-        body = self.expression()
-        self.restore(name, outer)
-        self.expect(")")
-        return ir.Let(var, value, body)
+        values["value"] = value = self.expression()
+        values[field] = Var(name, value.dtype, value.lanes)
 
-    def restore(self, name: str, outer: Var | None) -> None:
-        """End the scope of a name."""
-        if outer is None:
-            del self.vars[name]
-        else:
-            self.vars[name] = outer
+    def read_lanes(self, field: str, values: dict[str, Any]) -> None:
+        token = self.token
+        values[field] = self.integer()
+        if values[field] < 1:
+            raise self.error("expected a number of lanes from 1", token)
+
+    def read_suffix(self, field: str, values: dict[str, Any]) -> None:
+        args = values["args"]
+        first = args[0].dtype if args else None
+        values[field] = self.type_suffix() or result_type(values["name"], first)
+        if values[field] is None:
+            raise self.error("a call without arguments needs a type: 'f():i64'")
+
+    def read_word(self, field: str, values: dict[str, Any], word: str, token: Token) -> None:
+        values[field] = word
+
+    def read_type(self, field: str, values: dict[str, Any], word: str, token: Token) -> None:
+        values[field] = BY_NAME[word]
+
+    def read_intrinsic(self, field: str, values: dict[str, Any], word: str, token: Token) -> None:
+        try:
+            result = tensor_intrinsic(word).result
+        except UsageError as e:
+            raise self.error(str(e), token) from None
+        values |= {field: word, "type": result.dtype, "size": result.size}
+
+
+_FORMS: dict[str, Callable[[ExprParser, str, dict[str, Any]], None]] = {
+    "expression": ExprParser.read_expression, "bound": ExprParser.read_bound,
+    "lanes": ExprParser.read_lanes, "suffix": ExprParser.read_suffix,
+}  # fmt: skip
+"""How a field is read, by the form that the syntax of its node names."""
+
+_WORDS: dict[str, Callable[[ExprParser, str, dict[str, Any], str, Token], None]] = {
+    "function": ExprParser.read_word, "intrinsic": ExprParser.read_intrinsic,
+    "reduction": ExprParser.read_word, "type": ExprParser.read_type,
+}  # fmt: skip
+"""The same for a field in the word with which a node begins."""
+
+_ANY_WORD = ("function", "intrinsic")
+"""The forms of those that are not in `VOCABULARY`, or may be others: the verifier knows them."""
+
+_CHECKS: dict[type[Expr], Callable[..., str | None]] = {
+    ir.Ramp: lambda base, stride, size: (
+        None
+        if base.dtype is stride.dtype
+        else f"expected a base and a stride of one type, got {base.dtype} and {stride.dtype}"
+    ),
+    ir.VectorReduce: lambda op, a, size: (
+        f"expected a number of lanes that divides {a.lanes}, got {size}" if a.lanes % size else None
+    ),
+}
+"""Why a node can't be made of the values that were read."""
+
+
+class _Beginning(NamedTuple):
+    """The word with which a kind of node begins, and what follows it.
+
+    prefix: the word, or its first part.
+    slot: the field that is the rest of the word, if one is.
+    """
+
+    prefix: str
+    slot: Slot | None
+    kind: type[Expr]
+    rest: list[str | Slot]
+
+    @property
+    def takes_any(self) -> bool:
+        return self.slot is not None and self.slot.form in _ANY_WORD
+
+
+def _beginnings() -> list[_Beginning]:
+    found: list[_Beginning] = []
+    for kind in vars(ir).values():
+        items = getattr(kind, "items", ()) if isinstance(kind, type) else ()
+        pieces = [t for i in items for t in (tokens(i) if isinstance(i, str) else (i,))]
+        if "(" in pieces and issubclass(kind, Expr):
+            paren = pieces.index("(")
+            prefix = "".join(p for p in pieces[:paren] if isinstance(p, str))
+            slot = next((p for p in pieces[:paren] if isinstance(p, Slot)), None)
+            found.append(_Beginning(prefix, slot, kind, pieces[paren:]))
+    # whole words and long prefixes first, and what takes any word last
+    return sorted(found, key=lambda b: (b.takes_any, -len(b.prefix)))
+
+
+_BEGINNINGS = _beginnings()
 
 
 def parse_expr(

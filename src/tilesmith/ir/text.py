@@ -14,48 +14,80 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable, Collection, Iterable
+from functools import cache
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
-from . import expr as ir
 from .dtypes import BY_NAME, DType, bool_, f32, i64
-from .expr import Broadcast, BufferLike, Const, Expr, Var, post_order
-from .intrinsics import INTRINSICS
+from .functions import INTRINSICS, result_type
+from .grammar import Slot, items_of, registered
 from .loop_tables import LOOP_KINDS
+from .operations import (
+    ATOM,
+    COMPARE,
+    COMPARISONS,
+    INFIX,
+    LOGICAL,
+    NOT,
+    PREFIX_CALLS,
+    REDUCTIONS,
+    UNARY,
+)
+from .order import post_order
 
 NameOf = Callable[[Any], str]
 """Gives the printed name of a Var or buffer."""
 
-INFIX: dict[str, tuple[str, int]] = {
-    "or": ("|", 5), "xor": ("^", 6), "and": ("&", 7), "shl": ("<<", 8), "shr": (">>", 8),
-    "add": ("+", 9), "sub": ("-", 9), "mul": ("*", 10), "div": ("/", 10), "floordiv": ("//", 10),
-    "floormod": ("%", 10),
-}  # fmt: skip
-"""Symbol and precedence; all are left-associative.  `min`, `max`, `truncdiv`, `truncmod` are
-written as calls.
-"""
-LOGICAL = {"or": ("or", 1), "and": ("and", 2)}
-COMPARISONS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<="}
-PREFIX_CALLS = ("min", "max", "truncdiv", "truncmod")
-_NOT, _COMPARE, _UNARY, _ATOM = 3, 4, 11, 12
+VOCABULARY: dict[str, Collection[str]] = {
+    "access": ("mask",),
+    "first": ("extent",),
+    "function": (*INTRINSICS, "prefetch"),
+    "guard": ("likely",),
+    "literal": ("true", "false", "nan", "inf"),
+    "loop": tuple(kind.word for kind in LOOP_KINDS.values()),
+    "prefix": ("not",),
+    "infix": (*(word for word, _ in LOGICAL.values()), *PREFIX_CALLS),
+    "reduction": REDUCTIONS,
+    "type": BY_NAME,
+}
+"""The words with which a form writes a field."""
 
-TENSOR_PREFIX = "tensor_"
-"""Before the name of a tensor intrinsic."""
-
-RESERVED = frozenset((
-    *BY_NAME, *INTRINSICS, *PREFIX_CALLS, "and", "or", "not", "true", "false", "nan", "inf", "mask",
-    "select", "ramp", "broadcast", "let", "for", "in", "if", "else", "likely", "alloc",
-    "assert", "async", "barrier", "eval", "prefetch", "return", "wait",
-    "block", "pass", "def", "extent", "attr", "tensor", "wave_reduce",
-    *(kind.word for kind in LOOP_KINDS.values()),
-    *(f"reduce_{op}" for op in ("add", "mul", "min", "max", "and", "or")),
-))  # fmt: skip
-"""Words that can't be names in the text."""
+_BLOCKS = ("attr", "block", "def", "pass")
+"""The words of functions and blocks."""
 
 _SHARE_ABOVE = 200  # nodes of the tree; shorter expressions are written out in full
 _SHARE_LEAST = 8  # nodes of a part worth a name
+
+
+def reserved() -> frozenset[str]:
+    """Words that can't be names in the text: those of the kinds of nodes that are declared."""
+    return _words(registered())
+
+
+@cache
+def _words(syntaxes: tuple[str, ...]) -> frozenset[str]:
+    words = {*_BLOCKS}
+    for syntax in syntaxes:
+        prefix = ""
+        for item in items_of(syntax):
+            if isinstance(item, Slot):
+                words.update(f"{prefix}{word}" for word in VOCABULARY.get(item.form, ()))
+            else:
+                *whole, prefix = re.split(r"\W+", item)
+                words.update(whole)
+        words.add(prefix)
+    return frozenset(words - {""})
+
+
+class Node(Protocol):
+    """A declared expression (`ir.expr.declared`)."""
+
+    items: ClassVar[tuple[str | Slot, ...]]
+
+    @property
+    def children(self) -> tuple[Any, ...]: ...
 
 
 class Names:
@@ -63,12 +95,12 @@ class Names:
     taken.
     """
 
-    def __init__(self, taken: Iterable[str] = RESERVED) -> None:
-        self._taken = set(taken)
+    def __init__(self, taken: Iterable[str] | None = None) -> None:
+        self._taken = set(reserved() if taken is None else taken)
         self._names: dict[int, str] = {}
         self._kept: list[object] = []  # keeps the ids in use
 
-    def __call__(self, item: Var | BufferLike) -> str:
+    def __call__(self, item: Any) -> str:
         found = self._names.get(id(item))
         if found is None:
             label = re.sub(r"[^A-Za-z0-9_.]", "_", item.name)
@@ -83,13 +115,13 @@ class Names:
         return found
 
 
-def print_expr(e: Expr, name_of: NameOf | None = None) -> str:
+def print_expr(e: Node, name_of: NameOf | None = None) -> str:
     """The text of `e`; names come from `name_of`, by default each label made unique within `e`."""
     name_of = Names() if name_of is None else name_of
     shared = _shared_parts(e)
-    numbers: dict[Expr, str] = {}
+    numbers: dict[Node, str] = {}
     out: list[str] = []
-    stack: list[str | tuple[Expr, int]] = [(e, 0)]
+    stack: list[str | tuple[Node, int]] = [(e, 0)]
     while stack:
         item = stack.pop()
         if isinstance(item, str):
@@ -99,7 +131,13 @@ def print_expr(e: Expr, name_of: NameOf | None = None) -> str:
         if node in numbers:
             out.append(numbers[node])
             continue
-        parts, precedence = _parts(node, name_of)
+        parts: Parts = []
+        precedence = ATOM
+        for piece in node.items:
+            if isinstance(piece, str):
+                parts.append(piece)
+            else:
+                precedence = _FORMS[piece.form](node, piece.field, name_of, parts) or precedence
         if node in shared:
             numbers[node] = f"${len(numbers) + 1}"
             parts = [f"({numbers[node]} := ", *parts, ")"]
@@ -109,10 +147,10 @@ def print_expr(e: Expr, name_of: NameOf | None = None) -> str:
     return "".join(out)
 
 
-def _shared_parts(root: Expr) -> set[Expr]:
+def _shared_parts(root: Node) -> set[Node]:
     """The parts to be named: those that occur more than once, if the whole is long."""
-    size: dict[Expr, int] = {}
-    uses: dict[Expr, int] = {}
+    size: dict[Node, int] = {}
+    uses: dict[Node, int] = {}
     for node in post_order(root):
         size[node] = 1 + sum(size[c] for c in node.children)
         for c in node.children:
@@ -122,31 +160,12 @@ def _shared_parts(root: Expr) -> set[Expr]:
     return {n for n, count in uses.items() if count > 1 and size[n] >= _SHARE_LEAST}
 
 
-Parts = list[
-    Any
-]  # strings, and pairs of a child with the least precedence that needs no parentheses
+Parts = list[Any]
+"""Strings, and pairs of a child with the least precedence that needs no parentheses."""
 
 
-def _parts(e: Expr, name_of: NameOf) -> tuple[Parts, int]:
-    printer = _PRINTERS.get(type(e))
-    if printer is not None:
-        return printer(e, name_of)
-    # a kind of a higher level (te's reductions): readable, not parsed
-    return _call(type(e).__name__.lower(), *e.children)
-
-
-def _call(name: str, *args: Expr | str) -> tuple[Parts, int]:
-    parts: Parts = [name, "("]
-    for i, a in enumerate(args):
-        if i:
-            parts.append(", ")
-        parts.append(a if isinstance(a, str) else (a, 0))
-    return [*parts, ")"], _ATOM
-
-
-def literal(e: Const) -> str:
+def literal(value: float, dtype: DType) -> str:
     """The text of a literal: exact, with its type unless it is the default one."""
-    value, dtype = e.value, e.type
     if dtype is bool_:
         return "true" if value else "false"
     if dtype.is_float:
@@ -170,72 +189,86 @@ def type_name(dtype: DType, lanes: int) -> str:
     return dtype.name if lanes == 1 else f"{dtype}x{lanes}"
 
 
-def _print_const(e: Const, name_of: NameOf) -> tuple[Parts, int]:
-    text = literal(e)
-    return [text], _UNARY if text.startswith("-") else _ATOM
+# --- the forms of fields: each adds to the parts, and gives the precedence if it is no atom's ---
 
 
-def _print_unary(e: ir.Unary, name_of: NameOf) -> tuple[Parts, int]:
+def _literal(e: Any, _: str, name_of: NameOf, parts: Parts) -> int:
+    text = literal(e.value, e.type)
+    parts.append(text)
+    return UNARY if text.startswith("-") else ATOM
+
+
+def _prefix(e: Any, _: str, name_of: NameOf, parts: Parts) -> int:
     if e.op == "not" and e.dtype is bool_:
-        return ["not ", (e.a, _COMPARE)], _NOT
+        parts += ("not ", (e.a, COMPARE))
+        return NOT
     # an operand that is a literal is put in parentheses: -(5) is not the literal -5
-    least = _ATOM + 1 if type(e.a) is Const else _ATOM
-    return ["-" if e.op == "neg" else "~", (e.a, least)], _UNARY
+    is_literal = e.a.items == _LITERAL
+    parts += ("-" if e.op == "neg" else "~", (e.a, ATOM + is_literal))
+    return UNARY
 
 
-def _print_binary(e: ir.Binary, name_of: NameOf) -> tuple[Parts, int]:
-    if e.op in PREFIX_CALLS:
-        return _call(e.op, e.a, e.b)
-    symbol, level = LOGICAL[e.op] if e.dtype is bool_ and e.op in LOGICAL else INFIX[e.op]
-    return [(e.a, level), f" {symbol} ", (e.b, level + 1)], level
+_LITERAL = items_of("{:literal}")
 
 
-def _print_compare(e: ir.Compare, name_of: NameOf) -> tuple[Parts, int]:
-    return [(e.a, _COMPARE + 1), f" {COMPARISONS[e.op]} ", (e.b, _COMPARE + 1)], _COMPARE
+def _infix(e: Any, _: str, name_of: NameOf, parts: Parts) -> int:
+    op = e.op
+    if op in COMPARISONS:
+        parts += ((e.a, COMPARE + 1), f" {COMPARISONS[op]} ", (e.b, COMPARE + 1))
+        return COMPARE
+    if op not in INFIX:
+        parts += (f"{op}(", (e.a, 0), ", ", (e.b, 0), ")")
+        return ATOM
+    symbol, level = LOGICAL[op] if e.dtype is bool_ and op in LOGICAL else INFIX[op]
+    parts += ((e.a, level), f" {symbol} ", (e.b, level + 1))
+    return level
 
 
-def _print_load(e: ir.Load, name_of: NameOf) -> tuple[Parts, int]:
-    return [name_of(e.buffer), *access(e.indices, e.mask)], _ATOM
-
-
-def access(indices: tuple[Expr, ...], mask: Expr | None) -> Parts:
-    """The bracketed part of a load or store."""
-    parts: Parts = ["["]
-    for i, index in enumerate(indices):
-        if i:
+def _expression(e: Any, field: str, name_of: NameOf, parts: Parts) -> None:
+    value = getattr(e, field)
+    if not isinstance(value, tuple):
+        parts.append((value, 0))
+        return
+    for n, one in enumerate(value):
+        if n:
             parts.append(", ")
-        parts.append((index, 0))
-    if mask is not None:
-        parts += [", " if indices else "", "mask=", (mask, 0)]
-    return [*parts, "]"]
+        parts.append((one, 0))
 
 
-def call_type(e_name: str, args: tuple[Expr, ...]) -> DType | None:
-    """The type of a call that names none."""
-    known = INTRINSICS.get(e_name)
-    if known is not None and known.returns_bool:
-        return bool_
-    return args[0].dtype if args else None
+def _access(e: Any, field: str, name_of: NameOf, parts: Parts) -> None:
+    """The indices and the mask in brackets."""
+    parts.append("[")
+    _expression(e, field, name_of, parts)
+    if e.mask is not None:
+        parts += (", mask=" if e.indices else "mask=", (e.mask, 0))
+    parts.append("]")
 
 
-def _print_call(e: ir.Call, name_of: NameOf) -> tuple[Parts, int]:
-    parts, level = _call(e.name, *e.args)
-    return parts if call_type(e.name, e.args) is e.type else [*parts, f":{e.type}"], level
+def _bound(e: Any, field: str, name_of: NameOf, parts: Parts) -> None:
+    """A variable and its value."""
+    parts += (name_of(getattr(e, field)), ", ", (e.value, 0))
 
 
-_PRINTERS: dict[type, Callable[[Any, NameOf], tuple[Parts, int]]] = {
-    Var: lambda e, name_of: ([name_of(e)], _ATOM),
-    Const: _print_const,
-    ir.Unary: _print_unary,
-    ir.Binary: _print_binary,
-    ir.Compare: _print_compare,
-    ir.Select: lambda e, name_of: _call("select", e.cond, e.if_true, e.if_false),
-    ir.Cast: lambda e, name_of: _call(e.type.name, e.a),
-    ir.Load: _print_load,
-    ir.Call: _print_call,
-    ir.TensorCall: lambda e, name_of: _call(f"{TENSOR_PREFIX}{e.name}", *e.args),
-    ir.Ramp: lambda e, name_of: _call("ramp", e.base, e.stride, str(e.size)),
-    Broadcast: lambda e, name_of: _call("broadcast", e.value, str(e.size)),
-    ir.Let: lambda e, name_of: _call("let", name_of(e.var), e.value, e.body),
-    ir.VectorReduce: lambda e, name_of: _call(f"reduce_{e.op}", e.a, str(e.size)),
-}
+def _name(e: Any, field: str, name_of: NameOf, parts: Parts) -> None:
+    parts.append(name_of(getattr(e, field) if field else e))
+
+
+def _word(e: Any, field: str, name_of: NameOf, parts: Parts) -> None:
+    parts.append(str(getattr(e, field)))
+
+
+def _suffix(e: Any, field: str, name_of: NameOf, parts: Parts) -> None:
+    """A type, unless the name and the arguments say it."""
+    dtype = getattr(e, field)
+    if result_type(e.name, e.args[0].dtype if e.args else None) is not dtype:
+        parts.append(f":{dtype}")
+
+
+_FORMS: dict[str, Callable[[Any, str, NameOf, Parts], int | None]] = {
+    "access": _access, "bound": _bound, "expression": _expression, "function": _word,
+    "infix": _infix, "intrinsic": _word, "lanes": _word, "literal": _literal, "name": _name,
+    "prefix": _prefix, "reduction": _word, "suffix": _suffix, "type": _word,
+}  # fmt: skip
+"""How a field is written, by the form that the syntax of its node names; `ir.parse` has how it is
+read.
+"""

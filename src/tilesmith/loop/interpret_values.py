@@ -14,7 +14,7 @@ import numpy as np
 
 from tilesmith.ir.dtypes import DType
 from tilesmith.ir.fold import INTEGER, float_max, float_min
-from tilesmith.ir.intrinsics import INTRINSICS
+from tilesmith.ir.functions import INTRINSICS
 from tilesmith.ir.storage import convert_array, truncated
 from tilesmith.support.errors import InternalError, ModelError
 

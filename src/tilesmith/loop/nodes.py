@@ -22,8 +22,10 @@ from typing import ClassVar
 
 from tilesmith.ir.dtypes import DType
 from tilesmith.ir.expr import Expr, Load, Var
-from tilesmith.ir.grammar import Binder, Body, Label, Operand, Reference
+from tilesmith.ir.grammar import Binder, Body, Label, Operand, Reference, register
 from tilesmith.ir.loop_tables import ForKind, Scope
+
+from .text import print_func
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -53,6 +55,9 @@ class Stmt:
     """
 
     syntax: ClassVar[str]
+
+    def __init_subclass__(cls) -> None:
+        register(cls.syntax)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -117,7 +122,7 @@ class Tensorize(Stmt):
     body: the loops.
     """
 
-    syntax = "tensor {intrinsic:intrinsic}:\n{body}"
+    syntax = "tensor {intrinsic:instruction}:\n{body}"
     intrinsic: Label[str]
     body: Body[Stmt]
 
@@ -274,8 +279,6 @@ class Func:
     attrs: tuple[tuple[str, str], ...] = field(default=())
 
     def __str__(self) -> str:
-        from tilesmith.loop.text import print_func  # the printer knows all nodes
-
         return print_func(self)
 
     @property

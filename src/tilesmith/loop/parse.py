@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 from tilesmith.ir.dtypes import BY_NAME, DType, i64
 from tilesmith.ir.expr import Const, Expr, Var, const
-from tilesmith.ir.grammar import Role, Slot, fields_with, lines_of, tokens
+from tilesmith.ir.grammar import Slot, lines_of, tokens
 from tilesmith.ir.loop_tables import LOOP_KINDS, SCOPES, ForKind, Scope
 from tilesmith.ir.parse import ExprParser, tokenize
 from tilesmith.ir.tensor_intrinsics import tensor_intrinsic
@@ -267,28 +267,7 @@ class _FuncParser(ExprParser):
             else:
                 _FORMS[item.form](self, item.field, values)
 
-    def declare(self, kind: type[Stmt], values: dict[str, Any]) -> Callable[[], None]:
-        """Puts what a statement declares into scope; the result ends the scope."""
-        outer: list[tuple[dict[str, Any], str, Any]] = []
-        for f in fields_with(kind, Role.BINDER):
-            item = values[f.name]
-            scope: dict[str, Any] = self.vars if isinstance(item, Var) else self.buffers
-            outer.append((scope, item.name, scope.get(item.name)))
-            scope[item.name] = item
-
-        def close() -> None:
-            for scope, name, item in reversed(outer):
-                if item is None:
-                    del scope[name]
-                else:
-                    scope[name] = item
-
-        return close
-
     # --- forms of fields ---
-
-    def read_expression(self, field: str, values: dict[str, Any]) -> None:
-        values[field] = self.expression()
 
     def read_var(self, field: str, values: dict[str, Any]) -> None:
         name = self.name("the name of a variable")
@@ -335,7 +314,7 @@ class _FuncParser(ExprParser):
             raise self.error(f"expected a kind of loop ({', '.join(_KINDS)})", token)
         values[field] = _KINDS[word]
 
-    def read_word(self, field: str, values: dict[str, Any]) -> None:
+    def read_operation(self, field: str, values: dict[str, Any]) -> None:
         values[field] = self.name(f"a word ({field})")
 
     def read_number(self, field: str, values: dict[str, Any]) -> None:
@@ -347,7 +326,7 @@ class _FuncParser(ExprParser):
     def read_string(self, field: str, values: dict[str, Any]) -> None:
         values[field] = self.string()
 
-    def read_intrinsic(self, field: str, values: dict[str, Any]) -> None:
+    def read_instruction(self, field: str, values: dict[str, Any]) -> None:
         token = self.token
         values[field] = self.name("the name of a tensor intrinsic")
         try:
@@ -361,9 +340,9 @@ _FORMS = {
     "counter": _FuncParser.read_counter, "buffer": _FuncParser.read_buffer,
     "name": _FuncParser.read_name, "access": _FuncParser.read_access,
     "guard": _FuncParser.read_guard, "first": _FuncParser.read_first,
-    "loop": _FuncParser.read_loop, "word": _FuncParser.read_word,
+    "loop": _FuncParser.read_loop, "word": _FuncParser.read_operation,
     "number": _FuncParser.read_number, "string": _FuncParser.read_string,
-    "intrinsic": _FuncParser.read_intrinsic,
+    "instruction": _FuncParser.read_instruction,
 }  # fmt: skip
 """How a field is read, by the form that the statement's syntax names."""
 

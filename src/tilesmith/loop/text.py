@@ -36,16 +36,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import Any
+from functools import cache
+from typing import Any, TypeAlias, TypeVar
 
 from tilesmith.ir.dtypes import i64
 from tilesmith.ir.expr import Expr, Var, const
-from tilesmith.ir.grammar import Line, lines_of
+from tilesmith.ir.grammar import Line, Role, fields_with, lines_of
 from tilesmith.ir.loop_tables import LOOP_KINDS
 from tilesmith.ir.text import NameOf, Names, print_expr, type_name
 
-from . import nodes
-from .nodes import Buffer, Func, Stmt
+Stmt: TypeAlias = Any
+Buffer: TypeAlias = Any
+Func: TypeAlias = Any
+"""What `loop.nodes` defines, which imports this: the printer needs no more than declarations."""
+
+T = TypeVar("T")
 
 
 def print_func(func: Func) -> str:
@@ -68,7 +73,7 @@ def print_stmt(stmt: Stmt, name_of: NameOf | None = None) -> str:
 
 def head(stmt: Stmt, name_of: NameOf | None = None) -> str:
     """The first line of a statement's text, without the statements inside it."""
-    if isinstance(stmt, nodes.Seq):
+    if _sequence(type(stmt)):
         first = next(iter(flattened(stmt)), None)
         return "pass" if first is None else head(first, name_of)
     return _line(stmt, lines_of(type(stmt))[0], name_of or Names())
@@ -133,11 +138,16 @@ def names_the_rest(stmt: Stmt) -> bool:
     return lines_of(type(stmt))[0].names_the_rest
 
 
-def flattened(stmt: Stmt) -> list[Stmt]:
+def flattened(stmt: T) -> list[T]:
     """The statements of nested sequences in order."""
-    if not isinstance(stmt, nodes.Seq):
-        return [stmt]
-    return [t for s in stmt.stmts for t in flattened(s)]
+    inside = _sequence(type(stmt))
+    return [t for s in getattr(stmt, inside) for t in flattened(s)] if inside else [stmt]
+
+
+@cache
+def _sequence(kind: type) -> str:
+    """The field of a kind of statement that is others in order; "" if it is none."""
+    return next((f.name for f in fields_with(kind, Role.BODY) if f.is_many), "")
 
 
 def _access(stmt: Any, indices: tuple[Expr, ...], name_of: NameOf) -> str:
@@ -170,7 +180,7 @@ _FORMS: dict[str, Callable[[Stmt, Any, NameOf], str]] = {
     "counter": lambda s, v, name_of: name_of(v) + ("" if v.dtype is i64 else f": {v.dtype}"),
     "name": lambda s, b, name_of: name_of(b),
     "word": lambda s, word, name_of: word,
-    "intrinsic": lambda s, word, name_of: word,
+    "instruction": lambda s, word, name_of: word,
     "number": lambda s, number, name_of: str(number),
     "string": lambda s, text, name_of: json.dumps(text),
     "buffer": _buffer, "access": _access, "guard": _guard, "first": _first, "loop": _loop_kind,

@@ -13,7 +13,7 @@ from typing import Literal, NoReturn
 from tilesmith.ir import expr as ir
 from tilesmith.ir.dtypes import bool_, i64
 from tilesmith.ir.expr import Expr, Var, free_vars, post_order, reads_memory, symbols, type_text
-from tilesmith.ir.intrinsics import INTRINSICS
+from tilesmith.ir.functions import INTRINSICS
 from tilesmith.ir.loop_tables import (
     ALLOCATED,
     LOOP_KINDS,

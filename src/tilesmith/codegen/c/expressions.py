@@ -19,7 +19,8 @@ from tilesmith.codegen.assertions import INDEX
 from tilesmith.ir import expr as ir
 from tilesmith.ir.dtypes import DType, f32, f64, i64
 from tilesmith.ir.expr import Expr, Var, const, count_uses, type_text
-from tilesmith.ir.intrinsics import INTRINSICS, needs_guard
+from tilesmith.ir.functions import INTRINSICS
+from tilesmith.ir.intrinsics import needs_guard
 from tilesmith.ir.simplify import EMPTY, Context
 from tilesmith.ir.storage import code_of, converted
 from tilesmith.support.errors import InternalError

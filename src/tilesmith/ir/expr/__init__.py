@@ -28,9 +28,13 @@ Semantics:
 - Shifts by less than 0 or by the width or more give the result of an infinitely wide shift.
 """
 
+from tilesmith.ir.operations import BINARY_OPS, COMPARE_OPS, UNARY_OPS
+
 from .arithmetic import (
     Binary,
     Broadcast,
+    Call,
+    Cast,
     Compare,
     Const,
     Expr,
@@ -38,32 +42,30 @@ from .arithmetic import (
     Operators,
     Unary,
     Var,
+    absolute,
     as_expr,
     binary,
+    cast,
     compare,
     const,
+    power,
     unary,
 )
 from .nodes import (
     BufferLike,
-    Call,
-    Cast,
     Let,
     Load,
     Ramp,
     Select,
     TensorCall,
     VectorReduce,
-    absolute,
     all_of,
     any_of,
-    cast,
     maximum,
     minimum,
-    power,
     select,
 )
-from .operands import BINARY_OPS, COMPARE_OPS, UNARY_OPS, type_text
+from .operands import type_text
 from .walk import (
     count_uses,
     distinct,

@@ -11,8 +11,9 @@ import numpy as np
 
 from tilesmith.ir.dtypes import DType, bool_, f32, i64
 from tilesmith.ir.dtypes import dtype as to_dtype
-from tilesmith.ir.grammar import Label, Operand
+from tilesmith.ir.grammar import Label, Operand, Slot
 from tilesmith.ir.sizes import Sizes
+from tilesmith.ir.text import print_expr
 from tilesmith.support.arguments import shown, stand_ins
 from tilesmith.support.errors import ExpressionError
 
@@ -107,18 +108,12 @@ class Operators:
         return binary("shr", other, self)
 
     def __pow__(self, other: ExprLike) -> Expr:
-        from .nodes import power  # needs the node `Call`; one place breaks the cycle
-
         return power(self, other)
 
     def __rpow__(self, other: ExprLike) -> Expr:
-        from .nodes import power
-
         return power(other, self)
 
     def __abs__(self) -> Expr:
-        from .nodes import absolute
-
         return absolute(self)
 
     def __neg__(self) -> Expr:
@@ -157,8 +152,6 @@ class Operators:
 
     def astype(self, dtype: DType | str) -> Expr:
         """The value converted to element type `dtype`, like `te.cast`."""
-        from .nodes import cast
-
         return cast(self, dtype)
 
 
@@ -168,9 +161,13 @@ class Expr(Operators, Typed, metaclass=Interned):
 
     A kind declares the roles of its fields and is made by `node`.
 
+    syntax: its text; `ir.grammar` explains it, `ir.text` the forms.
+    items: the literal text and slots of the syntax.
     binders, references, bodies: names of the fields with these roles.
     """
 
+    syntax: ClassVar[str]
+    items: ClassVar[tuple[str | Slot, ...]]
     binders: ClassVar[tuple[str, ...]]
     references: ClassVar[tuple[str, ...]]
     bodies: ClassVar[tuple[str, ...]]
@@ -197,11 +194,7 @@ class Expr(Operators, Typed, metaclass=Interned):
         raise NotImplementedError
 
     def __str__(self) -> str:
-        from tilesmith.ir import (
-            text,  # the printer needs every node class; one place breaks the cycle
-        )
-
-        return text.print_expr(self)
+        return print_expr(self)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self}>"
@@ -220,6 +213,7 @@ class Var(Expr):
     sizes: for an extent that only a run knows: what it may be.
     """
 
+    syntax = "{:name}"
     name: Label[str]
     type: Label[DType] = i64
     size: Label[int] = 1
@@ -241,6 +235,7 @@ class Const(Expr):
     type: element type.
     """
 
+    syntax = "{:literal}"
     value: Label[int | float | bool]
     type: Label[DType] = i64
 
@@ -264,6 +259,7 @@ class Unary(Expr):
     a: the operand.
     """
 
+    syntax = "{:prefix}"
     op: Label[str]
     a: Operand[Expr]
 
@@ -275,6 +271,7 @@ class Unary(Expr):
 class _Pair(Expr):
     """An operation on two operands of one dtype and lane count."""
 
+    syntax = "{:infix}"
     op: Label[str]
     a: Operand[Expr]
     b: Operand[Expr]
@@ -313,11 +310,46 @@ class Broadcast(Expr):
     size: number of lanes.
     """
 
+    syntax = "broadcast({value}, {size:lanes})"
     value: Operand[Expr]
     size: Label[int]
 
     def _infer(self) -> tuple[DType, int]:
         return self.value.dtype, self.size
+
+
+@node
+class Cast(Expr):
+    """Value conversion, lane by lane.
+
+    a: the operand.
+    type: element type of the result.
+    """
+
+    syntax = "{type:type}({a})"
+    a: Operand[Expr]
+    type: Label[DType]
+
+    def _infer(self) -> tuple[DType, int]:
+        return self.type, self.a.lanes
+
+
+@node
+class Call(Expr):
+    """A pure function applied lane by lane.
+
+    name: one of `ir.functions.INTRINSICS`.
+    args: the arguments.
+    type: element type of the result.
+    """
+
+    syntax = "{name:function}({args}){type:suffix}"
+    name: Label[str]
+    args: Operand[tuple[Expr, ...]]
+    type: Label[DType]
+
+    def _infer(self) -> tuple[DType, int]:
+        return self.type, max((a.lanes for a in self.args), default=1)
 
 
 _KEPT = 1 << 16
@@ -428,3 +460,55 @@ def compare(op: str, a: ExprLike, b: ExprLike) -> Expr:
     x, y = pair(a, b)
     check_operands(op, x, y)
     return Compare(op, x, y)
+
+
+def cast(a: ExprLike, dtype: DType | str) -> Expr:
+    """`a` converted to `dtype`; `a` itself if it has it already."""
+    e = as_expr(a)
+    if not isinstance(dtype, DType):
+        dtype = to_dtype(dtype)
+    if e.dtype is dtype:
+        return e
+    return (
+        const(e.value, dtype) if isinstance(e, Const) and not e.dtype.is_float else Cast(e, dtype)
+    )
+
+
+_SMALL_POWERS = (0, 1, 2, 3, -1)
+
+
+def power(x: ExprLike, y: ExprLike) -> Expr:
+    """`x` to the power `y`.
+
+    Constant exponents become products where that is exact: all that are not negative for integers,
+    and 0, 1, 2 and -1 for floats.  The exponent 3 of floats gives `x * x * x`, which rounds twice.
+    Raises ExpressionError for integers with an exponent that is negative or no constant.
+    """
+    base, exponent = pair(x, y)
+    literal = exponent.value if isinstance(exponent, Broadcast) else exponent
+    n = literal.value if isinstance(literal, Const) else None
+    if base.dtype.is_float:
+        if n is None or n not in _SMALL_POWERS:
+            return Call("pow", (base, exponent), base.dtype)
+        if n == -1:
+            return binary("div", 1.0, base)
+    elif not base.dtype.is_int or n is None or n < 0:
+        raise ExpressionError(
+            f"{base} ** {exponent} of {type_text(base)}: integers take a constant exponent from 0; "
+            "cast to a float, or write 1 << n for a power of 2"
+        )
+    result = None
+    for bit in bin(int(n))[2:]:
+        if result is not None:
+            result = binary("mul", result, result)
+        if bit == "1":
+            result = base if result is None else binary("mul", result, base)
+    return as_expr(1, base) if result is None else result
+
+
+def absolute(x: ExprLike) -> Expr:
+    """The absolute value of a number; that of the smallest signed integer is itself."""
+    e = as_expr(x)
+    if e.dtype.is_bool:
+        raise ExpressionError(f"abs({e}) is not defined on bool; cast first")
+    return e if e.dtype.kind == "uint" else Call("abs", (e,), e.dtype)

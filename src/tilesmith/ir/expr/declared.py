@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import MISSING, dataclass, fields
 from typing import Any, TypeVar, dataclass_transform
 
-from tilesmith.ir.grammar import NodeField, Role, fields_of, fields_with
+from tilesmith.ir.grammar import NodeField, Role, fields_of, fields_with, items_of, register
 
 _INSIDE = (Role.OPERAND, Role.BODY)
 
@@ -21,7 +21,7 @@ T = TypeVar("T", bound=type)
 @dataclass_transform(frozen_default=True, eq_default=False)
 def node(kind: T) -> T:
     """The class as a kind of expression: frozen, with slots, compared by identity, with `children`,
-    `with_children` and `_key` from its fields.  Bodies are where its binders hold.
+    `with_children` and `_key` from its fields, and `items` from its `syntax`.
     """
     make: Any = dataclass(frozen=True, slots=True, eq=False, repr=False, weakref_slot=True)
     made: Any = make(kind)
@@ -30,6 +30,12 @@ def node(kind: T) -> T:
     made.with_children = _function(f"lambda node, children: {_rebuilt(declared)}")
     if "_key" not in vars(kind):
         made._key = classmethod(_key_of(made, declared))
+    if "syntax" not in vars(kind):  # readable, not parsed
+        operands = ", ".join(f"{{{name}}}" for name in _names(made, Role.OPERAND))
+        made.syntax = f"{kind.__name__.lower()}({operands})"
+    else:
+        register(made.syntax)
+    made.items = items_of(made.syntax)
     made.binders = _names(made, Role.BINDER)
     made.references = _names(made, Role.REFERENCE)
     made.bodies = _names(made, Role.BODY)

@@ -5,13 +5,10 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from tilesmith.ir.dtypes import DType, bool_
-from tilesmith.ir.dtypes import dtype as to_dtype
 from tilesmith.ir.grammar import Binder, Body, Label, Operand, Reference
 from tilesmith.support.errors import ExpressionError
 
 from .arithmetic import (
-    Broadcast,
-    Const,
     Expr,
     ExprLike,
     Var,
@@ -44,6 +41,7 @@ class Select(Expr):
     if_false: the value elsewhere.
     """
 
+    syntax = "select({cond}, {if_true}, {if_false})"
     cond: Operand[Expr]
     if_true: Operand[Expr]
     if_false: Operand[Expr]
@@ -63,21 +61,6 @@ class Select(Expr):
 
 
 @node
-class Cast(Expr):
-    """Value conversion, lane by lane.
-
-    a: the operand.
-    type: element type of the result.
-    """
-
-    a: Operand[Expr]
-    type: Label[DType]
-
-    def _infer(self) -> tuple[DType, int]:
-        return self.type, self.a.lanes
-
-
-@node
 class Load(Expr):
     """Read `buffer[indices]`.  After vectorising, an index may be a vector; then so is the result.
 
@@ -86,29 +69,13 @@ class Load(Expr):
     mask: bool, as many lanes; where it is false nothing is read and the value is 0.
     """
 
+    syntax = "{buffer:name}{indices:access}"
     buffer: Reference[BufferLike]
     indices: Operand[tuple[Expr, ...]]
     mask: Operand[Expr | None] = None
 
     def _infer(self) -> tuple[DType, int]:
         return self.buffer.dtype, max((i.lanes for i in self.indices), default=1)
-
-
-@node
-class Call(Expr):
-    """A pure function applied lane by lane.
-
-    name: one of `ir.intrinsics.INTRINSICS`.
-    args: the arguments.
-    type: element type of the result.
-    """
-
-    name: Label[str]
-    args: Operand[tuple[Expr, ...]]
-    type: Label[DType]
-
-    def _infer(self) -> tuple[DType, int]:
-        return self.type, max((a.lanes for a in self.args), default=1)
 
 
 @node
@@ -121,6 +88,7 @@ class TensorCall(Expr):
     size: lanes of the result.
     """
 
+    syntax = "tensor_{name:intrinsic}({args})"
     name: Label[str]
     args: Operand[tuple[Expr, ...]]
     type: Label[DType]
@@ -139,6 +107,7 @@ class Ramp(Expr):
     size: number of lanes.
     """
 
+    syntax = "ramp({base}, {stride}, {size:lanes})"
     base: Operand[Expr]
     stride: Operand[Expr]
     size: Label[int]
@@ -156,6 +125,7 @@ class Let(Expr):
     body: the expression that uses it.
     """
 
+    syntax = "let({var:bound}, {body})"
     var: Binder[Var]
     value: Operand[Expr]
     body: Body[Expr]
@@ -174,6 +144,7 @@ class VectorReduce(Expr):
     size: lanes of the result.
     """
 
+    syntax = "reduce_{op:reduction}({a}, {size:lanes})"
     op: Label[str]
     a: Operand[Expr]
     size: Label[int] = 1
@@ -186,58 +157,6 @@ def select(cond: Expr, if_true: ExprLike, if_false: ExprLike) -> Expr:
     """`Select` with numbers converted and scalars broadcast to match."""
     a, b = pair(if_true, if_false)
     return Select(as_expr(cond), a, b)
-
-
-def cast(a: ExprLike, dtype: DType | str) -> Expr:
-    """`a` converted to `dtype`; `a` itself if it has it already."""
-    e = as_expr(a)
-    if not isinstance(dtype, DType):
-        dtype = to_dtype(dtype)
-    if e.dtype is dtype:
-        return e
-    return (
-        const(e.value, dtype) if isinstance(e, Const) and not e.dtype.is_float else Cast(e, dtype)
-    )
-
-
-_SMALL_POWERS = (0, 1, 2, 3, -1)
-
-
-def power(x: ExprLike, y: ExprLike) -> Expr:
-    """`x` to the power `y`.
-
-    Constant exponents become products where that is exact: all that are not negative for integers,
-    and 0, 1, 2 and -1 for floats.  The exponent 3 of floats gives `x * x * x`, which rounds twice.
-    Raises ExpressionError for integers with an exponent that is negative or no constant.
-    """
-    base, exponent = pair(x, y)
-    literal = exponent.value if isinstance(exponent, Broadcast) else exponent
-    n = literal.value if isinstance(literal, Const) else None
-    if base.dtype.is_float:
-        if n is None or n not in _SMALL_POWERS:
-            return Call("pow", (base, exponent), base.dtype)
-        if n == -1:
-            return binary("div", 1.0, base)
-    elif not base.dtype.is_int or n is None or n < 0:
-        raise ExpressionError(
-            f"{base} ** {exponent} of {type_text(base)}: integers take a constant exponent from 0; "
-            "cast to a float, or write 1 << n for a power of 2"
-        )
-    result = None
-    for bit in bin(int(n))[2:]:
-        if result is not None:
-            result = binary("mul", result, result)
-        if bit == "1":
-            result = base if result is None else binary("mul", result, base)
-    return as_expr(1, base) if result is None else result
-
-
-def absolute(x: ExprLike) -> Expr:
-    """The absolute value of a number; that of the smallest signed integer is itself."""
-    e = as_expr(x)
-    if e.dtype.is_bool:
-        raise ExpressionError(f"abs({e}) is not defined on bool; cast first")
-    return e if e.dtype.kind == "uint" else Call("abs", (e,), e.dtype)
 
 
 def minimum(a: ExprLike, b: ExprLike) -> Expr:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from operator import is_
 from typing import Any
 
 from tilesmith.ir.grammar import Role, fields_with, values_of
+from tilesmith.ir.order import post_order
 
 from .arithmetic import Expr, Var
 from .interned import set_symbols
@@ -25,32 +26,6 @@ def same(a: Sequence[object], b: Sequence[object]) -> bool:
 def index_of(items: Sequence[object], item: object) -> int:
     """The position of the object `item`; the method `index` compares with `==`."""
     return next(n for n, found in enumerate(items) if found is item)
-
-
-def post_order(root: Expr, done: Container[Expr] = ()) -> Iterator[Expr]:
-    """Every distinct node below and including `root`, children first.
-
-    done: these nodes, and those only below them, are left out.  The caller may add nodes during the
-        iteration.
-    """
-    if root in done:
-        return
-    seen: set[Expr] = set()
-    stack = [(root, iter(root.children))]
-    while stack:
-        node, rest = stack[-1]
-        for child in rest:
-            if child not in seen and child not in done:
-                below = child.children
-                if below:
-                    stack.append((child, iter(below)))
-                    break
-                seen.add(child)
-                yield child
-        else:
-            stack.pop()
-            seen.add(node)
-            yield node
 
 
 def distinct(roots: Iterable[Expr]) -> list[Expr]:

@@ -7,7 +7,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from tilesmith.ir.expr import Expr
-from tilesmith.ir.intrinsics import INTRINSICS, call
+from tilesmith.ir.functions import INTRINSICS
+from tilesmith.ir.intrinsics import call
 
 from .base import Elementwise
 
