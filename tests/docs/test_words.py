@@ -15,7 +15,17 @@ import pytest
 
 SRC = Path(__file__).resolve().parents[2] / "src" / "tilesmith"
 
-CLEAN = ("strategy", "te", "perf", "choices", "host", "tuning", "quantisation")
+CLEAN = (
+    "strategy",
+    "te",
+    "perf",
+    "choices",
+    "host",
+    "tuning",
+    "quantisation",
+    "ops",
+    "graph/passes",
+)
 """Folders of `src/tilesmith`."""
 
 _OPENERS = re.compile(r"(What|How much|How many|How often|Whether what)\b")

@@ -1,6 +1,6 @@
 """Numbers that remember their origin and the questions about them.
 
-A schedule function tests the numbers of its knobs: `if columns % width`, `min(height, rows)`. With
+A schedule function tests the numbers of its knobs: `if columns % width`, `min(height, rows)`.  With
     traced numbers it decides as for the plain values.  Each question on which a branch depended is
     recorded as an expression of the knobs.  Numbers that depend on the knobs without a branch
     (split factors, extents) are expressions too.  Candidates that give the same answers make the

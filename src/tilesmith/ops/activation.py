@@ -64,7 +64,7 @@ class ThresholdedRelu(Elementwise):
 
 
 NEAR = 0.25
-"""Below this magnitude exp(x) - 1 would lose more than two bits."""
+"""Magnitude of x below which exp(x) - 1 would lose more than two bits."""
 
 
 def expm1(x: Expr) -> Expr:

@@ -25,11 +25,11 @@ class Attention(Op):
     """softmax(q @ k^T * scale + mask) @ v, for q [..., L, E], k [..., S, E], v [..., S, F].
 
     Inputs: q, k, v and an optional mask that broadcasts to [..., L, S]: bool (False: not attended)
-        or added to the scores.  With fewer heads (axis -3) in k and v than in q, each serves a
-        group of adjacent query heads.
+        or added to the scores.  If k and v have fewer heads (axis -3) than q, each serves a group
+        of adjacent query heads.
 
-    A query to which the mask leaves no key gives zeros.  Scores of 16-bit floats are f32, and so
-    is all that happens to them: as large as they are, rounding would change the weights.
+    A query whose keys are all masked out gives zeros.  Scores of 16-bit floats and all values
+    computed from them are f32: scores are so large that rounding them would change the weights.
 
     scale: factor of the scores; None is 1 / sqrt(E).
     is_causal: position i attends only to the first i + 1.
@@ -74,7 +74,7 @@ class Attention(Op):
     def _group(
         self, b: GraphBuilder, q: Any, k: Any, v: Any, mask: Any
     ) -> tuple[Any, Any, Any, Any]:
-        """Query heads as [key heads, group], the others with a group of 1 to broadcast."""
+        """Query heads as [key heads, group]; the other operands get a group of 1 to broadcast."""
         heads = rules.static(self.name, q.type.shape[-3], "the number of query heads")
         shared = rules.static(self.name, k.type.shape[-3], "the number of key heads")
         if not shared or heads % shared:

@@ -1,18 +1,18 @@
-"""What an operator is.
+"""The definition of an operator.
 
-An operator is a frozen dataclass whose fields are its attributes.  (A class that adds none needs no
-decorator; making its methods again would cost time at every import.)  It defines one of three
-things, and everything else follows:
+An operator is a frozen dataclass whose fields are its attributes.  (A class without new fields
+needs no decorator; making its methods again would cost time at every import.)  It defines one of
+three methods, from which everything else follows:
 
 - `compute` (primitive): a tensor expression per output.  Result types follow from it; lowering
   follows from a schedule of it.
 - `decompose` (composite): a small graph of other operators.  Types, lowering and meaning follow.
-- `loops` (irregular): loops written by hand, for what no tensor expression describes, such as
-  sorting and scattering.  Result types are stated in `infer`.
+- `loops` (irregular): loops written by hand, for operators that no tensor expression describes,
+  such as sorting and scattering.  Result types are stated in `infer`.
 
-`reference` is the meaning in NumPy.  That of a composite operator is independent of its expansion,
-by a formula or by NumPy's own function for it, in f64; a user's may be left out.  `infer` is
-overridden only where `compute` cannot determine the type.
+`reference` is the meaning in NumPy.  That of a composite operator is independent of its expansion:
+a formula, or NumPy's own function for it, in f64.  Users may omit it for their composite operators.
+`infer` is overridden only where `compute` cannot determine the type.
 """
 
 from __future__ import annotations
@@ -65,26 +65,28 @@ class Op:
     name: ClassVar[str] = "op"
 
     heavy_reference: ClassVar[bool] = False
-    """True if `reference` may take far more time or memory than reading operands and writing
-    results.  Frontends compute no shapes with such operators.
+    """Whether `reference` may take far more time or memory than reading operands and writing
+    results.  Frontends don't compute shapes with such operators.
     """
 
     custom: ClassVar[bool] = False
-    """True if the class is defined outside of this package.  Its name does not say what it does,
-    so keys contain its meaning (`graph.custom`), and nothing is folded with its reference.
+    """Whether the class is defined outside of this package.  Its name does not determine its
+    meaning, so keys contain the meaning (`graph.custom`), and nothing is folded with its reference.
     """
 
     has_steps: ClassVar[bool] = False
-    """True if the smallest change of the first operand, a float, may change the result by a step,
+    """Whether the smallest change of the first operand, a float, may change the result by a step,
     as rounding does.  `check` allows for such steps.
     """
 
     is_scheduled: ClassVar[bool] = False
-    """True if `loops` says which loops run on threads and in vectors, so that no strategy does."""
+    """Whether `loops` decides which loops run on threads and in vectors, so that no strategy
+    does.
+    """
 
     def __init_subclass__(cls, abstract: bool = False, **kwargs: Any) -> None:
-        """Enter `cls` in the table, unless it is only a base for a family of operators
-        (`abstract`) or a user's, which `register_op` enters.
+        """Enter `cls` in the table.  Exceptions are bases of a family of operators (`abstract`),
+        and operators of users, which `register_op` enters.
         """
         super().__init_subclass__(**kwargs)
         if abstract:
@@ -119,7 +121,7 @@ class Op:
         raise NotImplementedError(f"{self.name} has no loops")
 
     def reference(self, *inputs: np.ndarray) -> np.ndarray | tuple[np.ndarray, ...]:
-        """The meaning, in NumPy.  Composite operators of users need none."""
+        """The meaning in NumPy.  Composite operators of users need none."""
         raise NotImplementedError(f"{self.name} has no reference")
 
     @checked(ModelError)
@@ -165,18 +167,18 @@ class Op:
 
 
 def kind_of(cls: type[Op]) -> str:
-    """Which of the three kinds an operator is, as a word; empty for one that only holds others."""
+    """The kind of an operator, as a word; empty for one that only holds others."""
     kinds = {
         "primitive": cls.is_primitive(),
         "composite": cls.is_composite(),
         "irregular": cls.is_irregular(),
     }
-    return next((word for word, found in kinds.items() if found), "")
+    return next((word for word, is_defined in kinds.items() if is_defined), "")
 
 
 def check_attribute_name(operator: str, name: str) -> None:
-    """Raises UsageError if an attribute has the name of what every operator has, such as `infer`:
-    it would take its place.
+    """Raises UsageError if an attribute has the name of a member of every operator, such as
+    `infer`, which it would replace.
     """
     if hasattr(Op, name):
         raise UsageError(
@@ -204,8 +206,8 @@ def _tensors(op: Op, types: tuple[TensorType, ...]) -> OpTensors:
 
 
 def unscheduled(outputs: tuple[te.Tensor, ...]) -> te.Operation | None:
-    """A stage behind `outputs` that loops or a recurrence compute, which strategies don't schedule;
-    None if all are plain computes.
+    """A stage among the producers of `outputs` that strategies don't schedule: loops or a
+    recurrence.  None if all are plain computes.
     """
     seen: set[te.Operation] = set()
     waiting = [t.op for t in outputs]
@@ -221,7 +223,7 @@ def unscheduled(outputs: tuple[te.Tensor, ...]) -> te.Operation | None:
 
 
 def _check_computes(op: Op, outputs: tuple[te.Tensor, ...]) -> None:
-    """Raises UnsupportedError if something else than a plain compute is among the stages."""
+    """Raises UnsupportedError if a stage is not a plain compute."""
     stage = unscheduled(outputs)
     if stage is not None:
         kind = "te.extern" if isinstance(stage, te.Extern) else "te.scan"

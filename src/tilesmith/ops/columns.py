@@ -1,4 +1,4 @@
-"""The elements under each place of a window as a matrix, and back.
+"""The elements under each position of a window as a matrix, and the inverse.
 
 A convolution is a product with such a matrix (Chellapilla, Puri and Simard, "High Performance
 Convolutional Neural Networks for Document Processing", 2006).
@@ -24,7 +24,7 @@ from .window import Window
 
 @dataclass(frozen=True)
 class Im2Col(Op):
-    """What lies under a window: images [N, C, ...] become [C, window..., N, places...].
+    """The elements under a window: images [N, C, ...] become [C, window..., N, places...].
 
     kernel: extents of the window.
     strides, pads, dilations: as in `conv`.
@@ -53,8 +53,8 @@ class Im2Col(Op):
         padded = pad(x, (0, 0, *win.begins), (0, 0, *win.ends), 0, axis_names=names)
 
         def body(c: Expr, *rest: Expr) -> Expr:
-            taps, batch, at = rest[:n], rest[n], rest[n + 1 :]
-            where = (win.at(a, o, k) for a, (o, k) in enumerate(zip(at, taps, strict=True)))
+            taps, batch, place = rest[:n], rest[n], rest[n + 1 :]
+            where = (win.at(a, o, k) for a, (o, k) in enumerate(zip(place, taps, strict=True)))
             return padded[(batch, c, *where)]
 
         shape = (x.shape[1], *win.kernel, x.shape[0], *places)
@@ -145,7 +145,7 @@ class Col2Im(Op):
                 for p, d, s, m in zip(k, win.dilations, win.strides, places, strict=True)
             )
             result[(..., *where)] += columns[:, :, number]
-        before = [(max(-b, 0), 0) for b in begins]  # what a negative pad leaves out is zero
+        before = [(max(-b, 0), 0) for b in begins]  # elements that a negative pad cuts off are zero
         result = np.pad(result, [(0, 0), (0, 0), *before])
         inner = tuple(
             slice(max(b, 0), max(b, 0) + n) for b, n in zip(begins, self.image, strict=True)

@@ -101,10 +101,10 @@ class Conv(Op):
 
         def body(batch: Expr, filter_: Expr, *out: Expr) -> Expr:
             c = _channel(filter_, channel, per_group, icg, self.groups)
-            at = [win.at(a, o, t.var) for a, (o, t) in enumerate(zip(out, taps, strict=True))]
+            position = [win.at(a, o, t.var) for a, (o, t) in enumerate(zip(out, taps, strict=True))]
             axes = taps if channel is None else [channel, *taps]
             weight = w[(filter_, const(0) if channel is None else channel, *taps)]
-            x_at = rules.widen(padded[(batch, c, *at)], self.to)
+            x_at = rules.widen(padded[(batch, c, *position)], self.to)
             return te.sum(x_at * rules.widen(weight, self.to), axis=axes)
 
         names = ["n", "oc", *spatial_names("o", n)]
@@ -114,8 +114,8 @@ class Conv(Op):
     def reference(self, *inputs: np.ndarray) -> np.ndarray:
         x, w = (rules.widen_array(i, self.to) for i in inputs)
         win = self.window(w.shape[2:])
-        found = _correlate(win.padded(x, 0), w, win, self.groups)
-        return found if self.to else found.astype(inputs[0].dtype, copy=False)
+        result = _correlate(win.padded(x, 0), w, win, self.groups)
+        return result if self.to else result.astype(inputs[0].dtype, copy=False)
 
 
 def _channel(
@@ -168,7 +168,7 @@ class ConvTranspose(Op):
     with the mirrored kernel.
 
     strides, pads, dilations, groups: as in `conv`.
-    output_padding: positions added at the end of each spatial axis; empty: none.
+    output_padding: elements added at the end of each spatial axis; empty: none.
     """
 
     heavy_reference = True
@@ -221,16 +221,16 @@ class ConvTranspose(Op):
             source: list[Expr] = []
             for a, i in enumerate(index):
                 stride, d = win.strides[a], x.shape[2 + a]
-                at = i - before[a] if before[a] else i
+                distance = i - before[a] if before[a] else i
                 used = extents.total((extents.product((d, stride)), 1 - stride, before[a]))
                 after = extents.difference(spread_shape[a], used)
                 if before[a] > 0:
                     inside.append(i >= before[a])
                 if not isinstance(after, int) or after > 0:
-                    inside.append(at < as_expr((d - 1) * stride + 1))
+                    inside.append(distance < as_expr((d - 1) * stride + 1))
                 if stride != 1:
-                    inside.append(at % stride == 0)
-                source.append(at // stride if stride != 1 else at)
+                    inside.append(distance % stride == 0)
+                source.append(distance // stride if stride != 1 else distance)
             load = x[(batch, c, *source)]
             if not inside:
                 return load
@@ -251,12 +251,12 @@ class ConvTranspose(Op):
             if self.groups > 1:
                 c = (filter_ if ocg == 1 else filter_ // ocg) * icg + c
                 f = const(0) if ocg == 1 else filter_ % ocg
-            at = [
+            position = [
                 o + (t.var * d if d != 1 else t.var)
                 for o, t, d in zip(out, taps, win.dilations, strict=True)
             ]
             mirrored = [k - 1 - t.var for t, k in zip(taps, win.kernel, strict=True)]
-            product = rules.widen(wide[(batch, c, *at)]) * rules.widen(w[(c, f, *mirrored)])
+            product = rules.widen(wide[(batch, c, *position)]) * rules.widen(w[(c, f, *mirrored)])
             return te.sum(product, axis=[channel, *taps])
 
         shape = (x.shape[0], ocg * self.groups, *out_shape)
@@ -282,7 +282,7 @@ class ConvTranspose(Op):
                 w[(..., *k)].reshape(g, ic // g, ocg),
                 optimize=True,
             ).reshape(batch, g * ocg, *dims)
-            at = (
+            target = (
                 slice(
                     k[a] * win.dilations[a],
                     k[a] * win.dilations[a] + win.strides[a] * (dims[a] - 1) + 1,
@@ -290,7 +290,7 @@ class ConvTranspose(Op):
                 )
                 for a in range(n)
             )
-            result[(slice(None), slice(None), *at)] += part
+            result[(slice(None), slice(None), *target)] += part
         return _crop(result, dims, win, extra).astype(inputs[0].dtype, copy=False)
 
 

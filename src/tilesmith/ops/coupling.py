@@ -18,12 +18,12 @@ from . import rules
 from .base import Op
 
 _ROUNDS = 100
-"""Most rounds of the iteration; few are needed."""
+"""Upper bound on the rounds of the iteration; few are needed."""
 
 
 @dataclass(frozen=True)
 class PairwiseCoupling(Op):
-    """The probabilities p of `classes` classes that fit those of pairs of them best.
+    """The probabilities p of `classes` classes that best fit those of pairs of classes.
 
     Input: f32[rows, pairs], the probability of i against j for each pair i < j of classes, in
     lexicographic order.  Output: f32[rows, classes].  It minimises the sum of
@@ -92,7 +92,7 @@ class PairwiseCoupling(Op):
             pair.value = pair.value + 1
 
     def _descend(self, b: LoopBuilder, q: Array, p: Array, qp: Array, start: Expr) -> None:
-        """One round: each component takes its optimum, then all are divided by their sum."""
+        """One round: each component is set to its optimum, then all are divided by their sum."""
         pqp = b.variable("now", start)
         with b.loop(self.classes, "i") as i:
             step = b.let("step", (pqp.value - qp[i]) / q[i, i])

@@ -26,12 +26,12 @@ from .window import Window
 
 @dataclass(frozen=True)
 class DeformSample(Op):
-    """The elements that the taps of a deformable convolution read: x [N,C,in...] at offset [N,G K
-    r,out...] for K taps on r axes, by a mask [N,G K,out...] if given, is [N,C,kernel...,out...].
+    """The elements that the taps of a deformable convolution read, [N,C,kernel...,out...].  Inputs:
+    x [N,C,in...], offset [N,G K r,out...] for K taps on r axes, and an optional mask [N,G
+    K,out...].
 
-    Tap k is moved from its place by offsets number (g K + k) r + axis, in pixels.  The number g of
-    a channel's group is its number divided by C / G.  Between pixels the image is linear, outside
-    it is zero.
+    Tap k is moved by offsets number (g K + k) r + axis, in pixels.  The number g of a channel's
+    group is its number divided by C / G.  Between pixels the image is linear, outside it is zero.
 
     kernel: extents of the window.
     strides, pads, dilations: as in `conv`; `pads` must be given.
@@ -124,19 +124,19 @@ class DeformSample(Op):
         n, g = np.ogrid[:batch, : self.groups]
         lead = (slice(None), slice(None), *[None] * (2 * rank))
         for corner in itertools.product(*shares):
-            at = (n[lead], g[lead], slice(None), *(i for i, _, _ in corner))
+            pixel = (n[lead], g[lead], slice(None), *(i for i, _, _ in corner))
             weight = math.prod(w * ok for _, w, ok in corner)
-            result = result + images[at] * np.asarray(weight)[..., None]
+            result = result + images[pixel] * np.asarray(weight)[..., None]
         if len(inputs) == 3:
             mask = rules.widen_array(inputs[2]).reshape(batch, self.groups, *self.kernel, *out)
             result = result * mask[..., None]
-        found = np.moveaxis(np.asarray(result), -1, 2)
-        return found.reshape(batch, -1, *self.kernel, *out).astype(inputs[0].dtype)
+        values = np.moveaxis(np.asarray(result), -1, 2)
+        return values.reshape(batch, -1, *self.kernel, *out).astype(inputs[0].dtype)
 
 
 def _corners(position: Expr, extent: Dim) -> list[tuple[Expr, Expr, Expr]]:
-    """The pixels on both sides of a position along an axis: where, their weights, and whether they
-    are inside the image.
+    """The pixels on both sides of a position along an axis: their indices, their weights, and
+    whether they are inside the image.
     """
     low = call("floor", minimum(maximum(position, -2.0), cast(as_expr(extent), f32) + 1.0))
     part, first = position - low, cast(low, i64)
@@ -191,10 +191,14 @@ class DeformConv(Op):
                 places[a] += k * win.dilations[a] - win.begins[a] + moved[(n, offsets, *tap, a)]
             sample = np.zeros(out)
             for corner in itertools.product((0, 1), repeat=len(kernel)):
-                at = [np.floor(p).astype(np.int64) + d for p, d in zip(places, corner, strict=True)]
-                weight = math.prod(1 - np.abs(p - i) for p, i in zip(places, at, strict=True))
-                inside = np.all([(i >= 0) & (i < e) for i, e in zip(at, extents, strict=True)], 0)
-                near = tuple(np.clip(i, 0, e - 1) for i, e in zip(at, extents, strict=True))
+                pixels = [
+                    np.floor(p).astype(np.int64) + d for p, d in zip(places, corner, strict=True)
+                ]
+                weight = math.prod(1 - np.abs(p - i) for p, i in zip(places, pixels, strict=True))
+                inside = np.all(
+                    [(i >= 0) & (i < e) for i, e in zip(pixels, extents, strict=True)], 0
+                )
+                near = tuple(np.clip(i, 0, e - 1) for i, e in zip(pixels, extents, strict=True))
                 sample += np.where(inside, weight * x[n, c][near], 0.0)
             if mask:
                 sample *= mask[0].reshape(x.shape[0], self.offset_groups, *kernel, *out)[

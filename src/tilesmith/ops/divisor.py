@@ -14,9 +14,7 @@ from .gather import linear
 
 
 class Divisor(Op):
-    """Integers as they are, for divisions that are refused by 0: a zero raises ModelError in a
-    run.
-    """
+    """Integers as they are, for divisions that refuse 0: a zero raises ModelError at run time."""
 
     def compute(self, *inputs: te.Tensor) -> te.Tensor:
         y = rules.only(self.name, inputs)

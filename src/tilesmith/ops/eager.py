@@ -1,7 +1,7 @@
 """Applying one operator at once, without a graph: `evaluate` on arrays, `infer` on types.
 
-Primitive and irregular operators answer themselves.  A composite one is decomposed into a builder
-that evaluates at once.
+Primitive and irregular operators compute their own results.  A composite one is decomposed into a
+builder that evaluates at once.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def _apply(op: Op, inputs: Sequence[Array], builder: _Eager) -> tuple[Any, ...]:
     if op.is_composite():
         result = op.decompose(builder, *inputs)
     else:
-        op.infer(*(x.type for x in inputs))  # rejects what does not fit
+        op.infer(*(x.type for x in inputs))  # rejects inputs that don't fit
         result = op.reference(*(x.array for x in inputs))
     return result if isinstance(result, tuple) else (result,)
 

@@ -63,11 +63,11 @@ class Einsum(Op):
         extents: dict[str, Dim] = {}
         for x, term in zip(inputs, labels, strict=True):
             for name, d in zip(term, x.shape, strict=True):
-                found = extents.setdefault(name, d)
-                if same_dim(found, 1):
+                known = extents.setdefault(name, d)
+                if same_dim(known, 1):
                     extents[name] = d
-                elif not same_dim(d, 1) and not rules.equal(self.name, d, found):
-                    rules.reject(self.name, f"one extent for axis {name!r}", f"{found} and {d}")
+                elif not same_dim(d, 1) and not rules.equal(self.name, d, known):
+                    rules.reject(self.name, f"one extent for axis {name!r}", f"{known} and {d}")
         summed = {n: te.reduce_axis(d, n) for n, d in extents.items() if n not in out}
 
         def body(*index: Expr) -> Expr:
@@ -91,8 +91,8 @@ class Einsum(Op):
 
 
 def _labels(term: str, width: int) -> list[str]:
-    """One label per axis.  The ellipsis takes the last `width` of the numbers, which align from the
-    right.
+    """One label per axis.  The ellipsis becomes the last `width` of the numbers, so that numbered
+    axes align from the right.
     """
     head, dots, tail = term.partition("...")
     middle = [str(i) for i in range(-width, 0)] if dots else []

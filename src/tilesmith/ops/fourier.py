@@ -21,7 +21,7 @@ from .sizes import Iota
 from .slicing import Pad, Slice
 
 _LIMIT = 1 << 24
-"""Most elements of the matrix of a transform (a length of 2048 for complex numbers)."""
+"""Upper bound on the elements of a transform's matrix (a length of 2048 for complex numbers)."""
 
 
 @dataclass(frozen=True)
@@ -30,11 +30,11 @@ class Dft(Op):
 
     It is one product with a matrix of sines and cosines.
 
-    length: x is first cut off or padded with zeros to this; 0: as it is.
-    inverse: the inverse transform.
-    onesided: only the first half of the frequencies, which determine a real signal, is returned.
-        With `inverse` it is the input, and the result is a real signal of `length` (0: the even
-        one).
+    length: x is first cut or padded with zeros to this length; 0: no change.
+    inverse: whether to compute the inverse transform.
+    onesided: whether only the first half of the frequencies is returned, which determine a real
+        signal.  With `inverse` they are the input, and the result is a real signal of `length` (0:
+        the even one).
     """
 
     heavy_reference = True
@@ -51,18 +51,18 @@ class Dft(Op):
         parts = x.type.shape[-1]
         if not x.type.dtype.is_float or parts not in (1, 2) or axis == rank - 1:
             rules.reject(self.name, "floats [...,1] or [...,2], an axis before the last", x.type)
-        given = rules.static(self.name, x.type.shape[axis], "the axis of the transform")
+        extent = rules.static(self.name, x.type.shape[axis], "the axis of the transform")
         real = self.inverse and self.onesided
-        n = self.length or (2 * (given - 1) if real else given)
+        n = self.length or (2 * (extent - 1) if real else extent)
         taken, count = (n // 2 + 1 if real else n), (n // 2 + 1 if self.onesided else n)
         if real and parts != 2:
             rules.reject(self.name, "complex frequencies [...,2]", x.type)
         _check_length(self.name, n, parts)
-        if taken < given:
+        if taken < extent:
             x = b.add(Slice((0,), (taken,), (axis,), (1,)), x)
-        elif taken > given:
+        elif taken > extent:
             pads = [0] * (2 * rank)
-            pads[rank + axis] = taken - given
+            pads[rank + axis] = taken - extent
             x = b.add(Pad(tuple(pads)), x)
         order = (*(a for a in range(rank) if a != axis and a != rank - 1), axis, rank - 1)
         moved = x.transpose(*order)
@@ -124,7 +124,7 @@ class Frames(Op):
 
     Inputs: the signal and the window [frame length].
 
-    step: samples between the begins of frames.
+    step: samples between the starts of frames.
     """
 
     step: int
@@ -134,14 +134,14 @@ class Frames(Op):
         samples, length = signal.type.shape[1], window.type.shape[0]
         frames = as_dim(as_expr(extents.difference(samples, length)) // self.step + 1)
         first = b.add(Iota(frames)).reshape(frames, 1)
-        at = first * self.step + np.arange(length)
-        cut = b.add(Gather(1), signal, at)
+        positions = first * self.step + np.arange(length)
+        cut = b.add(Gather(1), signal, positions)
         return cut * window.reshape(length, 1)
 
     def reference(self, *inputs: np.ndarray) -> np.ndarray:
         signal, window = map(rules.exact, inputs)
         begins = range(0, signal.shape[1] - len(window) + 1, self.step)
-        frames = [signal[:, at : at + len(window)] * window[:, None] for at in begins]
+        frames = [signal[:, begin : begin + len(window)] * window[:, None] for begin in begins]
         return np.stack(frames, 1).astype(inputs[0].dtype)
 
 
@@ -151,12 +151,12 @@ class Stft(Op):
 
     It is a convolution: the parts of a sample are its channels, and sines and cosines, times the
     window, its filters.  So no frames are copied.  Filters are packed when a model is compiled; for
-    a window that a run computes, the transform of `Frames` is faster.
+    a window that is known at run time only, the transform of `Frames` is faster.
 
     Inputs: the signal and the window [frame length], by which each frame is multiplied.
 
-    step: samples between the begins of frames.
-    onesided: only the first half of the frequencies is returned.
+    step: samples between the starts of frames.
+    onesided: whether only the first half of the frequencies is returned.
     """
 
     heavy_reference = True

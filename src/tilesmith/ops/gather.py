@@ -26,14 +26,14 @@ from .base import Op
 
 
 def _place(indices: te.Tensor, at: tuple[Expr, ...], extent: Dim) -> Expr:
-    """The index at a place as a position within 0..extent-1."""
+    """The index `indices[at]` as a position within 0..extent-1."""
     end = ir.as_expr(extent, const(0)) - 1
     place = checked_index(cast(indices[at], i64), end + 1, linear(at, indices.shape))
-    return ir.minimum(ir.maximum(place, 0), end)  # for analyses that know no intrinsics
+    return ir.minimum(ir.maximum(place, 0), end)  # for analyses that don't know the intrinsic
 
 
 def linear(at: Sequence[Expr], shape: Sequence[Dim]) -> Expr:
-    """The number of the element at a place, counted in row-major order."""
+    """The row-major number of the element at `at`."""
     number: Expr = const(0)
     for i, extent in zip(at, shape, strict=True):
         number = number * extent + i
@@ -74,8 +74,8 @@ class _AlongAxis(Op, abstract=True):
 
 @dataclass(frozen=True)
 class FromFront(Op):
-    """Indices of an axis of `extent` as they are, i64, for operators that know none from the end: a
-    negative one raises ModelError, as one beyond the end does.
+    """Indices of an axis of `extent` as they are, i64, for operators without negative indices: one
+    raises ModelError, as an index beyond the end does.
     """
 
     extent: Dim
@@ -86,18 +86,19 @@ class FromFront(Op):
         end = ir.as_expr(self.extent, const(0)) - 1
 
         def place(*i: Expr) -> Expr:
-            at = checked_place(cast(indices[i], i64), end + 1, linear(i, indices.shape))
-            return ir.minimum(ir.maximum(at, 0), end)  # for analyses that know no intrinsics
+            position = checked_place(cast(indices[i], i64), end + 1, linear(i, indices.shape))
+            # for analyses that don't know the intrinsic
+            return ir.minimum(ir.maximum(position, 0), end)
 
         return te.compute(indices.shape, place, self.name)
 
     def reference(self, *inputs: np.ndarray) -> np.ndarray:
         extent = rules.static(self.name, self.extent, "the extent")
-        at = inputs[0].astype(np.int64)
-        bad = (at < 0) | (at >= extent)
+        indices = inputs[0].astype(np.int64)
+        bad = (indices < 0) | (indices >= extent)
         if bad.any():
-            rules.reject(self.name, f"indices in 0..{extent - 1}", int(at[bad][0]))
-        return at
+            rules.reject(self.name, f"indices in 0..{extent - 1}", int(indices[bad][0]))
+        return indices
 
 
 class Gather(_AlongAxis):
@@ -118,8 +119,8 @@ class Gather(_AlongAxis):
 
     def reference(self, *inputs: np.ndarray) -> np.ndarray:
         x, indices = inputs
-        at, axis = self._placed(x, indices)
-        return np.asarray(np.take(x, at, axis))
+        from_front, axis = self._placed(x, indices)
+        return np.asarray(np.take(x, from_front, axis))
 
 
 class GatherElements(_AlongAxis):
@@ -139,20 +140,20 @@ class GatherElements(_AlongAxis):
             )
 
         def element(*i: Expr) -> Expr:
-            at = [*i]
+            point = [*i]
             for a, (d, e) in enumerate(zip(x.shape, indices.shape, strict=True)):
-                if not extents.is_at_most(e, d):  # it is, in every run that is not refused
-                    at[a] = minimum(i[a], as_expr(d) - 1)
-            at[axis] = _place(indices, i, x.shape[axis])
-            return x[tuple(at)]
+                if not extents.is_at_most(e, d):  # true in every run that is not refused
+                    point[a] = minimum(i[a], as_expr(d) - 1)
+            point[axis] = _place(indices, i, x.shape[axis])
+            return x[tuple(point)]
 
         return te.compute(indices.shape, element, self.name)
 
     def reference(self, *inputs: np.ndarray) -> np.ndarray:
         x, indices = inputs
-        at, axis = self._placed(x, indices)
+        from_front, axis = self._placed(x, indices)
         cut = tuple(slice(None) if a == axis else slice(d) for a, d in enumerate(indices.shape))
-        return np.take_along_axis(x[cut], at, axis)
+        return np.take_along_axis(x[cut], from_front, axis)
 
 
 @dataclass(frozen=True)
@@ -181,8 +182,8 @@ class GatherNd(Op):
         shape = (*indices.shape[:-1], *x.shape[b + depth :])
 
         def body(*i: Expr) -> Expr:
-            at = [_place(indices, (*i[:lead], const(n)), x.shape[b + n]) for n in range(depth)]
-            return x[(*i[:b], *at, *i[lead:])]
+            point = [_place(indices, (*i[:lead], const(n)), x.shape[b + n]) for n in range(depth)]
+            return x[(*i[:b], *point, *i[lead:])]
 
         return te.compute(shape, body, self.name)
 
@@ -192,16 +193,16 @@ class GatherNd(Op):
         batch = math.prod(x.shape[:b])
         flat_x = x.reshape(batch, *x.shape[b:])
         flat_i = indices.reshape(batch, -1, depth)
-        at = [places(self.name, flat_i[..., n], x.shape[b + n]) for n in range(depth)]
-        found = flat_x[(np.arange(batch)[:, None], *at)]
-        return found.reshape(*indices.shape[:-1], *x.shape[b + depth :])
+        point = [places(self.name, flat_i[..., n], x.shape[b + n]) for n in range(depth)]
+        slices = flat_x[(np.arange(batch)[:, None], *point)]
+        return slices.reshape(*indices.shape[:-1], *x.shape[b + depth :])
 
 
 @dataclass(frozen=True)
 class OneHot(Op):
     """A new axis of extent `depth` at `axis`: `values[1]` at the index, `values[0]` elsewhere.
 
-    Inputs: indices, values (two elements).  An index outside -depth..depth-1 gives no hit.
+    Inputs: indices, values (two elements).  An index outside -depth..depth-1 selects no position.
     """
 
     depth: Dim

@@ -66,8 +66,7 @@ class Solve(Op):
     """The solutions x of a @ x = b: a [..., M, M], b [..., M, K] -> [..., M, K].
 
     Gaussian elimination with the largest element of each column as its pivot; 16-bit floats are
-    computed in f32.  A singular matrix, which leaves a column no pivot but 0, raises ModelError in
-    a run.
+    computed in f32.  A singular matrix, where a pivot is 0, raises ModelError at run time.
     """
 
     heavy_reference = True
@@ -89,14 +88,14 @@ class Solve(Op):
         dtype = types[0].dtype
         wide = rules.accumulator(dtype)
         b = LoopBuilder(self.name)
-        given, right = b.input("a", types[0]), b.input("b", types[1])
+        matrix, right = b.input("a", types[0]), b.input("b", types[1])
         result = b.output("x", types[1])
         room = extents.larger(rows, 1)
         with b.independent_nest(batch, "n") as n:
             a = b.scratch("left", wide, (room, room))
             x = b.scratch("right", wide, (room, extents.larger(columns, 1)))
             with b.nest((rows, rows), "i") as i:
-                a[i] = rules.widen(given[(*n, *i)])
+                a[i] = rules.widen(matrix[(*n, *i)])
             with b.nest((rows, columns), "i") as i:
                 x[i] = rules.widen(right[(*n, *i)])
             with b.loop(rows, "k") as k:
@@ -115,10 +114,10 @@ class Solve(Op):
                         x[i, j] = x[i, j] - factor * x[k, j]
             with b.loop(rows, "l") as done, b.loop(columns, "j") as j:
                 k = rows - 1 - done
-                found = b.let("found", x[k, j] / a[k, k])
-                x[k, j] = found
+                solution = b.let("found", x[k, j] / a[k, k])
+                x[k, j] = solution
                 with b.loop(k, "i") as i:
-                    x[i, j] = x[i, j] - a[i, k] * found
+                    x[i, j] = x[i, j] - a[i, k] * solution
             with b.nest((rows, columns), "i") as i:
                 result[(*n, *i)] = cast(x[i], dtype)
         return b.finish()
@@ -132,7 +131,7 @@ class Solve(Op):
 
 
 def _pivot_row(b: LoopBuilder, a: Array, rows: Dim, k: Expr) -> Expr:
-    """Of the rows from k on, the one with the largest element in column k."""
+    """The row with the largest element in column k, among the rows from k on."""
     best = b.variable("best", k)
     with (
         b.loop(rows - 1 - k, "i", start=k + 1) as i,

@@ -1,4 +1,4 @@
-"""Finding elements and runs of elements in sorted tables."""
+"""Searches for elements and runs of elements in sorted tables."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ from .base import Op
 
 @dataclass(frozen=True)
 class Position(Op):
-    """Where each element stands among ascending keys; the number of keys if it is not there.
+    """The position of each element among ascending keys; the number of keys if it is not one of
+    them.
 
     Inputs: x T[...], keys T[n], without duplicates; NaN, which equals NaN here, comes last.
     Output: i64[...].
@@ -42,8 +43,8 @@ class Position(Op):
         b = LoopBuilder(self.name)
         x, keys = b.input("x", types[0]), b.input("keys", types[1])
         y = b.output("y", self.infer(*types)[0])
-        with b.independent_nest(types[0].shape) as at:
-            value = b.let("value", x[at])
+        with b.independent_nest(types[0].shape) as point:
+            value = b.let("value", x[point])
             # All keys before `start` are less than the value, those from `start + size` on are not.
             start, size = b.variable("start", const(0)), b.variable("size", const(count))
             with b.loop(count.bit_length()), b.when(size.value > 0):
@@ -52,25 +53,25 @@ class Position(Op):
                 is_less = b.let("is_less", _precedes(keys[middle], value))
                 start.value = select(is_less, middle + 1, start.value)
                 size.value = select(is_less, size.value - half - 1, half)
-            found = b.let("found", start.value)
-            y[at] = const(count)
+            position = b.let("found", start.value)
+            y[point] = const(count)
             if count:
-                key = b.let("key", keys[ir.minimum(found, count - 1)])
-                is_there = Unary("not", _precedes(value, key)) & (found < count)
+                key = b.let("key", keys[ir.minimum(position, count - 1)])
+                is_there = Unary("not", _precedes(value, key)) & (position < count)
                 with b.when(is_there):
-                    y[at] = found
+                    y[point] = position
         return b.finish()
 
     def reference(self, *inputs: np.ndarray) -> np.ndarray:
         x, keys = inputs
-        found = np.searchsorted(keys, x).astype(np.int64)
-        near = keys[np.minimum(found, max(len(keys) - 1, 0))] if len(keys) else x
-        is_there = (found < len(keys)) & ((near == x) | ((near != near) & (x != x)))
-        return np.where(is_there, found, len(keys))
+        positions = np.searchsorted(keys, x).astype(np.int64)
+        near = keys[np.minimum(positions, max(len(keys) - 1, 0))] if len(keys) else x
+        is_there = (positions < len(keys)) & ((near == x) | ((near != near) & (x != x)))
+        return np.where(is_there, positions, len(keys))
 
 
 def _precedes(a: Expr, b: Expr) -> Expr:
-    """True if a comes before b in ascending order, where NaN comes last."""
+    """Whether a comes before b in ascending order, where NaN comes last."""
     if not a.dtype.is_float:
         return a < b
     return ir.any_of(a < b, ir.all_of(call("isnan", b), Unary("not", call("isnan", a))))
@@ -78,14 +79,14 @@ def _precedes(a: Expr, b: Expr) -> Expr:
 
 @dataclass(frozen=True)
 class CountRuns(Op):
-    """How often each of some runs of integers occurs in a line, with gaps or without.
+    """The number of occurrences of some runs of integers in each line, with gaps or without.
 
     Inputs: x i64[lines, n]; for each length of `lengths`, the runs i64[m, length] in lexicographic
-    order and the outputs i64[m] that they count for.  Output: f32[lines, outputs].
+    order and the numbers i64[m] of their outputs.  Output: f32[lines, outputs].
 
-    lengths: of the runs.
-    largest_skip: largest number of elements left out between two that follow one another in a run;
-        each number from 0 is tried for the whole run.
+    lengths: lengths of the runs.
+    largest_skip: upper bound on the elements skipped between two neighbours of a run; each number
+        from 0 on is tried for the whole run.
     outputs: number of outputs.
     """
 
@@ -124,16 +125,16 @@ class CountRuns(Op):
                     starts = ir.maximum(ir.as_expr(extent, const(0)) - span + 1, 0)
                     with b.loop(starts, "start") as start:
                         line_at = (line, start, skip + 1)
-                        found = self._found(b, x, runs, line_at, (count, length))
-                        with b.when(found < count):
-                            column = b.let("column", to[found])
+                        run = self._found(b, x, runs, line_at, (count, length))
+                        with b.when(run < count):
+                            column = b.let("column", to[run])
                             y[line, column] = y[line, column] + 1.0
         return b.finish()
 
     def _found(
         self, b: LoopBuilder, x: Array, runs: Array, at: Sequence[Expr], shape: tuple[int, int]
     ) -> Expr:
-        """The number of the run at a place of a line, or their count."""
+        """The number of the run at a position of a line, or the number of runs if it is none."""
         (line, start, step), (count, length) = at, shape
 
         def order(run: Expr) -> Expr:

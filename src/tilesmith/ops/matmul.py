@@ -25,8 +25,8 @@ class MatMul(Op):
     """Matrix product over the last two axes; leading (batch) axes broadcast.  A vector loses its
     axis, as in NumPy.
 
-    transpose_a: a is stored [..., k, m].
-    transpose_b: b is stored [..., n, k].
+    transpose_a: whether a is stored [..., k, m].
+    transpose_b: whether b is stored [..., n, k].
     to: element type in which products are added, and of the result, for operands of any types;
         None: that of the operands, which is one (16-bit floats are added in f32 and rounded).
     """
@@ -72,8 +72,8 @@ class MatMul(Op):
             a = np.swapaxes(a, -1, -2)
         if self.transpose_b and b.ndim > 1:
             b = np.swapaxes(b, -1, -2)
-        found = np.asarray(np.matmul(a, b))
-        return found if self.to else found.astype(inputs[0].dtype, copy=False)
+        product = np.asarray(np.matmul(a, b))
+        return product if self.to else product.astype(inputs[0].dtype, copy=False)
 
 
 def _matrix_axes(
@@ -105,8 +105,8 @@ class Gemm(Op):
     """alpha * a @ b + beta * c for matrices; c is optional and broadcasts.
 
     alpha, beta: factors.
-    transpose_a: a is stored [k, m].
-    transpose_b: b is stored [n, k].
+    transpose_a: whether a is stored [k, m].
+    transpose_b: whether b is stored [n, k].
     """
 
     alpha: float = 1.0

@@ -68,7 +68,7 @@ class Softmax(Op):
 
 @dataclass(frozen=True)
 class MaskedSoftmax(Op):
-    """Softmax along `axis` where a row of minus infinity, in which a mask allows nothing, gives
+    """Softmax along `axis` where a row of minus infinity, which is masked out entirely, gives
     zeros; by the formula it gives NaN.
     """
 
@@ -81,7 +81,7 @@ class MaskedSoftmax(Op):
         finite = maximum(highest, -x.type.dtype.largest)
         e = exp(x - finite)  # exp(-inf - finite) is 0
         total = e.sum(axes, keepdims=True)
-        divisor = maximum(total, 1)  # other sums are at least 1
+        divisor = maximum(total, 1)  # the sums of other rows are at least 1
         return e * reciprocal(divisor)
 
     def reference(self, *inputs: np.ndarray) -> np.ndarray:
@@ -107,7 +107,7 @@ class LogSoftmax(Op):
 
     def reference(self, *inputs: np.ndarray) -> np.ndarray:
         x = rules.exact(inputs[0])
-        # of a row with infinity NaN, as the decomposition
+        # a row with infinity gives NaN, as the decomposition does
         shifted = x - x.max(self.axis, keepdims=True, initial=-np.inf)
         total = np.log(np.exp(shifted).sum(self.axis, keepdims=True))
         return (shifted - total).astype(inputs[0].dtype)
@@ -167,7 +167,7 @@ class LayerNorm(Op):
 
     Inputs: x, scale, optional bias.
 
-    with_stats: adds the outputs mean and 1 / deviation (f32 for narrow x).
+    with_stats: whether to add the outputs mean and 1 / deviation (f32 for narrow x).
     """
 
     axis: int = -1
@@ -226,7 +226,7 @@ class RmsNorm(Op):
 
 @dataclass(frozen=True)
 class InstanceNorm(Op):
-    """Each image's channels normalised over their spatial axes.
+    """Each image's channels, normalised over their spatial axes.
 
     Inputs: x [N, C, ...], scale [C], bias [C].
 
@@ -252,7 +252,8 @@ class InstanceNorm(Op):
 
 @dataclass(frozen=True)
 class GroupNorm(Op):
-    """Channels normalised in `groups` groups, over them and space (arXiv:1803.08494).
+    """Channels normalised in `groups` groups, over the group's channels and space
+    (arXiv:1803.08494).
 
     Inputs: x [N, C, ...], scale [C], bias [C].
 
@@ -346,7 +347,7 @@ class Lrn(Op):
         if len(shape) < 2:
             rules.reject(self.name, "an input of rank 2 or more (N, C, ...)", x.type)
         before, after = (self.size - 1) // 2, self.size // 2
-        # channels become a spatial axis, over which an average pool (padding counted) slides
+        # Channels become a spatial axis, along which an average pool slides; its padding counts.
         squares = (x * x).reshape(shape[0], 1, shape[1], rules.product(shape[2:]))
         pool = AvgPool((self.size, 1), (1, 1), (before, 0, after, 0), count_include_pad=True)
         mean = b.add(pool, squares).reshape(*shape)

@@ -1,12 +1,12 @@
-"""Weights of few bits: as they stand in a graph, and packed for products that wait for memory.
+"""Weights of few bits: as graphs have them, and packed for products that wait for memory.
 
-In a graph, whatever the source of the model:
+The form in a graph, whatever the source of the model:
 
     matmul(x, dequantize(q, scale, zero_point))
 
 `q` [K, N] (or [N, K], read transposed) holds numbers of 2, 4 or 8 bits: `i8`, `u8`, or a storage
-type such as `uint4`.  `dequantize {axis, block}` gives one scale and zero point to each place of an
-axis, or to each block of places; the latter becomes `dequantize_blocks`.  If q and its scales are
+type such as `uint4`.  `dequantize {axis, block}` gives one scale and zero point to each index of an
+axis, or to each block of indices; the latter becomes `dequantize_blocks`.  If q and its scales are
 constants, the pass `packed_weights` decides whether the product reads them packed.
 """
 
@@ -32,7 +32,7 @@ from .base import Op
 
 @dataclass(frozen=True)
 class DequantizeBlocks(Op):
-    """The numbers that quantised ones stand for: (q - zero_point) * scale, of the scale's type.
+    """The numbers that quantised ones represent: (q - zero_point) * scale, of the scale's type.
 
     q: integers of any type, storage types included.  scale and zero_point (optional; any numbers)
     have q's rank.  Along `axis` they have ceil(extent / block) positions, one for each block; along
@@ -47,14 +47,14 @@ class DequantizeBlocks(Op):
 
     def compute(self, *inputs: te.Tensor) -> te.Tensor:
         rules.check_count(self.name, inputs, 2, 3)
-        q, *given = inputs
+        q, *factors = inputs
         axis = rules.normalize_axis(self.name, self.axis, q.rank)
         if self.block < 1:
             rules.reject(self.name, "a block of 1 element or more", self.block)
         if q.dtype.kind not in rules.INTEGERS:
             rules.reject(self.name, "integers", q.dtype)
-        rules.check_kind(self.name, given[0], rules.FLOATS, "a scale")
-        for v in given:
+        rules.check_kind(self.name, factors[0], rules.FLOATS, "a scale")
+        for v in factors:
             self._check_shape(v, q, axis)
 
         def at(v: te.Tensor, index: Sequence[Expr]) -> Expr:
@@ -63,10 +63,10 @@ class DequantizeBlocks(Op):
 
         def value(*index: Expr) -> Expr:
             number = cast(q[index], i32)
-            for zero in given[1:]:
+            for zero in factors[1:]:
                 exact = f32 if zero.dtype.is_float else i32
                 number = cast(number, exact) - cast(at(zero, index), exact)
-            return cast(cast(number, f32) * cast(at(given[0], index), f32), given[0].dtype)
+            return cast(cast(number, f32) * cast(at(factors[0], index), f32), factors[0].dtype)
 
         return te.compute(q.shape, value, self.name)
 
@@ -111,8 +111,8 @@ class PackedMatMul(Op):
     """x [..., K] times a matrix [K, N] of numbers of few bits, which are packed in words.
 
     codes: u32 [chunks, words, N].  Chunk c holds rows c * chunk and the following ones of the
-    matrix; `32 / bits` of them share a word, the first in its lowest bits.  What lies behind the
-    chunk or behind row K is any number.
+    matrix; `32 / bits` of them share a word, the first in its lowest bits.  Numbers past the chunk
+    or past row K are arbitrary.
     scales: floats [blocks, N].  zero_points (optional): numbers [blocks, N].  The matrix holds
     (code - zero_point) * scale.
 
@@ -124,9 +124,9 @@ class PackedMatMul(Op):
 
     bits: 2, 4 or 8.
     block: rows that share a scale.
-    chunk: rows that are added before they are scaled; a divisor of `block`, or of any size if
+    chunk: rows that are added before the sum is scaled; a divisor of `block`, or of any size if
         there is one block.
-    zero_point: of all blocks, unless there is an operand that gives each its own.
+    zero_point: zero point of all blocks, unless there is an operand with one per block.
     """
 
     bits: int
@@ -151,17 +151,18 @@ class PackedMatMul(Op):
         is_whole = isinstance(inner, int) and inner % self.chunk == 0
 
         def row(index: Sequence[Expr], c: Expr, k: Expr) -> Expr:
-            """Element k of a chunk of x; zero behind the end."""
+            """Element k of a chunk of x; zero past the end."""
             tests = [] if is_whole else [compare("lt", c * self.chunk + k, as_expr(inner))]
             tests += [compare("lt", k, const(self.chunk))] if self.chunk % per else []
             value = cast(x[(*index, c * self.chunk + k)], f32)
             return te.if_then_else(all_of(*tests), value, const(0.0, f32)) if tests else value
 
         def factor(*index: Expr) -> Expr:
-            *at, c, w, j = index
-            # numbers are multiplied where they lie in half a word: this takes them back, exactly
+            *lead, c, w, j = index
+            # numbers stay in their bits of half a word, which multiplies them by a power of two;
+            # this divides exactly
             exponent = const(127, i32) - cast(j % half, i32) * self.bits
-            return row(at, c, w * per + j) * call("bitcast", exponent << 23, dtype=f32)
+            return row(lead, c, w * per + j) * call("bitcast", exponent << 23, dtype=f32)
 
         def code(c: Expr, w: Expr, j: Expr, n: Expr) -> Expr:
             upper = codes[c, w, n] >> cast(j // half * (WORD // 2), u32)
@@ -176,8 +177,8 @@ class PackedMatMul(Op):
         w, j = te.reduce_axis(words, "w"), te.reduce_axis(per, "j")
 
         def partial(*index: Expr) -> Expr:
-            *at, n, c = index
-            terms = scaled[(*at, c, w.var, j.var)] * wide[c, w.var, j.var, n]
+            *lead, n, c = index
+            terms = scaled[(*lead, c, w.var, j.var)] * wide[c, w.var, j.var, n]
             return te.sum(terms, axis=[w, j])
 
         products = te.compute((*rows, columns, chunks), partial, "chunk", [*names, "n", "c"])
@@ -189,7 +190,7 @@ class PackedMatMul(Op):
         c = te.reduce_axis(chunks, "c")
 
         def total(*index: Expr) -> Expr:
-            *at, n = index
+            *lead, n = index
             is_one = same_dim(scales.shape[0], 1)
             block = const(0) if is_one else c.var * self.chunk // self.block
             chunk = products[(*index, c.var)]
@@ -197,7 +198,7 @@ class PackedMatMul(Op):
             if zeros is not None:
                 zero = cast(zeros[block, n], f32)
             if zeros is not None or self.zero_point:
-                chunk = chunk - zero * sums[(*at, c.var)]
+                chunk = chunk - zero * sums[(*lead, c.var)]
             return te.sum(cast(scales[block, n], f32) * chunk, axis=c)
 
         y = te.compute((*rows, columns), total, self.name, [*names, "n"])
@@ -233,14 +234,14 @@ class PackedMatMul(Op):
         return x, codes, scales, zeros[0] if zeros else None
 
     def reference(self, *inputs: np.ndarray) -> np.ndarray:
-        """Computed in float64, so that a kernel's difference is its whole error."""
+        """The meaning, in float64, so that a kernel's difference is its whole error."""
         x, codes, scales, *zeros = inputs
         inner = x.shape[-1]
         numbers = unpacked_words(codes, self.bits)[:, : self.chunk].astype(np.float64)
         numbers = numbers.reshape(-1, codes.shape[2])[:inner]
-        at = np.minimum(np.arange(inner) // self.block, scales.shape[0] - 1)
-        zero = zeros[0][at].astype(np.float64) if zeros else np.float64(self.zero_point)
-        w = (numbers - zero) * scales[at].astype(np.float64)
+        block = np.minimum(np.arange(inner) // self.block, scales.shape[0] - 1)
+        zero = zeros[0][block].astype(np.float64) if zeros else np.float64(self.zero_point)
+        w = (numbers - zero) * scales[block].astype(np.float64)
         return (x.astype(np.float64) @ w).astype(x.dtype)
 
 

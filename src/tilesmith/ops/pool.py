@@ -31,10 +31,10 @@ from .window import Window
 
 @dataclass(frozen=True)
 class _Pool(Op, abstract=True):
-    """`pads` has the begins of all spatial axes, then the ends; empty fields are ones (pads:
-    zeros).
+    """Base of the pools: `pads` has the begins of all spatial axes, then the ends; empty fields are
+    ones (pads: zeros).
 
-    With `ceil_mode` the last window may overhang the end of the padded input.
+    With `ceil_mode` the last window may extend past the end of the padded input.
     """
 
     heavy_reference = True
@@ -64,8 +64,8 @@ class _Pool(Op, abstract=True):
         return x, win, self._extents(win, x.shape[2:])
 
     def _ends(self, win: Window, spatial: tuple[Dim, ...], outs: list[Dim]) -> list[Dim]:
-        """Padding after each axis that the windows really reach, including what the last overhangs
-        in ceil mode.
+        """Padding after each axis that the windows really reach, including the excess of the last
+        one in ceil mode.
         """
         ends: list[Dim] = []
         for a, (d, o) in enumerate(zip(spatial, outs, strict=True)):
@@ -88,7 +88,7 @@ class _Pool(Op, abstract=True):
     ) -> Any:
         """The pad stage and the reduce stage over `value(element, padded position)`.
 
-        of: a tensor of the result's shape, whose element `value` takes as well.
+        of: a tensor of the result's shape, whose element `value` gets as well.
         """
         n = len(win.kernel)
         ends = self._ends(win, x.shape[2:], outs)
@@ -100,9 +100,9 @@ class _Pool(Op, abstract=True):
         ]
 
         def body(batch: Expr, c: Expr, *out: Expr) -> Any:
-            at = [win.at(a, o, t.var) for a, (o, t) in enumerate(zip(out, taps, strict=True))]
+            position = [win.at(a, o, t.var) for a, (o, t) in enumerate(zip(out, taps, strict=True))]
             own = () if of is None else (of[(batch, c, *out)],)
-            return reduce(value(padded[(batch, c, *at)], at, *own), axis=taps)
+            return reduce(value(padded[(batch, c, *position)], position, *own), axis=taps)
 
         names = ["n", "c", *spatial_names("o", n)]
         return te.compute((*x.shape[:2], *outs), lambda *i: body(*i), self.name, names)
@@ -142,10 +142,10 @@ class MaxPool(_Pool):
 
 @dataclass(frozen=True)
 class MaxPoolIndices(_Pool):
-    """Maxima and where they are: the flat index (i64) into the whole input, the first of equal
-    ones.  NaN wins.
+    """Maxima and their flat indices (i64) in the whole input, the first of equal ones.  NaN
+    wins.
 
-    column_major: the spatial axes are counted with the first fastest (ONNX storage_order=1).
+    column_major: whether spatial axes are counted with the first fastest (ONNX storage_order=1).
     """
 
     column_major: bool = False
@@ -172,20 +172,20 @@ class MaxPoolIndices(_Pool):
         where = np.broadcast_to(marks, views.shape).reshape(*out, -1)
         where = np.where(where == -none - 1, none, where + none)
         best = values.max(-1)
-        is_best = (values == best[..., None]) | np.isnan(values)  # where there is NaN, it is best
-        found = np.where(is_best, where, none).min(-1)
+        is_best = (values == best[..., None]) | np.isnan(values)  # NaN is the best
+        first = np.where(is_best, where, none).min(-1)
         planes = np.arange(x.shape[0] * x.shape[1]).reshape(*x.shape[:2], *[1] * n)
-        return best.astype(x.dtype), found + planes * numbers.size
+        return best.astype(x.dtype), first + planes * numbers.size
 
 
 @dataclass(frozen=True)
 class MaxPlaces(_Pool):
-    """Where the maxima of windows are, of inputs (x, maxima): the flat index (i64) of the first
-    element that is equal, or NaN.  It is found among numbers of 32 bits, which fill as many lanes
-    as f32, where a plane of x has that many places.
+    """The flat index (i64) of the maximum of each window, for inputs (x, maxima): that of the first
+    element that is equal, or NaN.  Numbers of 32 bits fill as many lanes as f32, so they are used
+    if a plane of x is small enough.
 
     column_major: as in `MaxPoolIndices`.
-    in_plane: counts in the spatial axes alone, not in the whole input.
+    in_plane: whether to count in the spatial axes alone, not in the whole input.
     """
 
     column_major: bool = False
@@ -208,42 +208,42 @@ class MaxPlaces(_Pool):
 
         def place(element: Expr, at: list[Expr], highest: Expr) -> Expr:
             flat: Expr = const(0)
-            found: list[Expr] = [element == highest]
-            if x.dtype.is_float:  # NaN is not equal to itself, and where there is one, it is best
-                found = [ir.any_of(found[0], element != element)]
+            tests: list[Expr] = [element == highest]
+            if x.dtype.is_float:  # NaN is not equal to itself, and is the best
+                tests = [ir.any_of(tests[0], element != element)]
             for p, begin, extent, stride in zip(at, win.begins, spatial, strides, strict=True):
                 i = p if same_dim(begin, 0) else p - begin
                 if not same_dim(begin, 0):
-                    found.append(i >= 0)
-                found.append(i < extent)
+                    tests.append(i >= 0)
+                tests.append(i < extent)
                 flat = flat + i * stride
-            return select(ir.all_of(*found), cast(flat, number), const(number.max, number))
+            return select(ir.all_of(*tests), cast(flat, number), const(number.max, number))
 
         first = self._reduce(x, win, outs, x.dtype.min, te.min, place, best)
         channels = x.shape[1]
 
         def wide(*i: Expr) -> Expr:
-            found = cast(first[i], i64)
+            flat = cast(first[i], i64)
             if number is not i64:  # no element
-                found = select(first[i] == number.max, const(i64.max, i64), found)
-            return found if self.in_plane else (i[0] * channels + i[1]) * size + found
+                flat = select(first[i] == number.max, const(i64.max, i64), flat)
+            return flat if self.in_plane else (i[0] * channels + i[1]) * size + flat
 
         return te.compute(first.shape, wide, "indices", rules.axis_names_of(first))
 
     def reference(self, *inputs: np.ndarray) -> np.ndarray:
         x, _ = inputs
         window = (self.kernel, self.strides, self.pads, self.dilations, self.ceil_mode)
-        _, found = MaxPoolIndices(*window, self.column_major).reference(x)
+        _, indices = MaxPoolIndices(*window, self.column_major).reference(x)
         size = int(np.prod(x.shape[2:]))
         planes = np.arange(x.shape[0] * x.shape[1]).reshape(*x.shape[:2], *[1] * (x.ndim - 2))
-        return found - planes * size if self.in_plane else found
+        return indices - planes * size if self.in_plane else indices
 
 
 @dataclass(frozen=True)
 class AvgPool(_Pool):
     """Averages; padding counts as zeros with `count_include_pad`, else only real elements count.
 
-    The part of a window that overhangs in ceil mode never counts.
+    In ceil mode the part of a window past the end never counts.
     """
 
     count_include_pad: bool = False
@@ -275,8 +275,8 @@ class AvgPool(_Pool):
         return te.compute(total.shape, scale, "scale", names)
 
     def _count(self, win: Window, a: int, extent: Dim, out: Dim) -> int | Callable[[Expr], Expr]:
-        """The number of taps of a window along axis `a` that count; a number if it is the same
-        everywhere.
+        """The number of taps of a window along axis `a` that count; a number if it is the same at
+        all positions.
         """
         low = extents.product((win.begins[a], -1)) if self.count_include_pad else 0
         high = extents.total((extent, win.ends[a])) if self.count_include_pad else extent

@@ -1,8 +1,8 @@
 """Quantisation: `q = saturate(round(x / scale) + zero)` and back, `x = (q - zero) * scale`.
 
-A scale is one number, one per place of an axis, or one per block of places along an axis.  Zero
+A scale is one number, one per index of an axis, or one per block of indices along an axis.  Zero
 points have the shape of the scales and the element type of q.  Both operators are composite:
-their expansions are what products of integers are recognised by.
+products of integers are recognised by their expansions.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ class Quantize(Op):
     """x [...] f32, its scales and zero points, to integers; ties are rounded to even.
 
     to: element type of the result, at most 16 bits.
-    axis: that along which scales vary.
-    block: number of places along `axis` that share a scale; 0: one place, or all if there is a
+    axis: the axis along which scales vary.
+    block: number of indices along `axis` that share a scale; 0: one index, or all if there is a
         single scale.
     """
 
@@ -53,8 +53,8 @@ class Quantize(Op):
 class Dequantize(Op):
     """Integers q [...], their scales (f32) and zero points, back to f32.
 
-    axis: that along which scales vary.
-    block: number of places along `axis` that share a scale; 0: one place, or all if there is a
+    axis: the axis along which scales vary.
+    block: number of indices along `axis` that share a scale; 0: one index, or all if there is a
         single scale.
     """
 
@@ -77,7 +77,7 @@ class Dequantize(Op):
 
 @dataclass(frozen=True)
 class DynamicQuantize(Op):
-    """x [...] f32 to u8 with the range that its values have, which includes 0.  The results are
+    """x [...] f32 to u8 with the range of its values, extended to include 0.  The results are
     integers, the scale f32[] and the zero point u8[]; a range of zero has scale 1.
     """
 

@@ -1,8 +1,8 @@
 """Random numbers: pure functions of a key and of the position in the result.
 
 They come from Threefry-2x32 with 20 rounds (`ir.threefry`).  The counter of an element is its
-number in row-major order.  So neither layout, threads, vectors nor fusion change the numbers, and a
-second run gives them again.
+row-major number.  So the numbers depend on neither layout, threads, vectors nor fusion, and a
+second run repeats them.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from . import rules
 from .base import Op
 
 _STEPS = 24
-"""Bits of a number in [0, 1): as many as an f32 holds."""
+"""Bits of a number in [0, 1): the precision of an f32."""
 _LARGEST = 1 << 32
-"""Elements that a counter of 32 bits tells apart: a known shape has fewer.  Where more may be, the
-second word of the counter, which numbers the draws of an element, counts how often the first one
-wrapped around.
+"""Number of values of a 32-bit counter: a known shape has fewer elements.  For symbolic shapes the
+second word of the counter, which numbers the draws of an element, also counts the wraps of the
+first.
 """
 
 
@@ -51,14 +51,14 @@ class _Random(Op, abstract=True):
         """24 random bits of the element at `i`, as an f32."""
         shape = self._check(())
         position: Expr = const(0)
-        for at, stride in zip(i, rules.strides_of(shape), strict=True):
-            position = position + at * stride
+        for index, stride in zip(i, rules.strides_of(shape), strict=True):
+            position = position + index * stride
         number: Expr = const(draw, u32)
-        if not isinstance(rules.product(shape), int):  # where the counter has wrapped around
+        if not isinstance(rules.product(shape), int):  # the number of wraps of the counter
             number = number + Cast(position // _LARGEST * 2, u32)
         words = (Cast(position, u32), number, *(const(w, u32) for w in self.key))
         steps = Binary("shr", call("threefry", *words), const(32 - _STEPS, u32))
-        return Cast(Cast(steps, i32), f32)  # there are instructions for signed numbers everywhere
+        return Cast(Cast(steps, i32), f32)  # instructions for signed numbers exist on all targets
 
     def _static(self) -> tuple[int, ...]:
         """The shape as numbers."""
@@ -91,7 +91,7 @@ class RandomNormal(_Random):
 
     def compute(self, *inputs: te.Tensor) -> te.Tensor:
         def element(*i: Expr) -> Expr:
-            radius = (self._steps(i, 0) + 1.0) * 2.0**-_STEPS  # of (0, 1]
+            radius = (self._steps(i, 0) + 1.0) * 2.0**-_STEPS  # in (0, 1]
             angle = self._steps(i, 1) * (2.0 * math.pi * 2.0**-_STEPS)
             return call("sqrt", call("log", radius) * -2.0) * call("cos", angle)
 

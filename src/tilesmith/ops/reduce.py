@@ -29,7 +29,9 @@ from .functions import exp, log, sqrt, where
 def _reduced(
     op: str, x: te.Tensor, axes: Sequence[int] | None, keepdims: bool
 ) -> tuple[tuple[Dim, ...], list[te.IterVar], Callable[..., Expr]]:
-    """The result's shape, the reduction axes, the element to combine at a place of the result."""
+    """The result's shape, the reduction axes, and a function from an index of the result to the
+    element to combine.
+    """
     gone = rules.normalize_axes(op, axes, x.rank)
     reduce_axes = {a: te.reduce_axis(x.shape[a], f"k{i}") for i, a in enumerate(gone)}
     kept = [a for a in range(x.rank) if keepdims or a not in reduce_axes]
@@ -72,7 +74,7 @@ class Reduction(Op, abstract=True):
 
 
 def _exact(ufunc: np.ufunc, x: np.ndarray, axes: tuple[int, ...], keepdims: bool) -> np.ndarray:
-    """Floats are combined in f64 (the meaning is the exact result), integers wrap in their type."""
+    """The exact result: floats are combined in f64, integers wrap in their type."""
     dtype = np.float64 if x.dtype.kind not in "iu" else x.dtype
     return np.asarray(ufunc.reduce(x, axis=axes, keepdims=keepdims, dtype=dtype))
 
@@ -232,10 +234,10 @@ class ReduceLogSumExp(Reduction):
     def decompose(self, b: GraphBuilder, *inputs: Any) -> Any:
         x = rules.only(self.name, inputs)
         top = x.max(self.axes, keepdims=True)
-        shift = where(b.add(IsInf(), top), 0, top)  # inf - inf would be NaN
+        shift = where(b.add(IsInf(), top), 0, top)  # otherwise inf - inf would give NaN
         total = exp(x - shift).sum(self.axes, self.keepdims)
         if not self.keepdims:
-            # the shift has a kept axis too many; a maximum over extent-1 axes drops it
+            # the shift keeps an axis; a maximum over axes of extent 1 drops it
             shift = shift.max(self.axes)
         return log(total) + shift
 
@@ -264,7 +266,7 @@ class _ArgExtreme(Op, abstract=True):
         axis = rules.normalize_axis(self.name, self.axis, x.rank)
         if same_dim(x.shape[axis], 0):
             rules.reject(self.name, f"at least one element along axis {axis}", "none")
-        # two passes, each a plain extreme: first the value, then the nearest place that has it
+        # two passes, each a plain extreme: first the value, then the nearest index with that value
         shape, (k,), element = _reduced(self.name, x, (axis,), self.keepdims)
         extreme = te.max if self.is_max else te.min
         best = te.compute(shape, lambda *i: extreme(element(*i), axis=k), self.name)
@@ -276,13 +278,13 @@ class _ArgExtreme(Op, abstract=True):
 
         def place(*i: Expr) -> Expr:
             value = element(*i)
-            found = value == best[i]
-            if x.dtype.is_float:  # NaN wins, so where one is, the extreme equals nothing
-                found = ir.any_of(found, call("isnan", value))
-            return first_or_last(select(found, cast(k.var, index), nowhere), axis=k)
+            is_extreme = value == best[i]
+            if x.dtype.is_float:  # NaN wins, and if there is one, the extreme equals nothing
+                is_extreme = ir.any_of(is_extreme, call("isnan", value))
+            return first_or_last(select(is_extreme, cast(k.var, index), nowhere), axis=k)
 
-        at = te.compute(shape, place, "place")
-        return te.compute(shape, lambda *i: cast(at[i], i64), "index")
+        places = te.compute(shape, place, "place")
+        return te.compute(shape, lambda *i: cast(places[i], i64), "index")
 
     def reference(self, *inputs: np.ndarray) -> np.ndarray:
         x = rules.widen_array(inputs[0])

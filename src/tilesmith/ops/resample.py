@@ -1,7 +1,7 @@
 """Resampling along one axis at positions that are rational numbers.
 
 Positions are integers over a common denominator.  So compiled code and the reference read exactly
-the same elements, whatever the float precision.
+the same elements with any float precision.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ NEAREST = ("floor", "ceil", "round_prefer_floor", "round_prefer_ceil")
 
 @dataclass(frozen=True)
 class Resample(Op):
-    """`size` samples along `axis`; sample i lies at (`step` * i + `start`) / `denominator` of the
+    """`size` samples along `axis`; sample i is at (`step` * i + `start`) / `denominator` of the
     input.
 
     mode: "nearest", "linear" or "cubic" (Keys' kernel).
-    rounding: how "nearest" rounds.
+    rounding: rounding of "nearest".
     cubic_a: coefficient of Keys' kernel.
-    exclude_outside: a cubic kernel drops places outside, which otherwise read the border.
+    exclude_outside: whether a cubic kernel drops taps outside, which otherwise read the border.
     outside: value of samples whose centre is outside; None: the border.
     """
 
@@ -62,13 +62,13 @@ class Resample(Op):
 
         def body(*i: Expr) -> Expr:
             position, last = _linear(i[axis], self.step, self.start), extents.difference(extent, 1)
-            # A product of an index and an open step is not proved to stay between its ends.
+            # A product of an index and a symbolic step is not proved to stay between its ends.
             is_proved = isinstance(self.step, int)
 
-            def load(at: Expr, low: Dim, high: Dim) -> Expr:
-                at = at if is_proved and extents.is_at_most(0, low) else ir.maximum(at, 0)
-                at = at if is_proved and extents.is_at_most(high, last) else ir.minimum(at, last)
-                return rules.widen(x[(*i[:axis], at, *i[axis + 1 :])])
+            def load(n: Expr, low: Dim, high: Dim) -> Expr:
+                n = n if is_proved and extents.is_at_most(0, low) else ir.maximum(n, 0)
+                n = n if is_proved and extents.is_at_most(high, last) else ir.minimum(n, last)
+                return rules.widen(x[(*i[:axis], n, *i[axis + 1 :])])
 
             value = self._sample(position, extent, load)
             if self.outside is not None:
@@ -94,9 +94,9 @@ class Resample(Op):
         d = self.denominator
         if self.mode == "nearest":
             scale, shift, by = _rounding(self.rounding, d)
-            at = _quotient(_linear(position, scale, shift), by)
+            nearest = _quotient(_linear(position, scale, shift), by)
             ends = [as_dim(_quotient(_linear(as_expr(p), scale, shift), by)) for p in self._ends()]
-            return load(at, extents.smaller(*ends), extents.larger(*ends))
+            return load(nearest, extents.smaller(*ends), extents.larger(*ends))
         base = _quotient(position, d)
         ends = [as_dim(_quotient(as_expr(p), d)) for p in self._ends()]
         low, high = extents.smaller(*ends), extents.larger(*ends)
@@ -153,16 +153,16 @@ class Resample(Op):
             base, f = position // d, (position % d) / d
             linear = self.mode == "linear"
             taps = np.arange(2) if linear else np.arange(-1, 3)
-            at = base[:, None] + taps
+            positions = base[:, None] + taps
             if linear:
                 w = np.stack([1 - f, f], -1)
             else:
                 w = np.stack([keys(f, int(t), self.cubic_a) for t in taps], -1)
                 if self.exclude_outside:
-                    w = np.where((at >= 0) & (at < extent), w, 0)
+                    w = np.where((positions >= 0) & (positions < extent), w, 0)
                     w = w / w.sum(-1, keepdims=True)
             result = sum(
-                take(at[:, t]).astype(np.float64) * w[:, t].reshape(spread)
+                take(positions[:, t]).astype(np.float64) * w[:, t].reshape(spread)
                 for t in range(len(taps))
             )
         if self.outside is not None:

@@ -30,7 +30,7 @@ class Resize(Op):
         tf_half_pixel_for_nn or tf_crop_and_resize.
     rounding, cubic_a, exclude_outside: as in `resample`.
     extrapolation: value outside, for tf_crop_and_resize.
-    antialias: a kernel that shrinks is widened by the factor.
+    antialias: whether a kernel that shrinks is widened by the factor.
     roi: all starts, then all ends, for tf_crop_and_resize.
     """
 
@@ -71,7 +71,7 @@ class Resize(Op):
         return short_fraction(self.scales[axis])
 
     def _resample_symbolic(self, b: GraphBuilder, x: Any, axis: int, extent: Dim, size: Dim) -> Any:
-        """As `_resample` where only a run knows the extent or the size."""
+        """Like `_resample`, for an extent or a size that is known at run time only."""
         if self.coordinates == "tf_crop_and_resize" or self.antialias:
             what = "antialiasing" if self.antialias else self.coordinates
             raise OpenDimensionError(
@@ -85,9 +85,9 @@ class Resize(Op):
         return b.add(self._along(axis, size, step, start, common), x)
 
     def _symbolic_coordinates(self, axis: int, extent: Dim, size: Dim) -> tuple[Dim, Dim, Dim]:
-        """(step, start, d): sample i lies at (step * i + start) / d."""
+        """(step, start, d): sample i is at (step * i + start) / d."""
         product, total, difference = extents.product, extents.total, extents.difference
-        num, den = size, extent  # of the scale
+        num, den = size, extent  # numerator and denominator of the scale
         if self.scales:
             num, den = short_fraction(self.scales[axis]).as_integer_ratio()
         else:
@@ -104,14 +104,14 @@ class Resize(Op):
             case "half_pixel_symmetric":
                 offset = difference(product((extent, num)), product((size, den)))
                 return step, total((offset, centred)), twice
-            case "pytorch_half_pixel":  # a single sample lies at 0
+            case "pytorch_half_pixel":  # a single sample is at 0
                 several = extents.smaller(difference(size, 1), 1)
                 return step, product((centred, several)), twice
             case "tf_half_pixel_for_nn":
                 if self.scales:
                     return step, den, twice
                 apart = extents.larger(difference(extent, size), difference(size, extent))
-                return step, product((den, extents.smaller(apart, 1))), twice  # 0: as it is
+                return step, product((den, extents.smaller(apart, 1))), twice  # 0: no change
             case "align_corners":
                 last = extents.larger(difference(size, 1), 1)
                 return difference(extent, 1), 0, last
@@ -144,7 +144,7 @@ class Resize(Op):
                 rules.reject(self.name, f"floats for mode {self.mode}", x.type.dtype)
             weights = self._kernel(extent, size, step, start, scale)
             return _product_along(b, x, axis, weights.astype(x.type.dtype.numpy))
-        # exact for all but odd values of roi, where it keeps the integers small
+        # exact except for unusual values of roi, for which it keeps the integers small
         start = start.limit_denominator(1 << 20)
         common = math.lcm(step.denominator, start.denominator)
         return b.add(self._along(axis, size, int(step * common), int(start * common), common), x)
@@ -156,7 +156,7 @@ class Resize(Op):
             extent = y.shape[axis]
             scale = self._scale(axis, extent, size)
             if scale == 1 and size == extent and not self.roi:
-                continue  # as it is, also where the formula shifts it by half a sample
+                continue  # unchanged, even if the formula shifts it by half a sample
             places = [self._place(i, axis, extent, size, scale) for i in range(size)]
             if self.mode == "nearest":
                 y = np.take(y, [self._nearest(p, extent) for p in places], axis)
@@ -171,7 +171,7 @@ class Resize(Op):
         return y.astype(inputs[0].dtype)
 
     def _place(self, i: int, axis: int, extent: int, size: int, scale: Fraction) -> Fraction:
-        """Where sample `i` lies along an axis: the formulas of ONNX, one by one."""
+        """The position of sample `i` along an axis: the formulas of ONNX, one by one."""
         centre = (i + Fraction(1, 2)) / scale
         match self.coordinates:
             case "half_pixel":
@@ -194,13 +194,13 @@ class Resize(Op):
 
     def _nearest(self, place: Fraction, extent: int) -> int:
         half = Fraction(1, 2)
-        found = {
+        nearest = {
             "floor": math.floor(place),
             "ceil": math.ceil(place),
             "round_prefer_floor": math.ceil(place - half),
             "round_prefer_ceil": math.floor(place + half),
         }[self.rounding]
-        return min(max(found, 0), extent - 1)
+        return min(max(nearest, 0), extent - 1)
 
     def _taps(self, place: float, extent: int, scale: float) -> np.ndarray:
         """The weights of a line's elements for the sample at `place`."""
@@ -226,7 +226,7 @@ class Resize(Op):
     def _coordinates(
         self, axis: int, extent: int, size: int, scale: Fraction
     ) -> tuple[Fraction, Fraction]:
-        """(step, start): sample i lies at step * i + start.  Formulas: ONNX operator Resize."""
+        """(step, start): sample i is at step * i + start.  Formulas: ONNX operator Resize."""
         half = Fraction(1, 2)
         one = Fraction(1)
         step = 1 / scale if scale else one
@@ -283,7 +283,7 @@ class Resize(Op):
 
 
 def short_fraction(scale: float) -> Fraction:
-    """The fraction that a scale in f32 stands for: 0.6 was meant as 3/5."""
+    """The fraction that a scale in f32 was rounded from: 0.6 was meant as 3/5."""
     exact = Fraction(scale)
     short = exact.limit_denominator(10_000)
     return short if abs(short - exact) <= abs(exact) * Fraction(1, 1 << 22) else exact

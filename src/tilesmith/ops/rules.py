@@ -1,5 +1,5 @@
-"""What the operator families share: checks that name the expected form, broadcasting, accumulation
-types.
+"""Code shared by the operator families: checks that name the expected form, broadcasting,
+accumulation types.
 """
 
 from __future__ import annotations
@@ -46,16 +46,16 @@ def check_count(op: str, inputs: Sequence[object], low: int, high: int | None = 
 
 
 def only(op: str, inputs: Sequence[T]) -> T:
-    """The input of an operator that has one.  Raises ModelError for another number."""
+    """The input of an operator with one input.  Raises ModelError for another number."""
     check_count(op, inputs, 1)
     return inputs[0]
 
 
 def check_arithmetic(op: str, x: te.Tensor | TensorType, what: str = "an input") -> None:
-    """Reject element types that are only moved and converted."""
+    """Reject element types that have no arithmetic: they are only moved and converted."""
     if x.dtype.is_storage:
-        found = f"{x.dtype}{shape_text(x.shape)}"
-        reject(op, f"{what} converted to a type that has arithmetic", found)
+        described = f"{x.dtype}{shape_text(x.shape)}"
+        reject(op, f"{what} converted to a type that has arithmetic", described)
 
 
 def check_kind(
@@ -74,7 +74,9 @@ def check_same_dtype(op: str, tensors: Sequence[te.Tensor]) -> None:
 
 
 def check_factors(op: str, a: te.Tensor, b: te.Tensor, to: DType | None) -> None:
-    """Numbers of one element type, or of any two if products are added in a type of their own."""
+    """Reject factors that are not numbers of one element type; if `to` is given, two types may
+    differ.
+    """
     if to is None:
         check_same_dtype(op, (a, b))
     for x in (a, b):
@@ -94,10 +96,10 @@ def normalize_axes(op: str, axes: Sequence[int] | None, rank: int) -> tuple[int,
     """
     if axes is None:
         return tuple(range(rank))
-    found = sorted(normalize_axis(op, a, rank) for a in axes)
-    if len(set(found)) != len(found):
+    normalized = sorted(normalize_axis(op, a, rank) for a in axes)
+    if len(set(normalized)) != len(normalized):
         reject(op, "each axis once", tuple(axes))
-    return tuple(found)
+    return tuple(normalized)
 
 
 def static(op: str, dim: Dim, what: str) -> int:
@@ -112,7 +114,7 @@ def static(op: str, dim: Dim, what: str) -> int:
 
 
 class UnequalDims(OpenDimensionError):
-    """Two extents must be equal and are so for some sizes only.  A frontend restricts the sizes to
+    """Two extents that must be equal are so for some sizes only.  A frontend restricts the sizes to
     these.
 
     first, second: the extents.
@@ -125,15 +127,15 @@ class UnequalDims(OpenDimensionError):
 
 def equal(op: str, a: Dim, b: Dim) -> bool:
     """Whether two extents are equal.  Raises UnequalDims if that depends on the sizes."""
-    found = extents.are_equal(a, b)
-    if found is None:
+    known = extents.are_equal(a, b)
+    if known is None:
         raise UnequalDims(
             a,
             b,
             f"{op}: expected extents that are equal or broadcast, found {a} and {b}; give "
             "numbers with shapes=",
         )
-    return found
+    return known
 
 
 def equal_shapes(op: str, a: Sequence[Dim], b: Sequence[Dim]) -> bool:
@@ -143,9 +145,9 @@ def equal_shapes(op: str, a: Sequence[Dim], b: Sequence[Dim]) -> bool:
 
 def divided(op: str, dim: Dim, by: int, what: str) -> Dim:
     """`dim / by`.  Raises ModelError for a remainder, UnequalDims if there may be one."""
-    found = extents.quotient(dim, by) if by > 0 else None
-    if found is not None:
-        return found
+    exact_quotient = extents.quotient(dim, by) if by > 0 else None
+    if exact_quotient is not None:
+        return exact_quotient
     if isinstance(dim, int):
         reject(op, f"{what} divisible by {by}", dim)
     raise UnequalDims(
@@ -176,8 +178,8 @@ def _is_one(d: Dim) -> bool:
 def broadcast_index(
     shape: Sequence[Dim], index: Sequence[Expr], out_shape: Sequence[Dim]
 ) -> tuple[ExprLike, ...]:
-    """Where to read a tensor of `shape` for the element `index` of the broadcast result
-    `out_shape`.
+    """The index at which to read a tensor of `shape` for the element `index` of the broadcast
+    result `out_shape`.
     """
     skip = len(out_shape) - len(shape)
     return tuple(

@@ -1,7 +1,7 @@
-"""Shapes that only a run knows, where the program has made sure that they fit.
+"""Operators whose shapes are known at run time only; the program has checked that they fit.
 
-Whether two symbolic extents are equal, or one of them is 1, can't always be said when a model is
-compiled.  A measure in front of these operators has checked it (`graph.measure`).
+Whether two symbolic extents are equal, or one of them is 1, is not always known when a model is
+compiled.  A measure before these operators has checked it (`graph.measure`).
 """
 
 from __future__ import annotations
@@ -30,18 +30,19 @@ class Reinterpret(Op):
     def compute(self, *inputs: te.Tensor) -> te.Tensor:
         x = rules.only(self.name, inputs)
 
-        if any(same_dim(d, 0) for d in (*x.shape, *self.shape)):  # any index will do
+        # any index will do, as there are no elements
+        if any(same_dim(d, 0) for d in (*x.shape, *self.shape)):
             return te.compute(self.shape, lambda *i: x[(as_expr(0),) * x.rank], self.name)
 
         def source(*index: Expr) -> Expr:
             flat = ir.as_expr(0)
             for i, stride in zip(index, rules.strides_of(self.shape), strict=True):
                 flat = flat + i * stride
-            at: list[ExprLike] = []
+            indices: list[ExprLike] = []
             for extent, stride in zip(x.shape, rules.strides_of(x.shape), strict=True):
-                # an extent of 0 never divides: then there is no element
-                at.append(flat // _positive(stride) % _positive(extent))
-            return x[tuple(at)]
+                # an extent of 0 is no divisor: there are no elements then
+                indices.append(flat // _positive(stride) % _positive(extent))
+            return x[tuple(indices)]
 
         return te.compute(self.shape, source, self.name)
 
@@ -51,7 +52,7 @@ class Reinterpret(Op):
 
 @dataclass(frozen=True)
 class Stretch(Op):
-    """The input broadcast to `shape`, of the same rank: in every run each of its extents is 1 or
+    """The input broadcast to `shape`, of the same rank: at run time each of its extents is 1 or
     that of the result.
     """
 
@@ -80,9 +81,9 @@ class Stretch(Op):
 class Window(Op):
     """The elements at `starts[a] + steps[a] * i` along each axis a, for i in 0..`sizes[a]` - 1.
 
-    mode: what lies outside the input: "constant" (`value`), "reflect", "edge" or "wrap", as for
+    mode: elements outside the input: "constant" (`value`), "reflect", "edge" or "wrap", as for
         `Pad`; "inside": no run reads there.
-    value: of the elements outside in mode "constant".
+    value: value of the elements outside in mode "constant".
     """
 
     starts: tuple[Dim, ...]
@@ -111,23 +112,25 @@ class Window(Op):
         reach = [(a, b) if s > 0 else (b, a) for (a, b), s in zip(ends, self.steps, strict=True)]
 
         def body(*index: Expr) -> Expr:
-            at = [
+            position = [
                 i if whole else i * step + start
                 for i, start, step, whole in zip(
                     index, self.starts, self.steps, is_whole, strict=True
                 )
             ]
             if mode != "constant":
-                return bordered(x, at, mode, borders, reach)
+                return bordered(x, position, mode, borders, reach)
             inside = [
                 condition
-                for i, extent, whole in zip(at, x.shape, is_whole, strict=True)
+                for i, extent, whole in zip(position, x.shape, is_whole, strict=True)
                 if not whole
                 for condition in (i >= 0, i < as_expr(extent))
             ]
             if not inside:
-                return x[tuple(at)]
-            return te.if_then_else(ir.all_of(*inside), x[tuple(at)], const(self.value, x.dtype))
+                return x[tuple(position)]
+            return te.if_then_else(
+                ir.all_of(*inside), x[tuple(position)], const(self.value, x.dtype)
+            )
 
         return te.compute(self.sizes, body, self.name)
 
@@ -137,17 +140,17 @@ class Window(Op):
         for a, (start, size, step) in enumerate(zip(self.starts, self.sizes, self.steps)):
             extent = inputs[0].shape[a]
             first, count = (rules.static(self.name, d, "a number") for d in (start, size))
-            at = first + step * np.arange(count)
-            here = (at >= 0) & (at < extent)
+            indices = first + step * np.arange(count)
+            here = (indices >= 0) & (indices < extent)
             inside = inside & here.reshape(-1, *[1] * (x.ndim - a - 1))
             if self.mode == "wrap":
-                at = at % max(extent, 1)
+                indices = indices % max(extent, 1)
             elif self.mode == "reflect":
-                at = (extent - 1) - np.abs((extent - 1) - at % max(2 * (extent - 1), 1))
-            if not extent:  # all that is outside
+                indices = (extent - 1) - np.abs((extent - 1) - indices % max(2 * (extent - 1), 1))
+            if not extent:  # all elements are outside
                 x = np.zeros((*x.shape[:a], count, *x.shape[a + 1 :]), x.dtype)
                 continue
-            x = np.take(x, np.clip(at, 0, extent - 1), a)
+            x = np.take(x, np.clip(indices, 0, extent - 1), a)
         if self.mode != "constant":
             return x
         return np.where(inside, x, np.asarray(self.value).astype(x.dtype))

@@ -31,19 +31,20 @@ _CUBIC = -0.75
 """The free coefficient of cubic convolution (Keys 1981), as in PyTorch and ONNX."""
 
 _FAR = 2.0**40
-"""A position, in pixels, that is outside of any image."""
+"""A position in pixels that is outside of any image."""
 
 
 @dataclass(frozen=True)
 class GridSample(Op):
-    """The image x at the places that `grid` names: x [N,C,spatial], grid [N,places,coordinates].
+    """The image x at the positions given by `grid`: x [N,C,spatial], grid
+    [N,places,coordinates].
 
     Coordinates run from -1 to 1 over the image, the innermost axis first.
 
     mode: "nearest", "linear" or "cubic".
-    padding: how the image continues beyond its borders: "zeros", "border" (the outermost pixel) or
+    padding: continuation of the image past its borders: "zeros", "border" (the outermost pixel) or
         "reflection".
-    align_corners: -1 and 1 are the centres of the outermost pixels, else their outer edges.
+    align_corners: whether -1 and 1 are the centres of the outermost pixels, not their outer edges.
     """
 
     heavy_reference = True
@@ -77,8 +78,8 @@ class GridSample(Op):
                 axes.append(self._taps(self._pixel(g, extent), extent))
             terms = []
             for taps in itertools.product(*axes):
-                at = tuple(t.at for t in taps)
-                value = x[(n, c, *at)]
+                corner = tuple(t.at for t in taps)
+                value = x[(n, c, *corner)]
                 if self.mode != "nearest":
                     value = rules.widen(value)
                 inside = [t.inside for t in taps if t.inside is not None]
@@ -102,7 +103,7 @@ class GridSample(Op):
         return (g + 1) * (extent / 2) - 0.5
 
     def _taps(self, position: Expr, extent: Dim) -> list[_Tap]:
-        """The pixels along one axis that count for a position, with their weights."""
+        """The pixels along one axis that contribute to a position, with their weights."""
         if self.mode == "nearest":
             return [self._tap(cast(call("round", position), i64), None, extent)]
         position = ir.minimum(ir.maximum(position, -_FAR), _FAR)  # infinity has no fraction
@@ -131,7 +132,7 @@ class GridSample(Op):
         result: Any = 0
         pixels = x if self.mode == "nearest" else rules.widen_array(x)
         for taps in itertools.product(*axes):
-            values = pixels[(n, slice(None), *(at for at, _, _ in taps))]  # N, places, C
+            values = pixels[(n, slice(None), *(pixel for pixel, _, _ in taps))]  # N, places, C
             weight: Any = math.prod(w for _, w, _ in taps)
             inside = np.logical_and.reduce([i for _, _, i in taps])
             values = np.where(inside[..., None], values, values.dtype.type(0))
@@ -165,7 +166,7 @@ class _Tap:
 
     at: its position.
     weight: its weight; None: 1.
-    inside: whether it counts; None: always.
+    inside: whether it contributes; None: always.
     """
 
     at: Expr
@@ -225,8 +226,8 @@ class AffineGrid(Op):
                     scale, shift = (const(v, wide) for v in self._line(extent))
                 else:
                     scale, shift = self._symbolic_line(cast(extent, wide), wide)
-                at = cast(place[a], wide) * scale + shift
-                total = total + rules.widen(theta[n, row, rank - 1 - a]) * at
+                coordinate = cast(place[a], wide) * scale + shift
+                total = total + rules.widen(theta[n, row, rank - 1 - a]) * coordinate
             return cast(total, theta.dtype)
 
         return te.compute((theta.shape[0], *self.shape, rank), body, self.name)
@@ -258,14 +259,14 @@ class AffineGrid(Op):
 class RoiAlign(Op):
     """Regions of an image resampled to `size` bins each (He et al., "Mask R-CNN"): [R,C,`size`].
 
-    Inputs: x [N,C,H,W]; regions [R,4] as x1, y1, x2, y2; for each the number of its image, integers
-        [R].
+    Inputs: x [N,C,H,W]; regions [R,4] as x1, y1, x2, y2; the number of each region's image,
+        integers [R].
 
-    samples: per bin along each axis; 0: as many as the pixels that it touches.
+    samples: samples per bin along each axis; 0: as many as the pixels that the bin touches.
     scale: factor from the regions' units to pixels.
     mode: "avg" or "max" of the samples of a bin.
-    half_pixel: pixels lie at their centres; else at whole numbers, and a region is at least one
-        pixel large.
+    half_pixel: whether pixels are at their centres; otherwise they are at integers, and a region is
+        at least one pixel large.
     """
 
     heavy_reference = True
@@ -317,12 +318,12 @@ class RoiAlign(Op):
                     else:
                         total.value = reduce(ir.maximum, parts, total.value)
                 number = b.let("number", axes[0].samples * axes[1].samples)
-                found = total.value
+                sampled = total.value
                 if self.mode == "avg":
-                    found = found / cast(ir.maximum(number, 1), wide)
+                    sampled = sampled / cast(ir.maximum(number, 1), wide)
                 else:
-                    found = select(number > 0, found, const(0, wide))
-                y[r, c, row, column] = cast(found, result.dtype)
+                    sampled = select(number > 0, sampled, const(0, wide))
+                y[r, c, row, column] = cast(sampled, result.dtype)
         return b.finish()
 
     def _sample(
@@ -333,7 +334,9 @@ class RoiAlign(Op):
         places: Sequence[Expr],
         extents: Sequence[Dim],
     ) -> list[Expr]:
-        """The four pixels around a place, weighted; zeros more than a pixel outside the image."""
+        """The four pixels around a position, weighted; zeros more than a pixel outside the
+        image.
+        """
         inside, taps = [], []
         for place, dim in zip(places, extents, strict=True):
             extent = as_expr(dim)
@@ -371,8 +374,8 @@ class RoiAlign(Op):
                 ]
                 if parts:
                     average = sum(parts) / (len(parts) // 4)
-                    found = average if self.mode == "avg" else np.max(parts, 0)
-                    result[r, :, row, column] = found
+                    sampled = average if self.mode == "avg" else np.max(parts, 0)
+                    result[r, :, row, column] = sampled
         return result.astype(x.dtype)
 
     def _reference_places(self, begin: Any, end: Any, bins: int) -> list[list[Any]]:

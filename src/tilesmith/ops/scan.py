@@ -25,8 +25,8 @@ from .base import Op
 class Scan(Op, abstract=True):
     """Base of the scans: sequential along `axis`, independent along the others.
 
-    axis: of the lines that are scanned.
-    exclusive: whether the element itself is left out.
+    axis: axis of the lines that are scanned.
+    exclusive: whether the element itself is omitted.
     reverse: whether the scan runs from the end.
     """
 
@@ -52,7 +52,7 @@ class Scan(Op, abstract=True):
         x, y = b.input("x", types[0]), b.output("y", types[0])
         wide = rules.accumulator(dtype)
         inner = shape[axis + 1 :]
-        # Memory for totals is of one size; a single total is a number.
+        # Memory for totals has a constant size; a single total is a number.
         row = tuple(d for d in inner[-1:] if isinstance(d, int) and d != 1)
         lines = inner[: len(inner) - len(row)]
         with b.independent_nest(shape[:axis], "o") as o, b.independent_nest(lines, "m") as m:
@@ -60,11 +60,11 @@ class Scan(Op, abstract=True):
             with b.independent_nest(row) as i:
                 total[i or 0] = const(type(self).identity(wide), wide)
             with b.loop(shape[axis], "t") as t, b.independent_nest(row) as i:
-                at = (*o, shape[axis] - 1 - t if self.reverse else t, *m, *i)
+                point = (*o, shape[axis] - 1 - t if self.reverse else t, *m, *i)
                 old = b.let("old", total[i or 0])
-                new = b.let("new", type(self).combine(old, rules.widen(x[at])))
+                new = b.let("new", type(self).combine(old, rules.widen(x[point])))
                 total[i or 0] = new
-                y[at] = cast(old if self.exclusive else new, dtype)
+                y[point] = cast(old if self.exclusive else new, dtype)
         return b.finish()
 
     def reference(self, *inputs: np.ndarray) -> np.ndarray:
@@ -84,7 +84,7 @@ class Scan(Op, abstract=True):
 class CumSum(Scan):
     """Running sum along `axis`.
 
-    exclusive: whether the element itself is left out.
+    exclusive: whether the element itself is omitted.
     reverse: whether the sum runs from the end.
     """
 
@@ -137,6 +137,6 @@ class CumLogSumExp(Scan):
     accumulate = staticmethod(np.logaddexp.accumulate)
 
     def infer(self, *types: TensorType) -> tuple[TensorType, ...]:
-        found = super().infer(*types)
+        types_of_result = super().infer(*types)
         rules.check_kind(self.name, types[0], rules.FLOATS)
-        return found
+        return types_of_result

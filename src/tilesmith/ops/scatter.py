@@ -1,13 +1,13 @@
-"""Operators that write elements to places given by index, over a copy of their first input, or
-over that itself.
+"""Operators that write elements to indexed positions of a copy of their first input, or of the
+input itself.
 
 Indices may be negative (from the end).  One outside the tensor raises ModelError, in the reference
-and in compiled code; with the option `unsafe` compiled code clamps it.  `reduction` says how an
-update combines with the old element.  "none" replaces it: the last of several updates to a place
-wins.  "add", "mul", "min" and "max" combine, one update after the other.
+and in compiled code; with the option `unsafe` compiled code clamps it.  `reduction` combines an
+update with the old element.  "none" replaces it: the last of several updates to a position wins.
+"add", "mul", "min" and "max" combine, one update after the other.
 
 With `in_place` the compiled code copies nothing: the memory of the result is that of the data.
-`graph.passes.overwrite` sets it where nothing reads the data afterwards.
+`graph.passes.overwrite` sets it if no later node reads the data.
 """
 
 from __future__ import annotations
@@ -57,7 +57,9 @@ def _check(op: str, reduction: str, types: tuple[TensorType, ...]) -> None:
 def _begin(
     op: str, types: tuple[TensorType, ...], in_place: bool
 ) -> tuple[LoopBuilder, list[Array], Array]:
-    """The program up to the copy, if there is one: (builder, the inputs but the data, result)."""
+    """The program up to the copy, if there is one: (builder, the inputs except the data,
+    result).
+    """
     b = LoopBuilder(op)
     data, *others = (b.input(f"x{i}", t) for i, t in enumerate(types))
     result = b.output("result", types[0])
@@ -68,14 +70,14 @@ def _begin(
 
 
 def _place(b: LoopBuilder, indices: Array, at: tuple[Expr, ...], extent: Dim) -> Expr:
-    """The index at a place, counted from the front; the run fails if it is out of range."""
+    """The index `indices[at]`, counted from the front; the run fails if it is out of range."""
     return b.let("at", _checked(indices[at], extent, linear(at, indices.buffer.shape)))
 
 
 def _checked(index: Expr, extent: Dim, position: Expr) -> Expr:
     """An index counted from the front; the run fails if it is out of range, with its position."""
     wide = cast(index, i64)
-    if index.dtype.kind != "int":  # what is too large for i64 is not counted from the end
+    if index.dtype.kind != "int":  # an index too large for i64 is not counted from the end
         wide = select(wide < 0, extent, wide)
     return checked_index(wide, extent, position)
 
@@ -90,8 +92,8 @@ class ScatterElements(Op):
 
     Inputs: data, indices, updates.
 
-    reduction: how an update combines with the old element.
-    in_place: whether the result lies in the memory of the data.
+    reduction: operation that combines an update with the old element.
+    in_place: whether the result occupies the memory of the data.
     """
 
     axis: int = 0
@@ -124,18 +126,18 @@ class ScatterElements(Op):
         shape = types[1].shape
         axis = self.axis % len(shape)
         extent = types[0].shape[axis]
-        # Before the axis every update has a place of its own; from there on they come in order.
+        # Before the axis updates are independent; from there on they run in order.
         with b.independent_nest(shape[:axis], "o") as o, b.nest(shape[axis:], "i") as i:
-            at = _place(b, indices, (*o, *i), extent)
-            _combine(self, self.reduction, result, (*o, at, *i[1:]), updates[(*o, *i)])
+            position = _place(b, indices, (*o, *i), extent)
+            _combine(self, self.reduction, result, (*o, position, *i[1:]), updates[(*o, *i)])
         return b.finish()
 
     def reference(self, *inputs: np.ndarray) -> np.ndarray:
         data, indices, updates = inputs
         axis = rules.normalize_axis(self.name, self.axis, data.ndim)
-        at: list[np.ndarray] = list(np.indices(indices.shape, sparse=True))
-        at[axis] = places(self.name, indices, data.shape[axis])
-        return _scattered(data, tuple(at), updates, self.reduction)
+        position: list[np.ndarray] = list(np.indices(indices.shape, sparse=True))
+        position[axis] = places(self.name, indices, data.shape[axis])
+        return _scattered(data, tuple(position), updates, self.reduction)
 
 
 @dataclass(frozen=True)
@@ -144,8 +146,8 @@ class ScatterNd(Op):
 
     Inputs: data, indices, updates.
 
-    reduction: how an update combines with the old element.
-    in_place: whether the result lies in the memory of the data.
+    reduction: operation that combines an update with the old element.
+    in_place: whether the result occupies the memory of the data.
     """
 
     reduction: str = "none"
@@ -172,17 +174,17 @@ class ScatterNd(Op):
         # Elements of a slice are independent, slices are not: threads share the elements.
         outer = inner[: max((a for a, d in enumerate(inner) if not same_dim(d, 1)), default=0)]
         with b.independent_nest(outer, "o") as o, b.nest(tuples, "n") as n:
-            at = tuple(_place(b, indices, (*n, const(k)), data[k]) for k in range(depth))
+            position = tuple(_place(b, indices, (*n, const(k)), data[k]) for k in range(depth))
             with b.independent_nest(inner[len(outer) :]) as i:
-                _combine(self, self.reduction, result, (*at, *o, *i), updates[(*n, *o, *i)])
+                _combine(self, self.reduction, result, (*position, *o, *i), updates[(*n, *o, *i)])
         return b.finish()
 
     def reference(self, *inputs: np.ndarray) -> np.ndarray:
         data, indices, updates = inputs
-        at = tuple(
+        position = tuple(
             places(self.name, indices[..., k], data.shape[k]) for k in range(indices.shape[-1])
         )
-        return _scattered(data, at, updates, self.reduction)
+        return _scattered(data, position, updates, self.reduction)
 
 
 def _scattered(
@@ -198,11 +200,11 @@ def _scattered(
 
 @dataclass(frozen=True)
 class ElementPlaces(Op):
-    """Where `scatter_elements` writes: for each index the number of an element of the data, in
-    row-major order.
+    """The positions that `scatter_elements` writes: for each index the row-major number of an
+    element of the data.
 
-    shape: of the data.
-    axis: along which the indices count.
+    shape: shape of the data.
+    axis: axis along which the indices count.
     """
 
     shape: tuple[int, ...]
@@ -216,25 +218,25 @@ class ElementPlaces(Op):
             rules.reject(self.name, f"indices of rank {len(self.shape)}", indices.rank)
 
         def place(*i: Expr) -> Expr:
-            at = _checked(indices[i], self.shape[axis], linear(i, indices.shape))
-            return linear((*i[:axis], at, *i[axis + 1 :]), self.shape)
+            position = _checked(indices[i], self.shape[axis], linear(i, indices.shape))
+            return linear((*i[:axis], position, *i[axis + 1 :]), self.shape)
 
         return te.compute(indices.shape, place, self.name)
 
     def reference(self, *inputs: np.ndarray) -> np.ndarray:
         (indices,) = inputs
         axis = rules.normalize_axis(self.name, self.axis, indices.ndim)
-        at: list[np.ndarray] = list(np.indices(indices.shape, sparse=True))
-        at[axis] = places(self.name, indices, self.shape[axis])
-        return _numbers(at, self.shape)
+        position: list[np.ndarray] = list(np.indices(indices.shape, sparse=True))
+        position[axis] = places(self.name, indices, self.shape[axis])
+        return _numbers(position, self.shape)
 
 
 @dataclass(frozen=True)
 class SlicePlaces(Op):
-    """Where `scatter_nd` writes: for each index tuple, in the last axis, the number of a slice of
-    the data, in row-major order.
+    """The positions that `scatter_nd` writes: for each index tuple, in the last axis, the row-major
+    number of a slice of the data.
 
-    shape: extents of the data along the axes that a tuple counts.
+    shape: extents of the data along the axes that a tuple indexes.
     """
 
     shape: tuple[int, ...]
@@ -251,18 +253,18 @@ class SlicePlaces(Op):
 
         def place(*i: Expr) -> Expr:
             tuples = [(*i, const(k)) for k in range(len(self.shape))]
-            at = [
+            position = [
                 _checked(indices[t], extent, linear(t, indices.shape))
                 for t, extent in zip(tuples, self.shape, strict=True)
             ]
-            return linear(at, self.shape)
+            return linear(position, self.shape)
 
         return te.compute(indices.shape[:-1], place, self.name)
 
     def reference(self, *inputs: np.ndarray) -> np.ndarray:
         (indices,) = inputs
-        at = [places(self.name, indices[..., k], d) for k, d in enumerate(self.shape)]
-        return _numbers(at, self.shape)
+        position = [places(self.name, indices[..., k], d) for k, d in enumerate(self.shape)]
+        return _numbers(position, self.shape)
 
 
 def _numbers(at: Sequence[np.ndarray], shape: Sequence[int]) -> np.ndarray:
@@ -275,16 +277,17 @@ def _numbers(at: Sequence[np.ndarray], shape: Sequence[int]) -> np.ndarray:
 
 @dataclass(frozen=True)
 class ScatterSorted(Op):
-    """Data with slices of `updates` at places in ascending order, each in a thread of its own.
+    """Data with slices of `updates` at positions in ascending order, each in a thread of its
+    own.
 
-    Inputs: data, updates, the sorted places (i64), and for each of them the number of its update
-    (i64).  Updates of equal places are neighbours, and their numbers ascend.  The first of them
-    combines all, so that they come in order.
+    Inputs: data, updates, the sorted positions (i64), and for each of them the number of its update
+    (i64).  Updates of equal positions are neighbours, and their numbers ascend.  The thread of the
+    first one combines all of them, in order.
 
-    depth: axes of the data that a place counts, in row-major order; the others are those of a
-        slice, and the last ones of `updates`.
-    reduction: how an update combines with the old element.
-    in_place: whether the result lies in the memory of the data.
+    depth: number of axes of the data that a position enumerates in row-major order; the others are
+        those of a slice, and the last ones of `updates`.
+    reduction: operation that combines an update with the old element.
+    in_place: whether the result occupies the memory of the data.
     """
 
     depth: int
@@ -293,8 +296,8 @@ class ScatterSorted(Op):
 
     def infer(self, *types: TensorType) -> tuple[TensorType, ...]:
         rules.check_count(self.name, types, 4)
-        data, updates, at, order = types
-        _check(self.name, self.reduction, (data, at, updates))
+        data, updates, positions, order = types
+        _check(self.name, self.reduction, (data, positions, updates))
         if not 1 <= self.depth <= data.rank:
             rules.reject(self.name, f"a depth of 1..{data.rank}", self.depth)
         inner = data.shape[self.depth :]
@@ -307,7 +310,7 @@ class ScatterSorted(Op):
                 self.name, f"updates that end in {rules.shape_text(inner)}",
                 rules.shape_text(updates.shape),
             )  # fmt: skip
-        for x in (at, order):
+        for x in (positions, order):
             if x.dtype is not i64 or not rules.equal_shapes(self.name, x.shape, (count,)):
                 rules.reject(self.name, f"{TensorType(i64, (count,))}", x)
         return (data,)
@@ -323,40 +326,42 @@ class ScatterSorted(Op):
             _combine(self, self.reduction, result, (*_unravelled(at, outer), *i), new)
 
         with b.independent(count, "n") as n, b.independent_nest(inner) as i:
-            at = b.let("at", places[n])
+            position = b.let("at", places[n])
             if self.reduction == "none":  # the last one wins
-                with b.when(ir.any_of(n == count - 1, places[ir.minimum(n + 1, count - 1)] > at)):
-                    combine(at, n, i)
+                with b.when(
+                    ir.any_of(n == count - 1, places[ir.minimum(n + 1, count - 1)] > position)
+                ):
+                    combine(position, n, i)
             else:
-                with b.when(ir.any_of(n == 0, places[ir.maximum(n - 1, 0)] < at)):
-                    # The end of the updates of this place is at least `low` and at most `high`.
+                with b.when(ir.any_of(n == 0, places[ir.maximum(n - 1, 0)] < position)):
+                    # The end of the updates of this position is at least `low` and at most `high`.
                     low, high = b.variable("low", n + 1), b.variable("high", const(count))
                     with b.loop(count.bit_length(), "step"), b.when(low.value < high.value):
                         middle = b.let("middle", (low.value + high.value) // 2)
-                        with b.when(places[middle] > at):
+                        with b.when(places[middle] > position):
                             high.value = middle
                         with b.otherwise():
                             low.value = middle + 1
                     length = b.let("length", low.value - n)
                     with b.loop(length, "m", start=n) as m:
-                        combine(at, m, i)
+                        combine(position, m, i)
         return b.finish()
 
     def reference(self, *inputs: np.ndarray) -> np.ndarray:
-        data, updates, at, order = inputs
+        data, updates, positions, order = inputs
         flat = updates.reshape(-1, *data.shape[self.depth :])[order]
-        indices = np.unravel_index(at, data.shape[: self.depth])
+        indices = np.unravel_index(positions, data.shape[: self.depth])
         return _scattered(data, indices, flat, self.reduction)
 
 
 def _unravelled(number: Expr, shape: Sequence[Dim]) -> tuple[Expr, ...]:
     """The indices of an element, from its number in row-major order."""
-    found: list[Expr] = []
+    indices: list[Expr] = []
     for n, extent in enumerate(reversed(shape)):
         is_outermost = n == len(shape) - 1
-        found.append(number if is_outermost else number % extent)
+        indices.append(number if is_outermost else number % extent)
         number = number // extent
-    return tuple(reversed(found))
+    return tuple(reversed(indices))
 
 
 @dataclass(frozen=True)

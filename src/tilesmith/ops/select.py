@@ -1,6 +1,6 @@
-"""Operators that select elements: how many they find is a result of its own.
+"""Operators that select elements, and return their number as another result.
 
-The elements found come first in a result that has room for all; the rest is 0.
+The selected elements come first in a result that has room for all; the rest is 0.
 """
 
 from __future__ import annotations
@@ -40,27 +40,27 @@ class NonZero(Op):
         places, count = b.output("places", results[0]), b.output("count", results[1])
         with b.independent_nest(results[0].shape, "z") as z:
             places[z] = const(0)
-        found = b.variable("found", const(0))
+        count_so_far = b.variable("found", const(0))
         with b.nest(types[0].shape, "i") as i:
             e = cast(x[i], f32) if types[0].dtype.is_storage else x[i]
             with b.when(e if e.dtype is bool_ else e != const(0, e.dtype)):
-                for axis, at in enumerate(i):
-                    places[const(axis), found.value] = at
-                found.value = found.value + 1
-        count[0] = found.value
+                for axis, position in enumerate(i):
+                    places[const(axis), count_so_far.value] = position
+                count_so_far.value = count_so_far.value + 1
+        count[0] = count_so_far.value
         return b.finish()
 
     def reference(self, *inputs: np.ndarray) -> tuple[np.ndarray, ...]:
         (x,) = inputs
-        found = np.argwhere(x).T
+        positions = np.argwhere(x).T
         places = np.zeros((x.ndim, x.size), np.int64)
-        places[:, : found.shape[1]] = found
-        return places, np.array([found.shape[1]])
+        places[:, : positions.shape[1]] = positions
+        return places, np.array([positions.shape[1]])
 
 
 @dataclass(frozen=True)
 class Leading(Op):
-    """The first `count` elements along the last axis, which has as many in every run."""
+    """The first `count` elements along the last axis, which has at most that many in every run."""
 
     count: Dim
 
@@ -71,7 +71,8 @@ class Leading(Op):
         def element(*i: Expr) -> Expr:
             if extents.is_at_most(self.count, extent):
                 return x[i]
-            return te.if_then_else(i[-1] < extent, x[i], zero)  # no kernel knows that it is true
+            # always true, but no kernel knows that
+            return te.if_then_else(i[-1] < extent, x[i], zero)
 
         return te.compute((*x.shape[:-1], self.count), element, self.name)
 
@@ -80,8 +81,8 @@ class Leading(Op):
 
 
 class RowRanks(Op):
-    """The place of each row of x [rows, columns] among the rows in lexicographic order, i64 [rows];
-    of equal rows the first one comes first.
+    """The rank of each row of x [rows, columns] in lexicographic order, i64 [rows]; of equal rows
+    the first one comes first.
     """
 
     def infer(self, *types: TensorType) -> tuple[TensorType, ...]:
@@ -98,11 +99,11 @@ class RowRanks(Op):
             rank = b.variable("rank", const(0))
             with b.loop(rows, "s") as s:
                 # 1 where row s comes first, 2 where row r does, 0 while they are equal
-                found = b.variable("found", const(0))
-                with b.loop(columns, "c") as c, b.when(found.value == const(0)):
-                    found.value = select(x[s, c] < x[r, c], const(1),
+                order = b.variable("found", const(0))
+                with b.loop(columns, "c") as c, b.when(order.value == const(0)):
+                    order.value = select(x[s, c] < x[r, c], const(1),
                                          select(x[r, c] < x[s, c], const(2), const(0)))  # fmt: skip
-                first = (found.value == const(1)) | ((found.value == const(0)) & (s < r))
+                first = (order.value == const(1)) | ((order.value == const(0)) & (s < r))
                 with b.when(first):
                     rank.value = rank.value + 1
             ranks[r] = rank.value

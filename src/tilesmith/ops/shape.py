@@ -1,4 +1,4 @@
-"""Operators that only rename the places of elements: reshape, transpose, expand and their
+"""Operators that only change the indices of elements: reshape, transpose, expand and their
 relatives.
 
 Reshape's index arithmetic is written per group of axes that merge or split together.  So axes that
@@ -65,8 +65,8 @@ class Reshape(Op):
         return tuple(rest if i == unknown[0] else d for i, d in enumerate(self.shape))
 
     def rounded(self, source: Sequence[Dim]) -> tuple[Dim, ...]:
-        """The result's shape for an input of shape `source`, with -1 resolved as if elements never
-        were left over.
+        """The result's shape for an input of shape `source`, with -1 resolved by a division rounded
+        down.
         """
         known = rules.product(d for d in self.shape if not _is(d, -1))
         whole, part = extents.reduced(rules.product(source), known)
@@ -117,8 +117,8 @@ def _groups(source: Sequence[Dim], target: Sequence[Dim]) -> list[Group]:
 
 
 def _is_part(p: Dim, q: Dim) -> bool:
-    """Whether the group of which the input has p elements so far, the output q, needs more of the
-    input.
+    """Whether the group with p elements of the input so far, and q of the output, needs more axes
+    of the input.
     """
     if isinstance(p, int) and isinstance(q, int):
         return p < q
@@ -135,7 +135,7 @@ def _source_index(groups: list[Group], index: Sequence[Expr]) -> list[ExprLike]:
         wide = [d for d in ins if not _is(d, 1)]
         terms = [(j, d) for j, d in outs if not _is(d, 1)]
         if not terms:
-            # a plain variable where both sides have one, so that an unchanged axis stays plain
+            # a plain variable if both sides have one axis, so that an unchanged axis stays plain
             paired = len(ins) == 1 and len(outs) == 1
             result += [index[outs[0][0]]] if paired else [const(0)] * len(ins)
             continue
@@ -301,13 +301,13 @@ class DepthToSpace(Op):
         n, c, height, width = x.shape
         inner = c // (k * k)
         y = np.empty((n, inner, height * k, width * k), x.dtype)
-        for at in range(k * k):
+        for offset in range(k * k):
             taken = (
-                slice(at * inner, (at + 1) * inner)
+                slice(offset * inner, (offset + 1) * inner)
                 if self.mode == "DCR"
-                else slice(at, None, k * k)
+                else slice(offset, None, k * k)
             )
-            y[:, :, at // k :: k, at % k :: k] = x[:, taken]
+            y[:, :, offset // k :: k, offset % k :: k] = x[:, taken]
         return y
 
 
@@ -331,7 +331,9 @@ class SpaceToDepth(Op):
 
     def reference(self, *inputs: np.ndarray) -> np.ndarray:
         x, k = inputs[0], self.block
-        return np.concatenate([x[:, :, at // k :: k, at % k :: k] for at in range(k * k)], 1)
+        return np.concatenate(
+            [x[:, :, offset // k :: k, offset % k :: k] for offset in range(k * k)], 1
+        )
 
 
 def _images(op: str, x: Any) -> tuple[Dim, Dim, Dim, Dim]:

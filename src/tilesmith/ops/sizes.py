@@ -18,10 +18,10 @@ from .base import Op
 
 @dataclass(frozen=True)
 class Extents(Op):
-    """A tensor whose elements are extents: arithmetic of the sizes that a run has.
+    """A tensor whose elements are extents: arithmetic on the sizes of a run.
 
-    elements: in row-major order.
-    shape: of the tensor.
+    elements: the elements in row-major order.
+    shape: shape of the tensor.
     dtype: an integer type; elements wrap around at its width.
     """
 
@@ -48,10 +48,10 @@ class Extents(Op):
             )
 
         def body(*i: Expr) -> Expr:
-            at: Expr = const(0)
+            number: Expr = const(0)
             for index, stride in zip(i, rules.strides_of(self.shape), strict=True):
-                at = at + index * stride
-            return choose(0, elements, at)
+                number = number + index * stride
+            return choose(0, elements, number)
 
         return te.compute(self.shape, body, self.name)
 

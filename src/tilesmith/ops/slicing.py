@@ -52,8 +52,8 @@ class Concat(Op):
             """A balanced tree of selects: its depth is the logarithm of the number of inputs."""
             if len(parts) == 1:
                 x, start = parts[0]
-                at = index[axis] if same_dim(start, 0) else index[axis] - start
-                return x[(*index[:axis], at, *index[axis + 1 :])]
+                position = index[axis] if same_dim(start, 0) else index[axis] - start
+                return x[(*index[:axis], position, *index[axis + 1 :])]
             half = len(parts) // 2
             return te.if_then_else(
                 index[axis] < parts[half][1],
@@ -69,12 +69,12 @@ class Concat(Op):
 
 @dataclass(frozen=True)
 class Append(Op):
-    """The first input with the second one behind it along `axis`, as `Concat` has it.
+    """The first input followed by the second one along `axis`, as in `Concat`.
 
-    The extents in front of `axis` are 1, so the result begins with the bytes of the first input.
+    The extents before `axis` are 1, so the result begins with the bytes of the first input.
 
-    in_place: whether the result lies in the memory of the first input, which is large enough;
-        compiled code then writes the second input only.
+    in_place: whether the result occupies the memory of the first input, which is large enough;
+        compiled code then writes only the second input.
     """
 
     axis: int = 0
@@ -82,13 +82,15 @@ class Append(Op):
 
     def infer(self, *types: TensorType) -> tuple[TensorType, ...]:
         rules.check_count(self.name, types, 2)
-        found = Concat(self.axis).infer(*types)
-        first = found[0].shape[: rules.normalize_axis(self.name, self.axis, found[0].rank)]
+        types_of_result = Concat(self.axis).infer(*types)
+        first = types_of_result[0].shape[
+            : rules.normalize_axis(self.name, self.axis, types_of_result[0].rank)
+        ]
         if not all(same_dim(d, 1) for d in first):
             rules.reject(
                 self.name, f"extents of 1 in front of axis {self.axis}", rules.shape_text(first)
             )
-        return found
+        return types_of_result
 
     def loops(self, *types: TensorType) -> Func:
         b = LoopBuilder(self.name)
@@ -99,8 +101,8 @@ class Append(Op):
             with b.independent_nest(types[0].shape) as i:
                 result[i] = data[i]
         with b.independent_nest(types[1].shape) as i:
-            at = as_expr(types[0].shape[axis]) + i[axis]
-            result[(*i[:axis], at, *i[axis + 1 :])] = rows[i]
+            position = as_expr(types[0].shape[axis]) + i[axis]
+            result[(*i[:axis], position, *i[axis + 1 :])] = rows[i]
         return b.finish()
 
     def reference(self, *inputs: np.ndarray) -> np.ndarray:
@@ -108,11 +110,11 @@ class Append(Op):
 
 
 def _starts(sizes: Iterable[Dim]) -> list[Dim]:
-    """Where parts of these sizes begin that lie one after the other, and the end of the last."""
-    found: list[Dim] = [0]
+    """The starts of parts of these sizes that follow one another, and the end of the last."""
+    starts: list[Dim] = [0]
     for n in sizes:
-        found.append(extents.total((found[-1], n)))
-    return found
+        starts.append(extents.total((starts[-1], n)))
+    return starts
 
 
 @dataclass(frozen=True)
@@ -152,8 +154,8 @@ class Slice(Op):
     out of range clips).
 
     starts: first index, per axis of `axes`.
-    ends: one past the last index.  With a negative step an end below `-extent` stands for "before
-        the first element".
+    ends: one past the last index.  With a negative step an end below `-extent` means "before the
+        first element".
     steps: distance between indices.
     """
 
@@ -163,7 +165,7 @@ class Slice(Op):
     steps: tuple[int, ...]
 
     def cuts(self, shape: Sequence[Dim]) -> dict[int, Cut]:
-        """What is taken along each axis that is cut."""
+        """The slice of each axis that is cut."""
         if not len(self.starts) == len(self.ends) == len(self.axes) == len(self.steps):
             rules.reject(self.name, "as many starts, ends and steps as axes", str(self))
         if 0 in self.steps:
@@ -207,11 +209,13 @@ class Cut:
 
 
 LONGEST_STEP = 1 << 62
-"""Longer than any axis, so longer steps take no other elements; added to an extent, it fits i64."""
+"""A step that is longer than any axis, so that longer steps select the same elements; added to an
+extent, it fits i64.
+"""
 
 
 def _cut(extent: Dim, start: Dim, end: Dim, step: int) -> Cut:
-    """What `start:end:step` takes of an axis, by Python's rules."""
+    """The elements that `start:end:step` selects along an axis, by Python's rules."""
     if isinstance(extent, int) and isinstance(start, int) and isinstance(end, int):
         taken = range(extent)[slice(start, end, step)]
         return Cut(taken.start, len(taken), step)
@@ -227,9 +231,9 @@ def _cut(extent: Dim, start: Dim, end: Dim, step: int) -> Cut:
 
 
 def _from_front(index: Dim, extent: Dim) -> Dim:
-    """An index that counts from the end where it is negative, counted from the front."""
+    """An index counted from the front, which counts from the end if it is negative."""
     if isinstance(index, int):
-        if abs(index) > LARGEST:  # beyond every axis
+        if abs(index) > LARGEST:  # past the end of every axis
             return -1 if index < 0 else extent
         return extents.total((index, extent)) if index < 0 else index
     is_negative = extents.larger(extents.smaller(extents.product((index, -1)), 1), 0)
@@ -273,8 +277,8 @@ class Pad(Op):
         ]
 
         def body(*index: Expr) -> Expr:
-            at = [i if same_dim(b, 0) else i - b for i, b in zip(index, begins, strict=True)]
-            return bordered(x, at, self.mode, borders, reach)
+            position = [i if same_dim(b, 0) else i - b for i, b in zip(index, begins, strict=True)]
+            return bordered(x, position, self.mode, borders, reach)
 
         return te.compute(shape, body, self.name)
 
@@ -356,7 +360,7 @@ def pad(
 
 
 def _may_add(pad: Dim) -> int:
-    """The most elements that a pad adds."""
+    """Upper bound on the elements that a pad adds."""
     most = extents.values_of(pad).hi
     return LARGEST if most is None else most
 
@@ -366,7 +370,8 @@ def _reflect(i: Expr, extent: Dim, before: int, after: int) -> Expr:
         return const(0)
     last = extents.difference(extent, 1)
     least = extents.values_of(last).lo
-    if least is None or max(before, after) > least:  # several times, or of one element
+    # the border repeats several times, or the axis has one element
+    if least is None or max(before, after) > least:
         i = i % extents.larger(extents.product((2, last)), 1)
     elif before > 0:
         i = ir.maximum(i, -i)
@@ -390,8 +395,8 @@ BORDERS: dict[str, Callable[[Expr, Dim, int, int], Expr]] = {
 
 
 def _mirrored_once(i: Expr, extent: Expr, first: Expr, final: Expr) -> tuple[Expr, Expr]:
-    """The index of a mirrored axis for borders that are no wider than it, and whether they are: the
-    first and the last index say so.
+    """The index of a mirrored axis for borders that are no wider than it, and whether they are,
+    given the first and the last index.
     """
     last = extent - 1
     i = ir.maximum(i, -i)
@@ -407,12 +412,12 @@ def bordered(
 ) -> Expr:
     """The element of `x` at an index that may be outside, where borders continue it by `mode`.
 
-    borders: how far the index may be before and behind each axis; None: it is inside.
+    borders: largest excess of the index before and after each axis; None: it is inside.
     reach: the first and the last index of all elements along each axis.
 
     Remainders along the last axis with a border are computed outside only: inside, neighbours are
-    read as one vector.  Where a mirrored border is no wider than the axis, which a run knows, none
-    are computed.
+    read as one vector.  Where a mirrored border is no wider than the axis, which is tested at run
+    time, no remainders are computed.
     """
     source = list(at)
     last = None

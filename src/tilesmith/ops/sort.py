@@ -25,11 +25,11 @@ from . import rules
 from .base import Op
 
 _PLACES = 1 << 32
-"""How many places a key has room for."""
+"""Number of positions that fit into a key."""
 
 BLOCK, LANES = 64, 16
-"""Elements that are compared with the worst of the best so far before any is looked at alone, and
-how many of them side by side.
+"""Elements that are compared with the worst of the best so far before any is examined alone, and
+the number of them side by side.
 """
 
 
@@ -39,10 +39,11 @@ class TopK(Op):
 
     With `k` the extent of the axis it sorts; both may be symbolic.  Each line along the axis keeps
     the best elements so far as a heap with the worst of them on top, n log k comparisons in all.
-    Taking the worst off repeatedly leaves them in order.  The heap lies in the results themselves.
-    Where value and place fit into 64 bits, one integer is both, and one comparison is enough.
+    Removing the worst repeatedly leaves them in order.  The heap occupies the memory of the
+    results.  If value and position fit into 64 bits, one integer holds both, and one comparison is
+    enough.
 
-    largest: the largest elements, else the smallest.
+    largest: whether larger elements come first.
     """
 
     k: Dim
@@ -91,7 +92,7 @@ class TopK(Op):
         return b.finish()
 
     def _line(self, b: LoopBuilder, source: _Line, extent: Expr, k: Expr, heap: _Heap) -> None:
-        """The results of one line."""
+        """Compute the results of one line."""
         with b.loop(k) as i:
             heap[i] = heap.entry(source[i], i)
         with b.loop(k // 2) as i:
@@ -109,14 +110,15 @@ class TopK(Op):
     def _keep_better(
         self, b: LoopBuilder, source: _Line, extent: Expr, k: Expr, heap: _Heap
     ) -> None:
-        """Put the elements behind the first k into the heap if they come before its worst.
+        """Insert the elements after the first k into the heap if they precede its worst.
 
-        Few do: vectors are compared with the worst value at once, and left at once if none is
-        better.  Else the lanes are looked at, out of order, which the places of equal elements
-        allow.
+        Few do: vectors are compared with the worst value at once, and skipped if none is better.
+        Else the lanes are examined, out of order, which is allowed since equal elements are ordered
+        by position.
         """
         first = heap.value(heap[const(0)], source)
-        worst = b.scratch("worst", first.dtype, (1,), "stack")  # which threads of lanes may read
+        # memory that threads of lanes may read
+        worst = b.scratch("worst", first.dtype, (1,), "stack")
         worst[const(0)] = first
 
         def consider(i: Expr) -> None:
@@ -135,11 +137,11 @@ class TopK(Op):
                     for i in range(BLOCK // LANES)
                 )
                 better[lane] = cast(ir.any_of(*flags), i32)
-            found = b.variable("found", const(0, i32))
+            any_better = b.variable("found", const(0, i32))
             with b.loop(LANES) as i:
-                found.value = found.value | better[i]
+                any_better.value = any_better.value | better[i]
             with (
-                b.when(found.value > 0),
+                b.when(any_better.value > 0),
                 b.loop(LANES) as lane,
                 b.when(better[lane] > 0),
                 b.loop(BLOCK // LANES) as i,
@@ -149,12 +151,12 @@ class TopK(Op):
             consider(i)
 
     def precedes(self, a: Expr, at_a: Expr, b: Expr, at_b: Expr) -> Expr:
-        """True if element a, at position `at_a`, comes before b in the result."""
+        """Whether element a, at position `at_a`, comes before b in the result."""
         better, worse = (_is_better(*pair, self.largest) for pair in ((a, b), (b, a)))
         return ir.any_of(better, ir.all_of(Unary("not", worse), at_a < at_b))
 
     def last(self, dtype: DType) -> float | int:
-        """The element that no other one comes after."""
+        """An element that no other one comes after."""
         if self.largest:
             return dtype.min
         return math.nan if dtype.is_float else dtype.max
@@ -172,7 +174,7 @@ class TopK(Op):
 
 
 def _is_better(a: Expr, b: Expr, largest: bool) -> Expr:
-    """True if element a comes before b wherever it stands: it is the larger (or smaller) one."""
+    """Whether element a comes before b at any positions: it is the larger (or smaller) one."""
     better = a > b if largest else a < b
     if not a.dtype.is_float:
         return better
@@ -184,15 +186,15 @@ def _is_better(a: Expr, b: Expr, largest: bool) -> Expr:
 class MergeSorted(Op):
     """The `k` first elements of two neighbouring sorted lines together, and their i64 positions.
 
-    Inputs: values and positions, as `top_k` gives them.  Lines lie along `axis`, and neighbours
+    Inputs: values and positions, as `top_k` returns them.  Lines run along `axis`, and neighbours
     along the axis before it, of an even extent; the result has half as many.  Of equal elements
-    those of the left line come first.  Each result finds by itself how many elements of the left
-    line come before it (Odeh et al., "Merge Path", 2012), so that all are independent.
+    those of the left line come first.  Each result computes independently the number of elements of
+    the left line before it (Odeh et al., "Merge Path", 2012).
 
     k: number of elements that are kept of two lines.
-    span: what is added to the positions of the right line, which count from the line's own start.
-    axis: of the lines.
-    largest: larger elements come first, else smaller ones.
+    span: number added to the positions of the right line, which count from the line's own start.
+    axis: axis of the lines.
+    largest: whether larger elements come first.
     """
 
     k: int
@@ -225,21 +227,21 @@ class MergeSorted(Op):
         inputs = b.input("values", types[0]), b.input("places", types[1])
         outputs = b.output("merged", results[0]), b.output("merged_places", results[1])
         with b.independent_nest(results[0].shape) as i:
-            at, pair = i[axis], 2 * i[axis - 1]
+            rank, pair = i[axis], 2 * i[axis - 1]
             others = [(*i[: axis - 1], line, *i[axis + 1 :]) for line in (pair, pair + 1)]
             (left, left_places), (right, right_places) = (
                 [_Line(x, line, axis) for x in inputs] for line in others
             )
             # The left elements before this one are at least `low` and at most `high`.
-            low = b.variable("low", ir.maximum(at - width, 0))
-            high = b.variable("high", ir.minimum(at, width))
+            low = b.variable("low", ir.maximum(rank - width, 0))
+            high = b.variable("high", ir.minimum(rank, width))
             with b.loop(width.bit_length(), "step"), b.when(low.value < high.value):
                 middle = b.let("middle", (low.value + high.value) // 2)
-                with b.when(_is_better(right[at - 1 - middle], left[middle], self.largest)):
+                with b.when(_is_better(right[rank - 1 - middle], left[middle], self.largest)):
                     high.value = middle
                 with b.otherwise():
                     low.value = middle + 1
-            first, second = b.let("first", low.value), b.let("second", at - low.value)
+            first, second = b.let("first", low.value), b.let("second", rank - low.value)
             here, there = (ir.minimum(n, width - 1) for n in (first, second))
             stays = Unary("not", _is_better(right[there], left[here], self.largest))
             is_left = ir.all_of(first < width, ir.any_of(second >= width, stays))
@@ -264,7 +266,7 @@ class MergeSorted(Op):
 
 @dataclass(frozen=True)
 class _Line:
-    """The elements of an array along `axis` at a position of the other axes."""
+    """The elements of an array along `axis`, at an index of the other axes."""
 
     array: Array
     at: Sequence[Expr]
@@ -282,12 +284,13 @@ class _Line:
 
 @dataclass(frozen=True)
 class _Heap:
-    """Both children of entry i, 2i + 1 and 2i + 2, precede it: entry 0 comes last of all.
+    """A heap: both children of entry i, 2i + 1 and 2i + 2, precede it in the result, so entry 0
+    comes last.
 
-    An entry is a value and its place; or one integer for both, a key, which is larger for what
-    comes first.  Keys lie among the places.
+    An entry is a value and its position; or one integer for both, a key, which is larger for
+    elements that come first.  Keys are stored in the memory of the positions.
 
-    levels: how many levels of children lie below entry 0.
+    levels: number of levels of children below entry 0.
     """
 
     op: TopK
@@ -309,7 +312,7 @@ class _Heap:
         self.places[i] = entry[-1]
 
     def held(self, entry: tuple[Expr, ...]) -> tuple[Expr, ...]:
-        """`entry` as it is now: data, which a `let` may not hold, as its name would be an index."""
+        """A copy of `entry` as data: a `let` may not hold it, as its name would be an index."""
         return tuple(self.b.variable("held", e).value for e in entry)
 
     def value(self, entry: tuple[Expr, ...], source: _Line) -> Expr:
@@ -321,7 +324,7 @@ class _Heap:
         return self.op.precedes(first[0], first[1], second[0], second[1])
 
     def unpack(self, source: _Line, count: Expr) -> None:
-        """Make values and places of the first `count` keys."""
+        """Compute values and positions of the first `count` keys."""
         if self.has_keys:
             with self.b.loop(count) as i:
                 place = self.b.let("place", _place_of(self.places[i]))
@@ -329,14 +332,14 @@ class _Heap:
                 self.places[i] = place
 
     def sink(self, entry: tuple[Expr, ...], start: Expr, size: Expr) -> None:
-        """Put `entry` in the place of the one at `start`, or as far below it among the first
-        `size` as the heap property wants.
+        """Put `entry` in the place of the one at `start`, or below it among the first `size`, as
+        the heap property requires.
         """
         b = self.b
         held = self.held(entry)
-        hole, at = b.variable("hole", start), b.variable("at", start)
+        hole, current = b.variable("hole", start), b.variable("at", start)
         with b.loop(self.levels, "level"):
-            child = b.let("child", 2 * at.value + 1)
+            child = b.let("child", 2 * current.value + 1)
             with b.when(child < size):
                 other = b.let("other", ir.minimum(child + 1, size - 1))
                 below = b.let(
@@ -346,18 +349,18 @@ class _Heap:
                 with b.when(self.precedes(held, lower)):
                     self[hole.value] = lower
                     hole.value = below
-                    at.value = below
+                    current.value = below
                 with b.otherwise():
-                    at.value = size  # nothing more to do
+                    current.value = size  # the loop ends
         self[hole.value] = held
 
 
 def _key(value: Expr, place: Expr, largest: bool) -> Expr:
-    """A number for an element of at most 32 bits: larger for what comes first."""
+    """A number for an element of at most 32 bits: larger for elements that come first."""
     if value.dtype.is_float:
         x, zero = cast(value, f32), const(0.0, f32)
         bits = call("bitcast", select(x == zero, zero, x), dtype=i32)  # both zeros are equal
-        ordered = bits ^ ((bits >> 31) & 0x7FFFFFFF)  # as integers like the floats
+        ordered = bits ^ ((bits >> 31) & 0x7FFFFFFF)  # integers in the order of the floats
         ordered = cast(select(call("isnan", x), const(0x7FFFFFFF, i32), ordered), i64)
     else:
         ordered = cast(value, i64)
@@ -373,7 +376,9 @@ def _place_of(key: Expr) -> Expr:
 
 
 def _levels(b: LoopBuilder, k: Dim) -> Expr:
-    """The number of levels below the top of a heap of `k` entries: the logarithm of k, cut."""
+    """The number of levels below the top of a heap of `k` entries: the logarithm of k, rounded
+    down.
+    """
     if isinstance(k, int):
         return const(k.bit_length() - 1)
     levels, power = b.variable("levels", const(0)), b.variable("power", const(2))

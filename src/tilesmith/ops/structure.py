@@ -1,7 +1,7 @@
 """The structure of an operator's tensor expression.
 
 Fusion, layout assignment and schedules decide by structure, not by an operator's name: which loops
-reduce, which tensors are read at the point that is written, which are broadcast.  Everything here
+reduce, which tensors are read at the index that is written, which are broadcast.  Everything here
 is derived from `compute`.
 """
 
@@ -30,24 +30,24 @@ COSTLY = frozenset({
 
 
 TABLE = 256
-"""Most entries of a table that stays in the L1 cache beside what else a kernel reads."""
+"""Most entries of a table that stays in the L1 cache together with a kernel's other data."""
 
 
 @dataclass(frozen=True, slots=True)
 class Structure:
     """The structure of an operator applied to given types.
 
-    kind: elementwise: each output element reads each input at its own point (or a broadcast of it).
-        injective: no reduction.  reduction.  contraction: a sum of products of two tensors.
-        opaque: no tensor expression.
-    reduced: the axes, for a reduction of one input over whole axes; else None.
-    keeps_rank: that reduction leaves extents of 1.
-    is_index_map: only moves elements, no arithmetic.
-    is_costly: evaluates transcendental functions.
-    divides: the indices of its reads contain quotients or remainders.
-    branches: how many selects read an element in one of their branches alone.
-    samples: the numbers of operands of which it reads several elements, at places that data
-        decide, for each one that it writes.
+    kind: "elementwise" if each output element reads each input at its own index (or a broadcast of
+        it); "injective" if there is no reduction; "reduction"; "contraction" for a sum of products
+        of two tensors; "opaque" if there is no tensor expression.
+    reduced: the axes of a reduction of one input over whole axes; else None.
+    keeps_rank: whether that reduction keeps axes with extent 1.
+    is_index_map: whether it only moves elements.
+    is_costly: whether it evaluates transcendental functions.
+    divides: whether the indices of its reads contain quotients or remainders.
+    branches: number of selects that read an element in only one of their branches.
+    samples: numbers of the operands of which it reads several elements per result, at indices that
+        data decide.
     """
 
     kind: Kind
@@ -61,8 +61,8 @@ class Structure:
 
 
 SAMPLES = 2
-"""Fewest reads for each element for which it pays to bring an operand and a result into an order in
-which they are no gathers.
+"""Fewest reads per element for which reordering an operand and a result pays, so that the reads are
+no gathers.
 """
 
 
@@ -89,8 +89,8 @@ def loads(op: Compute) -> tuple[ir.Load, ...]:
 
 
 def reads_own_point(op: Compute, load: ir.Load) -> bool:
-    """True if `load` reads the element at the written point, or a broadcast of it (trailing axes
-    aligned), or an element of a short table that data at the point choose.
+    """Whether `load` reads the element at the written index, or a broadcast of it (trailing axes
+    aligned), or an element of a short table indexed by data there.
     """
     if _looks_up(load):
         return True
@@ -105,7 +105,7 @@ def reads_own_point(op: Compute, load: ir.Load) -> bool:
 
 
 def _looks_up(load: ir.Load) -> bool:
-    """True if elements alone say which place of a table of at most `TABLE` entries is read."""
+    """Whether only data index a table of at most `TABLE` entries."""
     if len(load.indices) != 1 or not isinstance(load.buffer, Tensor):
         return False
     (extent,) = load.buffer.shape
@@ -113,7 +113,7 @@ def _looks_up(load: ir.Load) -> bool:
 
 
 def _is_data(e: Expr) -> bool:
-    """True if `e` is made of elements and constants, with at least one element."""
+    """Whether `e` consists of elements and constants, with at least one element."""
     if isinstance(e, (ir.Load, ir.Const)):
         return isinstance(e, ir.Load)
     parts = [_is_data(c) for c in e.children if not isinstance(c, ir.Const)]
@@ -142,8 +142,8 @@ def _uncast(e: Expr) -> Expr:
 
 
 def zero_padding(op: Compute) -> tuple[ir.Load, tuple[tuple[int, int], ...]] | None:
-    """The read and each axis's (before, after), if `op` only surrounds a tensor with zeros.  Where
-    the zeros behind depend on an extent that only a run knows, it is the most that there can be.
+    """The read and each axis's (before, after), if `op` only surrounds a tensor with zeros.  If the
+    zeros after an axis depend on a symbolic extent, their upper bound is given.
     """
     body = op.body[0]
     if (
@@ -169,22 +169,20 @@ def zero_padding(op: Compute) -> tuple[ir.Load, tuple[tuple[int, int], ...]] | N
         if after is None:
             return None
         pads.append((begin, after))
-        # exactly the tests that keep the read inside: the select may hide nothing else
+        # exactly the tests that keep the read inside, so that the select hides nothing else
         inside += [axis.var >= begin] if begin else []
         inside += [axis.var < as_expr(end)] if after else []
     return (load, tuple(pads)) if body.cond is all_of(*inside) else None
 
 
 _MOST_ZEROS = 8
-"""The most zeros behind a tensor of an open extent that are looked for: those that make a last tile
-whole.
+"""Upper bound on the zeros that are searched for after a tensor of symbolic extent: those that make
+a last tile whole.
 """
 
 
 def _most_behind(end: Dim, extent: Dim) -> int | None:
-    """The least number that is never below `extent - end`, which is not negative; None if none is
-    found.
-    """
+    """Least upper bound of `extent - end`, which is not negative; None if none is found."""
     after = difference(extent, end)
     if isinstance(after, int):
         return after if after >= 0 else None
@@ -207,19 +205,19 @@ def structure(op: Op, types: tuple[TensorType, ...]) -> Structure:
         for b in c.body
         for n in post_order(b)
     )
-    found = _of_computes(outputs, computes, costly)
+    basic = _of_computes(outputs, computes, costly)
     placed = [load.buffer for c in computes for load in loads(c) if placed_by_data(load)]
     samples = (i for i, t in enumerate(tensors.inputs) if sum(b is t for b in placed) >= SAMPLES)
-    return replace(found, branches=sum(map(_branches, computes)), samples=frozenset(samples))
+    return replace(basic, branches=sum(map(_branches, computes)), samples=frozenset(samples))
 
 
 def placed_by_data(load: ir.Load) -> bool:
-    """True if elements of a tensor decide which place is read."""
+    """Whether elements of a tensor index the read."""
     return any(_reads(i) for i in load.indices)
 
 
 def _branches(op: Compute) -> int:
-    """How many selects of a compute have a read in a branch."""
+    """Number of selects of a compute with a read in a branch."""
     selects = {n for b in op.body for n in post_order(b) if isinstance(n, ir.Select)}
     return sum(_reads(s.if_true) or _reads(s.if_false) for s in selects)
 
@@ -279,7 +277,7 @@ def _whole_axes(
                     next(spatial, None)
                     if not same_dim(
                         core.axis[i].extent, 1
-                    ):  # a sum for each position, not one for all
+                    ):  # one sum per position, not one for all
                         return None, False
             elif index is not next(spatial, None):
                 return None, False

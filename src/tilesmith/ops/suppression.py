@@ -1,7 +1,7 @@
 """Suppression of boxes that overlap better ones.
 
-Few of a detector's boxes are good enough to be candidates.  They are found by blocks and counted
-first, and only they are ordered, as far as they are looked at.
+Few of a detector's boxes have scores high enough to be candidates.  These are found by blocks and
+counted first, and only they are ordered, as far as needed.
 """
 
 from __future__ import annotations
@@ -26,16 +26,18 @@ from . import rules
 from .base import Op
 
 ROWS, COLUMNS = 16, 32
-"""Boxes are counted by columns: many in vectors, and few to look at where one is a candidate."""
+"""Shape of the matrices in which boxes are counted, column by column in vectors; each column is
+short, so that few boxes are examined where one is a candidate.
+"""
 CHUNK = 16
-"""Iterations after which a loop that has nothing more to do is left."""
+"""Iterations between tests whether a loop may end early."""
 
 
 class CountAbove(Op):
-    """How many elements of each column are larger than a number.
+    """The number of elements of each column that are larger than a number.
 
-    The last axis is seen as matrices of ROWS rows and COLUMNS columns, of which it may not fill the
-    last one.  Inputs: x [..., n] and the number, [1].  Result: i32 [..., matrices, COLUMNS].
+    The last axis is seen as matrices of ROWS rows and COLUMNS columns; the last one may be partial.
+    Inputs: x [..., n] and the number, [1].  Result: i32 [..., matrices, COLUMNS].
     """
 
     def compute(self, *inputs: te.Tensor) -> te.Tensor:
@@ -48,9 +50,9 @@ class CountAbove(Op):
 
         def count(*i: Expr) -> Expr:
             row = te.reduce_axis(ROWS)
-            at = _position(i[-2], row, i[-1])
-            is_above = cast(x[(*i[:-2], at)] > least[0], i32)
-            return te.sum(te.if_then_else(at < n, is_above, const(0, i32)), row)
+            position = _position(i[-2], row, i[-1])
+            is_above = cast(x[(*i[:-2], position)] > least[0], i32)
+            return te.sum(te.if_then_else(position < n, is_above, const(0, i32)), row)
 
         return te.compute((*x.shape[:-1], _matrices(x.shape[-1]), COLUMNS), count, self.name)
 
@@ -63,7 +65,7 @@ class CountAbove(Op):
 
 
 def _matrices(count: Dim) -> Dim:
-    """How many matrices hold `count` elements."""
+    """The number of matrices for `count` elements."""
     size = ROWS * COLUMNS
     return as_dim(simplify((as_expr(count) + (size - 1)) // size))
 
@@ -76,16 +78,17 @@ def _position(matrix: ExprLike, row: ExprLike, column: ExprLike) -> Expr:
 class NonMaxSuppression(Op):
     """Boxes without those that overlap a better one of their class by more than a threshold.
 
-    Only boxes whose scores are above a threshold are candidates.  Inputs: boxes f32
-    [batch, boxes, 4], scores f32 [batch, classes, boxes], their threshold f32 [1], the candidates
-    that `count_above` counts, i32 [batch, classes, matrices, columns], those of all classes up to
-    each one, i64 [batch * classes], the most boxes of a class i64 [1], and the threshold of the
-    overlap f32 [1].  Results: (batch, class, box) of those selected, i64 [candidates, 3], and their
-    number, i64 [1].  Of boxes with equal scores the first one is the best.
+    Only boxes whose scores are above a threshold are candidates.  Inputs: boxes f32 [batch, boxes,
+    4], scores f32 [batch, classes, boxes], their threshold f32 [1], the candidates counted by
+    `count_above`, i32 [batch, classes, matrices, columns], the number of candidates of all classes
+    up to each one, i64 [batch * classes], the upper bound on the boxes of a class i64 [1], and the
+    threshold of the overlap f32 [1].  Results: (batch, class, box) of the selected boxes, i64
+    [candidates, 3], and their number, i64 [1].  Of boxes with equal scores the first one is the
+    best.
 
     candidates: the number of all candidates.
-    centred: a box is (x of the centre, y, width, height), else (y, x, y, x) of two opposite
-        corners.
+    centred: whether a box is (x of the centre, y, width, height); otherwise it is (y, x, y, x) of
+        two opposite corners.
     """
 
     candidates: Dim
@@ -104,9 +107,9 @@ class NonMaxSuppression(Op):
         return TensorType(i64, (self.candidates, 3)), TensorType(i64, (1,))
 
     def loops(self, *types: TensorType) -> Func:
-        """Each class works in parts of arrays with room for its candidates: a heap of keys, the
-        corners of the boxes that are kept, and in its rows of the result these boxes and, in the
-        first number, how many they are.  Then they move together.
+        """The kernel.  Each class works in parts of arrays with room for its candidates: a heap of
+        keys, the corners of the boxes that are kept, and rows of the result with these boxes; the
+        first number of the rows is their count.  Then the rows are moved together.
         """
         results = self.infer(*types)
         b = LoopBuilder(self.name)
@@ -115,12 +118,12 @@ class NonMaxSuppression(Op):
         selected, count = b.output("selected", results[0]), b.output("count", results[1])
         batch, classes, many = types[1].shape
         lines = extents.product((batch, classes))
-        # Each class has an entry more, to which what is no candidate may be written.
+        # Each class has an additional entry, which receives boxes that are no candidates.
         keys = b.scratch("keys", i64, (extents.total((self.candidates, lines)),))
         corners = b.scratch("corners", f32, (4, extents.total((self.candidates, CHUNK))))
 
         def rows_of(line: Expr) -> tuple[Expr, ...]:
-            """The image and class of a line of scores, its first row, and how many it has."""
+            """The image and class of a line of scores, its first row, and its number of rows."""
             start = b.let("start", select(line > 0, ends[maximum(line - 1, 0)], const(0)))
             size = b.let("size", ends[line] - start)
             return b.let("image", line // classes), b.let("kind", line % classes), start, size
@@ -146,7 +149,7 @@ class NonMaxSuppression(Op):
                 levels = heap.build(size)
                 kept, left = b.variable("kept", const(0)), b.variable("left", size)
                 wanted = b.let("wanted", minimum(most[0], size))
-                # What ends a loop is looked at once for each chunk, too.
+                # The condition that ends a loop is also tested once per chunk.
                 with (
                     b.loop((size + (CHUNK - 1)) // CHUNK, "chunk"),
                     b.when(kept.value < wanted),
@@ -165,16 +168,16 @@ class NonMaxSuppression(Op):
                         selected[place, 1] = box
                         kept.value = kept.value + 1
                 selected[start, 0] = kept.value
-        found = b.variable("found", const(0))
+        kept_boxes = b.variable("found", const(0))
         with b.loop(as_expr(lines), "line") as line:
             image, kind, start, size = rows_of(line)
             with b.when(size > 0), b.loop(b.let("kept", selected[start, 0]), "j") as j:
                 box = b.let("box", selected[start + j, 1])
                 for column, number in enumerate((image, kind, box)):
-                    selected[found.value, const(column)] = number
-                found.value = found.value + 1
-        count[0] = found.value
-        with b.loop(self.candidates - found.value, "z", start=found.value) as z:
+                    selected[kept_boxes.value, const(column)] = number
+                kept_boxes.value = kept_boxes.value + 1
+        count[0] = kept_boxes.value
+        with b.loop(self.candidates - kept_boxes.value, "z", start=kept_boxes.value) as z:
             for column in range(3):
                 selected[z, const(column)] = const(0)
         return b.finish()
@@ -190,7 +193,7 @@ class NonMaxSuppression(Op):
 
     def reference(self, *inputs: np.ndarray) -> tuple[np.ndarray, ...]:
         boxes, scores, least, _, _, most, overlap = inputs
-        found: list[tuple[int, int, int]] = []
+        chosen: list[tuple[int, int, int]] = []
         for image, kind in np.ndindex(*scores.shape[:2]):
             line, kept = scores[image, kind], list[int]()
             for box in np.argsort(-line, kind="stable"):
@@ -198,12 +201,12 @@ class NonMaxSuppression(Op):
                     continue
                 if not any(self._covered(boxes[image], box, k, overlap[0]) for k in kept):
                     kept.append(int(box))
-            found += [(image, kind, k) for k in kept]
+            chosen += [(image, kind, k) for k in kept]
         candidates = rules.static(self.name, self.candidates, "the number of candidates")
         selected = np.zeros((candidates, 3), np.int64)
-        if found:
-            selected[: len(found)] = found
-        return selected, np.array([len(found)])
+        if chosen:
+            selected[: len(chosen)] = chosen
+        return selected, np.array([len(chosen)])
 
     def _covered(self, boxes: np.ndarray, a: int, b: int, overlap: np.float32) -> bool:
         corners = []
@@ -222,7 +225,7 @@ class NonMaxSuppression(Op):
 @dataclass(frozen=True)
 class _Heap:
     """Keys of candidates, the largest first: both children of entry i, 2i + 1 and 2i + 2, are
-    smaller.  Entry 0 lies at `start`.
+    smaller.  Entry 0 is at `start`.
     """
 
     b: LoopBuilder
@@ -236,8 +239,8 @@ class _Heap:
         self.keys[self.start + i] = key
 
     def build(self, size: Expr) -> Expr:
-        """Order the first `size` entries, level by level from below.  Returns how many levels of
-        children lie below entry 0.
+        """Order the first `size` entries, level by level from below.  Returns the number of levels
+        of children below entry 0.
         """
         b = self.b
         levels, width = b.variable("levels", const(0)), b.variable("width", const(1))
@@ -254,24 +257,24 @@ class _Heap:
     def sink(self, start: Expr, size: Expr, levels: Expr) -> None:
         """Move the key at `start` down, at most `levels` times, until its children are smaller."""
         b = self.b
-        at, key = b.variable("at", start), b.variable("key", self[start])
+        hole, key = b.variable("at", start), b.variable("key", self[start])
         with b.loop(levels, "step"):
-            child = b.let("child", 2 * at.value + 1)
+            child = b.let("child", 2 * hole.value + 1)
             with b.when(child < size):
                 other = b.let("other", minimum(child + 1, size - 1))
                 below = b.let("below", select(self[other] > self[child], other, child))
                 larger = b.let("larger", self[below])
-                # No branch: where the key is larger, it stays, and so does all below.
-                self[at.value] = maximum(larger, key.value)
+                # Without a branch: if the key is larger, it stays, and so do all entries below.
+                self[hole.value] = maximum(larger, key.value)
                 key.value = minimum(larger, key.value)
                 self[below] = key.value
-                at.value = below
+                hole.value = below
 
 
 def _key(score: Expr, box: Expr) -> Expr:
     """A number that is larger for larger scores and, of equal ones, for the first box."""
     bits = call("bitcast", select(score == const(0.0, f32), const(0.0, f32), score), dtype=i32)
-    ordered = bits ^ ((bits >> 31) & 0x7FFFFFFF)  # as integers like the floats
+    ordered = bits ^ ((bits >> 31) & 0x7FFFFFFF)  # integers in the order of the floats
     return (cast(ordered, i64) << 32) | (const(0xFFFFFFFF) - box)
 
 
@@ -287,17 +290,17 @@ def _is_apart(
     apart = b.variable("apart", const(1))
     with b.loop((count + (CHUNK - 1)) // CHUNK, "chunk") as chunk, b.when(apart.value > 0):
         with b.independent(CHUNK, "lane") as lane:
-            at = chunk * CHUNK + lane
-            other = [others[side, start + at] for side in range(4)]
-            hits[lane] = cast(_covers(box, other, overlap) & (at < count), i32)
+            number = chunk * CHUNK + lane
+            other = [others[side, start + number] for side in range(4)]
+            hits[lane] = cast(_covers(box, other, overlap) & (number < count), i32)
         with b.loop(CHUNK) as i, b.when(hits[i] > 0):
             apart.value = const(0)
     return apart.value > 0
 
 
 def _covers(a: Sequence[Expr], b: Sequence[Expr], overlap: Expr) -> Expr:
-    """Whether two boxes, each two low ends and two high ones, share more than `overlap` of what
-    they cover.
+    """Whether the intersection of two boxes, each two low ends and two high ones, is more than
+    `overlap` of their union.
     """
     zero = const(0.0, f32)
     sides = [maximum(minimum(a[k + 2], b[k + 2]) - maximum(a[k], b[k]), zero) for k in range(2)]

@@ -24,7 +24,7 @@ _COMBINE = {"sum": np.sum, "min": np.min, "max": np.max}
 WALKS = 8
 """Trees that are walked at the same time: a walk waits for its loads in every step."""
 STEPS = 4
-"""Steps of all walks until it is asked whether one of them still moves."""
+"""Steps of all walks between tests whether one of them still moves."""
 ROWS = 8
 """Rows that walk through some trees before the next trees are read."""
 
@@ -34,14 +34,15 @@ class TreeEnsemble(Op):
     """The sum (minimum, maximum) of the leaves that rows of x reach in all trees.
 
     Inputs, where T is f32 or f64: x T[rows, features]; root i32[trees]; for each node feature
-    i32[n], limit T[n], missing u8[n] and next i32[n]; weight T[n, outputs].  The next node is
-    `next + 1` where x[feature] <= limit, or x[feature] is NaN and missing is 1, else `next`.  A
-    leaf is its own `next`, and its limit is NaN, which no number is below.  So a walk may go on at
-    its leaf, and has no branch.
+    i32[n], limit T[n], missing u8[n] and next i32[n]; weight T[n, outputs].  The next node is `next
+    + 1` where x[feature] <= limit, or x[feature] is NaN and missing is 1, else `next`.  A leaf is
+    its own `next`, and its limit is NaN, so that no comparison is true.  So a walk stays at its
+    leaf without a branch.
 
-    depth: most steps of a walk.
-    has_missing: whether NaN has a side of its own at some node.
-    combine: "sum", "min" or "max" of the weights; without a tree 0, infinity or -infinity.
+    depth: upper bound on the steps of a walk.
+    has_missing: whether some node sends NaN to a side of its own.
+    combine: "sum", "min" or "max" of the weights; without trees the result is 0, infinity or
+        -infinity.
     """
 
     depth: int
@@ -77,8 +78,8 @@ class TreeEnsemble(Op):
         with b.independent(simplify(blocks), "block") as block:
             first = b.let("first", block * together)
             total = b.scratch("total", result.dtype, (together, outputs), "stack")
-            with b.nest((together, outputs), "k") as at:
-                total[at] = const(start, result.dtype)
+            with b.nest((together, outputs), "k") as walks_at:
+                total[walks_at] = const(start, result.dtype)
             done = 0
             for walks in (WALKS, 1):
                 groups = (trees - done) // walks
@@ -90,9 +91,9 @@ class TreeEnsemble(Op):
                     b.when(first + r < rows),
                 ):
                     tree = b.let("tree", done + g * walks)
-                    at = [b.variable("at", cast(root[tree + t], i64)) for t in range(walks)]
-                    self._walk(b, x, nodes, at, first + r)
-                    for walk in at:
+                    walks_at = [b.variable("at", cast(root[tree + t], i64)) for t in range(walks)]
+                    self._walk(b, x, nodes, walks_at, first + r)
+                    for walk in walks_at:
                         with b.loop(outputs, "k") as k:
                             total[r, k] = self._combined(total[r, k], weight[walk.value, k])
                 done += groups * walks

@@ -21,7 +21,7 @@ class Window:
     """The geometry of a window, per spatial axis.
 
     kernel: extent of the window in taps.
-    strides: distance between places of the window.
+    strides: distance between positions of the window.
     dilations: distance between taps.
     begins: padding before the axis.
     ends: padding after the axis.
@@ -41,8 +41,8 @@ class Window:
         pads: Sequence[Dim],
         dilations: Sequence[int],
     ) -> Window:
-        """Empty `strides`, `dilations` are ones and empty `pads` zeros; `pads` has all begins, then
-        all ends.
+        """The geometry from attributes: empty `strides` and `dilations` are ones, empty `pads`
+        zeros; `pads` has all begins, then all ends.
         """
         n = len(kernel)
         sizes = tuple(rules.static(op, k, "the kernel size") for k in kernel)
@@ -66,10 +66,10 @@ class Window:
         return (self.kernel[a] - 1) * self.dilations[a] + 1
 
     def out_extent(self, op: str, extent: Dim, a: int, ceil_mode: bool = False) -> Dim:
-        """Places of the window along axis `a`.
+        """Number of positions of the window along axis `a`.
 
-        In ceil mode the last may overhang the end, but not lie beyond it.  ONNX MaxPool-22 and
-        PyTorch agree on that: a window must start inside the input or the padding before it.
+        In ceil mode the last window may extend past the end, but not start there.  ONNX MaxPool-22
+        and PyTorch agree on that: a window must start inside the input or the padding before it.
         """
         room = extents.total((extent, self.begins[a], self.ends[a], -self.reach(a)))
         stride = self.strides[a]

@@ -1,6 +1,6 @@
 """Convolutions with a 3x3 window by Winograd's minimal filtering, F(m x m, 3 x 3).
 
-The stages are those of `te.winograd`; how exact they are is said in `te.interpolation`.
+The stages are those of `te.winograd`; `te.interpolation` gives their accuracy.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from .window import Window
 def transform_weights(w: np.ndarray, m: int) -> np.ndarray:
     """G w G' of weights [OC, IC, 3, 3]: [t, t, OC, IC].
 
-    Computed in the type of the weights, as one matrix product.  Rounding here is some hundredths of
-    a convolution's error.
+    Computed in the type of the weights, as one matrix product.  The rounding error is some
+    hundredths of a convolution's.
     """
     g = matrices(m)[1]
     both = np.einsum("xa,yb->xyab", g, g).reshape(-1, WINDOW * WINDOW).astype(w.dtype)
@@ -40,8 +40,8 @@ def transform_weights(w: np.ndarray, m: int) -> np.ndarray:
 
 @dataclass(frozen=True)
 class WinogradConv(Op):
-    """Convolution of x [N, IC, H, W] with a 3x3 window whose weights are transformed already:
-    u [t, t, OC, IC] (`transform_weights`).
+    """Convolution of x [N, IC, H, W] with a 3x3 window whose weights are already transformed: u [t,
+    t, OC, IC] (`transform_weights`).
 
     m: size of a tile of results.
     pads: as in `conv`.
@@ -65,7 +65,7 @@ class WinogradConv(Op):
         return tuple(as_dim((n + (self.m - 1)) // self.m) for n in extents)
 
     def ends(self, image: Sequence[Dim]) -> tuple[Dim, ...]:
-        """Padding after each axis, so that tiles are whole."""
+        """Padding after each axis that makes tiles whole."""
         needed = (total((product((n, self.m)), self.t - self.m)) for n in self.tiles(image))
         inside = (total(both) for both in zip(image, self.window.begins, strict=True))
         return tuple(difference(n, d) for n, d in zip(needed, inside, strict=True))
@@ -120,7 +120,7 @@ class WinogradConv(Op):
         return x, u
 
     def reference(self, *inputs: np.ndarray) -> np.ndarray:
-        """Computed in float64, so that a kernel's difference is its whole error."""
+        """The meaning, in float64, so that a kernel's difference is its whole error."""
         x, u = (a.astype(np.float64) for a in inputs)
         m, t = self.m, self.t
         n, ic, *image = x.shape

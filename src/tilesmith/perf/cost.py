@@ -13,7 +13,7 @@ The level that holds a buffer's bytes depends on the kernels that ran before.  C
     nearest level that holds all of the program's constants together.  Intermediate values were
     written recently; since then the kernel's own data has evicted some of them.  A line survives in
     a cache of C bytes, into which F bytes are read, with probability exp(-F / C), under random
-    replacement. With n threads, another core wrote the line with probability 1 - 1/n.
+    replacement.  With n threads, another core wrote the line with probability 1 - 1/n.
 """
 
 from __future__ import annotations

@@ -154,7 +154,7 @@ class PrefetchWriter:
         """`statements` for a loop of the stage inside which `plan` is computed.
 
         Each iteration of all loops inside that one prefetches the same number of lines, in memory
-        order. When no lines are left, the last iterations prefetch the last line again.
+        order.  When no lines are left, the last iterations prefetch the last line again.
         """
         what = f"prefetch {mark.source} at {mark.of}.{mark.axis} in {plan.stage.name}"
         link = next((a for a in self._state.ancestors(plan.stage.name) if a.stage == mark.of), None)

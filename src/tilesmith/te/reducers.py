@@ -31,7 +31,7 @@ def comm_reducer(
     combine: gets two values (tuples of n for n values) and returns one.
     identity: gets the element types and returns the starting value, the neutral element.
     commutative, associative: whether the order of two values, and the grouping of three, may
-        change. None: found by a trial with small numbers.
+        change.  None: found by a trial with small numbers.
 
     Steps that need a law, such as `rfactor`, are refused for a reducer that does not obey it.
     Raises ExpressionError, where the result is used, if a law is claimed that whole numbers from 1

@@ -412,10 +412,10 @@ class Stage:
 
     def pipeline(self, depth: int) -> None:
         """Compute `depth - 1` iterations ahead, in `depth` buffers used in turn (software
-        pipelining). `double_buffer()` is `pipeline(2)`.
+        pipelining).  `double_buffer()` is `pipeline(2)`.
 
         A stage in shared memory that a block's threads compute becomes a group of asynchronous
-        copies. Each iteration waits for its part, and one barrier follows:
+        copies.  Each iteration waits for its part, and one barrier follows:
 
             for i: B = A[i]; use B    ->    async: B[0] = A[0]
                                             for i: wait 0

@@ -313,7 +313,7 @@ def compute(
     returns a tuple.
 
     `body` may take one variable per dimension or `*indices`; parameters with a default are not
-    indices. Raises ExpressionError for a wrong number of parameters, a bad shape, or a reduction
+    indices.  Raises ExpressionError for a wrong number of parameters, a bad shape, or a reduction
     that is not the whole of the element.
     """
     shape = extents(shape, name)
@@ -393,7 +393,7 @@ _BY_OPERATION = {"add": SUM, "mul": PROD, "min": MIN, "max": MAX}
 
 def recognised(reducer: Reducer, dtypes: tuple[DType, ...]) -> Reducer:
     """`SUM`, `PROD`, `MIN` or `MAX` if `reducer` has the same definition for `dtypes`, whatever its
-    name. With another start, only its way to combine is replaced.  Otherwise `reducer`.
+    name.  With another start, only its way to combine is replaced.  Otherwise `reducer`.
     """
     a, b = (tuple(Var(f"{x}{n}", d) for n, d in enumerate(dtypes)) for x in "ab")
     (value, *others), (start, *_) = reducer.combine(a, b), reducer.identity(dtypes)

@@ -64,7 +64,7 @@ def decl_tensor_intrin(
     threads: number of threads that run a call together, a warp; the result is in scope `fragment`.
         `emit` gets and returns the registers of one thread, and `load` fills them.
     reads: loads that `load` makes of an operand with a row stride in bytes, to count bank
-        conflicts. For each load: the bytes per thread, and the offset of each thread.
+        conflicts.  For each load: the bytes per thread, and the offset of each thread.
     tolerance: relative error of the instruction against the expression; 0 for none.
 
     Raises ExpressionError for an expression that is no instruction.

@@ -23,7 +23,7 @@ class Interrupt:
         trial and no record is cut short.
 
         A second one raises KeyboardInterrupt as usual.  An application's own handler of SIGINT is
-        kept. Outside the main thread nothing changes.
+        kept.  Outside the main thread nothing changes.
         """
         raise_noted()
         is_main = threading.current_thread() is threading.main_thread()

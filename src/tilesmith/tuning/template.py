@@ -233,7 +233,7 @@ def _checked(
 
 def _refuted(state: Progress, best: Trial | None) -> list[Trial]:
     """The trials that claim to be faster than the outcome of the search, which was measured for
-    longer. They become unsettled, so that `apply_best` applies the schedule that the search
+    longer.  They become unsettled, so that `apply_best` applies the schedule that the search
     returned.
     """
     outcome = min(1 - MARGIN, best.ratio if best is not None else 1.0)

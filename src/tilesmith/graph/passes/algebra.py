@@ -2,8 +2,8 @@
 
 Results stay equal bit for bit, except for the roundings named in `_power`.  So x + 0 is removed
 only if x cannot be -0.0, and x / c becomes a product only if 1 / c is exact.  Rules are indexed by
-operator.  `index_identity` looks at the tensor expression instead, so it serves every operator.
-`algebra_shapes` has the rules that move elements.
+operator.  `index_identity` examines the tensor expression instead, so it works for every operator.
+`algebra_shapes` has the rules for operators that move elements.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def algebra(graph: Graph) -> Graph:
 
 
 def _fits(value: Value, node: Node) -> bool:
-    """True if `value` can replace the result of `node`: no broadcast made the result larger."""
+    """Whether `value` can replace the result of `node`: no broadcast made the result larger."""
     return value.type == node.outputs[0].type
 
 
@@ -60,9 +60,11 @@ def _either_way(node: Node) -> tuple[tuple[Value, Value], tuple[Value, Value]]:
 
 
 def _is_splat(r: Rewriter, value: Value, number: float) -> bool:
-    """True if `value` is a constant with all elements equal to `number`, sign of zero included."""
-    found = r.splat(value)
-    return found is not None and found == number and _sign(found) == _sign(number)
+    """Whether `value` is a constant with all elements equal to `number`, sign of zero included."""
+    value_of_all = r.splat(value)
+    return (
+        value_of_all is not None and value_of_all == number and _sign(value_of_all) == _sign(number)
+    )
 
 
 def _sign(x: float) -> float:
@@ -185,7 +187,7 @@ def _clip(r: Rewriter, n: Node) -> Result:
     new_low, new_high = n.op.min, n.op.max
     if new_low is not None and new_high is not None and new_low > new_high:
         return None
-    # Limits move into the outer interval: then clipping to them once gives what clipping twice did.
+    # Limits move into the outer interval: then one clip to them has the effect of both.
     bounds = []
     for limit, outer, pick in ((low, new_low, max), (high, new_high, min)):
         both = [b for b in (limit, outer) if b is not None]
@@ -199,7 +201,7 @@ def _clip(r: Rewriter, n: Node) -> Result:
 
 
 def _is_exact_cast(source: DType, target: DType) -> bool:
-    """True if every value of `source` is one of `target`, so that a cast loses nothing."""
+    """Whether every value of `source` is a value of `target`, so that a cast loses nothing."""
     if source is target or source.is_bool:
         return True
     if target.is_bool or target.is_storage:

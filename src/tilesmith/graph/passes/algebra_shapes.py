@@ -26,8 +26,8 @@ from tilesmith.te.tensor import Compute, Placeholder, Tensor
 
 
 def index_identity(r: Rewriter, n: Node) -> Result:
-    """Remove a node whose result equals its only input, element for element, like a slice
-    of all.
+    """Remove a node whose result equals its only input, element for element, such as a slice of
+    all.
     """
     if len(n.inputs) != 1 or len(n.outputs) != 1 or n.inputs[0].type != n.outputs[0].type:
         return None
@@ -120,7 +120,7 @@ def _matmul_of_transpose(r: Rewriter, n: Node) -> Result:
         rest = (*perm[:-2], perm[-1], perm[-2])
         is_plain = rest == tuple(range(last + 1))
         if not is_plain and not r.is_single_use(v):
-            continue  # both the transposed value and the new one would be made
+            continue  # both the transposed value and the new one would be computed
         source = t.inputs[0] if is_plain else r.add(Transpose(rest), t.inputs[0])
         flip_a, flip_b = n.op.transpose_a ^ (i == 0), n.op.transpose_b ^ (i == 1)
         operands = [source if j == i else u for j, u in enumerate(n.inputs)]
@@ -146,8 +146,8 @@ def _elementwise_of_expand(r: Rewriter, n: Node) -> Result:
         if inner is None or len(inputs) == 1:
             continue
         shapes = [u.shape for j, u in enumerate(inputs) if j != i]
-        found = broadcast_shapes(n.op.name, inner.inputs[0].shape, *shapes)
-        if same_shape(found, n.outputs[0].shape):
+        broadcast = broadcast_shapes(n.op.name, inner.inputs[0].shape, *shapes)
+        if same_shape(broadcast, n.outputs[0].shape):
             inputs[i] = inner.inputs[0]
     return r.add(n.op, *inputs) if tuple(inputs) != n.inputs else None
 
@@ -172,17 +172,17 @@ def _conv_of_pad(r: Rewriter, n: Node) -> Result:
         return None
     own = n.op.pads or (0,) * (2 * (rank - 2))
     if min(own) < 0:
-        return None  # it would remove some of what the pad added
+        return None  # it would remove some of the pad's elements
     pads = tuple(a + b for a, b in zip(own, (*begins[2:], *ends[2:]), strict=True))
     op = replace(n.op, pads=pads)
     return r.add(op, inner.inputs[0], n.inputs[1])
 
 
 def _taps_in_padding(r: Rewriter, n: Node) -> Result:
-    """Remove the outermost positions of a convolution's kernel that meet only padding in every
+    """Remove the outermost taps of a convolution's kernel that read only padding in every
     window.
 
-    Large dilations on small images have such positions.  Weights are assumed to be finite.
+    Large dilations on small images have such taps.  Weights are assumed to be finite.
     """
     assert isinstance(n.op, Conv)
     x, w = n.inputs
@@ -195,11 +195,12 @@ def _taps_in_padding(r: Rewriter, n: Node) -> Result:
     for a in range(rank - 2):
         size, taps, results = (v.type.static_shape[2 + a] for v in (x, w, n.outputs[0]))
         before, after = pads[a], pads[rank - 2 + a]
-        reach = [t * dilations[a] - before for t in range(taps)]  # of the first window's taps
+        # offset of each tap in the first window
+        reach = [t * dilations[a] - before for t in range(taps)]
         end = (results - 1) * strides[a]
-        used = [t for t, at in enumerate(reach) if at < size and at + end >= 0]
+        used = [t for t, offset in enumerate(reach) if offset < size and offset + end >= 0]
         begin, stop = (used[0], used[-1] + 1) if used else (0, 1)
-        # pads stay: what is cut off is at most the padding
+        # pads are kept: the part that is cut off is at most the padding
         first.append(min(begin, max(before, 0) // dilations[a]))
         last.append(max(stop, taps - max(after, 0) // dilations[a]))
     kept = [b - a for a, b in zip(first, last, strict=True)]
@@ -230,13 +231,13 @@ def _gather_one(r: Rewriter, n: Node) -> Result:
     """
     assert isinstance(n.op, Gather)
     x, indices = n.inputs
-    at = r.splat(indices)
+    index = r.splat(indices)
     axis = n.op.axis % x.type.rank
     extent = x.shape[axis]
-    if at is None or not isinstance(extent, int) or not -extent <= at < extent:
+    if index is None or not isinstance(extent, int) or not -extent <= index < extent:
         return None
-    at %= extent
-    cut = r.add(Slice((at,), (at + 1,), (axis,), (1,)), x)
+    index %= extent
+    cut = r.add(Slice((index,), (index + 1,), (axis,), (1,)), x)
     ones = (1,) * indices.type.rank
     shaped = r.add(Reshape((*x.shape[:axis], *ones, *x.shape[axis + 1 :])), cut)
     return r.add(Expand(n.outputs[0].shape), shaped)
@@ -246,11 +247,16 @@ def _scatter_of_rows(r: Rewriter, n: Node) -> Result:
     """scatter_nd to consecutive rows a..b -> concat(rows before, updates, rows after)."""
     assert isinstance(n.op, ScatterNd)
     data, indices, updates = n.inputs
-    at = r.array(indices)
-    if n.op.reduction != "none" or at is None or at.shape[-1] != 1 or at.size == 0:
+    indices_of_rows = r.array(indices)
+    if (
+        n.op.reduction != "none"
+        or indices_of_rows is None
+        or indices_of_rows.shape[-1] != 1
+        or indices_of_rows.size == 0
+    ):
         return None
-    count, extent = at.size, data.type.static_shape[0]
-    rows = np.where(at < 0, at + extent, at).reshape(-1)
+    count, extent = indices_of_rows.size, data.type.static_shape[0]
+    rows = np.where(indices_of_rows < 0, indices_of_rows + extent, indices_of_rows).reshape(-1)
     first = int(rows[0])
     if first < 0 or first + count > extent or (rows != np.arange(first, first + count)).any():
         return None
@@ -261,13 +267,13 @@ def _scatter_of_rows(r: Rewriter, n: Node) -> Result:
 
 
 def _slice_of_transpose(r: Rewriter, n: Node) -> Result:
-    """slice(transpose(x)) -> transpose(slice(x)): less is moved, often only extents of 1."""
+    """slice(transpose(x)) -> transpose(slice(x)): fewer elements move, often only extents of 1."""
     assert isinstance(n.op, Slice)
     inner = r.producer(n.inputs[0], Transpose)
     if inner is None:
         return None
     perm = _perm(inner.op)
-    axes = tuple(perm[a] for a in n.op.axes)  # a negative axis counts from the end of perm as well
+    axes = tuple(perm[a] for a in n.op.axes)  # negative axes count from the end of perm as well
     cut = r.add(Slice(n.op.starts, n.op.ends, axes, n.op.steps), inner.inputs[0])
     return r.add(Transpose(perm), cut)
 

@@ -1,13 +1,13 @@
-"""Carried values that each iteration of a loop lengthens are written behind what is there.
+"""Carried values that each iteration of a loop lengthens: new rows are appended in place.
 
     y = concat(a, rows)  ->  y = append(a, rows)     # a: a carried value, y: its next one
 
-A concatenation copies everything in each iteration.  `overwrite` lets an append write its rows
-only, to memory that the loop makes longer (see `driver.steps`).
+A concatenation copies everything in each iteration.  `overwrite` lets an append write only its
+rows, to memory that the loop enlarges (see `driver.steps`).
 
-The first bytes of the longer value must be the shorter one.  Where values grow along a later axis,
-as caches of keys [heads, tokens, width] do, the loop carries them with that axis first.  Others
-read them through a transposition, which is fused into their reads.
+The longer value must begin with the bytes of the shorter one.  Where values grow along a later
+axis, as caches of keys [heads, tokens, width] do, the loop carries them with that axis first.
+Other nodes read them through a transposition, which is fused into their reads.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def append(graph: Graph) -> Graph:
 
 
 def _in_loop(node: Node, op: Loop) -> list[Node]:
-    """The loop with appends, and the transpositions in front of it and behind it."""
+    """The loop with appends, and the transpositions before and after it."""
     before: list[Node] = []
     behind: list[Node] = []
     for k in range(op.carried):
@@ -47,15 +47,15 @@ def _in_loop(node: Node, op: Loop) -> list[Node]:
         if perm is None:
             node = replace(node, op=op)
             continue
-        at = op.leading + k
-        given, found = node.inputs[at], node.outputs[k]
-        first, last = _transposed(given, perm), _transposed(found, perm)
-        before.append(Node(Transpose(perm), (given,), (first,), node.loc))
-        behind.append(Node(Transpose(_inverse(perm)), (last,), (found,), node.loc))
+        number = op.leading + k
+        carried, result = node.inputs[number], node.outputs[k]
+        first, last = _transposed(carried, perm), _transposed(result, perm)
+        before.append(Node(Transpose(perm), (carried,), (first,), node.loc))
+        behind.append(Node(Transpose(_inverse(perm)), (last,), (result,), node.loc))
         if op.results:
             types = (*op.results[:k], last.type, *op.results[k + 1 :])
             op = replace(op, results=types)
-        inputs = (*node.inputs[:at], first, *node.inputs[at + 1 :])
+        inputs = (*node.inputs[:number], first, *node.inputs[number + 1 :])
         node = replace(
             node, op=op, inputs=inputs, outputs=(*node.outputs[:k], last, *node.outputs[k + 1 :])
         )
@@ -63,7 +63,9 @@ def _in_loop(node: Node, op: Loop) -> list[Node]:
 
 
 def _lengthened(op: Loop, k: int) -> Node | None:
-    """The concatenation that puts rows behind carried value `k`, if nothing else reads that."""
+    """The concatenation that appends rows to carried value `k`, if no other node reads that
+    value.
+    """
     body = op.body
     current, following = body.inputs[1 + k], body.outputs[op.conditional + k]
     node = body.producer.get(following)
@@ -78,7 +80,7 @@ def _lengthened(op: Loop, k: int) -> Node | None:
 
 
 def _in_front(type: TensorType, axis: int) -> tuple[int, ...] | None:
-    """The permutation that brings `axis` to the front; None if axes before it have extent 1."""
+    """The permutation that moves `axis` to the front; None if axes before it have extent 1."""
     if all(same_dim(d, 1) for d in type.shape[:axis]):
         return None
     return (axis, *(a for a in range(type.rank) if a != axis))
@@ -117,21 +119,21 @@ def _with_append(op: Loop, k: int, joint: Node, perm: tuple[int, ...] | None) ->
     made.append(Node(Append(axis), (shorter, rows), (longer,), joint.loc))
     if perm is not None and following in body.consumers:
         made.append(Node(Transpose(_inverse(perm)), (longer,), (following,), joint.loc))
-    at = index_of(body.nodes, joint)
+    number = index_of(body.nodes, joint)
     end = op.conditional + k
     return replace(
         op,
         body=replace(
             body,
             inputs=(*body.inputs[: 1 + k], shorter, *body.inputs[2 + k :]),
-            nodes=(*body.nodes[:at], *made, *body.nodes[at + 1 :]),
+            nodes=(*body.nodes[:number], *made, *body.nodes[number + 1 :]),
             outputs=(*body.outputs[:end], longer, *body.outputs[end + 1 :]),
         ),
     )
 
 
 def _joined(joint: Node, axis: int) -> Node:
-    """What is put behind, as one value."""
+    """The appended values as one."""
     rows = joint.inputs[1:]
     type_ = Concat(axis).infer(*(v.type for v in rows))[0]
     return Node(Concat(axis), rows, (Value("", type_),), joint.loc)

@@ -2,9 +2,9 @@
 
     u8(clip(round(sigmoid(f32(i32(q) - z) * s) / t) + y))  ->  table[q]
 
-Between quantised operators stand functions such as a sigmoid, a GELU, or x * sigmoid(x), each
+Between quantised operators there are functions such as a sigmoid, a GELU, or x * sigmoid(x), each
 between a dequantisation and a quantisation.  A table holds their results exactly, as the operators'
-references give them.  Only functions with a costly operator are worth a lookup.
+references compute them.  Only functions with a costly operator are worth a lookup.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ def byte_tables(graph: Graph) -> Graph:
 
 
 def _table(r: Rewriter, n: Node) -> Result:
-    """A cast to 8 bits at the end of a function of one other number of 8 bits."""
+    """Replace a cast to 8 bits at the end of a function of one other number of 8 bits."""
     result = n.outputs[0]
     if not _is_byte(result):
         return None
-    found = _function(r, n)
-    if found is None:
+    function = _function(r, n)
+    if function is None:
         return None
-    source, nodes = found
+    source, nodes = function
     if not any(_is_costly(m) for m in nodes):
         return None
     values = np.arange(int(source.dtype.min), int(source.dtype.max) + 1, dtype=source.dtype.numpy)
@@ -50,7 +50,7 @@ def _is_byte(v: Value) -> bool:
 
 
 def _function(r: Rewriter, last: Node) -> tuple[Value, list[Node]] | None:
-    """The only byte that `last` depends on besides single constants, and the nodes in between,
+    """The only byte on which `last` depends besides scalar constants, and the nodes between,
     operands first.
     """
     source: Value | None = None

@@ -1,8 +1,8 @@
-"""How passes leave decisions to measurements and users.
+"""The interface for choices of passes that measurements and users may decide.
 
-Some choices cannot be settled by costs alone.  The pass then names a *knob*, the nodes concerned,
-the possible values and its own preference.  `preferred` answers with the preference.  The driver
-answers with what tuning found for equal nodes, within the user's constraints.
+Costs alone cannot settle some choices.  The pass then names a *knob*, the nodes concerned, the
+possible values and its own preference.  `preferred` answers with the preference.  The driver
+answers with the value that tuning found for equal nodes, within the user's constraints.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ class Choose(Protocol):
 
 
 class Allow(Protocol):
-    """Those of `options` that the user's constraints leave to the choice `knob`; at least one."""
+    """The ones of `options` that the user's constraints allow for the choice `knob`; at least
+    one.
+    """
 
     def __call__(self, knob: str, options: tuple[V, ...]) -> tuple[V, ...]: ...
 

@@ -1,11 +1,11 @@
-"""Convolutions of variables become matrix products where the target asks for it.
+"""Convolutions of variables become matrix products if the target's choice says so.
 
     conv(x, w)            ->  w @ im2col(x)
     conv_transpose(x, w)  ->  col2im(w' @ x)
 
-The columns of the product are the places of the window in all images, so that there are many even
-where an image is narrow: in the gradients of a network's last layers.  The convolutions must have
-no groups, sizes that are numbers, and an element type that is its own accumulator type.
+The columns of the product are the window positions of all images, so there are many even where an
+image is narrow: in the gradients of a network's last layers.  The convolutions must have no groups,
+constant sizes, and an element type that is its own accumulator type.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from tilesmith.ops.shape import Reshape, Transpose
 from .rewriter import Rewriter
 
 Choice = Callable[[Node, bool], bool]
-"""Whether a convolution that can be rewritten becomes a product; and whether its readers want the
-first two axes of the result exchanged, as the product has them.
+"""Whether a convolution that can be rewritten becomes a product.  The second argument says whether
+its readers want the first two axes of the result exchanged, as the product has them.
 """
 
 
@@ -70,8 +70,8 @@ def _product(r: Rewriter, node: Node) -> Value:
     under = r.add(Im2Col(tuple(window[1:]), op.strides, op.pads, op.dilations), x)
     right = r.add(Reshape((math.prod(window), n * math.prod(places))), under)
     left = r.add(Reshape((filters, math.prod(window))), w)
-    found = r.add(Reshape((filters, n, *places)), r.add(MatMul(), left, right))
-    return _exchanged(r, found)
+    product_of_columns = r.add(Reshape((filters, n, *places)), r.add(MatMul(), left, right))
+    return _exchanged(r, product_of_columns)
 
 
 def _transposed_product(r: Rewriter, node: Node) -> Value:
@@ -84,8 +84,8 @@ def _transposed_product(r: Rewriter, node: Node) -> Value:
     rows, count = filters * math.prod(window), math.prod(places)
     left = r.add(Reshape((channels, rows)), w)
     right = r.add(Reshape((channels, n * count)), _exchanged(r, x))
-    found = r.add(MatMul(transpose_a=True), left, right)
-    under = _exchanged(r, r.add(Reshape((rows, n, count)), found))
+    columns_of_product = r.add(MatMul(transpose_a=True), left, right)
+    under = _exchanged(r, r.add(Reshape((rows, n, count)), columns_of_product))
     ends = _ends(op, places, window, image)
     pads = (*(op.pads[: len(window)] or (0,) * len(window)), *ends)
     return r.add(Col2Im(image, tuple(window), op.strides, pads, op.dilations), under)
@@ -94,8 +94,8 @@ def _transposed_product(r: Rewriter, node: Node) -> Value:
 def _ends(
     op: ConvTranspose, places: Sequence[int], window: Sequence[int], image: Sequence[int]
 ) -> list[int]:
-    """Pads behind an image with which the window has exactly these places: no more fit, and what
-    `output_padding` adds is under none.
+    """Pads after an image for which the window has exactly these positions, so that no position is
+    only in `output_padding`.
     """
     rank = len(window)
     strides, dilations = op.strides or (1,) * rank, op.dilations or (1,) * rank

@@ -1,11 +1,11 @@
-"""Simplification of control flow: less of it, and less in each iteration.
+"""Simplification of control flow: fewer branches and loops, and less work in each iteration.
 
-- A branch whose condition is known, and a loop of at most one iteration, become part of the graph.
+- A branch with a known condition, and a loop of at most one iteration, become part of the graph.
 - Constants move into the bodies that use them, where they are folded and packed.
-- A carried value that no iteration changes is an ordinary input.  Inputs that no body reads are not
-  passed, and results that nobody reads are not computed.
-- What is the same in every iteration is computed once, before the loop; so is the transposition of
-  a matrix that products in it read.
+- A carried value that no iteration changes becomes an ordinary input.  Inputs that no body reads
+  are not passed, and results that nobody reads are not computed.
+- A node with the same result in every iteration is computed once, before the loop; so is the
+  transposition of a matrix for products in the loop.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from tilesmith.ops.shape import Reshape, Transpose
 T = TypeVar("T", Graph, Node, If, Loop)
 
 GROWTH = 2
-"""Largest ratio of a result's elements to those read for which a node leaves a loop: what is only
-repeated is cheaper to repeat in each iteration.
+"""Largest ratio of a result's elements to those read for which a node leaves a loop: mere
+repetition is cheaper in each iteration.
 """
 
 TRANSPOSED_ROWS = 128
-"""Fewest rows, of all steps of a loop, that are multiplied in the time that the transposition of a
-matrix saves them.
+"""Fewest rows, over all steps of a loop, for which the transposition of a matrix takes less time
+than it saves.
 """
 
 
@@ -56,7 +56,7 @@ class _Simplification:
         self.nodes: list[Node] = []
         self.now: dict[Value, Value] = {}
         self.read = {*graph.outputs, *(v for n in graph.nodes for v in n.inputs)}
-        self.extents: dict[Expr, Dim] = {}  # symbols of control flow that is gone
+        self.extents: dict[Expr, Dim] = {}  # symbols of control flow that was removed
 
     def run(self) -> Graph:
         for node in self.graph.nodes:
@@ -94,7 +94,7 @@ class _Simplification:
             self.nodes.append(node)
 
     def inline(self, body: Graph, inputs: Sequence[Value]) -> tuple[Value, ...]:
-        """The results of `body` for `inputs`, its nodes added here."""
+        """The results of `body` for `inputs`; its nodes are added to the graph."""
         fresh: dict[Value, Value] = dict(zip(body.inputs, inputs, strict=True))
         for c in body.constants:
             fresh[c.value] = replace(c.value)
@@ -145,11 +145,13 @@ class _Simplification:
         )
 
     def learn(self, extents: Mapping[Var, Dim]) -> None:
-        """Symbols that are other extents from here on."""
+        """Replace symbols by other extents from here on."""
         self.extents |= {s: bound(d, self.extents) for s, d in extents.items()}
 
     def with_constants(self, body: Graph, given: Sequence[Value]) -> Graph:
-        """`body` with constants in place of those inputs, the last ones, that are `given` one."""
+        """`body` with constants in place of those of its last inputs that are constants in
+        `given`.
+        """
         formal = body.inputs[len(body.inputs) - len(given) :]
         sunk = {
             inner: replace(inner)
@@ -198,7 +200,7 @@ class _Simplification:
         return result
 
     def shrink(self, node: Node, op: Loop) -> None:
-        """The loop with fewer values that go around, and fewer nodes in its body."""
+        """The loop with fewer carried values, and fewer nodes in its body."""
         carried, sliced, same = op.split(node.inputs)
         body, head = op.body, op.conditional
         inner = body.inputs[1 : 1 + op.carried]
@@ -228,11 +230,11 @@ class _Simplification:
         kept = [*moving, *(op.carried + i for i in collected)]
         results = [*range(head), *(head + k for k in moving)]
         body = dce(_with_outputs(body, [*results, *(head + op.carried + i for i in collected)]))
-        given = (*same, *(carried[k] for k, s in enumerate(stays) if s))
-        body = self.with_constants(body, given)
-        same_inside = body.inputs[len(body.inputs) - len(given) :]
+        fixed_values = (*same, *(carried[k] for k, s in enumerate(stays) if s))
+        body = self.with_constants(body, fixed_values)
+        same_inside = body.inputs[len(body.inputs) - len(fixed_values) :]
         body = _with_plain_products(body, same_inside, op.steps)
-        body, given = self.hoisted(body, given)
+        body, fixed_values = self.hoisted(body, fixed_values)
         body = control_flow(body)
         used = _read(body)
         first = 1 + len(moving)
@@ -255,14 +257,14 @@ class _Simplification:
                     *node.inputs[: op.leading],
                     *(carried[k] for k in moving),
                     *(sliced[i] for i in slices),
-                    *(v for v, formal in zip(given, fixed, strict=True) if formal in used),
+                    *(v for v, formal in zip(fixed_values, fixed, strict=True) if formal in used),
                 ),
                 outputs=tuple(node.outputs[i] for i in kept),
             )
         )
 
     def hoisted(self, body: Graph, given: tuple[Value, ...]) -> tuple[Graph, tuple[Value, ...]]:
-        """`body` and its last inputs without the nodes that depend on nothing else: they are
+        """`body` and its last inputs, without the nodes that depend only on these: they are
         computed here.
         """
         outer = dict(zip(body.inputs[len(body.inputs) - len(given) :], given, strict=True))
@@ -297,10 +299,10 @@ class _Simplification:
 
 
 def _fresh(name: str, taken: set[str]) -> str:
-    """A name like `name` that is not `taken`, and is from now on."""
-    found = next(n for i in count() if (n := f"{name}~{i}" if i else name) not in taken)
-    taken.add(found)
-    return found
+    """A name like `name` that is not in `taken`, to which it is added."""
+    fresh = next(n for i in count() if (n := f"{name}~{i}" if i else name) not in taken)
+    taken.add(fresh)
+    return fresh
 
 
 def _leaves(node: Node) -> bool:
@@ -313,11 +315,11 @@ def _leaves(node: Node) -> bool:
 
 
 def _with_plain_products(body: Graph, same: Sequence[Value], steps: Dim | None) -> Graph:
-    """`body` in which products of rows with a transposed matrix that is the `same` in every
-    iteration, such as a recurrent weight, read one that a node transposes, which leaves the loop.
+    """`body` whose products of rows with a transposed matrix read a matrix transposed by a node,
+    which leaves the loop, if the matrix is the `same` in every iteration (a recurrent weight).
 
-    Lanes run along the rows of such a matrix, where those of the product as it was would be added
-    up for each element.
+    Lanes run along the rows of such a matrix; in the original product lanes would be summed for
+    each element.
     """
     nodes: list[Node] = []
     made: dict[Value, Value] = {}
@@ -337,8 +339,8 @@ def _with_plain_products(body: Graph, same: Sequence[Value], steps: Dim | None) 
 
 
 def _reads_transposed(node: Node, same: Sequence[Value], steps: Dim) -> bool:
-    """Whether a node multiplies rows with the transposed matrix of one of the values `same`, and so
-    many in all `steps` that it is better transposed before the loop.
+    """Whether a node multiplies rows with the transposed matrix of one of the values `same`, and in
+    all `steps` so many rows that transposing it before the loop pays.
     """
     if not isinstance(node.op, MatMul) or not node.op.transpose_b:
         return False
@@ -350,7 +352,7 @@ def _reads_transposed(node: Node, same: Sequence[Value], steps: Dim) -> bool:
 
 
 def _with(value: T, **fields: Any) -> T:
-    """`value` with other fields; the same object if they are equal to what they were."""
+    """`value` with other fields; the same object if all are equal."""
     same = all(getattr(value, k) == v for k, v in fields.items())
     return value if same else replace(value, **fields)
 
@@ -368,7 +370,7 @@ def _with_outputs(body: Graph, kept: Sequence[int]) -> Graph:
 
 
 def _renamed(body: Graph, new: dict[Value, Value]) -> Graph:
-    """`body` that reads other values in place of some; its inputs stay."""
+    """`body` that reads other values in place of some; its inputs are kept."""
 
     def of(values: Sequence[Value]) -> tuple[Value, ...]:
         return tuple(new.get(v, v) for v in values)

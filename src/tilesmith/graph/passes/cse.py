@@ -21,7 +21,7 @@ from tilesmith.ops.base import Op
 from tilesmith.ops.elementwise import Add, Equal, Max, Min, Mul, NotEqual
 
 COMMUTATIVE: tuple[type[Op], ...] = (Add, Mul, Min, Max, Equal, NotEqual)
-"""Operators whose two inputs may be exchanged (for NaNs, up to the payload)."""
+"""Operators whose two inputs may be exchanged (for NaNs, except for the payload)."""
 
 _SAMPLE = 16
 
@@ -60,7 +60,7 @@ def cse(graph: Graph) -> Graph:
 
 
 def op_key(op: Op) -> Any:
-    """Equal for operators that do the same."""
+    """A key that is equal for operators that do the same."""
     if isinstance(op, Fused):
         return op  # bodies are compared by identity
     if isinstance(op, Measure):
@@ -72,8 +72,8 @@ def _attribute_key(value: Any) -> Any:
     if isinstance(value, tuple):
         return tuple(map(_attribute_key, value))
     if isinstance(value, (Expr, Graph)):
-        return value  # by identity: symbolic dimensions of one name may be different ones
-    return attribute_text(value)  # by text: to Python 0.0 and -0.0, or 1 and True, are equal
+        return value  # by identity: different symbolic dimensions may have one name
+    return attribute_text(value)  # by text, since to Python 0.0 and -0.0, or 1 and True, are equal
 
 
 def _share_constants(graph: Graph, replaced: dict[Value, Value]) -> tuple[Constant, ...]:
@@ -81,7 +81,7 @@ def _share_constants(graph: Graph, replaced: dict[Value, Value]) -> tuple[Consta
     kept: list[Constant] = []
     for c in graph.constants:
         array = c.data.array
-        # Only constants that agree in a few elements are hashed whole: weights are large.
+        # Only constants with some equal elements are hashed whole: weights are large.
         flat = array.reshape(-1) if array.flags.c_contiguous else np.empty(0, array.dtype)
         step = max(1, flat.size // _SAMPLE)
         key = (c.value.type, c.value.layout, flat[::step][: 2 * _SAMPLE].tobytes())

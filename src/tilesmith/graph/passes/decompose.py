@@ -60,7 +60,7 @@ class _Expansion:
         for c in body.constants:  # shared between all uses of one expansion
             self.constants.setdefault(c.value, c)
             inner[c.value] = c.value
-        # A result keeps its own value where the body computes it (once); an input that is passed
+        # A result keeps its own value if the body computes it (once); an input that is passed
         # through, or a result returned twice, is renamed.
         final: dict[Value, Value] = {}
         for result, out in zip(node.outputs, body.outputs, strict=True):

@@ -1,14 +1,14 @@
-"""Few long lines become many short ones, which the threads of a device share.
+"""Division of few long lines into many short ones, which the threads of a device share.
 
 A scan, a sort or a scatter is sequential along a line.  A device runs it well if there is a thread
-for each of many lines.  Few long lines are divided into chunks, which are lines of their own:
+for each of many lines.  Few long lines are divided into chunks, which are lines themselves:
 
     scan(x)     ->  combine(exclusive scan of the chunks' totals, scan(chunks))
     top_k(x)    ->  top_k(chunks), then merges of neighbouring chunks in pairs
     scatter(..) ->  sorted places of the updates, then a thread for each run of equal places
 
 Sums and products of floats are reordered.  Sorts are stable, and a scatter combines the updates of
-a place in their order, so their results do not change.
+a position in their order, so their results do not change.
 """
 
 from __future__ import annotations
@@ -52,16 +52,16 @@ def divide_lines(
 ) -> Graph:
     """`graph` without few long lines; the same object if there are none.
 
-    longest: steps that a thread may take without being slow.
+    longest: steps up to which a thread is not considered slow.
     may_divide: whether the device can compute a node at all.
-    is_strict: sums and products of floats keep their order.
+    is_strict: whether sums and products of floats keep their order.
     """
     return Rewriter(graph, _Division(device, longest, may_divide, is_strict).rules).run()
 
 
 @dataclass(frozen=True, slots=True)
 class _Division:
-    """How lines are divided: the arguments of `divide_lines`."""
+    """The division of lines, with the arguments of `divide_lines`."""
 
     device: Device
     longest: int
@@ -79,26 +79,27 @@ class _Division:
         }
 
     def is_worthwhile(self, node: Node, lines: int, steps: int) -> bool:
-        """Whether a node has few long lines: they do not give each unit a wave, and a thread takes
-        too many steps for one.
+        """Whether a node has few long lines: fewer than fill each unit with a wave, and too many
+        steps per thread.
         """
         few = lines < self.device.units * self.device.wave
         return few and steps > self.longest and lines > 0 and self.may_divide(node)
 
     def chunk(self, elements: int) -> int:
-        """The least length of a chunk.
+        """Lower bound on the length of a chunk.
 
-        There are as many chunks as threads that the device holds at a time, and no chunk is shorter
+        There are as many chunks as threads that the device runs at a time, and no chunk is shorter
         than a wave.
 
-        elements: of all lines.
+        elements: number of elements of all lines.
         """
         threads = self.device.units * self.device.unit_threads
         return max(-(-elements // threads), self.device.wave, 2)
 
     def columns(self, r: Rewriter, node: Node) -> Result:
-        """A scan along another axis than the innermost one, whose elements share a thread in the
-        loops of scans.  With an axis of 1 behind it, each of them is a line with its own thread.
+        """A scan along an axis other than the innermost one, whose elements share a thread in the
+        loops of scans.  With an axis of extent 1 after it, each of them is a line with its own
+        thread.
         """
         op, x = node.op, node.inputs[0]
         assert isinstance(op, Scan)
@@ -113,7 +114,7 @@ class _Division:
         return r.add(Reshape(x.type.static_shape), y)
 
     def scan(self, r: Rewriter, node: Node) -> Result:
-        """Chunks are scanned, and then what comes before each of them is combined with it."""
+        """Scan the chunks, then combine each with the total of the chunks before it."""
         op, x = node.op, node.inputs[0]
         assert isinstance(op, Scan)
         is_exact = not (x.dtype.is_float and isinstance(op, _REORDERED))
@@ -130,7 +131,7 @@ class _Division:
         wide = rules.accumulator(x.dtype)
         y = r.add(Reshape((math.prod(outer), n, columns)), x)
         y = y if wide is x.dtype else r.add(Cast(wide), y)
-        # An exclusive scan is the inclusive one of the elements moved by one place.
+        # An exclusive scan is the inclusive one of the elements moved by one position.
         moved = op.exclusive * (-1 if op.reverse else 1)
         missing = count * length - n - moved
         if moved or missing:
@@ -147,7 +148,7 @@ class _Division:
         return r.add(Reshape(x.type.static_shape), y)
 
     def sort(self, r: Rewriter, node: Node) -> Result:
-        """Chunks are sorted, and then merged in pairs.  Each keeps its `k` first elements."""
+        """Sort the chunks, then merge them in pairs.  Each chunk keeps its `k` first elements."""
         op, x = node.op, node.inputs[0]
         assert isinstance(op, TopK)
         if not x.type.is_static or not isinstance(op.k, int):
@@ -174,7 +175,7 @@ class _Division:
         return r.add(back, values), r.add(back, places)
 
     def scatter_elements(self, r: Rewriter, node: Node) -> Result:
-        """Each update has a place of its own in the order of all elements of the data."""
+        """Each update has a position of its own in the order of all elements of the data."""
         op, (data, indices, _) = node.op, node.inputs
         assert isinstance(op, ScatterElements)
         if not (data.type.is_static and indices.type.is_static):
@@ -182,32 +183,32 @@ class _Division:
         outer, n, inner = _around(indices, op.axis)
         if not self.is_worthwhile(node, math.prod(outer), math.prod((n, *inner))):
             return None
-        at = r.add(ElementPlaces(data.type.static_shape, op.axis), indices)
-        return self.sorted_updates(r, node, at, data.type.rank, op.reduction)
+        positions = r.add(ElementPlaces(data.type.static_shape, op.axis), indices)
+        return self.sorted_updates(r, node, positions, data.type.rank, op.reduction)
 
     def scatter_slices(self, r: Rewriter, node: Node) -> Result:
-        """The updates of a slice have one place, and each of its elements has a thread."""
+        """The updates of a slice have one position, and each of its elements has a thread."""
         op, (data, indices, _) = node.op, node.inputs
         assert isinstance(op, ScatterNd)
         if not (data.type.is_static and indices.type.is_static):
             return None
         *tuples, depth = indices.type.static_shape
         shape = data.type.static_shape
-        # In the loops of `scatter_nd` a thread takes the innermost axis of a slice.
+        # In the loops of `scatter_nd` a thread runs the innermost axis of a slice.
         wide = [d for d in shape[depth:] if d != 1]
         steps = math.prod((*tuples, *wide[-1:]))
         if not self.is_worthwhile(node, math.prod(wide[:-1]), steps):
             return None
-        at = r.add(SlicePlaces(shape[:depth]), indices)
-        return self.sorted_updates(r, node, at, depth, op.reduction)
+        positions = r.add(SlicePlaces(shape[:depth]), indices)
+        return self.sorted_updates(r, node, positions, depth, op.reduction)
 
     def sorted_updates(
         self, r: Rewriter, node: Node, at: Value, depth: int, reduction: str
     ) -> Result:
-        """The scatter of a node, whose updates are sorted by the numbers of their places.
+        """The scatter of a node, with updates sorted by the numbers of their positions.
 
         at: for each update, the number of an element or slice of the data.
-        depth: axes of the data that a number counts.
+        depth: number of axes of the data that a number enumerates.
         """
         data, _, updates = node.inputs
         count = math.prod(at.type.static_shape)

@@ -1,14 +1,14 @@
-"""The factors of an integer product: which types they are stored in, and what that costs.
+"""Storage types of the factors of an integer product, and their cost.
 
     matmul(i16(q - z), i16(w), to=i32)                        pairs of 16 bits
     matmul(i16(q - z), w, to=i32)                             the same with weights of bytes
     matmul(q - 128, w, to=i32) - (z - 128) * sum(w)           signed bytes
     matmul(q, w, to=i32) - z * sum(w)                         unsigned bytes
 
-Bytes take half the memory, and some instructions multiply more of them at a time.  A byte less its
-zero point has 9 bits, so where both are bytes the zero point stays in the product, and what it adds
-is subtracted from the result.  That is a constant for each channel of constant weights.  A border
-then holds the zero point.
+Bytes take half the memory, and some instructions multiply more of them at a time.  A byte minus its
+zero point has 9 bits.  So if both factors are bytes the zero point is left out of the product, and
+its contribution is subtracted from the result: a constant per channel for constant weights.  A
+border is then filled with the zero point.
 """
 
 from __future__ import annotations
@@ -31,15 +31,16 @@ from tilesmith.ops.shape import Reshape, Transpose
 from tilesmith.ops.slicing import Pad
 
 SHIFT = 128
-"""What signed bytes are less than unsigned ones."""
+"""Difference between an unsigned byte and the signed byte that replaces it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Factors:
-    """How the factors of a product are stored.
+    """The storage types of a product's factors.
 
-    x, w: element types of the first and of the second one.
-    joined: the number of products that an instruction adds: channels become a multiple of it.
+    x, w: element types of the first and of the second factor.
+    joined: the number of products that one instruction adds; channels are padded to a multiple of
+        it.
     """
 
     x: DType
@@ -50,11 +51,13 @@ class Factors:
 PAIRS = Factors(i16, i16, joined=2)
 
 Choice = Callable[[MatMul | Conv, tuple[Dim, ...], tuple[Dim, ...]], Factors]
-"""The factors of a product with constant weights of bytes, given its operator and their shapes."""
+"""The storage types of a product with constant weights of bytes, given its operator and their
+shapes.
+"""
 
 
 def always_pairs(op: MatMul | Conv, x: tuple[Dim, ...], w: tuple[Dim, ...]) -> Factors:
-    """The factors that every target can multiply."""
+    """The types that every target can multiply."""
     return PAIRS
 
 
@@ -63,7 +66,7 @@ def product(
 ) -> Value:
     """The product of `x` and `w`, numbers of type i32 that fit 16 bits.
 
-    bounds: of the elements of `w`.
+    bounds: bounds of the elements of `w`.
     """
     factors = PAIRS
     if _is_fixed(r, w) and _has_channels(op, w):
@@ -72,8 +75,8 @@ def product(
         if fits and chosen.x is i16:
             factors = chosen
         elif fits:
-            found = _byte(r, x)
-            made = None if found is None else _of_bytes(r, op, *found, w, chosen)
+            bytes_and_zero = _byte(r, x)
+            made = None if bytes_and_zero is None else _of_bytes(r, op, *bytes_and_zero, w, chosen)
             if made is not None:
                 return made
     a, b = r.add(Cast(factors.x), x), r.add(Cast(factors.w), w)
@@ -83,7 +86,7 @@ def product(
 def _of_bytes(
     r: Rewriter, op: MatMul | Conv, q: Value, zero: Value | None, w: Value, factors: Factors
 ) -> Value | None:
-    """The product of bytes `q`, less their zero point, and `w`."""
+    """The product of bytes `q`, minus their zero point, and `w`."""
     shift = 0
     if q.dtype is not factors.x:
         shift = SHIFT if factors.x is i8 else -SHIFT
@@ -93,7 +96,7 @@ def _of_bytes(
     point = None if number is None else number - shift
     if isinstance(op, Conv) and any(op.pads):
         if point is None:
-            return None  # the border is known only to a run
+            return None  # the border is known at run time only
         if point:
             begins, ends = op.pads[: len(op.pads) // 2], op.pads[len(op.pads) // 2 :]
             q = r.add(Pad((0, 0, *begins, 0, 0, *ends), value=point), q)
@@ -112,7 +115,7 @@ def _of_bytes(
 
 
 def _sums(r: Rewriter, op: MatMul | Conv, w: Value) -> Value:
-    """The sums of the weights of each channel, in a form that broadcasts to the result."""
+    """The sum of the weights of each channel, in a shape that broadcasts to the result."""
     if isinstance(op, MatMul):
         return r.add(ReduceSum((1 if op.transpose_b else 0,), False), w)
     sums = r.add(ReduceSum(tuple(range(1, w.type.rank)), False), w)
@@ -120,7 +123,7 @@ def _sums(r: Rewriter, op: MatMul | Conv, w: Value) -> Value:
 
 
 def _byte(r: Rewriter, v: Value) -> tuple[Value, Value | None] | None:
-    """The bytes and the zero point, one number of type i32, whose difference is `v`."""
+    """The bytes and the zero point, a scalar of type i32, whose difference is `v`."""
     sub = r.producer(v, Sub)
     zero = None if sub is None else sub.inputs[1]
     if zero is not None and (not zero.type.is_static or zero.type.size != 1):
@@ -133,7 +136,7 @@ def _byte(r: Rewriter, v: Value) -> tuple[Value, Value | None] | None:
 
 
 def _number(r: Rewriter, v: Value) -> int | None:
-    """The integer that `v`, a single one, is known to be."""
+    """The integer that `v`, a scalar, is known to be."""
     node = r.producer(v, Cast, Reshape)
     while node is not None:
         v = node.inputs[0]
@@ -142,7 +145,9 @@ def _number(r: Rewriter, v: Value) -> int | None:
 
 
 def _is_fixed(r: Rewriter, v: Value) -> bool:
-    """Whether `v` is made of constants as dequantisation makes weights: folding will compute it."""
+    """Whether `v` is computed from constants as dequantisation computes weights, so that folding
+    will replace it.
+    """
     left, seen = [v], {v}
     while left:
         v = left.pop()
@@ -156,15 +161,15 @@ def _is_fixed(r: Rewriter, v: Value) -> bool:
 
 
 def _has_channels(op: MatMul | Conv, w: Value) -> bool:
-    """Whether the weights' sums belong to channels, which are counted."""
+    """Whether the sums of weights belong to channels, whose number is known."""
     return w.type.is_static and (isinstance(op, Conv) or w.type.rank == 2)
 
 
 def with_channels(
     r: Rewriter, op: MatMul | Conv, x: Value, w: Value, joined: int
 ) -> tuple[Value, Value]:
-    """The factors with channels of zeros, up to a multiple of the number that is `joined`: all that
-    instructions add lies together.
+    """The factors padded with channels of zeros to a multiple of `joined`, so that an instruction's
+    terms are contiguous.
     """
     if not isinstance(op, Conv) or op.groups != 1:
         return x, w

@@ -23,8 +23,8 @@ from tilesmith.perf.limits import FOLDED_BYTES
 from tilesmith.support.errors import ModelError
 
 GROWTH = 4
-"""Largest ratio of result to input bytes for larger results.  Padded weights grow; a broadcast that
-grows more is cheaper to repeat.
+"""Upper bound on the ratio of result to input bytes of larger results.  Padded weights grow; a
+broadcast that grows more is cheaper to repeat.
 """
 
 
@@ -45,12 +45,14 @@ def fold(graph: Graph, limit: int = FOLDED_BYTES) -> Graph:
             nodes.append(node)
     if len(nodes) == len(graph.nodes):
         return graph
-    # The folded results keep their values, so nothing else changes.
+    # The folded results keep their values, so other nodes are unchanged.
     return dce(replace(graph, constants=tuple(constants.values()), nodes=tuple(nodes)))
 
 
 def _folded(node: Node, constants: dict[Value, Constant]) -> tuple[np.ndarray, ...] | None:
-    """The results of a node; None for one that refuses its values: a run may never come to it."""
+    """The results of a node; None if it raises an error for its inputs: a run may never reach
+    it.
+    """
     try:
         return evaluate_op(node.op, *(logical_array(constants[v]) for v in node.inputs))
     except ModelError:
@@ -68,13 +70,13 @@ def _is_foldable(node: Node, constants: dict[Value, Constant], limit: int) -> bo
     if not node.op.is_static or not all(v.type.is_static for v in node.outputs):
         return False
     size = sum(_physical_bytes(v) for v in node.outputs)
-    given = sum(_physical_bytes(v) for v in node.inputs)
-    return size <= max(limit, GROWTH * given) or _only_repacks(node)
+    read = sum(_physical_bytes(v) for v in node.inputs)
+    return size <= max(limit, GROWTH * read) or _only_repacks(node)
 
 
 def _only_repacks(node: Node) -> bool:
-    """True if the result is logically no larger than the inputs.  Only a layout's padding then
-    makes the constant larger, and that is wanted.
+    """Whether the result is logically no larger than the inputs.  Then only a layout's padding
+    makes the constant larger, which is intended.
     """
     logical = sum(v.type.bytes for v in node.outputs)
     return logical <= sum(v.type.bytes for v in node.inputs)

@@ -2,8 +2,8 @@
 
 A group grows from a seed (a contraction, else a reduction, else any node) through the consumers of
 its results.  It may grow through any diamond, and it is complete whenever only one value is needed
-outside.  So no path leaves a group and comes back, and the result is acyclic.  Structure alone
-decides what may join:
+outside.  So no path leaves a group and returns, and the result is acyclic.  Structure alone decides
+which nodes may join:
 
 - A contraction or windowed reduction takes elementwise consumers of its own shape (the epilogue).
 - A reduction over whole axes also takes further reductions over the same axes, and elementwise
@@ -11,15 +11,15 @@ decides what may join:
 - Elementwise and injective nodes chain with each other while no costly element is computed more
   than once.
 
-Attention is a group of its own kind, found first (`fuse_attention`).
+Attention is a kind of group of its own, which is formed first (`fuse_attention`).
 
-Fusing may change how something is computed or read (attention, a costly epilogue, a prologue).
-Whether to do so is a choice that measurements may overrule (`choices`).
+Fusing may change the way a value is computed or read (attention, a costly epilogue, a prologue).
+Then it is a choice that measurements may overrule (`choices`).
 
-A group holds nodes between two measures only: those are barriers (`graph.measure`).
+A group holds only nodes between two measures, which are barriers (`graph.measure`).
 
-Afterwards pure index maps move into a contraction that is their only reader, elementwise producers
-into a reduction that is their only reader, and both into the attention whose operands they are.
+Finally nodes move to their only readers.  Pure index maps move into a contraction, elementwise
+producers into a reduction, and both into an attention.
 """
 
 from __future__ import annotations
@@ -44,11 +44,12 @@ from .choices import Choose, preferred
 from .fuse_attention import attention
 
 MAX_NODES = 48
-"""Most nodes in one group: a bound on code size and compile time."""
+"""Upper bound on the nodes of a group, to limit code size and compile time."""
 
 MAX_BRANCHES = 8
-"""Most selects in one group that read an element in one of their branches alone.  Such reads are
-guarded by all conditions around them, which may be as many as there are ways through the selects.
+"""Upper bound on the selects in a group that read an element in only one of their branches.  Such
+reads are guarded by all conditions around them; their number may be that of the paths through the
+selects.
 """
 
 
@@ -62,7 +63,7 @@ class _Group:
     shape: shape of the anchor's result (contraction, reduction) or of the full row domain (rows).
     reduced: axes of `shape` that are reduced (rows).
     outputs: values needed outside.
-    costly: it computes a costly function.
+    costly: whether it computes a costly function.
     """
 
     kind: str
@@ -74,11 +75,11 @@ class _Group:
 
 
 def fuse(graph: Graph, choose: Choose = preferred, join_attention: bool = True) -> Graph:
-    """`graph` with every node inside a `Fused` node, but for control flow; the same object if all
-    of them are already.
+    """`graph` with every node inside a `Fused` node, except control flow; the same object if all of
+    them are already.
 
-    join_attention: attention may be one group, which reorders its sums as the rows' maxima become
-        known.
+    join_attention: whether attention may be one group, which reorders its sums as the rows' maxima
+        become known.
     """
     if all(isinstance(n.op, (Fused, Control)) for n in graph.nodes):
         return graph
@@ -99,7 +100,7 @@ class _Fusion:
         self.segment = dict(
             zip(graph.nodes, accumulate(bool(symbols_defined(n)) for n in graph.nodes))
         )
-        """The number of nodes up to each node that define symbols."""
+        """The number of nodes that define symbols, up to each node."""
         self.group_of: dict[Node, _Group] = {}
         self.escapes = set(graph.outputs)
 
@@ -114,15 +115,15 @@ class _Fusion:
         for n in self.graph.nodes:
             by_kind.setdefault(self.structure(n).kind, []).append(n)
         for n in by_kind.get("contraction", []) if join_attention else ():
-            found = attention(self.graph, n, self.order, self.structure, MAX_NODES)
-            if found is None or any(m in self.group_of for m in found):
+            members = attention(self.graph, n, self.order, self.structure, MAX_NODES)
+            if members is None or any(m in self.group_of for m in members):
                 continue
-            if len({self.segment[m] for m in found}) > 1:
+            if len({self.segment[m] for m in members}) > 1:
                 continue
-            if self.choose("attention", found, (True, False), True):
-                (result,) = self.live(dict.fromkeys(found))
-                group = _Group("attention", found, outputs=(result,))
-                self.group_of |= dict.fromkeys(found, group)
+            if self.choose("attention", members, (True, False), True):
+                (result,) = self.live(dict.fromkeys(members))
+                group = _Group("attention", members, outputs=(result,))
+                self.group_of |= dict.fromkeys(members, group)
         for kind in ("contraction", "reduction", "opaque", "elementwise", "injective"):
             if kind == "elementwise":  # one pass over both, in program order
                 seeds = sorted(
@@ -186,11 +187,11 @@ class _Fusion:
             self.group_of[n] = group
 
     def without_views(self, group: _Group, nodes: list[Node]) -> list[Node]:
-        """`nodes` without reshapes at their end that would divide for each element: by itself, a
+        """`nodes` without reshapes at their end that would divide for each element: alone, a
         reshape is a view (`place`).  The nodes before stay one group.
 
-        Divisions by numbers are left to the schedule, but for remainders behind copies of rows:
-        rows that lie side by side are one row there.
+        Divisions by constants are left to the schedule, except remainders behind copies of rows:
+        the copies of a row, side by side, are one row there.
         """
         if group.kind != "injective":
             return nodes
@@ -218,7 +219,7 @@ class _Fusion:
         if self.segment[node] != self.segment[group.nodes[0]]:
             return False
         if isinstance(node.op, Relayout) and group.kind != "injective":
-            return False  # the kernel would store across memory
+            return False  # the kernel would store with a stride
         if isinstance(node.op, Relayout) and any(self.structure(m).samples for m in members):
             return False
         if s.samples and not self.samples_views(node, members):
@@ -243,8 +244,8 @@ class _Fusion:
         return all(expected_size(out) <= 2 * expected_size(v.shape) for v in read)
 
     def samples_views(self, node: Node, members: Iterable[Node]) -> bool:
-        """Whether `members` only say where the elements lie that `node` reads several times: what
-        is computed, or copied into another order, would be so for each sample.
+        """Whether `members` only compute indices of elements that `node` reads several times: other
+        nodes would be computed, or copied into another order, for each sample.
         """
         read = {node.inputs[i] for i in self.structure(node).samples}
         for m in reversed(list(members)):
@@ -281,7 +282,7 @@ class _Fusion:
                     self.merge(feeder, group)
                     continue
                 if group.kind == "attention" and not operands.issuperset(consumers):
-                    continue  # what a mask is made of would be computed again for each head
+                    continue  # the producers of a mask would be computed again for each head
                 about = (*feeder.nodes, node)
                 if self.mergeable(feeder, group) and self.choose(
                     "prologue", about, (True, False), True
@@ -296,8 +297,8 @@ class _Fusion:
             self.group_of[n] = group
 
     def feeds_epilogue(self, feeder: _Group, reader: Node) -> bool:
-        """Whether `feeder` computes, in the shape of `reader`, what a node of an epilogue reads:
-        there each element is computed once, and never stored.
+        """Whether `feeder` computes, in the shape of `reader`, an operand of a node in the
+        epilogue: there each element is computed once, and never stored.
         """
         if self.structure(reader).kind != "elementwise":
             return False
@@ -321,7 +322,9 @@ class _Fusion:
 
 
 def _copies_rows(node: Node) -> bool:
-    """Whether each row, along the last axis of the one operand, is there several times."""
+    """Whether the result contains each row, along the last axis of the one operand, several
+    times.
+    """
     if len(node.inputs) != 1 or len(node.outputs) != 1:
         return False
     before, after = node.inputs[0].shape, node.outputs[0].shape

@@ -7,7 +7,7 @@
 
 Only the last value may be needed outside, since the others are never written to memory.  A product
 with a constant does not join, since it has packed weights when it is separate.  So a layer norm
-between two products with weights is no attention.
+between two products with weights is not attention.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def attention(
     """The nodes of the group around the scores `first`, its result last; None if there is none.
 
     order: numbers the nodes.
-    limit: most nodes in the group.
+    limit: upper bound on the nodes in the group.
     """
     if not _has_rows(first) or not all(_is_solid(v) for v in (*first.inputs, *first.outputs)):
         return None
@@ -42,7 +42,7 @@ def attention(
     second: Node | None = None
     result = first.outputs[0]
     reduces = False
-    found: list[Node] | None = None
+    best: list[Node] | None = None
     while len(members) < limit:
         inner = {v for n in members for v in n.outputs}
         live = [
@@ -51,14 +51,14 @@ def attention(
             if v in graph.outputs or any(c not in members for c in graph.consumers.get(v, ()))
         ]
         if second is not None and len(live) == 1:
-            found = list(members)
+            best = list(members)
         following = {c for v in live for c in graph.consumers.get(v, ()) if c not in members}
         if not following or any(v in graph.outputs for v in live):
-            return found
+            return best
         node = min(following, key=order.__getitem__)
         s = structure(node)
         if len(node.outputs) != 1:
-            return found
+            return best
         out = node.outputs[0].shape
         if second is None:
             if s.kind == "reduction" and s.reduced == {len(shape) - 1} and s.keeps_rank:
@@ -77,30 +77,30 @@ def attention(
             elif (
                 isinstance(node.op, Reshape) and same_shape(out[-2:], shape[-2:]) and len(live) == 1
             ):
-                shape = out  # heads in groups, or no longer
+                shape = out  # heads in groups, or no more
             elif s.kind != "elementwise" or not (
                 same_shape(out, shape) or same_shape(out, (*shape[:-1], 1))
             ):
                 return None
         elif isinstance(node.op, (Reshape, Transpose)):
             if len(live) != 1 or _merges_open(live[0], node.outputs[0]):
-                return found
+                return best
         elif s.kind != "elementwise" or not same_shape(
             out, (live[0] if len(live) == 1 else result).shape
         ):
-            return found
+            return best
         members[node] = None
-    return found
+    return best
 
 
 def _is_solid(value: Value) -> bool:
-    """True if no extent can be 0."""
+    """Whether no extent can be 0."""
     return all((values_of(d).lo or 0) > 0 for d in value.shape)
 
 
 def _merges_open(before: Value, after: Value) -> bool:
-    """Whether an axis of `after` is made of several of `before`, one of them of open extent: no
-    split by a number separates them again.  Such a reshape by itself moves nothing.
+    """Whether an axis of `after` merges several of `before`, one of them symbolic, which no split
+    by a constant separates again.  Such a reshape by itself moves nothing.
     """
     return any(
         isinstance(n, Expr) and all(not same_dim(n, d) for d in before.shape) for n in after.shape
@@ -117,8 +117,8 @@ def _core(node: Node) -> Compute | None:
 
 
 def _has_rows(node: Node) -> bool:
-    """True for a contraction whose last axis is only in one factor, and the axis before it only in
-    the other.
+    """Whether a contraction's last axis is only in one factor, and the axis before it only in the
+    other.
     """
     core = _core(node)
     factors = product_of_loads(core) if core is not None else None
@@ -133,7 +133,7 @@ def _has_rows(node: Node) -> bool:
 
 
 def _contracts_rows(node: Node, inner: set) -> bool:
-    """True if `node` sums over the last axis of a member's result and keeps its other axes."""
+    """Whether `node` sums over the last axis of a member's result and keeps its other axes."""
     core = _core(node)
     factors = product_of_loads(core) if core is not None else None
     if core is None or factors is None or len(core.reduce_axis) != 1:

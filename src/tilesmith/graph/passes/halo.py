@@ -2,8 +2,8 @@
 
 A padded convolution reads past the border of its input.  If the program computes that input, its
 kernel can write it into the middle of a larger buffer with a border of zeros.  Then there is no
-copy, and no read needs a test.  The producer's kernel writes the border (`strategy.cpu`), and the
-reader's kernel drops its tests (`strategy.group`).
+copy, and no read needs a predicate.  The producer's kernel writes the border (`strategy.cpu`), and
+the reader's kernel drops its predicates (`strategy.group`).
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def _padded_inputs(node: Node) -> list[tuple[Value, Pads]]:
 def _may_have_halo(graph: Graph, value: Value) -> bool:
     producer = graph.producer.get(value)
     if producer is None or value in graph.outputs:
-        return False  # memory that the caller or a constant owns
+        return False  # memory of the caller or of a constant
     if len(producer.outputs) != 1:
         return False
     if any(isinstance(n.op, Control) for n in graph.consumers[value]):

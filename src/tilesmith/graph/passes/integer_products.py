@@ -4,10 +4,10 @@
     matmul(a, b)                  ->  matmul(i16(a), i16(b), to=i32)
 
 Here `a` and `b` are numbers of type i32 that fit 16 bits.  Quantised models hold such products, of
-8-bit numbers less their zero points.  Sums of integers are exact, where those of floats round.  A
+8-bit numbers minus their zero points.  Sums of integers are exact, where those of floats round.  A
 product of floats is rewritten if bounds of its operands prove that its sums fit 32 bits.  Sums of
-i32 wrap as before and need no proof.  Padding is with zeros, which is what a zero point stands for.
-How operands are stored is another choice (`factors`).
+i32 wrap as before and need no proof.  Padding is with zeros, which is the number that a zero point
+represents.  The storage of operands is another choice (`factors`).
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ Bounds = tuple[int, int]
 
 
 def narrow_products(graph: Graph, factors: FactorChoice = always_pairs) -> Graph:
-    """`graph` with products of i32 numbers that fit 16 bits computed on such; the same object if
+    """`graph` whose products of i32 numbers that fit 16 bits read such numbers; the same object if
     there are none.
 
-    factors: how those of products with constant weights are stored.
+    factors: chooses the storage types of products with constant weights.
     """
 
     def narrow(r: Rewriter, n: Node) -> Result:
@@ -49,7 +49,8 @@ def integer_products(
     """`graph` with products of scaled integers computed in integers; the same object if there are
     none.
 
-    on_floats: the tile size for a convolution that is faster by Winograd's algorithm on floats.
+    on_floats: gives the tile size of a convolution that is faster by Winograd's algorithm on
+        floats.
     factors: as for `narrow_products`.
     """
 
@@ -118,7 +119,7 @@ def _scaled(r: Rewriter, v: Value) -> tuple[Value, Value] | None:
 
 
 def _terms(op: MatMul | Conv, w: Value) -> int | None:
-    """The number of products in a sum; None if only a run knows."""
+    """The number of products in a sum; None if it is symbolic."""
     if isinstance(op, MatMul):
         if w.type.rank < 2:
             return None
@@ -130,7 +131,7 @@ def _terms(op: MatMul | Conv, w: Value) -> int | None:
 
 
 def _per_channel(r: Rewriter, op: MatMul | Conv, n: Node, scale: Value, w: Value) -> Value | None:
-    """The scale of `w` in a form that broadcasts to the result; None if it varies inside a sum."""
+    """The scale of `w` in a shape that broadcasts to the result; None if it varies inside a sum."""
     if not scale.type.is_static:
         return None
     shape = (1,) * (w.type.rank - scale.type.rank) + scale.type.static_shape
@@ -144,7 +145,9 @@ def _per_channel(r: Rewriter, op: MatMul | Conv, n: Node, scale: Value, w: Value
 
 
 _DEEPEST = 8
-"""Nodes in a row through which bounds are followed: more than dequantisation has."""
+"""Upper bound on the nodes in a row through which bounds are followed: more than dequantisation
+has.
+"""
 
 
 def _bounds(r: Rewriter, v: Value, depth: int = _DEEPEST) -> Bounds:
@@ -156,10 +159,10 @@ def _bounds(r: Rewriter, v: Value, depth: int = _DEEPEST) -> Bounds:
     node = r.producer(v, Cast, Sub, Add, Reshape, Transpose)
     if node is None or depth == 0 or not all(i.dtype.is_int for i in node.inputs):
         return whole
-    found = [_bounds(r, i, depth - 1) for i in node.inputs]
+    operands = [_bounds(r, i, depth - 1) for i in node.inputs]
     if isinstance(node.op, (Sub, Add)):
-        (a, b), (c, d) = found
+        (a, b), (c, d) = operands
         low, high = (a + c, b + d) if isinstance(node.op, Add) else (a - d, b - c)
     else:
-        low, high = found[0]
+        low, high = operands[0]
     return (low, high) if whole[0] <= low and high <= whole[1] else whole

@@ -1,8 +1,8 @@
-"""Layout assignment: how each value lies in memory, chosen over the whole graph by cost.
+"""Layout assignment: the memory layout of each value, chosen over the whole graph by cost.
 
 Every kernel can read any layout (a layout is an index map), but not equally fast.  A contraction
 writes the layout that its kernel is made for.  A node that reads and writes memory in one order can
-have row-major, or any layout of a contraction of the same rank.  To choose one for each node is a
+have row-major, or any layout of a contraction of the same rank.  The choice for all nodes is a
 partitioned Boolean quadratic problem.  The cost of a pair of producer and reader is that of reading
 the producer's layout, or of a `relayout` between them if that is cheaper.  The graph's inputs and
 outputs are row-major, and so are those of control flow.  Constants are packed when they are first
@@ -44,10 +44,10 @@ class NodeLayouts:
 
 
 class LayoutPolicy(Protocol):
-    """What layouts cost on a target."""
+    """Costs of layouts on a target."""
 
     def fixed(self, node: Node, known: frozenset[int]) -> NodeLayouts | None:
-        """The layouts of a node that leaves no choice.
+        """The layouts of a node without a choice.
 
         known: its operands that are constants.
         """
@@ -60,12 +60,12 @@ class LayoutPolicy(Protocol):
         ...
 
     def is_free(self, node: Node) -> bool:
-        """True if the node's results may have other layouts than row-major."""
+        """Whether the node's results may have other layouts than row-major."""
         ...
 
     def reading(self, node: Node, number: int, layout: Choice, result: Choice) -> float:
-        """Extra bytes moved, compared with operand `number` in the kernel's favourite layout, given
-        the layout `result`; infinite if it can't be read.
+        """Extra bytes moved, compared with operand `number` in the kernel's favourite layout, if
+        the result has layout `result`; infinite if it can't be read.
         """
         ...
 
@@ -83,11 +83,11 @@ def assign_layouts(
 ) -> Graph:
     """`graph` with layouts on its values, constants packed to match, and relayouts between.
 
-    choose: where an operand's layout is not its reader's favourite, it may overrule the costs:
-        whether there is a relayout, and the layout of the reader's results.
+    choose: may overrule the costs where an operand's layout is not its reader's favourite.  It
+        decides whether there is a relayout, and the layout of the reader's results.
     allow: the layouts that results may have, where there is a choice.
-    is_body: of control flow, whose results need no memory of their own: one may be an input, a
-        constant, or another result.
+    is_body: whether the graph is a body of control flow.  Its results need no separate memory: one
+        may be an input, a constant, or another result.
     """
     return _Assignment(graph, policy, choose, allow, is_body).run()
 
@@ -104,9 +104,9 @@ class _Assignment:
         self.fixed: dict[Node, NodeLayouts] = {}
         for n in graph.nodes:
             known = frozenset(i for i, v in enumerate(n.inputs) if v in graph.constant)
-            found = policy.fixed(n, known)
-            if found is not None:
-                self.fixed[n] = found
+            fixed_layouts = policy.fixed(n, known)
+            if fixed_layouts is not None:
+                self.fixed[n] = fixed_layouts
         self.by_rank: dict[int, dict[Choice, None]] = {}
         """The layouts that values of a rank may have, row-major first."""
         for n, layouts in self.fixed.items():
@@ -131,10 +131,10 @@ class _Assignment:
     def choices_of(self, node: Node) -> list[Choice]:
         if node in self.fixed:
             return [self.fixed[node].results[0]]
-        found = self.by_rank.get(node.outputs[0].type.rank, {}) if node.outputs else {}
-        if not found or not self.policy.is_free(node):
+        known = self.by_rank.get(node.outputs[0].type.rank, {}) if node.outputs else {}
+        if not known or not self.policy.is_free(node):
             return [None]
-        options = [c for c in found if c is None or any(plain(c, v) is c for v in node.outputs)]
+        options = [c for c in known if c is None or any(plain(c, v) is c for v in node.outputs)]
         names = tuple(map(_name, options))
         return [options[names.index(n)] for n in self.allow("layout", names)]
 
@@ -193,12 +193,12 @@ class _Assignment:
                 theirs = [self.layout(producer, c, v) for c in self.choices[producer]]
                 costs = np.array([[self.read(node, i, a, b)[0] for b in mine] for a in theirs])
                 problem.edge(number[producer], number[node], costs)
-        found = problem.solve()
-        return {n: self.choices[n][found[number[n]]] for n in self.graph.nodes}
+        solution = problem.solve()
+        return {n: self.choices[n][solution[number[n]]] for n in self.graph.nodes}
 
     def overruled(self) -> bool:
         """Whether `choose` picks another layout than the cheapest for the results of a node with an
-        operand in an unfavourable layout.  It becomes their only one.
+        operand in an unfavourable layout.  That layout becomes their only option.
         """
         before = dict(self.choices)
         for node, options in before.items():
@@ -212,16 +212,16 @@ class _Assignment:
             if len(options) > 1 and across:
                 names = tuple(map(_name, options))
                 usual = names[options.index(self.chosen[node])]
-                found = self.choose("layout", (*dict.fromkeys(across), node), names, usual)
-                if found != usual:
-                    self.choices[node] = [options[names.index(found)]]
+                chosen = self.choose("layout", (*dict.fromkeys(across), node), names, usual)
+                if chosen != usual:
+                    self.choices[node] = [options[names.index(chosen)]]
         return self.choices != before
 
     def layout(self, producer: Node, choice: Choice, value: Value) -> Layout | None:
         return self.layouts_of(producer, choice)[producer.outputs.index(value)]
 
     def read(self, node: Node, i: int, layout: Choice, result: Choice) -> tuple[float, Choice]:
-        """The cost for `node` of reading operand i, and the layout in which it does."""
+        """The cost for `node` of reading operand i, and the layout in which it is read."""
         as_it_lies = self.policy.reading(node, i, layout, result), layout
         if not as_it_lies[0]:
             return as_it_lies
@@ -245,7 +245,7 @@ class _Assignment:
         return costs[best], plain(best, value)
 
     def read_in(self, node: Node, i: int, layout: Choice, result: Choice) -> Choice:
-        """The layout in which `node` reads operand i, which lies in `layout`."""
+        """The layout in which `node` reads operand i, whose own layout is `layout`."""
         _, cheapest = self.read(node, i, layout, result)
         _, other = self.converting(node, i, result)
         if not 0 < self.policy.reading(node, i, layout, result) < math.inf or other == layout:
@@ -255,7 +255,7 @@ class _Assignment:
         changes = self.choose(f"relayout_{i}", about, (False, True), cheapest != layout)
         return other if changes else layout
 
-    # carrying it out
+    # applying the choices
 
     def lay_out(self, node: Node) -> None:
         choice = self.chosen[node]
@@ -307,8 +307,10 @@ class _Assignment:
                 lies = value.layout is None
                 results.append(value if lies else self.relayout(value, None, ""))
                 continue
-            given = value in self.graph.inputs or value in self.graph.constant or value in results
-            if value.layout is not None or given:  # an output is memory of its own, row-major
+            is_taken = (
+                value in self.graph.inputs or value in self.graph.constant or value in results
+            )
+            if value.layout is not None or is_taken:  # an output has separate memory, row-major
                 copy = replace(value, layout=None)
                 self.nodes.append(Node(_copy_of(value), (value,), (copy,)))
                 value = copy
@@ -317,8 +319,8 @@ class _Assignment:
 
 
 def _copy_of(value: Value) -> Op:
-    """What makes an output of its own of a value.  Of one that is an object of the host, strings of
-    any shape too, native memory holds one number, so that no kernel copies it.
+    """The operator that copies a value to a separate output.  Objects of the host (also strings of
+    any shape) take one number of native memory, so no kernel copies them.
     """
     if value.dtype.is_host:
         return Host("identity", "", (value.type,))

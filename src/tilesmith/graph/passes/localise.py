@@ -1,8 +1,8 @@
-"""Symbols of a kernel's own: each extent of an operand that is not known becomes one.
+"""Symbols of a kernel: each unknown extent of an operand is replaced by a symbol of the kernel.
 
-A kernel needs to know that two extents are equal, or how results depend on operands.  It need not
-know how the program came to them.  So layers of equal expected sizes share a kernel, and index
-arithmetic stays small.
+A kernel needs to know that two extents are equal, and how results depend on operands.  It need not
+know how the program computes the extents.  So layers of equal expected sizes share a kernel, and
+index arithmetic stays small.
 
     (%x: f32[n,(h + 1) // 2]) -> f32[n,(h + 1) // 4]     with d0 = n, d1 = (h + 1) // 2:
     (%x: f32[d0,d1]) -> f32[d0,d1 // 2]
@@ -26,10 +26,10 @@ from tilesmith.support.errors import ModelError
 
 
 def localise(body: Graph) -> tuple[Graph, tuple[Dim, ...]]:
-    """A fused body with symbols of its own, and for each of them the extent that it stands for.
+    """A fused body with symbols of its own, and the extent that each of them replaces.
 
-    The body itself and its symbols, if it has none or if its types don't follow from its operands'
-    alone.
+    The body itself with its own symbols, if it has none or if its types don't follow from its
+    operands' alone.
     """
     if not body.symbols:
         return body, ()
@@ -51,13 +51,13 @@ def own_symbols(extents: Iterable[Expr]) -> dict[Expr, Var]:
 
 
 def _sizes(extent: Expr) -> Sizes:
-    """What an extent may be, as far as its bounds say."""
+    """The range of an extent, given its bounds."""
     if isinstance(extent, Var) and extent.sizes is not None:
         return extent.sizes
     guess = min(max(expected(extent), 0), LARGEST)
-    found = EMPTY.interval(extent)
-    low = max(found.lo or 0, 0)
-    high = LARGEST if found.hi is None else min(found.hi, LARGEST)
+    bounds = EMPTY.interval(extent)
+    low = max(bounds.lo or 0, 0)
+    high = LARGEST if bounds.hi is None else min(bounds.hi, LARGEST)
     return Sizes(min(low, guess), max(high, guess), guess)
 
 

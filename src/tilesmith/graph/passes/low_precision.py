@@ -4,8 +4,8 @@
     matmul(x, w)  ->  matmul(x, bf16 w, to=f32)           where the kernel waits for the weights
 
 One factor is a constant, which is stored in the low type.  The other one is converted by a node
-that fuses like any other.  Everything else stays f32: sums, norms, softmax, residual adds, and
-products of two computed tensors, which attention is.
+that fuses like any other.  All other values stay f32: sums, norms, softmax, residual adds, and
+products of two computed tensors, such as attention.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from tilesmith.ops.matmul import MatMul
 LOW_TYPES: dict[str, DType] = {"bf16": bf16, "f16": f16}
 
 Form: TypeAlias = Literal["operands", "weights"]
-"""What becomes low: both factors, or only the constant one."""
+"""The factors that become low: both, or only the constant one."""
 
 Wanted: TypeAlias = Callable[[str], DType | None]
 """The low type for the node of a name; None for f32."""
 
 Choice: TypeAlias = Callable[[Node, int, DType, int], Form | None]
-"""What becomes low in a product whose factor of that number is constant, in a graph with so many
-bytes of constants; None if nothing gets faster.
+"""The factors that become low in a product: arguments are the node, the number of the constant
+factor, the low type, and the bytes of all constants.  None if nothing gets faster.
 """
 
 
@@ -78,15 +78,15 @@ def constant_factor(n: Node, is_constant: Callable[[Value], bool]) -> int | None
         return None
     if any(v.dtype is not f32 for v in n.inputs):
         return None
-    found = [i for i, v in enumerate(n.inputs) if is_constant(v)]
-    return found[0] if len(found) == 1 else None
+    constants = [i for i, v in enumerate(n.inputs) if is_constant(v)]
+    return constants[0] if len(constants) == 1 else None
 
 
 def _rounded(r: Rewriter, v: Value, low: DType) -> Value | None:
-    """The constant in a low type; None if a finite number of it becomes infinite there."""
+    """The constant in a low type; None if a finite number of it becomes infinite."""
     array = r.array(v)
     assert array is not None
     with np.errstate(over="ignore"):
-        found = array.astype(low.numpy)
-    infinite = np.isinf(found.astype(np.float32)) & np.isfinite(array)
-    return None if infinite.any() else r.constant(found, v.name)
+        rounded = array.astype(low.numpy)
+    infinite = np.isinf(rounded.astype(np.float32)) & np.isfinite(array)
+    return None if infinite.any() else r.constant(rounded, v.name)

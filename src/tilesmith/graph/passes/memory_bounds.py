@@ -1,4 +1,4 @@
-"""Sizes that data decide, bounded by what is known before."""
+"""Upper bounds on data-dependent sizes that are known earlier than the sizes."""
 
 from __future__ import annotations
 
@@ -15,16 +15,18 @@ from tilesmith.ir.types import Dim
 from tilesmith.perf.limits import LOOSE_BYTES
 
 FACTOR = 4
-"""A bound of more than `LOOSE_BYTES` is used if it is at most so many times what is expected."""
+"""A bound of more than `LOOSE_BYTES` is used if it is at most this multiple of the expected
+size.
+"""
 
 _LARGEST_NUMBER = 1 << 48
-"""The largest number in a bound in bytes: the rest of a formula must not make it overflow."""
+"""The largest number in a bound in bytes, so that the rest of a formula can't overflow."""
 
 
 def known_before(factors: Sequence[Dim], stages: Sequence[Stage]) -> Dim | Stage:
     """Bytes that suffice for the product of `factors`, which are not negative, and that are known
-    before `stages`, which follow one another; the last of them on which the product depends if
-    none are known, or only many more than are expected.
+    before the consecutive `stages`.  If no such bound is known, or it is far more than expected:
+    the last stage on which the product depends.
     """
     size, most, number, last = 1, 1, 1, -1
     for factor in factors:
@@ -41,23 +43,23 @@ def known_before(factors: Sequence[Dim], stages: Sequence[Stage]) -> Dim | Stage
 
 
 def largest_shape(shape: Sequence[Dim], stages: Sequence[Stage]) -> tuple[Dim, ...] | None:
-    """What the extents of a value do not exceed, known before `stages`; None where nothing but the
-    largest of all sizes is known of one.
+    """Upper bounds of the extents of a value, known before `stages`; None if one extent has only
+    the bound of all sizes.
     """
-    found: list[Dim] = []
+    bounds: list[Dim] = []
     for extent in shape:
         bound, _ = _bound(extent, stages)
         least = None if bound is None else values_of(bound).lo
         if bound is None or (least is not None and least >= LARGEST):
             return None
-        found.append(bound)
-    return tuple(found)
+        bounds.append(bound)
+    return tuple(bounds)
 
 
 def _bound(factor: Dim, stages: Sequence[Stage]) -> tuple[Dim | None, int]:
-    """What a factor does not exceed, and the number of the last stage on which it depends.
+    """Upper bound of a factor, and the number of the last stage on which it depends.
 
-    None if nothing is known, also where the bound might not fit 64 bits.
+    None if none is known, or if the bound might not fit 64 bits.
     """
     last, is_exact = -1, isinstance(factor, int) or interval(factor).hi is not None
     for i, stage in reversed(list(enumerate(stages))):
@@ -72,8 +74,8 @@ def _bound(factor: Dim, stages: Sequence[Stage]) -> tuple[Dim | None, int]:
 
 
 def _most(size: Expr, symbol: Var, limit: Dim) -> Dim | None:
-    """What a size does not exceed, without one symbol."""
+    """Upper bound of a size, without one symbol."""
     assert symbol.sizes is not None
     high = min(limit, symbol.sizes.high) if isinstance(limit, int) else limit
-    found = eliminate(size, {symbol: (symbol.sizes.low, high)})
-    return None if found is None else as_dim(found[1])
+    interval = eliminate(size, {symbol: (symbol.sizes.low, high)})
+    return None if interval is None else as_dim(interval[1])

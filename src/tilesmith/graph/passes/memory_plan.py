@@ -1,24 +1,24 @@
 """Memory planning: one arena for all values between inputs and outputs.
 
-Nodes run in order.  A value's live range goes from the node that defines it to the last one that
+Nodes run in order.  A value's live range extends from the node that defines it to the last one that
 reads it.  Two values may share bytes if their live ranges do not overlap.  Inputs, outputs and
-constants have memory of their own.  A value that an `InPlace` node defines or joins lies inside
-another value's memory, which is alive as long as any of them.  So does a result that a group writes
-over an operand; if the result is the program's, the operand lies in its memory.  A node may ask for
+constants have separate memory.  A value that an `InPlace` node defines or joins is inside another
+value's memory, which is alive as long as any of them.  So is a result that a group writes over an
+operand; if the result is the program's, the operand is in its memory.  A node may request
 workspace, alive only while it runs.
 
 Optimal placement is NP-hard (dynamic storage allocation).  Here blocks are placed in several
 orders, each at the best-fitting gap, and the smallest arena wins.  "Efficient Memory Management for
 Deep Neural Net Inference" (Pisarchyk and Lee, 2020) explains why large blocks first does well.
 
-If sizes are known to a run only, blocks are placed for the expected sizes.  That says which of two
-blocks, alive at one time, lies below the other.  The offset of a block is then a formula, right for
-all sizes: the highest end of the blocks below it.
+If sizes are known at run time only, blocks are placed for the expected sizes.  That decides which
+of two blocks whose live ranges overlap is below the other.  The offset of a block is then a
+formula, right for all sizes: the highest end of the blocks below it.
 
-A block whose size data decide (`graph.measure`) is as large as its bound, if one is known before.
-Those without one lie in a region of their own, planned in the same way, which is taken from the
-system as soon as its size is known: at the last stage on which it depends.  A result of control
-flow whose size the node itself finds has memory by itself.
+A block of a data-dependent size (`graph.measure`) is as large as its bound, if one is known before.
+Blocks without a bound are in another region, planned in the same way.  It is taken from the system
+as soon as its size is known: at the last stage on which it depends.  A result of control flow whose
+size the node itself computes has separate memory.
 """
 
 from __future__ import annotations
@@ -38,18 +38,19 @@ from .memory_bounds import known_before
 
 @dataclass(frozen=True, slots=True)
 class MemoryPlan:
-    """Byte offsets into an arena or a region, multiples of `LINE_BYTES` except for values that lie
-    inside others.
+    """Byte offsets into an arena or a region, multiples of `LINE_BYTES` except for values inside
+    others.
 
-    offsets: of each value.
-    workspace: of each node's workspace.
+    offsets: offset of each value.
+    workspace: offset of each node's workspace.
     arena_bytes: size of the arena.
-    lower_bound: the most bytes alive at one time, at expected sizes, which no plan can undercut.
+    lower_bound: the maximum of the bytes alive at one time, at expected sizes; no plan can be
+        smaller.
     outside: for values inside an input, an output or a constant, that value and a byte offset in
         it.
     regions: the size of each region, by the stage at which it is taken.
-    region: of what does not lie in the arena.
-    grown: results of control flow that have memory by themselves.
+    region: the region of each value outside the arena.
+    grown: results of control flow with separate memory.
     """
 
     offsets: dict[Value, Dim]
@@ -64,7 +65,9 @@ class MemoryPlan:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Block:
-    """`size` bytes, at expected sizes, alive while nodes `first`..`last` run; `bytes` at all."""
+    """`size` bytes, at expected sizes, alive while nodes `first`..`last` run; `bytes` for all
+    sizes.
+    """
 
     owner: Value | Node
     size: int
@@ -74,7 +77,7 @@ class _Block:
     region: Stage | None = None
 
     def meets(self, other: _Block) -> bool:
-        """True if both are alive at one time."""
+        """Whether their live ranges overlap."""
         return self.first <= other.last and other.first <= self.last
 
 
@@ -86,7 +89,7 @@ def plan(
     """The memory plan of `graph`, whose nodes run one after the other.
 
     extra_bytes: workspace that a node needs while it runs.
-    before: where the symbols become known that the graph has as the body of a loop.
+    before: for the body of a loop, the places where its free symbols become known.
     """
     homes = homes_of(graph)
     blocks = _blocks(graph, extra_bytes or {}, homes, [*before, *stages_of(graph)])
@@ -101,28 +104,30 @@ def plan(
         regions[stage], offsets_there = _placed(own, _lower_bound(own))
         placed |= offsets_there
     region = {b.owner: b.region for b in blocks if b.region is not None}
-    offsets = {b.owner: at for b, at in placed.items() if isinstance(b.owner, Value)}
-    workspace = {b.owner: at for b, at in placed.items() if isinstance(b.owner, Node)}
-    inside = {v: (home, at) for v, (home, at) in homes.items() if home not in offsets}
+    offsets = {b.owner: offset for b, offset in placed.items() if isinstance(b.owner, Value)}
+    workspace = {b.owner: offset for b, offset in placed.items() if isinstance(b.owner, Node)}
+    inside = {v: (home, offset) for v, (home, offset) in homes.items() if home not in offsets}
     region |= {v: region[home] for v, (home, _) in homes.items() if home in region}
-    offsets |= {v: plus(offsets[home], at) for v, (home, at) in homes.items() if home in offsets}
+    offsets |= {
+        v: plus(offsets[home], offset) for v, (home, offset) in homes.items() if home in offsets
+    }
     alone = tuple(b.owner for b in grown if isinstance(b.owner, Value))
     return MemoryPlan(offsets, workspace, size, bound, inside, regions, region, alone)
 
 
 def _finds_own_size(block: _Block) -> bool:
-    """Whether control flow finds the size of its result."""
+    """Whether control flow computes the size of its result."""
     if block.region is None or block.region.is_inside or not isinstance(block.owner, Value):
         return False
     return block.owner in block.region.node.outputs
 
 
 def _placed(blocks: Sequence[_Block], bound: int) -> tuple[Dim, dict[_Block, Dim]]:
-    """Bytes of the memory that holds blocks, and the offset of each."""
+    """Bytes of the memory that contains the blocks, and the offset of each."""
     best: tuple[int, dict[_Block, int]] | None = None
     for order in _ORDERS:
         placed = _place(sorted(blocks, key=order))
-        size = max((at + b.size for b, at in placed.items()), default=0)
+        size = max((offset + b.size for b, offset in placed.items()), default=0)
         if best is None or size < best[0]:
             best = (size, placed)
         if size == bound:
@@ -132,7 +137,7 @@ def _placed(blocks: Sequence[_Block], bound: int) -> tuple[Dim, dict[_Block, Dim
 
 
 def value_bytes(value: Value) -> Dim:
-    """Bytes of `value` in memory, as its layout stores it."""
+    """Bytes of `value` in memory, in its layout."""
     size: Dim = 1
     for n in factors(value):
         size = size * n
@@ -142,7 +147,7 @@ def value_bytes(value: Value) -> Dim:
 def factors(value: Value) -> list[Dim]:
     """Numbers whose product is the bytes of `value` in memory."""
     if value.dtype.is_host:
-        return [value.dtype.bytes]  # of one object
+        return [value.dtype.bytes]  # size of one object
     shape: Sequence[Dim] = value.shape
     if value.layout is not None:
         shape = value.layout.physical_shape(shape)  # type: ignore[arg-type]  # ints and Exprs mix
@@ -163,8 +168,8 @@ def _any_symbolic(blocks: Iterable[_Block]) -> bool:
 def _for_all_sizes(placed: Mapping[_Block, int]) -> tuple[Dim, dict[_Block, Dim]]:
     """The size of the arena and the offset of each block, as formulas.
 
-    A block lies above those that it meets and that were placed below it, so above what lies below
-    these.  Only the nearest count: a block is left out if another one lies between.
+    A block starts at the highest end of the lower blocks whose lifetimes overlap its own.  Only the
+    nearest count: a block is left out if another one is between.
     """
     order = sorted(placed, key=lambda b: (placed[b], placed[b] + b.size))
     below: dict[_Block, set[_Block]] = {}
@@ -191,37 +196,37 @@ def plus(a: Dim, b: Dim) -> Dim:
 
 def largest(sizes: Sequence[Dim]) -> Dim:
     """The largest; 0 if there is none."""
-    found: Dim = max((n for n in sizes if isinstance(n, int)), default=0)
+    highest: Dim = max((n for n in sizes if isinstance(n, int)), default=0)
     for n in dict.fromkeys(n for n in sizes if isinstance(n, Expr)):
-        found = n if isinstance(found, int) and found == 0 else maximum(found, n)
-    return found
+        highest = n if isinstance(highest, int) and highest == 0 else maximum(highest, n)
+    return highest
 
 
 def homes_of(graph: Graph) -> dict[Value, tuple[Value, int]]:
     """For values inside the memory of others, the outermost of those and the byte offset in it."""
     inside: dict[Value, tuple[Value, int]] = {}
-    given, results = {*graph.inputs}, {*graph.outputs}
+    inputs, results = {*graph.inputs}, {*graph.outputs}
     for node in graph.nodes:
         for out, operand in node.op.body.in_place if isinstance(node.op, Fused) else ():
             over, under = node.outputs[out], node.inputs[operand]
             if over not in results:
                 inside[over] = under, 0
-            elif under not in given:  # which a caller gives for the result, too
+            elif under not in inputs:  # a caller may give the same memory for the result
                 inside[under] = over, 0
         if isinstance(node.op, InPlace):
             parts, wholes = node.outputs, node.inputs
             if node.op.joins:
                 parts, wholes = wholes, parts
             size = wholes[0].dtype.bytes
-            inside |= {v: (wholes[0], at * size) for v, at in zip(parts, node.op.offsets)}
-    found: dict[Value, tuple[Value, int]] = {}
+            inside |= {v: (wholes[0], element * size) for v, element in zip(parts, node.op.offsets)}
+    homes: dict[Value, tuple[Value, int]] = {}
     for v in inside:
         home, offset = inside[v]
         while home in inside:
             home, further = inside[home]
             offset += further
-        found[v] = home, offset
-    return found
+        homes[v] = home, offset
+    return homes
 
 
 def _blocks(
@@ -250,10 +255,10 @@ def _blocks(
 def _block(
     owner: Value | Node, given: Sequence[Dim], first: int, last: int, stages: Sequence[Stage]
 ) -> _Block:
-    found = known_before(given, stages)
-    region = found if isinstance(found, Stage) else None
+    known = known_before(given, stages)
+    region = known if isinstance(known, Stage) else None
     size: Dim = 1
-    for n in given if isinstance(found, Stage) else (found,):
+    for n in given if isinstance(known, Stage) else (known,):
         size = size * n
     size = aligned(size)
     return _Block(owner, max(expected(size), 0), first, last, size, region)
@@ -280,26 +285,28 @@ _ORDERS: tuple[Callable[[_Block], tuple[int, ...]], ...] = (
 
 
 def _place(blocks: list[_Block]) -> dict[_Block, int]:
-    """Offsets of `blocks`, placed in the order given, each into the tightest gap that holds it."""
+    """Offsets of `blocks`, placed in the given order, each into the smallest gap that contains
+    it.
+    """
     placed: dict[_Block, int] = {}
     by_offset: list[tuple[int, _Block]] = []  # sorted
     for b in blocks:
         best_at, best_room, end = -1, -1, 0
-        for at, other in by_offset:
+        for offset, other in by_offset:
             if other.last < b.first or b.last < other.first:
                 continue
-            room = at - end
+            room = offset - end
             if room >= b.size and (best_at < 0 or room < best_room):
                 best_at, best_room = end, room
-            end = max(end, at + other.size)
-        at = best_at if best_at >= 0 else end
-        placed[b] = at
+            end = max(end, offset + other.size)
+        offset = best_at if best_at >= 0 else end
+        placed[b] = offset
         low, high = 0, len(by_offset)
         while low < high:
             middle = (low + high) // 2
-            if by_offset[middle][0] <= at:
+            if by_offset[middle][0] <= offset:
                 low = middle + 1
             else:
                 high = middle
-        by_offset.insert(low, (at, b))
+        by_offset.insert(low, (offset, b))
     return placed

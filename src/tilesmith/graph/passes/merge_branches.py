@@ -1,4 +1,4 @@
-"""Convolutions of one image that are added up become one convolution with the sum of their filters.
+"""Sums of convolutions of one image become one convolution with the sum of their filters.
 
 Networks trained with parallel branches are often exported as they were trained (Ding et al.,
 "RepVGG: Making VGG-style ConvNets Great Again", 2021; Vasu et al., "MobileOne: An Improved One
@@ -6,7 +6,7 @@ millisecond Mobile Backbone", 2023):
 
     conv(x, w) + conv(x, v)  ->  conv(x, w + v)
 
-A smaller kernel is placed within the larger one, where both meet the same elements of x.  Weights
+A smaller kernel is placed within the larger one so that both read the same elements of x.  Weights
 are added in f64 and rounded once.
 """
 
@@ -35,7 +35,7 @@ def merge_branches(graph: Graph) -> Graph:
 
 
 def _is_part(graph: Graph, v: Value) -> bool:
-    """Whether a sum is but a term of another one, which has all of its terms."""
+    """Whether a sum is only a term of another one, whose terms include all of its own."""
     readers = graph.consumers.get(v, ())
     if len(readers) != 1 or readers[0].inputs.count(v) != 1 or v in graph.outputs:
         return False
@@ -48,10 +48,10 @@ def _sum(parts: Collection[Value], r: Rewriter, n: Node) -> Result:
     terms = _terms(r, n)
     branches = [t for t in terms if _is_branch(r, t, n.outputs[0])]
     is_merged = False
-    while (found := _first_merged(r, branches)) is not None:
+    while (pair := _first_merged(r, branches)) is not None:
         is_merged = True
         branches, terms = (
-            [found[0], *(v for v in values if v not in found[1:])] for values in (branches, terms)
+            [pair[0], *(v for v in values if v not in pair[1:])] for values in (branches, terms)
         )
     if not is_merged:
         return None
@@ -62,7 +62,7 @@ def _sum(parts: Collection[Value], r: Rewriter, n: Node) -> Result:
 
 
 def _first_merged(r: Rewriter, branches: list[Value]) -> tuple[Value, Value, Value] | None:
-    """A convolution, and the two of which it is the sum."""
+    """The first sum of two of the convolutions as one convolution, and these two."""
     for a, b in permutations(branches, 2):
         merged = _merged(r, a, b)
         if merged is not None:
@@ -73,18 +73,18 @@ def _first_merged(r: Rewriter, branches: list[Value]) -> tuple[Value, Value, Val
 def _terms(r: Rewriter, n: Node) -> list[Value]:
     """The terms of a tree of additions.
 
-    Constants, which the first convolution takes as its bias, are terms, and so are other values
-    that are not of the sum's shape.
+    Constants are terms (the first convolution takes them as its bias), and so are values of other
+    shapes than the sum's.
     """
-    found, left = list[Value](), [*reversed(n.inputs)]
+    terms, left = list[Value](), [*reversed(n.inputs)]
     while left:
         v = left.pop()
         inner = r.producer(v, Add) if r.is_single_use(v) else None
         if inner is not None and v.type == n.outputs[0].type:
             left += reversed(inner.inputs)
         else:
-            found.append(v)
-    return found
+            terms.append(v)
+    return terms
 
 
 def _is_branch(r: Rewriter, v: Value, total: Value) -> bool:
@@ -95,7 +95,7 @@ def _is_branch(r: Rewriter, v: Value, total: Value) -> bool:
 
 
 def _merged(r: Rewriter, a: Value, b: Value) -> Value | None:
-    """The sum of two convolutions as one, if the kernel of `b` lies within that of `a`."""
+    """The sum of two convolutions as one, if the kernel of `b` is inside that of `a`."""
     large, small = r.producer(a, Conv), r.producer(b, Conv)
     assert large is not None and isinstance(large.op, Conv)
     assert small is not None and isinstance(small.op, Conv)
@@ -114,10 +114,10 @@ def _merged(r: Rewriter, a: Value, b: Value) -> Value | None:
     for k, d, size, first, other in zip(
         v.shape[2:], outer.dilations, w.shape[2:], *begins, strict=True
     ):
-        at, rest = divmod(first - other, d)
-        if rest or at < 0 or at + k > size:
+        first_tap, rest = divmod(first - other, d)
+        if rest or first_tap < 0 or first_tap + k > size:
             return None
-        place.append(slice(at, at + k))
+        place.append(slice(first_tap, first_tap + k))
     total = w.astype(np.float64)
     total[tuple(place)] += v
     with np.errstate(over="ignore"):

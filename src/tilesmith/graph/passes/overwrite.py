@@ -1,13 +1,13 @@
-"""Results in the memory of operands that nothing needs any more.
+"""Results in the memory of operands that are not needed any more.
 
-A scatter writes over its data instead of over a copy of them where it is the last to use their
-memory.  So a step costs what it writes, however large the tensor is.
+A scatter writes over its data instead of over a copy of them if it is the last user of their
+memory.  So its cost is that of its updates, however large the tensor is.
 
-An append (`graph.passes.append`) in a loop likewise writes behind the carried value.
+An append (`graph.passes.append`) in a loop likewise writes after the carried value.
 
-Results of the program that live in an input (`Graph.in_place`) are written there directly
+A result of the program that lives in an input (`Graph.in_place`) is written there directly
 
-- by a kernel that is a scatter, or that may write over its operand, if it is the last to use the
+- by a kernel that is a scatter, or that may write over its operand, if it is the last user of the
   input,
 - or by any kernels that run after the input was used for the last time.
 
@@ -38,12 +38,12 @@ LiesOver = Callable[[Graph, int, int], bool]
 def overwrite(graph: Graph, lies_over: LiesOver) -> Graph:
     """A fused `graph` with results in the memory of operands; the same object if there are none."""
     graph = lengthen(graph)
-    found = _Overwriting(graph, lies_over)
+    state = _Overwriting(graph, lies_over)
     for i, node in enumerate(graph.nodes):
-        found.scatter(i, node)
+        state.scatter(i, node)
     for out, home in graph.in_place:
-        found.settle(out, home)
-    return found.graph
+        state.settle(out, home)
+    return state.graph
 
 
 def lengthen(graph: Graph) -> Graph:
@@ -79,10 +79,10 @@ def _with_lengthened(node: Node, op: Loop) -> Node:
 
 
 class _Overwriting:
-    """The graph as far as it is rewritten, and who uses which memory.
+    """The graph in its current form, and the users of each piece of memory.
 
-    home: the value in whose memory another one lies.
-    uses: by such a value, the numbers of the nodes that read or write anything in its memory.
+    home: the value in whose memory another one is.
+    uses: for such a value, the numbers of the nodes that read or write in its memory.
     """
 
     def __init__(self, graph: Graph, lies_over: LiesOver) -> None:
@@ -94,20 +94,20 @@ class _Overwriting:
             for v in (*node.inputs, *node.outputs):
                 self.uses.setdefault(self.of(v), []).append(i)
         self.given = {graph.outputs[o]: graph.inputs[i] for o, i in graph.in_place}
-        """The inputs that results live in."""
+        """The inputs that contain results."""
         self.outside = {*graph.inputs, *graph.outputs, *graph.constant}
 
     def of(self, v: Value) -> Value:
-        """The value in whose memory `v` lies."""
+        """The value in whose memory `v` is."""
         return self.home.get(v, v)
 
     def is_last(self, i: int, v: Value) -> bool:
-        """True if node `i` is the last one to use the memory of `v`, and reads only `v` there."""
+        """Whether node `i` is the last user of the memory of `v`, and reads only `v` there."""
         used = [x for x in self.graph.nodes[i].inputs if self.of(x) is self.of(v)]
         return self.uses[self.of(v)][-1] == i and used == [v]
 
     def scatter(self, i: int, node: Node) -> None:
-        """Let node `i` write over its data if it is a scatter and may."""
+        """Let node `i` write over its data if it is a scatter and may do so."""
         operand = _data(node)
         if operand is None:
             return
@@ -135,24 +135,24 @@ class _Overwriting:
         if result not in self.outside:
             return True
         if home is not data:
-            return False  # the memory around the data is another size
+            return False  # the memory around the data has another size
         made_by = self.graph.producer[data].op
         if isinstance(made_by, Control) and not data.type.is_static:
-            return False  # whose memory is taken where its size is found
+            return False  # its memory is taken where its size is computed
         own_symbols = symbols_defined(self.graph.producer[data])
         if not {*own_symbols}.isdisjoint(symbols_of(data.shape)):
-            return False  # which that node takes memory for, not the one that makes the result
-        own = self.given.get(result)  # which the data must not disturb
+            return False  # that node takes memory for it, not the node that computes the result
+        own = self.given.get(result)  # the data must not overwrite it
         return own is None or own not in self.uses or self.uses[own][-1] < self.uses[data][0]
 
     def settle(self, out: int, home: int) -> None:
-        """Bring a result of the program into the input that it lives in."""
-        value, given = self.graph.outputs[out], self.graph.inputs[home]
-        if value is given:
+        """Move a result of the program into its input's memory."""
+        value, target = self.graph.outputs[out], self.graph.inputs[home]
+        if value is target:
             return
-        first, last = self.uses.get(value, [-1])[0], self.uses.get(given, [-1])[-1]
+        first, last = self.uses.get(value, [-1])[0], self.uses.get(target, [-1])[-1]
         if value in self.graph.producer and (
-            first > last or self.written_over(first, value, given)
+            first > last or self.written_over(first, value, target)
         ):
             return
         copy = replace(value)
@@ -161,7 +161,7 @@ class _Overwriting:
         self.graph = replace(self.graph, nodes=nodes, outputs=outputs)
 
     def written_over(self, i: int, value: Value, given: Value) -> bool:
-        """Whether node `i`, the first to use the memory of `value`, writes it over the input."""
+        """Whether node `i`, the first user of the memory of `value`, writes it over the input."""
         node = self.graph.nodes[i]
         if value not in node.outputs or not self.is_last(i, given):
             return False
@@ -193,7 +193,7 @@ def _data(node: Node) -> int | None:
 
 def _single(node: Node, *kinds: type[Op]) -> Node | None:
     """The only node in a fused one, if it is of these kinds, and its first operand is no constant
-    and no other operand: what is written over is read only where it is written.
+    and no other operand: then it reads only the elements that it writes over.
     """
     body = node.op.body if isinstance(node.op, Fused) else None
     if body is None or len(body.nodes) != 1:

@@ -1,13 +1,13 @@
-"""Constant weights of few bits stay packed where their product would wait for memory.
+"""Constant weights of few bits stay packed if their product waits for memory.
 
     matmul(x, dequantize(q, scale, zero_point))  ->  packed_matmul(x, words, scales, zero_points)
 
 Folding would replace `q` by floats, 4 to 16 times as large.  Products of few rows take as long as
-reading their weights; such weights are decoded in registers, each time.  Whether that pays is
-predicted (`Choice`); where the number of rows is open, one program serves few and many.
+reading their weights; such weights are decoded in registers, in each run.  A prediction (`Choice`)
+says whether that pays; if the number of rows is symbolic, one program serves few and many.
 
-`dequantize` is the operator of that name, or its parts as importers of scales per channel write
-them: `mul(cast(sub(cast(q), zero_point)), scale)`.
+`dequantize` is the operator of that name, or its expansion for scales per channel, as importers
+write it: `mul(cast(sub(cast(q), zero_point)), scale)`.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from tilesmith.ops.packed import DequantizeBlocks, PackedMatMul, packed_words
 from tilesmith.ops.shape import Transpose
 
 Choice = Callable[[Node, int], bool]
-"""Whether a product's weights, of so many bits, are better read packed."""
+"""Whether a product's weights, of the given number of bits, are better read packed."""
 
 LONGEST_CHUNK = 128
-"""Most products that are added before they are scaled: longer sums of codes, which are not centred
-at zero, would round more than those of floats.
+"""Upper bound on the products that are added before scaling: longer sums of codes, which are not
+centred at zero, would round more than those of floats.
 """
 
 SHORTEST_CHUNK = 8
@@ -45,7 +45,7 @@ class _Weights:
     q: integers [K, N], or [N, K] if `turned`.
     scale, zero: of q's rank; `zero` is None where it is 0.
     axis, block: as in `DequantizeBlocks`.
-    turned: the columns of the matrix are q's first axis.
+    turned: whether the columns of the matrix are q's first axis.
     """
 
     q: Value
@@ -75,34 +75,34 @@ def _packed(r: Rewriter, n: Node, choice: Choice) -> Result:
         return None
     if not x.dtype.is_float or x.dtype.bits > 32:
         return None
-    found = _quantized(r, w, op.transpose_b)
-    if found is None:
+    weights = _quantized(r, w, op.transpose_b)
+    if weights is None:
         return None
-    q = found.q
-    columns, inner = q.type.static_shape if found.turned else q.type.static_shape[::-1]
-    block = found.block or inner
+    q = weights.q
+    columns, inner = q.type.static_shape if weights.turned else q.type.static_shape[::-1]
+    block = weights.block or inner
     chunk = _chunk(block, inner)
-    if found.block and found.axis % 2 != int(found.turned):
+    if weights.block and weights.axis % 2 != int(weights.turned):
         return None  # blocks of columns
     if chunk < min(SHORTEST_CHUNK, inner) or not choice(n, q.dtype.bits):
         return None
     blocks, bits = -(-inner // block), q.dtype.bits
     offset = -int(q.dtype.min)
-    scales = _per_block(r, found.scale, found.turned, (blocks, columns))
+    scales = _per_block(r, weights.scale, weights.turned, (blocks, columns))
     zeros: np.ndarray | None = np.zeros((blocks, columns), np.int64)
-    if found.zero is not None:
-        zeros = _per_block(r, found.zero, found.turned, (blocks, columns))
+    if weights.zero is not None:
+        zeros = _per_block(r, weights.zero, weights.turned, (blocks, columns))
     if scales is None or zeros is None:
         return None
     zeros = _stored(zeros + offset)
     same = zeros.dtype == np.uint8 and bool((zeros == zeros.flat[0]).all())
     packed = PackedMatMul(bits, block, chunk, int(zeros.flat[0]) if same else 0)
-    words = _words(r, found, bits, packed, (-(-inner // chunk), packed.words, columns))
+    words = _words(r, weights, bits, packed, (-(-inner // chunk), packed.words, columns))
     return r.add(packed, x, words, *map(r.constant, (scales,) if same else (scales, zeros)))
 
 
 def _stored(zeros: np.ndarray) -> np.ndarray:
-    """Zero points in one byte each if that holds them, else as floats."""
+    """Zero points in one byte each if they fit, else as floats."""
     fits = zeros.dtype.kind == "i" and zeros.min() >= 0 and zeros.max() <= np.iinfo(np.uint8).max
     return zeros.astype(np.uint8 if fits else np.float32)
 
@@ -110,7 +110,7 @@ def _stored(zeros: np.ndarray) -> np.ndarray:
 def _words(
     r: Rewriter, found: _Weights, bits: int, op: PackedMatMul, shape: tuple[int, ...]
 ) -> Value:
-    """The packed constant, made when it is stored."""
+    """The packed constant, computed when it is stored."""
     source = r.data(found.q)
     offset, turned, chunk = -int(found.q.dtype.min), found.turned, op.chunk
 
@@ -139,18 +139,18 @@ def _quantized(r: Rewriter, w: Value, transposed: bool) -> _Weights | None:
         return None
     if isinstance(node.op, DequantizeBlocks):
         q, scale, *zero = node.inputs
-        found = _Weights(
+        weights = _Weights(
             q, scale, zero[0] if zero else None, node.op.axis, node.op.block, transposed
         )
     else:
         parts = _parts(r, node)
         if parts is None:
             return None
-        found = _Weights(*parts, axis=0, block=0, turned=transposed)
-    known = (found.q, found.scale, *([] if found.zero is None else [found.zero]))
-    if not all(map(r.is_constant, known)) or not _is_narrow(found.q.dtype):
+        weights = _Weights(*parts, axis=0, block=0, turned=transposed)
+    known = (weights.q, weights.scale, *([] if weights.zero is None else [weights.zero]))
+    if not all(map(r.is_constant, known)) or not _is_narrow(weights.q.dtype):
         return None
-    return found if found.scale.dtype.bits <= 32 else None
+    return weights if weights.scale.dtype.bits <= 32 else None
 
 
 def _parts(r: Rewriter, node: Node) -> tuple[Value, Value, Value | None] | None:

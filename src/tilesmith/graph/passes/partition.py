@@ -1,12 +1,12 @@
-"""Divide a graph into parts that run on a device or on the CPU, with the copies between them.
+"""Division of a graph into parts for a device and for the CPU, with the copies between them.
 
-Parts run one after the other.  Each takes all nodes of its place whose operands are there, so that
-there are few parts.  A value is copied at most once in each direction, and a constant never: each
-part has those that it reads.
+Parts run one after the other.  Each contains all nodes of its kind whose operands are available, so
+that there are few parts.  A value is copied at most once in each direction, and a constant never:
+each part has its own.
 
-Light nodes all of whose neighbours are on the CPU go there too: to copy their operands to the
-device and their results back would take longer than to compute them.  So do light nodes between
-the device and the CPU, where fewer bytes are copied in front of them than behind them.
+Light nodes move to the CPU if all their neighbours are there: copying their operands and results
+would take longer than computing them.  So do light nodes between the device and the CPU, if the
+copy before them is smaller than the copy after them.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ def partition(
     on_host: the nodes that the device can't run.
     is_light: whether a node takes no longer than a copy of its results.
 
-    None if a part would not know its sizes: those that another one measures, and that no operand
-    of it has as an extent.
+    None if a part would not know its sizes: another part measures them, and no operand has them as
+    extents.
     """
     nodes = {*on_host}
     while True:
@@ -39,45 +39,45 @@ def partition(
         if more <= nodes:
             break
         nodes |= more
-    found = min((_parts(graph, nodes, first) for first in (True, False)), key=len)
+    parts = min((_parts(graph, nodes, first) for first in (True, False)), key=len)
     builder = _Builder(graph)
-    for on_device, members in found:
+    for on_device, members in parts:
         builder.part(members, on_device)
     return builder.finish() if builder.is_closed else None
 
 
 def _neighbours(graph: Graph, on_host: set[Node], is_light: Callable[[Node], bool]) -> set[Node]:
-    """The light nodes in groups that border on nothing but nodes of `on_host` and the program."""
-    found = {n for n in graph.nodes if n not in on_host and is_light(n)}
+    """The light nodes in groups whose neighbours are all in `on_host` or outside the program."""
+    light = {n for n in graph.nodes if n not in on_host and is_light(n)}
     while True:
-        near = found | on_host
+        near = light | on_host
         left = {
             n
-            for n in found
+            for n in light
             if all(graph.producer[v] in near for v in n.inputs if v in graph.producer)
             and all(c in near for v in n.outputs for c in graph.consumers.get(v, ()))
         }
-        if left == found:
+        if left == light:
             break
-        found = left
-    # What is not connected to nodes of `on_host` by light nodes stays on the device.
+        light = left
+    # Nodes without a path of light nodes to `on_host` stay on the device.
     reached: set[Node] = set()
     waiting = [*on_host]
     while waiting:
         node = waiting.pop()
         around = {graph.producer[v] for v in node.inputs if v in graph.producer}
         around |= {c for v in node.outputs for c in graph.consumers.get(v, ())}
-        fresh = (around & found) - reached
+        fresh = (around & light) - reached
         reached |= fresh
         waiting += fresh
     return reached
 
 
 def _views(graph: Graph, on_host: set[Node], is_light: Callable[[Node], bool]) -> set[Node]:
-    """The light nodes that read one value of the device, and are read on the CPU only, of which
-    several results would be copied, or a larger one, instead of the value.
+    """Light nodes that read one value of the device and are read on the CPU only, if copying the
+    value is cheaper than copying their results.
     """
-    found: dict[Value, list[Node]] = {}
+    readers: dict[Value, list[Node]] = {}
     for n in graph.nodes:
         read = {v for v in n.inputs if v not in graph.constant}
         consumers = [c for v in n.outputs for c in graph.consumers.get(v, ())]
@@ -90,9 +90,9 @@ def _views(graph: Graph, on_host: set[Node], is_light: Callable[[Node], bool]) -
             and is_light(n)
         ):
             (v,) = read
-            found.setdefault(v, []).append(n)
+            readers.setdefault(v, []).append(n)
     moved: set[Node] = set()
-    for v, nodes in found.items():
+    for v, nodes in readers.items():
         there = v not in graph.producer or graph.producer[v] in on_host
         there = there or v in graph.outputs or any(c in on_host for c in graph.consumers[v])
         if there or sum(_bytes(w) for n in nodes for w in n.outputs) > _bytes(v):
@@ -114,7 +114,7 @@ def _parts(
         before = {graph.producer[v] for v in n.inputs if v in graph.producer}
         before |= {definers[s] for s in n.symbols if s in definers}
         needs[n] = before - {n}
-    found: list[tuple[bool, list[Node]]] = []
+    parts: list[tuple[bool, list[Node]]] = []
     done: set[Node] = set()
     left, on_device = [*graph.nodes], device_first
     while left:
@@ -125,9 +125,9 @@ def _parts(
             (own if fits else rest).append(n)
             done.update((n,) if fits else ())
         if own:
-            found.append((on_device, own))
+            parts.append((on_device, own))
         left, on_device = rest, not on_device
-    return found
+    return parts
 
 
 class _Builder:
@@ -146,7 +146,7 @@ class _Builder:
         self._defined = {s for stage in stages_in(graph) for s in stage.symbols}
 
     def part(self, members: list[Node], on_device: bool) -> None:
-        """Add a part, behind the copies of what it reads."""
+        """Add a part, preceded by the copies of its operands."""
         graph = self._graph
         inside = {v for n in members for v in n.outputs}
         read = dict.fromkeys(v for n in members for v in n.inputs if v not in inside)
@@ -158,7 +158,7 @@ class _Builder:
             for v in n.outputs
             if v in graph.outputs or any(c in others for c in graph.consumers.get(v, ()))
         ]
-        given = [self._at(v, on_device) for v in operands]
+        arguments = [self._at(v, on_device) for v in operands]
         names = _names((*operands, *results))
         renamed = {v: replace(v, name=names[v]) for v in (*operands, *results)}
         body = Graph(
@@ -173,7 +173,7 @@ class _Builder:
         self._check_closed(body)
         made = tuple(replace(v) for v in results)
         (self._device if on_device else self._host).update(zip(results, made, strict=True))
-        self._nodes.append(Node(Part(body, on_device), tuple(given), made))
+        self._nodes.append(Node(Part(body, on_device), tuple(arguments), made))
 
     def _check_closed(self, body: Graph) -> None:
         extents = {d for v in body.inputs for d in v.shape if isinstance(d, Var)}
@@ -183,7 +183,7 @@ class _Builder:
         self.is_closed &= used <= extents | own
 
     def _at(self, v: Value, on_device: bool) -> Value:
-        """A value in one of the places, copied there once."""
+        """A value on the device or on the CPU, copied there once."""
         here, there = (self._device, self._host) if on_device else (self._host, self._device)
         if v not in here:
             here[v] = replace(v, name="")
@@ -207,16 +207,16 @@ class _Builder:
 
 
 def _names(values: Iterable[Value]) -> dict[Value, str]:
-    """A name of its own for each value."""
-    found: dict[Value, str] = {}
+    """A unique name for each value."""
+    names: dict[Value, str] = {}
     taken: set[str] = set()
     for i, v in enumerate(values):
         name = v.name or f"v{i}"
         while name in taken:
             name += "_"
         taken.add(name)
-        found[v] = name
-    return found
+        names[v] = name
+    return names
 
 
 def _renamed(node: Node, values: Mapping[Value, Value]) -> Node:

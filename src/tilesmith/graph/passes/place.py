@@ -1,11 +1,11 @@
 """Values inside the memory of others: concatenations and slices that need no code.
 
 A kernel that computes a concatenation's operand writes it directly into its part of the result, and
-every reader reads it there.  Operands that cannot lie there are copied: inputs, constants, outputs,
-and values that lie in another result already.  Results that are a strided window on their operand's
-memory (slices, splits, reshapes) are read from it.  Both become `InPlace` nodes, whose operands or
-results have layouts with spans; the memory plan does the rest.  All values in one memory have the
-same halo, the widest that any of them needs.
+every reader reads it there.  Operands that cannot be there are copied: inputs, constants, outputs,
+and values inside another result.  Results that are a strided window on their operand's memory
+(slices, splits, reshapes) are read from it.  Both become `InPlace` nodes, whose operands or results
+have layouts with spans; the memory plan follows from these.  All values in one memory have the same
+halo, the widest that any of them needs.
 
     %c = concat(%a, %b)             ->  %d = concat(%c, %n), %c inside %d
     %d = concat(%a, %b, %n)             (what is concatenated again is not repeated)
@@ -30,7 +30,7 @@ from tilesmith.ops.slicing import Concat, Split
 from .choices import Choose, preferred
 
 Windows = tuple[tuple[Layout, int], ...]
-"""For each result of a group, the layout and the element at which its operand's memory holds it."""
+"""The layout of each result of a group in its operand's memory, and its first element there."""
 
 
 def place(
@@ -38,7 +38,7 @@ def place(
 ) -> Graph:
     """A fused `graph` with concatenations and views in place; the same object if there are none.
 
-    windows: for a fused body, how its results are found in the memory of its one operand; None if
+    windows: for a fused body, the windows of its results on the memory of its one operand; None if
         they are not there, element for element.
     choose: whether a concatenation that could be in place is.
     """
@@ -50,7 +50,7 @@ class _Slot:
     """A place in the memory of another value.
 
     whole: that value.
-    axis: logical axis along which parts lie side by side.
+    axis: logical axis along which the parts follow one another.
     start: first position on that axis.
     """
 
@@ -61,17 +61,17 @@ class _Slot:
 
 @dataclass(frozen=True, slots=True)
 class _Room:
-    """What the values in one memory need.
+    """Requirements of the values in one memory.
 
     halo: border of zeros (per axis, before and after).
-    axes: axes along which values lie side by side; there is no halo along them.
+    axes: axes along which values follow one another; there is no halo along them.
     """
 
     halo: tuple[tuple[int, int], ...]
     axes: frozenset[int] = frozenset()
 
     def joined(self, other: _Room, axis: int) -> _Room | None:
-        """Room for both if `other` is put inside along `axis`; None if that is impossible."""
+        """Requirements of both if `other` is inside along `axis`; None if that is impossible."""
         halo = tuple((max(a, c), max(b, d)) for (a, b), (c, d) in zip(self.halo, other.halo))
         axes = self.axes | other.axes | {axis}
         return None if any(any(halo[a]) for a in axes) else _Room(halo, axes)
@@ -87,22 +87,24 @@ class _Placement:
         self.outside = {*graph.inputs, *graph.outputs, *graph.constant}
         control = [n for n in graph.nodes if isinstance(n.op, Control)]
         self.dense = {v for n in control for v in (*n.inputs, *n.outputs)}
-        """Values at the border of control flow, which are row-major without gaps."""
+        """Operands and results of control flow, which are row-major without gaps."""
         self.operands: dict[Node, tuple[Value, ...]] = {}
-        """Of each concatenation, with earlier ones in place of their operands."""
+        """Operands of each concatenation, with earlier concatenations in place of their
+        operands.
+        """
         self.slots: dict[Value, _Slot] = {}
         self.rooms: dict[Value, _Room] = {}
         self.layouts: dict[Value, Layout] = {}
         self.now: dict[Value, Value] = {}
         self.inside: set[Value] = set()
-        """Values that lie in the memory of others."""
+        """Values inside the memory of others."""
 
     def run(self) -> Graph:
         concats = [n for n in self.graph.nodes if _concat_axis(n) is not None]
         self.share(concats)
         for node in concats:
             self.choose(node)
-        for node in reversed(concats):  # a result's own place is known before its operands'
+        for node in reversed(concats):  # a result is placed before its operands
             self.lay_out(node)
         nodes: list[Node] = []
         for node in self.graph.nodes:
@@ -125,19 +127,21 @@ class _Placement:
         for node in concats:
             axis, operands = _axis(node), node.inputs
             result: list[Value] = []
-            at = 0
-            while at < len(operands):
-                ends = range(len(operands), at + 1, -1)
-                end = next((e for e in ends if (axis, operands[at:e]) in known), at + 1)
-                result.append(known[axis, operands[at:end]] if end > at + 1 else operands[at])
-                at = end
+            first = 0
+            while first < len(operands):
+                ends = range(len(operands), first + 1, -1)
+                end = next((e for e in ends if (axis, operands[first:e]) in known), first + 1)
+                result.append(
+                    known[axis, operands[first:end]] if end > first + 1 else operands[first]
+                )
+                first = end
             self.operands[node] = tuple(result)
             whole = node.outputs[0]
             if whole not in self.outside and len(operands) > 1:
                 known[axis, operands] = whole
 
     def choose(self, node: Node) -> None:
-        """Give the operands that can lie in the result their slots.  Forget `node` if there are
+        """Assign slots to the operands that can be inside the result.  Forget `node` if there are
         none, or if the choice is against it.
         """
         axis, operands, whole = _axis(node), self.operands[node], node.outputs[0]
@@ -152,7 +156,7 @@ class _Placement:
             del self.operands[node]
             return
         for v, slot in slots.items():
-            room = self.fits(v, slot)  # beside those that are inside by now
+            room = self.fits(v, slot)  # together with those that are inside already
             if room is not None:
                 self.slots[v] = slot
                 self.inside.add(v)
@@ -164,11 +168,11 @@ class _Placement:
         return [g.op.body.nodes[-1] for g in groups if isinstance(g.op, Fused)]
 
     def fits(self, v: Value, slot: _Slot) -> _Room | None:
-        """The room that `slot.whole` needs with `v` inside; None if `v` cannot lie there."""
+        """The requirements of `slot.whole` with `v` inside; None if `v` cannot be there."""
         if v in self.outside or v in self.dense or any(same_dim(d, 0) for d in v.type.shape):
             return None
         if slot.whole in self.outside and not slot.whole.type.is_static:
-            return None  # only a run knows where its memory is, and of what size
+            return None  # the address and size of its memory are known at run time only
         ours, theirs = _layout(v), _layout(slot.whole)
         if any(d.part != "whole" for d in (*ours.dims, *theirs.dims)):
             return None
@@ -212,25 +216,28 @@ class _Placement:
         return self.now[v]
 
     def rewritten(self, node: Node) -> Node:
-        """`node` with the current layouts; a view if its results lie in its operand's memory."""
+        """`node` with the current layouts; a view if its results are in its operand's memory."""
         if isinstance(node.op, Control):
             return node
         assert isinstance(node.op, Fused)
         inputs = tuple(self.value(v) for v in node.inputs)
         body = _with_layouts(node.op.body, inputs, tuple(self.value(v) for v in node.outputs))
-        found = self.view(node, body)
-        if found is not None and node.outputs[0] in self.outside:
+        windows = self.view(node, body)
+        if windows is not None and node.outputs[0] in self.outside:
             self.inside.add(node.inputs[0])
             return replace(node, op=InPlace(body, (0,), joins=True), inputs=inputs)
-        if found is not None:
+        if windows is not None:
             self.inside.update(node.outputs)
-            for v, (layout, _) in zip(node.outputs, found):
+            for v, (layout, _) in zip(node.outputs, windows):
                 self.layouts[v] = layout
                 self.now.pop(v, None)
             outputs = tuple(self.value(v) for v in node.outputs)
             body = _with_layouts(body, inputs, outputs)
             return replace(
-                node, op=InPlace(body, tuple(at for _, at in found)), inputs=inputs, outputs=outputs
+                node,
+                op=InPlace(body, tuple(offset for _, offset in windows)),
+                inputs=inputs,
+                outputs=outputs,
             )
         if body is node.op.body:
             return node
@@ -238,36 +245,38 @@ class _Placement:
         return replace(node, op=Fused(body), inputs=inputs, outputs=outputs)
 
     def view(self, node: Node, body: Graph) -> Windows | None:
-        """Where the results of `node` lie in its operand's memory.
+        """The windows of the results of `node` on its operand's memory.
 
-        A result of the program has memory of its own; the operand must then be able to lie in that.
+        A result of the program has separate memory; the operand must then be able to be in that.
         """
         if len(node.inputs) != 1 or node.inputs[0] in self.graph.constant:
             return None
         if any(v in self.inside for v in node.outputs):
             return None
-        found = self.windows(body)
-        if found is None or not all(_is_readable(w, v) for v, (w, _) in zip(node.outputs, found)):
+        windows = self.windows(body)
+        if windows is None or not all(
+            _is_readable(w, v) for v, (w, _) in zip(node.outputs, windows)
+        ):
             return None
-        if any(v in self.dense and not w.is_row_major for v, (w, _) in zip(node.outputs, found)):
+        if any(v in self.dense and not w.is_row_major for v, (w, _) in zip(node.outputs, windows)):
             return None
         if any(v in self.outside for v in node.outputs):
             source, same = node.inputs[0], [(_layout(v), 0) for v in node.outputs]
-            if source in self.outside or source in self.inside or list(found) != same:
+            if source in self.outside or source in self.inside or list(windows) != same:
                 return None
             before, after = (product(v[0].shape) for v in (body.inputs, body.outputs))
             if not same_dim(before, after):
                 return None
             layout = _layout(body.inputs[0])
-            return None if layout.has_padding or layout.dense != layout else found
-        return found
+            return None if layout.has_padding or layout.dense != layout else windows
+        return windows
 
     def join(self, node: Node) -> list[Node]:
-        """The concatenation in place, after copies of the operands that do not lie there."""
+        """The concatenation in place, after copies of the operands that are not there."""
         axis, whole = _axis(node), self.value(node.outputs[0])
         seen = _layout(whole)
         stride = _stride(seen, whole, axis)
-        assert isinstance(stride, int)  # as `fits` has it, with any halo of other axes
+        assert isinstance(stride, int)  # as in `fits`, with any halo along other axes
         nodes, inputs, offsets = [], [], []
         position = 0
         for v in self.operands[node]:
@@ -302,7 +311,7 @@ def _concat_axis(node: Node) -> int | None:
     if inner is None or not isinstance(inner.op, Concat):
         return None
     axis = inner.op.axis % inner.outputs[0].type.rank
-    # A sum of open extents can be a number: n % 8 and 8 - n % 8.
+    # A sum of symbolic extents can be a constant: n % 8 and 8 - n % 8.
     extents = (v.type.shape[axis] for v in (*inner.inputs, *inner.outputs))
     return axis if all(isinstance(d, int) for d in extents) else None
 
@@ -318,7 +327,9 @@ def _split_axis(node: Node) -> int | None:
 
 
 def _along(v: Value, axis: int) -> int:
-    """The extent of an operand of a concatenation along its axis, a number: see `_concat_axis`."""
+    """The extent, a constant, of an operand of a concatenation along its axis: see
+    `_concat_axis`.
+    """
     extent = v.type.shape[axis]
     assert isinstance(extent, int)
     return extent
@@ -351,14 +362,14 @@ def _within(part: Value, whole: Value, seen: Layout) -> Layout:
         if isinstance(n, int) and isinstance(extent, int):
             n += d.before + d.after
             dims.append(replace(d, span=extent if n != extent and not alone else 0))
-        else:  # as many in both
+        else:  # equal on both sides
             dims.append(replace(d, span=0))
         alone = alone and same_dim(n, 1)
     return Layout(tuple(dims))
 
 
 def _is_readable(layout: Layout, v: Value) -> bool:
-    """True if gaps between the elements of `v` cost its kernels next to nothing: contiguous runs
+    """Whether gaps between the elements of `v` cost its kernels next to nothing: contiguous runs
     are as long as a vector.
     """
     spans = [i for i, d in enumerate(layout.dims) if d.span]
@@ -369,10 +380,10 @@ def _is_readable(layout: Layout, v: Value) -> bool:
 
 
 def _stride(layout: Layout, v: Value, axis: int) -> Dim:
-    """Elements between neighbours along a whole logical `axis`."""
+    """Stride in elements along a whole logical `axis`."""
     shape = layout.physical_shape(v.type.shape)
-    at = next(i for i, d in enumerate(layout.dims) if d.axis == axis)
-    return product(shape[at + 1 :])
+    number = next(i for i, d in enumerate(layout.dims) if d.axis == axis)
+    return product(shape[number + 1 :])
 
 
 def copy_of(source: Value, target: Value, loc: str = "") -> Node:

@@ -1,6 +1,6 @@
-"""Constants of fused groups in other layouts than the layout pass gave them.
+"""Repacking of constants of fused groups, in other layouts than the layout pass chose.
 
-That pass decides before there are groups.  A tuned group may want its weights packed differently;
+That pass decides before there are groups.  A tuned group may need its weights packed differently;
 they are then packed again from their source.
 """
 

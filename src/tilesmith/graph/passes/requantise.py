@@ -1,5 +1,5 @@
-"""The way from one product of quantised numbers to the next: scales are joined, zero points fold
-away, and what lies in memory between kernels is integers.
+"""Arithmetic between products of quantised numbers: scales are joined, zero points fold away, and
+values in memory between kernels are integers.
 
     round((f32(a) * s + b) / t)              ->  round(f32(a) * (s / t) + b / t)
     i32(u8(clip(round(x) + z, 0, 255))) - z  ->  i32(i16(clip(round(x), -z, 255 - z)))
@@ -7,9 +7,9 @@ away, and what lies in memory between kernels is integers.
     i8(i32(u8(clip(round(x + b) + z, 0, 255))) - 128)
                                              ->  i8(clip(round(x + (b + z - 128)), -128, 127))
 
-The first and the last rule change roundings of floats, so that a number between two steps, exactly
-or nearly, may fall to the other side.  The other one is exact: all numbers are whole and small.  A
-number of 8 bits less its zero point fits 16 bits.  All readers share one form, in which products
+The first and the last rule change roundings of floats: a number exactly or nearly halfway between
+two steps may round to the other one.  The other rule is exact: all numbers are small integers.  A
+number of 8 bits minus its zero point fits 16 bits.  All readers share one form, in which products
 take their operands: signed bytes if one of them does (see `factors`), else 16 bits.
 """
 
@@ -39,8 +39,8 @@ def requantise(graph: Graph) -> Graph:
     kept = _factors(graph)
 
     def cast(r: Rewriter, n: Node) -> Result:
-        found = _byte_cast(r, n, signed, kept)
-        return _whole_cast(r, n) if found is None and n.inputs[0] not in kept else found
+        from_byte = _byte_cast(r, n, signed, kept)
+        return _whole_cast(r, n) if from_byte is None and n.inputs[0] not in kept else from_byte
 
     def difference(r: Rewriter, n: Node) -> Result:
         wide = r.producer(n.inputs[0], Cast)
@@ -51,14 +51,14 @@ def requantise(graph: Graph) -> Graph:
 
 
 def _factors(graph: Graph) -> set[Value]:
-    """The bytes that products multiply as they are."""
+    """The bytes that products multiply without conversion."""
     products = (n for n in graph.nodes if isinstance(n.op, (Conv, MatMul)))
     return {v for n in products for v in n.inputs if v.dtype.is_int and v.dtype.bits == 8}
 
 
 def _signed(graph: Graph) -> frozenset[Value]:
-    """The unsigned bytes that some reader takes less `SHIFT`, as signed ones."""
-    found: set[Value] = set()
+    """The unsigned bytes that some reader uses minus `SHIFT`, as signed ones."""
+    signed: set[Value] = set()
     for node in graph.nodes:
         if isinstance(node.op, Cast) and node.op.to is i8:
             sub = graph.producer.get(node.inputs[0])
@@ -68,8 +68,8 @@ def _signed(graph: Graph) -> frozenset[Value]:
             if wide is None or not isinstance(wide.op, Cast) or shift is None:
                 continue
             if wide.inputs[0].dtype is u8 and (shift.data.array == SHIFT).all():
-                found.add(wide.inputs[0])
-    return frozenset(found)
+                signed.add(wide.inputs[0])
+    return frozenset(signed)
 
 
 def _without_division(r: Rewriter, n: Node) -> Result:
@@ -85,11 +85,11 @@ def _without_division(r: Rewriter, n: Node) -> Result:
 
 
 _DEEPEST = 32
-"""Nodes in a row that constants which take a factor are looked for in."""
+"""Upper bound on the nodes in a row in which constants that can absorb a factor are searched."""
 
 
 def _takes_factor(r: Rewriter, v: Value, depth: int = _DEEPEST) -> bool:
-    """Whether constants inside `v` can take a factor of the whole, within `depth` nodes."""
+    """Whether constants inside `v` can absorb a factor of the whole, within `depth` nodes."""
     if r.is_constant(v):
         return True
     node = r.producer(v, Mul, Add, Relu, Clip)
@@ -101,7 +101,7 @@ def _takes_factor(r: Rewriter, v: Value, depth: int = _DEEPEST) -> bool:
 
 
 def _times(r: Rewriter, v: Value, factor: float) -> Value:
-    """`v`, which `_takes_factor`, times `factor`, which is positive."""
+    """`v` times `factor`, which is positive; `_takes_factor` must be true."""
     array = r.array(v)
     if array is not None:
         return r.constant(_scaled(array, factor))
@@ -126,19 +126,21 @@ def _limit(limit: float | int | None, factor: float) -> float | None:
 
 
 def _byte_cast(r: Rewriter, n: Node, signed: frozenset[Value], kept: set[Value]) -> Result:
-    """A quantised number, made of the signed byte that all readers share and that joins `kept`."""
+    """A quantised number, computed from the signed byte that all readers share and that is added to
+    `kept`.
+    """
     assert isinstance(n.op, Cast)
     (v,), to = n.inputs, n.op.to
     inner = r.producer(v, Cast)
     if inner is not None and inner.inputs[0].dtype is to is i8 and v.dtype is i32:
         return inner.inputs[0]
-    found = _quantised(r, v) if v in signed and to in (i16, i32, f32) else None
-    if found is None:
+    parts = _quantised(r, v) if v in signed and to in (i16, i32, f32) else None
+    if parts is None:
         return None
-    rounded, zero = found[:2]
+    rounded, zero = parts[:2]
     last = r.producer(rounded)
     assert last is not None
-    x = _plus(r, _unlimited(r, last.inputs[0], *found[2:]), zero - SHIFT)
+    x = _plus(r, _unlimited(r, last.inputs[0], *parts[2:]), zero - SHIFT)
     byte = r.add(Cast(i8), r.add(Clip(float(i8.min), float(i8.max)), r.add(Round(), x)))
     kept.add(byte)
     shift = r.constant(np.asarray(SHIFT, np.int32))
@@ -147,7 +149,7 @@ def _byte_cast(r: Rewriter, n: Node, signed: frozenset[Value], kept: set[Value])
 
 
 def _unlimited(r: Rewriter, v: Value, low: int, high: int) -> Value:
-    """`v` without limits outside of those that follow its rounding."""
+    """`v` without the clip to these limits, which the rounding after it implies."""
     while (node := r.producer(v, Relu, Clip)) is not None:
         below, above = (node.op.min, node.op.max) if isinstance(node.op, Clip) else (0, None)
         is_free = below is None or round(below) <= low
@@ -158,7 +160,7 @@ def _unlimited(r: Rewriter, v: Value, low: int, high: int) -> Value:
 
 
 def _plus(r: Rewriter, v: Value, number: int) -> Value:
-    """`v` plus a number, which a constant inside of `v` takes if there is one."""
+    """`v` plus a number, which a constant inside `v` absorbs if there is one."""
     if number == 0:
         return v
     node = r.producer(v, Add)
@@ -169,7 +171,7 @@ def _plus(r: Rewriter, v: Value, number: int) -> Value:
 
 
 def _difference(r: Rewriter, n: Node) -> Result:
-    """A whole number plus a constant, less another one."""
+    """A whole number plus a constant, minus another constant."""
     add, less = r.producer(n.inputs[0], Add), r.splat(n.inputs[1])
     more = None if add is None else r.splat(add.inputs[1])
     if add is None or less is None or more is None or n.outputs[0].dtype is not i32:
@@ -180,32 +182,32 @@ def _difference(r: Rewriter, n: Node) -> Result:
 
 
 def _whole_difference(r: Rewriter, n: Node) -> Result:
-    """A quantised number less its zero point."""
+    """A quantised number minus its zero point."""
     wide, zero = r.producer(n.inputs[0], Cast), r.splat(n.inputs[1])
     if wide is None or zero is None or n.outputs[0].dtype is not i32:
         return None
-    found = _quantised(r, wide.inputs[0])
-    if found is None or found[1] != zero:
+    parts = _quantised(r, wide.inputs[0])
+    if parts is None or parts[1] != zero:
         return None
-    return r.add(Cast(i32), _whole(r, found[0], *found[1:]))
+    return r.add(Cast(i32), _whole(r, parts[0], *parts[1:]))
 
 
 def _whole_cast(r: Rewriter, n: Node) -> Result:
-    """A quantised number without a zero point, or what is made of one that lost it."""
+    """A quantised number without a zero point, or a cast of one whose zero point was removed."""
     assert isinstance(n.op, Cast)
     (v,), to = n.inputs, n.op.to
     inner = r.producer(v, Cast)
     if inner is not None and v.dtype is i32 and inner.inputs[0].dtype is i16:
         return inner.inputs[0] if to is i16 else r.add(Cast(to), inner.inputs[0])
-    found = _quantised(r, v)
-    if found is None or found[1] != 0 or to not in (i16, i32, f32):
+    parts = _quantised(r, v)
+    if parts is None or parts[1] != 0 or to not in (i16, i32, f32):
         return None
-    whole = _whole(r, found[0], *found[1:])
+    whole = _whole(r, parts[0], *parts[1:])
     return whole if to is i16 else r.add(Cast(to), whole)
 
 
 def _quantised(r: Rewriter, v: Value) -> tuple[Value, int, int, int] | None:
-    """What is rounded, the zero point and the limits, if `v` is `round(x) + z` in 8 bits."""
+    """The rounded value, the zero point and the limits, if `v` is `round(x) + z` in 8 bits."""
     if not v.dtype.is_int or v.dtype.bits != 8:
         return None
     cast = r.producer(v, Cast)

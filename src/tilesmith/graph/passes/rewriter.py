@@ -1,8 +1,8 @@
 """The engine of the rewriting passes: rules indexed by operator, applied in one walk.
 
-A rule looks at a node whose inputs are final, and at their producers.  It returns the replacement
-of the node's results, or None.  Nodes that a rule adds go through the rules themselves.  So one
-walk reaches the fixed point of rules that look only upwards.  Use counts are exact during the walk,
+A rule examines a node whose inputs are final, and their producers.  It returns the replacement of
+the node's results, or None.  Rules are also applied to the nodes that rules add.  So one walk
+reaches the fixed point of rules that examine only producers.  Use counts are exact during the walk,
 because a fusion of two nodes pays only if the first one has no other reader.
 """
 
@@ -51,7 +51,7 @@ class Rewriter:
     # For rules
 
     def producer(self, value: Value, *kinds: type[Op]) -> Node | None:
-        """The node that defines `value`, if its operator is one of `kinds` (none given: any)."""
+        """The node that defines `value`, if its operator is one of `kinds` (empty: any)."""
         node = self._producer.get(value)
         return node if node is not None and (not kinds or isinstance(node.op, kinds)) else None
 
@@ -85,7 +85,7 @@ class Rewriter:
         return first[0].item() if first[0] == first[0] else None
 
     def is_single_use(self, value: Value) -> bool:
-        """True if only the node being rewritten reads `value`."""
+        """Whether only the node being rewritten reads `value`."""
         return self._uses.get(value, 0) == 1
 
     def constant(self, array: np.ndarray, name: str = "") -> Value:
@@ -102,7 +102,7 @@ class Rewriter:
         return value
 
     def lazy_constant(self, type: TensorType, data: Data) -> Value:
-        """A new constant whose contents are made at the first use."""
+        """A new constant whose contents are computed at the first use."""
         value = Value("", type, made_by=self._self)
         self._constants[value] = Constant(value, data)
         return value
@@ -154,7 +154,7 @@ class Rewriter:
         return replacement
 
     def _rewrite(self, node: Node) -> tuple[Value, ...] | None:
-        # Rules are about results.  They know nothing of layouts: whoever chose one keeps it.
+        # Rules are about results and ignore layouts, so nodes with layouts are kept.
         if not node.outputs or any(v.layout is not None for v in (*node.inputs, *node.outputs)):
             return None
         for rule in (*self._rules.get(type(node.op), ()), *self._general):
@@ -164,7 +164,7 @@ class Rewriter:
         return None
 
     def _release(self, node: Node) -> None:
-        """Take back the reads of a removed node, and of the nodes that die with it."""
+        """Remove the reads of a removed node, and of the nodes that die with it."""
         dead = [node]
         while dead:
             for v in dead.pop().inputs:

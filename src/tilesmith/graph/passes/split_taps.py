@@ -1,13 +1,13 @@
-"""Convolutions whose window lies mostly in the padding become sums over their taps.
+"""Convolutions whose windows read mostly padding become sums over their taps.
 
-A tap is one position of the kernel.  With a large dilation most taps meet the image in few
+A tap is one position of the kernel.  With a large dilation most taps read the image at few
 positions of the window (Chen et al., "Rethinking Atrous Convolution for Semantic Image
 Segmentation", 2017, section 3.3).  The other products are by zeros:
 
     conv(x, w)  ->  sum over taps of pad(conv1x1(crop(x), w[tap]))
 
-Crops are negative pads of the small convolutions.  Each result is as large as the part that its tap
-meets.
+Crops are negative pads of the small convolutions.  Each result covers only the positions where its
+tap reads the image.
 """
 
 from __future__ import annotations
@@ -28,9 +28,11 @@ from tilesmith.ops.slicing import Pad
 from .dce import dce
 
 PASS_CHANNELS = 16
-"""Channels whose products take as long as adding one tap's result to the sum."""
+"""Number of channels whose products take as long as adding one tap's result to the sum."""
 MOST_WORK_LEFT = 0.7
-"""The largest share of the work that may be left; splitting makes more and smaller kernels."""
+"""Upper bound on the fraction of the work that remains; splitting makes more and smaller
+kernels.
+"""
 
 Tap = tuple[int, ...]
 
@@ -73,7 +75,7 @@ def _is_worth_it(node: Node) -> bool:
 
 
 def _taps(node: Node) -> list[Tap]:
-    """The taps that meet the image at all."""
+    """The taps that read the image at all."""
     shape = node.outputs[0].type.static_shape[2:]
     kernel = node.inputs[1].type.static_shape[2:]
     taps = product(*(range(k) for k in kernel))
@@ -81,10 +83,10 @@ def _taps(node: Node) -> list[Tap]:
 
 
 def _margins(node: Node, tap: Tap) -> tuple[list[int], list[int]]:
-    """Along each spatial axis, the number of result positions before and after those in which `tap`
-    meets the image.
+    """The number of result positions, along each spatial axis, before and after those at which
+    `tap` reads the image.
 
-    Negative: the number of image elements before and after those that it meets.
+    Negative: the number of image elements before and after those that it reads.
     """
     assert isinstance(node.op, Conv)
     win = node.op.window(node.inputs[1].type.static_shape[2:])
@@ -96,7 +98,7 @@ def _margins(node: Node, tap: Tap) -> tuple[list[int], list[int]]:
 
 
 def _result(shape: tuple[int, ...], before: list[int], after: list[int]) -> list[int]:
-    """The shape of the result positions in which a tap with such margins meets the image."""
+    """The shape of the result positions at which a tap with these margins reads the image."""
     return [n - max(b, 0) - max(a, 0) for n, b, a in zip(shape, before, after, strict=True)]
 
 
@@ -118,7 +120,7 @@ def _split(graph: Graph, node: Node, made: list[Constant]) -> list[Node]:
         around = (0, 0, *(max(p, 0) for p in before), 0, 0, *(max(p, 0) for p in after))
         part = add(Pad(around), part) if any(around) else part
         total = part if total is None else add(Add(), total, part)
-    if total is None:  # the whole window lies in the padding
+    if total is None:  # the whole window is padding
         return [node]
     nodes[-1] = replace(nodes[-1], outputs=node.outputs)
     return nodes

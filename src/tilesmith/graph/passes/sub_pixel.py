@@ -8,13 +8,13 @@ an Efficient Sub-Pixel Convolutional Neural Network", 2016) and cropped as the p
 
     conv_transpose(x, w)  ->  slice(reshape(transpose(reshape(conv(x, phases(w))))))
 
-In one convolution all phases have as many taps as the largest needs, and positions are computed
-that the crop removes.  Where that is much work, each phase is a convolution of its own, with its
-own taps and pads:
+In one convolution all phases have as many taps as the largest one, and positions are computed that
+the crop removes.  If that is much work, each phase becomes a separate convolution, with its own
+taps and pads:
 
     conv_transpose(x, w)  ->  slice(reshape(transpose(reshape(concat(conv(x, w[phase]), ...)))))
 
-An axis on which x has a single position is treated in the same way, whatever its stride.  With
+An axis on which x has a single element is treated in the same way, whatever its stride.  With
 constant weights, `phases(w)` is folded.
 """
 
@@ -34,13 +34,13 @@ from tilesmith.ops.slicing import Concat, Flip, Pad, Slice
 CHANNELS = 16
 """Output channels are computed in vectors of about this many."""
 APART = 0.95
-"""Phases are separate convolutions if at most this share of the work is left: they are more and
-smaller kernels, each of which reads the whole image.
+"""Upper bound on the relative work of separate phases for which they are separate convolutions:
+these are more and smaller kernels, each of which reads the whole image.
 """
 
 
 def sub_pixel(graph: Graph) -> Graph:
-    """`graph` without transposed convolutions that stride or enlarge a single position, except for
+    """`graph` without transposed convolutions that stride or enlarge a single element, except for
     dilated ones, which are rare.
     """
     if not any(isinstance(n.op, ConvTranspose) for n in graph.nodes):
@@ -57,7 +57,8 @@ def _phases(r: Rewriter, node: Node) -> Result:
         return None
     n = x.type.rank - 2
     kernel = w.type.static_shape[2:]
-    # No stride spreads a single position: with the kernel's extent for one, each tap is a phase.
+    # A stride does not spread a single element: with the kernel's extent as stride, each tap is a
+    # phase.
     strides = tuple(
         k if d == 1 else s
         for k, d, s in zip(kernel, x.type.static_shape[2:], op.strides or (1,) * n, strict=True)
@@ -75,8 +76,8 @@ def _phases(r: Rewriter, node: Node) -> Result:
     if _apart_is_less(x.type.static_shape[2:], out.static_shape[1] // op.groups, taps, axes):
         y = _apart(r, node, axes, strides)
         return _window(r, y, (0,) * n, out.static_shape[2:])
-    # The product of a single position is the result as it lies with its channels last, if the
-    # channels of a phase are neighbours; else phases are, which lie in the rows of planes.
+    # The product of a single element is the result with its channels last, if the channels of a
+    # phase are neighbours; otherwise phases are neighbours, as in the rows of planes.
     outside = all(d == 1 for d in x.type.static_shape[2:])
     phases = _phase_weights(r, w, op.groups, strides, taps, outside)
     around = tuple(t - 1 for t in taps)
@@ -108,25 +109,25 @@ def _phases_of(size: int, kernel: int, stride: int, begin: int, out: int) -> lis
     Position `i * stride + q` of it is the sum of `x[i + shift - t] * w[first + t * stride]` over t.
     """
     count = -(-out // stride)
-    found = []
+    phases = []
     for q in range(stride):
         shift, first = divmod(q + begin, stride)
         taps = max(-(-(kernel - first) // stride), 0)
         before = taps - 1 - shift
-        found.append(_Phase(first, taps, count, (before, count - size - before + taps - 1)))
-    return found
+        phases.append(_Phase(first, taps, count, (before, count - size - before + taps - 1)))
+    return phases
 
 
 def _apart_is_less(
     shape: Sequence[int], channels: int, taps: Sequence[int], axes: Sequence[Sequence[_Phase]]
 ) -> bool:
-    """True if separate phases are much less work than one convolution.
+    """Whether separate phases are much less work than one convolution.
 
-    shape: of the image.
-    channels: of a phase of a group.
+    shape: shape of the image.
+    channels: channels of a phase of a group.
     """
     if any(not p.taps for phases in axes for p in phases):
-        return False  # a stride beyond the kernel leaves phases without any taps
+        return False  # a stride larger than the kernel makes phases without taps
     together = math.prod((d + t - 1) * t for d, t in zip(shape, taps, strict=True))
     apart = math.prod(sum(p.count * p.taps for p in phases) for phases in axes)
     count = math.prod(len(phases) for phases in axes)
@@ -140,14 +141,16 @@ def _lanes(channels: int) -> int:
 def _apart(
     r: Rewriter, node: Node, axes: Sequence[Sequence[_Phase]], strides: Sequence[int]
 ) -> Value:
-    """The result of `node`, up to a stride longer, from one convolution per phase."""
+    """The result of `node`, with an excess of less than a stride, from one convolution per
+    phase.
+    """
     op = node.op
     assert isinstance(op, ConvTranspose)
     x, w = node.inputs
     n = len(axes)
     ic, ocg, *_ = w.type.static_shape
     icg = ic // op.groups
-    found = []
+    results = []
     for phase in product(*axes):
         firsts = tuple(p.first for p in phase)
         ends = tuple(p.first + (p.taps - 1) * s + 1 for p, s in zip(phase, strides, strict=True))
@@ -158,8 +161,8 @@ def _apart(
         part = r.add(Flip(tuple(range(3, n + 3))), part)
         part = r.add(Reshape((op.groups * ocg, icg, *taps)), part)
         pads = (*(p.pads[0] for p in phase), *(p.pads[1] for p in phase))
-        found.append(r.add(Conv(pads=pads, groups=op.groups), x, part))
-    return _interleave(r, r.add(Concat(1), *found), 1, strides, True)
+        results.append(r.add(Conv(pads=pads, groups=op.groups), x, part))
+    return _interleave(r, r.add(Concat(1), *results), 1, strides, True)
 
 
 def _phase_weights(

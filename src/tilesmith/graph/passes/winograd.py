@@ -1,10 +1,10 @@
-"""Convolutions with a 3x3 window become Winograd convolutions where the target asks for it.
+"""Convolutions with a 3x3 window become Winograd convolutions if the target's choice says so.
 
     conv(x, w)  ->  winograd_conv(x, G w G')
 
 They must be float32, without strides, dilations and groups, and have constant weights.  The weights
-are transformed when they are first read.  For images of any size the reads of tiles must be proved
-to lie inside; a convolution for which they are not stays as it is.
+are transformed when they are first read.  For symbolic image sizes the reads of tiles must be
+proved to be inside; a convolution without such a proof is kept.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from .dce import dce
 from .localise import own_symbols
 
 Choice = Callable[[Node], int | None]
-"""The tile size for a convolution that can be rewritten, None to leave it."""
+"""The tile size for a convolution that can be rewritten, None to keep it."""
 
 
 def winograd(graph: Graph, choice: Choice) -> Graph:
@@ -68,7 +68,7 @@ def _can_rewrite(graph: Graph, node: Node) -> bool:
 
 
 def _is_proved(op: WinogradConv, *types: TensorType) -> bool:
-    """Whether the reads of all stages are proved to lie inside their tensors for all sizes."""
+    """Whether the reads of all stages are proved to be inside their tensors for all sizes."""
     if all(t.is_static for t in types):
         return True
     own = own_symbols(d for t in types for d in t.shape if isinstance(d, Expr))

@@ -17,8 +17,8 @@ class Elementwise(Op, abstract=True):
     """Base of the elementwise operators.
 
     arity: number of inputs.
-    kinds: kinds of element types that it takes.
-    same: all inputs have one dtype.
+    kinds: kinds of element types that it accepts.
+    same: whether all inputs have one dtype.
     """
 
     arity: ClassVar[int] = 1
@@ -28,7 +28,7 @@ class Elementwise(Op, abstract=True):
     element: ClassVar[Callable[..., Expr]]
     """The output element for the input elements."""
     numpy: ClassVar[Callable[..., Any]]
-    """The same, on arrays."""
+    """The same on arrays."""
 
     def check(self, *inputs: te.Tensor) -> None:
         rules.check_count(self.name, inputs, self.arity)

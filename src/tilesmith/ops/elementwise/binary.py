@@ -90,8 +90,8 @@ class Mod(_Binary):
 class Pow(_Binary):
     """a to the power b, in the type of a; b may have another type.
 
-    Powers of integers by integers are exact.  A negative power is 0, except of 1 and -1.  Where the
-    result does not fit the type, it wraps around for b < 64 and is unspecified beyond.  A power by
+    Powers of integers by integers are exact.  A negative power is 0, except of 1 and -1.  If the
+    result exceeds the type, it wraps around for b < 64 and is unspecified for larger b.  A power by
     a float is computed in f64.
     """
 

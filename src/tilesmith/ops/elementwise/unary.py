@@ -98,8 +98,8 @@ class Cast(Elementwise):
 class CastE8M0(Elementwise):
     """Conversion to f8e8m0, the powers of two from 2^-127 to 2^127; signs are dropped.
 
-    mode: the power that a number between two becomes: the `up` or `down` one, or the `nearest`,
-        where ties round up.
+    mode: rounding of a number between two powers: `up`, `down`, or to the `nearest`, where ties
+        round up.
     saturate: numbers outside of the range become its limits; without it, NaN.
     """
 
@@ -127,7 +127,8 @@ class CastE8M0(Elementwise):
         return call("bitcast", cast(code, u8), dtype=f8e8m0)
 
     def numpy(self, x: np.ndarray) -> Any:
-        mantissa, exponent = np.frexp(np.abs(x.astype(np.float64)))  # 0.5 to 1, power
+        # mantissa in [0.5, 1), and exponent
+        mantissa, exponent = np.frexp(np.abs(x.astype(np.float64)))
         above = {"up": mantissa > 0.5, "down": mantissa > 1, "nearest": mantissa >= 0.75}[self.mode]
         power = np.where(np.isinf(x), 999, np.where(x == 0, -999, exponent - 1 + above))
         code = np.clip(power + 127, 0, 0xFE)
@@ -145,8 +146,8 @@ class Bitcast(Elementwise):
 
     def check(self, *inputs: te.Tensor) -> None:
         super().check(*inputs)
-        found = inputs[0].dtype
-        if self.to.bits != found.bits or self.to.is_bool or found.is_bool:
+        source = inputs[0].dtype
+        if self.to.bits != source.bits or self.to.is_bool or source.is_bool:
             rules.reject(self.name, f"a type of numbers as wide as {inputs[0].dtype}", self.to)
 
     def element(self, x: Expr) -> Expr:
@@ -196,8 +197,8 @@ class IsNan(Elementwise):
 class IsInf(Elementwise):
     """Whether x is an infinity, of either sign by default.
 
-    detect_negative: minus infinity counts.
-    detect_positive: plus infinity counts.
+    detect_negative: whether minus infinity counts.
+    detect_positive: whether plus infinity counts.
     """
 
     detect_negative: bool = True
@@ -211,7 +212,8 @@ class IsInf(Elementwise):
             conds.append(x == float("-inf"))
         if self.detect_positive:
             conds.append(x == float("inf"))
-        return ir.any_of(*conds) if conds else x < x  # false; a kernel reads all that it is given
+        # false, but it reads x: a kernel reads all of its inputs
+        return ir.any_of(*conds) if conds else x < x
 
     def numpy(self, x: np.ndarray) -> Any:
         result = np.zeros(x.shape, np.bool_)

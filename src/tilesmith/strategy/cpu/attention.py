@@ -294,7 +294,7 @@ def _pack_keys(
     target: Target,
 ) -> bool:
     """Copy the keys of a head into column blocks, unless they are contiguous along the columns
-    already. Returns whether they are copied.
+    already.  Returns whether they are copied.
     """
     column = c.op.axis[-1].var
     walk = _walk(group, c.w, c.op)

@@ -19,7 +19,7 @@ from tilesmith.te.tensor import IterVar
 
 OTHER = 1.0
 """Cost of reading a value in another order than that of a product's result, in passes over the
-value. It is less than two, so that no relayout pays for this alone.
+value.  It is less than two, so that no relayout pays for this alone.
 """
 
 

@@ -9,7 +9,7 @@
 
 `c[i, j] += sum over k of a[i, k] * b[k, j]`, or of `b[j, k]`.  Operands are in shared memory, with
 a row stride of any multiple of 4 bytes.  Each thread holds words of four bytes: of `a` rows g and g
-+ 8, of `b` column g, in words t and t + 4 of 8, with g = thread // 4 and t = thread % 4. Integers
++ 8, of `b` column g, in words t and t + 4 of 8, with g = thread // 4 and t = thread % 4.  Integers
 are exact modulo 2^32.
 
 Asynchronous copies are `cp.async`, of 4, 8 or 16 bytes.  Those of 16 bytes bypass the L1 cache.

@@ -126,7 +126,7 @@ def _amx(
     name: str, types: tuple[str, str, str], feature: str, tolerance: float = 0.0
 ) -> TensorIntrinsic:
     """`c[i, j] += sum over k and q of a[i, k, q] * w[k, j, q]`: q counts the numbers in a lane of 4
-    bytes. Tiles of fewer rows, from 2 on, are called `name_ROWS`, and tiles of fewer steps k
+    bytes.  Tiles of fewer rows, from 2 on, are called `name_ROWS`, and tiles of fewer steps k
     `name_ROWS_STEPS`.
     """
     of_a, of_w, of_c = types

@@ -33,7 +33,7 @@ def collect(
     stages: Mapping[str, float] | None = None,
 ) -> Report:
     """The facts about a model called `title`, whose tuning `started` at a time in seconds since
-    1970. Profiles both executables alternately on `inputs`.
+    1970.  Profiles both executables alternately on `inputs`.
     """
     profiles = _profiles(before, after, inputs)
     machine, threads = profiles[0].machine, profiles[0].threads
