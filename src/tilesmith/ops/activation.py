@@ -1,6 +1,4 @@
-"""Activation functions.  Those that are one expression of x are elementwise; the others are
-composed of operators.
-"""
+"""Activation functions: elementwise if they are one expression of x, otherwise composite."""
 
 from __future__ import annotations
 
@@ -202,7 +200,7 @@ class PRelu(Op):
 
 @dataclass(frozen=True)
 class Gelu(Op):
-    """x * P(X <= x) for a standard normal X; `approximate` "none" (erf) or "tanh"
+    """x * P(X <= x) for a standard normal X; `approximate` is "none" or "tanh"
     (arXiv:1606.08415).
     """
 

@@ -80,9 +80,7 @@ class Op:
     """
 
     is_scheduled: ClassVar[bool] = False
-    """Whether `loops` decides which loops run on threads and in vectors, so that no strategy
-    does.
-    """
+    """Whether `loops` decides which loops run on threads and in vectors, not a strategy."""
 
     def __init_subclass__(cls, abstract: bool = False, **kwargs: Any) -> None:
         """Enter `cls` in the table.  Exceptions are bases of a family of operators (`abstract`),
@@ -106,9 +104,7 @@ class Op:
         raise NotImplementedError(f"{self.name} has no compute")
 
     def decompose(self, b: GraphBuilder, *inputs: Any) -> Any:
-        """Composite operators: add nodes to `b` and return the output value (tuple of values if
-        several).
-        """
+        """Composite operators: add nodes to `b`; returns the output value (a tuple if several)."""
         raise NotImplementedError(f"{self.name} has no decompose")
 
     def loops(self, *types: TensorType) -> Func:
@@ -126,9 +122,7 @@ class Op:
 
     @checked(ModelError)
     def infer(self, *types: TensorType) -> tuple[TensorType, ...]:
-        """Result types.  Raises ModelError (expected, found) if the inputs do not fit the
-        operator.
-        """
+        """Result types.  Raises ModelError (expected, found) if inputs do not fit the operator."""
         return tuple(TensorType(t.dtype, t.shape) for t in self.tensors(*types).outputs)
 
     @checked(ModelError)

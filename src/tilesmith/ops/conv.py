@@ -295,7 +295,7 @@ class ConvTranspose(Op):
 
 
 def _crop(full: np.ndarray, dims: list[int], win: Window, extra: tuple[int, ...]) -> np.ndarray:
-    """The part of the full transposed convolution inside the pads (with zeros where pads are
+    """The part of the full transposed convolution inside the pads (zeros where pads are
     negative).
     """
     begins, ends = win.static_pads("conv_transpose")

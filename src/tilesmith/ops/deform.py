@@ -1,6 +1,4 @@
-"""Convolutions whose taps are at positions given by data (Dai and others, 2017; Zhu and others,
-2019).
-"""
+"""Convolutions whose tap positions are data (Dai and others, 2017; Zhu and others, 2019)."""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ class _Typing:
 
 @lru_cache(maxsize=4096)
 def infer(op: Op, *types: TensorType) -> tuple[TensorType, ...]:
-    """Result types of any operator, composite ones included. Raises ModelError when `types` do not
+    """Result types of any operator, also composite ones.  Raises ModelError if `types` don't
     fit.
     """
     if not op.is_composite():

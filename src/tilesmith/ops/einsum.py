@@ -91,9 +91,7 @@ class Einsum(Op):
 
 
 def _labels(term: str, width: int) -> list[str]:
-    """One label per axis.  The ellipsis becomes the last `width` of the numbers, so that numbered
-    axes align from the right.
-    """
+    """One label per axis; the ellipsis becomes the last `width` numbers, aligned from the right."""
     head, dots, tail = term.partition("...")
     middle = [str(i) for i in range(-width, 0)] if dots else []
     return [*head, *middle, *tail]

@@ -250,9 +250,7 @@ def _text(x: te.Tensor) -> str:
 
 
 def packed_words(q: np.ndarray, bits: int, chunk: int) -> np.ndarray:
-    """Numbers q [K, N], from 0 to 2^bits - 1, in the words that `PackedMatMul` reads: u32 [chunks,
-    words, N].
-    """
+    """Numbers q [K, N], from 0 to 2^bits - 1, in `PackedMatMul`'s words: u32 [chunks, words, N]."""
     inner, columns = q.shape
     per = WORD // bits
     chunks, words = -(-inner // chunk), -(-chunk // per)

@@ -64,8 +64,8 @@ class _Pool(Op, abstract=True):
         return x, win, self._extents(win, x.shape[2:])
 
     def _ends(self, win: Window, spatial: tuple[Dim, ...], outs: list[Dim]) -> list[Dim]:
-        """Padding after each axis that the windows really reach, including the excess of the last
-        one in ceil mode.
+        """Padding after each axis that windows reach, with the excess of the last one in ceil
+        mode.
         """
         ends: list[Dim] = []
         for a, (d, o) in enumerate(zip(spatial, outs, strict=True)):
@@ -275,8 +275,8 @@ class AvgPool(_Pool):
         return te.compute(total.shape, scale, "scale", names)
 
     def _count(self, win: Window, a: int, extent: Dim, out: Dim) -> int | Callable[[Expr], Expr]:
-        """The number of taps of a window along axis `a` that count; a number if it is the same at
-        all positions.
+        """Number of taps of a window along axis `a` that count; a number if equal at all
+        positions.
         """
         low = extents.product((win.begins[a], -1)) if self.count_include_pad else 0
         high = extents.total((extent, win.ends[a])) if self.count_include_pad else extent

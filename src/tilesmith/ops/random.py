@@ -85,9 +85,7 @@ class RandomUniform(_Random):
 
 @dataclass(frozen=True)
 class RandomNormal(_Random):
-    """Numbers of the standard normal distribution, as f32, by Box and Muller's transform: up to
-    5.77 from 0.
-    """
+    """Numbers of the standard normal distribution, as f32 from -5.77 to 5.77, by Box and Muller."""
 
     def compute(self, *inputs: te.Tensor) -> te.Tensor:
         def element(*i: Expr) -> Expr:

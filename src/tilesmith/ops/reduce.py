@@ -29,8 +29,8 @@ from .functions import exp, log, sqrt, where
 def _reduced(
     op: str, x: te.Tensor, axes: Sequence[int] | None, keepdims: bool
 ) -> tuple[tuple[Dim, ...], list[te.IterVar], Callable[..., Expr]]:
-    """The result's shape, the reduction axes, and a function from an index of the result to the
-    element to combine.
+    """The result's shape, the reduction axes, and a function from its index to the term's
+    element.
     """
     gone = rules.normalize_axes(op, axes, x.rank)
     reduce_axes = {a: te.reduce_axis(x.shape[a], f"k{i}") for i, a in enumerate(gone)}
@@ -250,7 +250,7 @@ class ReduceLogSumExp(Reduction):
 
 @dataclass(frozen=True)
 class _ArgExtreme(Op, abstract=True):
-    """Index (i64) of the extreme along `axis`; of equal ones the first, or the last. The first NaN
+    """Index (i64) of the extreme along `axis`; of equal ones the first or the last.  First NaN
     wins.
     """
 

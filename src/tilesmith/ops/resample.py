@@ -88,7 +88,7 @@ class Resample(Op):
             rules.reject(self.name, "an input with elements", f"extent {extent}")
 
     def _sample(self, position: Expr, extent: Dim, load: Callable[[Expr, Dim, Dim], Expr]) -> Expr:
-        """The value at `position`; `load` gets an index and its minimum and maximum over all
+        """The value at `position`; `load` gets an index and its minimum and maximum of all
         samples.
         """
         d = self.denominator

@@ -1,6 +1,4 @@
-"""Code shared by the operator families: checks that name the expected form, broadcasting,
-accumulation types.
-"""
+"""Code shared by the operator families: checks, broadcasting, accumulation types."""
 
 from __future__ import annotations
 
@@ -74,8 +72,8 @@ def check_same_dtype(op: str, tensors: Sequence[te.Tensor]) -> None:
 
 
 def check_factors(op: str, a: te.Tensor, b: te.Tensor, to: DType | None) -> None:
-    """Reject factors that are not numbers of one element type; if `to` is given, two types may
-    differ.
+    """Reject factors that are not numbers, or of two element types without a given result type
+    `to`.
     """
     if to is None:
         check_same_dtype(op, (a, b))
@@ -91,7 +89,7 @@ def normalize_axis(op: str, axis: int, rank: int) -> int:
 
 
 def normalize_axes(op: str, axes: Sequence[int] | None, rank: int) -> tuple[int, ...]:
-    """`axes` counted from the front, sorted; None is all of them.  Raises ModelError if one occurs
+    """`axes` counted from the front, sorted; None is all.  Raises ModelError if one occurs
     twice.
     """
     if axes is None:
@@ -103,9 +101,7 @@ def normalize_axes(op: str, axes: Sequence[int] | None, rank: int) -> tuple[int,
 
 
 def static(op: str, dim: Dim, what: str) -> int:
-    """`dim` as a number.  Raises OpenDimensionError if it is symbolic, which the operator cannot
-    take.
-    """
+    """`dim` as a number.  Raises OpenDimensionError if it is symbolic, which `op` cannot take."""
     if not isinstance(dim, int):
         raise OpenDimensionError(
             f"{op}: {what} is the symbolic {dim}; give it a number with shapes=", (dim,)
@@ -178,9 +174,7 @@ def _is_one(d: Dim) -> bool:
 def broadcast_index(
     shape: Sequence[Dim], index: Sequence[Expr], out_shape: Sequence[Dim]
 ) -> tuple[ExprLike, ...]:
-    """The index at which to read a tensor of `shape` for the element `index` of the broadcast
-    result `out_shape`.
-    """
+    """The index of a tensor of `shape` for the element `index` of the broadcast to `out_shape`."""
     skip = len(out_shape) - len(shape)
     return tuple(
         const(0) if _is_one(d) and not _is_one(o) else i

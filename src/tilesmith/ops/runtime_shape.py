@@ -52,8 +52,8 @@ class Reinterpret(Op):
 
 @dataclass(frozen=True)
 class Stretch(Op):
-    """The input broadcast to `shape`, of the same rank: at run time each of its extents is 1 or
-    that of the result.
+    """The input broadcast to `shape`, of its rank: at run time its extents are 1 or the
+    result's.
     """
 
     shape: tuple[Dim, ...]

@@ -334,9 +334,7 @@ class RoiAlign(Op):
         places: Sequence[Expr],
         extents: Sequence[Dim],
     ) -> list[Expr]:
-        """The four pixels around a position, weighted; zeros more than a pixel outside the
-        image.
-        """
+        """The four pixels around a position, weighted; zeros if over a pixel outside the image."""
         inside, taps = [], []
         for place, dim in zip(places, extents, strict=True):
             extent = as_expr(dim)

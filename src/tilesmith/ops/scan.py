@@ -102,9 +102,7 @@ class CumProd(Scan):
 
 
 class CumMax(Scan):
-    """Running maximum along `axis`, with `exclusive` and `reverse` as for `cum_sum`; after NaN it
-    is NaN.
-    """
+    """Running maximum along `axis`; `exclusive` and `reverse` as in `cum_sum`; NaN from NaN on."""
 
     identity = staticmethod(lambda dtype: dtype.min)
     combine = staticmethod(maximum)
@@ -112,9 +110,7 @@ class CumMax(Scan):
 
 
 class CumMin(Scan):
-    """Running minimum along `axis`, with `exclusive` and `reverse` as for `cum_sum`; after NaN it
-    is NaN.
-    """
+    """Running minimum along `axis`; `exclusive` and `reverse` as in `cum_sum`; NaN from NaN on."""
 
     identity = staticmethod(lambda dtype: dtype.max)
     combine = staticmethod(minimum)
@@ -128,8 +124,8 @@ def _log_of_sum(a: Expr, b: Expr) -> Expr:
 
 
 class CumLogSumExp(Scan):
-    """Logarithm of the running sum of exponentials along `axis`, with `exclusive` and `reverse` as
-    for `cum_sum`; of floats.
+    """Logarithm of the running sum of exponentials; `axis`, `exclusive`, `reverse` as in
+    `cum_sum`.
     """
 
     identity = staticmethod(lambda _: -math.inf)

@@ -57,9 +57,7 @@ def _check(op: str, reduction: str, types: tuple[TensorType, ...]) -> None:
 def _begin(
     op: str, types: tuple[TensorType, ...], in_place: bool
 ) -> tuple[LoopBuilder, list[Array], Array]:
-    """The program up to the copy, if there is one: (builder, the inputs except the data,
-    result).
-    """
+    """The program up to the copy, if there is one: (builder, inputs except the data, result)."""
     b = LoopBuilder(op)
     data, *others = (b.input(f"x{i}", t) for i, t in enumerate(types))
     result = b.output("result", types[0])

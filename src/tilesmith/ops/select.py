@@ -22,8 +22,8 @@ from .base import Op
 
 
 class NonZero(Op):
-    """The positions of the elements other than 0, i64 [rank, elements] in row-major order, and
-    their number, i64 [1].
+    """Row-major positions of the elements other than 0, i64 [rank, elements]; their number, i64
+    [1].
     """
 
     def infer(self, *types: TensorType) -> tuple[TensorType, ...]:
@@ -81,9 +81,7 @@ class Leading(Op):
 
 
 class RowRanks(Op):
-    """The rank of each row of x [rows, columns] in lexicographic order, i64 [rows]; of equal rows
-    the first one comes first.
-    """
+    """Ranks of the rows of x [rows, columns] in lexicographic order, i64 [rows]; stable."""
 
     def infer(self, *types: TensorType) -> tuple[TensorType, ...]:
         rules.check_count(self.name, types, 1)

@@ -65,9 +65,7 @@ class Reshape(Op):
         return tuple(rest if i == unknown[0] else d for i, d in enumerate(self.shape))
 
     def rounded(self, source: Sequence[Dim]) -> tuple[Dim, ...]:
-        """The result's shape for an input of shape `source`, with -1 resolved by a division rounded
-        down.
-        """
+        """The result's shape for an input of shape `source`; a division for -1 is rounded down."""
         known = rules.product(d for d in self.shape if not _is(d, -1))
         whole, part = extents.reduced(rules.product(source), known)
         return tuple(as_dim(as_expr(whole) // part) if _is(d, -1) else d for d in self.shape)
@@ -117,8 +115,8 @@ def _groups(source: Sequence[Dim], target: Sequence[Dim]) -> list[Group]:
 
 
 def _is_part(p: Dim, q: Dim) -> bool:
-    """Whether the group with p elements of the input so far, and q of the output, needs more axes
-    of the input.
+    """Whether the group, p input elements and q of the output so far, needs more axes of the
+    input.
     """
     if isinstance(p, int) and isinstance(q, int):
         return p < q
@@ -273,9 +271,7 @@ class Expand(Op):
 
 @dataclass(frozen=True)
 class DepthToSpace(Op):
-    """Moves blocks of channels into space; `mode` "DCR" (block first) or "CRD" (channel first), as
-    ONNX names them.
-    """
+    """Moves blocks of channels into space; `mode` is ONNX's "DCR" (block first) or "CRD"."""
 
     block: int
     mode: str = "DCR"

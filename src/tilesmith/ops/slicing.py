@@ -209,9 +209,7 @@ class Cut:
 
 
 LONGEST_STEP = 1 << 62
-"""A step that is longer than any axis, so that longer steps select the same elements; added to an
-extent, it fits i64.
-"""
+"""Upper bound on useful steps: longer ones select the same; added to an extent, it fits i64."""
 
 
 def _cut(extent: Dim, start: Dim, end: Dim, step: int) -> Cut:

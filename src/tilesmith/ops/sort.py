@@ -376,9 +376,7 @@ def _place_of(key: Expr) -> Expr:
 
 
 def _levels(b: LoopBuilder, k: Dim) -> Expr:
-    """The number of levels below the top of a heap of `k` entries: the logarithm of k, rounded
-    down.
-    """
+    """Levels below the top of a heap of `k` entries: the logarithm of k, rounded down."""
     if isinstance(k, int):
         return const(k.bit_length() - 1)
     levels, power = b.variable("levels", const(0)), b.variable("power", const(2))

@@ -61,9 +61,7 @@ class Structure:
 
 
 SAMPLES = 2
-"""Fewest reads per element for which reordering an operand and a result pays, so that the reads are
-no gathers.
-"""
+"""Fewest reads per element for which reordering operand and result pays, to avoid gathers."""
 
 
 def stages(outputs: tuple[Tensor, ...]) -> tuple[Compute, ...]:
@@ -176,9 +174,7 @@ def zero_padding(op: Compute) -> tuple[ir.Load, tuple[tuple[int, int], ...]] | N
 
 
 _MOST_ZEROS = 8
-"""Upper bound on the zeros that are searched for after a tensor of symbolic extent: those that make
-a last tile whole.
-"""
+"""Most zeros searched for after a tensor of symbolic extent: those that make a last tile whole."""
 
 
 def _most_behind(end: Dim, extent: Dim) -> int | None:
@@ -251,7 +247,7 @@ def _of_computes(
 def _whole_axes(
     outputs: tuple[Tensor, ...], computes: tuple[Compute, ...], reducing: list[Compute]
 ) -> tuple[frozenset[int] | None, bool]:
-    """(axes reduced, extents of 1 kept) if a single input is reduced over whole axes, else (None,
+    """(reduced axes, whether they are kept) if one input is reduced over whole axes, else (None,
     False).
     """
     if len(reducing) != 1 or len(outputs) != 1:

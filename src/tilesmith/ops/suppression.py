@@ -239,8 +239,8 @@ class _Heap:
         self.keys[self.start + i] = key
 
     def build(self, size: Expr) -> Expr:
-        """Order the first `size` entries, level by level from below.  Returns the number of levels
-        of children below entry 0.
+        """Order the first `size` entries by levels from below.  Returns the levels below entry
+        0.
         """
         b = self.b
         levels, width = b.variable("levels", const(0)), b.variable("width", const(1))
@@ -299,8 +299,8 @@ def _is_apart(
 
 
 def _covers(a: Sequence[Expr], b: Sequence[Expr], overlap: Expr) -> Expr:
-    """Whether the intersection of two boxes, each two low ends and two high ones, is more than
-    `overlap` of their union.
+    """Whether the intersection of two boxes (low ends, high ends) exceeds `overlap` of their
+    union.
     """
     zero = const(0.0, f32)
     sides = [maximum(minimum(a[k + 2], b[k + 2]) - maximum(a[k], b[k]), zero) for k in range(2)]

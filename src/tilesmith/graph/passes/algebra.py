@@ -74,9 +74,7 @@ def _sign(x: float) -> float:
 # Neutral elements
 
 _NO_MINUS_ZERO: tuple[type[Op], ...] = (Conv, ConvTranspose, MatMul, ReduceSum, Exp, Abs, Sigmoid)
-"""Operators that never give -0.0.  Sums start at +0.0, and +0.0 + -0.0 is +0.0; the others exclude
-it by definition.
-"""
+"""Operators that never give -0.0: sums start at +0.0, and +0.0 + -0.0 is +0.0; or by definition."""
 
 
 def _add_zero(r: Rewriter, n: Node) -> Result:

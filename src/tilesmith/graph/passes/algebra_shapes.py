@@ -1,6 +1,4 @@
-"""Rules of `algebra` for operators that only move elements, and for the readers of their
-results.
-"""
+"""Rules of `algebra` for operators that only move elements, and for their readers."""
 
 from __future__ import annotations
 
@@ -26,9 +24,7 @@ from tilesmith.te.tensor import Compute, Placeholder, Tensor
 
 
 def index_identity(r: Rewriter, n: Node) -> Result:
-    """Remove a node whose result equals its only input, element for element, such as a slice of
-    all.
-    """
+    """Remove a node whose result equals its only input, element for element: a slice of all."""
     if len(n.inputs) != 1 or len(n.outputs) != 1 or n.inputs[0].type != n.outputs[0].type:
         return None
     if not n.op.is_primitive():
@@ -85,9 +81,7 @@ def _perm(op: Op) -> tuple[int, ...]:
 
 
 def _transpose(r: Rewriter, n: Node) -> Result:
-    """transpose(transpose(x)) -> transpose(x).  If only axes of extent 1 move, it becomes a
-    reshape.
-    """
+    """transpose(transpose(x)) -> transpose(x); a reshape if only axes of extent 1 move."""
     x, perm = n.inputs[0], _perm(n.op)
     inner = r.producer(x, Transpose)
     if inner is not None:
@@ -226,7 +220,7 @@ def _concat(r: Rewriter, n: Node) -> Result:
 
 
 def _gather_one(r: Rewriter, n: Node) -> Result:
-    """gather at one known index, or a repeated one -> expand(reshape(slice)), which are plain
+    """gather at a known index, or a repeated one -> expand(reshape(slice)), which are plain
     indices.
     """
     assert isinstance(n.op, Gather)

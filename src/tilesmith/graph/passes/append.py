@@ -63,9 +63,7 @@ def _in_loop(node: Node, op: Loop) -> list[Node]:
 
 
 def _lengthened(op: Loop, k: int) -> Node | None:
-    """The concatenation that appends rows to carried value `k`, if no other node reads that
-    value.
-    """
+    """The concatenation that appends rows to carried value `k`, if it is its only reader."""
     body = op.body
     current, following = body.inputs[1 + k], body.outputs[op.conditional + k]
     node = body.producer.get(following)

@@ -50,8 +50,8 @@ def _is_byte(v: Value) -> bool:
 
 
 def _function(r: Rewriter, last: Node) -> tuple[Value, list[Node]] | None:
-    """The only byte on which `last` depends besides scalar constants, and the nodes between,
-    operands first.
+    """The only byte on which `last` depends, scalar constants aside, and the nodes between, in
+    order.
     """
     source: Value | None = None
     order: dict[Node, None] = {}

@@ -37,9 +37,7 @@ repetition is cheaper in each iteration.
 """
 
 TRANSPOSED_ROWS = 128
-"""Fewest rows, over all steps of a loop, for which the transposition of a matrix takes less time
-than it saves.
-"""
+"""Fewest rows, over all steps of a loop, for which transposing a matrix before it pays."""
 
 
 def control_flow(graph: Graph) -> Graph:
@@ -149,9 +147,7 @@ class _Simplification:
         self.extents |= {s: bound(d, self.extents) for s, d in extents.items()}
 
     def with_constants(self, body: Graph, given: Sequence[Value]) -> Graph:
-        """`body` with constants in place of those of its last inputs that are constants in
-        `given`.
-        """
+        """`body` with its last inputs replaced by those of `given` that are constants."""
         formal = body.inputs[len(body.inputs) - len(given) :]
         sunk = {
             inner: replace(inner)
@@ -264,8 +260,8 @@ class _Simplification:
         )
 
     def hoisted(self, body: Graph, given: tuple[Value, ...]) -> tuple[Graph, tuple[Value, ...]]:
-        """`body` and its last inputs, without the nodes that depend only on these: they are
-        computed here.
+        """`body` and its last inputs without nodes that depend only on these, which are computed
+        here.
         """
         outer = dict(zip(body.inputs[len(body.inputs) - len(given) :], given, strict=True))
         leaving: list[Node] = []

@@ -79,8 +79,8 @@ class _Division:
         }
 
     def is_worthwhile(self, node: Node, lines: int, steps: int) -> bool:
-        """Whether a node has few long lines: fewer than fill each unit with a wave, and too many
-        steps per thread.
+        """Whether a node has few lines, no wave for each unit, that take a thread too many
+        steps.
         """
         few = lines < self.device.units * self.device.wave
         return few and steps > self.longest and lines > 0 and self.may_divide(node)

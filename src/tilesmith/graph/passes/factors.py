@@ -51,9 +51,7 @@ class Factors:
 PAIRS = Factors(i16, i16, joined=2)
 
 Choice = Callable[[MatMul | Conv, tuple[Dim, ...], tuple[Dim, ...]], Factors]
-"""The storage types of a product with constant weights of bytes, given its operator and their
-shapes.
-"""
+"""Storage types of a product with constant weights of bytes, by its operator and their shapes."""
 
 
 def always_pairs(op: MatMul | Conv, x: tuple[Dim, ...], w: tuple[Dim, ...]) -> Factors:
@@ -145,8 +143,8 @@ def _number(r: Rewriter, v: Value) -> int | None:
 
 
 def _is_fixed(r: Rewriter, v: Value) -> bool:
-    """Whether `v` is computed from constants as dequantisation computes weights, so that folding
-    will replace it.
+    """Whether `v` is computed from constants as dequantised weights are: folding will replace
+    it.
     """
     left, seen = [v], {v}
     while left:
@@ -168,9 +166,7 @@ def _has_channels(op: MatMul | Conv, w: Value) -> bool:
 def with_channels(
     r: Rewriter, op: MatMul | Conv, x: Value, w: Value, joined: int
 ) -> tuple[Value, Value]:
-    """The factors padded with channels of zeros to a multiple of `joined`, so that an instruction's
-    terms are contiguous.
-    """
+    """The factors with channels padded to a multiple of `joined`, so that terms are contiguous."""
     if not isinstance(op, Conv) or op.groups != 1:
         return x, w
     channels = w.shape[1]

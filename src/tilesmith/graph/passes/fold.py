@@ -50,9 +50,7 @@ def fold(graph: Graph, limit: int = FOLDED_BYTES) -> Graph:
 
 
 def _folded(node: Node, constants: dict[Value, Constant]) -> tuple[np.ndarray, ...] | None:
-    """The results of a node; None if it raises an error for its inputs: a run may never reach
-    it.
-    """
+    """The results of a node; None if it raises an error: a run may never reach it."""
     try:
         return evaluate_op(node.op, *(logical_array(constants[v]) for v in node.inputs))
     except ModelError:

@@ -49,9 +49,7 @@ def _combine(
 
 
 def _anchor(r: Rewriter, value: Value) -> Node | None:
-    """The convolution or product with constant weights that defines `value`, if `value` has no
-    other reader.
-    """
+    """The convolution or product with constant weights that defines `value`, read only once."""
     node = r.producer(value, *_ANCHORS)
     if node is None or not r.is_single_use(value) or not value.dtype.is_float:
         return None

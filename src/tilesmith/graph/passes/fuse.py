@@ -322,9 +322,7 @@ class _Fusion:
 
 
 def _copies_rows(node: Node) -> bool:
-    """Whether the result contains each row, along the last axis of the one operand, several
-    times.
-    """
+    """Whether the result contains each row, along its operand's last axis, several times."""
     if len(node.inputs) != 1 or len(node.outputs) != 1:
         return False
     before, after = node.inputs[0].shape, node.outputs[0].shape

@@ -117,9 +117,7 @@ def _core(node: Node) -> Compute | None:
 
 
 def _has_rows(node: Node) -> bool:
-    """Whether a contraction's last axis is only in one factor, and the axis before it only in the
-    other.
-    """
+    """Whether a contraction's last axis is in one factor only, and the axis before in the other."""
     core = _core(node)
     factors = product_of_loads(core) if core is not None else None
     if core is None or factors is None or len(core.axis) < 2 or not node.outputs[0].dtype.is_float:

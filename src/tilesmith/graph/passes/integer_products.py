@@ -145,9 +145,7 @@ def _per_channel(r: Rewriter, op: MatMul | Conv, n: Node, scale: Value, w: Value
 
 
 _DEEPEST = 8
-"""Upper bound on the nodes in a row through which bounds are followed: more than dequantisation
-has.
-"""
+"""Most nodes in a row through which bounds are followed: more than dequantisation has."""
 
 
 def _bounds(r: Rewriter, v: Value, depth: int = _DEEPEST) -> Bounds:

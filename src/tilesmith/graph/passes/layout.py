@@ -54,9 +54,7 @@ class LayoutPolicy(Protocol):
         ...
 
     def favourite(self, node: Node) -> Layout | None:
-        """A layout of its results that a free node computes faster than row-major; None if there is
-        none.
-        """
+        """The layout of its results that a free node computes faster than row-major, or None."""
         ...
 
     def is_free(self, node: Node) -> bool:

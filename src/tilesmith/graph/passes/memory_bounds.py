@@ -15,9 +15,7 @@ from tilesmith.ir.types import Dim
 from tilesmith.perf.limits import LOOSE_BYTES
 
 FACTOR = 4
-"""A bound of more than `LOOSE_BYTES` is used if it is at most this multiple of the expected
-size.
-"""
+"""A bound of more than `LOOSE_BYTES` is used if at most this multiple of the expected size."""
 
 _LARGEST_NUMBER = 1 << 48
 """The largest number in a bound in bytes, so that the rest of a formula can't overflow."""
@@ -43,9 +41,7 @@ def known_before(factors: Sequence[Dim], stages: Sequence[Stage]) -> Dim | Stage
 
 
 def largest_shape(shape: Sequence[Dim], stages: Sequence[Stage]) -> tuple[Dim, ...] | None:
-    """Upper bounds of the extents of a value, known before `stages`; None if one extent has only
-    the bound of all sizes.
-    """
+    """Upper bounds of a value's extents, known before `stages`; None if one has only the limit."""
     bounds: list[Dim] = []
     for extent in shape:
         bound, _ = _bound(extent, stages)

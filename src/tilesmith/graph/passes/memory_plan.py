@@ -65,7 +65,7 @@ class MemoryPlan:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Block:
-    """`size` bytes, at expected sizes, alive while nodes `first`..`last` run; `bytes` for all
+    """`size` bytes at expected sizes, alive while nodes `first`..`last` run; `bytes` for all
     sizes.
     """
 
@@ -285,9 +285,7 @@ _ORDERS: tuple[Callable[[_Block], tuple[int, ...]], ...] = (
 
 
 def _place(blocks: list[_Block]) -> dict[_Block, int]:
-    """Offsets of `blocks`, placed in the given order, each into the smallest gap that contains
-    it.
-    """
+    """Offsets of `blocks`, placed in this order, each into the smallest gap that contains it."""
     placed: dict[_Block, int] = {}
     by_offset: list[tuple[int, _Block]] = []  # sorted
     for b in blocks:

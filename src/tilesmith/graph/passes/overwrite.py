@@ -47,7 +47,7 @@ def overwrite(graph: Graph, lies_over: LiesOver) -> Graph:
 
 
 def lengthen(graph: Graph) -> Graph:
-    """A fused `graph` whose loops append to carried values in their memory; the same object if none
+    """A fused `graph` whose loops append to carried values in place; the same object if none
     does.
     """
     nodes = [_with_lengthened(n, n.op) if isinstance(n.op, Loop) else n for n in graph.nodes]

@@ -57,9 +57,7 @@ class _Weights:
 
 
 def packed_weights(graph: Graph, choice: Choice) -> Graph:
-    """`graph` with products of quantised constants on packed words; the same object if there are
-    none.
-    """
+    """`graph` with products of quantised constants on packed words; the same object if none."""
 
     def rule(r: Rewriter, n: Node) -> Result:
         return _packed(r, n, choice)

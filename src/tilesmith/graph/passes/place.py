@@ -89,7 +89,7 @@ class _Placement:
         self.dense = {v for n in control for v in (*n.inputs, *n.outputs)}
         """Operands and results of control flow, which are row-major without gaps."""
         self.operands: dict[Node, tuple[Value, ...]] = {}
-        """Operands of each concatenation, with earlier concatenations in place of their
+        """Operands of each concatenation, in which earlier concatenations replace their
         operands.
         """
         self.slots: dict[Value, _Slot] = {}
@@ -116,8 +116,8 @@ class _Placement:
         return replace(self.graph, nodes=tuple(nodes), constants=constants)
 
     def share(self, concats: list[Node]) -> None:
-        """Replace runs of operands that an earlier concatenation has joined already, or that are
-        the parts of one value.
+        """Replace runs of operands that a concatenation has joined, or that are parts of one
+        value.
         """
         known: dict[tuple[int, tuple[Value, ...]], Value] = {}
         for node in self.graph.nodes:
@@ -327,9 +327,7 @@ def _split_axis(node: Node) -> int | None:
 
 
 def _along(v: Value, axis: int) -> int:
-    """The extent, a constant, of an operand of a concatenation along its axis: see
-    `_concat_axis`.
-    """
+    """The constant extent of a concatenation's operand along its axis: see `_concat_axis`."""
     extent = v.type.shape[axis]
     assert isinstance(extent, int)
     return extent
@@ -369,8 +367,8 @@ def _within(part: Value, whole: Value, seen: Layout) -> Layout:
 
 
 def _is_readable(layout: Layout, v: Value) -> bool:
-    """Whether gaps between the elements of `v` cost its kernels next to nothing: contiguous runs
-    are as long as a vector.
+    """Whether runs of `v` are as long as a vector, so that gaps cost its kernels next to
+    nothing.
     """
     spans = [i for i, d in enumerate(layout.dims) if d.span]
     if not spans:

@@ -31,8 +31,8 @@ from tilesmith.ops.matmul import MatMul
 
 
 def requantise(graph: Graph) -> Graph:
-    """`graph` with the arithmetic between products of integers simplified; the same object if there
-    is none.
+    """`graph` with simpler arithmetic between products of integers; the same object if there is
+    none.
     """
     graph = Rewriter(graph, {Round: (_without_division,)}).run()
     signed = _signed(graph)
@@ -126,9 +126,7 @@ def _limit(limit: float | int | None, factor: float) -> float | None:
 
 
 def _byte_cast(r: Rewriter, n: Node, signed: frozenset[Value], kept: set[Value]) -> Result:
-    """A quantised number, computed from the signed byte that all readers share and that is added to
-    `kept`.
-    """
+    """A quantised number from the signed byte that all readers share, which joins `kept`."""
     assert isinstance(n.op, Cast)
     (v,), to = n.inputs, n.op.to
     inner = r.producer(v, Cast)

@@ -29,8 +29,8 @@ Rules: TypeAlias = "Mapping[type[Op], Sequence[Rule]]"
 
 
 class Rewriter:
-    """One walk over `graph`; tries the `rules` for an operator in order, then the
-    `general` rules.
+    """One walk over `graph`: tries the `rules` for an operator in order, then the `general`
+    ones.
     """
 
     def __init__(self, graph: Graph, rules: Rules, general: Sequence[Rule] = ()) -> None:

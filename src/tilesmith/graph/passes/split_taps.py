@@ -30,9 +30,7 @@ from .dce import dce
 PASS_CHANNELS = 16
 """Number of channels whose products take as long as adding one tap's result to the sum."""
 MOST_WORK_LEFT = 0.7
-"""Upper bound on the fraction of the work that remains; splitting makes more and smaller
-kernels.
-"""
+"""Upper bound on the fraction of work that remains; splitting makes more and smaller kernels."""
 
 Tap = tuple[int, ...]
 

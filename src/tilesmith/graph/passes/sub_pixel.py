@@ -141,9 +141,7 @@ def _lanes(channels: int) -> int:
 def _apart(
     r: Rewriter, node: Node, axes: Sequence[Sequence[_Phase]], strides: Sequence[int]
 ) -> Value:
-    """The result of `node`, with an excess of less than a stride, from one convolution per
-    phase.
-    """
+    """The result of `node`, with an excess of under a stride, from one convolution per phase."""
     op = node.op
     assert isinstance(op, ConvTranspose)
     x, w = node.inputs

@@ -159,9 +159,7 @@ class Bitcast(Elementwise):
 
 @dataclass(frozen=True)
 class Clip(Elementwise):
-    """Limits x to `min`..`max` (None: no limit); NaN stays NaN, and `max` wins if the
-    limits cross.
-    """
+    """Limits x to `min`..`max` (None: no limit); NaN stays NaN, and `max` wins if they cross."""
 
     min: float | int | None = None
     max: float | int | None = None
