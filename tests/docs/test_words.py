@@ -25,6 +25,7 @@ CLEAN = (
     "quantisation",
     "ops",
     "graph/passes",
+    "loop/passes",
 )
 """Folders of `src/tilesmith`."""
 

@@ -1,4 +1,4 @@
-"""The loops that a tensor intrinsic stands for."""
+"""The loops that a tensor intrinsic replaces."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from .nodes import Buffer, For, Func, Stmt, Store
 
 
 def behaviour(intrinsic: TensorIntrinsic) -> Func:
-    """What a call computes, as a function of its operands and the result.
+    """The computation of a call, as a function of its operands and the result.
 
-    The result holds its old value before if the intrinsic accumulates, otherwise zeros.
+    The result holds its old value at the start if the intrinsic accumulates, otherwise zeros.
     """
     buffers = {o: Buffer(o.name, o.dtype, o.shape) for o in (*intrinsic.operands, intrinsic.result)}
     done: dict[Expr, Expr] = {}
@@ -21,10 +21,10 @@ def behaviour(intrinsic: TensorIntrinsic) -> Func:
             new = Load(buffers[new.buffer], new.indices)
         done[node] = new
     result = buffers[intrinsic.result]
-    at = tuple(intrinsic.axes[: len(intrinsic.result.shape)])
+    indices = tuple(intrinsic.axes[: len(intrinsic.result.shape)])
     term = done[intrinsic.term]
     adds = intrinsic.accumulates or any(intrinsic.is_reduced)
-    body: Stmt = Store(result, at, Load(result, at) + term if adds else term)
+    body: Stmt = Store(result, indices, Load(result, indices) + term if adds else term)
     for axis, extent in reversed([*zip(intrinsic.axes, intrinsic.extents, strict=True)]):
         body = For(axis, const(0), const(extent), "serial", body)
     return Func(intrinsic.name, tuple(buffers.values()), (result,), body)

@@ -1,4 +1,4 @@
-"""Writing loop nests by hand: statements in the order of the program, blocks as `with` blocks.
+"""Writing loop nests by hand: statements in program order, blocks as `with` blocks.
 
     b = LoopBuilder("running_sum")
     x, y = b.input("x", TensorType(f32, (n, m))), b.output("y", TensorType(f32, (n, m)))
@@ -9,10 +9,10 @@
             y[i, j] = total.value
     func = b.finish()
 
-This is for what no tensor expression describes (sorting, scattering): operators (`ops.Op.loops`)
-and parts of a tensor expression (`te.extern`).  They say which loops have independent iterations.
-The compiler decides whether those run on threads, in vector lanes or in sequence, and where memory
-holds the tensors.
+It serves computations that no tensor expression describes (sorting, scattering): operators
+(`ops.Op.loops`) and parts of a tensor expression (`te.extern`).  They mark loops with independent
+iterations.  The compiler decides whether those run on threads, in vector lanes or in sequence, and
+chooses the memory of the tensors.
 """
 
 from __future__ import annotations
@@ -45,8 +45,10 @@ class Array:
         return Load(self.buffer, _indices(indices))
 
     def __setitem__(self, indices: ExprLike | Sequence[ExprLike], value: ExprLike) -> None:
-        at = _indices(indices)
-        self._builder.append(nodes.Store(self.buffer, at, as_expr(value, Load(self.buffer, at))))
+        position = _indices(indices)
+        self._builder.append(
+            nodes.Store(self.buffer, position, as_expr(value, Load(self.buffer, position)))
+        )
 
 
 class Variable:
@@ -124,14 +126,14 @@ class LoopBuilder:
 
     @contextmanager
     def when(self, cond: Expr) -> Iterator[None]:
-        """Statements that run if `cond` holds."""
+        """Statements that run if `cond` is true."""
         self._open()
         yield
         self.append(nodes.If(as_expr(cond), self._close()))
 
     @contextmanager
     def otherwise(self) -> Iterator[None]:
-        """Statements that run if the condition of the preceding `when` did not hold."""
+        """Statements that run if the condition of the preceding `when` was false."""
         before = self._blocks[-1].pop() if self._blocks[-1] else None
         if not isinstance(before, nodes.If) or before.otherwise is not None:
             raise ExpressionError(f"{self._name}: expected a `when` right before an `otherwise`")
@@ -149,8 +151,8 @@ class LoopBuilder:
         self.append(nodes.Assert(as_expr(cond), message))
 
     def let(self, name: str, value: Expr) -> Var:
-        """The current value of an expression, known until the end of the block."""
-        known = as_expr(value)  # an axis of te stands for its variable
+        """The current value of an expression, bound to a name until the end of the block."""
+        known = as_expr(value)  # an axis of te is replaced by its variable
         var = Var(name, known.dtype)
         self._blocks[-1].append(lambda rest: nodes.LetStmt(var, known, rest))
         return var

@@ -1,6 +1,6 @@
-"""What is known inside a statement: the range of a loop's variable, the condition of a branch.
+"""Facts that hold inside a statement: the range of a loop's variable, the condition of a branch.
 
-A bound or condition that reads memory speaks of the moment when it is evaluated.  It is no fact
+A bound or condition that reads memory is about the moment when it is evaluated.  It is no fact
 inside a statement that writes to that memory.
 """
 
@@ -16,7 +16,7 @@ from .visit import written
 
 def conjuncts(cond: Expr) -> list[Expr]:
     """The conditions of which `cond` is the conjunction, each once."""
-    found: dict[Expr, None] = {}
+    parts: dict[Expr, None] = {}
     seen: set[Expr] = set()
     left = [cond]
     while left:
@@ -27,17 +27,17 @@ def conjuncts(cond: Expr) -> list[Expr]:
         if isinstance(e, Binary) and e.op == "and":
             left += (e.b, e.a)
         else:
-            found[e] = None
-    return [*found]
+            parts[e] = None
+    return [*parts]
 
 
 def lasts(e: Expr, stmt: Stmt) -> bool:
-    """True if nothing that `stmt` does changes the value of `e`."""
+    """Whether no effect of `stmt` changes the value of `e`."""
     return not reads_memory(e) or symbols(e).isdisjoint(written(stmt))
 
 
 def in_loop(ctx: Context, loop: For) -> Context:
-    """The facts in the body of a loop."""
+    """The facts that hold in the body of a loop."""
     last = loop.start + loop.extent - const(1)
     ends = (loop.start, last)
     if all(lasts(e, loop.body) for e in ends):
@@ -47,14 +47,14 @@ def in_loop(ctx: Context, loop: For) -> Context:
 
 
 def in_branch(ctx: Context, cond: Expr, branch: Stmt) -> Context:
-    """The facts in a branch that is taken where the scalar `cond` holds."""
+    """The facts that hold in a branch, which runs if the scalar `cond` is true."""
     if lasts(cond, branch):
         return ctx.assuming(cond)
     return ctx.assuming(all_of(*(c for c in conjuncts(cond) if lasts(c, branch))))
 
 
 def inside(ctx: Context, stmt: Stmt) -> Context:
-    """The facts in the body of a loop or let, and in an `If` that has one branch."""
+    """The facts that hold in the body of a loop or let, and in an `If` with one branch."""
     if isinstance(stmt, For):
         return in_loop(ctx, stmt)
     if isinstance(stmt, LetStmt) and stmt.value.dtype is i64 and stmt.value.lanes == 1:

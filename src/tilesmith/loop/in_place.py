@@ -1,14 +1,14 @@
-"""Which outputs of a kernel may be the same memory as an input.
+"""Proofs that an output of a kernel may use the memory of an input.
 
-An output may lie where an input is if each element of the input is read for the last time before
-the output's element at its place is written.  That is proved for two forms, which is what
-elementwise kernels consist of:
+An output may overwrite an input if each element of the input is read for the last time before the
+output's element in its place is written.  Two forms are proved, of which elementwise kernels
+consist:
 
-- The input is read in the same iteration of the same loops as the output is written, at the same
-  indices, not after the store; and no two iterations write the same element.
+- The input is read in the same iteration of the same loops in which the output is written, at the
+  same indices, not after the store; and no two iterations write the same element.
 - The input is read in loops that end before the first store.
 
-An input that is not read at all may lie anywhere.  A result may then also be longer than it.
+An input that is not read at all may be anywhere.  A result may then also be longer than it.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from .visit import children, own_exprs
 
 @dataclass(frozen=True, slots=True)
 class _Access:
-    """A load or store of a parameter: the loops around it, the position of its statement in the
-    text, and its indices.
+    """A load or store of a parameter: its loops, the position of its statement in the text, and its
+    indices.
     """
 
     loops: tuple[For, ...]
@@ -37,7 +37,7 @@ class _Access:
 
 
 def shareable(func: Func) -> dict[Buffer, tuple[Buffer, ...]]:
-    """For each output of a kernel in stage "nest", the inputs that may be the same memory."""
+    """For each output of a kernel in stage "nest", the inputs whose memory it may use."""
     loads: dict[Buffer, list[_Access]] = {}
     stores: dict[Buffer, list[_Access]] = {}
     params = set(func.buffers)
@@ -48,7 +48,7 @@ def shareable(func: Func) -> dict[Buffer, tuple[Buffer, ...]]:
                     loads.setdefault(e.buffer, []).append(_Access(loops, position, e.indices))
         if isinstance(stmt, Store) and stmt.buffer in params:
             stores.setdefault(stmt.buffer, []).append(_Access(loops, position, stmt.indices))
-    found: dict[Buffer, tuple[Buffer, ...]] = {}
+    homes_of: dict[Buffer, tuple[Buffer, ...]] = {}
     for out in func.outputs:
         written = stores.get(out, [])
         once = len(written) == 1 and out not in loads and _writes_each_once(written[0])
@@ -60,12 +60,12 @@ def shareable(func: Func) -> dict[Buffer, tuple[Buffer, ...]]:
             and (b not in loads or (once and all(_is_before(x, written[0]) for x in loads[b])))
         )
         if once or homes:
-            found[out] = homes
-    return found
+            homes_of[out] = homes
+    return homes_of
 
 
 def may_lie_over(func: Func, out: int, operand: int) -> bool:
-    """Whether an output of a kernel may begin at the memory of a parameter, both by number."""
+    """Whether an output of a kernel may start at the memory of a parameter, both by number."""
     home, result = func.buffers[operand], func.outputs[out]
     if home in shareable(func).get(result, ()):
         return True
@@ -83,7 +83,9 @@ def _is_used(func: Func, buffer: Buffer) -> bool:
 
 
 def _is_beginning(a: Buffer, b: Buffer) -> bool:
-    """True if the elements of `a` lie where those of `b` at the same indices do, and end before."""
+    """Whether elements of `a` and of `b` at the same indices have the same offset, and `a` is no
+    longer.
+    """
     first = next((i for i, d in enumerate(b.shape) if not _is_same(d, 1)), 0)
     return (
         a.dtype.bytes == b.dtype.bytes
@@ -108,7 +110,7 @@ def _statements(
 
 
 def _same_extent(a: Buffer, b: Buffer) -> bool:
-    """True if an element of one lies where the element of the other at the same indices does."""
+    """Whether elements of both at the same indices have the same offset."""
     return (
         a.dtype.bytes == b.dtype.bytes
         and len(a.shape) == len(b.shape)
@@ -131,10 +133,11 @@ def _is_before(load: _Access, store: _Access) -> bool:
 
 
 def _writes_each_once(store: _Access) -> bool:
-    """True if no two iterations of the loops have the same indices: they follow from the indices.
+    """Whether no two iterations of the loops have the same indices: the indices determine the
+    iteration.
 
-    A sum of terms determines its terms if each step of one is larger than what all terms with
-    smaller steps reach together.  A quotient and a remainder determine what was divided.
+    A sum of terms determines its terms if each step of one exceeds the total range of all terms
+    with smaller steps.  A quotient and a remainder determine the dividend.
     """
     context: Context = EMPTY
     for loop in store.loops:
@@ -159,7 +162,7 @@ def _writes_each_once(store: _Access) -> bool:
 
 
 def _is_separable(terms: Mapping[Expr, int], context: Context) -> bool:
-    """True if a sum determines its terms."""
+    """Whether a sum determines its terms."""
     reach: int | None = 0
     for atom, step in sorted(terms.items(), key=lambda term: abs(term[1])):
         if reach is None or abs(step) <= reach:

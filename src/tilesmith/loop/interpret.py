@@ -1,7 +1,7 @@
 """The interpreter: the meaning of loop IR.
 
 A function is translated to one Python function and run.  Each access is checked against the shape
-of its buffer.  Loops of all kinds run one iteration after the other; the threads of a block take
+of its buffer.  Loops of all kinds run one iteration after the other.  The threads of a block take
 turns between barriers and exchanges of values, and asynchronous copies happen when a thread waits
 for them (`interpret_launch`).  `prefetch` does nothing.
 """
@@ -31,12 +31,12 @@ _MAX_LOOPS = 15  # Python nests at most 20 blocks in one function
 
 
 def interpret(func: Func, args: Sequence[np.ndarray | int]) -> int:
-    """Run `func` on arguments in the order of its parameters; arrays are changed in place.  The
-    result is the code of the `Return` that ended it, or 0.
+    """Run `func` on arguments in the order of its parameters; arrays are changed in place.  Returns
+    the code of the `Return` that ended it, or 0.
 
     An array has the buffer's shape and element type and is C-contiguous.  Raises UsageError for
-    arguments that do not fit, InternalError for an access outside a buffer, ModelError for an
-    `Assert` that fails, ScheduleError for a data race between threads.
+    arguments that do not fit, InternalError for an access outside a buffer, ModelError for a false
+    `Assert`, ScheduleError for a data race between threads.
     """
     return compile_func(func)(args)
 
@@ -86,7 +86,7 @@ def _arguments(func: Func, args: Sequence[np.ndarray | int]) -> list[Any]:
 
 
 def _tensor_function(name: str) -> Callable[..., np.ndarray]:
-    """A tensor intrinsic on vectors: its behaviour, run."""
+    """The behaviour of a tensor intrinsic, as a function of vectors."""
     intrinsic = tensor_intrinsic(name)
     run = compile_func(behaviour(intrinsic))
 
@@ -112,8 +112,8 @@ class _Translation:
         self.env: dict[str, Any] = {
             "np": np, "V": values, "Launch": Launch, "Exchange": Exchange
         }  # fmt: skip
-        self.launch = ""  # the name of the launch around this place
-        self.in_block = False  # this is code of a thread
+        self.launch = ""  # name of the launch around the current statement
+        self.in_block = False  # whether the current statement is code of a thread
         self.depth = 0
         self.loops = 0
         self.count = 0
@@ -157,12 +157,16 @@ class _Translation:
         return dims
 
     def expr(self, *exprs: Expr) -> str:
-        """The source of one expression; several are counted together and the first is returned."""
+        """The source of one expression; shared parts of several are counted together, and the first
+        is returned.
+        """
         self.emit.begin(exprs)
         return self.emit(exprs[0])
 
     def stmt(self, s: Stmt) -> None:
-        """Lines for `s`.  What follows in the same block, however deep, is not nested in Python."""
+        """Write lines for `s`.  Statements that follow in the same block add no nesting in
+        Python.
+        """
         waiting = [s]
         while waiting:
             t = waiting.pop()
@@ -197,7 +201,7 @@ class _Translation:
             self.loop(s)
 
     def launched(self, s: nodes.For) -> None:
-        """A launch of the blocks of `s`, or of one block with its threads."""
+        """Write a launch of the blocks of `s`, or of one block with its threads."""
         self.launch = self.fresh("launch")
         self.line(f"{self.launch} = Launch()")
         outside = dict(self.emit.buffers)
@@ -210,7 +214,7 @@ class _Translation:
         self.launch = ""
 
     def block(self, body: Stmt) -> None:
-        """A block whose threads run `body`."""
+        """Write a block whose threads run `body`."""
         name = self.fresh("block")
         self.line(f"def {name}(x, y, z):")
         loops, self.loops, self.in_block = self.loops, 0, True
@@ -224,7 +228,7 @@ class _Translation:
         self.line(f"{self.launch}.block({name}, {_block_sizes(body)})")
 
     def threads(self, s: nodes.For) -> None:
-        """The iteration of `s` that is this thread's."""
+        """Write the iteration of `s` that the current thread runs."""
         start, extent = self.expr(s.start), self.expr(s.extent)
         index, var = s.kind[-1], self.fresh("v")
         self.line(f"if {index} < {extent}:")
@@ -324,7 +328,7 @@ class _Translation:
         self.line(f"if not {self.expr(s.cond)}: V.failed({s.message!r})")
 
     def return_(self, s: nodes.Return) -> None:
-        self.line(f"raise V.Returned({s.code})")  # loops may be functions of their own
+        self.line(f"raise V.Returned({s.code})")  # loops may be separate functions
 
 
 def _holds_blocks(body: Stmt) -> bool:
@@ -336,7 +340,7 @@ def _block_sizes(body: Stmt) -> tuple[int, int, int]:
     sizes = dict.fromkeys("xyz", 1)
     for s in walk(body):
         if isinstance(s, nodes.For) and LOOP_KINDS[s.kind].level == "thread":
-            assert isinstance(s.extent, Const)  # the verifier has seen to it
+            assert isinstance(s.extent, Const)  # the verifier has checked it
             sizes[s.kind[-1]] = max(sizes[s.kind[-1]], int(s.extent.value))
     return sizes["x"], sizes["y"], sizes["z"]
 

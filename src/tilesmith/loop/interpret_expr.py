@@ -1,8 +1,8 @@
 """Expressions as Python source, for the interpreter.
 
 An expression used once becomes part of its user's source.  One that is used several times, or
-nested deeply, is first assigned to a variable.  A `Select` whose branches load something becomes an
-`if` (scalar) or masks the loads (vector).
+nested deeply, is first assigned to a variable.  A `Select` whose branches load becomes an `if`
+(scalar) or masks the loads (vector).
 """
 
 from __future__ import annotations
@@ -31,13 +31,14 @@ _SYMBOLS = {
     "lt": "<",
     "le": "<=",
 }
-_MAX_SOURCE = 400  # characters of nested source before a variable is used: Python limits nesting
+# upper bound on the characters of nested source before a variable is used: Python limits nesting
+_MAX_SOURCE = 400
 
 
 class Emitter:
     """Called with an expression, returns source for its value; may write lines before.
 
-    `begin` starts a statement: variables for shared parts live only inside it.
+    `begin` starts a statement: variables for shared parts are valid only inside it.
     """
 
     def __init__(
@@ -55,9 +56,9 @@ class Emitter:
         self.uses: dict[Expr, int] = {}
         self.done: dict[tuple[Expr, str | None], str] = {}
         self.index: dict[Expr, bool] = {}
-        self.active: str | None = None  # source of the mask of lanes that are evaluated
+        self.active: str | None = None  # source of the mask of active lanes
         self.pending: list[str] | None = (
-            None  # lines of a branch, kept back until it is known if there are any
+            None  # lines of a branch, kept back until it is known whether there are any
         )
 
     # --- bindings ---
@@ -79,7 +80,7 @@ class Emitter:
         count_uses(dict.fromkeys(exprs), self.uses)
 
     def constant(self, value: Any, prefix: str = "c") -> str:
-        """A name for a value that source can't spell."""
+        """A name for a value that has no source text."""
         key = (type(value), value) if not isinstance(value, float) else (type(value), repr(value))
         try:
             name = self.constants.get(key)
@@ -93,27 +94,27 @@ class Emitter:
 
     def is_index(self, e: Expr) -> bool:
         """True if the i64 `e` can't overflow: it consists of loop variables and literals only."""
-        found = self.index.get(e)
-        if found is None:
+        known = self.index.get(e)
+        if known is None:
             if type(e) is Var:
-                found = e.dtype is i64 and e not in self.data_vars
+                known = e.dtype is i64 and e not in self.data_vars
             elif type(e) is Const:
-                found = abs(int(e.value)) < 1 << 40 if not e.type.is_float else False
+                known = abs(int(e.value)) < 1 << 40 if not e.type.is_float else False
             elif type(e) in (ir.Binary, ir.Unary, ir.Select) and e.dtype is i64:
                 parts = e.children[1:] if type(e) is ir.Select else e.children
-                found = all(map(self.is_index, parts))
+                known = all(map(self.is_index, parts))
             else:
-                found = False
-            self.index[e] = found
-        return found
+                known = False
+            self.index[e] = known
+        return known
 
     # --- expressions ---
 
     def __call__(self, e: Expr) -> str:
         key = (e, self.active)
-        found = self.done.get(key)
-        if found is not None:
-            return found
+        written = self.done.get(key)
+        if written is not None:
+            return written
         source = _RULES[type(e)](self, e) if type(e) in _RULES else self.unknown(e)
         simple = type(e) in (Var, Const)
         if not simple and (self.uses.get(e, 0) > 1 or len(source) > _MAX_SOURCE):
@@ -206,7 +207,7 @@ class Emitter:
         if e.cond.lanes > 1:
             return self.vector_select(e, cond)
         if not (_loads(e.if_true) or _loads(e.if_false)):
-            # pure: shared parts may be computed before, whichever branch needs them
+            # pure, so shared parts may be computed earlier, for any branch
             return f"({self(e.if_true)} if {cond} else {self(e.if_false)})"
         yes, yes_lines = self.branch(e.if_true)
         no, no_lines = self.branch(e.if_false)
@@ -278,7 +279,7 @@ class Emitter:
         name = self.fresh("v")
         self.line(f"{name} = {value}")
         self.bind(e.var, name, is_index)
-        # a part seen before that mentions the variable was bound by another let
+        # a known part that mentions the variable belongs to another let
         self.done = {k: v for k, v in self.done.items() if k[0] is not e.var}
         outer = dict(self.done)
         body = self(e.body)
@@ -299,7 +300,7 @@ class Emitter:
             tests.append(f"0 <= ({name} := {self(index)}) < {n}")
             names.append(name)
             position = name if not position else f"({position}) * {n} + {name}"
-        # the test binds the names from left to right and stops at the first bad one
+        # the test binds the names from left to right and stops at the first index out of bounds
         return " and ".join(tests) or "True", position or "0"
 
     def buffer(self, buffer: BufferLike) -> tuple[str, list[str]]:

@@ -1,15 +1,16 @@
-"""Blocks of threads in the interpreter: each thread is a generator that yields at barriers, and
-where it exchanges values with its neighbours.
+"""Blocks of threads in the interpreter: each thread is a generator that yields at barriers and at
+exchanges of values with its neighbours.
 
-The threads of a block run one after the other up to the next barrier, then all go on.  A group of
-threads that exchange values goes on as soon as all of them are there; that orders no accesses.
+The threads of a block run one after the other up to the next barrier, then all continue.  A group
+of threads that exchange values continues as soon as all of them have arrived; that orders no
+accesses.
 
-Every access to memory that threads share is recorded.  Two accesses to one element race if one of
-them writes and nothing orders them: they come from different blocks, or from different threads of a
-block with no barrier between.
+Every access to memory that threads share is recorded.  Two accesses to one element are a race if
+one of them writes and they are not ordered: they come from different blocks, or from different
+threads of a block with no barrier between.
 
 An asynchronous copy happens when its thread waits for it.  From the beginning of its group until
-then, nobody may use the element: not its own thread either.
+then no thread may access the element, not even its own.
 """
 
 from __future__ import annotations
@@ -32,12 +33,12 @@ Thread = tuple[int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """What a thread waits for at a `WaveReduce`.
+    """A thread's state while it waits at a `WaveReduce`.
 
-    site: its number.
-    lanes: threads of a group.
-    value: this thread's.
-    combine: of two values.
+    site: number of the statement.
+    lanes: threads per group.
+    value: this thread's value.
+    combine: combines two values.
     """
 
     site: int
@@ -47,13 +48,13 @@ class Exchange:
 
 
 Steps = Generator["int | Exchange", Any, None]
-"""A thread."""
+"""A running thread."""
 
 _ENDED = -1
-"""Where a thread waits that has ended."""
+"""The wait state of a thread that has ended."""
 
 _Access = tuple[int, int, Thread]
-"""Block, barriers that it had passed, and thread."""
+"""Block, number of barriers that it had passed, and thread."""
 
 _Group = list[tuple["Watched", Any, Any]]
 """Asynchronous copies: buffer, element, value."""
@@ -65,28 +66,28 @@ class Launch:
     def __init__(self) -> None:
         self.now: _Access = (-1, 0, (0, 0, 0))
         self._shared: dict[object, Watched] = {}
-        self._group: _Group | None = None  # the one that a thread is about to make
-        self._pending: dict[Thread, list[_Group]] = {}  # the oldest first
+        self._group: _Group | None = None  # the group that a thread is filling
+        self._pending: dict[Thread, list[_Group]] = {}  # the oldest group first
 
     def begin(self) -> None:
-        """A thread begins a group of asynchronous copies."""
+        """Begin a group of asynchronous copies of the current thread."""
         self._group = []
 
     def commit(self) -> None:
-        """The group ends."""
+        """End the group."""
         assert self._group is not None
         self._pending.setdefault(self.now[2], []).append(self._group)
         self._group = None
 
     def wait(self, pending: int) -> None:
-        """A thread waits for all but `pending` of its latest groups."""
+        """Make the current thread wait for all but `pending` of its latest groups."""
         groups = self._pending.get(self.now[2], [])
         while len(groups) > pending:
-            for buffer, at, value in groups.pop(0):
-                buffer.arrived(at, value)
+            for buffer, element, value in groups.pop(0):
+                buffer.arrived(element, value)
 
     def delays(self, buffer: Watched, at: Any, value: Any) -> bool:
-        """Whether a store is part of a group, and happens later."""
+        """Whether a store belongs to a group, so that it happens later."""
         if self._group is None:
             return False
         self._group.append((buffer, at, value))
@@ -97,8 +98,8 @@ class Launch:
         return Watched(self, data, name)
 
     def shared(self, site: object, dtype: DType, shape: tuple[int, ...], name: str) -> Watched:
-        """Memory of the block that runs, or of one of its warps: `site` is its place, with the
-        indices of the warp.  The first thread that comes there makes it.
+        """Memory of the current block, or of one of its warps; `site` is the allocation with the
+        indices of the warp.  The first thread that reaches it creates it.
         """
         if site not in self._shared:
             self._shared[site] = Watched(self, allocate(dtype, shape, name), name)
@@ -107,8 +108,8 @@ class Launch:
     def block(self, run: Callable[..., Steps], sizes: Thread) -> None:
         """Run a block of `sizes` threads along x, y and z.
 
-        run: given x, y and z, a generator that yields the number of the barrier where it waits, or
-            an exchange of values, whose result it is sent.
+        run: given x, y and z, a generator that yields the number of the barrier at which it waits,
+            or an exchange of values, whose result it is sent.
 
         Raises ScheduleError for a data race, or if some threads wait at a barrier or for an
         exchange and others do not.
@@ -130,13 +131,13 @@ class Launch:
             ready = _exchanged(threads, waiting)
             if not ready:
                 self._check_all_wait(waiting)
-                ready = {t: None for t, at in waiting.items() if at != _ENDED}
+                ready = {t: None for t, place in waiting.items() if place != _ENDED}
                 passed += 1
 
     @staticmethod
     def _check_all_wait(waiting: dict[Thread, int | Exchange]) -> None:
         """Raises ScheduleError unless all threads wait at one barrier, or have ended."""
-        lone = next((t for t, at in waiting.items() if isinstance(at, Exchange)), None)
+        lone = next((t for t, place in waiting.items() if isinstance(place, Exchange)), None)
         if lone is not None:
             lanes = waiting[lone].lanes  # type: ignore[union-attr]  # it is an exchange
             raise ScheduleError(
@@ -146,8 +147,8 @@ class Launch:
                 f"multiple of {lanes}"
             )
         first: dict[int | Exchange, Thread] = {}
-        for thread, at in waiting.items():
-            first.setdefault(at, thread)
+        for thread, place in waiting.items():
+            first.setdefault(place, thread)
         if len(first) > 1:
             a, b = list(first.values())[:2]
             raise ScheduleError(
@@ -157,19 +158,21 @@ class Launch:
 
 
 def _exchanged(threads: list[Thread], waiting: dict[Thread, int | Exchange]) -> dict[Thread, Any]:
-    """The results of the groups of threads that are all there."""
-    found: dict[Thread, Any] = {}
+    """The results of the groups whose threads have all arrived."""
+    results: dict[Thread, Any] = {}
     for n, thread in enumerate(threads):
-        at = waiting[thread]
-        if not isinstance(at, Exchange) or n % at.lanes:
+        exchange = waiting[thread]
+        if not isinstance(exchange, Exchange) or n % exchange.lanes:
             continue
-        group = threads[n : n + at.lanes]
-        given = [waiting[t] for t in group]
-        together = [x for x in given if isinstance(x, Exchange) and x.site == at.site]
+        group = threads[n : n + exchange.lanes]
+        waits = [waiting[t] for t in group]
+        together = [x for x in waits if isinstance(x, Exchange) and x.site == exchange.site]
         in_row = len({t[1:] for t in group}) == 1
-        if len(together) == at.lanes and in_row:
-            found |= dict.fromkeys(group, _combined([x.value for x in together], at.combine))
-    return found
+        if len(together) == exchange.lanes and in_row:
+            results |= dict.fromkeys(
+                group, _combined([x.value for x in together], exchange.combine)
+            )
+    return results
 
 
 def _combined(values: list[Any], combine: Callable[[Any, Any], Any]) -> Any:
@@ -185,18 +188,19 @@ def _elements(at: Any) -> list[int]:
 
 
 class Watched:
-    """The elements of a buffer, of which every use is recorded."""
+    """The elements of a buffer whose accesses are recorded."""
 
     def __init__(self, launch: Launch, data: np.ndarray, name: str) -> None:
         self.launch, self.data, self.name = launch, data, name
         self.dtype, self.size = data.dtype, data.size
         self._written: dict[int, _Access] = {}
         self._read: dict[int, dict[int, tuple[int, Thread, Thread]]] = {}
-        """By element and block: barriers passed at the last read, and two threads that read it
-        since the last one; they may be the same."""
+        """By element and block: barriers passed at the last read, and two threads (perhaps the
+        same) that read it since the last barrier.
+        """
         self._last_read: dict[int, _Access] = {}
         self._arriving: dict[int, Thread] = {}
-        """By element: the thread that copies it asynchronously."""
+        """The thread that copies each element asynchronously."""
 
     def __getitem__(self, at: Any) -> Any:
         for element in _elements(at):
@@ -217,7 +221,7 @@ class Watched:
             self.data[at] = value
 
     def arrived(self, at: Any, value: Any) -> None:
-        """An asynchronous copy is done."""
+        """Complete an asynchronous copy."""
         for element in _elements(at):
             del self._arriving[element]
             self._writes(element)

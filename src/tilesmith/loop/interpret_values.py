@@ -42,7 +42,7 @@ def integer_op(op: str, dtype: DType) -> Callable[[int, int], int]:
 
 
 def float_floormod(a: Any, b: Any) -> Any:
-    """What truncating division leaves over, moved to the sign of `b` unless it is zero."""
+    """The remainder of a truncating division, moved to the sign of `b` unless it is zero."""
     rest = np.fmod(a, b)
     return np.where((rest != 0) & ((rest < 0) != (b < 0)), rest + b, rest)
 
@@ -177,7 +177,7 @@ def ramp(base: int, stride: int, size: int, dtype: DType) -> np.ndarray:
 
 
 def reduce(op: str, a: np.ndarray, size: int, dtype: DType) -> Any:
-    """Groups of adjacent lanes combined."""
+    """The combination of groups of adjacent lanes."""
     result = REDUCE[op].reduce(a.reshape(size, -1), axis=1, dtype=dtype.numpy)
     return result if size > 1 else scalar(result[0], dtype)
 
@@ -219,7 +219,7 @@ def vector_store(
     data: np.ndarray, indices: tuple[Any, ...], shape: tuple[int, ...], value: Any, mask: Any,
     lanes: int, access: str,
 ) -> None:  # fmt: skip
-    """Write the lanes whose mask is true; of two lanes at one place the later wins."""
+    """Write the lanes whose mask is true; of two lanes at one position the later wins."""
     active = np.ones(lanes, np.bool_) if mask is None else np.asarray(mask, np.bool_)
     where = _flat(indices, shape, active, lanes, access)
     for lane in np.flatnonzero(active):
@@ -246,14 +246,14 @@ def outside(
     access: str, indices: tuple[int, ...], shape: tuple[int, ...], lane: str = ""
 ) -> NoReturn:
     """Report an access outside its buffer."""
-    found = ", ".join(map(str, indices))
+    where = ", ".join(map(str, indices))
     raise InternalError(
-        f"access outside the buffer: {access} with index {found}{lane}, the shape is {list(shape)}"
+        f"access outside the buffer: {access} with index {where}{lane}, the shape is {list(shape)}"
     )
 
 
 class Returned(Exception):
-    """A `Return`, with its code."""
+    """Raised by a `Return`, with its code."""
 
     def __init__(self, code: int) -> None:
         super().__init__(code)
@@ -261,5 +261,5 @@ class Returned(Exception):
 
 
 def failed(message: str) -> NoReturn:
-    """Report an `Assert` that does not hold."""
+    """Report a false `Assert`."""
     raise ModelError(message)

@@ -1,7 +1,7 @@
 """A kernel as launches of blocks of threads, in the order in which they run.
 
-An outermost loop over blocks or threads is a launch.  What stands outside of such loops is run by
-one thread, in a launch of its own.
+An outermost loop over blocks or threads is a launch.  One thread runs the code outside of such
+loops, in a separate launch.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ INDICES = "xyz"
 class Launch:
     """Blocks of threads.
 
-    body: what each thread runs, with the loops over blocks and threads.
+    body: the code of each thread, with the loops over blocks and threads.
     blocks: number of blocks along x, y and z; expressions of the kernel's scalar parameters.
     threads: number of threads of a block along x, y and z.
-    shared: the buffers in memory that the threads of a block share.
+    shared: the buffers in shared memory.
     """
 
     body: Stmt
@@ -39,7 +39,7 @@ class Launch:
 
     @property
     def shared_bytes(self) -> int:
-        """Bytes of memory that a block needs."""
+        """Bytes of shared memory of a block."""
         return sum(_bytes(b) for b in self.shared)
 
     @property
@@ -50,11 +50,11 @@ class Launch:
 
     @property
     def registers(self) -> int:
-        """32-bit registers that the buffers of a thread take."""
+        """Number of 32-bit registers for the buffers of a thread."""
         return sum(self.words(b) for b in self.own)
 
     def words(self, buffer: Buffer) -> int:
-        """32-bit registers of a thread that one of its own buffers takes."""
+        """Number of 32-bit registers of a thread for one of its buffers."""
         sharing = self.threads[0] if SCOPES[buffer.scope].owner == "warp" else 1
         return -(-_bytes(buffer) // (4 * sharing))
 
@@ -67,14 +67,14 @@ class Launch:
 def launches(func: Func) -> tuple[Launch, ...]:
     """The launches of `func`, a kernel of any stage.
 
-    Raises ScheduleError where a launch stands in a loop, depends on memory that another one writes,
-    or does something between its loops over blocks.
+    Raises ScheduleError if a launch is inside a loop, depends on memory that another one writes, or
+    does something between its loops over blocks.
     """
     return tuple(_launch(body, func) for body in _parts(func.body, func))
 
 
 def check_limits(func: Func, found: Sequence[Launch], device: Device) -> None:
-    """Raises ScheduleError if a block of a launch needs more than `device` has."""
+    """Raises ScheduleError if a block of a launch exceeds a limit of `device`."""
     for launch in found:
         about = f"'{func.name}': a block of {' x '.join(map(str, launch.threads))} threads"
         threads = launch.threads[0] * launch.threads[1] * launch.threads[2]
@@ -121,7 +121,7 @@ def check_assertions(launch: Launch) -> None:
 
 
 def changes_what_it_reads(launch: Launch) -> bool:
-    """True if threads of a launch read memory of all blocks that they write."""
+    """Whether threads of a launch read memory of all blocks that they write."""
     written = {s.buffer for s in walk(launch.body) if isinstance(s, nodes.Store)}
     read = {n.buffer for e in exprs(launch.body) for n in post_order(e) if isinstance(n, Load)}
     return any(not SCOPES[b.scope].owner for b in written & read if isinstance(b, Buffer))
@@ -130,18 +130,18 @@ def changes_what_it_reads(launch: Launch) -> bool:
 def _bytes(buffer: Buffer) -> int:
     size = buffer.dtype.bytes
     for extent in buffer.shape:
-        assert isinstance(extent, (int, Const))  # the verifier has seen to it
+        assert isinstance(extent, (int, Const))  # the verifier has checked it
         size *= extent if isinstance(extent, int) else int(extent.value)
     return size
 
 
 def is_launched(s: Stmt) -> bool:
-    """True if a launch stands in `s`."""
+    """Whether `s` contains a launch."""
     return any(isinstance(x, nodes.For) and LOOP_KINDS[x.kind].level for x in walk(s))
 
 
 def _parts(s: Stmt, func: Func) -> list[Stmt]:
-    """The bodies of the launches in `s`, each in the branches and behind the names around it."""
+    """The bodies of the launches in `s`, each with the branches and names around it."""
     if not is_launched(s) or (isinstance(s, nodes.For) and LOOP_KINDS[s.kind].level):
         return [] if isinstance(s, nodes.Seq) and not s.stmts else [s]
     if isinstance(s, nodes.Seq):
@@ -153,9 +153,9 @@ def _parts(s: Stmt, func: Func) -> list[Stmt]:
         return [replace(s, body=part) for part in _parts(s.body, func)]
     if isinstance(s, nodes.If):
         _check_constant(s.cond, func)
-        found: list[Stmt] = [nodes.If(s.cond, part) for part in _parts(s.then, func)]
+        bodies: list[Stmt] = [nodes.If(s.cond, part) for part in _parts(s.then, func)]
         rest = [] if s.otherwise is None else _parts(s.otherwise, func)
-        return found + [nodes.If(~s.cond, part) for part in rest]
+        return bodies + [nodes.If(~s.cond, part) for part in rest]
     assert isinstance(s, nodes.For)
     raise ScheduleError(
         f"'{func.name}': the loop {s.var.name} is around loops that are bound to blocks or "
@@ -164,7 +164,7 @@ def _parts(s: Stmt, func: Func) -> list[Stmt]:
 
 
 def _with_memory(buffer: Buffer, parts: list[Stmt], func: Func) -> list[Stmt]:
-    """The bodies of launches with memory that is allocated around them: that of a thread moves into
+    """The bodies of launches that use memory allocated around them: a thread's memory moves into
     the launch that uses it, any other is the kernel's.
 
     Raises ScheduleError if several launches use memory of a thread.
@@ -187,22 +187,26 @@ def _uses(s: Stmt, buffer: Buffer) -> bool:
 
 
 def _sequence(s: nodes.Seq, func: Func) -> list[Stmt]:
-    """The bodies of the launches in `s`; what one thread runs between two launches is one body."""
-    found: list[Stmt] = []
+    """The bodies of the launches in `s`; the code of one thread between two launches is one
+    body.
+    """
+    bodies: list[Stmt] = []
     alone: list[Stmt] = []
     for part in s.stmts:
         if is_launched(part):
             if alone:
-                found.append(seq(*alone))
+                bodies.append(seq(*alone))
             alone = []
-            found += _parts(part, func)
+            bodies += _parts(part, func)
         else:
             alone.append(part)
-    return found + ([seq(*alone)] if alone else [])
+    return bodies + ([seq(*alone)] if alone else [])
 
 
 def _check_constant(e: Expr, func: Func) -> None:
-    """Raises ScheduleError if a launch may change what `e`, around it, says to the next one."""
+    """Raises ScheduleError if a launch may change the value of `e`, around it, for the next
+    launch.
+    """
     written = {s.buffer for s in walk(func.body) if isinstance(s, nodes.Store)}
     for node in post_order(e):
         if isinstance(node, Load) and node.buffer in written:
@@ -226,7 +230,7 @@ def _launch(body: Stmt, func: Func) -> Launch:
         assert isinstance(s, nodes.For)
         index = s.kind[-1]
         if level == "thread":
-            assert isinstance(s.extent, Const)  # the verifier has seen to it
+            assert isinstance(s.extent, Const)  # the verifier has checked it
             threads[index] = max(threads[index], int(s.extent.value))
             continue
         if not free_vars(s.extent) <= parameters:
@@ -241,7 +245,7 @@ def _launch(body: Stmt, func: Func) -> Launch:
 
 
 def _check_between(s: Stmt, func: Func) -> None:
-    """Raises ScheduleError if something is done in `s` outside of its loops over blocks."""
+    """Raises ScheduleError if `s` has effects outside of its loops over blocks."""
     if not any(isinstance(x, nodes.For) and LOOP_KINDS[x.kind].level == "block" for x in walk(s)):
         return
     while not isinstance(s, nodes.For):

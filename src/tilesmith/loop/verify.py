@@ -55,13 +55,14 @@ class _Verifier:
         self.vars: set[Var] = set()
         self.buffers: set[Buffer] = set()
         self.writable: set[Buffer] = set(func.outputs)
-        self.well_formed: set[Expr] = set()  # expressions whose own structure was checked
+        self.well_formed: set[Expr] = set()  # expressions whose own structure is checked
         self.where: Stmt | None = None
-        self.around: list[str] = []  # kinds of the loops around this place
+        self.around: list[str] = []  # kinds of the loops around the current statement
         self.in_group = False
-        self.along_x = 0  # threads of a block along x
-        self.varying: set[Var] = set()  # differ between threads along x
-        self.only = ""  # the condition under which only some threads along x are here
+        self.along_x = 0  # number of threads of a block along x
+        self.varying: set[Var] = set()  # variables that differ between threads along x
+        # the condition under which only some threads along x reach the current statement
+        self.only = ""
 
     def fail(self, what: str, e: Expr | None = None) -> NoReturn:
         place = f" in '{self.func.name}'"
@@ -173,7 +174,7 @@ class _Verifier:
         self.vars.discard(s.var)
 
     def bound(self, s: loop.For, kind: LoopKind) -> None:
-        """A loop over the blocks of a launch, or the threads of a block."""
+        """Checks a loop over the blocks of a launch, or the threads of a block."""
         if s.kind in self.around:
             self.fail(f"a loop over {s.kind} inside another one")
         if kind.level == "block" and any(LOOP_KINDS[k].level != "block" for k in self.around):
@@ -187,8 +188,8 @@ class _Verifier:
             self.only = self.only or (head(s) if _along_x(s) < self.along_x else "")
 
     def varies(self, *values: Expr) -> bool:
-        """Whether threads along x compute different values, of their own index.  What they load may
-        differ or not: the interpreter finds out.
+        """Whether threads along x compute different values from their own index.  Loaded values may
+        differ or not: the interpreter checks that.
         """
         return any(free_vars(e) & self.varying and not reads_memory(e) for e in values)
 
@@ -397,9 +398,9 @@ class _Verifier:
         except UsageError as e:
             self.fail(str(e), n)
         wanted = [f"{t} x {lanes}" for t, lanes in intrinsic.types()]
-        found = [f"{a.dtype} x {a.lanes}" for a in n.args]
-        if wanted != found:
-            self.fail(f"'{n.name}' takes {', '.join(wanted)}, got {', '.join(found)}", n)
+        types = [f"{a.dtype} x {a.lanes}" for a in n.args]
+        if wanted != types:
+            self.fail(f"'{n.name}' takes {', '.join(wanted)}, got {', '.join(types)}", n)
         if (n.type, n.size) != (intrinsic.result.dtype, intrinsic.result.size):
             self.fail(f"'{n.name}' gives {intrinsic.result}, found {type_text(n)}", n)
 
@@ -427,7 +428,7 @@ class _Verifier:
 
 
 def _along_x(s: Stmt) -> int:
-    """Threads along x that a loop over them has; 1 for other statements."""
+    """The number of threads along x of a loop over them; 1 for other statements."""
     is_loop = isinstance(s, loop.For) and s.kind == THREADS[0] and type(s.extent) is ir.Const
     return int(s.extent.value) if is_loop else 1  # type: ignore[attr-defined]  # it is a loop
 

@@ -1,21 +1,21 @@
 """Barriers between accesses of a block's threads to memory that they share.
 
-A barrier stands before a statement that conflicts with an access since the last barrier: one of the
-two writes.  A branch or a loop counts as one statement.
+A barrier is placed before a statement that conflicts with an access since the last barrier: one of
+the two writes.  A branch or a loop counts as one statement.
 
-Two accesses with the same index are those of one thread, if nothing in the index has changed
-between them, and no branch lets only some threads store: a store whose index is the same in two
-threads is a race in itself.  Nor does a store
-conflict with itself in another iteration: it writes each element once before it is read.  A loop is
-looked at twice, the second time as a later iteration.
+Two accesses with the same index are those of one thread, if no part of the index has changed
+between them.  This needs that no branch lets only some threads store: a store with the same index
+in two threads is itself a race.  Nor does a store conflict with itself in another iteration: it
+writes each element once before it is read.  A loop is analysed twice, the second time as a later
+iteration.
 
-A store to memory of several threads stands in loops over all indices of threads that the launch
-has: else threads with different indices would write the same elements.
+A store to memory of several threads must be inside loops over all indices of threads that the
+launch has: otherwise threads with different indices would write the same elements.
 
-Asynchronous copies are in order where they are made: behind them stand a wait and a barrier.  A
-barrier is added only before them.
+Asynchronous copies are already ordered: a wait and a barrier follow them.  A barrier is added only
+before them.
 
-All threads of a block must come to a barrier.  It therefore stands outside of whatever only some of
+All threads of a block must reach a barrier.  So it is placed outside of all code that only some of
 them run: branches and loops that depend on the index of a thread, and loops over fewer threads than
 the block has.
 """
@@ -34,17 +34,17 @@ from ..text import head, names_the_rest
 from ..visit import bound_vars, children, own_exprs, rebuild, rebuild_through, walk
 
 _Index = tuple[Expr, ...] | None
-"""None: not that of the present iteration."""
+"""None: an index of another iteration."""
 _OF_WARP: _Index = (const(True),)
-"""What a warp does to its own memory as a whole, one thing after the other."""
+"""The index of a warp's own memory as a whole, which it accesses in order."""
 _Access = tuple[Buffer, nodes.Store | None, _Index]
 """A buffer, the statement if it writes, and the index."""
 
 
 def add_barriers(func: Func) -> Func:
-    """`func` with barriers; the same object if no threads of it share memory that is written.
+    """`func` with barriers; the same object if its threads share no memory that is written.
 
-    Raises ScheduleError where a barrier is needed and only some threads would come to it.
+    Raises ScheduleError if a barrier is needed where only some threads would reach it.
     """
 
     def inside(s: Stmt) -> Stmt:
@@ -75,11 +75,11 @@ class _Block:
         self.written = writes
         self.tracked = {b for b in reads & writes if SCOPES[b.scope].owner != "thread"}
         self.pending: dict[Buffer, set[tuple[nodes.Store | None, _Index]]] = {}
-        self.varying: set[Var] = set()  # differ between threads
+        self.varying: set[Var] = set()  # variables that differ between threads
 
     def check_owners(self, s: Stmt, bound: frozenset[str] = frozenset()) -> None:
-        """Raises ScheduleError for a store to memory of several threads that threads with different
-        indices make alike; `bound`: the indices of the loops around `s`.
+        """Raises ScheduleError for a store to memory of several threads that is the same for
+        threads with different indices; `bound` are the indices of the loops around `s`.
         """
         if isinstance(s, nodes.For):
             bound |= {s.kind}
@@ -95,9 +95,9 @@ class _Block:
             self.check_owners(x, bound)
 
     def check_exchanges(self, s: Stmt, only: str = "") -> None:
-        """Raises ScheduleError where only some of the threads along x come to exchange values.
+        """Raises ScheduleError if only some of the threads along x reach an exchange of values.
 
-        only: what lets only some of them run `s`.
+        only: the condition under which only some of them run `s`.
         """
         if isinstance(s, nodes.WaveReduce) and only:
             raise ScheduleError(
@@ -122,47 +122,47 @@ class _Block:
         return self.stmt(self.launch) if self.tracked and self.threads else self.launch
 
     def stmt(self, s: Stmt) -> Stmt:
-        """`s` with barriers, which all threads run."""
+        """`s` with barriers; all threads run it."""
         if isinstance(s, nodes.Seq):
             return seq(*(self.stmt(x) for x in s.stmts))
         if isinstance(s, nodes.Barrier):
             self.pending.clear()
             return s
-        if names_the_rest(s):  # they only name what follows
+        if names_the_rest(s):  # such statements only name values for those that follow
             if isinstance(s, nodes.LetStmt) and self.varies(s.value):
                 self.varying.add(s.var)
-            if isinstance(s, nodes.WaveReduce):  # each group of threads has its own
+            if isinstance(s, nodes.WaveReduce):  # each group of threads has its own exchange
                 self.varying.add(s.var)
             own = _own_accesses(s, self.tracked)
             before = self.before(own)
             self.add(own)
             return seq(*before, rebuild(s, self.stmt, lambda e: e))
-        found = self.accesses(s)
+        accesses = self.accesses(s)
         if isinstance(s, nodes.AsyncGroup):
-            return seq(*self.before(found), s)
-        if not found:
+            return seq(*self.before(accesses), s)
+        if not accesses:
             return s
-        before = self.before(found)
+        before = self.before(accesses)
         if self.is_divergent(s):
             self.check_divergent(s)
-            self.add(found)
+            self.add(accesses)
             return seq(*before, s)
         return seq(*before, self.entered(s))
 
     def accesses(self, s: Stmt, some: bool = False, together: bool = False) -> list[_Access]:
         """The accesses to tracked buffers in `s`.
 
-        some: only some threads run it.
-        together: each warp runs it once.
+        some: whether only some threads run it.
+        together: whether each warp runs it once.
         """
         some = some or self.is_divergent(s)
         together = together or _is_of_warp(s)
-        found: list[_Access] = []
+        accesses: list[_Access] = []
         for b, store, index in _own_accesses(s, self.tracked):
             if together and SCOPES[b.scope].owner == "warp":
                 index = _OF_WARP
-            found.append((b, store, None if some and index is not _OF_WARP else index))
-        return found + [a for x in children(s) for a in self.accesses(x, some, together)]
+            accesses.append((b, store, None if some and index is not _OF_WARP else index))
+        return accesses + [a for x in children(s) for a in self.accesses(x, some, together)]
 
     def entered(self, s: Stmt) -> Stmt:
         self.add(_own_accesses(s, self.tracked))
@@ -171,7 +171,7 @@ class _Block:
         return self.branch(s) if isinstance(s, nodes.If) else s
 
     def before(self, found: list[_Access]) -> list[Stmt]:
-        """What must stand before these accesses."""
+        """The barrier that is needed before these accesses, if any."""
         if not self.conflicts(found):
             return []
         self.pending.clear()
@@ -204,20 +204,20 @@ class _Block:
         return replace(s, body=body)
 
     def forget(self, changed: set[Var]) -> None:
-        """From here on an index with these variables is another one."""
-        for buffer, found in self.pending.items():
+        """Forget indices with these variables: from here on they have other values."""
+        for buffer, pending in self.pending.items():
             self.pending[buffer] = {
                 (store, None if index is None or _mentions(index, changed) else index)
-                for store, index in found
+                for store, index in pending
             }
 
     def branch(self, s: nodes.If) -> nodes.If:
-        outside = {b: set(found) for b, found in self.pending.items()}
+        outside = {b: set(uses) for b, uses in self.pending.items()}
         then = self.stmt(s.then)
         after, self.pending = self.pending, outside
         otherwise = None if s.otherwise is None else self.stmt(s.otherwise)
-        for b, found in after.items():
-            self.pending.setdefault(b, set()).update(found)
+        for b, uses in after.items():
+            self.pending.setdefault(b, set()).update(uses)
         return replace(s, then=then, otherwise=otherwise)
 
     def check_divergent(self, s: Stmt) -> None:
@@ -234,8 +234,8 @@ class _Block:
             )
 
     def varies(self, e: Expr) -> bool:
-        """Whether threads may find different values for `e`: it depends on one's index, or on
-        memory that threads write.
+        """Whether `e` may have different values in different threads: it depends on a thread's
+        index, or on memory that threads write.
         """
         return bool(free_vars(e) & self.varying) or any(
             isinstance(n, Load) and n.buffer in self.written for n in post_order(e)
@@ -274,7 +274,7 @@ def _loads(s: Stmt) -> list[tuple[Buffer, tuple[Expr, ...]]]:
 
 def _own_accesses(s: Stmt, tracked: set[Buffer]) -> list[_Access]:
     """The accesses to tracked buffers of `s` itself."""
-    found: list[_Access] = [(b, None, index) for b, index in _loads(s) if b in tracked]
+    accesses: list[_Access] = [(b, None, index) for b, index in _loads(s) if b in tracked]
     if isinstance(s, nodes.Store) and s.buffer in tracked:
-        found.append((s.buffer, s, s.indices))
-    return found
+        accesses.append((s.buffer, s, s.indices))
+    return accesses

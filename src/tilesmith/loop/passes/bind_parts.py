@@ -1,14 +1,14 @@
-"""Bind parts of expressions to variables where an expression is very deep.
+"""Very deep expressions are divided: parts are bound to variables.
 
     y[i] = (((x[i] + 1) + 2) + ... )   ->   let part = ((x[i] + 1) + ... )
                                             y[i] = ((part + 100) + ... )
 
-People and programs write sums of a thousand terms.  What comes after lowering walks expressions
-recursively, which is the fastest way in Python and ends at a thousand levels.
+People and programs write sums of a thousand terms.  The passes after lowering walk expressions
+recursively, which is the fastest way in Python but limited to a thousand levels.
 
 A part inside a branch of a select is evaluated before the select.  So its loads are guarded by the
-conditions under which the branch would have been taken, except for those that the statement does in
-any case.
+conditions under which the branch would have been taken, except for loads that the statement makes
+in any case.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ..nodes import Allocate, Evaluate, Func, LetStmt, Stmt
 from ..visit import map_stmt, own_exprs, rebuild
 
 MOST_DEPTH = 100
-"""Levels of an expression: a tenth of what Python's stack holds."""
+"""Upper bound on the levels of an expression: a tenth of the depth of Python's stack."""
 
 _ALWAYS = const(True)
 _NEVER = const(False)
@@ -39,7 +39,7 @@ def bind_parts(func: Func) -> Func:
 
 def _bound(stmt: Stmt) -> Stmt:
     if isinstance(stmt, (Allocate, Evaluate)):
-        return stmt  # extents are shallow; what is prefetched must stay a load
+        return stmt  # extents are shallow; a prefetched load must stay a load
     parts = _parts(own_exprs(stmt))
     if not parts:
         return stmt
@@ -52,7 +52,7 @@ def _bound(stmt: Stmt) -> Stmt:
 
 
 def _parts(roots: tuple[Expr, ...]) -> list[Expr]:
-    """Where to divide the expressions: inner parts first."""
+    """The parts at which to divide the expressions, inner parts first."""
     depth: dict[Expr, int] = {}
     order: list[Expr] = []
     for root in roots:
@@ -81,13 +81,13 @@ class _Bindings:
         self.parts = parts
         self.names = names
         self.reached: dict[Expr, Expr] = {}
-        """For parts, the condition under which an expression above evaluates them."""
+        """For each part, the condition under which an expression above evaluates it."""
         self.risky: set[Expr] = set()
-        """Loads and checks that do not always happen, and what holds some."""
+        """Loads and checks that do not always happen, and expressions that contain one."""
 
     def of(self, roots: tuple[Expr, ...]) -> tuple[list[tuple[Var, Expr]], Callable[[Expr], Expr]]:
-        """The variables in an order in which each uses only earlier ones, and what an expression
-        becomes.
+        """The variables in an order in which each uses only earlier ones, and the rewritten
+        expressions.
         """
         self.risky = _risky(roots)
         for root in roots:
@@ -112,7 +112,9 @@ class _Bindings:
         return self._rebuilt(root)
 
     def _reach(self, top: Expr, cond: Expr) -> None:
-        """Note the conditions under which `top`, evaluated if `cond`, evaluates the parts below."""
+        """Record the conditions under which `top`, evaluated if `cond`, evaluates the parts
+        below.
+        """
         stop = {p: p for p in self.names if p is not top}
         conds = {top: cond}
         for node in reversed([*post_order(top, stop)]):
@@ -134,23 +136,23 @@ class _Bindings:
 
 
 def _risky(roots: tuple[Expr, ...]) -> set[Expr]:
-    """The loads and checks in `roots` that only happen under a condition, and all that holds
-    some.
+    """The loads and checks in `roots` that only happen under a condition, and expressions that
+    contain one.
     """
     bits: dict[Expr, int] = {}
     happen: dict[Expr, int] = {}
-    """Those that happen whenever an expression is evaluated, as a set of bits."""
+    """Loads and checks that happen whenever an expression is evaluated, as a set of bits."""
     for root in roots:
         for node in post_order(root, happen):
             if isinstance(node, ir.Select) and node.cond.lanes == 1:
-                found = happen[node.cond] | (happen[node.if_true] & happen[node.if_false])
+                mask = happen[node.cond] | (happen[node.if_true] & happen[node.if_false])
             else:
-                found = 0
+                mask = 0
                 for child in node.children:
-                    found |= happen[child]
+                    mask |= happen[child]
             if needs_guard(node):
-                found |= bits.setdefault(node, 1 << len(bits))
-            happen[node] = found
+                mask |= bits.setdefault(node, 1 << len(bits))
+            happen[node] = mask
     always = 0
     for root in roots:
         always |= happen[root]

@@ -47,13 +47,13 @@ class _Flattener:
         """Rewritten but not simplified expressions."""
 
     def flat(self, buffer: Buffer) -> Buffer:
-        found = self._flat.get(buffer)
-        if found is None:
-            found = buffer
+        flat = self._flat.get(buffer)
+        if flat is None:
+            flat = buffer
             if len(buffer.shape) != 1:
-                found = Buffer(buffer.name, buffer.dtype, (_size(buffer),), buffer.scope)
-            self._flat[buffer] = found
-        return found
+                flat = Buffer(buffer.name, buffer.dtype, (_size(buffer),), buffer.scope)
+            self._flat[buffer] = flat
+        return flat
 
     def index(self, buffer: Buffer, indices: tuple[Expr, ...]) -> tuple[Expr]:
         if len(indices) != len(buffer.shape):

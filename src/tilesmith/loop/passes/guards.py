@@ -1,4 +1,4 @@
-"""Guards: the conditions that loops are split along (`peel`, `trim`), and clamps (`peel`)."""
+"""Guards: the predicates along which loops are split (`peel`, `trim`), and clamps (`peel`)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .simplify import guard_form
 
 
 def unrolled_size(stmt: Stmt) -> int:
-    """Stores in `stmt` after unrolling."""
+    """Number of stores in `stmt` after unrolling."""
     size: dict[Stmt, int] = {}
     for s in reversed([*walk(stmt)]):  # inner statements first
         own = 1 if isinstance(s, Store) else sum(size[c] for c in children(s))
@@ -33,9 +33,9 @@ class SplitGuard:
 
     node: the expression that is replaced.
     form: `form >= 0` is the condition.
-    held: value of `node` where the condition holds.
+    held: value of `node` where the condition is true.
     failed: value of `node` elsewhere.
-    likely: it guards a loop tail.
+    likely: whether it guards a loop tail.
     """
 
     node: Expr
@@ -46,10 +46,10 @@ class SplitGuard:
 
 
 def _of_condition(cond: Expr, likely: bool) -> list[SplitGuard]:
-    found = ((c, guard_form(c)) for c in conjuncts(cond))
+    forms = ((c, guard_form(c)) for c in conjuncts(cond))
     return [
         SplitGuard(c, form, const(True), const(False), likely)
-        for c, form in found
+        for c, form in forms
         if form is not None
     ]
 
@@ -73,8 +73,8 @@ def _clamps(loop: For) -> Iterator[SplitGuard]:
 
 
 class Guards:
-    """The guards of statements and the variables bound in them.  Cached, since peeling goes outside
-    in.
+    """The guards of statements and the variables bound in them.  Cached, since peeling works from
+    outside in.
     """
 
     def __init__(self) -> None:
@@ -88,11 +88,11 @@ class Guards:
         return [s for s in self._visit(stmt)[1] if isinstance(s, For)]
 
     def bound(self, stmt: Stmt) -> frozenset[Var]:
-        """Variables that statements inside bind."""
+        """Variables bound by statements inside."""
         return frozenset(v for s in self._visit(stmt)[1] for v in bound_vars(s))
 
     def _visit(self, stmt: Stmt) -> tuple[tuple[SplitGuard, ...], frozenset[Stmt]]:
-        """Guards, and the loops and lets."""
+        """Guards, and the statements that bind variables (loops and lets)."""
         if stmt not in self._done:
             for s in reversed([*walk(stmt)]):  # inner statements first
                 if s not in self._done:
@@ -100,7 +100,7 @@ class Guards:
         return self._done[stmt]
 
     def _of_statement(self, stmt: Stmt) -> tuple[tuple[SplitGuard, ...], frozenset[Stmt]]:
-        """As `_visit`, which knows the statements inside."""
+        """`_visit` for one statement, with the results of the statements inside."""
         guards: dict[Expr, SplitGuard] = {}
         loops: frozenset[Stmt] = frozenset((stmt,) if bound_vars(stmt) else ())
         own: list[SplitGuard] = []
@@ -119,14 +119,14 @@ class Guards:
         return tuple(guards.values()), loops
 
     def _of_selects(self, root: Expr) -> tuple[SplitGuard, ...]:
-        found = self._selects.get(root)
-        if found is None:
+        known = self._selects.get(root)
+        if known is None:
             guards: list[SplitGuard] = []
             for node in post_order(root):
                 if isinstance(node, ir.Select) and _reads(node):
                     guards += _of_condition(node.cond, likely=False)
-            found = self._selects[root] = tuple(guards)
-        return found
+            known = self._selects[root] = tuple(guards)
+        return known
 
 
 def _reads(node: ir.Select) -> bool:
@@ -156,5 +156,5 @@ def renamed(stmt: Stmt, values: dict[Expr, Expr]) -> Stmt:
 
 
 def is_fixed(atom: Expr) -> bool:
-    """True for an expression that no statement can change."""
+    """Whether no statement can change the value of an expression."""
     return not any(isinstance(n, (ir.Load, ir.Let)) for n in post_order(atom))

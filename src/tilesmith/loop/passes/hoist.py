@@ -3,10 +3,10 @@
     for i in range(n):                if m > 4:
         if m > 4: S(i)        ->          for i in range(n): S(i)
 
-If the condition shares the loop's body with other statements, the loop is split into two versions,
-provided that the body is small (`VERSION_LIMIT` stores) and has few such conditions
-(`CONDITION_LIMIT`).  In each version, the other conditions that follow are decided: guards of the
-rows of a tile make one more version than there are rows, not all combinations.
+If the condition shares the loop's body with other statements, the loop is split into two versions.
+The body must be small (`VERSION_LIMIT` stores) and have few such conditions (`CONDITION_LIMIT`).
+In each version, the conditions that follow from it are decided: the guards of a tile's rows make
+one more version than there are rows, not all combinations.
 
 Invariant arithmetic stays: code generation computes shared sub-expressions once, and LLVM hoists
     loop invariants well.  Allocations stay too.  Their memory is planned at compile time, so they
@@ -24,10 +24,10 @@ from ..nodes import For, Func, If, Seq, Stmt, Store, seq
 from ..visit import rebuild_through, walk
 
 VERSION_LIMIT = 16
-"""Most stores of a loop body that is copied for the sake of an invariant condition."""
+"""Upper bound on the stores of a loop body that is copied for an invariant condition."""
 
 CONDITION_LIMIT = 8
-"""Most invariant conditions beside other statements in a loop body that is copied."""
+"""Upper bound on the invariant conditions beside other statements in a loop body that is copied."""
 
 
 def hoist(func: Func) -> Func:
@@ -41,10 +41,10 @@ def _hoist_conditions(stmt: Stmt) -> Stmt:
     if not isinstance(new, For):
         return new
     while isinstance(new, For):
-        found = _invariant_if(new)
-        if found is None:
+        invariant = _invariant_if(new)
+        if invariant is None:
             return new
-        whole, alone = found
+        whole, alone = invariant
         if alone:
             then = _with_body(new, whole.then)
             otherwise = None if whole.otherwise is None else _with_body(new, whole.otherwise)
@@ -79,10 +79,12 @@ def _invariant_if(loop: For) -> tuple[If, bool] | None:
 
 
 def _conditions(loop: For) -> int:
-    """How many invariant conditions stand beside other statements in the body."""
+    """Number of invariant conditions beside other statements in the body."""
     assert isinstance(loop.body, Seq)
-    found = {s.cond for s in loop.body.stmts if isinstance(s, If) and _is_invariant(s.cond, loop)}
-    return len(found)
+    conditions = {
+        s.cond for s in loop.body.stmts if isinstance(s, If) and _is_invariant(s.cond, loop)
+    }
+    return len(conditions)
 
 
 def _is_invariant(cond: Expr, loop: For) -> bool:
@@ -90,7 +92,9 @@ def _is_invariant(cond: Expr, loop: For) -> bool:
 
 
 def _choose(body: Stmt, chosen: If, value: bool) -> Stmt:
-    """The body where the condition has this value, and with it those that follow from it."""
+    """The body if the condition has this value, and conditions that follow from it are decided
+    too.
+    """
     assert isinstance(body, Seq)
     known = EMPTY.assuming(chosen.cond if value else ~chosen.cond)
     parts: list[Stmt] = []
@@ -106,12 +110,12 @@ def _choose(body: Stmt, chosen: If, value: bool) -> Stmt:
 
 
 def _decided(stmt: Stmt, chosen: If, value: bool, known: Context) -> bool | None:
-    """Whether the condition of a statement holds, if it has one that is known."""
+    """The value of the condition of a statement, if it has one and it is known."""
     if not isinstance(stmt, If):
         return None
     if (
         stmt.cond is chosen.cond
-    ):  # the simplifier need not find that a condition follows from itself
+    ):  # needed since the simplifier may not prove that a condition implies itself
         return value
     cond = known.simplify(stmt.cond)
     return bool(cond.value) if isinstance(cond, Const) else None

@@ -1,13 +1,13 @@
-"""Hoist checks of indices out of the loops that don't change them: a row that is taken by index is
+"""Hoist checks of indices out of the loops that don't change them: a row selected by index is
 copied without a check for each of its vectors.
 
     for j in range(n):                                   let p = check_index(x[i], m, w * i)
         y[w * i + j] = t[w * check_index(x[i],     ->    for j in range(n):
                                          m, w * i + j)]      y[w * i + j] = t[w * p + j]
 
-The position, which only a report reads, is that of the first iteration.  A check moves only if that
-iteration surely makes it: what is reported, and whether, stays the same.  LLVM can't move it, since
-a check may report.
+The position, which only a report uses, is that of the first iteration.  A check moves only if that
+iteration surely makes it: so the report stays the same.  LLVM can't move it, since a check may
+report.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def hoist_checks(func: Func) -> Func:
 
 
 def _hoisted(stmt: Stmt) -> Stmt:
-    """A loop behind the checks that it doesn't change; any other statement as it is."""
+    """A loop preceded by the checks that it doesn't change; any other statement unchanged."""
     if not isinstance(stmt, For):
         return stmt
     sure = _sure(stmt.body)
@@ -79,8 +79,8 @@ def _hoisted(stmt: Stmt) -> Stmt:
 
 
 def _sure(stmt: Stmt) -> dict[_Key, Expr]:
-    """The checks of scalars that `stmt` makes whatever conditions hold, but for inner loops, in
-    order; of those with one key the first.
+    """The checks of scalars that `stmt` makes under all conditions, without those of inner loops,
+    in order; of equal keys the first.
     """
     done: list[dict[_Key, Expr]] = []
     waiting = [(stmt, False)]
@@ -97,16 +97,16 @@ def _sure(stmt: Stmt) -> dict[_Key, Expr]:
         if isinstance(s, If):
             then, *other = parts
             parts = [{k: c for k, c in then.items() if k in other[0]}] if other else []
-        found: dict[_Key, Expr] = {}
+        checks: dict[_Key, Expr] = {}
         for part in ({_key(c): c for c in reversed(_evaluated(own_exprs(s)))}, *parts):
-            found = part | found
-        done.append(found)
+            checks = part | checks
+        done.append(checks)
     return done[0]
 
 
 def _evaluated(roots: Iterable[Expr]) -> list[Expr]:
     """The checks of scalars that evaluating `roots` makes, whichever branches selects choose."""
-    found: list[Expr] = []
+    checks: list[Expr] = []
     left, seen = list(roots), set[Expr]()
     while left:
         e = left.pop()
@@ -114,9 +114,9 @@ def _evaluated(roots: Iterable[Expr]) -> list[Expr]:
             continue
         seen.add(e)
         if is_check(e) and e.lanes == 1:
-            found.append(e)
+            checks.append(e)
         left += [e.cond] if isinstance(e, Select) else e.children
-    return found
+    return checks
 
 
 def _key(check: Expr) -> _Key:

@@ -18,24 +18,24 @@ _DIVISIONS = ("floordiv", "floormod", "truncdiv", "truncmod")
 
 
 class CannotVectorizeError(Exception):
-    """This loop runs serially."""
+    """The loop can't be vectorised and runs serially."""
 
 
 @dataclass
 class LaneValues:
-    """Expressions in the body of one loop, for all its iterations at once.
+    """Values of expressions in the body of one loop, for all its iterations at once.
 
-    An expression varies between lanes if it mentions a key of `env`.  Where a function takes a
-    `mask`, the value is needed in its true lanes only (None: in all).
+    An expression varies between lanes if it mentions a key of `env`.  If a function takes a `mask`,
+    the value is needed in its true lanes only (None: in all).
 
     var: the loop's variable.
     start: its first value.
     lanes: the number of iterations.
-    ctx: what is known about the variables of the loops around.
+    ctx: facts about the variables of the loops around.
     env: variables that differ between lanes, with their vectors.
     private: buffers allocated inside, with the buffers that hold a copy for each lane.
     memo: results by expression and mask.
-    known: by mask, the loads that evaluating the mask does, with their vectors.
+    known: for each mask, the loads made by evaluating the mask, with their vectors.
     varies: by expression, whether it varies between lanes.
     some_lane: masks that are known to be true in the first (0) or the last (-1) lane, or both.
     """
@@ -55,27 +55,27 @@ class LaneValues:
         self.env[self.var] = ir.Ramp(self.start, const(1), self.lanes)
 
     def differs(self, e: Expr) -> bool:
-        found = self.varies.get(e)
-        if found is None:
-            found = (
+        differs = self.varies.get(e)
+        if differs is None:
+            differs = (
                 e in self.env
                 or (isinstance(e, ir.Load) and e.buffer in self.private)
                 or any(self.differs(c) for c in e.children)
             )
-            self.varies[e] = found
-        return found
+            self.varies[e] = differs
+        return differs
 
     def expr(self, e: Expr, mask: Expr | None) -> Expr:
         """`e` in every lane: a scalar if all lanes agree."""
         key = (e, mask)
-        found = self.memo.get(key)
-        if found is None:
+        value = self.memo.get(key)
+        if value is None:
             if self.differs(e):
-                found = self.varying(e, mask)
+                value = self.varying(e, mask)
             else:
-                found = self.invariant(e, mask)
-            self.memo[key] = found
-        return found
+                value = self.invariant(e, mask)
+            self.memo[key] = value
+        return value
 
     def vector(self, e: Expr, mask: Expr | None) -> Expr:
         new = self.expr(e, mask)
@@ -115,7 +115,7 @@ class LaneValues:
             and not e.dtype.is_float
             and not isinstance(e.b, ir.Const)
         ):
-            # a lane that is masked off might divide by zero, which only integers trap
+            # an inactive lane might divide by zero, on which only integers trap
             active = mask if mask.lanes == self.lanes else ir.Broadcast(mask, self.lanes)
             children[1] = ir.Select(
                 active, children[1], ir.Broadcast(const(1, e.dtype), self.lanes)
@@ -123,8 +123,8 @@ class LaneValues:
         return e.with_children(tuple(children))
 
     def one_check(self, e: Expr) -> Expr | None:
-        """A check whose lanes have one index and one extent, so that the place is the same for all;
-        its report names the first lane's position.  None for other expressions.
+        """A check whose lanes have one index and one extent, so that one check serves all; its
+        report names the first lane's position.  None for other expressions.
         """
         if not is_check(e) or any(map(self.differs, e.children[:2])):
             return None
@@ -132,7 +132,7 @@ class LaneValues:
         return None if self.differs(position) else e.with_children((*e.children[:2], position))
 
     def ramp(self, e: Expr, mask: Expr | None) -> Expr | None:
-        """An affine index: ramps add up to one, with a scalar base and a stride."""
+        """An affine index as one ramp, with a scalar base and a stride."""
         terms, constant = affine_form(e)
         if e in terms:
             return None
@@ -189,7 +189,7 @@ class LaneValues:
         return self.vector(index, mask)
 
     def is_inside(self, buffer: Buffer, index: Expr) -> bool:
-        """True if all lanes of an index are elements of a register buffer, where unneeded reads
+        """Whether all lanes of an index are elements of a register buffer, where unneeded reads
         cost nothing.
         """
         index = simplify(index, self.ctx)
@@ -216,7 +216,7 @@ class LaneValues:
         no = mask
         if _needs_mask(e.if_false):
             no = self.narrower(mask, ir.Unary("not", cond), ir.Unary("not", e.cond))
-        # what conditions have read is there already
+        # the loads of the conditions are available already
         known = dict(self.known.get(mask, {}))
         known |= {load: self.expr(load, mask) for load in _surely_loaded(e.cond)}
         for narrow in (m for m in (yes, no) if m is not mask):
@@ -229,13 +229,13 @@ class LaneValues:
         var = Var(e.var.name, e.var.type, value.lanes)
         if value.lanes > 1:
             self.env[e.var] = var
-            self.varies.clear()  # what was asked before did not know the variable
+            self.varies.clear()  # earlier results were computed without the variable
             return ir.Let(var, value, self.vector(e.body, mask))
         return ir.Let(var, value, self.vector(substitute(e.body, {e.var: var}), mask))
 
     def narrower(self, mask: Expr | None, cond: Expr, scalar: Expr) -> Expr:
-        """`mask` and `cond` (the lanes of `scalar`), noting a lane in which that certainly
-        holds.
+        """The conjunction of `mask` and `cond` (the lanes of `scalar`); records a lane in which it
+        is surely true.
         """
         both = _both(mask, cond)
         lanes = frozenset((0, -1)) if mask is None else self.some_lane.get(mask, frozenset())
@@ -256,7 +256,7 @@ def _both(mask: Expr | None, cond: Expr) -> Expr:
 
 def _surely_loaded(cond: Expr) -> list[ir.Load]:
     """The loads of a condition that are executed unconditionally."""
-    found: list[ir.Load] = []
+    loaded: list[ir.Load] = []
     left, seen = [cond], set[Expr]()
     while left:
         e = left.pop()
@@ -264,13 +264,13 @@ def _surely_loaded(cond: Expr) -> list[ir.Load]:
             continue
         seen.add(e)
         if isinstance(e, ir.Load):
-            found.append(e)
+            loaded.append(e)
         left += [e.cond] if isinstance(e, ir.Select) else e.children
-    return found
+    return loaded
 
 
 def _accumulate(terms: dict[Expr, int], e: Expr, k: int, constant: int) -> int:
-    """Add `k * e` to `terms`; returns the constant with e's own added."""
+    """Add `k * e` to `terms`; returns the constant plus that of `k * e`."""
     inner, c = affine_form(e)
     for atom, n in inner.items():
         terms[atom] = terms.get(atom, 0) + k * n
@@ -278,7 +278,7 @@ def _accumulate(terms: dict[Expr, int], e: Expr, k: int, constant: int) -> int:
 
 
 def _needs_mask(e: Expr) -> bool:
-    """True for a branch that reads memory, checks an index or may divide by zero: it is evaluated
+    """Whether a branch reads memory, checks an index or may divide by zero: it is then evaluated
     only in its own lanes.
     """
     return any(

@@ -3,7 +3,7 @@
     for k in vectorized(8):               for k in unrolled(8):
         s[i] = s[i] + x[i, k]      ->         s[i] = s[i] + x[i, k]
 
-For `accuracy="strict"`.  In lanes the terms would be added up among themselves first.
+For `accuracy="strict"`: lanes would first add up the terms among themselves.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def order_reductions(func: Func) -> Func:
 
 
 def _accumulates(loop: For) -> bool:
-    """True if several iterations update one element."""
+    """Whether several iterations update one element."""
     varies: set[Var] = {loop.var}
     private = {s.buffer for s in walk(loop.body) if isinstance(s, Allocate)}
     for s in walk(loop.body):

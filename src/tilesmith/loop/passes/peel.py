@@ -18,12 +18,12 @@ loop's variable, or an expression of outer variables with known bounds, like `p 
 loop's `p`.
 
 - A serial loop over the atom's variable is cut into up to three: before, main, after (padding has a
-  guard on both sides).  The outer parts are peeled again.  They may run once, and then inner loops
-  get constant extents.
-- A parallel loop stays one loop, so that the work stays balanced: its body becomes `if <main>: ...
-  else: ...`.  So does a body whose guards depend on several atoms, or on an atom that is not a
-  loop's variable.
-- Where only a run knows how much is left, the other branch has versions (`tails`).
+  guard on both sides).  The outer parts are peeled again.  If they run once, inner loops get
+  constant extents.
+- A parallel loop stays one loop, to keep the load balanced: its body becomes `if <main>: ... else:
+  ...`.  So does a body whose guards depend on several atoms, or on an atom that is not a loop's
+  variable.
+- If the length of the tail is known at run time only, the other branch has versions (`tails`).
 - Code growth is bounded.  No split makes the kernel, counted in stores after unrolling, larger than
   three times its size, or than `FREE_SIZE` if that is more.
 """
@@ -47,7 +47,7 @@ from .simplify import simplify_stmt
 from .tails import tail_versions
 
 FREE_SIZE = 256
-"""Stores (after unrolling) up to which a kernel may always grow."""
+"""Number of stores (after unrolling) up to which a kernel may always grow."""
 
 
 def peel(func: Func) -> Func:
@@ -65,7 +65,7 @@ def peel(func: Func) -> Func:
 
 @dataclass(frozen=True, slots=True)
 class _Range:
-    """The values of an atom for which a guard holds.
+    """The values of an atom for which a guard is true.
 
     guard: the guard.
     low, high: first and last value.
@@ -78,7 +78,7 @@ class _Range:
 
 @dataclass(frozen=True, slots=True)
 class _Split:
-    """A range of an atom in which guards hold whatever the inner loops do.
+    """A range of an atom in which guards are true in all iterations of the inner loops.
 
     atom: the expression.
     low, high: first and last value.
@@ -94,7 +94,7 @@ class _Split:
 class _Peeler:
     def __init__(self, budget: int, extents: frozenset[Var]) -> None:
         self.budget = budget
-        self.extents = extents  # those that only a run knows
+        self.extents = extents  # symbolic extents
         self.guards = Guards()
 
     def stmt(self, stmt: Stmt, ctx: Context) -> Stmt:
@@ -106,7 +106,7 @@ class _Peeler:
         return rebuild_through(stmt, lambda s: self.stmt(s, inner), lambda e: e)
 
     def loop(self, stmt: For, ctx: Context) -> Stmt:
-        if stmt.kind == "vectorized":  # masks take care of its guards
+        if stmt.kind == "vectorized":  # masks implement its guards
             return stmt
         inner = in_loop(ctx, stmt)
         if (
@@ -117,7 +117,8 @@ class _Peeler:
             split = self.split_for(stmt.body, inner, stmt.var)
             if split is not None:
                 return self.cut(stmt, split, ctx)
-        if stmt.kind == "unrolled":  # what its own variable decides alone will be constants
+        # guards that depend on its own variable alone will be constants
+        if stmt.kind == "unrolled":
             body = self.stmt(stmt.body, inner)
         else:
             body = self.body(stmt.body, inner, stmt.var)
@@ -130,9 +131,9 @@ class _Peeler:
         split = self.split_for(stmt, ctx, None, var)
         if split is not None:
             return self.version(stmt, split, ctx, var)
-        found = self.condition_for(stmt, ctx, var)
-        if found is not None:
-            return self.version_on(stmt, *found, ctx, var)
+        condition = self.condition_for(stmt, ctx, var)
+        if condition is not None:
+            return self.version_on(stmt, *condition, ctx, var)
         return self.stmt(stmt, ctx)
 
     # --- what to split
@@ -148,7 +149,7 @@ class _Peeler:
             return None
         bound = self.guards.bound(body)
         inner = self.inside(body, ctx)
-        found: dict[Expr, list[_Range]] = {}
+        by_atom: dict[Expr, list[_Range]] = {}
         for guard in self.guards.collect(body):
             reduced = _eliminate(guard.form, bound, inner)
             if reduced is None or len(reduced[0]) != 1:
@@ -167,16 +168,16 @@ class _Peeler:
             else:
                 high = min(high, constant // -k)
             if low <= high and (low > bounds.lo or high < bounds.hi):
-                found.setdefault(atom, []).append(_Range(guard, low, high))
+                by_atom.setdefault(atom, []).append(_Range(guard, low, high))
         best: _Split | None = None
-        for atom, entries in found.items():
+        for atom, entries in by_atom.items():
             split = _intersection(atom, entries)
             if best is None or len(split.ranges) > len(best.ranges):
                 best = split
         return best
 
     def condition_for(self, body: Stmt, ctx: Context, var: Var) -> tuple[SplitGuard, Affine] | None:
-        """A guard that is fixed outside `body`, with the sum that is then >= 0."""
+        """A guard that is fixed outside `body`, with the sum that is >= 0 if it is true."""
         guards = self.guards.collect(body)
         if not guards or unrolled_size(body) > self.budget:
             return None
@@ -190,7 +191,7 @@ class _Peeler:
                 continue
             values = ctx.sum_interval(reduced)
             if values.hi is not None and values.hi < 0:
-                continue  # never so: nothing is gained
+                continue  # it is never true, so nothing is gained
             return guard, reduced
         return None
 
@@ -228,7 +229,7 @@ class _Peeler:
             (first, split.low, {}),
             (split.high + 1, end, {}),
         )
-        for low, high, facts in ranges:  # the main part first: it may use what the budget allows
+        for low, high, facts in ranges:  # the main part first: it takes precedence in the budget
             if low < high:
                 parts.append(self.part(stmt, low, high, facts, ctx))
             else:
@@ -245,7 +246,7 @@ class _Peeler:
     def version(self, stmt: Stmt, split: _Split, ctx: Context, var: Var) -> Stmt:
         """`if atom <= high: ... else: ...`, then the same for the lower end, inside.
 
-        One end at a time: each side then knows new bounds of the atom, and an atom with a single
+        One end at a time: each side then has new bounds of the atom, and an atom with a single
             possible value becomes that number.
         """
         atom, bounds = split.atom, ctx.interval(split.atom)
@@ -261,7 +262,7 @@ class _Peeler:
         self.budget -= unrolled_size(stmt)
         main_ctx, rest_ctx = ctx.assuming(cond), ctx.assuming(Unary("not", cond))
         main = self.simplified(renamed(stmt, {g.node: g.held for g in decided}), main_ctx)
-        main = self.again(main, main_ctx, var, bounds, atom)  # first: it runs most
+        main = self.again(main, main_ctx, var, bounds, atom)  # first, since it runs most
         if rest_values[0] == rest_values[1]:
             rest = renamed(stmt, {atom: const(rest_values[0])})
             rest = self.stmt(self.simplified(rest, rest_ctx), rest_ctx)
@@ -270,7 +271,7 @@ class _Peeler:
         return If(cond, main, None if _is_nothing(rest) else rest)
 
     def again(self, stmt: Stmt, ctx: Context, var: Var, before: Interval, atom: Expr) -> Stmt:
-        if ctx.interval(atom) == before:  # nothing was learnt: the same split would follow
+        if ctx.interval(atom) == before:  # no new facts: the same split would follow
             return self.stmt(stmt, ctx)
         return self.body(stmt, ctx, var)
 
@@ -291,7 +292,7 @@ class _Peeler:
         if guard.likely and any(not symbols(a).isdisjoint(self.extents) for a in form[0]):
             rest = tail_versions(rest, rest_ctx, self.extents, self.budget)
         main = self.body(main, main_ctx, var)
-        # where only a part of the inner loops passes the guard, the same split would follow again
+        # if only a part of the inner loops passes the guard, the same split would follow again
         rest = self.body(rest, rest_ctx, var) if known else self.stmt(rest, rest_ctx)
         return If(cond, main, rest if not _is_nothing(rest) else None)
 
@@ -321,7 +322,7 @@ def _eliminate(form: Affine, inner: frozenset[Var], ctx: Context) -> Affine | No
 
 
 def _intersection(atom: Expr, ranges: list[_Range]) -> _Split:
-    """The guards that can hold together, likely ones and wide ranges first."""
+    """The guards that can be true together, likely ones and wide ranges first."""
     first, *others = sorted(ranges, key=lambda r: (not r.guard.likely, r.low - r.high))
     low, high, held = first.low, first.high, [first]
     for r in others:

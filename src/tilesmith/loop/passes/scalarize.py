@@ -1,11 +1,11 @@
-"""Scalarize: loops become serial ones, for writers that leave vectors to a compiler.
+"""Scalarize: loops become serial, for writers that leave vectors to a compiler.
 
     for i in parallel(4):                   for i in range(4):
         for j in unrolled(2):      ->           for j in range(2):
             for k in vectorized(8): S               for k in range(8): S
 
 The iterations of all kinds may run one after the other, so nothing else changes.  Loops over the
-blocks and threads of a device stay.
+blocks and threads of a device are kept.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from ..visit import map_stmt
 
 
 def scalarize(func: Func) -> Func:
-    """`func` with no other loops than serial and bound ones; the same object when it has none."""
+    """`func` with only serial and bound loops; the same object if it has no others."""
     body = map_stmt(func.body, f_stmt=_serial)
     return func.with_body(body)
 
 
 def without_threads(func: Func) -> Func:
-    """`func` with serial loops in the place of parallel ones; the same object when it has none."""
+    """`func` with serial loops in the place of parallel ones; the same object if it has none."""
     return func.with_body(map_stmt(func.body, f_stmt=_without_threads))
 
 

@@ -1,17 +1,17 @@
-"""Share: a value that many branches of `Select`s use is computed once, in front of its statement.
+"""Share: a value that many branches of `Select`s use is computed once, before its statement.
 
     y[i] = select(c, f(x[i]), select(d, g(x[i]), ...))
       ->
     let t = select(c or (not c and d) or ..., x[i], 0.0)
     y[i] = select(c, f(t), select(d, g(t), ...))
 
-A `Select` evaluates only the chosen branch, where that reads memory.  So a value that `n` branches
-use is evaluated at `n` places: each has its own condition.  In a chain of operators that use their
+A `Select` evaluates only the chosen branch if that reads memory.  So a value that `n` branches use
+is evaluated at `n` places, each with its own condition.  In a chain of operators that use their
 input in several branches, the places multiply: the code would grow exponentially with the length of
 the chain.
 
 So where selects would be copied (those by indices more than `COPIES` times), a value with more than
-`PLACES` places gets a name.  It is computed where one of the places wants it, and always where two
+`PLACES` places gets a name.  It is computed if one of the places needs it, and always if two
 opposite branches do.
 """
 
@@ -36,16 +36,16 @@ from ..nodes import Func, If, LetStmt, Stmt, Store
 from ..visit import map_stmt
 
 COPIES = 4
-"""Times that selects by indices may be written on average before values get names: most are decided
-once loops are unrolled, and names would be in the way of that.
+"""Number of copies of selects by indices, on average, from which values get names: most such
+selects are decided after unrolling, which names would prevent.
 """
 
 PLACES = 4
-"""Most branches in which one value is computed, where values get names."""
+"""Upper bound on the branches in which one value is computed, where values get names."""
 
 Place = tuple[int, ...]
-"""The conditions under which a value is used, outermost first: twice a condition's number, and 1
-more where it must be false.
+"""The conditions under which a value is used, outermost first: twice a condition's number, plus 1
+if it must be false.
 """
 
 
@@ -87,7 +87,7 @@ def named_values(
     guarded: set[Expr] = set()
     for node in order:
         if isinstance(node, Let):
-            return [], tuple(roots)  # what is inside depends on its variable
+            return [], tuple(roots)  # inner expressions depend on its variable
         if needs_guard(node) or not guarded.isdisjoint(node.children):
             guarded.add(node)
     if not _are_copied([n for n in order if _protects(n, guarded)], guarded):
@@ -101,7 +101,7 @@ def _protects(node: Expr, guarded: set[Expr]) -> bool:
 
 
 def _are_copied(selects: list[Expr], guarded: set[Expr]) -> bool:
-    """True if `selects`, inner ones first, would be written too many times."""
+    """Whether `selects`, inner ones first, would be copied too many times."""
     by_data = any(isinstance(s, Select) and s.cond in guarded for s in selects)
     most = len(selects) * (1 if by_data else COPIES)
     copies: dict[Expr, int] = {}
@@ -114,19 +114,19 @@ def _are_copied(selects: list[Expr], guarded: set[Expr]) -> bool:
 
 
 class _Guards:
-    """The conditions under which values are wanted.
+    """The conditions under which values are needed.
 
-    guarded: the expressions that may be evaluated only where they are wanted.
+    guarded: the expressions that may be evaluated only where they are needed.
     """
 
     def __init__(self, guarded: set[Expr]) -> None:
         self.places: dict[Expr, dict[Place, None]] = {node: {} for node in guarded}
         self.conds: dict[Expr, int] = {}
         self.parts: dict[Expr, Expr] = {}
-        """Conditions that get names too: those of values, and what they are made of."""
+        """Conditions that get names too: those of values, and their operands."""
 
     def of(self, roots: Iterable[Expr], order: list[Expr], mask: Expr | None) -> dict[Expr, Expr]:
-        """What is to be named, each with its condition."""
+        """The values to be named, each with its condition."""
         named: dict[Expr, Expr] = {}
         outside = () if mask is None else (self.number(mask),)
         for root in roots:
@@ -158,8 +158,9 @@ class _Guards:
     def condition(self, places: Iterable[Place]) -> Expr:
         """The disjunction of `places`."""
         left = dict.fromkeys(places)
-        work = sorted(left, key=len, reverse=True)  # inner ones first: two make an outer one
-        for n, place in enumerate(work):  # which may get longer
+        # inner ones first: two of them make an outer one
+        work = sorted(left, key=len, reverse=True)
+        for n, place in enumerate(work):  # the list may grow
             if any(place[:length] in left for length in range(len(place))):
                 left.pop(place, None)
             elif place in left and place and (*place[:-1], place[-1] ^ 1) in left:
@@ -170,7 +171,7 @@ class _Guards:
             return const(True)
         conds = list(self.conds)
         result: Expr = const(False)
-        for place in left:  # selects: an inner condition may read only where it is asked
+        for place in left:  # selects: an inner condition may read only where it is needed
             holds: Expr = const(True)
             for c in place:
                 cond = Unary("not", conds[c // 2]) if c % 2 else conds[c // 2]
@@ -182,16 +183,16 @@ class _Guards:
 
 
 def _first_shorter(work: list[Place], start: int, length: int) -> int:
-    """Where a place of `length` conditions belongs in `work`, from `start` on."""
+    """The position for a place of `length` conditions in `work`, from `start` on."""
     return next((i for i in range(start, len(work)) if len(work[i]) <= length), len(work))
 
 
 def _placed(
     roots: Sequence[Expr], guards: dict[Expr, Expr]
 ) -> tuple[list[tuple[Var, Expr]], tuple[Expr, ...]]:
-    """Names in an order in which each value uses only names before it, of guards too.
+    """Names, also of guards, in an order in which each value uses only earlier ones.
 
-    Where a guard needs a value that in turn needs the guarded one, it is written out in the guard.
+    If a guard needs a value that in turn needs the guarded one, the guard contains a copy of it.
     """
     lets: list[tuple[Var, Expr]] = []
     names: dict[Expr, Expr] = {}
@@ -215,8 +216,8 @@ def _placed(
 
 
 def _topmost(root: Expr, named: Container[Expr]) -> list[Expr]:
-    """The named nodes of `root` that are in no other one of them."""
-    found: dict[Expr, None] = {}
+    """The named nodes of `root` that are not inside another one of them."""
+    topmost: dict[Expr, None] = {}
     seen: set[Expr] = set()
     stack = [root]
     while stack:
@@ -225,7 +226,7 @@ def _topmost(root: Expr, named: Container[Expr]) -> list[Expr]:
             continue
         seen.add(node)
         if node in named:
-            found[node] = None
+            topmost[node] = None
         else:
             stack.extend(node.children)
-    return list(found)
+    return list(topmost)

@@ -8,8 +8,8 @@ The facts come from the loops around it (the range of each variable), the condit
 - substitutes the variable of a loop that runs once;
 - narrows a loop whose whole body is guarded by a bound on its variable, and removes the guard.
 
-Loops over the blocks of a launch and the threads of a block keep their extents: those say how many
-there are.
+Loops over the blocks of a launch and the threads of a block keep their extents, which are the sizes
+of the launch.
 """
 
 from __future__ import annotations
@@ -50,7 +50,9 @@ def simplify_func(func: Func) -> Func:
 
 
 def simplify_stmt(stmt: Stmt, ctx: Context = EMPTY, env: Env | None = None) -> Stmt | None:
-    """`stmt` simplified where `ctx` holds, with `env` substituted; None if nothing is left."""
+    """`stmt` simplified under the facts of `ctx`, with `env` substituted; None if nothing is
+    left.
+    """
     return _RULES.get(type(stmt), _other)(stmt, ctx, env or {})
 
 
@@ -84,14 +86,14 @@ def _for(stmt: nodes.For, ctx: Context, env: Env) -> Stmt | None:
 def _narrowed(
     stmt: nodes.For, start: Expr, extent: Expr, body: Stmt, ctx: Context
 ) -> nodes.For | None:
-    """The loop over only those iterations in which the guard around its whole body can hold.
+    """The loop over only those iterations in which the guard around its whole body can be true.
 
     for i in range(0, 16):            for i in range(0, min(16, n - j * 16)):
         if j * 16 + i < n: S    ->        S
     """
     if not isinstance(body, nodes.If) or body.otherwise is not None:
         return None
-    low, high = start, start + extent  # exclusive
+    low, high = start, start + extent  # `high` is exclusive
     kept: list[Expr] = []
     for cond in conjuncts(body.cond):
         bound = bound_on(cond, stmt.var)
@@ -114,8 +116,8 @@ def _narrowed(
     elif stmt.kind == "vectorized" and (
         not _is_good_width(int(count.value)) or _touches_registers(body)
     ):
-        # full width under a constant mask is better code than an odd number of lanes, and accesses
-        # of two widths would keep a register buffer out of registers
+        # a full vector with a constant mask is better code than an odd number of lanes, and
+        # accesses of two widths would keep a register buffer out of registers
         return None
     inner = nodes.If(all_of(*kept), body.then, None, body.likely) if kept else body.then
     return nodes.For(stmt.var, low, count, stmt.kind, inner)
@@ -230,7 +232,7 @@ def _let(stmt: nodes.LetStmt, ctx: Context, env: Env) -> Stmt | None:
 
 
 def _block(stmt: nodes.Seq | nodes.Allocate, ctx: Context, env: Env) -> Stmt | None:
-    """Sequences and allocations in each other, however deep."""
+    """Simplify sequences and allocations inside each other, however deep."""
 
     def is_passed(s: Stmt) -> bool:
         return not (isinstance(s, nodes.Allocate) and _names_gone(s, env))
@@ -241,7 +243,7 @@ def _block(stmt: nodes.Seq | nodes.Allocate, ctx: Context, env: Env) -> Stmt | N
 
 
 def _names_gone(stmt: nodes.Allocate, env: Env) -> bool:
-    """Whether the extents name a variable that is gone."""
+    """Whether the extents name a variable that was removed."""
     dims = stmt.buffer.shape
     return bool(env) and any(isinstance(d, Expr) and substitute(d, env) is not d for d in dims)
 
@@ -254,7 +256,7 @@ def _tensorize(stmt: nodes.Tensorize, ctx: Context, env: Env) -> Stmt | None:
 
 
 def _allocate_under_lets(stmt: nodes.Allocate, ctx: Context, env: Env) -> Stmt | None:
-    """An allocation whose extents name variables that are gone: their names are kept around it."""
+    """An allocation whose extents name removed variables: their names are kept around it."""
     used: set[Var] = set()
     for extent in stmt.buffer.shape:
         if isinstance(extent, Expr):
@@ -280,7 +282,7 @@ def _assert(stmt: nodes.Assert, ctx: Context, env: Env) -> Stmt | None:
 
 
 def _other(stmt: Stmt, ctx: Context, env: Env) -> Stmt:
-    """A statement that is kept, even if nothing is left inside of it."""
+    """A statement that is kept, even if nothing is left inside it."""
     return rebuild(
         stmt,
         lambda s: simplify_stmt(s, ctx, env) or nodes.Seq(()),

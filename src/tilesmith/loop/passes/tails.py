@@ -1,11 +1,11 @@
-"""Tails of open extents: as many rows as are expected, or a single one, else a quarter, a half or
-all of a tile.
+"""Tails of symbolic extents: versions for the expected number of rows, for one row, and for a
+quarter, a half or all of a tile.
 
-Where only a run knows how many rows of a register tile are left, a guard around each row would be a
-branch in the innermost loop.  So the tail has versions.  One is for the number of rows that are
-left at the expected size.  One is for a single row: a language model generates one token at a time.
-In the others all rows of a tile, of half a tile or of a quarter are computed, the fewest that are
-enough; those beyond the last one repeat it.
+If the number of rows in the tail of a register tile is known at run time only, a guard around each
+row would be a branch in the innermost loop.  So the tail has versions.  One is for the number of
+rows that are left at the expected size.  One is for a single row: a language model generates one
+token at a time.  In the others all rows of a tile, of half a tile or of a quarter are computed, the
+fewest that are enough; those past the last one repeat it.
 
     for i in unrolled(4):                ->   if n - o * 4 == 3:
         if likely(o * 4 + i < n):                 for i in unrolled(3):
@@ -19,8 +19,8 @@ enough; those beyond the last one repeat it.
                                               else:
                                                   the same for 4 rows
 
-Only stores to registers lose their guards.  What leaves the registers is still guarded, so that no
-row beyond the last is ever seen.
+Only stores to registers lose their guards.  Stores from registers to memory keep them, so that no
+row past the last is ever visible.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ from .guards import unrolled_size
 from .simplify import guard_form
 
 PARTS = (2, 4)
-"""A tail has versions for a tile divided by these.  Shorter tiles leave the FMA units idle."""
+"""Divisors of a tile for which a tail has versions.  Shorter tiles leave the FMA units idle."""
 
 
 def tail_versions(stmt: Stmt, ctx: Context, extents: frozenset[Var], budget: int) -> Stmt:
     """The tail `stmt` in versions, of which one runs.
 
-    extents: those that only a run knows.
-    budget: how many stores, after unrolling, the version for the expected size may have.
+    extents: the symbolic extents.
+    budget: upper bound on the stores, after unrolling, of the version for the expected size.
     """
     whole = _whole(stmt, ctx)
     if whole is stmt:
@@ -56,11 +56,11 @@ def tail_versions(stmt: Stmt, ctx: Context, extents: frozenset[Var], budget: int
         last = _last_row(loop, ctx)
         rows = () if last is None else _likely_rows(last, loop, extents)
         if last is not None and rows and unrolled_size(stmt) <= budget:
-            found = _shorter(stmt, last, loop, whole, ctx)
+            versions = _shorter(stmt, last, loop, whole, ctx)
             for n in rows:
                 exact = _whole(_of_rows(stmt, last, n), ctx)
-                found = If(ir.Compare("eq", from_affine(*last), const(n - 1)), exact, found)
-            return found
+                versions = If(ir.Compare("eq", from_affine(*last), const(n - 1)), exact, versions)
+            return versions
     return whole
 
 
@@ -72,24 +72,24 @@ def _loops(stmt: Stmt) -> Iterator[For]:
 
 
 def _likely_rows(last: Affine, loop: For, extents: frozenset[Var]) -> tuple[int, ...]:
-    """The numbers of rows of a partial last tile that get versions: one, and as many as there are
-    at the expected sizes.  None where what is left depends on more than the open extents.
+    """The numbers of rows of a partial last tile that get versions: one, and the number at the
+    expected sizes.  Empty if the tail depends on more than the symbolic extents.
 
-    Terms of loops outside count whole tiles.
+    Terms of outer loops count whole tiles.
     """
     if not isinstance(loop.extent, ir.Const):
         return ()
-    tile, found = int(loop.extent.value), last[1]
+    tile, left = int(loop.extent.value), last[1]
     for atom, k in last[0].items():
         if symbols_in(atom) <= extents:
-            found += k * expected(atom)
+            left += k * expected(atom)
         elif k % tile:
             return ()
-    return tuple(n for n in {1: None, found % tile + 1: None} if n < tile)
+    return tuple(n for n in {1: None, left % tile + 1: None} if n < tile)
 
 
 def _of_rows(stmt: Stmt, last: Affine, rows: int) -> Stmt:
-    """`stmt` where the last row of register tiles is number `rows` - 1."""
+    """`stmt` if the last row of register tiles is number `rows` - 1."""
     if isinstance(stmt, For) and _guard(stmt) == last:
         assert isinstance(stmt.body, If)
         return For(stmt.var, stmt.start, const(rows), stmt.kind, stmt.body.then)
@@ -97,15 +97,15 @@ def _of_rows(stmt: Stmt, last: Affine, rows: int) -> Stmt:
 
 
 def _shorter(stmt: Stmt, last: Affine, loop: For, whole: Stmt, ctx: Context) -> Stmt:
-    """`whole`, or a version for a part of a tile where that holds all rows that are left."""
+    """`whole`, or a version for a part of a tile where that holds all rows of the tail."""
     assert isinstance(loop.extent, ir.Const)
-    found = whole
+    shortest = whole
     for part in PARTS:
         rows = -(-int(loop.extent.value) // part)
         if rows > 1:
             short = _whole(_first_rows(stmt, last, rows), ctx)
-            found = If(ir.Compare("lt", from_affine(*last), const(rows)), short, found)
-    return found
+            shortest = If(ir.Compare("lt", from_affine(*last), const(rows)), short, shortest)
+    return shortest
 
 
 def _first_rows(stmt: Stmt, last: Affine, rows: int) -> Stmt:
@@ -127,7 +127,7 @@ def _whole(stmt: Stmt, ctx: Context) -> Stmt:
 
 
 def _guard(loop: For) -> Affine | None:
-    """The last value of the variable for which the guard of a loop's body holds; None if the body
+    """The last value of the variable for which the guard of a loop's body is true; None if the body
     has no such guard.
     """
     body = loop.body
@@ -141,7 +141,7 @@ def _guard(loop: For) -> Affine | None:
 
 
 def _last_row(loop: For, ctx: Context) -> Affine | None:
-    """`_guard` of a loop that computes rows in registers, of which there is one at least."""
+    """`_guard` of a loop that computes at least one row in registers."""
     last = _guard(loop)
     if last is None or not ctx.nonnegative(last):
         return None
@@ -151,21 +151,21 @@ def _last_row(loop: For, ctx: Context) -> Affine | None:
 
 
 def _innermost(stmt: Stmt) -> Iterator[Stmt]:
-    """The statements that hold no others."""
+    """The statements that contain no others."""
     for s in walk(stmt):
         if not children(s) and not isinstance(s, Seq):
             yield s
 
 
 def _is_own(stmt: Stmt, row: Var) -> bool:
-    """Whether `stmt` is a store to registers of that row alone, no sum of several rows."""
+    """Whether `stmt` is a store to registers of that row alone, not a sum of several rows."""
     if not isinstance(stmt, Store) or stmt.buffer.scope != "register":
         return False
     return any(row in symbols_in(i) for i in stmt.indices)
 
 
 def _of_row(stmt: Stmt, var: Var, row: Expr) -> Stmt:
-    """`stmt` with what it reads taken from `row`; registers stay those of `var`."""
+    """`stmt` with reads of `row` in the place of its own; registers stay those of `var`."""
     if not isinstance(stmt, Store):
         return rebuild_through(stmt, lambda s: _of_row(s, var, row), lambda e: _read(e, var, row))
     value = _read(stmt.value, var, row)

@@ -5,9 +5,9 @@
             for q in unrolled(2):                  W[ramp(k * 16, 1, 16)])
                 C[i * 8 + j] = C[i * 8 + j] + i32(A[k * 2 + q]) * i32(W[k * 16 + j * 2 + q])
 
-The schedule proved that the loops compute the intrinsic's behaviour.  Here the tiles must lie in
-memory as the instruction reads them.  Where a guard is left inside, the loops stay for tiles that
-are not full.
+The schedule has proved that the loops compute the intrinsic's behaviour.  Here the tiles must have
+the memory layout that the instruction reads.  Where a guard is left inside, the loops are kept for
+partial tiles.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from ..visit import map_stmt
 def tensorize(func: Func) -> Func:
     """`func` (stage "flat") without `Tensorize`; the same object if it has none.
 
-    Raises ScheduleError for tiles that lie in memory otherwise than the intrinsic reads them.
+    Raises ScheduleError for tiles with another memory layout than the intrinsic reads.
     """
     body = map_stmt(func.body, None, lambda s: _call(s) if isinstance(s, Tensorize) else s)
     return func.with_body(body)
@@ -78,10 +78,10 @@ def _call(stmt: Tensorize) -> Stmt:
     is_reduced = [f.var not in affine_form(inner.indices[0])[0] for f in loops]
     shape = [(sizes[f.var], r) for f, r in zip(loops, is_reduced, strict=True)]
     fitting = (intrinsic, *(of_rows(intrinsic, n) for n, _ in shape))  # a tail has fewer rows
-    found = next((i for i in fitting if i is not None and _has_shape(i, shape)), None)
-    if found is None:
+    fitted = next((i for i in fitting if i is not None and _has_shape(i, shape)), None)
+    if fitted is None:
         return stmt.body  # a tail of another form
-    intrinsic = found
+    intrinsic = fitted
     problem = ""
     for term in _terms(intrinsic, inner):
         for binding in matches(intrinsic, term):
@@ -90,7 +90,7 @@ def _call(stmt: Tensorize) -> Stmt:
                 axes = [loops[n].var for n in order]
                 strides = {o: _strides(e, axes) for o, e in tiles.items()}
                 if any(_moves(s) != _moves(intrinsic.strides(o)) for o, s in strides.items()):
-                    continue  # another operand's place
+                    continue  # position of another operand
                 problem = _misplaced(intrinsic, tiles, strides)
                 if not problem:
                     vectors = {
@@ -115,7 +115,7 @@ def _has_shape(intrinsic: TensorIntrinsic, loops: list[tuple[int, bool]]) -> boo
 
 
 def _terms(intrinsic: TensorIntrinsic, store: Store) -> list[Expr]:
-    """What the loops add to the old result, or store."""
+    """The terms that the loops add to the old result, or store."""
     if not intrinsic.accumulates:
         return [store.value]
     here = ir.Load(store.buffer, store.indices)
@@ -126,21 +126,21 @@ def _terms(intrinsic: TensorIntrinsic, store: Store) -> list[Expr]:
 
 
 def _holds_everywhere(guard: Expr, loops: list[For]) -> Expr | None:
-    """A condition outside of the loops under which `guard` holds in all of their iterations; None
+    """A condition outside of the loops under which `guard` is true in all of their iterations; None
     if it is not linear.
 
-    An inequality of sums that holds in all corners of a box holds in the box.
+    An inequality of sums that is true in all corners of a box is true in the box.
     """
-    found: list[Expr] = []
+    conditions: list[Expr] = []
     for part in conjuncts(guard):
         linear = part is const(True) or (isinstance(part, ir.Compare) and part.op in ("lt", "le"))
         if not linear or not all(_is_linear(e, loops) for e in part.children):
             return None
         moving = [f for f in loops if f.var in free_vars(part)]
         for corner in product(*((f.start, f.start + f.extent - 1) for f in moving)):
-            at: dict[Expr, Expr] = dict(zip((f.var for f in moving), corner, strict=True))
-            found.append(simplify(substitute(part, at)))
-    return simplify(all_of(*found))
+            point: dict[Expr, Expr] = dict(zip((f.var for f in moving), corner, strict=True))
+            conditions.append(simplify(substitute(part, point)))
+    return simplify(all_of(*conditions))
 
 
 def _is_linear(e: Expr, loops: list[For]) -> bool:
@@ -150,7 +150,7 @@ def _is_linear(e: Expr, loops: list[For]) -> bool:
 
 
 def _strides(load: ir.Load, loops: list[Var]) -> list[int]:
-    """For each loop, the distance in memory between neighbouring iterations."""
+    """Stride in memory between neighbouring iterations, for each loop."""
     terms, _ = affine_form(load.indices[0])
     return [terms.get(v, 0) for v in loops]
 
@@ -158,22 +158,22 @@ def _strides(load: ir.Load, loops: list[Var]) -> list[int]:
 def _misplaced(
     intrinsic: TensorIntrinsic, tiles: dict[Operand, ir.Load], strides: dict[Operand, list[int]]
 ) -> str:
-    """What is wrong with the places of tiles in memory; empty for nothing."""
-    for operand, found in strides.items():
+    """Description of the error in the tiles' memory layouts; empty if there is none."""
+    for operand, actual in strides.items():
         wanted = list(intrinsic.strides(operand))
-        if not _fits(intrinsic, operand, found):
+        if not _fits(intrinsic, operand, actual):
             axes = ", ".join(a.name for a in intrinsic.axes)
             return (
                 f"operand {operand} must lie in memory with strides {_listed(wanted)} along "
-                f"{axes}, found {tiles[operand].buffer.name} with {_listed(found)} (pack it with "
+                f"{axes}, found {tiles[operand].buffer.name} with {_listed(actual)} (pack it with "
                 "transform_layout or cache_read)"
             )
     return ""
 
 
 def _fits(intrinsic: TensorIntrinsic, operand: Operand, found: list[int]) -> bool:
-    """Whether the places of a tile are those that the intrinsic reads; rows that it loads itself
-    may lie apart.
+    """Whether a tile has the layout that the intrinsic reads; rows that it loads itself may have
+    any stride.
     """
     wanted = intrinsic.strides(operand)
     apart = intrinsic.load is not None and operand is not intrinsic.result

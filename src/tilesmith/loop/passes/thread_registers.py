@@ -1,11 +1,11 @@
-"""Loops for a writer of scalar code whose registers have no addresses.
+"""Unrolled loops for a writer of scalar code whose registers have no addresses.
 
     for i in range(4):                    for i in unrolled(4):
         r[i] = x[i]               ->          r[i] = x[i]
     for j in vectorized(8): S             for j in range(8): S
 
-A loop whose variable is part of an index into registers is unrolled.  Memory that other loops
-index, too, becomes the thread's own memory with addresses.
+A loop whose variable is part of an index into registers is unrolled.  If other loops index the
+memory, too, it becomes private memory of the thread with addresses.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ TILE = 128
 """Elements of a tile of a fragment."""
 
 MOST_COPIES = 256
-"""Copies of a loop's body that code may have; a larger array is not for registers."""
+"""Upper bound on the copies of a loop's body; a larger array does not fit registers."""
 
 
 def unroll_registers(func: Func) -> Func:
-    """`func` (stage "nest") with no vectorised loops but copies (see `vector_copies`), where all
-    indices into registers are constants once the unrolled ones are copied, or the number of a
-    thread for its part of a fragment; the same object when nothing changes.
+    """`func` (stage "nest") whose only vectorised loops are copies (see `vector_copies`).  After
+    unrolling, all indices into registers are constants, or the number of a thread for its part of a
+    fragment.  The same object if nothing changes.
     """
     filling = {x.var for s in walk(func.body) if fill_of(s) for x in walk(s) if isinstance(x, For)}
     constant = {
@@ -72,7 +72,7 @@ def unroll_registers(func: Func) -> Func:
 
 
 def fill_of(s: Stmt) -> Store | None:
-    """The store of `s`, if `s` is loops that give the elements of a tile of a fragment one
+    """The store in `s`, if `s` is loops that set the elements of a tile of a fragment to one
     constant.
     """
     if not isinstance(s, For) or LOOP_KINDS[s.kind].level:
@@ -87,7 +87,7 @@ def fill_of(s: Stmt) -> Store | None:
 
 
 def _filled(s: For) -> Stmt:
-    """A loop that fills a tile, and those inside of it, as loops that are not copied."""
+    """A loop that fills a tile, and those inside it, as loops that are not copied."""
     if fill_of(s) is None:
         return s
 

@@ -1,4 +1,4 @@
-"""Trim: cut a loop where a guard begins or ceases to hold, at bounds that depend on outer loops.
+"""Trim: cut a loop where a guard becomes true or false, at bounds that depend on outer loops.
 
     for k in range(64):                        for k in range(0, i * 8 + 1):
         for r in unrolled(8):                      for r in unrolled(8):
@@ -7,12 +7,12 @@
                 A[i * 8 + r, k], 0)                for r in unrolled(8):
                                                        C[r] = C[r] + select(k <= i * 8 + r, ...
 
-A guard is defined as in `peel`: a sum that has to be at least 0.  Here it is the loop's variable
+A guard is defined as in `peel`: a sum that must be at least 0.  Here it is the loop's variable
     times a constant, plus a rest that depends on outer variables.  The minimum and maximum of the
-    rest over the inner loops give three ranges: the guard holds for all inner iterations, for some,
-    or for none.  The last range is omitted where it would only combine a reduction with its
+    rest over the inner loops give three ranges: the guard is true for all inner iterations, for
+    some, or for none.  The last range is omitted if it would only combine a reduction with its
     identity; otherwise the condition is known to be false there.  `peel` handles constant bounds.
-    Loops of few iterations, such as those over the window of a convolution, stay as they are.
+    Loops of few iterations, such as those over the window of a convolution, are kept.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from .simplify import simplify_stmt
 from .vectorize import REDUCTIONS, identity
 
 FEWEST = 16
-"""Fewest iterations of a loop that is worth cutting."""
+"""Fewest iterations of a loop that is cut."""
 DEPTH = 2
-"""Most guards along which one loop is cut: a band has two."""
+"""Upper bound on the guards along which one loop is cut: a band has two."""
 
 
 def trim(func: Func) -> Func:
@@ -52,12 +52,12 @@ def trim(func: Func) -> Func:
 
 @dataclass(frozen=True, slots=True)
 class _Cut:
-    """Where a guard holds.  Ranges are (start, end).
+    """The ranges of a loop by the values of a guard.  Ranges are (start, end).
 
     guard: the guard.
-    always: where it holds for all inner iterations.
-    sometimes: where it holds for some.
-    never: where it holds for none.
+    always: where it is true for all inner iterations.
+    sometimes: where it is true for some.
+    never: where it is true for none.
     """
 
     guard: SplitGuard
@@ -70,7 +70,9 @@ class _Trimmer:
     def __init__(self) -> None:
         self.guards = Guards()
         self.lanes: set[Expr] = set()
-        """Variables of the vectorised loops around: bounds that differ between lanes are none."""
+        """Variables of the vectorised loops around: a bound that differs between lanes is
+        unusable.
+        """
 
     def stmt(self, stmt: Stmt, ctx: Context) -> Stmt:
         if not self.guards.collect(stmt):
@@ -181,10 +183,10 @@ def _rest(
 
 
 def _is_idle(stmt: Stmt, cond: Expr) -> bool:
-    """True if `stmt` changes nothing where `cond` is false.
+    """Whether `stmt` changes nothing if `cond` is false.
 
-    It is a guard around everything, or it only combines accumulators with the identity.  (Adding 0
-    would change an accumulator of -0 to 0, but sums start from 0 and so never are -0.)
+    Either it is a guard around everything, or it only combines accumulators with the identity.
+    (Adding 0 would change an accumulator of -0 to 0, but sums start from 0 and so never are -0.)
     """
     if isinstance(stmt, Seq):
         return all(_is_idle(s, cond) for s in stmt.stmts)

@@ -24,7 +24,9 @@ from ..visit import left_through, rebuild, walk
 _ZERO = const(0)
 
 MOST_COPIES = 1 << 17
-"""Most copies of the bodies of all loops: a multiple of the operations that a schedule may make."""
+"""Upper bound on the copies of the bodies of all loops: a multiple of the operations that a
+schedule may make.
+"""
 
 
 def unroll(func: Func) -> Func:
@@ -62,7 +64,7 @@ class _Values:
 class _Unroller:
     def __init__(self) -> None:
         self._sums: dict[Expr, tuple[dict[Expr, int], Expr]] = {}
-        """Of affine sums: the terms that stay, and their sum."""
+        """For each affine sum, the terms that are kept, and their sum."""
         self._copies = 0
 
     # --- expressions
@@ -99,7 +101,7 @@ class _Unroller:
     def index(self, e: Expr, values: _Values) -> Expr:
         """An affine sum: terms with unrolled variables become a constant, the others are shared."""
         terms, constant = affine_form(e)
-        if not terms or e in terms:  # an atom: a quotient, a minimum
+        if not terms or e in terms:  # an atom, such as a quotient or a minimum
             assert isinstance(e, (ir.Binary, ir.Unary))
             return simplify(e.with_children(tuple(self.expr(c, values) for c in e.children)))
         kept: dict[Expr, int] = {}
@@ -117,7 +119,7 @@ class _Unroller:
         if moved:
             return simplify(from_affine(kept, constant))
         if not any(k > 0 for k in kept.values()):
-            return from_affine(kept, constant)  # its constant stands first
+            return from_affine(kept, constant)  # the constant is the first term
         rest = self._rest(e, kept)
         if constant == 0:
             return rest
@@ -126,11 +128,11 @@ class _Unroller:
 
     def _rest(self, e: Expr, kept: dict[Expr, int]) -> Expr:
         """The sum of `kept` alone, made once for all copies of `e`."""
-        found = self._sums.get(e)
-        if found is None or found[0] != kept:
-            found = (kept, from_affine(kept))
-            self._sums[e] = found
-        return found[1]
+        known = self._sums.get(e)
+        if known is None or known[0] != kept:
+            known = (kept, from_affine(kept))
+            self._sums[e] = known
+        return known[1]
 
     # --- statements
 
@@ -177,7 +179,7 @@ class _Unroller:
 
     def kept_loop(self, stmt: loop.For, start: Expr, extent: Expr, values: _Values) -> Stmt | None:
         var = stmt.var
-        if values.vars:  # copies of a loop count with variables of their own
+        if values.vars:  # copies of a loop have separate variables
             var = Var(var.name, var.type, var.size)
             values = values.with_var(stmt.var, var)
         body = self.stmt(stmt.body, values)
@@ -216,7 +218,7 @@ class _Unroller:
         return None if body is None else loop.LetStmt(var, value, body)
 
     def other(self, stmt: Stmt, values: _Values) -> Stmt:
-        """A statement that is kept, even if nothing is left inside of it."""
+        """A statement that is kept, even if nothing is left inside it."""
         inner = values
 
         def bind(item: Var) -> Var:

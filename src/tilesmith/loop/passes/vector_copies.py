@@ -1,11 +1,11 @@
-"""Copies in vectors, for a writer of scalar code whose machine moves vectors.
+"""Vectorised copies, for a writer of scalar code whose machine moves vectors.
 
     for v in vectorized(8):            ->   s[ramp(t * 8, 1, 8)] = x[ramp(i * 64 + t * 8, 1, 8)]
         s[t * 8 + v] = x[i * 64 + t * 8 + v]
 
-Where a condition decides between elements and a constant, one of two vectors is stored.  Vectors
-begin at multiples of their size in both buffers, which begin at such multiples themselves.  What
-can't be moved so is a serial loop.
+If a condition chooses between elements and a constant, one of two vectors is stored.  Vectors are
+aligned to their size in both buffers, which have that alignment themselves.  Other copies become
+serial loops.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ def vector_copies(func: Func) -> Func:
 
 
 def is_copy(s: Stmt) -> bool:
-    """Whether `s` moves elements between buffers that have addresses, or stores a constant instead,
-    and does nothing else.
+    """Whether `s` only moves elements, or stores a constant instead, between buffers that have
+    addresses.
     """
     if not isinstance(s, Store) or s.mask is not None:
         return False
@@ -71,7 +71,7 @@ def _moved(s: Stmt) -> Stmt:
 
 
 def _where(store: Store, value: Select, s: For) -> Stmt | None:
-    """A copy where a condition holds for all lanes, and a constant elsewhere."""
+    """A copy if a condition is true for all lanes, and a constant otherwise."""
     if s.var in free_vars(value.cond):
         return None
     copy = _vector(Store(store.buffer, store.indices, value.if_true), s)

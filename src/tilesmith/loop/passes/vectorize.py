@@ -11,9 +11,9 @@ expressions.
 - `A[c] = A[c] op f(lane)` with one address for all lanes is a reduction: `A[c] = A[c] op
   VectorReduce(op, f)`.
 - A buffer allocated inside is private to a lane and gets a copy per lane.
-- A loop that can't be expressed so stays correct: it runs serially.  Examples are an inner extent
-  that differs between lanes, or two stores to one address that are not a reduction.
-  So does one of more than `MOST_LANES` iterations.
+- A loop for which this is impossible runs serially, which is correct.  Examples are an inner extent
+  that differs between lanes, or two stores to one address that are not a reduction.  So does a loop
+  of more than `MOST_LANES` iterations.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def _without_idle_lanes(loop: nodes.For) -> nodes.For:
 
 
 def _has_vectors(stmt: Stmt) -> bool:
-    """True if an inner loop has become vectors already."""
+    """Whether an inner loop has become vectors already."""
     return any(
         isinstance(n, (ir.Ramp, ir.Broadcast, ir.VectorReduce))
         for e in exprs(stmt)
@@ -168,7 +168,7 @@ class _Vectorizer(LaneValues):
         if stmt.otherwise is None and self.differs(stmt.cond):
             parts = conjuncts(stmt.cond)
             common = [c for c in parts if not self.differs(c)]
-            if common:  # what all lanes agree on stays a branch
+            if common:  # conditions on which all lanes agree stay a branch
                 rest = all_of(*(c for c in parts if self.differs(c)))
                 inner = nodes.If(rest, stmt.then, None, stmt.likely)
                 return self.branch(nodes.If(all_of(*common), inner, None, stmt.likely), mask)
@@ -215,7 +215,7 @@ def _reads(e: Expr, buffer: Buffer) -> list[Expr]:
 
 
 def _changes_condition(stmt: nodes.If) -> bool:
-    """True if a store under the condition may change it: each use evaluates the mask."""
+    """Whether a store under the condition may change it: each use evaluates the mask."""
     read = {n.buffer for n in post_order(stmt.cond) if isinstance(n, ir.Load)}
     if not read:
         return False

@@ -1,14 +1,14 @@
-"""Plan where a kernel's heap buffers live: offsets in a workspace, from the buffers' live ranges.
+"""Planning of a kernel's heap buffers: offsets in a workspace, from the buffers' live ranges.
 
-Buffers allocated outside parallel loops share one region of `shared_bytes`, which the caller hands
+Buffers allocated outside parallel loops share one region of `shared_bytes`, which the caller passes
 to the kernel.  Those inside a parallel loop exist once per thread, in a region of
 `per_thread_bytes`.  A kernel run by n threads needs `shared_bytes + n * per_thread_bytes`.
 
-A buffer's live range goes from its first use to its last.  A loop that uses it, inside its
+A buffer's live range extends from its first use to its last.  A loop that uses it, inside its
 allocation, extends the range from the loop's begin to its end.  Buffers whose live ranges don't
-overlap may share bytes.  The largest is placed first, each at the lowest free offset.  Buffers
-whose size only the run knows lie behind all others, one after the other: offsets and sizes are then
-expressions of the kernel's scalar parameters.
+overlap may share bytes.  The largest is placed first, each at the lowest free offset.  Buffers of
+symbolic size come after all others, one after the other: offsets and sizes are then expressions of
+the kernel's scalar parameters.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _NEVER = 1 << 62
 
 @dataclass(frozen=True, slots=True)
 class Workspace:
-    """Where heap buffers lie.
+    """Offsets of heap buffers.
 
     offsets: byte offset of each buffer in its region.
     per_thread: the buffers that exist once per thread.
@@ -50,12 +50,12 @@ class Workspace:
             for b, o in self.offsets.items()
             if isinstance(o, int) and is_constant(b)
         ]
-        found: set[Buffer] = set()
+        sharing: set[Buffer] = set()
         for n, (a, start, end, inside) in enumerate(placed):
             for b, first, last, other in placed[:n]:
                 if inside is other and start < last and first < end:
-                    found |= {a, b}
-        return frozenset(found)
+                    sharing |= {a, b}
+        return frozenset(sharing)
 
 
 def constant_extent(extent: Expr | int, buffer: Buffer) -> int:
@@ -78,7 +78,7 @@ def buffer_bytes(buffer: Buffer) -> int:
 
 
 def is_constant(buffer: Buffer) -> bool:
-    """True if the size is a number."""
+    """Whether the size is a constant."""
     return all(isinstance(n, (int, Const)) for n in buffer.shape)
 
 
@@ -93,7 +93,7 @@ def _symbolic_bytes(buffer: Buffer) -> Dim:
 def plan_workspace(func: Func) -> Workspace:
     """Offsets for all heap allocations of `func`.
 
-    Raises InternalError for a size that depends on something else than the scalar parameters.
+    Raises InternalError for a size that depends on more than the scalar parameters.
     """
     lives = _Lifetimes()
     lives.visit(func.body, inside=False)
@@ -107,13 +107,13 @@ def plan_workspace(func: Func) -> Workspace:
             for b, o in offsets.items()
             if (b in lives.per_thread) is inside and lives.meet(b, buffer)
         )
-        at = 0
+        offset = 0
         for start, end in taken:
-            if at + size <= start:
+            if offset + size <= start:
                 break
-            at = max(at, end)
-        offsets[buffer] = at
-        sizes[inside] = max(sizes[inside], at + size)
+            offset = max(offset, end)
+        offsets[buffer] = offset
+        sizes[inside] = max(sizes[inside], offset + size)
     places: dict[Buffer, Dim] = {**offsets}
     ends: dict[bool, Dim] = {**sizes}
     for buffer in lives.spans:
@@ -156,7 +156,7 @@ class _Lifetimes:
         self._depth: dict[Buffer, int] = {}
 
     def meet(self, a: Buffer, b: Buffer) -> bool:
-        """True if the live ranges overlap."""
+        """Whether the live ranges overlap."""
         return any(p[0] <= q[1] and q[0] <= p[1] for p in self.spans[a] for q in self.spans[b])
 
     def visit(self, stmt: Stmt, inside: bool) -> None:
@@ -171,7 +171,8 @@ class _Lifetimes:
             if isinstance(s, Store):
                 self.use(s.buffer)
             elif isinstance(s, Allocate) and s.buffer.scope == "heap":
-                # copies of a statement share its buffers: each allocation has a life of its own
+                # Copies of a statement share its buffers; each allocation has a live range of its
+                # own.
                 self.spans.setdefault(s.buffer, []).append([_NEVER, -1])
                 self._depth[s.buffer] = len(self._loops)
                 if inside:
