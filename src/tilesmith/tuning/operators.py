@@ -8,8 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
+from tilesmith.codegen.c.builder import Names
 from tilesmith.codegen.c.emit import write
-from tilesmith.codegen.c.expressions import Names
 from tilesmith.codegen.c.vector_functions import write_vectors
 from tilesmith.codegen.targets import covers, host
 from tilesmith.driver import Session

@@ -18,7 +18,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
-from typing import ClassVar
+from functools import partial
+from typing import Any
 
 from tilesmith.codegen.assertions import INDEX, compared
 from tilesmith.codegen.context import VALUES
@@ -34,7 +35,9 @@ from tilesmith.loop.passes.workspace import constant_extent, plan_workspace
 from tilesmith.strategy.group import STEP
 from tilesmith.support.errors import InternalError
 
-from .expressions import UNARY, Block, ExpressionWriter, Names
+from .builder import Builder, Names
+from .dialect import PORTABLE, Dialect
+from .expressions import UNARY, Expressions
 from .prelude import HEADERS, MEMORY_TYPES, VALUE_TYPES, definitions, is_narrow
 
 
@@ -56,72 +59,73 @@ class CFunction:
     messages: tuple[str, ...]
 
 
-class FunctionWriter(ExpressionWriter):
-    """The statements of a kernel as C text."""
+class Statements:
+    """Statements of a kernel as C text.
 
-    GLOBAL: ClassVar = ""
-    """What qualifies pointers to the memory of arguments and of the workspace."""
-    FIRST: ClassVar = ""
-    """A further condition for noting a failure."""
-    FAILED: ClassVar = "return TILESMITH_ASSERTION;"
-    """What a kernel does after a failed assertion; "" for going on."""
+    b: the lines.
+    values: the writer of expressions.
+    """
 
-    def __init__(self, func: Func, shared: Collection[int], names: Names | None = None) -> None:
-        super().__init__(names or Names())
+    def __init__(self, func: Func, shared: Collection[int], dialect: Dialect = PORTABLE) -> None:
+        self.dialect = dialect
+        self.b = Builder(Names(dialect.reserved))
+        self.names = self.b.names
+        self.values = Expressions(self.b, dialect)
+        self.text = self.values.text
         self.workspace = plan_workspace(func)
         self.overlapping = self.workspace.overlapping() | {func.buffers[i] for i in shared}
         if self.workspace.per_thread:
-            raise InternalError(
-                f"{self.LANGUAGE} is written from serial loops, found parallel ones"
-            )
+            raise InternalError(f"{dialect.name} is written from serial loops, found parallel ones")
         self._next: list[Stmt] = []  # what a statement leaves to be written behind it
-        self._statements: dict[type, Callable] = {
+        self._plain: dict[type[Stmt], Callable[[Any], None]] = {
             nodes.For: self._for, nodes.If: self._if, nodes.Store: self._store,
             nodes.Allocate: self._allocate, nodes.LetStmt: self._let_statement,
             nodes.Seq: self._seq, nodes.Evaluate: self._evaluate, nodes.Assert: self._assert,
-            nodes.Return: lambda s: self.block.line(f"return {s.code};"),
+            nodes.Return: lambda s: self.b.line(f"return {s.code};"),
         }  # fmt: skip
+        own = {kind: partial(write, self) for kind, write in dialect.statements.items()}
+        self._rules = self._plain | own
 
     def statement(self, s: Stmt) -> None:
+        """Write `s`."""
         outside, self._next = self._next, [s]
         while self._next:
             then = self._next.pop()
-            self._statements[type(then)](then)
+            self._rules[type(then)](then)
         self._next = outside
+
+    def then(self, s: Stmt) -> None:
+        """Write `s` behind the present statement; so depth is no limit."""
+        self._next.append(s)
+
+    def plain(self, s: Stmt) -> None:
+        """Write `s` as portable C does."""
+        self._plain[type(s)](s)
 
     def parameters(self, func: Func) -> list[str]:
         """The declarations of the parameters, the runtime's included."""
         shown = []
         for p in func.params:
             if isinstance(p, Buffer):
-                shown += self._pointer(p, is_written=p in func.outputs)
+                type_ = ("" if p in func.outputs else "const ") + MEMORY_TYPES[p.dtype.name]
+                shown += self.dialect.pointer(self.b, p, type_, self._restrict(p))
             elif p.dtype is i64:
                 shown.append(f"int64_t {self.names(p)}")
             else:
                 given = self.names.fresh(f"{p.name}_given")
                 shown.append(f"int64_t {given}")
                 type_ = VALUE_TYPES[p.dtype.name]
-                self.block.line(f"const {type_} {self.names(p)} = ({type_}){given};")
-        return [*shown, *self._own_parameters()]
-
-    def _own_parameters(self) -> list[str]:
-        return ["void *workspace", "struct tilesmith_context *context"]
-
-    def _pointer(self, buffer: Buffer, is_written: bool) -> list[str]:
-        """The declarations of the parameters that say where a buffer lies."""
-        type_ = ("" if is_written else "const ") + MEMORY_TYPES[buffer.dtype.name]
-        return [f"{type_} *{self._restrict(buffer)}{self.names(buffer)}"]
+                self.b.line(f"const {type_} {self.names(p)} = ({type_}){given};")
+        return [*shown, *self.dialect.own_parameters(self.b)]
 
     def _restrict(self, buffer: Buffer) -> str:
         return "" if buffer in self.overlapping else "restrict "
 
-    def _inside(self, s: Stmt) -> None:
-        """A block of its own, one level deeper; what is known of variables ends with it."""
-        outer, context = self.block, self.context
-        self.block = Block(outer.depth + 1)
-        self.statement(s)
-        outer.lines += self.block.lines
-        self.block, self.context = outer, context
+    def inside(self, s: Stmt) -> None:
+        """Write `s` one level deeper; what is known of variables ends with it."""
+        with self.values.nested() as lines:
+            self.statement(s)
+        self.b.lines += lines
 
     def _seq(self, s: nodes.Seq) -> None:
         parts = flattened(s)
@@ -134,19 +138,17 @@ class FunctionWriter(ExpressionWriter):
                 self._next.append(part)
 
     def _braced(self, s: Stmt) -> None:
-        self.block.line("{")
-        self._inside(s)
-        self.block.line("}")
+        self.b.line("{")
+        self.inside(s)
+        self.b.line("}")
 
     def _for(self, s: nodes.For) -> None:
         check_unbound(s)
-        self._serial(s)
-
-    def _serial(self, s: nodes.For) -> None:
         if s.kind != "serial":
-            raise InternalError(f"{self.LANGUAGE} is written from serial loops, found '{s.kind}'")
-        type_, outer = VALUE_TYPES[s.var.dtype.name], self.context
-        self.begin((s.start, s.extent))
+            name = self.dialect.name
+            raise InternalError(f"{name} is written from serial loops, found '{s.kind}'")
+        type_, outer = VALUE_TYPES[s.var.dtype.name], self.values.context
+        self.values.begin((s.start, s.extent))
         start = self.text(s.start)
         end = s.start + s.extent
         last = Const(int(s.start.value) + int(s.extent.value), s.var.dtype) if (
@@ -156,54 +158,54 @@ class FunctionWriter(ExpressionWriter):
             last = s.extent
         bound = self.text(last)
         if not isinstance(last, (Const, Var)):
-            name = self.names.fresh(f"{s.var.name}_end")
-            self.block.line(f"const {type_} {name} = {bound};")
-            bound = name
-        if not (self.is_index(s.start) and self.is_index(s.extent)):
-            self.wrapping.add(s.var)
-        self.context = in_loop(outer, s)
+            bound = self.b.constant(type_, f"{s.var.name}_end", bound)
+        if not (self.values.is_index(s.start) and self.values.is_index(s.extent)):
+            self.values.wrapping.add(s.var)
+        self.values.context = in_loop(outer, s)
         var = self.names(s.var)
-        self.block.line(f"for ({type_} {var} = {start}; {var} < {bound}; {var}++) {{")
-        self._inside(s.body)
-        self.block.line("}")
-        self.context = outer
+        self.b.line(f"for ({type_} {var} = {start}; {var} < {bound}; {var}++) {{")
+        self.inside(s.body)
+        self.b.line("}")
+        self.values.context = outer
 
     def _if(self, s: nodes.If) -> None:
-        self.begin((s.cond,))
-        self.block.line(f"if ({self.text(s.cond)}) {{")
-        self._inside(s.then)
+        self.values.begin((s.cond,))
+        self.b.line(f"if ({self.text(s.cond)}) {{")
+        self.inside(s.then)
         if s.otherwise is not None:
-            self.block.line("} else {")
-            self._inside(s.otherwise)
-        self.block.line("}")
+            self.b.line("} else {")
+            self.inside(s.otherwise)
+        self.b.line("}")
 
     def _store(self, s: nodes.Store) -> None:
-        self.begin((*s.indices, s.value, *(() if s.mask is None else (s.mask,))))
-        value, element = self.text(s.value), self.element(s.buffer, s.indices)
+        self.values.begin((*s.indices, s.value, *(() if s.mask is None else (s.mask,))))
+        value, element = self.text(s.value), self.values.element(s.buffer, s.indices)
         if is_narrow(s.buffer.dtype):
-            value, _ = self.call(f"ts_store_{s.buffer.dtype}", value)
+            value, _ = self.values.call(f"ts_store_{s.buffer.dtype}", value)
         when = "" if s.mask is None else f"if ({self.text(s.mask)}) "
-        self.block.line(f"{when}{element} = {value};")
+        self.b.line(f"{when}{element} = {value};")
 
     def _allocate(self, s: nodes.Allocate) -> None:
-        self._declare(s.buffer)
+        self.declare(s.buffer)
         self._next.append(s.body)
 
-    def _declare(self, b: Buffer) -> None:
+    def declare(self, b: Buffer) -> None:
+        """The declaration of an allocated buffer."""
         name, type_ = self.names(b), MEMORY_TYPES[b.dtype.name]
         if b.scope == "heap":
             at = self.text(as_expr(self.workspace.offsets[b]))
-            place = f"({self.GLOBAL}{type_} *)(({self.GLOBAL}char *)workspace + {at})"
-            self.block.line(f"{self.GLOBAL}{type_} *{self._restrict(b)}const {name} = {place};")
+            memory = self.dialect.memory
+            place = f"({memory}{type_} *)(({memory}char *)workspace + {at})"
+            self.b.line(f"{memory}{type_} *{self._restrict(b)}const {name} = {place};")
         else:
             size = 1
             for extent in b.shape:
                 size *= constant_extent(extent, b)
-            self.block.line(f"{type_} {name}[{max(size, 1)}];")
+            self.b.line(f"{type_} {name}[{max(size, 1)}];")
 
     def _let_statement(self, s: nodes.LetStmt) -> None:
-        self.begin((s.value,))
-        self.local(s.var, s.value)
+        self.values.begin((s.value,))
+        self.values.local(s.var, s.value)
         self._next.append(s.body)
 
     def _evaluate(self, s: nodes.Evaluate) -> None:
@@ -213,19 +215,19 @@ class FunctionWriter(ExpressionWriter):
 
     def _assert(self, s: nodes.Assert) -> None:
         values = compared(s.cond)[:VALUES]
-        self.begin((s.cond, *values))
-        self.block.line(f"if (!({self.text(s.cond)}){self.FIRST}) {{ {comment(s.message)}")
+        self.values.begin((s.cond, *values))
+        self.b.line(f"if (!({self.text(s.cond)}){self.dialect.is_first}) {{ {comment(s.message)}")
         notes = {
             "code": "TILESMITH_ASSERTION",
-            "assertion": str(self.message(s.message)),
+            "assertion": str(self.b.message(s.message)),
             "count": str(len(values)),
         }
         notes |= {f"values[{i}]": f"(int64_t){self.text(v, UNARY)}" for i, v in enumerate(values)}
         for name, value in notes.items():
-            self.block.line(f"    context->failure.{name} = {value};")
-        if self.FAILED:
-            self.block.line(f"    {self.FAILED}")
-        self.block.line("}")
+            self.b.line(f"    context->failure.{name} = {value};")
+        if self.dialect.failed:
+            self.b.line(f"    {self.dialect.failed}")
+        self.b.line("}")
 
 
 def write(func: Func, symbol: str | None = None, *, shared: Collection[int] = ()) -> CFunction:
@@ -236,26 +238,26 @@ def write(func: Func, symbol: str | None = None, *, shared: Collection[int] = ()
     pass should have removed.
     """
     symbol = re.sub(r"[^A-Za-z0-9_]", "_", symbol or func.name)
-    return finished(FunctionWriter(func, shared), func, symbol)
+    return finished(Statements(func, shared), func, symbol)
 
 
-def finished(writer: FunctionWriter, func: Func, symbol: str, is_bare: bool = False) -> CFunction:
+def finished(writer: Statements, func: Func, symbol: str, is_bare: bool = False) -> CFunction:
     """The C function that a writer makes of `func`; a bare one has its parameters alone."""
     *params, workspace, context = writer.parameters(func)
     if not is_bare:
         params.append(f"{workspace}, {context}")
-        writer.block.line("(void)workspace, (void)context;")
+        writer.b.line("(void)workspace, (void)context;")
     writer.statement(func.body)
     # After a bad index the kernel went on.
-    status = "context->failure.code" if INDEX in writer.messages else "0"
+    status = "context->failure.code" if INDEX in writer.b.messages else "0"
     shown = ",\n    ".join(params)
-    lines = [f"int32_t {symbol}(\n    {shown}) {{", *writer.block.lines]
+    lines = [f"int32_t {symbol}(\n    {shown}) {{", *writer.b.lines]
     lines += [f"    return {status};", "}"]
     about = [f"{func.name}({', '.join(shown_parameter(p) for p in func.params)})"]
     about += [f"{key}: {value}" for key, value in func.attrs if key != STEP]
     text = "\n".join([comment("\n * ".join(about)), *lines]) + "\n"
-    helpers = frozenset(writer.helpers)
-    return CFunction(symbol, text, helpers, writer.workspace.shared_bytes, tuple(writer.messages))
+    helpers = frozenset(writer.b.helpers)
+    return CFunction(symbol, text, helpers, writer.workspace.shared_bytes, tuple(writer.b.messages))
 
 
 def emit_bare(func: Func, target: Target) -> str:
@@ -264,7 +266,7 @@ def emit_bare(func: Func, target: Target) -> str:
     Raises InternalError if it needs a workspace or a context: for memory from the heap or for
     assertions.
     """
-    writer = FunctionWriter(func, ())
+    writer = Statements(func, ())
     f = finished(writer, func, func.name, is_bare=True)
     if f.messages or writer.workspace.offsets:
         raise InternalError(f"'{func.name}' has no context, and needs one")

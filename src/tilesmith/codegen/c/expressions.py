@@ -9,9 +9,9 @@ literals) can't overflow and is written with C's operators; other integers wrap 
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Callable, Iterable
-from typing import ClassVar
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 
@@ -19,13 +19,15 @@ from tilesmith.codegen.assertions import INDEX
 from tilesmith.ir import expr as ir
 from tilesmith.ir.dtypes import DType, f32, f64, i64
 from tilesmith.ir.expr import Expr, Var, const, count_uses, type_text
-from tilesmith.ir.functions import INTRINSICS
 from tilesmith.ir.intrinsics import needs_guard
 from tilesmith.ir.simplify import EMPTY, Context
 from tilesmith.ir.storage import code_of, converted
 from tilesmith.support.errors import InternalError
 
+from .builder import MATH, Builder
+from .dialect import Dialect
 from .prelude import VALUE_TYPES, has_helper, has_tensor_helper, is_narrow
+from .vector_forms import Access, constant_access
 
 ATOM, UNARY, _COMPARE, _TERNARY, _ANY = 16, 15, 10, 3, 0
 _OPERATORS: dict[str, tuple[str, int]] = {
@@ -42,132 +44,99 @@ _RELATIONS = {"lt": ("<", 10), "le": ("<=", 10), "eq": ("==", 9), "ne": ("!=", 9
 _MIXED = frozenset((4, 6, 7, 8, 11))
 """Precedences of operators whose operands are put into parentheses for the reader."""
 
-_MATH = {i.name: i.libm for i in INTRINSICS.values() if i.libm}
-"""Intrinsics that are functions of `math.h`; for `float` they end in f."""
-
-_RESERVED = frozenset((
-    "auto", "bool", "break", "case", "char", "const", "continue", "default", "do", "double", "else",
-    "enum", "extern", "false", "float", "for", "goto", "if", "inline", "int", "long", "main",
-    "register", "restrict", "return", "short", "signed", "sizeof", "static", "struct", "switch",
-    "true", "typedef", "union", "unsigned", "void", "volatile", "while",
-    "context", "workspace", "fmod", "isnan", "isinf", "memcpy", "INFINITY", "NAN",
-    *VALUE_TYPES.values(), *_MATH.values(),
-    *(f"{name}f" for name in (*_MATH.values(), "fmod")),
-))  # fmt: skip
-"""Words that can't be the name of a variable."""
-
 _SHORT = 12  # characters of index arithmetic that is repeated instead of named
 
 
-class Names:
-    """A C identifier of its own for each variable and buffer, made of its label."""
-
-    def __init__(self, reserved: Iterable[str] = ()) -> None:
-        self._taken = {*_RESERVED, *reserved}
-        self._names: dict[Var | ir.BufferLike, str] = {}
-        self._numbers: dict[str, int] = {}
-
-    def __call__(self, item: Var | ir.BufferLike) -> str:
-        found = self._names.get(item)
-        if found is None:
-            found = self._names[item] = self.fresh(item.name)
-        return found
-
-    def renew(self, item: Var) -> None:
-        """Give `item` another identifier from here on."""
-        self._names[item] = self.fresh(item.name)
-
-    def alias(self, item: Var, text: str) -> None:
-        """Let `item` stand for `text`, which is an element of something that has a name."""
-        self._names[item] = text
-
-    def fresh(self, label: str) -> str:
-        """An identifier that nothing has yet."""
-        label = re.sub(r"[^A-Za-z0-9_]", "_", label)
-        if not re.match(r"[A-Za-z]", label) or label.startswith("ts_"):
-            label = f"v_{label}"
-        found = label
-        while found in self._taken:
-            number = self._numbers[label] = self._numbers.get(label, 0) + 1
-            found = f"{label}_{number}"
-        self._taken.add(found)
-        return found
+Rule = Callable[[Any], tuple[str, int]]
+"""Writes an expression of one class: the text and its precedence."""
 
 
-class Block:
-    """Lines of C under construction, with their indentation."""
+class Expressions:
+    """`text(e)` is the C text of an expression; lines that must run before it go to the builder.
 
-    def __init__(self, depth: int) -> None:
-        self.depth = depth
-        self.lines: list[str] = []
-
-    def line(self, text: str) -> None:
-        self.lines.append("    " * self.depth + text)
-
-
-class ExpressionWriter:
-    """`text(e)` is the C text of an expression; lines that must run before it go to `block`.
-
-    `helpers` collects the names of the functions of `prelude` that the text calls, `messages` what
-    it may report.
+    context: what is known of variables.
+    wrapping: i64 variables whose value is no index arithmetic.
+    bound: the values of local constants that stand for variables.
+    named: by expression, the local constants of the present statement.
+    slots: of register buffers, the variables that hold their vectors.
+    rules: by class, writers of scalars: the text and its precedence.
+    vector_rules: likewise, of vectors.
+    vector_type: the type of a vector.
     """
 
-    LANGUAGE: ClassVar = "C"
-    FLOAT_SUFFIX: ClassVar = "f"
-    """What the names of functions on `float` end in."""
-
-    def __init__(self, names: Names) -> None:
-        self.names = names
-        self.block = Block(1)
-        self.helpers: set[str] = set()
-        self.messages: list[str] = []
+    def __init__(self, b: Builder, dialect: Dialect) -> None:
+        self.b = b
+        self.names = b.names
+        self.dialect = dialect
         self.context: Context = EMPTY
-        self.wrapping: set[Var] = set()  # i64 variables whose value is no index arithmetic
+        self.wrapping: set[Var] = set()
+        self.bound: dict[Var, Expr] = {}
+        self.named: dict[Expr, str] = {}
+        self.slots: dict[ir.BufferLike, dict[Access, str]] = {}
         self._uses: dict[Expr, int] = {}
-        self._named: dict[Expr, str] = {}
         self._is_index: dict[Expr, bool] = {}
         self._loads: dict[Expr, bool] = {}
-        self._rules: dict[type, Callable[..., tuple[str, int]]] = {
-            Var: self._var, ir.Const: self._const, ir.Unary: self._unary, ir.Binary: self._binary,
+        self.rules: dict[type[Expr], Rule] = {
+            Var: self.var, ir.Const: self._const, ir.Unary: self._unary, ir.Binary: self._binary,
             ir.Compare: self._compare, ir.Select: self._select, ir.Cast: self._cast,
-            ir.Load: self._load, ir.Call: self._call, ir.Let: self._let,
+            ir.Load: self._load, ir.Call: self._call, ir.Let: self.let,
             ir.TensorCall: self._tensor_call,
         }  # fmt: skip
+        self.vector_rules: dict[type[Expr], Rule] = {}
+        self.vector_type: Callable[[Expr], str] = self.type_of
 
     def begin(self, exprs: Iterable[Expr]) -> None:
         """Start a statement that holds `exprs`: count what they share."""
-        self._named = {}
+        self.named = {}
         self._uses = {}
+        self.count(exprs)
+
+    def count(self, exprs: Iterable[Expr]) -> None:
+        """Count what further expressions of the statement share."""
         count_uses(exprs, self._uses)
+
+    @contextmanager
+    def nested(self) -> Iterator[list[str]]:
+        """The lines of a block inside the present one, which the caller writes; what is named and
+        known in it ends with it.
+        """
+        b, before = self.b, (self.b.lines, self.named, self.context)
+        b.lines, self.named = [], dict(self.named)
+        b.depth += 1
+        try:
+            yield b.lines
+        finally:
+            b.depth -= 1
+            b.lines, self.named, self.context = before
 
     def text(self, e: Expr, least: int = _ANY) -> str:
         """C text of `e`, in parentheses when it binds less than `least`."""
-        found, precedence = self._text(e)
+        found, precedence = self.term(e)
         return f"({found})" if precedence < least else found
 
-    def _text(self, e: Expr) -> tuple[str, int]:
-        if e in self._named:
-            return self._named[e], ATOM
+    def term(self, e: Expr) -> tuple[str, int]:
+        """The C text of `e`, and its precedence."""
+        if e in self.named:
+            return self.named[e], ATOM
         found, precedence = self._rule(e)(e)
         shared = self._uses.get(e, 0) > 1 and not isinstance(e, (Var, ir.Const))
-        if shared and e not in self._named and not (len(found) <= _SHORT and self.is_index(e)):
-            name = self.names.fresh("t")
-            self.block.line(f"const {self.type_of(e)} {name} = {found};")
-            found, precedence = name, ATOM
-            self._named[e] = name
+        if shared and e not in self.named and not (len(found) <= _SHORT and self.is_index(e)):
+            self.named[e] = name = self.b.constant(self.type_of(e), "t", found)
+            return name, ATOM
         return found, precedence
 
-    def _rule(self, e: Expr) -> Callable[..., tuple[str, int]]:
+    def _rule(self, e: Expr) -> Rule:
         """What writes a node."""
-        if e.lanes != 1 or type(e) not in self._rules:
+        rule = (self.rules if e.lanes == 1 else self.vector_rules).get(type(e))
+        if rule is None:
             raise InternalError(
-                f"{self.LANGUAGE} is written from scalars, found {type_text(e)}: {e}"
+                f"{self.dialect.name} is written from scalars, found {type_text(e)}: {e}"
             )
-        return self._rules[type(e)]
+        return rule
 
     def type_of(self, e: Expr) -> str:
         """The C type that the value of `e` has."""
-        return VALUE_TYPES[e.dtype.name]
+        return VALUE_TYPES[e.dtype.name] if e.lanes == 1 else self.vector_type(e)
 
     def is_index(self, e: Expr) -> bool:
         """True when the i64 `e` can't overflow: it is made of loop variables and literals."""
@@ -199,15 +168,9 @@ class ExpressionWriter:
             self._loads[e] = found
         return found
 
-    def message(self, text: str) -> int:
-        """The number of a message."""
-        if text not in self.messages:
-            self.messages.append(text)
-        return self.messages.index(text)
-
     def call(self, helper: str, *args: Expr | str) -> tuple[str, int]:
         """A call of a function of `prelude`."""
-        self.helpers.add(helper)
+        self.b.helpers.add(helper)
         shown = [a if isinstance(a, str) else self.text(a) for a in args]
         return f"{helper}({', '.join(shown)})", ATOM
 
@@ -217,7 +180,7 @@ class ExpressionWriter:
 
     # one method per node: the text and its precedence
 
-    def _var(self, e: Var) -> tuple[str, int]:
+    def var(self, e: Var) -> tuple[str, int]:
         return self.names(e), ATOM
 
     def _const(self, e: ir.Const) -> tuple[str, int]:
@@ -298,31 +261,28 @@ class ExpressionWriter:
     ) -> tuple[str, int]:
         """A choice as `if` and `else`; each value is behind the lines that it needs."""
         name = self.names.fresh("t")
-        self.block.line(f"{self.type_of(e)} {name};")
-        self.block.line(f"if ({cond}) {{")
-        self.block.lines += yes[1]
-        self.block.line(f"    {name} = {yes[0]};")
-        self.block.line("} else {")
-        self.block.lines += no[1]
-        self.block.line(f"    {name} = {no[0]};")
-        self.block.line("}")
-        self._named[e] = name
+        self.b.line(f"{self.type_of(e)} {name};")
+        self.b.line(f"if ({cond}) {{")
+        self.b.lines += yes[1]
+        self.b.line(f"    {name} = {yes[0]};")
+        self.b.line("} else {")
+        self.b.lines += no[1]
+        self.b.line(f"    {name} = {no[0]};")
+        self.b.line("}")
+        self.named[e] = name
         return name, ATOM
 
     def branch(self, e: Expr) -> tuple[str, list[str]]:
         """The text of a branch and the lines before it; its constants end with it."""
-        outer, named = self.block, self._named
-        self.block, self._named = Block(outer.depth + 1), dict(named)
-        text, lines = self.text(e, _TERNARY + 1), self.block.lines
-        self.block, self._named = outer, named
-        return text, lines
+        with self.nested() as lines:
+            return self.text(e, _TERNARY + 1), lines
 
     def _cast(self, e: ir.Cast) -> tuple[str, int]:
         source, to = e.a.dtype, e.type
         if source.is_storage or to.is_storage:
             arithmetic = converted(e)
             count_uses((arithmetic,), self._uses)
-            return self._text(arithmetic)
+            return self.term(arithmetic)
         if to.is_bool:
             return f"{self.text(e.a, _COMPARE)} != 0", 9
         if is_narrow(to):
@@ -349,40 +309,48 @@ class ExpressionWriter:
         """The element of a flat buffer as an lvalue."""
         if len(indices) > 1:
             raise InternalError(
-                f"{self.LANGUAGE} is written from flat buffers, found {len(indices)} indices"
+                f"{self.dialect.name} is written from flat buffers, found {len(indices)} indices"
             )
-        return f"{self.names(buffer)}[{self.text(indices[0]) if indices else '0'}]"
+        found = self.slot(buffer, indices, 1)
+        return found or f"{self.names(buffer)}[{self.text(indices[0]) if indices else '0'}]"
+
+    def slot(self, buffer: ir.BufferLike, indices: tuple[Expr, ...], lanes: int) -> str | None:
+        """The variable that holds these elements of a register buffer; None for others."""
+        slots = self.slots.get(buffer)
+        access = constant_access(indices, lanes) if slots else None
+        return slots.get(access) if slots and access is not None else None
 
     def _tensor_call(self, e: ir.TensorCall) -> tuple[str, int]:
         """A call of the helper that computes a tensor intrinsic with a scalar as its result."""
         if not has_tensor_helper(e.name) or e.lanes > 1:
-            raise InternalError(f"{self.LANGUAGE} has no text for the instruction {e.name}")
+            raise InternalError(f"{self.dialect.name} has no text for the instruction {e.name}")
         old, *tiles = e.args
         return self.call(f"ts_{e.name}", old, *(self._address(t) for t in tiles))
 
     def _address(self, tile: Expr) -> str:
         """Where the elements of a tile begin, which lie one behind the other."""
         if not isinstance(tile, ir.Load) or not isinstance(tile.indices[0], ir.Ramp):
-            raise InternalError(f"{self.LANGUAGE} reads tiles from dense memory, found {tile}")
+            raise InternalError(f"{self.dialect.name} reads tiles from dense memory, found {tile}")
         return f"&{self.element(tile.buffer, (tile.indices[0].base,))}"
 
-    def _let(self, e: ir.Let) -> tuple[str, int]:
+    def let(self, e: ir.Let) -> tuple[str, int]:
         self.names.renew(e.var)  # statements may share the expression
         self.local(e.var, e.value)
-        return self._text(e.body)
+        return self.term(e.body)
 
     def local(self, var: Var, value: Expr) -> None:
         """Define `var` as a constant in the present block."""
+        self.bound[var] = value
         text = self.text(value)
         if self.is_index(value):
             self.context = self.context.with_interval(var, self.context.interval(value))
         else:
             self.wrapping.add(var)
-        self.block.line(f"const {self.type_of(value)} {self.names(var)} = {text};")
+        self.b.line(f"const {self.type_of(value)} {self.names(var)} = {text};")
 
     def _math(self, name: str, dtype: DType) -> str:
-        name = _MATH.get(name, name)
-        return name if dtype is f64 else f"{name}{self.FLOAT_SUFFIX}"
+        name = MATH.get(name, name)
+        return name if dtype is f64 else f"{name}{self.dialect.float_suffix}"
 
     def _call(self, e: ir.Call) -> tuple[str, int]:
         name, args = e.name, e.args
@@ -390,17 +358,17 @@ class ExpressionWriter:
         if name == "threefry":
             return self.call("ts_threefry", *args)
         if name == "check_index":
-            number = str(self.message(INDEX))
+            number = str(self.b.message(INDEX))
             return self.call("ts_check_index", "context", number, *args)
         if name == "bitcast":
             return self._bitcast(args[0], e.type)
         if name == "fma":
-            return self._text(args[0] * args[1] + args[2])
+            return self.term(args[0] * args[1] + args[2])
         if not dtype.is_float:
             if name in ("isnan", "isinf"):
                 return "false", ATOM
             if not has_helper(name, dtype):  # a rounding
-                return self._text(args[0])
+                return self.term(args[0])
             return self.call(f"ts_{name}_{dtype}", *args)
         if name in ("isnan", "isinf"):
             return f"{name}({self.text(args[0])}) != 0", 9
@@ -408,9 +376,9 @@ class ExpressionWriter:
         if name == "rsqrt":
             one = "1.0" if dtype is f64 else "1.0f"
             return self.rounded(dtype, f"{one} / {self._math('sqrt', dtype)}({shown})", 13)
-        if name not in _MATH:
+        if name not in MATH:
             raise InternalError(
-                f"{self.LANGUAGE} has no text for the intrinsic {name!r} of {dtype}"
+                f"{self.dialect.name} has no text for the intrinsic {name!r} of {dtype}"
             )
         return self.rounded(dtype, f"{self._math(name, dtype)}({shown})", ATOM)
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from tilesmith.codegen.lane_loads import known_lanes
 from tilesmith.ir import expr as ir
 from tilesmith.ir.dtypes import DType
 from tilesmith.ir.expr import Const, Expr
 from tilesmith.ir.simplify import simplify
 
 from .prelude import is_narrow
+
+Access = tuple[int, int]
+"""The first of constant neighbouring elements, and how many they are."""
 
 
 def padded(lanes: int) -> int:
@@ -88,3 +92,22 @@ def _contains(mask: Expr, cond: Expr) -> bool:
     if not isinstance(mask, ir.Binary) or mask.op != "and":
         return False
     return _contains(mask.a, cond) or _contains(mask.b, cond)
+
+
+def constant_first(indices: tuple[Expr, ...]) -> int | None:
+    """The first element of an access, if it is a constant."""
+    index = indices[0] if len(indices) == 1 else None
+    base = index.base if isinstance(index, ir.Ramp) else index
+    return int(base.value) if isinstance(base, Const) else None
+
+
+def constant_access(indices: tuple[Expr, ...], lanes: int) -> Access | None:
+    """The neighbouring elements at a constant place; None for others."""
+    first = constant_first(indices)
+    near = lanes == 1 or contiguous(indices) is not None
+    return (first, lanes) if first is not None and near else None
+
+
+def holds(mask: Expr | None) -> bool:
+    """Whether a mask certainly holds in all lanes."""
+    return mask is None or all(known_lanes(mask) or (False,))

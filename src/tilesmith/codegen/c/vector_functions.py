@@ -11,25 +11,29 @@ import re
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import ClassVar
 
 from tilesmith.codegen.kernel import Kernel
 from tilesmith.codegen.lane_loads import known_lanes
 from tilesmith.ir import expr as ir
-from tilesmith.ir.expr import Const, Expr, Var
+from tilesmith.ir.expr import Var
 from tilesmith.ir.target import Target
 from tilesmith.loop import nodes
 from tilesmith.loop.nodes import Buffer, Func, Stmt
 from tilesmith.loop.visit import exprs, walk, written
 
-from .emit import CFunction, finished
-from .expressions import ATOM
+from .dialect import Dialect
+from .emit import CFunction, Statements, finished
 from .prelude import HEADERS, MEMORY_TYPES, VALUE_TYPES, definitions, is_narrow
-from .vector_forms import contiguous, holds_everywhere, padded
-from .vectors import VectorWriter
-
-Access = tuple[int, int]
-"""The first of constant neighbouring elements, and how many they are."""
+from .vector_forms import (
+    Access,
+    constant_access,
+    constant_first,
+    contiguous,
+    holds,
+    holds_everywhere,
+    padded,
+)  # fmt: skip
+from .vectors import LANE, NEXT, Vectors
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,103 +48,80 @@ class VectorFunction:
     types: frozenset[tuple[str, int]]
 
 
-class VectorFunctionWriter(VectorWriter):
-    """The statements of a kernel with vectors."""
-
-    LANGUAGE: ClassVar = "C with vectors"
+class _Kernel:
+    """The statements of a kernel with vectors, and the variables for its register buffers."""
 
     def __init__(self, func: Func, shared: Collection[int]) -> None:
-        super().__init__(func, shared)
-        self._written = written(func.body)
-        self._slots: dict[Buffer, dict[Access, str]] = {}
+        own = {nodes.Allocate: self._allocate, nodes.Store: self._store}
+        dialect = Dialect("C with vectors", reserved=(LANE, NEXT), statements=own)
+        self.statements = Statements(func, shared, dialect)
+        self.values = self.statements.values
+        self.vectors = Vectors(self.values, written(func.body))
         self._masks: dict[tuple[Buffer, int | None], object] = {}
 
-    def is_written(self, buffer: ir.BufferLike) -> bool:
-        return buffer in self._written
-
-    def _allocate(self, s: nodes.Allocate) -> None:
+    def _allocate(self, f: Statements, s: nodes.Allocate) -> None:
         b = s.buffer
-        self._slots.pop(b, None)  # loops that were split have it several times
+        self.values.slots.pop(b, None)  # loops that were split have it several times
         if b.scope == "register":
             accesses, masks = _register_accesses(b, s.body)
             if accesses is not None:
                 self._masks |= {(b, first): mask for first, mask in masks.items()}
-                self._slots[b] = dict(self._declared(b, accesses))
-                self._next.append(s.body)
+                self.values.slots[b] = dict(self._declared(b, accesses))
+                f.then(s.body)
                 return
-        super()._allocate(s)
+        f.plain(s)
 
     def _declared(self, b: Buffer, accesses: set[Access]) -> Iterator[tuple[Access, str]]:
         """Variables for the vectors of a register buffer."""
         for first, lanes in sorted(accesses):
-            name = self.names.fresh(f"{b.name}_{first}")
-            type_ = VALUE_TYPES[b.dtype.name] if lanes == 1 else self.vector(b.dtype.name, lanes)
+            name = self.values.names.fresh(f"{b.name}_{first}")
+            vector = self.vectors.vector
+            type_ = VALUE_TYPES[b.dtype.name] if lanes == 1 else vector(b.dtype.name, lanes)
             # of one that is only written in part, the other lanes are read too
             partly = lanes > 1 and self._masks.get((b, first), _WHOLE) is not _WHOLE
-            self.block.line(f"{type_} {name}{' = {0}' if partly else ''};")
+            self.values.b.line(f"{type_} {name}{' = {0}' if partly else ''};")
             yield (first, lanes), name
 
-    def _slot(self, buffer: ir.BufferLike, indices: tuple[Expr, ...], lanes: int) -> str | None:
-        slots = self._slots.get(buffer) if isinstance(buffer, Buffer) else None
-        found = constant_access(indices, lanes)
-        return slots[found] if slots is not None and found is not None else None
-
-    def element(self, buffer: ir.BufferLike, indices: tuple[Expr, ...]) -> str:
-        return self._slot(buffer, indices, 1) or super().element(buffer, indices)
-
-    def _vector_load(self, e: ir.Load) -> tuple[str, int]:
-        name = self._slot(e.buffer, e.indices, e.lanes)
-        if name is None:
-            return super()._vector_load(e)
-        if e.mask is None or _is_whole(e.mask):
-            return name, ATOM
-        zero = f"({self._vector_type(e)}){{0}}"
-        return self._blend(self._mask(e.mask, e.dtype.bits), name, zero, e)
-
-    def _is_whole(self, e: Expr) -> bool:
-        in_slot = isinstance(e, ir.Load) and self._slot(e.buffer, e.indices, e.lanes) is not None
-        return in_slot or super()._is_whole(e)
-
-    def _store(self, s: nodes.Store) -> None:
+    def _store(self, f: Statements, s: nodes.Store) -> None:
         lanes = max((*(i.lanes for i in s.indices), s.value.lanes))
         if lanes == 1:
-            super()._store(s)
+            f.plain(s)
             return
-        self.begin((*s.indices, s.value, *(() if s.mask is None else (s.mask,))))
-        is_whole = _is_whole(s.mask)
-        slot = self._slot(s.buffer, s.indices, lanes)
+        values, vectors, line = self.values, self.vectors, self.values.b.line
+        values.begin((*s.indices, s.value, *(() if s.mask is None else (s.mask,))))
+        is_whole = holds(s.mask)
+        slot = values.slot(s.buffer, s.indices, lanes)
         if slot is not None:
-            value = self.text(s.value)
+            value = values.text(s.value)
             # lanes that no store writes hold nothing
             if not is_whole and self._masks.get((s.buffer, constant_first(s.indices))) is _MIXED:
                 assert s.mask is not None
-                mask = self._mask(s.mask, s.buffer.dtype.bits)
-                value, _ = self._blend(mask, f"({value})", slot, s.value)
+                mask = vectors.mask(s.mask, s.buffer.dtype.bits)
+                value, _ = vectors.blend(mask, f"({value})", slot, s.value)
             if value != slot:
-                self.block.line(f"{slot} = {value};")
+                line(f"{slot} = {value};")
             return
         start = contiguous(s.indices)
         plain = not (is_narrow(s.buffer.dtype) or s.buffer.dtype.is_bool)
         plain = plain and not s.buffer.dtype.is_storage and padded(lanes) == lanes
         if start is not None and plain and is_whole:
-            value = self.text(s.value)
-            self.block.line(f"{self.at(s.buffer, start, lanes)} = {value};")
+            value = values.text(s.value)
+            line(f"{vectors.at(s.buffer, start, lanes)} = {value};")
             return
         if s.value.lanes > 1 and not isinstance(s.value, ir.Broadcast):
-            self._named_value(s.value)
-        holds = holds_everywhere(s.mask) if s.mask is not None and not is_whole else None
+            vectors.name(s.value)
+        everywhere = holds_everywhere(s.mask) if s.mask is not None and not is_whole else None
 
         def one(lane: Var) -> None:
-            indices = tuple(self.lane_of(i, lane) for i in s.indices)
-            mask = None if is_whole or s.mask is None else self.lane_of(s.mask, lane)
-            nodes_ = nodes.Store(s.buffer, indices, self.lane_of(s.value, lane), mask)
-            super(VectorFunctionWriter, self)._store(nodes_)
+            indices = tuple(vectors.lane_of(i, lane) for i in s.indices)
+            mask = None if is_whole or s.mask is None else vectors.lane_of(s.mask, lane)
+            f.plain(nodes.Store(s.buffer, indices, vectors.lane_of(s.value, lane), mask))
 
-        if start is None or not plain or holds is None or known_lanes(s.mask) is not None:
-            self.loop_over_lanes(lanes, one)
+        if start is None or not plain or everywhere is None or known_lanes(s.mask) is not None:
+            vectors.loop_over_lanes(lanes, one)
             return
-        whole = f"{self.at(s.buffer, start, lanes)} = {self.text(s.value)};"
-        self.either(holds, lambda: self.block.line(whole), lambda: self.loop_over_lanes(lanes, one))
+        whole = f"{vectors.at(s.buffer, start, lanes)} = {values.text(s.value)};"
+        vectors.either(everywhere, lambda: line(whole), lambda: vectors.loop_over_lanes(lanes, one))
 
 
 _WHOLE, _MIXED = object(), object()
@@ -160,7 +141,7 @@ def _register_accesses(
     for s in walk(body):
         if isinstance(s, nodes.Store) and s.buffer is buffer:
             found.add(constant_access(s.indices, max(s.value.lanes, *(i.lanes for i in s.indices))))
-            mask = _WHOLE if _is_whole(s.mask) else s.mask
+            mask = _WHOLE if holds(s.mask) else s.mask
             if s.mask is not None and ir.symbols(s.mask) & inside:  # it may change
                 mask = _MIXED
             first = constant_first(s.indices)
@@ -174,28 +155,9 @@ def _register_accesses(
     return (accesses if len(accesses) == len(found) and _are_apart(accesses) else None), masks
 
 
-def _is_whole(mask: Expr | None) -> bool:
-    """Whether it certainly holds in all lanes."""
-    return mask is None or all(known_lanes(mask) or (False,))
-
-
 def _are_apart(accesses: set[Access]) -> bool:
     ordered = sorted(accesses)
     return all(a + n <= b for (a, n), (b, _) in pairwise(ordered))
-
-
-def constant_first(indices: tuple[Expr, ...]) -> int | None:
-    """The first element of an access, if it is a constant."""
-    index = indices[0] if len(indices) == 1 else None
-    base = index.base if isinstance(index, ir.Ramp) else index
-    return int(base.value) if isinstance(base, Const) else None
-
-
-def constant_access(indices: tuple[Expr, ...], lanes: int) -> Access | None:
-    """The neighbouring elements at a constant place; None for others."""
-    first = constant_first(indices)
-    near = lanes == 1 or contiguous(indices) is not None
-    return (first, lanes) if first is not None and near else None
 
 
 def write_vectors(
@@ -203,9 +165,9 @@ def write_vectors(
 ) -> VectorFunction:
     """The C function of `func`; arguments and errors are those of `emit.write`."""
     symbol = re.sub(r"[^A-Za-z0-9_]", "_", symbol or func.name)
-    writer = VectorFunctionWriter(func, shared)
-    function = finished(writer, func, symbol)
-    return VectorFunction(function, frozenset(writer.types))
+    kernel = _Kernel(func, shared)
+    function = finished(kernel.statements, func, symbol)
+    return VectorFunction(function, frozenset(kernel.vectors.types))
 
 
 def vector_unit(functions: Iterable[VectorFunction], rest: str = "") -> str:

@@ -10,21 +10,20 @@ conversions that saturate, and choices that guard memory.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from typing import ClassVar
 
 from tilesmith.codegen.lane_loads import known_lanes
 from tilesmith.ir import expr as ir
 from tilesmith.ir.dtypes import DType, i64
-from tilesmith.ir.expr import Const, Expr, Var, const, count_uses
+from tilesmith.ir.expr import Const, Expr, Var, const
 from tilesmith.ir.simplify import simplify
-from tilesmith.loop.nodes import Func
+from tilesmith.loop.nodes import Buffer
 from tilesmith.support.errors import InternalError
 
-from .emit import FunctionWriter
-from .expressions import ATOM, UNARY, Block, Names
+from .expressions import ATOM, UNARY, Expressions
 from .prelude import VALUE_TYPES, is_narrow
 from .vector_forms import (
     contiguous,
+    holds,
     holds_everywhere,
     is_below,
     is_safe,
@@ -41,40 +40,38 @@ _LOGIC = {
 """Operations on masks."""
 _BITWISE = ("and", "or", "xor")
 _RELATIONS = {"lt": "<", "le": "<=", "eq": "==", "ne": "!="}
-_LANE, _NEXT = "lane", "next"  # variables of loops over lanes
+LANE, NEXT = "lane", "next"  # variables of loops over lanes
 
 
-class VectorWriter(FunctionWriter):
-    """Expressions of any number of lanes; `types` collects the vector types that the text names."""
+class Vectors:
+    """Expressions of any number of lanes, which join the writer of scalars.
 
-    LANGUAGE: ClassVar = "C with vectors"
+    written: buffers that the kernel stores to.
+    types: the vector types that the text names.
+    """
 
-    def __init__(self, func: Func, shared: Collection[int]) -> None:
-        super().__init__(func, shared, Names((_LANE, _NEXT)))
+    def __init__(self, values: Expressions, written: Collection[Buffer]) -> None:
+        self.b = values.b
+        self.names = values.names
+        self.values = values
+        self.text = values.text
+        self.written = written
         self.types: set[tuple[str, int]] = set()
-        self._mask_bits: dict[Var, int] = {}
         self._bits_of: dict[Expr, int] = {}  # of masks that are computed
         self._elements: dict[Var, Var] = {}  # of a vector variable, in the present loop over lanes
-        self._rules[ir.VectorReduce] = self._reduced
-        self._vector_rules: dict[type, Callable[..., tuple[str, int]]] = {
-            Var: self._var, ir.Let: self._let, ir.Unary: self._vector_unary,
-            ir.Binary: self._vector_binary, ir.Compare: self._vector_compare,
-            ir.Select: self._vector_select, ir.Cast: self._vector_cast,
-            ir.Load: self._vector_load, ir.Call: self._vector_call, ir.Ramp: self._ramp,
+        values.rules[ir.VectorReduce] = self._reduced
+        values.vector_type = self.vector_type
+        values.vector_rules = {
+            Var: values.var, ir.Let: values.let, ir.Unary: self._unary, ir.Binary: self._binary,
+            ir.Compare: self._compare, ir.Select: self._select, ir.Cast: self._cast,
+            ir.Load: self._load, ir.Call: self._call, ir.Ramp: self._ramp,
             ir.Broadcast: self._broadcast, ir.VectorReduce: self._reduced,
         }  # fmt: skip
 
-    def _rule(self, e: Expr) -> Callable[..., tuple[str, int]]:
-        if e.lanes == 1 or type(e) not in self._vector_rules:
-            return super()._rule(e)
-        return self._vector_rules[type(e)]
-
     # types
 
-    def type_of(self, e: Expr) -> str:
-        return super().type_of(e) if e.lanes == 1 else self._vector_type(e)
-
-    def _vector_type(self, e: Expr) -> str:
+    def vector_type(self, e: Expr) -> str:
+        """The type that the value of a vector has."""
         if e.dtype.is_bool:
             return self.vector(f"i{self.mask_bits(e)}", e.lanes)
         return self.vector(value_name(e.dtype), e.lanes)
@@ -87,7 +84,7 @@ class VectorWriter(FunctionWriter):
     def mask_bits(self, e: Expr) -> int:
         """The bits of each lane of the vector of bools `e`."""
         if isinstance(e, Var):
-            return self._mask_bits.get(e, 32)
+            return self.mask_bits(self.values.bound[e]) if e in self.values.bound else 32
         if isinstance(e, ir.Compare):
             return self.mask_bits(e.a) if e.a.dtype.is_bool else value_bits(e.a.dtype)
         if not isinstance(e, (ir.Unary, ir.Binary)):
@@ -97,7 +94,7 @@ class VectorWriter(FunctionWriter):
             found = self._bits_of[e] = max(self.mask_bits(c) for c in e.children)
         return found
 
-    def _mask(self, e: Expr, bits: int) -> str:
+    def mask(self, e: Expr, bits: int) -> str:
         """The text of a mask with lanes of so many bits."""
         found = self.text(e, UNARY)
         if self.mask_bits(e) == bits:
@@ -111,14 +108,12 @@ class VectorWriter(FunctionWriter):
 
     # operands
 
-    def _named_value(self, e: Expr) -> str:
+    def name(self, e: Expr) -> str:
         """A name for the value of `e`, which is not evaluated again."""
         found = self.text(e)
         if not found.isidentifier():
-            name = self.names.fresh("v")
-            self.block.line(f"const {self.type_of(e)} {name} = {found};")
-            found = name
-        self._named[e] = found
+            found = self.b.constant(self.values.type_of(e), "v", found)
+        self.values.named[e] = found
         return found
 
     def _operand(self, e: Expr, other: Expr, least: int) -> str:
@@ -135,7 +130,7 @@ class VectorWriter(FunctionWriter):
     # rules
 
     def _broadcast(self, e: ir.Broadcast) -> tuple[str, int]:
-        type_ = self._vector_type(e)
+        type_ = self.vector_type(e)
         if e.dtype.is_bool:
             return f"({type_}){{0}} - ({self.text(e.value, UNARY)} ? 1 : 0)", _SUM
         if isinstance(e.value, Const) and e.value.value == 0 and str(e.value.value)[:1] != "-":
@@ -147,24 +142,24 @@ class VectorWriter(FunctionWriter):
 
     def _ramp(self, e: ir.Ramp) -> tuple[str, int]:
         steps = ", ".join(map(str, range(e.lanes)))
-        found = f"({self._vector_type(e)}){{{steps}}}"
+        found = f"({self.vector_type(e)}){{{steps}}}"
         if not (isinstance(e.stride, Const) and e.stride.value == 1):
             found = f"{found} * {self._scalar(e.stride, UNARY)}"
         return f"{found} + {self._scalar(e.base, _PRODUCT)}", _SUM
 
-    def _vector_unary(self, e: ir.Unary) -> tuple[str, int]:
+    def _unary(self, e: ir.Unary) -> tuple[str, int]:
         a = self.text(e.a, UNARY)
         if e.op == "not":
             return f"~{a}", UNARY
         if e.dtype.is_float:
             return f"-{a}", UNARY
-        return f"({self._vector_type(e)})-({self._integers(e, 'u')}){a}", UNARY
+        return f"({self.vector_type(e)})-({self._integers(e, 'u')}){a}", UNARY
 
-    def _vector_binary(self, e: ir.Binary) -> tuple[str, int]:
+    def _binary(self, e: ir.Binary) -> tuple[str, int]:
         op, dtype = e.op, e.dtype
         if dtype.is_bool:
             bits = self.mask_bits(e)
-            return f"{self._mask(e.a, bits)} {_LOGIC[op]} {self._mask(e.b, bits)}", 0
+            return f"{self.mask(e.a, bits)} {_LOGIC[op]} {self.mask(e.b, bits)}", 0
         if is_narrow(dtype):  # each result is rounded
             return self._in_lanes(e)
         if op in ("min", "max"):
@@ -177,19 +172,19 @@ class VectorWriter(FunctionWriter):
             unsigned = self._integers(e, "u")
             a, b = self.text(e.a, UNARY), self.text(e.b, UNARY)
             symbol, _ = _ARITHMETIC[op]
-            return f"({self._vector_type(e)})(({unsigned}){a} {symbol} ({unsigned}){b})", UNARY
+            return f"({self.vector_type(e)})(({unsigned}){a} {symbol} ({unsigned}){b})", UNARY
         if dtype.is_int and op in _BITWISE:
             return f"{self.text(e.a, UNARY)} {_LOGIC[op]} {self.text(e.b, UNARY)}", 0
         if op in ("shl", "shr") and is_below(e.b, dtype.bits):
             symbol = "<<" if op == "shl" else ">>"
-            kept = self._integers(e, "u") if op == "shl" else self._vector_type(e)
+            kept = self._integers(e, "u") if op == "shl" else self.vector_type(e)
             shifted = f"({kept}){self.text(e.a, UNARY)} {symbol} {self.text(e.b, UNARY)}"
-            return f"({self._vector_type(e)})({shifted})", UNARY
+            return f"({self.vector_type(e)})({shifted})", UNARY
         return self._in_lanes(e)
 
     def _extreme(self, e: ir.Binary) -> tuple[str, int]:
         """The smaller or larger: the second where the first isn't, and NaN where one is."""
-        a, b = self._named_value(e.a), self._named_value(e.b)
+        a, b = self.name(e.a), self.name(e.b)
         keep, leave = ("<=", ">") if e.op == "min" else (">=", "<")
         known = e.b.value if isinstance(e.b, ir.Broadcast) else None
         integers = self._integers(e)
@@ -197,62 +192,68 @@ class VectorWriter(FunctionWriter):
             chosen = f"~({integers})({a} {leave} {b})"
         else:
             chosen = f"({integers})({a} {keep} {b}) | ({integers})({a} != {a})"
-        return self._blend(chosen, a, b, e)
+        return self.blend(chosen, a, b, e)
 
-    def _blend(self, mask: str, yes: str, no: str, e: Expr) -> tuple[str, int]:
-        name, integers = self.names.fresh("m"), self._integers(e)
-        self.block.line(f"const {integers} {name} = {mask};")
+    def blend(self, mask: str, yes: str, no: str, e: Expr) -> tuple[str, int]:
+        integers = self._integers(e)
+        name = self.b.constant(integers, "m", mask)
         chosen = f"({name} & ({integers}){yes}) | (~{name} & ({integers}){no})"
-        return f"({self._vector_type(e)})({chosen})", UNARY
+        return f"({self.vector_type(e)})({chosen})", UNARY
 
-    def _vector_compare(self, e: ir.Compare) -> tuple[str, int]:
+    def _compare(self, e: ir.Compare) -> tuple[str, int]:
         if e.a.dtype.is_bool:
             if e.op not in ("eq", "ne"):
                 return self._in_lanes(e)
             bits = self.mask_bits(e)
-            differ = f"{self._mask(e.a, bits)} ^ {self._mask(e.b, bits)}"
+            differ = f"{self.mask(e.a, bits)} ^ {self.mask(e.b, bits)}"
             return (differ, 0) if e.op == "ne" else (f"~({differ})", UNARY)
         a, b = self.text(e.a, _SUM), self.text(e.b, _SUM)
-        return f"({self._vector_type(e)})({a} {_RELATIONS[e.op]} {b})", UNARY
+        return f"({self.vector_type(e)})({a} {_RELATIONS[e.op]} {b})", UNARY
 
-    def _vector_select(self, e: ir.Select) -> tuple[str, int]:
+    def _select(self, e: ir.Select) -> tuple[str, int]:
         if e.cond.lanes == 1:
-            cond = self.text(e.cond)
-            return self.chosen(e, cond, self.branch(e.if_true), self.branch(e.if_false))
+            cond, branch = self.text(e.cond), self.values.branch
+            return self.values.chosen(e, cond, branch(e.if_true), branch(e.if_false))
         if not (is_safe(e.if_true, e.cond) and is_safe(e.if_false, None)):
             return self._in_lanes(e)
         if e.dtype.is_bool:
             bits = self.mask_bits(e)
-            yes, no = self._mask(e.if_true, bits), self._mask(e.if_false, bits)
+            yes, no = self.mask(e.if_true, bits), self.mask(e.if_false, bits)
         else:
             bits = value_bits(e.dtype)
             yes, no = self.text(e.if_true, UNARY), self.text(e.if_false, UNARY)
-        return self._blend(self._mask(e.cond, bits), yes, no, e)
+        return self.blend(self.mask(e.cond, bits), yes, no, e)
 
-    def _vector_cast(self, e: ir.Cast) -> tuple[str, int]:
+    def _cast(self, e: ir.Cast) -> tuple[str, int]:
         source, to = e.a.dtype, e.type
         plain = not (source.is_storage or to.is_storage or is_narrow(to) or to.is_bool)
         if not plain or (source.is_float and to.is_int):
             return self._in_lanes(e)
-        type_ = self._vector_type(e)
+        type_ = self.vector_type(e)
         a = f"{self.text(e.a, UNARY)} & 1" if source.is_bool else self.text(e.a)
         return f"__builtin_convertvector({a}, {type_})", ATOM
 
-    def _vector_call(self, e: ir.Call) -> tuple[str, int]:
+    def _call(self, e: ir.Call) -> tuple[str, int]:
         args, dtype = e.args, e.args[0].dtype
         if is_narrow(dtype) or e.type.is_bool:
             return self._in_lanes(e)
         if e.name == "fma":
-            return self._text(args[0] * args[1] + args[2])
+            return self.values.term(args[0] * args[1] + args[2])
         if e.name == "bitcast" and not (dtype.is_storage or e.type.is_storage):
-            return f"({self._vector_type(e)}){self.text(args[0], UNARY)}", UNARY
+            return f"({self.vector_type(e)}){self.text(args[0], UNARY)}", UNARY
         if e.name == "abs" and dtype.is_float:
             integers, most = self._integers(e), (1 << dtype.bits - 1) - 1
             kept = f"({integers}){self.text(args[0], UNARY)} & INT{dtype.bits}_C({most})"
-            return f"({self._vector_type(e)})({kept})", UNARY
+            return f"({self.vector_type(e)})({kept})", UNARY
         return self._in_lanes(e)
 
-    def _vector_load(self, e: ir.Load) -> tuple[str, int]:
+    def _load(self, e: ir.Load) -> tuple[str, int]:
+        slot = self.values.slot(e.buffer, e.indices, e.lanes)
+        if slot is not None:
+            if e.mask is None or holds(e.mask):
+                return slot, ATOM
+            zero = f"({self.vector_type(e)}){{0}}"
+            return self.blend(self.mask(e.mask, e.dtype.bits), slot, zero, e)
         start = contiguous(e.indices)
         mask = known_lanes(e.mask)
         is_plain = not (is_narrow(e.dtype) or e.dtype.is_bool or e.dtype.is_storage)
@@ -263,10 +264,10 @@ class VectorWriter(FunctionWriter):
         if (e.mask is not None and not all(mask or ())) or padded(e.lanes) != e.lanes:
             on = mask or (True,) * e.lanes
             elements = [
-                self.element(e.buffer, (start + i,)) if active else "0"
+                self.values.element(e.buffer, (start + i,)) if active else "0"
                 for i, active in enumerate(on)
             ]
-            return f"({self._vector_type(e)}){{{', '.join(elements)}}}", UNARY
+            return f"({self.vector_type(e)}){{{', '.join(elements)}}}", UNARY
         return self.at(e.buffer, start, e.lanes), UNARY
 
     def _tail(self, e: ir.Load, mask: Expr, start: Expr) -> tuple[str, int]:
@@ -275,36 +276,30 @@ class VectorWriter(FunctionWriter):
         if holds is None or padded(e.lanes) != e.lanes:
             return self._in_lanes(e)
         name, whole = self.names.fresh("t"), self.at(e.buffer, start, e.lanes)
-        self.block.line(f"{self.type_of(e)} {name} = {{0}};")
+        self.b.line(f"{self.values.type_of(e)} {name} = {{0}};")
         self.either(
             holds,
-            lambda: self.block.line(f"{name} = {whole};"),
+            lambda: self.b.line(f"{name} = {whole};"),
             lambda: self.loop_over_lanes(e.lanes, lambda lane: self._assign(name, e, lane)),
         )
         return name, ATOM
 
     def either(self, cond: Expr, then: Callable[[], None], otherwise: Callable[[], None]) -> None:
         """Lines of `then` where a condition holds, and of `otherwise`."""
-        self.block.line(f"if ({self.text(cond)}) {{")
+        self.b.line(f"if ({self.text(cond)}) {{")
         for last, write in (("} else {", then), ("}", otherwise)):
-            outer, named = self.block, self._named
-            self.block, self._named = Block(outer.depth + 1), dict(named)
-            write()
-            outer.lines += self.block.lines
-            self.block, self._named = outer, named
-            self.block.line(last)
+            with self.values.nested() as lines:
+                write()
+            self.b.lines += lines
+            self.b.line(last)
 
     def at(self, buffer: ir.BufferLike, start: Expr, lanes: int) -> str:
         """The lvalue of neighbouring elements."""
         type_ = self.vector(value_name(buffer.dtype), lanes)
-        const_ = "" if self.is_written(buffer) else "const "
+        const_ = "" if buffer in self.written else "const "
         where = self.text(start, _SUM)
         offset = "" if where == "0" else f" + {where}"
         return f"*({const_}{type_}_u *)({self.names(buffer)}{offset})"
-
-    def is_written(self, buffer: ir.BufferLike) -> bool:
-        """Whether the kernel stores to it."""
-        raise NotImplementedError
 
     # lane by lane
 
@@ -313,34 +308,33 @@ class VectorWriter(FunctionWriter):
 
         Operands are evaluated before, unless `e` decides which of their lanes may be.
         """
-        if not (isinstance(e, ir.Select) or self.reads(e)):
+        if not (isinstance(e, ir.Select) or self.values.reads(e)):
             for c in e.children:
                 if c.lanes > 1 and not isinstance(c, (ir.Ramp, ir.Broadcast)):
-                    self._named_value(c)
+                    self.name(c)
         name = self.names.fresh("t")
-        self.block.line(f"{self.type_of(e)} {name} = {{0}};")
+        self.b.line(f"{self.values.type_of(e)} {name} = {{0}};")
         self.loop_over_lanes(e.lanes, lambda lane: self._assign(name, e, lane))
         return name, ATOM
 
     def _assign(self, name: str, e: Expr, lane: Var) -> None:
         found = self.lane_of(e, lane)
-        count_uses((found,), self._uses)
+        self.values.count((found,))
         text = self.text(found, UNARY)
         value = f"-({text} ? 1 : 0)" if e.dtype.is_bool else text
-        self.block.line(f"{name}[{_LANE}] = {value};")
+        self.b.line(f"{name}[{LANE}] = {value};")
 
     def loop_over_lanes(self, lanes: int, body: Callable[[Var], None]) -> None:
         """Lines that run for each lane; what they name ends with them."""
-        lane = Var(_LANE, i64)
-        self.names.alias(lane, _LANE)
-        outer, named, context = self.block, self._named, self.context
-        self.block, self._named = Block(outer.depth + 1), dict(named)
-        self.context = context.with_var(lane, const(0), const(lanes - 1))
-        body(lane)
-        lines, self.block, self._named, self.context = self.block.lines, outer, named, context
-        self.block.line(f"for (int {_LANE} = 0; {_LANE} < {lanes}; {_LANE}++) {{")
-        self.block.lines += lines
-        self.block.line("}")
+        lane = Var(LANE, i64)
+        self.names.alias(lane, LANE)
+        with self.values.nested() as inside:
+            known = self.values.context.with_var(lane, const(0), const(lanes - 1))
+            self.values.context = known
+            body(lane)
+        self.b.line(f"for (int {LANE} = 0; {LANE} < {lanes}; {LANE}++) {{")
+        self.b.lines += inside
+        self.b.line("}")
 
     def lane_of(self, e: Expr, lane: Var) -> Expr:
         """One lane of `e` as a scalar expression."""
@@ -361,8 +355,8 @@ class VectorWriter(FunctionWriter):
             return simplify(e.base + e.stride * ir.cast(lane, e.dtype))
         if isinstance(e, Var) and e in self._elements:
             return self._elements[e]
-        if isinstance(e, Var) or e in self._named or self._is_whole(e):
-            return self._element_of(e.dtype, self._named_value(e), e)
+        if isinstance(e, Var) or e in self.values.named or self._is_whole(e):
+            return self._element_of(e.dtype, self.name(e), e)
         if isinstance(e, ir.Let):
             value = self._lane_of(e.value, lane, done)
             self._elements[e.var] = Var(e.var.name, e.var.dtype)
@@ -371,13 +365,15 @@ class VectorWriter(FunctionWriter):
 
     def _is_whole(self, e: Expr) -> bool:
         """Whether `e` is no operation on each lane."""
+        if isinstance(e, ir.Load):
+            return self.values.slot(e.buffer, e.indices, e.lanes) is not None
         return isinstance(e, (ir.VectorReduce, ir.TensorCall))
 
     def _element_of(self, dtype: DType, name: str, e: Expr) -> Var:
         """A variable that stands for the present lane of a vector that has a name."""
         found = Var(name, dtype)
-        self.wrapping.add(found)
-        text = f"{name}[{_LANE}]"
+        self.values.wrapping.add(found)
+        text = f"{name}[{LANE}]"
         self.names.alias(found, f"({text} != 0)" if e.dtype.is_bool else text)
         return found
 
@@ -386,29 +382,29 @@ class VectorWriter(FunctionWriter):
     def _reduced(self, e: ir.VectorReduce) -> tuple[str, int]:
         if e.a.lanes % e.size:
             raise InternalError(f"{e.a.lanes} lanes can't be reduced to {e.size}")
-        source = self._named_value(e.a)
+        source = self.name(e.a)
         if e.size == 1 and padded(e.a.lanes) == e.a.lanes and not e.dtype.is_bool:
             return self._halved(e, source), ATOM
         group = e.a.lanes // e.size
         name = self.names.fresh("r")
-        self.block.line(f"{self.type_of(e)} {name}{' = {0}' if e.size > 1 else ''};")
-        lane = Var(_LANE, i64)
-        self.names.alias(lane, _LANE)
+        self.b.line(f"{self.values.type_of(e)} {name}{' = {0}' if e.size > 1 else ''};")
+        lane = Var(LANE, i64)
+        self.names.alias(lane, LANE)
 
         def of(text: str) -> Var:
             found = Var(text, e.dtype)
-            self.wrapping.add(found)
+            self.values.wrapping.add(found)
             self.names.alias(found, f"({text} != 0)" if e.dtype.is_bool else text)
             return found
 
-        to = name if e.size == 1 else f"{name}[{_LANE}]"
-        self.block.line(f"for (int {_LANE} = 0; {_LANE} < {e.size}; {_LANE}++) {{")
-        self.block.line(f"    {to} = {source}[{_LANE} * {group}];")
-        self.block.line(f"    for (int {_NEXT} = 1; {_NEXT} < {group}; {_NEXT}++)")
-        text = self.text(ir.Binary(e.op, of(to), of(f"{source}[{_LANE} * {group} + {_NEXT}]")))
+        to = name if e.size == 1 else f"{name}[{LANE}]"
+        self.b.line(f"for (int {LANE} = 0; {LANE} < {e.size}; {LANE}++) {{")
+        self.b.line(f"    {to} = {source}[{LANE} * {group}];")
+        self.b.line(f"    for (int {NEXT} = 1; {NEXT} < {group}; {NEXT}++)")
+        text = self.text(ir.Binary(e.op, of(to), of(f"{source}[{LANE} * {group} + {NEXT}]")))
         value = f"-({text} ? 1 : 0)" if e.dtype.is_bool and e.size > 1 else text
-        self.block.line(f"        {to} = {value};")
-        self.block.line("}")
+        self.b.line(f"        {to} = {value};")
+        self.b.line("}")
         return (f"({name} != 0)" if e.dtype.is_bool and e.size == 1 else name), ATOM
 
     def _halved(self, e: ir.VectorReduce, source: str) -> str:
@@ -418,24 +414,19 @@ class VectorWriter(FunctionWriter):
             lanes //= 2
             name = self.names.fresh("r")
             a, b = Var("a", e.dtype), Var("b", e.dtype)
-            self.wrapping |= {a, b}
+            self.values.wrapping |= {a, b}
             if lanes == 1:
                 self.names.alias(a, f"{source}[0]")
                 self.names.alias(b, f"{source}[1]")
                 text = self.text(ir.Binary(e.op, a, b))
-                self.block.line(f"const {VALUE_TYPES[e.dtype.name]} {name} = {text};")
+                self.b.line(f"const {VALUE_TYPES[e.dtype.name]} {name} = {text};")
             else:
                 type_ = self.vector(value_name(e.dtype), lanes)
-                self.names.alias(a, f"{source}[{_LANE}]")
-                self.names.alias(b, f"{source}[{_LANE} + {lanes}]")
+                self.names.alias(a, f"{source}[{LANE}]")
+                self.names.alias(b, f"{source}[{LANE} + {lanes}]")
                 text = self.text(ir.Binary(e.op, a, b))
-                self.block.line(f"{type_} {name} = {{0}};")
-                self.block.line(f"for (int {_LANE} = 0; {_LANE} < {lanes}; {_LANE}++)")
-                self.block.line(f"    {name}[{_LANE}] = {text};")
+                self.b.line(f"{type_} {name} = {{0}};")
+                self.b.line(f"for (int {LANE} = 0; {LANE} < {lanes}; {LANE}++)")
+                self.b.line(f"    {name}[{LANE}] = {text};")
             source = name
         return source
-
-    def local(self, var: Var, value: Expr) -> None:
-        if value.lanes > 1 and value.dtype.is_bool:
-            self._mask_bits[var] = self.mask_bits(value)
-        super().local(var, value)

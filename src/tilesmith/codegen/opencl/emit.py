@@ -17,10 +17,10 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable
 from dataclasses import replace
-from typing import ClassVar
 
-from tilesmith.codegen.c.emit import FunctionWriter, comment, shown_parameter
-from tilesmith.codegen.c.expressions import Names
+from tilesmith.codegen.c.builder import Builder
+from tilesmith.codegen.c.dialect import Dialect
+from tilesmith.codegen.c.emit import Statements, comment, shown_parameter
 from tilesmith.codegen.c.prelude import MEMORY_TYPES, VALUE_TYPES
 from tilesmith.codegen.kernel import DeviceKernel, Kernel, LaunchCall
 from tilesmith.ir.device import Device
@@ -57,76 +57,69 @@ from tilesmith.support.errors import ScheduleError
 from .prelude import DOUBLES, FIRST, HEADERS, RESERVED, ROUNDED, SHUFFLE, definitions
 
 
-class _KernelWriter(FunctionWriter):
-    """The statements of one launch."""
+class _Launch:
+    """How the statements of one launch are written."""
 
-    LANGUAGE: ClassVar = "OpenCL C"
-    FLOAT_SUFFIX: ClassVar = ""
-    GLOBAL: ClassVar = "__global "
-    FIRST: ClassVar = FIRST
-    FAILED: ClassVar = "return;"
-
-    def __init__(self, func: Func, launch: Launch, shared: Collection[int]) -> None:
-        super().__init__(func, shared, Names(RESERVED))
+    def __init__(self, launch: Launch) -> None:
         self._launch = launch
         self._bound: set[Var] = set()
-        self._statements[Barrier] = self._barrier
-        self._statements[AsyncGroup] = lambda s: self.statement(s.body)  # at once
-        self._statements[Wait] = lambda s: None
-        self._statements[WaveReduce] = self._wave_reduce
-        self._fences = "CLK_LOCAL_MEM_FENCE"
+        fences = "CLK_LOCAL_MEM_FENCE"
         if changes_what_it_reads(launch):
-            self._fences += " | CLK_GLOBAL_MEM_FENCE"
+            fences += " | CLK_GLOBAL_MEM_FENCE"
+        self.dialect = Dialect(
+            "OpenCL C",
+            RESERVED,
+            float_suffix="",
+            memory="__global ",
+            is_first=FIRST,
+            failed="return;",
+            pointer=_pointer,
+            own_parameters=_own_parameters,
+            statements={
+                For: self._for,
+                Allocate: self._allocate,
+                Barrier: lambda f, s: f.b.line(f"barrier({fences});"),
+                AsyncGroup: lambda f, s: f.statement(s.body),  # at once
+                Wait: lambda f, s: None,
+                WaveReduce: _wave_reduce,
+            },
+        )
 
-    def _pointer(self, buffer: Buffer, is_written: bool) -> list[str]:
-        name, base = self.names(buffer), self.names.fresh(f"{buffer.name}_memory")
-        start = self.names.fresh(f"{buffer.name}_start")
-        type_ = ("" if is_written else "const ") + MEMORY_TYPES[buffer.dtype.name]
-        place = f"(__global {type_} *)((__global const char *){base} + {start})"
-        self.block.line(f"__global {type_} *{self._restrict(buffer)}const {name} = {place};")
-        return [f"__global {type_} *{base}", f"const long {start}"]
-
-    def _own_parameters(self) -> list[str]:
-        self.block.line("__global char *const workspace = workspace_memory + workspace_start;")
-        return ["__global char *workspace_memory", "const long workspace_start",
-                "__global struct tilesmith_context *context"]  # fmt: skip
-
-    def memory(self, func: Func) -> None:
+    def memory(self, f: Statements, func: Func) -> None:
         """The declarations that stand at the top of a kernel: shared memory, and the workspace."""
         for b in self._launch.shared:
-            type_ = MEMORY_TYPES[b.dtype.name]
-            self.block.line(f"__local {type_} {self.names(b)}[{_elements(b)}];")
+            f.b.line(f"__local {MEMORY_TYPES[b.dtype.name]} {f.names(b)}[{_elements(b)}];")
         for s in walk(func.body):
             if isinstance(s, Allocate) and s.buffer.scope == "heap":
-                self._declare(s.buffer)
+                f.declare(s.buffer)
 
-    def _for(self, s: For) -> None:
+    def _for(self, f: Statements, s: For) -> None:
         level = LOOP_KINDS[s.kind].level
         if not level:
-            self._serial(s)
+            f.plain(s)
             return
-        index = INDICES.index(s.kind[-1])
-        self.begin((s.start, s.extent))
+        index, values = INDICES.index(s.kind[-1]), f.values
+        values.begin((s.start, s.extent))
         number = f"get_{'group' if level == 'block' else 'local'}_id({index})"
         there = self._launch.blocks[index] if level == "block" else self._launch.threads[index]
         is_all = s.extent is there or (isinstance(s.extent, Const) and s.extent.value == there)
-        outer, start = self.context, s.start
-        self.context = in_loop(outer, s)
-        first = "" if isinstance(start, Const) and not start.value else f"{self.text(start)} + "
+        outer, start = values.context, s.start
+        values.context = in_loop(outer, s)
+        first = "" if isinstance(start, Const) and not start.value else f"{f.text(start)} + "
         if s.var in self._bound:  # a copy of the loop
-            self.names.renew(s.var)
+            f.names.renew(s.var)
         self._bound.add(s.var)
         type_ = VALUE_TYPES[s.var.dtype.name]
-        self.block.line(f"const {type_} {self.names(s.var)} = {first}({type_}){number};")
+        f.b.line(f"const {type_} {f.names(s.var)} = {first}({type_}){number};")
         if is_all:
-            self.statement(s.body)
+            f.statement(s.body)
         else:
-            self.block.line(f"if (({type_}){number} < {self.text(s.extent)}) {{")
-            self._inside(s.body)
-            self.block.line("}")
-        self.context = outer
+            f.b.line(f"if (({type_}){number} < {f.text(s.extent)}) {{")
+            f.inside(s.body)
+            f.b.line("}")
+        values.context = outer
 
-    def _allocate(self, s: Allocate) -> None:
+    def _allocate(self, f: Statements, s: Allocate) -> None:
         owner = SCOPES[s.buffer.scope].owner
         if owner == "warp":
             raise ScheduleError(
@@ -134,35 +127,44 @@ class _KernelWriter(FunctionWriter):
                 "holds it in registers; use 'shared' or 'register'"
             )
         if owner == "thread":
-            super()._allocate(s)
+            f.plain(s)
         else:  # declared at the top of the kernel
-            self.statement(s.body)
+            f.statement(s.body)
 
-    def _barrier(self, s: Barrier) -> None:
-        self.block.line(f"barrier({self._fences});")
 
-    def _wave_reduce(self, s: WaveReduce) -> None:
-        """Each round a thread combines its value with that of one whose number differs in one
-        bit.
-        """
-        self.begin((s.value,))
-        dtype, own = s.value.dtype, Var(s.var.name, s.value.dtype)
-        self.local(own, s.value)
-        self.helpers.add(SHUFFLE)
-        distance = s.lanes // 2
-        while distance:
-            other, made = Var("other", dtype), Var(s.var.name, dtype)
-            both = Binary(s.op, own, other)
-            type_ = VALUE_TYPES[dtype.name]
-            read = f"{SHUFFLE}({self.names(own)}, {distance})"
-            self.block.line(f"const {type_} {self.names(other)} = {read};")
-            self.wrapping.add(other)
-            self.begin((both,))
-            self.local(made, both)
-            own, distance = made, distance // 2
-        self.names.alias(s.var, self.names(own))
-        self.wrapping.add(s.var)
-        self.statement(s.body)
+def _pointer(b: Builder, buffer: Buffer, type_: str, restrict: str) -> list[str]:
+    name, base = b.names(buffer), b.names.fresh(f"{buffer.name}_memory")
+    start = b.names.fresh(f"{buffer.name}_start")
+    place = f"(__global {type_} *)((__global const char *){base} + {start})"
+    b.line(f"__global {type_} *{restrict}const {name} = {place};")
+    return [f"__global {type_} *{base}", f"const long {start}"]
+
+
+def _own_parameters(b: Builder) -> list[str]:
+    b.line("__global char *const workspace = workspace_memory + workspace_start;")
+    return ["__global char *workspace_memory", "const long workspace_start",
+            "__global struct tilesmith_context *context"]  # fmt: skip
+
+
+def _wave_reduce(f: Statements, s: WaveReduce) -> None:
+    """Each round a thread combines its value with that of one whose number differs in one bit."""
+    f.values.begin((s.value,))
+    dtype, own = s.value.dtype, Var(s.var.name, s.value.dtype)
+    f.values.local(own, s.value)
+    f.b.helpers.add(SHUFFLE)
+    distance = s.lanes // 2
+    while distance:
+        other, made = Var("other", dtype), Var(s.var.name, dtype)
+        both = Binary(s.op, own, other)
+        read = f"{SHUFFLE}({f.names(own)}, {distance})"
+        f.b.line(f"const {VALUE_TYPES[dtype.name]} {f.names(other)} = {read};")
+        f.values.wrapping.add(other)
+        f.values.begin((both,))
+        f.values.local(made, both)
+        own, distance = made, distance // 2
+    f.names.alias(s.var, f.names(own))
+    f.values.wrapping.add(s.var)
+    f.statement(s.body)
 
 
 def _elements(buffer: Buffer) -> int:
@@ -193,21 +195,22 @@ def write(
     size: Dim = 0
     for n, launch in enumerate(found):
         check_assertions(launch)
-        writer = _KernelWriter(func, launch, shared)
-        writer.messages = messages
+        how = _Launch(launch)
+        writer = Statements(func, shared, how.dialect)
+        writer.b.messages = messages
         size = writer.workspace.shared_bytes
         params = writer.parameters(func)
-        writer.memory(func)
+        how.memory(writer, func)
         writer.statement(launch.body)
         block = ", ".join(map(str, launch.threads))
         texts += [
             f"__kernel __attribute__((reqd_work_group_size({block})))",
             f"void {symbol}_{n}(",
             ",\n".join(f"    {p}" for p in params) + ") {",
-            *writer.block.lines,
+            *writer.b.lines,
             "}\n",
         ]
-        helpers |= writer.helpers
+        helpers |= writer.b.helpers
         stops = any(isinstance(s, Assert) for s in walk(launch.body))
         calls.append(LaunchCall(f"{symbol}_{n}", launch.blocks, launch.threads, stops))
     doubles = _has_doubles(func)

@@ -1,0 +1,92 @@
+"""The text of one C function under construction: names, lines, and what the text refers to."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from tilesmith.ir.expr import BufferLike, Var
+from tilesmith.ir.functions import INTRINSICS
+
+from .prelude import VALUE_TYPES
+
+MATH = {i.name: i.libm for i in INTRINSICS.values() if i.libm}
+"""Intrinsics that are functions of `math.h`; for `float` they end in f."""
+
+_RESERVED = frozenset((
+    "auto", "bool", "break", "case", "char", "const", "continue", "default", "do", "double", "else",
+    "enum", "extern", "false", "float", "for", "goto", "if", "inline", "int", "long", "main",
+    "register", "restrict", "return", "short", "signed", "sizeof", "static", "struct", "switch",
+    "true", "typedef", "union", "unsigned", "void", "volatile", "while",
+    "context", "workspace", "fmod", "isnan", "isinf", "memcpy", "INFINITY", "NAN",
+    *VALUE_TYPES.values(), *MATH.values(),
+    *(f"{name}f" for name in (*MATH.values(), "fmod")),
+))  # fmt: skip
+"""Words that can't be the name of a variable."""
+
+
+class Names:
+    """A C identifier of its own for each variable and buffer, made of its label."""
+
+    def __init__(self, reserved: Iterable[str] = ()) -> None:
+        self._taken = {*_RESERVED, *reserved}
+        self._names: dict[Var | BufferLike, str] = {}
+        self._numbers: dict[str, int] = {}
+
+    def __call__(self, item: Var | BufferLike) -> str:
+        found = self._names.get(item)
+        if found is None:
+            found = self._names[item] = self.fresh(item.name)
+        return found
+
+    def renew(self, item: Var) -> None:
+        """Give `item` another identifier from here on."""
+        self._names[item] = self.fresh(item.name)
+
+    def alias(self, item: Var, text: str) -> None:
+        """Let `item` stand for `text`, which is an element of something that has a name."""
+        self._names[item] = text
+
+    def fresh(self, label: str) -> str:
+        """An identifier that nothing has yet."""
+        label = re.sub(r"[^A-Za-z0-9_]", "_", label)
+        if not re.match(r"[A-Za-z]", label) or label.startswith("ts_"):
+            label = f"v_{label}"
+        found = label
+        while found in self._taken:
+            number = self._numbers[label] = self._numbers.get(label, 0) + 1
+            found = f"{label}_{number}"
+        self._taken.add(found)
+        return found
+
+
+class Builder:
+    """Lines of a function, in the present block.
+
+    depth: of the block, in steps of indentation.
+    helpers: names of the functions of `prelude` that the text calls.
+    messages: what the function may report.
+    """
+
+    def __init__(self, names: Names) -> None:
+        self.names = names
+        self.depth = 1
+        self.lines: list[str] = []
+        self.helpers: set[str] = set()
+        self.messages: list[str] = []
+
+    def line(self, text: str) -> None:
+        """Append a line."""
+        self.lines.append("    " * self.depth + text)
+
+    def constant(self, type_: str, stem: str, text: str) -> str:
+        """The name of a new constant."""
+        name = self.names.fresh(stem)
+        self.line(f"const {type_} {name} = {text};")
+        return name
+
+    def message(self, text: str) -> int:
+        """The number of a message."""
+        if text not in self.messages:
+            self.messages.append(text)
+        return self.messages.index(text)
