@@ -53,7 +53,7 @@ class Formula:
     """The quotient; of integers rounded toward zero."""
     __mod__ = _operator(ew.Mod)
     """The remainder, with the sign of the divisor."""
-    __pow__ = _operator(ew.Pow)
+    __pow__, __rpow__ = _operator(ew.Pow), _operator(ew.Pow, swap=True)
     __lt__, __le__ = _operator(ew.Less), _operator(ew.LessEqual)
     __gt__, __ge__ = _operator(ew.Greater), _operator(ew.GreaterEqual)
     __and__ = _logical(ew.LogicalAnd, ew.BitwiseAnd)

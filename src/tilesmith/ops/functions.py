@@ -69,8 +69,8 @@ def minimum(a: Operand, b: Operand) -> Any:
     return apply(ew.Min(), a, b)
 
 
-def clip(x: Any, low: float, high: float) -> Any:
-    """`x` limited to numbers known at compile time."""
+def clip(x: Any, low: float | None, high: float | None) -> Any:
+    """`x` limited to numbers known at compile time; None for no limit."""
     return apply(ew.Clip(low, high), x)
 
 

@@ -12,8 +12,8 @@ from tilesmith.frontend.aten.registry import aten_op
 from tilesmith.graph.nodes import Value
 from tilesmith.ir.dtypes import bool_
 from tilesmith.ops import activation as act
-from tilesmith.ops import elementwise as ew
 from tilesmith.ops.base import Op
+from tilesmith.ops.functions import clip, maximum, where
 
 
 def _activation(n: AtenNode, self: Value, make: Callable[[], Op]) -> Value:
@@ -28,7 +28,7 @@ for _name, _make in {"silu": act.Silu, "mish": act.Mish, "hardswish": act.HardSw
 def relu(n: AtenNode, self: Value) -> Value:
     if self.dtype.is_float:
         return n.add(act.Relu(), self)
-    return n.add(ew.Max(), self, n.tensor(0, self.dtype))
+    return maximum(self, 0)
 
 
 @aten_op("aten.relu6.default")
@@ -39,7 +39,7 @@ def relu6(n: AtenNode, self: Value) -> Value:
 @aten_op("aten.hardtanh.default")
 def hardtanh(n: AtenNode, self: Value, min_val: Number = -1, max_val: Number = 1) -> Value:
     low, high = (n.number(v, "a limit") for v in (min_val, max_val))
-    return n.add(ew.Clip(low, high), self)
+    return clip(self, low, high)
 
 
 @aten_op("aten.sigmoid.default")
@@ -98,10 +98,10 @@ def rrelu_backward(
     """The slope of a negative place is the mean, or what was drawn for it in training."""
     low, high = (float(n.number(v, "a limit")) for v in (lower, upper))
     if training and high - low > 1e-6:
-        return n.add(ew.Mul(), grad_output, noise)
+        return grad_output * noise
     slope = n.tensor((low + high) / 2, grad_output.dtype)
-    is_positive = n.add(ew.Greater(), self, n.tensor(0, self.dtype))
-    return n.add(ew.Where(), is_positive, grad_output, n.add(ew.Mul(), grad_output, slope))
+    is_positive = self > 0
+    return where(is_positive, grad_output, grad_output * slope)
 
 
 @aten_op("aten.elu.default")
@@ -113,10 +113,10 @@ def elu(
     if i == 1:
         y = n.add(act.Elu(a), self)
     else:
-        bent = n.add(act.Elu(a), n.add(ew.Mul(), self, n.tensor(i, self.dtype)))
-        is_positive = n.add(ew.Greater(), self, n.tensor(0, self.dtype))
-        y = n.add(ew.Where(), is_positive, self, bent)
-    return y if s == 1 else n.add(ew.Mul(), y, n.tensor(s, y.dtype))
+        bent = n.add(act.Elu(a), self * i)
+        is_positive = self > 0
+        y = where(is_positive, self, bent)
+    return y if s == 1 else y * s
 
 
 @aten_op("aten.selu.default")
@@ -133,9 +133,9 @@ def celu(n: AtenNode, self: Value, alpha: Number = 1.0) -> Value:
 def softplus(n: AtenNode, self: Value, beta: Number = 1, threshold: Number = 20) -> Value:
     """log(1 + exp(beta * x)) / beta, and x where beta * x is above the threshold."""
     b, t = (n.tensor(float(n.number(v, "a factor")), self.dtype) for v in (beta, threshold))
-    scaled = n.add(ew.Mul(), self, b)
-    soft = n.add(ew.Div(), n.add(act.Softplus(), scaled), b)
-    return n.add(ew.Where(), n.add(ew.Greater(), scaled, t), self, soft)
+    scaled = self * b
+    soft = n.add(act.Softplus(), scaled) / b
+    return where(scaled > t, self, soft)
 
 
 @aten_op("aten.prelu.default", "aten._prelu_kernel.default")
@@ -147,8 +147,8 @@ def prelu(n: AtenNode, self: Value, weight: Value) -> Value:
 
 @aten_op("aten.threshold.default")
 def threshold(n: AtenNode, self: Value, threshold: Number, value: Number) -> Value:
-    above = n.add(ew.Greater(), self, n.tensor(threshold, self.dtype))
-    return n.add(ew.Where(), above, self, n.tensor(value, self.dtype))
+    above = self > threshold
+    return where(above, self, value)
 
 
 @aten_op("aten.native_dropout.default")

@@ -10,7 +10,6 @@ from tilesmith.graph.nodes import Value
 from tilesmith.ir import extents
 from tilesmith.ir.dtypes import DType, u8, u16, u32, u64
 from tilesmith.ops import elementwise as ew
-from tilesmith.ops import reduce
 
 _UNSIGNED = {8: u8, 16: u16, 32: u32, 64: u64}
 """By their bits."""
@@ -42,7 +41,7 @@ def view_as_type(n: AtenNode, self: Value, dtype: DType) -> Value:
             n.unsupported(f"a last axis of {last} elements of {self.dtype} as {dtype}")
         split = n.cast(n.reshape(parts, (*rest, groups, count)), _UNSIGNED[wide])
         joined = n.add(ew.BitShift("left"), split, places)
-        joined = n.add(reduce.ReduceSum((len(rest) + 1,), False), joined)
+        joined = joined.sum((len(rest) + 1,))
     return _of_bits(n, joined, dtype)
 
 

@@ -8,8 +8,7 @@ from tilesmith.frontend.aten.node import AtenNode
 from tilesmith.frontend.aten.promotion import Number
 from tilesmith.frontend.aten.registry import aten_op
 from tilesmith.graph.nodes import Value
-from tilesmith.ops import elementwise as ew
-from tilesmith.ops import linalg, reduce, rules
+from tilesmith.ops import linalg, rules
 from tilesmith.ops import matmul as mm
 from tilesmith.ops.sizes import Iota
 
@@ -39,25 +38,25 @@ def addbmm(
     n: AtenNode, self: Value, batch1: Value, batch2: Value, beta: Number = 1, alpha: Number = 1
 ) -> Value:
     products = n.add(mm.MatMul(), batch1, batch2)
-    return _scaled_sum(n, self, n.add(reduce.ReduceSum((0,), False), products), beta, alpha)
+    return _scaled_sum(n, self, products.sum((0,)), beta, alpha)
 
 
 def _scaled_sum(n: AtenNode, x: Value, product: Value, beta: Number, alpha: Number) -> Value:
     """beta * x + alpha * product; with a beta of 0, NaN in x does not count."""
     by, factor = n.number(beta, "beta"), n.number(alpha, "alpha")
     if factor != 1:
-        product = n.add(ew.Mul(), product, n.tensor(factor, product.dtype))
+        product = product * factor
     if by == 0:
         return product
     if by != 1:
-        x = n.add(ew.Mul(), x, n.tensor(by, x.dtype))
-    return n.add(ew.Add(), product, x)
+        x = x * by
+    return product + x
 
 
 @aten_op("aten.linear.default")
 def linear(n: AtenNode, input: Value, weight: Value, bias: Value | None = None) -> Value:
     y = n.add(mm.MatMul(transpose_b=weight.type.rank == 2), input, weight)
-    return y if bias is None else n.add(ew.Add(), y, bias)
+    return y if bias is None else y + bias
 
 
 @aten_op("aten._trilinear.default")
@@ -79,8 +78,8 @@ def trilinear(
         for axis in sorted(axes):
             dims.insert(axis, 1)
         factors.append(n.reshape(x, dims))
-    product = n.add(ew.Mul(), n.add(ew.Mul(), factors[0], factors[1]), factors[2])
-    return n.add(reduce.ReduceSum(tuple(sumdim), False), product)
+    product = factors[0] * factors[1] * factors[2]
+    return product.sum(tuple(sumdim))
 
 
 @aten_op("aten.linalg_solve.default")
@@ -106,7 +105,7 @@ def solve(n: AtenNode, A: Value, B: Value, left: bool = True) -> Value:
 def inverse(n: AtenNode, A: Value) -> Value:
     """The inverses of matrices; a run refuses a singular one."""
     rows = n.add(Iota(A.type.shape[-1]))
-    is_one = n.add(ew.Equal(), n.reshape(rows, (-1, 1)), rows)
+    is_one = n.reshape(rows, (-1, 1)).equals(rows)
     return n.add(linalg.Solve(), A, n.expand(n.cast(is_one, A.dtype), A.type.shape))
 
 

@@ -16,7 +16,6 @@ from tilesmith.frontend.common.folding import FoldingBuilder
 from tilesmith.graph.control import INDEX, If, Loop
 from tilesmith.graph.nodes import Value
 from tilesmith.ir.dtypes import i64
-from tilesmith.ops import shape
 
 Block = Callable[[FoldingBuilder, Sequence[Any]], Any]
 """Imports calls into a builder, for arguments; gives their results."""
@@ -80,7 +79,7 @@ def _condition(n: AtenNode, found: Any) -> Value:
     if isinstance(found, (list, tuple)):
         (found,) = found
     value = n.truth(found)
-    return n.add(shape.Reshape(()), value) if value.type.rank else value
+    return value.reshape() if value.type.rank else value
 
 
 def _inside(body: Body, operands: Sequence[Any]) -> list[Any]:

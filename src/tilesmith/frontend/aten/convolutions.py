@@ -8,7 +8,6 @@ from tilesmith.frontend.aten.node import AtenNode
 from tilesmith.frontend.aten.registry import aten_op
 from tilesmith.graph.nodes import Value
 from tilesmith.ops import columns, conv
-from tilesmith.ops import elementwise as ew
 
 
 def spread(given: Sequence[int] | int, count: int) -> tuple[int, ...]:
@@ -45,7 +44,7 @@ def convolution(
 def _with_bias(n: AtenNode, y: Value, bias: Value | None) -> Value:
     if bias is None:
         return y
-    return n.add(ew.Add(), y, n.reshape(bias, (*bias.type.shape, *[1] * (y.type.rank - 2))))
+    return y + n.reshape(bias, (*bias.type.shape, *[1] * (y.type.rank - 2)))
 
 
 def _convolution(

@@ -18,7 +18,6 @@ from tilesmith.ir.dtypes import DType, f32, i64
 from tilesmith.ir.expr import Expr, as_expr
 from tilesmith.ir.symbols import as_dim
 from tilesmith.ir.types import Dim
-from tilesmith.ops import elementwise as ew
 from tilesmith.ops.gather import Trilu
 
 Size: TypeAlias = "Dim | Value"
@@ -124,8 +123,8 @@ def arange(
     count = extents.larger(as_dim((as_expr(room) + (abs(by) - 1)) // abs(by)), 0)
     places = n.positions(count)
     if by != 1:
-        places = n.add(ew.Mul(), places, n.tensor(by, i64))
-    return n.cast(n.add(ew.Add(), places, n.tensor(first, i64)), dtype)
+        places = places * by
+    return n.cast(places + first, dtype)
 
 
 @aten_op("aten.arange.default")

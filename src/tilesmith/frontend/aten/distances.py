@@ -12,7 +12,7 @@ from tilesmith.frontend.aten.reductions import vector_norm
 from tilesmith.frontend.aten.registry import aten_op
 from tilesmith.graph.nodes import Value
 from tilesmith.ops import elementwise as ew
-from tilesmith.ops import reduce
+from tilesmith.ops.functions import where
 from tilesmith.ops.gather import Gather
 
 
@@ -26,10 +26,7 @@ def cdist(n: AtenNode, x1: Value, x2: Value, p: float, compute_mode: int | None 
     """[..., rows of x1, rows of x2]."""
     *batch1, rows, width = x1.type.shape
     *batch2, columns, _ = x2.type.shape
-    difference = n.add(
-        ew.Sub(), n.reshape(x1, (*batch1, rows, 1, width)),
-        n.reshape(x2, (*batch2, 1, columns, width)),
-    )  # fmt: skip
+    difference = n.reshape(x1, (*batch1, rows, 1, width)) - n.reshape(x2, (*batch2, 1, columns, width))  # fmt: skip
     return vector_norm(n, difference, p, -1)
 
 
@@ -38,26 +35,23 @@ def cdist_gradient(n: AtenNode, grad: Value, x1: Value, x2: Value, p: float, cdi
     """The cotangent of x1; where the distance is 0 there is none."""
     *batch1, rows, width = x1.type.shape
     *batch2, columns, _ = x2.type.shape
-    difference = n.add(
-        ew.Sub(), n.reshape(x1, (*batch1, rows, 1, width)),
-        n.reshape(x2, (*batch2, 1, columns, width)),
-    )  # fmt: skip
+    difference = n.reshape(x1, (*batch1, rows, 1, width)) - n.reshape(x2, (*batch2, 1, columns, width))  # fmt: skip
     zero = n.tensor(0.0, x1.dtype)
     distance = n.reshape(cdist, (*cdist.type.shape, 1))
-    size = n.add(ew.Abs(), difference)
+    size = abs(difference)
     slope = n.add(ew.Sign(), difference)  # of norms of order 1 and infinity, where they have one
     if p == 0:
-        slope = n.add(ew.Mul(), slope, zero)
+        slope = slope * zero
     elif math.isinf(p):
-        slope = n.add(ew.Where(), n.add(ew.Equal(), size, distance), slope, zero)
+        slope = where(size.equals(distance), slope, zero)
     elif p != 1:
-        ratio = n.add(ew.Div(), size, distance)
-        power = ratio if p == 2 else n.add(ew.Pow(), ratio, n.tensor(p - 1, x1.dtype))
-        slope = n.add(ew.Mul(), slope, power)
-        none = n.add(ew.Equal(), size if p < 1 else distance, zero)
-        slope = n.add(ew.Where(), none, zero, slope)
-    product = n.add(ew.Mul(), n.reshape(grad, (*grad.type.shape, 1)), slope)
-    return n.add(reduce.ReduceSum((product.type.rank - 2,), keepdims=False), product)
+        ratio = size / distance
+        power = ratio if p == 2 else ratio ** (p - 1)
+        slope = slope * power
+        none = (size if p < 1 else distance).equals(zero)
+        slope = where(none, zero, slope)
+    product = n.reshape(grad, (*grad.type.shape, 1)) * slope
+    return product.sum((product.type.rank - 2,))
 
 
 @aten_op("aten._pdist_forward.default")

@@ -13,6 +13,7 @@ from tilesmith.graph.nodes import Value
 from tilesmith.ir.dtypes import DType, bf16, bool_, f16, f32, f64, i16, i32, i64
 from tilesmith.ir.expr import Expr
 from tilesmith.ops import elementwise as ew
+from tilesmith.ops import functions as fn
 from tilesmith.ops.base import Op
 from tilesmith.ops.divisor import Divisor
 from tilesmith.ops.rules import broadcast_shapes
@@ -46,18 +47,16 @@ def log10(n: AtenNode, self: Value) -> Value:
 
 
 def _logarithm(n: AtenNode, x: Value, base: float) -> Value:
-    natural = n.add(ew.Log(), n.floating(x))
-    return n.add(ew.Mul(), natural, n.tensor(1 / math.log(base), natural.dtype))
+    natural = fn.log(n.floating(x))
+    return natural * (1 / math.log(base))
 
 
 @aten_op("aten.expm1.default")
 def expm1(n: AtenNode, self: Value) -> Value:
     """tanh(x / 2) * (exp(x) + 1), which keeps its digits for small x."""
     x = n.floating(self)
-    half = n.add(ew.Mul(), x, n.tensor(0.5, x.dtype))
-    return n.add(
-        ew.Mul(), n.add(ew.Tanh(), half), n.add(ew.Add(), n.add(ew.Exp(), x), n.tensor(1, x.dtype))
-    )
+    half = x * 0.5
+    return fn.tanh(half) * (fn.exp(x) + 1)
 
 
 def _rounding(n: AtenNode, self: Value, make: Callable[[], Op]) -> Value:
@@ -76,12 +75,12 @@ def round_decimals(n: AtenNode, self: Value, decimals: int = 0) -> Value:
         return self
     ten = n.tensor(10.0 ** abs(decimals), self.dtype)
     there, back = (ew.Mul(), ew.Div()) if decimals >= 0 else (ew.Div(), ew.Mul())
-    return n.add(back, n.add(ew.Round(), n.add(there, self, ten)), ten)
+    return n.add(back, fn.rint(n.add(there, self, ten)), ten)
 
 
 @aten_op("aten.neg.default")
 def neg(n: AtenNode, self: Value) -> Value:
-    return n.add(ew.Neg(), self)
+    return -self
 
 
 def _number_function(n: AtenNode, self: Value, make: Callable[[], Op]) -> Value:
@@ -98,12 +97,12 @@ def sign(n: AtenNode, self: Value) -> Value:
     found = _number_function(n, self, ew.Sign)
     if not self.dtype.is_float:
         return found
-    return n.add(ew.Where(), n.add(ew.IsNan(), self), n.tensor(0, self.dtype), found)
+    return fn.where(fn.is_nan(self), 0, found)
 
 
 @aten_op("aten.isnan.default")
 def isnan(n: AtenNode, self: Value) -> Value:
-    return _only_float(n, self, lambda: n.add(ew.IsNan(), self), False)
+    return _only_float(n, self, lambda: fn.is_nan(self), False)
 
 
 @aten_op("aten.isinf.default")
@@ -114,8 +113,8 @@ def isinf(n: AtenNode, self: Value) -> Value:
 @aten_op("aten.isfinite.default")
 def isfinite(n: AtenNode, self: Value) -> Value:
     def test() -> Value:
-        special = n.add(ew.LogicalOr(), n.add(ew.IsNan(), self), n.add(ew.IsInf(), self))
-        return n.add(ew.LogicalNot(), special)
+        special = fn.is_nan(self) | n.add(ew.IsInf(), self)
+        return ~special
 
     return _only_float(n, self, test, True)
 
@@ -146,10 +145,10 @@ def _sum(n: AtenNode, a: Operand, b: Operand, alpha: Number, op: Op) -> Value:
     x, y = n.common(a, b)
     if x.dtype.is_bool:
         if not n.number(alpha, "alpha"):
-            y = n.add(ew.LogicalAnd(), y, n.tensor(False))
-        return n.add(ew.LogicalOr(), x, y)
+            y = y & False
+        return x | y
     if not isinstance(alpha, (int, float)) or alpha != 1:
-        y = n.add(ew.Mul(), y, n.tensor(alpha, y.dtype))
+        y = y * alpha
     return n.add(op, x, y)
 
 
@@ -190,35 +189,35 @@ def _division(n: AtenNode, a: Operand, b: Operand) -> tuple[Value, Value]:
 def _truncated(n: AtenNode, a: Operand, b: Operand) -> Value:
     x, y = _division(n, a, b)
     if not x.dtype.is_float:
-        return n.add(ew.Div(), x, y)
-    return n.add(ew.Trunc(), n.add(ew.Div(), x, y))
+        return x / y
+    return n.add(ew.Trunc(), x / y)
 
 
 @aten_op("aten.floor_divide.default", "aten.floor_divide.Scalar")
 def floor_divide(n: AtenNode, self: Operand, other: Operand) -> Value:
     x, y = _division(n, self, other)
     if not x.dtype.is_float:
-        whole = n.add(ew.Div(), x, y)
+        whole = x / y
         if x.dtype.kind != "int":
             return whole
         # not (x - x % y) / y: the difference may leave the range of the type
         nothing, rest = n.tensor(0, x.dtype), n.add(ew.Mod(True), x, y)
-        signs = (n.add(ew.Less(), v, nothing) for v in (rest, y))
+        signs = (v < nothing for v in (rest, y))
         differ = n.add(ew.LogicalXor(), *signs)
-        lower = n.add(ew.LogicalAnd(), differ, n.add(ew.NotEqual(), rest, nothing))
-        return n.add(ew.Sub(), whole, n.cast(lower, x.dtype))
+        lower = differ & rest.differs(nothing)
+        return whole - n.cast(lower, x.dtype)
     # As C++'s and Python's: the remainder is exact, the quotient of what is left nearly so.
     zero, one, half = (n.tensor(v, x.dtype) for v in (0, 1, 0.5))
     rest = n.add(ew.Mod(True), x, y)
-    whole = n.add(ew.Div(), n.add(ew.Sub(), x, rest), y)
-    apart = n.add(ew.LogicalXor(), n.add(ew.Less(), y, zero), n.add(ew.Less(), rest, zero))
-    lower = n.add(ew.LogicalAnd(), apart, n.add(ew.NotEqual(), rest, zero))
-    whole = n.add(ew.Where(), lower, n.add(ew.Sub(), whole, one), whole)
-    floored = n.add(ew.Floor(), whole)
-    above = n.add(ew.Greater(), n.add(ew.Sub(), whole, floored), half)
-    floored = n.add(ew.Where(), above, n.add(ew.Add(), floored, one), floored)
-    by_zero = n.add(ew.Equal(), y, zero)
-    return n.add(ew.Where(), by_zero, n.add(ew.Div(), x, y), floored)
+    whole = (x - rest) / y
+    apart = (y < zero) ^ (rest < zero)
+    lower = apart & rest.differs(zero)
+    whole = fn.where(lower, whole - one, whole)
+    floored = fn.floor(whole)
+    above = whole - floored > half
+    floored = fn.where(above, floored + one, floored)
+    by_zero = y.equals(zero)
+    return fn.where(by_zero, x / y, floored)
 
 
 @aten_op("aten.remainder.Tensor", "aten.remainder.Scalar", "aten.remainder.Scalar_Tensor")
@@ -235,12 +234,12 @@ def fmod(n: AtenNode, self: Operand, other: Operand) -> Value:
 def power(n: AtenNode, self: Operand, exponent: Operand) -> Value:
     x, y = n.common(self, exponent)
     if x.dtype.is_bool:  # 0 ** 1 alone is 0
-        return n.add(ew.LogicalOr(), x, n.add(ew.LogicalNot(), y))
+        return x | ~y
     if isinstance(exponent, (int, float)) and exponent in (2, 0.5, 1):
         if exponent == 1:
             return x
-        return n.add(ew.Mul(), x, x) if exponent == 2 else n.add(ew.Sqrt(), n.floating(x))
-    return n.add(ew.Pow(), x, y)
+        return x * x if exponent == 2 else fn.sqrt(n.floating(x))
+    return x**y
 
 
 @aten_op("aten.atan2.default")
@@ -252,20 +251,20 @@ def atan2(n: AtenNode, self: Value, other: Value) -> Value:
         return n.tensor(v, dtype)
 
     # Two infinities, and two zeros, have the angle of (+-1, +-1) and of (+-0, +-1).
-    both_infinite = n.add(ew.LogicalAnd(), n.add(ew.IsInf(), y), n.add(ew.IsInf(), x))
-    is_zero = n.add(ew.Equal(), x, number(0))
-    both_zero = n.add(ew.LogicalAnd(), is_zero, n.add(ew.Equal(), y, number(0)))
-    is_left = n.add(ew.Less(), n.add(ew.Bitcast(BITS[dtype]), x), n.tensor(0, BITS[dtype]))
-    side = n.add(ew.Where(), is_left, number(-1), number(1))
-    below = n.add(ew.Less(), n.add(ew.Bitcast(BITS[dtype]), y), n.tensor(0, BITS[dtype]))
-    level = n.add(ew.Where(), below, number(-1), number(1))
-    across = n.add(ew.Where(), n.add(ew.LogicalOr(), both_infinite, both_zero), side, x)
-    up = n.add(ew.Where(), both_infinite, level, y)
-    angle = n.add(ew.Atan(), n.add(ew.Div(), up, across))
-    turned = n.add(ew.Add(), angle, n.add(ew.Mul(), level, number(math.pi)))
-    found = n.add(ew.Where(), is_left, turned, angle)
-    is_nan = n.add(ew.LogicalOr(), n.add(ew.IsNan(), x), n.add(ew.IsNan(), y))
-    return n.add(ew.Where(), is_nan, number(math.nan), found)
+    both_infinite = n.add(ew.IsInf(), y) & n.add(ew.IsInf(), x)
+    is_zero = x.equals(number(0))
+    both_zero = is_zero & y.equals(number(0))
+    is_left = n.add(ew.Bitcast(BITS[dtype]), x) < 0
+    side = fn.where(is_left, number(-1), number(1))
+    below = n.add(ew.Bitcast(BITS[dtype]), y) < 0
+    level = fn.where(below, number(-1), number(1))
+    across = fn.where(both_infinite | both_zero, side, x)
+    up = fn.where(both_infinite, level, y)
+    angle = n.add(ew.Atan(), up / across)
+    turned = angle + level * number(math.pi)
+    found = fn.where(is_left, turned, angle)
+    is_nan = fn.is_nan(x) | fn.is_nan(y)
+    return fn.where(is_nan, number(math.nan), found)
 
 
 # Comparisons and logic
@@ -297,7 +296,7 @@ for _name, _make in {
 
 @aten_op("aten.logical_not.default")
 def logical_not(n: AtenNode, self: Value) -> Value:
-    return n.add(ew.LogicalNot(), n.truth(self))
+    return ~n.truth(self)
 
 
 def _bitwise(
@@ -343,7 +342,7 @@ def clamp(
     x = n.cast(self, dtype)
     if not (dtype.is_bool or any(isinstance(limit, (Value, Expr)) for limit in (min, max))):
         low, high = (None if v is None else n.number(v, "a limit") for v in (min, max))
-        return n.add(ew.Clip(low, high), x)
+        return fn.clip(x, low, high)
     if min is not None:
         x = maximum(n, x, n.tensor(min, dtype))
     return x if max is None else minimum(n, x, n.tensor(max, dtype))
@@ -366,7 +365,7 @@ def where(n: AtenNode, condition: Value, self: Operand, other: Operand) -> Value
 
 @aten_op("aten.masked_fill.Scalar", "aten.masked_fill.Tensor")
 def masked_fill(n: AtenNode, self: Value, mask: Value, value: Operand) -> Value:
-    return n.add(ew.Where(), n.truth(mask), n.tensor(value, self.dtype), self)
+    return fn.where(n.truth(mask), value, self)
 
 
 @aten_op("prims.convert_element_type.default")

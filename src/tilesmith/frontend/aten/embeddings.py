@@ -9,8 +9,8 @@ from tilesmith.graph.nodes import Value
 from tilesmith.ir import extents
 from tilesmith.ir.dtypes import bool_, i64
 from tilesmith.ir.types import Dim, same_dim
-from tilesmith.ops import elementwise as ew
-from tilesmith.ops import gather, reduce, scan, scatter, slicing
+from tilesmith.ops import gather, scan, scatter, slicing
+from tilesmith.ops.functions import maximum, where
 from tilesmith.ops.sizes import Iota
 
 _ROOM = 1e-7
@@ -45,9 +45,9 @@ def embedding_renorm(
     rows = n.add(gather.GatherNd(), self, places)
     norms = vector_norm(n, rows, norm_type, -1, keepdim=True)
     limit, room = n.tensor(max_norm, self.dtype), n.tensor(_ROOM, self.dtype)
-    scale = n.add(ew.Div(), limit, n.add(ew.Add(), norms, room))
-    is_long = n.add(ew.Greater(), norms, limit)
-    rows = n.add(ew.Where(), is_long, n.add(ew.Mul(), rows, scale), rows)
+    scale = limit / (norms + room)
+    is_long = norms > limit
+    rows = where(is_long, rows * scale, rows)
     return n.add(scatter.ScatterNd(), self, places, rows)
 
 
@@ -73,9 +73,9 @@ def embedding_bag(
         scatter.ScatterElements(0, "add"), n.full(0, (bags,), i64), bag, n.cast(is_row, i64)
     )
     if per_sample_weights is not None:
-        rows = n.add(ew.Mul(), rows, n.reshape(per_sample_weights, (count, 1)))
+        rows = rows * n.reshape(per_sample_weights, (count, 1))
     neutral = weight.dtype.min if mode == _MAX else 0
-    rows = n.add(ew.Where(), n.reshape(is_row, (count, 1)), rows, n.tensor(neutral, rows.dtype))
+    rows = where(n.reshape(is_row, (count, 1)), rows, neutral)
     width = weight.type.shape[1]
     result = n.add(
         scatter.ScatterNd("max" if mode == _MAX else "add"),
@@ -83,12 +83,12 @@ def embedding_bag(
     )  # fmt: skip
     sizes_column = n.reshape(sizes, (bags, 1))
     if mode == _MEAN:
-        divisor = n.cast(n.add(ew.Max(), sizes_column, n.tensor(1)), result.dtype)
-        result = n.add(ew.Div(), result, divisor)
+        divisor = n.cast(maximum(sizes_column, 1), result.dtype)
+        result = result / divisor
     largest = sizes
     if mode == _MAX:  # an empty bag is zeros
         largest = _largest(n, rows, result, bag, indices)
-        result = n.add(ew.Where(), n.truth(sizes_column), result, n.tensor(0, result.dtype))
+        result = where(n.truth(sizes_column), result, 0)
     return result, bag, sizes, largest
 
 
@@ -103,14 +103,14 @@ def _bags_of(n: AtenNode, offsets: Value, bags: Dim, count: Dim) -> Value:
     marks = n.full(0, (extents.total((count, 1)),), i64)
     marks = n.add(scatter.ScatterElements(0, "add"), marks, starts, n.full(1, (bags,), i64))
     begun = n.add(slicing.Slice((0,), (count,), (0,), (1,)), n.add(scan.CumSum(0), marks))
-    return n.add(ew.Sub(), begun, n.tensor(1))
+    return begun - 1
 
 
 def _counted(n: AtenNode, indices: Value, padding_idx: int) -> Value:
     """Whether each index is not that of the padding; below 0 there is none."""
     if padding_idx < 0:
         return n.full(True, indices.type.shape, bool_)
-    return n.add(ew.NotEqual(), n.cast(indices, i64), n.tensor(padding_idx))
+    return n.cast(indices, i64).differs(padding_idx)
 
 
 def _largest(n: AtenNode, rows: Value, result: Value, bag: Value, indices: Value) -> Value:
@@ -118,16 +118,14 @@ def _largest(n: AtenNode, rows: Value, result: Value, bag: Value, indices: Value
     count = indices.type.shape[0]
     most = n.add(gather.Gather(0), result, bag)
     place = n.reshape(n.add(Iota(count)), (count, 1))
-    place = n.add(ew.Where(), n.add(ew.Equal(), rows, most), place, n.tensor(_NOWHERE))
+    place = where(rows.equals(most), place, _NOWHERE)
     first = n.add(
         scatter.ScatterNd("min"), n.full(_NOWHERE, result.type.shape, i64),
         n.reshape(bag, (count, 1)), place,
     )  # fmt: skip
-    none = n.add(ew.Equal(), first, n.tensor(_NOWHERE))
-    found = n.add(
-        gather.Gather(0), n.cast(indices, i64), n.add(ew.Where(), none, n.tensor(0), first)
-    )
-    return n.add(ew.Where(), none, n.tensor(0), found)
+    none = first.equals(_NOWHERE)
+    found = n.add(gather.Gather(0), n.cast(indices, i64), where(none, 0, first))
+    return where(none, 0, found)
 
 
 @aten_op("aten._embedding_bag_backward.default")
@@ -148,17 +146,17 @@ def embedding_bag_gradient(
     table = n.full(0, (num_weights, width), grad.dtype)
     sizes = n.reshape(n.cast(bag_size, i64), (bags, 1))
     if mode == _MAX:
-        given = n.add(ew.Where(), n.truth(sizes), grad, n.tensor(0, grad.dtype))
+        given = where(n.truth(sizes), grad, 0)
         return n.add(scatter.ScatterElements(0, "add"), table, n.cast(maximum_indices, i64), given)
     if mode == _MEAN:
-        divisor = n.cast(n.add(ew.Max(), sizes, n.tensor(1)), grad.dtype)
-        grad = n.add(ew.Div(), grad, divisor)
+        divisor = n.cast(maximum(sizes, 1), grad.dtype)
+        grad = grad / divisor
     rows = n.add(gather.Gather(0), grad, _bags_of(n, offsets, bags, count))
     if per_sample_weights is not None:
-        rows = n.add(ew.Mul(), rows, n.reshape(per_sample_weights, (count, 1)))
+        rows = rows * n.reshape(per_sample_weights, (count, 1))
     at = n.from_front(indices, num_weights)
     is_row = n.reshape(_counted(n, indices, padding_idx), (count, 1))
-    rows = n.add(ew.Where(), is_row, rows, n.tensor(0, rows.dtype))
+    rows = where(is_row, rows, 0)
     return n.add(scatter.ScatterNd("add"), table, n.reshape(at, (count, 1)), rows)
 
 
@@ -171,7 +169,7 @@ def sample_weights_gradient(
     count = indices.type.shape[0]
     bag = _bags_of(n, offsets, grad.type.shape[0], count)
     rows = n.add(gather.Gather(0), weight, n.from_front(indices, weight.type.shape[0]))
-    products = n.add(ew.Mul(), n.add(gather.Gather(0), grad, bag), rows)
-    found = n.add(reduce.ReduceSum((1,), keepdims=False), products)
+    products = n.add(gather.Gather(0), grad, bag) * rows
+    found = products.sum((1,))
     is_row = _counted(n, indices, padding_idx)
-    return n.add(ew.Where(), is_row, found, n.tensor(0, found.dtype))
+    return where(is_row, found, 0)

@@ -14,6 +14,7 @@ from tilesmith.graph.nodes import Value
 from tilesmith.ir.dtypes import f32, f64
 from tilesmith.ops import elementwise as ew
 from tilesmith.ops.base import Op
+from tilesmith.ops.functions import where
 
 _SERIES = (
     -6.513268598908547e-01, 6.4196979235649026e-01, 1.9476473204185836e-02,
@@ -54,11 +55,11 @@ def erfc(n: AtenNode, self: Value) -> Value:
     rest = of(ew.Mul(), of(ew.Sub(), z, w), of(ew.Add(), z, w))
     main = of(ew.Exp(), of(ew.Neg(), of(ew.Mul(), w, w)))
     tail = of(ew.Mul(), of(ew.Mul(), t, main), of(ew.Exp(), of(ew.Sub(), series, rest)))
-    is_negative = n.add(ew.Less(), x, n.tensor(0.0, x.dtype))
-    tail = n.add(ew.Where(), is_negative, of(ew.Sub(), 2.0, tail), tail)
-    is_far = n.add(ew.Greater(), of(ew.Abs(), x), n.tensor(0.5, x.dtype))  # not so for NaN
+    is_negative = x < 0.0
+    tail = where(is_negative, of(ew.Sub(), 2.0, tail), tail)
+    is_far = of(ew.Abs(), x) > 0.5  # not so for NaN
     near = of(ew.Sub(), 1.0, of(ew.Erf(), x))
-    return n.cast(n.add(ew.Where(), is_far, tail, near), given.dtype)
+    return n.cast(where(is_far, tail, near), given.dtype)
 
 
 _CENTRAL = (
@@ -95,9 +96,9 @@ def erfinv(n: AtenNode, self: Value) -> Value:
     for _ in range(2):
         x = of(ew.Sub(), x, of(ew.Div(), of(ew.Sub(), of(ew.Erf(), x), size), slope(x)))
         z = of(ew.Add(), z, of(ew.Div(), of(ew.Sub(), erfc(n, z), rest), slope(z)))
-    found = n.add(ew.Where(), n.add(ew.Greater(), size, n.tensor(0.5, y.dtype)), z, x)
-    is_one = n.add(ew.Equal(), size, n.tensor(1.0, y.dtype))
-    found = n.add(ew.Where(), is_one, n.tensor(math.inf, y.dtype), found)
+    found = where(size > 0.5, z, x)
+    is_one = size.equals(1.0)
+    found = where(is_one, math.inf, found)
     return n.cast(of(ew.Mul(), of(ew.Sign(), y), found), given.dtype)
 
 

@@ -11,7 +11,7 @@ from tilesmith.frontend.aten.node import AtenNode
 from tilesmith.frontend.aten.registry import aten_op
 from tilesmith.graph.nodes import Value
 from tilesmith.ir.types import same_dim
-from tilesmith.ops import conv, reduce
+from tilesmith.ops import conv
 from tilesmith.ops.slicing import Slice
 
 
@@ -43,7 +43,7 @@ def convolution_backward(
         to_weight = _of_weight(n, images, filters, kernel, strides, pads, dilations, groups)
     if output_mask[2]:
         axes = (0, *range(2, rank + 2))
-        to_bias = n.add(reduce.ReduceSum(axes, False), grad_output)
+        to_bias = grad_output.sum(axes)
     return to_input, to_weight, to_bias
 
 

@@ -11,8 +11,8 @@ from tilesmith.graph.nodes import Value
 from tilesmith.ir import extents
 from tilesmith.ir.dtypes import i64, u8
 from tilesmith.ir.types import Dim, same_dim
-from tilesmith.ops import elementwise as ew
 from tilesmith.ops import gather, rules, scatter, slicing
+from tilesmith.ops.functions import where
 
 # Reads
 
@@ -125,7 +125,7 @@ def index_put(
     if mask is not None and mask.dtype.is_bool and is_one and not accumulate:
         more = self.type.rank - mask.type.rank
         there = n.reshape(mask, (*mask.type.shape, *[1] * more))
-        return n.add(ew.Where(), there, n.reshape(values, ()), self)
+        return where(there, n.reshape(values, ()), self)
     places, dtype = _Places(n, self, indices), self.dtype
     reduction = "add" if accumulate else "none"
     if dtype.is_bool and accumulate:
@@ -153,7 +153,7 @@ def index_add(
     x, at = _slices(n, self, dim, index)
     source = n.cast(source, self.dtype) if source.type.rank else n.reshape(source, (1,))
     if not isinstance(alpha, (int, float)) or alpha != 1:
-        source = n.add(ew.Mul(), source, n.tensor(alpha, self.dtype))
+        source = source * alpha
     return n.reshape(index_put(n, x, at, source, accumulate=True), self.type.shape)
 
 

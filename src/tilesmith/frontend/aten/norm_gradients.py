@@ -10,8 +10,8 @@ from tilesmith.graph.nodes import Value
 from tilesmith.ir import extents
 from tilesmith.ir.dtypes import bf16, f16, f32, i64
 from tilesmith.ir.types import Dim
-from tilesmith.ops import elementwise as ew
 from tilesmith.ops import gather, reduce, scatter
+from tilesmith.ops.functions import where
 
 _Gradients = tuple[Value | None, Value | None, Value | None]
 
@@ -34,12 +34,12 @@ def native_layer_norm_backward(
     normal = _normal(n, x, mean, rstd)
     to_input = to_weight = to_bias = None
     if output_mask[0]:
-        scaled = grad if weight is None else n.add(ew.Mul(), grad, _wide(n, weight))
+        scaled = grad if weight is None else grad * _wide(n, weight)
         axes = tuple(range(first, input.type.rank))
         to_input = n.cast(_of_input(n, scaled, normal, rstd, axes), input.dtype)
     outer = tuple(range(first))
     if output_mask[1] and weight is not None:
-        to_weight = n.cast(_sum(n, n.add(ew.Mul(), grad, normal), outer), weight.dtype)
+        to_weight = n.cast(_sum(n, grad * normal, outer), weight.dtype)
     if output_mask[2]:
         dtype = input.dtype if bias is None else bias.dtype
         to_bias = n.cast(_sum(n, grad, outer), dtype)
@@ -76,11 +76,11 @@ def native_group_norm_backward(
         scaled = grad
         if weight is not None:
             factors = n.reshape(_wide(n, weight), (group, channels // group, 1))
-            scaled = n.add(ew.Mul(), grad, factors)
+            scaled = grad * factors
         found = n.cast(_of_input(n, scaled, normal, rstd, (2, 3)), input.dtype)
         to_input = n.reshape(found, input.type.shape)
     if output_mask[1]:
-        found = _sum(n, n.add(ew.Mul(), grad, normal), (0, 3))
+        found = _sum(n, grad * normal, (0, 3))
         dtype = input.dtype if weight is None else weight.dtype
         to_weight = n.cast(n.reshape(found, (channels,)), dtype)
     if output_mask[2]:
@@ -96,8 +96,8 @@ def _wide(n: AtenNode, x: Value) -> Value:
 
 def _normal(n: AtenNode, x: Value, mean: Value, rstd: Value) -> Value:
     """(x - mean) / deviation."""
-    centred = n.add(ew.Sub(), x, n.cast(mean, x.dtype))
-    return n.add(ew.Mul(), centred, n.cast(rstd, x.dtype))
+    centred = x - n.cast(mean, x.dtype)
+    return centred * n.cast(rstd, x.dtype)
 
 
 def _of_input(n: AtenNode, grad: Value, normal: Value, rstd: Value, axes: tuple[int, ...]) -> Value:
@@ -107,13 +107,13 @@ def _of_input(n: AtenNode, grad: Value, normal: Value, rstd: Value, axes: tuple[
     """
     mean = reduce.ReduceMean(axes, True)
     shift = n.add(mean, grad)
-    slope = n.add(mean, n.add(ew.Mul(), grad, normal))
-    rest = n.add(ew.Sub(), n.add(ew.Sub(), grad, shift), n.add(ew.Mul(), normal, slope))
-    return n.add(ew.Mul(), rest, n.cast(rstd, rest.dtype))
+    slope = n.add(mean, grad * normal)
+    rest = grad - shift - normal * slope
+    return rest * n.cast(rstd, rest.dtype)
 
 
 def _sum(n: AtenNode, x: Value, axes: tuple[int, ...]) -> Value:
-    return n.add(reduce.ReduceSum(axes, False), x) if axes else x
+    return x.sum(axes) if axes else x
 
 
 @aten_op("aten.embedding_dense_backward.default")
@@ -137,10 +137,10 @@ def embedding_dense_backward(
         zeros = n.full(0, (num_weights,), i64)
         uses = n.add(scatter.ScatterElements(0, "add"), zeros, places, n.full(1, (count,), i64))
         own = n.cast(n.add(gather.Gather(0), uses, places), rows.dtype)
-        rows = n.add(ew.Div(), rows, n.reshape(own, (count, 1)))
+        rows = rows / n.reshape(own, (count, 1))
     if padding_idx >= 0:
-        is_padding = n.add(ew.Equal(), places, n.tensor(padding_idx))
-        rows = n.add(ew.Where(), n.reshape(is_padding, (count, 1)), n.tensor(0, rows.dtype), rows)
+        is_padding = places.equals(padding_idx)
+        rows = where(n.reshape(is_padding, (count, 1)), 0, rows)
     zeros = n.full(0, (num_weights, width), rows.dtype)
     summed = n.add(scatter.ScatterNd("add"), zeros, n.reshape(places, (count, 1)), rows)
     return n.cast(summed, grad_output.dtype)

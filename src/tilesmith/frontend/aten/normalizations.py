@@ -14,8 +14,8 @@ from tilesmith.graph.nodes import Value
 from tilesmith.ir import extents
 from tilesmith.ir.dtypes import DType, bf16, f16, f32, i64
 from tilesmith.ir.types import Dim
-from tilesmith.ops import elementwise as ew
-from tilesmith.ops import norm, reduce
+from tilesmith.ops import norm
+from tilesmith.ops.functions import rsqrt, where
 
 _Softmax: TypeAlias = type[norm.Softmax] | type[norm.LogSoftmax]
 
@@ -49,7 +49,7 @@ def safe_softmax(n: AtenNode, self: Value, dim: int, dtype: DType | None = None)
 
 
 def _zero_like(n: AtenNode, x: Value) -> Value:
-    return n.add(ew.Sub(), x, x)
+    return x - x
 
 
 def _filled(
@@ -84,15 +84,15 @@ def _statistics(n: AtenNode, x: Value, axes: tuple[int, ...], eps: float) -> tup
     """The mean and the reciprocal deviation over `axes`, which stay."""
     wide = n.cast(x, f32) if x.dtype in (f16, bf16) else x
     mean, variance = moments(n, wide, axes)
-    stable = n.add(ew.Add(), variance, n.tensor(eps, wide.dtype))
-    return mean, n.add(ew.Rsqrt(), stable)
+    stable = variance + eps
+    return mean, rsqrt(stable)
 
 
 def moments(n: AtenNode, x: Value, axes: tuple[int, ...]) -> tuple[Value, Value]:
     """The mean and the variance over `axes`, which stay."""
-    mean = n.add(reduce.ReduceMean(axes, True), x)
-    centred = n.add(ew.Sub(), x, mean)
-    return mean, n.add(reduce.ReduceMean(axes, True), n.add(ew.Mul(), centred, centred))
+    mean = x.mean(axes, keepdims=True)
+    centred = x - mean
+    return mean, (centred * centred).mean(axes, keepdims=True)
 
 
 @aten_op("aten.layer_norm.default")
@@ -185,7 +185,7 @@ def _of_batch(
         mean,
         variance,
     )
-    inverse = n.add(ew.Rsqrt(), n.add(ew.Add(), variance, n.tensor(eps, wide.dtype)))
+    inverse = rsqrt(variance + eps)
     return y, mean, inverse, variance
 
 
@@ -203,28 +203,23 @@ def batch_norm_functional(
     y, mean, inverse, variance = _of_batch(n, input, weight, bias, eps)
     count = extents.product((input.type.shape[0], *input.type.shape[2:]))
     # the running variance is the unbiased one
-    factor = n.add(
-        ew.Div(),
-        n.tensor(count, variance.dtype),
-        n.tensor(extents.larger(extents.difference(count, 1), 1), variance.dtype),
-    )
-    unbiased = n.add(ew.Mul(), variance, factor)
+    rest = extents.larger(extents.difference(count, 1), 1)
+    factor = n.tensor(count, variance.dtype) / rest
+    unbiased = variance * factor
     is_empty = None
     if not extents.is_at_most(1, count):  # a batch of nothing leaves the statistics as they are
-        is_empty = n.add(ew.Equal(), n.tensor(count, i64), n.tensor(0, i64))
+        is_empty = n.tensor(count, i64).equals(n.tensor(0, i64))
     after = []
     for old, new in ((running_mean, mean), (running_var, unbiased)):
         moved = _moved(n, old, new, momentum)
-        after.append(moved if is_empty is None else n.add(ew.Where(), is_empty, old, moved))
+        after.append(moved if is_empty is None else where(is_empty, old, moved))
     return (y, mean, inverse, *after)
 
 
 def _moved(n: AtenNode, old: Value, new: Value, momentum: float) -> Value:
     """(1 - momentum) * old + momentum * new."""
-    kept = n.add(ew.Mul(), old, n.tensor(1 - momentum, old.dtype))
-    return n.add(
-        ew.Add(), kept, n.cast(n.add(ew.Mul(), new, n.tensor(momentum, new.dtype)), old.dtype)
-    )
+    kept = old * (1 - momentum)
+    return kept + n.cast(new * momentum, old.dtype)
 
 
 @aten_op("aten.batch_norm.default")

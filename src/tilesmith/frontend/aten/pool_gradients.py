@@ -15,9 +15,7 @@ from tilesmith.frontend.aten.pools import Numbers, averages
 from tilesmith.frontend.aten.registry import aten_op
 from tilesmith.graph.nodes import Value
 from tilesmith.ir import extents
-from tilesmith.ops import elementwise as ew
 from tilesmith.ops import matmul as mm
-from tilesmith.ops import reduce
 from tilesmith.ops.scatter import ScatterElements
 from tilesmith.ops.slicing import Concat, Slice
 
@@ -55,7 +53,7 @@ def _avg_pool_backward(
         divisors = np.ones((), np.int64)
         for o, size, k, s, p in zip(out, sizes, kernel, strides, pads, strict=True):
             divisors = divisors[..., None] * _counts(o, size, k, s, p, count_include_pad)
-    share = n.add(ew.Div(), grad_output, n.const(divisors.astype(grad_output.dtype.numpy)))
+    share = grad_output / divisors.astype(grad_output.dtype.numpy)
     count = extents.product(n.shape(self)[:-rank])
     ones = n.const(np.ones((1, 1, *kernel), grad_output.dtype.numpy))
     found = transposed_convolution(
@@ -81,7 +79,7 @@ def _adaptive_avg_pool_backward(
     """By each axis, the product with the transposed matrix of averages."""
     sizes, out = n.shape(self)[-rank:], n.shape(grad_output)[-rank:]
     if max(out) == 1:
-        share = n.add(ew.Div(), grad_output, n.tensor(float(math.prod(sizes)), self.dtype))
+        share = grad_output / float(math.prod(sizes))
         return n.expand(share, self.type.shape)
     x = grad_output
     for axis, (size, bins) in enumerate(zip(sizes, out, strict=True), self.type.rank - rank):
@@ -117,7 +115,7 @@ def _folded_ends(n: AtenNode, x: Value, axis: int, before: int, after: int) -> V
         return n.add(Slice((start,), (end,), (axis,), (1,)), x)
 
     def end_of(start: int, end: int) -> Value:
-        return n.add(reduce.ReduceSum((axis,), True), part(start, end))
+        return part(start, end).sum((axis,), keepdims=True)
 
     def zeros(count: int) -> Value:
         dims = tuple(count if a == axis else d for a, d in enumerate(x.type.shape))

@@ -19,6 +19,7 @@ from tilesmith.ir.types import Dim, same_dim
 from tilesmith.ops import elementwise as ew
 from tilesmith.ops import gather, pool, reduce
 from tilesmith.ops import matmul as mm
+from tilesmith.ops.functions import maximum, minimum, reciprocal, where
 
 Numbers: TypeAlias = "Sequence[int] | int"
 
@@ -80,9 +81,9 @@ def _avg_pool(
     zero = n.tensor(0, self.dtype)
     parts = [
         _batched(n, part, rank, lambda x: n.add(total, x))
-        for part in (n.add(ew.Max(), self, zero), n.add(ew.Min(), self, zero))
+        for part in (maximum(self, zero), minimum(self, zero))
     ]
-    return n.add(ew.Div(), n.add(ew.Sub(), *parts), n.tensor(float(divisor_override), self.dtype))
+    return n.add(ew.Sub(), *parts) / float(divisor_override)
 
 
 for _rank in (1, 2, 3):
@@ -100,7 +101,7 @@ def _adaptive_avg_pool(
     ]
     axes = tuple(range(self.type.rank - rank, self.type.rank))
     if all(same_dim(s, 1) for s in wanted):
-        return n.add(reduce.ReduceMean(axes, True), self)
+        return self.mean(axes, keepdims=True)
     x = self
     for axis, size in zip(axes, wanted, strict=True):
         x = _averaged(n, x, axis, size)
@@ -127,7 +128,7 @@ def _averaged(n: AtenNode, x: Value, axis: int, size: Dim) -> Value:
     before, after = x.type.shape[:axis], x.type.shape[axis + 1 :]
     if window is not None:
         split = n.reshape(x, (*before, size, window, *after))
-        return n.add(reduce.ReduceMean((axis + 1,), False), split)
+        return split.mean((axis + 1,))
     if isinstance(extent, int) and isinstance(size, int):
         weights = n.const(averages(extent, size).astype(x.dtype.numpy))
     else:
@@ -142,15 +143,13 @@ def _open_averages(n: AtenNode, places: Dim, bins: Dim, dtype: DType) -> Value:
     """The matrix of `averages` of type `dtype` where extents are open."""
     b, place = n.positions(bins, 2), n.positions(places, 2, 1)
     count, whole, one = (n.tensor(d, i64) for d in (bins, places, 1))
-    start = n.add(ew.Div(), n.add(ew.Mul(), b, whole), count)
-    following = n.add(ew.Mul(), n.add(ew.Add(), b, one), whole)
-    end = n.add(ew.Add(), n.add(ew.Div(), n.add(ew.Sub(), following, one), count), one)
-    is_inside = n.add(
-        ew.LogicalAnd(), n.add(ew.GreaterEqual(), place, start), n.add(ew.Less(), place, end)
-    )
+    start = b * whole / count
+    following = (b + one) * whole
+    end = (following - one) / count + one
+    is_inside = (place >= start) & (place < end)
     wide = f64 if dtype is f64 else f32
-    share = n.add(ew.Reciprocal(), n.cast(n.add(ew.Sub(), end, start), wide))
-    return n.cast(n.add(ew.Where(), is_inside, share, n.tensor(0.0, wide)), dtype)
+    share = reciprocal(n.cast(end - start, wide))
+    return n.cast(where(is_inside, share, 0.0), dtype)
 
 
 for _rank in (1, 2, 3):
@@ -191,7 +190,7 @@ def _adaptive_max_pool(
     place = n.add(reduce.ArgMax(last, True), x)
     flat = n.expand(n.const(plane.reshape([1] * axis + list(plane.shape))), x.type.shape)
     found = n.add(gather.GatherElements(last), flat, place)
-    return n.add(reduce.ReduceMax((last,), False), x), n.reshape(found, (*lead, *sizes))
+    return x.max((last,)), n.reshape(found, (*lead, *sizes))
 
 
 for _rank in (1, 2, 3):

@@ -14,9 +14,8 @@ from tilesmith.frontend.aten.promotion import Number
 from tilesmith.frontend.aten.registry import aten_op
 from tilesmith.graph.nodes import Value
 from tilesmith.ir.dtypes import DType, f32, f64, i32, i64
-from tilesmith.ops import elementwise as ew
 from tilesmith.ops import matmul as mm
-from tilesmith.ops import reduce
+from tilesmith.ops.functions import clip, maximum, minimum, rint
 from tilesmith.ops.quantize import Dequantize, Quantize
 
 
@@ -34,14 +33,14 @@ def _quantized(
     x = n.cast(x, f32)
     if (low, high) != (to.min, to.max):  # limits of x, so that what follows is as usual
         least, most = (_of_integers(n, x, limit, scale, zero, axis) for limit in (low, high))
-        x = n.add(ew.Min(), n.add(ew.Max(), x, least), most)
+        x = minimum(maximum(x, least), most)
     return n.add(Quantize(to, axis), x, scale, zero)
 
 
 def _of_integers(n: AtenNode, x: Value, q: int, scale: Value, zero: Value, axis: int) -> Value:
     """(q - zero) * scale, in a shape that broadcasts to x."""
-    wide = n.add(ew.Sub(), n.const(q, i32), n.cast(zero, i32))
-    found = n.add(ew.Mul(), n.cast(wide, f32), scale)
+    wide = q - n.cast(zero, i32)
+    found = n.cast(wide, f32) * scale
     after = x.type.rank - 1 - axis
     return n.reshape(found, (*found.type.shape, *[1] * after)) if found.type.rank else found
 
@@ -85,8 +84,8 @@ def _floats(n: AtenNode, q: Value, scale: Value, zero: Value, axis: int) -> Valu
         n.reshape(v, (*v.type.shape, *[1] * (q.type.rank - 1 - axis))) if v.type.rank else v
         for v in (scale, zero)
     )
-    wide = n.add(ew.Sub(), q, n.cast(zero, q.dtype))
-    return n.add(ew.Mul(), n.cast(wide, f32), scale)
+    wide = q - n.cast(zero, q.dtype)
+    return n.cast(wide, f32) * scale
 
 
 @aten_op(*(f"quantized_decomposed.dequantize_per_tensor.{o}" for o in _OVERLOADS))
@@ -121,10 +120,10 @@ def choose_qparams(
 ) -> tuple[Value, Value]:
     """A scale f64[1] and a zero point i64[1] for the range of a tensor, which includes 0."""
     low, high = _range(n, input)
-    scale = n.add(ew.Div(), n.add(ew.Sub(), high, low), n.const(quant_max - quant_min, f32))
-    scale = n.add(ew.Max(), scale, n.const(np.float32(eps)))
-    zero = n.add(ew.Sub(), n.const(quant_min, f32), n.add(ew.Round(), n.add(ew.Div(), low, scale)))
-    zero = n.add(ew.Clip(float(quant_min), float(quant_max)), zero)
+    scale = (high - low) / (quant_max - quant_min)
+    scale = maximum(scale, np.float32(eps))
+    zero = quant_min - rint(low / scale)
+    zero = clip(zero, float(quant_min), float(quant_max))
     return n.reshape(n.cast(scale, f64), (1,)), n.reshape(n.cast(zero, i64), (1,))
 
 
@@ -134,9 +133,9 @@ def choose_qparams_symmetric(
 ) -> tuple[Value, Value]:
     """As `choose_qparams`, for a range around 0."""
     low, high = _range(n, input)
-    most = n.add(ew.Max(), n.add(ew.Neg(), low), high)
-    scale = n.add(ew.Div(), most, n.const((quant_max - quant_min) / 2, f32))
-    scale = n.add(ew.Max(), scale, n.const(np.float32(eps)))
+    most = maximum(-low, high)
+    scale = most / ((quant_max - quant_min) / 2)
+    scale = maximum(scale, np.float32(eps))
     middle = 0 if dtype.kind == "int" else 128
     return n.reshape(n.cast(scale, f64), (1,)), n.const(np.array([middle], np.int64))
 
@@ -145,6 +144,6 @@ def _range(n: AtenNode, x: Value) -> tuple[Value, Value]:
     """The least and the largest element, f32[]; at most and at least 0."""
     x, zero = n.cast(x, f32), n.const(0, f32)
     return (
-        n.add(ew.Min(), n.add(reduce.ReduceMin(None, False), x), zero),
-        n.add(ew.Max(), n.add(reduce.ReduceMax(None, False), x), zero),
+        minimum(x.min(), zero),
+        maximum(x.max(), zero),
     )

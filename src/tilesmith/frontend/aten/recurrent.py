@@ -25,6 +25,7 @@ from tilesmith.ops import activation as act
 from tilesmith.ops import elementwise as ew
 from tilesmith.ops import matmul as mm
 from tilesmith.ops import shape, slicing
+from tilesmith.ops.functions import tanh, where
 
 GATES = {"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1}
 """The number of gates of a kind of layer."""
@@ -147,23 +148,23 @@ def _forward(
     """The state after a step, and what its gradient needs beside it."""
     product = n.add(mm.MatMul(transpose_b=True), state[0], weight)
     if bias is not None:
-        product = n.add(ew.Add(), product, bias)
+        product = product + bias
     if kind == "gru":
         r, z, new = _split(n, x, 3)
         hr, hz, hn = _split(n, product, 3)
-        r = n.add(act.Sigmoid(), n.add(ew.Add(), r, hr))
-        z = n.add(act.Sigmoid(), n.add(ew.Add(), z, hz))
-        new = n.add(ew.Tanh(), n.add(ew.Add(), new, n.add(ew.Mul(), r, hn)))
-        change = n.add(ew.Mul(), z, n.add(ew.Sub(), state[0], new))
-        return [n.add(ew.Add(), new, change)], [_joined(n, r, z, new, hn)]
-    total = n.add(ew.Add(), x, product)
+        r = n.add(act.Sigmoid(), r + hr)
+        z = n.add(act.Sigmoid(), z + hz)
+        new = tanh(new + r * hn)
+        change = z * (state[0] - new)
+        return [new + change], [_joined(n, r, z, new, hn)]
+    total = x + product
     if kind != "lstm":
-        return [relu(n, total) if kind == "rnn_relu" else n.add(ew.Tanh(), total)], []
+        return [relu(n, total) if kind == "rnn_relu" else tanh(total)], []
     i, f, g, o = _split(n, total, 4)
     i, f, o = (n.add(act.Sigmoid(), v) for v in (i, f, o))
-    g = n.add(ew.Tanh(), g)
-    cell = n.add(ew.Add(), n.add(ew.Mul(), f, state[1]), n.add(ew.Mul(), i, g))
-    shown = n.add(ew.Mul(), o, n.add(ew.Tanh(), cell))
+    g = tanh(g)
+    cell = f * state[1] + i * g
+    shown = o * tanh(cell)
     if projection is not None:
         shown = n.add(mm.MatMul(transpose_b=True), shown, projection)
     return [shown, cell], [_joined(n, i, f, g, o), cell]
@@ -178,33 +179,33 @@ def _backward(
 
     def mul(a: Value, *others: Value) -> Value:
         for b in others:
-            a = n.add(ew.Mul(), a, b)
+            a = a * b
         return a
 
     def slope(y: Value, *, of_tanh: bool) -> Value:
         """Of tanh or of the logistic function where its value is `y`."""
         one = n.const(1, y.dtype)
         if of_tanh:
-            return n.add(ew.Sub(), one, mul(y, y))
-        return mul(y, n.add(ew.Sub(), one, y))
+            return one - mul(y, y)
+        return mul(y, one - y)
 
     dh = grads[0]
     if kind == "rnn_relu":
         zero = n.const(0, dh.dtype)
-        return [n.add(ew.Where(), n.add(ew.Greater(), kept[0], zero), dh, zero)], None
+        return [where(kept[0] > zero, dh, zero)], None
     if kind == "rnn_tanh":
         return [mul(dh, slope(kept[0], of_tanh=True))], None
     gates, before = kept
     if kind == "gru":
         r, z, new, hn = _split(n, gates, 4)
-        d_new = mul(dh, n.add(ew.Sub(), n.const(1, z.dtype), z), slope(new, of_tanh=True))
-        d_z = mul(dh, n.add(ew.Sub(), before, new), slope(z, of_tanh=False))
+        d_new = mul(dh, 1 - z, slope(new, of_tanh=True))
+        d_z = mul(dh, before - new, slope(z, of_tanh=False))
         d_r = mul(d_new, hn, slope(r, of_tanh=False))
         own = _joined(n, d_r, d_z, d_new)
         return [own, _joined(n, d_r, d_z, mul(d_new, r))], mul(dh, z)
     i, f, g, o = _split(n, gates, 4)
-    out = n.add(ew.Tanh(), n.add(ew.Add(), mul(f, before), mul(i, g)))
-    d_cell = n.add(ew.Add(), grads[1], mul(dh, o, slope(out, of_tanh=True)))
+    out = tanh(mul(f, before) + mul(i, g))
+    d_cell = grads[1] + mul(dh, o, slope(out, of_tanh=True))
     d_gates = _joined(
         n,
         mul(d_cell, g, slope(i, of_tanh=False)),
@@ -295,7 +296,7 @@ def _stack(
             projected = n.add(mm.MatMul(transpose_b=True), x, w)
             late = kind == "gru" and bool(biases)
             for b in biases[:1] if late else biases:
-                projected = n.add(ew.Add(), projected, b)
+                projected = projected + b
             hr = projection[0] if projection else None
             bias = biases[1] if late else None
             y, *after = recurrence(n, kind, projected, own, r, bias, hr, d == 1, False)
@@ -355,5 +356,5 @@ def _cell(
     """The state after a step whose input is `x`, [batch, width]."""
     projected = n.add(mm.MatMul(transpose_b=True), x, w)
     if biases[0] is not None:
-        projected = n.add(ew.Add(), projected, biases[0])
+        projected = projected + biases[0]
     return _forward(n, kind, projected, state, r, biases[1], None)[0]

@@ -17,6 +17,7 @@ from tilesmith.ir.dtypes import DType, bf16, f32, i32, i64, u8
 from tilesmith.ops import elementwise as ew
 from tilesmith.ops import reduce, scan
 from tilesmith.ops.base import Op
+from tilesmith.ops.functions import clip, maximum, sqrt
 
 Axes: TypeAlias = "Sequence[int] | int | None"
 """Axes; None, and no axis at all, mean all."""
@@ -162,7 +163,7 @@ def variance(
     """
     found, scale = _scaled_variance(n, self, dim, correction, keepdim)
     if scale is not None:
-        found = n.add(ew.Mul(), n.add(ew.Mul(), found, scale), scale)
+        found = found * scale * scale
     return n.cast(found, self.dtype)
 
 
@@ -174,11 +175,11 @@ def _scaled_variance(
     if self.dtype not in (f32, bf16) or not axes:
         return variance_and_mean(n, self, dim, correction, keepdim)[0], None
     x = n.cast(self, f32)
-    largest = n.add(reduce.ReduceMax(axes, True), n.add(ew.Abs(), x))
-    bits = n.add(ew.BitwiseAnd(), n.add(ew.Bitcast(i32), largest), n.tensor(_EXPONENT, i32))
-    bits = n.add(ew.Clip(_LEAST, _MOST), bits)
-    inverse = n.add(ew.Bitcast(f32), n.add(ew.Sub(), n.tensor(_LEAST + _MOST, i32), bits))
-    found = variance_and_mean(n, n.add(ew.Mul(), x, inverse), dim, correction, keepdim)[0]
+    largest = abs(x).max(axes, keepdims=True)
+    bits = n.add(ew.Bitcast(i32), largest) & n.tensor(_EXPONENT, i32)
+    bits = clip(bits, _LEAST, _MOST)
+    inverse = n.add(ew.Bitcast(f32), n.tensor(_LEAST + _MOST, i32) - bits)
+    found = variance_and_mean(n, x * inverse, dim, correction, keepdim)[0]
     return found, n.reshape(n.add(ew.Bitcast(f32), bits), found.type.shape)
 
 
@@ -200,8 +201,8 @@ def deviation(
 ) -> Value:
     """Of the scaled variance: it has a root in range where the variance has none."""
     found, scale = _scaled_variance(n, self, dim, correction, keepdim)
-    root = n.add(ew.Sqrt(), found)
-    return n.cast(root if scale is None else n.add(ew.Mul(), root, scale), self.dtype)
+    root = sqrt(found)
+    return n.cast(root if scale is None else root * scale, self.dtype)
 
 
 @aten_op("aten.std.dim")
@@ -230,14 +231,12 @@ def variance_and_mean(
 ) -> tuple[Value, Value]:
     axes = axes_of(n, self, dim)
     by = 1 if correction is None else n.number(correction, "correction")
-    mean_, variance_ = moments(n, self, axes) if axes else (self, n.add(ew.Sub(), self, self))
+    mean_, variance_ = moments(n, self, axes) if axes else (self, self - self)
     kept = variance_.type.shape
     if by:
         count = n.tensor(extents.product(self.type.shape[a] for a in axes), self.dtype)
-        rest = n.add(
-            ew.Max(), n.add(ew.Sub(), count, n.tensor(by, self.dtype)), n.tensor(0, self.dtype)
-        )
-        variance_ = n.add(ew.Mul(), variance_, n.add(ew.Div(), count, rest))
+        rest = maximum(count - by, 0)
+        variance_ = variance_ * (count / rest)
     if not keepdim:
         kept = tuple(d for a, d in enumerate(kept) if a not in axes)
     return n.reshape(variance_, kept), n.reshape(mean_, kept)
@@ -270,7 +269,7 @@ def vector_norm(
     dtype: DType | None = None,
 ) -> Value:
     x, p = n.cast(self, dtype), n.number(ord, "ord")
-    size = n.add(ew.Abs(), x)
+    size = abs(x)
     if p == math.inf:
         return reduced(n, size, dim, keepdim, reduce.ReduceMax)
     if p == -math.inf:
@@ -280,9 +279,9 @@ def vector_norm(
     if p == 1:
         return reduced(n, size, dim, keepdim, reduce.ReduceSum)
     if p == 2:
-        return n.add(ew.Sqrt(), reduced(n, n.add(ew.Mul(), x, x), dim, keepdim, reduce.ReduceSum))
-    total = reduced(n, n.add(ew.Pow(), size, n.tensor(p, x.dtype)), dim, keepdim, reduce.ReduceSum)
-    return n.add(ew.Pow(), total, n.tensor(1 / p, x.dtype))
+        return sqrt(reduced(n, x * x, dim, keepdim, reduce.ReduceSum))
+    total = reduced(n, size**p, dim, keepdim, reduce.ReduceSum)
+    return total ** (1 / p)
 
 
 @aten_op("aten.logsumexp.default")

@@ -15,8 +15,8 @@ from tilesmith.graph.nodes import Value
 from tilesmith.ir import extents
 from tilesmith.ir.dtypes import i64, u8
 from tilesmith.ir.types import same_shape
-from tilesmith.ops import elementwise as ew
 from tilesmith.ops import gather, rules, scan, scatter, slicing
+from tilesmith.ops.functions import where
 from tilesmith.support.errors import UnsupportedError
 
 _REDUCTIONS = {
@@ -104,11 +104,11 @@ def scatter_reduce(
     if not include_self:
         first = _scattered(n, ones, dim, index, n.full(0, index.type.shape, self.dtype))
     count = _scattered(n, first, dim, index, one, "add")
-    mean = n.add(ew.Div(), total, count)
+    mean = total / count
     if self.dtype.is_int:  # ATen rounds down
-        rest = n.add(ew.Sub(), total, n.add(ew.Mul(), mean, count))
-        negative = n.add(ew.Less(), rest, n.tensor(0, self.dtype))
-        mean = n.add(ew.Sub(), mean, n.cast(negative, self.dtype))
+        rest = total - mean * count
+        negative = rest < 0
+        mean = mean - n.cast(negative, self.dtype)
     return mean
 
 
@@ -118,11 +118,11 @@ def masked_scatter(n: AtenNode, self: Value, mask: Value, source: Value) -> Valu
     shape = rules.broadcast_shapes("masked_scatter", self.type.shape, mask.type.shape)
     mask, self = n.expand(mask, shape), n.expand(self, shape)
     flat = n.cast(n.reshape(mask, (-1,)), i64)
-    number = n.add(ew.Sub(), n.add(scan.CumSum(0), flat), n.tensor(1, i64))
-    number = n.add(ew.Where(), n.reshape(mask, (-1,)), number, n.tensor(0, i64))
+    number = n.add(scan.CumSum(0), flat) - 1
+    number = where(n.reshape(mask, (-1,)), number, 0)
     items = n.reshape(source, (-1,))
     taken = n.add(gather.Gather(0), items, number)  # refuses a number beyond the last item
-    return n.add(ew.Where(), mask, n.reshape(n.cast(taken, self.dtype), shape), self)
+    return where(mask, n.reshape(n.cast(taken, self.dtype), shape), self)
 
 
 @aten_op("aten.masked_scatter_backward.default")
@@ -132,10 +132,10 @@ def masked_scatter_backward(
     """The gradient of `source`: what the mask took of it, in order, and zeros behind."""
     dims = n.dims_of(sizes)
     flat = n.reshape(n.expand(n.truth(mask), grad_output.type.shape), (-1,))
-    number = n.add(ew.Sub(), n.add(scan.CumSum(0), n.cast(flat, i64)), n.tensor(1, i64))
-    number = n.add(ew.Where(), flat, number, n.tensor(0, i64))
+    number = n.add(scan.CumSum(0), n.cast(flat, i64)) - 1
+    number = where(flat, number, 0)
     zero = n.tensor(0, grad_output.dtype)
-    given = n.add(ew.Where(), flat, n.reshape(grad_output, (-1,)), zero)
+    given = where(flat, n.reshape(grad_output, (-1,)), zero)
     room = n.full(0, (extents.product(dims),), grad_output.dtype)
     return n.reshape(n.add(scatter.ScatterElements(0, "add"), room, number, given), dims)
 

@@ -10,23 +10,22 @@ from tilesmith.graph.nodes import Value
 from tilesmith.ir import extents
 from tilesmith.ir.dtypes import i64
 from tilesmith.ir.types import Dim
-from tilesmith.ops import elementwise as ew
-from tilesmith.ops import reduce as red
 from tilesmith.ops import scan, slicing
+from tilesmith.ops.functions import where
 
 
 @aten_op("aten.repeat_interleave.Tensor")
 def repeat_interleave(n: AtenNode, repeats: Value, output_size: Dim | Value | None = None) -> Value:
     """The number of each element, as often as the element says."""
     counts = n.cast(repeats, i64)
-    negative = n.add(ew.Less(), counts, n.tensor(0, i64))
-    n.builder.require_zero(n.add(red.ReduceSum((0,), True), n.cast(negative, i64)))
-    found = n.add(red.ReduceSum((0,), True), counts)
+    negative = counts < 0
+    n.builder.require_zero(n.cast(negative, i64).sum((0,), keepdims=True))
+    found = counts.sum((0,), keepdims=True)
     if output_size is None:
         (total,) = n.extents(found, "the number of repetitions")
     else:
         (total,) = n.dims_of((output_size,))
-        n.builder.require_zero(n.add(ew.Sub(), found, n.of_dims((total,), (1,))))
+        n.builder.require_zero(found - n.of_dims((total,), (1,)))
     return n.cast(_segments(n, counts, total), repeats.dtype)
 
 
@@ -57,7 +56,7 @@ def segment_reduce(
         (count,) = counts.type.shape
         ends = n.add(slicing.Slice((1,), (count,), (0,), (1,)), counts)
         last = extents.difference(count, 1)
-        counts = n.add(ew.Sub(), ends, n.add(slicing.Slice((0,), (last,), (0,), (1,)), counts))
+        counts = ends - n.add(slicing.Slice((0,), (last,), (0,), (1,)), counts)
     rows = repeat_interleave(n, counts, data.type.shape[0])
     dims = (counts.type.shape[0], *data.type.shape[1:])
     neutral = {"amax": data.dtype.min, "amin": data.dtype.max, "prod": 1, "sum": 0}[_KINDS[reduce]]
@@ -70,8 +69,8 @@ def segment_reduce(
     if reduce != "mean":
         return found
     sizes = n.cast(n.reshape(counts, (dims[0], *[1] * (data.type.rank - 1))), data.dtype)
-    mean = n.add(ew.Div(), found, sizes)
+    mean = found / sizes
     if initial is None:
         return mean
-    is_empty = n.add(ew.Equal(), sizes, n.tensor(0, data.dtype))
-    return n.add(ew.Where(), is_empty, n.tensor(initial, data.dtype), mean)
+    is_empty = sizes.equals(0)
+    return where(is_empty, initial, mean)

@@ -18,7 +18,6 @@ from tilesmith.ir.dtypes import i64
 from tilesmith.ir.expr import Expr, as_expr
 from tilesmith.ir.symbols import as_dim
 from tilesmith.ir.types import Dim, same_dim
-from tilesmith.ops import elementwise as ew
 from tilesmith.ops import rules, scatter, slicing
 from tilesmith.ops.gather import Gather
 from tilesmith.ops.runtime_shape import Window
@@ -235,7 +234,7 @@ def slice_scatter(
 
 
 def _affine(n: AtenNode, x: Value, factor: Dim, offset: Dim) -> Value:
-    return n.add(ew.Add(), n.add(ew.Mul(), x, n.tensor(factor, i64)), n.tensor(offset, i64))
+    return x * factor + offset
 
 
 @aten_op("aten.select_scatter.default")
@@ -391,7 +390,7 @@ def unfold(n: AtenNode, self: Value, dimension: int, size: int, step: int) -> Va
         starts = n.const(np.arange(0, extent - size + 1, step, dtype=np.int64)[:, None])
     else:
         starts = _affine(n, n.positions(as_dim((extent - size) // step + 1), 2), step, 0)
-    found = n.add(Gather(axis), self, n.add(ew.Add(), starts, n.const(np.arange(size)[None])))
+    found = n.add(Gather(axis), self, starts + np.arange(size)[None])
     rank = found.type.rank
     return n.permute(found, [*(a for a in range(rank) if a != axis + 1), axis + 1])
 

@@ -20,6 +20,7 @@ from tilesmith.ir.types import Dim
 from tilesmith.ops import elementwise as ew
 from tilesmith.ops import gather, reduce, scan, scatter, select, slicing, sort
 from tilesmith.ops.base import Op
+from tilesmith.ops.functions import maximum, minimum, where
 
 Pair: TypeAlias = "tuple[Value, Value]"
 """Elements, and their places along an axis."""
@@ -99,15 +100,15 @@ def _median(n: AtenNode, x: Value, dim: int, keepdim: bool, ignores_nan: bool) -
     axis = n.axis(dim, x.type.rank)
     last = n.tensor(extents.difference(x.type.shape[axis], 1))
     two = n.tensor(2)
-    middle = n.add(ew.Div(), last, two)
+    middle = last / two
     if not x.dtype.is_float:
         return _ranked(n, x, middle, axis, keepdim)
     # NaN stand behind all numbers
-    count = n.add(reduce.ReduceSum((axis,), True), n.cast(isnan(n, x), i64))
+    count = n.cast(isnan(n, x), i64).sum((axis,), keepdims=True)
     if ignores_nan:
-        rest = n.add(ew.Max(), n.add(ew.Sub(), last, count), n.tensor(0))
-        return _ranked(n, x, n.add(ew.Div(), rest, two), axis, keepdim)
-    rank = n.add(ew.Where(), n.truth(count), last, middle)
+        rest = maximum(last - count, 0)
+        return _ranked(n, x, rest / two, axis, keepdim)
+    rank = where(n.truth(count), last, middle)
     return _ranked(n, x, rank, axis, keepdim)
 
 
@@ -133,9 +134,9 @@ def mode(n: AtenNode, self: Value, dim: int = -1, keepdim: bool = False) -> Pair
     extent = x.type.shape[axis]
     place = n.positions(extent, x.type.rank, axis)
     before = n.add(gather.Gather(axis), values, n.add(ew.Max(), *_previous(n, extent)))
-    is_new = n.add(ew.LogicalOr(), n.add(ew.NotEqual(), values, before), isnan(n, values))
-    first = n.add(ew.Where(), is_new, place, n.tensor(0))
-    number = n.add(ew.Sub(), place, n.add(scan.CumMax(axis), first))
+    is_new = values.differs(before) | isnan(n, values)
+    first = where(is_new, place, 0)
+    number = place - n.add(scan.CumMax(axis), first)
     at = n.add(reduce.ArgMax(axis, True), number)
     found = [n.add(gather.GatherElements(axis), v, at) for v in (values, places)]
     if not keepdim:
@@ -146,7 +147,7 @@ def mode(n: AtenNode, self: Value, dim: int = -1, keepdim: bool = False) -> Pair
 
 def _previous(n: AtenNode, extent: Dim) -> tuple[Value, Value]:
     """The places before each of an axis, and 0, which is the least of them."""
-    return n.add(ew.Sub(), n.positions(extent), n.tensor(1)), n.tensor(0)
+    return n.positions(extent) - 1, n.tensor(0)
 
 
 @aten_op("aten.histc.default")
@@ -160,13 +161,11 @@ def histc(n: AtenNode, self: Value, bins: int = 100, min: Number = 0, max: Numbe
         )
     x = n.reshape(self, (-1,))
     low, high = (n.tensor(v, x.dtype) for v in (least, most))
-    is_inside = n.add(
-        ew.LogicalAnd(), n.add(ew.GreaterEqual(), x, low), n.add(ew.LessEqual(), x, high)
-    )
-    above = n.add(ew.Sub(), n.add(ew.Where(), is_inside, x, low), low)
-    scaled = n.add(ew.Mul(), above, n.tensor(float(bins), x.dtype))
-    bin_ = n.cast(n.add(ew.Div(), scaled, n.add(ew.Sub(), high, low)), i64)
-    bin_ = n.add(ew.Min(), bin_, n.tensor(bins - 1))
+    is_inside = (x >= low) & (x <= high)
+    above = where(is_inside, x, low) - low
+    scaled = above * float(bins)
+    bin_ = n.cast(scaled / (high - low), i64)
+    bin_ = minimum(bin_, n.tensor(bins - 1))
     zeros = n.full(0, (bins,), i64)
     counts = n.add(scatter.ScatterElements(0, "add"), zeros, bin_, n.cast(is_inside, i64))
     return n.cast(counts, self.dtype)
@@ -182,9 +181,9 @@ def _running_extreme(n: AtenNode, self: Value, dim: int, *, make: Callable[[int]
     axis = n.axis(dim, self.type.rank)
     x = n.cast(self, u8) if self.dtype.is_bool else self
     best = n.add(make(axis), x)
-    is_best = n.add(ew.LogicalOr(), n.add(ew.Equal(), x, best), isnan(n, x))
+    is_best = x.equals(best) | isnan(n, x)
     places = n.positions(x.type.shape[axis], x.type.rank, axis)
-    found = n.add(ew.Where(), is_best, places, n.tensor(0, i64))
+    found = where(is_best, places, 0)
     return n.cast(best, self.dtype), n.add(scan.CumMax(axis), found)
 
 
@@ -213,8 +212,8 @@ def searchsorted(
     if keys.type.rank > 1:
         keys = n.reshape(keys, (*keys.type.shape[:-1], 1, keys.type.shape[-1]))
     after = ew.Greater() if right or side == "right" else ew.GreaterEqual()
-    before = n.add(ew.LogicalNot(), n.add(after, keys, wide))
-    count = n.add(reduce.ReduceSum((wide.type.rank - 1,), False), n.cast(before, i64))
+    before = ~n.add(after, keys, wide)
+    count = n.cast(before, i64).sum((wide.type.rank - 1,))
     return n.cast(count, i32 if out_int32 else i64)
 
 
@@ -238,16 +237,16 @@ def _of_runs(n: AtenNode, rows: Value, order: Value | None) -> tuple[Value, Valu
     last = extents.difference(count, 1)
     above = n.add(slicing.Slice((1,), (count,), (0,), (1,)), rows)
     below = n.add(slicing.Slice((0,), (last,), (0,), (1,)), rows)
-    differs = n.add(reduce.ReduceMax((1,), False), n.add(ew.NotEqual(), above, below))
+    differs = above.differs(below).max((1,))
     begins = n.add(slicing.Concat(0), n.const(np.ones(1, np.bool_)), differs)
     starts = row(n, n.places(begins), 0)
-    runs = n.add(ew.Sub(), n.add(scan.CumSum(0), n.cast(begins, i64)), n.tensor(1))
+    runs = n.add(scan.CumSum(0), n.cast(begins, i64)) - 1
     if order is not None:
         empty = n.full(0, order.type.shape, i64)
         runs = n.add(scatter.ScatterElements(0), empty, order, runs)
     ends = n.add(slicing.Concat(0), starts, n.of_dims((count,), (1,)))
-    following = n.add(ew.Add(), n.positions(starts.type.shape[0]), n.tensor(1))
-    lengths = n.add(ew.Sub(), n.add(gather.Gather(0), ends, following), starts)
+    following = n.positions(starts.type.shape[0]) + 1
+    lengths = n.add(gather.Gather(0), ends, following) - starts
     return n.add(gather.Gather(0), rows, starts), runs, lengths
 
 

@@ -22,6 +22,7 @@ from tilesmith.ir.expr import Expr, as_expr
 from tilesmith.ir.symbols import as_dim
 from tilesmith.ops import elementwise as ew
 from tilesmith.ops.base import Op
+from tilesmith.ops.functions import floor, sqrt
 
 
 @aten_op("operator.getitem")
@@ -121,16 +122,16 @@ def floordiv(n: AtenNode, a: Any, b: Any) -> Any:
         return _binary(n, a, b, operator.floordiv, ew.Div)
     x, y = _values(n, a, b)
     if x.dtype.is_float:
-        return _size_or_value(n, n.add(ew.Floor(), n.add(ew.Div(), x, y)))
-    exact = n.add(ew.Sub(), x, n.add(ew.Mod(), x, y))
-    return _size_or_value(n, n.add(ew.Div(), exact, y))
+        return _size_or_value(n, floor(x / y))
+    exact = x - x % y
+    return _size_or_value(n, exact / y)
 
 
 @aten_op("operator.truediv", "torch.sym_float_truediv", "torch.sym_int_truediv")
 def truediv(n: AtenNode, a: Any, b: Any) -> Any:
     if isinstance(a, (int, float)) and isinstance(b, (int, float)):
         return a / b
-    return _size_or_value(n, n.add(ew.Div(), n.tensor(a, f64), n.tensor(b, f64)))
+    return _size_or_value(n, n.tensor(a, f64) / n.tensor(b, f64))
 
 
 @aten_op("operator.neg")
@@ -144,7 +145,7 @@ def power(n: AtenNode, a: Any, b: Any) -> Any:
         return a**b
     if isinstance(a, Expr) and isinstance(b, int) and b >= 0:
         return extents.product([a] * b)
-    return _size_or_value(n, n.add(ew.Pow(), n.tensor(a, f64), n.tensor(b, f64)))
+    return _size_or_value(n, n.tensor(a, f64) ** n.tensor(b, f64))
 
 
 @aten_op("torch.sym_float")
@@ -156,7 +157,7 @@ def sym_float(n: AtenNode, a: Any) -> Any:
 def sym_sqrt(n: AtenNode, a: Any) -> Any:
     if isinstance(a, (int, float)):
         return math.sqrt(a)
-    return _size_or_value(n, n.add(ew.Sqrt(), n.tensor(a, f64)))
+    return _size_or_value(n, sqrt(n.tensor(a, f64)))
 
 
 def _rounded(n: AtenNode, a: Any, python: Callable[[float], int], make: Callable[[], Op]) -> Any:
@@ -209,19 +210,19 @@ for _name, _compare, _short, _test in (
 
 @aten_op("torch.sym_not", "operator.not_")
 def sym_not(n: AtenNode, a: Any) -> Any:
-    return not a if isinstance(a, (int, float)) else n.add(ew.LogicalNot(), n.truth(a))
+    return not a if isinstance(a, (int, float)) else ~n.truth(a)
 
 
 @aten_op("operator.and_", "torch.sym_and")
 def sym_and(n: AtenNode, a: Any, b: Any) -> Any:
     both = isinstance(a, int) and isinstance(b, int)
-    return a & b if both else n.add(ew.LogicalAnd(), n.truth(a), n.truth(b))
+    return a & b if both else n.truth(a) & n.truth(b)
 
 
 @aten_op("operator.or_", "torch.sym_or")
 def sym_or(n: AtenNode, a: Any, b: Any) -> Any:
     both = isinstance(a, int) and isinstance(b, int)
-    return a | b if both else n.add(ew.LogicalOr(), n.truth(a), n.truth(b))
+    return a | b if both else n.truth(a) | n.truth(b)
 
 
 @aten_op("torch.sym_ite")
@@ -235,7 +236,7 @@ def sym_ite(n: AtenNode, condition: Any, then: Any, otherwise: Any) -> Any:
 def assert_scalar(n: AtenNode, self: Any, assert_msg: str) -> None:
     """A run is refused where the condition does not hold."""
     if isinstance(self, Value):
-        wrong = n.cast(n.add(ew.LogicalNot(), n.truth(self)), i64)
+        wrong = n.cast(~n.truth(self), i64)
         n.builder.require_zero(n.reshape(wrong, (1,)))
     elif not self:
         n.bad(f"its condition never holds: {assert_msg}")

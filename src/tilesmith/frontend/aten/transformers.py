@@ -14,9 +14,8 @@ from tilesmith.frontend.aten.normalizations import layer_norm
 from tilesmith.frontend.aten.registry import aten_op
 from tilesmith.graph.nodes import Value
 from tilesmith.ops import activation as act
-from tilesmith.ops import elementwise as ew
 from tilesmith.ops import matmul, norm, slicing
-from tilesmith.ops import reduce as red
+from tilesmith.ops.functions import where
 
 _PADDING = 1
 """The `mask_type` of masks of keys, bool [batch, keys]."""
@@ -49,17 +48,17 @@ def multi_head_attention(
         y = scaled_dot_product_attention(n, q, k, v)
     else:
         scores = n.add(matmul.MatMul(transpose_b=True), q, k)
-        scores = n.add(ew.Mul(), scores, n.tensor(1 / math.sqrt(size), q.dtype))
+        scores = scores * (1 / math.sqrt(size))
         if mask is not None:
             hidden = n.truth(mask)
             if mask_type == _PADDING:
                 batch, keys = hidden.type.shape
                 hidden = n.reshape(hidden, (batch, 1, 1, keys))
-            scores = n.add(ew.Where(), hidden, n.tensor(-math.inf, q.dtype), scores)
+            scores = where(hidden, -math.inf, scores)
         shares = n.add(norm.Softmax(3), scores)
         y = n.add(matmul.MatMul(), shares, v)
         if need_weights:
-            weights = n.add(red.ReduceMean((1,), False), shares) if average_attn_weights else shares
+            weights = shares.mean((1,)) if average_attn_weights else shares
     y = n.reshape(n.permute(y, (0, 2, 1, 3)), (*query.type.shape[:2], embed_dim))
     return linear(n, y, proj_weight, proj_bias), weights
 
@@ -92,7 +91,7 @@ def encoder_layer(
         return linear(n, h, ffn_weight_2, ffn_bias_2)
 
     if norm_first:
-        x = n.add(ew.Add(), src, attended(first(src)))
-        return n.add(ew.Add(), x, fed(second(x)))
-    x = first(n.add(ew.Add(), src, attended(src)))
-    return second(n.add(ew.Add(), x, fed(x)))
+        x = src + attended(first(src))
+        return x + fed(second(x))
+    x = first(src + attended(src))
+    return second(x + fed(x))

@@ -50,9 +50,9 @@ class Numbers:
     def of(n: NodeContext, value: Value, dtype: DType = i64) -> Numbers:
         """A tensor of any shape as a list of `dtype`."""
         if value.dtype is not dtype:
-            value = n.add(ew.Cast(dtype), value)
+            value = value.cast(dtype)
         if value.type.rank != 1:
-            value = n.add(shape.Reshape((-1,)), value)
+            value = value.reshape(-1)
         return Numbers(n, value)
 
     @property

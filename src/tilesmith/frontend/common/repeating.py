@@ -8,7 +8,6 @@ from tilesmith.frontend.common.node import NodeContext
 from tilesmith.graph.nodes import Value
 from tilesmith.ir import extents
 from tilesmith.ir.types import Dim, same_dim
-from tilesmith.ops import shape
 
 
 def tiled(n: NodeContext, x: Value, repeats: Sequence[Dim]) -> Value:
@@ -26,6 +25,6 @@ def tiled(n: NodeContext, x: Value, repeats: Sequence[Dim]) -> Value:
             apart, wide = [*apart, 1], [*wide, count]
         else:
             apart, wide = [*apart, 1, extent], [*wide, count, extent]
-    full = n.add(shape.Expand(tuple(wide)), n.add(shape.Reshape(tuple(apart)), x))
+    full = x.reshape(*tuple(apart)).expand(*tuple(wide))
     joined = tuple(extents.product(pair) for pair in zip(x.type.shape, repeats, strict=True))
-    return n.add(shape.Reshape(joined), full)
+    return full.reshape(*joined)

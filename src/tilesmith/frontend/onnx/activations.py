@@ -108,7 +108,7 @@ def softmax_flattened(n: OnnxNode) -> Result:
     if axis == x.type.rank - 1:
         return n.add(_SOFTMAX[n.op_type](axis), x)
     y = n.add(_SOFTMAX[n.op_type](1), n.add(shape.Flatten(axis), x))
-    return n.add(shape.Reshape(x.type.shape), y)
+    return y.reshape(*x.type.shape)
 
 
 _SOFTMAX = {"Softmax": norm.Softmax, "LogSoftmax": norm.LogSoftmax, "Hardmax": norm.Hardmax}

@@ -16,7 +16,7 @@ from tilesmith.ir import extents
 from tilesmith.ir.dtypes import f32, f64, i64
 from tilesmith.ir.types import Dim, same_dim
 from tilesmith.ops import attention as att
-from tilesmith.ops import elementwise as ew
+from tilesmith.ops import functions as fn
 from tilesmith.ops import gather, norm, rules, shape, slicing
 from tilesmith.ops import matmul as mm
 
@@ -73,15 +73,15 @@ def attention(n: OnnxNode) -> Result:
         y = n.add(att.Attention(scale, causal, softcap), q, k, v)
         y = joined_heads(n, y) if is_3d else y
         return y, k, v
-    scores = _product(n, n.add(ew.Mul(), q, n.const(scale, q.dtype)), k, group, transpose=True)
+    scores = _product(n, q * scale, k, group, transpose=True)
     shown = [scores]
     if softcap > 0:
         cap = n.const(softcap, scores.dtype)
-        scores = n.add(ew.Mul(), n.add(ew.Tanh(), n.add(ew.Div(), scores, cap)), cap)
+        scores = fn.tanh(scores / cap) * cap
     shown.append(scores)
     bias = _bias(n, q, k, mask, lengths, past, causal, left, right)
     if bias is not None:
-        scores = n.add(ew.Add(), scores, bias)
+        scores = scores + bias
     shown.append(scores)
     wide = scores if precision is None else cast_to(n, scores, precision)
     softmax = norm.Softmax(-1) if bias is None else norm.MaskedSoftmax(-1)
@@ -112,14 +112,14 @@ def heads_of(n: OnnxNode, x: Value, heads: int) -> Value:
     if heads < 1 or hidden % heads:
         n.bad(f"expected a width divisible by {heads} heads, found {hidden}")
     split = reshape_to(n, x, (batch, length, heads, hidden // heads))
-    return n.add(shape.Transpose((0, 2, 1, 3)), split)
+    return split.transpose(0, 2, 1, 3)
 
 
 def joined_heads(n: OnnxNode, y: Value) -> Value:
     """[batch, heads, length, width] as [batch, length, heads * width]."""
     batch, heads, length, width = y.type.shape
     joined = extents.product((heads, width))
-    return reshape_to(n, n.add(shape.Transpose((0, 2, 1, 3)), y), (batch, length, joined))
+    return reshape_to(n, y.transpose(0, 2, 1, 3), (batch, length, joined))
 
 
 def _product(n: OnnxNode, a: Value, b: Value, group: int, transpose: bool) -> Value:
@@ -158,28 +158,28 @@ def _bias(
             pads = (*[0] * mask.type.rank, *[0] * (mask.type.rank - 1), missing)
             filler = False if mask.dtype.is_bool else -math.inf
             part = n.add(slicing.Pad(pads, "constant", filler), mask)
-        parts.append(n.add(ew.Where(), part, zero, lowest) if part.dtype.is_bool else part)
+        parts.append(fn.where(part, zero, lowest) if part.dtype.is_bool else part)
     allowed: list[Value] = []
     # Position of a query among the keys: row + the number of keys before the first query.
     at, key = positions(n, rows, 2, 0), positions(n, columns, 2, 1)
     before = of_dims(n, (past,), ())
     if lengths is not None:
         valid = reshape_to(n, cast_to(n, lengths, i64), (q.type.shape[0], 1, 1, 1))
-        allowed.append(n.add(ew.Less(), key, valid))
-        before = n.add(ew.Sub(), valid, of_dims(n, (rows,), ()))
-    ahead = n.add(ew.Sub(), key, n.add(ew.Add(), at, before))
+        allowed.append(key < valid)
+        before = valid - of_dims(n, (rows,), ())
+    ahead = key - (at + before)
     if causal:
-        allowed.append(n.add(ew.LessEqual(), ahead, n.const(0, i64)))
+        allowed.append(ahead <= 0)
     if left >= 0:
-        allowed.append(n.add(ew.GreaterEqual(), ahead, n.const(-left, i64)))
+        allowed.append(ahead >= -left)
     if right >= 0:
-        allowed.append(n.add(ew.LessEqual(), ahead, n.const(right, i64)))
-    parts += [n.add(ew.Where(), condition, zero, lowest) for condition in allowed]
+        allowed.append(ahead <= right)
+    parts += [fn.where(condition, zero, lowest) for condition in allowed]
     if not parts:
         return None
     bias = parts[0]
     for other in parts[1:]:
-        bias = n.add(ew.Add(), bias, other)
+        bias = bias + other
     return bias
 
 
@@ -195,7 +195,7 @@ def flex_attention(n: OnnxNode) -> Result:
         precision = element_type(n.attr_int("softmax_precision"), "softmax_precision")
     scale = n.attr_float("scale") if n.has("scale") else 1 / math.sqrt(max(n.extent(q, 3), 1))
     scores = cast_to(n, _product(n, q, k, group, transpose=True), precision)
-    scores = _modified(n, "score_mod", n.add(ew.Mul(), scores, n.const(scale, precision)))
+    scores = _modified(n, "score_mod", scores * scale)
     weights = _modified(n, "prob_mod", n.add(norm.Softmax(-1), scores))
     return _product(n, cast_to(n, weights, v.dtype), v, group, transpose=False)
 
@@ -245,8 +245,8 @@ def rotated(n: OnnxNode, y: Value, cos: Value, sin: Value, turned: int, interlea
         a, b = (n.add(slicing.Slice((i,), (turned,), (3,), (2,)), y) for i in (0, 1))
     else:
         a, b = n.add(slicing.Split(3, (turned // 2, turned // 2)), y)
-    real = n.add(ew.Sub(), n.add(ew.Mul(), cos, a), n.add(ew.Mul(), sin, b))
-    imaginary = n.add(ew.Add(), n.add(ew.Mul(), sin, a), n.add(ew.Mul(), cos, b))
+    real = cos * a - sin * b
+    imaginary = sin * a + cos * b
     if interleaved:
         pair = (n.add(shape.Unsqueeze((4,)), v) for v in (real, imaginary))
         y = reshape_to(n, n.add(slicing.Concat(4), *pair), y.type.shape)

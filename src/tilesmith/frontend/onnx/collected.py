@@ -16,7 +16,7 @@ from tilesmith.frontend.onnx.computed import of_dims, viewed
 from tilesmith.frontend.onnx.node import OnnxNode
 from tilesmith.graph.nodes import Value
 from tilesmith.ir import extents
-from tilesmith.ops import reduce, shape, slicing
+from tilesmith.ops import reduce, slicing
 
 WIDTH = 3
 """Carried values for each such result: elements, extents, and by how much they ever differed."""
@@ -45,7 +45,7 @@ class Ragged:
     def following(self, n: OnnxNode, element: Value, carried: Sequence[Value]) -> list[Value]:
         """The carried values after an iteration."""
         elements, *numbers = carried
-        flat = n.add(shape.Reshape((extents.product(element.shape),)), element)
+        flat = element.reshape(extents.product(element.shape))
         dims, differed = (Numbers(n, v) for v in numbers)
         now = of_dims(n, element.shape)
         change = dims.below(0).chooses(0, (now - dims).most(dims - now))
@@ -56,6 +56,6 @@ class Ragged:
     def stacked(self, n: OnnxNode, carried: Sequence[Value], count: Value) -> Value:
         """The result, of which `count` iterations gave an element."""
         elements, dims, differed = carried
-        rows = Numbers(n, n.add(shape.Reshape((1,)), count))
+        rows = Numbers(n, count.reshape(1))
         whole = rows.joined(Numbers(n, dims).most(0))
         return viewed(n, elements, n.measured(whole.value, zero=differed))

@@ -17,10 +17,9 @@ from tilesmith.ir import extents
 from tilesmith.ir.dtypes import bool_, i64
 from tilesmith.ir.symbols import expected
 from tilesmith.ir.types import Dim, same_dim
-from tilesmith.ops import elementwise as ew
 from tilesmith.ops import gather, reduce
-from tilesmith.ops import shape as sh
 from tilesmith.ops.base import Op
+from tilesmith.ops.functions import where
 from tilesmith.ops.runtime_shape import Reinterpret, Stretch, Window
 from tilesmith.ops.sizes import Extents, Iota
 
@@ -44,7 +43,7 @@ def taken(n: OnnxNode, x: Value, axis: int, places: Numbers) -> Value:
     """The slices of x at `places` along `axis`, which are inside: a kernel need not refuse any."""
     if same_dim(x.type.shape[axis], 0):  # then nothing is taken
         dims = (*x.type.shape[:axis], *places.value.type.shape, *x.type.shape[axis + 1 :])
-        return n.add(sh.Expand(dims), n.const(0, x.dtype))
+        return n.const(0, x.dtype).expand(*dims)
     last = of_dims(n, (extents.difference(x.type.shape[axis], 1),))
     return n.add(gather.Gather(axis), x, places.clipped(0, last).value)
 
@@ -57,9 +56,9 @@ def along(places: Numbers, axis: int, rank: int) -> Numbers:
 def viewed(n: OnnxNode, x: Value, dims: tuple[Dim, ...]) -> Value:
     """x under another shape, of as many elements in every run that is not refused."""
     if any(same_dim(d, 0) for d in x.type.shape):
-        return n.add(sh.Expand(dims), n.const(0, x.dtype))
+        return n.const(0, x.dtype).expand(*dims)
     # Without axes, a copy of it is one loop.
-    flat = x if x.type.rank == 1 else n.add(sh.Reshape((extents.product(x.type.shape),)), x)
+    flat = x if x.type.rank == 1 else x.reshape(extents.product(x.type.shape))
     return n.add(Reinterpret(dims), flat)
 
 
@@ -106,7 +105,7 @@ def expanded(n: OnnxNode, x: Value, wanted: Value) -> Value:
         else:
             result.append(w if same_dim(d, 1) else None)
     shape = n.measured(exact.value, result, zero=fits.value)
-    return n.add(Stretch(shape), n.add(sh.Reshape(dims), x) if rank > x.type.rank else x)
+    return n.add(Stretch(shape), x.reshape(*dims) if rank > x.type.rank else x)
 
 
 # Axes
@@ -331,16 +330,17 @@ def padded(
     sizes = n.measured((own + begins + ends).value, known, usual=usual)
     if any(same_dim(d, 0) for d in dims):  # nothing to read
         value = filler if isinstance(filler, Value) else n.const(filler, x.dtype)
-        return n.add(sh.Expand(sizes), value)
+        return value.expand(*sizes)
     added, removed = (_offsets(n, v.most(0), is_padded) for v in (begins, -begins))
     starts = tuple(map(extents.difference, removed, added))
     steps = (1,) * rank
     if not isinstance(filler, Value):
         return n.add(Window(starts, sizes, steps, mode, filler), x)
     padding = n.add(Window(starts, sizes, steps, "edge"), x)
-    mask = n.add(sh.Expand(dims), n.const(True, bool_))
-    return n.add(ew.Where(), n.add(Window(starts, sizes, steps, "constant", False), mask),
-                 padding, filler)  # fmt: skip
+    inside = n.add(
+        Window(starts, sizes, steps, "constant", False), n.const(True, bool_).expand(*dims)
+    )
+    return where(inside, padding, filler)
 
 
 def parted(n: OnnxNode, x: Value, axis: int, sizes: Value) -> tuple[Value, ...]:
@@ -374,7 +374,7 @@ def _window(n: OnnxNode, x: Value, axis: int, start: Dim, size: Dim) -> Value:
     starts = tuple(start if a == axis else 0 for a in range(rank))
     sizes = (*x.type.shape[:axis], size, *x.type.shape[axis + 1 :])
     if any(same_dim(d, 0) for d in x.type.shape):  # nothing to read
-        return n.add(sh.Expand(sizes), n.const(0, x.dtype))
+        return n.const(0, x.dtype).expand(*sizes)
     return n.add(Window(starts, sizes, (1,) * rank), x)
 
 
@@ -384,7 +384,7 @@ def triangle(n: OnnxNode, x: Value, k: Value, upper: bool) -> Value:
     beyond = along(iota(n, columns), 1, 2) - along(iota(n, rows), 0, 2)
     diagonal = Numbers.of(n, k)
     dropped = beyond.below(diagonal) if upper else diagonal.below(beyond)
-    return n.add(ew.Where(), dropped.value, n.const(0, x.dtype), x)
+    return where(dropped.value, 0, x)
 
 
 def count(n: OnnxNode, given: Value, most: Dim) -> Dim:

@@ -18,7 +18,7 @@ from tilesmith.ir.dtypes import f32, f64, i64
 from tilesmith.ir.types import Dim, same_dim
 from tilesmith.ops import elementwise as ew
 from tilesmith.ops import reduce
-from tilesmith.ops.shape import Reshape
+from tilesmith.ops.functions import where
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +137,7 @@ def _along(
         return y
     outside = at.below(0.0).either(limit.cast(wide).below(at))
     fill = n.const(op.extrapolation, x.dtype)
-    return n.add(ew.Where(), along(outside, axis, rank).value, fill, y)
+    return where(along(outside, axis, rank).value, fill, y)
 
 
 def _coordinates(
@@ -215,12 +215,12 @@ def _weighted(
         weight = inside.chooses(weight, 0.0)
     if op.antialias or op.exclude_outside:
         weight = weight.divided(weight.summed(0).shaped(1, -1))
-    elements = n.add(ew.Cast(wide), taken(n, x, axis, places.clipped(0, limit)))
+    elements = taken(n, x, axis, places.clipped(0, limit)).cast(wide)
     spread = weight.cast(wide).value
     if rank - axis - 1:
-        spread = n.add(Reshape((*spread.type.shape, *[1] * (rank - axis - 1))), spread)
-    product = n.add(ew.Mul(), elements, spread)
-    return n.add(ew.Cast(x.dtype), n.add(reduce.ReduceSum((axis,), False), product))
+        spread = spread.reshape(*spread.type.shape, *[1] * (rank - axis - 1))
+    product = elements * spread
+    return product.sum((axis,)).cast(x.dtype)
 
 
 def _kernel(distance: Numbers, op: Resampling) -> Numbers:

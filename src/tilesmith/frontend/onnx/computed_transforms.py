@@ -15,6 +15,7 @@ from tilesmith.ir.symbols import as_dim
 from tilesmith.ir.types import Dim
 from tilesmith.ops import elementwise as ew
 from tilesmith.ops import gather, matmul, reduce, shape, slicing
+from tilesmith.ops.functions import where
 from tilesmith.ops.runtime_shape import Reinterpret
 
 
@@ -73,12 +74,12 @@ def _products(
 
     def product(part: int, matrix: Value) -> Value:
         cut = n.add(slicing.Slice((part,), (part + 1,), (3,), (1,)), lines)
-        cut = n.add(shape.Transpose((0, 2, 1)), n.add(shape.Squeeze((3,)), cut))
+        cut = n.add(shape.Squeeze((3,)), cut).transpose(0, 2, 1)
         return n.add(matmul.MatMul(), cut, matrix)
 
     first = product(0, cosines)
     if not inverse:
-        second = n.add(ew.Neg(), product(0, sines))
+        second = -product(0, sines)
     else:
         second = product(0, sines)
     if parts == 2:
@@ -87,7 +88,7 @@ def _products(
         second = n.add(plus, second, product(1, cosines))
     found = [n.add(shape.Unsqueeze((3,)), v) for v in ((first,) if real else (first, second))]
     joined = n.add(slicing.Concat(3), *found) if len(found) > 1 else found[0]
-    return n.add(shape.Transpose((0, 2, 1, 3)), joined)
+    return joined.transpose(0, 2, 1, 3)
 
 
 def frames(n: OnnxNode, signal: Value, step: Value, length: Numbers) -> Value:
@@ -149,6 +150,6 @@ def images(
     flat = inside.chooses(tap * of_dims(n, (columns,)) + place, 0)
     split = n.add(Reinterpret((batch, channel, extents.product((taps, columns)))), x)
     chosen = n.add(gather.Gather(2), split, flat.value)
-    chosen = n.add(ew.Where(), inside.value, chosen, n.const(0, x.dtype))
-    summed = n.add(reduce.ReduceSum((3,), False), chosen)
+    chosen = where(inside.value, chosen, 0)
+    summed = chosen.sum((3,))
     return n.add(Reinterpret((batch, channel, *found[3:])), summed)

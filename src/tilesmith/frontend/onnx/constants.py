@@ -24,8 +24,7 @@ from tilesmith.ir.dtypes import DType, f32, i64
 from tilesmith.ir.expr import as_expr
 from tilesmith.ir.symbols import as_dim
 from tilesmith.ir.types import Dim, same_dim
-from tilesmith.ops import elementwise as ew
-from tilesmith.ops import shape, slicing
+from tilesmith.ops import slicing
 from tilesmith.ops.sizes import Iota
 
 _LARGEST = 1 << 24
@@ -68,7 +67,7 @@ def _stored(n: OnnxNode, contents: Contents) -> Value:
 
 def filled(n: OnnxNode, dims: tuple[Dim, ...], value: object, dtype: DType) -> Value:
     """A tensor of one value, which takes no memory until its contents are needed."""
-    return n.add(shape.Expand(checked_dims(dims, "shape")), n.const(value, dtype))
+    return n.const(value, dtype).expand(*checked_dims(dims, "shape"))
 
 
 @onnx_op("ConstantOfShape", since=9)
@@ -143,9 +142,9 @@ def _symbolic_range(n: OnnxNode, start: Dim, limit: Dim, delta: int) -> Value:
     dtype = n.input(0).dtype
     found = n.add(Iota(count))
     if delta != 1:
-        found = n.add(ew.Mul(), found, n.const(delta, i64))
+        found = found * delta
     if not same_dim(start, 0):
-        found = n.add(ew.Add(), found, of_dims(n, (start,), ()))
+        found = found + of_dims(n, (start,), ())
     return cast_to(n, found, dtype)
 
 
@@ -163,7 +162,7 @@ def eye_like(n: OnnxNode) -> Result:
     k = n.attr_int("k", 0)
     if not x.type.is_static:
         row, column = (positions(n, d, 2, a) for a, d in enumerate(x.type.shape))
-        diagonal = n.add(ew.Equal(), n.add(ew.Add(), row, n.const(k, i64)), column)
+        diagonal = (row + k).equals(column)
         return cast_to(n, diagonal, dtype)
     rows, columns = n.shape(x)
     _check_size(n, (rows, columns))

@@ -10,7 +10,6 @@ from tilesmith.frontend.onnx.shapes import reshape_to
 from tilesmith.graph.nodes import Value
 from tilesmith.ir.dtypes import f64, i32
 from tilesmith.ops import einsum, linalg
-from tilesmith.ops import elementwise as ew
 from tilesmith.ops import matmul as mm
 
 
@@ -39,10 +38,10 @@ def gemm(n: OnnxNode) -> Result:
 
 def _fractions(n: OnnxNode, y: Value, alpha: float, c: Value | None, beta: float) -> Value:
     """alpha y + beta c for integers, computed in f64 and cut to an integer at the end."""
-    wide = n.add(ew.Mul(), cast_to(n, y, f64), n.const(alpha, f64))
+    wide = cast_to(n, y, f64) * alpha
     if c is not None:
-        term = n.add(ew.Mul(), cast_to(n, c, f64), n.const(beta, f64))
-        wide = n.add(ew.Add(), wide, term)
+        term = cast_to(n, c, f64) * beta
+        wide = wide + term
     return cast_to(n, wide, y.dtype)
 
 
@@ -63,7 +62,7 @@ def without_zero_point(n: OnnxNode, x: Value, zero: Value | None, is_left: bool)
     if is_left and zero.type.rank == 1 and zero.type.size > 1:
         from_rows = (*n.shape(zero), 1)
         zero = reshape_to(n, zero, from_rows)
-    return n.add(ew.Sub(), wide, cast_to(n, zero, i32))
+    return wide - cast_to(n, zero, i32)
 
 
 same_operator("Det", linalg.Det, since=11)

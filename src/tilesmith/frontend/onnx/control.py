@@ -28,8 +28,7 @@ from tilesmith.ir.expr import Var
 from tilesmith.ir.sizes import LARGEST
 from tilesmith.ir.symbols import expected, symbol, symbols_of
 from tilesmith.ir.types import Dim, TensorType, same_dim
-from tilesmith.ops import elementwise as ew
-from tilesmith.ops import shape
+from tilesmith.ops.functions import where
 
 
 def graph_attribute(n: OnnxNode, name: str) -> Any:
@@ -145,7 +144,7 @@ def _both(n: OnnxNode, condition: Value, branches: tuple[Any, Any]) -> Result:
     then, otherwise = (values_of(n, n.inline(g, (), n.loc)) for g in branches)
     _check_alike(n, condition, then, otherwise)
     condition = one(n, condition)
-    return tuple(n.add(ew.Where(), condition, a, b) for a, b in zip(then, otherwise, strict=True))
+    return tuple(where(condition, a, b) for a, b in zip(then, otherwise, strict=True))
 
 
 def _check_alike(
@@ -196,7 +195,7 @@ def _lifted(
 
 def one(n: OnnxNode, value: Value) -> Value:
     """A tensor of one element as a scalar."""
-    return n.add(shape.Reshape(()), value) if value.type.rank else value
+    return value.reshape() if value.type.rank else value
 
 
 def several(made: Value | tuple[Value, ...]) -> tuple[Value, ...]:

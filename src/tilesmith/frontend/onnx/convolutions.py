@@ -15,7 +15,6 @@ from tilesmith.ir.symbols import as_dim
 from tilesmith.ir.types import Dim
 from tilesmith.ops import conv as cv
 from tilesmith.ops import deform, pool, rules, slicing
-from tilesmith.ops import elementwise as ew
 
 _LARGEST = 1 << 31
 """Largest stride, dilation, pad and kernel extent of a model that is not damaged."""
@@ -102,7 +101,7 @@ def add_bias(n: OnnxNode, y: Value, bias: Value | None) -> Value:
     channels = y.type.shape[1]
     if not rules.equal_shapes("conv", bias.type.shape, (channels,)):
         n.bad(f"B: expected one number per channel, [{channels}], found {bias.type}")
-    return n.add(ew.Add(), y, reshape_to(n, bias, (channels, *[1] * (y.type.rank - 2))))
+    return y + reshape_to(n, bias, (channels, *[1] * (y.type.rank - 2)))
 
 
 def _kernel(n: OnnxNode, x: Value, w: Value) -> tuple[int, ...]:
@@ -158,7 +157,7 @@ def minus_zero_point(n: OnnxNode, x: Value, zero: Value | None, axis: int) -> Va
         return x
     if zero.type.size > 1:
         zero = reshape_to(n, zero, (*n.shape(zero), *[1] * (x.type.rank - axis - 1)))
-    return n.add(ew.Sub(), x, cast_to(n, zero, x.dtype))
+    return x - cast_to(n, zero, x.dtype)
 
 
 @onnx_op("ConvTranspose", since=1)

@@ -19,7 +19,6 @@ from tilesmith.frontend.onnx.shapes import PAD_MODES, reshape_to, reshaped
 from tilesmith.frontend.onnx.tensors import ELEMENT_TYPES
 from tilesmith.ir.types import same_shape
 from tilesmith.ops import activation as act
-from tilesmith.ops import elementwise as ew
 from tilesmith.ops import slicing
 from tilesmith.ops.base import Op
 
@@ -61,7 +60,7 @@ def cast_by_name(n: OnnxNode) -> Result:
     code = _TYPE_NAMES.get(word)
     if code is None:
         n.bad(f"attribute 'to': expected one of {', '.join(_TYPE_NAMES)}, found {word!r}")
-    return n.add(ew.Cast(ELEMENT_TYPES[code]), n.input(0))
+    return n.input(0).cast(ELEMENT_TYPES[code])
 
 
 @onnx_op("Concat", since=1, until=3)

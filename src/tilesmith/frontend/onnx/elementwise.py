@@ -10,9 +10,10 @@ from tilesmith.frontend.onnx.registry import onnx_op, same_operator
 from tilesmith.frontend.onnx.strings import text_cast
 from tilesmith.frontend.onnx.tensors import element_type
 from tilesmith.graph.nodes import Value
-from tilesmith.ir.dtypes import DType, bool_, f8e8m0, f32, string
+from tilesmith.ir.dtypes import DType, f8e8m0, f32, string
 from tilesmith.ir.types import same_shape
 from tilesmith.ops import elementwise as ew
+from tilesmith.ops import functions as fn
 from tilesmith.ops.base import Op
 
 _UNARY: dict[str, Callable[[], Op]] = {
@@ -95,7 +96,7 @@ for _table, _arity in ((_UNARY, 1), (_BINARY, 2)):
 
 def cast_to(n: OnnxNode, x: Value, to: DType) -> Value:
     """`x` converted to `to`; `x` itself when it has that type."""
-    return x if x.dtype is to else n.add(ew.Cast(to), x)
+    return x if x.dtype is to else x.cast(to)
 
 
 @onnx_op("Max", since=1)
@@ -116,7 +117,7 @@ def sum_of(n: OnnxNode) -> Result:
 @onnx_op("Mean", since=1)
 def mean_of(n: OnnxNode) -> Result:
     total = _fold(n, ew.Add())
-    return n.add(ew.Div(), total, n.const(len(n.inputs), total.dtype))
+    return total / len(n.inputs)
 
 
 def _fold(n: OnnxNode, op: Op) -> Value:
@@ -143,16 +144,14 @@ def bit_shift(n: OnnxNode) -> Result:
     if direction == "RIGHT" and x.dtype.kind == "int":
         # A shift out of range leaves only the sign, as does one by all bits but one.
         low, last = n.const(0, by.dtype), n.const(by.dtype.bits - 1, by.dtype)
-        inside = n.add(
-            ew.LogicalAnd(), n.add(ew.GreaterEqual(), by, low), n.add(ew.LessEqual(), by, last)
-        )
-        by = n.add(ew.Where(), inside, by, last)
+        inside = (by >= low) & (by <= last)
+        by = fn.where(inside, by, last)
     return n.add(ew.BitShift(direction.lower()), x, by)
 
 
 @onnx_op("Where", since=9)
 def where(n: OnnxNode) -> Result:
-    return n.add(ew.Where(), n.input(0), n.input(1), n.input(2))
+    return fn.where(n.input(0), n.input(1), n.input(2))
 
 
 @onnx_op("IsInf", since=10)
@@ -160,8 +159,8 @@ def is_inf(n: OnnxNode) -> Result:
     negative, positive = n.attr_flag("detect_negative", True), n.attr_flag("detect_positive", True)
     x = n.input(0)
     if not (negative or positive):
-        x = n.add(ew.IsNan(), x)  # asks for nothing: false everywhere, whatever x is
-        return n.add(ew.LogicalAnd(), x, n.const(False, bool_))
+        x = fn.is_nan(x)  # asks for nothing: false everywhere, whatever x is
+        return x & False
     return n.add(ew.IsInf(negative, positive), x)
 
 
@@ -180,7 +179,7 @@ def _cast(n: OnnxNode, to: DType) -> Value:
     x, saturate = n.input(0), bool(n.attr_int("saturate", 1))
     mode = n.attr_string("round_mode", "up", ew.CastE8M0.modes)
     if to is not f8e8m0:
-        return saturating_cast(n, x, to) if saturate else n.add(ew.Cast(to), x)
+        return saturating_cast(n, x, to) if saturate else x.cast(to)
     return n.add(ew.CastE8M0(mode, saturate), cast_to(n, x, f32))
 
 
@@ -189,8 +188,8 @@ def saturating_cast(n: OnnxNode, x: Value, to: DType) -> Value:
     if to.is_storage and to.is_float and to.bits == 8:
         if not x.dtype.is_float or x.dtype.is_storage:
             x = cast_to(n, x, f32)
-        x = n.add(ew.Clip(-to.largest, to.largest), x)
-    return n.add(ew.Cast(to), x)
+        x = fn.clip(x, -to.largest, to.largest)
+    return x.cast(to)
 
 
 @onnx_op("BitCast", since=26)
@@ -210,7 +209,7 @@ def bit_cast(n: OnnxNode) -> Result:
 def clip_attributes(n: OnnxNode) -> Result:
     low = n.attr_float("min") if n.has("min") else None
     high = n.attr_float("max") if n.has("max") else None
-    return n.add(ew.Clip(low, high), n.input(0))
+    return fn.clip(n.input(0), low, high)
 
 
 @onnx_op("Clip", since=11)
@@ -226,5 +225,5 @@ def clip_inputs(n: OnnxNode) -> Result:
         numbers = [None if v is None else n.scalar(v, "limit") for v in (low, high)]
         return n.add(ew.Clip(*numbers), x)
     if low is not None:
-        x = n.add(ew.Max(), x, low)
-    return x if high is None else n.add(ew.Min(), x, high)
+        x = fn.maximum(x, low)
+    return x if high is None else fn.minimum(x, high)

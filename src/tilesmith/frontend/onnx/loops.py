@@ -35,8 +35,8 @@ from tilesmith.graph.nodes import Value
 from tilesmith.ir.dtypes import bool_, i64
 from tilesmith.ir.symbols import symbols_of
 from tilesmith.ir.types import Dim, TensorType
-from tilesmith.ops import elementwise as ew
 from tilesmith.ops import gather, shape, slicing
+from tilesmith.ops.functions import maximum
 
 _STEPS = 1 << 12
 """Most steps of a loop that is unrolled."""
@@ -203,7 +203,7 @@ def _loop_node(
         inputs.append(n.const(_ENDLESS, i64) if limit is None else _count(n, limit))
     if is_conditional:
         inputs.append(n.const(True, bool_) if condition is None else one(n, condition))
-        results = [body.add(shape.Reshape(()), again), *results]
+        results = [again.reshape(), *results]
     step = body.finish(results, [f"out{i}" for i in range(len(results))])
     ways = (1,) * len(collected)
     op = shapes.completed(Loop(step, len(state), (), ways, count, is_conditional))
@@ -233,7 +233,7 @@ def _with_ragged(
     a number of iterations.
     """
     count, *rest = inner[own:]
-    going = [n.add(ew.Add(), count, n.const(1, i64))]
+    going = [count + 1]
     for i, r in enumerate(ragged):
         current = rest[WIDTH * i : WIDTH * (i + 1)]
         going += r.following(n, results[own + r.number], current)
@@ -273,7 +273,7 @@ def _steps(n: OnnxNode, limit: Value | None, known: int | None, is_extent: bool)
         return max(int(known), 0)
     if limit is None:
         return None
-    count = n.add(ew.Max(), n.add(shape.Reshape((1,)), _count(n, limit)), n.const([0], i64))
+    count = maximum(_count(n, limit).reshape(1), [0])
     if n.builder.contents(count) is None and not is_extent:
         return None
     return n.measured(count)[0]
@@ -432,7 +432,7 @@ def _moved(n: OnnxNode, value: Value, axis: int, to: int) -> Value:
         return value
     order = [i for i in range(value.type.rank) if i != axis]
     order.insert(to, axis)
-    return n.add(shape.Transpose(tuple(order)), value)
+    return value.transpose(*tuple(order))
 
 
 def _list(n: OnnxNode, name: str, count: int) -> tuple[int, ...]:

@@ -7,8 +7,8 @@ from tilesmith.frontend.onnx.node import OnnxNode
 from tilesmith.frontend.onnx.registry import onnx_op
 from tilesmith.frontend.onnx.shapes import reshape_to
 from tilesmith.graph.nodes import Value
-from tilesmith.ops import elementwise as ew
-from tilesmith.ops import gather, norm, reduce, rules, shape
+from tilesmith.ops import gather, norm, rules, shape
+from tilesmith.ops.functions import where
 
 
 @onnx_op("NegativeLogLikelihoodLoss", since=12)
@@ -35,21 +35,21 @@ def _loss(n: OnnxNode, logs: Value, labels: Value, weight: Value | None) -> Valu
     kept = None
     if ignored is not None:
         # An ignored label may lie outside of the classes: class 0 stands in for it, with weight 0.
-        kept = n.add(ew.NotEqual(), labels, n.const(ignored, labels.dtype))
-        labels = n.add(ew.Where(), kept, labels, n.const(0, labels.dtype))
+        kept = labels.differs(ignored)
+        labels = where(kept, labels, 0)
     index = n.add(shape.Unsqueeze((1,)), labels)
     picked = reshape_to(n, n.add(gather.GatherElements(1), logs, index), labels.type.shape)
     if weight is not None:
         factor = n.add(gather.Gather(0), weight, labels)
     else:
-        factor = n.add(shape.Expand(labels.type.shape), n.const(1, logs.dtype))
+        factor = n.const(1, logs.dtype).expand(*labels.type.shape)
     if kept is not None:
-        factor = n.add(ew.Where(), kept, factor, zero)
-        picked = n.add(ew.Where(), kept, picked, zero)
-    losses = n.add(ew.Neg(), n.add(ew.Mul(), picked, factor))
+        factor = where(kept, factor, zero)
+        picked = where(kept, picked, zero)
+    losses = -(picked * factor)
     if reduction == "none":
         return losses
-    total = n.add(reduce.ReduceSum(None, False), losses)
+    total = losses.sum()
     if reduction == "sum":
         return total
-    return n.add(ew.Div(), total, n.add(reduce.ReduceSum(None, False), factor))
+    return total / factor.sum()

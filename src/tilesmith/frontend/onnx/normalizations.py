@@ -13,8 +13,7 @@ from tilesmith.frontend.onnx.tensors import element_type
 from tilesmith.graph.nodes import Value
 from tilesmith.ir.dtypes import DType
 from tilesmith.ir.types import same_shape
-from tilesmith.ops import elementwise as ew
-from tilesmith.ops import norm, reduce, shape
+from tilesmith.ops import norm
 
 
 @onnx_op("BatchNormalization", since=1)
@@ -42,14 +41,7 @@ def batch_normalization(n: OnnxNode) -> Result:
     if not training:
         return reshape_to(n, n.add(op, x, *given), dims)
     batch = _batch_statistics(n, x, given[2].dtype)
-    moved = [
-        n.add(
-            ew.Add(),
-            n.add(ew.Mul(), old, n.const(kept, old.dtype)),
-            n.add(ew.Mul(), new, n.const(1 - kept, old.dtype)),
-        )
-        for old, new in zip(given[2:], batch, strict=True)
-    ]
+    moved = [old * kept + new * (1 - kept) for old, new in zip(given[2:], batch, strict=True)]
     y = reshape_to(n, n.add(op, x, *given[:2], *batch), dims)
     results = [reshape_to(n, v, n.shape(mean)) for v in (*moved, *batch)]
     return (y, *results) if n.version < 14 else (y, *results[:2])
@@ -59,9 +51,9 @@ def _batch_statistics(n: OnnxNode, x: Value, to: DType) -> tuple[Value, Value]:
     """Mean and variance of each channel, in `to`, computed in f32 at least."""
     axes = (0, *range(2, x.type.rank))
     wide = cast_to(n, x, to) if to.bits > x.dtype.bits else x
-    mean = n.add(reduce.ReduceMean(axes), wide)
-    centred = n.add(ew.Sub(), wide, mean)
-    variance = n.add(reduce.ReduceMean(axes, False), n.add(ew.Mul(), centred, centred))
+    mean = wide.mean(axes, keepdims=True)
+    centred = wide - mean
+    variance = (centred * centred).mean(axes)
     mean = reshape_to(n, mean, n.shape(variance))
     return cast_to(n, mean, to), cast_to(n, variance, to)
 
@@ -121,7 +113,7 @@ def _per_channel(n: OnnxNode, v: Value, groups: int, channels: int) -> Value:
             f"expected one number per group, [{groups}], which divide {channels} channels; "
             f"found {v.type}"
         )
-    wide = n.add(shape.Expand((groups, channels // groups)), reshape_to(n, v, (groups, 1)))
+    wide = reshape_to(n, v, (groups, 1)).expand(groups, channels // groups)
     return reshape_to(n, wide, (channels,))
 
 

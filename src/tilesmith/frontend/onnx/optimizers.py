@@ -16,7 +16,7 @@ from tilesmith.frontend.onnx.registry import onnx_op
 from tilesmith.frontend.onnx.shapes import reshape_to
 from tilesmith.graph.nodes import Value
 from tilesmith.ir.dtypes import i64
-from tilesmith.ops import elementwise as ew
+from tilesmith.ops.functions import sqrt, where
 
 _DOMAIN = "ai.onnx.preview.training"
 
@@ -25,11 +25,11 @@ Step = Callable[[OnnxNode, Value, Value, tuple[Value, ...]], tuple[Value, ...]]
 
 
 def _times(n: OnnxNode, x: Value, by: Value | float) -> Value:
-    return n.add(ew.Mul(), x, by if isinstance(by, Value) else n.const(by, x.dtype))
+    return x * (by if isinstance(by, Value) else n.const(by, x.dtype))
 
 
 def _plus(n: OnnxNode, a: Value, b: Value | float) -> Value:
-    return n.add(ew.Add(), a, b if isinstance(b, Value) else n.const(b, a.dtype))
+    return a + (b if isinstance(b, Value) else n.const(b, a.dtype))
 
 
 def _regularised(n: OnnxNode, x: Value, gradient: Value) -> Value:
@@ -41,11 +41,11 @@ def _mixed(n: OnnxNode, old: Value, new: Value, kept: float) -> Value:
 
 
 def _unless_first(n: OnnxNode, steps: Value, value: Value, first: Value) -> Value:
-    return n.add(ew.Where(), n.add(ew.Greater(), steps, n.const(0, i64)), value, first)
+    return where(steps > 0, value, first)
 
 
 def _down(n: OnnxNode, x: Value, rate: Value, direction: Value) -> Value:
-    return n.add(ew.Sub(), x, _times(n, direction, rate))
+    return x - _times(n, direction, rate)
 
 
 def _adagrad(
@@ -53,11 +53,11 @@ def _adagrad(
 ) -> tuple[Value, ...]:
     x, gradient, squares = operands
     decay = _times(n, cast_to(n, steps, rate.dtype), n.attr_float("decay_factor", 0.0))
-    rate = n.add(ew.Div(), rate, _plus(n, decay, 1.0))
+    rate = rate / _plus(n, decay, 1.0)
     g = _regularised(n, x, gradient)
     squares = _plus(n, squares, _times(n, g, g))
-    size = _plus(n, n.add(ew.Sqrt(), squares), n.attr_float("epsilon", 0.0))
-    return _down(n, x, rate, n.add(ew.Div(), g, size)), squares
+    size = _plus(n, sqrt(squares), n.attr_float("epsilon", 0.0))
+    return _down(n, x, rate, g / size), squares
 
 
 def _adam(n: OnnxNode, rate: Value, steps: Value, operands: tuple[Value, ...]) -> tuple[Value, ...]:
@@ -66,13 +66,11 @@ def _adam(n: OnnxNode, rate: Value, steps: Value, operands: tuple[Value, ...]) -
     g = _regularised(n, x, gradient)
     mean, squares = _mixed(n, mean, g, alpha), _mixed(n, squares, _times(n, g, g), beta)
     one, count = n.const(1.0, rate.dtype), cast_to(n, steps, rate.dtype)
-    rest_alpha, rest_beta = (
-        n.add(ew.Sub(), one, n.add(ew.Pow(), n.const(b, rate.dtype), count)) for b in (alpha, beta)
-    )
-    corrected = n.add(ew.Div(), _times(n, rate, n.add(ew.Sqrt(), rest_beta)), rest_alpha)
+    rest_alpha, rest_beta = (one - b**count for b in (alpha, beta))
+    corrected = _times(n, rate, sqrt(rest_beta)) / rest_alpha
     rate = _unless_first(n, steps, corrected, rate)
-    size = _plus(n, n.add(ew.Sqrt(), squares), n.attr_float("epsilon", 0.0))
-    y = _down(n, x, rate, n.add(ew.Div(), mean, size))
+    size = _plus(n, sqrt(squares), n.attr_float("epsilon", 0.0))
+    y = _down(n, x, rate, mean / size)
     return _times(n, y, 1 - n.attr_float("norm_coefficient_post", 0.0)), mean, squares
 
 

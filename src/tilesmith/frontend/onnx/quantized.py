@@ -17,12 +17,12 @@ from tilesmith.frontend.onnx.shapes import equal_where_open, is_single, position
 from tilesmith.frontend.onnx.tensors import element_type
 from tilesmith.graph.nodes import Value
 from tilesmith.ir import extents
-from tilesmith.ir.dtypes import DType, f8e8m0, f32, i32, i64, u8
+from tilesmith.ir.dtypes import DType, f8e8m0, f32, i32, u8
 from tilesmith.ir.expr import as_expr
 from tilesmith.ir.symbols import as_dim
-from tilesmith.ops import elementwise as ew
 from tilesmith.ops import gather, shape, slicing
 from tilesmith.ops import matmul as mm
+from tilesmith.ops.functions import clip, rint
 from tilesmith.ops.packed import DequantizeBlocks
 from tilesmith.ops.quantize import DynamicQuantize
 
@@ -40,10 +40,10 @@ def along(n: OnnxNode, v: Value, x: Value, axis: int, block: int) -> Value:
                 f"{v.type}"
             )
         if not isinstance(extent, int):
-            at = n.add(ew.Div(), positions(n, extent), n.const(block, i64))
+            at = positions(n, extent) / block
             return n.add(gather.Gather(axis), v, at)
         wide = n.add(shape.Unsqueeze((axis + 1,)), v)
-        wide = n.add(shape.Expand((*dims[: axis + 1], block, *dims[axis + 1 :])), wide)
+        wide = wide.expand(*dims[: axis + 1], block, *dims[axis + 1 :])
         padded = n.extent(v, axis) * block
         wide = reshape_to(n, wide, (*dims[:axis], padded, *dims[axis + 1 :]))
         if padded == extent:
@@ -79,23 +79,23 @@ def quantize(
     n: OnnxNode, x: Value, scale: Value, zero: Value | None, to: DType, saturate: bool = True
 ) -> Value:
     """`scale` and `zero` broadcast to `x` already."""
-    q = n.add(ew.Div(), cast_to(n, x, f32), cast_to(n, scale, f32))
+    q = cast_to(n, x, f32) / cast_to(n, scale, f32)
     if to.is_float:
         if zero is not None:
-            q = n.add(ew.Add(), q, cast_to(n, zero, f32))
-        return saturating_cast(n, q, to) if saturate else n.add(ew.Cast(to), q)
-    q = n.add(ew.Round(), q)
+            q = q + cast_to(n, zero, f32)
+        return saturating_cast(n, q, to) if saturate else q.cast(to)
+    q = rint(q)
     if zero is not None:
-        q = n.add(ew.Add(), q, cast_to(n, zero, f32))
-    return n.add(ew.Cast(to), n.add(ew.Clip(float(to.min), float(to.max)), q))
+        q = q + cast_to(n, zero, f32)
+    return clip(q, float(to.min), float(to.max)).cast(to)
 
 
 def dequantize(n: OnnxNode, q: Value, scale: Value, zero: Value | None, to: DType) -> Value:
     exact = f32 if q.dtype.is_float else i32
     wide = cast_to(n, q, exact)
     if zero is not None:
-        wide = n.add(ew.Sub(), wide, cast_to(n, zero, exact))
-    return cast_to(n, n.add(ew.Mul(), cast_to(n, wide, f32), cast_to(n, scale, f32)), to)
+        wide = wide - cast_to(n, zero, exact)
+    return cast_to(n, cast_to(n, wide, f32) * cast_to(n, scale, f32), to)
 
 
 def in_blocks(
@@ -161,12 +161,10 @@ def _requantize(
     n: OnnxNode, product: Value, scales: tuple[Value, Value, Value], zero: Value
 ) -> Value:
     a, b, y = (cast_to(n, s, f32) for s in scales)
-    factor = n.add(ew.Div(), n.add(ew.Mul(), a, b), y)
-    q = n.add(ew.Round(), n.add(ew.Mul(), cast_to(n, product, f32), factor))
-    q = n.add(ew.Add(), q, cast_to(n, zero, f32))
-    return n.add(
-        ew.Cast(zero.dtype), n.add(ew.Clip(float(zero.dtype.min), float(zero.dtype.max)), q)
-    )
+    factor = a * b / y
+    q = rint(cast_to(n, product, f32) * factor)
+    q = q + cast_to(n, zero, f32)
+    return clip(q, float(zero.dtype.min), float(zero.dtype.max)).cast(zero.dtype)
 
 
 def _qlinear(n: OnnxNode) -> tuple[list[Value], tuple[Value, Value, Value]]:
@@ -187,8 +185,8 @@ def qlinear_matmul(n: OnnxNode) -> Result:
         is_one = v.type.rank != 1 or is_single(v)
         return v if is_one else reshape_to(n, v, (*v.type.shape, 1))
 
-    left = n.add(ew.Sub(), cast_to(n, a, i32), cast_to(n, rows(a_zero), i32))
-    right = n.add(ew.Sub(), cast_to(n, b, i32), cast_to(n, b_zero, i32))
+    left = cast_to(n, a, i32) - cast_to(n, rows(a_zero), i32)
+    right = cast_to(n, b, i32) - cast_to(n, b_zero, i32)
     return _requantize(
         n, n.add(mm.MatMul(), left, right), (rows(a_scale), b_scale, y_scale), y_zero
     )
@@ -197,12 +195,12 @@ def qlinear_matmul(n: OnnxNode) -> Result:
 @onnx_op("QLinearConv", since=10)
 def qlinear_conv(n: OnnxNode) -> Result:
     (x, x_zero, w, w_zero, y_zero), (x_scale, w_scale, y_scale) = _qlinear(n)
-    wide_x = n.add(ew.Sub(), cast_to(n, x, i32), cast_to(n, x_zero, i32))
+    wide_x = cast_to(n, x, i32) - cast_to(n, x_zero, i32)
     y = convolve(n, wide_x, minus_zero_point(n, cast_to(n, w, i32), w_zero, 0))
     space = [1] * (y.type.rank - 2)
     bias = n.optional(8)
     if bias is not None:
-        y = n.add(ew.Add(), y, reshape_to(n, bias, (*n.shape(bias), *space)))
+        y = y + reshape_to(n, bias, (*n.shape(bias), *space))
     if w_scale.type.size > 1:
         w_scale = reshape_to(n, w_scale, (*n.shape(w_scale), *space))
     return _requantize(n, y, (x_scale, w_scale, y_scale), y_zero)

@@ -19,11 +19,11 @@ from tilesmith.graph.nodes import Value
 from tilesmith.ir.dtypes import DType, bool_, f32, f64, i32, i64
 from tilesmith.ir.types import Dim, same_dim
 from tilesmith.ops import elementwise as ew
+from tilesmith.ops.functions import reciprocal, where
 from tilesmith.ops.norm import Softmax
 from tilesmith.ops.random import RandomNormal, RandomUniform
-from tilesmith.ops.reduce import ReduceSum
 from tilesmith.ops.scan import CumSum
-from tilesmith.ops.shape import Reshape, Unsqueeze
+from tilesmith.ops.shape import Unsqueeze
 from tilesmith.ops.slicing import Slice
 
 _SEEDED, _NUMBERED = 0, 1
@@ -53,14 +53,14 @@ def _float_type(n: OnnxNode, default: DType) -> DType:
 def _scaled(n: OnnxNode, x: Value, scale: float, offset: float, dtype: DType) -> Value:
     """x scale + offset, in f32, as `dtype`."""
     if scale != 1.0:
-        x = n.add(ew.Mul(), x, n.const(scale, f32))
+        x = x * scale
     if offset != 0.0:
-        x = n.add(ew.Add(), x, n.const(offset, f32))
+        x = x + offset
     return _cast(n, x, dtype)
 
 
 def _cast(n: OnnxNode, x: Value, dtype: DType) -> Value:
-    return x if x.dtype is dtype else n.add(ew.Cast(dtype), x)
+    return x if x.dtype is dtype else x.cast(dtype)
 
 
 def _shape(n: OnnxNode) -> tuple[tuple[Dim, ...], DType]:
@@ -96,7 +96,7 @@ def bernoulli(n: OnnxNode) -> Result:
     code = n.attr_int("dtype") if n.has("dtype") else None
     dtype = p.dtype if code is None else element_type(code, "attribute 'dtype'")
     u = n.add(RandomUniform(p.type.shape, _key(n)))
-    return _cast(n, n.add(ew.Less(), u, _cast(n, p, f32)), dtype)
+    return _cast(n, u < _cast(n, p, f32), dtype)
 
 
 @onnx_op("Multinomial", since=7)
@@ -116,8 +116,8 @@ def multinomial(n: OnnxNode) -> Result:
     # without the last sum, which rounding may leave below 1
     bounds = n.add(Slice((0,), (-1,), (1,), (1,)), cumulated)
     u = _cast(n, n.add(RandomUniform((batch, count), _key(n))), f64)
-    passed = n.add(ew.LessEqual(), n.add(Unsqueeze((1,)), bounds), n.add(Unsqueeze((2,)), u))
-    return n.add(ReduceSum((2,), keepdims=False), _cast(n, passed, dtype))
+    passed = n.add(Unsqueeze((1,)), bounds) <= n.add(Unsqueeze((2,)), u)
+    return _cast(n, passed, dtype).sum((2,))
 
 
 @onnx_op("Dropout", since=1)
@@ -142,9 +142,9 @@ def dropout(n: OnnxNode) -> Result:
         mask = filled(n, x.type.shape, 1, bool_ if n.version >= 10 else x.dtype)
         return (y, mask) if n.wants(1) else y
     u = n.add(RandomUniform(x.type.shape, _key(n, integer=True)))
-    kept = n.add(ew.GreaterEqual(), u, n.const(ratio, f32))
-    scaled = n.add(ew.Mul(), x, n.const(1.0 / (1.0 - ratio), x.dtype))
-    y = n.add(ew.Where(), kept, scaled, n.const(0.0, x.dtype))
+    kept = u >= ratio
+    scaled = x * (1.0 / (1.0 - ratio))
+    y = where(kept, scaled, 0.0)
     if not n.wants(1):
         return y
     return y, kept if n.version >= 10 else _cast(n, kept, x.dtype)
@@ -152,12 +152,12 @@ def dropout(n: OnnxNode) -> Result:
 
 def _computed_dropout(n: OnnxNode, x: Value, rate: Value | None, mode: Value) -> Result:
     """Dropout where only a run knows whether the model is trained, or the ratio."""
-    training = n.add(Reshape(()), mode)
-    ratio = n.const(0.5, f32) if rate is None else _cast(n, n.add(Reshape(()), rate), f32)
+    training = mode.reshape()
+    ratio = n.const(0.5, f32) if rate is None else _cast(n, rate.reshape(), f32)
     u = n.add(RandomUniform(x.type.shape, _key(n, integer=True)))
-    ratio = n.add(ew.Where(), training, ratio, n.const(0.0, f32))
-    kept = n.add(ew.GreaterEqual(), u, ratio)
-    scale = n.add(ew.Reciprocal(), n.add(ew.Sub(), n.const(1.0, f32), ratio))
-    scaled = n.add(ew.Mul(), x, _cast(n, scale, x.dtype))
-    y = n.add(ew.Where(), kept, scaled, n.const(0.0, x.dtype))
+    ratio = where(training, ratio, 0.0)
+    kept = u >= ratio
+    scale = reciprocal(1.0 - ratio)
+    scaled = x * _cast(n, scale, x.dtype)
+    y = where(kept, scaled, 0.0)
     return (y, kept) if n.wants(1) else y

@@ -21,6 +21,7 @@ from tilesmith.ir.extents import difference
 from tilesmith.ir.types import Dim, TensorType, same_dim
 from tilesmith.ops import activation as act
 from tilesmith.ops import elementwise as ew
+from tilesmith.ops import functions as fn
 from tilesmith.ops import matmul as mm
 from tilesmith.ops import rules, shape, slicing
 from tilesmith.ops.sizes import Extents
@@ -57,14 +58,14 @@ def _activation(n: OnnxNode, name: str, alpha: float, beta: float) -> Function:
     if name in simple:
         return lambda x: n.add(simple[name], x)
     if name == "Affine":
-        return lambda x: n.add(ew.Add(), _scaled(n, x, alpha), n.const(beta, x.dtype))
+        return lambda x: _scaled(n, x, alpha) + beta
     if name == "ScaledTanh":
-        return lambda x: _scaled(n, n.add(ew.Tanh(), _scaled(n, x, beta)), alpha)
+        return lambda x: _scaled(n, fn.tanh(_scaled(n, x, beta)), alpha)
     return n.unsupported(f"activation {name!r}")
 
 
 def _scaled(n: OnnxNode, x: Value, by: float) -> Value:
-    return n.add(ew.Mul(), x, n.const(by, x.dtype))
+    return x * by
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,8 +160,8 @@ def layer(n: OnnxNode, weights: WeightsOf) -> Result:
     count = 2 if direction == "bidirectional" else 1
     batch_first = n.attr_flag("layout") if n.version >= 14 else False
     if batch_first:
-        x = n.add(shape.Transpose((1, 0, 2)), x)
-        h0, c0 = (None if s is None else n.add(shape.Transpose((1, 0, 2)), s) for s in (h0, c0))
+        x = x.transpose(1, 0, 2)
+        h0, c0 = (None if s is None else s.transpose(1, 0, 2) for s in (h0, c0))
     if x.type.rank != 3 or w.type.rank != 3 or r.type.rank != 3:
         n.bad(f"expected X, W and R of rank 3, found {x.type}, {w.type} and {r.type}")
     batch = x.type.shape[1]
@@ -190,7 +191,7 @@ def layer(n: OnnxNode, weights: WeightsOf) -> Result:
         hidden,
     )
     functions = _functions(n, count)
-    zero = n.add(shape.Expand((batch, hidden)), n.const(0, x.dtype))
+    zero = n.const(0, x.dtype).expand(batch, hidden)
     outputs: list[Value] = []
     finals: list[tuple[Value, ...]] = []
     for d in range(count):
@@ -200,8 +201,8 @@ def layer(n: OnnxNode, weights: WeightsOf) -> Result:
         if b is not None:
             b_w, recurrent_bias = n.add(slicing.Split(0, (gates * hidden, gates * hidden)), b)
             if not common.linear_first:
-                b_w, recurrent_bias = n.add(ew.Add(), b_w, recurrent_bias), None
-            projected = n.add(ew.Add(), projected, b_w)
+                b_w, recurrent_bias = b_w + recurrent_bias, None
+            projected = projected + b_w
         cell = _Cell(weights(1, d), recurrent_bias, p, functions[d])
         state = (h or zero, c or zero) if kind == "LSTM" else (h or zero,)
         *final, collected = _over_time(
@@ -288,17 +289,17 @@ def _step(n: OnnxNode, layer: _Layer, cell: _Cell, x: Value, state: Sequence[Val
     functions = [_activation(n, *f) for f in cell.functions]
 
     def limit(v: Value) -> Value:
-        return v if clip is None else n.add(ew.Clip(-clip, clip), v)
+        return v if clip is None else fn.clip(v, -clip, clip)
 
     def add(*terms: Value | None) -> Value:
         found = [v for v in terms if v is not None]
         total = found[0]
         for v in found[1:]:
-            total = n.add(ew.Add(), total, v)
+            total = total + v
         return total
 
     def mul(a: Value, b: Value) -> Value:
-        return n.add(ew.Mul(), a, b)
+        return a * b
 
     product = cell.recurrent.product(n, before)
     if cell.bias is not None:
@@ -316,14 +317,14 @@ def _step(n: OnnxNode, layer: _Layer, cell: _Cell, x: Value, state: Sequence[Val
             own = n.add(slicing.Split(0, parts), *cell.recurrent.parts)[2]
             candidate = add(xs[2], n.add(mm.MatMul(transpose_b=True), mul(r, before), own))
         candidate = g(limit(candidate))
-        return [add(mul(n.add(ew.Sub(), one, z), candidate), mul(z, before))]
+        return [add(mul(one - z, candidate), mul(z, before))]
     memory = state[1]
     f, g, h = functions
     i, o, forget, c = n.add(slicing.Split(1, parts), add(x, product))
     peep = None if cell.peephole is None else n.add(slicing.Split(0, parts[:3]), cell.peephole)
     i = f(limit(i if peep is None else add(i, mul(peep[0], memory))))
     if layer.coupled:
-        forget = n.add(ew.Sub(), one, i)
+        forget = one - i
     else:
         forget = f(limit(forget if peep is None else add(forget, mul(peep[2], memory))))
     following = add(mul(forget, memory), mul(i, g(limit(c))))
@@ -342,6 +343,6 @@ def _results(
         parts = [n.add(shape.Unsqueeze((0,)), v) for v in states]
         last.append(parts[0] if len(parts) == 1 else n.add(slicing.Concat(0), *parts))
     if batch_first:
-        y = n.add(shape.Transpose((2, 0, 1, 3)), y)
-        last = [n.add(shape.Transpose((1, 0, 2)), v) for v in last]
+        y = y.transpose(2, 0, 1, 3)
+        last = [v.transpose(1, 0, 2) for v in last]
     return (y, *last)

@@ -14,6 +14,7 @@ from tilesmith.frontend.onnx.registry import onnx_op
 from tilesmith.ir.dtypes import f64
 from tilesmith.ops import elementwise as ew
 from tilesmith.ops import reduce, scan
+from tilesmith.ops.functions import sqrt
 
 _REDUCTIONS: dict[str, Callable[..., Any]] = {
     "ReduceL1": reduce.ReduceL1,
@@ -62,7 +63,7 @@ def reduction_of(n: OnnxNode, make: Callable[..., Any], axes_input_since: int) -
         axes = n.axes(axes, x.type.rank)
     if x.dtype.is_int and make is reduce.ReduceL2:  # the sum wraps, as in ONNX's function body
         squares = n.add(reduce.ReduceSumSquare(axes, keepdims), x)
-        return cast_to(n, n.add(ew.Sqrt(), cast_to(n, squares, f64)), x.dtype)
+        return cast_to(n, sqrt(cast_to(n, squares, f64)), x.dtype)
     if x.dtype.is_int and make in _OF_FLOATS:  # computed exactly enough, then cut
         return cast_to(n, n.add(make(axes, keepdims), cast_to(n, x, f64)), x.dtype)
     return n.add(make(axes, keepdims), x)

@@ -20,8 +20,8 @@ from tilesmith.frontend.onnx.shapes import is_empty
 from tilesmith.graph.nodes import Value
 from tilesmith.ir.dtypes import f32, f64
 from tilesmith.ir.types import Dim, same_dim, same_shape
-from tilesmith.ops import elementwise as ew
 from tilesmith.ops import resize as rs
+from tilesmith.ops.functions import clip, rint
 
 _MODES = {"nearest": "nearest", "linear": "linear", "bilinear": "linear", "cubic": "cubic"}
 _COORDINATES = (
@@ -94,7 +94,7 @@ def _on_floats(n: OnnxNode, op: Resampling, x: Value, resized: Callable[[Value],
         return resized(x)
     y = resized(cast_to(n, x, f64 if x.dtype.bits > 16 else f32))
     low, high = float(x.dtype.min), float(x.dtype.max)
-    return cast_to(n, n.add(ew.Clip(low, high), n.add(ew.Round(), y)), x.dtype)
+    return cast_to(n, clip(rint(y), low, high), x.dtype)
 
 
 @onnx_op("Resize", since=11)

@@ -15,8 +15,9 @@ from tilesmith.frontend.onnx.shapes import of_dims, positions, reshape_to
 from tilesmith.graph.nodes import Value
 from tilesmith.ir.dtypes import i64
 from tilesmith.ir.types import Dim
-from tilesmith.ops import columns, fourier, gather, reduce, sample, shape, slicing
+from tilesmith.ops import columns, fourier, gather, sample, shape, slicing
 from tilesmith.ops import elementwise as ew
+from tilesmith.ops import functions as fn
 from tilesmith.ops.base import Op
 
 _MODES = {"nearest": "nearest", "linear": "linear", "bilinear": "linear", "cubic": "cubic",
@@ -75,23 +76,21 @@ def max_roi_pool(n: OnnxNode) -> Result:
         )
     regions, (_, channels, height, width) = rois.type.shape[0], x.type.shape
     checked_dims((regions, channels, *pooled, width), "the result")
-    corners = n.add(ew.Mul(), rois, n.const(n.attr_float("spatial_scale", 1.0), rois.dtype))
-    corners = n.add(ew.Floor(), n.add(ew.Add(), corners, n.const(0.5, rois.dtype)))
+    corners = rois * n.attr_float("spatial_scale", 1.0)
+    corners = fn.floor(corners + 0.5)
     columns, wide = _bins(n, corners, 1, pooled[1], width)
     rows, high = _bins(n, corners, 2, pooled[0], height)
     image = n.add(gather.Gather(0), x, cast_to(n, _column(n, rois, 0), i64))
     lowest = n.const(-np.inf, x.dtype)
     rows = reshape_to(n, rows, (regions, 1, pooled[0], height, 1))
     image = reshape_to(n, image, (regions, channels, 1, height, width))
-    image = n.add(reduce.ReduceMax((3,)), n.add(ew.Where(), rows, image, lowest))
+    image = fn.where(rows, image, lowest).max((3,), keepdims=True)
     columns = reshape_to(n, columns, (regions, 1, 1, pooled[1], width))
-    y = n.add(reduce.ReduceMax((4,), False), n.add(ew.Where(), columns, image, lowest))
-    there = n.add(
-        ew.LogicalAnd(),
-        reshape_to(n, high, (regions, 1, pooled[0], 1)),
-        reshape_to(n, wide, (regions, 1, 1, pooled[1])),
+    y = fn.where(columns, image, lowest).max((4,))
+    there = reshape_to(n, high, (regions, 1, pooled[0], 1)) & reshape_to(
+        n, wide, (regions, 1, 1, pooled[1])
     )
-    return n.add(ew.Where(), there, y, n.const(0, x.dtype))  # a bin outside of the image is 0
+    return fn.where(there, y, 0)  # a bin outside of the image is 0
 
 
 def _column(n: OnnxNode, rois: Value, at: int) -> Value:
@@ -105,21 +104,19 @@ def _bins(n: OnnxNode, corners: Value, at: int, count: int, extent: Dim) -> tupl
     start, end = (reshape_to(n, _column(n, corners, at + i), (regions, 1)) for i in (0, 2))
     d = corners.dtype
     one, limit = n.const(1, d), cast_to(n, of_dims(n, (extent,), ()), d)
-    size = n.add(ew.Max(), n.add(ew.Add(), n.add(ew.Sub(), end, start), one), one)
-    part = n.add(ew.Div(), size, n.const(count, d))
+    size = fn.maximum(end - start + one, one)
+    part = size / count
 
     def edge(bins: np.ndarray, to_whole: Op) -> Value:
-        whole = n.add(to_whole, n.add(ew.Mul(), part, n.const(bins.reshape(1, count), d)))
-        place = n.add(ew.Add(), whole, start)
-        return n.add(ew.Min(), n.add(ew.Max(), place, n.const(0, d)), limit)
+        whole = n.add(to_whole, part * bins.reshape(1, count))
+        place = whole + start
+        return fn.minimum(fn.maximum(place, 0), limit)
 
     low, high = edge(np.arange(count), ew.Floor()), edge(np.arange(1, count + 1), ew.Ceil())
     places = cast_to(n, positions(n, extent, 3, 2), d)
     low_3, high_3 = (n.add(shape.Unsqueeze((2,)), v) for v in (low, high))
-    inside = n.add(
-        ew.LogicalAnd(), n.add(ew.GreaterEqual(), places, low_3), n.add(ew.Less(), places, high_3)
-    )
-    return inside, n.add(ew.Less(), low, high)
+    inside = (places >= low_3) & (places < high_3)
+    return inside, low < high
 
 
 @onnx_op("Col2Im", since=18)
@@ -202,6 +199,6 @@ def _computed_stft(
         size = computed.of_dims(n, (extent,))
     parts = computed_transforms.frames(n, signal, step, size)
     if window is not None:
-        parts = n.add(ew.Mul(), parts, n.add(shape.Unsqueeze((1,)), window))
+        parts = parts * n.add(shape.Unsqueeze((1,)), window)
     onesided = n.attr_flag("onesided", True)
     return computed_transforms.transformed(n, parts, n.const([2], i64), None, False, onesided)

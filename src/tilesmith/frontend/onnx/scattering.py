@@ -12,7 +12,6 @@ from tilesmith.ir import extents
 from tilesmith.ir.types import Dim
 from tilesmith.ops import scatter, sort
 from tilesmith.ops.runtime_shape import Reinterpret
-from tilesmith.ops.shape import Expand, Reshape
 
 _REDUCTIONS = ("none", "add", "mul", "min", "max")
 
@@ -63,8 +62,8 @@ def max_unpool(n: OnnxNode) -> Result:
 
 def _unpooled(n: OnnxNode, x: Value, indices: Value, dims: tuple[Dim, ...]) -> Value:
     """Zeros of shape `dims` with the elements of `x` at flat positions."""
-    flat = [n.add(Reshape((-1,)), v) for v in (indices, x)]
-    zeros = n.add(Expand((extents.product(dims),)), n.const([0], x.dtype))
+    flat = [v.reshape(-1) for v in (indices, x)]
+    zeros = n.const([0], x.dtype).expand(extents.product(dims))
     return n.add(Reinterpret(dims), n.add(scatter.ScatterElements(0), zeros, *flat))
 
 

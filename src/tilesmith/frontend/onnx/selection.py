@@ -14,8 +14,8 @@ from tilesmith.graph.nodes import Value
 from tilesmith.ir import extents
 from tilesmith.ir.dtypes import bool_, f32, i64
 from tilesmith.ir.types import same_dim
-from tilesmith.ops import elementwise as ew
-from tilesmith.ops import gather, reduce, scan, scatter, select, shape, sort
+from tilesmith.ops import gather, scan, scatter, select, sort
+from tilesmith.ops.functions import is_nan
 from tilesmith.ops.suppression import CountAbove, NonMaxSuppression
 
 
@@ -51,22 +51,22 @@ def unique(n: OnnxNode) -> Result:
     perm = () if axis is None else (axis, *(a for a in range(len(dims)) if a != axis))
     if axis is None:
         count = extents.product(dims)
-        rows = n.add(shape.Reshape((count, 1)), x)
+        rows = x.reshape(count, 1)
         _, order = n.add(sort.TopK(count, 0, largest=False), rows)
         order = Numbers.of(n, order)
     else:
         columns = extents.product(dims[a] for a in perm[1:])
-        rows = n.add(shape.Reshape((dims[axis], columns)), n.add(shape.Transpose(perm), x))
+        rows = x.transpose(*perm).reshape(dims[axis], columns)
         order = _scattered(n, n.add(select.RowRanks(), rows), iota(n, dims[axis]))
     firsts, inverse, counts = _groups(n, rows, order, n.attr_flag("sorted", True))
     kept = n.add(gather.Gather(0), rows, firsts.value)
     length = firsts.value.type.shape[0]
     if axis is None:
-        y = n.add(shape.Reshape((length,)), kept)
+        y = kept.reshape(length)
     else:
         rest = tuple(d for a, d in enumerate(dims) if a != axis)
-        y = n.add(shape.Reshape((length, *rest)), kept)
-        y = n.add(shape.Transpose(tuple(int(i) for i in np.argsort(perm))), y)
+        y = kept.reshape(length, *rest)
+        y = y.transpose(*tuple(int(i) for i in np.argsort(perm)))
     return (y, firsts.value, inverse.value, counts.value)
 
 
@@ -81,11 +81,11 @@ def _groups(
     count = rows.type.shape[0]
     ordered = n.add(gather.Gather(0), rows, order.value)
     below = taken(n, ordered, 0, iota(n, count) - 1)  # the first one stands for what it lacks
-    differs = n.add(ew.NotEqual(), ordered, below)
+    differs = ordered.differs(below)
     if rows.dtype.is_float:  # NaN is one element
-        same = n.add(ew.LogicalAnd(), n.add(ew.IsNan(), ordered), n.add(ew.IsNan(), below))
-        differs = n.add(ew.LogicalAnd(), differs, n.add(ew.LogicalNot(), same))
-    changes = Numbers(n, n.add(reduce.ReduceMax((1,), False), n.add(ew.Cast(i64), differs)))
+        same = is_nan(ordered) & is_nan(below)
+        differs = differs & ~same
+    changes = Numbers(n, differs.cast(i64).max((1,)))
     begins = changes.most(iota(n, count).equals(0).cast(i64))
     starts = places_of(n, begins.cast(bool_).value).shaped(-1)
     number = Numbers(n, n.add(scan.CumSum(0), begins.value)) - 1
@@ -96,7 +96,7 @@ def _groups(
     firsts = Numbers(n, n.add(gather.Gather(0), order.value, starts.value))
     if is_sorted:
         return firsts, inverse, sizes
-    zeros = n.add(shape.Expand((count,)), n.const([0], i64))
+    zeros = n.const([0], i64).expand(count)
     is_first = n.add(scatter.ScatterElements(0), zeros, firsts.value, (firsts * 0 + 1).value)
     appearing = places_of(n, is_first).shaped(-1)
     rank = Numbers(n, n.add(scan.CumSum(0), is_first)) - 1  # of a first row among the first rows
@@ -108,5 +108,5 @@ def _groups(
 
 def _scattered(n: OnnxNode, places: Value, numbers: Numbers) -> Numbers:
     """The numbers, each at its place: the inverse of a lookup."""
-    zeros = n.add(shape.Expand(places.type.shape), n.const([0], i64))
+    zeros = n.const([0], i64).expand(*places.type.shape)
     return Numbers(n, n.add(scatter.ScatterElements(0), zeros, places, numbers.value))

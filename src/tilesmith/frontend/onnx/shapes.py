@@ -20,6 +20,7 @@ from tilesmith.ir.symbols import as_dim
 from tilesmith.ir.types import Dim, same_dim, same_shape
 from tilesmith.ops import elementwise as ew
 from tilesmith.ops import gather, rules, shape, slicing
+from tilesmith.ops.functions import where
 from tilesmith.ops.sizes import Extents, Iota
 
 PAD_MODES = ("constant", "reflect", "edge", "wrap")
@@ -27,7 +28,7 @@ PAD_MODES = ("constant", "reflect", "edge", "wrap")
 
 def reshape_to(n: OnnxNode, x: Value, dims: tuple[Dim, ...]) -> Value:
     """`x` reshaped; `x` itself when it has that shape."""
-    return x if same_shape(x.type.shape, dims) else n.add(shape.Reshape(dims), x)
+    return x if same_shape(x.type.shape, dims) else x.reshape(*dims)
 
 
 def is_empty(x: Value) -> bool:
@@ -91,7 +92,7 @@ def reshaped(n: OnnxNode, dims: tuple[Dim, ...], zero_is_zero: bool) -> Value:
     if any(copies[x.type.rank :]):
         n.bad(f"shape: {list(dims)} copies a dimension that {x.type} does not have")
     target = tuple(x.type.shape[i] if c else d for i, (d, c) in enumerate(zip(dims, copies)))
-    return n.add(shape.Reshape(target), x)
+    return x.reshape(*target)
 
 
 @onnx_op("Flatten", since=1)
@@ -103,7 +104,7 @@ def flatten(n: OnnxNode) -> Result:
 def transpose(n: OnnxNode) -> Result:
     x = n.input(0)
     perm = n.attr_ints("perm")
-    return n.add(shape.Transpose(tuple(reversed(range(x.type.rank))) if perm is None else perm), x)
+    return x.transpose(*(tuple(reversed(range(x.type.rank))) if perm is None else perm))
 
 
 def _with_axes(n: OnnxNode) -> tuple[Value, Value | None, tuple[int, ...] | None]:
@@ -123,8 +124,8 @@ def squeeze(n: OnnxNode) -> Result:
         for d in x.type.shape:
             if extents.are_equal(d, 1) is None:
                 one = n.const(np.ones(1, np.int64))
-                is_one = n.add(ew.Equal(), n.add(Extents((d,), (1,))), one)
-                n.builder.require_zero(n.add(ew.Cast(i64), is_one), f"{d} == 1")
+                is_one = n.add(Extents((d,), (1,))).equals(one)
+                n.builder.require_zero(is_one.cast(i64), f"{d} == 1")
     return n.add(shape.Squeeze(None if axes is None else n.axes(axes, x.type.rank)), x)
 
 
@@ -143,7 +144,7 @@ def expand(n: OnnxNode) -> Result:
     if not n.is_known(n.input(1)):
         return computed.expanded(n, n.input(0), n.input(1))
     dims = checked_dims(n.dims(n.input(1), "shape"), "shape")
-    return n.add(shape.Expand(dims), n.input(0))
+    return n.input(0).expand(*dims)
 
 
 @onnx_op("Concat", since=4)
@@ -308,8 +309,8 @@ def space_to_depth(n: OnnxNode) -> Result:
     batch, c, h, w = y.type.shape  # blocks first; CRD wants channels first
     what = "the channel count"
     inner = n.builder.divided("space_to_depth", c, block * block, what, n.loc)
-    y = n.add(shape.Reshape((batch, block * block, inner, h, w)), y)
-    return n.add(shape.Reshape((batch, c, h, w)), n.add(shape.Transpose((0, 2, 1, 3, 4)), y))
+    y = y.reshape(batch, block * block, inner, h, w)
+    return y.transpose(0, 2, 1, 3, 4).reshape(batch, c, h, w)
 
 
 @onnx_op("Trilu", since=14)
@@ -367,7 +368,7 @@ def gather_nd(n: OnnxNode) -> Result:
 def one_hot(n: OnnxNode) -> Result:
     given = n.input(1)
     if not given.dtype.is_int:
-        given = n.add(ew.Cast(i64), given)
+        given = given.cast(i64)
     (depth,) = n.extents(given, "depth")
     if isinstance(depth, int) and depth < 1:
         n.bad(f"depth: expected at least 1, found {depth}")
@@ -417,8 +418,8 @@ def reverse_sequence(n: OnnxNode) -> Result:
     # Step t of a sequence of length l comes from l-1-t while t < l, else from itself.
     at = positions(n, steps, 2, time)
     length = reshape_to(n, lengths, (1, sequences) if time == 0 else (sequences, 1))
-    mirrored = n.add(ew.Sub(), n.add(ew.Sub(), length, n.const(np.int64(1))), at)
-    source = n.add(ew.Where(), n.add(ew.Less(), at, length), mirrored, at)
-    source = n.add(shape.Expand(dims[:2]), source)
-    index = n.add(shape.Reshape((*dims[:2], *[1] * (len(dims) - 2))), source)
-    return n.add(gather.GatherElements(time), x, n.add(shape.Expand(dims), index))
+    mirrored = length - np.int64(1) - at
+    source = where(at < length, mirrored, at)
+    source = source.expand(*dims[:2])
+    index = source.reshape(*dims[:2], *[1] * (len(dims) - 2))
+    return n.add(gather.GatherElements(time), x, index.expand(*dims))

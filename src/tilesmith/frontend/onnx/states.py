@@ -17,9 +17,9 @@ from tilesmith.graph.nodes import Value
 from tilesmith.ir.dtypes import f32, i64
 from tilesmith.ir.types import Dim
 from tilesmith.ops import activation as act
-from tilesmith.ops import conv, scatter, shape, slicing
-from tilesmith.ops import elementwise as ew
+from tilesmith.ops import conv, scatter, slicing
 from tilesmith.ops import matmul as mm
+from tilesmith.ops.functions import exp
 
 _STEPS = 1 << 12
 """Most steps of a recurrence that is unrolled."""
@@ -43,10 +43,10 @@ def tensor_scatter(n: OnnxNode) -> Result:
     at = positions(n, count, len(dims), axis)
     if given is not None:
         first = reshape_to(n, cast_to(n, given, i64), (dims[0], *[1] * (len(dims) - 1)))
-        at = n.add(ew.Add(), at, first)
+        at = at + first
     if circular:
-        at = n.add(ew.Mod(), at, of_dims(n, (length,), ()))
-    return n.add(scatter.ScatterElements(axis), cache, n.add(shape.Expand(steps), at), update)
+        at = at % of_dims(n, (length,), ())
+    return n.add(scatter.ScatterElements(axis), cache, at.expand(*steps), update)
 
 
 @onnx_op("CausalConvWithState", since=27)
@@ -99,30 +99,30 @@ def linear_attention(n: OnnxNode) -> Result:
     columns = n.extent(v, 3)
     state_shape = (batch, shared, width, columns)
     if past is None:
-        state = n.add(shape.Expand(state_shape), n.const(0, f32))
+        state = n.const(0, f32).expand(*state_shape)
     elif equal_where_open(n, past.type.shape, state_shape):
         state = cast_to(n, past, f32)
     else:
         n.bad(f"past_state: expected {list(state_shape)}, found {past.type}")
     if decay is not None:
-        decay = n.add(ew.Exp(), _per_head(n, decay, (batch, shared, steps), (1, width)))
+        decay = exp(_per_head(n, decay, (batch, shared, steps), (1, width)))
     if beta is not None:
         beta = _per_head(n, beta, (batch, shared if n.extent(beta, -1) != 1 else 1, steps), (1,))
     scale = n.attr_float("scale", 0.0) or 1 / math.sqrt(max(width, 1))
     group, read = heads // shared, []
     for t in range(steps):
         key, value = _step(n, k, t), _step(n, v, t)  # [batch, heads, 1, width or columns]
-        column = n.add(shape.Transpose((0, 1, 3, 2)), key)
+        column = key.transpose(0, 1, 3, 2)
         if decay is not None:
-            rows = n.add(shape.Transpose((0, 1, 3, 2)), _step(n, decay, t))
-            state = n.add(ew.Mul(), state, rows)
+            rows = _step(n, decay, t).transpose(0, 1, 3, 2)
+            state = state * rows
         if beta is not None:
             known = n.add(mm.MatMul(), key, state)
-            value = n.add(ew.Mul(), _step(n, beta, t), n.add(ew.Sub(), value, known))
-        state = n.add(ew.Add(), state, n.add(ew.Mul(), column, value))
+            value = _step(n, beta, t) * (value - known)
+        state = state + column * value
         query = reshape_to(n, _step(n, q, t), (batch, shared, group, width))
         read.append(reshape_to(n, n.add(mm.MatMul(), query, state), (batch, heads, 1, columns)))
-    y = n.add(ew.Mul(), n.add(slicing.Concat(2), *read), n.const(scale, f32))
+    y = n.add(slicing.Concat(2), *read) * scale
     return (
         cast_to(n, joined_heads(n, y), out),
         cast_to(n, state, out if past is None else past.dtype),

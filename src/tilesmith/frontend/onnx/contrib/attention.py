@@ -28,6 +28,7 @@ from tilesmith.ir.dtypes import i64
 from tilesmith.ir.types import Dim, same_dim, same_shape
 from tilesmith.ops import attention as att
 from tilesmith.ops import elementwise as ew
+from tilesmith.ops import functions as fn
 from tilesmith.ops import gather, norm, scatter, shape, slicing
 from tilesmith.ops import matmul as mm
 
@@ -40,12 +41,12 @@ def _all(n: OnnxNode, conditions: list[Value]) -> Value | None:
     """Whether all hold; None without any."""
     found = None
     for c in conditions:
-        found = c if found is None else n.add(ew.LogicalAnd(), found, c)
+        found = c if found is None else found & c
     return found
 
 
 def _plus(n: OnnxNode, a: Value | None, b: Value | None) -> Value | None:
-    return b if a is None else a if b is None else n.add(ew.Add(), a, b)
+    return b if a is None else a if b is None else a + b
 
 
 def _scale(n: OnnxNode, q: Value) -> float:
@@ -59,7 +60,7 @@ def _attend(
     """Joined heads of softmax(q k^T scale + bias) v over the keys that are `allowed`."""
     if allowed is not None:
         zero = n.const(0, q.dtype) if bias is None else bias
-        bias = n.add(ew.Where(), allowed, zero, n.const(-math.inf, q.dtype))
+        bias = fn.where(allowed, zero, -math.inf)
     op = att.Attention(_scale(n, q), softcap=n.attr_float("softcap", 0.0))
     return joined_heads(n, n.add(op, q, k, v, *([] if bias is None else [bias])))
 
@@ -81,15 +82,15 @@ def _mask_bias(n: OnnxNode, mask: Value | None, q: Value, k: Value) -> Value | N
         seen = _compare(n, ew.Less(), key, ends)
         if both:
             starts = n.add(slicing.Split(0, (batch, batch)), bounds)[1]
-            seen = n.add(ew.LogicalAnd(), seen, _compare(n, ew.GreaterEqual(), key, starts))
+            seen = seen & _compare(n, ew.GreaterEqual(), key, starts)
     elif equal_where_open(n, dims, (batch, columns)) or equal_where_open(
         n, dims, (batch, rows, columns)
     ):
         wide = reshape_to(n, mask, (batch, 1, rows if len(dims) == 3 else 1, columns))
-        seen = n.add(ew.NotEqual(), wide, n.const(0, mask.dtype))
+        seen = wide.differs(0)
     else:
         n.unsupported(f"a mask {mask.type} for {batch} rows and {columns} keys")
-    return n.add(ew.Where(), seen, n.const(0, q.dtype), n.const(filtered, q.dtype))
+    return fn.where(seen, n.const(0, q.dtype), n.const(filtered, q.dtype))
 
 
 def _causal(n: OnnxNode, q: Value, k: Value) -> Value | None:
@@ -98,7 +99,7 @@ def _causal(n: OnnxNode, q: Value, k: Value) -> Value | None:
         return None
     rows, columns = q.type.shape[2], k.type.shape[2]
     before = of_dims(n, (extents.difference(columns, rows),), ())
-    query = n.add(ew.Add(), positions(n, rows, 2, 0), before)
+    query = positions(n, rows, 2, 0) + before
     return _compare(n, ew.LessEqual(), positions(n, columns, 2, 1), query)
 
 
@@ -117,7 +118,7 @@ def attention(n: OnnxNode) -> Result:
         projected = integer_product(n, n.input(0), n.input(1), *scales, *zeros)
         bias, mask, past, extra = n.optional(2), n.optional(5), n.optional(8), None
     if bias is not None:
-        projected = n.add(ew.Add(), projected, bias)
+        projected = projected + bias
     width = n.extent(projected, 2)
     sizes = n.attr_ints("qkv_hidden_sizes") or (width // 3,) * 3
     if len(sizes) != 3 or sum(sizes) != width:
@@ -144,7 +145,7 @@ def _pieces(n: OnnxNode, packed: Value, count: int) -> list[Value]:
     batch, length, heads, _, width = packed.type.shape
     parts = n.add(slicing.Split(3, (1,) * count), packed)
     parts = (reshape_to(n, p, (batch, length, heads, width)) for p in parts)
-    return [n.add(shape.Transpose((0, 2, 1, 3)), p) for p in parts]
+    return [p.transpose(0, 2, 1, 3) for p in parts]
 
 
 @contrib_op("MultiHeadAttention")
@@ -175,7 +176,7 @@ def decoder_masked_multi_head_attention(n: OnnxNode) -> Result:
         if length is None or length.type.size != 1:
             n.bad("expected one past_sequence_length for a shared buffer")
         first = reshape_to(n, cast_to(n, length, i64), (1, 1))
-        place = n.add(shape.Expand((q.type.shape[0], 1)), first)
+        place = first.expand(q.type.shape[0], 1)
         k, v = (
             x if old is None else _written(n, old, x, place)
             for old, x in zip(past, (k, v), strict=True)
@@ -216,7 +217,7 @@ def _operands(
         return q, k, v
     parts = n.add(slicing.Split(0, tuple(heads * n.extent(x, 3) for x in (q, k, v))), bias)
     q, k, v = (
-        n.add(ew.Add(), x, reshape_to(n, b, (heads, 1, n.extent(x, 3))))
+        x + reshape_to(n, b, (heads, 1, n.extent(x, 3)))
         for x, b in zip((q, k, v), parts, strict=True)
     )
     return q, k, v
@@ -248,8 +249,8 @@ def _angles(n: OnnxNode, given: Value, batch: Dim, length: Dim) -> Value:
     if not is_single(given):
         n.bad(f"position_ids: expected [{batch},{length}] or one, found {given.type}")
     first = reshape_to(n, cast_to(n, given, i64), (1, 1))
-    each = n.add(ew.Add(), first, positions(n, length, 2, 1))
-    return n.add(shape.Expand((batch, length)), each)
+    each = first + positions(n, length, 2, 1)
+    return each.expand(batch, length)
 
 
 @contrib_op("GroupQueryAttention")
@@ -273,11 +274,11 @@ def group_query_attention(n: OnnxNode) -> Result:
     q, k, v = heads_of(n, query, heads), heads_of(n, key, shared), heads_of(n, value, shared)
     batch, _, rows, _ = q.type.shape
     # rows of a prompt begin at 0, padding follows them; later rows end where the sequence does
-    ends = n.add(ew.Add(), reshape_to(n, last, (batch, 1)), n.const(1, i64))
-    is_prompt = n.add(ew.Equal(), total, of_dims(n, (rows,), ()))
-    later = n.add(ew.Sub(), ends, of_dims(n, (rows,), ()))
-    start = n.add(ew.Where(), is_prompt, n.const(0, i64), later)
-    place = n.add(ew.Add(), start, positions(n, rows, 2, 1))
+    ends = reshape_to(n, last, (batch, 1)) + 1
+    is_prompt = total.equals(of_dims(n, (rows,), ()))
+    later = ends - of_dims(n, (rows,), ())
+    start = fn.where(is_prompt, 0, later)
+    place = start + positions(n, rows, 2, 1)
     if n.attr_flag("do_rotary"):
         if cos is None or sin is None:
             n.bad("expected cos_cache and sin_cache for do_rotary, found none")
@@ -295,7 +296,7 @@ def group_query_attention(n: OnnxNode) -> Result:
         )
     columns = k.type.shape[2]
     keys = positions(n, columns, 4, 3)
-    ahead = n.add(ew.Sub(), keys, reshape_to(n, place, (batch, 1, rows, 1)))
+    ahead = keys - reshape_to(n, place, (batch, 1, rows, 1))
     conditions = []
     if n.attr_flag("causal", True):
         conditions.append(_compare(n, ew.LessEqual(), ahead, 0))
@@ -326,7 +327,7 @@ def _enlarged(n: OnnxNode, old: Value, total: Value) -> Value:
 def _written(n: OnnxNode, old: Value, new: Value, place: Value) -> Value:
     """The cache `old` with `new` at rows `place` of each sample."""
     dims = new.type.shape
-    at = n.add(shape.Expand(dims), reshape_to(n, place, (dims[0], 1, dims[2], 1)))
+    at = reshape_to(n, place, (dims[0], 1, dims[2], 1)).expand(*dims)
     return n.add(scatter.ScatterElements(2), old, at, new)
 
 
@@ -345,19 +346,19 @@ def _with_sink(
     if group > 1:
         k, v = (_repeated(n, x, group) for x in (k, v))
     scores = n.add(mm.MatMul(transpose_b=True), q, k)
-    scores = n.add(ew.Mul(), scores, n.const(_scale(n, q), q.dtype))
+    scores = scores * _scale(n, q)
     cap = n.attr_float("softcap", 0.0)
     if cap > 0:
         limit = n.const(cap, q.dtype)
-        scores = n.add(ew.Mul(), n.add(ew.Tanh(), n.add(ew.Div(), scores, limit)), limit)
+        scores = fn.tanh(scores / limit) * limit
     if bias is not None:
-        scores = n.add(ew.Add(), scores, bias)
+        scores = scores + bias
     if allowed is not None:
-        scores = n.add(ew.Where(), allowed, scores, n.const(-math.inf, q.dtype))
+        scores = fn.where(allowed, scores, -math.inf)
     one = n.const(np.zeros((heads, 1, 1)), q.dtype)
     if sink is not None:
         one = reshape_to(n, cast_to(n, sink, q.dtype), (heads, 1, 1))
-    column = n.add(shape.Expand((batch, heads, rows, 1)), one)
+    column = one.expand(batch, heads, rows, 1)
     weights = n.add(norm.Softmax(-1), n.add(slicing.Concat(3), scores, column))
     kept = n.add(slicing.Slice((0,), (-1,), (3,), (1,)), weights)
     return joined_heads(n, n.add(mm.MatMul(), kept, v))
@@ -367,5 +368,5 @@ def _repeated(n: OnnxNode, x: Value, group: int) -> Value:
     """Each head `group` times."""
     batch, _, rows, width = x.type.shape
     heads = n.extent(x, 1)
-    wide = n.add(shape.Expand((batch, heads, group, rows, width)), n.add(shape.Unsqueeze((2,)), x))
+    wide = n.add(shape.Unsqueeze((2,)), x).expand(batch, heads, group, rows, width)
     return reshape_to(n, wide, (batch, heads * group, rows, width))

@@ -14,16 +14,17 @@ from tilesmith.graph.nodes import Value
 from tilesmith.ir.dtypes import f32, i32
 from tilesmith.ops import activation as act
 from tilesmith.ops import elementwise as ew
-from tilesmith.ops import gather, norm, reduce, shape
+from tilesmith.ops import gather, norm
 from tilesmith.ops import matmul as mm
 from tilesmith.ops.base import Op
+from tilesmith.ops.functions import rsqrt
 
 
 def _sum(n: OnnxNode, *terms: Value | None) -> Value:
     """The sum of those that are there."""
     total, *rest = (t for t in terms if t is not None)
     for term in rest:
-        total = n.add(ew.Add(), total, term)
+        total = total + term
     return total
 
 
@@ -34,7 +35,7 @@ def fused_matmul(n: OnnxNode) -> Result:
     for i, side in enumerate("AB"):
         x = n.input(i)
         if n.attr_flag(f"transBatch{side}") and x.type.rank > 2:
-            x = n.add(shape.Transpose((*range(1, x.type.rank - 1), 0, x.type.rank - 1)), x)
+            x = x.transpose(*range(1, x.type.rank - 1), 0, x.type.rank - 1)
         operands.append(x)
     flip_a, flip_b = (
         n.attr_flag(f"trans{side}") and x.type.rank > 1
@@ -42,7 +43,7 @@ def fused_matmul(n: OnnxNode) -> Result:
     )
     y = n.add(mm.MatMul(flip_a, flip_b), *operands)
     alpha = n.attr_float("alpha", 1.0)
-    return y if alpha == 1.0 else n.add(ew.Mul(), y, n.const(alpha, y.dtype))
+    return y if alpha == 1.0 else y * alpha
 
 
 def _activated(n: OnnxNode, y: Value) -> Value:
@@ -86,7 +87,7 @@ def _channels(n: OnnxNode, x: Value, last: bool) -> Value:
     """[N, C, ...] of [N, ..., C], or back when `last`."""
     inner = range(1, x.type.rank - 1)
     perm = (0, *(i + 1 for i in inner), 1) if last else (0, x.type.rank - 1, *inner)
-    return n.add(shape.Transpose(perm), x)
+    return x.transpose(*perm)
 
 
 def channels_first(n: OnnxNode, x: Value) -> Value:
@@ -155,8 +156,8 @@ def _norm(
         return y
     wide = cast_to(n, x, f32)
     axes = tuple(range(axis, x.type.rank))
-    mean = n.add(reduce.ReduceMean(axes), n.add(ew.Mul(), wide, wide))
-    return y, n.add(ew.Rsqrt(), n.add(ew.Add(), mean, n.const(epsilon, f32)))
+    mean = (wide * wide).mean(axes, keepdims=True)
+    return y, rsqrt(mean + epsilon)
 
 
 @contrib_op("SkipLayerNormalization", "SkipSimplifiedLayerNormalization")
@@ -187,7 +188,7 @@ def embed_layer_normalization(n: OnnxNode) -> Result:
     y = n.add(norm.LayerNorm(2, n.attr_float("epsilon", 1e-12)), total, n.input(5), n.input(6))
     n.ignore("mask_index_type")
     if mask is None:
-        count = n.add(shape.Expand(words.type.shape[:1]), n.const(0, i32))
+        count = n.const(0, i32).expand(*words.type.shape[:1])
     else:
-        count = n.add(reduce.ReduceSum((1,), False), cast_to(n, mask, i32))
+        count = cast_to(n, mask, i32).sum((1,))
     return y, count, total

@@ -34,6 +34,7 @@ from tilesmith.ops import activation as act
 from tilesmith.ops import elementwise as ew
 from tilesmith.ops import gather, pool, reduce, shape, slicing
 from tilesmith.ops import matmul as mm
+from tilesmith.ops.functions import where
 from tilesmith.ops.quantize import DynamicQuantize
 
 OnFloats: TypeAlias = Callable[[OnnxNode, "tuple[Value, ...]"], Value]
@@ -125,7 +126,7 @@ def qlinear_concat(n: OnnxNode) -> Result:
 
 @contrib_op("QLinearWhere")
 def qlinear_where(n: OnnxNode) -> Result:
-    y = n.add(ew.Where(), n.input(0), _float(n, 1), _float(n, 4))
+    y = where(n.input(0), _float(n, 1), _float(n, 4))
     return _quantized(n, y, 7, n.input(1))
 
 
@@ -152,7 +153,7 @@ def integer_product(
     wide_a = without_zero_point(n, a, a_zero, is_left=True)
     wide_b = without_zero_point(n, b, b_zero, is_left=False)
     y = cast_to(n, n.add(mm.MatMul(), wide_a, wide_b), f32)
-    return n.add(ew.Mul(), y, n.add(ew.Mul(), _flat(n, a_scale), _flat(n, b_scale)))
+    return y * (_flat(n, a_scale) * _flat(n, b_scale))
 
 
 def _flat(n: OnnxNode, scale: Value) -> Value:
@@ -164,14 +165,14 @@ def matmul_integer_to_float(n: OnnxNode) -> Result:
     a, b, a_scale, b_scale = n.input(0), n.input(1), scale_at(n, 2), scale_at(n, 3)
     y = integer_product(n, a, b, a_scale, b_scale, n.optional(4), n.optional(5))
     bias = n.optional(6)
-    return y if bias is None else n.add(ew.Add(), y, bias)
+    return y if bias is None else y + bias
 
 
 @contrib_op("DynamicQuantizeMatMul")
 def dynamic_quantize_matmul(n: OnnxNode) -> Result:
     y = _dynamic_product(n, n.input(0), n.input(1), scale_at(n, 2), n.optional(3))
     bias = n.optional(4)
-    return y if bias is None else n.add(ew.Add(), y, bias)
+    return y if bias is None else y + bias
 
 
 def _dynamic_product(
@@ -189,7 +190,7 @@ def dynamic_quantize_lstm(n: OnnxNode) -> Result:
     """
     slots = n.slots
     stored = [(n.input(w), scale_at(n, s), n.input(s + 1)) for w, s in ((1, 8), (2, 10))]
-    turned = [n.add(shape.Transpose((0, 2, 1)), w) for w, _, _ in stored]
+    turned = [w.transpose(0, 2, 1) for w, _, _ in stored]
     plain = n.as_operator("LSTM", 7, (slots[0], *turned, *slots[3:8]))
 
     def times(inner: OnnxNode, x: Value, parts: Sequence[Value]) -> Value:
@@ -207,17 +208,15 @@ def q_gemm(n: OnnxNode) -> Result:
     a, a_zero, b, b_zero = (n.input(i) for i in (0, 2, 3, 5))
     a_scale, b_scale = scale_at(n, 1), scale_at(n, 4)
     turned = [n.attr_flag("transA"), n.attr_flag("transB")]
-    a, b = (
-        n.add(shape.Transpose((1, 0)), x) if t else x for x, t in zip((a, b), turned, strict=True)
-    )
+    a, b = (x.transpose(1, 0) if t else x for x, t in zip((a, b), turned, strict=True))
     bias = n.optional(6)
     wide = [without_zero_point(n, a, a_zero, True), without_zero_point(n, b, b_zero, False)]
     y = n.add(mm.MatMul(), *wide)
     if bias is not None:
-        y = n.add(ew.Add(), y, bias)
-    factor = n.add(ew.Mul(), _flat(n, a_scale), _flat(n, b_scale))
-    factor = n.add(ew.Mul(), factor, n.const(n.attr_float("alpha", 1.0), f32))
-    y = n.add(ew.Mul(), cast_to(n, y, f32), factor)
+        y = y + bias
+    factor = _flat(n, a_scale) * _flat(n, b_scale)
+    factor = factor * n.attr_float("alpha", 1.0)
+    y = cast_to(n, y, f32) * factor
     return y if n.optional(7) is None else _quantized(n, y, 7, n.input(0))
 
 
@@ -231,7 +230,7 @@ def unpacked(n: OnnxNode, x: Value, bits: int) -> Value:
         return x
     shifts = n.const(np.arange(0, 8, bits), u8)
     parts = n.add(ew.BitShift("right"), n.add(shape.Unsqueeze((x.type.rank,)), x), shifts)
-    parts = n.add(ew.BitwiseAnd(), parts, n.const((1 << bits) - 1, u8))
+    parts = parts & ((1 << bits) - 1)
     return reshape_to(n, parts, (*x.type.shape[:-1], n.extent(x, -1) * 8 // bits))
 
 
@@ -304,7 +303,7 @@ def matmul_n_bits(n: OnnxNode) -> Result:
             a = n.add(gather.Gather(a.type.rank - 1), a, n.const(order))
         wide = in_blocks(n, numbers, scales, zeros, 1, block, a.dtype)
     y = n.add(mm.MatMul(transpose_b=True), a, wide)
-    return y if bias is None else n.add(ew.Add(), y, bias)
+    return y if bias is None else y + bias
 
 
 def _reordered(n: OnnxNode, numbers: Value, order: np.ndarray) -> Value:

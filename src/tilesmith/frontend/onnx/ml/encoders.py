@@ -19,8 +19,8 @@ from tilesmith.frontend.onnx.shapes import reshape_to
 from tilesmith.frontend.onnx.tensors import decode
 from tilesmith.graph.nodes import Value
 from tilesmith.ir.dtypes import f32, i64, string
-from tilesmith.ops import elementwise as ew
 from tilesmith.ops import gather
+from tilesmith.ops.functions import minimum
 from tilesmith.ops.lookup import CountRuns, Position
 
 
@@ -149,9 +149,9 @@ def tf_idf_vectorizer(n: OnnxNode) -> Result:
     rows = cast_to(n, x if x.type.rank == 2 else reshape_to(n, x, (1, *x.type.shape)), i64)
     y = n.add(CountRuns(tuple(used), skips, outputs), rows, *map(n.const, tables))
     if mode == "IDF":
-        y = n.add(ew.Min(), y, n.const(1.0, f32))
+        y = minimum(y, 1.0)
     if mode != "TF" and weights is not None:
         scale = np.ones(outputs, np.float32)
         scale[list(columns)] = weights
-        y = n.add(ew.Mul(), y, n.const(scale))
+        y = y * scale
     return y if x.type.rank == 2 else reshape_to(n, y, (outputs,))

@@ -18,9 +18,9 @@ from tilesmith.frontend.onnx.shapes import reshape_to
 from tilesmith.graph.nodes import Value
 from tilesmith.ir import extents
 from tilesmith.ir.dtypes import f32, i64
-from tilesmith.ops import elementwise as ew
 from tilesmith.ops import gather, reduce, slicing
 from tilesmith.ops.base import Op
+from tilesmith.ops.functions import is_nan, where
 
 
 def _per_feature(n: OnnxNode, name: str, x: Value, default: float) -> Value:
@@ -34,8 +34,8 @@ def _per_feature(n: OnnxNode, name: str, x: Value, default: float) -> Value:
 @ml_op("Scaler")
 def scaler(n: OnnxNode) -> Result:
     x = cast_to(n, n.input(0), f32)
-    centred = n.add(ew.Sub(), x, _per_feature(n, "offset", x, 0.0))
-    return n.add(ew.Mul(), centred, _per_feature(n, "scale", x, 1.0))
+    centred = x - _per_feature(n, "offset", x, 0.0)
+    return centred * _per_feature(n, "scale", x, 1.0)
 
 
 @ml_op("Normalizer")
@@ -46,15 +46,15 @@ def normalizer(n: OnnxNode) -> Result:
     }  # fmt: skip
     x = cast_to(n, n.input(0), f32)
     size = n.add(norms[n.attr_string("norm", "MAX", tuple(norms))]((-1,), True), x)
-    is_zero = n.add(ew.Equal(), size, n.const(0.0, f32))
-    return n.add(ew.Div(), x, n.add(ew.Where(), is_zero, n.const(1.0, f32), size))
+    is_zero = size.equals(0.0)
+    return x / where(is_zero, 1.0, size)
 
 
 @ml_op("Binarizer")
 def binarizer(n: OnnxNode) -> Result:
     x = n.input(0)
-    above = n.add(ew.Greater(), x, n.const(n.attr_float("threshold", 0.0), x.dtype))
-    return n.add(ew.Cast(x.dtype), above)
+    above = x > n.attr_float("threshold", 0.0)
+    return above.cast(x.dtype)
 
 
 @ml_op("Imputer")
@@ -68,10 +68,10 @@ def imputer(n: OnnxNode) -> Result:
     if not numbers or (len(numbers) != 1 and len(numbers) != n.extent(x, -1)):
         n.bad(f"expected 1 or {n.extent(x, -1)} imputed values for {x.type}, found {numbers}")
     if replaced != replaced:
-        is_missing = n.add(ew.IsNan(), x)
+        is_missing = is_nan(x)
     else:
-        is_missing = n.add(ew.Equal(), x, n.const(replaced, x.dtype))
-    return n.add(ew.Where(), is_missing, n.const(np.asarray(numbers), x.dtype), x)
+        is_missing = x.equals(replaced)
+    return where(is_missing, np.asarray(numbers), x)
 
 
 @ml_op("FeatureVectorizer")

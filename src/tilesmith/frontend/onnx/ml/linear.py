@@ -14,10 +14,10 @@ from tilesmith.frontend.onnx.node import OnnxNode
 from tilesmith.graph.nodes import Value
 from tilesmith.ir.dtypes import f32, i64
 from tilesmith.ops import activation as act
-from tilesmith.ops import elementwise as ew
 from tilesmith.ops import matmul as mm
 from tilesmith.ops import reduce, shape
 from tilesmith.ops.coupling import PairwiseCoupling
+from tilesmith.ops.functions import clip, exp, tanh, where
 
 
 def _numbers(n: OnnxNode, name: str, count: int | None = None) -> np.ndarray:
@@ -42,7 +42,7 @@ def _scores(n: OnnxNode, count: int) -> Value:
     product = n.add(mm.MatMul(False, True), x, n.const(weights))
     if not n.attr_floats("intercepts"):
         return product
-    return n.add(ew.Add(), product, n.const(_numbers(n, "intercepts", count)))
+    return product + _numbers(n, "intercepts", count)
 
 
 @ml_op("LinearRegressor")
@@ -60,7 +60,7 @@ def linear_classifier(n: OnnxNode) -> Result:
     scores = _scores(n, count)
     if count > 1:
         return names.of(n, ml.best(n, scores)), ml.transformed(n, scores, transform)
-    above = ml.flat(n, n.add(ew.Cast(i64), n.add(ew.Greater(), scores, n.const(0.0, f32))))
+    above = ml.flat(n, (scores > 0.0).cast(i64))
     if len(names) == 2:
         return names.of(n, above), ml.of_two(n, scores, False, transform)
     return above, ml.transformed(n, scores, transform)
@@ -73,16 +73,14 @@ def _kernel(n: OnnxNode, x: Value, vectors: np.ndarray) -> Value:
     constant = partial(n.const, dtype=f32)
     if kind == "RBF":  # differences, as |x|^2 + |v|^2 - 2xv loses what is small beside |x|^2
         rows = n.add(shape.Unsqueeze((2,)), x)
-        apart = n.add(ew.Sub(), rows, n.const(np.ascontiguousarray(vectors.T)))
+        apart = rows - np.ascontiguousarray(vectors.T)
         distance = n.add(reduce.ReduceSumSquare((1,), False), apart)
-        return n.add(ew.Exp(), n.add(ew.Mul(), distance, constant(-gamma)))
+        return exp(distance * constant(-gamma))
     product = n.add(mm.MatMul(False, True), x, n.const(vectors))
     if kind == "LINEAR":
         return product
-    scaled = n.add(ew.Add(), n.add(ew.Mul(), product, constant(gamma)), constant(offset))
-    return (
-        n.add(ew.Tanh(), scaled) if kind == "SIGMOID" else n.add(ew.Pow(), scaled, constant(degree))
-    )
+    scaled = product * constant(gamma) + constant(offset)
+    return tanh(scaled) if kind == "SIGMOID" else scaled ** constant(degree)
 
 
 @ml_op("SVMRegressor")
@@ -96,11 +94,11 @@ def svm_regressor(n: OnnxNode) -> Result:
         n.ignore("kernel_type", "kernel_params", "support_vectors")
         weights = _rows(n, "coefficients", 1)
     y = n.add(mm.MatMul(False, True), x, n.const(weights))
-    y = n.add(ew.Add(), y, n.const(_numbers(n, "rho")[:1]))
+    y = y + _numbers(n, "rho")[:1]
     if not n.attr_flag("one_class"):
         return y
-    is_inside = n.add(ew.Greater(), y, n.const(0.0, f32))
-    return n.add(ew.Where(), is_inside, n.const(1.0, f32), n.const(-1.0, f32))
+    is_inside = y > 0.0
+    return where(is_inside, n.const(1.0, f32), n.const(-1.0, f32))
 
 
 @ml_op("SVMClassifier")
@@ -115,10 +113,10 @@ def svm_classifier(n: OnnxNode) -> Result:
     pairs = _Pairs(n, per_class)
     kernel = _kernel(n, x, _rows(n, "support_vectors", sum(per_class)))
     scores = n.add(mm.MatMul(), kernel, n.const(pairs.weights))
-    scores = n.add(ew.Add(), scores, n.const(_numbers(n, "rho", len(pairs))))
-    wins = n.add(ew.Cast(f32), n.add(ew.Greater(), scores, n.const(0.0, f32)))
+    scores = scores + _numbers(n, "rho", len(pairs))
+    wins = (scores > 0.0).cast(f32)
     votes = n.add(mm.MatMul(), wins, n.const(pairs.first - pairs.second))
-    votes = n.add(ew.Add(), votes, n.const(pairs.second.sum(axis=0)))
+    votes = votes + pairs.second.sum(axis=0)
     label = names.of(n, ml.best(n, votes))
     if n.attr_floats("prob_a"):
         return label, ml.transformed(n, pairs.probabilities(n, scores), transform)
@@ -132,17 +130,17 @@ def _without_vectors(n: OnnxNode, x: Value, names: Labels, transform: str) -> Re
     n.ignore("kernel_type", "kernel_params", "support_vectors")
     weights = _rows(n, "coefficients", len(names))
     scores = n.add(mm.MatMul(False, True), x, n.const(weights))
-    scores = n.add(ew.Add(), scores, n.const(_numbers(n, "rho")[:1]))
+    scores = scores + _numbers(n, "rho")[:1]
     place = ml.best(n, scores)
     has_probabilities = n.attr_floats("prob_a") is not None
     n.ignore("prob_b")
     if len(names) == 2 and not has_probabilities:
-        top = ml.flat(n, n.add(reduce.ReduceMax((-1,), True), scores))
+        top = ml.flat(n, scores.max((-1,), keepdims=True))
         if weights.min() >= 0:
-            is_second = n.add(ew.GreaterEqual(), top, n.const(0.5, f32))
+            is_second = top >= 0.5
         else:
-            is_second = n.add(ew.Greater(), top, n.const(0.0, f32))
-        place = n.add(ew.Where(), is_second, n.const(1, i64), place)
+            is_second = top > 0.0
+        place = where(is_second, 1, place)
     return names.of(n, place), ml.transformed(n, scores, transform)
 
 
@@ -174,8 +172,8 @@ class _Pairs:
     def probabilities(self, n: OnnxNode, scores: Value) -> Value:
         """J. Platt's probability for each pair, coupled, f32[samples, classes]."""
         slope, offset = (n.const(_numbers(n, f"prob_{k}", len(self))) for k in "ab")
-        fitted = n.add(ew.Add(), n.add(ew.Mul(), scores, slope), offset)
+        fitted = scores * slope + offset
         one = n.const(1.0, f32)
-        of_first = n.add(ew.Sub(), one, n.add(act.Sigmoid(), fitted))
-        of_first = n.add(ew.Clip(1e-7, 1 - 1e-7), of_first)
+        of_first = one - n.add(act.Sigmoid(), fitted)
+        of_first = clip(of_first, 1e-7, 1 - 1e-7)
         return n.add(PairwiseCoupling(self.first.shape[1]), of_first)

@@ -27,6 +27,7 @@ from tilesmith.ir.dtypes import DType, f32, i64, string
 from tilesmith.ir.types import TensorType
 from tilesmith.ops import activation as act
 from tilesmith.ops import elementwise as ew
+from tilesmith.ops import functions as fn
 from tilesmith.ops import gather, norm, reduce, slicing
 
 ml_op = partial(onnx_op, since=1, domain="ai.onnx.ml")
@@ -99,28 +100,26 @@ def best(n: OnnxNode, scores: Value) -> Value:
 def _probit(n: OnnxNode, p: Value) -> Value:
     """sqrt(2) times the inverse of erf at 2p - 1, by S. Winitzki's approximation of it."""
     constant = partial(n.const, dtype=p.dtype)
-    x = n.add(ew.Sub(), n.add(ew.Mul(), constant(2.0), p), constant(1.0))
-    ends = n.add(ew.Sub(), constant(1.0), x), n.add(ew.Add(), constant(1.0), x)
-    log = n.add(ew.Log(), n.add(ew.Mul(), *ends))
-    half = n.add(ew.Mul(), log, constant(0.5))
-    first = n.add(ew.Add(), half, constant(2 / (math.pi * 0.147)))
-    inner = n.add(ew.Sub(), n.add(ew.Mul(), first, first), n.add(ew.Div(), log, constant(0.147)))
-    size = n.add(ew.Sqrt(), n.add(ew.Sub(), n.add(ew.Sqrt(), inner), first))
-    sign = n.add(ew.Where(), n.add(ew.Less(), x, constant(0.0)), constant(-1.0), constant(1.0))
-    return n.add(ew.Mul(), n.add(ew.Mul(), sign, constant(math.sqrt(2))), size)
+    x = constant(2.0) * p - constant(1.0)
+    ends = constant(1.0) - x, constant(1.0) + x
+    log = fn.log(n.add(ew.Mul(), *ends))
+    half = log * constant(0.5)
+    first = half + constant(2 / (math.pi * 0.147))
+    inner = first * first - log / constant(0.147)
+    size = fn.sqrt(fn.sqrt(inner) - first)
+    sign = fn.where(x < constant(0.0), constant(-1.0), constant(1.0))
+    return sign * constant(math.sqrt(2)) * size
 
 
 def _softmax_zero(n: OnnxNode, scores: Value) -> Value:
     """Softmax over the scores that are not 0; those stay 0."""
     constant = partial(n.const, dtype=scores.dtype)
-    largest = n.add(reduce.ReduceMax((-1,), True), scores)
-    is_counted = n.add(ew.Greater(), n.add(ew.Abs(), scores), constant(1e-7))
-    power = n.add(ew.Exp(), n.add(ew.Sub(), scores, largest))
-    total = n.add(
-        reduce.ReduceSum((-1,), True), n.add(ew.Where(), is_counted, power, constant(0.0))
-    )
-    small = n.add(ew.Mul(), scores, n.add(ew.Exp(), n.add(ew.Neg(), largest)))
-    return n.add(ew.Div(), n.add(ew.Where(), is_counted, power, small), total)
+    largest = scores.max((-1,), keepdims=True)
+    is_counted = abs(scores) > constant(1e-7)
+    power = fn.exp(scores - largest)
+    total = fn.where(is_counted, power, constant(0.0)).sum((-1,), keepdims=True)
+    small = scores * fn.exp(-largest)
+    return fn.where(is_counted, power, small) / total
 
 
 def _logistic(n: OnnxNode, scores: Value) -> Value:
@@ -159,8 +158,8 @@ def of_two(n: OnnxNode, score: Value, is_mirrored: bool, name: str) -> Value:
     name: of the transformation; LOGISTIC always mirrors, and neither SOFTMAX is applied.
     """
     if is_mirrored or name == "LOGISTIC":
-        first = n.add(ew.Neg(), score)
+        first = -score
     else:
-        first = n.add(ew.Sub(), n.const(1.0, score.dtype), score)
+        first = 1.0 - score
     both = n.add(slicing.Concat(1), first, score)
     return transformed(n, both, name) if name in ("LOGISTIC", "PROBIT") else both

@@ -17,8 +17,8 @@ from tilesmith.frontend.onnx.node import OnnxNode
 from tilesmith.frontend.onnx.tensors import decode
 from tilesmith.graph.nodes import Value
 from tilesmith.ir.dtypes import DType, f32, f64, i64
-from tilesmith.ops import elementwise as ew
 from tilesmith.ops import slicing
+from tilesmith.ops.functions import where
 from tilesmith.ops.trees import TreeEnsemble
 
 _AGGREGATES = ("AVERAGE", "SUM", "MIN", "MAX")
@@ -182,7 +182,7 @@ def _combined(n: OnnxNode, x: Value, forest: _Forest, outputs: int, combine: str
 
 
 def _plus(n: OnnxNode, y: Value, base: np.ndarray) -> Value:
-    return n.add(ew.Add(), y, n.const(base)) if len(base) else y
+    return y + base if len(base) else y
 
 
 def _regression(
@@ -195,10 +195,10 @@ def _regression(
     combine = aggregate.lower() if aggregate in ("MIN", "MAX") else "sum"
     y = _combined(n, x, forest, outputs, combine)
     if combine != "sum":  # an output without any leaf is 0
-        is_start = n.add(ew.Equal(), y, n.const(np.inf if combine == "min" else -np.inf, y.dtype))
-        y = n.add(ew.Where(), is_start, n.const(0.0, y.dtype), y)
+        is_start = y.equals(np.inf if combine == "min" else -np.inf)
+        y = where(is_start, 0.0, y)
     if aggregate == "AVERAGE":
-        y = n.add(ew.Div(), y, n.const(float(len(forest.roots)), y.dtype))
+        y = y / float(len(forest.roots))
     return ml.transformed(n, _plus(n, y, base), transform)
 
 
@@ -306,10 +306,10 @@ def tree_ensemble_classifier(n: OnnxNode) -> Result:
         return _of_two_classes(n, x, forest, base, transform)
     scores = _plus(n, _combined(n, x, forest, count, "sum"), base)
     if count == 1:
-        above = n.add(ew.Greater(), scores, n.const(0.0, dtype))
+        above = scores > 0.0
         if names.names:
             n.unsupported("a single class whose label is a string")
-        label = ml.flat(n, n.add(ew.Cast(i64), above))
+        label = ml.flat(n, above.cast(i64))
     else:
         label = names.of(n, ml.best(n, _counted(n, x, forest, scores, len(base) > 0)))
     return label, cast_to(n, ml.transformed(n, scores, transform), f32)
@@ -322,10 +322,10 @@ def _counted(n: OnnxNode, x: Value, forest: _Forest, scores: Value, has_base: bo
     if has_base or all(everywhere) or (None in everywhere and forest.weight.min(initial=0) >= 0):
         return scores
     if None in everywhere:
-        has = n.add(ew.Greater(), _presence(n, x, forest, count), n.const(0.0, x.dtype))
+        has = _presence(n, x, forest, count) > 0.0
     else:
         has = n.const(np.array([everywhere], bool))
-    return n.add(ew.Where(), has, scores, n.const(-np.inf, x.dtype))
+    return where(has, scores, -np.inf)
 
 
 def _presence(n: OnnxNode, x: Value, forest: _Forest, count: int) -> Value:
@@ -349,7 +349,7 @@ def _of_two_classes(
         """The score that decides, and both scores."""
         if len(base) == 2 and has_second:
             second = _plus(n, s0, base[1:])
-            first = n.add(ew.Neg(), second) if has_first else s0
+            first = -second if has_first else s0
             return second, n.add(slicing.Concat(1), first, second)
         first = _plus(n, s0, base[:1]) if has_first else s0
         if has_second:
@@ -366,12 +366,12 @@ def _of_two_classes(
     everywhere = forest.is_everywhere(1)
     if everywhere is None:
         _, has1 = n.add(slicing.Split(1, (1, 1)), _presence(n, x, forest, 2))
-        has = n.add(ew.Greater(), has1, n.const(0.0, x.dtype))
+        has = has1 > 0.0
         pairs = zip(final(True), final(False), strict=True)
-        decides, both = (n.add(ew.Where(), has, a, b) for a, b in pairs)
+        decides, both = (where(has, a, b) for a, b in pairs)
     else:
         decides, both = final(everywhere)
     limit = n.const(0.5 if is_probability else 0.0, x.dtype)
-    second = ml.flat(n, n.add(ew.Cast(i64), n.add(ew.Greater(), decides, limit)))
+    second = ml.flat(n, (decides > limit).cast(i64))
     label = names.of(n, second) if is_single else names.chosen(n, second)
     return label, cast_to(n, both, f32)
