@@ -74,6 +74,11 @@ def clip(x: Any, low: float | None, high: float | None) -> Any:
     return apply(ew.Clip(low, high), x)
 
 
+def clamp(x: Any, low: Operand, high: Operand) -> Any:
+    """At least `low`, and at most `high`, which wins."""
+    return minimum(maximum(x, low), high)
+
+
 def exp(x: Any) -> Any:
     return apply(ew.Exp(), x)
 

@@ -10,8 +10,8 @@ from functools import partial
 
 from tilesmith.frontend.aten.registry import aten_op
 from tilesmith.frontend.aten.series import Series, of_floats
-from tilesmith.frontend.common.numbers import Numbers
-from tilesmith.ops import elementwise as ew
+from tilesmith.graph.nodes import Value
+from tilesmith.ops.functions import exp, maximum, minimum, sqrt, where
 
 _I0 = Series(0.0, 8.0, 18, (
     0.33839763720473804, -0.3046826723431984, 0.17162090152220878, -0.094901097048047644,
@@ -64,18 +64,18 @@ _I1_FAR = Series(0.0, 1.0, 6, (
 """exp(-x) sqrt(x) I1(x), by 8 / x."""
 
 
-def _bessel(x: Numbers, *, order: int, is_scaled: bool) -> Numbers:
+def _bessel(x: Value, *, order: int, is_scaled: bool) -> Value:
     size = abs(x)
     inner, outer = (_I0, _I0_FAR) if order == 0 else (_I1, _I1_FAR)
-    near = inner.at(size.least(8.0))
+    near = inner.at(minimum(size, 8.0))
     if order == 1:
         near = near * size
-    far = outer.at(8.0 / size.most(8.0)) / size.mapped(ew.Sqrt())
-    found = size.below(8.0).chooses(near, far)
+    far = outer.at(8.0 / maximum(size, 8.0)) / sqrt(size)
+    found = where(size < 8.0, near, far)
     if not is_scaled:  # by halves, since exp(|x|) leaves the range before the product does
-        half = (size * 0.5).mapped(ew.Exp())
+        half = exp(size * 0.5)
         found = found * half * half
-    return x.below(0.0).chooses(-found, found) if order == 1 else found
+    return where(x < 0.0, -found, found) if order == 1 else found
 
 
 for _name, _order, _is_scaled in (

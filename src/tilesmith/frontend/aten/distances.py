@@ -21,21 +21,23 @@ def dist(n: AtenNode, self: Value, other: Value, p: Number = 2) -> Value:
     return vector_norm(n, n.add(ew.Sub(), *n.common(self, other)), p)
 
 
+def _differences(n: AtenNode, x1: Value, x2: Value) -> Value:
+    """Of each row of x1 and each of x2: [..., rows of x1, rows of x2, width]."""
+    *batch1, rows, width = x1.type.shape
+    *batch2, columns, _ = x2.type.shape
+    return n.reshape(x1, (*batch1, rows, 1, width)) - n.reshape(x2, (*batch2, 1, columns, width))
+
+
 @aten_op("aten._cdist_forward.default")
 def cdist(n: AtenNode, x1: Value, x2: Value, p: float, compute_mode: int | None = None) -> Value:
     """[..., rows of x1, rows of x2]."""
-    *batch1, rows, width = x1.type.shape
-    *batch2, columns, _ = x2.type.shape
-    difference = n.reshape(x1, (*batch1, rows, 1, width)) - n.reshape(x2, (*batch2, 1, columns, width))  # fmt: skip
-    return vector_norm(n, difference, p, -1)
+    return vector_norm(n, _differences(n, x1, x2), p, -1)
 
 
 @aten_op("aten._cdist_backward.default")
 def cdist_gradient(n: AtenNode, grad: Value, x1: Value, x2: Value, p: float, cdist: Value) -> Value:
     """The cotangent of x1; where the distance is 0 there is none."""
-    *batch1, rows, width = x1.type.shape
-    *batch2, columns, _ = x2.type.shape
-    difference = n.reshape(x1, (*batch1, rows, 1, width)) - n.reshape(x2, (*batch2, 1, columns, width))  # fmt: skip
+    difference = _differences(n, x1, x2)
     zero = n.tensor(0.0, x1.dtype)
     distance = n.reshape(cdist, (*cdist.type.shape, 1))
     size = abs(difference)

@@ -9,9 +9,9 @@ from functools import partial
 from tilesmith.frontend.aten.node import AtenNode
 from tilesmith.frontend.aten.registry import aten_op
 from tilesmith.frontend.aten.series import Series, of_floats, polynomial
-from tilesmith.frontend.common.numbers import Numbers
 from tilesmith.graph.nodes import Value
 from tilesmith.ops import elementwise as ew
+from tilesmith.ops.functions import apply, log, maximum, rint, sin, where
 
 _NEAR = Series(0.75, 2.25, 13, (
     0.50318365680086508, -0.12106206737250127, 0.020910425358552458, -4.1779929893163503e-3,
@@ -43,7 +43,7 @@ _TRIGAMMA = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6)
 """Of trigamma(x) - 1 / x - 1 / (2 x^2) in odd powers of 1 / x, from the third (6.4.12)."""
 
 
-def _lgamma(x: Numbers) -> Numbers:
+def _lgamma(x: Value) -> Value:
     """log |gamma(x)|.
 
     Near its zeros 1 and 2 it is a series times (x - 1) (x - 2).  Up to 8 the recurrence leads
@@ -51,71 +51,71 @@ def _lgamma(x: Numbers) -> Numbers:
     most 3 ulp in f32 and f64.  For x < 0 it is that of 1 near the zeros, which are differences.
     """
     size = abs(x)
-    is_low = x.below(-0.25)
-    positive = is_low.chooses(size, x)
+    is_low = x < -0.25
+    positive = where(is_low, size, x)
     # (-0.25, 0.75) by one step up, (2.25, 8) by steps down; one logarithm of all of them
-    is_small = positive.below(0.75)
-    at = is_small.chooses(positive + 1.0, positive)
-    steps = is_small.chooses(abs(positive), 1.0)
+    is_small = positive < 0.75
+    at = where(is_small, positive + 1.0, positive)
+    steps = where(is_small, abs(positive), 1.0)
     for _ in range(6):
-        is_there = at.below(2.25)
+        is_there = at < 2.25
         lower = at - 1.0
-        steps = is_there.chooses(steps, steps * lower)
-        at = is_there.chooses(at, lower)
-    logarithm = steps.mapped(ew.Log())
-    logarithm = is_small.chooses(-logarithm, logarithm)
+        steps = where(is_there, steps, steps * lower)
+        at = where(is_there, at, lower)
+    logarithm = log(steps)
+    logarithm = where(is_small, -logarithm, logarithm)
     near = (at - 1.0) * (at - 2.0) * _NEAR.at(at) + logarithm
-    big = positive.most(8.0)
+    big = maximum(positive, 8.0)
     inverse = 1.0 / big
     tail = inverse * polynomial(inverse * inverse, _STIRLING)
     # (x - 1/2) (log(x) - 1) leaves the range later than its parts would
-    far = (big - 0.5) * (big.mapped(ew.Log()) - 1.0) + (tail + (0.5 * math.log(2 * math.pi) - 0.5))
-    found = positive.below(8.0).chooses(near, far)
-    fraction = x - x.mapped(ew.Round())
-    sine = abs((fraction * math.pi).mapped(ew.Sin()))
-    turned = -(sine * (size * (1 / math.pi))).mapped(ew.Log()) - found
-    turned = fraction.equals(0.0).chooses(math.inf, turned)
-    found = is_low.chooses(turned, found)
-    return x.mapped(ew.IsInf()).chooses(math.inf, found)
+    far = (big - 0.5) * (log(big) - 1.0) + (tail + (0.5 * math.log(2 * math.pi) - 0.5))
+    found = where(positive < 8.0, near, far)
+    fraction = x - rint(x)
+    sine = abs(sin(fraction * math.pi))
+    turned = -log(sine * (size * (1 / math.pi))) - found
+    turned = where(fraction.equals(0.0), math.inf, turned)
+    found = where(is_low, turned, found)
+    return where(apply(ew.IsInf(), x), math.inf, found)
 
 
-def _digamma(x: Numbers) -> Numbers:
+def _digamma(x: Value) -> Value:
     """The derivative of lgamma: the recurrence up to 10, then the asymptotic series; below 0 the
     reflection.  The error is a few ulp of the largest term, as in PyTorch: its zeros are
     differences.
     """
-    is_low = x.below(0.0)
-    at, total = _raised(is_low.chooses(1.0 - x, x), lambda at: 1.0 / at)
+    is_low = x < 0.0
+    at, total = _raised(where(is_low, 1.0 - x, x), lambda at: 1.0 / at)
     inverse = 1.0 / at
     square = inverse * inverse
     tail = square * polynomial(square, _DIGAMMA) + inverse * 0.5
-    found = at.mapped(ew.Log()) - tail - total
-    fraction = (x - x.mapped(ew.Trunc())) * math.pi
-    turned = found - math.pi / fraction.mapped(ew.Tan())
-    turned = fraction.equals(0.0).chooses(math.nan, turned)  # a pole
-    found = is_low.chooses(turned, found)
-    return x.equals(0.0).chooses(-1.0 / x, found)
+    found = (log(at) - tail) - total
+    fraction = (x - apply(ew.Trunc(), x)) * math.pi
+    turned = found - math.pi / apply(ew.Tan(), fraction)
+    turned = where(fraction.equals(0.0), math.nan, turned)  # a pole
+    found = where(is_low, turned, found)
+    return where(x.equals(0.0), -1.0 / x, found)
 
 
-def _trigamma(x: Numbers) -> Numbers:
+def _trigamma(x: Value) -> Value:
     """The derivative of digamma, in the same steps; the error is at most 6 ulp in f32 and f64."""
-    is_low = x.below(0.5)
-    at, total = _raised(is_low.chooses(1.0 - x, x), lambda at: 1.0 / (at * at))
+    is_low = x < 0.5
+    at, total = _raised(where(is_low, 1.0 - x, x), lambda at: 1.0 / (at * at))
     inverse = 1.0 / at
     square = inverse * inverse
     found = inverse + square * 0.5 + square * inverse * polynomial(square, _TRIGAMMA) + total
-    fraction = x - x.mapped(ew.Round())
-    sine = (fraction * math.pi).mapped(ew.Sin()) / math.pi
-    return is_low.chooses(1.0 / (sine * sine) - found, found)
+    fraction = x - rint(x)
+    sine = sin(fraction * math.pi) / math.pi
+    return where(is_low, 1.0 / (sine * sine) - found, found)
 
 
-def _raised(x: Numbers, term: Callable[[Numbers], Numbers]) -> tuple[Numbers, Numbers]:
+def _raised(x: Value, term: Callable[[Value], Value]) -> tuple[Value, Value]:
     """`x`, not negative, by steps of 1 up to 10, and the sum of a term before each step."""
-    total = x.below(10.0).chooses(term(x), 0.0)
+    total = where(x < 10.0, term(x), 0.0)
     for _ in range(9):
-        x = x.below(10.0).chooses(x + 1.0, x)
-        total = x.below(10.0).chooses(total + term(x), total)
-    return x.below(10.0).chooses(x + 1.0, x), total
+        x = where(x < 10.0, x + 1.0, x)
+        total = where(x < 10.0, total + term(x), total)
+    return where(x < 10.0, x + 1.0, x), total
 
 
 aten_op("aten.lgamma.default", "aten.special_gammaln.default")(partial(of_floats, formula=_lgamma))

@@ -7,18 +7,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from tilesmith.frontend.aten.promotion import Number, Operand, number_type, result_type
 from tilesmith.frontend.common.node import NodeContext
 from tilesmith.graph.nodes import Value
 from tilesmith.ir.dtypes import DType, bool_, f8e4m3fn, f32, i64
 from tilesmith.ir.expr import Expr
-from tilesmith.ir.types import Dim, same_dim, same_shape
+from tilesmith.ir.types import Dim, same_dim
 from tilesmith.ops import elementwise as ew
 from tilesmith.ops import shape
 from tilesmith.ops.gather import FromFront
-from tilesmith.ops.sizes import Extents, Iota
 
 
 @dataclass(slots=True, eq=False)
@@ -83,40 +80,16 @@ class AtenNode(NodeContext):
 
     # Shapes
 
-    def reshape(self, x: Value, dims: Sequence[Dim]) -> Value:
-        """`x` reshaped; `x` itself when it has that shape."""
-        dims = tuple(dims)
-        return x if same_shape(x.type.shape, dims) else self.add(shape.Reshape(dims), x)
-
     def from_front(self, index: Value, extent: Dim) -> Value:
         """Indices of an axis of `extent`, i64; ATen refuses negative ones here, and a run does."""
         if same_dim(extent, 0):
             return self.cast(index, i64)
         return self.add(FromFront(extent), index)
 
-    def expand(self, x: Value, dims: Sequence[Dim]) -> Value:
-        """`x` broadcast to a shape."""
-        dims = tuple(dims)
-        return x if same_shape(x.type.shape, dims) else self.add(shape.Expand(dims), x)
-
     def permute(self, x: Value, perm: Sequence[int]) -> Value:
         """`x` with its axes in another order."""
         perm = tuple(perm)
         return x if perm == tuple(range(len(perm))) else self.add(shape.Transpose(perm), x)
-
-    def of_dims(self, dims: Sequence[Dim], dims_shape: tuple[int, ...]) -> Value:
-        """A tensor of dimensions, of type i64: a constant if all are numbers."""
-        if all(isinstance(d, int) for d in dims):
-            return self.const(np.array(dims, np.int64).reshape(dims_shape))
-        return self.add(Extents(tuple(dims), dims_shape))
-
-    def positions(self, count: Dim, rank: int = 1, axis: int = 0) -> Value:
-        """The numbers from 0 to `count` - 1 along `axis` of a tensor of `rank` axes, as i64."""
-        is_number = isinstance(count, int)
-        numbers = (
-            self.const(np.arange(count, dtype=np.int64)) if is_number else self.add(Iota(count))
-        )
-        return self.reshape(numbers, (*[1] * axis, count, *[1] * (rank - axis - 1)))
 
     def full(self, value: Operand, dims: Sequence[Dim], dtype: DType) -> Value:
         """A tensor of one number."""

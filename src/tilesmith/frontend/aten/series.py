@@ -6,19 +6,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tilesmith.frontend.aten.node import AtenNode
-from tilesmith.frontend.common.numbers import Numbers
 from tilesmith.graph.nodes import Value
 from tilesmith.ir.dtypes import f32, f64
 
 
-def of_floats(n: AtenNode, self: Value, *, formula: Callable[[Numbers], Numbers]) -> Value:
+def of_floats(n: AtenNode, self: Value, *, formula: Callable[[Value], Value]) -> Value:
     """The result of a call by a formula: in f64 for f64, else in f32; integers are f32."""
     x = n.floating(self)
     given = x if x.dtype is f64 else n.cast(x, f32)
-    return n.cast(formula(Numbers(n, given)).value, x.dtype)
+    return n.cast(formula(given), x.dtype)
 
 
-def polynomial(x: Numbers, coefficients: Sequence[float]) -> Numbers:
+def polynomial(x: Value, coefficients: Sequence[float]) -> Value:
     """The sum of coefficients, two or more, times powers of `x`, the constant first (Horner's
     rule).
     """
@@ -42,14 +41,14 @@ class Series:
     short: int
     coefficients: tuple[float, ...]
 
-    def at(self, x: Numbers) -> Numbers:
+    def at(self, x: Value) -> Value:
         """Its value where `x` is inside the interval, by Clenshaw's recurrence."""
         middle, half = (self.low + self.high) / 2, (self.high - self.low) / 2
         t = (x - middle) * (1 / half)
         twice = t + t
         count = self.short if x.dtype is f32 else len(self.coefficients)
-        first: Numbers | float = self.coefficients[count - 1]
-        second: Numbers | float = 0.0
+        first: Value | float = self.coefficients[count - 1]
+        second: Value | float = 0.0
         for c in self.coefficients[count - 2 : 0 : -1]:
             first, second = twice * first - second + c, first
         return t * first - second + self.coefficients[0]

@@ -14,13 +14,14 @@ from tilesmith.graph.nodes import Value
 from tilesmith.ir.dtypes import DType, i64
 from tilesmith.ir.expr import Expr
 from tilesmith.ir.sizes import LARGEST
-from tilesmith.ir.types import Dim
+from tilesmith.ir.types import Dim, same_shape
 from tilesmith.ops import rules
 from tilesmith.ops.base import Op
 from tilesmith.ops.elementwise import Cast
 from tilesmith.ops.gather import Gather
 from tilesmith.ops.select import Leading, NonZero
 from tilesmith.ops.shape import Reshape
+from tilesmith.ops.sizes import Extents, Iota
 from tilesmith.support.errors import ModelError, UnsupportedError
 
 from .errors import OpenValueError, ValuesNeededError
@@ -53,6 +54,32 @@ class NodeContext:
         return self.builder.constant(
             np.asarray(array, dtype=dtype.numpy if dtype is not None else None)
         )
+
+    # Shapes
+
+    def reshape(self, x: Value, dims: Sequence[Dim]) -> Value:
+        """`x` reshaped; `x` itself when it has that shape."""
+        dims = tuple(dims)
+        return x if same_shape(x.type.shape, dims) else x.reshape(*dims)
+
+    def expand(self, x: Value, dims: Sequence[Dim]) -> Value:
+        """`x` broadcast to a shape."""
+        dims = tuple(dims)
+        return x if same_shape(x.type.shape, dims) else x.expand(*dims)
+
+    def of_dims(self, dims: Sequence[Dim], dims_shape: tuple[int, ...] | None = None) -> Value:
+        """A tensor of dimensions (default: a list), of type i64: a constant if all are numbers."""
+        if dims_shape is None:
+            dims_shape = (len(dims),)
+        if all(isinstance(d, int) for d in dims):
+            return self.const(np.array(dims, np.int64).reshape(dims_shape))
+        return self.add(Extents(tuple(dims), dims_shape))
+
+    def positions(self, count: Dim, rank: int = 1, axis: int = 0) -> Value:
+        """The numbers from 0 to `count` - 1 along `axis` of a tensor of `rank` axes, as i64."""
+        is_number = isinstance(count, int)
+        numbers = self.const(range(count), i64) if is_number else self.add(Iota(count))
+        return self.reshape(numbers, (*[1] * axis, count, *[1] * (rank - axis - 1)))
 
     # Values that must be known
 

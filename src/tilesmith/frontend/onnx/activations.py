@@ -6,10 +6,8 @@ from collections.abc import Callable
 from functools import partial
 
 from tilesmith.frontend.common.slots import Result
-from tilesmith.frontend.onnx.elementwise import cast_to
 from tilesmith.frontend.onnx.node import OnnxNode
 from tilesmith.frontend.onnx.registry import onnx_op, same_operator
-from tilesmith.frontend.onnx.shapes import is_empty
 from tilesmith.ir.dtypes import f64
 from tilesmith.ops import activation as act
 from tilesmith.ops import elementwise as ew
@@ -68,7 +66,7 @@ def hard_sigmoid(n: OnnxNode) -> Result:
 def shrink(n: OnnxNode) -> Result:
     x, op = n.input(0), act.Shrink(n.attr_float("bias", 0.0), n.attr_float("lambd", 0.5))
     if x.dtype.is_int:  # the bias may be a fraction: the difference is cut, not the bias
-        return cast_to(n, n.add(op, cast_to(n, x, f64)), x.dtype)
+        return n.add(op, x.cast(f64)).cast(x.dtype)
     return n.add(op, x)
 
 
@@ -95,7 +93,7 @@ def swish(n: OnnxNode) -> Result:
 def softmax(n: OnnxNode) -> Result:
     x = n.input(0)
     op = _SOFTMAX[n.op_type](n.axis(n.attr_int("axis", -1), x.type.rank))
-    return n.add(ew.Identity() if is_empty(x) else op, x)
+    return n.add(ew.Identity() if x.type.is_empty else op, x)
 
 
 @onnx_op("Softmax", "LogSoftmax", "Hardmax", since=1, until=12)
@@ -103,7 +101,7 @@ def softmax_flattened(n: OnnxNode) -> Result:
     """Before opset 13 the axes from `axis` on were one."""
     x = n.input(0)
     axis = n.axis(n.attr_int("axis", 1), x.type.rank)
-    if is_empty(x):
+    if x.type.is_empty:
         return n.add(ew.Identity(), x)
     if axis == x.type.rank - 1:
         return n.add(_SOFTMAX[n.op_type](axis), x)

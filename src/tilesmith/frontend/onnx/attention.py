@@ -6,10 +6,8 @@ import math
 
 from tilesmith.frontend.common.slots import Result
 from tilesmith.frontend.onnx.control import graph_attribute, results_of
-from tilesmith.frontend.onnx.elementwise import cast_to
 from tilesmith.frontend.onnx.node import OnnxNode
 from tilesmith.frontend.onnx.registry import onnx_op
-from tilesmith.frontend.onnx.shapes import of_dims, positions, reshape_to
 from tilesmith.frontend.onnx.tensors import element_type
 from tilesmith.graph.nodes import Value
 from tilesmith.ir import extents
@@ -83,10 +81,10 @@ def attention(n: OnnxNode) -> Result:
     if bias is not None:
         scores = scores + bias
     shown.append(scores)
-    wide = scores if precision is None else cast_to(n, scores, precision)
+    wide = scores if precision is None else scores.cast(precision)
     softmax = norm.Softmax(-1) if bias is None else norm.MaskedSoftmax(-1)
     weights = n.add(softmax, wide)
-    weights = cast_to(n, weights, q.dtype)
+    weights = weights.cast(q.dtype)
     shown.append(weights)
     if not 0 <= mode < len(shown):
         n.bad(f"attribute 'qk_matmul_output_mode': expected 0 to 3, found {mode}")
@@ -111,7 +109,7 @@ def heads_of(n: OnnxNode, x: Value, heads: int) -> Value:
     hidden = n.extent(x, 2)
     if heads < 1 or hidden % heads:
         n.bad(f"expected a width divisible by {heads} heads, found {hidden}")
-    split = reshape_to(n, x, (batch, length, heads, hidden // heads))
+    split = n.reshape(x, (batch, length, heads, hidden // heads))
     return split.transpose(0, 2, 1, 3)
 
 
@@ -119,7 +117,7 @@ def joined_heads(n: OnnxNode, y: Value) -> Value:
     """[batch, heads, length, width] as [batch, length, heads * width]."""
     batch, heads, length, width = y.type.shape
     joined = extents.product((heads, width))
-    return reshape_to(n, y.transpose(0, 2, 1, 3), (batch, length, joined))
+    return n.reshape(y.transpose(0, 2, 1, 3), (batch, length, joined))
 
 
 def _product(n: OnnxNode, a: Value, b: Value, group: int, transpose: bool) -> Value:
@@ -129,9 +127,9 @@ def _product(n: OnnxNode, a: Value, b: Value, group: int, transpose: bool) -> Va
         return n.add(op, a, b)
     batch, heads, rows, inner = a.type.shape
     shared = rules.divided("attention", heads, group, "the heads")
-    a = reshape_to(n, a, (batch, shared, group, rows, inner))
+    a = n.reshape(a, (batch, shared, group, rows, inner))
     y = n.add(op, a, n.add(shape.Unsqueeze((2,)), b))
-    return reshape_to(n, y, (batch, heads, rows, y.type.shape[-1]))
+    return n.reshape(y, (batch, heads, rows, y.type.shape[-1]))
 
 
 def _bias(
@@ -161,12 +159,12 @@ def _bias(
         parts.append(fn.where(part, zero, lowest) if part.dtype.is_bool else part)
     allowed: list[Value] = []
     # Position of a query among the keys: row + the number of keys before the first query.
-    at, key = positions(n, rows, 2, 0), positions(n, columns, 2, 1)
-    before = of_dims(n, (past,), ())
+    at, key = n.positions(rows, 2, 0), n.positions(columns, 2, 1)
+    before = n.of_dims((past,), ())
     if lengths is not None:
-        valid = reshape_to(n, cast_to(n, lengths, i64), (q.type.shape[0], 1, 1, 1))
+        valid = n.reshape(lengths.cast(i64), (q.type.shape[0], 1, 1, 1))
         allowed.append(key < valid)
-        before = valid - of_dims(n, (rows,), ())
+        before = valid - n.of_dims((rows,), ())
     ahead = key - (at + before)
     if causal:
         allowed.append(ahead <= 0)
@@ -194,10 +192,10 @@ def flex_attention(n: OnnxNode) -> Result:
     if n.has("softmax_precision"):
         precision = element_type(n.attr_int("softmax_precision"), "softmax_precision")
     scale = n.attr_float("scale") if n.has("scale") else 1 / math.sqrt(max(n.extent(q, 3), 1))
-    scores = cast_to(n, _product(n, q, k, group, transpose=True), precision)
+    scores = _product(n, q, k, group, transpose=True).cast(precision)
     scores = _modified(n, "score_mod", scores * scale)
     weights = _modified(n, "prob_mod", n.add(norm.Softmax(-1), scores))
-    return _product(n, cast_to(n, weights, v.dtype), v, group, transpose=False)
+    return _product(n, weights.cast(v.dtype), v, group, transpose=False)
 
 
 def _modified(n: OnnxNode, name: str, x: Value) -> Value:
@@ -249,7 +247,7 @@ def rotated(n: OnnxNode, y: Value, cos: Value, sin: Value, turned: int, interlea
     imaginary = sin * a + cos * b
     if interleaved:
         pair = (n.add(shape.Unsqueeze((4,)), v) for v in (real, imaginary))
-        y = reshape_to(n, n.add(slicing.Concat(4), *pair), y.type.shape)
+        y = n.reshape(n.add(slicing.Concat(4), *pair), y.type.shape)
     else:
         y = n.add(slicing.Concat(3), real, imaginary)
     return y if rest is None else n.add(slicing.Concat(3), y, rest)

@@ -11,12 +11,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tilesmith.frontend.common.numbers import Numbers
-from tilesmith.frontend.onnx.computed import of_dims, viewed
+from tilesmith.frontend.common.lists import joined
+from tilesmith.frontend.onnx.computed import viewed
 from tilesmith.frontend.onnx.node import OnnxNode
 from tilesmith.graph.nodes import Value
 from tilesmith.ir import extents
-from tilesmith.ops import reduce, slicing
+from tilesmith.ops import slicing
+from tilesmith.ops.functions import maximum, where
 
 WIDTH = 3
 """Carried values for each such result: elements, extents, and by how much they ever differed."""
@@ -46,16 +47,16 @@ class Ragged:
         """The carried values after an iteration."""
         elements, *numbers = carried
         flat = element.reshape(extents.product(element.shape))
-        dims, differed = (Numbers(n, v) for v in numbers)
-        now = of_dims(n, element.shape)
-        change = dims.below(0).chooses(0, (now - dims).most(dims - now))
-        most = change.summed(0, reduce.ReduceMax).shaped(1)
+        dims, differed = (v for v in numbers)
+        now = n.of_dims(element.shape)
+        change = where(dims < 0, 0, maximum(now - dims, dims - now))
+        most = change.max((0,)).reshape(1)
         whole = n.add(slicing.Concat(0), elements, flat)
-        return [whole, now.value, differed.most(most).value]
+        return [whole, now, maximum(differed, most)]
 
     def stacked(self, n: OnnxNode, carried: Sequence[Value], count: Value) -> Value:
         """The result, of which `count` iterations gave an element."""
         elements, dims, differed = carried
-        rows = Numbers(n, count.reshape(1))
-        whole = rows.joined(Numbers(n, dims).most(0))
-        return viewed(n, elements, n.measured(whole.value, zero=differed))
+        rows = count.reshape(1)
+        whole = joined(rows, maximum(dims, 0))
+        return viewed(n, elements, n.measured(whole, zero=differed))

@@ -9,48 +9,34 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from tilesmith.frontend.common.node import NodeContext
-from tilesmith.frontend.common.numbers import Numbers
+from tilesmith.frontend.common.lists import joined, listed, picked
 from tilesmith.frontend.onnx.node import OnnxNode
 from tilesmith.graph.nodes import Value
 from tilesmith.ir import extents
 from tilesmith.ir.dtypes import bool_, i64
 from tilesmith.ir.symbols import expected
 from tilesmith.ir.types import Dim, same_dim
-from tilesmith.ops import gather, reduce
+from tilesmith.ops import gather
 from tilesmith.ops.base import Op
-from tilesmith.ops.functions import where
+from tilesmith.ops.functions import clamp, maximum, where
 from tilesmith.ops.runtime_shape import Reinterpret, Stretch, Window
-from tilesmith.ops.sizes import Extents, Iota
 
 _FAR = 1 << 40
 """Beyond every extent, and far from overflow."""
 
 
-def of_dims(n: NodeContext, dims: Sequence[Dim]) -> Numbers:
-    """A list of dimensions."""
-    if all(isinstance(d, int) for d in dims):
-        return Numbers(n, n.const([*dims], i64))
-    return Numbers(n, n.add(Extents(tuple(dims), (len(dims),))))
-
-
-def iota(n: OnnxNode, count: Dim) -> Numbers:
-    """The numbers from 0 to `count` - 1."""
-    return Numbers(n, n.add(Iota(count)))
-
-
-def taken(n: OnnxNode, x: Value, axis: int, places: Numbers) -> Value:
+def taken(n: OnnxNode, x: Value, axis: int, places: Value) -> Value:
     """The slices of x at `places` along `axis`, which are inside: a kernel need not refuse any."""
     if same_dim(x.type.shape[axis], 0):  # then nothing is taken
-        dims = (*x.type.shape[:axis], *places.value.type.shape, *x.type.shape[axis + 1 :])
+        dims = (*x.type.shape[:axis], *places.type.shape, *x.type.shape[axis + 1 :])
         return n.const(0, x.dtype).expand(*dims)
-    last = of_dims(n, (extents.difference(x.type.shape[axis], 1),))
-    return n.add(gather.Gather(axis), x, places.clipped(0, last).value)
+    last = n.of_dims((extents.difference(x.type.shape[axis], 1),))
+    return n.add(gather.Gather(axis), x, clamp(places, 0, last))
 
 
-def along(places: Numbers, axis: int, rank: int) -> Numbers:
+def along(places: Value, axis: int, rank: int) -> Value:
     """A list as a tensor of `rank` axes, of extent 1 along all but `axis`."""
-    return places.shaped(*[1] * axis, -1, *[1] * (rank - axis - 1))
+    return places.reshape(*[1] * axis, -1, *[1] * (rank - axis - 1))
 
 
 def viewed(n: OnnxNode, x: Value, dims: tuple[Dim, ...]) -> Value:
@@ -69,19 +55,19 @@ def reshaped(n: OnnxNode, x: Value, wanted: Value, zero_is_zero: bool) -> Value:
     """-1 stands for the rest, 0 copies unless `zero_is_zero`."""
     known = n.elements(wanted, "shape")
     count, dims = len(known), x.type.shape
-    given = Numbers.of(n, wanted)
+    given = listed(wanted)
     if not zero_is_zero:
-        copied = of_dims(n, (*dims[:count], *[0] * (count - len(dims))))
-        given = given.equals(0).chooses(copied, given)
+        copied = n.of_dims((*dims[:count], *[0] * (count - len(dims))))
+        given = where(given.equals(0), copied, given)
         known = [dims[i] if d is not None and same_dim(d, 0) and i < len(dims) else d
                  for i, d in enumerate(known)]  # fmt: skip
     known = [None if isinstance(d, int) and d < 0 else d for d in known]
-    total = of_dims(n, (extents.product(dims),))
+    total = n.of_dims((extents.product(dims),))
     is_rest = given.equals(-1)
-    others = is_rest.chooses(1, given).summed(0, reduce.ReduceProd).shaped(1)
-    exact = is_rest.chooses(total.divided(others.equals(0).chooses(1, others)), given)
-    excess = exact.summed(0, reduce.ReduceProd).shaped(1) - total
-    return viewed(n, x, n.measured(exact.value, known, zero=excess.value))
+    others = where(is_rest, 1, given).prod((0,)).reshape(1)
+    exact = where(is_rest, total / where(others.equals(0), 1, others), given)
+    excess = exact.prod((0,)).reshape(1) - total
+    return viewed(n, x, n.measured(exact, known, zero=excess))
 
 
 def expanded(n: OnnxNode, x: Value, wanted: Value) -> Value:
@@ -90,12 +76,12 @@ def expanded(n: OnnxNode, x: Value, wanted: Value) -> Value:
     rank = max(len(known), x.type.rank)
     dims = (*[1] * (rank - x.type.rank), *x.type.shape)
     known = [*[1] * (rank - len(known)), *known]
-    given = Numbers.of(n, wanted)
+    given = listed(wanted)
     if wanted.type.size < rank:
-        given = of_dims(n, [1] * (rank - wanted.type.size)).joined(given)
-    own = of_dims(n, dims)
-    exact = given.equals(1).chooses(own, given)
-    fits = exact.equals(own).chooses(0, own.equals(1).chooses(0, exact * 0 + 1))
+        given = joined(n.of_dims([1] * (rank - wanted.type.size)), given)
+    own = n.of_dims(dims)
+    exact = where(given.equals(1), own, given)
+    fits = where(exact.equals(own), 0, where(own.equals(1), 0, exact * 0 + 1))
     result: list[Dim | None] = []
     for d, w in zip(dims, known, strict=True):
         if isinstance(d, int) and d != 1:
@@ -104,46 +90,46 @@ def expanded(n: OnnxNode, x: Value, wanted: Value) -> Value:
             result.append(d if w == 1 else w)
         else:
             result.append(w if same_dim(d, 1) else None)
-    shape = n.measured(exact.value, result, zero=fits.value)
+    shape = n.measured(exact, result, zero=fits)
     return n.add(Stretch(shape), x.reshape(*dims) if rank > x.type.rank else x)
 
 
 # Axes
 
 
-def flags(n: OnnxNode, axes: Value, rank: int) -> Numbers:
+def flags(n: OnnxNode, axes: Value, rank: int) -> Value:
     """A bool for each of `rank` axes: whether the list names it.  Negative ones count from the
     end.
     """
-    named = _placed(Numbers.of(n, axes), rank)
-    same = along(named, 1, 2).equals(along(of_dims(n, range(rank)), 0, 2))
-    return same.cast(i64).summed(1, reduce.ReduceMax).cast(bool_)
+    named = _placed(listed(axes), rank)
+    same = along(named, 1, 2).equals(along(n.of_dims(range(rank)), 0, 2))
+    return same.cast(i64).max((1,)).cast(bool_)
 
 
-def _placed(axes: Numbers, rank: int) -> Numbers:
-    return axes.below(0).chooses(axes + rank, axes)
+def _placed(axes: Value, rank: int) -> Value:
+    return where(axes < 0, axes + rank, axes)
 
 
-def _misnamed(n: OnnxNode, axes: Value, is_named: Numbers) -> Numbers:
+def _misnamed(n: OnnxNode, axes: Value, is_named: Value) -> Value:
     """0 if all axes are in range and distinct."""
-    return is_named.cast(i64).summed(0).shaped(1) - axes.type.size
+    return is_named.cast(i64).sum((0,)).reshape(1) - axes.type.size
 
 
-def _kept(n: OnnxNode, dims: Sequence[Dim], is_named: Numbers, count: int) -> Numbers:
+def _kept(n: OnnxNode, dims: Sequence[Dim], is_named: Value, count: int) -> Value:
     """The `count` dimensions that are not named, in order."""
     rest = 1 - is_named.cast(i64)
-    order = running_sum(rest) - 1
-    here = along(order, 1, 2).equals(along(of_dims(n, range(count)), 0, 2))
-    counted = here.cast(i64) * along(rest * of_dims(n, dims), 1, 2)
-    return counted.summed(1)
+    order = running_sum(n, rest) - 1
+    here = along(order, 1, 2).equals(along(n.of_dims(range(count)), 0, 2))
+    counted = here.cast(i64) * along(rest * n.of_dims(dims), 1, 2)
+    return counted.sum((1,))
 
 
-def running_sum(numbers: Numbers) -> Numbers:
+def running_sum(n: OnnxNode, numbers: Value) -> Value:
     """Of a short list: each number and those before it."""
-    size = numbers.value.type.static_shape[0]
-    order = of_dims(numbers.n, range(size))
-    before = along(order, 1, 2).below(along(order, 0, 2) + 1)
-    return (before.cast(i64) * along(numbers, 1, 2)).summed(1)
+    size = numbers.type.static_shape[0]
+    order = n.of_dims(range(size))
+    before = along(order, 1, 2) < along(order, 0, 2) + 1
+    return (before.cast(i64) * along(numbers, 1, 2)).sum((1,))
 
 
 def reduced(n: OnnxNode, x: Value, axes: Value, make: Callable[..., Op], keepdims: bool) -> Value:
@@ -155,11 +141,11 @@ def reduced(n: OnnxNode, x: Value, axes: Value, make: Callable[..., Op], keepdim
     n.elements(axes, "axes")
     dims, rank = x.type.shape, x.type.rank
     named = flags(n, axes, rank)
-    own = of_dims(n, dims)
-    parts = named.chooses(1, own).joined(named.chooses(own, 1))
+    own = n.of_dims(dims)
+    parts = joined(where(named, 1, own), where(named, own, 1))
     least = [extents.larger(d, 1) for d in dims]
-    measured = n.measured(parts.value, bounds=[*least, *least],
-                          zero=_misnamed(n, axes, named).value)  # fmt: skip
+    measured = n.measured(parts, bounds=[*least, *least],
+                          zero=_misnamed(n, axes, named))  # fmt: skip
     kept, gone = measured[:rank], measured[rank:]
     pairs = [d for pair in zip(kept, gone, strict=True) for d in pair]
     y = viewed(n, x, tuple(pairs))
@@ -168,7 +154,7 @@ def reduced(n: OnnxNode, x: Value, axes: Value, make: Callable[..., Op], keepdim
         return y
     left = rank - axes.type.size
     remaining = _kept(n, dims, named, left)
-    return viewed(n, y, n.measured(remaining.value, bounds=[_largest(dims)] * left))
+    return viewed(n, y, n.measured(remaining, bounds=[_largest(dims)] * left))
 
 
 def _largest(dims: Sequence[Dim]) -> Dim:
@@ -183,10 +169,10 @@ def squeezed(n: OnnxNode, x: Value, axes: Value) -> Value:
     dims, rank = x.type.shape, x.type.rank
     named = flags(n, axes, rank)
     count = rank - axes.type.size
-    more = named.chooses(of_dims(n, dims) - 1, 0)
-    wrong = _misnamed(n, axes, named).joined(more)
-    found = n.measured(_kept(n, dims, named, count).value, bounds=[_largest(dims)] * count,
-                       zero=wrong.value)  # fmt: skip
+    more = where(named, n.of_dims(dims) - 1, 0)
+    wrong = joined(_misnamed(n, axes, named), more)
+    found = n.measured(_kept(n, dims, named, count), bounds=[_largest(dims)] * count,
+                       zero=wrong)  # fmt: skip
     return viewed(n, x, found)
 
 
@@ -196,15 +182,14 @@ def unsqueezed(n: OnnxNode, x: Value, axes: Value) -> Value:
     rank = x.type.rank + axes.type.size
     named = flags(n, axes, rank)
     if dims:
-        order = running_sum(1 - named.cast(i64)) - 1
-        own = Numbers(n, n.add(gather.Gather(0), of_dims(n, dims).value,
-                               order.clipped(0, len(dims) - 1).value))  # fmt: skip
-        result = named.chooses(1, own)
+        order = running_sum(n, 1 - named.cast(i64)) - 1
+        own = n.add(gather.Gather(0), n.of_dims(dims), clamp(order, 0, len(dims) - 1))
+        result = where(named, 1, own)
     else:
-        result = of_dims(n, [1] * rank)
+        result = n.of_dims([1] * rank)
     bounds = [extents.larger(_largest(dims), 1)] * rank
     wrong = _misnamed(n, axes, named)
-    return viewed(n, x, n.measured(result.value, bounds=bounds, zero=wrong.value))
+    return viewed(n, x, n.measured(result, bounds=bounds, zero=wrong))
 
 
 def split_at(n: OnnxNode, x: Value, axis: Value) -> tuple[Value, tuple[Dim, ...]]:
@@ -212,16 +197,16 @@ def split_at(n: OnnxNode, x: Value, axis: Value) -> tuple[Value, tuple[Dim, ...]
     extents too.
     """
     dims, rank = x.type.shape, x.type.rank
-    number = _placed(Numbers.of(n, axis), rank)
-    own, order = of_dims(n, dims), of_dims(n, range(rank))
+    number = _placed(listed(axis), rank)
+    own, order = n.of_dims(dims), n.of_dims(range(rank))
     parts = [
-        chosen.chooses(own, 1).summed(0, reduce.ReduceProd).shaped(1)
-        for chosen in (order.below(number), order.equals(number), number.below(order))
+        where(chosen, own, 1).prod((0,)).reshape(1)
+        for chosen in (order < number, order.equals(number), number < order)
     ]
-    named = order.equals(number).cast(i64).summed(0).shaped(1)
+    named = order.equals(number).cast(i64).sum((0,)).reshape(1)
     size = extents.larger(extents.product(dims), 1)
-    found = n.measured(parts[0].joined(*parts[1:]).value, bounds=[size, _largest(dims), size],
-                       zero=(named - 1).value)  # fmt: skip
+    found = n.measured(joined(*parts), bounds=[size, _largest(dims), size],
+                       zero=named - 1)  # fmt: skip
     return viewed(n, x, found), found
 
 
@@ -235,18 +220,18 @@ def running(n: OnnxNode, x: Value, axis: Value, make: Callable[[int], Op]) -> Va
 
 
 def _on_axes(
-    n: OnnxNode, given: Numbers, axes: Value | Sequence[int], rank: int, default: int
-) -> Numbers:
+    n: OnnxNode, given: Value, axes: Value | Sequence[int], rank: int, default: int
+) -> Value:
     """A number for each of `rank` axes: that of the list for the axes named, else `default`."""
     if not isinstance(axes, Value):
         if tuple(axes) == tuple(range(rank)):
             return given
         at = {a: i for i, a in enumerate(axes)}
-        several = given.joined(of_dims(n, [default]))
-        return several[[at.get(a, len(at)) for a in range(rank)]]
-    named = _placed(Numbers.of(n, axes), rank)
-    here = along(named, 1, 2).equals(along(of_dims(n, range(rank)), 0, 2)).cast(i64)
-    value = (here * along(given - default, 1, 2)).summed(1)
+        several = joined(given, n.of_dims([default]))
+        return picked(several, [at.get(a, len(at)) for a in range(rank)])
+    named = _placed(listed(axes), rank)
+    here = along(named, 1, 2).equals(along(n.of_dims(range(rank)), 0, 2)).cast(i64)
+    value = (here * along(given - default, 1, 2)).sum((1,))
     return value + default
 
 
@@ -260,26 +245,26 @@ def sliced(
 ) -> Value:
     """x[start:end:step] along axes, by Python's rules."""
     dims, rank = x.type.shape, x.type.rank
-    start, end = (Numbers.of(n, v).clipped(-_FAR, _FAR) for v in (starts, ends))
-    step = Numbers.of(n, steps).clipped(-_FAR, _FAR) if steps is not None else start * 0 + 1
+    start, end = (clamp(listed(v), -_FAR, _FAR) for v in (starts, ends))
+    step = clamp(listed(steps), -_FAR, _FAR) if steps is not None else start * 0 + 1
     start, end, step = (
         _on_axes(n, v, axes, rank, default) for v, default in ((start, 0), (end, _FAR), (step, 1))
     )
-    own = of_dims(n, dims)
-    backward = step.below(0)
-    lowest, highest = backward.chooses(own * 0 - 1, 0), backward.chooses(own - 1, own)
-    first, last = (v.below(0).chooses(v + own, v).clipped(lowest, highest) for v in (start, end))
-    up = backward.chooses(step + 1, step - 1)
-    count = (last - first + up).divided(step).most(0)
+    own = n.of_dims(dims)
+    backward = step < 0
+    lowest, highest = where(backward, own * 0 - 1, 0), where(backward, own - 1, own)
+    first, last = (clamp(where(v < 0, v + own, v), lowest, highest) for v in (start, end))
+    up = where(backward, step + 1, step - 1)
+    count = maximum((last - first + up) / step, 0)
     is_cut = [isinstance(axes, Value) or a in axes for a in range(rank)]
     known = [None if cut else d for d, cut in zip(dims, is_cut, strict=True)]
-    sizes = n.measured(count.value, known, dims, step.equals(0).cast(i64).value)
+    sizes = n.measured(count, known, dims, step.equals(0).cast(i64))
     exact = _known_steps(n, steps, axes, rank)
     if exact is not None and not any(same_dim(d, 0) for d in dims):
-        return n.add(Window(_offsets(n, first.most(0), is_cut, dims), sizes, exact), x)
+        return n.add(Window(_offsets(n, maximum(first, 0), is_cut, dims), sizes, exact), x)
     for a in range(rank):
         if is_cut[a]:
-            x = taken(n, x, a, first[a] + step[a] * iota(n, sizes[a]))
+            x = taken(n, x, a, picked(first, a) + picked(step, a) * n.positions(sizes[a]))
     return x
 
 
@@ -297,14 +282,14 @@ def _known_steps(
 
 
 def _offsets(
-    n: OnnxNode, numbers: Numbers, is_moved: Sequence[bool], bounds: Sequence[Dim] = ()
+    n: OnnxNode, numbers: Value, is_moved: Sequence[bool], bounds: Sequence[Dim] = ()
 ) -> tuple[Dim, ...]:
     """Numbers of 0 or more as extents, 0 along axes that do not move; they are expected to be
     small.
     """
-    known = n.builder.partly(numbers.value)
+    known = n.builder.partly(numbers)
     known = [k if moved else 0 for k, moved in zip(known, is_moved, strict=True)]
-    return n.measured(numbers.value, known, bounds, usual=[0] * len(known))
+    return n.measured(numbers, known, bounds, usual=[0] * len(known))
 
 
 def padded(
@@ -321,17 +306,19 @@ def padded(
     """
     dims, rank = x.type.shape, x.type.rank
     count = pads.type.size // 2
-    given = Numbers.of(n, pads)
-    begins, ends = (_on_axes(n, given[[*range(s, s + count)]], axes, rank, 0) for s in (0, count))
-    own = of_dims(n, dims)
+    given = listed(pads)
+    begins, ends = (
+        _on_axes(n, picked(given, range(s, s + count)), axes, rank, 0) for s in (0, count)
+    )
+    own = n.of_dims(dims)
     is_padded = [isinstance(axes, Value) or a in axes for a in range(rank)]
     known = [None if p else d for d, p in zip(dims, is_padded, strict=True)]
     usual = [expected(d) for d in dims]
-    sizes = n.measured((own + begins + ends).value, known, usual=usual)
+    sizes = n.measured(own + begins + ends, known, usual=usual)
     if any(same_dim(d, 0) for d in dims):  # nothing to read
         value = filler if isinstance(filler, Value) else n.const(filler, x.dtype)
         return value.expand(*sizes)
-    added, removed = (_offsets(n, v.most(0), is_padded) for v in (begins, -begins))
+    added, removed = (_offsets(n, maximum(v, 0), is_padded) for v in (begins, -begins))
     starts = tuple(map(extents.difference, removed, added))
     steps = (1,) * rank
     if not isinstance(filler, Value):
@@ -346,9 +333,9 @@ def padded(
 def parted(n: OnnxNode, x: Value, axis: int, sizes: Value) -> tuple[Value, ...]:
     """x cut along `axis` into parts of computed sizes."""
     extent = x.type.shape[axis]
-    excess = Numbers.of(n, sizes).summed(0).shaped(1) - of_dims(n, (extent,))
+    excess = listed(sizes).sum((0,)).reshape(1) - n.of_dims((extent,))
     known = n.elements(sizes, "split")
-    found = n.measured(Numbers.of(n, sizes).value, known, [extent] * len(known), excess.value)
+    found = n.measured(listed(sizes), known, [extent] * len(known), excess)
     return _parts(n, x, axis, found)
 
 
@@ -381,13 +368,13 @@ def _window(n: OnnxNode, x: Value, axis: int, start: Dim, size: Dim) -> Value:
 def triangle(n: OnnxNode, x: Value, k: Value, upper: bool) -> Value:
     """The elements on and above (or below) diagonal number k, others 0."""
     rows, columns = x.type.shape[-2:]
-    beyond = along(iota(n, columns), 1, 2) - along(iota(n, rows), 0, 2)
-    diagonal = Numbers.of(n, k)
-    dropped = beyond.below(diagonal) if upper else diagonal.below(beyond)
-    return where(dropped.value, 0, x)
+    beyond = along(n.positions(columns), 1, 2) - along(n.positions(rows), 0, 2)
+    diagonal = listed(k)
+    dropped = beyond < diagonal if upper else diagonal < beyond
+    return where(dropped, 0, x)
 
 
 def count(n: OnnxNode, given: Value, most: Dim) -> Dim:
     """A number of elements that the model computes, of at most so many."""
-    (found,) = n.measured(Numbers.of(n, given).value, bounds=[most])
+    (found,) = n.measured(listed(given), bounds=[most])
     return found

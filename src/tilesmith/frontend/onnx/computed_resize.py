@@ -9,16 +9,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tilesmith.frontend.common.numbers import Numbers
-from tilesmith.frontend.onnx.computed import along, iota, of_dims, taken
+from tilesmith.frontend.common.lists import listed, picked
+from tilesmith.frontend.onnx.computed import along, taken
 from tilesmith.frontend.onnx.node import OnnxNode
 from tilesmith.graph.nodes import Value
 from tilesmith.ir import extents
 from tilesmith.ir.dtypes import f32, f64, i64
 from tilesmith.ir.types import Dim, same_dim
-from tilesmith.ops import elementwise as ew
 from tilesmith.ops import reduce
-from tilesmith.ops.functions import where
+from tilesmith.ops.functions import ceil, clamp, floor, maximum, minimum, where
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +49,8 @@ class Region:
     starts, ends: its ends along each axis, fractions of the extent, f32.
     """
 
-    starts: Numbers
-    ends: Numbers
+    starts: Value
+    ends: Value
 
 
 def by_scales(
@@ -63,13 +62,13 @@ def by_scales(
     region: Region | None = None,
 ) -> Value:
     """Resized by a factor for each of `axes`."""
-    given = Numbers.of(n, scales, f32)
+    given = listed(scales, f32)
     part = given if region is None else given * (region.ends - region.starts)
     dims = [x.type.shape[a] for a in axes]
-    wanted = (of_dims(n, dims).cast(f32) * part).mapped(ew.Floor()).cast(i64)
-    sizes = n.measured(wanted.value)
+    wanted = floor(n.of_dims(dims).cast(f32) * part).cast(i64)
+    sizes = n.measured(wanted)
     for i, a in enumerate(axes):
-        x = _along(n, x, a, sizes[i], given[i], _one(n, 1.0), op, region, i)
+        x = _along(n, x, a, sizes[i], picked(given, i), _one(n, 1.0), op, region, i)
     return x
 
 
@@ -84,28 +83,28 @@ def by_sizes(
 ) -> Value:
     """Resized to an extent for each of `axes`."""
     dims = [x.type.shape[a] for a in axes]
-    own, wanted = of_dims(n, dims), Numbers.of(n, sizes)
+    own, wanted = n.of_dims(dims), listed(sizes)
     known = n.elements(sizes, "sizes")
-    ratio: Numbers | None = None
+    ratio: Value | None = None
     if policy != "stretch":
         make = reduce.ReduceMin if policy == "not_larger" else reduce.ReduceMax
-        ratio = wanted.cast(f64).divided(own.cast(f64)).summed(0, make).shaped(1)
-        wanted = (own.cast(f64) * ratio + 0.5).mapped(ew.Floor()).cast(i64)
+        ratio = n.add(make((0,), False), wanted.cast(f64) / own.cast(f64)).reshape(1)
+        wanted = floor(own.cast(f64) * ratio + 0.5).cast(i64)
         known = [None] * len(axes)
-    found = n.measured(wanted.value, known)
+    found = n.measured(wanted, known)
     for i, a in enumerate(axes):
         if ratio is None and same_dim(found[i], dims[i]) and region is None:
             continue  # each sample is an element
         if ratio is None:
-            scale, by = of_dims(n, (found[i],)).cast(f64), of_dims(n, (dims[i],)).cast(f64)
+            scale, by = n.of_dims((found[i],)).cast(f64), n.of_dims((dims[i],)).cast(f64)
         else:
             scale, by = ratio, ratio * 0.0 + 1.0
         x = _along(n, x, a, found[i], scale, by, op, region, i, keeps=ratio is None)
     return x
 
 
-def _one(n: OnnxNode, number: float) -> Numbers:
-    return Numbers(n, n.const([number], f32))
+def _one(n: OnnxNode, number: float) -> Value:
+    return n.const([number], f32)
 
 
 def _along(
@@ -113,8 +112,8 @@ def _along(
     x: Value,
     axis: int,
     size: Dim,
-    scale: Numbers,
-    by: Numbers,
+    scale: Value,
+    by: Value,
     op: Resampling,
     region: Region | None,
     number: int,
@@ -126,71 +125,69 @@ def _along(
     """
     extent = x.type.shape[axis]
     wide = scale.dtype
-    limit = of_dims(n, (extents.difference(extent, 1),))
+    limit = n.of_dims((extents.difference(extent, 1),))
     at = _coordinates(n, size, extent, scale, by, op.coordinates, region, number, keeps)
     rank = x.type.rank
     if op.mode == "nearest":
-        y = taken(n, x, axis, _rounded(at, op.rounding).cast(i64).clipped(0, limit))
+        y = taken(n, x, axis, clamp(_rounded(at, op.rounding).cast(i64), 0, limit))
     else:
-        y = _weighted(n, x, axis, at, scale.divided(by), op)
+        y = _weighted(n, x, axis, at, scale / by, op)
     if op.coordinates != "tf_crop_and_resize":
         return y
-    outside = at.below(0.0).either(limit.cast(wide).below(at))
+    outside = (at < 0.0) | (limit.cast(wide) < at)
     fill = n.const(op.extrapolation, x.dtype)
-    return where(along(outside, axis, rank).value, fill, y)
+    return where(along(outside, axis, rank), fill, y)
 
 
 def _coordinates(
     n: OnnxNode,
     size: Dim,
     extent: Dim,
-    scale: Numbers,
-    by: Numbers,
+    scale: Value,
+    by: Value,
     kind: str,
     region: Region | None,
     number: int,
     keeps: bool,
-) -> Numbers:
+) -> Value:
     """Where the samples lie along an axis, in elements of the input."""
     wide = scale.dtype
-    i = iota(n, size).cast(wide)
-    count, given = (of_dims(n, (d,)).cast(wide) for d in (size, extent))
-    several = of_dims(n, (size,)).equals(1).mapped(ew.LogicalNot())
-    centred = ((i + 0.5) * by).divided(scale) - 0.5
+    i = n.positions(size).cast(wide)
+    count, given = (n.of_dims((d,)).cast(wide) for d in (size, extent))
+    several = ~n.of_dims((size,)).equals(1)
+    centred = (i + 0.5) * by / scale - 0.5
     if kind == "half_pixel_symmetric":
-        adjusted = (count * by).divided(scale * given)
+        adjusted = count * by / (scale * given)
         return centred + given * 0.5 * (1.0 - adjusted)
     if kind == "pytorch_half_pixel":
-        return several.chooses(centred, 0.0)
+        return where(several, centred, 0.0)
     if kind == "align_corners":
-        return (i * (given - 1.0)).divided((count - 1.0).most(1.0))
+        return i * (given - 1.0) / maximum(count - 1.0, 1.0)
     if kind == "asymmetric":
-        return (i * by).divided(scale)
+        return i * by / scale
     if kind == "tf_half_pixel_for_nn":
         shift = scale * 0.0 + 0.5
-        return centred + (scale.equals(by).chooses(scale * 0.0, shift) if keeps else shift)
+        return centred + (where(scale.equals(by), scale * 0.0, shift) if keeps else shift)
     if kind == "tf_crop_and_resize":
         assert region is not None
-        start, end = (v[number].cast(wide) for v in (region.starts, region.ends))
-        step = ((end - start) * (given - 1.0)).divided((count - 1.0).most(1.0))
+        start, end = (picked(v, number).cast(wide) for v in (region.starts, region.ends))
+        step = (end - start) * (given - 1.0) / maximum(count - 1.0, 1.0)
         middle = (start + end) * (given - 1.0) * 0.5
-        return several.chooses(start * (given - 1.0) + i * step, middle)
+        return where(several, start * (given - 1.0) + i * step, middle)
     return centred
 
 
-def _rounded(at: Numbers, rounding: str) -> Numbers:
+def _rounded(at: Value, rounding: str) -> Value:
     if rounding == "floor":
-        return at.mapped(ew.Floor())
+        return floor(at)
     if rounding == "ceil":
-        return at.mapped(ew.Ceil())
+        return ceil(at)
     if rounding == "round_prefer_floor":
-        return (at - 0.5).mapped(ew.Ceil())
-    return (at + 0.5).mapped(ew.Floor())
+        return ceil(at - 0.5)
+    return floor(at + 0.5)
 
 
-def _weighted(
-    n: OnnxNode, x: Value, axis: int, at: Numbers, scale: Numbers, op: Resampling
-) -> Value:
+def _weighted(n: OnnxNode, x: Value, axis: int, at: Value, scale: Value, op: Resampling) -> Value:
     """Sums of elements around each of the places `at`, weighted by the kernel of the mode.
 
     The axis that is summed is in front of that of the samples, so that lanes run along samples.
@@ -198,36 +195,36 @@ def _weighted(
     extent, rank = x.type.shape[axis], x.type.rank
     wide = f32 if x.dtype.bits <= 32 and x.dtype.is_float else f64
     reach = 1 if op.mode == "linear" else 2
-    limit = of_dims(n, (extents.difference(extent, 1),))
+    limit = n.of_dims((extents.difference(extent, 1),))
     if op.antialias:
-        narrow = scale.least(1.0)
-        radius = (narrow * 0.0 + float(reach)).divided(narrow).mapped(ew.Ceil()).cast(i64)
-        (taps,) = n.measured((radius * 2 + 2).value)
+        narrow = minimum(scale, 1.0)
+        radius = ceil((narrow * 0.0 + float(reach)) / narrow).cast(i64)
+        (taps,) = n.measured(radius * 2 + 2)
     else:
         narrow, taps = scale * 0.0 + 1.0, 2 * reach
-        radius = of_dims(n, (reach,))
-    offsets = along(iota(n, taps) - radius + 1, 0, 2)
-    places = along(at.mapped(ew.Floor()).cast(i64), 1, 2) + offsets
-    distance = ((places.cast(at.dtype) - along(at, 1, 2)) * narrow).mapped(ew.Abs())
+        radius = n.of_dims((reach,))
+    offsets = along((n.positions(taps) - radius) + 1, 0, 2)
+    places = along(floor(at).cast(i64), 1, 2) + offsets
+    distance = abs((places.cast(at.dtype) - along(at, 1, 2)) * narrow)
     weight = _kernel(distance, op)
     if op.exclude_outside:
-        inside = places.below(0).either(limit.below(places)).mapped(ew.LogicalNot())
-        weight = inside.chooses(weight, 0.0)
+        inside = ~((places < 0) | (limit < places))
+        weight = where(inside, weight, 0.0)
     if op.antialias or op.exclude_outside:
-        weight = weight.divided(weight.summed(0).shaped(1, -1))
-    elements = taken(n, x, axis, places.clipped(0, limit)).cast(wide)
-    spread = weight.cast(wide).value
+        weight = weight / weight.sum((0,)).reshape(1, -1)
+    elements = taken(n, x, axis, clamp(places, 0, limit)).cast(wide)
+    spread = weight.cast(wide)
     if rank - axis - 1:
         spread = spread.reshape(*spread.type.shape, *[1] * (rank - axis - 1))
     product = elements * spread
     return product.sum((axis,)).cast(x.dtype)
 
 
-def _kernel(distance: Numbers, op: Resampling) -> Numbers:
+def _kernel(distance: Value, op: Resampling) -> Value:
     d, a = distance, op.cubic_a
     if op.mode == "linear":
-        return (1.0 - d).most(0.0)
+        return maximum(1.0 - d, 0.0)
     near = (d * (a + 2) - (a + 3)) * d * d + 1.0
     far = ((d - 5.0) * d + 8.0) * d * a - 4 * a
-    beyond = d.below(2.0).chooses(far, 0.0)
-    return d.below(1.0).chooses(near, beyond)
+    beyond = where(d < 2.0, far, 0.0)
+    return where(d < 1.0, near, beyond)

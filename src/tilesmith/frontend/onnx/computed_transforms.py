@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
-from tilesmith.frontend.common.numbers import Numbers
-from tilesmith.frontend.onnx.computed import along, iota, of_dims, split_at
+from tilesmith.frontend.common.lists import joined, listed, picked
+from tilesmith.frontend.onnx.computed import along, split_at
 from tilesmith.frontend.onnx.node import OnnxNode
 from tilesmith.graph.nodes import Value
 from tilesmith.ir import extents
@@ -14,8 +14,8 @@ from tilesmith.ir.expr import as_expr
 from tilesmith.ir.symbols import as_dim
 from tilesmith.ir.types import Dim
 from tilesmith.ops import elementwise as ew
-from tilesmith.ops import gather, matmul, reduce, shape, slicing
-from tilesmith.ops.functions import where
+from tilesmith.ops import gather, matmul, shape, slicing
+from tilesmith.ops.functions import apply, maximum, where
 from tilesmith.ops.runtime_shape import Reinterpret
 
 
@@ -31,24 +31,24 @@ def transformed(
     after = as_dim(as_expr(rest) // parts)
     lines = n.add(Reinterpret((before, extent, after, parts)), lines)
     real = inverse and onesided
-    own = of_dims(n, (extent,))
-    period = Numbers.of(n, length) if length is not None else (own - 1) * 2 if real else own
-    half = period.divided(2) + 1
+    own = n.of_dims((extent,))
+    period = listed(length) if length is not None else (own - 1) * 2 if real else own
+    half = period / 2 + 1
     taken, wanted = (half if real else period), (half if onesided and not real else period)
-    (count,) = n.measured(wanted.value, zero=period.below(1).cast(i64).value)
+    (count,) = n.measured(wanted, zero=(period < 1).cast(i64))
     y = _products(n, lines, period, taken, count, inverse, real)
-    number = Numbers.of(n, axis)
-    order = of_dims(n, range(rank - 1))
-    is_axis = order.equals(number.below(0).chooses(number + rank, number))
-    sizes = is_axis.chooses(of_dims(n, (count,)), of_dims(n, dims[:-1]))
-    return n.add(Reinterpret((*n.measured(sizes.value), 1 if real else 2)), y)
+    number = listed(axis)
+    order = n.of_dims(range(rank - 1))
+    is_axis = order.equals(where(number < 0, number + rank, number))
+    sizes = where(is_axis, n.of_dims((count,)), n.of_dims(dims[:-1]))
+    return n.add(Reinterpret((*n.measured(sizes), 1 if real else 2)), y)
 
 
 def _products(
     n: OnnxNode,
     lines: Value,
-    period: Numbers,
-    taken: Numbers,
+    period: Value,
+    taken: Value,
     count: Dim,
     inverse: bool,
     real: bool,
@@ -59,18 +59,16 @@ def _products(
     taken: how many of the d elements are read; there may be fewer, others are 0.
     """
     extent, parts = lines.type.shape[1], n.extent(lines, 3)
-    k, j = along(iota(n, extent), 0, 2), along(iota(n, count), 1, 2)
-    angle = (k * j).modulo(period).cast(f64) * 2 * math.pi
-    angle = angle.divided(period.cast(f64))
-    weight = k.below(taken).cast(f64)
+    k, j = along(n.positions(extent), 0, 2), along(n.positions(count), 1, 2)
+    angle = ((k * j % period).cast(f64) * 2) * math.pi
+    angle = angle / period.cast(f64)
+    weight = (k < taken).cast(f64)
     if real:  # all frequencies but the first and the middle one stand for two
-        middle = (k * 2).equals(period).either(k.equals(0))
-        weight = weight * middle.chooses(1.0, angle * 0.0 + 2.0)
+        middle = (k * 2).equals(period) | k.equals(0)
+        weight = weight * where(middle, 1.0, angle * 0.0 + 2.0)
     if inverse:
-        weight = weight.divided(period.cast(f64))
-    cosines, sines = (
-        (angle.mapped(op) * weight).cast(lines.dtype).value for op in (ew.Cos(), ew.Sin())
-    )
+        weight = weight / period.cast(f64)
+    cosines, sines = ((apply(op, angle) * weight).cast(lines.dtype) for op in (ew.Cos(), ew.Sin()))
 
     def product(part: int, matrix: Value) -> Value:
         cut = n.add(slicing.Slice((part,), (part + 1,), (3,), (1,)), lines)
@@ -91,18 +89,18 @@ def _products(
     return joined.transpose(0, 2, 1, 3)
 
 
-def frames(n: OnnxNode, signal: Value, step: Value, length: Numbers) -> Value:
+def frames(n: OnnxNode, signal: Value, step: Value, length: Value) -> Value:
     """signal [b, n, parts] cut into frames of a computed length and step: [b, frames, length,
     parts].
     """
-    own = of_dims(n, (signal.type.shape[1],))
-    given = Numbers.of(n, step)
-    many = (own - length).divided(given) + 1
-    wrong = given.below(1).either(own.below(length)).cast(i64)
-    known = [None, *n.elements(length.value, "frame_length")]
-    count, size = n.measured(many.joined(length).value, known, zero=wrong.value)
-    places = along(iota(n, count) * given, 0, 2) + along(iota(n, size), 1, 2)
-    return n.add(gather.Gather(1), signal, places.value)
+    own = n.of_dims((signal.type.shape[1],))
+    given = listed(step)
+    many = (own - length) / given + 1
+    wrong = ((given < 1) | (own < length)).cast(i64)
+    known = [None, *n.elements(length, "frame_length")]
+    count, size = n.measured(joined(many, length), known, zero=wrong)
+    places = along(n.positions(count) * given, 0, 2) + along(n.positions(size), 1, 2)
+    return n.add(gather.Gather(1), signal, places)
 
 
 def images(
@@ -122,34 +120,33 @@ def images(
     strides, dilations = strides or (1,) * axes, dilations or (1,) * axes
     begins = (pads or (0,) * 2 * axes)[:axes]
     both = [sum((pads or (0,) * 2 * axes)[a::axes]) for a in range(axes)]
-    whole, kernel = Numbers.of(n, image), Numbers.of(n, block)
+    whole, kernel = listed(image), listed(block)
     room = whole + both - (kernel - 1) * [*dilations] - 1
-    blocks = room.divided([*strides]) + 1
+    blocks = room / [*strides] + 1
     batch, rows, columns = x.type.shape
-    area, size, many = (v.summed(0, reduce.ReduceProd).shaped(1) for v in (kernel, whole, blocks))
-    channels = of_dims(n, (rows,)).divided(area.most(1))
-    wrong = (channels * area - of_dims(n, (rows,))).joined(many - of_dims(n, (columns,)))
-    found = n.measured(channels.joined(area, size, whole).value, zero=wrong.value)
+    area, size, many = (v.prod((0,)).reshape(1) for v in (kernel, whole, blocks))
+    channels = n.of_dims((rows,)) / maximum(area, 1)
+    wrong = joined(channels * area - n.of_dims((rows,)), many - n.of_dims((columns,)))
+    found = n.measured(joined(channels, area, size, whole), zero=wrong)
     channel, taps, pixels = found[:3]
-    pixel, tap = along(iota(n, pixels), 0, 2), along(iota(n, taps), 1, 2)
+    pixel, tap = along(n.positions(pixels), 0, 2), along(n.positions(taps), 1, 2)
     place, inside = tap * 0, None
     for a in reversed(range(axes)):
-        i, k = pixel.modulo(whole[a].most(1)), tap.modulo(kernel[a].most(1))
-        pixel, tap = pixel.divided(whole[a].most(1)), tap.divided(kernel[a].most(1))
+        i, k = pixel % maximum(picked(whole, a), 1), tap % maximum(picked(kernel, a), 1)
+        pixel, tap = pixel / maximum(picked(whole, a), 1), tap / maximum(picked(kernel, a), 1)
         ahead = i + begins[a] - k * dilations[a]
-        at = ahead.divided(strides[a])
-        fits = (at * strides[a]).equals(ahead).both((at * 0 - 1).below(ahead)).both(
-            at.below(blocks[a]))  # fmt: skip
-        inside = fits if inside is None else inside.both(fits)
-        scale = of_dims(n, (1,))
+        at = ahead / strides[a]
+        fits = (at * strides[a]).equals(ahead) & (at * 0 - 1 < ahead) & (at < picked(blocks, a))
+        inside = fits if inside is None else inside & fits
+        scale = n.of_dims((1,))
         for later in range(a + 1, axes):
-            scale = scale * blocks[later]
+            scale = scale * picked(blocks, later)
         place = place + at * scale
     assert inside is not None
-    tap = along(iota(n, taps), 1, 2)
-    flat = inside.chooses(tap * of_dims(n, (columns,)) + place, 0)
+    tap = along(n.positions(taps), 1, 2)
+    flat = where(inside, tap * n.of_dims((columns,)) + place, 0)
     split = n.add(Reinterpret((batch, channel, extents.product((taps, columns)))), x)
-    chosen = n.add(gather.Gather(2), split, flat.value)
-    chosen = where(inside.value, chosen, 0)
+    chosen = n.add(gather.Gather(2), split, flat)
+    chosen = where(inside, chosen, 0)
     summed = chosen.sum((3,))
     return n.add(Reinterpret((batch, channel, *found[3:])), summed)

@@ -12,11 +12,9 @@ from tilesmith.frontend.common.limits import checked_dims
 from tilesmith.frontend.common.slots import Result
 from tilesmith.frontend.onnx import attributes as at
 from tilesmith.frontend.onnx import computed_values
-from tilesmith.frontend.onnx.elementwise import cast_to
 from tilesmith.frontend.onnx.node import OnnxNode
 from tilesmith.frontend.onnx.objects import STRING, string_constant, strings_in
 from tilesmith.frontend.onnx.registry import onnx_op
-from tilesmith.frontend.onnx.shapes import of_dims, positions, reshape_to
 from tilesmith.frontend.onnx.tensors import Contents, decode, decode_sparse, element_type
 from tilesmith.graph.nodes import Value
 from tilesmith.ir import extents
@@ -88,12 +86,12 @@ def shape_of(n: OnnxNode) -> Result:
     if n.version >= 15:
         start, end = n.attr_int("start", 0), n.attr_int("end") if n.has("end") else None
         dims = dims[start:end]  # both clip, as in Python
-    return of_dims(n, dims, (len(dims),))
+    return n.of_dims(dims, (len(dims),))
 
 
 @onnx_op("Size", since=1)
 def size_of(n: OnnxNode) -> Result:
-    return of_dims(n, (extents.product(n.input(0).type.shape),), ())
+    return n.of_dims((extents.product(n.input(0).type.shape),), ())
 
 
 @onnx_op("Range", since=11)
@@ -144,8 +142,8 @@ def _symbolic_range(n: OnnxNode, start: Dim, limit: Dim, delta: int) -> Value:
     if delta != 1:
         found = found * delta
     if not same_dim(start, 0):
-        found = found + of_dims(n, (start,), ())
-    return cast_to(n, found, dtype)
+        found = found + n.of_dims((start,), ())
+    return found.cast(dtype)
 
 
 def _check_size(n: OnnxNode, dims: tuple[int, ...]) -> None:
@@ -161,9 +159,9 @@ def eye_like(n: OnnxNode) -> Result:
     dtype = element_type(n.attr_int("dtype"), "attribute 'dtype'") if n.has("dtype") else x.dtype
     k = n.attr_int("k", 0)
     if not x.type.is_static:
-        row, column = (positions(n, d, 2, a) for a, d in enumerate(x.type.shape))
+        row, column = (n.positions(d, 2, a) for a, d in enumerate(x.type.shape))
         diagonal = (row + k).equals(column)
-        return cast_to(n, diagonal, dtype)
+        return diagonal.cast(dtype)
     rows, columns = n.shape(x)
     _check_size(n, (rows, columns))
     k = max(-rows, min(k, columns))
@@ -174,7 +172,7 @@ def eye_like(n: OnnxNode) -> Result:
 def non_zero(n: OnnxNode) -> Result:
     x = n.input(0)
     if n.known(x) is None:
-        y = computed_values.places_of(n, reshape_to(n, x, (1,)) if not x.type.rank else x).value
+        y = n.places(x if x.type.rank else n.reshape(x, (1,)))
         return y if x.type.rank else n.add(slicing.Slice((0,), (0,), (0,), (1,)), y)
     found = n.array(x, "X")
     _check_size(n, (int(np.count_nonzero(found)), max(found.ndim, 1)))

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from tilesmith.frontend.common.slots import Result
-from tilesmith.frontend.onnx.elementwise import cast_to
 from tilesmith.frontend.onnx.node import OnnxNode
 from tilesmith.frontend.onnx.registry import onnx_op, same_operator
-from tilesmith.frontend.onnx.shapes import reshape_to
 from tilesmith.graph.nodes import Value
 from tilesmith.ir.dtypes import f64, i32
 from tilesmith.ops import einsum, linalg
@@ -38,11 +36,11 @@ def gemm(n: OnnxNode) -> Result:
 
 def _fractions(n: OnnxNode, y: Value, alpha: float, c: Value | None, beta: float) -> Value:
     """alpha y + beta c for integers, computed in f64 and cut to an integer at the end."""
-    wide = cast_to(n, y, f64) * alpha
+    wide = y.cast(f64) * alpha
     if c is not None:
-        term = cast_to(n, c, f64) * beta
+        term = c.cast(f64) * beta
         wide = wide + term
-    return cast_to(n, wide, y.dtype)
+    return wide.cast(y.dtype)
 
 
 @onnx_op("MatMulInteger", since=10)
@@ -56,13 +54,13 @@ def without_zero_point(n: OnnxNode, x: Value, zero: Value | None, is_left: bool)
 
     There is one zero point, or one for each row of the left (column of the right) operand.
     """
-    wide = cast_to(n, x, i32)
+    wide = x.cast(i32)
     if zero is None:
         return wide
     if is_left and zero.type.rank == 1 and zero.type.size > 1:
         from_rows = (*n.shape(zero), 1)
-        zero = reshape_to(n, zero, from_rows)
-    return wide - cast_to(n, zero, i32)
+        zero = n.reshape(zero, from_rows)
+    return wide - zero.cast(i32)
 
 
 same_operator("Det", linalg.Det, since=11)

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from tilesmith.frontend.common.slots import Result
-from tilesmith.frontend.onnx.elementwise import cast_to
 from tilesmith.frontend.onnx.node import OnnxNode
 from tilesmith.frontend.onnx.registry import onnx_op, same_operator
-from tilesmith.frontend.onnx.shapes import reshape_to
 from tilesmith.graph.nodes import Value
 from tilesmith.ir import extents
 from tilesmith.ir.dtypes import i32
@@ -101,7 +99,7 @@ def add_bias(n: OnnxNode, y: Value, bias: Value | None) -> Value:
     channels = y.type.shape[1]
     if not rules.equal_shapes("conv", bias.type.shape, (channels,)):
         n.bad(f"B: expected one number per channel, [{channels}], found {bias.type}")
-    return y + reshape_to(n, bias, (channels, *[1] * (y.type.rank - 2)))
+    return y + n.reshape(bias, (channels, *[1] * (y.type.rank - 2)))
 
 
 def _kernel(n: OnnxNode, x: Value, w: Value) -> tuple[int, ...]:
@@ -145,7 +143,7 @@ def conv(n: OnnxNode) -> Result:
 
 @onnx_op("ConvInteger", since=10)
 def conv_integer(n: OnnxNode) -> Result:
-    x, w = cast_to(n, n.input(0), i32), cast_to(n, n.input(1), i32)
+    x, w = n.input(0).cast(i32), n.input(1).cast(i32)
     return convolve(
         n, minus_zero_point(n, x, n.optional(2), 1), minus_zero_point(n, w, n.optional(3), 0)
     )
@@ -156,8 +154,8 @@ def minus_zero_point(n: OnnxNode, x: Value, zero: Value | None, axis: int) -> Va
     if zero is None:
         return x
     if zero.type.size > 1:
-        zero = reshape_to(n, zero, (*n.shape(zero), *[1] * (x.type.rank - axis - 1)))
-    return x - cast_to(n, zero, x.dtype)
+        zero = n.reshape(zero, (*n.shape(zero), *[1] * (x.type.rank - axis - 1)))
+    return x - zero.cast(x.dtype)
 
 
 @onnx_op("ConvTranspose", since=1)

@@ -15,7 +15,7 @@ from tilesmith.frontend.onnx.elementwise import BROADCAST_SINCE_7
 from tilesmith.frontend.onnx.node import OnnxNode
 from tilesmith.frontend.onnx.registry import onnx_op
 from tilesmith.frontend.onnx.resizing import upsampled
-from tilesmith.frontend.onnx.shapes import PAD_MODES, reshape_to, reshaped
+from tilesmith.frontend.onnx.shapes import PAD_MODES, reshaped
 from tilesmith.frontend.onnx.tensors import ELEMENT_TYPES
 from tilesmith.ir.types import same_shape
 from tilesmith.ops import activation as act
@@ -39,14 +39,14 @@ def _binary(n: OnnxNode, make: Callable[[], Op]) -> Result:
         return n.add(make(), a, b)
     if same_shape(b.type.shape, (1,) * b.type.rank):
         n.ignore("axis")
-        return n.add(make(), a, reshape_to(n, b, ()))
+        return n.add(make(), a, n.reshape(b, ()))
     missing = a.type.rank - b.type.rank
     if missing < 0:
         n.bad(f"broadcast: expected a right operand of at most rank {a.type.rank}, found {b.type}")
     start = n.axis(n.attr_int("axis"), a.type.rank) if n.has("axis") else missing
     if start > missing:
         n.bad(f"attribute 'axis': expected at most {missing} for {b.type}, found {start}")
-    b = reshape_to(n, b, (*n.shape(b), *[1] * (missing - start)))
+    b = n.reshape(b, (*n.shape(b), *[1] * (missing - start)))
     return n.add(make(), a, b)
 
 
@@ -84,11 +84,11 @@ def prelu(n: OnnxNode) -> Result:
     """One slope, or one for each channel."""
     x, slope = n.input(0), n.input(1)
     if same_shape(slope.type.shape, (1,) * slope.type.rank):
-        slope = reshape_to(n, slope, ())
+        slope = n.reshape(slope, ())
     elif x.type.rank < 2 or not same_shape(slope.type.shape, (n.extent(x, 1),)):
         n.bad(f"slope: expected one number, or one per channel of {x.type}, found {slope.type}")
     else:
-        slope = reshape_to(n, slope, (*n.shape(slope), *[1] * (x.type.rank - 2)))
+        slope = n.reshape(slope, (*n.shape(slope), *[1] * (x.type.rank - 2)))
     return n.add(act.PRelu(), x, slope)
 
 

@@ -94,11 +94,6 @@ for _table, _arity in ((_UNARY, 1), (_BINARY, 2)):
         same_operator(_name, _make, _arity, since=_SINCE.get(_name, 1))
 
 
-def cast_to(n: OnnxNode, x: Value, to: DType) -> Value:
-    """`x` converted to `to`; `x` itself when it has that type."""
-    return x if x.dtype is to else x.cast(to)
-
-
 @onnx_op("Max", since=1)
 def max_of(n: OnnxNode) -> Result:
     return _fold(n, ew.Max())
@@ -180,14 +175,14 @@ def _cast(n: OnnxNode, to: DType) -> Value:
     mode = n.attr_string("round_mode", "up", ew.CastE8M0.modes)
     if to is not f8e8m0:
         return saturating_cast(n, x, to) if saturate else x.cast(to)
-    return n.add(ew.CastE8M0(mode, saturate), cast_to(n, x, f32))
+    return n.add(ew.CastE8M0(mode, saturate), x.cast(f32))
 
 
 def saturating_cast(n: OnnxNode, x: Value, to: DType) -> Value:
     """`x` converted to `to`; to 8-bit floats, with their largest number for what is larger."""
     if to.is_storage and to.is_float and to.bits == 8:
         if not x.dtype.is_float or x.dtype.is_storage:
-            x = cast_to(n, x, f32)
+            x = x.cast(f32)
         x = fn.clip(x, -to.largest, to.largest)
     return x.cast(to)
 
@@ -201,7 +196,7 @@ def bit_cast(n: OnnxNode) -> Result:
     ):
         n.bad(f"expected a type as wide as {x.dtype} to reinterpret it as, found {to}")
     if to.is_bool or x.dtype.is_bool or to is x.dtype:
-        return cast_to(n, x, to)  # a bool is a byte that is 0 or 1
+        return x.cast(to)  # a bool is a byte that is 0 or 1
     return n.add(ew.Bitcast(to), x)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from tilesmith.frontend.common.slots import Result
 from tilesmith.frontend.onnx.node import OnnxNode
 from tilesmith.frontend.onnx.registry import onnx_op
-from tilesmith.frontend.onnx.shapes import reshape_to
 from tilesmith.graph.nodes import Value
 from tilesmith.ops import gather, norm, rules, shape
 from tilesmith.ops.functions import where
@@ -38,7 +37,7 @@ def _loss(n: OnnxNode, logs: Value, labels: Value, weight: Value | None) -> Valu
         kept = labels.differs(ignored)
         labels = where(kept, labels, 0)
     index = n.add(shape.Unsqueeze((1,)), labels)
-    picked = reshape_to(n, n.add(gather.GatherElements(1), logs, index), labels.type.shape)
+    picked = n.reshape(n.add(gather.GatherElements(1), logs, index), labels.type.shape)
     if weight is not None:
         factor = n.add(gather.Gather(0), weight, labels)
     else:

@@ -5,10 +5,8 @@ from __future__ import annotations
 import math
 
 from tilesmith.frontend.common.slots import Result
-from tilesmith.frontend.onnx.elementwise import cast_to
 from tilesmith.frontend.onnx.node import OnnxNode
 from tilesmith.frontend.onnx.registry import onnx_op
-from tilesmith.frontend.onnx.shapes import reshape_to
 from tilesmith.frontend.onnx.tensors import element_type
 from tilesmith.graph.nodes import Value
 from tilesmith.ir.dtypes import DType
@@ -31,31 +29,31 @@ def batch_normalization(n: OnnxNode) -> Result:
         training = n.attr_flag("training_mode")
     kept = n.attr_float("momentum", 0.9)
     if n.version < 9 and not n.attr_flag("spatial", True):  # statistics of each place of an image
-        x = reshape_to(n, x, (dims[0], math.prod(n.shape(mean))))
-        given = tuple(reshape_to(n, v, (v.type.size,)) for v in given)
+        x = n.reshape(x, (dims[0], math.prod(n.shape(mean))))
+        given = tuple(n.reshape(v, (v.type.size,)) for v in given)
     channels = x.type.shape[1] if x.type.rank > 1 else 1
     for name, v in zip(("scale", "B", "mean", "var"), given, strict=True):
         if not same_shape(v.type.shape, (channels,)):
             n.bad(f"{name}: expected one number per channel, [{channels}], found {v.type}")
     op = norm.BatchNorm(n.attr_float("epsilon", 1e-5))
     if not training:
-        return reshape_to(n, n.add(op, x, *given), dims)
+        return n.reshape(n.add(op, x, *given), dims)
     batch = _batch_statistics(n, x, given[2].dtype)
     moved = [old * kept + new * (1 - kept) for old, new in zip(given[2:], batch, strict=True)]
-    y = reshape_to(n, n.add(op, x, *given[:2], *batch), dims)
-    results = [reshape_to(n, v, n.shape(mean)) for v in (*moved, *batch)]
+    y = n.reshape(n.add(op, x, *given[:2], *batch), dims)
+    results = [n.reshape(v, n.shape(mean)) for v in (*moved, *batch)]
     return (y, *results) if n.version < 14 else (y, *results[:2])
 
 
 def _batch_statistics(n: OnnxNode, x: Value, to: DType) -> tuple[Value, Value]:
     """Mean and variance of each channel, in `to`, computed in f32 at least."""
     axes = (0, *range(2, x.type.rank))
-    wide = cast_to(n, x, to) if to.bits > x.dtype.bits else x
+    wide = x.cast(to) if to.bits > x.dtype.bits else x
     mean = wide.mean(axes, keepdims=True)
     centred = wide - mean
     variance = (centred * centred).mean(axes)
-    mean = reshape_to(n, mean, n.shape(variance))
-    return cast_to(n, mean, to), cast_to(n, variance, to)
+    mean = n.reshape(mean, n.shape(variance))
+    return mean.cast(to), variance.cast(to)
 
 
 @onnx_op("LayerNormalization", since=17)
@@ -88,8 +86,8 @@ def instance_normalization(n: OnnxNode) -> Result:
     x, scale, bias = (n.input(i) for i in range(3))
     op = norm.InstanceNorm(n.attr_float("epsilon", 1e-5))
     if x.type.rank == 2:  # one place per channel
-        wide = n.add(op, reshape_to(n, x, (*x.type.shape, 1)), scale, bias)
-        return reshape_to(n, wide, x.type.shape)
+        wide = n.add(op, n.reshape(x, (*x.type.shape, 1)), scale, bias)
+        return n.reshape(wide, x.type.shape)
     return n.add(op, x, scale, bias)
 
 
@@ -113,8 +111,8 @@ def _per_channel(n: OnnxNode, v: Value, groups: int, channels: int) -> Value:
             f"expected one number per group, [{groups}], which divide {channels} channels; "
             f"found {v.type}"
         )
-    wide = reshape_to(n, v, (groups, 1)).expand(groups, channels // groups)
-    return reshape_to(n, wide, (channels,))
+    wide = n.reshape(v, (groups, 1)).expand(groups, channels // groups)
+    return n.reshape(wide, (channels,))
 
 
 @onnx_op("MeanVarianceNormalization", since=9)

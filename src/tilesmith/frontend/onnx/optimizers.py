@@ -10,10 +10,8 @@ from collections.abc import Callable
 from functools import partial
 
 from tilesmith.frontend.common.slots import Result
-from tilesmith.frontend.onnx.elementwise import cast_to
 from tilesmith.frontend.onnx.node import OnnxNode
 from tilesmith.frontend.onnx.registry import onnx_op
-from tilesmith.frontend.onnx.shapes import reshape_to
 from tilesmith.graph.nodes import Value
 from tilesmith.ir.dtypes import i64
 from tilesmith.ops.functions import sqrt, where
@@ -52,7 +50,7 @@ def _adagrad(
     n: OnnxNode, rate: Value, steps: Value, operands: tuple[Value, ...]
 ) -> tuple[Value, ...]:
     x, gradient, squares = operands
-    decay = _times(n, cast_to(n, steps, rate.dtype), n.attr_float("decay_factor", 0.0))
+    decay = _times(n, steps.cast(rate.dtype), n.attr_float("decay_factor", 0.0))
     rate = rate / _plus(n, decay, 1.0)
     g = _regularised(n, x, gradient)
     squares = _plus(n, squares, _times(n, g, g))
@@ -65,7 +63,7 @@ def _adam(n: OnnxNode, rate: Value, steps: Value, operands: tuple[Value, ...]) -
     alpha, beta = n.attr_float("alpha", 0.9), n.attr_float("beta", 0.999)
     g = _regularised(n, x, gradient)
     mean, squares = _mixed(n, mean, g, alpha), _mixed(n, squares, _times(n, g, g), beta)
-    one, count = n.const(1.0, rate.dtype), cast_to(n, steps, rate.dtype)
+    one, count = n.const(1.0, rate.dtype), steps.cast(rate.dtype)
     rest_alpha, rest_beta = (one - b**count for b in (alpha, beta))
     corrected = _times(n, rate, sqrt(rest_beta)) / rest_alpha
     rate = _unless_first(n, steps, corrected, rate)
@@ -92,7 +90,7 @@ def _optimise(n: OnnxNode, step: Step, kinds: int) -> Result:
     count = len(operands) // kinds
     if not count or len(operands) != kinds * count:
         n.bad(f"expected {kinds} operands for each tensor, found {len(operands)} in all")
-    rate, steps = reshape_to(n, rate, ()), cast_to(n, reshape_to(n, steps, ()), i64)
+    rate, steps = n.reshape(rate, ()), n.reshape(steps, ()).cast(i64)
     results = [step(n, rate, steps, tuple(operands[i::count])) for i in range(count)]
     return tuple(v for kind in zip(*results, strict=True) for v in kind)
 

@@ -10,10 +10,10 @@ import numpy as np
 
 from tilesmith.frontend.common.slots import Result
 from tilesmith.frontend.onnx.convolutions import convolve, minus_zero_point
-from tilesmith.frontend.onnx.elementwise import cast_to, saturating_cast
+from tilesmith.frontend.onnx.elementwise import saturating_cast
 from tilesmith.frontend.onnx.node import OnnxNode
 from tilesmith.frontend.onnx.registry import onnx_op
-from tilesmith.frontend.onnx.shapes import equal_where_open, is_single, positions, reshape_to
+from tilesmith.frontend.onnx.shapes import equal_where_open, is_single
 from tilesmith.frontend.onnx.tensors import element_type
 from tilesmith.graph.nodes import Value
 from tilesmith.ir import extents
@@ -40,24 +40,24 @@ def along(n: OnnxNode, v: Value, x: Value, axis: int, block: int) -> Value:
                 f"{v.type}"
             )
         if not isinstance(extent, int):
-            at = positions(n, extent) / block
+            at = n.positions(extent) / block
             return n.add(gather.Gather(axis), v, at)
         wide = n.add(shape.Unsqueeze((axis + 1,)), v)
         wide = wide.expand(*dims[: axis + 1], block, *dims[axis + 1 :])
         padded = n.extent(v, axis) * block
-        wide = reshape_to(n, wide, (*dims[:axis], padded, *dims[axis + 1 :]))
+        wide = n.reshape(wide, (*dims[:axis], padded, *dims[axis + 1 :]))
         if padded == extent:
             return wide
         return n.add(slicing.Slice((0,), (extent,), (axis,), (1,)), wide)
     if is_single(v) and v.type.rank <= 1:
-        return reshape_to(n, v, ())
+        return n.reshape(v, ())
     if v.type.rank != 1:
         n.bad(f"expected one scale, or one per place of axis {axis}, found {v.type}")
     axis = n.axis(axis, rank)
     places = x.type.shape[axis : axis + 1]
     if not equal_where_open(n, v.type.shape, places):
         n.bad(f"expected {places[0]} scales along axis {axis}, found {v.type}")
-    return reshape_to(n, v, (*places, *[1] * (rank - axis - 1)))
+    return n.reshape(v, (*places, *[1] * (rank - axis - 1)))
 
 
 def scale_at(n: OnnxNode, at: int, divides: bool = False) -> Value:
@@ -79,23 +79,23 @@ def quantize(
     n: OnnxNode, x: Value, scale: Value, zero: Value | None, to: DType, saturate: bool = True
 ) -> Value:
     """`scale` and `zero` broadcast to `x` already."""
-    q = cast_to(n, x, f32) / cast_to(n, scale, f32)
+    q = x.cast(f32) / scale.cast(f32)
     if to.is_float:
         if zero is not None:
-            q = q + cast_to(n, zero, f32)
+            q = q + zero.cast(f32)
         return saturating_cast(n, q, to) if saturate else q.cast(to)
     q = rint(q)
     if zero is not None:
-        q = q + cast_to(n, zero, f32)
+        q = q + zero.cast(f32)
     return clip(q, float(to.min), float(to.max)).cast(to)
 
 
 def dequantize(n: OnnxNode, q: Value, scale: Value, zero: Value | None, to: DType) -> Value:
     exact = f32 if q.dtype.is_float else i32
-    wide = cast_to(n, q, exact)
+    wide = q.cast(exact)
     if zero is not None:
-        wide = wide - cast_to(n, zero, exact)
-    return cast_to(n, cast_to(n, wide, f32) * cast_to(n, scale, f32), to)
+        wide = wide - zero.cast(exact)
+    return (wide.cast(f32) * scale.cast(f32)).cast(to)
 
 
 def in_blocks(
@@ -103,7 +103,7 @@ def in_blocks(
 ) -> Value:
     """Integers with a scale, and maybe a zero point, for each block along an axis."""
     given = (scale,) if zero is None else (scale, zero)
-    return cast_to(n, n.add(DequantizeBlocks(axis, block), q, *given), to)
+    return n.add(DequantizeBlocks(axis, block), q, *given).cast(to)
 
 
 def integer(n: OnnxNode, d: DType, what: str) -> DType:
@@ -160,10 +160,10 @@ def dynamic_quantize_linear(n: OnnxNode) -> Result:
 def _requantize(
     n: OnnxNode, product: Value, scales: tuple[Value, Value, Value], zero: Value
 ) -> Value:
-    a, b, y = (cast_to(n, s, f32) for s in scales)
+    a, b, y = (s.cast(f32) for s in scales)
     factor = a * b / y
-    q = rint(cast_to(n, product, f32) * factor)
-    q = q + cast_to(n, zero, f32)
+    q = rint(product.cast(f32) * factor)
+    q = q + zero.cast(f32)
     return clip(q, float(zero.dtype.min), float(zero.dtype.max)).cast(zero.dtype)
 
 
@@ -183,10 +183,10 @@ def qlinear_matmul(n: OnnxNode) -> Result:
     def rows(v: Value) -> Value:
         """Per row of the left operand."""
         is_one = v.type.rank != 1 or is_single(v)
-        return v if is_one else reshape_to(n, v, (*v.type.shape, 1))
+        return v if is_one else n.reshape(v, (*v.type.shape, 1))
 
-    left = cast_to(n, a, i32) - cast_to(n, rows(a_zero), i32)
-    right = cast_to(n, b, i32) - cast_to(n, b_zero, i32)
+    left = a.cast(i32) - rows(a_zero).cast(i32)
+    right = b.cast(i32) - b_zero.cast(i32)
     return _requantize(
         n, n.add(mm.MatMul(), left, right), (rows(a_scale), b_scale, y_scale), y_zero
     )
@@ -195,12 +195,12 @@ def qlinear_matmul(n: OnnxNode) -> Result:
 @onnx_op("QLinearConv", since=10)
 def qlinear_conv(n: OnnxNode) -> Result:
     (x, x_zero, w, w_zero, y_zero), (x_scale, w_scale, y_scale) = _qlinear(n)
-    wide_x = cast_to(n, x, i32) - cast_to(n, x_zero, i32)
-    y = convolve(n, wide_x, minus_zero_point(n, cast_to(n, w, i32), w_zero, 0))
+    wide_x = x.cast(i32) - x_zero.cast(i32)
+    y = convolve(n, wide_x, minus_zero_point(n, w.cast(i32), w_zero, 0))
     space = [1] * (y.type.rank - 2)
     bias = n.optional(8)
     if bias is not None:
-        y = y + reshape_to(n, bias, (*n.shape(bias), *space))
+        y = y + n.reshape(bias, (*n.shape(bias), *space))
     if w_scale.type.size > 1:
-        w_scale = reshape_to(n, w_scale, (*n.shape(w_scale), *space))
+        w_scale = n.reshape(w_scale, (*n.shape(w_scale), *space))
     return _requantize(n, y, (x_scale, w_scale, y_scale), y_zero)

@@ -14,7 +14,6 @@ from tilesmith.frontend.common.body import Body
 from tilesmith.frontend.common.slots import Result
 from tilesmith.frontend.onnx.node import OnnxNode
 from tilesmith.frontend.onnx.registry import onnx_op
-from tilesmith.frontend.onnx.shapes import reshape_to
 from tilesmith.graph.control import INDEX, Loop
 from tilesmith.graph.nodes import Value
 from tilesmith.ir.extents import difference
@@ -241,7 +240,7 @@ def _over_time(
             last = inner.add(Extents((difference(steps, 1),), (), INDEX.dtype))
             at = inner.add(ew.Sub(), last, number)
         live = inner.add(ew.Less(), inner.add(ew.Cast(lengths.dtype), at), lengths)
-        live = reshape_to(inner, live, (element[0], 1))
+        live = inner.reshape(live, (element[0], 1))
         shown = inner.add(ew.Where(), live, shown, inner.const(0, shown.dtype))
         after = [inner.add(ew.Where(), live, new, old) for new, old in zip(after, before)]
     names = [*(f"state{i}" for i in range(len(after))), "shown"]
@@ -254,8 +253,8 @@ def pick(n: OnnxNode, v: Value, d: int) -> Value:
     """Direction number `d` of a tensor whose first axis is the directions."""
     rest = v.type.shape[1:]
     if same_dim(v.type.shape[0], 1):
-        return reshape_to(n, v, rest)
-    return reshape_to(n, n.add(slicing.Slice((d,), (d + 1,), (0,), (1,)), v), rest)
+        return n.reshape(v, rest)
+    return n.reshape(n.add(slicing.Slice((d,), (d + 1,), (0,), (1,)), v), rest)
 
 
 def _functions(n: OnnxNode, count: int) -> list[list[Activation]]:

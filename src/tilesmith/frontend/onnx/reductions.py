@@ -8,7 +8,6 @@ from typing import Any
 
 from tilesmith.frontend.common.slots import Result
 from tilesmith.frontend.onnx import computed
-from tilesmith.frontend.onnx.elementwise import cast_to
 from tilesmith.frontend.onnx.node import OnnxNode
 from tilesmith.frontend.onnx.registry import onnx_op
 from tilesmith.ir.dtypes import f64
@@ -40,8 +39,8 @@ def reduction_of(n: OnnxNode, make: Callable[..., Any], axes_input_since: int) -
     given = n.computed("axes", 1, axes_input_since)
     if given is not None:
         n.ignore("noop_with_empty_axes")  # axes of another rank would be known
-        of = cast_to(n, x, f64) if x.dtype.is_int and make in _OF_FLOATS else x
-        return cast_to(n, computed.reduced(n, of, given, make, keepdims), x.dtype)
+        of = x.cast(f64) if x.dtype.is_int and make in _OF_FLOATS else x
+        return computed.reduced(n, of, given, make, keepdims).cast(x.dtype)
     axes = n.ints_or_input("axes", 1, since=axes_input_since)
     if n.version >= axes_input_since:
         nothing = n.attr_flag("noop_with_empty_axes")
@@ -63,9 +62,9 @@ def reduction_of(n: OnnxNode, make: Callable[..., Any], axes_input_since: int) -
         axes = n.axes(axes, x.type.rank)
     if x.dtype.is_int and make is reduce.ReduceL2:  # the sum wraps, as in ONNX's function body
         squares = n.add(reduce.ReduceSumSquare(axes, keepdims), x)
-        return cast_to(n, sqrt(cast_to(n, squares, f64)), x.dtype)
+        return sqrt(squares.cast(f64)).cast(x.dtype)
     if x.dtype.is_int and make in _OF_FLOATS:  # computed exactly enough, then cut
-        return cast_to(n, n.add(make(axes, keepdims), cast_to(n, x, f64)), x.dtype)
+        return n.add(make(axes, keepdims), x.cast(f64)).cast(x.dtype)
     return n.add(make(axes, keepdims), x)
 
 

@@ -8,15 +8,13 @@ from collections.abc import Callable
 import numpy as np
 
 from tilesmith.frontend.common.limits import checked_dims
-from tilesmith.frontend.common.numbers import Numbers
+from tilesmith.frontend.common.lists import listed, picked
 from tilesmith.frontend.common.scaled import scaled
 from tilesmith.frontend.common.slots import Result
 from tilesmith.frontend.onnx.computed_resize import Region, Resampling, by_scales, by_sizes
 from tilesmith.frontend.onnx.constants import filled
-from tilesmith.frontend.onnx.elementwise import cast_to
 from tilesmith.frontend.onnx.node import OnnxNode
 from tilesmith.frontend.onnx.registry import onnx_op
-from tilesmith.frontend.onnx.shapes import is_empty
 from tilesmith.graph.nodes import Value
 from tilesmith.ir.dtypes import f32, f64
 from tilesmith.ir.types import Dim, same_dim, same_shape
@@ -92,9 +90,9 @@ def _on_floats(n: OnnxNode, op: Resampling, x: Value, resized: Callable[[Value],
     """Interpolated integers are rounded, and limited to their type's range."""
     if op.mode == "nearest" or x.dtype.is_float:
         return resized(x)
-    y = resized(cast_to(n, x, f64 if x.dtype.bits > 16 else f32))
+    y = resized(x.cast(f64 if x.dtype.bits > 16 else f32))
     low, high = float(x.dtype.min), float(x.dtype.max)
-    return cast_to(n, clip(rint(y), low, high), x.dtype)
+    return clip(rint(y), low, high).cast(x.dtype)
 
 
 @onnx_op("Resize", since=11)
@@ -175,7 +173,7 @@ def resize(n: OnnxNode) -> Result:
         antialias,
         (*starts, *ends) if crops else (),
     )
-    if is_empty(x) or any(same_dim(s, 0) for s in op.sizes):
+    if x.type.is_empty or any(same_dim(s, 0) for s in op.sizes):
         return filled(n, op.sizes, 0, x.dtype)
     return _on_floats(n, of, x, lambda v: n.add(op, v))
 
@@ -194,9 +192,9 @@ def _computed_resize(
         if roi is None:
             n.bad("roi: expected it for tf_crop_and_resize, found none")
         _check_count(n, roi, 2 * len(axes), "roi")
-        parts = Numbers.of(n, roi, f32)
+        parts = listed(roi, f32)
         count = len(axes)
-        region = Region(parts[range(count)], parts[range(count, 2 * count)])
+        region = Region(picked(parts, range(count)), picked(parts, range(count, 2 * count)))
     if scales is not None:
         _check_count(n, scales, len(axes), "scales")
         return _on_floats(n, op, x, lambda v: by_scales(n, v, axes, scales, op, region))

@@ -5,13 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from tilesmith.frontend.common.limits import checked_dims, checked_shape
-from tilesmith.frontend.common.numbers import Numbers
+from tilesmith.frontend.common.lists import listed
 from tilesmith.frontend.common.slots import Result
-from tilesmith.frontend.onnx import computed, computed_transforms
-from tilesmith.frontend.onnx.elementwise import cast_to
+from tilesmith.frontend.onnx import computed_transforms
 from tilesmith.frontend.onnx.node import OnnxNode
 from tilesmith.frontend.onnx.registry import onnx_op
-from tilesmith.frontend.onnx.shapes import of_dims, positions, reshape_to
 from tilesmith.graph.nodes import Value
 from tilesmith.ir.dtypes import i64
 from tilesmith.ir.types import Dim
@@ -80,30 +78,29 @@ def max_roi_pool(n: OnnxNode) -> Result:
     corners = fn.floor(corners + 0.5)
     columns, wide = _bins(n, corners, 1, pooled[1], width)
     rows, high = _bins(n, corners, 2, pooled[0], height)
-    image = n.add(gather.Gather(0), x, cast_to(n, _column(n, rois, 0), i64))
+    image = n.add(gather.Gather(0), x, _column(n, rois, 0).cast(i64))
     lowest = n.const(-np.inf, x.dtype)
-    rows = reshape_to(n, rows, (regions, 1, pooled[0], height, 1))
-    image = reshape_to(n, image, (regions, channels, 1, height, width))
+    rows = n.reshape(rows, (regions, 1, pooled[0], height, 1))
+    image = n.reshape(image, (regions, channels, 1, height, width))
     image = fn.where(rows, image, lowest).max((3,), keepdims=True)
-    columns = reshape_to(n, columns, (regions, 1, 1, pooled[1], width))
+    columns = n.reshape(columns, (regions, 1, 1, pooled[1], width))
     y = fn.where(columns, image, lowest).max((4,))
-    there = reshape_to(n, high, (regions, 1, pooled[0], 1)) & reshape_to(
-        n, wide, (regions, 1, 1, pooled[1])
-    )
+    is_high = n.reshape(high, (regions, 1, pooled[0], 1))
+    there = is_high & n.reshape(wide, (regions, 1, 1, pooled[1]))
     return fn.where(there, y, 0)  # a bin outside of the image is 0
 
 
 def _column(n: OnnxNode, rois: Value, at: int) -> Value:
     column = n.add(slicing.Slice((at,), (at + 1,), (1,), (1,)), rois)
-    return reshape_to(n, column, rois.type.shape[:1])
+    return n.reshape(column, rois.type.shape[:1])
 
 
 def _bins(n: OnnxNode, corners: Value, at: int, count: int, extent: Dim) -> tuple[Value, Value]:
     """Which places of an axis lie in which bin, bool [R, count, extent]; which bins have any."""
     regions = corners.type.shape[0]
-    start, end = (reshape_to(n, _column(n, corners, at + i), (regions, 1)) for i in (0, 2))
+    start, end = (n.reshape(_column(n, corners, at + i), (regions, 1)) for i in (0, 2))
     d = corners.dtype
-    one, limit = n.const(1, d), cast_to(n, of_dims(n, (extent,), ()), d)
+    one, limit = n.const(1, d), n.of_dims((extent,), ()).cast(d)
     size = fn.maximum(end - start + one, one)
     part = size / count
 
@@ -113,7 +110,7 @@ def _bins(n: OnnxNode, corners: Value, at: int, count: int, extent: Dim) -> tupl
         return fn.minimum(fn.maximum(place, 0), limit)
 
     low, high = edge(np.arange(count), ew.Floor()), edge(np.arange(1, count + 1), ew.Ceil())
-    places = cast_to(n, positions(n, extent, 3, 2), d)
+    places = n.positions(extent, 3, 2).cast(d)
     low_3, high_3 = (n.add(shape.Unsqueeze((2,)), v) for v in (low, high))
     inside = (places >= low_3) & (places < high_3)
     return inside, low < high
@@ -191,12 +188,12 @@ def _computed_stft(
         n.bad("expected a window or frame_length, found neither")
     if window is None:
         assert length is not None
-        size = Numbers.of(n, length)
+        size = listed(length)
     else:
         (extent,) = window.type.shape
         if length is not None:
             n.builder.require_equal(n.extents(length, "frame_length")[0], extent)
-        size = computed.of_dims(n, (extent,))
+        size = n.of_dims((extent,))
     parts = computed_transforms.frames(n, signal, step, size)
     if window is not None:
         parts = parts * n.add(shape.Unsqueeze((1,)), window)

@@ -9,7 +9,7 @@ import numpy as np
 from tilesmith.frontend.common.limits import checked_dims
 from tilesmith.frontend.common.repeating import tiled
 from tilesmith.frontend.common.slots import Result
-from tilesmith.frontend.onnx import computed, computed_values
+from tilesmith.frontend.onnx import computed
 from tilesmith.frontend.onnx.node import OnnxNode
 from tilesmith.frontend.onnx.registry import onnx_op
 from tilesmith.graph.nodes import Value
@@ -17,23 +17,13 @@ from tilesmith.ir import extents
 from tilesmith.ir.dtypes import bool_, i64
 from tilesmith.ir.expr import Expr, as_expr, binary
 from tilesmith.ir.symbols import as_dim
-from tilesmith.ir.types import Dim, same_dim, same_shape
+from tilesmith.ir.types import Dim, same_dim
 from tilesmith.ops import elementwise as ew
 from tilesmith.ops import gather, rules, shape, slicing
-from tilesmith.ops.functions import where
-from tilesmith.ops.sizes import Extents, Iota
+from tilesmith.ops.functions import maximum, where
+from tilesmith.ops.sizes import Extents
 
 PAD_MODES = ("constant", "reflect", "edge", "wrap")
-
-
-def reshape_to(n: OnnxNode, x: Value, dims: tuple[Dim, ...]) -> Value:
-    """`x` reshaped; `x` itself when it has that shape."""
-    return x if same_shape(x.type.shape, dims) else x.reshape(*dims)
-
-
-def is_empty(x: Value) -> bool:
-    """Whether `x` is known to have no element."""
-    return x.type.is_empty
 
 
 def is_single(x: Value) -> bool:
@@ -50,20 +40,6 @@ def equal_where_open(n: OnnxNode, found: Sequence[Dim], wanted: Sequence[Dim]) -
     ):
         return False
     return rules.equal_shapes(n.op_type, tuple(found), tuple(wanted))
-
-
-def of_dims(n: OnnxNode, dims: tuple[Dim, ...], shape: tuple[int, ...]) -> Value:
-    """A tensor of dimensions, of type i64: a constant if all are numbers."""
-    if all(isinstance(d, int) for d in dims):
-        return n.const(np.array(dims, np.int64).reshape(shape))
-    return n.add(Extents(dims, shape))
-
-
-def positions(n: OnnxNode, count: Dim, rank: int = 1, axis: int = 0) -> Value:
-    """The numbers from 0 to `count` - 1 along `axis` of a tensor of `rank` axes, of type i64."""
-    is_number = isinstance(count, int)
-    numbers = n.const(np.arange(count, dtype=np.int64)) if is_number else n.add(Iota(count))
-    return reshape_to(n, numbers, (*[1] * axis, count, *[1] * (rank - axis - 1)))
 
 
 @onnx_op("Identity", since=1)
@@ -281,7 +257,7 @@ def _computed_pad(n: OnnxNode, value: Value | None, axes: Value | None) -> Value
     filler: Value | float | int | bool = 0
     if value is not None:
         known = n.known(value) is not None
-        filler = n.scalar(value, "constant_value") if known else reshape_to(n, value, ())
+        filler = n.scalar(value, "constant_value") if known else n.reshape(value, ())
     return computed.padded(n, x, pads, places, mode, filler)
 
 
@@ -354,7 +330,7 @@ def gather_elements(n: OnnxNode) -> Result:
         larger = [extents.difference(e, d) for a, (d, e) in pairs
                   if a != axis and not extents.is_at_most(e, d)]  # fmt: skip
         if any(isinstance(d, Expr) for d in larger):
-            n.builder.require_zero(computed.of_dims(n, larger).most(0).value)
+            n.builder.require_zero(maximum(n.of_dims(larger), 0))
     return n.add(gather.GatherElements(axis), x, indices)
 
 
@@ -384,7 +360,7 @@ def compress(n: OnnxNode) -> Result:
     if keep.ndim != 1 or keep.dtype != np.bool_:
         n.bad(f"condition: expected a list of bools, found {n.input(1).type}")
     if axis is None:
-        x, axis = reshape_to(n, x, (extents.product(x.type.shape),)), 0
+        x, axis = n.reshape(x, (extents.product(x.type.shape),)), 0
     axis = n.axis(axis, x.type.rank)
     return n.add(gather.Gather(axis), x, n.const(np.flatnonzero(keep).astype(np.int64)))
 
@@ -394,9 +370,8 @@ def _computed_compress(n: OnnxNode, x: Value, axis: int | None) -> Value:
     if keep.type.rank != 1 or keep.dtype is not bool_:
         n.bad(f"condition: expected a list of bools, found {keep.type}")
     if axis is None:
-        x, axis = reshape_to(n, x, (extents.product(x.type.shape),)), 0
-    places = computed_values.places_of(n, keep).shaped(-1)
-    return n.add(gather.Gather(n.axis(axis, x.type.rank)), x, places.value)
+        x, axis = n.reshape(x, (extents.product(x.type.shape),)), 0
+    return n.add(gather.Gather(n.axis(axis, x.type.rank)), x, n.places(keep).reshape(-1))
 
 
 @onnx_op("ReverseSequence", since=10)
@@ -416,8 +391,8 @@ def reverse_sequence(n: OnnxNode) -> Result:
     if not rules.equal_shapes("reverse_sequence", lengths.type.shape, (sequences,)):
         n.bad(f"sequence_lens: expected [{sequences}], found {lengths.type}")
     # Step t of a sequence of length l comes from l-1-t while t < l, else from itself.
-    at = positions(n, steps, 2, time)
-    length = reshape_to(n, lengths, (1, sequences) if time == 0 else (sequences, 1))
+    at = n.positions(steps, 2, time)
+    length = n.reshape(lengths, (1, sequences) if time == 0 else (sequences, 1))
     mirrored = length - np.int64(1) - at
     source = where(at < length, mirrored, at)
     source = source.expand(*dims[:2])

@@ -9,10 +9,9 @@ import math
 from tilesmith.frontend.common.slots import Result
 from tilesmith.frontend.onnx.attention import heads_of, joined_heads
 from tilesmith.frontend.onnx.convolutions import add_bias
-from tilesmith.frontend.onnx.elementwise import cast_to
 from tilesmith.frontend.onnx.node import OnnxNode
 from tilesmith.frontend.onnx.registry import onnx_op
-from tilesmith.frontend.onnx.shapes import equal_where_open, of_dims, positions, reshape_to
+from tilesmith.frontend.onnx.shapes import equal_where_open
 from tilesmith.graph.nodes import Value
 from tilesmith.ir.dtypes import f32, i64
 from tilesmith.ir.types import Dim
@@ -40,12 +39,12 @@ def tensor_scatter(n: OnnxNode) -> Result:
         n.bad(f"expected an update of {cache.type}, shorter along axis {axis}; found {update.type}")
     if given is not None and not equal_where_open(n, given.type.shape, dims[:1]):
         n.bad(f"write_indices: expected [{dims[0]}], found {given.type}")
-    at = positions(n, count, len(dims), axis)
+    at = n.positions(count, len(dims), axis)
     if given is not None:
-        first = reshape_to(n, cast_to(n, given, i64), (dims[0], *[1] * (len(dims) - 1)))
+        first = n.reshape(given.cast(i64), (dims[0], *[1] * (len(dims) - 1)))
         at = at + first
     if circular:
-        at = at % of_dims(n, (length,), ())
+        at = at % n.of_dims((length,), ())
     return n.add(scatter.ScatterElements(axis), cache, at.expand(*steps), update)
 
 
@@ -66,7 +65,7 @@ def causal_conv_with_state(n: OnnxNode) -> Result:
         padded = n.add(slicing.Concat(2), past, x)
     y = add_bias(n, n.add(conv.Conv((1,), (0, 0), (1,), channels), padded, weight), bias)
     if activation != "none":
-        y = cast_to(n, n.add(act.Silu(), cast_to(n, y, f32)), x.dtype)
+        y = n.add(act.Silu(), y.cast(f32)).cast(x.dtype)
     return y, n.add(slicing.Split(2, (length, kept)), padded)[1]
 
 
@@ -89,7 +88,7 @@ def linear_attention(n: OnnxNode) -> Result:
         n.bad(f"expected query heads divisible by key heads, found {heads} and {shared}")
     out = q.dtype
     counts = (heads, shared, shared)
-    q, k, v = (heads_of(n, cast_to(n, x, f32), c) for x, c in zip((q, k, v), counts, strict=True))
+    q, k, v = (heads_of(n, x.cast(f32), c) for x, c in zip((q, k, v), counts, strict=True))
     batch, steps, width = q.type.shape[0], n.extent(q, 2), n.extent(q, 3)
     fits = equal_where_open(n, k.type.shape, (batch, shared, steps, width))
     if not fits or not equal_where_open(n, v.type.shape[:3], (batch, shared, steps)):
@@ -101,7 +100,7 @@ def linear_attention(n: OnnxNode) -> Result:
     if past is None:
         state = n.const(0, f32).expand(*state_shape)
     elif equal_where_open(n, past.type.shape, state_shape):
-        state = cast_to(n, past, f32)
+        state = past.cast(f32)
     else:
         n.bad(f"past_state: expected {list(state_shape)}, found {past.type}")
     if decay is not None:
@@ -120,12 +119,12 @@ def linear_attention(n: OnnxNode) -> Result:
             known = n.add(mm.MatMul(), key, state)
             value = _step(n, beta, t) * (value - known)
         state = state + column * value
-        query = reshape_to(n, _step(n, q, t), (batch, shared, group, width))
-        read.append(reshape_to(n, n.add(mm.MatMul(), query, state), (batch, heads, 1, columns)))
+        query = n.reshape(_step(n, q, t), (batch, shared, group, width))
+        read.append(n.reshape(n.add(mm.MatMul(), query, state), (batch, heads, 1, columns)))
     y = n.add(slicing.Concat(2), *read) * scale
     return (
-        cast_to(n, joined_heads(n, y), out),
-        cast_to(n, state, out if past is None else past.dtype),
+        joined_heads(n, y).cast(out),
+        state.cast(out if past is None else past.dtype),
     )
 
 
@@ -134,7 +133,7 @@ def _per_head(n: OnnxNode, x: Value, lead: tuple[Dim, int, int], widths: tuple[i
 
     lead: batch, heads and steps.
     """
-    found = heads_of(n, cast_to(n, x, f32), lead[1])
+    found = heads_of(n, x.cast(f32), lead[1])
     if n.extent(found, 3) not in widths:
         n.bad(f"expected {' or '.join(map(str, widths))} numbers per head, found {x.type}")
     if not equal_where_open(n, found.type.shape[:3], lead):

@@ -13,14 +13,10 @@ from tilesmith.frontend.common.slots import Result
 from tilesmith.frontend.onnx.attention import heads_of, joined_heads, rotated
 from tilesmith.frontend.onnx.contrib import contrib_op
 from tilesmith.frontend.onnx.contrib.quantized import integer_product
-from tilesmith.frontend.onnx.elementwise import cast_to
 from tilesmith.frontend.onnx.node import OnnxNode
 from tilesmith.frontend.onnx.shapes import (
     equal_where_open,
     is_single,
-    of_dims,
-    positions,
-    reshape_to,
 )
 from tilesmith.graph.nodes import Value
 from tilesmith.ir import extents
@@ -72,12 +68,12 @@ def _mask_bias(n: OnnxNode, mask: Value | None, q: Value, k: Value) -> Value | N
         return None
     (batch, _, rows, _), columns = q.type.shape, k.type.shape[2]
     dims = mask.type.shape
-    key = positions(n, columns, 4, 3)
+    key = n.positions(columns, 4, 3)
     twice = extents.product((batch, 2))
     both = same_shape(dims, (twice,)) and not same_shape(dims, (batch,))
     if both or equal_where_open(n, dims, (batch,)):
         # where the keys end and, for padding on the left, start
-        bounds = reshape_to(n, cast_to(n, mask, i64), (*dims, 1, 1, 1))
+        bounds = n.reshape(mask.cast(i64), (*dims, 1, 1, 1))
         ends = n.add(slicing.Split(0, (batch, batch)), bounds)[0] if both else bounds
         seen = _compare(n, ew.Less(), key, ends)
         if both:
@@ -86,7 +82,7 @@ def _mask_bias(n: OnnxNode, mask: Value | None, q: Value, k: Value) -> Value | N
     elif equal_where_open(n, dims, (batch, columns)) or equal_where_open(
         n, dims, (batch, rows, columns)
     ):
-        wide = reshape_to(n, mask, (batch, 1, rows if len(dims) == 3 else 1, columns))
+        wide = n.reshape(mask, (batch, 1, rows if len(dims) == 3 else 1, columns))
         seen = wide.differs(0)
     else:
         n.unsupported(f"a mask {mask.type} for {batch} rows and {columns} keys")
@@ -98,9 +94,9 @@ def _causal(n: OnnxNode, q: Value, k: Value) -> Value | None:
     if not n.attr_flag("unidirectional"):
         return None
     rows, columns = q.type.shape[2], k.type.shape[2]
-    before = of_dims(n, (extents.difference(columns, rows),), ())
-    query = positions(n, rows, 2, 0) + before
-    return _compare(n, ew.LessEqual(), positions(n, columns, 2, 1), query)
+    before = n.of_dims((extents.difference(columns, rows),), ())
+    query = n.positions(rows, 2, 0) + before
+    return _compare(n, ew.LessEqual(), n.positions(columns, 2, 1), query)
 
 
 @contrib_op("Attention", "QAttention")
@@ -128,7 +124,7 @@ def attention(n: OnnxNode) -> Result:
     if past is not None:
         old = n.add(slicing.Split(0, (1, 1)), past)
         k, v = (
-            n.add(slicing.Concat(2), reshape_to(n, o, o.type.shape[1:]), new)
+            n.add(slicing.Concat(2), n.reshape(o, o.type.shape[1:]), new)
             for o, new in zip(old, (k, v), strict=True)
         )
     bias = _plus(n, _mask_bias(n, mask, q, k), extra)
@@ -144,7 +140,7 @@ def _pieces(n: OnnxNode, packed: Value, count: int) -> list[Value]:
         n.bad(f"expected {count} packed operands of rank 5, found {packed.type}")
     batch, length, heads, _, width = packed.type.shape
     parts = n.add(slicing.Split(3, (1,) * count), packed)
-    parts = (reshape_to(n, p, (batch, length, heads, width)) for p in parts)
+    parts = (n.reshape(p, (batch, length, heads, width)) for p in parts)
     return [p.transpose(0, 2, 1, 3) for p in parts]
 
 
@@ -175,14 +171,14 @@ def decoder_masked_multi_head_attention(n: OnnxNode) -> Result:
     elif past[0] is not None:
         if length is None or length.type.size != 1:
             n.bad("expected one past_sequence_length for a shared buffer")
-        first = reshape_to(n, cast_to(n, length, i64), (1, 1))
+        first = n.reshape(length.cast(i64), (1, 1))
         place = first.expand(q.type.shape[0], 1)
         k, v = (
             x if old is None else _written(n, old, x, place)
             for old, x in zip(past, (k, v), strict=True)
         )
-        key = positions(n, k.type.shape[2], 4, 3)
-        allowed = _compare(n, ew.LessEqual(), key, reshape_to(n, first, (1, 1, 1, 1)))
+        key = n.positions(k.type.shape[2], 4, 3)
+        allowed = _compare(n, ew.LessEqual(), key, n.reshape(first, (1, 1, 1, 1)))
     extra = _plus(n, _mask_bias(n, mask, q, k), extra)
     return _attend(n, q, k, v, extra, allowed), k, v
 
@@ -217,8 +213,7 @@ def _operands(
         return q, k, v
     parts = n.add(slicing.Split(0, tuple(heads * n.extent(x, 3) for x in (q, k, v))), bias)
     q, k, v = (
-        x + reshape_to(n, b, (heads, 1, n.extent(x, 3)))
-        for x, b in zip((q, k, v), parts, strict=True)
+        x + n.reshape(b, (heads, 1, n.extent(x, 3))) for x, b in zip((q, k, v), parts, strict=True)
     )
     return q, k, v
 
@@ -248,8 +243,8 @@ def _angles(n: OnnxNode, given: Value, batch: Dim, length: Dim) -> Value:
         return given
     if not is_single(given):
         n.bad(f"position_ids: expected [{batch},{length}] or one, found {given.type}")
-    first = reshape_to(n, cast_to(n, given, i64), (1, 1))
-    each = first + positions(n, length, 2, 1)
+    first = n.reshape(given.cast(i64), (1, 1))
+    each = first + n.positions(length, 2, 1)
     return each.expand(batch, length)
 
 
@@ -257,10 +252,10 @@ def _angles(n: OnnxNode, given: Value, batch: Dim, length: Dim) -> Value:
 def group_query_attention(n: OnnxNode) -> Result:
     """Causal attention over a cache in which new keys and values are written behind the old."""
     query, key, value, past_key, past_value = n.input(0), *(n.optional(i) for i in range(1, 5))
-    last, total = cast_to(n, n.input(5), i64), n.input(6)
+    last, total = n.input(5).cast(i64), n.input(6)
     if not is_single(total):
         n.bad(f"total_sequence_length: expected one number, found {total.type}")
-    total = reshape_to(n, cast_to(n, total, i64), (1,))
+    total = n.reshape(total.cast(i64), (1,))
     cos, sin, given, extra, sink = (n.optional(i) for i in range(7, 12))
     heads, shared = n.attr_int("num_heads"), n.attr_int("kv_num_heads")
     quantised = [n.attr_string(f"{x}_quant_type", "NONE") != "NONE" for x in "kv"]
@@ -274,11 +269,11 @@ def group_query_attention(n: OnnxNode) -> Result:
     q, k, v = heads_of(n, query, heads), heads_of(n, key, shared), heads_of(n, value, shared)
     batch, _, rows, _ = q.type.shape
     # rows of a prompt begin at 0, padding follows them; later rows end where the sequence does
-    ends = reshape_to(n, last, (batch, 1)) + 1
-    is_prompt = total.equals(of_dims(n, (rows,), ()))
-    later = ends - of_dims(n, (rows,), ())
+    ends = n.reshape(last, (batch, 1)) + 1
+    is_prompt = total.equals(n.of_dims((rows,), ()))
+    later = ends - n.of_dims((rows,), ())
     start = fn.where(is_prompt, 0, later)
-    place = start + positions(n, rows, 2, 1)
+    place = start + n.positions(rows, 2, 1)
     if n.attr_flag("do_rotary"):
         if cos is None or sin is None:
             n.bad("expected cos_cache and sin_cache for do_rotary, found none")
@@ -295,13 +290,13 @@ def group_query_attention(n: OnnxNode) -> Result:
             for i, (old, new) in pairs
         )
     columns = k.type.shape[2]
-    keys = positions(n, columns, 4, 3)
-    ahead = keys - reshape_to(n, place, (batch, 1, rows, 1))
+    keys = n.positions(columns, 4, 3)
+    ahead = keys - n.reshape(place, (batch, 1, rows, 1))
     conditions = []
     if n.attr_flag("causal", True):
         conditions.append(_compare(n, ew.LessEqual(), ahead, 0))
     else:
-        seen = reshape_to(n, ends, (batch, 1, 1, 1))
+        seen = n.reshape(ends, (batch, 1, 1, 1))
         conditions.append(_compare(n, ew.Less(), keys, seen))
     window = n.attr_int("local_window_size", -1)
     if window > 0:
@@ -327,7 +322,7 @@ def _enlarged(n: OnnxNode, old: Value, total: Value) -> Value:
 def _written(n: OnnxNode, old: Value, new: Value, place: Value) -> Value:
     """The cache `old` with `new` at rows `place` of each sample."""
     dims = new.type.shape
-    at = reshape_to(n, place, (dims[0], 1, dims[2], 1)).expand(*dims)
+    at = n.reshape(place, (dims[0], 1, dims[2], 1)).expand(*dims)
     return n.add(scatter.ScatterElements(2), old, at, new)
 
 
@@ -357,7 +352,7 @@ def _with_sink(
         scores = fn.where(allowed, scores, -math.inf)
     one = n.const(np.zeros((heads, 1, 1)), q.dtype)
     if sink is not None:
-        one = reshape_to(n, cast_to(n, sink, q.dtype), (heads, 1, 1))
+        one = n.reshape(sink.cast(q.dtype), (heads, 1, 1))
     column = one.expand(batch, heads, rows, 1)
     weights = n.add(norm.Softmax(-1), n.add(slicing.Concat(3), scores, column))
     kept = n.add(slicing.Slice((0,), (-1,), (3,), (1,)), weights)
@@ -369,4 +364,4 @@ def _repeated(n: OnnxNode, x: Value, group: int) -> Value:
     batch, _, rows, width = x.type.shape
     heads = n.extent(x, 1)
     wide = n.add(shape.Unsqueeze((2,)), x).expand(batch, heads, group, rows, width)
-    return reshape_to(n, wide, (batch, heads * group, rows, width))
+    return n.reshape(wide, (batch, heads * group, rows, width))

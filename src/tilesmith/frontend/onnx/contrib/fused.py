@@ -6,10 +6,8 @@ from tilesmith.frontend.common.slots import Result
 from tilesmith.frontend.onnx.contractions import gemm
 from tilesmith.frontend.onnx.contrib import contrib_op
 from tilesmith.frontend.onnx.convolutions import conv, max_pool
-from tilesmith.frontend.onnx.elementwise import cast_to
 from tilesmith.frontend.onnx.node import OnnxNode
 from tilesmith.frontend.onnx.registry import onnx_op
-from tilesmith.frontend.onnx.shapes import positions
 from tilesmith.graph.nodes import Value
 from tilesmith.ir.dtypes import f32, i32
 from tilesmith.ops import activation as act
@@ -154,7 +152,7 @@ def _norm(
     y = n.add(norm.RmsNorm(axis, epsilon), x, scale)
     if not n.wants(1):
         return y
-    wide = cast_to(n, x, f32)
+    wide = x.cast(f32)
     axes = tuple(range(axis, x.type.rank))
     mean = (wide * wide).mean(axes, keepdims=True)
     return y, rsqrt(mean + epsilon)
@@ -179,7 +177,7 @@ def embed_layer_normalization(n: OnnxNode) -> Result:
     words, segments, mask, given = n.input(0), n.optional(1), n.optional(7), n.optional(8)
     parts = [n.add(gather.Gather(0), n.input(2), words)]
     if given is None:
-        given = positions(n, words.type.shape[1])
+        given = n.positions(words.type.shape[1])
     parts.append(n.add(gather.Gather(0), n.input(3), given))
     segment_table = n.optional(4)
     if segments is not None and segment_table is not None:
@@ -190,5 +188,5 @@ def embed_layer_normalization(n: OnnxNode) -> Result:
     if mask is None:
         count = n.const(0, i32).expand(*words.type.shape[:1])
     else:
-        count = cast_to(n, mask, i32).sum((1,))
+        count = mask.cast(i32).sum((1,))
     return y, count, total

@@ -14,7 +14,6 @@ from tilesmith.frontend.onnx.contractions import without_zero_point
 from tilesmith.frontend.onnx.contrib import contrib_op
 from tilesmith.frontend.onnx.contrib.fused import channels_first, channels_last
 from tilesmith.frontend.onnx.convolutions import average_pool
-from tilesmith.frontend.onnx.elementwise import cast_to
 from tilesmith.frontend.onnx.node import OnnxNode
 from tilesmith.frontend.onnx.quantized import (
     along,
@@ -26,7 +25,7 @@ from tilesmith.frontend.onnx.quantized import (
 )
 from tilesmith.frontend.onnx.recurrent import Weights, layer, pick
 from tilesmith.frontend.onnx.reductions import reduction_of
-from tilesmith.frontend.onnx.shapes import is_single, reshape_to
+from tilesmith.frontend.onnx.shapes import is_single
 from tilesmith.graph.nodes import Data, Value
 from tilesmith.ir.dtypes import f32, u8, uint2, uint4
 from tilesmith.ir.types import TensorType
@@ -51,7 +50,7 @@ def _one(n: OnnxNode, v: Value) -> Value:
     """A scale or zero point of one element, as a scalar."""
     if not is_single(v):
         n.unsupported(f"a scale or zero point for each place, {v.type}")
-    return reshape_to(n, v, ())
+    return n.reshape(v, ())
 
 
 def _zero(n: OnnxNode, at: int) -> Value | None:
@@ -152,12 +151,12 @@ def integer_product(
     """(a - a_zero) (b - b_zero) in i32, times both scales; those of b may be one per column."""
     wide_a = without_zero_point(n, a, a_zero, is_left=True)
     wide_b = without_zero_point(n, b, b_zero, is_left=False)
-    y = cast_to(n, n.add(mm.MatMul(), wide_a, wide_b), f32)
+    y = n.add(mm.MatMul(), wide_a, wide_b).cast(f32)
     return y * (_flat(n, a_scale) * _flat(n, b_scale))
 
 
 def _flat(n: OnnxNode, scale: Value) -> Value:
-    return reshape_to(n, scale, ()) if is_single(scale) else scale
+    return n.reshape(scale, ()) if is_single(scale) else scale
 
 
 @contrib_op("MatMulIntegerToFloat")
@@ -216,7 +215,7 @@ def q_gemm(n: OnnxNode) -> Result:
         y = y + bias
     factor = _flat(n, a_scale) * _flat(n, b_scale)
     factor = factor * n.attr_float("alpha", 1.0)
-    y = cast_to(n, y, f32) * factor
+    y = y.cast(f32) * factor
     return y if n.optional(7) is None else _quantized(n, y, 7, n.input(0))
 
 
@@ -231,7 +230,7 @@ def unpacked(n: OnnxNode, x: Value, bits: int) -> Value:
     shifts = n.const(np.arange(0, 8, bits), u8)
     parts = n.add(ew.BitShift("right"), n.add(shape.Unsqueeze((x.type.rank,)), x), shifts)
     parts = parts & ((1 << bits) - 1)
-    return reshape_to(n, parts, (*x.type.shape[:-1], n.extent(x, -1) * 8 // bits))
+    return n.reshape(parts, (*x.type.shape[:-1], n.extent(x, -1) * 8 // bits))
 
 
 def _first(n: OnnxNode, x: Value, count: int) -> Value:
@@ -249,7 +248,7 @@ def _narrow(n: OnnxNode, x: Value, bits: int, shape: tuple[int, int], count: int
         n.unsupported(f"numbers of {bits} bits (supported are 2, 4 and 8)")
     to, rows = _NARROW[bits], (shape[0], shape[1] * bits // 8)
     if not n.builder.is_constant(x):
-        return cast_to(n, _first(n, unpacked(n, reshape_to(n, x, rows), bits), count), to)
+        return _first(n, unpacked(n, n.reshape(x, rows), bits), count).cast(to)
     data = n.builder.data(x)
 
     def load() -> np.ndarray:
@@ -283,20 +282,20 @@ def matmul_n_bits(n: OnnxNode) -> Result:
             f"bytes, found {b.type}"
         )
     numbers = _narrow(n, b, bits, (columns, blocks * block), inner)
-    scales = reshape_to(n, scales, (columns, blocks))
+    scales = n.reshape(scales, (columns, blocks))
     if zeros is None:
         zeros = n.const(np.full((1, 1), 1 << (bits - 1), np.uint8))
     else:
-        zeros = reshape_to(n, zeros, (columns, zeros.type.size // columns))
+        zeros = n.reshape(zeros, (columns, zeros.type.size // columns))
         zeros = _first(n, unpacked(n, zeros, bits), blocks) if zeros.dtype is u8 else zeros
     groups = n.optional(4)
     order = None if groups is None else _group_order(n, groups, inner, block)
     if groups is not None and order is None:  # groups of any sizes: a scale for each weight
-        places = _first(n, reshape_to(n, groups, (1, groups.type.size)), inner)
-        places = reshape_to(n, places, (inner,))
+        places = _first(n, n.reshape(groups, (1, groups.type.size)), inner)
+        places = n.reshape(places, (inner,))
         each = n.add(gather.Gather(1), scales, places)
         offsets = n.add(gather.Gather(1), zeros, places) if zeros.type.size > 1 else zeros
-        wide = dequantize(n, cast_to(n, numbers, u8), each, offsets, a.dtype)
+        wide = dequantize(n, numbers.cast(u8), each, offsets, a.dtype)
     else:
         if order is not None:
             numbers = _reordered(n, numbers, order)

@@ -10,12 +10,10 @@ import numpy as np
 from tilesmith.frontend.common.slots import Result
 from tilesmith.frontend.onnx import attributes as at
 from tilesmith.frontend.onnx import strings
-from tilesmith.frontend.onnx.elementwise import cast_to
 from tilesmith.frontend.onnx.ml.scores import mapped, ml_op
 from tilesmith.frontend.onnx.node import OnnxNode
 from tilesmith.frontend.onnx.objects import STRING
 from tilesmith.frontend.onnx.registry import object_op, onnx_op
-from tilesmith.frontend.onnx.shapes import reshape_to
 from tilesmith.frontend.onnx.tensors import decode
 from tilesmith.graph.nodes import Value
 from tilesmith.ir.dtypes import f32, i64, string
@@ -42,7 +40,7 @@ def one_hot_encoder(n: OnnxNode) -> Result:
     if x.dtype is string:
         place, order = _numbered(n, x, list(cats), count), np.arange(count)
     else:
-        place, order = position(n, cast_to(n, x, i64), np.asarray(cats, np.int64))
+        place, order = position(n, x.cast(i64), np.asarray(cats, np.int64))
     if n.attr_flag("zeros", True):
         order = np.append(order, count)  # behind the last category: a row of zeros
     column = n.add(gather.Gather(0), n.const(order.astype(np.int64)), place)
@@ -146,7 +144,7 @@ def tf_idf_vectorizer(n: OnnxNode) -> Result:
             tables += [runs, to[count - 1 - last]]
     if first != len(columns) or skips < 0 or (weights is not None and len(weights) != first):
         n.bad(f"expected {first} ngram_indexes and weights, and max_skip_count from 0")
-    rows = cast_to(n, x if x.type.rank == 2 else reshape_to(n, x, (1, *x.type.shape)), i64)
+    rows = (x if x.type.rank == 2 else n.reshape(x, (1, *x.type.shape))).cast(i64)
     y = n.add(CountRuns(tuple(used), skips, outputs), rows, *map(n.const, tables))
     if mode == "IDF":
         y = minimum(y, 1.0)
@@ -154,4 +152,4 @@ def tf_idf_vectorizer(n: OnnxNode) -> Result:
         scale = np.ones(outputs, np.float32)
         scale[list(columns)] = weights
         y = y * scale
-    return y if x.type.rank == 2 else reshape_to(n, y, (outputs,))
+    return y if x.type.rank == 2 else n.reshape(y, (outputs,))

@@ -11,10 +11,8 @@ from collections.abc import Callable
 import numpy as np
 
 from tilesmith.frontend.common.slots import Result
-from tilesmith.frontend.onnx.elementwise import cast_to
 from tilesmith.frontend.onnx.ml.scores import flat, ml_op
 from tilesmith.frontend.onnx.node import OnnxNode
-from tilesmith.frontend.onnx.shapes import reshape_to
 from tilesmith.graph.nodes import Value
 from tilesmith.ir import extents
 from tilesmith.ir.dtypes import f32, i64
@@ -33,7 +31,7 @@ def _per_feature(n: OnnxNode, name: str, x: Value, default: float) -> Value:
 
 @ml_op("Scaler")
 def scaler(n: OnnxNode) -> Result:
-    x = cast_to(n, n.input(0), f32)
+    x = n.input(0).cast(f32)
     centred = x - _per_feature(n, "offset", x, 0.0)
     return centred * _per_feature(n, "scale", x, 1.0)
 
@@ -44,7 +42,7 @@ def normalizer(n: OnnxNode) -> Result:
     norms: dict[str, Callable[..., Op]] = {
         "MAX": reduce.ReduceMax, "L1": reduce.ReduceL1, "L2": reduce.ReduceL2
     }  # fmt: skip
-    x = cast_to(n, n.input(0), f32)
+    x = n.input(0).cast(f32)
     size = n.add(norms[n.attr_string("norm", "MAX", tuple(norms))]((-1,), True), x)
     is_zero = size.equals(0.0)
     return x / where(is_zero, 1.0, size)
@@ -80,7 +78,7 @@ def feature_vectorizer(n: OnnxNode) -> Result:
     parts: list[Value] = []
     for x in n.inputs:
         rows, features = (x.type.shape or (1,))[0], extents.product(x.type.shape[1:])
-        parts.append(reshape_to(n, cast_to(n, x, f32), (rows, features)))
+        parts.append(n.reshape(x.cast(f32), (rows, features)))
     found = tuple(n.extent(p, 1) for p in parts)
     if sizes is not None and sizes != found:
         n.bad(f"expected inputs of {sizes} features, found {found}")
@@ -89,6 +87,6 @@ def feature_vectorizer(n: OnnxNode) -> Result:
 
 @ml_op("ArrayFeatureExtractor")
 def array_feature_extractor(n: OnnxNode) -> Result:
-    x, places = n.input(0), cast_to(n, n.input(1), i64)
+    x, places = n.input(0), n.input(1).cast(i64)
     picked = n.add(gather.Gather(-1), x, flat(n, places))
-    return picked if x.type.rank > 1 else reshape_to(n, picked, (1, *picked.type.shape))
+    return picked if x.type.rank > 1 else n.reshape(picked, (1, *picked.type.shape))

@@ -16,11 +16,9 @@ from functools import partial
 
 import numpy as np
 
-from tilesmith.frontend.onnx.elementwise import cast_to
 from tilesmith.frontend.onnx.node import OnnxNode
 from tilesmith.frontend.onnx.objects import on_host
 from tilesmith.frontend.onnx.registry import onnx_op
-from tilesmith.frontend.onnx.shapes import reshape_to
 from tilesmith.graph.nodes import Value
 from tilesmith.ir import extents
 from tilesmith.ir.dtypes import DType, f32, i64, string
@@ -37,13 +35,13 @@ def samples(n: OnnxNode, x: Value, dtype: DType = f32) -> Value:
     """The input as dtype[samples, features]; a vector is one sample."""
     if x.type.rank not in (1, 2):
         n.bad(f"expected samples by features, found {x.type}")
-    x = cast_to(n, x, dtype)
-    return x if x.type.rank == 2 else reshape_to(n, x, (1, *x.type.shape))
+    x = x.cast(dtype)
+    return x if x.type.rank == 2 else n.reshape(x, (1, *x.type.shape))
 
 
 def flat(n: OnnxNode, x: Value) -> Value:
     """All elements in one axis."""
-    return reshape_to(n, x, (extents.product(x.type.shape),))
+    return n.reshape(x, (extents.product(x.type.shape),))
 
 
 @dataclass(frozen=True)

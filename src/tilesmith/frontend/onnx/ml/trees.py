@@ -8,7 +8,6 @@ import numpy as np
 
 from tilesmith.frontend.common.slots import Result
 from tilesmith.frontend.onnx import attributes as at
-from tilesmith.frontend.onnx.elementwise import cast_to
 from tilesmith.frontend.onnx.ml import branches
 from tilesmith.frontend.onnx.ml import scores as ml
 from tilesmith.frontend.onnx.ml.branches import Nodes
@@ -209,7 +208,7 @@ def tree_ensemble_regressor(n: OnnxNode) -> Result:
     aggregate = n.attr_string("aggregate_function", "SUM", _AGGREGATES)
     base = _floats(n, "base_values", dtype)
     outputs = n.attr_int("n_targets", 1)
-    return cast_to(n, _regression(n, forest, outputs, aggregate, ml.post_transform(n), base), f32)
+    return _regression(n, forest, outputs, aggregate, ml.post_transform(n), base).cast(f32)
 
 
 @ml_op("TreeEnsemble", since=5)
@@ -229,7 +228,7 @@ def tree_ensemble(n: OnnxNode) -> Result:
         _TRANSFORMS[transform],
         np.zeros(0),
     )
-    return cast_to(n, y, given)
+    return y.cast(given)
 
 
 def _forest_of_inner_nodes(n: OnnxNode, dtype: DType) -> _Forest:
@@ -312,7 +311,7 @@ def tree_ensemble_classifier(n: OnnxNode) -> Result:
         label = ml.flat(n, above.cast(i64))
     else:
         label = names.of(n, ml.best(n, _counted(n, x, forest, scores, len(base) > 0)))
-    return label, cast_to(n, ml.transformed(n, scores, transform), f32)
+    return label, ml.transformed(n, scores, transform).cast(f32)
 
 
 def _counted(n: OnnxNode, x: Value, forest: _Forest, scores: Value, has_base: bool) -> Value:
@@ -374,4 +373,4 @@ def _of_two_classes(
     limit = n.const(0.5 if is_probability else 0.0, x.dtype)
     second = ml.flat(n, (decides > limit).cast(i64))
     label = names.of(n, second) if is_single else names.chosen(n, second)
-    return label, cast_to(n, both, f32)
+    return label, both.cast(f32)
