@@ -16,16 +16,21 @@ import pytest
 SRC = Path(__file__).resolve().parents[2] / "src" / "tilesmith"
 
 CLEAN = (
-    "strategy",
-    "te",
-    "perf",
     "choices",
-    "host",
-    "tuning",
-    "quantisation",
-    "ops",
+    "cli",
     "graph/passes",
+    "host",
     "loop/passes",
+    "ops",
+    "ort",
+    "perf",
+    "plugin",
+    "quantisation",
+    "strategy",
+    "support",
+    "te",
+    "torch",
+    "tuning",
 )
 """Folders of `src/tilesmith`."""
 

@@ -68,7 +68,7 @@ _SETTINGS = {"help_option_names": ["-h", "--help"]}
 
 
 class _ReaderGone(Exception):
-    """Whoever read our output does so no more."""
+    """The reader of our output has closed it."""
 
 
 class _Verb(TyperCommand):
@@ -149,18 +149,18 @@ def _program(
 
 
 def execute(arguments: Sequence[str] | None = None) -> int:
-    """Carry out a command line; returns the exit code."""
-    given = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
+    """Run a command line; returns the exit code."""
+    words = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
     forget()
     try:
-        code = app(given, prog_name="tilesmith", standalone_mode=False)
+        code = app(words, prog_name="tilesmith", standalone_mode=False)
         sys.stdout.flush()
-        if code == 130:  # typer, depending on its version, took a KeyboardInterrupt
+        if code == 130:  # some versions of typer catch KeyboardInterrupt
             _complain("interrupted")
         return code if isinstance(code, int) else 0
     except _CLICK_ERROR as e:
         message = e.format_message()  # type: ignore[attr-defined]  # whichever click typer uses
-        _complain(f"{message.rstrip('.')} (see: tilesmith {_verb(given)}--help)")
+        _complain(f"{message.rstrip('.')} (see: tilesmith {_verb(words)}--help)")
         return UsageError.exit_code
     except TilesmithError as e:
         if e.exit_code == 3 and (number := noted()):
@@ -186,22 +186,22 @@ def execute(arguments: Sequence[str] | None = None) -> int:
         _complain(f"this is a bug in tilesmith: {type(e).__name__}: {e}", e)
         return 3
     finally:
-        forget()  # who calls this may work on
+        forget()  # the caller may continue
 
 
 def _ended_by(number: signal.Signals) -> int:
-    """Says which signal ended the program; returns the exit code."""
+    """Print which signal ended the program; returns the exit code."""
     is_interrupt = number == signal.SIGINT
     _complain("interrupted" if is_interrupt else f"ended by {number.name}")
     return 128 + number
 
 
 def _refused(e: OSError) -> str:
-    """What the system refused: to write to stdout, where the error names no file."""
+    """Message of an error of the system: writing to stdout, if the error names no file."""
     why = e.strerror or str(e)
     if e.filename is not None:
         return f"{os.fsdecode(e.filename)!r}: {why}"
-    _drop_output((1,))  # Python writes what is left when it ends
+    _drop_output((1,))  # Python writes the rest when it ends
     return f"the output can't be written: {why}"
 
 
@@ -218,7 +218,7 @@ def main() -> None:
 
 
 class _Ended(BaseException):
-    """A signal asked the program to end.  `with` statements clean up on its way."""
+    """A signal asked the program to end.  `with` statements clean up as it propagates."""
 
     def __init__(self, number: int) -> None:
         super().__init__()
@@ -226,7 +226,7 @@ class _Ended(BaseException):
 
 
 def _end(number: int, _frame: FrameType | None) -> None:
-    """Raises _Ended.  The same signal again does nothing: cleaning up goes on."""
+    """Raises _Ended.  The same signal again does nothing, so that cleaning up can finish."""
     signal.signal(number, signal.SIG_IGN)
     if number == signal.SIGHUP:
         _drop_output(
@@ -238,11 +238,11 @@ def _end(number: int, _frame: FrameType | None) -> None:
 
 
 def _open_standard_streams() -> None:
-    """Open those of the standard streams that whoever started us closed.
+    """Open those of the standard streams that the parent process closed.
 
-    Otherwise the next file opened would get the number of one, and whatever writes to it (a library
-    in C, a child process) would write to that file.  What is written to a closed stdout is an
-    error, as it is for other programs: its place is open for reading only.
+    Otherwise the next file opened would get the number of one, and code that writes to that stream
+    (a library in C, a child process) would write to the file.  Writing to a closed stdout is an
+    error, as in other programs: its descriptor is open for reading only.
     """
     for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
         if getattr(sys, name) is None:
@@ -255,9 +255,10 @@ def _open_standard_streams() -> None:
 
 
 def _escape_on_stdout() -> None:
-    """What the encoding of stdout lacks is escaped, for instance names of a model in locale C.
+    """Escape characters that the encoding of stdout lacks, for instance in names of a model in
+    locale C.
 
-    Bytes of a file's name that are no text are written as they are.
+    Bytes of a file's name that are no text are written unchanged.
     """
     codecs.register_error("tilesmith.escape", _escape)
     if isinstance(sys.stdout, io.TextIOWrapper):
@@ -277,10 +278,10 @@ def _escape(error: UnicodeError) -> tuple[bytes, int]:
 
 
 def _drop_output(streams: Sequence[int], only_terminals: bool = False) -> None:
-    """Let what is written from now on to these descriptors go nowhere."""
+    """Discard all further output to these descriptors."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for descriptor in streams:
-        # `isatty` says no for a terminal that is gone.
+        # `isatty` returns False for a terminal that is gone.
         if not only_terminals or stat.S_ISCHR(os.fstat(descriptor).st_mode):
             os.dup2(nowhere, descriptor)
     os.close(nowhere)
@@ -291,7 +292,7 @@ def _verb(given: Sequence[str]) -> str:
 
 
 def _complain(message: str, bug: BaseException | None = None) -> None:
-    """One line to stderr; for our own bugs also a report with what is needed to find it."""
+    """Print one line to stderr; for our own bugs also a report with the data to find it."""
     _tell(f"tilesmith: error: {' '.join(message.split())}")
     if bug is not None and getattr(bug, "exit_code", 3) == 3:
         folder = Path(tempfile.mkdtemp(prefix="tilesmith-report-"))
@@ -305,6 +306,6 @@ def _complain(message: str, bug: BaseException | None = None) -> None:
 
 
 def _tell(line: str) -> None:
-    """A line to stderr, if it takes any."""
+    """Print a line to stderr, if that is possible."""
     with suppress(OSError):
         print(line, file=sys.stderr)

@@ -142,9 +142,9 @@ SeedOption: TypeAlias = Annotated[int, typer.Option("--seed", min=0, help="Seed 
 
 
 def parse_shapes(given: Sequence[str] | None) -> dict[str, tuple[int, ...]] | None:
-    """`["x=1,3", "y="]` as `{"x": (1, 3), "y": ()}`; None if nothing was given.
+    """`["x=1,3", "y="]` as `{"x": (1, 3), "y": ()}`; None if there are none.
 
-    Raises UsageError if one does not read as NAME=NUMBERS.
+    Raises UsageError if one is not of the form NAME=NUMBERS.
     """
     shapes: dict[str, tuple[int, ...]] = {}
     for text in given or ():
@@ -159,35 +159,35 @@ def parse_shapes(given: Sequence[str] | None) -> dict[str, tuple[int, ...]] | No
 
 
 def parse_dynamic(given: Sequence[str] | None) -> dict[str, tuple[int, int]] | None:
-    """`["batch=1:64", "seq=512"]` as ranges by name, which start at 1 where only the end is given;
-    None if nothing was given.
+    """`["batch=1:64", "seq=512"]` as ranges by name, which start at 1 if only the end is given;
+    None if there are none.
 
-    Raises UsageError if one does not read as such.
+    Raises UsageError if one does not have that form.
     """
-    found: dict[str, tuple[int, int]] = {}
+    ranges: dict[str, tuple[int, int]] = {}
     for text in given or ():
         name, equals, sizes = text.rpartition("=")
         low, colon, high = sizes.rpartition(":")
         low = low if colon else "1"
         if not equals or not name or not (low.isdecimal() and high.isdecimal()):
             raise UsageError(f"--dynamic wants NAME=LOW:HIGH (whole numbers), not {text!r}")
-        found[name] = int(low), int(high)
-    return found or None
+        ranges[name] = int(low), int(high)
+    return ranges or None
 
 
 def parse_expected(given: Sequence[str] | None) -> dict[str, int] | None:
-    """`["batch=1", "seq=128"]` as sizes by name; None if nothing was given.
+    """`["batch=1", "seq=128"]` as sizes by name; None if there are none.
 
-    Raises UsageError if one does not read as such.
+    Raises UsageError if one does not have that form.
     """
     return _sizes("--expected", given or ()) or None
 
 
 def parse_specialise(given: Sequence[str] | None) -> list[dict[str, int]] | Literal["auto"] | None:
-    """`["batch=8", "batch=1,seq=128"]` as sizes by name, one set for each program; None if nothing
-    was given.
+    """`["batch=8", "batch=1,seq=128"]` as sizes by name, one set for each program; None if there
+    are none.
 
-    Raises UsageError if one does not read as such.
+    Raises UsageError if one does not have that form.
     """
     if given and any(text == "auto" for text in given):
         if len(given) > 1:
@@ -197,37 +197,37 @@ def parse_specialise(given: Sequence[str] | None) -> list[dict[str, int]] | Lite
 
 
 def _sizes(option: str, given: Sequence[str]) -> dict[str, int]:
-    found: dict[str, int] = {}
+    sizes: dict[str, int] = {}
     for text in given:
         name, equals, size = text.rpartition("=")
         if not equals or not name or not size.isdecimal():
             raise UsageError(f"{option} wants NAME=SIZE (a whole number), not {text!r}")
-        found[name] = int(size)
-    return found
+        sizes[name] = int(size)
+    return sizes
 
 
 def parse_in_place(given: Sequence[str] | None) -> dict[str, str] | None:
-    """`["present=past"]` as inputs by the output that lives there; None if nothing was given.
+    """`["present=past"]` as inputs by the output in their memory; None if there are none.
 
-    Raises UsageError if one does not read as such, or if an output is given twice.
+    Raises UsageError if one does not have that form, or if an output is given twice.
     """
-    found: dict[str, str] = {}
+    homes: dict[str, str] = {}
     for text in given or ():
         out, equals, home = text.partition("=")
         if not equals or not out or not home:
             raise UsageError(f"--in-place wants OUTPUT=INPUT, not {text!r}")
-        if out in found:
+        if out in homes:
             raise UsageError(f"--in-place was given twice for {out!r}")
-        found[out] = home
-    return found or None
+        homes[out] = home
+    return homes or None
 
 
 def parse_values(given: Sequence[str] | None) -> dict[str, Any] | None:
-    """`["k=5", "axes=[1, 2]", "x=@x.npy"]` as one value by name; None if nothing was given.
+    """`["k=5", "axes=[1, 2]", "x=@x.npy"]` as one value by name; None if there are none.
 
-    Raises UsageError if one does not read as such.
+    Raises UsageError if one does not have that form.
     """
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for name, (value, *more) in _named_values("--value", given).items():
         if more:
             raise UsageError(f"--value was given twice for {name!r}")
@@ -237,15 +237,15 @@ def parse_values(given: Sequence[str] | None) -> dict[str, Any] | None:
             raise UsageError(
                 f"--value {name} wants a number, a JSON list or @FILE.npy, not {value!r}"
             )
-        found[name] = value
-    return found or None
+        values[name] = value
+    return values or None
 
 
 def parse_pins(given: Sequence[str] | None) -> dict[str, Any] | None:
     """`["unroll=1", "rows=[4, 2]", "schedule=sketch"]` as one value by name: JSON, else text; None
-    if nothing was given.
+    if there are none.
 
-    Raises UsageError if one does not read as NAME=VALUE, or if a name is given twice.
+    Raises UsageError if one is not of the form NAME=VALUE, or if a name is given twice.
     """
     values = _named_values("--pin", given)
     for name, several in values.items():
@@ -260,7 +260,7 @@ def parse_forbid(given: Sequence[str] | None) -> dict[str, list[Any]] | None:
 
 
 def _named_values(option: str, given: Sequence[str] | None) -> dict[str, list[Any]]:
-    found: dict[str, list[Any]] = {}
+    values: dict[str, list[Any]] = {}
     for text in given or ():
         name, equals, value = text.partition("=")
         if not equals or not name:
@@ -269,26 +269,26 @@ def _named_values(option: str, given: Sequence[str] | None) -> dict[str, list[An
             parsed = json.loads(value)
         except (ValueError, RecursionError):
             parsed = value
-        found.setdefault(name, []).append(parsed)
-    return found
+        values.setdefault(name, []).append(parsed)
+    return values
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What a command line asks of the compilation of a model.
+    """The compilation that a command line requests.
 
     options: from the command line and the environment.
-    shapes: of inputs whose dimensions the model leaves open, by name.
+    shapes: shapes of inputs with symbolic dimensions, by name.
     pins: the only value that a choice may have, by its name.
     forbid: values that a choice may not have, by its name.
-    values: of inputs that become constants, by name.
-    dynamic: ranges of open dimensions, by name.
-    expected: sizes of open dimensions that decisions reckon with, by name.
-    specialise: sizes that get programs of their own.
-    in_place: inputs by the output that lives there.
-    require_signature: public key of whoever must have signed a compiled model.
-    target: the target if the command line names one.
-    optional: initialisers that become inputs with their value as the default.
+    values: values of inputs that become constants, by name.
+    dynamic: ranges of symbolic dimensions, by name.
+    expected: expected sizes of symbolic dimensions, by name.
+    specialise: sizes with programs of their own.
+    in_place: inputs by the output in their memory.
+    require_signature: public key of the required signer of a compiled model.
+    target: the target, if the command line names one.
+    optional: initialisers that become inputs, with their value as the default.
     """
 
     options: Options
@@ -306,12 +306,12 @@ class Wanted:
 
 
 def with_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a verb --operators and --templates, and one command-line option per field in place of
-    each parameter that is a dataclass of options: `Options`, `TuneOptions`, or `Wanted`, which is
-    `Options` with --shape, --dynamic, --value, --pin and their like.
+    """Add --operators and --templates to a verb, and replace each parameter that is a dataclass of
+    options by one command-line option per field: `Options`, `TuneOptions`, or `Wanted`, which is
+    `Options` with --shape, --dynamic, --value, --pin and similar ones.
 
-    A field that is not on the command line has its default; for `Options`, the environment comes
-    first.  A verb with a parameter of a field's name defines that option itself.
+    A field that is not on the command line has its default; for `Options`, the environment takes
+    precedence over it.  A verb with a parameter of a field's name defines that option itself.
     """
     signature = inspect.signature(command, eval_str=True)
     groups: dict[str, type] = {
@@ -357,23 +357,23 @@ def with_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _made(kind: type, values: dict[str, Any]) -> Any:
-    """The dataclass of options that these values from the command line make."""
+    """The dataclass of options with these values of the command line."""
     if kind is Wanted:
-        given = {name: values.pop(name, None) for name in _CONSTRAINTS}
+        constraints = {name: values.pop(name, None) for name in _CONSTRAINTS}
         options = _options(values)
         return Wanted(
             options,
-            parse_shapes(given["shape"]),
-            parse_pins(given["pin"]),
-            parse_forbid(given["forbid"]),
-            parse_values(given["value"]),
-            parse_dynamic(given["dynamic"]),
-            parse_expected(given["expected"]),
-            parse_specialise(given["specialise"]),
-            parse_in_place(given["in_place"]),
-            given["require_signature"],
+            parse_shapes(constraints["shape"]),
+            parse_pins(constraints["pin"]),
+            parse_forbid(constraints["forbid"]),
+            parse_values(constraints["value"]),
+            parse_dynamic(constraints["dynamic"]),
+            parse_expected(constraints["expected"]),
+            parse_specialise(constraints["specialise"]),
+            parse_in_place(constraints["in_place"]),
+            constraints["require_signature"],
             values.get("target"),
-            given["optional"] or (),
+            constraints["optional"] or (),
         )
     return _options(values) if kind is Options else kind(**values)
 
@@ -390,7 +390,7 @@ def _parameters(options: type) -> list[inspect.Parameter]:
         others = [_parameter(name, hint) for name, hint in _CONSTRAINTS.items()]
         return [*others, *_parameters(Options)]
     hints = get_type_hints(options)
-    found: list[inspect.Parameter] = []
+    parameters: list[inspect.Parameter] = []
     for f in fields(options):
         if not f.metadata["cli"]:
             continue
@@ -405,8 +405,8 @@ def _parameters(options: type) -> list[inspect.Parameter]:
             rich_help_panel=f.metadata["group"],
         )
         hint = Path | None if Path in get_args(hints[f.name]) else hints[f.name] | None
-        found.append(_parameter(f.name, Annotated[hint, info]))
-    return found
+        parameters.append(_parameter(f.name, Annotated[hint, info]))
+    return parameters
 
 
 _CONSTRAINTS = {

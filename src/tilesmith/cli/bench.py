@@ -97,14 +97,14 @@ def parse_percentiles(text: str | None) -> tuple[float, ...]:
     if text is None:
         return ()
     try:
-        found = tuple(float(part) for part in text.split(","))
+        numbers = tuple(float(part) for part in text.split(","))
     except ValueError:
-        found = (-1.0,)
-    if not all(0 <= p <= 100 for p in found):
+        numbers = (-1.0,)
+    if not all(0 <= p <= 100 for p in numbers):
         raise UsageError(
             f"--percentiles wants numbers from 0 to 100, like 50,95,99.9; not {text!r}"
         )
-    return found
+    return numbers
 
 
 def _show(

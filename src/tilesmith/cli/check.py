@@ -177,7 +177,7 @@ def _show_plan(model: Path, found: driver.ModelPlan, json: bool) -> None:
 
 
 def _numbers(kernels: Sequence[int]) -> str:
-    """Numbers with runs of them shortened: 0-3,7."""
+    """Numbers as text, with runs shortened: 0-3,7."""
     runs: list[list[int]] = []
     for k in kernels:
         if runs and k == runs[-1][-1] + 1:

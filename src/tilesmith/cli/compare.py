@@ -39,7 +39,7 @@ class Comparison:
     samples: times of each engine, ours first.
     differences: largest difference of an engine's outputs from ours, relative to the largest
         magnitude.
-    failed: by engine, why it failed.
+    failed: by engine, the reason why it failed.
     """
 
     threads: int
@@ -48,7 +48,7 @@ class Comparison:
     failed: Mapping[str, str]
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON, and for the rows of a table."""
+        """The fields for JSON, and for the rows of a table."""
         ours = self.samples[OURS]
         return {
             "threads": self.threads,
@@ -97,20 +97,20 @@ def command(
     results = []
     arrays = read_arrays(input) if input else {}
     for count in counts:
-        # Ours first: it rejects bad files with an error, where others may take the process down.
+        # Ours first: it rejects bad files with an error, where others may crash the process.
         exe = open_model(
             model,
             replace(wanted, options=wanted.options.with_(threads=count)),
             arrays,
         )
         inputs = chosen_inputs(exe, arrays, input, seed)
-        found = compare(exe, model, inputs, engines, rounds)
+        comparison = compare(exe, model, inputs, engines, rounds)
         signature = " -> ".join(
             ", ".join(str(s.type) for s in specs) for specs in (exe.inputs, exe.outputs)
         )
-        results.append(found.as_dict())
+        results.append(comparison.as_dict())
         if not json:
-            _show(model.name, found, signature)
+            _show(model.name, comparison, signature)
     if json:
         print_json({"model": str(model), "runs": results})
 
@@ -128,10 +128,10 @@ def _engines(names: list[str] | None, module: str | None) -> dict[str, Prepare]:
     known, present = dict(ENGINES), installed()
     if module is not None:
         try:
-            found = torch_engines(load_module(module))
-        except Exception as e:  # whatever the given code raises
+            of_module = torch_engines(load_module(module))
+        except Exception as e:  # the given code may raise anything
             raise UsageError(f"--module {module}: {e}") from e
-        known, present = {**known, **found}, [*present, *found]
+        known, present = {**known, **of_module}, [*present, *of_module]
     for name in names or ():
         if name not in known:
             raise UsageError(f"unknown engine {name!r}; known are {', '.join(known)}")
@@ -158,7 +158,7 @@ def compare(
                 run = prepare(model, inputs, exe.threads)
                 answers[name] = [np.array(a) for a in run()]
                 runs[name] = run
-        except Exception as e:  # whatever another engine raises is a result, not our failure
+        except Exception as e:  # an error of another engine is a result, not our failure
             failed[name] = " ".join(str(e).split())[:200]
             note(f"{name} failed: {failed[name]}")
     with progress("measuring") as update:
@@ -192,7 +192,7 @@ def _show(name: str, found: Comparison, signature: str) -> None:
 
 
 def difference(theirs: list[np.ndarray], ours: list[np.ndarray]) -> float:
-    """Largest difference between two engines' outputs, as a share of the largest magnitude."""
+    """Largest difference between two engines' outputs, relative to the largest magnitude."""
     worst = 0.0
     for a, b in zip(theirs, ours, strict=True):
         if a.size:

@@ -1,8 +1,8 @@
 """Output for people and for programs.
 
-Results go to stdout, as text or (with `--json`) as one JSON document; everything else (progress,
-warnings) goes to stderr, so that stdout can always be piped.  Where stderr takes nothing more (it
-is closed, or its disk is full), the work goes on.
+Results go to stdout, as text or (with `--json`) as one JSON document; all else (progress, warnings)
+goes to stderr, so that stdout can always be piped.  If stderr can't be written (it is closed, or
+its disk is full), the work continues.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tilesmith.support.logs import following
 from tilesmith.support.signals import raise_noted
 
 LINE_SECONDS = 5.0
-"""Least time between lines of progress where there is no terminal."""
+"""Least seconds between lines of progress without a terminal."""
 _err = Console(stderr=True, highlight=False, soft_wrap=True)
 
 
@@ -38,7 +38,7 @@ def print_json(result: Any) -> None:
 
 
 def _plain(value: Any) -> Any:
-    """`value` of JSON's types."""
+    """`value` with JSON's types."""
     if isinstance(value, Mapping):
         return {str(k): _plain(v) for k, v in value.items()}
     if isinstance(value, (list, tuple)):
@@ -75,7 +75,7 @@ def print_table(
         )
     for row in rows:
         table.add_row(*map(str, row))
-    # Piped output is not cut to some terminal's width.
+    # Piped output is not cut to a terminal's width.
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 200, markup=False)
     with console.capture() as printed:
         console.print(table)
@@ -92,7 +92,7 @@ def note(text: str) -> None:
 def progress(what: str) -> Iterator[Callable[[str], None]]:
     """Show that `what` is in progress: a spinner on a terminal, plain lines elsewhere.
 
-    Gives a function that reports how far it has come.
+    Yields a function that reports the progress so far.
     """
     start = time.perf_counter()
     if _err.is_terminal:
@@ -114,7 +114,7 @@ def progress(what: str) -> Iterator[Callable[[str], None]]:
 
 @contextmanager
 def compiling(name: str, target: str) -> Iterator[None]:
-    """As `progress` of compiling a model, with how many kernels are done."""
+    """`progress` of compiling a model, with the number of finished kernels."""
 
     def told(done: int, total: int) -> None:
         raise_noted()
@@ -128,14 +128,14 @@ def compiling(name: str, target: str) -> Iterator[None]:
 
 
 def milliseconds(seconds: float) -> str:
-    """A time to read, in ms with about three significant digits."""
+    """A readable time, in ms with about three significant digits."""
     ms = seconds * 1e3
     digits = 1 if ms >= 10 else 2 if ms >= 1 else 3 if ms >= 0.1 else 5
     return f"{ms:.{digits}f}"
 
 
 def size_text(size: float) -> str:
-    """A number of bytes to read."""
+    """A readable number of bytes."""
     for unit in ("B", "KiB", "MiB"):
         if size < 1024:
             return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"

@@ -1,4 +1,4 @@
-"""What `doctor` says about devices, and about packages of extras that are missing."""
+"""The report of `doctor` about devices, and about packages of extras that are missing."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ EXTRAS: Mapping[str, tuple[tuple[str, ...], str]] = {
     "sign": (("cryptography",), "signatures"),
     "bench": (("onnxruntime", "openvino"), "comparing with other engines"),
 }
-"""By extra of the package `tilesmith`: the packages that it installs, and what they are for."""
+"""For each extra of the package `tilesmith`: the packages that it installs, and their purpose."""
 
 
 def version(package: str) -> str | None:
@@ -31,17 +31,19 @@ def version(package: str) -> str | None:
 
 
 def missing_extras() -> list[dict[str, Any]]:
-    """Extras of which packages are not installed, with the command that installs them."""
-    found = []
+    """Extras with packages that are not installed, with the command that installs them."""
+    extras = []
     for extra, (packages, purpose) in EXTRAS.items():
         if missing := [p for p in packages if version(p) is None]:
             install = f"pip install 'tilesmith[{extra}]'"
-            found.append({"extra": extra, "missing": missing, "for": purpose, "install": install})
-    return found
+            extras.append({"extra": extra, "missing": missing, "for": purpose, "install": install})
+    return extras
 
 
 def found_devices() -> dict[str, Any]:
-    """The devices of each kind by the target that names them; why there are none, as `error`."""
+    """Devices of each kind, by the target that names them; the reason as `error` if there are
+    none.
+    """
     return {"opencl": _opencl(), "cuda": _cuda()}
 
 
@@ -81,7 +83,7 @@ def device_lines(found: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def extra_lines(missing: list[dict[str, Any]]) -> list[tuple[str, str]]:
-    """A line for each extra of which something is missing."""
+    """A line for each extra with missing packages."""
     return [
         ("not installed", f"{', '.join(e['missing'])}, for {e['for']}: {e['install']}")
         for e in missing

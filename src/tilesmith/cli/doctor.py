@@ -41,7 +41,7 @@ from tilesmith.tuning.measure import is_locked
 _PACKAGES = ("numpy", "ml_dtypes", "llvmlite", "onnx", "onnxruntime", "openvino", "torch",
              "lightgbm", "ray")  # fmt: skip
 QUIET = 0.9
-"""Share of its best rate that a CPU does on average if nothing else runs there."""
+"""Fraction of its best rate that a CPU reaches on average if no other program runs there."""
 _TOOLS = ("cc", "gcc", "clang", "ld")
 _SHOWN_FEATURES = ("avx", "avx2", "fma", "avx512", "amx", "avxvnni", "f16c", "bf16", "neon", "sve")
 
@@ -62,18 +62,18 @@ def command(
     if clear_cache:
         removed = total(c.clear() for c in caches)
         note(f"removed {removed.entries} kernels and programs, {size_text(removed.bytes)}")
-    found = _findings(options, total(c.stats() for c in caches))
+    findings = _findings(options, total(c.stats() for c in caches))
     kept = kept_rates(options.cache_dir, measure)
-    found |= {
+    findings |= {
         "rates": _rates(kept),
         "rates_doubted": kept.doubts,
         "peaks": _peaks(),
         "cores": _cores(),
     }
     if json:
-        print_json(found)
+        print_json(findings)
     else:
-        print_table(("", ""), [(k, v) for k, v in _lines(found)])
+        print_table(("", ""), [(k, v) for k, v in _lines(findings)])
 
 
 def _findings(options: Options, stats: CacheStats) -> dict[str, Any]:
@@ -114,22 +114,22 @@ def _findings(options: Options, stats: CacheStats) -> dict[str, Any]:
 
 
 def _records(options: Options) -> dict[str, Any]:
-    """What the tuning records hold; why not, for a file that can't be read."""
+    """Statistics of the tuning records; for a file that can't be read, the reason."""
     path = records_path(options)
-    found: dict[str, Any] = {"file": str(path), "used": options.use_records}
+    summary: dict[str, Any] = {"file": str(path), "used": options.use_records}
     if not path.exists():
-        return found | {"bytes": 0, "trials": 0, "workloads": 0, "failed": 0, "helpful": 0}
+        return summary | {"bytes": 0, "trials": 0, "workloads": 0, "failed": 0, "helpful": 0}
     try:
         with Records(path, read_only=True) as records:
             trials = records.trials()
             size = sum(p.stat().st_size for p in path.parent.glob(f"{path.name}*"))
     except (ModelError, OSError) as e:
-        return found | {"error": str(e)}
+        return summary | {"error": str(e)}
     best: dict[Key, float] = {}
     for t in trials:
         if t.key.is_current:
             best[t.key] = min(best.get(t.key, float("inf")), t.ratio)
-    return found | {
+    return summary | {
         "bytes": size,
         "trials": len(trials),
         "workloads": len({t.key for t in trials}),
@@ -156,7 +156,7 @@ def _cores() -> list[dict[str, Any]]:
 
 
 def _cores_line(cores: list[dict[str, Any]]) -> str:
-    """The range of all, and the busy ones by name."""
+    """The range of all cores, and the busy ones by name."""
     if not cores:
         return "threads can't be pinned here"
     best = [c["gflops"] for c in cores]
@@ -168,8 +168,8 @@ def _cores_line(cores: list[dict[str, Any]]) -> str:
 
 
 def _rates(kept: Kept) -> list[dict[str, Any]]:
-    """What the machine was measured to do (now, if never before), by number of threads."""
-    found = kept.machine
+    """The measured rates of the machine (measured now, if never before), by number of threads."""
+    machine = kept.machine
     return [
         {
             "threads": r.threads,
@@ -177,17 +177,17 @@ def _rates(kept: Kept) -> list[dict[str, Any]]:
             "l1_gbytes": r.l1_load / 1e9,
             "l2_gbytes": r.l2 / 1e9,
             "l3_gbytes": r.l3 / 1e9,
-            "l3_mbytes": found.l3_bytes / 1e6,
+            "l3_mbytes": machine.l3_bytes / 1e6,
             "dram_gbytes": r.dram / 1e9,
             "dram_write_gbytes": r.dram_write / 1e9,
             "fork_join_us": r.fork_join * 1e6,
         }
-        for r in found.rates
+        for r in machine.rates
     ]
 
 
 def _peaks() -> list[dict[str, Any]]:
-    """What one thread multiplies at best in each type that the CPU has an instruction for."""
+    """The best rate of multiplications of one thread, for each type with an instruction."""
     return [{"type": p.type, "intrinsic": p.intrinsic, "gops": p.rate / 1e9} for p in type_peaks()]
 
 

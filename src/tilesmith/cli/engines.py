@@ -1,6 +1,6 @@
 """Other engines that run the same model, for `compare` and the benchmarks.
 
-Each is imported when it is used.  `prepare` gives a function that runs the model once on fixed
+Each is imported when it is used.  `prepare` returns a function that runs the model once on fixed
 inputs and returns its outputs in the model's order.  ONNX Runtime and OpenVINO read the ONNX file;
 PyTorch needs the module from which the file was exported.
 """
@@ -37,7 +37,7 @@ def onnxruntime_session(model: Path, threads: int) -> Any:
 
 def bound_run(session: Any, inputs: Mapping[str, np.ndarray]) -> Run:
     """A run of an ONNX Runtime session on these inputs.  Inputs and outputs are bound to memory
-    beforehand (IO binding), so that a call converts and allocates as little as the engine can.
+    beforehand (IO binding), so that a call converts and allocates as little as possible.
     """
     feed = {name: np.ascontiguousarray(a) for name, a in inputs.items()}
     results: Any = session.run(None, feed)
@@ -45,7 +45,7 @@ def bound_run(session: Any, inputs: Mapping[str, np.ndarray]) -> Run:
     if not all(isinstance(a, np.ndarray) and a.dtype.kind in "biuf" for a in bound):
         return lambda: session.run(None, feed)  # type: ignore[return-value]  # strings, sequences
     memory = [np.empty_like(r, order="C") for r in results]
-    held = (feed, memory)  # the binding has addresses only
+    held = (feed, memory)  # the binding holds addresses only
     binding = session.io_binding()
     for name, a in feed.items():
         binding.bind_input(name, "cpu", 0, a.dtype, a.shape, a.ctypes.data)
@@ -102,15 +102,15 @@ def torch_engines(module: Any) -> dict[str, Prepare]:
         import torch  # pyright: ignore[reportMissingImports]  # installed to compare
         from torch._inductor import config  # pyright: ignore[reportMissingImports]  # installed to compare
 
-        torch.set_num_threads(threads)  # the generated code has the number in it
+        torch.set_num_threads(threads)  # the generated code contains the number
         torch._dynamo.reset()
         config.freezing = True  # type: ignore[assignment]  # a switch, whatever its stub says
         return _torch_run(torch.compile(module), inputs, threads)
 
-    found: dict[str, Prepare] = {"torch": eager}
+    engines: dict[str, Prepare] = {"torch": eager}
     if any(shutil.which(name) for name in ("c++", "g++", "clang++")):
-        found["torch.compile"] = compiled
-    return found
+        engines["torch.compile"] = compiled
+    return engines
 
 
 def _torch_run(module: Any, inputs: Mapping[str, np.ndarray], threads: int) -> Run:
@@ -141,11 +141,11 @@ def load_module(spec: str) -> Any:
     if not colon:
         raise ValueError(f"expected FILE.py:NAME or package.module:NAME, not {spec!r}")
     if source.endswith(".py"):
-        found = importlib.util.spec_from_file_location("given_module", source)
-        if found is None or found.loader is None:
+        spec_of_file = importlib.util.spec_from_file_location("given_module", source)
+        if spec_of_file is None or spec_of_file.loader is None:
             raise ImportError(f"{source!r} can't be imported")
-        code = importlib.util.module_from_spec(found)
-        found.loader.exec_module(code)
+        code = importlib.util.module_from_spec(spec_of_file)
+        spec_of_file.loader.exec_module(code)
     else:
         code = importlib.import_module(source)
     module = getattr(code, name)

@@ -55,22 +55,22 @@ def command(
         raise UsageError(f"--kernel must be from 0 to {count - 1}, not {kernel}")
     inputs = chosen_inputs(exe, arrays, input, seed)
     with progress(f"running {model.name}"):
-        found = exe.profile(*(inputs[s.name] for s in exe.inputs), repeats=repeats)
+        profile = exe.profile(*(inputs[s.name] for s in exe.inputs), repeats=repeats)
     if exe.program.target.device is not None:
         from .explain_device import show
 
-        show(model.name, exe, found, kernel, json)
+        show(model.name, exe, profile, kernel, json)
     elif json:
         chosen = range(count) if kernel is None else (kernel,)
-        rows = [_row(i, found, full=kernel is not None) for i in chosen]
-        totals = _totals(found, exe.program.target)
+        rows = [_row(i, profile, full=kernel is not None) for i in chosen]
+        totals = _totals(profile, exe.program.target)
         chosen_types = exe.program.metadata.get("precision")
         told = {"precision": chosen_types} if chosen_types else {}
         print_json({"model": str(model), **totals, **told, "kernels": rows})
     elif kernel is not None:
-        _show_one(kernel, found)
+        _show_one(kernel, profile)
     else:
-        _show_table(model.name, found, exe.program.target, top)
+        _show_table(model.name, profile, exe.program.target, top)
         if "precision" in exe.program.metadata:
             _show_precision(exe.program.metadata["precision"])
 
@@ -161,7 +161,7 @@ def _show_table(name: str, found: Profile, target: Target, top: int) -> None:
 
 
 def _show_precision(chosen: dict[str, Any]) -> None:
-    """What precision="auto" chose for each product, and why."""
+    """Print the choice of precision="auto" for each product, and the reason."""
     error, bound = chosen["error"], chosen["bound"]
     print(f"\nprecision {chosen['precision']}")
     print(f"outputs differ from those of f32 by {error:.1e}; the policy allows {bound:.0e}")
@@ -180,7 +180,7 @@ def _columns(*cells: str) -> str:
 
 
 def _show_row(cells: tuple[str, ...], details: tuple[str, ...]) -> None:
-    """A line of numbers, and what they are about below it."""
+    """Print a line of numbers, with their description below it."""
     print(_columns(*cells).rstrip())
     width = max(shutil.get_terminal_size().columns, 40) if sys.stdout.isatty() else 80
     for text in filter(None, details):
@@ -192,7 +192,7 @@ def _share(totals: dict[str, Any]) -> str:
 
 
 def _scaling(found: Profile, target: Target) -> Scaling:
-    """How trip counts divide the time among the threads, given each kernel's time with them."""
+    """The division of the time among threads by trip counts, given each kernel's time with them."""
     rows = []
     assert found.machine is not None
     for k in found:
@@ -217,25 +217,25 @@ def _line(i: int, k: KernelTime, total: float) -> tuple[str, ...]:
 
 
 def _share_of_peak(k: KernelTime, threads: int) -> tuple[Peak, float] | None:
-    """The peak of the type that a kernel multiplies by a tensor intrinsic, and the share of it that
-    the kernel reaches.
+    """The peak of the type that a kernel multiplies by a tensor intrinsic, and the fraction of it
+    that the kernel reaches.
     """
     peak = peak_of(k.info.intrinsic, threads) if k.info and k.info.intrinsic else None
     return None if peak is None else (peak, k.flops_per_second / peak.rate)
 
 
 def _intrinsic_text(k: KernelTime, threads: int) -> str:
-    found = _share_of_peak(k, threads)
-    if found is None or k.info is None:
+    share_of_peak = _share_of_peak(k, threads)
+    if share_of_peak is None or k.info is None:
         return "" if k.info is None else k.info.intrinsic
-    peak, share = found
+    peak, share = share_of_peak
     return (
         f"{k.info.intrinsic}, {share:.0%} of {peak.rate / 1e9:.0f} GOP/s, the peak of {peak.type}"
     )
 
 
 def _details(k: KernelTime, threads: int) -> tuple[str, ...]:
-    """What a kernel computes, from which source nodes, its instruction, and its loops."""
+    """A kernel's operators, its source nodes, its instruction, and its loops."""
     source = f"from {_shortened(k.call.sources, ', ')}" if k.call.sources else "from unnamed nodes"
     if k.info is None:
         return (source,)

@@ -1,4 +1,4 @@
-"""What `tilesmith explain` shows of a program on a device: where each kernel runs, and how."""
+"""The report of `explain` about a program on a device: place and launches of each kernel."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tilesmith.runtime.profile import KernelTime, Profile
 
 
 def rows(exe: Executable, found: Profile) -> list[dict[str, Any]]:
-    """The kernels in order: where each runs, its time, and its launches."""
+    """The kernels in order: the place of each, its time, and its launches."""
     assert isinstance(exe, (DeviceExecutable, PartitionedExecutable))
     told: list[dict[str, Any]] = []
     for i, (k, place) in enumerate(zip(found, exe.program.places, strict=True)):
@@ -47,22 +47,22 @@ def rows(exe: Executable, found: Profile) -> list[dict[str, Any]]:
 
 
 def _counts(k: KernelTime, place: Target, launches: int) -> Sequence[LaunchCounts | None]:
-    """The static counts of a kernel's launches; None where its loops are not known."""
+    """The static counts of a kernel's launches; None if its loops are not known."""
     if k.info is None or not launches:
         return [None] * launches
-    found = counts_of_loops(k.info.loops, place)
-    return found if len(found) == launches else [None] * launches
+    counts = counts_of_loops(k.info.loops, place)
+    return counts if len(counts) == launches else [None] * launches
 
 
 def _counted(row: dict[str, Any], name: str) -> str:
     """The sum of a count over the launches of a kernel."""
-    found = [x["counts"][name] for x in row["launches"] if x["counts"]]
-    return str(sum(found)) if found else ""
+    counts = [x["counts"][name] for x in row["launches"] if x["counts"]]
+    return str(sum(counts)) if counts else ""
 
 
 def _occupancy(row: dict[str, Any]) -> str:
-    found = [f"{x['counts']['occupancy']:.0%}" for x in row["launches"] if x["counts"]]
-    return ", ".join(found)
+    shares = [f"{x['counts']['occupancy']:.0%}" for x in row["launches"] if x["counts"]]
+    return ", ".join(shares)
 
 
 def show(name: str, exe: Executable, found: Profile, kernel: int | None, json: bool) -> None:

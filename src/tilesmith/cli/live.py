@@ -67,14 +67,14 @@ class TuningDisplay:
             sys.stderr.flush()
 
     def _heading(self) -> str:
-        """The stage, and its time so far and in all."""
+        """The stage, with its time so far and in total."""
         now = time.monotonic()
         elapsed = now - self._start
         left = max(self._seconds - elapsed, 0.0)
         if self._trials is not None and self._searching is not None:
             since, before = self._searching
             done = _sum(self._states, "trials") - before
-            if done:  # those that were there before cost nothing
+            if done:  # trials of earlier runs cost nothing
                 left = min(left, max(self._trials - done, 0) * (now - since) / done)
         stage = self._stage
         if stage == "done":
@@ -93,7 +93,7 @@ class TuningDisplay:
 
 
 def task_table(states: Sequence[Progress], room: int) -> Table:
-    """The `room` tasks that take most time, and the others in one line."""
+    """The `room` slowest tasks, and the others in one line."""
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
     for name in ("task", "ms", "share", "best", "may gain ms", "trials", "errors"):
         table.add_column(name, justify="left" if name == "task" else "right", no_wrap=True)
@@ -123,7 +123,7 @@ def _cells(states: Sequence[Progress], seconds: float, whole: float) -> tuple[st
 
 
 def totals(states: Sequence[Progress]) -> str:
-    """The sums over all tasks; empty before there are tasks."""
+    """Sums over all tasks; empty before there are tasks."""
     if not states:
         return ""
     before = sum(s.task.seconds for s in states)

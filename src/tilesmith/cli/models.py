@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 SOURCES = (".onnx", ".pt2")
-"""How the files of source models end."""
+"""Extensions of source models."""
 
 
 def open_model(
@@ -32,7 +32,8 @@ def open_model(
 ) -> Executable:
     """The model at `path`, ready to run: a `.tsm` is loaded, anything else compiled.
 
-    arrays: an input file's; they say the shapes that the model and the command line leave open.
+    arrays: an input file's; they determine shapes that are symbolic in the model and on the command
+        line.
 
     Raises UsageError if there is no such file, ModelError if it is damaged.
     """
@@ -99,23 +100,24 @@ def with_shapes_of(
     shapes: Shapes | None,
     make: Callable[[Shapes | None], T],
 ) -> T:
-    """What `make` makes of `shapes`; where inputs stay open, of the shapes of `arrays` as well.
+    """The result of `make` for `shapes`; if inputs stay symbolic, also for the shapes of
+    `arrays`.
 
-    arrays: by the input's name, that name behind `in_`, or "" for the only input.
+    arrays: by the input's name, with or without the prefix `in_`, or "" for the only input.
     """
     try:
         return make(shapes)
     except OpenShapesError as e:
         only = [""] if len(e.inputs) == 1 else []
-        found = {
+        from_arrays = {
             name: arrays[key].shape
             for name in e.inputs
             for key in (name, f"in_{name}", *only)
             if key in arrays
         }
-        if not found:
+        if not from_arrays:
             raise
-    return make({**found, **(shapes or {})})
+    return make({**from_arrays, **(shapes or {})})
 
 
 def check_source(path: Path, compiled: str) -> None:
@@ -135,24 +137,24 @@ def inputs_from(
     are none.
 
     A single unnamed array serves a model with one input.  Other arrays are ignored.  Raises
-    UsageError that names the missing inputs and what the file has.
+    UsageError that names the missing inputs and the file's contents.
     """
     asked = [s for s in specs if s.name not in defaults]
     if set(arrays) == {""} and len(asked) == 1:
         return {**defaults, asked[0].name: arrays[""]}
-    found = dict(defaults)
+    inputs = dict(defaults)
     for s in specs:
         for key in (s.name, f"in_{s.name}"):
             if key in arrays:
-                found[s.name] = arrays[key]
+                inputs[s.name] = arrays[key]
                 break
-    missing = [str(s) for s in specs if s.name not in found]
+    missing = [str(s) for s in specs if s.name not in inputs]
     if missing:
         raise UsageError(
             f"{str(path)!r} lacks input {', '.join(missing)}; it has "
             f"{', '.join(sorted(k or 'one unnamed array' for k in arrays)) or 'nothing'}"
         )
-    return found
+    return inputs
 
 
 def random_inputs(
@@ -160,7 +162,7 @@ def random_inputs(
 ) -> dict[str, np.ndarray]:
     """Random arrays for all inputs; the same seed gives the same arrays.
 
-    limits: inputs that are indices, by name, and of how many elements.
+    limits: for inputs that are indices, by name, the number of elements that they index.
     """
     rng = np.random.default_rng(seed)
     return {
@@ -174,8 +176,8 @@ def random_inputs(
 def chosen_inputs(
     exe: Executable, arrays: Mapping[str, np.ndarray], path: Path | None, seed: int
 ) -> dict[str, np.ndarray]:
-    """The inputs for `exe`: `arrays` of the file `path`, or random ones where there is none.  What
-    has a default keeps it.
+    """The inputs for `exe`: `arrays` of the file `path`, or random ones without a file.  Inputs
+    with a default keep it.
     """
     defaults = exe.program.default_arrays
     if path is not None:

@@ -11,7 +11,7 @@ A model goes through the same stages as in `compile`, with the same tuning recor
   loops         all loop passes
   code          what the backend writes: LLVM or C
   asm           machine code
-  program       the main program: kernel calls, copies, branches, loops and memory
+  program       the main program: calls, copies, branches, loops, memory
 
 The source may also be text that this verb printed: a graph, or the loops of a kernel.  A graph's
 constants are in the .npz file beside it, which -o writes.  Without --to, --from and --passes the
@@ -191,9 +191,9 @@ def command(
     elif output:
         _write(output, text, constants)
     if json:
-        found = [{"name": r.name, "changed": r.changed, "seconds": r.seconds} for r in ran]
+        passes_run = [{"name": r.name, "changed": r.changed, "seconds": r.seconds} for r in ran]
         with apart_from(output):
-            print_json({"passes": found, "texts": [t.to_json() for t in texts]})
+            print_json({"passes": passes_run, "texts": [t.to_json() for t in texts]})
     elif print_:
         print(text, end="")
     elif not output:
@@ -228,9 +228,9 @@ def _read(path: Path, wanted: Wanted, session: Session) -> Graph | Func:
 
 
 def _check_text(ir: Graph | Func, path: Path, after: str | None, session: Session) -> None:
-    """Raises UsageError for what is no program: of wrong types, say.
+    """Raises UsageError for text that is no program, for instance with wrong types.
 
-    after: the pass that left a kernel's loops; without it they may be those of any stage.
+    after: the pass that wrote a kernel's loops; without it they may be those of any stage.
     """
     try:
         if isinstance(ir, Graph):
@@ -251,9 +251,9 @@ def _check_final(
     after: str | None,
     passes: Mapping[str, Callable[[Func], Func]],
 ) -> None:
-    """Raises UsageError for loops that are not final because of the passes that were asked for.
+    """Raises UsageError for loops that are not final because of the requested passes.
 
-    text: what was read.  A pass that would change it is not the pass `after` that left it.
+    text: the text that was read.  If `after` would change it, it did not write it.
     """
     if _is(func, "final"):
         return
@@ -274,7 +274,7 @@ def _check_final(
 def _chosen(
     passes: str | None, known: Mapping[str, object], after: str | None, to: str, is_open: bool
 ) -> list[str]:
-    """The passes to run: those asked for, else (`is_open`) those after `after` up to `to`."""
+    """The passes to run: the requested ones, else (`is_open`) those after `after` up to `to`."""
     every = list(known)
     if passes is None:
         first = every.index(after) + 1 if after is not None else 0
@@ -322,7 +322,7 @@ def _list(passes: Mapping[str, object], json: bool) -> None:
 class _Text:
     """One text of the output.
 
-    `decisions`: what records and constraints decide about the kernel; nothing where rules do.
+    `decisions`: decisions of records and constraints about the kernel; empty where rules decide.
     """
 
     name: str
@@ -342,7 +342,7 @@ def _kernels(
     tuned, decisions = driver.apply_tuning(graph, session)
     groups = [(n, n.op) for _, n in nodes_in(tuned) if isinstance(n.op, Fused)]
     mark = ";" if to == CODE else "#"
-    found: list[_Text] = []
+    texts: list[_Text] = []
     for number, (node, op) in enumerate(groups):
         if (
             which is not None
@@ -355,12 +355,12 @@ def _kernels(
         head = f"{mark} kernel {number}: {node.loc}\n"
         if chosen:
             head += f"{mark} decided: {dumps(dict(chosen))}\n"
-        found.append(_Text(name, head + _stage(func, to, session, show), chosen))
-    if not found:
+        texts.append(_Text(name, head + _stage(func, to, session, show), chosen))
+    if not texts:
         raise UsageError(
             f"there is no kernel {which!r}; kernels are numbered 0 to {len(groups) - 1}"
         )
-    return found
+    return texts
 
 
 def _programs(
@@ -388,7 +388,7 @@ def _programs(
 def _lowered(
     body: Graph, name: str, decisions: Decisions, session: Session
 ) -> tuple[Func, Decisions]:
-    """The loops of a kernel as compilation makes them, and the decisions that these come from."""
+    """The loops of a kernel as in compilation, and the decisions that led to them."""
 
     def lowered(chosen: Decisions) -> tuple[Func, Decisions]:
         plain = driver.canonical(body)
@@ -398,7 +398,7 @@ def _lowered(
 
 
 def _stage(nest: Func, to: str, session: Session, show: Show | None) -> str:
-    """The text at stage `to` of a kernel that begins as `nest`."""
+    """The text at stage `to` of a kernel whose loops are `nest`."""
     if to == SCHEDULE:
         steps = [str(value) for key, value in nest.attrs if key == STEP]
         return "\n".join(steps or ["# no schedule: the loops are made directly"])
@@ -415,7 +415,7 @@ def _loop_passes(session: Session) -> Mapping[str, Callable[[Func], Func]]:
 
 
 def _is(func: Func, stage: Stage) -> bool:
-    """Whether loops are what that stage allows."""
+    """Whether loops satisfy the rules of that stage."""
     try:
         verify_loops(func, stage)
     except VerifyError:
@@ -440,7 +440,7 @@ def _write(path: Path, text: str, constants: Mapping[str, np.ndarray]) -> None:
         note(f"wrote {path}")
         if constants:
             beside = path.with_suffix(".npz")
-            # NumPy's format has no bfloat16, for example; the name says what the bits are.
+            # NumPy's format has no bfloat16, for example; the name records the type.
             named = {
                 f"{k}.{dtype(a.dtype)}" if is_foreign(a.dtype) else k: as_stored(a)
                 for k, a in constants.items()
@@ -453,8 +453,8 @@ def _write(path: Path, text: str, constants: Mapping[str, np.ndarray]) -> None:
 
 
 def _load_constants(path: Path) -> dict[str, np.ndarray]:
-    found: dict[str, np.ndarray] = {}
+    constants: dict[str, np.ndarray] = {}
     for name, array in read_arrays(path).items():
         digest, _, foreign = name.partition(".")
-        found[digest] = array.view(dtype(foreign).numpy) if foreign else array
-    return found
+        constants[digest] = array.view(dtype(foreign).numpy) if foreign else array
+    return constants

@@ -1,4 +1,4 @@
-"""Where a verb writes to (`-o`): what can't be written is refused before any work is done."""
+"""Destinations of a verb's output (`-o`): one that can't be written is refused before any work."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ def _check_access(path: Path, folder: Path) -> None:
 
 @contextmanager
 def apart_from(path: Path | None) -> Iterator[None]:
-    """Sends what is printed to stderr where `path` is stdout, which then has the file's bytes
-    alone.
+    """Sends printed text to stderr if `path` is stdout, which then receives only the file's
+    bytes.
     """
     if path is None or not _is_stdout(path):
         yield

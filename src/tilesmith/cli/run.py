@@ -30,12 +30,10 @@ from .console import milliseconds, note, print_json
 from .models import chosen_inputs, open_model
 
 _TOLERANCES = {"f64": 1e-8, "f32": 1e-3, "f16": 2e-2}
-"""`--check`: by element type, the largest difference of an output relative to the largest expected
-magnitude.
-"""
+"""Bounds of `--check` by element type: largest difference relative to the largest magnitude."""
 
 _COARSE = 1e-1
-"""The same for bf16 and narrower floats."""
+"""The bound of `--check` for bf16 and narrower floats."""
 
 
 @with_options
@@ -112,8 +110,8 @@ def command(
 
 
 def _allowed(spec: TensorSpec) -> tuple[str, float]:
-    """Which difference of an output is bounded, and the bound: integers are exact, but quantised
-    values (8 bits) may be one quantum off.
+    """The kind of an output's difference that is bounded, and the bound: integers are exact, but
+    quantised values (8 bits) may be one quantum off.
     """
     if spec.dtype.is_float:
         return "relative", _TOLERANCES.get(spec.dtype.name, _COARSE)
@@ -121,7 +119,7 @@ def _allowed(spec: TensorSpec) -> tuple[str, float]:
 
 
 def _fastest(exe: Executable, inputs: dict[str, np.ndarray]) -> float:
-    """The best of a few runs (at most about half a second of them)."""
+    """The fastest of a few runs (at most about half a second of them)."""
     times: list[float] = []
     while len(times) < 2 or (len(times) < 10 and sum(times) < 0.5):
         start = time.perf_counter()
@@ -157,8 +155,8 @@ def _summary(array: np.ndarray, top: int) -> dict[str, Any]:
 def _differences(
     outputs: dict[str, np.ndarray], arrays: dict[str, np.ndarray]
 ) -> dict[str, dict[str, float]]:
-    """Largest differences from the answers that came with the input."""
-    found = {}
+    """Largest differences from the expected outputs in the input file."""
+    differences = {}
     for name, got in outputs.items():
         expected = arrays.get(f"out_{name}")
         if expected is None:
@@ -172,8 +170,11 @@ def _differences(
             continue
         e, g = expected.astype(np.float64), got.astype(np.float64)
         absolute = float(np.abs(g - e).max())
-        found[name] = {"absolute": absolute, "relative": absolute / (float(np.abs(e).max()) or 1.0)}
-    return found
+        differences[name] = {
+            "absolute": absolute,
+            "relative": absolute / (float(np.abs(e).max()) or 1.0),
+        }
+    return differences
 
 
 def _show(result: dict[str, Any]) -> None:
@@ -201,7 +202,7 @@ def _show(result: dict[str, Any]) -> None:
 
 
 def _next(model: Path) -> str:
-    """What to try next."""
+    """Advice for the next command."""
     shown = shlex.quote(str(model))
     if model.suffix == ".tsm":
         return f"next: tilesmith bench {shown} measures it"

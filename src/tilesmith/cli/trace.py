@@ -16,7 +16,7 @@ def trace_of(kernels: Iterable[KernelTime], model: str, threads: int) -> dict[st
     """The events of a run: kernels one after the other, as they run.
 
     Times are microseconds.  A kernel's threads begin and end together, so that it is one event; its
-    arguments say how many there are.  Kernels that did not run have none.
+    arguments contain their number.  Kernels that did not run have no event.
     """
     events: list[dict[str, Any]] = [
         {"ph": "M", "name": "process_name", "pid": 1, "tid": 1, "args": {"name": model}},

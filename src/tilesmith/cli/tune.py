@@ -72,7 +72,7 @@ def _tune(
             }
             for s in result.tasks
         ]
-        found = {
+        summary = {
             "model": str(model),
             "speedup": result.speedup.median,
             "interval": [result.speedup.low, result.speedup.high],
@@ -81,7 +81,7 @@ def _tune(
             "tasks": tasks,
             "spent": result.spent,
         }
-        print_json(found | {"interrupted": interrupt.requested})
+        print_json(summary | {"interrupted": interrupt.requested})
     else:
         _show(result)
     if result.why_none and not interrupt.requested:
@@ -103,11 +103,11 @@ def _show(result: Tuned) -> None:
 
 
 FEWEST = 6
-"""Turns from which on an interval holds the true speedup with a probability of 95%."""
+"""Fewest turns for which an interval contains the true speedup with a probability of 95%."""
 
 
 def _headline(speedup: Ratio) -> list[str]:
-    """What tuning gained, how certain that is, and what makes it less so."""
+    """The gain of tuning, its certainty, and conditions that reduce it."""
     among = "95% interval" if speedup.rounds >= FEWEST else "range"
     lines = [
         f"the tuned model is {speedup.median:.3f} times as fast as the untuned one "

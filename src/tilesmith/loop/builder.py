@@ -68,9 +68,7 @@ class Variable:
 
 @checked_methods(ExpressionError)
 class LoopBuilder:
-    """Makes one `Func`; its parameters are the inputs and outputs in the order of their
-    declaration.
-    """
+    """Makes one `Func`; its parameters are inputs and outputs in the order of declaration."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -160,9 +158,7 @@ class LoopBuilder:
     def scratch(
         self, name: str, dtype: DType, shape: Sequence[Dim], scope: Scope = "heap"
     ) -> Array:
-        """Uninitialised memory until the end of the block; inside an independent loop, one per
-        iteration.
-        """
+        """Uninitialised memory until the block ends; one per iteration of an independent loop."""
         buffer = Buffer(name, to_dtype(dtype), tuple(shape), scope)
         self._blocks[-1].append(lambda rest: nodes.Allocate(buffer, rest))
         return Array(self, buffer)
@@ -186,7 +182,7 @@ class LoopBuilder:
         self._blocks.append([])
 
     def _close(self) -> Stmt:
-        """The innermost block as one statement: allocations and lets contain the statements after
+        """The innermost block as a statement: allocations and lets contain the statements after
         them.
         """
         result = seq()

@@ -27,7 +27,7 @@ from .visit import children, own_exprs
 
 @dataclass(frozen=True, slots=True)
 class _Access:
-    """A load or store of a parameter: its loops, the position of its statement in the text, and its
+    """A load or store of a parameter: its loops, its statement's position in the text, its
     indices.
     """
 
@@ -83,9 +83,7 @@ def _is_used(func: Func, buffer: Buffer) -> bool:
 
 
 def _is_beginning(a: Buffer, b: Buffer) -> bool:
-    """Whether elements of `a` and of `b` at the same indices have the same offset, and `a` is no
-    longer.
-    """
+    """Whether equal indices in `a` and in `b` mean equal offsets, and `a` is no longer."""
     first = next((i for i, d in enumerate(b.shape) if not _is_same(d, 1)), 0)
     return (
         a.dtype.bytes == b.dtype.bytes

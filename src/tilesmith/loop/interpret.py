@@ -157,16 +157,12 @@ class _Translation:
         return dims
 
     def expr(self, *exprs: Expr) -> str:
-        """The source of one expression; shared parts of several are counted together, and the first
-        is returned.
-        """
+        """The source of one expression, the first; shared parts of several are counted together."""
         self.emit.begin(exprs)
         return self.emit(exprs[0])
 
     def stmt(self, s: Stmt) -> None:
-        """Write lines for `s`.  Statements that follow in the same block add no nesting in
-        Python.
-        """
+        """Write lines for `s`.  Statements after it in its block add no nesting in Python."""
         waiting = [s]
         while waiting:
             t = waiting.pop()

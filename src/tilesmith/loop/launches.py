@@ -187,9 +187,7 @@ def _uses(s: Stmt, buffer: Buffer) -> bool:
 
 
 def _sequence(s: nodes.Seq, func: Func) -> list[Stmt]:
-    """The bodies of the launches in `s`; the code of one thread between two launches is one
-    body.
-    """
+    """The bodies of the launches in `s`; code of one thread between two launches is one body."""
     bodies: list[Stmt] = []
     alone: list[Stmt] = []
     for part in s.stmts:
@@ -204,8 +202,8 @@ def _sequence(s: nodes.Seq, func: Func) -> list[Stmt]:
 
 
 def _check_constant(e: Expr, func: Func) -> None:
-    """Raises ScheduleError if a launch may change the value of `e`, around it, for the next
-    launch.
+    """Raises ScheduleError if a launch may change the value of `e` for the next launch inside
+    it.
     """
     written = {s.buffer for s in walk(func.body) if isinstance(s, nodes.Store)}
     for node in post_order(e):

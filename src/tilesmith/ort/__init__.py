@@ -1,4 +1,4 @@
-"""What ONNX Runtime calls: libraries of custom operators, and models of which parts run as such.
+"""Interfaces to ONNX Runtime: libraries of custom operators, and models whose parts run as such.
 
 Importing this package does not import `onnxruntime`; only `accelerate` needs it.
 """

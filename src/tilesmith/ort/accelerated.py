@@ -1,5 +1,5 @@
-"""`accelerate`: a model for ONNX Runtime in which operators of ours compute the parts that they
-compute faster, as measured.
+"""`accelerate`: a model for ONNX Runtime in which our operators compute the parts that they speed
+up.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ from .library import export_custom_ops
 from .parts import DOMAIN, Part, Source, operator
 
 GAIN = 0.98
-"""A part is replaced if the model then takes at most this share of its time: less is noise."""
+"""A part is replaced if this is an upper bound on the model's relative time then: less is noise."""
 LEAST_NODES = 2
 """A part of fewer nodes is not divided further: each operator costs a call."""
 ROUNDS, FINAL_ROUNDS = 7, 15
-"""Turns of each of two models when a part is judged, and when the result is."""
+"""Turns of each of two models to judge a part, and to judge the result."""
 TURN_SECONDS = 0.05
 NO_SPINNING = "session.intra_op.allow_spinning", "0"
 
 
 @dataclass(frozen=True, slots=True)
 class Accelerated:
-    """A model in which operators of a library compute some parts.
+    """A model some of whose parts are operators of a library.
 
     model: the ONNX file.
-    library: of the operators; None if no part became faster, and the model is as it was.
-    parts: the names of the replaced nodes, of each part.
-    before, after: seconds of a run without and with them: medians, measured in turns.
+    library: the library of operators; None if no part became faster, and the model is unchanged.
+    parts: the names of the replaced nodes, for each part.
+    before, after: seconds of a run without and with the operators: medians, measured alternately.
     """
 
     model: Path
@@ -53,10 +53,10 @@ class Accelerated:
     def session(self, options: Any = None, **arguments: Any) -> Any:
         """An `onnxruntime.InferenceSession` of the model.
 
-        options: `onnxruntime.SessionOptions`, to which the library is added, and that the session's
-            threads do not spin, unless they say it themselves: threads that spin would take cores
-            from the operators'.
-        arguments: others of `InferenceSession`, such as providers.
+        options: `onnxruntime.SessionOptions`.  The library is added, and the session's threads do
+            not spin unless the options say so: threads that spin would take cores from the
+            operators'.
+        arguments: other arguments of `InferenceSession`, such as providers.
         """
         import onnxruntime
 
@@ -65,7 +65,7 @@ class Accelerated:
             options.register_custom_ops_library(str(self.library))
             try:
                 options.get_session_config_entry(NO_SPINNING[0])
-            except RuntimeError:  # the user says nothing
+            except RuntimeError:  # the user's options don't set it
                 options.add_session_config_entry(*NO_SPINNING)
         return onnxruntime.InferenceSession(str(self.model), options, **arguments)
 
@@ -83,20 +83,19 @@ def accelerate(
     """Replace the parts of a model that run faster here by operators of ONNX Runtime.
 
     model: a path to an ONNX file, its bytes, or an `onnx.ModelProto`.
-    folder: is made, and takes `model.onnx` and `operators.so`.
-    inputs: by name, what is measured with (default: random ones).  Dimensions that the model leaves
-        open stay open; without inputs they count as 1.
-    threads: of a session and of its operators (default: as `compile`).
-    seconds: no further part is tried after this time.
+    folder: is created, and receives `model.onnx` and `operators.so`.
+    inputs: by name, the arrays for measuring (default: random ones).  Symbolic dimensions of the
+        model stay symbolic; without inputs they count as 1.
+    threads: threads of a session and of its operators (default: as `compile`).
+    seconds: time after which no further part is tried.
 
-    Long parts are tried first; what does not make the model faster is divided in two, and each half
-    is tried.  ONNX Runtime's workers do not spin while this measures.  Needs the package
-    `onnxruntime`.  Raises UsageError without it, and ModelError
-    for what it can't run.
+    Long parts are tried first; a part that does not make the model faster is divided in two, and
+    each half is tried.  ONNX Runtime's workers do not spin during measurements.  Needs the package
+    `onnxruntime`.  Raises UsageError without it, and ModelError for models that it can't run.
     """
-    given = _read(model)
+    source = _read(model)
     search = _Search(
-        given, inputs, (options or Options.from_environment()).with_(threads=threads),
+        source, inputs, (options or Options.from_environment()).with_(threads=threads),
         time.monotonic() + seconds,
     )  # fmt: skip
     folder = Path(folder)
@@ -106,16 +105,16 @@ def accelerate(
         raise UsageError(f"{str(folder)!r} can't be made a folder: {e.strerror or e}") from e
     with tempfile.TemporaryDirectory(prefix="tilesmith-") as scratch:
         search.run(Path(scratch))
-        found = search.chosen
-        before, after = search.compared(found, FINAL_ROUNDS) if found else (0.0, 0.0)
-        if not found or after > before:
-            onnx.save(given, folder / "model.onnx")
+        chosen = search.chosen
+        before, after = search.compared(chosen, FINAL_ROUNDS) if chosen else (0.0, 0.0)
+        if not chosen or after > before:
+            onnx.save(source, folder / "model.onnx")
             return Accelerated(folder / "model.onnx", None, (), before, before)
         library = folder / "operators.so"
-        search.write(found, library)
-        onnx.save(search.source.with_parts(found), folder / "model.onnx")
+        search.write(chosen, library)
+        onnx.save(search.source.with_parts(chosen), folder / "model.onnx")
     names = tuple(
-        tuple(n.name or n.output[0] for n in given.graph.node[p.begin : p.end]) for p in found
+        tuple(n.name or n.output[0] for n in source.graph.node[p.begin : p.end]) for p in chosen
     )
     return Accelerated(folder / "model.onnx", library, names, before, after)
 
@@ -126,7 +125,7 @@ def _read(model: Any) -> onnx.ModelProto:
             model = onnx.load_from_string(model)
         elif not isinstance(model, onnx.ModelProto):
             model = onnx.load(model)
-    except Exception as e:  # protobuf's and the file system's
+    except Exception as e:  # errors of protobuf and of the file system
         raise UsageError(f"expected an ONNX model, found {shown(model)}: {e}") from e
     if model.ByteSize() > onnx.checker.MAXIMUM_PROTOBUF:
         raise UsageError(
@@ -139,7 +138,7 @@ def _read(model: Any) -> onnx.ModelProto:
 class _Search:
     """The parts that make a model faster.
 
-    chosen: those found so far.
+    chosen: the parts found so far.
     """
 
     def __init__(
@@ -169,20 +168,20 @@ class _Search:
                 waiting.sort(key=len, reverse=True)
 
     def _helps(self, part: Part) -> bool:
-        found = (*self.chosen, part)
+        tried = (*self.chosen, part)
         try:
             self._models[part] = self.source.model_of(part).SerializeToString()
             library = self._scratch / f"{operator(part)}.so"
-            self.write(found, library)
-            made = self.source.with_parts(found).SerializeToString()
-            self._sessions[found] = self._session(made, library)
-            before, after = self.compared(found, ROUNDS, self.chosen)
+            self.write(tried, library)
+            made = self.source.with_parts(tried).SerializeToString()
+            self._sessions[tried] = self._session(made, library)
+            before, after = self.compared(tried, ROUNDS, self.chosen)
         except TilesmithError:
-            return False  # of two halves one may do
+            return False  # one of two halves may be faster
         return after <= GAIN * before
 
     def write(self, parts: Sequence[Part], library: Path) -> None:
-        """The library of some parts."""
+        """Write the library of some parts."""
         ops = {operator(p): self._models[p] for p in parts}
         options = self._options.with_(fallback="error")
         export_custom_ops(
@@ -216,12 +215,12 @@ class _Search:
             options.register_custom_ops_library(str(library))
         try:
             return onnxruntime.InferenceSession(model, options)
-        except Exception as e:  # its own types
+        except Exception as e:  # error types of ONNX Runtime
             raise ModelError(f"ONNX Runtime can't run the model: {e}") from e
 
 
 def _with_all_outputs(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model with every value of its nodes as an output: sessions tell types of outputs."""
+    """The model with every value of its nodes as an output: sessions report types of outputs."""
     made = onnx.ModelProto()
     made.CopyFrom(model)
     known = {o.name for o in model.graph.output}
@@ -233,28 +232,28 @@ def _with_all_outputs(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 _ELEMENTS = {name.lower(): code for name, code in onnx.TensorProto.DataType.items()}
-"""ONNX Runtime's names of element types are ONNX's in small letters."""
+"""ONNX Runtime's names of element types: those of ONNX in small letters."""
 
 
 def _types(session: Any, feed: Mapping[str, np.ndarray]) -> dict[str, onnx.TypeProto]:
-    """The types of a session's inputs and outputs, as far as they are tensors.
+    """The types of a session's inputs and outputs that are tensors.
 
-    An extent that the session does not know is open.  It tells an unknown shape as that of a
-    scalar, so that a run says the rank.
+    An extent that the session does not know is symbolic.  The session reports an unknown shape as
+    that of a scalar, so a run determines the rank.
     """
     try:
         arrays = [*(feed[v.name] for v in session.get_inputs()), *session.run(None, feed)]
-    except Exception as e:  # its own types
+    except Exception as e:  # error types of ONNX Runtime
         raise ModelError(f"ONNX Runtime can't run the model on these inputs: {e!r}") from e
-    found = {}
+    types = {}
     for value, array in zip((*session.get_inputs(), *session.get_outputs()), arrays, strict=True):
         element = _element_of(value)
         if element is None:
             continue
         shape = value.shape if len(value.shape) == array.ndim else [None] * array.ndim
         named = [f"{value.name}.{a}" if n is None else n for a, n in enumerate(shape)]
-        found[value.name] = onnx.helper.make_tensor_type_proto(element, named)
-    return found
+        types[value.name] = onnx.helper.make_tensor_type_proto(element, named)
+    return types
 
 
 def _element_of(value: Any) -> int | None:
@@ -264,9 +263,9 @@ def _element_of(value: Any) -> int | None:
 
 
 def _random(inputs: Sequence[Any]) -> dict[str, np.ndarray]:
-    """Normal floats, integers 0 and 1; extents that are open are 1."""
+    """Normal floats, integers 0 and 1; symbolic extents are 1."""
     rng = np.random.default_rng(0)
-    found: dict[str, np.ndarray] = {}
+    arrays: dict[str, np.ndarray] = {}
     for value in inputs:
         element = _element_of(value)
         if element is None or element == onnx.TensorProto.STRING:
@@ -276,7 +275,7 @@ def _random(inputs: Sequence[Any]) -> dict[str, np.ndarray]:
         dtype = onnx.helper.tensor_dtype_to_np_dtype(element)
         shape = [n if isinstance(n, int) else 1 for n in value.shape]
         if np.issubdtype(dtype, np.floating):
-            found[value.name] = rng.standard_normal(shape).astype(dtype)
+            arrays[value.name] = rng.standard_normal(shape).astype(dtype)
         else:
-            found[value.name] = rng.integers(0, 2, shape).astype(dtype)
-    return found
+            arrays[value.name] = rng.integers(0, 2, shape).astype(dtype)
+    return arrays

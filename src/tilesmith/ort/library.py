@@ -23,7 +23,7 @@ from tilesmith.support.options import Options
 Pool: TypeAlias = Literal["session", "own"]
 
 RUNTIME = ("library/model.c", "library/ort.c", "pool.c")
-"""The files of the runtime that a library of operators needs."""
+"""Files of the runtime that a library of operators needs."""
 
 
 @checked(UsageError)
@@ -39,30 +39,30 @@ def export_custom_ops(
 ) -> Path:
     """Write a library of operators for ONNX Runtime 1.17 or later.
 
-    `SessionOptions.register_custom_ops_library(path)` makes them known; a model calls one by a node
+    `SessionOptions.register_custom_ops_library(path)` registers them; a model calls one by a node
     of this `domain` whose inputs and outputs are those of the operator, in order and in type.
 
-    ops: by name of the operator, what `compile` takes, an executable that it made, or a schedule
-        and its arguments (`(s, [x, y])`, as for `build`; "auto" in place of the schedule).
-    path: of the shared library, such as "ops.so"; a file of this name is replaced, its folder is
-        made.
+    ops: by name of the operator: a model as for `compile`, an executable, or a schedule and its
+        arguments (`(s, [x, y])`, as for `build`; "auto" in place of the schedule).
+    path: path of the shared library, such as "ops.so"; a file of this name is replaced, its folder
+        is created.
     targets: levels of one kind of processor, the best first, as for `export`; executables have
         their own.
-    threads: that an operator uses (default: as `compile`).
-    pool: whose threads they are: the "session"'s, or the library's "own", which is faster where a
-        session's threads do not spin (`session.intra_op.allow_spinning` is "0"), and slower where
-        they do.
+    threads: threads of an operator (default: as `compile`).
+    pool: the owner of these threads: the "session", or the library ("own").  The latter is faster
+        where a session's threads do not spin (`session.intra_op.allow_spinning` is "0"), and slower
+        where they do.
 
-    Returns the path.  Weights are inside the library.  Raises what `compile` does, and UsageError
-    for what can't be an operator and where there is no C compiler.
+    Returns the path.  Weights are inside the library.  Raises the errors of `compile`, and
+    UsageError for models that can't be operators and if there is no C compiler.
     """
     options = (options or Options.from_environment()).with_(threads=threads)
     check_names(domain.split("."))
     if pool not in get_args(Pool):
         raise UsageError(f"pool: expected one of {get_args(Pool)}, found {pool!r}")
     programs = programs_of_operators(ops, targets, options)
-    for name, found in programs.items():
-        _check(name, found)
+    for name, of_levels in programs.items():
+        _check(name, of_levels)
     path = Path(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,7 @@
-"""Parts of an ONNX model: runs of nodes that become one custom operator each.
+"""Parts of an ONNX model: runs of nodes, each of which becomes one custom operator.
 
-Nodes of ONNX stand in an order in which each comes after those that it reads, so that the nodes
-between two places form a part that no path leaves and enters again.
+Nodes of ONNX are in topological order, so the nodes between two positions form a part that no path
+leaves and enters again.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ class Part:
 
 
 class Source:
-    """A model, and what its parts read and write.
+    """A model, with the values that its parts read and write.
 
-    types: by name, the types of its values; values without one can't cross the border of a part.
+    types: the types of its values, by name; values without one can't cross the border of a part.
     """
 
     def __init__(self, model: onnx.ModelProto, types: Mapping[str, onnx.TypeProto]) -> None:
@@ -57,16 +57,16 @@ class Source:
         """The longest parts of nodes whose operators have importers, the longest first."""
         opsets = opsets_of(self.model)
         functions = {(f.domain, f.name) for f in self.model.functions}
-        found, begin = [], 0
+        parts_found, begin = [], 0
         for i, n in enumerate([*self._nodes, None]):
             if n is None or not (
                 (n.domain, n.op_type) in functions
                 or OPERATORS.find(domain_of(n), n.op_type, opsets.get(domain_of(n), 1))
             ):
                 if i > begin:
-                    found.append(Part(begin, i))
+                    parts_found.append(Part(begin, i))
                 begin = i + 1
-        return sorted(found, key=len, reverse=True)
+        return sorted(parts_found, key=len, reverse=True)
 
     def borders(self, part: Part) -> tuple[list[str], list[str]]:
         """The values that a part reads from outside, and those of its own that others read."""
@@ -104,16 +104,16 @@ class Source:
         return helper.make_value_info(name, self._types[name])
 
     def with_parts(self, parts: Iterable[Part]) -> onnx.ModelProto:
-        """The model with a node in place of each part.  The parts do not overlap."""
-        nodes, at = [], 0
+        """The model with one node in the place of each part.  The parts do not overlap."""
+        nodes, next_node = [], 0
         for part in sorted(parts, key=lambda p: p.begin):
-            nodes += self._nodes[at : part.begin]
+            nodes += self._nodes[next_node : part.begin]
             inputs, outputs = self.borders(part)
             nodes.append(
                 helper.make_node(operator(part), inputs, outputs, operator(part), domain=DOMAIN)
             )
-            at = part.end
-        nodes += self._nodes[at:]
+            next_node = part.end
+        nodes += self._nodes[next_node:]
         made = onnx.ModelProto()
         made.CopyFrom(self._without_contents())
         made.graph.node.extend(nodes)
@@ -153,7 +153,7 @@ def _read(node: onnx.NodeProto) -> Iterable[str]:
 
 
 def _free(graph: onnx.GraphProto) -> Iterable[str]:
-    """The values of outside that a graph reads."""
+    """The outer values that a graph reads."""
     own = {t.name for t in graph.initializer} | {i.name for i in graph.input}
     read: Sequence[str] = ()
     for node in graph.node:

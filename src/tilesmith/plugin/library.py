@@ -28,19 +28,20 @@ def export_plugin(
 ) -> Exported:
     """Write a library of operators with a plain C interface, for layers of other engines.
 
-    `NAME_register` hands the engine a `struct tilesmith_operator` for each: its name, and functions
-    for the shapes of its outputs, the size of its workspace and its run (docs/plugins.md).
+    `NAME_register` passes the engine a `struct tilesmith_operator` for each operator: its name, and
+    functions for the shapes of its outputs, the size of its workspace and its run
+    (docs/plugins.md).
 
-    ops: by name of the operator, what `compile` takes, an executable that it made, or a schedule
-        and its arguments (`(s, [x, y])`, as for `build`; "auto" in place of the schedule).
-    folder: is made, and takes headers and library.
-    name: of the library: a C identifier.
-    threads: that operators are scheduled for (default: as `compile`).
+    ops: by name of the operator: a model as for `compile`, an executable, or a schedule and its
+        arguments (`(s, [x, y])`, as for `build`; "auto" in place of the schedule).
+    folder: is created, and receives headers and library.
+    name: name of the library: a C identifier.
+    threads: threads for which operators are scheduled (default: as `compile`).
     targets: levels of one kind of processor, the best first, as for `export`; executables have
         their own.
 
-    Weights are inside the library.  Raises what `compile` does, and UsageError for what can't be an
-    operator and where there is no C compiler.
+    Weights are inside the library.  Raises the errors of `compile`, and UsageError for a name or
+    model that can't be an operator and if there is no C compiler.
     """
     options = (options or Options.from_environment()).with_(threads=threads)
     programs, folder = programs_of_operators(ops, targets, options), Path(folder)

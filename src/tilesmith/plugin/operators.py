@@ -22,7 +22,7 @@ from tilesmith.tuning.template import auto_schedule
 
 
 def check_names(names: Iterable[object]) -> None:
-    """Raises UsageError for what can't be the name of an operator, or part of a domain."""
+    """Raises UsageError for names that can't be operators, or parts of a domain."""
     for name in names:
         if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
             raise UsageError(
@@ -36,11 +36,11 @@ def programs_of_operators(
 ) -> dict[str, tuple[Program, ...]]:
     """Each operator's program for each level; executables have their own.
 
-    ops: by name of the operator, what `compile` takes, an executable that it made, or a schedule
-        and its arguments (`(s, [x, y])`, as for `build`; "auto" in place of the schedule).
+    ops: by name of the operator: a model as for `compile`, an executable, or a schedule and its
+        arguments (`(s, [x, y])`, as for `build`; "auto" in place of the schedule).
     targets: levels of one kind of processor, the best first; none: the target of `options`.
 
-    Raises what `compile` does, and UsageError for what is no operator.
+    Raises the errors of `compile`, and UsageError for objects that are no operators.
     """
     if not isinstance(ops, Mapping) or not ops:
         raise UsageError(f"expected operators by name, such as {{'Gelu': model}}, found {ops!r}")
@@ -68,13 +68,15 @@ def _programs(name: str, model: Any, levels: Sequence[Options]) -> tuple[Program
 def _graph_of(
     name: str, schedule: Schedule | Literal["auto"], arguments: Sequence[Tensor], target: str
 ) -> Graph:
-    """A graph of one operator, which a schedule computes."""
-    found = auto_schedule(arguments, target) if schedule == "auto" else schedule
+    """A graph of one operator, defined by a schedule."""
+    scheduled = auto_schedule(arguments, target) if schedule == "auto" else schedule
     inputs = [a for a in arguments if isinstance(a.op, Placeholder)]
     parameters = tuple(Parameter(a.name) for a in inputs)
     results = len(arguments) - len(inputs)
     qualified = f"operator::{name}"
-    op = define(Definition(qualified, parameters, lambda *_: (found, arguments), results, __name__))
+    op = define(
+        Definition(qualified, parameters, lambda *_: (scheduled, arguments), results, __name__)
+    )
     b = Builder(name)
     made = b.add(op(), *(b.input(a.name, TensorType(a.dtype, a.shape)) for a in inputs), loc=name)
     return b.finish(made if isinstance(made, tuple) else (made,))

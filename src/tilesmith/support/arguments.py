@@ -1,15 +1,15 @@
-"""What users give to public functions, checked against the annotations before anything is done.
+"""Checks of users' arguments against the annotations of public functions, before anything is
+done.
 
     @checked(ScheduleError)
     def lower(schedule: Schedule, args: Sequence[Tensor], name: str = "main") -> Func: ...
 
 A call with `args=5` raises `ScheduleError: lower: args: expected a list of Tensor, found 5`.  An
-integer of NumPy becomes one of Python's.  What an annotation can't say (ranges, names that exist)
-is the function's own business, and so is a protocol or an annotation whose names are only there
-for type checkers.
+integer of NumPy becomes one of Python.  The function itself checks what an annotation can't express
+(ranges, names that exist), and protocols or annotations whose names exist only for type checkers.
 
-`shown` is how a message says what was found.  It calls nothing of the object, whose `repr` may have
-many lines, fail, or read memory that is not there.
+`shown` formats a value for a message.  It calls no method of the object, whose `repr` may have many
+lines, fail, or read invalid memory.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ C = TypeVar("C", bound=type)
 
 _MOST_LETTERS = 80
 _MOST_ITEMS = 4
-_LONGEST_PATH = 4096  # bytes: no system takes more
+_LONGEST_PATH = 4096  # bytes: an upper bound on all systems
 _DEPTH = 2
 _OURS = "tilesmith."
 
 
 def shown(value: object, depth: int = _DEPTH) -> str:
-    """A value in a message: on one line, not long, whatever it is."""
+    """A value as text for a message: one short line for any value."""
     kind = type(value)
     if kind is int and value.bit_length() > 128:  # type: ignore[attr-defined]
         return f"an integer of {value.bit_length()} bits"  # type: ignore[attr-defined]
@@ -69,7 +69,7 @@ def shown(value: object, depth: int = _DEPTH) -> str:
     if kind.__module__.startswith(_OURS) and kind.__str__ is not object.__str__:
         try:
             text = str(value)
-        except Exception:  # of an object that is deep, or not complete
+        except Exception:  # an object that is deep, or incomplete
             text = ""
         if 0 < len(text) <= _MOST_LETTERS and text.isprintable():
             return text
@@ -95,9 +95,9 @@ def _items(value: Any, kind: type, depth: int) -> str:
 
 
 class _Unfit(Exception):
-    """A value is not what an annotation says.
+    """A value does not match its annotation.
 
-    place: which item of it, as `['x'][0]`; with what was expected there, and what was found.
+    place: path of the item, such as `['x'][0]`; with the expected and the actual value there.
     """
 
     def __init__(self, place: str = "", expected: str = "", found: object = None) -> None:
@@ -109,16 +109,16 @@ _STAND_INS: dict[type, tuple[str, tuple[type, ...]]] = {}
 
 
 def stand_ins(cls: type, expected: str, *others: type) -> None:
-    """Where `cls` is annotated, objects of these classes are taken instead."""
+    """Accept objects of these classes where `cls` is annotated."""
     _STAND_INS[cls] = expected, others
 
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """What an annotation says.
+    """The values that an annotation allows.
 
-    expected: in words.
-    convert: gives a value as the function gets it.  Raises _Unfit.
+    expected: description of the values.
+    convert: maps a value to the argument that the function receives.  Raises _Unfit.
     """
 
     expected: str
@@ -137,7 +137,8 @@ def _of_class(cls: type | tuple[type, ...], expected: str) -> _Kind:
 
 
 def _whole(value: Any) -> Any:
-    if isinstance(value, int) and not isinstance(value, bool):  # a subclass stays what it is
+    # an object of a subclass stays unchanged
+    if isinstance(value, int) and not isinstance(value, bool):
         return value
     if isinstance(value, Integral) and not isinstance(value, bool):
         return int(value)
@@ -161,7 +162,7 @@ def _truth(value: Any) -> Any:
 
 
 def _text(value: Any) -> Any:
-    """A string of Python's own, which does as strings do and which a text file can hold."""
+    """A string of class `str`, which a text file can hold."""
     if not isinstance(value, str):
         raise _Unfit
     if type(value) is not str and type(value).__str__ is not str.__str__:
@@ -169,7 +170,7 @@ def _text(value: Any) -> Any:
     if not value.isascii():
         try:
             value.encode()
-        except UnicodeEncodeError:  # half of a pair of code units
+        except UnicodeEncodeError:  # a lone surrogate
             raise _Unfit from None
     return value
 
@@ -179,7 +180,7 @@ def _path(value: Any) -> Any:
     if name is None and isinstance(value, os.PathLike):
         try:
             name = os.fspath(value)
-        except TypeError:  # its __fspath__ gave something else
+        except TypeError:  # its __fspath__ returned another type
             raise _Unfit from None
     if not isinstance(name, str) or "\0" in name:
         raise _Unfit
@@ -211,7 +212,7 @@ _PATHS = (os.PathLike, Path, PurePath)
 
 
 def _kind(hint: Any) -> _Kind | None:
-    """What an annotation says; None where it says nothing that can be checked."""
+    """The values that an annotation allows; None if it can't be checked."""
     if hint in _SIMPLE:
         return _SIMPLE[hint]
     origin, parts = get_origin(hint), get_args(hint)
@@ -238,7 +239,7 @@ def _kind(hint: Any) -> _Kind | None:
         return _several(cls, parts)
     if cls in (Any, object) or hasattr(
         cls, "__total__"
-    ):  # a TypedDict: its function knows the keys
+    ):  # a TypedDict: its function checks the keys
         return None
     if cls in _STAND_INS:
         expected, others = _STAND_INS[cls]
@@ -253,7 +254,7 @@ def _either(kinds: Sequence[_Kind | None]) -> _Kind | None:
         if kind is None:
             return None
         known.append(kind)
-    if any(k.convert is _path for k in known):  # beside a path, a string is one
+    if any(k.convert is _path for k in known):  # where a path is allowed, a string is one
         known = [k for k in known if k.convert is not _text]
     if len(known) == 1:
         return known[0]
@@ -272,7 +273,7 @@ def _either(kinds: Sequence[_Kind | None]) -> _Kind | None:
 
 
 def _several(cls: Any, parts: tuple[Any, ...]) -> _Kind:
-    """A sequence, or whatever can be iterated over; of lists and their like the items, too."""
+    """A sequence, or any iterable; for lists and similar types the items are checked, too."""
     item = _kind(parts[0]) if parts and (len(parts) == 1 or parts[1:] == (...,)) else None
     wanted = collections.abc.Sequence if cls in _LISTS else collections.abc.Collection
     if cls is collections.abc.Iterable:
@@ -281,16 +282,17 @@ def _several(cls: Any, parts: tuple[Any, ...]) -> _Kind:
     def convert(value: Any) -> Any:
         if isinstance(value, (str, bytes, bytearray, memoryview)) or not isinstance(value, wanted):
             raise _Unfit
-        if hasattr(value, "readline"):  # a file is its lines, which nobody means
+        if hasattr(value, "readline"):  # a file is iterated by lines, which is never intended
             raise _Unfit
-        if item is None or not isinstance(value, collections.abc.Sized):  # an iterator has one turn
+        # an iterator can be used only once
+        if item is None or not isinstance(value, collections.abc.Sized):
             return value
         try:
-            found = list(value)
+            elements = list(value)
         except (TypeError, ValueError, RuntimeError):  # arrays: no dimensions, no memory
             raise _Unfit from None
-        items = [_item(item, v, n) for n, v in enumerate(found)]
-        if all(map(_is, items, found)):
+        items = [_item(item, v, n) for n, v in enumerate(elements)]
+        if all(map(_is, items, elements)):
             return value
         remade: Any = type(value)
         return remade(items) if remade in (list, tuple, set, frozenset) else items
@@ -302,7 +304,7 @@ def _several(cls: Any, parts: tuple[Any, ...]) -> _Kind:
 
 
 def _fixed(parts: tuple[Any, ...]) -> _Kind:
-    """A tuple of so many items, each of its own kind."""
+    """A tuple with a fixed number of items, each of its own kind."""
     kinds = [_kind(p) for p in parts]
 
     def convert(value: Any) -> Any:
@@ -348,29 +350,29 @@ def _hints(thing: Any) -> dict[str, Any]:
     """The annotations of a function or class that can be evaluated."""
     try:
         return get_type_hints(thing, include_extras=True)
-    except (NameError, TypeError):  # some names, or aliases, are there for type checkers only
+    except (NameError, TypeError):  # some names, or aliases, exist for type checkers only
         names = getattr(thing, "__globals__", None) or vars(inspect.getmodule(thing))
-        found: dict[str, Any] = {}
+        hints: dict[str, Any] = {}
         for name, text in getattr(thing, "__annotations__", {}).items():
             try:
                 ref = ForwardRef(text) if isinstance(text, str) else text
                 holder = type("_", (), {"__annotations__": {name: ref}})
-                found[name] = get_type_hints(holder, names, include_extras=True)[name]
+                hints[name] = get_type_hints(holder, names, include_extras=True)[name]
             except (NameError, TypeError):
                 continue
-        return found
+        return hints
 
 
 @cache
 def field_kinds(cls: type) -> dict[str, _Kind]:
-    """What the fields of a dataclass are, by their annotations."""
+    """The kinds of a dataclass's fields, by their annotations."""
     hints = _hints(cls)
-    found = ((f.name, _kind(hints.get(f.name, Any))) for f in fields(cls))
-    return {name: kind for name, kind in found if kind is not None}
+    kinds = ((f.name, _kind(hints.get(f.name, Any))) for f in fields(cls))
+    return {name: kind for name, kind in kinds if kind is not None}
 
 
 def check_fields(record: Any, error: type[TilesmithError]) -> None:
-    """Raises `error` if a field of a frozen dataclass is not what its annotation says."""
+    """Raises `error` if a field of a frozen dataclass does not match its annotation."""
     for name, kind in field_kinds(type(record)).items():
         value = getattr(record, name)
         fit = _fit(kind, value, type(record).__name__, name, error)
@@ -382,24 +384,24 @@ def _fit(kind: _Kind, value: Any, where: str, name: str, error: type[TilesmithEr
     try:
         return kind.convert(value)
     except _Unfit as e:
-        found = e.found if e.place else value
-        text = f"{name}{e.place}: expected {e.expected or kind.expected}, found {shown(found)}"
+        actual = e.found if e.place else value
+        text = f"{name}{e.place}: expected {e.expected or kind.expected}, found {shown(actual)}"
         raise error(f"{where}: {text}") from None
     except RecursionError:
         raise error(f"{where}: {name}: expected {kind.expected}, found it too deep") from None
 
 
 def _named(kind: _Kind) -> _Kind:
-    """The kind of a mapping's key, in words."""
+    """The kind of a mapping's key, with its description."""
     return _Kind(f"{kind.expected} as a key", kind.convert)
 
 
 def checked(
     error: type[TilesmithError], besides: Collection[str] = ()
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Makes a function raise `error` for arguments that are not what its annotations say.
+    """Makes a function raise `error` for arguments that do not match its annotations.
 
-    besides: parameters that the function checks itself, with more to say.
+    besides: parameters that the function checks itself, with better messages.
     """
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
@@ -407,7 +409,8 @@ def checked(
 
         @wraps(function)
         def call(*args: P.args, **kwargs: P.kwargs) -> R:
-            if not known:  # at the first call: annotations may name what is defined further below
+            # at the first call: annotations may name classes that are defined further below
+            if not known:
                 known.append(_parameters(function, besides))
             places, rest, named = known[0]
             where = function.__qualname__.removesuffix(".__init__")
@@ -447,7 +450,7 @@ def _parameters(
 
 
 def checked_methods(error: type[TilesmithError]) -> Callable[[C], C]:
-    """Makes all public methods of a class raise `error` for such arguments."""
+    """Makes all public methods of a class raise `error` for arguments that do not match."""
 
     def decorate(cls: C) -> C:
         for name, member in list(vars(cls).items()):

@@ -1,7 +1,7 @@
 """Files of arrays.
 
-Nothing is trusted that a file says about itself: an array takes no more memory than the file has
-bytes for it, and a compressed file that grows out of proportion is refused.
+No size in a file is trusted: an array takes no more memory than the file has bytes for it, and a
+compressed file that grows out of proportion is refused.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ _ENDING = ".npy"
 _EMPTY_ZIP = b"PK\x05\x06"
 
 _MOST_BYTES, _MOST_GROWTH = 1 << 30, 100
-"""Compressed files that hold more bytes, and grow more than this, are refused: deflate makes a byte
-of a thousand zeros.
+"""Compressed files that hold more bytes, and grow by more than this factor, are refused: deflate
+makes one byte of a thousand zeros.
 """
 
 _HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
-"""Readers of headers by version.  Later versions are for structures with names."""
+"""Readers of headers by version.  Later versions are for structures with named fields."""
 
 _DAMAGED = (
     OSError, ValueError, TypeError, EOFError, KeyError, OverflowError, SyntaxError, RecursionError,
     NotImplementedError, RuntimeError, TokenError, struct.error, zipfile.BadZipFile, zlib.error,
 )  # fmt: skip
-"""What NumPy and `zipfile` raise for damaged files."""
+"""Exceptions of NumPy and `zipfile` for damaged files."""
 
 
 def read_arrays(path: Path) -> dict[str, np.ndarray]:
@@ -66,14 +66,14 @@ def read_arrays(path: Path) -> dict[str, np.ndarray]:
 
 def read_array(path: Path) -> np.ndarray:
     """The array of an `.npy` file.  Raises UsageError as `read_arrays` does."""
-    found = read_arrays(path)
-    if "" not in found:
+    arrays = read_arrays(path)
+    if "" not in arrays:
         raise UsageError(f"{str(path)!r}: expected an .npy file of one array, found an .npz file")
-    return found[""]
+    return arrays[""]
 
 
 def _archive(f: BinaryIO, size: int) -> dict[str, np.ndarray]:
-    found: dict[str, np.ndarray] = {}
+    arrays: dict[str, np.ndarray] = {}
     with zipfile.ZipFile(f) as z:
         entries = z.infolist()
         total = sum(i.file_size for i in entries)
@@ -86,8 +86,8 @@ def _archive(f: BinaryIO, size: int) -> dict[str, np.ndarray]:
             if not info.filename.endswith(_ENDING):
                 raise ValueError(f"it holds {info.filename!r}, which is no array")
             with z.open(info) as entry:
-                found[info.filename.removesuffix(_ENDING)] = _array(entry, info.file_size)
-    return found
+                arrays[info.filename.removesuffix(_ENDING)] = _array(entry, info.file_size)
+    return arrays
 
 
 def _array(f: IO[bytes], size: int) -> np.ndarray:

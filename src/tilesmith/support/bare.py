@@ -1,5 +1,5 @@
-"""Arrays whose numbers are not all that they say: some elements are masked, or the numbers have a
-unit.  NumPy drops both without a word where it makes a plain array of one, so they are refused.
+"""Arrays with more than plain numbers: some elements are masked, or the numbers have a unit.  NumPy
+drops both silently when it makes a plain array of one, so they are refused.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ def check_bare(value: Any, what: str) -> None:
 
 
 def bare(value: Any, what: str) -> np.ndarray:
-    """`value` as NumPy makes an array of it.  Raises as `check_bare` does."""
+    """The array that NumPy makes of `value`.  Raises as `check_bare` does."""
     check_bare(value, what)
     return np.asarray(value)
 
 
 def _is_property(kind: type, name: str) -> bool:
-    """True for what instances compute; pandas and others have methods of these names."""
-    found = getattr(kind, name, None)
-    return found is not None and not callable(found)
+    """Whether a name is a property of instances; in pandas and others these names are methods."""
+    member = getattr(kind, name, None)
+    return member is not None and not callable(member)

@@ -1,20 +1,20 @@
 """Stores of compiled code on disk, addressed by a hash of everything that determines it.
 
 A folder has a store for each kind of entry (`STORES`), with a size limit of its own.  Programs with
-their weights are a thousand times as large as kernels and must not push them out.
+their weights are a thousand times as large as kernels and must not evict them.
 
 An entry is one file, `STORE/ab/abcdef...`: a checksum, then the bytes; or a file that is read in
 place and checked by its reader.
 
-- Entries are written to a temporary file and renamed.  So a reader sees all of one or nothing, and
+- Entries are written to a temporary file and renamed.  So a reader sees a whole entry or none, and
   processes may share a folder.
 - A damaged entry is removed and counts as absent.
-- When a store grows over its limit, the least recently used entries go first (a hit renews an
+- When a store exceeds its limit, the least recently used entries are removed first (a hit renews an
   entry's time).
-- The contents will be executed.  So a folder is not used if others than the user and root own it
-  or may write to it, or to a folder above it; nor is such a folder or file within it.
-- A folder that can't be used says so once in the log and its stores then behave as if they were
-  empty: they must never make a compilation fail.
+- The contents will be executed.  So a folder is not used if users other than this one and root own
+  it or may write to it, or to a folder above it; nor is such a folder or file within it.
+- A folder that can't be used is reported once in the log, and its stores then behave as if they
+  were empty: they must never make a compilation fail.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ _KEY = re.compile(r"[0-9a-f]{8,128}\Z")
 Store: TypeAlias = Literal["kernels", "programs"]
 
 STORES: dict[Store, float] = {"kernels": 0.25, "programs": 0.75}
-"""Share of a folder's size limit for each store.  A kernel takes about 10 KB, so the store holds
-those of more than a thousand models.  A program takes as much as its weights.
+"""Fraction of a folder's size limit for each store.  A kernel takes about 10 KB, so the store holds
+those of more than a thousand models.  A program is as large as its weights.
 """
 
 
@@ -68,15 +68,15 @@ class CacheStats:
 
 
 def total(stats: Iterable[CacheStats]) -> CacheStats:
-    """What several stores hold together."""
+    """The sums over several stores."""
     rows = list(stats)
     return CacheStats(sum(r.entries for r in rows), sum(r.bytes for r in rows))
 
 
 class Room(mmap.mmap):
-    """Zeroed memory that is a file of a store without a name (see `Cache.room`).
+    """Zeroed memory that is an unnamed file of a store (see `Cache.room`).
 
-    What is written here need not be copied to be stored.  The file vanishes with the memory unless
+    Contents written here need not be copied to be stored.  The file vanishes with the memory unless
     it gets a name.
 
     key: the `content_key` of the bytes, once they are `complete`.
@@ -93,11 +93,11 @@ class Room(mmap.mmap):
         return self
 
     def complete(self) -> None:
-        """Say that nothing more is written."""
+        """Declare that the contents are final."""
         self.key = content_key(memoryview(self))
 
     def link(self, path: Path) -> None:
-        """Give the file its name, unless there is one with it already."""
+        """Give the file its name, unless a file with that name exists."""
         folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         try:  # with a folder's descriptor, `os.link` follows the link in /proc to the file
             with contextlib.suppress(FileExistsError):
@@ -122,23 +122,23 @@ class Cache:
         self._objects = self.directory / store
         self._lock = threading.Lock()
         renew_in_children(self)
-        self._size: int | None = None  # what we think the folder holds; None until first asked
+        self._size: int | None = None  # estimated bytes in the folder; None until first needed
         self._usable: bool | None = None
-        self._trusted: set[Path] = set()  # folders of entries
+        self._trusted: set[Path] = set()  # folders of entries that were checked
 
     def get(self, key: str) -> bytes | None:
         """The blob stored under `key`, or None."""
         path = self._path(key)
-        found = self._read(path) if self._is_usable(create=False) else None
+        blob = self._read(path) if self._is_usable(create=False) else None
         with self._lock:
-            if found is None:
+            if blob is None:
                 self.misses += 1
             else:
                 self.hits += 1
-        return found
+        return blob
 
     def put(self, key: str, blob: bytes) -> None:
-        """Store `blob` under `key`, replacing what was there."""
+        """Store `blob` under `key`, replacing an earlier one."""
 
         def write(f: IO[bytes]) -> None:
             f.write(_MAGIC + _checksum(blob))
@@ -152,13 +152,13 @@ class Cache:
         path = self._path(key)
         if not self._is_usable(create=False) or not self._is_trusted(path):
             return None
-        with contextlib.suppress(OSError):  # a cache that may only be read still serves
+        with contextlib.suppress(OSError):  # a read-only cache can still be used
             os.utime(path)
         return path
 
     def put_file(self, key: str, write: Callable[[IO[bytes]], object]) -> None:
-        """Store what `write` writes under `key`: a file to be read in place, whose format checks
-        itself.
+        """Store the file that `write` writes under `key`: read in place, in a format with own
+        checks.
         """
         path = self._path(key)
         if not self._is_usable(create=True):
@@ -219,7 +219,7 @@ class Cache:
         self._has_grown(len(room))
 
     def remove_damaged(self, key: str) -> None:
-        """Remove an entry whose contents proved damaged."""
+        """Remove an entry whose contents turned out to be damaged."""
         path = self._path(key)
         if path.exists():
             _log.warning("removed the damaged cache entry %s", path)
@@ -231,7 +231,7 @@ class Cache:
         return CacheStats(len(files), sum(size for _, size, _ in files))
 
     def clear(self) -> CacheStats:
-        """Remove every entry of this store; returns what there was."""
+        """Remove every entry of this store; returns the previous statistics."""
         before = self.stats()
         with self._lock:
             self._size = self._evict(0)
@@ -243,7 +243,7 @@ class Cache:
         return self._objects / key[:2] / key
 
     def _is_trusted(self, path: Path) -> bool:
-        """Whether an entry is there, and only the user and root can have written it."""
+        """Whether an entry exists, and only the user and root can have written it."""
         try:
             checked = [(path, os.lstat(path))]
             if path.parent not in self._trusted:
@@ -269,7 +269,7 @@ class Cache:
         if content[:head] != _MAGIC + _checksum(blob):
             self.remove_damaged(path.name)
             return None
-        with contextlib.suppress(OSError):  # a cache that may only be read still serves
+        with contextlib.suppress(OSError):  # a read-only cache can still be used
             os.utime(path)
         return blob
 
@@ -280,17 +280,17 @@ class Cache:
             try:
                 if create:
                     make_private(self._objects)
-                found = self._objects if self._objects.exists() else self.directory
-                resolved = found.resolve(strict=True)
+                existing = self._objects if self._objects.exists() else self.directory
+                resolved = existing.resolve(strict=True)
                 why = distrusted(resolved)
             except FileNotFoundError:
-                return False  # nothing stored yet; a later put may make it
+                return False  # nothing is stored yet; a later put may create it
             except OSError as e:
                 self._usable = False
                 _say_once(f"the cache {self.directory} is not used: {e}")
                 return False
             self._usable = not why
-            if found is self._objects:
+            if existing is self._objects:
                 self._objects = resolved
             if why:
                 _say_once(
@@ -306,7 +306,7 @@ class Cache:
 
     def _files(self) -> list[tuple[float, int, Path]]:
         """Time of last use, size and path of every entry (and of files that dead writers left)."""
-        found: list[tuple[float, int, Path]] = []
+        files: list[tuple[float, int, Path]] = []
         try:
             folders = [f for f in os.scandir(self._objects) if f.is_dir(follow_symlinks=False)]
         except OSError:
@@ -322,11 +322,11 @@ class Cache:
                 except OSError:  # another process evicted it
                     continue
                 if stat.S_ISREG(s.st_mode):
-                    found.append((s.st_mtime, s.st_size, Path(e.path)))
-        return found
+                    files.append((s.st_mtime, s.st_size, Path(e.path)))
+        return files
 
     def _evict(self, limit: int) -> int:
-        """Remove the least recently used entries down to `limit` bytes.  Returns the remaining
+        """Remove the least recently used entries down to `limit` bytes; returns the remaining
         bytes.
         """
         files = sorted(self._files())
@@ -344,14 +344,14 @@ def _checksum(blob: bytes) -> bytes:
 
 
 def _unlink(path: Path) -> None:
-    # Another process was faster, or the folder is read-only: either way there is nothing to do.
+    # Another process was faster, or the folder is read-only: in both cases there is nothing to do.
     with contextlib.suppress(OSError):
         path.unlink()
 
 
 @cache
 def _say_once(message: str) -> None:
-    """Log a warning, which all stores of a folder may have to give, once."""
+    """Log a warning once, even if all stores of a folder give it."""
     _log.warning(message)
 
 
@@ -366,15 +366,15 @@ def cache_key(*parts: str | bytes) -> str:
 
 
 def llvm_version() -> str:
-    """The versions of llvmlite and of the LLVM inside it: both decide what code comes out."""
+    """The versions of llvmlite and of the LLVM inside it: both affect the generated code."""
     import llvmlite.binding  # delayed: the largest library of all that are loaded
 
     return f"llvmlite {llvmlite.__version__}, LLVM {llvmlite.binding.llvm_version_info}"
 
 
 def content_key(content: memoryview) -> str:
-    """A key for bytes themselves: a hash of the hashes of their pieces, which threads make."""
-    pieces = [content[at : at + _PIECE] for at in range(0, len(content), _PIECE)]
+    """A key for the bytes themselves: a hash of the hashes of pieces, computed by threads."""
+    pieces = [content[start : start + _PIECE] for start in range(0, len(content), _PIECE)]
     with ThreadPoolExecutor(min(len(os.sched_getaffinity(0)), max(len(pieces), 1))) as pool:
         hashes = pool.map(lambda piece: hashlib.sha256(piece).digest(), pieces)
         return hashlib.sha256(b"".join(hashes)).hexdigest()
@@ -382,16 +382,14 @@ def content_key(content: memoryview) -> str:
 
 @cache
 def compiler_fingerprint() -> str:
-    """A hash that changes whenever the compiler does: LLVM's version, and the name, size and time
-    of each of our files.
-    """
+    """A hash of the compiler: LLVM's version, and the name, size and time of each of our files."""
     root = Path(__file__).resolve().parents[1]
     h = hashlib.blake2b(llvm_version().encode(), digest_size=16)
-    found: list[str] = []
+    files: list[str] = []
     for folder, _, names in os.walk(root):
         sources = (n for n in names if n.endswith((".py", ".so", ".c", ".h")))
-        found += (os.path.join(folder, n) for n in sources)
-    for path in sorted(found):
+        files += (os.path.join(folder, n) for n in sources)
+    for path in sorted(files):
         s = os.stat(path)
         h.update(f"{path.removeprefix(str(root))}:{s.st_size}:{s.st_mtime_ns};".encode())
     return h.hexdigest()

@@ -1,4 +1,4 @@
-"""What the control group grants this process: CPUs and memory.  Linux only; elsewhere no limits."""
+"""Limits of this process's control group on CPUs and memory; there are none except on Linux."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 
 def cpus() -> float | None:
-    """CPUs that may be busy at once; None without a limit."""
+    """Number of CPUs that may be busy at once; None without a limit."""
     quotas = [line.split() for line in _values("cpu.max")]
     v1 = [read(f"/sys/fs/cgroup/cpu/cpu.cfs_{n}_us") for n in ("quota", "period")]
     limits = [
@@ -19,7 +19,7 @@ def cpus() -> float | None:
 
 
 def memory_bytes() -> int | None:
-    """Bytes of memory that the group may take; None without a limit."""
+    """Bytes of memory that the group may use; None without a limit."""
     v1 = read("/sys/fs/cgroup/memory/memory.limit_in_bytes")
     limits = [int(n) for n in [*_values("memory.max"), v1] if n.isdigit()]
     return min(limits, default=None)
@@ -27,7 +27,7 @@ def memory_bytes() -> int | None:
 
 def usable_memory() -> int | None:
     """Bytes of memory that this process may use, by the machine's size and the group's limit; None
-    where the system doesn't tell.
+    if the system doesn't report it.
     """
     names = ("SC_PHYS_PAGES", "SC_PAGE_SIZE")
     if not hasattr(os, "sysconf") or not set(names) <= set(os.sysconf_names):
@@ -37,7 +37,7 @@ def usable_memory() -> int | None:
 
 
 def _values(file: str) -> Iterator[str]:
-    """The contents of a file of the own group and of each group above: the least limit holds."""
+    """The contents of a file of the process's group and those above: the least limit applies."""
     lines = read("/proc/self/cgroup").splitlines()
     group = next((line[3:].rstrip("/") for line in lines if line.startswith("0::")), "")
     while True:

@@ -1,12 +1,12 @@
 """Child processes that answer requests: compile workers, builders and runners of candidates.
 
-A request and its answer are bytes behind their length, through pipes; nothing is unpickled.  A
+A request and its answer are bytes preceded by their length, through pipes; nothing is unpickled.  A
 child is a new interpreter that runs one module, whose main program calls `serve`.  Forking a
 process that has threads (PyTorch's, our own) is not safe, and multiprocessing would run the user's
 `__main__` again.
 
-A child may crash, hang, or take all memory.  `Child.call` then raises `ChildError`, which says what
-happened, and the next call starts a new process.
+A child may crash, hang, or use up all memory.  `Child.call` then raises `ChildError` with the
+cause, and the next call starts a new process.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ from functools import partial
 from typing import IO, Literal, NoReturn, Self, TypeAlias
 
 Cause: TypeAlias = Literal["failed", "crash", "timeout", "memory"]
-"""Why there is no answer; "failed": answering raised an exception, and the process lives on."""
+"""Why there is no answer; "failed": answering raised an exception, the process is alive."""
 
 OUT_OF_MEMORY = errno.ENOMEM
-"""Exit code of a child that may not take the memory that a request needs."""
+"""Exit code of a child that is not allowed the memory for a request."""
 LAST_WORDS = 4096
 """Bytes at the end of a dead child's standard error that are searched for its cause of death."""
 NO_MEMORY = (b"LLVM ERROR: out of memory", b"std::bad_alloc")
-"""What LLVM and the C++ runtime print before they abort because memory is refused."""
+"""Messages of LLVM and the C++ runtime before they abort because an allocation failed."""
 _CAUSES: tuple[Cause, ...] = ("failed", "crash", "timeout", "memory")
 _SIZE = 8
-"""Bytes of the length in front of every message."""
+"""Bytes of the length before every message."""
 
 
 class ChildError(Exception):
-    """There is no answer: the cause, and in words."""
+    """There is no answer: the cause, with a description."""
 
     def __init__(self, cause: Cause, text: str) -> None:
         super().__init__(text)
@@ -51,7 +51,7 @@ class ChildError(Exception):
 
 
 def encode(call: Callable[[], bytes]) -> bytes:
-    """What `call` returns, or the ChildError that it raises, as one message for `decode`."""
+    """The result of `call`, or the ChildError that it raises, as one message for `decode`."""
     try:
         return b"\0" + call()
     except ChildError as e:
@@ -68,9 +68,8 @@ def decode(message: bytes) -> bytes:
 class Child:
     """A process that runs `module` and answers one request at a time.
 
-    `processors`: those that it is bound to; all by default.
-    `memory_bytes`: address space that it may have.
-    Both need Linux; elsewhere they are ignored.
+    `processors`: the processors to which it is bound; all by default.  `memory_bytes`: upper bound
+    on its address space.  Both need Linux; elsewhere they are ignored.
     """
 
     def __init__(
@@ -109,21 +108,22 @@ class Child:
         except TimeoutError:
             self.end()
             raise ChildError("timeout", f"no result within {seconds:g} s") from None
-        except BaseException:  # an interrupt: nobody will read what the process does now
+        except BaseException:  # an interrupt: nobody will read the process's answer
             self.end()
             raise
         self._has_answered = True
         return decode(message)
 
     def start(self) -> subprocess.Popen[bytes]:
-        """The process, started if it is not there.  Raises ChildError."""
+        """The process, started if necessary.  Raises ChildError."""
         if self._process is not None:
             if self._process.poll() is None or not self._has_answered:
                 return self._process
-            self.end()  # it died between two requests, which is the fault of neither
+            self.end()  # it died between two requests, so neither is the cause
         if not sys.executable or getattr(sys, "frozen", False):
             raise ChildError("crash", "there is no Python interpreter to start a process with")
-        path = os.pathsep.join(p for p in sys.path if p)  # what we can import it must find
+        # the child must be able to import what this process can
+        path = os.pathsep.join(p for p in sys.path if p)
         words = tempfile.TemporaryFile("a+b", buffering=0)  # noqa: SIM115  # until `end`
         try:
             process = subprocess.Popen(
@@ -132,7 +132,7 @@ class Child:
                 stdout=subprocess.PIPE,
                 stderr=words,
                 env={**os.environ, "PYTHONPATH": path, "OPENBLAS_NUM_THREADS": "1"},
-                process_group=0,  # an interrupt from the terminal is for this process
+                process_group=0,  # an interrupt from the terminal is only for this process
                 bufsize=0,
             )
         except OSError as e:
@@ -140,7 +140,7 @@ class Child:
             raise ChildError("crash", f"the process can't be started: {e}") from e
         assert process.stdin is not None
         os.set_blocking(process.stdin.fileno(), False)
-        with contextlib.suppress(OSError, AttributeError):  # it ended at once, or this is no Linux
+        with contextlib.suppress(OSError, AttributeError):  # it ended at once, or this is not Linux
             if self._processors:
                 os.sched_setaffinity(process.pid, self._processors)
             if self._memory_bytes is not None:
@@ -150,7 +150,7 @@ class Child:
         return process
 
     def kill(self) -> None:
-        """End the process in the middle of a call that another thread waits for."""
+        """End the process during a call for which another thread waits."""
         process = self._process
         if process is not None:
             process.kill()
@@ -211,10 +211,10 @@ class Children:
         return self
 
     def grow(self, count: int) -> None:
-        """Start processes until there are `count`.  They get ready while the caller goes on."""
+        """Start processes until there are `count`.  They initialise while the caller continues."""
         for _ in range(count - len(self._all)):
             child = self._new()
-            with contextlib.suppress(ChildError):  # `call` says it again
+            with contextlib.suppress(ChildError):  # `call` reports it again
                 child.start()
             self._all.append(child)
             self._idle.put(child)
@@ -223,18 +223,18 @@ class Children:
         self.end()
 
     def end(self) -> None:
-        """End all processes; no thread may be in the middle of a call."""
+        """End all processes; no thread may be in a call."""
         self.kill()
         for child in self._all:
             child.end()
 
     def kill(self) -> None:
-        """End all processes, also in the middle of calls that other threads wait for."""
+        """End all processes, even during calls for which other threads wait."""
         for child in self._all:
             child.kill()
 
     def call(self, request: bytes, seconds: float = math.inf) -> bytes:
-        """The answer of the first process that is idle, `seconds` after that at the latest.
+        """The answer of the first process that becomes idle, `seconds` after that at the latest.
 
         Raises ChildError.
         """
@@ -245,10 +245,10 @@ class Children:
             self._idle.put(child)
 
     def call_if_idle(self, request: bytes) -> bytes | None:
-        """The answer of a process that is idle; None when there is none.
+        """The answer of an idle process; None if there is none.
 
         Raises ChildError.  A process that died is not replaced: an interpreter that can't run
-        `module` is started once only.
+        `module` is started only once.
         """
         try:
             child = self._idle.get_nowait()
@@ -267,18 +267,18 @@ class Children:
 def serve(answer: Callable[[bytes], bytes]) -> None:
     """Answer the requests of the parent process until it closes standard input.
 
-    This process ends with its parent, even in the middle of an endless answer, and quietly.
+    This process ends silently with its parent, even during an endless answer.
     """
     threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
     replies = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what a library prints must not get between the answers
+    os.dup2(2, 1)  # output of a library must not get between the answers
 
     def answered() -> bytes:
         try:
             return answer(request)
-        except MemoryError:  # too little is left to go on with
+        except MemoryError:  # too little memory is left to continue
             os._exit(OUT_OF_MEMORY)
-        except Exception as e:  # it belongs to whoever asked
+        except Exception as e:  # the error is the caller's
             raise ChildError("failed", f"{type(e).__name__}: {e}") from e
 
     source = sys.stdin.buffer
@@ -301,7 +301,7 @@ def _end_with(parent: int) -> NoReturn:
 
 
 def _send(pipe: int, message: bytes, deadline: float) -> None:
-    """Raises TimeoutError, BrokenPipeError."""
+    """Send a message.  Raises TimeoutError, BrokenPipeError."""
     left = memoryview(message)
     while left:
         _wait(pipe, selectors.EVENT_WRITE, deadline)
@@ -310,7 +310,7 @@ def _send(pipe: int, message: bytes, deadline: float) -> None:
 
 
 def _receive(pipe: int, size: int, deadline: float) -> bytes:
-    """Raises TimeoutError, EOFError."""
+    """Receive a message.  Raises TimeoutError, EOFError."""
     parts: list[bytes] = []
     while size:
         _wait(pipe, selectors.EVENT_READ, deadline)
@@ -323,7 +323,7 @@ def _receive(pipe: int, size: int, deadline: float) -> bytes:
 
 
 def _wait(pipe: int, event: int, deadline: float) -> None:
-    """Until the pipe can be read or written.  Raises TimeoutError."""
+    """Wait until the pipe can be read or written.  Raises TimeoutError."""
     left = deadline - time.monotonic()
     with selectors.DefaultSelector() as selector:
         selector.register(pipe, event)

@@ -1,7 +1,8 @@
-"""What nests deeper than Python's stack: done with a larger one, or refused by a typed error.
+"""Nesting deeper than Python's stack: the work is repeated with a larger stack, or refused by a
+typed error.
 
-Walks of expressions have stacks of their own.  Passes over statements call themselves once for each
-level of branches, loops and names, as what is inside them asks for what is known around it.
+Walks of expressions have their own stacks.  Passes over statements are recursive in each level of
+branches, loops and names, since the statements inside need the facts of those around.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ from typing import ParamSpec, TypeVar
 from .errors import TilesmithError
 
 LEVELS = 20_000
-"""Calls in one another on a larger stack."""
+"""Recursion depth on the larger stack."""
 _BYTES = 256 << 20
-"""Of the larger stack: 13 KB for each call, several times what those through C take.  Memory is
-used as far as calls reach.
+"""Bytes of the larger stack: 13 KB for each call, several times the need of calls through C.
+Memory is used only as deep as calls reach.
 """
 
 _lock = threading.Lock()
@@ -34,10 +35,10 @@ R = TypeVar("R")
 
 @contextmanager
 def depth_checked(kind: type[TilesmithError], what: str, advice: str) -> Iterator[None]:
-    """Within: a RecursionError becomes an error of this kind.
+    """Context in which a RecursionError becomes an error of this kind.
 
-    what: what nests too deep.
-    advice: what to do about it.
+    what: name of the thing that nests too deep.
+    advice: advice to the user.
     """
     try:
         yield
@@ -48,11 +49,11 @@ def depth_checked(kind: type[TilesmithError], what: str, advice: str) -> Iterato
 def at_depth(
     kind: type[TilesmithError], what: str, advice: str
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Decorates a function that has no effects: where Python's stack ends it is called once more,
-    in a thread with a larger one.  If that ends too, there is an error of this kind.
+    """Decorates a function without effects: if Python's stack overflows, it is called once more, in
+    a thread with a larger one.  If that overflows too, an error of this kind is raised.
 
-    what: what nests too deep.
-    advice: what to do about it.
+    what: name of the thing that nests too deep.
+    advice: advice to the user.
     """
 
     def decorated(function: Callable[P, R]) -> Callable[P, R]:
@@ -72,18 +73,18 @@ def at_depth(
 
 
 def _with_room(function: Callable[[], R]) -> R:
-    """What the function gives, or raises, on a larger stack.
+    """The result or the exception of the function on a larger stack.
 
-    Raises RecursionError also where there is no memory for one.
+    Raises RecursionError also if there is no memory for the stack.
     """
-    found: list[R] = []
+    results: list[R] = []
     failed: list[BaseException] = []
     context = contextvars.copy_context()
 
     def run() -> None:
         _here.is_deep = True
         try:
-            found.append(context.run(function))
+            results.append(context.run(function))
         except BaseException as e:  # raised again by the thread that waits
             failed.append(e)
 
@@ -97,15 +98,16 @@ def _with_room(function: Callable[[], R]) -> R:
                 raise RecursionError("no memory for a larger stack") from None
             finally:
                 threading.stack_size(size)
-        thread.join()  # an interrupt ends it: then the thread's calls are too deep, and it ends
+        # an interrupt ends the wait: then the thread's calls are too deep, and it ends
+        thread.join()
     if failed:
         raise failed[0]
-    return found[0]
+    return results[0]
 
 
 @contextmanager
 def _deep_calls() -> Iterator[None]:
-    """Within it, Python allows `LEVELS` calls in one another; several threads may enter it."""
+    """Context in which Python allows `LEVELS` recursive calls; several threads may enter it."""
     global _inside, _before
     with _lock:
         _inside += 1

@@ -1,4 +1,4 @@
-"""How far two arrays are from each other: the measure that accuracy policies bound."""
+"""The distance between two arrays: the measure that accuracy policies bound."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import numpy as np
 
 
 def difference(found: np.ndarray, expected: np.ndarray) -> float:
-    """Largest difference relative to the largest expected magnitude; infinite if only one side is
-    NaN or infinite.
+    """Largest difference, relative to the largest expected magnitude; infinite at a lone NaN or
+    infinity.
     """
     a, b = np.asarray(found, np.float64), np.asarray(expected, np.float64)
     same = (a == b) | (np.isnan(a) & np.isnan(b))
@@ -25,7 +25,7 @@ def difference(found: np.ndarray, expected: np.ndarray) -> float:
 
 def least_difference(found: np.ndarray, references: Sequence[np.ndarray], bound: float) -> float:
     """The `difference` from the first reference; if it is above `bound`, that from the nearest
-    values of the range which all references span.
+    values in the range that all references span.
     """
     error = difference(found, references[0])
     if error <= bound or len(references) == 1:
@@ -34,6 +34,6 @@ def least_difference(found: np.ndarray, references: Sequence[np.ndarray], bound:
 
 
 def nearest(found: np.ndarray, references: Sequence[np.ndarray]) -> np.ndarray:
-    """For each element, the value nearest to it of the range which the references span, in f64."""
+    """For each element, the nearest value in the range that the references span, in f64."""
     spanned = np.stack([np.asarray(a, np.float64) for a in references])
     return np.clip(np.asarray(found, np.float64), spanned.min(0), spanned.max(0))

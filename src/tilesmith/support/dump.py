@@ -1,9 +1,9 @@
-"""Writing the text of every stage that changed something, for people to read.
+"""Dumps: the text of every stage that changed something, for people to read.
 
 A dump folder has one sub-folder per unit (the graph, each kernel); in it, one file per stage,
 numbered in the order in which the stages ran, `03-simplify.txt`.  A stage that returned its input
-unchanged keeps its number but writes no file, so a gap in the numbers says "nothing happened
-here", and stage numbers agree between runs.
+unchanged keeps its number but writes no file.  So a gap in the numbers means "no change", and stage
+numbers agree between runs.
 """
 
 from __future__ import annotations
@@ -54,13 +54,13 @@ class Dumper:
         return self.directory is not None
 
     def name(self, unit: str, label: str) -> None:
-        """Put `label`, for people, in front of the name of a unit's folder."""
+        """Prefix the name of a unit's folder with `label`, for people."""
         self._labels[unit] = label
 
     def __call__(self, stage: str, value: T, text: Callable[[T], str], unit: str = "graph") -> None:
-        """Note that `stage` of `unit` gave `value`; write `text(value)` if that is new.
+        """Record that `stage` of `unit` returned `value`; write `text(value)` if that is new.
 
-        The same object as before is not even printed.
+        If the object is the previous one, it is not even printed.
         """
         if self.directory is None:
             return
@@ -85,5 +85,7 @@ class Dumper:
 
 
 def _file_name(text: str) -> str:
-    """`text` as a file name: what is no letter, digit, dot, dash or underscore becomes a dash."""
+    """`text` as a file name: letters, digits, dots, dashes, underscores, and dashes for all
+    others.
+    """
     return re.sub(r"[^\w.-]+", "-", text).strip(".-")[:120] or "unnamed"

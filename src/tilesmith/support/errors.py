@@ -1,9 +1,9 @@
 """The typed errors of Tilesmith.
 
-Every message says what was expected, what was found, where, and what to do about it. Users catch
-`TilesmithError`; the subclasses tell whose mistake it was, and the command line maps each to an
-exit code.  A message quotes what a user gave, which may be a name of 100,000 letters or a sum of as
-many terms: of a long word or line the middle is left out, here for all messages.  `brief` does so
+Every message says what was expected, what was found, where, and what to do about it.  Users catch
+`TilesmithError`; the subclasses distinguish whose mistake it was, and the command line maps each to
+an exit code.  A message quotes the user's input, which may be a name of 100,000 letters or a sum of
+as many terms: the middle of a long word or line is omitted, here for all messages.  `brief` does so
 for a value that other words follow.
 """
 
@@ -16,15 +16,15 @@ from typing import Any
 _END = 100
 """Letters that are kept at either end of a long word: as many as an editor's line shows."""
 LONGEST = 6 * _END
-"""Letters of a word, or of a value in words, that is kept whole: longer than names of nodes and
-most paths.
+"""Upper bound on the letters of a word, or of a value as text, that is kept whole: longer than
+names of nodes and most paths.
 """
 _LONGEST_LINE = 4 * LONGEST
-"""Letters of a line that is kept whole: some values and what is said about them."""
+"""Upper bound on the letters of a line that is kept whole: some values with text about them."""
 
 
 def brief(text: str, longest: int = LONGEST, end: int = _END) -> str:
-    """A text of at most so many letters: of a longer one the middle is left out."""
+    """A text of limited length: the middle of a longer one is omitted."""
     if len(text) <= longest:
         return text
     return f"{text[:end]}... ({len(text) - 2 * end} more letters) ...{text[-end:]}"
@@ -41,8 +41,7 @@ def _brief_message(message: str) -> str:
 class TilesmithError(Exception):
     """Base of all errors that Tilesmith raises on purpose.  `exit_code` is the command line's.
 
-    The middle of a word of more than 600 letters, and of a line of more than 2,400, is left out of
-    the message.
+    The middle of a word of more than 600 letters, and of a line of more than 2,400, is omitted.
     """
 
     exit_code = 3
@@ -64,7 +63,7 @@ class ModelError(TilesmithError):
 
 
 class OpenShapesError(ModelError):
-    """Inputs have dimensions that the model leaves open and nobody gave.
+    """Inputs have symbolic dimensions, and nobody gave their sizes.
 
     inputs: their names.
     """
@@ -79,9 +78,9 @@ class UnsupportedError(ModelError):
 
 
 class OpenDimensionError(UnsupportedError, ValueError):
-    """A number is needed for a dimension that the model leaves open.
+    """A symbolic dimension occurs where a number is needed.
 
-    dims: the extents concerned, where they are known.
+    dims: the extents concerned, if they are known.
     """
 
     def __init__(self, message: str, dims: Sequence[Any] = ()) -> None:
@@ -90,13 +89,13 @@ class OpenDimensionError(UnsupportedError, ValueError):
 
 
 class DeviceError(TilesmithError):
-    """A device is not there, has no memory left, or fails."""
+    """A device is missing, has no memory left, or fails."""
 
     exit_code = 5
 
 
 class SignatureError(ModelError):
-    """A signature that was asked for is missing, damaged or another's, or the file was changed."""
+    """A required signature is missing, damaged or another's, or the file was changed."""
 
 
 class ScheduleError(TilesmithError):
@@ -107,7 +106,8 @@ class ScheduleError(TilesmithError):
 
 class ExpressionError(TilesmithError, TypeError):
     """A tensor expression is malformed: operands of wrong types, an index that may leave its
-    tensor, a reduction axis that is not listed.  A TypeError too, as of Python's own operators.
+    tensor, a reduction axis that is not listed.  It is a TypeError too, like errors of Python's
+    operators.
     """
 
     exit_code = 1
@@ -124,7 +124,7 @@ class VerifyError(TilesmithError):
 
 
 class InternalError(TilesmithError):
-    """Our bug, found at run time of the compiler."""
+    """Our bug, detected while the compiler runs."""
 
 
 class AccuracyError(TilesmithError):

@@ -22,10 +22,10 @@ def exports(
         if name not in home_of:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         home = home_of[name]
-        found = importlib.import_module(home)
+        exported = importlib.import_module(home)
         if homes[home]:
-            found = getattr(found, name)
-        setattr(sys.modules[package], name, found)  # the next use finds it at once
-        return found
+            exported = getattr(exported, name)
+        setattr(sys.modules[package], name, exported)  # the next use finds it without this function
+        return exported
 
     return get, lambda: sorted(home_of)

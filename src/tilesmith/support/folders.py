@@ -1,5 +1,5 @@
-"""Files, and folders of files, that appear whole or not at all; folders that only this user writes
-to, and which folders can be trusted to be so.
+"""Files and folders that are written as a whole or not at all; folders that only this user writes,
+and tests whether a folder can be trusted.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from .errors import UsageError
 
 @contextmanager
 def filled(folder: Path) -> Iterator[Path]:
-    """Gives an empty folder to write to; at the end its files become those of `folder`.
+    """Yields an empty folder to write to; at the end its files become those of `folder`.
 
-    If the body fails, `folder` stays as it was, or absent.  A new `folder` appears by one rename.
-    In one that exists, each file is replaced by a rename, and other files stay: whoever has a file
-    of the same name open or mapped keeps the old contents.
+    If the body fails, `folder` is unchanged, or absent.  A new `folder` appears by one rename.  In
+    one that exists, each file is replaced by a rename, and other files stay: processes that have a
+    file of the same name open or mapped keep the old contents.
 
-    Raises OSError where `folder` can't be written.
+    Raises OSError if `folder` can't be written.
     """
-    folder = folder.absolute()  # a relative one may begin like an option of a compiler
-    near = next(p for p in (folder, *folder.parents) if p.exists())  # one file system
+    folder = folder.absolute()  # a relative path may look like an option of a compiler
+    near = next(p for p in (folder, *folder.parents) if p.exists())  # on the same file system
     if near == folder and not folder.is_dir():
         raise NotADirectoryError(errno.ENOTDIR, "it is a file, expected a folder", str(folder))
     scratch = Path(tempfile.mkdtemp(prefix=".tilesmith-", dir=near))
@@ -51,9 +51,9 @@ def filled(folder: Path) -> Iterator[Path]:
 
 @contextmanager
 def scratch_folder() -> Iterator[Path]:
-    """Gives an empty folder for temporary files, which is removed at the end.
+    """Yields an empty folder for temporary files, which is removed at the end.
 
-    Raises UsageError where the body can't write to it, so that another folder is not blamed.
+    Raises UsageError if the body can't write to it, so that the message names the right folder.
     """
     try:
         with tempfile.TemporaryDirectory(prefix="tilesmith-") as made:
@@ -68,20 +68,21 @@ def scratch_folder() -> Iterator[Path]:
 
 @contextmanager
 def written(path: Path) -> Iterator[IO[bytes]]:
-    """Gives a stream; at the end the file `path` has what was written to it.
+    """Yields a stream; at the end the file `path` has the contents written to it.
 
-    If the body fails, `path` stays as it was, or absent.  A file that exists is replaced by a
-    rename: whoever has it open or mapped keeps the old contents.  Behind a symbolic link it is the
-    file that the link names.  A stream (see `is_stream`) is not replaced: it is given the bytes at
+    If the body fails, `path` is unchanged, or absent.  A file that exists is replaced by a rename:
+    processes that have it open or mapped keep the old contents.  A symbolic link is kept, and its
+    file is replaced.  A stream (see `is_stream`) is not replaced: the bytes are written to it at
     the end.
 
-    Raises OSError where `path` can't be written.
+    Raises OSError if `path` can't be written.
     """
     if is_stream(path):  # before links are followed: those of /dev/fd name no files
         content = io.BytesIO()
         yield content
         number = _descriptor(path)
-        # A descriptor goes on from where it is, as it does for whoever else writes to it.
+        # A descriptor is written from its current position, which it may share with other
+        # processes.
         with path.open("wb") if number is None else os.fdopen(os.dup(number), "wb") as device:
             device.write(content.getbuffer())
         return
@@ -101,7 +102,7 @@ def written(path: Path) -> Iterator[IO[bytes]]:
 
 def is_stream(path: Path) -> bool:
     """Whether `path` is a device, a pipe or an open descriptor, such as /dev/null, /dev/stdout or
-    /dev/fd/3: those are written in place.
+    /dev/fd/3: these are written in place.
     """
     if _descriptor(path) is not None:
         return True
@@ -109,11 +110,11 @@ def is_stream(path: Path) -> bool:
 
 
 _MOST_LINKS = 40
-"""As Linux follows in one path."""
+"""The limit of Linux on links in one path."""
 
 
 def _descriptor(path: Path) -> int | None:
-    """The number of the open descriptor that `path` or a link behind it stands for."""
+    """The number of the open descriptor that `path`, or a link behind it, names."""
     folders = {os.path.realpath(p) for p in ("/dev/fd", "/proc/self/fd")}
     name = os.path.abspath(path)
     for _ in range(_MOST_LINKS):
@@ -129,7 +130,7 @@ def _descriptor(path: Path) -> int | None:
 def write_text(path: Path, text: str) -> None:
     """`written` of one text in UTF-8.  A lone surrogate becomes its escape.
 
-    Raises OSError where `path` can't be written.
+    Raises OSError if `path` can't be written.
     """
     with written(path) as f:
         f.write(text.encode("utf-8", "backslashreplace"))
@@ -143,7 +144,7 @@ def _umask() -> int:
 
 
 def make_private(folder: Path) -> None:
-    """Make a folder, and the folders above it that don't exist, for this user alone.
+    """Create a folder, and the missing folders above it, for this user alone.
 
     Raises OSError.
     """
@@ -155,9 +156,10 @@ def make_private(folder: Path) -> None:
 
 
 def distrusted(path: Path) -> str:
-    """Why others than this user and root could change what `path` is; empty if they can't.
+    """The reason why users other than this one and root could change the contents of `path`; empty
+    if they can't.
 
-    `path`: without symbolic links (see `Path.resolve`).  All folders above it count too: whoever
+    `path`: without symbolic links (see `Path.resolve`).  All folders above it count too: users who
     may write to one of them may put another folder in its place.  In a sticky folder, such as /tmp,
     only the owner of an entry may.
 
@@ -171,9 +173,9 @@ def distrusted(path: Path) -> str:
 
 
 def distrusted_entry(path: Path, info: os.stat_result, *, is_last: bool = True) -> str:
-    """`distrusted` of one file or folder, regardless of the folders above it.
+    """`distrusted` for one file or folder, without the folders above it.
 
-    is_last: whether its own entries matter, so that a sticky folder is no better than another.
+    is_last: whether its own entries matter, so that a sticky folder is no safer than another.
     """
     if info.st_uid not in (0, os.geteuid()):
         return f"{path} belongs to another user (number {info.st_uid})"

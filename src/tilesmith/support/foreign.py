@@ -1,6 +1,4 @@
-"""Models of PyTorch, recognised without it: objects by the names of their classes, files by how
-they begin.
-"""
+"""Recognition of PyTorch's models without it: by names of classes, and first bytes of files."""
 
 from __future__ import annotations
 
@@ -43,7 +41,7 @@ def is_archive(model: Any) -> bool:
         with open(os.open(model, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as f:
             return is_zip(f.read(len(_ZIP)) or b"")
     except (OSError, ValueError, TypeError):
-        return False  # who opens it next says what is wrong
+        return False  # the next reader reports the error
 
 
 def _is_a(model: Any, module: str, name: str) -> bool:

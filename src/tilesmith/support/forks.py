@@ -1,9 +1,9 @@
-"""Forks: the child has only the thread that forked, and every lock as it was.
+"""Forks: the child has only the thread that forked, and every lock in its current state.
 
-A lock that another thread held would never be released there, and the child would wait for ever.  A
-server that loads its models and then forks its workers meets this, for instance while
-`specialise="auto"` compiles on a thread of its own.  So a fork waits until nobody is inside what a
-child can't take over half done (`wait_in_forks`), and locks of single objects are new in the child
+A lock that another thread held would never be released in the child, which would wait for ever.  A
+server that loads its models and then forks its workers can cause this, for instance while
+`specialise="auto"` compiles on another thread.  So a fork waits until no thread is in a state that
+a child can't take over (`wait_in_forks`), and locks of single objects are new in the child
 (`renew_in_children`).  `subprocess` runs none of this: its children run another program.
 """
 
@@ -27,15 +27,15 @@ _owners: weakref.WeakSet[Any] = weakref.WeakSet()
 def wait_in_forks(level: int, acquire: Callable[[], Any], release: Callable[[], Any]) -> None:
     """From now on a fork holds a reentrant lock, which parent and child release.
 
-    level: where a thread holds two such locks, the one that it takes first has the lower level.
+    level: if a thread holds two such locks, the one that it takes first has the lower level.
     """
     _waited.append((level, acquire, release))
     _waited.sort(key=lambda entry: entry[0])
 
 
 def renew_in_children(owner: _Owner) -> None:
-    """From now on `owner._lock` is a new lock in each forked child.  What it guards must be right
-    between any two steps of Python.
+    """From now on `owner._lock` is a new lock in each forked child.  The data that it guards must
+    be valid between any two steps of Python.
     """
     _owners.add(owner)
 

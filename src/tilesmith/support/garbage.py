@@ -1,7 +1,7 @@
 """Fewer searches for cyclic garbage while the compiler makes expressions.
 
-Expressions are freed by their reference counts.  A search for cycles finds little among them and
-took 5 to 8% of a process's time of compiling.
+Expressions are freed by their reference counts.  A search for cycles finds few among them and took
+5 to 8% of a process's compile time.
 """
 
 from __future__ import annotations
@@ -12,9 +12,7 @@ from contextlib import contextmanager
 from threading import Lock
 
 ALLOCATIONS = 100_000
-"""Objects made since the last search after which the next one begins; Python's own number is a few
-hundred.
-"""
+"""Objects allocated between two searches; Python's own number is a few hundred."""
 
 _lock = Lock()
 _inside = 0
@@ -23,8 +21,8 @@ _before = (0, 0, 0)
 
 @contextmanager
 def rarely_collected() -> Iterator[None]:
-    """Within it, Python searches for garbage less often.  It may be entered by several threads;
-    when the last one leaves, the thresholds are as before, unless somebody else has changed them.
+    """Context in which Python searches for garbage less often.  Several threads may enter it; when
+    the last one leaves, the thresholds are restored, unless other code has changed them.
     """
     global _inside, _before
     with _lock:

@@ -1,11 +1,11 @@
-"""What the compiler says about its work, by topic.
+"""Log messages of the compiler, by topic.
 
     _log = logger("schedule")
     _log.info("%s: the rule for convolutions does not fit: %s", name, why)
 
-Each topic is a logger of Python's `logging`, `tilesmith.TOPIC`: programs handle its messages as
-they do others'.  `TILESMITH_LOGS=schedule,cache` (the option `logs`) shows all messages of these
-topics on stderr.  Without it only warnings appear, as Python has it.
+Each topic is a logger of Python's `logging`, `tilesmith.TOPIC`: programs handle its messages like
+others.  `TILESMITH_LOGS=schedule,cache` (the option `logs`) shows all messages of these topics on
+stderr.  Without it only warnings appear, as is Python's default.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ TOPICS = {
     "for sizes that calls have often",
     "tuning": "candidates that failed, processes and machines that went away",
 }
-"""What `TILESMITH_LOGS` may name, and what such messages are about."""
+"""The topics for `TILESMITH_LOGS`, with a description of their messages."""
 
 ALL = "all"
 
@@ -40,14 +40,14 @@ def logger(topic: str) -> logging.Logger:
 
 
 def parse_topics(text: str) -> tuple[str, ...]:
-    """The topics in a list such as `schedule,cache`; `all` stands for each.  Raises UsageError."""
-    found = [t for t in (part.strip() for part in text.split(",")) if t]
-    for topic in found:
+    """The topics in a list such as `schedule,cache`; `all` means each.  Raises UsageError."""
+    topics = [t for t in (part.strip() for part in text.split(",")) if t]
+    for topic in topics:
         if topic not in TOPICS and topic != ALL:
             raise UsageError(
                 f"logs: there is no topic {topic!r}; expected {ALL}, or some of {', '.join(TOPICS)}"
             )
-    return tuple(TOPICS) if ALL in found else tuple(dict.fromkeys(found))
+    return tuple(TOPICS) if ALL in topics else tuple(dict.fromkeys(topics))
 
 
 class _Collector(logging.Handler):
@@ -63,12 +63,12 @@ class _Collector(logging.Handler):
 
 
 class _Stderr(logging.Handler):
-    """Writes to what `sys.stderr` is at the time."""
+    """Writes to the current `sys.stderr`."""
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
             print(self.format(record), file=sys.stderr)
-        except Exception:  # as all handlers of `logging` do: a message stops no program
+        except Exception:  # as in all handlers of `logging`: a message stops no program
             self.handleError(record)
 
 
@@ -77,16 +77,17 @@ _shown.setFormatter(logging.Formatter("%(name)s: %(message)s"))
 
 
 def show(topics: Iterable[str]) -> None:
-    """Show all messages of these topics on stderr from now on.  Others stay as they are."""
+    """Show all messages of these topics on stderr from now on.  Others are unchanged."""
     for topic in topics:
         log = logger(topic)
         log.setLevel(logging.DEBUG)
-        log.addHandler(_shown)  # a second time changes nothing
+        log.addHandler(_shown)  # a second call changes nothing
 
 
 @contextmanager
 def collected(topics: Iterable[str]) -> Iterator[list[tuple[str, int, str]]]:
-    """Gives the messages of these topics (topic, level, text) that the body logs.
+    """Yields a list that collects the messages of these topics (topic, level, text) that the body
+    logs.
 
     A worker process sends them to its parent, which logs them with `repeat`.
     """
@@ -115,7 +116,7 @@ class _Progress(logging.Handler):
 
 
 def log_progress(topic: str, what: str, done: int, total: int) -> None:
-    """Log that so many of `total` are done."""
+    """Log that `done` of `total` are done."""
     logger(topic).info("%d of %d %s", done, total, what, extra={"progress": (done, total)})
 
 
@@ -134,7 +135,7 @@ def following(topic: str, tell: Callable[[int, int], object]) -> Iterator[None]:
 
 
 def repeat(messages: Sequence[Sequence[object]]) -> None:
-    """Log messages that `collected` gave in another process."""
+    """Log messages that `collected` recorded in another process."""
     for topic, level, text in messages:
         assert isinstance(topic, str) and isinstance(level, int)
         logger(topic).log(level, "%s", text)

@@ -1,8 +1,8 @@
-"""Mapped files: models, and arrays that lie in them.
+"""Mapped files: models, and arrays inside them.
 
-A mapped file is what it is *now*: who overwrites it changes arrays that were checked before.  So
-whatever was made of a model's arrays counts only after `check_unchanged`.  No executable holds on
-to a mapped model.
+A mapped file has its *current* contents: overwriting it changes arrays that were checked before.
+So results computed from a model's arrays are valid only after `check_unchanged`.  No executable
+keeps a mapped model.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tilesmith.support.errors import ModelError
 
 
 class MappedFile(mmap.mmap):
-    """A mapped file that knows whether it was written to since."""
+    """A mapped file that can tell whether it was written to since."""
 
     _path: Path
     _fd: int
@@ -43,7 +43,7 @@ class MappedFile(mmap.mmap):
 
 
 def write_stamp(fd: int) -> tuple[int, int]:
-    """What changes when an open file is written to: its size and the time of the last write."""
+    """Values that change when an open file is written to: its size and its last modification."""
     info = os.fstat(fd)
     return info.st_size, info.st_mtime_ns
 
@@ -51,7 +51,7 @@ def write_stamp(fd: int) -> tuple[int, int]:
 def map_model(path: Path, expected: str = "a model's file") -> memoryview:
     """The contents of a model's file, mapped: weights are read when they are packed.
 
-    expected: the kinds of files that it may be, for messages.
+    expected: the allowed kinds of files, for messages.
 
     Raises ModelError if it is not a regular file that can be read.
     """
@@ -72,7 +72,7 @@ def map_model(path: Path, expected: str = "a model's file") -> memoryview:
 
 
 def _check_model(path: Path, info: os.stat_result, expected: str) -> None:
-    """Raises ModelError for what can't be a model's file."""
+    """Raises ModelError for a file that can't be a model."""
     if stat.S_ISDIR(info.st_mode):
         raise ModelError(f"expected {expected} at {str(path)!r}, found a folder")
     if not stat.S_ISREG(info.st_mode):
@@ -94,7 +94,7 @@ def release(array: np.ndarray) -> None:
     if not array.flags.forc or not array.size:
         return
     begin = array.ctypes.data - np.frombuffer(file, np.uint8).ctypes.data
-    first = -(-begin // mmap.PAGESIZE) * mmap.PAGESIZE  # pages shared with neighbours stay
+    first = -(-begin // mmap.PAGESIZE) * mmap.PAGESIZE  # pages shared with neighbours are kept
     size = (begin + array.nbytes) // mmap.PAGESIZE * mmap.PAGESIZE - first
     if size > 0:
         file.madvise(mmap.MADV_DONTNEED, first, size)
@@ -107,7 +107,7 @@ def check_unchanged(arrays: Iterable[np.ndarray]) -> None:
 
 
 def _file(array: np.ndarray) -> MappedFile | None:
-    """The mapped file that an array lies in."""
+    """The mapped file that contains an array."""
     owner = array
     while isinstance(owner.base, np.ndarray):
         owner = owner.base

@@ -1,13 +1,13 @@
-"""Timing several ways of doing one thing so that their ratio can be trusted.
+"""Timing of several alternatives, with a ratio that can be trusted.
 
 A machine's speed drifts by tens of percent within seconds (other load, clock, temperature).  Two
-times taken one after the other compare moments.  `interleave` takes turns: in every round each
+times taken one after the other compare moments.  `interleave` alternates: in every round each
 contender runs for a short while, and only ratios within rounds are meaningful.  Threads that spin
 after their work (OpenBLAS's do for tens of milliseconds) would take a core from the next contender,
-so a turn begins when this process rests.
+so a turn begins only when this process is idle.
 
-What remains is noise.  `compare` says how much: an interval for the ratio, and what share of the
-cores other programs used meanwhile.
+The rest is noise.  `compare` quantifies it: an interval for the ratio, and the fraction of the
+cores that other programs used meanwhile.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from pathlib import Path
 from typing import TypeAlias
 
 BUSY = 0.1
-"""Share of the cores from which on the load of other programs makes measurements worth less."""
+"""Fraction of the cores from which on other programs' load makes measurements less reliable."""
 REST_SECONDS, LONGEST_REST = 2e-3, 0.3
-"""How long the process must have slept before a turn, and how long that is waited for."""
+"""Seconds for which the process must have slept before a turn, and the longest wait for that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +53,12 @@ class Samples:
         return ordered[min(len(ordered) - 1, (9 * len(ordered)) // 10)]
 
     def percentile(self, percent: float) -> float:
-        """The least of the times that at least so many percent of the runs do not exceed."""
+        """The least time that at least `percent` percent of the runs do not exceed."""
         ordered = sorted(self.times)
         return ordered[max(math.ceil(len(ordered) * percent / 100) - 1, 0)]
 
     def as_dict(self) -> dict[str, float | int]:
-        """Milliseconds, for tables and JSON."""
+        """The statistics in milliseconds, for tables and JSON."""
         return {
             "median_ms": self.median * 1e3,
             "min_ms": self.minimum * 1e3,
@@ -75,15 +75,15 @@ def interleave(
     least: int = 3,
     progress: Callable[[int, int], object] | None = None,
 ) -> dict[str, Samples]:
-    """Time each contender `rounds` times for about `turn_seconds`, taking turns.
+    """Time each contender `rounds` times for about `turn_seconds`, alternately.
 
-    The first run of a turn is not counted, since it meets caches and threads as the others left
-    them.  At least `least` others are.  `progress(done, rounds)` is called after each round.
+    The first run of a turn is not counted, since it finds caches and threads in another state.  At
+    least `least` other runs are counted.  `progress(done, rounds)` is called after each round.
     """
     taken: dict[str, list[list[float]]] = {name: [] for name in contenders}
     names = list(contenders)
     for done in range(rounds):
-        # Turning the order round each time keeps a contender from always following the same one.
+        # Reversing the order each time keeps a contender from always following the same one.
         for name in names if done % 2 == 0 else reversed(names):
             taken[name].append(_turn(contenders[name], turn_seconds, least))
         if progress is not None:
@@ -126,11 +126,11 @@ def _ratios(a: Samples, b: Samples) -> list[float]:
 class Ratio:
     """The time of one thing relative to another's.
 
-    median: over rounds, of the ratio within a round.
+    median: median over rounds of the ratio within a round.
     low, high: an interval that contains the true median with a probability of 95% or more; with
-        fewer than six rounds the least and the largest ratio, which say less.
-    rounds: their number.
-    load: share of the cores that other programs used meanwhile, 0 to 1; None if unknown.
+        fewer than six rounds the least and the largest ratio, which have a lower probability.
+    rounds: number of rounds.
+    load: fraction of the cores that other programs used meanwhile; None if unknown.
     """
 
     median: float
@@ -141,14 +141,14 @@ class Ratio:
 
     @property
     def is_certain(self) -> bool:
-        """Whether the interval says which of the two is faster."""
+        """Whether the interval excludes equal times."""
         return not self.low <= 1 <= self.high
 
 
 def compare(
     a: Callable[[], object], b: Callable[[], object], rounds: int, turn_seconds: float = 0.1
 ) -> Ratio:
-    """The time of `a` relative to that of `b`, which take turns."""
+    """The time of `a` relative to that of `b`, measured alternately."""
     before = clocks()
     samples = interleave({"a": a, "b": b}, rounds=rounds, turn_seconds=turn_seconds)
     return with_interval(samples["a"], samples["b"], share_of_others(before, clocks()))
@@ -158,7 +158,7 @@ def with_interval(a: Samples, b: Samples, load: float | None = None) -> Ratio:
     """`ratio` with an interval, by the order of the rounds' ratios: no distribution is assumed."""
     ordered = _ratios(a, b)
     count = len(ordered)
-    # So many of `count` ratios lie below their true median with a probability of at most 2.5%.
+    # `outside` of `count` ratios are below their true median with a probability of at most 2.5%.
     outside, tail = 0, 0.5**count
     while tail <= 0.025:
         outside += 1
@@ -172,7 +172,7 @@ Clocks: TypeAlias = tuple[float, float, float]
 
 def clocks() -> Clocks | None:
     """Seconds of work on the cores that this process may use, of its own work, and of the time;
-    None where the system does not say.
+    None if the system does not report them.
     """
     try:
         lines = Path("/proc/stat").read_text().splitlines()
@@ -186,7 +186,7 @@ def clocks() -> Clocks | None:
 
 
 def share_of_others(before: Clocks | None, after: Clocks | None) -> float | None:
-    """The share of the cores' time that others used between two moments."""
+    """Fraction of the cores' time that other processes used between two moments."""
     if before is None or after is None:
         return None
     busy, ours, wall = (b - a for a, b in zip(before, after, strict=True))

@@ -1,8 +1,8 @@
-"""Every choice a user can make about a compilation, as one frozen value.
+"""All options of a compilation, as one frozen value.
 
 `Options` is passed explicitly from the public functions down; nothing else reads the environment.
-Fields whose metadata says `affects_code` take part in `key()`, which is in every cache key; the
-others (where to dump, how many threads to start with) cannot change the code that comes out.  The
+Fields whose metadata says `affects_code` are part of `key()`, which is in every cache key; the
+others (the dump folder, the number of threads at the start) cannot change the generated code.  The
 command line derives its options from these fields.
 
 Environment: `TILESMITH_TARGET`, `TILESMITH_NUM_THREADS` (else `OMP_NUM_THREADS`),
@@ -36,19 +36,20 @@ _ONE_STEP = {
     "f8e4m3fn": 0.125, "f8e4m3fnuz": 0.125, "f8e5m2": 0.25, "f8e5m2fnuz": 0.25, "f8e8m0": 1.0,
     "f6e2m3": 0.125, "f6e3m2": 0.25, "f4e2m1": 0.5,
 }  # fmt: skip
-"""By storage type, the relative distance of neighbours: a number beside a tie may round away."""
+"""By storage type, the relative distance of neighbours: a number near a tie may round away."""
 
 BOUNDS: dict[Accuracy, dict[str, float]] = {
     "default": {"f64": 1e-10, "f32": 1e-4, "f16": 1e-2, "bf16": 5e-2} | _ONE_STEP,
     "strict": {"f64": 1e-10, "f32": 5e-6, "f16": 1e-2, "bf16": 5e-2} | _ONE_STEP,
 }
-"""Accuracy policies: by element type, the largest error that a compiled kernel may have against
-its reference, as a share of the largest magnitude in the reference's result.  Integers and bools
-are exact.  Sums inside a declared reduction may be added in any order; that is what the bounds
-leave room for.  An algorithm whose error on random data may pass the bound is not chosen.
+"""Accuracy policies: by element type, the largest error of a compiled kernel against its reference,
+relative to the largest magnitude in the reference's result.  Integers and bools are exact.  Sums
+inside a declared reduction may be added in any order; the bounds allow for that.  An algorithm
+whose error on random data may exceed the bound is not chosen.
 
-"strict" also fixes every bit of a kernel's results: they are those of the interpreter for its loop
-nest (docs/accuracy.md)."""
+"strict" also determines every bit of a kernel's results: they are those of the interpreter for its
+loop nest (docs/accuracy.md).
+"""
 
 
 COMPILING, REUSE, WATCHING = "Compilation", "Cache and records", "Watching the compiler"
@@ -64,8 +65,8 @@ def about(
     group: str | None = None,
 ) -> dict[str, Any]:
     """Metadata of an option: its help text, whether it can change the generated code, whether it is
-    on the command line, there perhaps called otherwise (`flag`), and under which heading (`group`;
-    None: with the verb's own options).
+    on the command line, its name there if that differs (`flag`), and its heading (`group`; None:
+    with the verb's own options).
     """
     return {"help": help, "affects_code": affects_code, "cli": cli, "flag": flag, "group": group}
 
@@ -82,7 +83,7 @@ def option_table(options: type) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Choices of one compilation.  The metadata of a field says what it means.
+    """Options of one compilation.  The metadata of a field describes it.
 
     precision: see `support.precision`; types by pattern may also be given as a mapping.
     accuracy: names a policy of `BOUNDS`.
@@ -249,9 +250,9 @@ class Options:
     @staticmethod
     @checked(UsageError)
     def from_environment(environ: Mapping[str, str] | None = None, **overrides: Any) -> Options:
-        """The options that the environment asks for; `overrides` (where not None) win.
+        """The options from the environment; `overrides` (where not None) take precedence.
 
-        Raises UsageError naming the variable when its value can't be read.
+        Raises UsageError that names the variable if its value can't be read.
         """
         env = os.environ if environ is None else environ
         values: dict[str, Any] = {
@@ -281,13 +282,13 @@ class Options:
 
     @checked(UsageError)
     def with_(self, **changes: Any) -> Options:
-        """The same options with some changed; a change to None means: leave as it is."""
+        """The same options with some changes; None leaves a field unchanged."""
         changes = {k: v for k, v in changes.items() if v is not None}
         return replace(self, **changes) if changes else self
 
     @property
     def is_strict(self) -> bool:
-        """Whether the bits of results are fixed."""
+        """Whether the bits of results are determined."""
         return self.accuracy == "strict"
 
     @property
@@ -296,7 +297,7 @@ class Options:
         return 0.0 if self.is_strict else self.bound("f32")
 
     def show_logs(self) -> None:
-        """Show the messages that `logs` asks for from now on, in the whole process."""
+        """Show the messages selected by `logs` from now on, in the whole process."""
         show(parse_topics(self.logs))
 
     @checked(UsageError)
@@ -321,7 +322,7 @@ def threads_from_environment(environ: Mapping[str, str] | None = None) -> int | 
     ours = _number(env, "TILESMITH_NUM_THREADS")
     if ours is not None:
         return ours
-    # OpenMP programs set this for others, so what we can't read there is no error of our user's.
+    # OpenMP programs set this for others, so an invalid value is no error of our user's.
     first = env.get("OMP_NUM_THREADS", "").split(",")[0].strip()
     return int(first) if first.isdecimal() and int(first) > 0 else None
 
@@ -344,7 +345,7 @@ def watches_pages_from_environment(environ: Mapping[str, str] | None = None) -> 
 
 
 def compiler_from_environment(environ: Mapping[str, str] | None = None) -> tuple[str, ...]:
-    """The words of `CC`, the command of a C compiler; none where it is not set."""
+    """The words of `CC`, the command of a C compiler; empty if it is not set."""
     env = os.environ if environ is None else environ
     return tuple(shlex.split(env.get("CC", "")))
 

@@ -3,9 +3,9 @@ for each pair of choices of two neighbours.  The sum is minimised.
 
 Solved by reduction (Scholz and Eckstein, "Register allocation for irregular architectures", 2002).
 A node with at most two neighbours is eliminated without loss.  So chains, trees, diamonds and all
-graphs that reduce to these are solved exactly.  In a denser remainder, the node with most
-neighbours takes the choice that is best beside each neighbour alone.  Of equal choices the first is
-taken.
+graphs that reduce to these are solved exactly.  In a denser remainder, the node with the most
+neighbours takes the choice that is best with each neighbour considered alone.  Of equal choices the
+first is taken.
 """
 
 from __future__ import annotations

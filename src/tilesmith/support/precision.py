@@ -1,10 +1,10 @@
-"""Precision as a user writes it: one type for all products, or a type for each pattern of names.
+"""Precision as users write it: one type for all products, or a type for each pattern of names.
 
     bf16
     head/*=f32, *=bf16
 
-Patterns are those of `fnmatch`.  The first one that matches the name of a node decides; a node that
-none matches keeps f32.
+Patterns are those of `fnmatch`.  The first one that matches the name of a node decides; a node
+without a match keeps f32.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ PRECISIONS = ("f32", "bf16", "f16")
 """Types in which the operands of products may be read."""
 
 AUTO = "auto"
-"""What stands for the fastest types within the accuracy policy."""
+"""Selects the fastest types within the accuracy policy."""
 
 ANY = "*"
 
@@ -41,7 +41,7 @@ def precision_text(precision: str | Mapping[str, str]) -> str:
 
 
 def pins_of(text: str) -> tuple[tuple[str, str], ...]:
-    """Patterns and the names of their types; none for "auto".  Raises UsageError."""
+    """Patterns and the names of their types; empty for "auto".  Raises UsageError."""
     if text == AUTO:
         return ()
     pins: list[tuple[str, str]] = []

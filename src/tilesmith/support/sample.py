@@ -1,4 +1,4 @@
-"""Made-up inputs, to run a model without an example."""
+"""Random inputs, to run a model without an example."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def sample_array(
     """A random array: floats are standard normal; integers are 0 or 1, so that they are valid both
     as indices into a table and as a mask.
 
-    limit: of integers that are indices, the number of elements that they may index.
+    limit: for integers that are indices, the number of elements that they index.
     """
     if dtype.kind == "b":
         return rng.integers(0, 2, tuple(shape)).astype(bool)

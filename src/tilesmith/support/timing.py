@@ -1,4 +1,4 @@
-"""Where compile time went: nested, named stages.
+"""Compile times of nested, named stages.
 
     timings = Timings()
     with timings.stage("lower"):
@@ -6,9 +6,10 @@
             ...
     print(timings.report())
 
-Stages of one name under one parent add up.  Threads may time at once.  Each has its own stack of
-open stages, and `under` puts a worker's stages below a stage that another thread opened.  Times of
-concurrent stages add up too, so a parent that waits for workers may show less than its children.
+Stages with the same name and parent are added up.  Several threads may time at once.  Each has its
+own stack of open stages, and `under` puts a worker's stages below a stage that another thread
+opened.  Times of concurrent stages are added too, so a parent that waits for workers may show less
+than its children.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ from dataclasses import dataclass
 class Row:
     """One stage.
 
-    path: names from the outermost.
+    path: names, outermost first.
     seconds: time inside, children included.
-    calls: times entered.
+    calls: number of times that it was entered.
     """
 
     path: tuple[str, ...]
@@ -54,7 +55,7 @@ class Timings:
     def stage(self, name: str, under: tuple[str, ...] | None = None) -> Iterator[tuple[str, ...]]:
         """Time the body as stage `name`, below the current stage of this thread or below `under`.
 
-        Gives the stage's path, to hand to workers as their `under`.
+        Yields the stage's path, for workers to pass as their `under`.
         """
         before = self.path
         path = (*(before if under is None else under), name)
@@ -71,11 +72,11 @@ class Timings:
 
     @property
     def path(self) -> tuple[str, ...]:
-        """The stage that this thread is in."""
+        """The current stage of this thread."""
         return getattr(self._local, "path", ())
 
     def add(self, name: str, seconds: float, under: tuple[str, ...] = ()) -> None:
-        """Count `seconds` measured elsewhere (in another process, say) for a stage."""
+        """Add `seconds` measured elsewhere (in another process, for instance) to a stage."""
         self._add((*under, name), seconds, 1)
 
     def _add(self, path: tuple[str, ...], seconds: float, calls: int) -> None:
@@ -85,7 +86,7 @@ class Timings:
 
     @property
     def total(self) -> float:
-        """Seconds in all outermost stages together."""
+        """Total seconds of all outermost stages."""
         return sum(r.seconds for r in self.rows() if r.depth == 0)
 
     def rows(self) -> list[Row]:
@@ -103,19 +104,23 @@ class Timings:
 
         def visit(path: tuple[str, ...]) -> None:
             for child in children.get(path, ()):
-                at = len(rows)
+                position = len(rows)
                 seconds, calls = totals.get(child, (0.0, 0))
                 rows.append(Row(child, seconds, calls))
                 visit(child)
                 if child not in totals:
-                    inner = sum(r.seconds for r in rows[at + 1 :] if len(r.path) == len(child) + 1)
-                    rows[at] = Row(child, inner, 0)
+                    inner = sum(
+                        r.seconds for r in rows[position + 1 :] if len(r.path) == len(child) + 1
+                    )
+                    rows[position] = Row(child, inner, 0)
 
         visit(())
         return rows
 
     def report(self) -> str:
-        """A plain table: stage (indented), milliseconds, share of the whole, times entered."""
+        """A plain table: stage (indented), milliseconds, fraction of the whole, number of
+        entries.
+        """
         rows = self.rows()
         total = sum(r.seconds for r in rows if r.depth == 0) or 1e-9
         width = max([len("stage"), *(2 * r.depth + len(r.name) for r in rows)])

@@ -1,4 +1,4 @@
-"""Running Python files of users, which register what is theirs."""
+"""Running Python files of users, which register their own things."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from tilesmith.support.errors import UsageError
 def run_user_file(path: Path, kind: str, function: str, table: dict[str, Any]) -> list[str]:
     """Run a file that registers things of a kind ("templates"); returns their names in `table`.
 
-    function: what the file is to call, for messages.
-    table: what is registered, by name.
+    function: the function that the file must call, for messages.
+    table: the registered things, by name.
 
     Raises UsageError if there is no such file, it registers nothing, or it fails; a failing file
     registers nothing.
@@ -28,7 +28,7 @@ def run_user_file(path: Path, kind: str, function: str, table: dict[str, Any]) -
     spec = spec_from_loader(name, SourceFileLoader(name, str(path)))
     assert spec is not None and spec.loader is not None
     module = module_from_spec(spec)
-    sys.modules[name] = module  # its dataclasses look for themselves there
+    sys.modules[name] = module  # its dataclasses look themselves up there
     try:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as e:
@@ -40,9 +40,9 @@ def run_user_file(path: Path, kind: str, function: str, table: dict[str, Any]) -
         raise UsageError(
             f"the file of {kind} {str(path)!r}{line} fails: {type(e).__name__}: {e}"
         ) from e
-    found = [n for n, entry in table.items() if before.get(n) is not entry]
-    if not found:
+    registered = [n for n, entry in table.items() if before.get(n) is not entry]
+    if not registered:
         raise UsageError(
             f"the file of {kind} {str(path)!r} registers none: it is to call tilesmith.{function}"
         )
-    return found
+    return registered

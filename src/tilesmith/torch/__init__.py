@@ -1,5 +1,5 @@
-"""What PyTorch calls: the backend of `torch.compile(model, backend="tilesmith")`, and operators of
-users (`register`).
+"""Interfaces to PyTorch: the backend of `torch.compile(model, backend="tilesmith")`, and operators
+of users (`register`).
 
 Importing this package does not import `torch`; using one of its names does.
 """

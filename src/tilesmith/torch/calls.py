@@ -1,7 +1,7 @@
-"""Calls of native code on tensors of PyTorch, without copies: the code gets addresses.
+"""Calls of native code on tensors of PyTorch, without copies: the code receives addresses.
 
-Ranks of inputs are as traced: Dynamo's guards see to it.  Types are looked at, since Dynamo itself
-makes tensors of numbers, and so are strides.
+Ranks of inputs are as traced, which Dynamo's guards ensure.  Types and strides are checked, since
+Dynamo itself makes tensors of numbers.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from .fakes import torch_type
 
 _address = torch.Tensor.data_ptr
 _empty: Callable[..., torch.Tensor] = attrgetter("_dynamo.guards._empty_strided_cpu")(torch._C)
-"""Takes a third of the time of `torch.empty`; PyTorch's stubs don't know it."""
+"""An allocation in a third of the time of `torch.empty`; PyTorch's stubs don't declare it."""
 _is_row_major = torch.Tensor.is_contiguous
 
 
 def has_memory(x: torch.Tensor) -> bool:
-    """Whether the elements of a tensor lie somewhere.  Those of fake tensors do not."""
+    """Whether the elements of a tensor are in memory.  Those of fake tensors are not."""
     return not isinstance(x, FakeTensor) and (_address(x) != 0 or x.numel() == 0)
 
 
@@ -39,8 +39,8 @@ class Native:
     ) -> None:
         """exe: the code of `read.graph`.
 
-        names: of the inputs of the FX graph, in order.
-        outputs: the nodes whose tensors the code gives.
+        names: names of the inputs of the FX graph, in order.
+        outputs: the nodes whose tensors the code computes.
         """
         self.exe = exe
         place = {name: i for i, name in enumerate(names)}
@@ -59,12 +59,12 @@ class Native:
         self._scalars = [i for i, s in enumerate(exe.inputs) if not s.shape]
         changed = self._scalars or self._orders or self._returned
         self.is_plain = self._by_address and not self._is_open and not changed
-        """Whether addresses are enough: inputs and results are row-major, their sizes fixed."""
+        """Whether addresses suffice: inputs and results are row-major, with constant sizes."""
         self._types = [torch_type(s.dtype) for s in exe.inputs]
 
     def are_fit(self, tensors: Sequence[Any]) -> bool:
         """Whether tensors for the code's inputs have its element types and hold their numbers
-        themselves.  Numbers of Python are fit.
+        themselves.  Numbers of Python are accepted.
         """
         for t, dtype in zip(tensors, self._types, strict=True):
             if isinstance(t, torch.Tensor) and (
@@ -84,10 +84,10 @@ class Native:
             tensors[i] = tensors[i].permute(order)
         if not all(map(_is_row_major, tensors)):
             tensors = [t.contiguous() for t in tensors]
-        found = self._computed(tensors)
+        results = self._computed(tensors)
         for i, order in self._returned:
-            found[i] = found[i].permute(order)
-        return found
+            results[i] = results[i].permute(order)
+        return results
 
     def _computed(self, tensors: list[Any]) -> list[Any]:
         if not self._by_address:
@@ -96,12 +96,12 @@ class Native:
             return [r if isinstance(r, torch.Tensor) else to_torch(r) for r in several]
         sizes = self.exe.sizes_of(tensors) if self._is_open else None
         if sizes is None:
-            found = [make() for make in self.rooms]
+            made = [make() for make in self.rooms]
         else:
-            found = [make(shape) for make, shape in zip(self.rooms, sizes.outputs, strict=True)]
-        addresses = tuple(map(_address, tensors)), tuple(map(_address, found))
+            made = [make(shape) for make, shape in zip(self.rooms, sizes.outputs, strict=True)]
+        addresses = tuple(map(_address, tensors)), tuple(map(_address, made))
         self.exe.run_at(*addresses, sizes)
-        return found
+        return made
 
 
 def _inverse(order: Sequence[int]) -> list[int]:
@@ -109,8 +109,8 @@ def _inverse(order: Sequence[int]) -> list[int]:
 
 
 def _room(spec: Any) -> Callable[..., Any]:
-    """Makes a tensor in row-major order for a result: of its shape, or of the one given where its
-    own is open.
+    """A function that makes a row-major tensor for a result, of a given shape if its own is
+    symbolic.
     """
     dtype = torch_type(spec.dtype)
     if not spec.is_static:

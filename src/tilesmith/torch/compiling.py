@@ -1,8 +1,8 @@
 """The backend of `torch.compile`, which the entry point "tilesmith" names.
 
-Dynamo hands over graphs of a model's Python code; AOTAutograd makes them graphs of ATen operators
+Dynamo passes graphs of a model's Python code; AOTAutograd turns them into graphs of ATen operators
 that modify nothing, one for inference, or one forward and one backward.  Each is compiled at its
-first call (`pieces.Piece`): only then parameters have contents.
+first call (`pieces.Piece`): only then do parameters have contents.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ def backend(
     options: Mapping[str, Any] | None = None,
     mode: str | None = None,
 ) -> Callable[..., Any]:
-    """Compiles a graph of Dynamo's: `torch.compile(model, backend="tilesmith", options={...})`.
+    """Compiles a graph of Dynamo: `torch.compile(model, backend="tilesmith", options={...})`.
 
     graph: functions of PyTorch, as Dynamo traced them.
-    example_inputs: what it will be called with, as fake tensors and sizes.
+    example_inputs: its inputs, as fake tensors and sizes.
     options: fields of `tilesmith.Options`.  `fallback="error"` refuses operators that would be left
-        to PyTorch.  And `freeze=True`: PyTorch counts all writes to weights (`weight._version`), so
-        that a call without gradients need not compare what they hold.
-    mode: one of PyTorch's; only "default" means anything here.
+        to PyTorch.  With `freeze=True`, PyTorch counts all writes to weights (`weight._version`),
+        so that a call without gradients need not compare their contents.
+    mode: one of PyTorch's; only "default" is accepted.
 
     Raises UsageError for other options and modes.
     """
@@ -54,11 +54,11 @@ def backend(
         raise UsageError(
             f"mode={mode!r} is for PyTorch's own compiler; give options={{...}} instead"
         )
-    given = {**(options or {})}
-    freeze = given.pop("freeze", False)
+    fields_given = {**(options or {})}
+    freeze = fields_given.pop("freeze", False)
     if not isinstance(freeze, bool):
         raise UsageError(f"freeze: expected True or False, found {freeze!r}")
-    chosen = Options.from_environment(**given)
+    chosen = Options.from_environment(**fields_given)
     written: set[int] = set()
     forward = partial(_compiled, options=chosen, written=written)
     infer = partial(forward, is_inference=True, freeze=freeze)
@@ -70,7 +70,7 @@ def backend(
         decompositions=_decompositions(),
     )
     as_loops(graph)
-    # Attention with a gradient of its own is a kernel of PyTorch's; the other is made of products.
+    # Attention with its own gradient is a kernel of PyTorch; the other form consists of products.
     plain = sdpa_kernel(SDPBackend.MATH) if torch.is_grad_enabled() else nullcontext()
     with plain:
         compiled = compiler(graph, example_inputs)
@@ -79,7 +79,7 @@ def backend(
 
 @cache
 def _decompositions() -> dict[Any, Any]:
-    """How operators are taken apart: to core ATen, except those that have an importer."""
+    """The decompositions of operators: to core ATen, except those that have an importer."""
     return {
         operator: function
         for operator, function in core_aten_decompositions().items()
@@ -97,7 +97,7 @@ def _compiled(
 ) -> Callable[[list[Any]], Any]:
     """The function of a graph of ATen operators, for AOTAutograd.
 
-    written: gets the inputs that the graph's function writes.
+    written: receives the inputs that the graph's function writes.
     """
     if written is not None:
         written |= _written()
@@ -129,10 +129,10 @@ def _written() -> set[int]:
 
 
 def _metadata() -> Any:
-    """What AOTAutograd knows of the graph being compiled; None outside of it."""
+    """AOTAutograd's metadata of the graph being compiled; None outside of it."""
     context = TracingContext.try_get()
     return None if context is None else context.fw_metadata
 
 
-# A backend is first called behind a trace, so that it must be arranged for when it is loaded.
+# A backend is first called after tracing, so this must be set up when the module is loaded.
 trace_recurrent_modules(backend)

@@ -1,4 +1,4 @@
-"""Shapes and types of registered operators for PyTorch's fake tensors, whose sizes may be open."""
+"""Shapes and types of registered operators for fake tensors, whose sizes may be symbolic."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from tilesmith.support.errors import TilesmithError
 
 
 def fake_of(cls: type[Op], definition: Definition) -> Callable[..., Any]:
-    """A function that gives tensors without contents, of the types of the operator's results."""
+    """A function that makes tensors without contents, with the types of the operator's results."""
 
     def fake(*args: Any, **kwargs: Any) -> Any:
         tensors, attributes = definition.arguments(args, kwargs)
         types, sizes = _results(cls(**attributes), tensors)
-        found = [
+        results = [
             tensors[0].new_empty([sizes.size(d) for d in t.shape], dtype=torch_type(t.dtype))
             for t in types
         ]
-        return found[0] if len(found) == 1 else tuple(found)
+        return results[0] if len(results) == 1 else tuple(results)
 
     return fake
 
@@ -38,7 +38,7 @@ def torch_type(dtype: DType) -> torch.dtype:
 
 
 def _results(op: Op, tensors: list[torch.Tensor]) -> tuple[tuple[TensorType, ...], _Sizes]:
-    """The types of the results, and what the symbols in them are."""
+    """The types of the results, and the values of their symbols."""
     for sizes in (_Sizes(), _Equal()):
         try:
             return infer(op, sizes.types(tensors)), sizes
@@ -65,7 +65,7 @@ class _Sizes:
         return size if isinstance(size, int) else self._symbol(size.node.expr, size)
 
     def size(self, dim: Dim) -> Any:
-        """A size of the results as PyTorch has it."""
+        """A size of the results in PyTorch's form."""
         return value_of(dim, self._sizes)
 
     def _symbol(self, key: Any, size: Any) -> Var:
@@ -76,18 +76,18 @@ class _Sizes:
 
 
 class _Equal(_Sizes):
-    """One symbol for sizes that are equal in the example.  PyTorch is told that they are."""
+    """One symbol for sizes that are equal in the example; PyTorch is told that they are equal."""
 
     def dim(self, size: Any) -> Dim:
         if isinstance(size, int) or not size.node.has_hint():
             return super().dim(size)
-        found = self._symbol(size.node.hint, size)
-        torch._check(size == self._sizes[found])
-        return found
+        symbol = self._symbol(size.node.hint, size)
+        torch._check(size == self._sizes[symbol])
+        return symbol
 
 
 class _Numbers(_Sizes):
-    """Numbers for sizes.  PyTorch is told that others need another graph."""
+    """Numbers for sizes; PyTorch is told that other sizes need another graph."""
 
     def dim(self, size: Any) -> Dim:
         return int(size)

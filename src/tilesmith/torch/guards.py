@@ -1,15 +1,16 @@
-"""Whether weights hold what they held, by one call of native code for all of them.
+"""The test whether weights still have their contents, by one call of native code for all of
+them.
 
 PyTorch's counter of writes does not count all of them: fused optimizers, statistics of batch norm
-and writes through `weight.data` or NumPy leave it as it is, and memory may be used again.  So
-contents are compared, by a digest: each call reads all weights.  Once some calls found nothing new,
-the system is asked instead which pages were written, where it can tell.  With `freeze=True` the
-user says that all writes are counted; then addresses and counters are enough.
+and writes through `weight.data` or NumPy leave it unchanged, and memory may be reused.  So contents
+are compared, by a digest: each call reads all weights.  After some calls without changes, the
+system is asked instead which pages were written, where it can tell.  With `freeze=True` the user
+asserts that all writes are counted; then addresses and counters suffice.
 
-Native code asks PyTorch's own functions: `aoti_torch_get_data_ptr` of its C interface, and the
-function of `aten::_version`, whose name is a C++ one.  Both take a tensor's handle, which lies in
-the Python object.  Where it lies is looked up once and checked on a tensor; where anything is not
-as expected, Python asks.
+Native code calls PyTorch's own functions: `aoti_torch_get_data_ptr` of its C interface, and the
+function of `aten::_version`, which has a C++ name.  Both take a tensor's handle, which is stored in
+the Python object.  Its offset is looked up once and checked on a tensor.  If a check fails, Python
+makes the test.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _VERSION = "_ZN2at6native8_versionERKNS_6TensorE"
 
 _PATIENCE = 4
 """Calls that found weights unchanged before the system watches their pages: each page that is
-watched and then written costs a fault of 0.7 us, and beginning to watch costs as much as a digest.
+watched and then written costs a fault of 0.7 us, and starting to watch costs as much as a digest.
 """
 
 _address = torch.Tensor.data_ptr
@@ -46,12 +47,12 @@ class _Interface(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What tells the contents of weights from others.
+    """A state of weights, for comparing their contents.
 
-    addresses: of their memory.
-    versions: their counters of writes; 0 for those of inference mode, which have none.
-    strides: in elements.
-    contents: digests, None for each weight whose counter is enough.
+    addresses: addresses of their memory.
+    versions: their counters of writes; 0 for weights of inference mode, which have none.
+    strides: strides in elements.
+    contents: digests, None for each weight whose counter suffices.
     """
 
     addresses: tuple[int, ...]
@@ -61,7 +62,7 @@ class State:
 
     @property
     def told(self) -> tuple[Any, ...]:
-        """For each weight, what is equal while it holds the same."""
+        """For each weight, a value that is equal while its contents are."""
         return tuple(
             (address, version) if digest is None else digest
             for address, version, digest in zip(
@@ -71,15 +72,15 @@ class State:
 
     @property
     def key(self) -> tuple[Any, ...]:
-        """Equal for the weights of which a copy was packed."""
+        """A key that is equal for weights that share a packed copy."""
         return self.strides, self.told
 
 
 def state(weights: Sequence[torch.Tensor], freeze: bool) -> State:
-    """The state of weights now.
+    """The state of the weights now.
 
-    freeze: whether counters are enough.  PyTorch counts no writes to tensors of inference mode, so
-        their contents are compared all the same.
+    freeze: whether counters suffice.  PyTorch counts no writes to tensors of inference mode, so
+        their contents are compared nevertheless.
     """
     return State(
         tuple(map(_address, weights)),
@@ -106,12 +107,12 @@ def unchanged(
     """A function of a call's inputs, a list or a tuple: whether inputs `numbers` are `weights` with
     the state `then`.
 
-    It may say no of other objects with the same contents.
+    It may return False for other objects with the same contents.
 
-    threads: how many share the reading.
+    threads: number of threads that share the reading.
     """
-    found = _interface()
-    if found is None:
+    interface = _interface()
+    if interface is None:
         freeze = None in then.contents
 
         def is_in(args: Sequence[Any]) -> bool:
@@ -123,19 +124,19 @@ def unchanged(
     state_of_each = then.addresses, then.versions, sizes
     patience = _PATIENCE if watches_pages_from_environment() else -1
 
-    def may_watch() -> bool:  # devices write pinned memory, which the system doesn't see
+    def may_watch() -> bool:  # devices write pinned memory, which the system doesn't notice
         return not any(map(torch.Tensor.is_pinned, held))
 
     return Unchanged(
-        *found, tuple(numbers), held, *state_of_each, threads, patience, may_watch
+        *interface, tuple(numbers), held, *state_of_each, threads, patience, may_watch
     ).is_in
 
 
 @cache
 def _interface() -> _Interface | None:
-    """What native code needs; None where this PyTorch is not as expected."""
+    """The functions and offsets for native code; None if this PyTorch fails a check."""
     try:
-        library = ctypes.CDLL(torch._C.__file__)  # its symbols and those of what it depends on
+        library = ctypes.CDLL(torch._C.__file__)  # its symbols and those of its dependencies
         address_of, version_of = library.aoti_torch_get_data_ptr, library[_VERSION]
     except (OSError, AttributeError):
         return None

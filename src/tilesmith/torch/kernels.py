@@ -1,7 +1,7 @@
-"""Kernels of registered operators for calls in eager mode, compiled when a call needs them.
+"""Kernels of registered operators for calls in eager mode, compiled on demand.
 
-The first call is compiled for its sizes.  Where a later call has others, the sizes that differ are
-opened, and one program serves them all; sizes that differ in the same way are one symbol.
+The first call is compiled for its sizes.  If a later call has others, the sizes that differ become
+symbolic, and one program serves all calls; sizes that differ in the same way share a symbol.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from .fakes import torch_type
 Shapes: TypeAlias = tuple[tuple[int, ...], ...]
 
 _KEPT = 4096
-"""Calls of different types and sizes that are found at once."""
+"""Calls of different types and sizes that are cached."""
 
 _address = torch.Tensor.data_ptr
 
@@ -42,9 +42,9 @@ class _Call:
     """A call with inputs of given types and shapes.
 
     exe: the program.
-    sizes: those of the run.
-    shapes: of the results.
-    dtypes: of the results.
+    sizes: sizes of the run.
+    shapes: shapes of the results.
+    dtypes: element types of the results.
     """
 
     exe: Addressed
@@ -53,10 +53,10 @@ class _Call:
     dtypes: Sequence[torch.dtype]
 
     def __call__(self, tensors: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
-        given = [t.contiguous() for t in tensors]
-        found = tuple(map(_empty, self.shapes, self.dtypes))
-        self.exe.run_at(tuple(map(_address, given)), tuple(map(_address, found)), self.sizes)
-        return found
+        contiguous = [t.contiguous() for t in tensors]
+        results = tuple(map(_empty, self.shapes, self.dtypes))
+        self.exe.run_at(tuple(map(_address, contiguous)), tuple(map(_address, results)), self.sizes)
+        return results
 
 
 class Kernels:
@@ -79,8 +79,8 @@ class Kernels:
                 if len(self._calls) >= _KEPT:
                     self._calls.clear()
                 self._calls[key] = call
-        found = call(tensors)
-        return found[0] if len(found) == 1 else found
+        results = call(tensors)
+        return results[0] if len(results) == 1 else results
 
     def _new(self, tensors: Sequence[torch.Tensor], attributes: dict[str, Any]) -> _Call:
         key = (_key(attributes), *[(t.dtype, t.ndim) for t in tensors])
@@ -90,7 +90,7 @@ class Kernels:
         exe = self._families[key].program(tuple(tuple(t.shape) for t in tensors))
         sizes = exe.sizes_of(tensors)
         shapes = [s.static_shape for s in exe.outputs] if sizes is None else sizes.outputs
-        known = [s for s in shapes if s is not None]  # all: no extent depends on data
+        known = [s for s in shapes if s is not None]  # all of them, since no extent depends on data
         return _Call(exe, sizes, known, [torch_type(s.dtype) for s in exe.outputs])
 
 
@@ -112,7 +112,7 @@ class _Family:
             pattern = _opened(seen, shapes)
             try:
                 exe = self._compiled(pattern)
-            except TilesmithError:  # the operator needs numbers; the next line says what is wrong
+            except TilesmithError:  # the operator needs numbers; the next line reports the error
                 return self._compiled(shapes)
             self._open.append((pattern, exe))
             return exe
@@ -122,13 +122,13 @@ class _Family:
         b = Builder("main")
         types = map(TensorType, self._dtypes, shapes)
         inputs = [b.input(f"x{i}", t) for i, t in enumerate(types)]
-        found = b.add(self._op, *inputs)
-        graph = b.finish(found if isinstance(found, tuple) else (found,))
+        results = b.add(self._op, *inputs)
+        graph = b.finish(results if isinstance(results, tuple) else (results,))
         return Addressed(program_of(Request(graph, self._options)), self._options.threads)
 
 
 def _key(attributes: dict[str, Any]) -> str:
-    """Equal for the same numbers: 0.0 and -0.0 are equal and are not the same, NaN is the same."""
+    """A key that is equal for the same numbers: 0.0 and -0.0 differ, NaN equals itself."""
     return repr([*attributes.values()])
 
 
@@ -137,8 +137,8 @@ def _empty(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
 
 
 def _opened(seen: Shapes, shapes: Shapes) -> list[tuple[Dim, ...]]:
-    """Shapes with a symbol for each size that two calls do not share; those that changed from one
-    number to another in the same way have the same symbol.  Sizes of 0 and 1 are numbers.
+    """Shapes with a symbol for each size that differs between two calls; sizes that changed from
+    one number to another in the same way share a symbol.  Sizes of 0 and 1 are numbers.
     """
     symbols: dict[tuple[int, int], Dim] = {}
 

@@ -1,7 +1,7 @@
 """Operators of PyTorch that a tensor expression or a schedule defines: `ts.torch.register`.
 
-PyTorch gets a kernel for CPU tensors, a function of fake tensors, and a gradient if there is one.
-Graphs that Tilesmith compiles contain the operator itself (`expressions`).
+PyTorch receives a kernel for CPU tensors, a function of fake tensors, and a gradient if there is
+one.  Graphs that Tilesmith compiles contain the operator itself (`expressions`).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _SCHEMA: dict[Any, str] = {
 """PyTorch's names for types of parameters."""
 
 _LIBRARIES: dict[str, torch.library.Library] = {}
-"""What registered an operator, by its name."""
+"""The library that registered an operator, by its name."""
 
 
 @checked(UsageError)
@@ -55,21 +55,21 @@ def register(
 
         snake(torch.ones(4), 2.0)  # also torch.ops.mylib.snake
 
-    name: "namespace::name".  An operator that was registered so before is replaced.
+    name: "namespace::name".  An operator that was registered under it before is replaced.
     definition: a function.  It gets a placeholder for each parameter without annotation, or
         annotated `te.Tensor`; and numbers, for parameters annotated int, float, bool, str,
         tuple[int, ...] or tuple[float, ...].  It returns a tensor or a tuple of tensors, which
         rules schedule; or a schedule and its arguments, `(s, [x, y])`, whose results are those of
-        the arguments that are no placeholders.  Extents of placeholders are symbolic where the
-        caller's are.  Or a finished schedule, of tensors whose sizes are numbers.
-    args: of a finished schedule: placeholders, which are the parameters, and results.
-    results: how many tensors it gives.
+        the arguments that are no placeholders.  Extents of placeholders are symbolic if the
+        caller's are.  Alternatively a finished schedule, of tensors whose sizes are numbers.
+    args: arguments of a finished schedule: placeholders, which are the parameters, and results.
+    results: number of tensors that it returns.
     gradient: gets the gradient of each result, then the arguments of the call, and returns the
-        gradient for each tensor among these, None for one that has none.  It is written with
-        functions of PyTorch, or is another registered operator.
-    options: of the code that calls in eager mode run; its default is that of `ts.compile`.
+        gradient for each tensor among these, None for one without.  It uses functions of PyTorch,
+        or is another registered operator.
+    options: options of the code for calls in eager mode; the default is that of `ts.compile`.
 
-    Returns the operator, as `torch.ops` has it.  Raises UsageError.
+    Returns the operator, as in `torch.ops`.  Raises UsageError.
     """
     if definition is None:
         return lambda found: register(
@@ -184,8 +184,8 @@ def _schema(definition: Definition) -> str:
         text = f"{'Tensor' if p.type is None else _SCHEMA[p.type]} {p.name}"
         shown.append(text + (f"={_default(p.default[0])}" if p.default else ""))
     tensors = ", ".join(["Tensor"] * definition.results)
-    found = tensors if definition.results == 1 else f"({tensors})"
-    return f"({', '.join(shown)}) -> {found}"
+    returned = tensors if definition.results == 1 else f"({tensors})"
+    return f"({', '.join(shown)}) -> {returned}"
 
 
 def _default(value: Any) -> str:
@@ -196,7 +196,7 @@ def _default(value: Any) -> str:
 
 
 class _Gradient:
-    """The gradient of an operator, as PyTorch asks for it."""
+    """The gradient of an operator, in the form that PyTorch requires."""
 
     def __init__(self, definition: Definition, function: Callable[..., Any] | None) -> None:
         self._name, self._function = definition.name, function
@@ -223,8 +223,8 @@ class _Gradient:
             )
         tensors, others = iter(ctx.saved_tensors), iter(ctx.others)
         args = [next(tensors if is_tensor else others) for is_tensor in self._tensors]
-        found = self._function(*gradients, *args)
-        several = found if isinstance(found, (tuple, list)) else (found,)
+        returned = self._function(*gradients, *args)
+        several = returned if isinstance(returned, (tuple, list)) else (returned,)
         if len(several) != sum(self._tensors):
             raise UsageError(
                 f"{self._name}: its gradient gave {len(several)} results; expected one for each of "

@@ -1,6 +1,6 @@
-"""Graphs of ATen operators as functions: what can be native code is, and PyTorch does the rest.
+"""Graphs of ATen operators as functions: native code where possible, and PyTorch for the rest.
 
-A piece is compiled at its first call.  Calls that nothing imports stay calls of PyTorch's, and the
+A piece is compiled at its first call.  Calls without an importer stay calls of PyTorch, and the
 graph is divided around them into smaller pieces.
 """
 
@@ -39,7 +39,7 @@ class FallbackWarning(UserWarning):
 
 
 class Piece:
-    """The function of one FX graph of ATen operators: `piece(*inputs)` gives what it gives."""
+    """The function of an FX graph of ATen operators: `piece(*inputs)` returns its results."""
 
     def __init__(
         self,
@@ -51,8 +51,8 @@ class Piece:
         """module: the graph; its nodes have fake tensors as `meta["val"]`.
 
         weights: the numbers of inputs that are the same tensors in most calls.
-        options: of the compilation.
-        freeze: all writes to weights are counted by PyTorch.
+        options: options of the compilation.
+        freeze: whether PyTorch counts all writes to weights.
         """
         self._module = module
         self._options = options
@@ -61,7 +61,8 @@ class Piece:
         self._results = Results(module)
         self._problems: Mapping[str, Problem] = {}
         self._call: Callable[..., Any] | None = None
-        # The graph computes with the sizes of a weight that Dynamo left open, as with an input's.
+        # The graph computes with the sizes of a weight that Dynamo left symbolic, as with an
+        # input's.
         fixed = [i for i in weights if not _is_open(inputs[i].meta.get("val"))]
         self._weights = Weights(fixed, self._compiled, freeze)
         self._quick: Call | None = None
@@ -70,11 +71,11 @@ class Piece:
         return self.call(args)
 
     def call(self, args: Sequence[Any]) -> Any:
-        """What the graph gives for these inputs."""
+        """The results of the graph for these inputs."""
         if forward_ad._current_level >= 0 and any(map(is_dual, args)):
             return self._module(*args)  # native code has no tangents
-        if self._quick is not None and (found := self._quick(args)) is not None:
-            return found
+        if self._quick is not None and (results := self._quick(args)) is not None:
+            return results
         if self._call is None:
             if not all(has_memory(a) or a.is_meta for a in args if isinstance(a, torch.Tensor)):
                 return self._module(*args)  # nothing to compile for: PyTorch infers types
@@ -82,46 +83,46 @@ class Piece:
         return self._call(*args)
 
     def _first(self, args: Sequence[Any]) -> Callable[..., Any]:
-        """How the piece is computed."""
+        """The function that computes the piece."""
         if not self._results.native:
             return self._module.forward
         try:
-            found = self._weights.first(args)
+            packed_weights = self._weights.first(args)
         except UnsupportedError as e:
             return self._left(str(e))
-        if found is None:
+        if packed_weights is None:
             return self._divided()
         return self._run
 
     def _run(self, *args: Any) -> Any:
         packed = self._weights.packed(args)
-        if packed is None:  # something needs a constant that is none any more
+        if packed is None:  # a constant that is no longer one is needed
             self._quick, self._call = None, self._divided()
             return self._call(*args)
         if packed.quick is None:
             packed.quick = quick_call(packed, self._results)
         self._quick = packed.quick  # calls with the same weights follow
         if not packed.native.are_fit([args[i] for i in packed.native.inputs]):
-            return self._module(*args)  # of other types than Dynamo said
+            return self._module(*args)  # types differ from those that Dynamo traced
         return self._results.finished(args, packed.native(args))
 
     def _compiled(self, args: Sequence[Any], constant: Sequence[int]) -> Native | None:
-        """Native code in which the inputs `constant` are constants; None if there are problems."""
+        """Native code with constants for the inputs `constant`; None if there are problems."""
         names = self._names
         held = {names[i]: args[i].detach() for i in constant}
-        found = read(self._module, held, self._results.native)
-        self._problems = found.problems
-        for problem in found.problems.values():
+        reading = read(self._module, held, self._results.native)
+        self._problems = reading.problems
+        for problem in reading.problems.values():
             if problem.site.operator in PLACED:  # the memory of a part is not that of the whole
-                raise UnsupportedError(str(report([*found.problems.values()])))
-        if found.problems:
+                raise UnsupportedError(str(report([*reading.problems.values()])))
+        if reading.problems:
             return None
-        program = program_of(Request(found.graph, self._options))
+        program = program_of(Request(reading.graph, self._options))
         exe = Addressed(program, self._options.threads)
-        return Native(exe, found, names, self._results.native)
+        return Native(exe, reading, names, self._results.native)
 
     def _divided(self) -> Callable[..., Any]:
-        """Pieces of the graph between the calls that stay PyTorch's."""
+        """Pieces of the graph between the calls that remain PyTorch's."""
         problems = self._problems
         drawn = [p for p in problems.values() if p.message == RANDOM]
         others = [p for p in problems.values() if p.message != RANDOM]
@@ -134,7 +135,7 @@ class Piece:
         return _divided(self._module, problems, self._weights, self._options)
 
     def _left(self, why: str) -> Callable[..., Any]:
-        """The whole graph, by PyTorch."""
+        """The whole graph, run by PyTorch."""
         if self._options.fallback == "error":
             raise UnsupportedError(why)
         _warn(why)
@@ -142,7 +143,7 @@ class Piece:
 
 
 def _is_open(value: Any) -> bool:
-    """Whether a traced tensor has an extent that is no number."""
+    """Whether a traced tensor has a symbolic extent."""
     return isinstance(value, torch.Tensor) and any(map(is_symbolic, value.shape))
 
 
@@ -157,7 +158,7 @@ def _warn(what: str) -> None:
 
 @cache
 def _say_random(operators: tuple[str, ...]) -> None:
-    """Once for the same operators in a process."""
+    """Log random operators, once for the same ones in a process."""
     warnings.warn(
         f"{', '.join(operators)}: random numbers are drawn by PyTorch, so that its seeds mean what "
         "they mean in eager mode",
@@ -182,7 +183,7 @@ def _divided(
     weights: Weights,
     options: Options,
 ) -> Callable[..., Any]:
-    """The function of a graph in which calls with problems are PyTorch's, and the others pieces."""
+    """The function of a graph in which PyTorch makes the calls with problems, and pieces others."""
     graph = module.graph
     left = set(problems)
     parts = [n for n in graph.nodes if n.op == "call_function" and n.target is operator.getitem]
@@ -199,7 +200,7 @@ def _divided(
     for n in whole.graph.nodes:
         if n.op == "call_module":
             part = whole.get_submodule(n.target)
-            assert isinstance(part, torch.fx.GraphModule)  # the partitioner made it
+            assert isinstance(part, torch.fx.GraphModule)  # made by the partitioner
             constant = [i for i, a in enumerate(n.args) if a.name in static]
             delattr(whole, n.target)
             object.__setattr__(whole, n.target, Piece(part, constant, options, weights.freeze))

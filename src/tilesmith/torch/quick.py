@@ -1,7 +1,8 @@
-"""The common call of a piece without detours: the same weights, fixed sizes, row-major tensors.
+"""The common call of a piece with little overhead: the same weights, constant sizes, row-major
+tensors.
 
-A call through several objects costs more than a small model.  This one does only what can't be left
-out: it looks whether weights have changed, makes the results, and hands addresses to native code.
+A call through several objects costs more than a small model.  This one does only the necessary: it
+tests whether weights have changed, allocates the results, and passes addresses to native code.
 """
 
 from __future__ import annotations
@@ -16,15 +17,15 @@ from .results import Results
 from .weights import Packed
 
 Call: TypeAlias = Callable[[Sequence[Any]], Any]
-"""From the inputs of a piece to its results; None where they have to be computed the other way."""
+"""Maps the inputs of a piece to its results; None if they must be computed in the general way."""
 
 _address = torch.Tensor.data_ptr
 _is_row_major = torch.Tensor.is_contiguous
 
 
 def quick_call(packed: Packed, results: Results) -> Call:
-    """A call with the weights of `packed`.  It never computes anything if the code needs more than
-    addresses of tensors as they are, or if Python makes a part of the results.
+    """A call with the weights of `packed`.  It always returns None if the code needs more than
+    addresses of tensors as they are, or if Python computes a part of the results.
     """
     native, order = packed.native, results.computed_only
     if order is None or not native.is_plain:
@@ -39,22 +40,22 @@ def quick_call(packed: Packed, results: Results) -> Call:
     def run(args: Sequence[Any]) -> Any:
         if not is_same(args):
             return None
-        given = tensors(args)
-        if not all(map(_is_row_major, given)) or not are_fit(given):
+        inputs = tensors(args)
+        if not all(map(_is_row_major, inputs)) or not are_fit(inputs):
             return None
-        found = [make() for make in rooms]
-        status = call(tuple(map(_address, given)), tuple(map(_address, found)))
+        results = [make() for make in rooms]
+        status = call(tuple(map(_address, inputs)), tuple(map(_address, results)))
         if status != 0:
             check(status)
         if is_single:
-            return found[order[0]]
-        return found if in_order else [found[i] for i in order]
+            return results[order[0]]
+        return results if in_order else [results[i] for i in order]
 
     return run
 
 
 def _picked(numbers: Sequence[int]) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
-    """Takes the items of these numbers."""
+    """A function that takes the items with these numbers."""
     if not numbers:
         return lambda _: ()
     if len(numbers) == 1:

@@ -1,13 +1,13 @@
 """nn.LSTM, nn.GRU and nn.RNN through `torch.compile`.
 
-Dynamo breaks graphs at recurrent modules unless its option `allow_rnn` is true while it traces.
-A backend is called after tracing, and the option is the whole process's.  So the place where Dynamo
-asks for it is wrapped: it is true there while this backend's graphs are traced, and what it was for
-all others (`trace_recurrent_modules`).
+Dynamo breaks graphs at recurrent modules unless its option `allow_rnn` is true while it traces.  A
+backend is called after tracing, and the option applies to the whole process.  So the place where
+Dynamo reads it is wrapped: it is true there while this backend's graphs are traced, and unchanged
+for all others (`trace_recurrent_modules`).
 
-PyTorch takes recurrent functions apart into their steps, or into kernels of its own.  `as_loops`
-keeps the steps of a layer's direction as one operator, "tilesmith::recurrence", which the importer
-makes a loop (`frontend.aten.recurrent`).
+PyTorch decomposes recurrent functions into their steps, or into kernels of its own.  `as_loops`
+keeps the steps of one direction of a layer as one operator, "tilesmith::recurrence", from which the
+importer makes a loop (`frontend.aten.recurrent`).
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def trace_recurrent_modules(backend: Callable[..., Any]) -> None:
 def _keep_steps_open(
     overload: OpOverload, key: DispatchKey, kind: str, backend: Callable[..., Any]
 ) -> None:
-    """Lets Dynamo find the shapes of a recurrent function's results by `_called` for `backend`:
+    """Makes Dynamo infer the shapes of a recurrent function's results by `_called` for `backend`:
     PyTorch's own function for fake tensors repeats the step, so that the number of steps is fixed.
     """
     whole = overload.py_kernels[key]
@@ -78,19 +78,19 @@ def _keep_steps_open(
 def _compiles_for(backend: Callable[..., Any]) -> bool:
     """Whether Dynamo traces in this thread, and for `backend`."""
     trace = getattr(tls, "current_tx", None)
-    found = None if trace is None else trace.output.compiler_fn
-    while found is not None and found is not backend:
-        # What torch.compile and Dynamo put around a backend.
-        inner = getattr(found, "_torchdynamo_orig_backend", None)
-        found = getattr(found, "compiler_fn", None) if inner is None else inner
-    return found is backend
+    compiler = None if trace is None else trace.output.compiler_fn
+    while compiler is not None and compiler is not backend:
+        # wrappers that torch.compile and Dynamo put around a backend
+        inner = getattr(compiler, "_torchdynamo_orig_backend", None)
+        compiler = getattr(compiler, "compiler_fn", None) if inner is None else inner
+    return compiler is backend
 
 
 # Graphs
 
 
 def as_loops(graph: torch.fx.GraphModule) -> None:
-    """Makes the recurrent layers of a graph of Dynamo's calls of "tilesmith::recurrence"."""
+    """Replaces the recurrent layers of a graph of Dynamo by calls of "tilesmith::recurrence"."""
     for n in graph.graph.nodes:
         kind = _KINDS.get(n.target) if n.op == "call_function" else None
         if kind is not None and not _is_packed(n) and _is_on_cpu(n):
@@ -121,12 +121,13 @@ def _called(
     bidirectional: bool,
     batch_first: bool,
 ) -> Any:
-    """What `whole`, one of PyTorch's recurrent functions, gives for these arguments."""
+    """The results of `whole`, one of PyTorch's recurrent functions, for these arguments."""
     states = list(state) if kind == "lstm" else [state]
     per = len(params) // (num_layers * (2 if bidirectional else 1))
     is_projected = per in (3, 5)
     is_cast = torch.is_autocast_enabled("cpu")
-    # On CPUs autocast casts what LSTM and RNN get, and leaves GRU to what it is made of.
+    # On CPUs autocast casts the arguments of LSTM and RNN, and leaves GRU to the operators of which
+    # it consists.
     if (is_cast and kind == "gru") or (is_projected and _needs_gradient([x, *states, *params])):
         return whole(
             x, state, params, has_biases, num_layers, dropout, train, bidirectional, batch_first
@@ -154,21 +155,21 @@ def _stack(
     bidirectional: bool,
     dropout: float,
 ) -> list[torch.Tensor]:
-    """Layers, one on the other, of inputs [steps, batch, width]."""
+    """Layers on top of each other, for inputs [steps, batch, width]."""
     directions, count = 2 if bidirectional else 1, state[0].shape[0]
     per = len(params) // count
     finals: list[Tensors] = []
     for layer in range(count // directions):
         shown = []
         for d in range(directions):
-            at = layer * directions + d
-            w, r, *others = params[at * per : (at + 1) * per]
+            number = layer * directions + d
+            w, r, *others = params[number * per : (number + 1) * per]
             biases, projection = (others[:2], others[2:]) if has_biases else ([], others)
             late = biases[1] if biases and kind == "gru" else None
             first = None
             if biases:
                 first = biases[0] if late is not None else biases[0] + biases[1]
-            own = [s[at] for s in state]
+            own = [s[number] for s in state]
             hr = projection[0] if projection else None
             y, *after = _recurrence(kind, d == 1, F.linear(x, w, first), r, late, hr, own)
             shown.append(y)
@@ -194,8 +195,8 @@ def _recurrence(
 ) -> Tensors:
     if _needs_gradient([x, weight, bias, *state]):
         return _Recurrence.apply(kind, reverse, x, weight, bias, *state)
-    given = (kind, x, state, weight, bias, projection, reverse, False)
-    return torch.ops.tilesmith.recurrence(*given)
+    arguments = (kind, x, state, weight, bias, projection, reverse, False)
+    return torch.ops.tilesmith.recurrence(*arguments)
 
 
 class _Recurrence(torch.autograd.Function):
@@ -226,8 +227,8 @@ class _Recurrence(torch.autograd.Function):
             kept = [kept[0], shown]
         else:
             kept = [y]
-        found = torch.ops.tilesmith.recurrence_backward(kind, dy, after, kept, weight, reverse)
-        products, before = found[: -len(after)], found[-len(after) :]
+        gradients = torch.ops.tilesmith.recurrence_backward(kind, dy, after, kept, weight, reverse)
+        products, before = gradients[: -len(after)], gradients[-len(after) :]
         through = products[-1].flatten(0, 1)
         d_weight = through.t() @ shown.flatten(0, 1)
         d_bias = through.sum(0) if ctx.has_bias else None
@@ -235,7 +236,7 @@ class _Recurrence(torch.autograd.Function):
 
 
 def _before(of_steps: torch.Tensor, first: torch.Tensor, reverse: bool) -> torch.Tensor:
-    """A state before each step, from the one after each step and the one before all of them."""
+    """The state before each step, from those after each step and the one before all of them."""
     if reverse:
         return torch.cat([of_steps[1:], first[None]])
     return torch.cat([first[None], of_steps[:-1]])
@@ -268,12 +269,12 @@ def _fake(
     keep: bool,
 ) -> list[torch.Tensor]:
     steps, batch, width = x.shape
-    found = [x.new_empty((steps, batch, state[0].shape[1])), *map(torch.empty_like, state)]
+    results = [x.new_empty((steps, batch, state[0].shape[1])), *map(torch.empty_like, state)]
     if keep and kind == "lstm":
-        return [*found, torch.empty_like(x), x.new_empty((steps, batch, state[1].shape[1]))]
+        return [*results, torch.empty_like(x), x.new_empty((steps, batch, state[1].shape[1]))]
     if keep and kind == "gru":
-        return [*found, x.new_empty((steps, batch, width // 3 * 4))]
-    return found
+        return [*results, x.new_empty((steps, batch, width // 3 * 4))]
+    return results
 
 
 def _fake_backward(

@@ -1,9 +1,10 @@
-"""What a graph gives: which tensors native code computes, and what Python makes of them.
+"""The results of a graph: the tensors that native code computes, and the values that Python makes
+from them.
 
-AOTAutograd makes results anew that are views of what a caller holds.  It asks the tensors of the
-graph for their strides and offsets, and two of them may share memory.  So views among the results
-are made by PyTorch, of inputs and of tensors that native code has written.  Sizes are numbers of
-Python, which need no native code either.
+AOTAutograd recomputes results that are views of the caller's tensors.  It reads the strides and
+offsets of the graph's tensors, and two of them may share memory.  So PyTorch makes views among the
+results, from inputs and from tensors that native code has written.  Sizes are numbers of Python,
+which need no native code either.
 """
 
 from __future__ import annotations
@@ -30,48 +31,46 @@ class Results:
         self._leaves: list[Any] = [outputs] if self.is_single else [*outputs]  # type: ignore[misc]
         inputs = [n for n in module.graph.nodes if n.op == "placeholder"]
         self.native, others = _sources(self._leaves)
-        given = [*inputs, *self.native]
-        self._places = _places(self._leaves, given)
+        available = [*inputs, *self.native]
+        self._places = _places(self._leaves, available)
         order = [-1 if i is None else i - len(inputs) for i, _ in self._places or [(None, None)]]
         self.computed_only = order if min(order, default=-1) >= 0 else None
-        """For each result its tensor's number in `native`; None where one is something else."""
+        """The number of each result's tensor in `native`; None if a result is something else."""
         self._finish: Callable[..., Any] | None = None
         if self._places is None:
-            self._finish = _finish(module, given, others, self._leaves).forward
+            self._finish = _finish(module, available, others, self._leaves).forward
 
     def finished(self, inputs: Sequence[Any], computed: Sequence[Any]) -> Any:
-        """The results, of the graph's inputs and of what native code gave for `native`."""
-        given = (*inputs, *computed)
+        """The results, from the graph's inputs and the computed tensors of `native`."""
+        available = (*inputs, *computed)
         if self._finish is not None:
-            found = self._finish(*given)
+            results = self._finish(*available)
         else:
-            found = [x if i is None else given[i] for i, x in self._places or ()]
-        return found[0] if self.is_single else found
+            results = [x if i is None else available[i] for i, x in self._places or ()]
+        return results[0] if self.is_single else results
 
 
 def _sources(leaves: Sequence[Any]) -> tuple[list[Node], set[Node]]:
-    """The nodes of which the results are made: those that native code computes, and those that
-    Python does, views and sizes.
+    """The nodes from which the results are made: those that native code computes, and those that
+    Python computes, views and sizes.
     """
-    found: dict[Node, None] = {}
+    made: dict[Node, None] = {}
     waiting = [x for x in reversed(leaves) if isinstance(x, Node)]
     seen: set[Node] = set()
     while waiting:
         n = waiting.pop()
-        if n in found or n in seen or n.op == "placeholder":
+        if n in made or n in seen or n.op == "placeholder":
             continue
         if n.op == "get_attr" or is_view(n) or is_size(n):
             seen.add(n)
             waiting.extend(n.all_input_nodes)
         else:
-            found[n] = None
-    return [*found], seen
+            made[n] = None
+    return [*made], seen
 
 
 def _places(leaves: Sequence[Any], given: Sequence[Node]) -> list[tuple[int | None, Any]] | None:
-    """For each result its number in `given`, or the constant that it is; None where there is
-    something to compute.
-    """
+    """The number of each result in `given`, or a constant; None if one must be computed."""
     order = {n: i for i, n in enumerate(given)}
     if any(isinstance(x, Node) and x not in order for x in leaves):
         return None
@@ -81,7 +80,7 @@ def _places(leaves: Sequence[Any], given: Sequence[Node]) -> list[tuple[int | No
 def _finish(
     module: GraphModule, given: Sequence[Node], others: Collection[Node], leaves: Sequence[Any]
 ) -> GraphModule:
-    """The graph that makes the results of what is given, by the nodes `others`."""
+    """The graph that makes the results from `given`, by the nodes `others`."""
     graph = Graph()
     copies = {n: graph.placeholder(n.name) for n in given}
     for n in module.graph.nodes:
@@ -92,13 +91,13 @@ def _finish(
 
 
 def is_view(node: Node) -> bool:
-    """Whether a node gives tensors in the memory of its input."""
+    """Whether a node returns tensors in the memory of its input."""
     if node.target is operator.getitem:
         return isinstance(node.args[0], Node) and is_view(node.args[0])
     return isinstance(node.target, torch._ops.OpOverload) and node.target.is_view
 
 
 def is_size(node: Node) -> bool:
-    """Whether a node gives a number of Python."""
+    """Whether a node returns a number of Python."""
     held = node.meta.get("val")
     return is_symbolic(held) or isinstance(held, (bool, int, float))

@@ -1,8 +1,8 @@
 """Arguments that share memory, one of which is written.
 
-AOTAutograd makes graphs that write nothing, and copies what is new into arguments afterwards.  It
-looks whether arguments share memory in the example, and Dynamo guards what it found.  Arguments
-that were apart have no guard: a later call may give parts of one tensor.
+AOTAutograd makes graphs that write nothing, and copies new contents into arguments afterwards.  It
+tests whether arguments share memory in the example, and Dynamo guards the ones that do.  Arguments
+that did not share memory have no guard: a later call may pass parts of one tensor.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import torch
 from tilesmith.runtime.overlaps import Place, shared
 
 _ORIGIN = 64
-"""An address for the beginning of a storage without one; NumPy takes 0 for none."""
+"""An address for the beginning of a storage without one; NumPy treats 0 as none."""
 
 
 def with_sharing(
@@ -25,10 +25,10 @@ def with_sharing(
     written: Collection[int],
 ) -> Callable[..., Any]:
     """`compiled`, except for calls in which an argument that is written shares memory with another
-    one, and did not in the example: `graph` computes these, operator by operator.
+    one, but did not in the example: `graph` computes these, operator by operator.
 
-    example_inputs: those that `compiled` was made for, maybe fake tensors.
-    written: the numbers of arguments.
+    example_inputs: the inputs for which `compiled` was made, possibly fake tensors.
+    written: numbers of the arguments that are written.
     """
     if not written:
         return compiled
@@ -59,7 +59,7 @@ def _sharing(inputs: Sequence[Any], written: Collection[int]) -> set[tuple[int, 
 
 
 def _place(x: torch.Tensor) -> Place:
-    """Where a tensor lies in its storage, with sizes as in the example."""
+    """The place of a tensor in its storage, with the sizes of the example."""
     size = x.element_size()
     strides = tuple(_known(s) * size for s in x.stride())
     address = _ORIGIN + _known(x.storage_offset()) * size

@@ -1,6 +1,6 @@
-"""Weights as constants of native code, which packs them once, until they change.
+"""Weights as constants of native code, packed once until they change.
 
-A weight is the same as before if it holds the same bytes (`guards`).
+A weight is unchanged if it holds the same bytes (`guards`).
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from .calls import Native
 from .guards import State, state, unchanged
 
 _PATIENCE = 2
-"""A weight that has changed so often is no constant any more."""
+"""Number of changes after which a weight is no longer a constant."""
 
 _KEPT = 64
-"""Sets of weights with code of their own: the layers of a model may share one graph."""
+"""Sets of weights with separate code: the layers of a model may share one graph."""
 
 
 @dataclass(slots=True, eq=False)
 class Packed:
     """Native code in which some weights are constants.
 
-    numbers: of the inputs that these are.
-    weights: the tensors; as long as they are referred to here, nothing else is at their addresses.
-    state: what they held when they were packed.
+    numbers: numbers of the inputs that are these weights.
+    weights: the tensors; as long as they are referenced here, nothing else is at their addresses.
+    state: their state when they were packed.
     native: the code.
-    is_same: whether the inputs of a call have these weights, as they were.
-    quick: its call without detours (see `quick_call`), once it was needed.
+    is_same: whether the inputs of a call are these weights, unchanged.
+    quick: its call with little overhead (see `quick_call`), once it was needed.
     """
 
     numbers: tuple[int, ...]
@@ -50,10 +50,10 @@ class Weights:
         make: Callable[[Sequence[Any], Sequence[int]], Native | None],
         freeze: bool = False,
     ) -> None:
-        """numbers: of the inputs that are weights.
+        """numbers: numbers of the inputs that are weights.
 
-        make: compiles for these inputs, of which some, by number, are constants.
-        freeze: all writes to weights are counted by PyTorch.
+        make: compiles for these inputs with constants in place of some, by number.
+        freeze: whether PyTorch counts all writes to weights.
         """
         self.numbers = list(numbers)
         self.freeze = freeze
@@ -85,10 +85,10 @@ class Weights:
         return state([args[i] for i in self._constant], self.freeze)
 
     def _changed(self, last: Packed, args: Sequence[Any], now: State) -> bool:
-        """Notes which weights of the last call were written to; whether one has become an input."""
+        """Records which weights of the last call were written; whether one has become an input."""
         is_same = [args[i] is w for i, w in zip(last.numbers, last.weights, strict=True)]
-        then, found = last.state.told, now.told
-        for i, same, a, b in zip(last.numbers, is_same, then, found, strict=True):
+        then, current = last.state.told, now.told
+        for i, same, a, b in zip(last.numbers, is_same, then, current, strict=True):
             self._changes[i] += same and a != b
         left = [i for i in self._constant if self._changes[i] < _PATIENCE]
         if len(left) == len(self._constant):

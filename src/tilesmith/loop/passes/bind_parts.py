@@ -86,7 +86,7 @@ class _Bindings:
         """Loads and checks that do not always happen, and expressions that contain one."""
 
     def of(self, roots: tuple[Expr, ...]) -> tuple[list[tuple[Var, Expr]], Callable[[Expr], Expr]]:
-        """The variables in an order in which each uses only earlier ones, and the rewritten
+        """Variables in an order in which each uses only earlier ones, and the rewritten
         expressions.
         """
         self.risky = _risky(roots)
@@ -112,9 +112,7 @@ class _Bindings:
         return self._rebuilt(root)
 
     def _reach(self, top: Expr, cond: Expr) -> None:
-        """Record the conditions under which `top`, evaluated if `cond`, evaluates the parts
-        below.
-        """
+        """Record the conditions under which `top`, evaluated if `cond`, evaluates parts below."""
         stop = {p: p for p in self.names if p is not top}
         conds = {top: cond}
         for node in reversed([*post_order(top, stop)]):
@@ -136,8 +134,8 @@ class _Bindings:
 
 
 def _risky(roots: tuple[Expr, ...]) -> set[Expr]:
-    """The loads and checks in `roots` that only happen under a condition, and expressions that
-    contain one.
+    """Loads and checks in `roots` that happen under a condition, and expressions that contain
+    them.
     """
     bits: dict[Expr, int] = {}
     happen: dict[Expr, int] = {}

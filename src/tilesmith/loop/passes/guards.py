@@ -73,8 +73,8 @@ def _clamps(loop: For) -> Iterator[SplitGuard]:
 
 
 class Guards:
-    """The guards of statements and the variables bound in them.  Cached, since peeling works from
-    outside in.
+    """Guards of statements and variables bound in them; cached, as peeling works from outside
+    in.
     """
 
     def __init__(self) -> None:

@@ -92,9 +92,7 @@ def _is_invariant(cond: Expr, loop: For) -> bool:
 
 
 def _choose(body: Stmt, chosen: If, value: bool) -> Stmt:
-    """The body if the condition has this value, and conditions that follow from it are decided
-    too.
-    """
+    """The body for this value of the condition, with conditions that follow from it decided too."""
     assert isinstance(body, Seq)
     known = EMPTY.assuming(chosen.cond if value else ~chosen.cond)
     parts: list[Stmt] = []

@@ -189,8 +189,8 @@ class LaneValues:
         return self.vector(index, mask)
 
     def is_inside(self, buffer: Buffer, index: Expr) -> bool:
-        """Whether all lanes of an index are elements of a register buffer, where unneeded reads
-        cost nothing.
+        """Whether a register buffer contains all lanes of an index, so that unneeded reads cost
+        nothing.
         """
         index = simplify(index, self.ctx)
         if buffer.scope != "register" or buffer in self.private or not isinstance(index, ir.Ramp):
@@ -234,8 +234,8 @@ class LaneValues:
         return ir.Let(var, value, self.vector(substitute(e.body, {e.var: var}), mask))
 
     def narrower(self, mask: Expr | None, cond: Expr, scalar: Expr) -> Expr:
-        """The conjunction of `mask` and `cond` (the lanes of `scalar`); records a lane in which it
-        is surely true.
+        """`mask` and `cond` (the lanes of `scalar`); records a lane in which both are surely
+        true.
         """
         both = _both(mask, cond)
         lanes = frozenset((0, -1)) if mask is None else self.some_lane.get(mask, frozenset())
@@ -278,8 +278,8 @@ def _accumulate(terms: dict[Expr, int], e: Expr, k: int, constant: int) -> int:
 
 
 def _needs_mask(e: Expr) -> bool:
-    """Whether a branch reads memory, checks an index or may divide by zero: it is then evaluated
-    only in its own lanes.
+    """Whether a branch is evaluated only in its lanes: it loads, checks an index or may divide by
+    0.
     """
     return any(
         needs_guard(n)

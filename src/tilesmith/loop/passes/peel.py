@@ -51,9 +51,7 @@ FREE_SIZE = 256
 
 
 def peel(func: Func) -> Func:
-    """`func` with loops split along their guards; the same object if there are none to
-    split along.
-    """
+    """`func` with loops split along their guards; the same object if there are none."""
     if not Guards().collect(func.body):
         return func
     size = unrolled_size(func.body)
@@ -141,9 +139,7 @@ class _Peeler:
     def split_for(
         self, body: Stmt, ctx: Context, wanted: Expr | None, mentions: Var | None = None
     ) -> _Split | None:
-        """The best split of `body` along the atom `wanted`, or along any that mentions a
-        variable.
-        """
+        """The best split of `body` along the atom `wanted`, or any that mentions a variable."""
         size = unrolled_size(body)
         if size > self.budget:
             return None

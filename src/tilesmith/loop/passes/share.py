@@ -44,9 +44,7 @@ PLACES = 4
 """Upper bound on the branches in which one value is computed, where values get names."""
 
 Place = tuple[int, ...]
-"""The conditions under which a value is used, outermost first: twice a condition's number, plus 1
-if it must be false.
-"""
+"""Conditions of a use, outermost first: twice a condition's number, plus 1 if it must be false."""
 
 
 def share(func: Func) -> Func:

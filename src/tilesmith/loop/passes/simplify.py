@@ -50,9 +50,7 @@ def simplify_func(func: Func) -> Func:
 
 
 def simplify_stmt(stmt: Stmt, ctx: Context = EMPTY, env: Env | None = None) -> Stmt | None:
-    """`stmt` simplified under the facts of `ctx`, with `env` substituted; None if nothing is
-    left.
-    """
+    """`stmt` simplified under facts `ctx`, with `env` substituted; None if nothing is left."""
     return _RULES.get(type(stmt), _other)(stmt, ctx, env or {})
 
 
@@ -152,9 +150,7 @@ def guard_form(cond: Expr) -> Affine | None:
 
 
 def bound_on(cond: Expr, var: Var) -> tuple[bool, Expr] | None:
-    """A bound in `cond`: (True, e) for `var < e`, (False, e) for `var >= e`, with e free
-    of `var`.
-    """
+    """A bound in `cond`: (True, e) for `var < e`, (False, e) for `var >= e`; e is free of `var`."""
     form = guard_form(cond)
     if form is None:
         return None

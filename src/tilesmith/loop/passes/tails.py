@@ -127,8 +127,8 @@ def _whole(stmt: Stmt, ctx: Context) -> Stmt:
 
 
 def _guard(loop: For) -> Affine | None:
-    """The last value of the variable for which the guard of a loop's body is true; None if the body
-    has no such guard.
+    """The last value of a loop's variable for which its body's guard is true; None without a
+    guard.
     """
     body = loop.body
     if not isinstance(body, If) or not body.likely or body.otherwise is not None:

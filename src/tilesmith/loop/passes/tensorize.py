@@ -172,9 +172,7 @@ def _misplaced(
 
 
 def _fits(intrinsic: TensorIntrinsic, operand: Operand, found: list[int]) -> bool:
-    """Whether a tile has the layout that the intrinsic reads; rows that it loads itself may have
-    any stride.
-    """
+    """Whether a tile has the intrinsic's layout; rows that it loads itself may have any stride."""
     wanted = intrinsic.strides(operand)
     apart = intrinsic.load is not None and operand is not intrinsic.result
     row = operand.strides()[0] if apart and len(operand.shape) > 1 else None

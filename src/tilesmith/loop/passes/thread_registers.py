@@ -72,9 +72,7 @@ def unroll_registers(func: Func) -> Func:
 
 
 def fill_of(s: Stmt) -> Store | None:
-    """The store in `s`, if `s` is loops that set the elements of a tile of a fragment to one
-    constant.
-    """
+    """The store in `s`, if `s` sets the elements of a tile of a fragment to one constant."""
     if not isinstance(s, For) or LOOP_KINDS[s.kind].level:
         return None
     count, inner = 1, s

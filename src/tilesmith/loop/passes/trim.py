@@ -40,9 +40,7 @@ DEPTH = 2
 
 
 def trim(func: Func) -> Func:
-    """`func` (stage "flat") with loops cut along their guards; the same object if there is nothing
-    to cut.
-    """
+    """`func` (stage "flat") with loops cut along their guards; the same object if none is cut."""
     trimmer = _Trimmer()
     if not trimmer.guards.collect(func.body):
         return func
@@ -70,8 +68,8 @@ class _Trimmer:
     def __init__(self) -> None:
         self.guards = Guards()
         self.lanes: set[Expr] = set()
-        """Variables of the vectorised loops around: a bound that differs between lanes is
-        unusable.
+        """Variables of the vectorised loops around: a bound that differs between lanes is no
+        use.
         """
 
     def stmt(self, stmt: Stmt, ctx: Context) -> Stmt:

@@ -24,9 +24,7 @@ from ..visit import left_through, rebuild, walk
 _ZERO = const(0)
 
 MOST_COPIES = 1 << 17
-"""Upper bound on the copies of the bodies of all loops: a multiple of the operations that a
-schedule may make.
-"""
+"""Most copies of the bodies of all loops: a multiple of the operations a schedule may make."""
 
 
 def unroll(func: Func) -> Func:

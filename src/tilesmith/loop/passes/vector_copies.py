@@ -41,9 +41,7 @@ def vector_copies(func: Func) -> Func:
 
 
 def is_copy(s: Stmt) -> bool:
-    """Whether `s` only moves elements, or stores a constant instead, between buffers that have
-    addresses.
-    """
+    """Whether `s` only moves elements (or stores a constant) between buffers with addresses."""
     if not isinstance(s, Store) or s.mask is not None:
         return False
     value = s.value

@@ -144,9 +144,7 @@ class _Loop:
 
 
 class _Lifetimes:
-    """The live ranges of each heap buffer, as spans of statement numbers: one per
-    allocation of it.
-    """
+    """Live ranges of each heap buffer, as spans of statement numbers, one per allocation."""
 
     def __init__(self) -> None:
         self.spans: dict[Buffer, list[list[int]]] = {}
