@@ -65,14 +65,14 @@ def at_depth(
                 except RecursionError:
                     if getattr(_here, "is_deep", False):
                         raise
-                return _with_room(lambda: function(*args, **kwargs))
+                return _on_larger_stack(lambda: function(*args, **kwargs))
 
         return call
 
     return decorated
 
 
-def _with_room(function: Callable[[], R]) -> R:
+def _on_larger_stack(function: Callable[[], R]) -> R:
     """The result or the exception of the function on a larger stack.
 
     Raises RecursionError also if there is no memory for the stack.

@@ -37,7 +37,7 @@ from .lower_scan import fold_steps, step_condition, whole_steps
 from .lower_size import check_code, copies_around
 from .lower_slide import ahead_of_readers, slid
 from .lower_threads import check_scope
-from .ranges import Room, check_reads
+from .ranges import Readable, check_reads
 from .relations import SplitRelation, dim
 from .schedule import Schedule
 from .state import At, StageState, State
@@ -64,7 +64,7 @@ def lower(schedule: Schedule, args: Sequence[Tensor], name: str = "main") -> Fun
     facts: Context = EMPTY
     for symbol in symbols:
         facts = facts.with_interval(symbol, iv.make(0, None))
-    asserted = check_reads(schedule.ops, _room(state), frozenset(symbols), facts)
+    asserted = check_reads(schedule.ops, _readable(state), frozenset(symbols), facts)
 
     plans: dict[str, StagePlan] = {}
     needed: dict[str, list[Dim]] = {}
@@ -100,7 +100,7 @@ def lower(schedule: Schedule, args: Sequence[Tensor], name: str = "main") -> Fun
     return bind_parts(add_barriers(share(func)))
 
 
-def _room(state: State) -> Room:
+def _readable(state: State) -> Readable:
     """The indices that may be read: a tensor's elements, and the zero halo of an argument's
     layout.
     """

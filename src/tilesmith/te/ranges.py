@@ -23,14 +23,14 @@ from .relations import dim_expr
 from .rewrite import guarded_loads, loads, map_loads
 from .tensor import Compute, Extern, Operation, Placeholder, Reduce, Tensor
 
-Room = Callable[[Tensor, int], tuple[int, Dim]]
+Readable = Callable[[Tensor, int], tuple[int, Dim]]
 """The range of indices that may be read in a dimension of a tensor: (first, one past the last)."""
 
 _LONGEST = 100  # upper bound on the characters of an expression in a message
 
 
 def check_reads(
-    ops: Iterable[Compute], room: Room, symbols: frozenset[Var], facts: Context
+    ops: Iterable[Compute], readable: Readable, symbols: frozenset[Var], facts: Context
 ) -> list[Assert]:
     """Check all reads of `ops` and their producers.
 
@@ -52,7 +52,7 @@ def check_reads(
         if op.recurrence is not None:
             starts |= dict.fromkeys(op.recurrence.inside, op.recurrence.given)
         if not isinstance(op, Extern):
-            asserted |= _Reads(op, room, facts, starts.get(op, 0)).check(symbols)
+            asserted |= _Reads(op, readable, facts, starts.get(op, 0)).check(symbols)
         for tensor in op.inputs:
             if tensor.op not in seen:
                 seen.add(tensor.op)
@@ -78,10 +78,10 @@ class _Index:
 class _Reads:
     """The reads of one operation, whose first axis begins at `start`."""
 
-    def __init__(self, op: Compute, room: Room, facts: Context, start: int) -> None:
+    def __init__(self, op: Compute, readable: Readable, facts: Context, start: int) -> None:
         self.op = op
         self.start = start
-        self.room = room
+        self.readable = readable
         self.facts = facts
         self.extents: dict[Expr, Dim] = {a.var: a.extent for a in (*op.axis, *op.reduce_axis)}
         self._context: Context | None = None
@@ -124,7 +124,7 @@ class _Reads:
         unproved: list[_Index] = []
         assert isinstance(load.buffer, Tensor)
         for n, value in enumerate(load.indices):
-            first, end = self.room(load.buffer, n)
+            first, end = self.readable(load.buffer, n)
             extent = self.extents.get(value)
             if extent is not None and (
                 same_dim(extent, end)

@@ -53,7 +53,7 @@ class Native:
             for i, n in enumerate(outputs)
             if n.name in read.orders
         ]
-        self.rooms = [_room(s) for s in exe.outputs]
+        self.allocators = [_allocator(s) for s in exe.outputs]
         self._is_open = bool(exe.program.symbols)
         self._by_address = exe.takes_addresses
         self._scalars = [i for i, s in enumerate(exe.inputs) if not s.shape]
@@ -96,9 +96,9 @@ class Native:
             return [r if isinstance(r, torch.Tensor) else to_torch(r) for r in several]
         sizes = self.exe.sizes_of(tensors) if self._is_open else None
         if sizes is None:
-            made = [make() for make in self.rooms]
+            made = [make() for make in self.allocators]
         else:
-            made = [make(shape) for make, shape in zip(self.rooms, sizes.outputs, strict=True)]
+            made = [make(shape) for make, shape in zip(self.allocators, sizes.outputs, strict=True)]
         addresses = tuple(map(_address, tensors)), tuple(map(_address, made))
         self.exe.run_at(*addresses, sizes)
         return made
@@ -108,7 +108,7 @@ def _inverse(order: Sequence[int]) -> list[int]:
     return sorted(range(len(order)), key=order.__getitem__)
 
 
-def _room(spec: Any) -> Callable[..., Any]:
+def _allocator(spec: Any) -> Callable[..., Any]:
     """A function that makes a row-major tensor for a result, of a given shape if its own is
     symbolic.
     """

@@ -33,8 +33,8 @@ def quick_call(packed: Packed, results: Results) -> Call:
     tensors = _picked(native.inputs)
     are_fit = native.are_fit
     is_same = packed.is_same
-    rooms, call, check = native.rooms, native.exe.call_at, native.exe.check
-    in_order = order == list(range(len(rooms)))
+    allocators, call, check = native.allocators, native.exe.call_at, native.exe.check
+    in_order = order == list(range(len(allocators)))
     is_single = results.is_single
 
     def run(args: Sequence[Any]) -> Any:
@@ -43,7 +43,7 @@ def quick_call(packed: Packed, results: Results) -> Call:
         inputs = tensors(args)
         if not all(map(_is_row_major, inputs)) or not are_fit(inputs):
             return None
-        results = [make() for make in rooms]
+        results = [make() for make in allocators]
         status = call(tuple(map(_address, inputs)), tuple(map(_address, results)))
         if status != 0:
             check(status)

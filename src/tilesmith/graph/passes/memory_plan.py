@@ -289,13 +289,13 @@ def _place(blocks: list[_Block]) -> dict[_Block, int]:
     placed: dict[_Block, int] = {}
     by_offset: list[tuple[int, _Block]] = []  # sorted
     for b in blocks:
-        best_at, best_room, end = -1, -1, 0
+        best_at, best_gap, end = -1, -1, 0
         for offset, other in by_offset:
             if other.last < b.first or b.last < other.first:
                 continue
-            room = offset - end
-            if room >= b.size and (best_at < 0 or room < best_room):
-                best_at, best_room = end, room
+            gap = offset - end
+            if gap >= b.size and (best_at < 0 or gap < best_gap):
+                best_at, best_gap = end, gap
             end = max(end, offset + other.size)
         offset = best_at if best_at >= 0 else end
         placed[b] = offset

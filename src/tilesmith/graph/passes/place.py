@@ -60,7 +60,7 @@ class _Slot:
 
 
 @dataclass(frozen=True, slots=True)
-class _Room:
+class _Needs:
     """Requirements of the values in one memory.
 
     halo: border of zeros (per axis, before and after).
@@ -70,11 +70,11 @@ class _Room:
     halo: tuple[tuple[int, int], ...]
     axes: frozenset[int] = frozenset()
 
-    def joined(self, other: _Room, axis: int) -> _Room | None:
+    def joined(self, other: _Needs, axis: int) -> _Needs | None:
         """Requirements of both if `other` is inside along `axis`; None if that is impossible."""
         halo = tuple((max(a, c), max(b, d)) for (a, b), (c, d) in zip(self.halo, other.halo))
         axes = self.axes | other.axes | {axis}
-        return None if any(any(halo[a]) for a in axes) else _Room(halo, axes)
+        return None if any(any(halo[a]) for a in axes) else _Needs(halo, axes)
 
 
 class _Placement:
@@ -93,7 +93,7 @@ class _Placement:
         operands.
         """
         self.slots: dict[Value, _Slot] = {}
-        self.rooms: dict[Value, _Room] = {}
+        self.needs_of: dict[Value, _Needs] = {}
         self.layouts: dict[Value, Layout] = {}
         self.now: dict[Value, Value] = {}
         self.inside: set[Value] = set()
@@ -156,18 +156,18 @@ class _Placement:
             del self.operands[node]
             return
         for v, slot in slots.items():
-            room = self.fits(v, slot)  # together with those that are inside already
-            if room is not None:
+            needs = self.fits(v, slot)  # together with those that are inside already
+            if needs is not None:
                 self.slots[v] = slot
                 self.inside.add(v)
-                self.rooms[whole] = room
+                self.needs_of[whole] = needs
 
     def about(self, node: Node, values: Iterable[Value]) -> list[Node]:
         """The concatenation `node`, together with the nodes that compute `values`."""
         groups = [*(self.graph.producer[v] for v in values), node]
         return [g.op.body.nodes[-1] for g in groups if isinstance(g.op, Fused)]
 
-    def fits(self, v: Value, slot: _Slot) -> _Room | None:
+    def fits(self, v: Value, slot: _Slot) -> _Needs | None:
         """The requirements of `slot.whole` with `v` inside; None if `v` cannot be there."""
         if v in self.outside or v in self.dense or any(same_dim(d, 0) for d in v.type.shape):
             return None
@@ -181,24 +181,24 @@ class _Placement:
         seen = _within(v, slot.whole, theirs)
         if not _is_readable(seen, v) or not isinstance(_stride(theirs, slot.whole, slot.axis), int):
             return None
-        room = self.room(slot.whole).joined(self.room(v), slot.axis)
+        needs = self.needs(slot.whole).joined(self.needs(v), slot.axis)
         bare = slot.whole in self.outside or slot.whole in self.dense
-        if bare and room is not None and any(map(any, room.halo)):
+        if bare and needs is not None and any(map(any, needs.halo)):
             return None  # the caller's array has no border
-        return room
+        return needs
 
-    def room(self, v: Value) -> _Room:
-        if v not in self.rooms:
+    def needs(self, v: Value) -> _Needs:
+        if v not in self.needs_of:
             halo = {d.axis: (d.before, d.after) for d in _layout(v).dims}
-            self.rooms[v] = _Room(tuple(halo[i] for i in range(v.type.rank)))
-        return self.rooms[v]
+            self.needs_of[v] = _Needs(tuple(halo[i] for i in range(v.type.rank)))
+        return self.needs_of[v]
 
     def lay_out(self, node: Node) -> None:
         whole = node.outputs[0]
         if node not in self.operands:
             return
         if whole not in self.slots:
-            self.layouts[whole] = _with_halo(_layout(whole), self.room(whole).halo)
+            self.layouts[whole] = _with_halo(_layout(whole), self.needs(whole).halo)
         for v in self.operands[node]:
             slot = self.slots.get(v)
             if slot is not None and slot.whole is whole:

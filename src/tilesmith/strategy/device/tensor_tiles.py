@@ -133,7 +133,7 @@ def tensor_tile(op: Compute, target: Target, divides: bool = True) -> TensorTile
                     op, target, divides,
                 )
             )  # fmt: skip
-            fitting = [t for t in made if _bytes(t) <= _room(target) and _has_waves(t, op)]
+            fitting = [t for t in made if _bytes(t) <= _shared_bytes(target) and _has_waves(t, op)]
             return min(
                 fitting,
                 key=lambda t: (_conflicts(t), _cost(t, op, target), t.buffers == 1),
@@ -187,7 +187,7 @@ def _wave(target: Target) -> int:
     return target.device.wave
 
 
-def _room(target: Target) -> int:
+def _shared_bytes(target: Target) -> int:
     assert target.device is not None
     return target.device.shared_bytes
 
