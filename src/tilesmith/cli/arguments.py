@@ -335,7 +335,8 @@ def with_options(command: Callable[..., Any]) -> Callable[..., Any]:
         operators: list[Path] | None = None, templates: list[Path] | None = None, **given: Any
     ) -> Any:
         if operators:
-            from tilesmith.frontend.onnx.custom import load_operators  # and with it the compiler
+            # delayed, since it imports the compiler
+            from tilesmith.frontend.onnx.custom import load_operators
 
             for path in operators:
                 load_operators(path)

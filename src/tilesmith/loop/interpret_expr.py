@@ -50,7 +50,7 @@ class Emitter:
     ) -> None:
         self.write, self.env, self.fresh, self.tensor = line, env, fresh, tensor
         self.names: dict[Var, str] = {}
-        self.data_vars: set[Var] = set()  # i64 Vars whose value is no index arithmetic
+        self.data_vars: set[Var] = set()  # i64 variables whose value is data, not index arithmetic
         self.buffers: dict[BufferLike, tuple[str, list[str]]] = {}
         self.constants: dict[Any, str] = {}
         self.uses: dict[Expr, int] = {}

@@ -164,7 +164,8 @@ class TopK(Op):
     def reference(self, *inputs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         x = np.moveaxis(inputs[0], self.axis, -1)
         n = x.shape[-1]
-        if self.largest:  # the last of the ascending order of the reversed line, reversed
+        # largest first: the last elements of the reversed line in ascending order, reversed
+        if self.largest:
             order = n - 1 - np.argsort(x[..., ::-1], axis=-1, kind="stable")[..., ::-1]
         else:
             order = np.argsort(x, axis=-1, kind="stable")

@@ -19,7 +19,7 @@ def difference(found: np.ndarray, expected: np.ndarray) -> float:
     if not np.isfinite(a[finite]).all() or (~finite & ~same).any():
         return float("inf")
     scale = float(np.abs(b[finite]).max(initial=0.0)) or 1.0
-    with np.errstate(invalid="ignore"):  # of equal infinities
+    with np.errstate(invalid="ignore"):  # the difference of equal infinities is NaN
         return float(np.abs(np.where(same, 0.0, a - b)).max()) / scale
 
 

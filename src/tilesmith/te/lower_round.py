@@ -127,8 +127,8 @@ def _check_read(
 def _parts_of_scans(
     state: State, plans: Mapping[str, StagePlan], name: str
 ) -> Iterator[tuple[str, str]]:
-    """The extents of scans that hold only a part of their domain where the stage `name` is computed
-    inside them and reads their steps.
+    """The scans around stage `name` that hold only a part of their domain there, with its
+    extents.
     """
     for scan, plan in plans.items():
         if plan.stage.recurrence is None or name not in state.inside_scan(scan):

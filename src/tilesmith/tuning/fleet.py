@@ -45,7 +45,7 @@ from .station import About, Station, build
 ATTEMPTS = 3
 """Attempts to measure a candidate, or to start a node's station, if nodes keep disconnecting."""
 FLUSHED = 2
-"""Bytes that are read to empty all caches, in sizes of the last cache."""
+"""Bytes to read to flush all caches, as a multiple of the size of the last cache."""
 _POLL = 5.0
 """Seconds between queries for the existing nodes."""
 

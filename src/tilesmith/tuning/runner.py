@@ -315,7 +315,7 @@ class Bench:
 def in_turns(
     candidate: Callable[[int], float], baseline: Callable[[int], float], plan: MeasurePlan
 ) -> Answer:
-    """Least times of two contenders, measured alternately; each function times n runs."""
+    """Least times of two contenders, measured alternately; each is a function that times n runs."""
     turns = [(candidate(1), baseline(1))]
     ours, theirs = turns[0]
     runs = [max(1, int(TURN_SECONDS / max(t, 1e-9))) for t in turns[0]]

@@ -394,7 +394,8 @@ def _tile(
     distance = row_distance(c) if walk is None else abs(walk.get(run[-1].var, 0))
 
     def choose(vectors: int | None = None) -> tuple[RegisterTile, int]:
-        vectors = None if vectors is None else int(vectors)  # decisions are keys of a table
+        # a plain int, since decisions are keys of a table
+        vectors = None if vectors is None else int(vectors)
         if slide is not None:
             best = sliding_tile(slide, rows, columns, target, element, vectors)
             if best[1] > 1:

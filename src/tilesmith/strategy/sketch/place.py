@@ -131,7 +131,7 @@ def _usual_places(s: Schedule, apart: Set[str]) -> dict[str, tuple[str, bool]]:
 
 
 def _reads_by_stage(s: Schedule, name: str) -> dict[str, int]:
-    """Reads of each other stage by the loops of a stage, in elements."""
+    """Number of elements that the loops of a stage read, by the stage that is read."""
     op = s.state.stages[name].compute
     domain = expected_size(a.extent for a in (*op.axis, *op.reduce_axis))
     elements: dict[str, int] = {}
