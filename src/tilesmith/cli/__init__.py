@@ -287,8 +287,8 @@ def _drop_output(streams: Sequence[int], only_terminals: bool = False) -> None:
     os.close(nowhere)
 
 
-def _verb(given: Sequence[str]) -> str:
-    return f"{given[0]} " if given and given[0] in VERBS else ""
+def _verb(words: Sequence[str]) -> str:
+    return f"{words[0]} " if words and words[0] in VERBS else ""
 
 
 def _complain(message: str, bug: BaseException | None = None) -> None:

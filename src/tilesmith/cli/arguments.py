@@ -196,9 +196,9 @@ def parse_specialise(given: Sequence[str] | None) -> list[dict[str, int]] | Lite
     return [_sizes("--specialise", text.split(",")) for text in given or ()] or None
 
 
-def _sizes(option: str, given: Sequence[str]) -> dict[str, int]:
+def _sizes(option: str, texts: Sequence[str]) -> dict[str, int]:
     sizes: dict[str, int] = {}
-    for text in given:
+    for text in texts:
         name, equals, size = text.rpartition("=")
         if not equals or not name or not size.isdecimal():
             raise UsageError(f"{option} wants NAME=SIZE (a whole number), not {text!r}")
@@ -259,9 +259,9 @@ def parse_forbid(given: Sequence[str] | None) -> dict[str, list[Any]] | None:
     return _named_values("--forbid", given) or None
 
 
-def _named_values(option: str, given: Sequence[str] | None) -> dict[str, list[Any]]:
+def _named_values(option: str, texts: Sequence[str] | None) -> dict[str, list[Any]]:
     values: dict[str, list[Any]] = {}
-    for text in given or ():
+    for text in texts or ():
         name, equals, value = text.partition("=")
         if not equals or not name:
             raise UsageError(f"{option} wants NAME=VALUE, not {text!r}")

@@ -147,32 +147,32 @@ def command(
         )
 
 
-def _show_plan(model: Path, found: driver.ModelPlan, json: bool) -> None:
+def _show_plan(model: Path, plan: driver.ModelPlan, json: bool) -> None:
     if json:
-        print_json({"model": str(model), **asdict(found)})
+        print_json({"model": str(model), **asdict(plan)})
         return
     print_table(
         ("node", "operator", "becomes", ">kernels", "fused with"),
         [
             (n.name, n.operator, n.fate, _numbers(n.kernels), " ".join(n.fused_with))
-            for n in found.nodes
+            for n in plan.nodes
         ],
     )
-    counts = Counter(n.fate for n in found.nodes)
-    print(f"\n{len(found.nodes)} nodes, {found.kernels} kernels")
+    counts = Counter(n.fate for n in plan.nodes)
+    print(f"\n{len(plan.nodes)} nodes, {plan.kernels} kernels")
     for fate, meaning in driver.FATES.items():
         if counts[fate]:
             print(f"{counts[fate]:5} {fate}: {meaning}")
-    if found.dimensions:
+    if plan.dimensions:
         print()
         print_table(
             ("open dimension", ">smallest", ">largest", ">expected", "known from"),
             [
                 (d.name, d.low, d.high, d.expected, "values" if d.is_measured else "inputs")
-                for d in found.dimensions
+                for d in plan.dimensions
             ],
         )
-    if found.grows:
+    if plan.grows:
         print("\nmemory grows during a run: nothing bounds some results before it")
 
 

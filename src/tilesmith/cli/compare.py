@@ -172,8 +172,8 @@ def compare(
     return Comparison(exe.threads, samples, differences, failed)
 
 
-def _show(name: str, found: Comparison, signature: str) -> None:
-    rows = found.as_dict()["engines"]
+def _show(name: str, comparison: Comparison, signature: str) -> None:
+    rows = comparison.as_dict()["engines"]
     print_table(
         ("engine", ">median ms", ">min ms", ">p90 ms", ">ratio", ">difference"),
         [
@@ -185,9 +185,9 @@ def _show(name: str, found: Comparison, signature: str) -> None:
                 f"{rows[engine]['ratio']:.2f}",
                 "" if engine == OURS else f"{rows[engine]['difference']:.1e}",
             )
-            for engine, s in found.samples.items()
+            for engine, s in comparison.samples.items()
         ],
-        title=f"{name}, {found.threads} thread{'s' if found.threads > 1 else ''}, {signature}",
+        title=f"{name}, {comparison.threads} thread{'s' * (comparison.threads > 1)}, {signature}",
     )
 
 

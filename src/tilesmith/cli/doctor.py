@@ -215,14 +215,14 @@ def _doubts(why: str) -> list[tuple[str, str]]:
     return [("doubted", f"{why}; {again}")] if why else []
 
 
-def _lines(found: dict[str, Any]) -> list[tuple[str, str]]:
-    t, threads, cache = found["target"], found["threads"], found["cache"]
+def _lines(findings: dict[str, Any]) -> list[tuple[str, str]]:
+    t, threads, cache = findings["target"], findings["threads"], findings["cache"]
     features = [f for f in t["features"] if f.startswith(_SHOWN_FEATURES)]
     m = t["model"]
     caches = (f"L{i} {size_text(m[f'l{i}_bytes'])}" for i in (1, 2, 3))
     return [
-        ("tilesmith", f"{found['tilesmith']} (Python {found['python']}, {sys.executable})"),
-        ("platform", found["platform"]),
+        ("tilesmith", f"{findings['tilesmith']} (Python {findings['python']}, {sys.executable})"),
+        ("platform", findings["platform"]),
         ("target", f"{t['name']}: {t['cpu']}, {t['triple']}"),
         ("vectors", f"{t['vector_registers']} registers of {t['vector_bits']} bits"),
         ("features", " ".join(features) or "none of note"),
@@ -245,23 +245,23 @@ def _lines(found: dict[str, Any]) -> list[tuple[str, str]]:
             f"{threads['default']} by default; {threads['allowed_cpus']} of "
             f"{threads['cpus']} logical CPUs allowed",
         ),
-        *map(_rate_line, found["rates"]),
-        *_doubts(found["rates_doubted"]),
-        ("GOP/s by type", _peaks_line(found["peaks"])),
-        ("CPUs", _cores_line(found["cores"])),
-        ("AMX", found["amx"]),
-        ("tools", ", ".join(f"{k} {v or 'not found'}" for k, v in found["tools"].items())),
-        *device_lines(found["devices"]),
-        ("packages", ", ".join(f"{k} {v or 'absent'}" for k, v in found["packages"].items())),
-        *extra_lines(found["missing_extras"]),
+        *map(_rate_line, findings["rates"]),
+        *_doubts(findings["rates_doubted"]),
+        ("GOP/s by type", _peaks_line(findings["peaks"])),
+        ("CPUs", _cores_line(findings["cores"])),
+        ("AMX", findings["amx"]),
+        ("tools", ", ".join(f"{k} {v or 'not found'}" for k, v in findings["tools"].items())),
+        *device_lines(findings["devices"]),
+        ("packages", ", ".join(f"{k} {v or 'absent'}" for k, v in findings["packages"].items())),
+        *extra_lines(findings["missing_extras"]),
         (
             "kernel cache",
             f"{cache['folder']}: {cache['entries']} kernels and programs, "
             f"{size_text(cache['bytes'])} "
             f"of at most {size_text(cache['limit_bytes'])}{'' if cache['used'] else ' (not used)'}",
         ),
-        ("tuning records", _records_line(found["records"])),
-        ("measuring now", "yes: a tuner holds the lock" if found["measuring"] else "no"),
+        ("tuning records", _records_line(findings["records"])),
+        ("measuring now", "yes: a tuner holds the lock" if findings["measuring"] else "no"),
     ]
 
 

@@ -75,13 +75,13 @@ def command(
             _show_precision(exe.program.metadata["precision"])
 
 
-def _row(i: int, found: Profile, full: bool = False) -> dict[str, Any]:
-    k = found[i]
+def _row(i: int, profile: Profile, full: bool = False) -> dict[str, Any]:
+    k = profile[i]
     row: dict[str, Any] = {
         "kernel": i,
         "sources": list(k.call.sources),
         "ms": k.seconds * 1e3,
-        "share": k.seconds / (found.seconds or 1.0),
+        "share": k.seconds / (profile.seconds or 1.0),
     }
     if k.info is not None and k.prediction is not None:
         row |= {
@@ -96,7 +96,7 @@ def _row(i: int, found: Profile, full: bool = False) -> dict[str, Any]:
             "ratio": k.ratio,
             "bound": k.prediction.bound,
         }
-        share = _share_of_peak(k, found.threads)
+        share = _share_of_peak(k, profile.threads)
         if share is not None:
             peak, part = share
             row |= {"intrinsic": k.info.intrinsic, "type": peak.type, "peak_share": part}
@@ -105,19 +105,19 @@ def _row(i: int, found: Profile, full: bool = False) -> dict[str, Any]:
     return row
 
 
-def _totals(found: Profile, target: Target) -> dict[str, Any]:
-    assert found.machine is not None
-    rates = found.machine.at(found.threads)
-    known = [k for k in found if k.info is not None and k.prediction is not None]
-    s = _scaling(found, target)
+def _totals(profile: Profile, target: Target) -> dict[str, Any]:
+    assert profile.machine is not None
+    rates = profile.machine.at(profile.threads)
+    known = [k for k in profile if k.info is not None and k.prediction is not None]
+    s = _scaling(profile, target)
     return {
-        "threads": found.threads,
+        "threads": profile.threads,
         "scheduled_threads": target.threads,
         "scaling": {"efficiency": s.efficiency, "serial": s.serial, "imbalance": s.imbalance},
-        "whole_ms": found.whole * 1e3,
-        "kernels_ms": found.seconds * 1e3,
+        "whole_ms": profile.whole * 1e3,
+        "kernels_ms": profile.seconds * 1e3,
         "predicted_ms": sum(k.prediction.seconds * k.runs for k in known if k.prediction) * 1e3,
-        "gflops": sum(k.info.work.flops for k in known if k.info) / (found.seconds or 1.0) / 1e9,
+        "gflops": sum(k.info.work.flops for k in known if k.info) / (profile.seconds or 1.0) / 1e9,
         "peak": {
             "gflops": rates.flops / 1e9,
             "l2_gbytes": rates.l2 / 1e9,
@@ -128,26 +128,26 @@ def _totals(found: Profile, target: Target) -> dict[str, Any]:
     }
 
 
-def _show_table(name: str, found: Profile, target: Target, top: int) -> None:
-    order = list(range(len(found)))
+def _show_table(name: str, profile: Profile, target: Target, top: int) -> None:
+    order = list(range(len(profile)))
     if top:
-        order = sorted(order, key=lambda i: -found[i].seconds)[:top]
-    totals = _totals(found, target)
-    assert found.machine is not None
-    rates = found.machine.at(found.threads)
-    threads = f"{found.threads} thread{'s' if found.threads > 1 else ''}"
-    if target.for_threads(found.threads).threads != target.threads:
+        order = sorted(order, key=lambda i: -profile[i].seconds)[:top]
+    totals = _totals(profile, target)
+    assert profile.machine is not None
+    rates = profile.machine.at(profile.threads)
+    threads = f"{profile.threads} thread{'s' if profile.threads > 1 else ''}"
+    if target.for_threads(profile.threads).threads != target.threads:
         threads += f" (kernels are scheduled for {target.threads})"
-    s = _scaling(found, target)
-    print(f"{name}, {threads}, {found.machine.cpu}")
+    s = _scaling(profile, target)
+    print(f"{name}, {threads}, {profile.machine.cpu}")
     print(_columns("kernel", "ms", "share", "GFLOP/s", "GB/s", "predicted", "predicted/", "bound"))
     print(_columns("", "", "", "", "", "ms", "measured", "by"))
     for i in order:
-        _show_row(_line(i, found[i], found.seconds), _details(found[i], found.threads))
+        _show_row(_line(i, profile[i], profile.seconds), _details(profile[i], profile.threads))
     sums = milliseconds(totals["predicted_ms"] / 1e3), _share(totals)
     _show_row(
-        ("all", milliseconds(found.seconds), "", f"{totals['gflops']:.1f}", "", *sums, ""),
-        (f"{len(found)} kernels; {milliseconds(found.whole)} ms as one call",),
+        ("all", milliseconds(profile.seconds), "", f"{totals['gflops']:.1f}", "", *sums, ""),
+        (f"{len(profile)} kernels; {milliseconds(profile.whole)} ms as one call",),
     )
     peak = f"{rates.flops / 1e9:.0f}", f"{rates.dram / 1e9:.0f}"
     _show_row(("peak", "", "", *peak, "", "", ""), (_peaks(rates),))
@@ -191,15 +191,15 @@ def _share(totals: dict[str, Any]) -> str:
     return f"{totals['predicted_ms'] / (totals['kernels_ms'] or 1):.2f}"
 
 
-def _scaling(found: Profile, target: Target) -> Scaling:
+def _scaling(profile: Profile, target: Target) -> Scaling:
     """The division of the time among threads by trip counts, given each kernel's time with them."""
     rows = []
-    assert found.machine is not None
-    for k in found:
+    assert profile.machine is not None
+    for k in profile:
         if k.info is not None:
-            d = division(k.info.work, target, found.machine, found.threads)
+            d = division(k.info.work, target, profile.machine, profile.threads)
             rows.append((d, k.seconds / d.busiest))
-    return scaling(rows, found.threads, 0.0)
+    return scaling(rows, profile.threads, 0.0)
 
 
 def _line(i: int, k: KernelTime, total: float) -> tuple[str, ...]:
@@ -254,18 +254,18 @@ def _peaks(rates: Rates) -> str:
     )
 
 
-def _show_one(i: int, found: Profile) -> None:
-    k = found[i]
-    row = _row(i, found)
+def _show_one(i: int, profile: Profile) -> None:
+    k = profile[i]
+    row = _row(i, profile)
     lines = [("source nodes", " ".join(k.call.sources) or "none"), ("ms", milliseconds(k.seconds)),
              ("share", f"{row['share']:.1%}")]  # fmt: skip
     if k.runs != 1:
         lines.append(("runs", str(k.runs)))
-    if k.info is None or k.prediction is None or not k.runs or found.machine is None:
+    if k.info is None or k.prediction is None or not k.runs or profile.machine is None:
         print_table(("", ""), lines, title=f"kernel {i}")
         return
     p = k.prediction
-    rates = found.machine.at(found.threads)
+    rates = profile.machine.at(profile.threads)
     lines += [
         ("operators", ", ".join(k.info.operators)),
         ("types", k.info.signature),
@@ -280,7 +280,7 @@ def _show_one(i: int, found: Profile) -> None:
         ("loops", k.info.schedule),
     ]
     if k.info.intrinsic:
-        lines.append(("intrinsic", _intrinsic_text(k, found.threads)))
+        lines.append(("intrinsic", _intrinsic_text(k, profile.threads)))
     print_table(("", ""), lines, title=f"kernel {i}")
     print("\nschedule:\n" + ("\n".join(f"  {s}" for s in k.info.steps) or "  none: made directly"))
     print(f"\nloops:\n{k.info.loops}")

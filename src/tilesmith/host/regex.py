@@ -207,13 +207,13 @@ class _Automaton:
                 rows.append(numbers[successors] if successors else _NONE)
         return bytes(rows), bytes(_ACCEPT in states for states in waiting)
 
-    def _reached(self, states: Iterable[int], text: str, at: int) -> set[int]:
+    def _reached(self, states: Iterable[int], text: str, position: int) -> set[int]:
         """`states`, and those reached from them without a character."""
         reached = set[int]()
         stack = [*states]
         while stack:
             s = stack.pop()
-            if s in reached or (s in self.places and not _holds(self.places[s], text, at)):
+            if s in reached or (s in self.places and not _holds(self.places[s], text, position)):
                 continue
             reached.add(s)
             if self.tests[s] is None:
@@ -227,5 +227,5 @@ _PLACES = {
 }  # fmt: skip
 
 
-def _holds(place: Any, text: str, at: int) -> bool:
-    return re.compile(_PLACES[place]).match(text, at) is not None
+def _holds(place: Any, text: str, position: int) -> bool:
+    return re.compile(_PLACES[place]).match(text, position) is not None

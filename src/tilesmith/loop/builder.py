@@ -191,6 +191,6 @@ class LoopBuilder:
         return result
 
 
-def _indices(given: ExprLike | Sequence[ExprLike]) -> tuple[Expr, ...]:
-    items = given if isinstance(given, (tuple, list)) else (given,)
+def _indices(written: ExprLike | Sequence[ExprLike]) -> tuple[Expr, ...]:
+    items = written if isinstance(written, (tuple, list)) else (written,)
     return tuple(as_expr(i) for i in items)  # type: ignore[arg-type]

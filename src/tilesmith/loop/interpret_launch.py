@@ -182,9 +182,9 @@ def _combined(values: list[Any], combine: Callable[[Any, Any], Any]) -> Any:
     return values[0]
 
 
-def _elements(at: Any) -> list[int]:
+def _elements(index: Any) -> list[int]:
     """The positions of an access: of one element or of a vector."""
-    return [at] if isinstance(at, int) else np.ravel(at).tolist()
+    return [index] if isinstance(index, int) else np.ravel(index).tolist()
 
 
 class Watched:
@@ -202,23 +202,23 @@ class Watched:
         self._arriving: dict[int, Thread] = {}
         """The thread that copies each element asynchronously."""
 
-    def __getitem__(self, at: Any) -> Any:
-        for element in _elements(at):
+    def __getitem__(self, index: Any) -> Any:
+        for element in _elements(index):
             self._reads(element)
-        return self.data[at]
+        return self.data[index]
 
     def item(self, at: int) -> Any:
         self._reads(at)
         return self.data.item(at)
 
-    def __setitem__(self, at: Any, value: Any) -> None:
-        elements = _elements(at)
+    def __setitem__(self, index: Any, value: Any) -> None:
+        elements = _elements(index)
         for element in elements:
             self._writes(element)
-        if self.launch.delays(self, at, value):
+        if self.launch.delays(self, index, value):
             self._arriving |= dict.fromkeys(elements, self.launch.now[2])
         else:
-            self.data[at] = value
+            self.data[index] = value
 
     def arrived(self, at: Any, value: Any) -> None:
         """Complete an asynchronous copy."""
@@ -227,45 +227,46 @@ class Watched:
             self._writes(element)
         self.data[at] = value
 
-    def _reads(self, at: int) -> None:
+    def _reads(self, element: int) -> None:
         if self._arriving:
-            self._check_arrived(at)
+            self._check_arrived(element)
         now = self.launch.now
-        if self._last_read.get(at) is now:  # no other thread has run since then
+        if self._last_read.get(element) is now:  # no other thread has run since then
             return
-        self._last_read[at] = now
-        written = self._written.get(at)
+        self._last_read[element] = now
+        written = self._written.get(element)
         if written is not None:
-            self._check(at, written)
+            self._check(element, written)
         block, passed, thread = now
-        reads = self._read.setdefault(at, {})
+        reads = self._read.setdefault(element, {})
         before = reads.get(block)
         first = before[1] if before is not None and before[0] == passed else thread
         reads[block] = passed, first, thread
 
-    def _writes(self, at: int) -> None:
+    def _writes(self, element: int) -> None:
         if self._arriving:
-            self._check_arrived(at)
+            self._check_arrived(element)
         now = self.launch.now
-        written = self._written.get(at)
+        written = self._written.get(element)
         if written is now:  # no other thread has run since then
             return
         if written is not None:
-            self._check(at, written)
-        for block, (passed, *threads) in self._read.get(at, {}).items():
+            self._check(element, written)
+        for block, (passed, *threads) in self._read.get(element, {}).items():
             for thread in threads:
-                self._check(at, (block, passed, thread))
-        self._written[at] = now
+                self._check(element, (block, passed, thread))
+        self._written[element] = now
 
-    def _check_arrived(self, at: int) -> None:
-        copying = self._arriving.get(at)
+    def _check_arrived(self, element: int) -> None:
+        copying = self._arriving.get(element)
         if copying is not None:
             raise ScheduleError(
-                f"data race: thread {self.launch.now[2]} uses element {at} of '{self.name}', which "
-                f"thread {copying} copies asynchronously: expected that it waits, and a barrier"
+                f"data race: thread {self.launch.now[2]} uses element {element} of '{self.name}', "
+                f"which thread {copying} copies asynchronously: expected that it waits, and a "
+                "barrier"
             )
 
-    def _check(self, at: int, other: _Access) -> None:
+    def _check(self, element: int, other: _Access) -> None:
         block, passed, thread = self.launch.now
         if other[0] == block and (other[1] != passed or other[2] == thread):
             return
@@ -276,6 +277,6 @@ class Watched:
             who = f"blocks {other[0]} and {block}"
             why = "nothing orders blocks"
         raise ScheduleError(
-            f"data race: {who} both use element {at} of '{self.name}', one of them writes it, and "
-            f"{why}"
+            f"data race: {who} both use element {element} of '{self.name}', one of them writes it, "
+            f"and {why}"
         )

@@ -25,10 +25,10 @@ from . import rules
 from .base import Op
 
 
-def _place(indices: te.Tensor, at: tuple[Expr, ...], extent: Dim) -> Expr:
+def _place(indices: te.Tensor, point: tuple[Expr, ...], extent: Dim) -> Expr:
     """The index `indices[at]` as a position within 0..extent-1."""
     end = ir.as_expr(extent, const(0)) - 1
-    place = checked_index(cast(indices[at], i64), end + 1, linear(at, indices.shape))
+    place = checked_index(cast(indices[point], i64), end + 1, linear(point, indices.shape))
     return ir.minimum(ir.maximum(place, 0), end)  # for analyses that don't know the intrinsic
 
 

@@ -67,9 +67,9 @@ def _begin(
     return b, others, result
 
 
-def _place(b: LoopBuilder, indices: Array, at: tuple[Expr, ...], extent: Dim) -> Expr:
+def _place(b: LoopBuilder, indices: Array, point: tuple[Expr, ...], extent: Dim) -> Expr:
     """The index `indices[at]`, counted from the front; the run fails if it is out of range."""
-    return b.let("at", _checked(indices[at], extent, linear(at, indices.buffer.shape)))
+    return b.let("at", _checked(indices[point], extent, linear(point, indices.buffer.shape)))
 
 
 def _checked(index: Expr, extent: Dim, position: Expr) -> Expr:
@@ -80,8 +80,8 @@ def _checked(index: Expr, extent: Dim, position: Expr) -> Expr:
     return checked_index(wide, extent, position)
 
 
-def _combine(op: Op, reduction: str, result: Array, at: tuple[Expr, ...], new: Expr) -> None:
-    result[at] = _COMBINE[reduction][0](result[at], new)
+def _combine(op: Op, reduction: str, result: Array, target: tuple[Expr, ...], new: Expr) -> None:
+    result[target] = _COMBINE[reduction][0](result[target], new)
 
 
 @dataclass(frozen=True)
@@ -186,13 +186,13 @@ class ScatterNd(Op):
 
 
 def _scattered(
-    data: np.ndarray, at: tuple[np.ndarray, ...], updates: np.ndarray, reduction: str
+    data: np.ndarray, target: tuple[np.ndarray, ...], updates: np.ndarray, reduction: str
 ) -> np.ndarray:
     result = data.copy()
     if reduction == "none":
-        result[at] = updates
+        result[target] = updates
     else:
-        _COMBINE[reduction][1].at(result, at, updates)
+        _COMBINE[reduction][1].at(result, target, updates)
     return result
 
 
@@ -265,10 +265,10 @@ class SlicePlaces(Op):
         return _numbers(position, self.shape)
 
 
-def _numbers(at: Sequence[np.ndarray], shape: Sequence[int]) -> np.ndarray:
+def _numbers(indices: Sequence[np.ndarray], shape: Sequence[int]) -> np.ndarray:
     """Numbers of elements in row-major order, from their indices along each axis."""
     number = np.zeros((), np.int64)
-    for i, extent in zip(at, shape, strict=True):
+    for i, extent in zip(indices, shape, strict=True):
         number = number * extent + i
     return number
 

@@ -102,21 +102,21 @@ class TreeEnsemble(Op):
         return b.finish()
 
     def _walk(
-        self, b: LoopBuilder, x: Array, nodes: Sequence[Array], at: Sequence[Variable], row: Expr
+        self, b: LoopBuilder, x: Array, nodes: Sequence[Array], walks: Sequence[Variable], row: Expr
     ) -> None:
         """Moves all walks of a row to their leaves."""
         feature, limit, missing, to = nodes
         moves = b.variable("moves", const(True))
         with b.loop(-(-self.depth // STEPS), "s"), b.when(moves.value):
             with b.loop(min(STEPS, self.depth), "d"):
-                for walk in at:
+                for walk in walks:
                     node = b.let("node", walk.value)
                     value = b.let("value", x[row, cast(feature[node], i64)])
                     is_below = value <= limit[node]
                     if self.has_missing:
                         is_below = is_below | (call("isnan", value) & (missing[node] > 0))
                     walk.value = cast(to[node], i64) + cast(is_below, i64)
-            ahead = [cast(to[walk.value], i64) != walk.value for walk in at]
+            ahead = [cast(to[walk.value], i64) != walk.value for walk in walks]
             moves.value = ir.any_of(*ahead)
 
     def _combined(self, a: Expr, b: Expr) -> Expr:

@@ -111,6 +111,6 @@ class QuantizeOptions:
         return ACTIVATIONS[self.activations]
 
 
-def _check(what: str, found: Any, known: Any) -> None:
-    if found not in known:
-        raise UsageError(f"{what} must be one of {', '.join(known)}, not {found!r}")
+def _check(what: str, value: Any, known: Any) -> None:
+    if value not in known:
+        raise UsageError(f"{what} must be one of {', '.join(known)}, not {value!r}")

@@ -123,8 +123,8 @@ def laws_found(
     )
 
 
-def _is_closed(results: list[Values], given: list[list[Array]], i: Var) -> bool:
-    own = {a.buffer for side in given for a in side}
+def _is_closed(results: list[Values], arguments: list[list[Array]], i: Var) -> bool:
+    own = {a.buffer for side in arguments for a in side}
     nodes = dict.fromkeys(n for values in results for v in values for n in post_order(v))
     return all(
         n.buffer in own if isinstance(n, Load) else not isinstance(n, Var) or n is i for n in nodes
@@ -186,8 +186,10 @@ def _difference(
     return f"for {values}, {first} and {second}, if + stands for the combination"
 
 
-def _text(columns: Columns, at: int) -> str:
-    numbers = [str(c[at].item() if c.dtype.kind in "iub" else float(c[at])) for c in columns]
+def _text(columns: Columns, number: int) -> str:
+    numbers = [
+        str(c[number].item() if c.dtype.kind in "iub" else float(c[number])) for c in columns
+    ]
     return numbers[0] if len(numbers) == 1 else f"({', '.join(numbers)})"
 
 

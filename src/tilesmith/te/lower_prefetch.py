@@ -204,12 +204,12 @@ class PrefetchWriter:
         return prefetches
 
 
-def _fills(elements: int, shape: Sequence[Dim], at: Sequence[Expr]) -> bool:
-    """Whether `elements` elements from `at` on cover these last axes a whole number of times."""
+def _fills(elements: int, shape: Sequence[Dim], indices: Sequence[Expr]) -> bool:
+    """Whether `elements` elements from `indices` on cover these last axes, once or often."""
     whole = [n for n in shape if isinstance(n, int)]
     size = math.prod(whole)
     is_whole = len(whole) == len(shape) and size > 0 and elements % size == 0
-    return is_whole and all(i is const(0) for i in at)
+    return is_whole and all(i is const(0) for i in indices)
 
 
 def _share(count: int, loop: StageLoop) -> tuple[Expr, int]:

@@ -358,13 +358,13 @@ def _enclosing(
 
 
 def _threads_around(
-    state: State, plans: Mapping[str, StagePlan], at: At
+    state: State, plans: Mapping[str, StagePlan], place: At
 ) -> list[tuple[Ranges, Context]]:
-    """The loops from `at` outwards that are bound to threads, inner nests first: shared memory
+    """The loops from `place` outwards that are bound to threads, inner nests first: shared memory
     contains the elements that all threads need.
     """
     result: list[tuple[Ranges, Context]] = []
-    for plan, last, loops in thread_loops(state, plans, at):
+    for plan, last, loops in thread_loops(state, plans, place):
         if loops:
             result.append(({x.var: (0, x.last) for x in loops}, plan.context(last)))
     return result

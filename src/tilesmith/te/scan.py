@@ -100,7 +100,7 @@ def _checked_shapes(
 
 
 def _reads_of_states(
-    name: str, inside: frozenset[Compute], states: tuple[Tensor, ...], given: int
+    name: str, inside: frozenset[Compute], states: tuple[Tensor, ...], first_steps: int
 ) -> tuple[int, frozenset[int]]:
     """The largest number of steps back to a state that is read, and the axes along which a step
     reads other indices than its own.
@@ -123,10 +123,10 @@ def _reads_of_states(
                         f"{name}: {op.name} reads {load}; what reads a state is read at its own "
                         "step, the first axis"
                     )
-            elif back is None or not 1 <= back <= given:
+            elif back is None or not 1 <= back <= first_steps:
                 raise ExpressionError(
-                    f"{name}: {op.name} reads {load}; expected a step from {given} to 1 before its "
-                    "own, the first axis: as many as the first steps give"
+                    f"{name}: {op.name} reads {load}; expected a step from {first_steps} to 1 "
+                    "before its own, the first axis: as many as the first steps give"
                 )
             else:
                 lag = max(lag, back)

@@ -100,27 +100,28 @@ def _check_name(name: str) -> None:
 
 
 def _definition(
-    name: str, given: Callable[..., Any] | Schedule, args: Sequence[Tensor] | None, results: int
+    name: str, written: Callable[..., Any] | Schedule, args: Sequence[Tensor] | None, results: int
 ) -> Definition:
-    if isinstance(given, Schedule):
-        return _finished(name, given, args)
-    if not callable(given) or args is not None:
+    if isinstance(written, Schedule):
+        return _finished(name, written, args)
+    if not callable(written) or args is not None:
         raise UsageError(
             f"register: {name}: expected a function, or a schedule and its arguments; found "
-            f"{given!r} and {args!r}"
+            f"{written!r} and {args!r}"
         )
     if not isinstance(results, int) or results < 1:
         raise UsageError(f"register: {name}: expected a number of results, found {results!r}")
     try:
-        hints = get_type_hints(given)
+        hints = get_type_hints(written)
     except NameError as e:
         raise UsageError(f"register: {name}: its annotations can't be read: {e}") from e
     parameters = tuple(
-        _parameter(name, p, hints.get(p.name)) for p in inspect.signature(given).parameters.values()
+        _parameter(name, p, hints.get(p.name))
+        for p in inspect.signature(written).parameters.values()
     )
     if all(p.type is not None for p in parameters):
         raise UsageError(f"register: {name}: expected a parameter that is a tensor, found none")
-    return Definition(name, parameters, given, results, given.__module__)
+    return Definition(name, parameters, written, results, written.__module__)
 
 
 def _parameter(name: str, p: inspect.Parameter, type_: Any) -> Parameter:

@@ -69,20 +69,22 @@ def _sources(leaves: Sequence[Any]) -> tuple[list[Node], set[Node]]:
     return [*made], seen
 
 
-def _places(leaves: Sequence[Any], given: Sequence[Node]) -> list[tuple[int | None, Any]] | None:
-    """The number of each result in `given`, or a constant; None if one must be computed."""
-    order = {n: i for i, n in enumerate(given)}
+def _places(
+    leaves: Sequence[Any], available: Sequence[Node]
+) -> list[tuple[int | None, Any]] | None:
+    """The number of each result in `available`, or a constant; None if one must be computed."""
+    order = {n: i for i, n in enumerate(available)}
     if any(isinstance(x, Node) and x not in order for x in leaves):
         return None
     return [(order[x], None) if isinstance(x, Node) else (None, x) for x in leaves]
 
 
 def _finish(
-    module: GraphModule, given: Sequence[Node], others: Collection[Node], leaves: Sequence[Any]
+    module: GraphModule, available: Sequence[Node], others: Collection[Node], leaves: Sequence[Any]
 ) -> GraphModule:
-    """The graph that makes the results from `given`, by the nodes `others`."""
+    """The graph that makes the results from `available`, by the nodes `others`."""
     graph = Graph()
-    copies = {n: graph.placeholder(n.name) for n in given}
+    copies = {n: graph.placeholder(n.name) for n in available}
     for n in module.graph.nodes:
         if n in others:
             copies[n] = graph.node_copy(n, copies.__getitem__)

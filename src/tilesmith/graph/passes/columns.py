@@ -94,7 +94,7 @@ def _transposed_product(r: Rewriter, node: Node) -> Value:
 def _ends(
     op: ConvTranspose, places: Sequence[int], window: Sequence[int], image: Sequence[int]
 ) -> list[int]:
-    """Pads after an image for exactly these window positions, none only in `output_padding`."""
+    """Pads after an image that give the window exactly `places` positions; no more would fit."""
     rank = len(window)
     strides, dilations = op.strides or (1,) * rank, op.dilations or (1,) * rank
     begins = op.pads[:rank] or (0,) * rank

@@ -253,12 +253,12 @@ def _blocks(
 
 
 def _block(
-    owner: Value | Node, given: Sequence[Dim], first: int, last: int, stages: Sequence[Stage]
+    owner: Value | Node, size_factors: Sequence[Dim], first: int, last: int, stages: Sequence[Stage]
 ) -> _Block:
-    known = known_before(given, stages)
+    known = known_before(size_factors, stages)
     region = known if isinstance(known, Stage) else None
     size: Dim = 1
-    for n in given if isinstance(known, Stage) else (known,):
+    for n in size_factors if isinstance(known, Stage) else (known,):
         size = size * n
     size = aligned(size)
     return _Block(owner, max(expected(size), 0), first, last, size, region)

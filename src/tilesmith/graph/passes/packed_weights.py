@@ -106,11 +106,11 @@ def _stored(zeros: np.ndarray) -> np.ndarray:
 
 
 def _words(
-    r: Rewriter, found: _Weights, bits: int, op: PackedMatMul, shape: tuple[int, ...]
+    r: Rewriter, weights: _Weights, bits: int, op: PackedMatMul, shape: tuple[int, ...]
 ) -> Value:
     """The packed constant, computed when it is stored."""
-    source = r.data(found.q)
-    offset, turned, chunk = -int(found.q.dtype.min), found.turned, op.chunk
+    source = r.data(weights.q)
+    offset, turned, chunk = -int(weights.q.dtype.min), weights.turned, op.chunk
 
     def load() -> np.ndarray:
         codes = (source.read().astype(np.int16) + offset).astype(np.uint8)

@@ -171,12 +171,12 @@ def _misplaced(
     return ""
 
 
-def _fits(intrinsic: TensorIntrinsic, operand: Operand, found: list[int]) -> bool:
+def _fits(intrinsic: TensorIntrinsic, operand: Operand, actual: list[int]) -> bool:
     """Whether a tile has the intrinsic's layout; rows that it loads itself may have any stride."""
     wanted = intrinsic.strides(operand)
     apart = intrinsic.load is not None and operand is not intrinsic.result
     row = operand.strides()[0] if apart and len(operand.shape) > 1 else None
-    return all(a == b or (a == row and b > 0) for a, b in zip(wanted, found, strict=True))
+    return all(a == b or (a == row and b > 0) for a, b in zip(wanted, actual, strict=True))
 
 
 def _moves(strides: Sequence[int]) -> list[bool]:
@@ -192,7 +192,7 @@ def _vector(
     load: ir.Load,
     begin: dict[Expr, Expr],
     wanted: Sequence[int],
-    found: list[int],
+    actual: list[int],
 ) -> ir.Load:
     """The elements of a tile, from the first one on.
 
@@ -202,7 +202,7 @@ def _vector(
     if operand.size == 1:
         return ir.Load(load.buffer, (first,))
     row = operand.strides()[0]
-    distance = found[wanted.index(row)] if row in wanted else row
+    distance = actual[wanted.index(row)] if row in wanted else row
     return ir.Load(load.buffer, (Rows(first, operand.shape[0], row, distance).index(),))
 
 

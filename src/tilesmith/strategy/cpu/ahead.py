@@ -87,29 +87,33 @@ def prefetch_taken(
                 stage.prefetch(tensor, inner, -(-target.model.bytes_in_flight // taken))
 
 
-def _distance(tensor: Tensor, at: tuple[Expr, ...], inner: Var, row: int, target: Target) -> int:
+def _distance(
+    tensor: Tensor, indices: tuple[Expr, ...], inner: Var, row: int, target: Target
+) -> int:
     """Prefetch distance of a row in iterations; 0 for no prefetching.
 
     inner: the vectorised axis.
     row: elements that one iteration of the surrounding loop reads.
     """
-    by_index = _by_index(at)
+    by_index = _by_index(indices)
     if not all(isinstance(n, int) for n in tensor.shape):
         return 0
     size = tensor.dtype.bytes
     if math.prod(tensor.shape) * size < target.model.l2_bytes:  # type: ignore[arg-type]  # numbers
         return 0
     last = int(tensor.shape[-1])  # type: ignore[arg-type]  # a number, for no scalar is so large
-    along = [i for i in at if inner in free_vars(i)]
-    if same(along, by_index) and same(along, [at[-1]]):  # elements of a row are read in any order
+    along = [i for i in indices if inner in free_vars(i)]
+    if same(along, by_index) and same(
+        along, [indices[-1]]
+    ):  # elements of a row are read in any order
         most_of_it = row >= last * size // LINE_BYTES
         return 1 if most_of_it and last * size <= target.model.l1_bytes // 2 else 0
-    steps = known_strides(tensor, at, Layout.row_major(tensor.rank))
+    steps = known_strides(tensor, indices, Layout.row_major(tensor.rank))
     backwards = any(k is not None and k < 0 for k in steps.values())
     rows = (1,) if by_index else (1, -1) if backwards else ()
     return -(-target.model.bytes_in_flight // (row * size)) if steps.get(inner) in rows else 0
 
 
-def _by_index(at: tuple[Expr, ...]) -> list[Expr]:
-    """Numbers of the indices `at` that are themselves read from memory."""
-    return [i for i in at if any(isinstance(n, Load) for n in post_order(i))]
+def _by_index(indices: tuple[Expr, ...]) -> list[Expr]:
+    """Numbers of the indices `indices` that are themselves read from memory."""
+    return [i for i in indices if any(isinstance(n, Load) for n in post_order(i))]

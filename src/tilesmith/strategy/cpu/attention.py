@@ -179,14 +179,14 @@ def _accumulator(s: Schedule, contraction: Compute, result: Compute) -> Tensor:
 def _register_tile(
     s: Schedule,
     acc: Tensor,
-    at: tuple[Any, Any],
+    loop: tuple[Any, Any],
     reduce: tuple[IterVar, ...],
     width: int,
     lanes: int,
 ) -> None:
     """Accumulate the last two axes of `acc` in registers, `width` columns, in whole vectors."""
     stage = s[acc]
-    stage.compute_at(*at)
+    stage.compute_at(*loop)
     s.transform_layout(acc, whole_vectors(acc.rank, acc.rank - 1, lanes))
     *single, m, n = stage.axis
     stage.reorder(*single, *stage.reduce_axis, m, n)
@@ -195,7 +195,7 @@ def _register_tile(
 
 
 def _schedule_chain(
-    s: Schedule, group: Group, a: _Attention, at: tuple[Any, Any], lanes: int
+    s: Schedule, group: Group, a: _Attention, outer: tuple[Any, Any], lanes: int
 ) -> None:
     """Schedule the stages between the contractions except the logits, each over a block of rows."""
     before = _behind(a.logits)
@@ -206,14 +206,14 @@ def _schedule_chain(
         if stage in before:
             handle.compute_inline()
         elif stage.reduce_axis:
-            handle.compute_at(*at)
+            handle.compute_at(*outer)
             row = handle.axis[-2]
             loop = handle.reduce_axis[0]
             reduce_along(
                 s, stage.outputs[0], loop, extent(stage.reduce_axis[0]), lanes, (handle, row)
             )
         elif _is_kept(group, stage, a.values.op):
-            handle.compute_at(*at)
+            handle.compute_at(*outer)
             keys = extent(stage.axis[-1])
             if keys > 1:
                 s.transform_layout(
@@ -234,11 +234,11 @@ def _is_kept(group: Group, stage: Compute, values: Compute) -> bool:
 
 
 def _schedule_logits(
-    s: Schedule, a: _Attention, acc: Tensor, at: tuple[Any, Any], tile: RegisterTile, keys: int
+    s: Schedule, a: _Attention, acc: Tensor, loop: tuple[Any, Any], tile: RegisterTile, keys: int
 ) -> None:
     logits = a.logits.outputs[0]
     stage = s[logits]
-    stage.compute_at(*at)
+    stage.compute_at(*loop)
     s.transform_layout(logits, whole_vectors(logits.rank, logits.rank - 1, tile.lanes))
     *single, m, n = stage.axis
     width = min(tile.columns, keys)
@@ -290,7 +290,7 @@ def _pack_keys(
     c: Contraction,
     acc: Tensor,
     tile: RegisterTile,
-    at: tuple[Any, Any] | None,
+    loop: tuple[Any, Any] | None,
     target: Target,
 ) -> bool:
     """Copy the keys of a head into column blocks, unless they are contiguous along the columns
@@ -310,18 +310,18 @@ def _pack_keys(
     outside, lane = stage.split(stage.axis[n], factor=tile.lanes)
     others = list(dict.fromkeys(d.axis for d in layout.dims if d.axis != n))
     rest = [stage.axis[i] for i in others]
-    if at is None:
+    if loop is None:
         stage.reorder(*rest[:-1], outside, rest[-1], lane)
         stage.parallel(outside)
     else:
         stage.reorder(outside, *rest, lane)
-        stage.compute_at(*at)
+        stage.compute_at(*loop)
     stage.vectorize(lane)
     return True
 
 
 def _copy(
-    s: Schedule, load: Load, along: Var, acc: Tensor, at: tuple[Any, Any] | None, lanes: int
+    s: Schedule, load: Load, along: Var, acc: Tensor, loop: tuple[Any, Any] | None, lanes: int
 ) -> None:
     """Give `acc` a row-major copy of what it reads, with `along` innermost."""
     copy = s.cache_read(load.buffer, "heap", [acc])  # type: ignore[arg-type]  # a tensor
@@ -330,8 +330,8 @@ def _copy(
     s.transform_layout(copy, _vectors_last(copy.rank, at_axis))
     axis = stage.axis[at_axis]
     stage.reorder(*(x for x in stage.axis if x != axis), axis)
-    if at is not None:
-        stage.compute_at(*at)
+    if loop is not None:
+        stage.compute_at(*loop)
     vectorize(stage, axis, expected(copy.shape[at_axis]), lanes)
 
 

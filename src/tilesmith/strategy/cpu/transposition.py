@@ -227,12 +227,12 @@ def _steps_of_lines(group: Group, op: Compute, t: Transposition, line: int, targ
     return steps.get(op.axis[t.u].var, 0) % line
 
 
-def _read(s: Schedule, t: Transposition, copy: Tensor, out: Any, at: Any) -> Any:
+def _read(s: Schedule, t: Transposition, copy: Tensor, out: Any, loop: Any) -> Any:
     """Schedule the stage that copies the block of `t.tensor` row by row in each iteration of
-    `at`.
+    `loop`.
     """
     stage = s[copy]
-    stage.compute_at(out, at)
+    stage.compute_at(out, loop)
     dims = [i for i in range(t.tensor.rank) if i not in (t.along, t.across)]
     s.transform_layout(copy, Layout.permuted((*dims, t.across, t.along)))
     stage.reorder(*(stage.axis[i] for i in dims), stage.axis[t.across], stage.axis[t.along])

@@ -191,37 +191,37 @@ def _iterations(op: Compute) -> int:
     return expected_size(a.extent for a in (*op.axis, *op.reduce_axis))
 
 
-def _readers(found: Mapping[str, StageBody], name: str) -> list[StageBody]:
-    return [b for b in found.values() if any(x.source == name for x in b.reads)]
+def _readers(pending: Mapping[str, StageBody], name: str) -> list[StageBody]:
+    return [b for b in pending.values() if any(x.source == name for x in b.reads)]
 
 
-def _read_in_row(s: Schedule, found: Mapping[str, StageBody], name: str) -> list[str]:
+def _read_in_row(s: Schedule, pending: Mapping[str, StageBody], name: str) -> list[str]:
     """The reductions that `name` reads, directly or through each other, and stages computed from
     their results alone, such as a mean.  No other stage reads them.
     """
     inside = {name}
     order: list[str] = []
-    for other in reversed(list(found)):
-        body, by = found[other], {b.name for b in _readers(found, other)}
-        if by and by <= inside and (body.op.reduce_axis or _is_of_results(s, found, body)):
+    for other in reversed(list(pending)):
+        body, by = pending[other], {b.name for b in _readers(pending, other)}
+        if by and by <= inside and (body.op.reduce_axis or _is_of_results(s, pending, body)):
             inside.add(other)
             order.insert(0, other)
     return order
 
 
-def _is_of_results(s: Schedule, found: Mapping[str, StageBody], body: StageBody) -> bool:
+def _is_of_results(s: Schedule, pending: Mapping[str, StageBody], body: StageBody) -> bool:
     """Whether a stage without a reduction has no more elements than a reduction that it reads."""
-    read = (found[x.source] for x in body.reads if x.source in found)
+    read = (pending[x.source] for x in body.reads if x.source in pending)
     return not s[body.name].state.is_output and any(
         r.op.reduce_axis and r.spatial >= body.spatial for r in read
     )
 
 
-def _epilogue(found: Mapping[str, StageBody], name: str, done: set[str]) -> str:
+def _epilogue(pending: Mapping[str, StageBody], name: str, done: set[str]) -> str:
     """The stage in whose tiles a reduction is computed: its only reader, if that is elementwise;
     else the reduction itself.
     """
-    op, readers = found[name].op, _readers(found, name)
+    op, readers = pending[name].op, _readers(pending, name)
     if len(readers) != 1 or readers[0].name in done or readers[0].op.reduce_axis:
         return name
     (reader,) = readers

@@ -102,12 +102,12 @@ def streamed_group(group: Group, target: Target) -> Group | None:
     return group.with_tensor(ops[stages.values].outputs[0], _Chunks(softmax, length).result())
 
 
-def _chunk(found: Stages, ops: Mapping[str, Compute], target: Target) -> int | None:
+def _chunk(stages: Stages, ops: Mapping[str, Compute], target: Target) -> int | None:
     """The number of keys of a chunk with the lowest cost; None for whole rows."""
-    keys = expected(ops[found.logits].axis[-1].extent)
+    keys = expected(ops[stages.logits].axis[-1].extent)
 
     def cost(length: int) -> float:
-        way = fastest(found, ops, target, length)
+        way = fastest(stages, ops, target, length)
         if way is None:
             return inf
         combining = COMBINING if length < keys else 0
@@ -118,15 +118,15 @@ def _chunk(found: Stages, ops: Mapping[str, Compute], target: Target) -> int | N
     return best if best < keys else None
 
 
-def _softmax(found: Stages, ops: Mapping[str, Compute]) -> _Softmax | None:
+def _softmax(stages: Stages, ops: Mapping[str, Compute]) -> _Softmax | None:
     """The expressions of an attention; None if its rows are no softmax."""
-    scores, logits, values = (ops[n] for n in (found.scores, found.logits, found.values))
+    scores, logits, values = (ops[n] for n in (stages.scores, stages.logits, stages.values))
     element = logits.outputs[0].dtype
-    if len(found.rows) != 2 or not same_shape(values.shape[:-1], scores.shape[:-1]):
+    if len(stages.rows) != 2 or not same_shape(values.shape[:-1], scores.shape[:-1]):
         return None
     if values.outputs[0].dtype is not element or element not in ELEMENTS:
         return None
-    most, total = (ops[n] for n in found.rows)
+    most, total = (ops[n] for n in stages.rows)
     rows, (*_, row, key) = scores.axis[:-1], (a.var for a in scores.axis)
 
     def terms(op: Compute, reducer: Reducer, keep: tuple[Compute, ...]) -> Expr | None:

@@ -330,7 +330,7 @@ def _axes_of(nest: Nest, root: Compute, member: str) -> Sequence[int]:
 
 
 def _point(
-    load: Load, own: Compute, root: Compute, at: Mapping[Var, int]
+    load: Load, own: Compute, root: Compute, root_axes: Mapping[Var, int]
 ) -> tuple[int, ...] | None:
     """The root's axes with which `load` indexes a result of `own`."""
     axes: list[int] = []
@@ -338,11 +338,11 @@ def _point(
         if isinstance(index, Const) and same_dim(axis.extent, 1):
             axes.append(-1 - len(axes))  # not an axis of the root
             continue
-        if not isinstance(index, Var) or index not in at:
+        if not isinstance(index, Var) or index not in root_axes:
             return None
-        if not same_dim(root.shape[at[index]], axis.extent):
+        if not same_dim(root.shape[root_axes[index]], axis.extent):
             return None
-        axes.append(at[index])
+        axes.append(root_axes[index])
     return tuple(axes)
 
 

@@ -304,12 +304,12 @@ def _probe(axes: Sequence[Var], extents: Sequence[int], size: int) -> Context:
 def _extent(
     indices: Sequence[Expr],
     spans: Mapping[Expr, tuple[tuple[int | None, int | None], ...]],
-    at: Mapping[Var, int],
+    numbers: Mapping[Var, int],
     most: int,
 ) -> Extent:
     """The elements of a dimension of extent `most` that reads at `indices` need together."""
     whole = Extent(None, 0.0, most, most)
-    along = {at[v] for i in indices for v in free_vars(i) if v in at}
+    along = {numbers[v] for i in indices for v in free_vars(i) if v in numbers}
     if len(along) > 1:
         return whole
     sizes = []

@@ -183,11 +183,11 @@ class TileModel:
             and any(r.overlap(lane, sizes, self.last) < 1 for r in self.operands)
         )
 
-    def _lane_cost(self, at: int, lane: int, width: int, vectors: int) -> float:
-        read = self.operands[at]
+    def _lane_cost(self, number: int, lane: int, width: int, vectors: int) -> float:
+        read = self.operands[number]
         if not read.depends(lane, width):
             return 1.0
-        if read.steps[lane] == 1 or at in self.packed:
+        if read.steps[lane] == 1 or number in self.packed:
             return vectors
         return width * self.model.gather_cycles * self.model.load_ports
 

@@ -377,8 +377,8 @@ def compared(program: ArrayProgram, numbers: np.ndarray, analytic: np.ndarray) -
     return result
 
 
-def _is_close(found: np.ndarray, expected: np.ndarray) -> bool:
-    return np.allclose(found, expected, rtol=TOLERANCE, atol=TOLERANCE)
+def _is_close(values: np.ndarray, expected: np.ndarray) -> bool:
+    return np.allclose(values, expected, rtol=TOLERANCE, atol=TOLERANCE)
 
 
 def _schedule_of(made: object) -> Schedule:

@@ -69,10 +69,10 @@ def _work(s: Statement) -> float:
 def _kernel(
     nest: SymbolicNest,
     prints: SymbolicFootprints,
-    found: list[StatementFeatures],
+    statements: list[StatementFeatures],
     ranked: list[Statement],
 ) -> dict[str, Number]:
-    seconds = total(f.seconds for f in found)
+    seconds = total(f.seconds for f in statements)
     stages = [s.stage for s in ranked]
     allocated = total(
         mul(product(nest.shape((s.name, v))), t.dtype.bytes)
@@ -82,15 +82,15 @@ def _kernel(
     )
     return {
         "seconds": log(add(mul(seconds, 1e9), 1.0)),
-        "statements": float(len(found)),
-        "other_seconds": log(add(mul(total(f.seconds for f in found[1:]), 1e9), 1.0)),
-        "arithmetic": size(total(f.arithmetic for f in found)),
+        "statements": float(len(statements)),
+        "other_seconds": log(add(mul(total(f.seconds for f in statements[1:]), 1e9), 1.0)),
+        "arithmetic": size(total(f.arithmetic for f in statements)),
         **{
-            f"traffic_{c}": size(total(f.traffic[n] for f in found))
+            f"traffic_{c}": size(total(f.traffic[n] for f in statements))
             for n, c in enumerate(("l1", "l2", "l3"))
         },
-        "forks": size(total(f.forks for f in found)),
-        "body": size(largest(f.body for f in found)),
+        "forks": size(total(f.forks for f in statements)),
+        "body": size(largest(f.body for f in statements)),
         "footprint": size(prints.whole),
         "allocated": size(allocated),
         "attached": float(sum(isinstance(s.attach, At) for s in stages)),

@@ -169,23 +169,23 @@ class Policy(Search):
     def _about(self, move: _Move) -> _Memory:
         return self._memory.setdefault((move.knob, move.step > 0), _Memory())
 
-    def _moves(self, at: Candidate) -> list[_Move]:
+    def _moves(self, candidate: Candidate) -> list[_Move]:
         """The moves to candidates that were not proposed yet."""
         moves: list[_Move] = []
-        for knob in self.space.free(at):
-            here = knob.options.index(at.get(knob.name, knob.default))
+        for knob in self.space.free(candidate):
+            here = knob.options.index(candidate.get(knob.name, knob.default))
             last = len(knob.options) - 1
             targets = {*range(max(here - FAR, 0), min(here + FAR, last) + 1), 0, last} - {here}
             for t in sorted(targets):
-                changed = self.space.legal({**at, knob.name: knob.options[t]})
+                changed = self.space.legal({**candidate, knob.name: knob.options[t]})
                 if changed is not None and candidate_key(changed) not in self._proposed:
                     moves.append(_Move(knob.name, changed, t - here))
         return moves
 
-    def _features(self, at: Candidate, move: _Move) -> list[float]:
-        knob = self.space.knobs(at)[move.knob]
+    def _features(self, candidate: Candidate, move: _Move) -> list[float]:
+        knob = self.space.knobs(candidate)[move.knob]
         last = max(len(knob.options) - 1, 1)
-        here = knob.options.index(at.get(knob.name, knob.default))
+        here = knob.options.index(candidate.get(knob.name, knob.default))
         known, other = self._about(move), self._memory.get((move.knob, move.step < 0), _Memory())
         return [
             1.0,
