@@ -21,7 +21,7 @@ from tilesmith.loop.nodes import Allocate, Func
 from tilesmith.loop.visit import own_exprs, walk
 from tilesmith.strategy.sketch import default_schedule
 from tilesmith.strategy.sketch.recompute import MAX_NODES
-from tilesmith.strategy.sketch.work import element_cycles, lane_steps
+from tilesmith.strategy.sketch.work import element_cycles, lane_strides
 from tilesmith.te.tensor import Placeholder, Tensor
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "local_laplacian.py"
@@ -205,7 +205,7 @@ def test_steps_between_lanes() -> None:
         "unit": x + y, "clamped": te.maximum(te.minimum(2 * x - 1, 62), 0), "half": x // 2,
         "same": y * 3 + 1, "taken": table[x], "taken for a row": table[y],
     }  # fmt: skip
-    found = lane_steps(list(indices.values()), x)
+    found = lane_strides(list(indices.values()), x)
     steps = [1, 2, 0.5, 0, None, 0]
     assert {n: found[e] for n, e in indices.items()} == dict(zip(indices, steps, strict=True))
     near, far = a[y, x], a[y, te.maximum(te.minimum(table[x], 63), 0)]

@@ -32,7 +32,7 @@ def is_by_columns(r: StageBody, out: Stage, target: Target) -> bool:
         return False
     across = r.op.axis[in_memory(out)[-1]].var
     along = r.op.reduce_axis[-1].var
-    by_columns, by_rows = (sum(x.step(v) in (0, 1) for x in r.reads) for v in (across, along))
+    by_columns, by_rows = (sum(x.stride(v) in (0, 1) for x in r.reads) for v in (across, along))
     return by_columns > by_rows
 
 

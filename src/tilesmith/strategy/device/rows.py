@@ -66,7 +66,7 @@ def shares_terms(r: StageBody, target: Target) -> bool:
     if has_few_elements(r, target):
         return True
     long = [a for a in r.op.reduce_axis if expected_size([a.extent]) > 1]
-    return any(x.step(long[-1].var) == 1 for x in r.reads)
+    return any(x.stride(long[-1].var) == 1 for x in r.reads)
 
 
 def has_few_elements(r: StageBody, target: Target) -> bool:

@@ -58,7 +58,7 @@ def parts_of_elements(body: StageBody, target: Target) -> int:
         return 1
     last = op.axis[-1].var
     reads = [r for r in body.reads if any(same(r.load.indices, f.indices) for f in factors)]
-    if any(r.step(last) not in (0, 1) for r in reads) or not any(r.step(last) for r in reads):
+    if any(r.stride(last) not in (0, 1) for r in reads) or not any(r.stride(last) for r in reads):
         return 1
     threads = block_size(target)
     return parts_of(op, -(-body.spatial // threads), (1, threads), target)

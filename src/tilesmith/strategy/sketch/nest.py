@@ -384,8 +384,8 @@ def _one_loop(stage: Stage, body: StageBody) -> tuple[Axis, int]:
     run = [axes[-1]]
     for outer in reversed(axes[:-1]):
         inner = run[0]
-        steps = [(r.step(outer.var), r.step(inner.var)) for r in body.reads]
-        if any(a is None or b is None or a != b * expected(inner.extent) for a, b in steps):
+        strides = [(r.stride(outer.var), r.stride(inner.var)) for r in body.reads]
+        if any(a is None or b is None or a != b * expected(inner.extent) for a, b in strides):
             break
         run.insert(0, outer)
     loops = stage.reduce_axis[len(axes) - len(run) :]

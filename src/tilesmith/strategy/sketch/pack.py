@@ -27,7 +27,7 @@ def packable(s: Schedule, body: StageBody, blocked: Sequence[str]) -> dict[int, 
     by_lane: dict[int, frozenset[int]] = {}
     whole = [(number, r) for number, r in enumerate(body.reads) if r.source not in blocked]
     for i, a in enumerate(body.op.axis):
-        reads = [(number, r) for number, r in whole if r.step(a.var) not in (0, 1)]
+        reads = [(number, r) for number, r in whole if r.stride(a.var) not in (0, 1)]
         if chosen := [number for number, r in reads if _can_pack(s, body, r, a.var)]:
             by_lane[i] = frozenset(chosen)
     return by_lane

@@ -349,7 +349,7 @@ def _point(
 def _has_reuse(body: StageBody) -> bool:
     """Whether tiles pay: neighbours along some axis read the same elements."""
     return any(
-        not read.steps.get(a.var, 0) and a.var not in read.periods
+        not read.strides.get(a.var, 0) and a.var not in read.periods
         for a in body.op.axis
         if expected(a.extent) > 1
         for read in body.reads

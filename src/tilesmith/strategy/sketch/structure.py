@@ -28,21 +28,21 @@ class Read:
 
     load: the read.
     source: the stage read.
-    steps: stride in elements along each variable; None if not constant.
+    strides: stride in elements along each variable; None if not constant.
     periods: the constant c of each variable that occurs only as `v // c` in the read.
     """
 
     load: ir.Load
     source: str
-    steps: Mapping[Var, int | None]
+    strides: Mapping[Var, int | None]
     periods: Mapping[Var, int]
 
-    def step(self, v: Var) -> int | None:
-        return self.steps.get(v, 0)
+    def stride(self, v: Var) -> int | None:
+        return self.strides.get(v, 0)
 
     def depends(self, v: Var, tile: int) -> bool:
         """Whether `tile` neighbours along `v` read different elements."""
-        if self.step(v) != 0:
+        if self.stride(v) != 0:
             return True
         return v in self.periods and self.periods[v] % tile != 0
 
@@ -80,7 +80,7 @@ class StageBody:
     def element_bytes(self) -> int:
         """Bytes of the widest element in a lane."""
         widths = [t.dtype.bytes for t in self.op.outputs]
-        widths += [r.load.dtype.bytes for r in self.reads if any(r.steps.values())]
+        widths += [r.load.dtype.bytes for r in self.reads if any(r.strides.values())]
         return min(max(widths), 8)
 
     @property
@@ -138,26 +138,26 @@ def read_of(state: State, load: ir.Load) -> Read:
     for index, extent in zip(indices, shape, strict=True):
         flat = flat * extent + index  # type: ignore[operator]
     form = as_affine(simplify(flat))
-    steps: dict[Var, int | None] = {}
+    strides: dict[Var, int | None] = {}
     periods: dict[Var, int] = {}
     terms = form[0] if form is not None else {}
     for atom, coefficient in terms.items():
         if isinstance(atom, Var):
-            steps[atom] = coefficient if steps.get(atom, 0) == 0 else None
+            strides[atom] = coefficient if strides.get(atom, 0) == 0 else None
             continue
         inside = _within_block(atom)
         if inside is not None:  # neighbours as long as they are in one block
-            steps[inside] = coefficient
+            strides[inside] = coefficient
             continue
         period = _period(atom)
         for v in free_vars(atom):
             if period is not None and _has_block(terms, v):
                 continue
-            if period is not None and steps.get(v, 0) == 0 and v not in periods:
+            if period is not None and strides.get(v, 0) == 0 and v not in periods:
                 periods[v] = period
             else:
-                steps[v] = None
-    return Read(load, source, steps, {v: c for v, c in periods.items() if not steps.get(v)})
+                strides[v] = None
+    return Read(load, source, strides, {v: c for v, c in periods.items() if not strides.get(v)})
 
 
 def _within_block(atom: Expr) -> Var | None:

@@ -56,14 +56,14 @@ class SketchTile:
 class Operand:
     """The address of a read, as numbers.
 
-    steps: stride in elements along each spatial axis (see `Read`).
+    strides: stride in elements along each spatial axis (see `Read`).
     periods: period of each spatial axis; 0 for none.
     along: stride along the last reduction axis.
     itemsize: bytes of an element.
     elements: elements of the whole operand.
     """
 
-    steps: tuple[int | None, ...]
+    strides: tuple[int | None, ...]
     periods: tuple[int, ...]
     along: int | None
     itemsize: int
@@ -71,7 +71,9 @@ class Operand:
 
     def depends(self, axis: int, tile: int) -> bool:
         """Whether `tile` neighbours along a spatial axis read different elements."""
-        return self.steps[axis] != 0 or (self.periods[axis] > 0 and self.periods[axis] % tile != 0)
+        return self.strides[axis] != 0 or (
+            self.periods[axis] > 0 and self.periods[axis] % tile != 0
+        )
 
     def overlap(self, lane: int, sizes: Sequence[int], last: int) -> float:
         """Fraction of loads that remains if all `last` steps of the last reduction axis are
@@ -81,7 +83,7 @@ class Operand:
         """
         left = 1.0
         for i, n in enumerate(sizes):
-            step = self.steps[i]
+            step = self.strides[i]
             if i == lane or n < 2 or not step or not self.along or self.along % step:
                 continue
             shift = self.along // step
@@ -128,9 +130,9 @@ class TileModel:
 
         def operand(r: Read) -> Operand:
             return Operand(
-                tuple(r.step(a.var) for a in axes),
+                tuple(r.stride(a.var) for a in axes),
                 tuple(r.periods.get(a.var, 0) for a in axes),
-                r.step(reduced[-1].var) if reduced else None,
+                r.stride(reduced[-1].var) if reduced else None,
                 r.load.dtype.bytes,
                 expected_size(r.load.buffer.shape),
             )
@@ -187,7 +189,7 @@ class TileModel:
         read = self.operands[number]
         if not read.depends(lane, width):
             return 1.0
-        if read.steps[lane] == 1 or number in self.packed:
+        if read.strides[lane] == 1 or number in self.packed:
             return vectors
         return width * self.model.gather_cycles * self.model.load_ports
 
@@ -214,8 +216,8 @@ class TileModel:
 
     def _distance(self, axis: int) -> float:
         """Most cache lines between neighbouring rows; at least two."""
-        steps = [abs(r.steps[axis] or 0) * r.itemsize for r in self.operands]
-        return max(2.0, max(steps, default=0) / LINE_BYTES)
+        strides = [abs(r.strides[axis] or 0) * r.itemsize for r in self.operands]
+        return max(2.0, max(strides, default=0) / LINE_BYTES)
 
     def _store_cycles(self, lane: int, sizes: Sequence[int]) -> float:
         n = math.prod(sizes)

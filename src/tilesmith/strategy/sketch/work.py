@@ -28,7 +28,7 @@ LANE_BYTES = f32.bytes
 def element_cycles(values: Sequence[Expr], lane: Var | None, target: Target) -> float:
     """Cycles of one core for one element of `values`, if lanes run along `lane`."""
     model, lanes = target.model, max(target.vector_lanes(LANE_BYTES), 1)
-    steps = lane_steps(values, lane)
+    strides = lane_strides(values, lane)
     seen: set[Expr] = set()
     stack = list(values)
     operations = loads = gathered = 0.0
@@ -39,15 +39,15 @@ def element_cycles(values: Sequence[Expr], lane: Var | None, target: Target) -> 
         seen.add(e)
         if not isinstance(e, ir.Load):
             stack += e.children
-            operations += 0.0 if steps[e] == 0 else _instructions(e, target)
+            operations += 0.0 if strides[e] == 0 else _instructions(e, target)
             continue
-        *outer, last = [steps[i] for i in e.indices] or [0.0]
+        *outer, last = [strides[i] for i in e.indices] or [0.0]
         if last is None or abs(last) > SHUFFLED or any(step != 0 for step in outer):
             chosen = any(step is None for step in (*outer, last))
             gathered += 2.0 if chosen else 1.0
         elif last:
             loads += 1.0 if last == 1 else 1.5 + abs(last)
-        stack += [i for i in e.indices if steps[i] is None]  # the index is computed, too
+        stack += [i for i in e.indices if strides[i] is None]  # the index is computed, too
     busy = max(operations / model.fma_ports, loads / model.load_ports)
     return max(busy, (operations + loads) / model.issue_width) / lanes + (
         gathered * model.gather_cycles
@@ -81,20 +81,20 @@ def _instructions(e: Expr, target: Target) -> float:
     return max(e.dtype.bytes / LANE_BYTES, 1.0)
 
 
-def lane_steps(values: Sequence[Expr], lane: Var | None) -> dict[Expr, float | None]:
+def lane_strides(values: Sequence[Expr], lane: Var | None) -> dict[Expr, float | None]:
     """The difference of each node between neighbouring lanes, away from borders; None if it isn't
     constant.
 
     A quotient has a fractional difference.  A remainder has the difference of its dividend.
     """
-    steps: dict[Expr, float | None] = {}
+    strides: dict[Expr, float | None] = {}
     for value in values:
-        for e in post_order(value, steps):
-            steps[e] = _step(e, [steps[c] for c in e.children], lane)
-    return steps
+        for e in post_order(value, strides):
+            strides[e] = _stride(e, [strides[c] for c in e.children], lane)
+    return strides
 
 
-def _step(e: Expr, below: Sequence[float | None], lane: Var | None) -> float | None:
+def _stride(e: Expr, below: Sequence[float | None], lane: Var | None) -> float | None:
     if isinstance(e, Var):
         return 1.0 if e is lane else 0.0
     if all(step == 0 for step in below):
