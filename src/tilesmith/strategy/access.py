@@ -1,4 +1,4 @@
-"""Where the reads of a group land in memory, as strides per loop axis."""
+"""Addresses of a group's reads, as strides per loop axis."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ from functools import partial
 from typing import IO, Literal, NoReturn, Self, TypeAlias
 
 Cause: TypeAlias = Literal["failed", "crash", "timeout", "memory"]
-"""Why there is no answer; "failed": answering raised an exception, the process is alive."""
+"""Reason for a missing answer; "failed": answering raised an exception, the process is alive."""
 
 OUT_OF_MEMORY = errno.ENOMEM
 """Exit code of a child that is not allowed the memory for a request."""

@@ -102,9 +102,9 @@ def _dividing_vectors(width: int, lanes: int) -> int | None:
 
 
 def reading(out: Compute, values: Compute) -> tuple[tuple[Expr, ...], dict[Var, int]] | None:
-    """Where `out` reads `values`, and the axes of `out` that merge two axes of `values`, with the
-    extent of the inner one.  None if it reads several elements, or if the last two indices are
-    neither axes of `out` nor parts of merged ones.
+    """The indices at which `out` reads `values`, and the axes of `out` that merge two axes of
+    `values`, with the extent of the inner one.  None if it reads several elements, or if the last
+    two indices are neither axes of `out` nor parts of merged ones.
     """
     if out is values:
         return tuple(x.var for x in out.axis), {}

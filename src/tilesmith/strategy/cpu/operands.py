@@ -1,4 +1,4 @@
-"""How a contraction reads its operands.
+"""The operands of a contraction: in place, copied, or packed.
 
 Borders are copied or inlined.  A `w` that is contiguous across the lanes is packed in a first pass.
 The weights of the next column block are prefetched.
@@ -188,9 +188,9 @@ def _packs(group: Group, c: Contraction, tile: RegisterTile, target: Target, cfg
 def _across(
     s: Schedule, group: Group, c: Contraction, tile: RegisterTile
 ) -> tuple[Transposition, Tensor | None] | None:
-    """How packing transposes a `w` that is contiguous along the reduction axis, and the inlined
-    stage that reads it, if any.  None if blocks would not be full, or if a stage between them is
-    stored.
+    """The transposition by which packing reads a `w` that is contiguous along the reduction axis,
+    and the inlined stage that reads it, if any.  None if blocks would not be full, or if a stage
+    between them is stored.
     """
     tensor, indices, reader = _through(c.w)
     if reader is not None and s[c.w.buffer].state.attach != "inline":  # type: ignore[index]

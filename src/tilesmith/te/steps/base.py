@@ -57,7 +57,7 @@ def _arguments(names: tuple[str, ...]) -> str:
 Name = Annotated[str, Form("a name", _is_name)]
 """The name of a stage or an axis."""
 Names = Annotated[tuple[str, ...], Form("a list of names", _are_names, _arguments)]
-"""As a last field: each name is an argument of its own."""
+"""Names; as a last field, each is an argument of its own."""
 OptionalName = Annotated[str, Form("a name", _is_name, by_name=True)]
 Quoted = Annotated[str, Form("a text", _is_name)]
 Number = Annotated[int, Form("an integer", lambda v: type(v) is int, by_name=True)]
