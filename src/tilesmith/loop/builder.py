@@ -45,10 +45,8 @@ class Array:
         return Load(self.buffer, _indices(indices))
 
     def __setitem__(self, indices: ExprLike | Sequence[ExprLike], value: ExprLike) -> None:
-        position = _indices(indices)
-        self._builder.append(
-            nodes.Store(self.buffer, position, as_expr(value, Load(self.buffer, position)))
-        )
+        own = _indices(indices)
+        self._builder.append(nodes.Store(self.buffer, own, as_expr(value, Load(self.buffer, own))))
 
 
 class Variable:

@@ -112,25 +112,23 @@ class Window(Op):
         reach = [(a, b) if s > 0 else (b, a) for (a, b), s in zip(ends, self.steps, strict=True)]
 
         def body(*index: Expr) -> Expr:
-            position = [
+            own = [
                 i if whole else i * step + start
                 for i, start, step, whole in zip(
                     index, self.starts, self.steps, is_whole, strict=True
                 )
             ]
             if mode != "constant":
-                return bordered(x, position, mode, borders, reach)
+                return bordered(x, own, mode, borders, reach)
             inside = [
                 condition
-                for i, extent, whole in zip(position, x.shape, is_whole, strict=True)
+                for i, extent, whole in zip(own, x.shape, is_whole, strict=True)
                 if not whole
                 for condition in (i >= 0, i < as_expr(extent))
             ]
             if not inside:
-                return x[tuple(position)]
-            return te.if_then_else(
-                ir.all_of(*inside), x[tuple(position)], const(self.value, x.dtype)
-            )
+                return x[tuple(own)]
+            return te.if_then_else(ir.all_of(*inside), x[tuple(own)], const(self.value, x.dtype))
 
         return te.compute(self.sizes, body, self.name)
 

@@ -324,25 +324,25 @@ class ScatterSorted(Op):
             _combine(self, self.reduction, result, (*_unravelled(at, outer), *i), new)
 
         with b.independent(count, "n") as n, b.independent_nest(inner) as i:
-            position = b.let("at", places[n])
+            target = b.let("at", places[n])
             if self.reduction == "none":  # the last one wins
                 with b.when(
-                    ir.any_of(n == count - 1, places[ir.minimum(n + 1, count - 1)] > position)
+                    ir.any_of(n == count - 1, places[ir.minimum(n + 1, count - 1)] > target)
                 ):
-                    combine(position, n, i)
+                    combine(target, n, i)
             else:
-                with b.when(ir.any_of(n == 0, places[ir.maximum(n - 1, 0)] < position)):
-                    # The end of the updates of this position is at least `low` and at most `high`.
+                with b.when(ir.any_of(n == 0, places[ir.maximum(n - 1, 0)] < target)):
+                    # The end of the updates of this target is at least `low` and at most `high`.
                     low, high = b.variable("low", n + 1), b.variable("high", const(count))
                     with b.loop(count.bit_length(), "step"), b.when(low.value < high.value):
                         middle = b.let("middle", (low.value + high.value) // 2)
-                        with b.when(places[middle] > position):
+                        with b.when(places[middle] > target):
                             high.value = middle
                         with b.otherwise():
                             low.value = middle + 1
                     length = b.let("length", low.value - n)
                     with b.loop(length, "m", start=n) as m:
-                        combine(position, m, i)
+                        combine(target, m, i)
         return b.finish()
 
     def reference(self, *inputs: np.ndarray) -> np.ndarray:

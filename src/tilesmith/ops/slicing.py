@@ -82,15 +82,13 @@ class Append(Op):
 
     def infer(self, *types: TensorType) -> tuple[TensorType, ...]:
         rules.check_count(self.name, types, 2)
-        types_of_result = Concat(self.axis).infer(*types)
-        first = types_of_result[0].shape[
-            : rules.normalize_axis(self.name, self.axis, types_of_result[0].rank)
-        ]
+        types_ = Concat(self.axis).infer(*types)
+        first = types_[0].shape[: rules.normalize_axis(self.name, self.axis, types_[0].rank)]
         if not all(same_dim(d, 1) for d in first):
             rules.reject(
                 self.name, f"extents of 1 in front of axis {self.axis}", rules.shape_text(first)
             )
-        return types_of_result
+        return types_
 
     def loops(self, *types: TensorType) -> Func:
         b = LoopBuilder(self.name)

@@ -69,13 +69,13 @@ def _graph_of(
     name: str, schedule: Schedule | Literal["auto"], arguments: Sequence[Tensor], target: str
 ) -> Graph:
     """A graph of one operator, defined by a schedule."""
-    scheduled = auto_schedule(arguments, target) if schedule == "auto" else schedule
+    chosen = auto_schedule(arguments, target) if schedule == "auto" else schedule
     inputs = [a for a in arguments if isinstance(a.op, Placeholder)]
     parameters = tuple(Parameter(a.name) for a in inputs)
     results = len(arguments) - len(inputs)
     qualified = f"operator::{name}"
     op = define(
-        Definition(qualified, parameters, lambda *_: (scheduled, arguments), results, __name__)
+        Definition(qualified, parameters, lambda *_: (chosen, arguments), results, __name__)
     )
     b = Builder(name)
     made = b.add(op(), *(b.input(a.name, TensorType(a.dtype, a.shape)) for a in inputs), loc=name)

@@ -104,15 +104,13 @@ class Timings:
 
         def visit(path: tuple[str, ...]) -> None:
             for child in children.get(path, ()):
-                position = len(rows)
+                own = len(rows)
                 seconds, calls = totals.get(child, (0.0, 0))
                 rows.append(Row(child, seconds, calls))
                 visit(child)
                 if child not in totals:
-                    inner = sum(
-                        r.seconds for r in rows[position + 1 :] if len(r.path) == len(child) + 1
-                    )
-                    rows[position] = Row(child, inner, 0)
+                    inner = sum(r.seconds for r in rows[own + 1 :] if len(r.path) == len(child) + 1)
+                    rows[own] = Row(child, inner, 0)
 
         visit(())
         return rows

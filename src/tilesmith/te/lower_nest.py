@@ -228,23 +228,21 @@ class NestWriter:
 
     def _update(self, plan: StagePlan) -> Stmt:
         """The innermost statement: store the elements, or combine them with one more term."""
-        indices = self._own_indices(plan)
+        own = self._own_indices(plan)
         ctx = plan.context()
         first = plan.body[0]
         if not isinstance(first, Reduce):
             values = self.converted(plan.body, plan.points, ctx)
-            return seq(
-                *(nodes.Store(b, indices, v) for b, v in zip(plan.buffers, values, strict=True))
-            )
+            return seq(*(nodes.Store(b, own, v) for b, v in zip(plan.buffers, values, strict=True)))
         terms = self.converted(first.sources, plan.points, ctx)
-        before = tuple(ir.Load(b, indices) for b in plan.buffers)
+        before = tuple(ir.Load(b, own) for b in plan.buffers)
         values = first.reducer.combine(before, terms)
         if len(values) == 1:
-            return nodes.Store(plan.buffers[0], indices, values[0])
+            return nodes.Store(plan.buffers[0], own, values[0])
         # With several values, all are computed from the old ones before any is stored.
         names = [Var(f"{b.name}_new", v.dtype) for b, v in zip(plan.buffers, values, strict=True)]
         body: Stmt = seq(
-            *(nodes.Store(b, indices, n) for b, n in zip(plan.buffers, names, strict=True))
+            *(nodes.Store(b, own, n) for b, n in zip(plan.buffers, names, strict=True))
         )
         for name, value in zip(reversed(names), reversed(values)):
             body = nodes.LetStmt(name, value, body)

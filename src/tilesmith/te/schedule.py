@@ -202,11 +202,9 @@ def create_schedule(
 
     Raises ScheduleError for objects that te.compute did not make.
     """
-    requested = (
-        (results,) if isinstance(results, (Placeholder, Compute, Tensor)) else tuple(results)
-    )
+    made = (results,) if isinstance(results, (Placeholder, Compute, Tensor)) else tuple(results)
     outputs: dict[Compute, None] = {}
-    for result in requested:
+    for result in made:
         op = result.op if isinstance(result, Tensor) else result
         if not isinstance(op, Compute):
             raise ScheduleError(

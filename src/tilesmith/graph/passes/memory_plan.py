@@ -104,12 +104,12 @@ def plan(
         regions[stage], offsets_there = _placed(own, _lower_bound(own))
         placed |= offsets_there
     region = {b.owner: b.region for b in blocks if b.region is not None}
-    offsets = {b.owner: offset for b, offset in placed.items() if isinstance(b.owner, Value)}
-    workspace = {b.owner: offset for b, offset in placed.items() if isinstance(b.owner, Node)}
-    inside = {v: (home, offset) for v, (home, offset) in homes.items() if home not in offsets}
+    offsets = {b.owner: start for b, start in placed.items() if isinstance(b.owner, Value)}
+    workspace = {b.owner: start for b, start in placed.items() if isinstance(b.owner, Node)}
+    inside = {v: (home, start) for v, (home, start) in homes.items() if home not in offsets}
     region |= {v: region[home] for v, (home, _) in homes.items() if home in region}
     offsets |= {
-        v: plus(offsets[home], offset) for v, (home, offset) in homes.items() if home in offsets
+        v: plus(offsets[home], start) for v, (home, start) in homes.items() if home in offsets
     }
     alone = tuple(b.owner for b in grown if isinstance(b.owner, Value))
     return MemoryPlan(offsets, workspace, size, bound, inside, regions, region, alone)

@@ -253,23 +253,21 @@ class _Placement:
             return None
         if any(v in self.inside for v in node.outputs):
             return None
-        windows = self.windows(body)
-        if windows is None or not all(
-            _is_readable(w, v) for v, (w, _) in zip(node.outputs, windows)
-        ):
+        views = self.windows(body)
+        if views is None or not all(_is_readable(w, v) for v, (w, _) in zip(node.outputs, views)):
             return None
-        if any(v in self.dense and not w.is_row_major for v, (w, _) in zip(node.outputs, windows)):
+        if any(v in self.dense and not w.is_row_major for v, (w, _) in zip(node.outputs, views)):
             return None
         if any(v in self.outside for v in node.outputs):
             source, same = node.inputs[0], [(_layout(v), 0) for v in node.outputs]
-            if source in self.outside or source in self.inside or list(windows) != same:
+            if source in self.outside or source in self.inside or list(views) != same:
                 return None
             before, after = (product(v[0].shape) for v in (body.inputs, body.outputs))
             if not same_dim(before, after):
                 return None
             layout = _layout(body.inputs[0])
-            return None if layout.has_padding or layout.dense != layout else windows
-        return windows
+            return None if layout.has_padding or layout.dense != layout else views
+        return views
 
     def join(self, node: Node) -> list[Node]:
         """The concatenation in place, after copies of the operands that are not there."""

@@ -81,10 +81,8 @@ def _invariant_if(loop: For) -> tuple[If, bool] | None:
 def _conditions(loop: For) -> int:
     """Number of invariant conditions beside other statements in the body."""
     assert isinstance(loop.body, Seq)
-    conditions = {
-        s.cond for s in loop.body.stmts if isinstance(s, If) and _is_invariant(s.cond, loop)
-    }
-    return len(conditions)
+    conds = {s.cond for s in loop.body.stmts if isinstance(s, If) and _is_invariant(s.cond, loop)}
+    return len(conds)
 
 
 def _is_invariant(cond: Expr, loop: For) -> bool:

@@ -103,9 +103,8 @@ def _distance(
         return 0
     last = int(tensor.shape[-1])  # type: ignore[arg-type]  # a number, for no scalar is so large
     along = [i for i in indices if inner in free_vars(i)]
-    if same(along, by_index) and same(
-        along, [indices[-1]]
-    ):  # elements of a row are read in any order
+    # elements of a row are read in any order
+    if same(along, by_index) and same(along, [indices[-1]]):
         most_of_it = row >= last * size // LINE_BYTES
         return 1 if most_of_it and last * size <= target.model.l1_bytes // 2 else 0
     steps = known_strides(tensor, indices, Layout.row_major(tensor.rank))

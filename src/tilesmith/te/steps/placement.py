@@ -58,10 +58,8 @@ def _externs(state: State) -> list[StageState]:
 class ComputeInline(Step):
     def apply(self, state: State) -> State:
         stage = state.stage(self.stage)
-        attached = (s for s in state.stages.values() if isinstance(s.attach, At))
-        here = [
-            s.name for s in attached if isinstance(s.attach, At) and s.attach.stage == stage.name
-        ]
+        stages = (s for s in state.stages.values() if isinstance(s.attach, At))
+        here = [s.name for s in stages if isinstance(s.attach, At) and s.attach.stage == stage.name]
         why = ""
         if stage.is_output:
             why = "it is an output of the program"

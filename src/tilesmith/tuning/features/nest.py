@@ -306,11 +306,9 @@ class SymbolicNest:
             for tensor, indices, offsets in grouped.values()
         ]
         stage = self.state.stages[name]
-        point = tuple(a.var for a in stage.compute.axis)
-        still = ((0,) * len(point),)
-        written = (
-            self._access((name, v), point, still, True) for v in range(len(stage.op.outputs))
-        )
+        axes = tuple(a.var for a in stage.compute.axis)
+        still = ((0,) * len(axes),)
+        written = (self._access((name, v), axes, still, True) for v in range(len(stage.op.outputs)))
         return [*reads, *written]
 
     def _access(

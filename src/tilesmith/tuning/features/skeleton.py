@@ -100,10 +100,8 @@ class SkeletonRows:
         varies = (sizes != sizes[0]).any(axis=0)
         symbols = [Var(f"size{n}") for n in np.flatnonzero(varies)]
         left = iter(symbols)
-        own_sizes = iter(
-            [next(left) if v else int(n) for v, n in zip(varies, sizes[0], strict=True)]
-        )
-        made = features(with_sizes(state, lambda _: next(own_sizes)))
+        own = iter([next(left) if v else int(n) for v, n in zip(varies, sizes[0], strict=True)])
+        made = features(with_sizes(state, lambda _: next(own)))
         return SkeletonRows(varies, sizes[0], ArrayProgram(made, symbols))
 
     def has(self, sizes: np.ndarray) -> np.ndarray:
@@ -159,18 +157,16 @@ class Skeletons:
             path = self._paths.follow(candidate, knobs)
             columns = (Column.of(knobs[name], part) for name, part in path.columns)
             paths.setdefault(path, []).append((n, [c.value(candidate) for c in columns]))
-        by_skeleton: dict[object, tuple[list[np.ndarray], list[np.ndarray], State]] = {}
+        family: dict[object, tuple[list[np.ndarray], list[np.ndarray], State]] = {}
         for path, taken in paths.items():
             if path not in self._ways:
                 self._ways[path] = Way(path, self._state_of(path.made))
             way = self._ways[path]
-            rows, sizes, _ = by_skeleton.setdefault(way.skeleton, ([], [], way.state))
+            rows, sizes, _ = family.setdefault(way.skeleton, ([], [], way.state))
             rows.append(np.array([n for n, _ in taken]))
             numbers = np.array([k for _, k in taken], np.int64).reshape(len(taken), -1)
             sizes.append(way.sizes(numbers))
-        return {
-            k: (np.concatenate(r), np.concatenate(s), t) for k, (r, s, t) in by_skeleton.items()
-        }
+        return {k: (np.concatenate(r), np.concatenate(s), t) for k, (r, s, t) in family.items()}
 
 
 def with_sizes(state: State, f: Callable[[Number], Number]) -> State:

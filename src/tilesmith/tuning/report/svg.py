@@ -114,17 +114,13 @@ class Chart:
             f'height="{bottom - TOP}"/>',
         ]
         for t in self.x.ticks:
-            position = self._at(t, self.y.low)[0]
-            lines.append(f'<path class="grid" d="M{position} {TOP}V{bottom}"/>')
-            lines.append(
-                f'<text class="across" x="{position}" y="{bottom + 16}">{number(t)}</text>'
-            )
+            mark = self._at(t, self.y.low)[0]
+            lines.append(f'<path class="grid" d="M{mark} {TOP}V{bottom}"/>')
+            lines.append(f'<text class="across" x="{mark}" y="{bottom + 16}">{number(t)}</text>')
         for t in self.y.ticks:
-            position = self._at(self.x.low, t)[1]
-            lines.append(f'<path class="grid" d="M{LEFT} {position}H{right}"/>')
-            lines.append(
-                f'<text class="up" x="{LEFT - 6}" y="{position + 4:.1f}">{number(t)}</text>'
-            )
+            mark = self._at(self.x.low, t)[1]
+            lines.append(f'<path class="grid" d="M{LEFT} {mark}H{right}"/>')
+            lines.append(f'<text class="up" x="{LEFT - 6}" y="{mark + 4:.1f}">{number(t)}</text>')
         middle = (TOP + bottom) / 2
         lines += [
             f'<text class="across" x="{(LEFT + right) / 2}" y="{HEIGHT - 8}">'
