@@ -87,9 +87,7 @@ class Constraints:
         )
 
     def check(self) -> None:
-        """Raises UsageError if a pinned or forbidden name or value belongs to no choice or knob so
-        far.
-        """
+        """Raises UsageError if a pinned or forbidden name or value belongs to no choice or knob."""
         wanted = [("pinned", k, v) for k, v in self.pins.items()]
         wanted += [("forbidden", k, v) for k, values in self.forbid.items() for v in values]
         for verb, name, value in wanted:

@@ -68,9 +68,7 @@ class Family:
         return math.sqrt(size) if size.bit_length() < sys.float_info.max_exp else math.inf
 
     def distance(self, other: Family) -> float:
-        """Distance between two workloads in powers of two; infinite if they are no near
-        relatives.
-        """
+        """Distance of two workloads in powers of two; infinite if they are no near relatives."""
         if self.anchor != other.anchor or len(self.extents) != len(other.extents):
             return math.inf
         steps = [

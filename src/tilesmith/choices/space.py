@@ -264,9 +264,7 @@ class Space:
         return self.legal(changed) or candidate
 
     def random(self, rng: random.Random) -> Candidate:
-        """A candidate with random values for all knobs, also those that exist because of
-        another.
-        """
+        """A candidate with random values for all knobs, also those that exist due to another."""
         drawn = self.mutated(self.start, rng, turns=len(self.free(self.start)))
         known = self.knobs(self.start)
         brought = {k.name: rng.choice(k.options) for k in self.free(drawn) if k.name not in known}

@@ -43,9 +43,7 @@ class Asked:
             self._note(question, answer)
 
     def fix(self, e: Expr) -> None:
-        """Record the values of the knobs in `e` as questions: from here on the run depends on
-        them.
-        """
+        """Record the values of knobs in `e` as questions: from here on the run depends on them."""
         asked = free_vars(e)
         for v in self._values:
             if v in asked and v not in self._fixed:

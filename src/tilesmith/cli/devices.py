@@ -41,9 +41,7 @@ def missing_extras() -> list[dict[str, Any]]:
 
 
 def found_devices() -> dict[str, Any]:
-    """Devices of each kind, by the target that names them; the reason as `error` if there are
-    none.
-    """
+    """Devices of each kind, by the target that names them; the reason as `error` if none."""
     return {"opencl": _opencl(), "cuda": _cuda()}
 
 

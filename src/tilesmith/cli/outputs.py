@@ -50,9 +50,7 @@ def _check_access(path: Path, folder: Path) -> None:
 
 @contextmanager
 def apart_from(path: Path | None) -> Iterator[None]:
-    """Sends printed text to stderr if `path` is stdout, which then receives only the file's
-    bytes.
-    """
+    """Sends printed text to stderr if `path` is stdout, which then gets only the file's bytes."""
     if path is None or not _is_stdout(path):
         yield
         return

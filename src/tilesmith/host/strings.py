@@ -56,9 +56,7 @@ def string_split(delimiter: str | None = None, maxsplit: int | None = None) -> F
 
 @host_function("regex_full_match", prepared=True)
 def regex_full_match(pattern: str) -> Function:
-    """Whether each string matches as a whole.  The syntax is Python's, which has nearly all of
-    RE2's.
-    """
+    """Whether each string matches as a whole.  The syntax is Python's, which has most of RE2's."""
     matches = full_match(pattern)
 
     def run(x: np.ndarray) -> np.ndarray:

@@ -180,9 +180,7 @@ class LoopBuilder:
         self._blocks.append([])
 
     def _close(self) -> Stmt:
-        """The innermost block as a statement: allocations and lets contain the statements after
-        them.
-        """
+        """The innermost block as a statement: allocations and lets contain those after them."""
         result = seq()
         for item in reversed(self._blocks.pop()):
             result = seq(item, result) if isinstance(item, Stmt) else item(result)

@@ -27,9 +27,7 @@ from .visit import children, own_exprs
 
 @dataclass(frozen=True, slots=True)
 class _Access:
-    """A load or store of a parameter: its loops, its statement's position in the text, its
-    indices.
-    """
+    """A load or store of a parameter: its loops, its statement's text position, its indices."""
 
     loops: tuple[For, ...]
     position: int

@@ -202,9 +202,7 @@ def _sequence(s: nodes.Seq, func: Func) -> list[Stmt]:
 
 
 def _check_constant(e: Expr, func: Func) -> None:
-    """Raises ScheduleError if a launch may change the value of `e` for the next launch inside
-    it.
-    """
+    """Raises ScheduleError if a launch may change `e` for the next launch inside it."""
     written = {s.buffer for s in walk(func.body) if isinstance(s, nodes.Store)}
     for node in post_order(e):
         if isinstance(node, Load) and node.buffer in written:

@@ -200,9 +200,7 @@ class PRelu(Op):
 
 @dataclass(frozen=True)
 class Gelu(Op):
-    """x * P(X <= x) for a standard normal X; `approximate` is "none" or "tanh"
-    (arXiv:1606.08415).
-    """
+    """x * P(X <= x) for a standard normal X; `approximate`: "none" or "tanh" (arXiv:1606.08415)."""
 
     approximate: str = "none"
 

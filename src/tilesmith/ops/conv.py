@@ -295,9 +295,7 @@ class ConvTranspose(Op):
 
 
 def _crop(full: np.ndarray, dims: list[int], win: Window, extra: tuple[int, ...]) -> np.ndarray:
-    """The part of the full transposed convolution inside the pads (zeros where pads are
-    negative).
-    """
+    """The part of the full transposed convolution inside the pads (zeros in negative pads)."""
     begins, ends = win.static_pads("conv_transpose")
     for a, d in enumerate(dims):
         extent = win.strides[a] * (d - 1) + win.reach(a) + extra[a] - begins[a] - ends[a]

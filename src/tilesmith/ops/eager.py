@@ -93,9 +93,7 @@ class _Typing:
 
 @lru_cache(maxsize=4096)
 def infer(op: Op, *types: TensorType) -> tuple[TensorType, ...]:
-    """Result types of any operator, also composite ones.  Raises ModelError if `types` don't
-    fit.
-    """
+    """Result types of any operator, also a composite one.  Raises ModelError for wrong `types`."""
     if not op.is_composite():
         return op.infer(*types)
     result: Any = op.decompose(_Typing(), *(Typed(t) for t in types))

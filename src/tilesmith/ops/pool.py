@@ -64,9 +64,7 @@ class _Pool(Op, abstract=True):
         return x, win, self._extents(win, x.shape[2:])
 
     def _ends(self, win: Window, spatial: tuple[Dim, ...], outs: list[Dim]) -> list[Dim]:
-        """Padding after each axis that windows reach, with the excess of the last one in ceil
-        mode.
-        """
+        """Padding after each axis that windows reach, with the last one's excess in ceil mode."""
         ends: list[Dim] = []
         for a, (d, o) in enumerate(zip(spatial, outs, strict=True)):
             end = win.ends[a]
@@ -275,9 +273,7 @@ class AvgPool(_Pool):
         return te.compute(total.shape, scale, "scale", names)
 
     def _count(self, win: Window, a: int, extent: Dim, out: Dim) -> int | Callable[[Expr], Expr]:
-        """Number of taps of a window along axis `a` that count; a number if equal at all
-        positions.
-        """
+        """Number of taps of a window along axis `a` that count; a number if always the same."""
         low = extents.product((win.begins[a], -1)) if self.count_include_pad else 0
         high = extents.total((extent, win.ends[a])) if self.count_include_pad else extent
         k, stride, d, begin = win.kernel[a], win.strides[a], win.dilations[a], win.begins[a]

@@ -29,9 +29,7 @@ from .functions import exp, log, sqrt, where
 def _reduced(
     op: str, x: te.Tensor, axes: Sequence[int] | None, keepdims: bool
 ) -> tuple[tuple[Dim, ...], list[te.IterVar], Callable[..., Expr]]:
-    """The result's shape, the reduction axes, and a function from its index to the term's
-    element.
-    """
+    """The result's shape, the reduction axes, and a function from its index to the term."""
     gone = rules.normalize_axes(op, axes, x.rank)
     reduce_axes = {a: te.reduce_axis(x.shape[a], f"k{i}") for i, a in enumerate(gone)}
     kept = [a for a in range(x.rank) if keepdims or a not in reduce_axes]
@@ -250,9 +248,7 @@ class ReduceLogSumExp(Reduction):
 
 @dataclass(frozen=True)
 class _ArgExtreme(Op, abstract=True):
-    """Index (i64) of the extreme along `axis`; of equal ones the first or the last.  First NaN
-    wins.
-    """
+    """Index (i64) of the extreme along `axis`; of equal ones first or last.  First NaN wins."""
 
     axis: int = 0
     keepdims: bool = True

@@ -88,9 +88,7 @@ class Resample(Op):
             rules.reject(self.name, "an input with elements", f"extent {extent}")
 
     def _sample(self, position: Expr, extent: Dim, load: Callable[[Expr, Dim, Dim], Expr]) -> Expr:
-        """The value at `position`; `load` gets an index and its minimum and maximum of all
-        samples.
-        """
+        """The value at `position`; `load` gets an index, and its minimum and maximum overall."""
         d = self.denominator
         if self.mode == "nearest":
             scale, shift, by = _rounding(self.rounding, d)

@@ -72,9 +72,7 @@ def check_same_dtype(op: str, tensors: Sequence[te.Tensor]) -> None:
 
 
 def check_factors(op: str, a: te.Tensor, b: te.Tensor, to: DType | None) -> None:
-    """Reject factors that are not numbers, or of two element types without a given result type
-    `to`.
-    """
+    """Reject factors other than numbers, or of two types without a given result type `to`."""
     if to is None:
         check_same_dtype(op, (a, b))
     for x in (a, b):
@@ -89,9 +87,7 @@ def normalize_axis(op: str, axis: int, rank: int) -> int:
 
 
 def normalize_axes(op: str, axes: Sequence[int] | None, rank: int) -> tuple[int, ...]:
-    """`axes` counted from the front, sorted; None is all.  Raises ModelError if one occurs
-    twice.
-    """
+    """`axes` counted from the front, sorted; None is all.  Raises ModelError for repetitions."""
     if axes is None:
         return tuple(range(rank))
     normalized = sorted(normalize_axis(op, a, rank) for a in axes)

@@ -52,9 +52,7 @@ class Reinterpret(Op):
 
 @dataclass(frozen=True)
 class Stretch(Op):
-    """The input broadcast to `shape`, of its rank: at run time its extents are 1 or the
-    result's.
-    """
+    """The input broadcast to `shape`, of its rank: in a run extents are 1 or the result's."""
 
     shape: tuple[Dim, ...]
 

@@ -124,9 +124,7 @@ def _log_of_sum(a: Expr, b: Expr) -> Expr:
 
 
 class CumLogSumExp(Scan):
-    """Logarithm of the running sum of exponentials; `axis`, `exclusive`, `reverse` as in
-    `cum_sum`.
-    """
+    """Logarithm of a running sum of exponentials; `axis`, `exclusive`, `reverse`: see `cum_sum`."""
 
     identity = staticmethod(lambda _: -math.inf)
     combine = staticmethod(_log_of_sum)

@@ -22,9 +22,7 @@ from .base import Op
 
 
 class NonZero(Op):
-    """Row-major positions of the elements other than 0, i64 [rank, elements]; their number, i64
-    [1].
-    """
+    """Row-major positions of elements other than 0, i64 [rank, elements]; their number, i64 [1]."""
 
     def infer(self, *types: TensorType) -> tuple[TensorType, ...]:
         rules.check_count(self.name, types, 1)

@@ -115,9 +115,7 @@ def _groups(source: Sequence[Dim], target: Sequence[Dim]) -> list[Group]:
 
 
 def _is_part(p: Dim, q: Dim) -> bool:
-    """Whether the group, p input elements and q of the output so far, needs more axes of the
-    input.
-    """
+    """Whether the group, with p input and q output elements so far, needs more input axes."""
     if isinstance(p, int) and isinstance(q, int):
         return p < q
     return extents.quotient(q, p) is not None

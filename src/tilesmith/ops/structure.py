@@ -247,9 +247,7 @@ def _of_computes(
 def _whole_axes(
     outputs: tuple[Tensor, ...], computes: tuple[Compute, ...], reducing: list[Compute]
 ) -> tuple[frozenset[int] | None, bool]:
-    """(reduced axes, whether they are kept) if one input is reduced over whole axes, else (None,
-    False).
-    """
+    """(reduced axes, whether kept) if one input is reduced over whole axes, else (None, False)."""
     if len(reducing) != 1 or len(outputs) != 1:
         return None, False
     core = reducing[0]

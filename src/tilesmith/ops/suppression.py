@@ -239,9 +239,7 @@ class _Heap:
         self.keys[self.start + i] = key
 
     def build(self, size: Expr) -> Expr:
-        """Order the first `size` entries by levels from below.  Returns the levels below entry
-        0.
-        """
+        """Order the first `size` entries by levels from below; returns the levels below entry 0."""
         b = self.b
         levels, width = b.variable("levels", const(0)), b.variable("width", const(1))
         with b.loop(i64.bits - 2, "bit"), b.when(width.value * 2 <= size):
@@ -299,9 +297,7 @@ def _is_apart(
 
 
 def _covers(a: Sequence[Expr], b: Sequence[Expr], overlap: Expr) -> Expr:
-    """Whether the intersection of two boxes (low ends, high ends) exceeds `overlap` of their
-    union.
-    """
+    """Whether the intersection of two boxes (low and high ends) is over `overlap` of the union."""
     zero = const(0.0, f32)
     sides = [maximum(minimum(a[k + 2], b[k + 2]) - maximum(a[k], b[k]), zero) for k in range(2)]
     shared = sides[0] * sides[1]

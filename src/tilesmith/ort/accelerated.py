@@ -1,6 +1,4 @@
-"""`accelerate`: a model for ONNX Runtime in which our operators compute the parts that they speed
-up.
-"""
+"""`accelerate`: a model for ONNX Runtime in which our operators compute the parts they speed up."""
 
 from __future__ import annotations
 

@@ -218,9 +218,7 @@ class _Reader:
             self.chain(s, scope, register)
 
     def chain(self, s: nodes.Store, scope: OpenLoop, register: bool) -> None:
-        """Cycles from the load of the value that `s` overwrites to its store; 0 without such a
-        load.
-        """
+        """Cycles from the load of the value that `s` overwrites to its store; 0 without a load."""
         before = Load(s.buffer, s.indices)
         if before not in scope.depths or not self.steady(s.indices, scope):
             return

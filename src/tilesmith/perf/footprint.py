@@ -218,9 +218,7 @@ def touched(run: int, dims: Iterable[tuple[int, int]], offsets: Iterable[int] = 
 
 
 def _progressions(offsets: Iterable[int]) -> list[tuple[int, int]]:
-    """Offsets as dimensions (stride, count): those of unrolled loops are arithmetic
-    progressions.
-    """
+    """Offsets as dimensions (stride, count): unrolled loops give arithmetic progressions."""
     left = sorted(offsets)
     dims: list[tuple[int, int]] = []
     while len(left) > 1:

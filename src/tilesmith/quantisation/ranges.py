@@ -82,9 +82,7 @@ def _percentile(seen: Observed, to: DType) -> tuple[float, float]:
 
 
 def _least(seen: Observed, cost: Callable[[float, float], float]) -> tuple[float, float]:
-    """The range of least cost: both ends clipped at one fraction of the largest, then each
-    alone.
-    """
+    """The range of least cost: both ends clipped at one fraction of the largest, then alone."""
     largest = max(-seen.low, seen.high)
     limits = [largest * float(s) for s in _SHRINKS]
     both = [(max(seen.low, -limit), min(seen.high, limit)) for limit in limits]

@@ -98,9 +98,7 @@ class Simulation:
     def _settings(
         self, layer: Layer, t: Treatment, ranges: Mapping[Value, tuple[float, float]]
     ) -> dict[str, np.ndarray]:
-        """The inputs for a layer's treatment; `ranges` replace those that each run would
-        compute.
-        """
+        """The inputs for a layer's treatment; `ranges` replace those that each run computes."""
         by = t.input
         if t.scheme == "int8-dynamic":
             by = affine(*ranges[layer.input], self._to)

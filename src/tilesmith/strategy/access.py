@@ -18,7 +18,7 @@ from .group import Group
 
 
 def expand(op: Compute, keep: Iterable[Compute] = ()) -> tuple[Expr, ...]:
-    """The bodies of `op`, with all producers inlined but those in `keep`, reductions, scans and
+    """The bodies of `op` with producers inlined, except those in `keep`, reductions, scans,
     loops.
     """
     kept = set(keep)
@@ -88,9 +88,7 @@ def known_strides(
 
 
 def is_one_run(outer: int | None, inner: int | None, extent: int) -> bool:
-    """Whether an access with these strides can walk two loops as one; `extent` is that of the inner
-    one.
-    """
+    """Whether an access with these strides can walk two loops as one; `extent`: the inner one's."""
     return outer is not None and inner is not None and outer == inner * extent
 
 

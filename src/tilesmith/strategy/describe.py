@@ -18,9 +18,7 @@ from .group import STEP
 
 
 def describe(body: Graph, nest: Func, final: Func, target: Target) -> KernelInfo:
-    """Description of a fused body's kernel: `nest` is its function as lowered, `final` as
-    generated.
-    """
+    """Description of a fused body's kernel: its function as lowered (`nest`) and generated."""
     inputs = ", ".join(str(v.type) for v in body.inputs)
     outputs = ", ".join(str(v.type) for v in body.outputs)
     others = tuple(a for a in nest.attrs if a[0] != STEP)

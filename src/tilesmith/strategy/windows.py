@@ -58,9 +58,7 @@ def windows(body: Graph) -> tuple[tuple[Layout, int], ...] | None:
 
 
 def window_layout(strides: list[int], shape: tuple[int, ...], order: Layout) -> Layout | None:
-    """The layout with dimensions in `order` in which axes of `shape` have `strides`, if it
-    exists.
-    """
+    """The layout with dimensions in `order` in which axes of `shape` have `strides`, if any."""
     if order.has_padding or 0 in shape:
         return None
     spans = [0] * len(order.dims)

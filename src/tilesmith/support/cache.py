@@ -157,9 +157,7 @@ class Cache:
         return path
 
     def put_file(self, key: str, write: Callable[[IO[bytes]], object]) -> None:
-        """Store the file that `write` writes under `key`: read in place, in a format with own
-        checks.
-        """
+        """Store the file that `write` writes under `key`: read in place, checked by its format."""
         path = self._path(key)
         if not self._is_usable(create=True):
             return
@@ -326,7 +324,7 @@ class Cache:
         return files
 
     def _evict(self, limit: int) -> int:
-        """Remove the least recently used entries down to `limit` bytes; returns the remaining
+        """Remove the least recently used entries down to `limit` bytes; returns the rest's
         bytes.
         """
         files = sorted(self._files())

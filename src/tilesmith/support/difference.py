@@ -8,8 +8,8 @@ import numpy as np
 
 
 def difference(found: np.ndarray, expected: np.ndarray) -> float:
-    """Largest difference, relative to the largest expected magnitude; infinite at a lone NaN or
-    infinity.
+    """Largest difference relative to the largest expected magnitude; infinite at a lone NaN or
+    inf.
     """
     a, b = np.asarray(found, np.float64), np.asarray(expected, np.float64)
     same = (a == b) | (np.isnan(a) & np.isnan(b))

@@ -85,7 +85,5 @@ class Dumper:
 
 
 def _file_name(text: str) -> str:
-    """`text` as a file name: letters, digits, dots, dashes, underscores, and dashes for all
-    others.
-    """
+    """`text` as a file name: dashes replace all but letters, digits, dots and underscores."""
     return re.sub(r"[^\w.-]+", "-", text).strip(".-")[:120] or "unnamed"

@@ -40,9 +40,7 @@ def forget() -> None:
 
 
 def interrupt_once(number: int, _frame: FrameType | None) -> NoReturn:
-    """Raises KeyboardInterrupt.  The same signal is ignored afterwards, so that cleaning up
-    finishes.
-    """
+    """Raises KeyboardInterrupt; the signal is ignored afterwards, so that cleaning up ends."""
     signal.signal(number, signal.SIG_IGN)
     raised = KeyboardInterrupt()
     note(number, raised)

@@ -116,9 +116,7 @@ class Timings:
         return rows
 
     def report(self) -> str:
-        """A plain table: stage (indented), milliseconds, fraction of the whole, number of
-        entries.
-        """
+        """A plain table: stage (indented), milliseconds, fraction of the whole, entries."""
         rows = self.rows()
         total = sum(r.seconds for r in rows if r.depth == 0) or 1e-9
         width = max([len("stage"), *(2 * r.depth + len(r.name) for r in rows)])

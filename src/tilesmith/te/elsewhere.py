@@ -15,8 +15,6 @@ _WORDS = {
 
 
 def word(where: str, name: str) -> str:
-    """Message for a missing attribute `name`, with our word if the name is one of another
-    project.
-    """
+    """Message for a missing attribute `name`, with our word if it is another project's."""
     ours = _WORDS.get(name)
     return f"there is no {where}.{name}" + (f": {ours}" if ours else "")

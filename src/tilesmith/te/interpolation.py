@@ -48,9 +48,7 @@ def input_rows(m: int, d: Sequence[Any]) -> list[Any]:
 
 
 def output_rows(m: int, p: Sequence[Any]) -> list[Any]:
-    """A' p for t numbers, arrays or expressions: even rows add the values of a pair, odd
-    subtract.
-    """
+    """A' p for t numbers, arrays or expressions: even rows add a pair's values, odd subtract."""
     points = [math.sqrt(s) for s in SQUARES[m]]
     pairs = [(p[k] + p[k + 1], p[k] - p[k + 1]) for k in range(1, m + 1, 2)]
     result = []

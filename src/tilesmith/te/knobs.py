@@ -162,9 +162,7 @@ class Config:
         axis: AxisLike,
         kinds: Sequence[str] = ("none", "unroll", "vectorize"),
     ) -> str:
-        """Give a loop one of `kinds` (`none`, `unroll`, `vectorize`, `parallel`), by default the
-        first.
-        """
+        """Give a loop one of `kinds` (`none`, `unroll`, `vectorize`, `parallel`), or the first."""
         known = ("none", "unroll", "vectorize", "parallel")
         if not kinds or not all(k in known for k in kinds):
             raise ScheduleError(

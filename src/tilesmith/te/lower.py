@@ -101,9 +101,7 @@ def lower(schedule: Schedule, args: Sequence[Tensor], name: str = "main") -> Fun
 
 
 def _readable(state: State) -> Readable:
-    """The indices that may be read: a tensor's elements, and the zero halo of an argument's
-    layout.
-    """
+    """The indices that may be read: a tensor's elements, and an argument's halo of zeros."""
 
     def room(tensor: Tensor, dimension: int) -> tuple[int, Dim]:
         stage = state.stages[state.tensors[tensor][0]]
@@ -204,9 +202,7 @@ def _allocate(
 
 
 def _unlaid(stage: StageState, plan: StagePlan) -> StageState:
-    """`stage` as a plain array, private to the kernel, if it is an output that no caller
-    requested.
-    """
+    """`stage` as a private plain array, if it is an output that no caller requested."""
     return replace(stage, buffers=1) if stage.is_output else stage
 
 

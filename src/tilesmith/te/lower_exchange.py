@@ -170,9 +170,7 @@ class _Exchange:
         return WaveReduce(var, self.op, self.own, lanes, self.keep(var))
 
     def shared(self, kind: ForKind, parts: int) -> Buffer:
-        """Buffer of `parts` partial results along `kind`; neighbours along x are contiguous, for
-        the banks.
-        """
+        """Buffer of `parts` partial results along `kind`, contiguous along x for the banks."""
         sizes = {**self.block.sizes, kind: parts}
         shape = tuple(sizes[k] for k in _OUTWARDS if k in sizes)
         return Buffer(f"{self.buffer.name}_parts", self.buffer.dtype, shape, "shared")
@@ -205,9 +203,7 @@ class _Exchange:
     def combined(
         self, shared: Buffer, kind: ForKind, parts: int, each: int, readers: int = 1
     ) -> Stmt:
-        """Each thread combines `each` values: all if a row has one reader, else every `readers`-th
-        one.
-        """
+        """Each thread combines `each` values: all for one reader, else every `readers`-th one."""
 
         def body(names: Mapping[ForKind, Var]) -> Stmt:
             t, n = names[kind], Var("n")

@@ -60,9 +60,7 @@ def extern_nest(
 
 
 def _shared(stmt: Stmt, threads: bool) -> Stmt:
-    """`stmt` with its outermost independent loops shared among threads if `threads`, others in
-    sequence.
-    """
+    """`stmt` with its outermost independent loops shared by threads if `threads`, else serial."""
     if not isinstance(stmt, For):
         return rebuild_through(stmt, lambda s: _shared(s, threads), lambda e: e)
     is_parallel = stmt.kind == "parallel" and threads

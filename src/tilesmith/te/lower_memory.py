@@ -84,9 +84,7 @@ def physical(layout: Layout | None, shape: tuple[Dim, ...]) -> tuple[Dim, ...]:
 
 
 def halo(layout: Layout | None, axis: int, extent: Dim) -> tuple[int, Dim]:
-    """Range of indices along `axis` of elements and zeros around them: (first, one past the
-    last).
-    """
+    """Range of indices along `axis` of elements and zeros around them: (first, end)."""
     for d in () if layout is None else layout.dims:
         if d.axis == axis and d.part == "whole":
             return -d.before, dim(extent + d.after)

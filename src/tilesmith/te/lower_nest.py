@@ -53,13 +53,9 @@ class NestWriter:
         self.parameters = parameters
         self._prefetches = PrefetchWriter(self, state, plans)
         self.loops: dict[Var, tuple[str, StageLoop]] = {}
-        """Every loop variable with its stage, to check that register buffers have unrolled
-        indices.
-        """
+        """Every loop variable with its stage, to check that registers have unrolled indices."""
         self.slots = slots(state, plans)
-        """For stages computed ahead, the leading index of the slot that the current iteration
-        uses.
-        """
+        """For stages computed ahead, the leading index of the current iteration's slot."""
         self.attached: dict[At, list[StagePlan]] = {}
         """The stages computed at a loop."""
         self.stored: dict[At | str, list[StagePlan]] = {}
@@ -199,9 +195,7 @@ class NestWriter:
     def _over_elements(
         self, plan: StagePlan, depth: int, make: Callable[[tuple[Expr, ...]], Stmt]
     ) -> Stmt:
-        """A statement for each element, given its indices, over spatial loops from number `depth`
-        on.
-        """
+        """A statement for each element, given its indices, over spatial loops from `depth` on."""
         fresh: dict[Expr, Expr] = {}
         spatial: list[tuple[int, StageLoop, Var]] = []
         for number, loop in enumerate(plan.loops):

@@ -109,9 +109,7 @@ class PrefetchWriter:
         return [body]
 
     def _run_of_memory(self, name: str, line: int) -> tuple[int, int]:
-        """The contiguous dimension of stage `name`, and its elements per line of `line`
-        elements.
-        """
+        """The contiguous dimension of stage `name`, and its elements per line of `line`."""
         stage = self._state.stages[name]
         if stage.layout is None:
             return len(stage.op.shape) - 1, max(line, 1)

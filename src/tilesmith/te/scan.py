@@ -157,9 +157,7 @@ def _inside(updates: Sequence[Tensor], states: Sequence[Tensor]) -> frozenset[Co
 
 
 def _steps_back(op: Compute, load: Load) -> int | None:
-    """Steps between a compute and the state it reads, along the first axis; None if not
-    constant.
-    """
+    """Steps between a compute and the state it reads, along the first axis; None if varying."""
     if not op.axis or not load.indices:
         return None
     time: Expr = op.axis[0].var

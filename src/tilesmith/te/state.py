@@ -246,9 +246,7 @@ class State:
         return self.stages[name]
 
     def resolve(self, key: Tensor | Operation | str) -> tuple[str, int]:
-        """Stage and value number of a tensor, an operation or a stage's name.  Raises
-        ScheduleError.
-        """
+        """Stage and value number of a tensor, operation or stage's name.  Raises ScheduleError."""
         if isinstance(key, str):
             return self.stage(key).name, 0
         tensor = key.outputs[0] if isinstance(key, (Placeholder, Compute)) else key

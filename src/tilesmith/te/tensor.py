@@ -448,7 +448,5 @@ max = _extremum(MAX)  # te.max
 
 
 def if_then_else(cond: Expr, if_true: ExprLike, if_false: ExprLike) -> Expr:
-    """`if_true` where `cond` holds, else `if_false`; only one is evaluated, so it may guard a
-    load.
-    """
+    """`if_true` where `cond` holds, else `if_false`; one is evaluated, so it may guard a load."""
     return ir.select(cond, if_true, if_false)

@@ -109,9 +109,7 @@ def _inverse(order: Sequence[int]) -> list[int]:
 
 
 def _allocator(spec: Any) -> Callable[..., Any]:
-    """A function that makes a row-major tensor for a result, of a given shape if its own is
-    symbolic.
-    """
+    """A function that makes a row-major tensor for a result, of a given shape if symbolic."""
     dtype = torch_type(spec.dtype)
     if not spec.is_static:
         return lambda shape: torch.empty(shape, dtype=dtype)

@@ -207,9 +207,7 @@ class LightGbmModel:
 
 
 def grades(ratios: Array, groups: Array) -> Array:
-    """Relevance of each row for a ranking, 0 to `GRADES`: its speed relative to its group's
-    best.
-    """
+    """Relevance of each row for a ranking, 0 to `GRADES`: speed relative to its group's best."""
     speed = np.where(np.isfinite(ratios), 1 / np.maximum(ratios, 1e-9), 0.0)
     best = np.zeros(len(ratios))
     for g in np.unique(groups):

@@ -193,9 +193,7 @@ def random_inputs(exe: Executable) -> list[np.ndarray]:
 def random_array(
     rng: np.random.Generator, spec: Argument | TensorSpec, limit: int | None = None
 ) -> np.ndarray:
-    """Contents for an argument: standard normal floats, integers 0 and 1, or indices below
-    `limit`.
-    """
+    """Contents for an argument: standard normal floats, integers 0 and 1, or indices."""
     dtype = spec.type if isinstance(spec, Argument) else spec.dtype
     shape = spec.shape if isinstance(spec, Argument) else spec.static_shape
     if dtype.is_host:

@@ -220,9 +220,7 @@ def _concat(r: Rewriter, n: Node) -> Result:
 
 
 def _gather_one(r: Rewriter, n: Node) -> Result:
-    """gather at a known index, or a repeated one -> expand(reshape(slice)), which are plain
-    indices.
-    """
+    """gather at one index, known or repeated -> expand(reshape(slice)), which are plain indices."""
     assert isinstance(n.op, Gather)
     x, indices = n.inputs
     index = r.splat(indices)

@@ -50,7 +50,7 @@ def _is_byte(v: Value) -> bool:
 
 
 def _function(r: Rewriter, last: Node) -> tuple[Value, list[Node]] | None:
-    """The only byte on which `last` depends, scalar constants aside, and the nodes between, in
+    """The only byte on which `last` depends, scalar constants aside, and nodes between, in
     order.
     """
     source: Value | None = None

@@ -260,9 +260,7 @@ class _Simplification:
         )
 
     def hoisted(self, body: Graph, given: tuple[Value, ...]) -> tuple[Graph, tuple[Value, ...]]:
-        """`body` and its last inputs without nodes that depend only on these, which are computed
-        here.
-        """
+        """`body` and its last inputs without nodes that depend only on these, now computed here."""
         outer = dict(zip(body.inputs[len(body.inputs) - len(given) :], given, strict=True))
         leaving: list[Node] = []
         made: dict[Value, Value] = {}

@@ -143,9 +143,7 @@ def _number(r: Rewriter, v: Value) -> int | None:
 
 
 def _is_fixed(r: Rewriter, v: Value) -> bool:
-    """Whether `v` is computed from constants as dequantised weights are: folding will replace
-    it.
-    """
+    """Whether `v` is computed from constants as dequantised weights: folding replaces it."""
     left, seen = [v], {v}
     while left:
         v = left.pop()

@@ -65,9 +65,7 @@ class MemoryPlan:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Block:
-    """`size` bytes at expected sizes, alive while nodes `first`..`last` run; `bytes` for all
-    sizes.
-    """
+    """`size` bytes at expected sizes (`bytes` at all), alive while nodes `first`..`last` run."""
 
     owner: Value | Node
     size: int

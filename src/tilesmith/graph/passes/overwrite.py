@@ -47,9 +47,7 @@ def overwrite(graph: Graph, lies_over: LiesOver) -> Graph:
 
 
 def lengthen(graph: Graph) -> Graph:
-    """A fused `graph` whose loops append to carried values in place; the same object if none
-    does.
-    """
+    """A fused `graph` whose loops append to carried values in place; the same if none does."""
     nodes = [_with_lengthened(n, n.op) if isinstance(n.op, Loop) else n for n in graph.nodes]
     same = all(a is b for a, b in zip(nodes, graph.nodes))
     return graph if same else replace(graph, nodes=tuple(nodes))

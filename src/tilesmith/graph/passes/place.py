@@ -89,9 +89,7 @@ class _Placement:
         self.dense = {v for n in control for v in (*n.inputs, *n.outputs)}
         """Operands and results of control flow, which are row-major without gaps."""
         self.operands: dict[Node, tuple[Value, ...]] = {}
-        """Operands of each concatenation, in which earlier concatenations replace their
-        operands.
-        """
+        """Operands of each concatenation, where earlier concatenations replace their operands."""
         self.slots: dict[Value, _Slot] = {}
         self.needs_of: dict[Value, _Needs] = {}
         self.layouts: dict[Value, Layout] = {}
@@ -116,9 +114,7 @@ class _Placement:
         return replace(self.graph, nodes=tuple(nodes), constants=constants)
 
     def share(self, concats: list[Node]) -> None:
-        """Replace runs of operands that a concatenation has joined, or that are parts of one
-        value.
-        """
+        """Replace runs of operands that a concatenation joined, or that are parts of one value."""
         known: dict[tuple[int, tuple[Value, ...]], Value] = {}
         for node in self.graph.nodes:
             axis = _split_axis(node)
@@ -365,9 +361,7 @@ def _within(part: Value, whole: Value, seen: Layout) -> Layout:
 
 
 def _is_readable(layout: Layout, v: Value) -> bool:
-    """Whether runs of `v` are as long as a vector, so that gaps cost its kernels next to
-    nothing.
-    """
+    """Whether runs of `v` are as long as a vector, so that gaps cost kernels next to nothing."""
     spans = [i for i, d in enumerate(layout.dims) if d.span]
     if not spans:
         return True

@@ -31,9 +31,7 @@ from tilesmith.ops.matmul import MatMul
 
 
 def requantise(graph: Graph) -> Graph:
-    """`graph` with simpler arithmetic between products of integers; the same object if there is
-    none.
-    """
+    """`graph` with simpler arithmetic between integer products; the same object if none is."""
     graph = Rewriter(graph, {Round: (_without_division,)}).run()
     signed = _signed(graph)
     kept = _factors(graph)

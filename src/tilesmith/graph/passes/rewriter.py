@@ -29,9 +29,7 @@ Rules: TypeAlias = "Mapping[type[Op], Sequence[Rule]]"
 
 
 class Rewriter:
-    """One walk over `graph`: tries the `rules` for an operator in order, then the `general`
-    ones.
-    """
+    """One walk over `graph`: tries the `rules` for an operator in order, then `general` ones."""
 
     def __init__(self, graph: Graph, rules: Rules, general: Sequence[Rule] = ()) -> None:
         self._graph = graph

@@ -86,9 +86,7 @@ class _Bindings:
         """Loads and checks that do not always happen, and expressions that contain one."""
 
     def of(self, roots: tuple[Expr, ...]) -> tuple[list[tuple[Var, Expr]], Callable[[Expr], Expr]]:
-        """Variables in an order in which each uses only earlier ones, and the rewritten
-        expressions.
-        """
+        """Variables in an order in which each uses only earlier ones, and rewritten expressions."""
         self.risky = _risky(roots)
         for root in roots:
             if root in self.names:
@@ -134,9 +132,7 @@ class _Bindings:
 
 
 def _risky(roots: tuple[Expr, ...]) -> set[Expr]:
-    """Loads and checks in `roots` that happen under a condition, and expressions that contain
-    them.
-    """
+    """Loads and checks in `roots` under a condition, and expressions that contain them."""
     bits: dict[Expr, int] = {}
     happen: dict[Expr, int] = {}
     """Loads and checks that happen whenever an expression is evaluated, as a set of bits."""

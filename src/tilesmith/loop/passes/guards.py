@@ -73,9 +73,7 @@ def _clamps(loop: For) -> Iterator[SplitGuard]:
 
 
 class Guards:
-    """Guards of statements and variables bound in them; cached, as peeling works from outside
-    in.
-    """
+    """Guards of statements and variables bound in them; cached: peeling works from outside in."""
 
     def __init__(self) -> None:
         self._done: dict[Stmt, tuple[tuple[SplitGuard, ...], frozenset[Stmt]]] = {}

@@ -189,9 +189,7 @@ class LaneValues:
         return self.vector(index, mask)
 
     def is_inside(self, buffer: Buffer, index: Expr) -> bool:
-        """Whether a register buffer contains all lanes of an index, so that unneeded reads cost
-        nothing.
-        """
+        """Whether a register buffer has all lanes of an index: unneeded reads then cost nothing."""
         index = simplify(index, self.ctx)
         if buffer.scope != "register" or buffer in self.private or not isinstance(index, ir.Ramp):
             return False
@@ -234,9 +232,7 @@ class LaneValues:
         return ir.Let(var, value, self.vector(substitute(e.body, {e.var: var}), mask))
 
     def narrower(self, mask: Expr | None, cond: Expr, scalar: Expr) -> Expr:
-        """`mask` and `cond` (the lanes of `scalar`); records a lane in which both are surely
-        true.
-        """
+        """`mask` and `cond` (lanes of `scalar`); records a lane in which both are surely true."""
         both = _both(mask, cond)
         lanes = frozenset((0, -1)) if mask is None else self.some_lane.get(mask, frozenset())
         ends = {0: self.start, -1: self.start + const(self.lanes - 1)}
@@ -278,9 +274,7 @@ def _accumulate(terms: dict[Expr, int], e: Expr, k: int, constant: int) -> int:
 
 
 def _needs_mask(e: Expr) -> bool:
-    """Whether a branch is evaluated only in its lanes: it loads, checks an index or may divide by
-    0.
-    """
+    """Whether a branch is evaluated in its lanes only: it loads, checks or may divide by 0."""
     return any(
         needs_guard(n)
         or (isinstance(n, ir.Binary) and n.op in _DIVISIONS and not isinstance(n.b, ir.Const))

@@ -127,9 +127,7 @@ def _whole(stmt: Stmt, ctx: Context) -> Stmt:
 
 
 def _guard(loop: For) -> Affine | None:
-    """The last value of a loop's variable for which its body's guard is true; None without a
-    guard.
-    """
+    """The last value of a loop's variable where its body's guard is true; None without one."""
     body = loop.body
     if not isinstance(body, If) or not body.likely or body.otherwise is not None:
         return None

@@ -68,9 +68,7 @@ class _Trimmer:
     def __init__(self) -> None:
         self.guards = Guards()
         self.lanes: set[Expr] = set()
-        """Variables of the vectorised loops around: a bound that differs between lanes is no
-        use.
-        """
+        """Variables of the vectorised loops around: bounds that differ between lanes are no use."""
 
     def stmt(self, stmt: Stmt, ctx: Context) -> Stmt:
         if not self.guards.collect(stmt):

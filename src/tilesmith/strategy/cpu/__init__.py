@@ -47,9 +47,7 @@ def expressions(body: Graph) -> Group:
 def schedules(
     body: Graph, target: Target, cfg: Config = ANALYTIC
 ) -> Iterator[tuple[Schedule, Group]]:
-    """Schedules of a fused group by each rule that fits, the best first, with tensor
-    expressions.
-    """
+    """Schedules of a fused group by each rule that fits, best first, with tensor expressions."""
     group = expressions(body)
 
     def named(rule: _Form) -> Rule:
@@ -126,9 +124,7 @@ def _reductions(s: Schedule, group: Group, target: Target, cfg: Config) -> bool:
 
 
 def _stage_by_stage(s: Schedule, group: Group, target: Target, cfg: Config) -> bool:
-    """Schedule results, reductions and values read repeatedly in loops of their own; inline the
-    rest.
-    """
+    """Schedule results, reductions and values read repeatedly in own loops; inline the rest."""
     outputs = {t.op for t in group.outputs}
     reductions = {st for st in group.stages if st.reduce_axis}
     kept = [
@@ -149,16 +145,12 @@ def _stage_by_stage(s: Schedule, group: Group, target: Target, cfg: Config) -> b
 
 
 def is_generic(body: Graph, group: Group) -> bool:
-    """Whether the tensor expressions describe the group completely, so that generic schedules
-    fit.
-    """
+    """Whether the tensor expressions describe all of the group: then generic schedules fit."""
     return not is_attention(group) and winograd_op(body) is None
 
 
 def lower_by_rule(body: Graph, target: Target, name: str, cfg: Config = ANALYTIC) -> Func:
-    """The loop nest of a fused group's kernel.  Parameters are the group's inputs, then its
-    outputs.
-    """
+    """The loop nest of a fused group's kernel.  Parameters are inputs, then outputs."""
     if is_concat(body):
         return lower_concat(body, target, name)
     if is_irregular(body):

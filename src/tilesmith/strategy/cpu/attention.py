@@ -345,9 +345,7 @@ def _unrolled(stage: Any, axis: Any, width: int, lanes: int) -> None:
 
 
 def whole_vectors(rank: int, axis: int, lanes: int) -> Layout:
-    """The layout with `axis` innermost in whole vectors, so that each can be an aligned
-    register.
-    """
+    """The layout with `axis` innermost in whole vectors, so that each can be a register."""
     others = [LayoutDim(i) for i in range(rank) if i != axis]
     return Layout((*others, LayoutDim(axis, "outer", lanes), LayoutDim(axis, "inner", lanes)))
 

@@ -94,9 +94,7 @@ def _takes(operand: DType, element: DType) -> bool:
 
 
 def joinable(channels: Dim, element: DType) -> Dim:
-    """Channels, padded with zeros to fill lanes of type `element`, so that instructions can add
-    them.
-    """
+    """Channels, padded with zeros to fill lanes of `element`, so that instructions can add them."""
     depth = max(f32.bytes // element.bytes, 1)  # a lane adds as many neighbours as fill its bytes
     if not isinstance(channels, int) or channels == 1:
         return channels

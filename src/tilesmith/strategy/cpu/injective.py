@@ -247,9 +247,7 @@ def share_and_vectorize(
 
 
 def enough_iterations(target: Target, cfg: Config) -> int:
-    """Knob `shared_iterations`: number of iterations that is enough for a parallel loop's
-    threads.
-    """
+    """Knob `shared_iterations`: number of iterations that suffices for a loop's threads."""
     usual = target.shared_trips
     return cfg.choice("shared_iterations", powers_of_two(max(usual, 128)), usual)
 

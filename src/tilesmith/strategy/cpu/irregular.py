@@ -45,9 +45,7 @@ def _iterations(stmt: Stmt) -> int:
 
 
 def _mapped(stmt: Stmt, shared: bool, lanes: int) -> Stmt:
-    """`stmt` with its independent loops vectorised and, if `shared`, the outermost shared by
-    threads.
-    """
+    """`stmt` with its independent loops vectorised, the outermost shared by threads if `shared`."""
     if not isinstance(stmt, For):
         return rebuild(stmt, lambda s: _mapped(s, shared, lanes), lambda e: e)
     extent = stmt.extent.value if isinstance(stmt.extent, Const) else None

@@ -64,9 +64,7 @@ class ByAxes:
         self.seen: dict[Node, tuple[Structure, bool]] = {}
 
     def about(self, node: Node) -> tuple[Structure, bool]:
-        """The structure of a node, and whether it keeps axes; cached for all operands and
-        layouts.
-        """
+        """The structure of a node, and whether it keeps axes; cached for operands and layouts."""
         if node not in self.seen:
             s = node_structure(node)
             runs_along = s.kind not in ("contraction", "opaque")
@@ -260,9 +258,7 @@ def _innermost(layout: Layout | None, value: Value) -> int:
 
 @lru_cache(maxsize=8192)
 def _keeps_axes(op: Op, types: tuple[TensorType, ...]) -> bool:
-    """Whether output axis i is input axis i (shifted, windowed or reduced) in each read of full
-    rank.
-    """
+    """Whether output axis i is input axis i (shifted, windowed, reduced) in reads of full rank."""
     outputs = op.tensors(*types).outputs
     for stage in stages(outputs):
         own: list[Var] = [a.var for a in stage.axis]

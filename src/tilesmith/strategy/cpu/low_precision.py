@@ -78,9 +78,7 @@ def factor_choice(target: Target) -> FactorChoice:
 def _products(
     op: MatMul | Conv, x: tuple[Dim, ...], w: tuple[Dim, ...], factors: Factors, target: Target
 ) -> tuple[float, int] | None:
-    """Products per lane in the time of an FMA of f32, and per instruction; None if no instruction
-    fits.
-    """
+    """Products per lane in the time of an f32 FMA, and per instruction; None if none fits."""
     channel = None
     if isinstance(op, Conv):  # zero channels may be appended
         channel = x[1]

@@ -331,9 +331,7 @@ def packed_axis(group: Group, op: Compute) -> IterVar | None:
 
 
 def accumulator(s: Schedule, group: Group, anchor: Compute, scope: Scope) -> Tensor:
-    """The tensor in `scope` where `anchor` accumulates: its own result, or a copy of the
-    group's.
-    """
+    """The tensor in `scope` where `anchor` accumulates: its own result or a copy of the group's."""
     total = anchor.outputs[0]
     if group.outputs[0].op is anchor:
         return s.cache_write(total, scope)

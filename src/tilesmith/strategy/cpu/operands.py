@@ -226,9 +226,7 @@ def runs_along(group: Group, load: Load, var: Var) -> bool:
 
 
 def lies_along(s: Schedule, group: Group, load: Load, var: Var) -> bool:
-    """Whether the next step of `var` reads the next element in memory, if the operands are
-    stored.
-    """
+    """Whether the next step of `var` reads the next element, if the operands are stored."""
     tensor, indices, _ = _through(load)
     layout = group.layout(tensor)
     if isinstance(tensor.op, Compute):

@@ -339,9 +339,7 @@ def _one_loop(
 
 
 def _vectors(rank: int, axis: int, width: int, lanes: int) -> Layout:
-    """The layout with `axis` innermost in whole vectors of its `width`, each of which can be a
-    register.
-    """
+    """The layout with `axis` innermost in whole vectors of `width`, each possibly a register."""
     others = [LayoutDim(i) for i in range(rank) if i != axis]
     if width <= lanes:
         return Layout((*others, LayoutDim(axis)))

@@ -67,9 +67,7 @@ def _samples(op: Op, types: tuple[TensorType, ...]) -> Samples | None:
 
 
 def lanes_layout(node: Node, target: Target) -> Layout | None:
-    """The layout of the result in which lanes load vectors; None if it is row-major, or none
-    does.
-    """
+    """The layout of the result in which lanes load vectors; None if row-major, or if none does."""
     sampled = samples(node)
     if sampled is None:
         return None

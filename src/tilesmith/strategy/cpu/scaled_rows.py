@@ -125,9 +125,7 @@ def _add_up(y: Stage, lanes: int) -> None:
 
 
 def _lies_in_rows(group: Group, c: Contraction, run: tuple[IterVar, ...]) -> bool:
-    """Whether all that depends on `c.vector` is contiguous along it, and all rows are those of
-    `run`.
-    """
+    """Whether all that depends on `c.vector` is contiguous along it, and all rows are in `run`."""
     reads = simple_reads(group, c.op)
     if reads is None or any(not same_dim(r.extent, 1) for r in set(c.rows) - set(run)):
         return False
@@ -137,9 +135,7 @@ def _lies_in_rows(group: Group, c: Contraction, run: tuple[IterVar, ...]) -> boo
 
 
 def _pays(c: Contraction, rows: int, columns: int, target: Target) -> bool:
-    """Whether this form takes fewer cycles per vector of `w`, for matrices of more rows than a
-    tile.
-    """
+    """Whether this form takes fewer cycles per vector of `w`, for more rows than a tile has."""
     lanes = target.vector_lanes(c.op.outputs[0].dtype.bytes)
     (k,) = c.op.reduce_axis
     if not isinstance(k.extent, int) or k.extent < 4 * STEPS or rows > STREAMS:
@@ -170,9 +166,7 @@ def _parts(c: Contraction, columns: int, target: Target) -> int:
 
 
 def _block(c: Contraction, rows: int, columns: int, target: Target) -> int:
-    """Columns of a block, at most half the L2 cache: all, unless blocks are the only work to
-    share.
-    """
+    """Columns of a block, at most half the L2 cache: all, unless only blocks can be shared."""
     lanes, element = target.vector_lanes(c.op.outputs[0].dtype.bytes), c.w.dtype.bytes
     most = target.model.l2_bytes // 2 // (rows * c.op.outputs[0].dtype.bytes)
     blocks = -(-columns // most)

@@ -70,9 +70,7 @@ class Transposition:
 def transposition(
     group: Group, op: Compute, keep: Iterable[Compute], target: Target
 ) -> Transposition | None:
-    """The transposition that `op` computes; None if there is none, or if blocks would be
-    partial.
-    """
+    """The transposition that `op` computes; None if there is none or blocks would be partial."""
     lanes = _lanes(op, target)
     inner = group.innermost(op)
     if inner is None or len(op.body) != 1 or lanes < 2:
@@ -228,8 +226,8 @@ def _steps_of_lines(group: Group, op: Compute, t: Transposition, line: int, targ
 
 
 def _read(s: Schedule, t: Transposition, copy: Tensor, out: Any, loop: Any) -> Any:
-    """Schedule the stage that copies the block of `t.tensor` row by row in each iteration of
-    `loop`.
+    """Schedule the stage that copies the block of `t.tensor` row by row in each `loop`
+    iteration.
     """
     stage = s[copy]
     stage.compute_at(out, loop)

@@ -217,9 +217,7 @@ def _is_combined(op: Compute, values: Compute) -> bool:
 def fastest(
     found: Stages, ops: Mapping[str, Compute], target: Target, keys: int
 ) -> Attention | None:
-    """The attention of least cost in chunks of `keys` keys; None if no block size fits the
-    device.
-    """
+    """The attention of least cost in chunks of `keys` keys; None if no block size fits."""
     device = target.device
     assert device is not None
     *heads, length, across = (a.extent for a in ops[found.last].axis)
@@ -349,17 +347,13 @@ def _bind(stage: Stage, y: Axis, x: Axis) -> None:
 
 
 def _divide(s: Schedule, own: Stage, a: Attention) -> None:
-    """Divide the rows and columns of a stage in registers among threads; each stores only its
-    own.
-    """
+    """Divide rows and columns of a stage in registers among threads; each stores its own."""
     for axis, factor in zip(own.axis[-2:], a.threads, strict=True):
         s.unflatten_axis(own.op.outputs[0], axis, factor)
 
 
 def _steps(s: Schedule, own: Stage, a: Attention) -> None:
-    """Fetch operands of a product in registers into shared memory, some terms of the sum at a
-    time.
-    """
+    """Fetch operands of a product in registers to shared memory, some terms at a time."""
     factors = product_of_loads(own.state.compute)
     assert factors is not None
     (terms,) = own.state.compute.reduce_axis

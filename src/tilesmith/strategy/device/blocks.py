@@ -36,9 +36,7 @@ def fused(stage: Stage, axes: Sequence[Axis]) -> Axis:
 
 
 def in_memory(stage: Stage) -> list[int]:
-    """The axes of a stage's result, by number, outermost in memory first; axes of 1 element
-    lead.
-    """
+    """A stage result's axes, by number, outermost in memory first; axes of 1 element lead."""
     layout, shape = stage.state.layout, stage.op.outputs[0].shape
     dims = range(len(shape)) if layout is None else (d.axis for d in layout.dims)
     return sorted(dict.fromkeys(dims), key=lambda n: not same_dim(shape[n], 1))

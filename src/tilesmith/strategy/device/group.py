@@ -28,9 +28,7 @@ from .streamed_attention import streamed_group
 def schedules(
     body: Graph, target: Target, cfg: Config = ANALYTIC
 ) -> Iterator[tuple[Schedule, Group]]:
-    """Schedules of a fused group by each rule that fits, the best first, with tensor
-    expressions.
-    """
+    """Schedules of a fused group by each rule that fits, best first, with tensor expressions."""
     group = group_tensors(body)
     return attempts.schedules(
         (

@@ -78,9 +78,7 @@ def has_few_elements(r: StageBody, target: Target) -> bool:
 def schedule_rows(
     s: Schedule, out: str, rows: frozenset[Var], reductions: Sequence[str], target: Target
 ) -> None:
-    """Bind a block to each row of the stage `out`; it computes `reductions` and stages of them,
-    too.
-    """
+    """Bind a block to each row of stage `out`; it computes `reductions` and their stages, too."""
     stage = s[out]
     axes = list(zip(stage.axis, stage.state.compute.axis, strict=True))
     outer = [a for a, x in axes if x.var in rows]

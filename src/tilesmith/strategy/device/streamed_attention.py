@@ -359,9 +359,7 @@ def _finite(most: Expr) -> Expr:
 
 
 def _combine(a: tuple[Expr, ...], b: tuple[Expr, ...]) -> tuple[Expr, ...]:
-    """Combine (maximum, sum of exponentials, sum of exponentials times values) of two sets of
-    keys.
-    """
+    """Combine (maximum, sum of exponentials, sum of exponentials times values) of two key sets."""
     most = maximum(a[0], b[0])
     x, y = (exp(n[0] - _finite(most)) for n in (a, b))
     return most, *(p * x + q * y for p, q in zip(a[1:], b[1:], strict=True))

@@ -143,9 +143,7 @@ def tensor_tile(op: Compute, target: Target, divides: bool = True) -> TensorTile
 
 
 def _staged(t: TensorTile, op: Compute, target: Target, divides: bool) -> Iterator[TensorTile]:
-    """`t` with the steps that the sum's length allows, and those with room for pipelined
-    buffers.
-    """
+    """`t` with the steps that the sum's length allows, and with room for pipelined buffers."""
     depth = t.intrinsic.extents[2]
     terms = [a.extent for a in op.reduce_axis]
     length, size = terms[-1], expected_size(terms)
@@ -395,9 +393,7 @@ def _stored_together(size: int) -> int:
 
 
 def _padded(t: TensorTile, number: int, distance: int) -> tuple[int, int, int, bool]:
-    """The choice of `_padding` as (bank conflicts, minus bytes of vectors, words of padding,
-    order).
-    """
+    """The choice of `_padding` as (bank conflicts, minus bytes of vectors, padding, order)."""
     operand = t.intrinsic.operands[number]
     element, row = operand.dtype.bytes, t.row_of(number)
     paddings: list[tuple[int, int, int, bool]] = []

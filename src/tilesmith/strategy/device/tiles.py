@@ -239,9 +239,7 @@ def _threads(extent: int, most: int) -> int:
 def _results_of_threads(
     stage: Stage, own: Stage, product: Product, target: Target, cfg: Config
 ) -> None:
-    """Bind threads along memory's innermost axis, with several results along the other
-    operand's.
-    """
+    """Bind threads along memory's innermost axis, with several results along the other's."""
     order = in_memory(stage)
     axes = list(stage.axis)
     tiled, count = _rows_of_threads(product, axes, order)

@@ -283,9 +283,7 @@ def _reads(
 
 
 def _read_along(known: Mapping[str, StageBody], home: Nest, name: str) -> tuple[int, int] | None:
-    """The first axis of stage `name` that all reads in `home` index by one root axis, and that
-    axis.
-    """
+    """The first axis of stage `name` that reads in `home` index by one root axis, and that axis."""
     root, own = known[home.root].op, known[name].op
     common: tuple[int, ...] | None = None
     for load, root_axes in _reads(known, home, name):

@@ -25,9 +25,7 @@ ROWS, COLUMNS = 4, 2
 
 
 def schedule_scans(s: Schedule, target: Target) -> set[str]:
-    """Schedule the scans of `s` and the stages of their steps.  Returns the names of those
-    stages.
-    """
+    """Schedule the scans of `s` and the stages of their steps; returns the stages' names."""
     done: set[str] = set()
     for stage in s.stages:
         if stage.state.recurrence is None:

@@ -260,9 +260,7 @@ class TileModel:
                         yield tuple(sizes)
 
     def along_reduction(self) -> float:
-        """Cycles if lanes run along the reduction, element by element; infinite if there is
-        none.
-        """
+        """Cycles if lanes run along the reduction, element by element; infinite without one."""
         if not self.last:
             return float("inf")
         vectors = -(-self.last // self.lanes)

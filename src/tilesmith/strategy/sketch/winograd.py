@@ -55,9 +55,7 @@ class Filtered:
 
 
 def filter_windows(s: Schedule, target: Target, bound: float, cfg: Config) -> list[Filtered]:
-    """The tile size by knob `winograd`: one whose error is within `bound`, or 0 for the direct
-    form.
-    """
+    """The tile size by knob `winograd`: one with an error within `bound`, or 0 for direct."""
     tiles = tuple(m for m in SQUARES if ERRORS[m] <= bound)
     filtered: list[Filtered] = []
     for stage in list(s.stages):

@@ -106,9 +106,7 @@ class Step(ABC):
         return f"s[{self.stage!r}].{self.primitive}({', '.join((*plain, *named))})"
 
     def to_json(self) -> dict[str, Any]:
-        """JSON values: {"step": primitive, field: value, ...}.  Raises ScheduleError for
-        expressions.
-        """
+        """JSON values: {"step": primitive, field: value, ...}.  ScheduleError for expressions."""
         record: dict[str, Any] = {"step": self.primitive}
         for f in fields(self):
             value = getattr(self, f.name)

@@ -90,9 +90,7 @@ class SymbolicFootprints:
         return moved
 
     def kept(self, s: Statement, cache: int) -> Number:
-        """Iterations, around one point of the statement, of loops whose working sets the cache
-        holds.
-        """
+        """Iterations, around a point of the statement, of loops with cached working sets."""
         trips: Number = 1
         for loop in s.path:
             fits = sym.is_most(self.working_set(loop), cache)

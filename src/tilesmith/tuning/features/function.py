@@ -167,9 +167,7 @@ class FeatureFunction:
         return SYMBOLS[self._symbols]
 
     def __call__(self, candidates: Sequence[Candidate]) -> np.ndarray:
-        """Features, float32 [n, F].  Raises ScheduleError for a candidate that makes no
-        schedule.
-        """
+        """Features, float32 [n, F].  Raises ScheduleError for a candidate without a schedule."""
         if self.symbolic == BETWEEN:
             try:
                 return self._along_paths(candidates)

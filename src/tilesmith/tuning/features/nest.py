@@ -371,9 +371,7 @@ class SymbolicNest:
         return spans
 
     def steps(self, s: Statement, access: SymbolicAccess, axis: str) -> list[Number]:
-        """Distance in each physical dimension that a step of a loop of the statement's stage
-        moves.
-        """
+        """Distance in each physical dimension that a step of a loop of the stage moves."""
         stage = s.stage
         moved = moved_of(stage, self._extents[stage.name], axis)
         roots = self._roots[stage.name]

@@ -131,7 +131,7 @@ class Skeletons:
     def parts(
         self, candidates: Sequence[Candidate]
     ) -> Iterator[tuple[np.ndarray, ArrayProgram | None, np.ndarray]]:
-        """Candidates in parts: numbers [n], a program, its input [n, K]; no program for few
+        """Candidates in parts: numbers [n], program, input [n, K]; no program for few
         candidates.
         """
         for skeleton, (rows, sizes, state) in self._by_skeleton(candidates).items():

@@ -316,9 +316,7 @@ def _vector_lines(
     inside: tuple[SymbolicLoop, ...],
     width: int,
 ) -> Number:
-    """Cache lines of a vector of `width` bytes: 2 if it is as wide as a line and rows are
-    unaligned.
-    """
+    """Cache lines of a vector of `width` bytes: 2 if as wide as a line, with unaligned rows."""
     steps = _lane_steps(nest, s, a, inside)
     if not steps:
         return 1

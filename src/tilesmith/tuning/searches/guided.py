@@ -122,7 +122,7 @@ class Guided(Search):
     # --- the pool
 
     def _grow(self) -> None:
-        """Pass measurements to the learner; add neighbours of a new best candidate, and
+        """Pass measurements to the learner; add a new best candidate's neighbours, and
         offspring.
         """
         wanted = self.LATER if self._rows else self.FIRST
