@@ -9,7 +9,6 @@ import numpy as np
 
 from tilesmith.codegen.emit import emit
 from tilesmith.codegen.entry import emit_entry
-from tilesmith.codegen.functions import ENTRY
 from tilesmith.codegen.kernel import Kernel
 from tilesmith.codegen.link import compile_object
 from tilesmith.codegen.targets import target
@@ -17,6 +16,7 @@ from tilesmith.ir.dtypes import DType, f32, i64
 from tilesmith.ir.expr import Load, Var, const, maximum
 from tilesmith.ir.target import Target
 from tilesmith.loop.nodes import Allocate, Assert, Buffer, For, Func, Store, seq
+from tilesmith.program.functions import ENTRY
 from tilesmith.runtime.program import (
     Arg,
     Contents,

@@ -19,9 +19,9 @@ import tilesmith as ts
 from tilesmith.codegen.c.compiler import find_compiler
 from tilesmith.codegen.c.prelude import definitions
 from tilesmith.codegen.c.source import source_kernel
-from tilesmith.codegen.functions import ENTRY
 from tilesmith.driver.entry import program_of
 from tilesmith.driver.request import Request
+from tilesmith.program.functions import ENTRY
 from tilesmith.program.visit import calls_of
 from tilesmith.runtime.standalone.export import export
 from tilesmith.runtime.standalone.objects import Exported

@@ -13,10 +13,10 @@ from c_compiler import compile_c
 from models import COLS, ROWS, checked_program, copy_program, expected, program
 
 from tilesmith.codegen.context import FIELDS, SIZE, Code, address
-from tilesmith.codegen.functions import ENTRY
 from tilesmith.codegen.link import Library, compile_object
 from tilesmith.codegen.targets import host
 from tilesmith.ir.dtypes import f32
+from tilesmith.program.functions import ENTRY
 from tilesmith.runtime import _native
 from tilesmith.runtime.native import Context, aligned_bytes
 from tilesmith.runtime.program import Program

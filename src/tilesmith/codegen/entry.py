@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilesmith.program import nodes as kinds
+from tilesmith.program.functions import ARENA, ENTRY, SCRATCH, SIZES
 from tilesmith.program.nodes import Arg, Step
 from tilesmith.program.visit import (
     args_of,
@@ -27,7 +28,6 @@ from tilesmith.program.visit import (
 from .context import Code, address
 from .entry_checks import check_memory, checks, compute_sizes, declarations, find_host, load
 from .entry_writer import Writer
-from .functions import ARENA, ENTRY, SCRATCH, SIZES
 
 
 def emit_entry(

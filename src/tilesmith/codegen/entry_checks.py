@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from tilesmith.program.functions import SIZES
 from tilesmith.program.nodes import KernelCall
 
 from .context import ABI, BY_NAME, SIZE, Code, address
-from .functions import SIZES
 
 
 def load(name: str) -> list[str]:

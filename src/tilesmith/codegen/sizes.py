@@ -38,10 +38,10 @@ from tilesmith.ir.expr import (
 from tilesmith.ir.intrinsics import call
 from tilesmith.ir.types import Dim
 from tilesmith.loop.nodes import Buffer, Func, If, LetStmt, Return, Stmt, Store, seq
+from tilesmith.program.functions import SIZES
 from tilesmith.support.errors import InternalError
 
 from .context import Code
-from .functions import SIZES
 
 _TOGETHER = 16
 """Conditions that one branch tests."""

@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeAlias
 
-from tilesmith.codegen.functions import ENTRY, SIZES
 from tilesmith.codegen.kernel import KernelCode
 from tilesmith.codegen.sizes import SizeProgram, sizes_function
 from tilesmith.graph.control import graphs_in
@@ -22,6 +21,7 @@ from tilesmith.ir.symbols import as_dim, bound, expected, symbols_of
 from tilesmith.ir.text import Names, print_expr
 from tilesmith.ir.types import Dim, same_dim
 from tilesmith.loop.verify import verify
+from tilesmith.program.functions import ENTRY, SIZES
 from tilesmith.program.nodes import Copy, Extent, KernelCall, Measurement, Report, Step
 from tilesmith.program.verify import verify as verify_program
 from tilesmith.runtime.native import round_up, zeroed_bytes

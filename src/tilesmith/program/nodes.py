@@ -274,7 +274,7 @@ class Measurement(Step):
 
 @dataclass(frozen=True, slots=True)
 class Grow(Step):
-    """Memory from the context, whose size a run finds.
+    """Memory from the context, whose size a run finds.  What is large enough stays as it is.
 
     slot: its number; the first slots are the outputs.
     bytes: how many are needed, a number or an "extent".

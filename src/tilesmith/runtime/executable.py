@@ -17,10 +17,10 @@ from typing import IO, TYPE_CHECKING, Any, overload
 
 import numpy as np
 
-from tilesmith.codegen.functions import ENTRY, SIZES
 from tilesmith.codegen.link import Library
 from tilesmith.codegen.targets import host, missing_features
 from tilesmith.ir.dtypes import i64, string
+from tilesmith.program.functions import ENTRY, SIZES
 from tilesmith.support.arguments import checked
 from tilesmith.support.cgroup import usable_memory
 from tilesmith.support.errors import ModelError, UsageError

@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 
 from tilesmith.codegen.entry import emit_entry
-from tilesmith.codegen.functions import SIZES
 from tilesmith.codegen.link import Library, compile_object
 from tilesmith.perf.cost import Place, Prediction, Setting, constants_place, predict
 from tilesmith.perf.info import KernelInfo
 from tilesmith.perf.machine import Machine
+from tilesmith.program.functions import SIZES
 
 from .program import KernelCall, Program
 

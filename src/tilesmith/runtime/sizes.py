@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from tilesmith.codegen.context import Code
-from tilesmith.codegen.functions import ARENA, OUTPUTS, SCRATCH
+from tilesmith.program.functions import ARENA, OUTPUTS, SCRATCH
 from tilesmith.program.nodes import Measurement
 from tilesmith.support.cgroup import usable_memory
 from tilesmith.support.errors import ModelError

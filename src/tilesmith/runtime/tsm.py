@@ -31,10 +31,10 @@ from typing import IO, Any, NoReturn, TypeAlias
 import numpy as np
 
 from tilesmith.codegen.context import ABI
-from tilesmith.codegen.functions import ENTRY, OUTPUTS, SIZES
 from tilesmith.ir.sizes import LARGEST
 from tilesmith.ir.target import Target
 from tilesmith.perf.info import KernelInfo
+from tilesmith.program.functions import ENTRY, OUTPUTS, SIZES
 from tilesmith.program.json_values import from_json, to_json
 from tilesmith.program.main import Main
 from tilesmith.program.verify import DEPTH, verify

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tilesmith.codegen.functions import ARENA, ENTRY, SCRATCH, SIZES
+from tilesmith.program.functions import ARENA, ENTRY, SCRATCH, SIZES
 from tilesmith.program.nodes import (
     Arg,
     Branch,

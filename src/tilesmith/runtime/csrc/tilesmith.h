@@ -61,8 +61,8 @@ typedef void (*tilesmith_parallel_for_fn)(struct tilesmith_context *context, til
                                           int64_t extent);
 
 /* Memory number `slot` of this run, at least `bytes` large (0 too), aligned; NULL when there is none.  It takes the place
- * of what this call gave before for the slot, and begins with the first `keep` bytes of that.  The first slots are the
- * outputs, in order. */
+ * of what this call gave before for the slot, and begins with the first `keep` bytes of that; if that is large enough, it is
+ * given again as it is.  The first slots are the outputs, in order. */
 typedef void *(*tilesmith_grow_fn)(void *memory, int64_t slot, int64_t bytes, int64_t keep);
 
 /* Run function number `function` of the host on `count` arguments; 0 is success.  Arguments are the addresses of inputs

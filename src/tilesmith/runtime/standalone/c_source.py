@@ -20,7 +20,7 @@ from tilesmith.codegen.c.emit import comment, comment_line, translation_unit_of
 from tilesmith.codegen.c.entry import emit_entry
 from tilesmith.codegen.c.prelude import MEMORY_TYPES
 from tilesmith.codegen.c.source import SourceKernel, source_kernel
-from tilesmith.codegen.functions import ENTRY
+from tilesmith.program.functions import ENTRY
 from tilesmith.program.nodes import Arg, Branch, KernelCall, Repeat, Step
 from tilesmith.program.visit import calls_of
 from tilesmith.runtime.arrays import stored_shape

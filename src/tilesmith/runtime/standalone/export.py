@@ -9,8 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal, TypeAlias, get_args
 
-from tilesmith.codegen.functions import OUTPUTS
 from tilesmith.codegen.levels import CONTROLLERS
+from tilesmith.program.functions import OUTPUTS
 from tilesmith.runtime.program import Program
 from tilesmith.runtime.signing import secret_key, sign_files
 from tilesmith.runtime.stubs import write_stubs

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tilesmith.codegen.c.emit import comment_line
-from tilesmith.codegen.functions import ENTRY, SIZES
+from tilesmith.program.functions import ENTRY, SIZES
 from tilesmith.runtime.arrays import stored_dtype, stored_shape
 from tilesmith.runtime.native import ALIGNMENT, round_up
 from tilesmith.runtime.program import Program, TensorSpec
