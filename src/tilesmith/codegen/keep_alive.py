@@ -10,8 +10,8 @@ import math
 
 from tilesmith.ir import expr as ir
 from tilesmith.ir.cpu_model import CpuModel
-from tilesmith.ir.expr import Expr, TensorCall
-from tilesmith.ir.tensor_intrinsics import TensorIntrinsic, tensor_intrinsic
+from tilesmith.ir.expr import Expr
+from tilesmith.ir.tensor_intrinsics import TensorIntrinsic, called
 from tilesmith.loop import nodes
 from tilesmith.loop.nodes import Stmt
 from tilesmith.loop.visit import children
@@ -61,8 +61,7 @@ def _parts(stmt: Stmt) -> list[Stmt]:
 
 
 def _of_call(e: Expr, model: CpuModel) -> tuple[float, TensorIntrinsic | None]:
-    if isinstance(e, TensorCall):
-        intrinsic = tensor_intrinsic(e.name)
-        if intrinsic.keep_alive is not None:
-            return intrinsic.time(model) / intrinsic.keep_alive.fmas, intrinsic
+    intrinsic = called(e)
+    if intrinsic is not None and intrinsic.keep_alive is not None:
+        return intrinsic.time(model) / intrinsic.keep_alive.fmas, intrinsic
     return 0.0, None

@@ -15,11 +15,12 @@ Both directions are exact modulo 2**bits, so they also hold for integers that wr
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import lru_cache
+from functools import cache, lru_cache
 
 from . import expr as ir
 from .dtypes import DType, i64
 from .expr import Binary, Const, Expr, Unary, Var, const, post_order
+from .grammar import Slot
 
 Affine = tuple[dict[Expr, int], int]
 
@@ -182,7 +183,7 @@ def sort_key(e: Expr) -> str:
         if type(e) is Var:
             key = e.name
         else:
-            head = _HEADS.get(type(e), lambda n: type(n).__name__)(e)
+            head = _head(e)
             # long texts are of no use for ordering, and a shared sub-expression could double them
             # at each level
             try:
@@ -199,16 +200,34 @@ def sort_key(e: Expr) -> str:
     return key
 
 
-_HEADS = {
-    Const: lambda e: f"#{e.value}",
-    Unary: lambda e: f"~{e.op}",
-    Binary: lambda e: f"~{e.op}",
-    ir.Compare: lambda e: f"~{e.op}",
-    ir.Cast: lambda e: f"~{e.type}",
-    ir.Load: lambda e: f"~{e.buffer.name}",
-    ir.Call: lambda e: f"~{e.name}",
-    ir.TensorCall: lambda e: f"~tensor_{e.name}",
-    ir.Ramp: lambda e: f"~ramp{e.size}",
-    ir.Broadcast: lambda e: f"~x{e.size}",
-    ir.VectorReduce: lambda e: f"~reduce_{e.op}{e.size}",
-}
+def _head(e: Expr) -> str:
+    """The operation of a node: its symbol, or how its text begins and its numbers of lanes."""
+    if isinstance(e, Const):
+        return f"#{e.value}"
+    if isinstance(e, (Unary, Binary, ir.Compare)):
+        return f"~{e.op}"
+    if isinstance(e, ir.Broadcast):
+        return f"~x{e.size}"
+    parts = [p if isinstance(p, str) else _label(e, p.field) for p in _shown(type(e))]
+    return f"~{''.join(parts)}" if parts else type(e).__name__
+
+
+def _label(e: Expr, field: str) -> str:
+    value = getattr(e, field)
+    return str(getattr(value, "name", value))
+
+
+@cache
+def _shown(kind: type[Expr]) -> list[str | Slot]:
+    """The text of a kind of node up to its operands, and its lanes; none if that is one word."""
+    word: list[str | Slot] = []
+    for item in kind.items:
+        if isinstance(item, Slot) and item.form == "access":
+            break
+        before = item.partition("(")[0] if isinstance(item, str) else item
+        word += [before] if before else []
+        if before != item:
+            break
+    lanes = [i for i in kind.items if isinstance(i, Slot) and i.form == "lanes"]
+    shown = [*word, *lanes]
+    return shown if any(isinstance(i, Slot) for i in shown) else []

@@ -22,7 +22,7 @@ from tilesmith.support.errors import UsageError
 
 from .cpu_model import CpuModel
 from .dtypes import DType
-from .expr import Binary, Call, Cast, Compare, Const, Expr, Load, Select, Unary, Var
+from .expr import Binary, Call, Cast, Compare, Const, Expr, Load, Select, TensorCall, Unary, Var
 
 _COMMUTATIVE = ("add", "mul", "min", "max", "and", "or", "xor")
 
@@ -136,9 +136,13 @@ class TensorIntrinsic:
         return float(getattr(model, self.fmas) if isinstance(self.fmas, str) else self.fmas)
 
     def types(self) -> tuple[tuple[DType, int], ...]:
-        """Element types and lanes of the arguments of a `TensorCall`."""
+        """Element types and lanes of the arguments of a call."""
         read = (self.result, *self.operands) if self.accumulates else self.operands
         return tuple((o.dtype, o.size) for o in read)
+
+    def call(self, args: Sequence[Expr]) -> TensorCall:
+        """The expression that calls it."""
+        return TensorCall(self.name, tuple(args), self.result.dtype, self.result.size)
 
     def __str__(self) -> str:
         """The behaviour: `c[l] += i32(a[k]) * i32(w[l, k]) for l in 16, k in 4`."""
@@ -197,6 +201,11 @@ def tensor_intrinsic(name: str) -> TensorIntrinsic:
             f"{', '.join(sorted(_declared)) or 'none'}: see te.decl_tensor_intrin"
         )
     return found
+
+
+def called(e: Expr) -> TensorIntrinsic | None:
+    """The intrinsic that an expression calls; None if it is another expression."""
+    return tensor_intrinsic(e.name) if type(e) is TensorCall else None
 
 
 def of_rows(intrinsic: TensorIntrinsic, rows: int) -> TensorIntrinsic | None:

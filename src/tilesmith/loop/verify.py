@@ -34,11 +34,6 @@ from .visit import walk
 Stage = Literal["nest", "flat", "final"]
 STAGES: tuple[Stage, ...] = ("nest", "flat", "final")
 
-_NODES = (
-    Var, ir.Const, ir.Unary, ir.Binary, ir.Compare, ir.Select, ir.Cast, ir.Load, ir.Call, ir.Ramp,
-    ir.Broadcast, ir.Let, ir.VectorReduce, ir.TensorCall,
-)  # fmt: skip
-
 
 def verify(func: Func, stage: Stage, after: str = "", is_users: bool = False) -> None:
     """Raises VerifyError if `func` is not well formed for `stage`.
@@ -349,7 +344,7 @@ class _Verifier:
             self.node(n)
 
     def node(self, n: Expr) -> None:
-        if type(n) not in _NODES:
+        if not type(n).is_read:
             self.fail(f"{type(n).__name__} does not belong in loop IR", n)
         if n.lanes > MOST_LANES:
             self.fail(f"a vector of {n.lanes} lanes, more than {MOST_LANES}", n)

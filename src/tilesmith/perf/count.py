@@ -21,7 +21,7 @@ from tilesmith.ir.lane_offsets import rows_of
 from tilesmith.ir.simplify import EMPTY
 from tilesmith.ir.symbols import expected
 from tilesmith.ir.target import Target
-from tilesmith.ir.tensor_intrinsics import tensor_intrinsic
+from tilesmith.ir.tensor_intrinsics import called
 from tilesmith.loop import nodes
 from tilesmith.loop.nodes import Buffer, Func, Stmt
 from tilesmith.loop.visit import own_exprs, walk
@@ -344,8 +344,7 @@ class _Reader:
             c.issued += steps * share
             c.flops += (e.a.lanes - e.size) * share
             return
-        elif isinstance(e, ir.TensorCall):
-            intrinsic = tensor_intrinsic(e.name)
+        elif (intrinsic := called(e)) is not None:
             if intrinsic.accumulates:
                 c.flops += 2 * math.prod(intrinsic.extents) * share
             c.fma += intrinsic.time(self.target.model) * share

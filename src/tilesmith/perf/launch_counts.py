@@ -21,10 +21,10 @@ import numpy as np
 
 from tilesmith.ir import expr as ir
 from tilesmith.ir.device import Device
-from tilesmith.ir.expr import Const, Expr, Load, Ramp, TensorCall, Var
+from tilesmith.ir.expr import Const, Expr, Load, Ramp, Var
 from tilesmith.ir.lane_offsets import rows_of
 from tilesmith.ir.loop_tables import LOOP_KINDS, SCOPES
-from tilesmith.ir.tensor_intrinsics import tensor_intrinsic
+from tilesmith.ir.tensor_intrinsics import called, tensor_intrinsic
 from tilesmith.loop import nodes
 from tilesmith.loop.launches import INDICES, Launch
 from tilesmith.loop.nodes import Buffer, Stmt
@@ -161,11 +161,12 @@ def _loads(e: Expr, conditions: tuple[Expr, ...], weight: int) -> Iterator[_Site
         yield from _loads(e.if_true, (*conditions, e.cond), weight)
         yield from _loads(e.if_false, (*conditions, ~e.cond), weight)
         return
-    if isinstance(e, TensorCall) and tensor_intrinsic(e.name).threads > 1:
-        first = len(e.args) - len(tensor_intrinsic(e.name).operands)
-        for n, operand in enumerate(e.args[first:]):
+    intrinsic = called(e)
+    if intrinsic is not None and intrinsic.threads > 1:
+        first = len(e.children) - len(intrinsic.operands)
+        for n, operand in enumerate(e.children[first:]):
             assert isinstance(operand, Load)
-            yield _Site(operand, e.name, n, weight, conditions)
+            yield _Site(operand, intrinsic.name, n, weight, conditions)
         return
     if isinstance(e, Load):
         assert isinstance(e.buffer, Buffer)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tilesmith.graph.nodes import Graph
-from tilesmith.ir.expr import Const, TensorCall
+from tilesmith.ir.expr import Const
 from tilesmith.ir.target import Target
-from tilesmith.ir.tensor_intrinsics import tensor_intrinsic
+from tilesmith.ir.tensor_intrinsics import called
 from tilesmith.loop.nodes import For, Func, Stmt, Store
 from tilesmith.loop.text import print_func
 from tilesmith.loop.visit import children, walk
@@ -36,8 +36,8 @@ def describe(body: Graph, nest: Func, final: Func, target: Target) -> KernelInfo
 def _intrinsic(func: Func) -> str:
     """The name of the first tensor intrinsic of a function that adds to its result."""
     stores = (s for s in walk(func.body) if isinstance(s, Store))
-    calls = (s.value.name for s in stores if isinstance(s.value, TensorCall))
-    return next((name for name in calls if tensor_intrinsic(name).accumulates), "")
+    found = (called(s.value) for s in stores)
+    return next((i.name for i in found if i is not None and i.accumulates), "")
 
 
 def one_line(func: Func) -> str:

@@ -16,6 +16,7 @@ from tilesmith.ir import expr as ir
 from tilesmith.ir.dtypes import DType, i64
 from tilesmith.ir.expr import Const, Expr, Var, const
 from tilesmith.ir.simplify import simplify
+from tilesmith.ir.tensor_intrinsics import called
 from tilesmith.loop.nodes import Buffer
 from tilesmith.support.errors import InternalError
 
@@ -367,7 +368,7 @@ class Vectors:
         """Whether `e` is no operation on each lane."""
         if isinstance(e, ir.Load):
             return self.values.slot(e.buffer, e.indices, e.lanes) is not None
-        return isinstance(e, (ir.VectorReduce, ir.TensorCall))
+        return isinstance(e, ir.VectorReduce) or called(e) is not None
 
     def _element_of(self, dtype: DType, name: str, e: Expr) -> Var:
         """A variable that stands for the present lane of a vector that has a name."""

@@ -20,10 +20,10 @@ from tilesmith.codegen.llvm_text import memory_type
 from tilesmith.codegen.statements import Statements
 from tilesmith.codegen.tensor_code import Value
 from tilesmith.ir.affine import affine_form
-from tilesmith.ir.expr import Const, Expr, Load, Ramp, TensorCall, Var, const
+from tilesmith.ir.expr import Const, Expr, Load, Ramp, Var, const
 from tilesmith.ir.lane_offsets import rows_of
 from tilesmith.ir.loop_tables import SCOPES, THREADS
-from tilesmith.ir.tensor_intrinsics import Operand, TensorIntrinsic
+from tilesmith.ir.tensor_intrinsics import Operand, TensorIntrinsic, called
 from tilesmith.loop.launches import Launch
 from tilesmith.loop.nodes import Buffer, For, Stmt, Store
 from tilesmith.loop.passes.thread_registers import TILE, fill_of
@@ -74,8 +74,10 @@ class Fragments:
     def _check(self, body: Stmt) -> None:
         """Raises ScheduleError unless a warp can run `body`."""
         for s in walk(body):
-            known = isinstance(s, Store) and isinstance(s.value, (TensorCall, Const))
-            if isinstance(s, Store) and not (known and _is_fragment(s)):
+            if not isinstance(s, Store):
+                continue
+            is_known = isinstance(s.value, Const) or called(s.value) is not None
+            if not (is_known and _is_fragment(s)):
                 raise ScheduleError(
                     f"{s.buffer.name} = {s.value} is computed for a fragment: expected an "
                     "intrinsic that a warp runs, whole tiles of it (no tails), or a constant"

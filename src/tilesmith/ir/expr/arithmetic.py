@@ -163,11 +163,13 @@ class Expr(Operators, Typed, metaclass=Interned):
 
     syntax: its text; `ir.grammar` explains it, `ir.text` the forms.
     items: the literal text and slots of the syntax.
+    is_read: whether it has a syntax, so that it can be read back and stand in loop IR.
     binders, references, bodies: names of the fields with these roles.
     """
 
     syntax: ClassVar[str]
     items: ClassVar[tuple[str | Slot, ...]]
+    is_read: ClassVar[bool]
     binders: ClassVar[tuple[str, ...]]
     references: ClassVar[tuple[str, ...]]
     bodies: ClassVar[tuple[str, ...]]

@@ -30,7 +30,8 @@ def node(kind: T) -> T:
     made.with_children = _function(f"lambda node, children: {_rebuilt(declared)}")
     if "_key" not in vars(kind):
         made._key = classmethod(_key_of(made, declared))
-    if "syntax" not in vars(kind):  # readable, not parsed
+    made.is_read = hasattr(kind, "syntax")
+    if not made.is_read:
         operands = ", ".join(f"{{{name}}}" for name in _names(made, Role.OPERAND))
         made.syntax = f"{kind.__name__.lower()}({operands})"
     else:

@@ -56,9 +56,9 @@ RULES: dict[type, Rule] = {
     ir.Cast: _known(value.cast),
     ir.Load: _known(value.load),
     ir.Call: _known(value.call),
-    ir.TensorCall: value.tensor_call,
     ir.Ramp: vector.ramp,
     ir.Broadcast: vector.broadcast,
     ir.Let: value.let,
     ir.VectorReduce: vector.vector_reduce,
 }
+"""Of nodes of other kinds only the operands are simplified (`Context`)."""

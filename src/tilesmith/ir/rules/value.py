@@ -19,7 +19,6 @@ from ..expr import (
     Let,
     Load,
     Ramp,
-    TensorCall,
     Unary,
     Var,
     const,
@@ -194,11 +193,6 @@ def call(e: Call, ctx: Context) -> Expr:
     if args and all(type(a) is Broadcast for a in args):
         return Broadcast(ctx.simplify(Call(e.name, tuple(map(uniform, args)), e.type)), e.lanes)
     return e if all(a is b for a, b in zip(args, e.args)) else Call(e.name, args, e.type)
-
-
-def tensor_call(e: TensorCall, ctx: Context) -> Expr:
-    args = tuple(ctx.simplify(a) for a in e.args)
-    return e if all(a is b for a, b in zip(args, e.args)) else e.with_children(args)
 
 
 def load(e: Load, ctx: Context) -> Expr:

@@ -211,6 +211,5 @@ def _store(intrinsic: TensorIntrinsic, vectors: dict[Operand, ir.Load]) -> Store
     read = [vectors[o] for o in intrinsic.operands]
     if intrinsic.accumulates:
         read.insert(0, result)
-    made = ir.TensorCall(intrinsic.name, tuple(read), result.dtype, result.lanes)
     buffer = result.buffer
-    return Store(buffer, result.indices, made)  # type: ignore[arg-type]  # a buffer, no tensor
+    return Store(buffer, result.indices, intrinsic.call(read))  # type: ignore[arg-type]  # a buffer, no tensor
