@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 import tilesmith as ts
 from tilesmith import te
@@ -19,6 +20,7 @@ from tilesmith.codegen.packed import unpacked
 from tilesmith.codegen.ptx import assemble
 from tilesmith.codegen.ptx.emit import emit
 from tilesmith.codegen.targets import target
+from tilesmith.driver.hosted import FallbackWarning
 from tilesmith.graph.builder import Builder
 from tilesmith.graph.evaluate import evaluate
 from tilesmith.ir.dtypes import f32, i32, i64, u8
@@ -32,10 +34,12 @@ from tilesmith.ops.norm import InstanceNorm, LayerNorm, LogSoftmax, RmsNorm, Sof
 from tilesmith.ops.reduce import ReduceMean
 from tilesmith.ops.scan import CumSum
 from tilesmith.ops.scatter import ScatterElements
+from tilesmith.ops.select import NonZero
 from tilesmith.ops.sort import TopK
-from tilesmith.runtime import device_executable, device_function
+from tilesmith.runtime import device_function, device_runner, parts_runner
 from tilesmith.runtime.arguments import Arguments
 from tilesmith.runtime.device_function import DeviceFunction
+from tilesmith.runtime.executable import Executable
 from tilesmith.strategy.device import default_schedule
 from tilesmith.support.errors import ModelError
 
@@ -70,9 +74,9 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(autouse=True)
 def device(library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = EmulatedDevice(library)
-    for module in (device_function, device_executable):
+    for module in (device_function, device_runner):
         monkeypatch.setattr(module, "opened", lambda t: made)
-    monkeypatch.setattr(device_executable, "is_there", lambda t: True)
+    monkeypatch.setattr(device_runner, "is_there", lambda t: True)
     for module in (assemble, backend):
         monkeypatch.setattr(module, "ptx", lambda text, *rest: text)
 
@@ -287,10 +291,41 @@ def test_a_norm_is_one_launch(name: str):
     inputs = (b.input(f"x{n}", TensorType(f32, x)) for n, x in enumerate(shapes))
     graph = b.finish([b.add(op, *inputs)])
     exe = ts.compile(graph, target="cuda-sm_80", options=ALONE)
-    assert isinstance(exe, device_executable.DeviceExecutable)
     launches = [x for found in exe.launches.values() for x in found]
     assert len(launches) == 1
     rng = np.random.default_rng(8)
     given = [rng.standard_normal(s).astype(np.float32) for s in shapes]
     (wanted,) = evaluate(graph, given).values()
     np.testing.assert_allclose(exe(*given), wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_a_model_in_parts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    """The CPU finds the elements that are not zero; the device computes before and after."""
+    monkeypatch.setattr(parts_runner, "is_there", lambda t: True)
+    rng = np.random.default_rng(9)
+    given, weights = rng.random((1, 4), np.float32), rng.random((4, 4096), np.float32) - 0.5
+    b = Builder("g")
+    product = b.add(MatMul(), b.input("x", TensorType(f32, (1, 4))), b.constant(weights, "w"))
+    places, _ = b.add(NonZero(), product)
+    with pytest.warns(FallbackWarning, match="on the CPU, not on 'cuda-sm_80'"):
+        made = ts.compile(
+            b.finish([places, b.add(Relu(), product)]), target="cuda-sm_80", options=ALONE
+        )
+    made.save(tmp_path / "model.tsm")
+    for exe in (made, made, ts.load(tmp_path / "model.tsm")):
+        found, positive = exe(given)
+        np.testing.assert_array_equal(found[:, :4096], np.stack(np.nonzero(given @ weights)))
+        np.testing.assert_allclose(positive, np.maximum(given @ weights, 0), rtol=1e-5, atol=1e-6)
+    out = np.empty_like(positive)
+    assert made(given, out=(None, out))[1] is out
+    np.testing.assert_array_equal(out, positive)
+    with pytest.raises(ts.UsageError, match=r"output .* shares memory with input 'x'"):
+        made(out.reshape(-1)[:4].reshape(1, 4), out=(None, out))
+    assert isinstance(made(torch.from_numpy(given))[1], torch.Tensor)
+    profile = made.profile(given, repeats=2)
+    assert len(profile) == len(made.program.calls) and all(k.seconds > 0 for k in profile)
+    made.load_weights({"w": 2 * weights})
+    np.testing.assert_allclose(made(given)[1], 2 * positive, rtol=1e-6)
+    for wrong in (made.program.part_steps[1:], made.program.part_steps[:-1]):
+        with pytest.raises(ModelError, match="do not fit its parts"):
+            Executable(replace(made.program, part_steps=wrong))

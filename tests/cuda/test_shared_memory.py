@@ -137,7 +137,7 @@ def test_dlpack(fake: Fake, exe: Any):
     x, y = Capsules(aligned(SIZE)), Capsules(aligned(SIZE))
     found = exe(x, y)
     assert fake.args(3)[:2] == [x.array.ctypes.data, y.array.ctypes.data]
-    assert x.streams == [exe.device.stream] and fake.stream == 0
+    assert x.streams == [exe.runner.inner.device.stream] and fake.stream == 0
     calls = fake.calls()
     assert calls.count("cuStreamSynchronize") == 1 and not {*COPIES} & {*calls}
     assert found.__dlpack_device__() == (2, 0)
@@ -195,7 +195,7 @@ def test_launches_are_kept(fake: Fake, exe: Any):
     for a in (*arrays, *arrays):
         exe(a, a, out=out)
         assert fake.args(3)[:2] == [a.array.ctypes.data] * 2
-    assert len(exe._shared) == 8
+    assert len(exe.runner.inner._shared) == 8
 
 
 def test_addresses_that_vectors_can_not_use(fake: Fake, exe: Any):
@@ -254,7 +254,7 @@ def test_models_in_parts_without_a_device(monkeypatch: pytest.MonkeyPatch, tmp_p
     places, _ = b.add(NonZero(), b.add(MatMul(), x, w))
     with pytest.warns(FallbackWarning, match="on the CPU, not on 'cuda'"):
         exe = ts.compile(b.finish([places]), target="cuda")
-    assert exe.launches  # type: ignore[attr-defined]
+    assert exe.launches
     exe.save(tmp_path / "model.tsm")
     for made in (exe, ts.load(tmp_path / "model.tsm")):
         with pytest.raises(DeviceError, match=r"NVIDIA GPU \(no-such-driver\.so\), found none"):

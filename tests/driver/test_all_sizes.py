@@ -25,7 +25,8 @@ from tilesmith.ops import conv, matmul, norm, pool, reduce, shape, slicing
 from tilesmith.ops.activation import Relu
 from tilesmith.ops.elementwise import Add, Exp, Mul
 from tilesmith.runtime.executable import Executable
-from tilesmith.runtime.specialised import Specialised
+from tilesmith.runtime.host_runner import HostRunner
+from tilesmith.runtime.sized_runner import SizedRunner
 from tilesmith.strategy.cpu.winograd import winograd_op
 from tilesmith.strategy.group import group_tensors
 from tilesmith.support.errors import ModelError, UsageError
@@ -118,8 +119,8 @@ def test_attention_of_open_sizes_is_one_kernel(is_long: bool) -> None:
     for images in (1, 4):
         sizes = {n: images} | ({m: 50} if isinstance(m, Var) else {})
         fixed = ts.compile(bind(graph, sizes), threads=2)
-        assert exe._sizes is not None
-        needed, of_threads, *_ = exe._sizes.of([np.zeros((50, images, 48), np.float32)]).call
+        assert isinstance(exe.runner, HostRunner) and exe.runner.sizes
+        needed, of_threads, *_ = exe.runner.sizes.of([np.zeros((50, images, 48), np.float32)]).call
         assert needed <= 1.15 * fixed.program.arena_bytes
         scratch.add(of_threads)
     assert len(scratch) == 1
@@ -140,9 +141,9 @@ def test_shapes_that_were_checked_are_not_checked_again(monkeypatch) -> None:
     exe = ts.compile(b.finish([b.add(Add(), x, y), b.add(Exp(), y)]), threads=1)
     x, y = _weights(3, 5), _weights(5)
     exe(x, y)
-    checked, slow = [], Executable._run_checked
+    checked, slow = [], HostRunner._run_checked
     monkeypatch.setattr(
-        Executable, "_run_checked", lambda *given: checked.append(given) or slow(*given)
+        HostRunner, "_run_checked", lambda *given: checked.append(given) or slow(*given)
     )
     found, exps = exe(x + 1, y)
     np.testing.assert_allclose(found, x + 1 + y, rtol=1e-6)
@@ -303,10 +304,10 @@ def test_specialised_programs_beside_the_general_one(monkeypatch: pytest.MonkeyP
     n, m = symbol("batch", 1, 8, 1), symbol("seq", 1, 64, 16)
     graph = _attention(n, m)
     exe = ts.compile(graph, specialise=[{"batch": 4}, {"batch": 2, "seq": 8}])
-    assert isinstance(exe, Specialised)
+    assert isinstance(exe.runner, SizedRunner)
     assert exe.specialised == ({"batch": 2, "seq": 8}, {"batch": 4})
     used: list[str] = []
-    for sizes, fixed in exe._fixed:
+    for sizes, fixed in exe.runner.fixed:
         monkeypatch.setattr(fixed, "_call", _noted(fixed._call, str(sizes), used))
     for sizes in ((4, 5), (2, 8), (2, 9), (1, 8)):
         _check(graph, exe, dict(zip((n, m), sizes, strict=True)))
@@ -329,11 +330,11 @@ def test_hot_sizes_get_programs_of_their_own() -> None:
     n, m = symbol("batch", 1, 8, 1), symbol("seq", 1, 64, 16)
     graph = _attention(n, m)
     exe = ts.compile(graph, specialise="auto")
-    assert isinstance(exe, Specialised) and exe.specialised == ()
+    assert isinstance(exe.runner, SizedRunner) and exe.specialised == ()
     for _ in range(33):
         _check(graph, exe, {n: 2, m: 7})
-    assert exe._making is not None
-    exe._making.join()
+    assert exe.runner.making is not None
+    exe.runner.making.join()
     assert exe.specialised == ({"batch": 2, "seq": 7},)
     _check(graph, exe, {n: 2, m: 7})
 
@@ -367,6 +368,7 @@ def test_rows_of_any_length_take_no_more_memory_than_a_row():
     row = np.linspace(-1, 1, 6, dtype=np.float32).reshape(2, 1, 3)
     raised = np.exp(np.maximum(row, 0))
     np.testing.assert_allclose(exe(row), raised / raised.sum(-1, keepdims=True), rtol=1e-6)
-    sizes = exe._sizes
+    assert isinstance(exe.runner, HostRunner)
+    sizes = exe.runner.sizes
     assert sizes is not None
     assert sizes.of([row]).call[0] <= 1024  # bytes of the arena

@@ -26,6 +26,7 @@ from tilesmith.host import prepare
 from tilesmith.host.functions import Function
 from tilesmith.host.moves import movement
 from tilesmith.host.strings import label_encoder
+from tilesmith.runtime.host_runner import HostRunner
 from tilesmith.runtime.hosting import HostFunctions
 from tilesmith.support.errors import ModelError
 
@@ -57,7 +58,8 @@ def single(
 
 def runs_natively(exe: ts.Executable) -> bool:
     """Whether every function has a form in C."""
-    host = exe._host
+    assert isinstance(exe.runner, HostRunner)
+    host = exe.runner.host
     assert isinstance(host, HostFunctions)
     return all(c.native is not None for c in host.prepared)
 

@@ -25,7 +25,7 @@ from tilesmith.ir.types import TensorType
 from tilesmith.ops.activation import Relu
 from tilesmith.program.nodes import PartCall
 from tilesmith.runtime.executable import Executable
-from tilesmith.runtime.partitioned import PartitionedExecutable
+from tilesmith.runtime.parts_runner import PartsRunner
 from tilesmith.support.errors import ModelError, UnsupportedError, UsageError
 
 SIDE = 32
@@ -101,7 +101,6 @@ def suppression() -> None:
     model = detector()
     made = compiled(model)
     program = made.program
-    assert isinstance(made, PartitionedExecutable)
     down = [False] * 5
     assert [t.to_device for t in program.transfers] == [True, *down, True, *down[3:]]
     calls = [s for s in program.part_steps if isinstance(s, PartCall)]
@@ -126,7 +125,7 @@ def suppression() -> None:
         made(x[:, :2])
     for wrong in (program.part_steps[1:], program.part_steps[:-1] + program.part_steps[:1]):
         with pytest.raises(ModelError, match="do not fit its parts"):
-            PartitionedExecutable(replace(program, part_steps=wrong))
+            PartsRunner(replace(program, part_steps=wrong))
     profile = made.profile(x, repeats=2)
     told = rows(made, profile)
     assert all(0 < k.seconds < 60 for k in profile) and profile.whole > 0

@@ -11,16 +11,13 @@ from tilesmith.driver.device_counts import counts_of_loops
 from tilesmith.ir.expr import Const
 from tilesmith.ir.target import Target
 from tilesmith.perf.launch_counts import LaunchCounts
-from tilesmith.runtime.device_executable import DeviceExecutable
 from tilesmith.runtime.device_memory import device_memory
 from tilesmith.runtime.executable import Executable
-from tilesmith.runtime.partitioned import PartitionedExecutable
 from tilesmith.runtime.profile import KernelTime, Profile
 
 
 def rows(exe: Executable, found: Profile) -> list[dict[str, Any]]:
     """The kernels in order: the place of each, its time, and its launches."""
-    assert isinstance(exe, (DeviceExecutable, PartitionedExecutable))
     told: list[dict[str, Any]] = []
     for i, (k, place) in enumerate(zip(found, exe.program.places, strict=True)):
         launches = exe.launches.get(k.call.symbol, ()) if place.device is not None else ()

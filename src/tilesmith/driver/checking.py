@@ -44,7 +44,7 @@ from tilesmith.ir.types import Dim, same_dim
 from tilesmith.ops import eager
 from tilesmith.ops.base import Op
 from tilesmith.ops.elementwise import Cast
-from tilesmith.runtime.running import executable
+from tilesmith.runtime.executable import Executable
 from tilesmith.support.arguments import checked
 from tilesmith.support.difference import difference, least_difference, nearest
 from tilesmith.support.errors import UsageError
@@ -374,7 +374,7 @@ def _run_alone(
     over = tuple((o, order[node.inputs[i]]) for o, i in in_place)
     alone = Graph("check", tuple(renamed.values()), (), (single,), node.outputs, names, over)
     program = assemble(alone, {single: kernel}, session, extents={single: extents})
-    exe = executable(program, session.options.threads)
+    exe = Executable(program, session.options.threads)
     by_value = dict(zip(node.inputs, arrays, strict=True))
     physical = [
         np.array(v.layout.pack(by_value[v]) if v.layout else by_value[v], order="C")

@@ -128,7 +128,7 @@ def compile(
     except DeviceError as e:
         if options.fallback != "cpu":
             raise
-        from tilesmith.runtime.device_executable import log_fallback
+        from tilesmith.runtime.guarded_runner import log_fallback
 
         log_fallback(options.target, e)
         return _made(request.on_cpu(), exported, specialise, samples)
@@ -155,11 +155,12 @@ def _made(
         raise UsageError(f"samples are for precision='auto', not {options.precision!r}")
 
     recipe = Recipe(request)
+    from tilesmith.runtime.executable import Executable
     from tilesmith.runtime.limits import Limits
-    from tilesmith.runtime.running import executable
+    from tilesmith.runtime.running import runner_of
 
-    def of_sizes(sizes: Mapping[str, int]) -> Executable:
-        return executable(program_of(replace(recipe.request, sizes=dict(sizes))), options.threads)
+    def of_sizes(sizes: Mapping[str, int]) -> Program:
+        return program_of(replace(recipe.request, sizes=dict(sizes)))
 
     program = program_of(request)
     limits = Limits.of(options)
@@ -191,23 +192,19 @@ def _made(
             f"target {program.target.name!r} runs models of ONNX with fixed shapes; found a module "
             "of PyTorch, or specialise="
         )
-    if exported is not None:
-        from .module import CompiledModule
+    if fixed or background is not None:
+        from tilesmith.runtime.sized_runner import SizedRunner
 
-        made = CompiledModule(program, options.threads, exported, fixed, background)
-    elif not fixed and background is None:
-        made = executable(program, options.threads, limits)
-        if program.target.device is not None and options.fallback == "cpu":
-            from tilesmith.runtime.device_executable import UnpredictedExecutable
-
-            assert isinstance(made, UnpredictedExecutable)
-            made.stand_in = lambda: _made(recipe.request.on_cpu(), None, None, None)
+        runner = SizedRunner(program, options.threads, fixed, background)
     else:
-        from tilesmith.runtime.specialised import Specialised
+        answers = program.target.device is not None and options.fallback == "cpu"
+        stand_in = (lambda: _made(recipe.request.on_cpu(), None, None, None)) if answers else None
+        runner = runner_of(program, options.threads, limits, stand_in)
+    if exported is None:
+        return Executable.of(runner, recipe)
+    from .module import CompiledModule
 
-        made = Specialised(program, options.threads, fixed, background)
-    made.recipe = recipe
-    return made
+    return CompiledModule(runner, exported, recipe)
 
 
 def _check_runs_here(options: Options) -> None:
@@ -314,11 +311,11 @@ def load(
     Raises ModelError if the file is damaged or needs another CPU, SignatureError if it is not
     signed with that key.
     """
+    from tilesmith.runtime.executable import Executable
     from tilesmith.runtime.limits import Limits
-    from tilesmith.runtime.running import executable
     from tilesmith.runtime.tsm import load_program
 
     limits = Limits.of(Options(memory_limit=memory_limit, time_limit=time_limit))
     program = load_program(path, require_signature=require_signature)
     limits.check(program.target)
-    return executable(program, threads, limits)
+    return Executable(program, threads, limits)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,8 +13,9 @@ from tilesmith.runtime.arrays import is_torch, to_numpy, to_torch
 from tilesmith.runtime.executable import Executable
 from tilesmith.runtime.overlaps import shared
 from tilesmith.runtime.program import Program
-from tilesmith.runtime.specialised import Sizes, Specialised
-from tilesmith.runtime.weights import Weights, arrays_of
+from tilesmith.runtime.runner import Runner, Sizes
+from tilesmith.runtime.running import runner_of_sizes
+from tilesmith.runtime.weights import Recipe, Weights, arrays_of
 from tilesmith.support.arguments import checked
 from tilesmith.support.errors import ModelError, UsageError
 
@@ -36,7 +37,7 @@ def _is_same(given: Any, constant: Any) -> bool:
     return repr(given) == repr(constant) if isinstance(given, float) else given == constant
 
 
-class CompiledModule(Specialised):
+class CompiledModule(Executable):
     """A compiled module; `module(*args, **kwargs)` takes and gives what the original does.
 
     Tensors may be torch tensors or NumPy arrays; if one is a torch tensor, or there is none, the
@@ -47,16 +48,10 @@ class CompiledModule(Specialised):
     `inputs`, `outputs`, `run` and `save` are those of an executable of tensors in order.
     """
 
-    def __init__(
-        self,
-        program: Program,
-        threads: int | None,
-        exported: Exported,
-        fixed: Sequence[tuple[Sizes, Executable]] = (),
-        make: Callable[[Sizes], Executable] | None = None,
-    ) -> None:
-        """exported: the program that was compiled; the others are `Specialised`'s."""
-        super().__init__(program, threads, fixed, make)
+    def __init__(self, runner: Runner, exported: Exported, recipe: Recipe | None = None) -> None:
+        """runner: of the program that `exported` was compiled to."""
+        self.recipe = recipe
+        self._start(runner)
         self._signature, self._structure = exported.signature, exported.structure
         self._state = {name: exported.weights[name] for name in exported.state}
         self._buffers = [_writable(exported.weights[name]) for name in self._signature.written]
@@ -69,7 +64,7 @@ class CompiledModule(Specialised):
         leaves = self._structure.leaves(args, kwargs)
         if self._signature.new:
             self._check_apart(leaves)
-        found = super().__call__(*self._tensors(leaves), *self._buffers)
+        found = self._in_order((*self._tensors(leaves), *self._buffers))
         results = found if isinstance(found, tuple) else (found,)
         given = any(map(is_torch, leaves)) or any(isinstance(a, np.ndarray) for a in leaves)
         if not given and "torch" in sys.modules:
@@ -157,7 +152,7 @@ class CompiledModule(Specialised):
     def __deepcopy__(self, memo: dict[int, Any]) -> CompiledModule:
         """A module that writes to buffers of its own; code and packed weights are shared."""
         made = _restored(
-            [(sizes, exe.program) for sizes, exe in self._parts()],
+            [(sizes, runner.program) for sizes, runner in self.runner.variants()],
             self.threads,
             self._signature,
             self._structure,
@@ -170,19 +165,14 @@ class CompiledModule(Specialised):
         """What `pickle` writes: the contents of `.tsm` files, how arguments and results are nested,
         and the buffers that calls write.
         """
-        programs = [(sizes, exe.program) for sizes, exe in self._parts()]
+        programs = [(sizes, runner.program) for sizes, runner in self.runner.variants()]
         return _restored, (
             programs, self.threads, self._signature, self._structure, self._buffers,
         )  # fmt: skip
 
     def in_order(self) -> Executable:
         """The same program, called with tensors in the order of `inputs`."""
-        if not self._fixed and self._make is None:
-            return Executable(self.program, self.threads)
-        return Specialised(self.program, self.threads, self._fixed, self._make)
-
-    def _in_order(self, arrays: Sequence[Any], out: Any = None) -> Any:
-        return super().__call__(*arrays, out=out)
+        return Executable.of(self.runner.again())
 
     @checked(UsageError)
     def profile(self, *args: Any, repeats: int = 10) -> Profile:
@@ -202,9 +192,7 @@ def _restored(
 ) -> CompiledModule:
     """A compiled module of its parts."""
     made = CompiledModule.__new__(CompiledModule)
-    (_, program), *fixed = programs
-    own = [(sizes, Executable(p, threads)) for sizes, p in fixed]
-    Specialised.__init__(made, program, threads, own, None)
+    made._start(runner_of_sizes(programs, threads))
     made._signature, made._structure, made._buffers = signature, structure, buffers
     made._state = dict(zip(signature.written, buffers, strict=True))
     return made

@@ -10,6 +10,8 @@ from collections.abc import Collection
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from tilesmith.codegen.kernel import LaunchCall
+from tilesmith.codegen.packed import unpacked
 from tilesmith.program.nodes import PartCall
 from tilesmith.support.errors import DeviceError
 
@@ -89,3 +91,12 @@ def check_memory(program: Program, limit: int | None) -> None:
             f"the device's memory (memory_limit), found one that needs {needed}; raise "
             "memory_limit, choose smaller shapes, or compile for 'native'"
         )
+
+
+def launches_of(program: Program) -> dict[str, tuple[LaunchCall, ...]]:
+    """The launches of each kernel of a device, by symbol."""
+    if program.parts:
+        return {symbol: x for part in program.parts for symbol, x in launches_of(part).items()}
+    if program.target.device is None:
+        return {}
+    return {symbol: unpacked(symbol, code).launches for symbol, code in program.objects.items()}

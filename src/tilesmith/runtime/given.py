@@ -1,16 +1,18 @@
-"""What users give for inputs."""
+"""Inputs as users give them."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from tilesmith.support.errors import ModelError
 
-from .arrays import to_numpy
-from .program import TensorSpec
+from .arrays import as_stored, check, check_count, to_numpy
+from .narrowed import demands
+from .program import Program, TensorSpec
 
 
 def as_array(value: Any, spec: TensorSpec) -> np.ndarray:
@@ -48,3 +50,30 @@ def _number(value: bool | int | float, spec: TensorSpec) -> np.ndarray:
     if not fits:
         raise ModelError(f"{what}: expected a number of type {dtype}, found {value!r}")
     return np.asarray(value, dtype.numpy)
+
+
+def stored_inputs(program: Program, arrays: Sequence[Any]) -> tuple[np.ndarray, ...]:
+    """The inputs of a run as native code reads them, copied where their memory is of another form.
+
+    Raises ModelError if count, type or shape is wrong; about a shape, it says which node demands
+    it, if one does.
+    """
+    check_count(arrays, program.inputs)
+    converted: list[np.ndarray] = []
+    for value, spec in zip(arrays, program.inputs, strict=True):
+        array = as_array(value, spec)
+        if not spec.dtype.is_host:
+            _check_input(program, array, spec)
+            array = as_stored(array)
+        converted.append(array)
+    return tuple(converted)
+
+
+def _check_input(program: Program, array: np.ndarray, spec: TensorSpec) -> None:
+    try:
+        check(array, spec, "input")
+    except ModelError as e:
+        if array.dtype != spec.dtype.numpy:
+            raise
+        axes = [(spec.name, axis) for axis in range(len(spec.shape))]
+        raise ModelError(f"{e}{demands(program, axes)}") from None

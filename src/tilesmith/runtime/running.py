@@ -1,34 +1,49 @@
-"""What runs a program: on the CPU or on a device.  Only what is needed is imported."""
+"""The runner of a program.  Only what the program needs is imported."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from .limits import UNLIMITED, Limits
-
-if TYPE_CHECKING:
-    from .executable import Executable
-    from .program import Program
+from .program import Program
+from .runner import Runner, Sizes
 
 
-def executable(
-    program: Program, threads: int | None = None, limits: Limits = UNLIMITED
-) -> Executable:
-    """The executable of a program.
+def runner_of(
+    program: Program,
+    threads: int | None = None,
+    limits: Limits = UNLIMITED,
+    stand_in: Callable[[], Any] | None = None,
+) -> Runner:
+    """The runner of a program.
 
     limits: what it may take of a device.
+    stand_in: makes the executable for the CPU that answers once the device has failed.
 
-    Raises ModelError if this machine lacks what it was compiled for, DeviceError if its device is
-    not there or has not enough memory.
+    Raises ModelError if this machine lacks what the program was compiled for, DeviceError if its
+    device is not there or has not enough memory.
     """
     if program.parts:
-        from .partitioned import PartitionedExecutable
+        from .parts_runner import PartsRunner as kind
+    elif program.target.device is not None:
+        from .device_runner import DeviceRunner as kind
+    else:
+        from .host_runner import HostRunner
 
-        return PartitionedExecutable(program, threads, limits)
-    if program.target.device is None:
-        from .executable import Executable
+        return HostRunner(program, threads)
+    from .guarded_runner import GuardedRunner
 
-        return Executable(program, threads)
-    from .device_executable import DeviceExecutable
+    return GuardedRunner(kind(program, threads, limits), stand_in)
 
-    return DeviceExecutable(program, threads, limits)
+
+def runner_of_sizes(
+    programs: Sequence[tuple[Sizes, Program]], threads: int, limits: Limits = UNLIMITED
+) -> Runner:
+    """The runner of a program for all sizes, the first, and of those for some."""
+    (_, program), *fixed = programs
+    if not fixed:
+        return runner_of(program, threads, limits)
+    from .sized_runner import SizedRunner
+
+    return SizedRunner(program, threads, fixed)

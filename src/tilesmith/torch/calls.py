@@ -15,8 +15,8 @@ from torch._subclasses import FakeTensor
 from torch.fx import Node
 
 from tilesmith.frontend.torch.traced import Read
-from tilesmith.runtime.addresses import Addressed
 from tilesmith.runtime.arrays import to_torch
+from tilesmith.runtime.host_runner import HostRunner
 
 from .fakes import torch_type
 
@@ -35,7 +35,7 @@ class Native:
     """Native code as a function of a graph's inputs."""
 
     def __init__(
-        self, exe: Addressed, read: Read, names: Sequence[str], outputs: Sequence[Node]
+        self, exe: HostRunner, read: Read, names: Sequence[str], outputs: Sequence[Node]
     ) -> None:
         """exe: the code of `read.graph`.
 
@@ -53,14 +53,14 @@ class Native:
             for i, n in enumerate(outputs)
             if n.name in read.orders
         ]
-        self.allocators = [_allocator(s) for s in exe.outputs]
+        self.allocators = [_allocator(s) for s in exe.program.outputs]
         self._is_open = bool(exe.program.symbols)
         self._by_address = exe.takes_addresses
-        self._scalars = [i for i, s in enumerate(exe.inputs) if not s.shape]
+        self._scalars = [i for i, s in enumerate(exe.program.inputs) if not s.shape]
         changed = self._scalars or self._orders or self._returned
         self.is_plain = self._by_address and not self._is_open and not changed
         """Whether addresses suffice: inputs and results are row-major, with constant sizes."""
-        self._types = [torch_type(s.dtype) for s in exe.inputs]
+        self._types = [torch_type(s.dtype) for s in exe.program.inputs]
 
     def are_fit(self, tensors: Sequence[Any]) -> bool:
         """Whether tensors for the code's inputs have its element types and hold their numbers
@@ -91,7 +91,7 @@ class Native:
 
     def _computed(self, tensors: list[Any]) -> list[Any]:
         if not self._by_address:
-            results = self.exe(*(t.detach() for t in tensors))
+            results = self.exe.call(tuple(t.detach() for t in tensors), None)
             several = results if isinstance(results, tuple) else (results,)
             return [r if isinstance(r, torch.Tensor) else to_torch(r) for r in several]
         sizes = self.exe.sizes_of(tensors) if self._is_open else None

@@ -21,7 +21,7 @@ from tilesmith.graph.builder import Builder
 from tilesmith.ir.symbols import symbol
 from tilesmith.ir.types import Dim, TensorType
 from tilesmith.ops.base import Op
-from tilesmith.runtime.addresses import Addressed
+from tilesmith.runtime.host_runner import HostRunner
 from tilesmith.runtime.sizes import RunSizes
 from tilesmith.support.errors import TilesmithError
 from tilesmith.support.forks import renew_in_children
@@ -47,7 +47,7 @@ class _Call:
     dtypes: element types of the results.
     """
 
-    exe: Addressed
+    exe: HostRunner
     sizes: RunSizes | None
     shapes: Sequence[Sequence[int]]
     dtypes: Sequence[torch.dtype]
@@ -89,9 +89,9 @@ class Kernels:
             self._families[key] = _Family(self._cls(**attributes), dtypes, self._options)
         exe = self._families[key].program(tuple(tuple(t.shape) for t in tensors))
         sizes = exe.sizes_of(tensors)
-        shapes = [s.static_shape for s in exe.outputs] if sizes is None else sizes.outputs
+        shapes = [s.static_shape for s in exe.program.outputs] if sizes is None else sizes.outputs
         known = [s for s in shapes if s is not None]  # all of them, since no extent depends on data
-        return _Call(exe, sizes, known, [torch_type(s.dtype) for s in exe.outputs])
+        return _Call(exe, sizes, known, [torch_type(s.dtype) for s in exe.program.outputs])
 
 
 class _Family:
@@ -100,9 +100,9 @@ class _Family:
     def __init__(self, op: Op, dtypes: Sequence[Any], options: Options) -> None:
         self._op, self._dtypes, self._options = op, dtypes, options
         self._seen: Shapes | None = None
-        self._open: list[tuple[list[tuple[Dim, ...]], Addressed]] = []
+        self._open: list[tuple[list[tuple[Dim, ...]], HostRunner]] = []
 
-    def program(self, shapes: Shapes) -> Addressed:
+    def program(self, shapes: Shapes) -> HostRunner:
         """A program for inputs of these shapes.  Raises TilesmithError."""
         for pattern, exe in self._open:
             if _fits(pattern, shapes):
@@ -118,13 +118,13 @@ class _Family:
             return exe
         return self._compiled(shapes)
 
-    def _compiled(self, shapes: Sequence[tuple[Dim, ...]]) -> Addressed:
+    def _compiled(self, shapes: Sequence[tuple[Dim, ...]]) -> HostRunner:
         b = Builder("main")
         types = map(TensorType, self._dtypes, shapes)
         inputs = [b.input(f"x{i}", t) for i, t in enumerate(types)]
         results = b.add(self._op, *inputs)
         graph = b.finish(results if isinstance(results, tuple) else (results,))
-        return Addressed(program_of(Request(graph, self._options)), self._options.threads)
+        return HostRunner(program_of(Request(graph, self._options)), self._options.threads)
 
 
 def _key(attributes: dict[str, Any]) -> str:

@@ -23,8 +23,8 @@ from tilesmith.frontend.aten.program import PLACED
 from tilesmith.frontend.common.problems import Problem, report
 from tilesmith.frontend.torch.sizes import is_symbolic
 from tilesmith.frontend.torch.traced import RANDOM, read
-from tilesmith.runtime.addresses import Addressed
 from tilesmith.runtime.arrays import is_dual
+from tilesmith.runtime.host_runner import HostRunner
 from tilesmith.support.errors import UnsupportedError
 from tilesmith.support.options import Options
 
@@ -118,7 +118,7 @@ class Piece:
         if reading.problems:
             return None
         program = program_of(Request(reading.graph, self._options))
-        exe = Addressed(program, self._options.threads)
+        exe = HostRunner(program, self._options.threads)
         return Native(exe, reading, names, self._results.native)
 
     def _divided(self) -> Callable[..., Any]:

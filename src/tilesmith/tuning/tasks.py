@@ -25,7 +25,6 @@ from tilesmith.perf.cost import constants_place
 from tilesmith.runtime.executable import Executable
 from tilesmith.runtime.profile import KernelTime
 from tilesmith.runtime.program import TensorSpec
-from tilesmith.runtime.running import executable
 from tilesmith.runtime.threads import thread_count
 from tilesmith.te.knobs import Config, Decisions
 from tilesmith.tuning.jobs import Argument
@@ -68,7 +67,7 @@ class Compiled:
     @staticmethod
     def of_groups(fused: Graph, decisions: Mapping[Node, Decisions], session: Session) -> Compiled:
         kernels = driver.compile_kernels(fused, session, decisions)
-        exe = executable(driver.assemble(fused, kernels, session), session.options.threads)
+        exe = Executable(driver.assemble(fused, kernels, session), session.options.threads)
         return Compiled(exe, fused, tuple(n for _, n in kernels_in(fused)))
 
     def times(self) -> dict[Node, KernelTime]:

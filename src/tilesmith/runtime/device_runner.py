@@ -7,44 +7,28 @@ A call copies its inputs there and its outputs back, and nothing else.
 from __future__ import annotations
 
 import time
-from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from threading import Lock
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
-from tilesmith.codegen.kernel import LaunchCall
 from tilesmith.codegen.packed import unpacked
 from tilesmith.ir.expr import Const
 from tilesmith.program.nodes import Arg, Copy, KernelCall, Step
-from tilesmith.support.errors import DeviceError, ModelError
-from tilesmith.support.logs import logger
+from tilesmith.support.errors import ModelError
 
-from .arrays import (
-    as_output,
-    as_stored,
-    at_home,
-    check,
-    check_apart,
-    check_count,
-    is_torch,
-    stored_dtype,
-    to_numpy,
-    to_torch,
-)
+from .arrays import at_home, check_count, stored_dtype
 from .cuda import CudaDevice, Event
 from .device import FAILURE_TYPE, Argument, OpenDevice, failure_of
-from .device_memory import DeviceMemory, check_memory, device_memory
+from .device_memory import check_memory
 from .devices import is_there, opened, shares_memory
-from .executable import Executable
+from .given import stored_inputs
 from .limits import UNLIMITED, Limits
 from .program import Program
+from .runner import Runner, Times, as_given, given_outputs, kept_outputs
 from .shared_memory import is_shared
 from .watch import Watch
-
-if TYPE_CHECKING:
-    from .profile import Profile
 
 _Steps: TypeAlias = "list[tuple[Step, list[Callable[[], None]]]]"
 """Steps with what each does, one function after the other."""
@@ -53,104 +37,8 @@ _KEPT = 8
 """Sets of callers' arrays of which the launches are kept."""
 
 
-_log = logger("device")
-
-
-def log_fallback(target: str, reason: DeviceError) -> None:
-    """Say that the CPU computes what a device was to compute."""
-    _log.warning('target %r: the CPU answers from now on (fallback="cpu"): %s', target, reason)
-
-
-_late: set[UnpredictedExecutable] = set()
-"""Executables whose kernels may still run: they keep the memory that these use."""
-
-
-class UnpredictedExecutable(Executable):
-    """An executable with kernels of a device: the performance model knows CPUs only."""
-
-    limits: Limits = UNLIMITED
-
-    stand_in: Callable[[], Executable] | None = None
-    """Makes the executable for the CPU that answers once the device has failed; None: none does."""
-
-    _cpu: Executable | None = None
-
-    def __init__(self, program: Program, limits: Limits, watch: Watch | None = None) -> None:
-        """watch: of the calls of which this executable is a part (default: its own).
-
-        Raises DeviceError if the program needs more memory than the limit.
-        """
-        check_memory(program, limits.memory)
-        self.program = program
-        self.limits = limits
-        self._watch = watch or Watch(limits.seconds)
-        self._single = len(program.outputs) == 1
-        self._host = None
-        self._input_names = dict.fromkeys(s.name for s in program.inputs)
-        self._defaults = program.default_arrays
-        self._output_names = [s.name for s in program.outputs]
-        self._lock = Lock()
-
-    def __call__(self, *arrays: Any, out: Any = None, **named: Any) -> Any:
-        """As `Executable` says.
-
-        Raises DeviceError too, if the device fails and no CPU answers in its place, or can't since
-        arrays lie on the device.
-        """
-        if named or (self._defaults and len(arrays) < len(self.inputs)):
-            arrays = self._in_places(arrays, named)
-        if self._cpu is None:
-            try:
-                found = self._on_device(arrays, out)
-                _late.discard(self)
-                return found
-            except DeviceError as e:
-                if self.limits.seconds is not None:
-                    _late.add(self)
-                given = out if isinstance(out, (tuple, list)) else (out,)
-                if self.stand_in is None or any(map(is_shared, (*arrays, *given))):
-                    raise
-                log_fallback(self.program.target.name, e)
-                self._cpu = self.stand_in()
-        return self._cpu(*arrays, out=out)
-
-    def _become(self, program: Program) -> None:
-        if self._cpu is not None:
-            assert self.stand_in is not None
-            self._cpu = self.stand_in()
-        else:
-            self._start_over(program)
-
-    @abstractmethod
-    def _start_over(self, program: Program) -> None:
-        """Be made again, for another program and with the same limits."""
-
-    @abstractmethod
-    def _on_device(self, arrays: tuple[Any, ...], out: Any) -> Any:
-        """A call, as `Executable` says.  Raises DeviceError if the device fails."""
-
-    @property
-    def memory(self) -> DeviceMemory:
-        """What the executable takes of the device's memory while it lives, in bytes.
-
-        Arrays of callers, and what the driver itself needs, are not in it.
-        """
-        return device_memory(self.program)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """What `pickle` writes: the contents of a `.tsm` file, and the limits."""
-        return type(self), (self.program, self.threads, self.limits), {"recipe": self.recipe}
-
-    def profile(self, *arrays: Any, repeats: int = 10) -> Profile:
-        """The time of each kernel on the given inputs, the least of `repeats` runs."""
-        from .profile import Profile, unpredicted
-
-        best, runs, whole = self._timed(self._by_place(arrays), repeats, both=True)
-        return Profile(unpredicted(self.program, best, runs), whole, self.threads)
-
-
-class DeviceExecutable(UnpredictedExecutable):
-    """An `Executable` whose kernels run on a device; see `Executable` for how it is called.
+class DeviceRunner(Runner):
+    """A program whose kernels run on a device.
 
     Calls from several threads follow each other.
     """
@@ -165,31 +53,25 @@ class DeviceExecutable(UnpredictedExecutable):
         watch: Watch | None = None,
     ) -> None:
         """threads: is ignored, since the device has its own.
-        limits: what the executable may take of the device.
+        limits: what the program may take of the device.
         opens: whether to use the device at once; else `open` does.
-        watch: of the calls of which this executable is a part (default: its own).
+        watch: of the calls of which this program is a part (default: its own).
 
         A program for a device that this machine lacks can be kept, saved and shown; calls fail.
 
         Raises DeviceError if the device can't be used, or if the program needs more memory than it
         has, or than the limit.
         """
-        super().__init__(program, limits, watch)
-        self.threads = threads or 1
+        check_memory(program, limits.memory)
+        self.program, self.threads, self.limits = program, threads or 1, limits
+        self._watch = watch or Watch(limits.seconds)
+        self._lock = Lock()
         self._kernels = {name: unpacked(name, code) for name, code in program.objects.items()}
         self._shared: dict[tuple[int, ...], _Steps] = {}
         self._last: Event | None = None  # comes when the last call on a caller's stream is done
         self._is_open = False
         if opens and is_there(program.target):
             self.open()
-
-    def _start_over(self, program: Program) -> None:
-        DeviceExecutable.__init__(self, program, self.threads, self.limits)
-
-    @property
-    def launches(self) -> dict[str, tuple[LaunchCall, ...]]:
-        """The launches of each kernel, by symbol."""
-        return {symbol: k.launches for symbol, k in self._kernels.items()}
 
     def open(self, there: Mapping[int, Any] | None = None) -> None:
         """Copy the weights to the device and load the kernels, if that has not happened yet.
@@ -270,44 +152,37 @@ class DeviceExecutable(UnpredictedExecutable):
         self._failure[...] = 0
         device.write(self._report, self._failure)
 
-    def _on_device(self, arrays: tuple[Any, ...], out: Any) -> Any:
-        if shares_memory(self.program.target):
-            given = [g for g in self._given(out) if g is not None]
-            if any(map(is_shared, (*arrays, *given))):
-                return self._call_there(arrays, out)
-        stored = self._stored(arrays)
-        given = at_home(self.program, arrays, self._given(out))
-        kept = [
-            None if g is None else as_output(g, s) for g, s in zip(given, self.outputs, strict=True)
-        ]
-        homes = {i for _, i in self.program.in_place}
-        named = [(f"input {s.name!r}", a) for s, a in zip(self.inputs, stored, strict=True)]
-        check_apart(
-            [n for i, n in enumerate(named) if i not in homes],
-            [(f"output {s.name!r}", k) for s, k in zip(self.outputs, kept) if k is not None],
+    def call(self, arrays: tuple[Any, ...], out: Any) -> Any:
+        """As `Runner` says.  Raises DeviceError if the device fails."""
+        given = given_outputs(self.program, out)
+        is_on_device = shares_memory(self.program.target) and any(
+            is_shared(a) for a in (*arrays, *given) if a is not None
         )
+        if is_on_device:
+            return self._call_there(arrays, given)
+        stored, outputs = stored_inputs(self.program, arrays), self.program.outputs
+        given = at_home(self.program, arrays, given)
+        kept = kept_outputs(self.program, stored, given, outputs)
         results = [
             np.empty(s.static_shape, stored_dtype(s.dtype)) if k is None else k
-            for s, k in zip(self.outputs, kept, strict=True)
+            for s, k in zip(outputs, kept, strict=True)
         ]
         with self._lock:
             self._run(stored, results)
-        typed = [r.view(s.dtype.numpy) for r, s in zip(results, self.outputs, strict=True)]
-        fresh = map(to_torch, typed) if any(map(is_torch, arrays)) else typed
-        found = tuple(f if g is None else g for f, g in zip(fresh, given, strict=True))
-        return found[0] if self._single else found
+        typed = [r.view(s.dtype.numpy) for r, s in zip(results, outputs, strict=True)]
+        return as_given(typed, given, arrays)
 
-    def _call_there(self, arrays: Sequence[Any], out: Any) -> Any:
+    def _call_there(self, arrays: Sequence[Any], given: Sequence[Any]) -> Any:
         """As a call, with arrays of which some lie on the device."""
         from .shared_call import SharedCall  # few programs are called so
 
-        check_count(arrays, self.inputs)
+        check_count(arrays, self.program.inputs)
         with self._lock:
             self.open()
             self._watch.start()
             assert isinstance(self.device, CudaDevice)
             own = self._inputs, self._outputs
-            call = SharedCall(self.program, self.device, arrays, self._given(out), own)
+            call = SharedCall(self.program, self.device, arrays, given, own)
             device = call.device
             self._wait_for_last(device)
             call.copy_in()
@@ -319,7 +194,7 @@ class DeviceExecutable(UnpredictedExecutable):
             self._start(device, self._shared[key])
             found = call.copy_out()
             self._last = device.mark()
-        return found[0] if self._single else found
+        return found[0] if len(found) == 1 else found
 
     def _run(self, stored: tuple[np.ndarray, ...], results: list[np.ndarray]) -> None:
         self.open()
@@ -382,25 +257,10 @@ class DeviceExecutable(UnpredictedExecutable):
         self.open()
         return tuple(self._outputs)
 
-    def _stored(self, arrays: tuple[Any, ...]) -> tuple[np.ndarray, ...]:
-        check_count(arrays, self.inputs)
-        found = []
-        for given, spec in zip(arrays, self.inputs, strict=True):
-            array = to_numpy(given, f"input {spec.name!r}", spec.dtype)
-            check(array, spec, "input")
-            found.append(as_stored(array))
-        return tuple(found)
-
-    def trim(self) -> int:
-        """Nothing: memory of the device belongs to the executable."""
-        return 0
-
-    def _timed(
-        self, arrays: tuple[Any, ...], repeats: int, both: bool = False
-    ) -> tuple[np.ndarray, np.ndarray, float]:
+    def timed(self, arrays: tuple[Any, ...], repeats: int, both: bool = False) -> Times:
         self.open()
-        stored = self._stored(arrays)
-        results = [np.empty(s.static_shape, stored_dtype(s.dtype)) for s in self.outputs]
+        stored = stored_inputs(self.program, arrays)
+        results = [np.empty(s.static_shape, stored_dtype(s.dtype)) for s in self.program.outputs]
         best = np.full(len(self.program.calls), np.inf)
         whole = float("inf")
         with self._lock:
@@ -412,4 +272,4 @@ class DeviceExecutable(UnpredictedExecutable):
                 if both:
                     self._run(stored, results)
                 whole = min(whole, time.perf_counter() - start)
-        return best, np.ones(len(best), np.int64), whole
+        return Times(best, np.ones(len(best), np.int64), whole)

@@ -8,27 +8,30 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from threading import Lock
 from typing import Any
 
 import numpy as np
 
-from tilesmith.codegen.kernel import LaunchCall
 from tilesmith.program.nodes import PartCall, Results, Transfer
 from tilesmith.program.text import head
 from tilesmith.program.verify import verify
 from tilesmith.support.errors import InternalError, ModelError, VerifyError
 
-from .arrays import as_output, as_stored, at_home, beginning, check_apart, is_torch, to_torch
-from .device_executable import DeviceExecutable, UnpredictedExecutable
+from .arrays import as_stored, at_home
+from .device_memory import check_memory
+from .device_runner import DeviceRunner
 from .devices import is_there
-from .executable import Executable
+from .given import stored_inputs
+from .host_runner import HostRunner
 from .limits import UNLIMITED, Limits
 from .program import Program, TensorSpec
+from .runner import Runner, Times, as_given, given_outputs, kept_outputs
+from .watch import Watch
 
 
-class PartitionedExecutable(UnpredictedExecutable):
-    """An `Executable` whose parts run on a device and on the CPU; see `Executable` for how it is
-    called.
+class PartsRunner(Runner):
+    """A program whose parts run on a device and on the CPU.
 
     Calls from several threads follow each other.
     """
@@ -37,26 +40,28 @@ class PartitionedExecutable(UnpredictedExecutable):
         self, program: Program, threads: int | None = None, limits: Limits = UNLIMITED
     ) -> None:
         """threads: of the parts on the CPU.
-        limits: what the executable may take of the device.
+        limits: what the program may take of the device.
 
         A program for a device that this machine lacks can be kept, saved and shown; calls fail.
 
         Raises DeviceError if the device can't be used, or if the program needs more memory than it
         has, or than the limit.
         """
-        super().__init__(program, limits)
-        self._input_count = len(program.inputs)
+        check_memory(program, limits.memory)
+        self.program, self.limits = program, limits
+        self._watch = Watch(limits.seconds)
+        self._lock = Lock()
         self._calls = [c for c in program.part_steps if isinstance(c, PartCall)]
-        self._executables: list[Executable] = [
-            Executable(part, threads)
+        self._runners = [
+            HostRunner(part, threads)
             if part.target.device is None
-            else DeviceExecutable(part, threads, opens=False, watch=self._watch)
+            else DeviceRunner(part, threads, opens=False, watch=self._watch)
             for part in program.parts
         ]
         self._specs: dict[int, TensorSpec] = {}  # of values on the device
         self._memory: dict[int, Any] = {}  # of the same values
         self._check_steps()
-        self.threads = max((e.threads for e in self._executables), default=threads or 1)
+        self.threads = max((runner.threads for runner in self._runners), default=threads or 1)
         self._is_open = False
         if is_there(program.target):
             self.open()
@@ -68,17 +73,16 @@ class PartitionedExecutable(UnpredictedExecutable):
         """
         if self._is_open:
             return
-        for call, exe in zip(self._calls, self._executables, strict=True):
-            if not isinstance(exe, DeviceExecutable):
+        for call, runner in zip(self._calls, self._runners, strict=True):
+            if not isinstance(runner, DeviceRunner):
                 continue
-            exe.open({i: self._memory[a] for i, a in enumerate(call.inputs) if a in self._memory})
-            memory = (*exe.input_memory, *exe.output_memory)
+            runner.open(
+                {i: self._memory[a] for i, a in enumerate(call.inputs) if a in self._memory}
+            )
+            memory = (*runner.input_memory, *runner.output_memory)
             for place, found in zip((*call.inputs, *call.outputs), memory, strict=True):
                 self._memory.setdefault(place, found)
         self._is_open = True
-
-    def _start_over(self, program: Program) -> None:
-        PartitionedExecutable.__init__(self, program, self.threads, self.limits)
 
     def _check_steps(self) -> None:
         """Raises ModelError for steps that don't fit the parts."""
@@ -96,46 +100,35 @@ class PartitionedExecutable(UnpredictedExecutable):
             if (step.to if step.to_device else step.source) not in self._specs:
                 raise ModelError(f"the steps of the program do not fit its parts: {head(step)}")
 
-    def _on_device(self, arrays: tuple[Any, ...], out: Any) -> Any:
-        stored = self._stored(arrays)
-        given = at_home(self.program, arrays, self._given(out))
-        homes = {i for _, i in self.program.in_place}
+    def call(self, arrays: tuple[Any, ...], out: Any) -> Any:
+        """As `Runner` says.  Raises DeviceError if the device fails."""
+        stored = stored_inputs(self.program, arrays)
+        given = at_home(self.program, arrays, given_outputs(self.program, out))
         with self._lock:
             found = self._run(stored)
         specs = [
             s if s.dtype.is_host else TensorSpec(s.name, s.dtype, np.shape(r))
-            for s, r in zip(self.outputs, found, strict=True)
+            for s, r in zip(self.program.outputs, found, strict=True)
         ]
-        kept = [None if g is None else as_output(g, s) for g, s in zip(given, specs, strict=True)]
-        check_apart(
-            [
-                (f"input {s.name!r}", a)
-                for i, (s, a) in enumerate(zip(self.inputs, stored, strict=True))
-                if i not in homes and not s.dtype.is_host
-            ],
-            [(f"output {s.name!r}", k) for s, k in zip(specs, kept, strict=True) if k is not None],
-        )
+        kept = kept_outputs(self.program, stored, given, specs)
         for k, r in zip(kept, found, strict=True):
             if k is not None:
                 k[...] = as_stored(r)
-        fresh = [
-            to_torch(r) if any(map(is_torch, arrays)) and not s.dtype.is_host else r
-            for r, s in zip(found, self.outputs, strict=True)
-        ]
-        results = tuple(
-            f if g is None else beginning(g, np.shape(f)) for f, g in zip(fresh, given, strict=True)
-        )
-        return results[0] if self._single else results
+        return as_given(found, given, arrays)
 
     def _run(self, stored: Sequence[Any]) -> list[Any]:
         """The results, each an array of its own."""
         self.open()
         self._watch.start()
         values = self._inputs_of(stored)
-        parts = iter(self._executables)
+        parts = iter(self._runners)
         for step in self.program.part_steps:
             if isinstance(step, PartCall):
-                self._call_part(next(parts), step, values)
+                runner = next(parts)
+                if isinstance(runner, DeviceRunner):
+                    runner.run_there()
+                else:
+                    self._call_part(runner, step, values)
             elif isinstance(step, Transfer):
                 self._transfer(step, values)
             else:
@@ -145,20 +138,17 @@ class PartitionedExecutable(UnpredictedExecutable):
 
     def _inputs_of(self, stored: Sequence[Any]) -> dict[int, Any]:
         """The first values: the inputs."""
-        pairs = zip(stored, self.inputs, strict=True)
+        pairs = zip(stored, self.program.inputs, strict=True)
         views = (a if s.dtype.is_host else a.view(s.dtype.numpy) for a, s in pairs)
         return dict(enumerate(views))
 
-    def _call_part(self, exe: Executable, step: PartCall, values: dict[int, Any]) -> None:
-        if isinstance(exe, DeviceExecutable):
-            exe.run_there()
-            return
-        found = exe(*(values[a] for a in step.inputs))
+    def _call_part(self, runner: HostRunner, step: PartCall, values: dict[int, Any]) -> None:
+        found = runner.call(tuple(values[a] for a in step.inputs), None)
         results = (found,) if len(step.outputs) == 1 else found
         values.update(zip(step.outputs, results, strict=True))
 
     def _transfer(self, step: Transfer, values: dict[int, Any]) -> None:
-        device = next(e for e in self._executables if isinstance(e, DeviceExecutable)).device
+        device = next(r for r in self._runners if isinstance(r, DeviceRunner)).device
         place = step.to if step.to_device else step.source
         memory, spec = self._memory[place], self._specs[place]
         if step.to_device:
@@ -173,21 +163,13 @@ class PartitionedExecutable(UnpredictedExecutable):
         found: list[Any] = []
         for a in places:
             value = values[a]
-            again = a < len(self.inputs) or a in seen
+            again = a < len(self.program.inputs) or a in seen
             found.append(value.copy() if again and isinstance(value, np.ndarray) else value)
             seen.add(a)
         return found
 
-    @property
-    def launches(self) -> dict[str, tuple[LaunchCall, ...]]:
-        """The launches of each kernel of the device, by symbol."""
-        exes = (e for e in self._executables if isinstance(e, DeviceExecutable))
-        return {symbol: found for e in exes for symbol, found in e.launches.items()}
-
-    def _timed(
-        self, arrays: tuple[Any, ...], repeats: int, both: bool = False
-    ) -> tuple[np.ndarray, np.ndarray, float]:
-        stored = self._stored(arrays)
+    def timed(self, arrays: tuple[Any, ...], repeats: int, both: bool = False) -> Times:
+        stored = stored_inputs(self.program, arrays)
         count = len(self.program.calls)
         best, runs, whole = np.full(count, np.inf), np.ones(count, np.int64), float("inf")
         with self._lock:
@@ -198,30 +180,29 @@ class PartitionedExecutable(UnpredictedExecutable):
                 whole = min(whole, time.perf_counter() - start)
                 seconds, runs = self._timed_once(stored)
                 best = np.minimum(best, seconds)
-        return best, runs, whole
+        return Times(best, runs, whole)
 
     def _timed_once(self, stored: Sequence[Any]) -> tuple[np.ndarray, np.ndarray]:
         """The seconds of each call in one run, and how often it ran."""
         self.open()
         values = self._inputs_of(stored)
-        parts = iter(self._executables)
+        parts = iter(self._runners)
         found: list[tuple[np.ndarray, np.ndarray]] = []
         for step in self.program.part_steps:
             if isinstance(step, Transfer):
                 self._transfer(step, values)
             elif isinstance(step, PartCall):
-                exe = next(parts)
-                if isinstance(exe, DeviceExecutable):
-                    seconds = exe.timed_there()
+                runner = next(parts)
+                if isinstance(runner, DeviceRunner):
+                    seconds = runner.timed_there()
                     found.append((seconds, np.ones(len(seconds), np.int64)))
                     continue
                 given = tuple(values[a] for a in step.inputs)
-                self._call_part(exe, step, values)
-                seconds, runs, _ = exe._timed(given, 1)
-                found.append((seconds, runs[: len(seconds)]))
+                self._call_part(runner, step, values)
+                times = runner.timed(given, 1)
+                found.append((times.seconds, times.runs))
         all_seconds, all_runs = zip(*found) if found else ((np.zeros(0),), (np.zeros(0, int),))
         return np.concatenate(all_seconds), np.concatenate(all_runs)
 
     def trim(self) -> int:
-        """Give memory that no call and no result of the parts uses back to the system."""
-        return sum(e.trim() for e in self._executables)
+        return sum(runner.trim() for runner in self._runners)

@@ -1,0 +1,74 @@
+"""Failures of a device: the CPU answers in its place, and memory that kernels still use is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tilesmith.support.errors import DeviceError
+from tilesmith.support.logs import logger
+
+from .program import Program
+from .runner import Runner, Times
+from .shared_memory import is_shared
+
+_log = logger("device")
+
+_late: set[Runner] = set()
+"""Runners whose kernels may still run: they keep the memory that these use."""
+
+
+def log_fallback(target: str, reason: DeviceError) -> None:
+    """Say that the CPU computes what a device was to compute."""
+    _log.warning('target %r: the CPU answers from now on (fallback="cpu"): %s', target, reason)
+
+
+class GuardedRunner(Runner):
+    """The runner of a device's program, whose calls may raise DeviceError.
+
+    inner: the runner itself.
+    cpu: the executable that answers since the device has failed.
+    """
+
+    def __init__(
+        self, runner: Runner, stand_in: Callable[[], Callable[..., Any]] | None = None
+    ) -> None:
+        """stand_in: makes the executable for the CPU that answers then; None: none does."""
+        self.inner, self._stand_in = runner, stand_in
+        self.program, self.threads, self.limits = runner.program, runner.threads, runner.limits
+        self.cpu: Callable[..., Any] | None = None
+
+    def call(self, arrays: tuple[Any, ...], out: Any) -> Any:
+        """As `Runner` says.
+
+        Raises DeviceError if the device fails and no CPU answers in its place, or can't since
+        arrays lie on the device.
+        """
+        if self.cpu is None:
+            try:
+                found = self.inner.call(arrays, out)
+                _late.discard(self.inner)
+                return found
+            except DeviceError as e:
+                if self.limits.seconds is not None:
+                    _late.add(self.inner)
+                given = out if isinstance(out, (tuple, list)) else (out,)
+                if self._stand_in is None or any(map(is_shared, (*arrays, *given))):
+                    raise
+                log_fallback(self.program.target.name, e)
+                self.cpu = self._stand_in()
+        return self.cpu(*arrays, out=out)
+
+    def timed(self, arrays: tuple[Any, ...], repeats: int, both: bool = False) -> Times:
+        return self.inner.timed(arrays, repeats, both)
+
+    def trim(self) -> int:
+        return self.inner.trim()
+
+    def become(self, program: Program) -> None:
+        self.program = program
+        if self.cpu is None:
+            self.inner.become(program)
+        else:
+            assert self._stand_in is not None
+            self.cpu = self._stand_in()

@@ -1,0 +1,130 @@
+"""Runners: they run a program behind the face of an `Executable`, each in its own way.
+
+`HostRunner` calls native code of this process, `DeviceRunner` starts kernels of a device, and
+`PartsRunner` runs programs of both.  Around them, `SizedRunner` chooses among programs for some
+sizes, and `GuardedRunner` lets the CPU answer where a device fails.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from tilesmith.support.errors import ModelError
+
+from .arrays import as_output, beginning, check_apart, is_torch, listing, to_torch
+from .limits import UNLIMITED, Limits
+from .program import Program, TensorSpec
+
+Sizes: TypeAlias = Mapping[str, int]
+"""Extents by the name of their symbol."""
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """Times of the calls of a program.
+
+    seconds: the least time of each call.
+    runs: how often each call ran in the last run.
+    whole: seconds of the fastest whole run, if whole runs were asked for.
+    extents: those of the program's symbols in these runs.
+    host: seconds of a run in each host function, by node and operator.
+    """
+
+    seconds: np.ndarray
+    runs: np.ndarray
+    whole: float
+    extents: tuple[int, ...] = ()
+    host: tuple[tuple[str, float], ...] = ()
+
+
+class Runner(ABC):
+    """A program that is ready to run.
+
+    program: the program; of all sizes, if there are several.
+    threads: of the CPU.
+    limits: of the device.
+    """
+
+    program: Program
+    threads: int
+    limits: Limits = UNLIMITED
+
+    @abstractmethod
+    def __init__(self, program: Program, threads: int | None, limits: Limits) -> None: ...
+
+    @abstractmethod
+    def call(self, arrays: tuple[Any, ...], out: Any) -> Any:
+        """The results of a run on all inputs in order; `Executable` explains `out`."""
+
+    @abstractmethod
+    def timed(self, arrays: tuple[Any, ...], repeats: int, both: bool = False) -> Times:
+        """The least times of `repeats` runs; with `both`, as many whole runs are timed too."""
+
+    def trim(self) -> int:
+        """Give memory that is not in use back to the system.  Returns the number of bytes."""
+        return 0  # memory of a device stays the program's
+
+    def variants(self) -> Variants:
+        """The runners among which a call chooses, with the sizes that they are for."""
+        return [({}, self)]
+
+    def again(self) -> Runner:
+        """A second runner of the same program."""
+        return type(self)(self.program, self.threads, self.limits)
+
+    def become(self, program: Program) -> None:
+        """Run another program from now on."""
+        type(self).__init__(self, program, self.threads, self.limits)
+
+
+Variants: TypeAlias = "Sequence[tuple[Sizes, Runner]]"
+
+
+def given_outputs(program: Program, out: Any) -> tuple[Any, ...]:
+    """For each output the array that the caller gives for it, or None.  Raises ModelError."""
+    count = len(program.outputs)
+    if out is None:
+        return (None,) * count
+    given = tuple(out) if isinstance(out, (tuple, list)) else (out,)
+    if len(given) != count:
+        raise ModelError(
+            f"out: expected {count} arrays ({listing(program.outputs)}), found {len(given)}"
+        )
+    return given
+
+
+def kept_outputs(
+    program: Program, stored: Sequence[Any], given: Sequence[Any], specs: Sequence[TensorSpec]
+) -> list[Any]:
+    """For each output the memory of the array given for it, or None.
+
+    stored: the inputs.
+    specs: the outputs of this run.
+
+    Raises ModelError for an array that can't hold its output, UsageError for one that shares memory
+    with another argument.
+    """
+    kept = [None if g is None else as_output(g, s) for g, s in zip(given, specs, strict=True)]
+    homes = {i for _, i in program.in_place}
+    named = ((f"input {s.name!r}", a) for s, a in zip(program.inputs, stored, strict=True))
+    check_apart(
+        [n for i, n in enumerate(named) if i not in homes],
+        [(f"output {s.name!r}", k) for s, k in zip(specs, kept, strict=True) if k is not None],
+    )
+    return kept
+
+
+def as_given(results: Sequence[Any], given: Sequence[Any], arrays: Sequence[Any]) -> Any:
+    """The results as the caller gets them: what it gave, else fresh arrays, or torch tensors if an
+    input is one; a single one alone.
+    """
+    fresh = map(to_torch, results) if any(map(is_torch, arrays)) else results
+    found = tuple(
+        f if g is None else beginning(g, f.shape) for f, g in zip(fresh, given, strict=True)
+    )
+    return found[0] if len(found) == 1 else found
