@@ -13,6 +13,7 @@ from tilesmith import driver, te
 from tilesmith.codegen.c import compiler
 from tilesmith.codegen.c.emit import translation_unit, write
 from tilesmith.codegen.c.entry import emit_entry
+from tilesmith.codegen.targets import host
 from tilesmith.ir.dtypes import f32
 from tilesmith.ir.expr import Let, Var, const
 from tilesmith.loop.interpret import interpret
@@ -135,7 +136,7 @@ def test_main_function(golden: Callable[[str], None]) -> None:
         KernelCall("k_2", (b, Arg("output", 0, 16), Arg("scalar", 3)), "sum", messages=("no",)),
         KernelCall("k_1", (a, Arg("constant", 0), Arg("output", 1)), "*/", messages=("x", "y")),
     ]
-    text = emit_entry(calls, arena_bytes=512, scratch_bytes=0)
+    text = emit_entry(calls, host(), arena_bytes=512, scratch_bytes=0)
     golden(text)
     compiler.compile_object(text)
 

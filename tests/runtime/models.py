@@ -110,7 +110,7 @@ def linked(
     metadata: Mapping[str, Any] | None = None,
 ) -> Program:
     """The program of the kernels, with its main function."""
-    text = emit_entry(calls, arena_bytes=arena_bytes, scratch_bytes=scratch_bytes)
+    text = emit_entry(calls, target, arena_bytes=arena_bytes, scratch_bytes=scratch_bytes)
     main = compile_object(text, target, opt=0)
     return Program(
         tuple(inputs),

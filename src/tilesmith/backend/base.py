@@ -79,11 +79,17 @@ class WriteEntry(Protocol):
     """The writer of a program's main function."""
 
     def __call__(
-        self, steps: Sequence[Step], *, arena_bytes: int, scratch_bytes: int, sizes: int
+        self,
+        steps: Sequence[Step],
+        target: Target,
+        *,
+        arena_bytes: int,
+        scratch_bytes: int,
+        sizes: int,
     ) -> str:
-        """The text for the steps, which need so many bytes of the arena, and of each thread's
-        scratch memory; if `sizes` is not 0, the bytes that the first of so many values say, which
-        the function for sizes computes.
+        """The text for the steps on a target.  They need so many bytes of the arena, and of each
+        thread's scratch memory; if `sizes` is not 0, the bytes that the first of so many values
+        say, which the function for sizes computes.
         """
         ...
 

@@ -13,6 +13,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tilesmith.ir.target import Target
+from tilesmith.loop.nodes import Func, Seq
+from tilesmith.loop.passes.workspace import plan_workspace
 from tilesmith.program import nodes as kinds
 from tilesmith.program.functions import ARENA, ENTRY, SCRATCH, SIZES
 from tilesmith.program.nodes import Arg, Step
@@ -28,10 +31,16 @@ from tilesmith.program.visit import (
 from .context import Code, address
 from .entry_checks import check_memory, checks, compute_sizes, declarations, find_host, load
 from .entry_writer import Writer
+from .hooks import Hooks
+from .lower_steps import CONTEXT, MEASURED, VALUES, Unlowered, lower_step
+from .module import Module
+from .statements import Statements
+from .survey import Survey
 
 
 def emit_entry(
     steps: Sequence[Step],
+    target: Target,
     symbol: str = ENTRY,
     times: int | None = None,
     clock: int = 0,
@@ -40,7 +49,7 @@ def emit_entry(
     scratch_bytes: int = 0,
     sizes: int = 0,
 ) -> str:
-    """LLVM text of the main function for `steps`.
+    """LLVM text of the main function for `steps` on `target`.
 
     times: number of the output, two i64 for each call, to which its nanoseconds by the C library's
         clock number `clock` and the number of its runs are added; None for no times.
@@ -53,27 +62,29 @@ def emit_entry(
     measured = list(measurements_of(steps))
     known = min((m.first for m in measured), default=-1)  # extents of the inputs
     used = {(a.kind, a.index) for a in args_of(steps)}
-    lines = [f"define i32 @{symbol}(ptr %context) nounwind {{", "entry:"]
+    written = (s.to for s in steps_in(steps) if isinstance(s, kinds.Report))
+    used |= {("output", i) for i in written}
+    grown = (s.target for s in steps_in(steps) if isinstance(s, kinds.Grow))
+    targets = frozenset(t for t in grown if t is not None)
+    writer = _Writer(symbol, target, clock if times is not None else None, targets)
     if times is not None:
-        lines += ["  %now = alloca [2 x i64]", "  %last = alloca i64"]
+        writer.write("%now = alloca [2 x i64]", "%last = alloca i64")
     rooms = {
         "values": (sizes, "i64"),
         "measured": (max((m.first + len(m.extents) for m in measured), default=0), "i64"),
         "slots": (slots_of(steps), "ptr"),
     }
     for name, (count, type_) in rooms.items():
-        lines += [f"  %{name} = alloca [{count} x {type_}], align 8"] if count else []
-    grown = (s.target for s in steps_in(steps) if isinstance(s, kinds.Grow))
-    targets = frozenset(t for t in grown if t is not None)
-    lines += [f"  %target{t} = alloca ptr, align 8" for t in sorted(targets)]
-    lines += checks()
+        if count:
+            writer.write(f"%{name} = alloca [{count} x {type_}], align 8")
+    writer.write(*(f"%target{t} = alloca ptr, align 8" for t in sorted(targets)))
+    writer.write(*checks())
     needed = {"arena_bytes": str(arena_bytes), "scratch_bytes": str(scratch_bytes)}
     most = max((len(c.arguments) for c in host_calls_of(steps)), default=0)
     if most:
-        lines += find_host(most)
-    writer = _Writer(lines, clock if times is not None else None, targets)
+        writer.write(*find_host(most))
     if sizes and known != 0:
-        lines += compute_sizes()
+        writer.write(*compute_sizes())
         needed = {"arena_bytes": writer.value(ARENA), "scratch_bytes": writer.value(SCRATCH)}
     if known > 0:
         given = f"ptr %measured, ptr %extents, i64 {8 * known}, i1 false"
@@ -81,19 +92,20 @@ def emit_entry(
     if slots_of(steps):
         writer.begin_slots()
     for name, least in needed.items():
-        lines += check_memory(name, least) if least != "0" else []
+        writer.write(*(check_memory(name, least) if least != "0" else []))
     for name in ("inputs", "outputs", "constants", "arena"):
-        lines += load(name)
+        writer.write(*load(name))
     for kind in ("input", "output"):
         for i in sorted(i for k, i in used if k == kind):
-            lines.append(f"  %{kind}.p{i} = getelementptr ptr, ptr %{kind}s, i64 {i}")
-            lines.append(f"  %{kind}{i} = load ptr, ptr %{kind}.p{i}, align 8")
+            writer.write(f"%{kind}.p{i} = getelementptr ptr, ptr %{kind}s, i64 {i}")
+            writer.write(f"%{kind}{i} = load ptr, ptr %{kind}.p{i}, align 8")
     if times is not None:
-        lines.append(f"  %times.p = getelementptr ptr, ptr %outputs, i64 {times}")
-        lines.append("  %times = load ptr, ptr %times.p, align 8")
+        writer.write(f"%times.p = getelementptr ptr, ptr %outputs, i64 {times}")
+        writer.write("%times = load ptr, ptr %times.p, align 8")
     writer.stamp(None)
     writer.steps(steps)
-    lines += ["  ret i32 0", "}", "", *declarations(calls)]
+    lines = [f"define i32 @{symbol}(ptr %context) nounwind {{", "entry:"]
+    lines += [*writer.b.scope.code.lines, "  ret i32 0", "}", "", *declarations(calls)]
     lines.append("declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)")
     if times is not None:
         lines.append("declare i32 @clock_gettime(i32, ptr)")
@@ -106,39 +118,46 @@ def emit_entry(
 class _Writer(Writer):
     """Appends steps; calls and measurements are numbered in order."""
 
-    def __init__(self, lines: list[str], clock: int | None, targets: frozenset[int]) -> None:
-        super().__init__(lines, clock, targets)
+    def __init__(
+        self, symbol: str, target: Target, clock: int | None, targets: frozenset[int]
+    ) -> None:
+        nothing = plan_workspace(Func(symbol, (), (), Seq(())))
+        self.survey = Survey({VALUES, MEASURED, CONTEXT})
+        hooks = Hooks({Unlowered: lambda statements, s: self.step(s.step)})
+        module = Module(symbol, target, self.survey, nothing, frozenset())
+        super().__init__(Statements(module, hooks), clock, targets)
+        pointers = {VALUES: "%values", MEASURED: "%measured", CONTEXT: "%context"}
+        self.statements.env.pointers |= pointers
         self.call = 0
         self.host_call = 0
         self.measurement = 0
 
     def steps(self, steps: Sequence[Step]) -> None:
         for step in steps:
-            match step:
-                case kinds.KernelCall():
-                    self.kernel(step)
-                case kinds.HostCall():
-                    self.host(step)
-                case kinds.Copy():
-                    self.bring(step)
-                case kinds.Branch():
-                    self.branch(step)
-                case kinds.Repeat():
-                    self.repeat(step)
-                case kinds.Measurement():
-                    self.measure(step)
-                case kinds.Grow():
-                    self.grow(step)
-                case kinds.Store():
-                    self.store(self.place(step.to), step.numbers)
-                case kinds.Report():
-                    self.report(step)
+            self.step(step)
 
-    def inside(self, steps: Sequence[Step]) -> None:
-        """Steps that may not run: what they read first, others read anew."""
-        before = dict(self.values)
-        self.steps(steps)
-        self.values = before
+    def step(self, step: Step) -> None:
+        match step:
+            case kinds.KernelCall():
+                self.kernel(step)
+            case kinds.HostCall():
+                self.host(step)
+            case kinds.Repeat():
+                self.repeat(step)
+            case kinds.Grow():
+                self.grow(step)
+            case kinds.Measurement():
+                self.measure(step)
+            case _:
+                self.lowered(step)
+
+    def lowered(self, step: Step, number: int = 0) -> None:
+        """A step as statements, which the emitter of kernels writes."""
+        found = lower_step(step, number)
+        self.survey.written |= found.memory.keys()
+        self.survey.statement(found.stmt)
+        self.statements.env.pointers |= {b: self.base(arg) for b, arg in found.memory.items()}
+        self.statements.statement(found.stmt)
 
     def kernel(self, call: kinds.KernelCall) -> None:
         n, self.call = self.call, self.call + 1
@@ -179,18 +198,8 @@ class _Writer(Writer):
             f"host{n}.done:",
         )
 
-    def branch(self, step: kinds.Branch) -> None:
-        label = self.label()
-        condition = self.truth(step.condition)
-        self.write(f"br i1 {condition}, label %{label}.then, label %{label}.else")
-        for name, steps in (("then", step.then), ("else", step.otherwise)):
-            self.write(f"{label}.{name}:")
-            self.inside(steps)
-            self.write(f"br label %{label}.end")
-        self.write(f"{label}.end:")
-
     def repeat(self, step: kinds.Repeat) -> None:
-        label = self.label()
+        label = self.b.label("b")
         before, latch = f"%{label}.before", f"%{label}.latch"
         self.write(f"br label {before}", f"{before[1:]}:")
         if isinstance(step.count, Arg) and step.count.kind != "extent":
@@ -225,7 +234,6 @@ class _Writer(Writer):
         if going:
             more = self.new(f"and i1 {more}, %{label}.go")
         self.write(f"br i1 {more}, label %{label}.body, label %{label}.done", f"{label}.body:")
-        before = dict(self.values)
         self.write(f"{following} = add i64 {i}, 1")
         for s, base in zip(step.slices, bases, strict=True):
             if s.slot is not None:
@@ -236,7 +244,8 @@ class _Writer(Writer):
             self.write(f"%pointer{s.pointer} = getelementptr i8, ptr {base}, i64 {distance}")
         if step.number is not None:
             self.write(f"store i64 {i}, ptr {self.place(step.number)}")
-        self.steps(step.body)
+        with self.b.nested():  # what it computes is not there behind the loop
+            self.steps(step.body)
         self.write(f"br label {latch}", f"{latch[1:]}:")
         for c, turns in zip(step.carried, turning, strict=True):
             at = self.place(c.following)
@@ -249,12 +258,11 @@ class _Writer(Writer):
             byte = self.new(f"load i8, ptr {self.place(step.again)}")
             self.write(f"%{label}.again = icmp ne i8 {byte}, 0")
         self.write(f"br label %{label}.head", f"{label}.done:")
-        self.values = before
         if step.ran is not None:
             self.write(f"store i64 {i}, ptr {self.place(step.ran)}, align 8")
         for c in step.carried:
             if c.end is not None and c.bytes is not None:
-                self.settle(f"%pointer{c.pointer}", self.place(c.end), c.bytes)
+                self.lowered(kinds.Copy(Arg("pointer", c.pointer), c.end, c.bytes))
 
     def turn(self, c: kinds.Carried) -> str:
         """Which of two buffers, or which of two slots, an iteration may write to."""
@@ -267,26 +275,9 @@ class _Writer(Writer):
         base = self.take(slot, self.new(f"mul i64 {following}, {stride}"), had)
         self.write(f"%pointer{s.pointer} = getelementptr i8, ptr {base}, i64 {had}")
 
-    def bring(self, step: kinds.Copy) -> None:
-        source, to = self.place(step.source), self.place(step.to)
-        if step.source.kind == "pointer":
-            self.settle(source, to, step.bytes)
-        else:
-            self.copy(source, to, self.number(step.bytes))
-
     def measure(self, step: kinds.Measurement) -> None:
         n, self.measurement = self.measurement, self.measurement + 1
-        source = self.place(step.source)
-        for i, e in enumerate(step.extents):
-            at = self.new(f"getelementptr i64, ptr {source}, i64 {i}")
-            found = self.new(f"load i64, ptr {at}, align 8")
-            high = self.number(e.high)
-            less = self.new(f"icmp slt i64 {found}, {e.low}")
-            more = self.new(f"icmp sgt i64 {found}, {high}")
-            wrong = self.new(f"or i1 {less}, {more}")
-            self.leave_if(wrong, Code.EXTENT, n, (str(i), found, str(e.low), high))
-            to = self.new(f"getelementptr i64, ptr %measured, i64 {step.first + i}")
-            self.write(f"store i64 {found}, ptr {to}, align 8")
+        self.lowered(step, n)
         code = self.new(f"call i32 @{step.sizes}(ptr %measured, ptr %values)")
         self.leave_if(self.new(f"icmp ne i32 {code}, 0"), Code.EXTENT, n, ())
 
@@ -300,7 +291,7 @@ class _Writer(Writer):
             self.take(slot, size, self.number(step.keep))
             return
         least = self.new(f"load i64, ptr {self.new(address('scratch_bytes'))}")
-        label = self.label()
+        label = self.b.label("b")
         more = self.new(f"icmp sgt i64 {size}, {least}")
         self.write(f"br i1 {more}, label %{label}.more, label %{label}.enough", f"{label}.more:")
         threads = self.new(f"load i64, ptr {self.new(address('threads'))}")
@@ -313,8 +304,3 @@ class _Writer(Writer):
             f"br label %{label}.enough",
             f"{label}.enough:",
         )
-
-    def report(self, step: kinds.Report) -> None:
-        at = self.new(f"getelementptr ptr, ptr %outputs, i64 {step.to}")
-        to = self.new(f"load ptr, ptr {at}, align 8")
-        self.store(to, [d for _, shape in step.shapes for d in shape])

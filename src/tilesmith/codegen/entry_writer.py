@@ -8,59 +8,59 @@ from tilesmith.program.nodes import Arg
 
 from .context import Code, address
 from .entry_checks import load
+from .statements import Statements
 
 
 class Writer:
-    """Appends instructions to `lines`; their values are numbered in order.
+    """Appends instructions by the builder of `statements`.
 
     clock: number of the clock to read after each call; None for no times.
     targets: numbers of the pointers to memory that grows, which are variables.
     """
 
-    def __init__(self, lines: list[str], clock: int | None, targets: frozenset[int]) -> None:
-        self.lines = lines
+    def __init__(self, statements: Statements, clock: int | None, targets: frozenset[int]) -> None:
+        self.statements = statements
+        self.b = statements.b
+        self.new = statements.emit
         self.clock = clock
         self.targets = targets
-        self.count = 0
-        self.values: dict[int, str] = {}  # the values of sizes that were read already
-
-    def new(self, text: str) -> str:
-        """A value of its own for an instruction."""
-        name = f"%v{self.count}"
-        self.count += 1
-        self.lines.append(f"  {name} = {text}")
-        return name
 
     def write(self, *lines: str) -> None:
         """Instructions; labels end in a colon."""
-        self.lines += (line if line.endswith(":") else f"  {line}" for line in lines)
+        for line in lines:
+            if line.endswith(":"):
+                self.b.start_block(line[:-1])
+            else:
+                self.b.do(line)
 
     def value(self, number: int) -> str:
         """A value of the sizes."""
-        if number not in self.values:
-            at = self.new(f"getelementptr i64, ptr %values, i64 {number}")
-            self.values[number] = self.new(f"load i64, ptr {at}, align 8")
-        return self.values[number]
+        at = self.new(f"getelementptr i64, ptr %values, i64 {number}")
+        return self.new(f"load i64, ptr {at}, align 8")
 
     def number(self, size: int | Arg) -> str:
         return self.value(size.index) if isinstance(size, Arg) else str(size)
 
+    def base(self, arg: Arg) -> str:
+        """The address of the memory in which an argument lies."""
+        if arg.kind == "pointer" and arg.index in self.targets:
+            return self.new(f"load ptr, ptr %target{arg.index}, align 8")
+        if arg.kind in ("input", "output", "pointer"):
+            return f"%{arg.kind}{arg.index}"
+        if arg.slot is not None:
+            return self.new(f"load ptr, ptr {self.slot(arg.slot)}, align 8")
+        return "%constants" if arg.kind == "constant" else "%arena"
+
     def place(self, arg: Arg) -> str:
         """The address of an argument that is memory."""
-        if arg.kind in ("input", "output", "pointer"):
-            base = f"%{arg.kind}{arg.index}"
-            if arg.kind == "pointer" and arg.index in self.targets:
-                base = self.new(f"load ptr, ptr %target{arg.index}, align 8")
-            if not arg.offset:
-                return base
-            return self.new(f"getelementptr i8, ptr {base}, i64 {arg.offset}")
-        base = "%constants" if arg.kind == "constant" else "%arena"
-        if arg.slot is not None:
-            base = self.new(f"load ptr, ptr {self.slot(arg.slot)}, align 8")
-        if arg.kind != "place":
+        base = self.base(arg)
+        if arg.kind in ("constant", "arena"):
             return self.new(f"getelementptr i8, ptr {base}, i64 {arg.index}")
-        at = self.new(f"getelementptr i8, ptr {base}, i64 {self.value(arg.index)}")
-        return self.new(f"getelementptr i8, ptr {at}, i64 {arg.offset}") if arg.offset else at
+        if arg.kind == "place":
+            base = self.new(f"getelementptr i8, ptr {base}, i64 {self.value(arg.index)}")
+        if not arg.offset:
+            return base
+        return self.new(f"getelementptr i8, ptr {base}, i64 {arg.offset}")
 
     def operand(self, arg: Arg) -> str:
         if arg.kind == "scalar":
@@ -69,30 +69,13 @@ class Writer:
             return f"i64 {self.value(arg.index)}"
         return f"ptr {self.place(arg)}"
 
-    def copy(self, source: str, to: str, size: str) -> None:
-        given = f"ptr {to}, ptr {source}, i64 {size}, i1 false"
-        self.write(f"call void @llvm.memcpy.p0.p0.i64({given})")
-
     def truth(self, condition: Arg) -> str:
         byte = self.new(f"load i8, ptr {self.place(condition)}")
         return self.new(f"icmp ne i8 {byte}, 0")
 
-    def label(self) -> str:
-        self.count += 1
-        return f"b{self.count}"
-
-    def settle(self, at: str, end: str, size: int | Arg) -> None:
-        """Bring a value to its end, unless it is there."""
-        label = self.label()
-        there = self.new(f"icmp eq ptr {at}, {end}")
-        number = self.number(size)
-        self.write(f"br i1 {there}, label %{label}.there, label %{label}.copy", f"{label}.copy:")
-        self.copy(at, end, number)
-        self.write(f"br label %{label}.there", f"{label}.there:")
-
     def begin_slots(self) -> None:
         """Leave if there is nobody to ask for memory."""
-        self.lines += [*load("grow"), *load("memory")]
+        self.write(*load("grow"), *load("memory"))
         self.leave_if(self.new("icmp eq ptr %grow, null"), Code.GROWTH, 0, ("0", "0"))
 
     def slot(self, number: int) -> str:
@@ -100,7 +83,7 @@ class Writer:
 
     def leave_if(self, wrong: str, code: Code, call: int, values: Sequence[str]) -> None:
         """Return with a failure."""
-        label = self.label()
+        label = self.b.label("b")
         self.write(f"br i1 {wrong}, label %{label}.fail, label %{label}.ok", f"{label}.fail:")
         fields = {"failure_code": f"{code:d}", "failure_call": str(call)}
         for name, value in {**fields, "failure_count": str(len(values))}.items():
@@ -120,11 +103,6 @@ class Writer:
         given = self.new(f"call ptr %grow(ptr %memory, i64 {slot}, i64 {size}, i64 {keep})")
         self.leave_if(self.new(f"icmp eq ptr {given}, null"), Code.GROWTH, 0, (size, slot))
         return given
-
-    def store(self, to: str, numbers: Sequence[int | Arg]) -> None:
-        for i, n in enumerate(numbers):
-            at = self.new(f"getelementptr i64, ptr {to}, i64 {i}")
-            self.write(f"store i64 {self.number(n)}, ptr {at}, align 8")
 
     def stamp(self, call: int | None) -> None:
         """Add the time since the last stamp to that of a call, if any."""

@@ -104,6 +104,8 @@ class _Body:
                 self.statements.append((e, self._symbols[e]))
             elif not isinstance(e, Const):
                 operation = rebuilt(e, self._names)
+                if len(self._overflows) >= _TOGETHER:
+                    self.leave_if_overflow()
                 self._overflows += _overflows(operation)
                 self._names[e] = name = Var("t")
                 self.statements.append((name, operation))

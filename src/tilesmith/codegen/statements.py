@@ -64,7 +64,6 @@ class Statements:
             ir.Call: self._call,
         }
         self._next: list[Stmt] = []  # what a rule leaves to be written; so depth is no limit
-        self._named: ValueScope | None = None  # of names that hold to the end of the statement
         self._plain: dict[type[Stmt], Callable[[Any], None]] = {
             nodes.For: self._for,
             nodes.If: self._if,
@@ -75,6 +74,8 @@ class Statements:
             nodes.Evaluate: self._evaluate,
             nodes.Assert: self.checks.assertion,
             nodes.Return: self._return,
+            nodes.Reinterpret: self._reinterpret,
+            nodes.CopyBytes: self._copy_bytes,
         }
         own = {kind: partial(write, self) for kind, write in hooks.statements.items()}
         self._rules = self._plain | own
@@ -83,14 +84,14 @@ class Statements:
 
     def statement(self, s: Stmt) -> None:
         """Write `s`."""
-        outside = self._next, self._named, self.b.scope
-        self._next, self._named = [s], None
+        outside = self._next, self.b.scope
+        self._next = [s]
         while self._next:
             then = self._next.pop()
             self.b.scope.fleeting.clear()
             self.tensors.tiles.clear()
             self._rules[type(then)](then)
-        self._next, self._named, self.b.scope = outside
+        self._next, self.b.scope = outside
 
     def plain(self, s: Stmt) -> None:
         """Write `s` as most targets do."""
@@ -230,9 +231,7 @@ class Statements:
         if s.value.lanes == 1 and s.value.dtype is i64 and self.env.is_nonnegative(s.value):
             self.env.nonnegative.add(s.var)
         self.b.scope.fleeting.clear()
-        if self._named is None:
-            self._named = ValueScope(self.b.scope, self.b.scope.code, is_loop=False)
-            self.b.scope = self._named
+        self.b.scope = ValueScope(self.b.scope, self.b.scope.code, is_loop=False)
         self.env.bind(s.var, value)
         self._next.append(s.body)
 
@@ -268,6 +267,24 @@ class Statements:
         index = location.indices[0] if location.indices else const(0)
         where = self.memory.address(location.buffer, index)
         self.b.do(f"call void @llvm.prefetch(ptr {where}, i32 0, i32 3, i32 1)")
+
+    def _location(self, place: ir.Expr) -> str:
+        """The pointer to an element."""
+        assert isinstance(place, ir.Load) and isinstance(place.buffer, Buffer)
+        return self.memory.address(place.buffer, place.indices[0])
+
+    def _reinterpret(self, s: nodes.Reinterpret) -> None:
+        self.env.pointers[s.buffer] = self._location(s.place)
+        self._next.append(s.body)
+
+    def _copy_bytes(self, s: nodes.CopyBytes) -> None:
+        to, source, count = self._location(s.to), self._location(s.source), self.value(s.count)
+
+        def copy() -> None:
+            given = f"ptr {to}, ptr {source}, i64 {count}, i1 false"
+            self.b.do(f"call void @llvm.memcpy.p0.p0.i64({given})")
+
+        self.b.guarded(self.emit(f"icmp ne ptr {to}, {source}"), copy)
 
     def _return(self, s: nodes.Return) -> None:
         self.settle()

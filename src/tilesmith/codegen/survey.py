@@ -22,6 +22,12 @@ def moved(s: loop.Store) -> Buffer | None:
     return None
 
 
+def _of(place: Expr) -> set[Buffer]:
+    """The buffer of an element."""
+    found = place.buffer if isinstance(place, Load) else None
+    return {found} if isinstance(found, Buffer) else set()
+
+
 @dataclass(slots=True)
 class Survey:
     """What a kernel does with its buffers.
@@ -62,7 +68,12 @@ class Survey:
             self.expression(s.value)
             if s.mask is not None:
                 self.expression(s.mask)
+        elif isinstance(s, loop.Reinterpret):
+            self.written |= {s.buffer, *_of(s.place)}  # each by whoever writes the other
+            self.expression(s.place)
         elif not isinstance(s, loop.Allocate):
+            if isinstance(s, loop.CopyBytes):
+                self.written |= _of(s.to)
             self.asserts |= isinstance(s, (loop.Assert, loop.Return))
             for e in own_exprs(s):
                 self.expression(e)

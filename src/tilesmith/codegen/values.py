@@ -55,6 +55,10 @@ Rule = Callable[[Any, Mask | None], str]
 """Writes an expression of one class for the active lanes: its operand."""
 
 
+_DEEP = 32
+"""Scopes in one another from which on a value is sought only where its variables are known."""
+
+
 class Values:
     """Writes expressions to a builder, each at most once where it is known.
 
@@ -128,10 +132,11 @@ class Values:
 
     def _known(self, e: Expr, mask: Mask | None, fleeting: bool) -> str | None:
         """The operand of `e` if it was written for the active lanes, or for more of them."""
+        least = self.env.level(e) if self.b.scope.depth > _DEEP else 0
         while True:
             key = _key(e, mask)
             scope: ValueScope | None = self.b.scope
-            while scope is not None:
+            while scope is not None and scope.depth >= least:
                 found = scope.values.get(key) or (scope.fleeting.get(key) if fleeting else None)
                 if found is not None:
                     return found

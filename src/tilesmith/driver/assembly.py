@@ -110,7 +110,7 @@ def assemble(
     sizes = run.programs()
     objects: dict[str, str] = {}
     if backend.entry is not None and backend.bare is not None:
-        objects[ENTRY] = backend.entry(steps, **fixed, sizes=run.count)
+        objects[ENTRY] = backend.entry(steps, session.target, **fixed, sizes=run.count)
         for name, p in sizes.items():
             function = sizes_function(p, name)
             verify(function, "final", "the sizes of a run")

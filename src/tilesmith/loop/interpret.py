@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tilesmith.ir.expr import Binary, BufferLike, Call, Const, Expr, Var
+from tilesmith.ir.expr import Binary, BufferLike, Call, Const, Expr, Load, Var
 from tilesmith.ir.loop_tables import LOOP_KINDS, SCOPES
 from tilesmith.ir.tensor_intrinsics import tensor_intrinsic
 from tilesmith.support.errors import InternalError, UsageError
@@ -174,6 +174,9 @@ class _Translation:
             elif isinstance(t, nodes.LetStmt):
                 self.let(t)
                 waiting.append(t.body)
+            elif isinstance(t, nodes.Reinterpret):
+                self.reinterpret(t)
+                waiting.append(t.body)
             else:
                 _STATEMENTS[type(t)](self, t)
 
@@ -309,6 +312,23 @@ class _Translation:
         self.line(f"{data} = {make}{kind}, {_tuple(dims)}, {s.buffer.name!r})")
         self.emit.bind_buffer(s.buffer, data, dims)
 
+    def location(self, place: Expr) -> str:
+        """The source of the array that begins at an element."""
+        assert isinstance(place, Load)  # the verifier has seen to it
+        data, dims = self.emit.buffers[place.buffer]
+        return f"V.from_place({data}, {self.expr(place.indices[0])}, {dims[0]})"
+
+    def reinterpret(self, s: nodes.Reinterpret) -> None:
+        dims = self.shape(s.buffer)
+        data, kind = self.fresh("b"), self.fresh("k")
+        self.env[kind] = s.buffer.dtype
+        self.line(f"{data} = V.reinterpreted({self.location(s.place)}, {kind}, {_tuple(dims)})")
+        self.emit.bind_buffer(s.buffer, data, dims)
+
+    def copy_bytes(self, s: nodes.CopyBytes) -> None:
+        to, source = self.location(s.to), self.location(s.source)
+        self.line(f"V.copy_bytes({to}, {source}, {self.expr(s.count)})")
+
     def let(self, s: nodes.LetStmt) -> None:
         value = self.expr(s.value)
         is_index = self.emit.is_index(s.value)
@@ -353,6 +373,7 @@ _STATEMENTS: dict[type, Callable[[_Translation, Any], None]] = {
     nodes.For: _Translation.for_, nodes.If: _Translation.if_, nodes.Store: _Translation.store,
     nodes.Evaluate: _Translation.evaluate,
     nodes.Assert: _Translation.assert_, nodes.Return: _Translation.return_,
+    nodes.CopyBytes: _Translation.copy_bytes,
     nodes.Barrier: _Translation.barrier,
     nodes.AsyncGroup: _Translation.async_group, nodes.Wait: _Translation.wait,
     nodes.WaveReduce: _Translation.wave_reduce,

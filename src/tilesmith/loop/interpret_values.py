@@ -6,6 +6,7 @@ float is a NumPy scalar of its type.  A vector is a NumPy array of the type, one
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, NoReturn
@@ -250,6 +251,28 @@ def outside(
     raise InternalError(
         f"access outside the buffer: {access} with index {where}{lane}, the shape is {list(shape)}"
     )
+
+
+def from_place(data: np.ndarray, index: int, size: int) -> np.ndarray:
+    """The elements from a place on."""
+    if not 0 <= index <= size:
+        outside("a place", (index,), (size,), "")
+    return data[index:]
+
+
+def reinterpreted(data: np.ndarray, dtype: DType, shape: tuple[int, ...]) -> np.ndarray:
+    """Elements of another type that begin where `data` does."""
+    count = math.prod(shape)
+    if count * dtype.bytes > data.nbytes:
+        outside("bytes", (count * dtype.bytes,), (data.nbytes,), "")
+    return data[: count * dtype.bytes].view(dtype.numpy)
+
+
+def copy_bytes(to: np.ndarray, source: np.ndarray, count: int) -> None:
+    """Copy bytes that do not overlap, or are the same."""
+    if count > min(to.size, source.size):
+        outside("copied bytes", (count,), (min(to.size, source.size),), "")
+    to[:count] = source[:count]
 
 
 class Returned(Exception):

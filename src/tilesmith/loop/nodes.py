@@ -215,6 +215,37 @@ class Assert(Stmt):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Reinterpret(Stmt):
+    """A name for bytes of another buffer as elements of another type.
+
+    It stands outside of launches.  What is stored to one buffer is read from the other.
+
+    buffer: the name, of scope heap; its bytes are there and aligned.
+    place: the element of bytes where they begin; it is not loaded.
+    body: the statements that may use the name.
+    """
+
+    syntax = "reinterpret {buffer:buffer} = {place}\n{body}"
+    buffer: Binder[Buffer]
+    place: Operand[Expr]
+    body: Body[Stmt]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CopyBytes(Stmt):
+    """Bytes of one buffer copied to another, or nothing if both are the same place.
+
+    to, source: elements of bytes where they begin; they are not loaded.  The bytes do not overlap.
+    count: number of bytes.
+    """
+
+    syntax = "memcpy {to}, {source}, {count}"
+    to: Operand[Expr]
+    source: Operand[Expr]
+    count: Operand[Expr]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Return(Stmt):
     """The end of the function, whatever follows; it stands in no loop but serial ones.
 

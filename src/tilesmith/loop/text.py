@@ -21,9 +21,12 @@
                 S[i] = A[i, 0]
             wait 0
             barrier
+            memcpy P[0], Q[n], 64
+            reinterpret X: i64[2] heap = P[8]
 
-An allocation or let holds until the end of its block.  If more statements follow outside it, it
-stands in a `block:` of its own.  One call of the intrinsic that `tensor` names computes its block.
+An allocation, let or reinterpretation holds until the end of its block.  If more statements follow
+outside it, it stands in a `block:` of its own.  One call of the intrinsic that `tensor` names
+computes its block.
 `async` is a group of asynchronous copies, and `wait n` waits for all but the latest n groups.
 The lines of each statement stand with it in `loop.nodes` (`syntax`); here are blocks and the forms
 of fields.

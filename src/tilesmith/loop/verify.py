@@ -11,7 +11,7 @@ from functools import partial
 from typing import Literal, NoReturn
 
 from tilesmith.ir import expr as ir
-from tilesmith.ir.dtypes import bool_, i64
+from tilesmith.ir.dtypes import bool_, i64, u8
 from tilesmith.ir.expr import Expr, Var, free_vars, post_order, reads_memory, symbols, type_text
 from tilesmith.ir.functions import INTRINSICS
 from tilesmith.ir.loop_tables import (
@@ -122,18 +122,18 @@ class _Verifier:
                 continue
             outer, self.where = self.where, t
             rule(self, t)
-            if isinstance(t, (loop.Allocate, loop.LetStmt)):
+            if isinstance(t, (loop.Allocate, loop.LetStmt, loop.Reinterpret)):
                 waiting += (partial(self.left, t, outer), t.body)
             else:
                 self.where = outer
 
-    def left(self, s: loop.Allocate | loop.LetStmt, outer: Stmt | None) -> None:
+    def left(self, s: loop.Allocate | loop.LetStmt | loop.Reinterpret, outer: Stmt | None) -> None:
         """Ends the scope of a name; `outer` is the statement around it."""
-        if isinstance(s, loop.Allocate):
+        if isinstance(s, loop.LetStmt):
+            self.vars.discard(s.var)
+        else:
             self.buffers.discard(s.buffer)
             self.writable.discard(s.buffer)
-        else:
-            self.vars.discard(s.var)
         self.where = outer
 
     def bind(self, var: Var) -> None:
@@ -290,6 +290,33 @@ class _Verifier:
         self.buffers.add(b)
         self.writable.add(b)
 
+    def bytes_from(self, place: Expr) -> Buffer:
+        """The buffer of an element of bytes where others begin."""
+        self.expr(place)
+        if not isinstance(place, ir.Load) or place.dtype is not u8 or place.lanes != 1:
+            self.fail(f"expected an element of bytes (u8), found {type_text(place)}", place)
+        if self.stage != "final" or self.in_launch:
+            self.fail("bytes are moved or read as another type inside of a launch, or too early")
+        assert isinstance(place.buffer, Buffer)
+        return place.buffer
+
+    def reinterpret(self, s: loop.Reinterpret) -> None:
+        whole = self.bytes_from(s.place)
+        if s.buffer.scope != "heap" or s.buffer in self.buffers:
+            self.fail(f"'{s.buffer.name}' has scope '{s.buffer.scope}', or a name already")
+        self.shape(s.buffer)
+        self.buffers.add(s.buffer)
+        if whole in self.writable:
+            self.writable.add(s.buffer)
+
+    def copy_bytes(self, s: loop.CopyBytes) -> None:
+        self.bytes_from(s.source)
+        if self.bytes_from(s.to) not in self.writable:
+            self.fail("bytes are copied to a buffer that is only read", s.to)
+        self.expr(s.count)
+        if s.count.dtype is not i64 or s.count.lanes != 1:
+            self.fail(f"the number of bytes is {type_text(s.count)}, expected i64", s.count)
+
     def let(self, s: loop.LetStmt) -> None:
         self.expr(s.value)
         if s.var.dtype is not s.value.dtype or s.var.lanes != s.value.lanes:
@@ -435,7 +462,8 @@ _STATEMENTS: dict[type, Callable] = {
     loop.AsyncGroup: _Verifier.async_group, loop.Wait: _Verifier.wait,
     loop.WaveReduce: _Verifier.wave_reduce,
     loop.Evaluate: _Verifier.evaluate, loop.Assert: _Verifier.assert_, loop.Seq: _Verifier.stmt,
-    loop.Return: _Verifier.return_,
+    loop.Return: _Verifier.return_, loop.Reinterpret: _Verifier.reinterpret,
+    loop.CopyBytes: _Verifier.copy_bytes,
 }  # fmt: skip
 
 _EXPRESSIONS: dict[type, Callable] = {

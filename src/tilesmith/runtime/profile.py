@@ -122,6 +122,7 @@ class Stopwatch:
         self.calls = program.calls
         text = emit_entry(
             program.steps,
+            program.target,
             PROFILED_ENTRY,
             len(program.outputs) + bool(program.grown),
             time.CLOCK_MONOTONIC,

@@ -43,7 +43,7 @@ class Names:
         """Give `item` another identifier from here on."""
         self._names[item] = self.fresh(item.name)
 
-    def alias(self, item: Var, text: str) -> None:
+    def alias(self, item: Var | BufferLike, text: str) -> None:
         """Let `item` stand for `text`, which is an element of something that has a name."""
         self._names[item] = text
 

@@ -25,7 +25,7 @@ from tilesmith.codegen.assertions import INDEX, compared
 from tilesmith.codegen.context import VALUES
 from tilesmith.codegen.kernel import Kernel, check_unbound
 from tilesmith.ir.dtypes import i64
-from tilesmith.ir.expr import Call, Const, Var, as_expr
+from tilesmith.ir.expr import Call, Const, Expr, Load, Var, as_expr
 from tilesmith.ir.target import Target
 from tilesmith.ir.types import Dim
 from tilesmith.loop import nodes
@@ -82,6 +82,7 @@ class Statements:
             nodes.Allocate: self._allocate, nodes.LetStmt: self._let_statement,
             nodes.Seq: self._seq, nodes.Evaluate: self._evaluate, nodes.Assert: self._assert,
             nodes.Return: lambda s: self.b.line(f"return {s.code};"),
+            nodes.Reinterpret: self._reinterpret, nodes.CopyBytes: self._copy_bytes,
         }  # fmt: skip
         own = {kind: partial(write, self) for kind, write in dialect.statements.items()}
         self._rules = self._plain | own
@@ -130,7 +131,8 @@ class Statements:
     def _seq(self, s: nodes.Seq) -> None:
         parts = flattened(s)
         for n, part in enumerate(parts):
-            if isinstance(part, (nodes.Allocate, nodes.LetStmt)) and n < len(parts) - 1:
+            names = isinstance(part, (nodes.Allocate, nodes.LetStmt, nodes.Reinterpret))
+            if names and n < len(parts) - 1:
                 self._braced(part)
             elif n < len(parts) - 1:
                 self.statement(part)
@@ -202,6 +204,24 @@ class Statements:
             for extent in b.shape:
                 size *= constant_extent(extent, b)
             self.b.line(f"{type_} {name}[{max(size, 1)}];")
+
+    def _reinterpret(self, s: nodes.Reinterpret) -> None:
+        self.values.begin((s.place,))
+        type_ = MEMORY_TYPES[s.buffer.dtype.name]
+        place = self._location(s.place)
+        self.b.line(f"{type_} *const {self.names(s.buffer)} = ({type_} *){place};")
+        self._next.append(s.body)
+
+    def _copy_bytes(self, s: nodes.CopyBytes) -> None:
+        self.values.begin((s.to, s.source, s.count))
+        to, source = self._location(s.to), self._location(s.source)
+        self.b.line(f"if ({to} != {source})")
+        self.b.line(f"    memcpy({to}, {source}, {self.text(s.count)});")
+
+    def _location(self, place: Expr) -> str:
+        """The pointer to an element."""
+        assert isinstance(place, Load)
+        return f"&{self.values.element(place.buffer, place.indices)}"
 
     def _let_statement(self, s: nodes.LetStmt) -> None:
         self.values.begin((s.value,))

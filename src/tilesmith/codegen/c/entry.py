@@ -4,30 +4,33 @@ model's nodes that it computes (see `codegen.entry`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
+from tilesmith.codegen.lower_steps import CONTEXT, MEASURED, VALUES, Unlowered, lower_step
+from tilesmith.ir.target import Target
+from tilesmith.loop.nodes import Func, Seq
 from tilesmith.program.functions import ARENA, ENTRY, SCRATCH, SIZES
 from tilesmith.program.nodes import (
     Arg,
-    Branch,
     Copy,
     Grow,
     HostCall,
     KernelCall,
     Measurement,
     Repeat,
-    Report,
     Step,
-    Store,
 )
 from tilesmith.program.visit import calls_of, host_calls_of, measurements_of, slots_of
-from tilesmith.support.errors import InternalError
 
-from .emit import comment
+from .dialect import PORTABLE
+from .emit import Statements, comment
+from .prelude import definitions
 
 
 def emit_entry(
     steps: Sequence[Step],
+    target: Target,
     symbol: str = ENTRY,
     *,
     arena_bytes: int,
@@ -36,19 +39,14 @@ def emit_entry(
     declared: bool = True,
 ) -> str:
     """C text of the main function for `steps`, which need so many bytes of the arena, and of each
-    thread's scratch memory.
+    thread's scratch memory.  It is the same for all targets.
 
     sizes: how many values `tilesmith_sizes` and its like compute, of which the first then say how
         many bytes are needed; 0 if all sizes are numbers.
     `declared`: whether the text declares the kernels, which another translation unit defines;
     otherwise it must follow their definitions in the same one.
     """
-    lines = (
-        ["#include <string.h>", '#include "tilesmith.h"', "", *_declarations(steps)]
-        if declared
-        else []
-    )
-    lines += [
+    lines = [
         f"int32_t {symbol}(struct tilesmith_context *context) {{",
         "    if (context->abi != TILESMITH_ABI || context->size < sizeof *context)",
         "        return TILESMITH_VERSION;",
@@ -89,57 +87,70 @@ def emit_entry(
         "    int32_t code;",
         "    (void)inputs, (void)outputs, (void)constants, (void)arena, (void)code;",
     ]
-    writer = _Writer(lines)
-    writer.steps(steps, "    ")
-    return "\n".join([*lines, "    return TILESMITH_OK;", "}"]) + "\n"
+    writer = _Writer(symbol)
+    writer.steps(steps)
+    head: list[str] = []
+    if declared:
+        head += ["#include <string.h>", '#include "tilesmith.h"', ""]
+        head += [definitions(writer.b.helpers)] if writer.b.helpers else []
+        head += _declarations(steps)
+    lines += [*writer.b.lines, "    return TILESMITH_OK;", "}"]
+    return "\n".join([*head, *lines]) + "\n"
+
+
+_NAMES = ("inputs", "outputs", "constants", "arena", "code", "slots", "values", "measured")
+"""Names of the main function's own variables."""
 
 
 class _Writer:
-    """Appends steps to `lines`; calls and loops are numbered in order."""
+    """Appends steps; calls and loops are numbered in order."""
 
-    def __init__(self, lines: list[str]) -> None:
-        self.lines = lines
-        self.call = 0
-        self.host_call = 0
-        self.measurement = 0
-        self.loop = 0
+    def __init__(self, symbol: str) -> None:
+        rules = {Unlowered: lambda statements, s: self.step(s.step)}
+        dialect = replace(PORTABLE, reserved=_NAMES, statements=rules)
+        self.statements = Statements(Func(symbol, (), (), Seq(())), (), dialect)
+        self.b = self.statements.b
+        self.calls = 0
+        self.host_calls = 0
+        self.measurements = 0
+        self.loops = 0
+        for buffer, text in {
+            VALUES: "values", MEASURED: "measured", CONTEXT: "((uint8_t *)context)"
+        }.items():  # fmt: skip
+            self.b.names.alias(buffer, text)
 
-    def steps(self, steps: Sequence[Step], indent: str) -> None:
+    def steps(self, steps: Sequence[Step]) -> None:
         for step in steps:
-            match step:
-                case KernelCall():
-                    found = self.kernel(step)
-                case HostCall():
-                    found = self.host(step)
-                case Copy():
-                    source, to = _operand(step.source), _operand(step.to)
-                    is_moved = step.source.kind == "pointer"  # it may be there already
-                    found = [f"if ((char *){source} != (char *){to})"] if is_moved else []
-                    found += ["    " * is_moved + _copy(source, to, step.bytes)]
-                case Branch():
-                    self.lines.append(f"{indent}if ({_truth(step.condition)}) {{")
-                    self.steps(step.then, indent + "    ")
-                    self.lines.append(f"{indent}}} else {{")
-                    self.steps(step.otherwise, indent + "    ")
-                    found = ["}"]
-                case Repeat():
-                    self.repeat(step, indent)
-                    continue
-                case Measurement():
-                    found = self.measure(step)
-                case Grow():
-                    found = _grow(step)
-                case Store():
-                    found = _stored(_operand(step.to), step.numbers)
-                case Report():
-                    extents = [d for _, shape in step.shapes for d in shape]
-                    found = _stored(f"outputs[{step.to}]", extents)
-                case _:
-                    raise InternalError(f"a main function has no {type(step).__name__}")
-            self.lines += (indent + line for line in found)
+            self.step(step)
+
+    def step(self, step: Step) -> None:
+        match step:
+            case KernelCall():
+                self.lines(self.kernel(step))
+            case HostCall():
+                self.lines(self.host(step))
+            case Repeat():
+                self.repeat(step)
+            case Measurement():
+                self.measure(step)
+            case Grow():
+                self.lines(_grow(step))
+            case _:
+                self.lowered(step)
+
+    def lines(self, lines: Iterable[str]) -> None:
+        for line in lines:
+            self.b.line(line)
+
+    def lowered(self, step: Step, number: int = 0) -> None:
+        """A step as statements, which the writer of kernels writes."""
+        found = lower_step(step, number)
+        for buffer, arg in found.memory.items():
+            self.b.names.alias(buffer, f"((uint8_t *){_operand(arg)})")
+        self.statements.statement(found.stmt)
 
     def kernel(self, call: KernelCall) -> list[str]:
-        n, self.call = self.call, self.call + 1
+        n, self.calls = self.calls, self.calls + 1
         names = ", ".join(call.sources) or call.label
         lines = [comment(names)] if names else []
         args = ", ".join([*map(_operand, (*call.args, call.workspace)), "context"])
@@ -155,7 +166,7 @@ class _Writer:
         ]
 
     def host(self, call: HostCall) -> list[str]:
-        n, self.host_call = self.host_call, self.host_call + 1
+        n, self.host_calls = self.host_calls, self.host_calls + 1
         args = [
             _operand(a) if a.kind != "extent" else f"(void *)(intptr_t){_operand(a)}"
             for a in call.arguments
@@ -170,19 +181,14 @@ class _Writer:
             "}",
         ]
 
-    def measure(self, step: Measurement) -> list[str]:
-        n, self.measurement = self.measurement, self.measurement + 1
-        lines: list[str] = []
-        for i, e in enumerate(step.extents):
-            at, high = f"measured[{step.first + i}]", _number(e.high)
-            lines.append(f"{at} = ((int64_t *){_operand(step.source)})[{i}];")
-            wrong = f"{at} < INT64_C({e.low}) || {at} > {high}"
-            lines += _leave(wrong, "TILESMITH_EXTENT", n, (str(i), at, str(e.low), high), "")
+    def measure(self, step: Measurement) -> None:
+        n, self.measurements = self.measurements, self.measurements + 1
+        self.lowered(step, n)
         computed = f"{step.sizes}(measured, values) != TILESMITH_OK"
-        return [*lines, *_leave(computed, "TILESMITH_EXTENT", n, (), "")]
+        self.lines(_leave(computed, "TILESMITH_EXTENT", n, (), ""))
 
-    def repeat(self, step: Repeat, indent: str) -> None:
-        n, self.loop = self.loop, self.loop + 1
+    def repeat(self, step: Repeat) -> None:
+        n, self.loops = self.loops, self.loops + 1
         i = f"i{n}"
         if isinstance(step.count, int) or step.count.kind == "extent":
             count = _number(step.count)
@@ -216,10 +222,12 @@ class _Writer:
             inside.append(f"char *pointer{s.pointer} = (char *){first} + {at} * {stride};")
         if step.number is not None:
             inside.append(f"*(int64_t *){_operand(step.number)} = {i};")
-        self.lines += (indent + line for line in (*around, "{", *("    " + h for h in head)))
-        self.lines.append(f"{indent}    for (; {condition}; {i}++) {{")
-        self.lines += (f"{indent}        {line}" for line in inside)
-        self.steps(step.body, indent + "        ")
+        self.lines((*around, "{"))
+        self.b.depth += 1
+        self.lines((*head, f"for (; {condition}; {i}++) {{"))
+        self.b.depth += 1
+        self.lines(inside)
+        self.steps(step.body)
         moved = [f"char *after{c.pointer} = {_operand(c.following)};" for c in step.carried]
         moved += [f"pointer{c.pointer} = after{c.pointer};" for c in step.carried]
         for c in step.carried:
@@ -233,17 +241,16 @@ class _Writer:
                 ]
         if step.again is not None:
             moved.append(f"go{n} = {_truth(step.again)};")
-        self.lines += (f"{indent}        {line}" for line in moved)
-        self.lines.append(f"{indent}    }}")
+        self.lines(moved)
+        self.b.depth -= 1
+        self.b.line("}")
         if step.ran is not None:
-            self.lines.append(f"{indent}    *(int64_t *){_operand(step.ran)} = {i};")
+            self.b.line(f"*(int64_t *){_operand(step.ran)} = {i};")
         for c in step.carried:
-            if c.end is None or c.bytes is None:
-                continue
-            end = _operand(c.end)
-            self.lines.append(f"{indent}    if (pointer{c.pointer} != (char *){end})")
-            self.lines.append(f"{indent}        {_copy(f'pointer{c.pointer}', end, c.bytes)}")
-        self.lines.append(f"{indent}}}")
+            if c.end is not None and c.bytes is not None:
+                self.lowered(Copy(Arg("pointer", c.pointer), c.end, c.bytes))
+        self.b.depth -= 1
+        self.b.line("}")
 
 
 def _grow(step: Grow) -> list[str]:
@@ -267,10 +274,6 @@ def _taken(at: str, slot: str, size: str, keep: str = "0") -> list[str]:
     return [given, *_leave(f"!{at}", "TILESMITH_GROWTH", 0, (size, slot), "")]
 
 
-def _stored(to: str, numbers: Sequence[int | Arg]) -> list[str]:
-    return [f"((int64_t *){to})[{i}] = {_number(n)};" for i, n in enumerate(numbers)]
-
-
 def _leave(
     wrong: str, code: str, call: int, values: Sequence[str], indent: str = "    "
 ) -> list[str]:
@@ -289,10 +292,6 @@ def _leave(
 
 def _truth(condition: Arg) -> str:
     return f"*(char *){_operand(condition)} != 0"
-
-
-def _copy(source: str, to: str, size: int | Arg) -> str:
-    return f"memcpy({to}, {source}, {_number(size)});"
 
 
 def _number(size: int | Arg) -> str:

@@ -104,6 +104,7 @@ def _source(
     unused = {s for s, k in kernels.items() if k.text.count("workspace") == _MENTIONS}
     entry = emit_entry(
         _with_own_workspace(program.steps, unused, program.arena_bytes),
+        program.target,
         f"{name}_main",
         arena_bytes=program.arena_bytes,
         scratch_bytes=program.scratch_bytes,
