@@ -189,14 +189,10 @@ class DeformConv(Op):
                 places[a] += k * win.dilations[a] - win.begins[a] + moved[(n, offsets, *tap, a)]
             sample = np.zeros(out)
             for corner in itertools.product((0, 1), repeat=len(kernel)):
-                pixels = [
-                    np.floor(p).astype(np.int64) + d for p, d in zip(places, corner, strict=True)
-                ]
-                weight = math.prod(1 - np.abs(p - i) for p, i in zip(places, pixels, strict=True))
-                inside = np.all(
-                    [(i >= 0) & (i < e) for i, e in zip(pixels, extents, strict=True)], 0
-                )
-                near = tuple(np.clip(i, 0, e - 1) for i, e in zip(pixels, extents, strict=True))
+                px = [np.floor(p).astype(np.int64) + d for p, d in zip(places, corner, strict=True)]
+                weight = math.prod(1 - np.abs(p - i) for p, i in zip(places, px, strict=True))
+                inside = np.all([(i >= 0) & (i < e) for i, e in zip(px, extents, strict=True)], 0)
+                near = tuple(np.clip(i, 0, e - 1) for i, e in zip(px, extents, strict=True))
                 sample += np.where(inside, weight * x[n, c][near], 0.0)
             if mask:
                 sample *= mask[0].reshape(x.shape[0], self.offset_groups, *kernel, *out)[

@@ -132,15 +132,10 @@ class CountRuns(Op):
         return b.finish()
 
     def _found(
-        self,
-        b: LoopBuilder,
-        x: Array,
-        runs: Array,
-        start_of_run: Sequence[Expr],
-        shape: tuple[int, int],
+        self, b: LoopBuilder, x: Array, runs: Array, walk: Sequence[Expr], shape: tuple[int, int]
     ) -> Expr:
         """The number of the run at a position of a line, or the number of runs if it is none."""
-        (line, start, step), (count, length) = start_of_run, shape
+        (line, start, step), (count, length) = walk, shape
 
         def order(run: Expr) -> Expr:
             """-1, 0 or 1: the run in the line comes before that of the table, equals it, or not."""

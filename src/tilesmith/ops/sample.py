@@ -84,7 +84,7 @@ class GridSample(Op):
                     value = rules.widen(value)
                 inside = [t.inside for t in taps if t.inside is not None]
                 if inside:
-                    # Any position is one of a pixel, and reads without a condition are faster.
+                    # any index is clamped to a pixel, and loads without a predicate are faster
                     pixel = ir.Var("pixel", value.dtype) if has_pixels else value
                     kept = te.if_then_else(ir.all_of(*inside), pixel, const(0, value.dtype))
                     value = ir.Let(pixel, value, kept) if isinstance(pixel, ir.Var) else kept

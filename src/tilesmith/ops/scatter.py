@@ -324,25 +324,23 @@ class ScatterSorted(Op):
             _combine(self, self.reduction, result, (*_unravelled(at, outer), *i), new)
 
         with b.independent(count, "n") as n, b.independent_nest(inner) as i:
-            target = b.let("at", places[n])
+            to = b.let("at", places[n])
             if self.reduction == "none":  # the last one wins
-                with b.when(
-                    ir.any_of(n == count - 1, places[ir.minimum(n + 1, count - 1)] > target)
-                ):
-                    combine(target, n, i)
+                with b.when(ir.any_of(n == count - 1, places[ir.minimum(n + 1, count - 1)] > to)):
+                    combine(to, n, i)
             else:
-                with b.when(ir.any_of(n == 0, places[ir.maximum(n - 1, 0)] < target)):
-                    # The end of the updates of this target is at least `low` and at most `high`.
+                with b.when(ir.any_of(n == 0, places[ir.maximum(n - 1, 0)] < to)):
+                    # The end of the updates of this position is at least `low` and at most `high`.
                     low, high = b.variable("low", n + 1), b.variable("high", const(count))
                     with b.loop(count.bit_length(), "step"), b.when(low.value < high.value):
                         middle = b.let("middle", (low.value + high.value) // 2)
-                        with b.when(places[middle] > target):
+                        with b.when(places[middle] > to):
                             high.value = middle
                         with b.otherwise():
                             low.value = middle + 1
                     length = b.let("length", low.value - n)
                     with b.loop(length, "m", start=n) as m:
-                        combine(target, m, i)
+                        combine(to, m, i)
         return b.finish()
 
     def reference(self, *inputs: np.ndarray) -> np.ndarray:

@@ -325,9 +325,7 @@ class SpaceToDepth(Op):
 
     def reference(self, *inputs: np.ndarray) -> np.ndarray:
         x, k = inputs[0], self.block
-        return np.concatenate(
-            [x[:, :, offset // k :: k, offset % k :: k] for offset in range(k * k)], 1
-        )
+        return np.concatenate([x[:, :, n // k :: k, n % k :: k] for n in range(k * k)], 1)
 
 
 def _images(op: str, x: Any) -> tuple[Dim, Dim, Dim, Dim]:

@@ -117,7 +117,7 @@ def _task(
 
     def build(candidate: Candidate) -> bytes:
         options, target = session.options, session.target
-        if driver.belongs_here(body, candidate):  # other groups get loops that belong to this one
+        if driver.belongs_here(body, candidate):  # builders in other processes get its loops
             cfg = Config(candidate)
             func = group.lower(f"k_{key.workload}", cfg)
             return KernelJob(print_func(func), options, target, nest=True).to_bytes()

@@ -23,7 +23,7 @@ from tilesmith.tuning.tasks import random_array
 
 
 def choices_made(graph: Graph, session: Session, records: Records) -> list[ChoiceFacts]:
-    """The choices of graph passes, and those for which values were tried."""
+    """The choices of graph passes for which values were tried."""
     lookup = driver.lookup(records, session)
     made: list[ChoiceFacts] = []
     for workload, question in asked(graph, dataclasses.replace(session, tuned=lookup)).items():
