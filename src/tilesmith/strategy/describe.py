@@ -36,8 +36,8 @@ def describe(body: Graph, nest: Func, final: Func, target: Target) -> KernelInfo
 def _intrinsic(func: Func) -> str:
     """The name of the first tensor intrinsic of a function that adds to its result."""
     stores = (s for s in walk(func.body) if isinstance(s, Store))
-    found = (called(s.value) for s in stores)
-    return next((i.name for i in found if i is not None and i.accumulates), "")
+    intrinsics = (called(s.value) for s in stores)
+    return next((i.name for i in intrinsics if i is not None and i.accumulates), "")
 
 
 def one_line(func: Func) -> str:
