@@ -21,8 +21,8 @@ from tilesmith.codegen.c.entry import emit_entry
 from tilesmith.codegen.c.prelude import MEMORY_TYPES
 from tilesmith.codegen.c.source import SourceKernel, source_kernel
 from tilesmith.program.functions import ENTRY
-from tilesmith.program.nodes import Arg, Branch, KernelCall, Repeat, Step
-from tilesmith.program.visit import calls_of
+from tilesmith.program.nodes import Arg, KernelCall, Step
+from tilesmith.program.visit import calls_of, map_steps
 from tilesmith.runtime.arrays import stored_shape
 from tilesmith.runtime.native import round_up
 from tilesmith.runtime.program import Program, TensorSpec
@@ -121,24 +121,19 @@ def _source(
     return "\n".join([about, f'#include "{name}.h"', unit, weights, _run(program, name)])
 
 
-def _with_own_workspace(steps: Sequence[Step], unused: Collection[str], end: int) -> list[Step]:
+def _with_own_workspace(
+    steps: Sequence[Step], unused: Collection[str], end: int
+) -> tuple[Step, ...]:
     """The steps; kernels that use no workspace get the end of the arena, which is no memory of
     others.
     """
 
     def moved(step: Step) -> Step:
-        match step:
-            case KernelCall() if step.symbol in unused:
-                return replace(step, workspace=Arg("arena", end))
-            case Branch():
-                then, otherwise = (tuple(map(moved, s)) for s in (step.then, step.otherwise))
-                return replace(step, then=then, otherwise=otherwise)
-            case Repeat():
-                return replace(step, body=tuple(map(moved, step.body)))
-            case _:
-                return step
+        if isinstance(step, KernelCall) and step.symbol in unused:
+            return replace(step, workspace=Arg("arena", end))
+        return step
 
-    return [moved(s) for s in steps]
+    return map_steps(steps, moved)
 
 
 def _without_comment(text: str) -> str:
