@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 from . import interval as iv
 from .affine import Affine, affine_form, combined, from_affine, product, scaled
 from .dtypes import i64
-from .expr import Binary, Compare, Const, Expr, ExprLike, Unary, Var, as_expr, post_order
+from .expr import Binary, Compare, Const, Expr, ExprLike, Unary, Var, as_expr, post_order, same
 from .facts import Facts
 from .interval import Interval
 from .prove import interval_of, is_index, nonnegative, sum_interval
@@ -246,7 +246,7 @@ class Context(Facts):
             return rule(e, self)
         # a kind without rules, like te's reductions: only the children are simplified
         new = tuple(map(self.simplify, e.children))
-        return e if all(a is b for a, b in zip(new, e.children)) else e.with_children(new)
+        return e if same(new, e.children) else e.with_children(new)
 
     def affine(self, e: Expr) -> Affine:
         """The affine sum of a scalar i64 `e`, with simplified atoms.  Shared: do not change it."""

@@ -33,6 +33,7 @@ LOGICAL = {"or": ("or", 1), "and": ("and", 2)}
 """The same for operations on bools."""
 COMPARISONS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<="}
 COMPARE_OPS = tuple(COMPARISONS)
+SYMBOLS = {**{op: symbol for op, (symbol, _) in INFIX.items()}, **COMPARISONS}
 NOT, COMPARE, UNARY, ATOM = 3, 4, 11, 12
 """The other precedences: of `not`, of comparisons, of signs, of what needs no parentheses."""
 

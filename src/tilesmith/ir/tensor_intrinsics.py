@@ -22,7 +22,7 @@ from tilesmith.support.errors import UsageError
 
 from .cpu_model import CpuModel
 from .dtypes import DType
-from .expr import Binary, Call, Cast, Compare, Const, Expr, Load, Select, TensorCall, Unary, Var
+from .expr import Binary, Const, Expr, Load, TensorCall, Var, same_labels
 
 _COMMUTATIVE = ("add", "mul", "min", "max", "and", "or", "xor")
 
@@ -259,7 +259,7 @@ def _unified(p: Expr, e: Expr, found: Binding) -> Iterator[Binding]:
         if p is e:
             yield found
         return
-    if not isinstance(p, (Unary, Binary, Compare, Select, Cast, Call)) or _head(p) != _head(e):
+    if isinstance(p, Var) or p.references or p.binders or not same_labels(p, e):
         return
     orders = [e.children]
     if isinstance(p, Binary) and p.op in _COMMUTATIVE:
@@ -274,12 +274,6 @@ def _all_unified(ps: Sequence[Expr], es: Sequence[Expr], found: Binding) -> Iter
         return
     for first in _unified(ps[0], es[0], found):
         yield from _all_unified(ps[1:], es[1:], first)
-
-
-def _head(e: Expr) -> str:
-    if isinstance(e, (Unary, Binary, Compare)):
-        return e.op
-    return e.name if isinstance(e, Call) else ""
 
 
 def assignments(

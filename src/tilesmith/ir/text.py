@@ -35,7 +35,7 @@ from .operations import (
     REDUCTIONS,
     UNARY,
 )
-from .order import post_order
+from .order import Parent, post_order
 
 NameOf = Callable[[Any], str]
 """Gives the printed name of a Var or buffer."""
@@ -62,7 +62,9 @@ _SHARE_LEAST = 8  # nodes of a part worth a name
 
 
 def reserved() -> frozenset[str]:
-    """Words that can't be names in the text: those of the kinds of nodes that are declared."""
+    """Words that can't be names in the text: those of all kinds of nodes that are declared so far,
+    those of statements once `loop.nodes` is imported.
+    """
     return _words(registered())
 
 
@@ -81,13 +83,10 @@ def _words(syntaxes: tuple[str, ...]) -> frozenset[str]:
     return frozenset(words - {""})
 
 
-class Node(Protocol):
+class Node(Parent, Protocol):
     """A declared expression (`ir.expr.declared`)."""
 
     items: ClassVar[tuple[str | Slot, ...]]
-
-    @property
-    def children(self) -> tuple[Any, ...]: ...
 
 
 class Names:

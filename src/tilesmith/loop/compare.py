@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
 from tilesmith.ir import expr as ir
-from tilesmith.ir.expr import Expr, Var, as_expr, same
+from tilesmith.ir.expr import Expr, Var, as_expr, same_labels
 from tilesmith.ir.grammar import NodeField, Role, fields_of, fields_with, values_of
 
 from . import nodes
@@ -97,22 +97,17 @@ class _Matching:
             return self.pair(x, y)
         if not x.children and not x.references:
             return x is y  # nodes are interned
-        for f in fields_of(type(x)):
-            first, second = getattr(x, f.name), getattr(y, f.name)
-            if f.role is Role.LABEL and not _same_label(first, second):
-                return False
-            if f.role is Role.REFERENCE and not self.buffers(first, second):
-                return False
-            if f.is_many and len(first) != len(second):
-                return False
-        return True
+        many = (f.name for f in fields_of(type(x)) if f.is_many)
+        return (
+            same_labels(x, y)
+            and all(self.buffers(getattr(x, r), getattr(y, r)) for r in x.references)
+            and all(len(getattr(x, m)) == len(getattr(y, m)) for m in many)
+        )
 
     def scopes(self, x: Expr, y: Expr) -> bool:
         """The parts of nodes that declare variables: those where they hold come last."""
-        fields = fields_of(type(x))
-        for f in fields:
-            if f.role is Role.OPERAND and not self.fields(f, x, y):
-                return False
+        if not all(self.fields(f, x, y) for f in fields_with(type(x), Role.OPERAND)):
+            return False
         with ExitStack() as names:
             for name in x.binders:
                 a, b = getattr(x, name), getattr(y, name)
@@ -209,10 +204,6 @@ class _Matching:
                 return False
         outputs = len(a.outputs) == len(b.outputs) and all(map(self.buffers, a.outputs, b.outputs))
         return outputs and self.stmts(a.body, b.body)
-
-
-def _same_label(a: object, b: object) -> bool:
-    return same(a, b) if isinstance(a, tuple) and isinstance(b, tuple) else a == b
 
 
 def _same_type(a: Var, b: Var) -> bool:

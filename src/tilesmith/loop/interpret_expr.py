@@ -15,22 +15,13 @@ import numpy as np
 from tilesmith.ir import expr as ir
 from tilesmith.ir.dtypes import i64
 from tilesmith.ir.expr import BufferLike, Const, Expr, Var, count_uses, post_order
+from tilesmith.ir.operations import SYMBOLS
 from tilesmith.support.errors import InternalError
 
 from . import interpret_values as values
 from .nodes import Store
 from .text import head
 
-_SYMBOLS = {
-    "add": "+",
-    "sub": "-",
-    "mul": "*",
-    "div": "/",
-    "eq": "==",
-    "ne": "!=",
-    "lt": "<",
-    "le": "<=",
-}
 # upper bound on the characters of nested source before a variable is used: Python limits nesting
 _MAX_SOURCE = 400
 
@@ -186,11 +177,11 @@ class Emitter:
                 return f"(bool({a}) != bool({b}))"
             return f"({a} {'and' if op in ('and', 'min') else 'or'} {b})"
         if dtype.is_float:
-            if op in _SYMBOLS:
-                return f"({a} {_SYMBOLS[op]} {b})"
+            if op in ("add", "sub", "mul", "div"):
+                return f"({a} {SYMBOLS[op]} {b})"
             return f"{self.constant_function(('float', op), lambda: values.FLOAT[op])}({a}, {b})"
         if op in ("add", "sub", "mul"):
-            return self.wrapped(f"{a} {_SYMBOLS[op]} {b}", e)
+            return self.wrapped(f"{a} {SYMBOLS[op]} {b}", e)
         if op in ("floordiv", "floormod") and type(e.b) is Const and e.b.value > 0:
             return f"({a} {'//' if op == 'floordiv' else '%'} {b})"
         if op in ("min", "max"):
@@ -200,7 +191,7 @@ class Emitter:
         )
 
     def compare(self, e: ir.Compare) -> str:
-        return f"({self(e.a)} {_SYMBOLS[e.op]} {self(e.b)})"
+        return f"({self(e.a)} {SYMBOLS[e.op]} {self(e.b)})"
 
     def select(self, e: ir.Select) -> str:
         cond = self(e.cond)

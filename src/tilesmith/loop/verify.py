@@ -23,6 +23,7 @@ from tilesmith.ir.loop_tables import (
     WAVE_OPERATIONS,
     LoopKind,
 )
+from tilesmith.ir.operations import REDUCTIONS
 from tilesmith.ir.tensor_intrinsics import tensor_intrinsic
 from tilesmith.support.errors import UsageError, VerifyError
 
@@ -441,7 +442,7 @@ class _Verifier:
             self.fail(f"'{n.var.name}' is {type_text(n.var)}, its value {type_text(n.value)}", n)
 
     def _vector_reduce(self, n: ir.VectorReduce) -> None:
-        if n.a.lanes % n.size or n.op not in ("add", "mul", "min", "max", "and", "or"):
+        if n.a.lanes % n.size or n.op not in REDUCTIONS:
             self.fail(f"'{n.op}' of {n.a.lanes} lanes to {n.size}", n)
         if (n.op in ("and", "or") and n.dtype.is_float) or (
             n.dtype.is_bool and n.op in ("add", "mul")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from tilesmith.ir.expr import Expr, Load, Select, Unary, post_order, same
+from tilesmith.ir.expr import Expr, Load, Select, Unary, post_order, rebuilt, same
 
 
 def map_loads(roots: tuple[Expr, ...], f: Callable[[Load], Expr]) -> tuple[Expr, ...]:
@@ -14,10 +14,7 @@ def map_loads(roots: tuple[Expr, ...], f: Callable[[Load], Expr]) -> tuple[Expr,
         for node in post_order(root):
             if node in done:
                 continue
-            children = node.children
-            new = tuple(done[c] for c in children)
-            same = all(a is b for a, b in zip(new, children))
-            result = node if same else node.with_children(new)
+            result = rebuilt(node, done)
             done[node] = f(result) if isinstance(result, Load) else result
     return tuple(done[r] for r in roots)
 

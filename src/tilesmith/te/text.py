@@ -6,18 +6,13 @@ from collections.abc import Iterable, Sequence
 
 from tilesmith.ir import expr as ir
 from tilesmith.ir.expr import Expr, Load, Var, post_order
+from tilesmith.ir.operations import SYMBOLS
 from tilesmith.ir.types import Dim
 from tilesmith.loop.text import print_func
 from tilesmith.support.arguments import checked
 from tilesmith.support.errors import ScheduleError
 
 from .tensor import Compute, Extern, Operation, Placeholder, Reduce, Tensor
-
-_SYMBOLS = {
-    "add": "+", "sub": "-", "mul": "*", "div": "/", "floordiv": "//", "floormod": "%", "and": "&",
-    "or": "|",
-    "xor": "^", "shl": "<<", "shr": ">>", "lt": "<", "le": "<=", "eq": "==", "ne": "!=",
-}  # fmt: skip
 
 
 class _Names:
@@ -98,7 +93,7 @@ def _node(node: Expr, done: dict[Expr, str], names: _Names) -> str:
             else repr(node.value)
         )
     if isinstance(node, (ir.Binary, ir.Compare)):
-        symbol = _SYMBOLS.get(node.op)
+        symbol = SYMBOLS.get(node.op)
         return f"({args[0]} {symbol} {args[1]})" if symbol else f"{node.op}({args[0]}, {args[1]})"
     if isinstance(node, ir.Unary):
         return f"{node.op}({args[0]})"

@@ -75,6 +75,7 @@ from .walk import (
     reads_memory,
     rebuilt,
     same,
+    same_labels,
     substitute,
     symbols,
 )
@@ -120,6 +121,7 @@ __all__ = [
     "reads_memory",
     "rebuilt",
     "same",
+    "same_labels",
     "select",
     "substitute",
     "symbols",

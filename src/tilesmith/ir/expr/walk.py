@@ -23,6 +23,15 @@ def same(a: Sequence[object], b: Sequence[object]) -> bool:
     return len(a) == len(b) and all(map(is_, a, b))
 
 
+def same_labels(a: Expr, b: Expr) -> bool:
+    """True if two nodes of one kind are equal but for what is inside them and what they name."""
+    for f in fields_with(type(a), Role.LABEL):
+        x, y = getattr(a, f.name), getattr(b, f.name)
+        if not (same(x, y) if f.is_many else x == y):
+            return False
+    return True
+
+
 def index_of(items: Sequence[object], item: object) -> int:
     """The position of the object `item`; the method `index` compares with `==`."""
     return next(n for n, found in enumerate(items) if found is item)

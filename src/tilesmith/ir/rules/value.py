@@ -23,6 +23,7 @@ from ..expr import (
     Var,
     const,
     free_vars,
+    same,
     substitute,
 )
 from ..fold import fold_binary, fold_call, fold_cast
@@ -192,7 +193,7 @@ def call(e: Call, ctx: Context) -> Expr:
             return folded
     if args and all(type(a) is Broadcast for a in args):
         return Broadcast(ctx.simplify(Call(e.name, tuple(map(uniform, args)), e.type)), e.lanes)
-    return e if all(a is b for a, b in zip(args, e.args)) else Call(e.name, args, e.type)
+    return e if same(args, e.args) else Call(e.name, args, e.type)
 
 
 def load(e: Load, ctx: Context) -> Expr:
@@ -210,7 +211,7 @@ def load(e: Load, ctx: Context) -> Expr:
         flag = None if mask is None else uniform(mask)
         if flag is None or flag.lanes == 1:
             return Broadcast(Load(e.buffer, tuple(map(uniform, indices)), flag), lanes)
-    if mask is e.mask and all(a is b for a, b in zip(indices, e.indices)):
+    if mask is e.mask and same(indices, e.indices):
         return e
     return Load(e.buffer, indices, mask)
 

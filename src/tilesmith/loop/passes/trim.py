@@ -24,6 +24,7 @@ from tilesmith.ir.affine import Affine, from_affine
 from tilesmith.ir.context import Context
 from tilesmith.ir.expr import Expr, Var, const, maximum, minimum, post_order
 from tilesmith.ir.interval import make
+from tilesmith.ir.operations import REDUCTIONS
 from tilesmith.ir.simplify import EMPTY, simplify
 
 from ..facts import conjuncts, in_loop, inside
@@ -31,7 +32,7 @@ from ..nodes import For, Func, If, Seq, Stmt, Store, seq
 from ..visit import rebuild_through
 from .guards import Guards, SplitGuard, is_fixed, renamed
 from .simplify import simplify_stmt
-from .vectorize import REDUCTIONS, identity
+from .vectorize import identity
 
 FEWEST = 16
 """Fewest iterations of a loop that is cut."""

@@ -25,6 +25,7 @@ from tilesmith.ir.context import Context
 from tilesmith.ir.dtypes import DType
 from tilesmith.ir.expr import Expr, Var, all_of, const, free_vars, post_order, same, substitute
 from tilesmith.ir.loop_tables import LOOP_KINDS, MOST_LANES
+from tilesmith.ir.operations import REDUCTIONS
 from tilesmith.ir.simplify import EMPTY, simplify
 
 from .. import nodes
@@ -32,8 +33,6 @@ from ..facts import conjuncts, inside
 from ..nodes import Buffer, Func, Stmt, seq
 from ..visit import exprs, rebuild_through, walk
 from .lanes import CannotVectorizeError, LaneValues
-
-REDUCTIONS = ("add", "mul", "min", "max", "and", "or")
 
 
 def vectorize(func: Func) -> Func:
