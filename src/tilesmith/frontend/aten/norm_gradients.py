@@ -8,10 +8,11 @@ from tilesmith.frontend.aten.node import AtenNode
 from tilesmith.frontend.aten.registry import aten_op
 from tilesmith.graph.nodes import Value
 from tilesmith.ir import extents
-from tilesmith.ir.dtypes import bf16, f16, f32, i64
+from tilesmith.ir.dtypes import i64
 from tilesmith.ir.types import Dim
-from tilesmith.ops import gather, reduce, scatter
+from tilesmith.ops import gather, scatter
 from tilesmith.ops.functions import where
+from tilesmith.ops.norm import widened
 
 _Gradients = tuple[Value | None, Value | None, Value | None]
 
@@ -30,19 +31,19 @@ def native_layer_norm_backward(
 ) -> _Gradients:
     """The gradients of input, weight and bias, each where `output_mask` asks for it."""
     first = input.type.rank - len(normalized_shape)
-    grad, x = _wide(n, grad_out), _wide(n, input)
-    normal = _normal(n, x, mean, rstd)
+    grad, x = widened(grad_out), widened(input)
+    normal = _normal(x, mean, rstd)
     to_input = to_weight = to_bias = None
     if output_mask[0]:
-        scaled = grad if weight is None else grad * _wide(n, weight)
+        scaled = grad if weight is None else grad * widened(weight)
         axes = tuple(range(first, input.type.rank))
         to_input = n.cast(_of_input(n, scaled, normal, rstd, axes), input.dtype)
     outer = tuple(range(first))
     if output_mask[1] and weight is not None:
-        to_weight = n.cast(_sum(n, grad * normal, outer), weight.dtype)
+        to_weight = n.cast(_sum(grad * normal, outer), weight.dtype)
     if output_mask[2]:
         dtype = input.dtype if bias is None else bias.dtype
-        to_bias = n.cast(_sum(n, grad, outer), dtype)
+        to_bias = n.cast(_sum(grad, outer), dtype)
     return to_input, to_weight, to_bias
 
 
@@ -68,36 +69,30 @@ def native_group_norm_backward(
     if not isinstance(channels, int):
         n.unsupported(f"C is the symbolic {channels}; give the inputs a fixed number of channels")
     apart = (N, group, channels // group, HxW)
-    grad, x = (n.reshape(_wide(n, v), apart) for v in (grad_out, input))
+    grad, x = (n.reshape(widened(v), apart) for v in (grad_out, input))
     mean, rstd = (n.reshape(v, (N, group, 1, 1)) for v in (mean, rstd))
-    normal = _normal(n, x, mean, rstd)
+    normal = _normal(x, mean, rstd)
     to_input = to_weight = to_bias = None
     if output_mask[0]:
         scaled = grad
         if weight is not None:
-            factors = n.reshape(_wide(n, weight), (group, channels // group, 1))
+            factors = n.reshape(widened(weight), (group, channels // group, 1))
             scaled = grad * factors
         found = n.cast(_of_input(n, scaled, normal, rstd, (2, 3)), input.dtype)
         to_input = n.reshape(found, input.type.shape)
     if output_mask[1]:
-        found = _sum(n, grad * normal, (0, 3))
+        found = _sum(grad * normal, (0, 3))
         dtype = input.dtype if weight is None else weight.dtype
         to_weight = n.cast(n.reshape(found, (channels,)), dtype)
     if output_mask[2]:
         dtype = input.dtype if weight is None else weight.dtype
-        to_bias = n.cast(n.reshape(_sum(n, grad, (0, 3)), (channels,)), dtype)
+        to_bias = n.cast(n.reshape(_sum(grad, (0, 3)), (channels,)), dtype)
     return to_input, to_weight, to_bias
 
 
-def _wide(n: AtenNode, x: Value) -> Value:
-    """`x` in the type that its sums are computed in."""
-    return n.cast(x, f32) if x.dtype in (f16, bf16) else x
-
-
-def _normal(n: AtenNode, x: Value, mean: Value, rstd: Value) -> Value:
+def _normal(x: Value, mean: Value, rstd: Value) -> Value:
     """(x - mean) / deviation."""
-    centred = x - n.cast(mean, x.dtype)
-    return centred * n.cast(rstd, x.dtype)
+    return (x - mean.cast(x.dtype)) * rstd.cast(x.dtype)
 
 
 def _of_input(n: AtenNode, grad: Value, normal: Value, rstd: Value, axes: tuple[int, ...]) -> Value:
@@ -105,14 +100,12 @@ def _of_input(n: AtenNode, grad: Value, normal: Value, rstd: Value, axes: tuple[
 
     With g the gradient of the normalised values y: (g - mean(g) - y mean(g y)) / deviation.
     """
-    mean = reduce.ReduceMean(axes, True)
-    shift = n.add(mean, grad)
-    slope = n.add(mean, grad * normal)
-    rest = grad - shift - normal * slope
-    return rest * n.cast(rstd, rest.dtype)
+    shift = grad.mean(axes, keepdims=True)
+    slope = (grad * normal).mean(axes, keepdims=True)
+    return (grad - shift - normal * slope) * n.cast(rstd, grad.dtype)
 
 
-def _sum(n: AtenNode, x: Value, axes: tuple[int, ...]) -> Value:
+def _sum(x: Value, axes: tuple[int, ...]) -> Value:
     return x.sum(axes) if axes else x
 
 
@@ -132,7 +125,7 @@ def embedding_dense_backward(
     width = grad_output.type.shape[-1]
     count = extents.product(indices.type.shape)
     places = n.reshape(n.cast(indices, i64), (count,))
-    rows = n.reshape(_wide(n, grad_output), (count, width))
+    rows = n.reshape(widened(grad_output), (count, width))
     if scale_grad_by_freq:
         zeros = n.full(0, (num_weights,), i64)
         uses = n.add(scatter.ScatterElements(0, "add"), zeros, places, n.full(1, (count,), i64))

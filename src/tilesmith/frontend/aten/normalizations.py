@@ -12,7 +12,7 @@ from tilesmith.frontend.aten.node import AtenNode
 from tilesmith.frontend.aten.registry import aten_op
 from tilesmith.graph.nodes import Value
 from tilesmith.ir import extents
-from tilesmith.ir.dtypes import DType, bf16, f16, f32, i64
+from tilesmith.ir.dtypes import DType, f32, i64
 from tilesmith.ir.types import Dim
 from tilesmith.ops import norm
 from tilesmith.ops.functions import rsqrt, where
@@ -32,7 +32,7 @@ def _softmax(
     x = n.floating(n.cast(self, dtype))
     if x.type.rank == 0:
         one = make is norm.Softmax
-        return n.reshape(n.add(make(0), n.reshape(x, (1,))), ()) if one else _zero_like(n, x)
+        return n.reshape(n.add(make(0), n.reshape(x, (1,))), ()) if one else x - x
     return n.add(make(n.axis(dim, x.type.rank, "dim")), x)
 
 
@@ -46,10 +46,6 @@ def safe_softmax(n: AtenNode, self: Value, dim: int, dtype: DType | None = None)
     """Softmax of which a row of minus infinity gives zeros, as in attention."""
     x = n.floating(n.cast(self, dtype))
     return n.add(norm.MaskedSoftmax(n.axis(dim, x.type.rank, "dim")), x)
-
-
-def _zero_like(n: AtenNode, x: Value) -> Value:
-    return x - x
 
 
 def _filled(
@@ -82,17 +78,8 @@ def native_layer_norm(
 
 def _statistics(n: AtenNode, x: Value, axes: tuple[int, ...], eps: float) -> tuple[Value, Value]:
     """The mean and the reciprocal deviation over `axes`, which stay."""
-    wide = n.cast(x, f32) if x.dtype in (f16, bf16) else x
-    mean, variance = moments(n, wide, axes)
-    stable = variance + eps
-    return mean, rsqrt(stable)
-
-
-def moments(n: AtenNode, x: Value, axes: tuple[int, ...]) -> tuple[Value, Value]:
-    """The mean and the variance over `axes`, which stay."""
-    mean = x.mean(axes, keepdims=True)
-    centred = x - mean
-    return mean, (centred * centred).mean(axes, keepdims=True)
+    mean, _, variance = norm.moments(norm.widened(x), axes)
+    return mean, rsqrt(variance + eps)
 
 
 @aten_op("aten.layer_norm.default")
@@ -173,8 +160,9 @@ def _of_batch(
     """The result, mean, reciprocal deviation and variance of the batch."""
     channels = x.type.shape[1:2]
     axes = (0, *range(2, x.type.rank))
-    wide = n.cast(x, f32) if x.dtype in (f16, bf16) else x
-    mean, variance = (n.reshape(v, channels) for v in moments(n, wide, axes))
+    wide = norm.widened(x)
+    mean, _, variance = norm.moments(wide, axes)
+    mean, variance = n.reshape(mean, channels), n.reshape(variance, channels)
     scale = _filled(n, weight, 1, channels, wide.dtype)
     offset = _filled(n, bias, 0, channels, wide.dtype)
     y = n.add(
@@ -211,15 +199,9 @@ def batch_norm_functional(
         is_empty = n.tensor(count, i64).equals(n.tensor(0, i64))
     after = []
     for old, new in ((running_mean, mean), (running_var, unbiased)):
-        moved = _moved(n, old, new, momentum)
+        moved = old * (1 - momentum) + n.cast(new * momentum, old.dtype)
         after.append(moved if is_empty is None else where(is_empty, old, moved))
     return (y, mean, inverse, *after)
-
-
-def _moved(n: AtenNode, old: Value, new: Value, momentum: float) -> Value:
-    """(1 - momentum) * old + momentum * new."""
-    kept = old * (1 - momentum)
-    return kept + n.cast(new * momentum, old.dtype)
 
 
 @aten_op("aten.batch_norm.default")

@@ -8,7 +8,6 @@ from functools import partial
 from typing import TypeAlias
 
 from tilesmith.frontend.aten.node import AtenNode
-from tilesmith.frontend.aten.normalizations import moments
 from tilesmith.frontend.aten.promotion import Number
 from tilesmith.frontend.aten.registry import aten_op
 from tilesmith.graph.nodes import Value
@@ -18,6 +17,7 @@ from tilesmith.ops import elementwise as ew
 from tilesmith.ops import reduce, scan
 from tilesmith.ops.base import Op
 from tilesmith.ops.functions import clip, maximum, sqrt
+from tilesmith.ops.norm import moments
 
 Axes: TypeAlias = "Sequence[int] | int | None"
 """Axes; None, and no axis at all, mean all."""
@@ -231,7 +231,7 @@ def variance_and_mean(
 ) -> tuple[Value, Value]:
     axes = axes_of(n, self, dim)
     by = 1 if correction is None else n.number(correction, "correction")
-    mean_, variance_ = moments(n, self, axes) if axes else (self, self - self)
+    mean_, _, variance_ = moments(self, axes) if axes else (self, None, self - self)
     kept = variance_.type.shape
     if by:
         count = n.tensor(extents.product(self.type.shape[a] for a in axes), self.dtype)

@@ -22,54 +22,31 @@ Step = Callable[[OnnxNode, Value, Value, tuple[Value, ...]], tuple[Value, ...]]
 """The new tensor and states of the rate, the number of steps, and one tensor's operands."""
 
 
-def _times(n: OnnxNode, x: Value, by: Value | float) -> Value:
-    return x * (by if isinstance(by, Value) else n.const(by, x.dtype))
-
-
-def _plus(n: OnnxNode, a: Value, b: Value | float) -> Value:
-    return a + (b if isinstance(b, Value) else n.const(b, a.dtype))
-
-
 def _regularised(n: OnnxNode, x: Value, gradient: Value) -> Value:
-    return _plus(n, _times(n, x, n.attr_float("norm_coefficient", 0.0)), gradient)
-
-
-def _mixed(n: OnnxNode, old: Value, new: Value, kept: float) -> Value:
-    return _plus(n, _times(n, old, kept), _times(n, new, 1 - kept))
-
-
-def _unless_first(n: OnnxNode, steps: Value, value: Value, first: Value) -> Value:
-    return where(steps > 0, value, first)
-
-
-def _down(n: OnnxNode, x: Value, rate: Value, direction: Value) -> Value:
-    return x - _times(n, direction, rate)
+    return x * n.attr_float("norm_coefficient", 0.0) + gradient
 
 
 def _adagrad(
     n: OnnxNode, rate: Value, steps: Value, operands: tuple[Value, ...]
 ) -> tuple[Value, ...]:
     x, gradient, squares = operands
-    decay = _times(n, steps.cast(rate.dtype), n.attr_float("decay_factor", 0.0))
-    rate = rate / _plus(n, decay, 1.0)
+    rate = rate / (steps.cast(rate.dtype) * n.attr_float("decay_factor", 0.0) + 1.0)
     g = _regularised(n, x, gradient)
-    squares = _plus(n, squares, _times(n, g, g))
-    size = _plus(n, sqrt(squares), n.attr_float("epsilon", 0.0))
-    return _down(n, x, rate, g / size), squares
+    squares = squares + g * g
+    return x - g / (sqrt(squares) + n.attr_float("epsilon", 0.0)) * rate, squares
 
 
 def _adam(n: OnnxNode, rate: Value, steps: Value, operands: tuple[Value, ...]) -> tuple[Value, ...]:
     x, gradient, mean, squares = operands
     alpha, beta = n.attr_float("alpha", 0.9), n.attr_float("beta", 0.999)
     g = _regularised(n, x, gradient)
-    mean, squares = _mixed(n, mean, g, alpha), _mixed(n, squares, _times(n, g, g), beta)
-    one, count = n.const(1.0, rate.dtype), steps.cast(rate.dtype)
-    rest_alpha, rest_beta = (one - b**count for b in (alpha, beta))
-    corrected = _times(n, rate, sqrt(rest_beta)) / rest_alpha
-    rate = _unless_first(n, steps, corrected, rate)
-    size = _plus(n, sqrt(squares), n.attr_float("epsilon", 0.0))
-    y = _down(n, x, rate, mean / size)
-    return _times(n, y, 1 - n.attr_float("norm_coefficient_post", 0.0)), mean, squares
+    mean = mean * alpha + g * (1 - alpha)
+    squares = squares * beta + g * g * (1 - beta)
+    count = steps.cast(rate.dtype)
+    corrected = rate * sqrt(1.0 - beta**count) / (1.0 - alpha**count)
+    rate = where(steps > 0, corrected, rate)
+    y = x - mean / (sqrt(squares) + n.attr_float("epsilon", 0.0)) * rate
+    return y * (1 - n.attr_float("norm_coefficient_post", 0.0)), mean, squares
 
 
 def _momentum(
@@ -78,11 +55,11 @@ def _momentum(
     x, gradient, velocity = operands
     alpha, beta = n.attr_float("alpha"), n.attr_float("beta")
     g = _regularised(n, x, gradient)
-    weight = _unless_first(n, steps, n.const(beta, x.dtype), n.const(1.0, x.dtype))
-    velocity = _plus(n, _times(n, velocity, alpha), _times(n, g, weight))
+    weight = where(steps > 0, beta, n.const(1.0, x.dtype))
+    velocity = velocity * alpha + g * weight
     mode = n.attr_string("mode", among=("standard", "nesterov"))
-    ahead = _plus(n, g, _times(n, velocity, alpha))
-    return _down(n, x, rate, velocity if mode == "standard" else ahead), velocity
+    direction = velocity if mode == "standard" else g + velocity * alpha
+    return x - direction * rate, velocity
 
 
 def _optimise(n: OnnxNode, step: Step, kinds: int) -> Result:

@@ -56,11 +56,7 @@ def _scaled(n: OnnxNode, x: Value, scale: float, offset: float, dtype: DType) ->
         x = x * scale
     if offset != 0.0:
         x = x + offset
-    return _cast(n, x, dtype)
-
-
-def _cast(n: OnnxNode, x: Value, dtype: DType) -> Value:
-    return x if x.dtype is dtype else x.cast(dtype)
+    return x.cast(dtype)
 
 
 def _shape(n: OnnxNode) -> tuple[tuple[Dim, ...], DType]:
@@ -96,7 +92,7 @@ def bernoulli(n: OnnxNode) -> Result:
     code = n.attr_int("dtype") if n.has("dtype") else None
     dtype = p.dtype if code is None else element_type(code, "attribute 'dtype'")
     u = n.add(RandomUniform(p.type.shape, _key(n)))
-    return _cast(n, u < _cast(n, p, f32), dtype)
+    return (u < p.cast(f32)).cast(dtype)
 
 
 @onnx_op("Multinomial", since=7)
@@ -112,12 +108,12 @@ def multinomial(n: OnnxNode) -> Result:
     if dtype not in (i32, i64) or count < 0:
         n.bad(f"expected int32 or int64 and sample_size >= 0, found {dtype} and {count}")
     batch = x.type.shape[0]
-    cumulated = n.add(CumSum(1), _cast(n, n.add(Softmax(1), x), f64))
+    cumulated = n.add(CumSum(1), n.add(Softmax(1), x).cast(f64))
     # without the last sum, which rounding may leave below 1
     bounds = n.add(Slice((0,), (-1,), (1,), (1,)), cumulated)
-    u = _cast(n, n.add(RandomUniform((batch, count), _key(n))), f64)
+    u = n.add(RandomUniform((batch, count), _key(n))).cast(f64)
     passed = n.add(Unsqueeze((1,)), bounds) <= n.add(Unsqueeze((2,)), u)
-    return _cast(n, passed, dtype).sum((2,))
+    return passed.cast(dtype).sum((2,))
 
 
 @onnx_op("Dropout", since=1)
@@ -147,17 +143,17 @@ def dropout(n: OnnxNode) -> Result:
     y = where(kept, scaled, 0.0)
     if not n.wants(1):
         return y
-    return y, kept if n.version >= 10 else _cast(n, kept, x.dtype)
+    return y, kept if n.version >= 10 else kept.cast(x.dtype)
 
 
 def _computed_dropout(n: OnnxNode, x: Value, rate: Value | None, mode: Value) -> Result:
     """Dropout where only a run knows whether the model is trained, or the ratio."""
     training = mode.reshape()
-    ratio = n.const(0.5, f32) if rate is None else _cast(n, rate.reshape(), f32)
+    ratio = n.const(0.5, f32) if rate is None else rate.reshape().cast(f32)
     u = n.add(RandomUniform(x.type.shape, _key(n, integer=True)))
     ratio = where(training, ratio, 0.0)
     kept = u >= ratio
     scale = reciprocal(1.0 - ratio)
-    scaled = x * _cast(n, scale, x.dtype)
+    scaled = x * scale.cast(x.dtype)
     y = where(kept, scaled, 0.0)
     return (y, kept) if n.wants(1) else y

@@ -57,14 +57,10 @@ def _activation(n: OnnxNode, name: str, alpha: float, beta: float) -> Function:
     if name in simple:
         return lambda x: n.add(simple[name], x)
     if name == "Affine":
-        return lambda x: _scaled(n, x, alpha) + beta
+        return lambda x: x * alpha + beta
     if name == "ScaledTanh":
-        return lambda x: _scaled(n, fn.tanh(_scaled(n, x, beta)), alpha)
+        return lambda x: fn.tanh(x * beta) * alpha
     return n.unsupported(f"activation {name!r}")
-
-
-def _scaled(n: OnnxNode, x: Value, by: float) -> Value:
-    return x * by
 
 
 @dataclass(frozen=True, slots=True)

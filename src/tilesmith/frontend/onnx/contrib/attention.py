@@ -6,6 +6,8 @@ Queries, keys and values are [batch, heads, length, width] here.
 from __future__ import annotations
 
 import math
+from functools import reduce
+from operator import and_
 
 import numpy as np
 
@@ -23,22 +25,14 @@ from tilesmith.ir import extents
 from tilesmith.ir.dtypes import i64
 from tilesmith.ir.types import Dim, same_dim, same_shape
 from tilesmith.ops import attention as att
-from tilesmith.ops import elementwise as ew
 from tilesmith.ops import functions as fn
 from tilesmith.ops import gather, norm, scatter, shape, slicing
 from tilesmith.ops import matmul as mm
 
 
-def _compare(n: OnnxNode, op: ew.Elementwise, a: Value, b: Value | int) -> Value:
-    return n.add(op, a, n.const(b, i64) if isinstance(b, int) else b)
-
-
 def _all(n: OnnxNode, conditions: list[Value]) -> Value | None:
     """Whether all hold; None without any."""
-    found = None
-    for c in conditions:
-        found = c if found is None else found & c
-    return found
+    return reduce(and_, conditions) if conditions else None
 
 
 def _plus(n: OnnxNode, a: Value | None, b: Value | None) -> Value | None:
@@ -75,10 +69,10 @@ def _mask_bias(n: OnnxNode, mask: Value | None, q: Value, k: Value) -> Value | N
         # where the keys end and, for padding on the left, start
         bounds = n.reshape(mask.cast(i64), (*dims, 1, 1, 1))
         ends = n.add(slicing.Split(0, (batch, batch)), bounds)[0] if both else bounds
-        seen = _compare(n, ew.Less(), key, ends)
+        seen = key < ends
         if both:
             starts = n.add(slicing.Split(0, (batch, batch)), bounds)[1]
-            seen = seen & _compare(n, ew.GreaterEqual(), key, starts)
+            seen = seen & (key >= starts)
     elif equal_where_open(n, dims, (batch, columns)) or equal_where_open(
         n, dims, (batch, rows, columns)
     ):
@@ -96,7 +90,7 @@ def _causal(n: OnnxNode, q: Value, k: Value) -> Value | None:
     rows, columns = q.type.shape[2], k.type.shape[2]
     before = n.of_dims((extents.difference(columns, rows),), ())
     query = n.positions(rows, 2, 0) + before
-    return _compare(n, ew.LessEqual(), n.positions(columns, 2, 1), query)
+    return n.positions(columns, 2, 1) <= query
 
 
 @contrib_op("Attention", "QAttention")
@@ -178,7 +172,7 @@ def decoder_masked_multi_head_attention(n: OnnxNode) -> Result:
             for old, x in zip(past, (k, v), strict=True)
         )
         key = n.positions(k.type.shape[2], 4, 3)
-        allowed = _compare(n, ew.LessEqual(), key, n.reshape(first, (1, 1, 1, 1)))
+        allowed = key <= n.reshape(first, (1, 1, 1, 1))
     extra = _plus(n, _mask_bias(n, mask, q, k), extra)
     return _attend(n, q, k, v, extra, allowed), k, v
 
@@ -294,13 +288,13 @@ def group_query_attention(n: OnnxNode) -> Result:
     ahead = keys - n.reshape(place, (batch, 1, rows, 1))
     conditions = []
     if n.attr_flag("causal", True):
-        conditions.append(_compare(n, ew.LessEqual(), ahead, 0))
+        conditions.append(ahead <= 0)
     else:
         seen = n.reshape(ends, (batch, 1, 1, 1))
-        conditions.append(_compare(n, ew.Less(), keys, seen))
+        conditions.append(keys < seen)
     window = n.attr_int("local_window_size", -1)
     if window > 0:
-        conditions.append(_compare(n, ew.Greater(), ahead, -window))
+        conditions.append(ahead > -window)
     if extra is not None:
         missing = extents.difference(columns, extra.type.shape[3])
         if not extents.is_at_most(missing, 0):

@@ -180,10 +180,6 @@ def _combined(n: OnnxNode, x: Value, forest: _Forest, outputs: int, combine: str
     return n.add(op, x, *map(n.const, (roots, *table, weights[node])))
 
 
-def _plus(n: OnnxNode, y: Value, base: np.ndarray) -> Value:
-    return y + base if len(base) else y
-
-
 def _regression(
     n: OnnxNode, forest: _Forest, outputs: int, aggregate: str, transform: str, base: np.ndarray
 ) -> Value:
@@ -198,7 +194,7 @@ def _regression(
         y = where(is_start, 0.0, y)
     if aggregate == "AVERAGE":
         y = y / float(len(forest.roots))
-    return ml.transformed(n, _plus(n, y, base), transform)
+    return ml.transformed(n, y + base if len(base) else y, transform)
 
 
 @ml_op("TreeEnsembleRegressor")
@@ -303,7 +299,8 @@ def tree_ensemble_classifier(n: OnnxNode) -> Result:
     x = ml.samples(n, n.input(0), dtype)
     if count == 2:
         return _of_two_classes(n, x, forest, base, transform)
-    scores = _plus(n, _combined(n, x, forest, count, "sum"), base)
+    scores = _combined(n, x, forest, count, "sum")
+    scores = scores + base if len(base) else scores
     if count == 1:
         above = scores > 0.0
         if names.names:
@@ -347,10 +344,10 @@ def _of_two_classes(
     def scored(has_second: bool) -> tuple[Value, Value]:
         """The score that decides, and both scores."""
         if len(base) == 2 and has_second:
-            second = _plus(n, s0, base[1:])
+            second = s0 + base[1:] if len(base) > 1 else s0
             first = -second if has_first else s0
             return second, n.add(slicing.Concat(1), first, second)
-        first = _plus(n, s0, base[:1]) if has_first else s0
+        first = s0 + base[:1] if has_first and len(base) else s0
         if has_second:
             return s1, n.add(slicing.Concat(1), first, s1)
         if len(base) == 2:
