@@ -44,7 +44,7 @@ def check_reads(
     stack: list[Operation] = list(ops)
     seen: set[Operation] = set(stack)
     asserted: dict[Expr, Assert] = {}
-    starts: dict[Operation, int] = {}  # first step of the stages that compute the steps of a scan
+    starts: dict[Operation, int] = {}  # by stage of a scan's step, the first step that it computes
     while stack:
         op = stack.pop()
         if isinstance(op, Placeholder):

@@ -169,7 +169,8 @@ class _Guards:
             return const(True)
         conds = list(self.conds)
         result: Expr = const(False)
-        for place in left:  # selects: an inner condition may read only where it is needed
+        # not `and`, which evaluates both sides: an inner condition may load only where it is needed
+        for place in left:
             holds: Expr = const(True)
             for c in place:
                 cond = Unary("not", conds[c // 2]) if c % 2 else conds[c // 2]

@@ -36,9 +36,10 @@ def with_full_lanes(c: Contraction, target: Target) -> Contraction:
 
 
 def columns_choice(target: Target) -> Choice:
-    """The choice of convolutions of variables that become products with the matrix of their
-    windows.  The sizes must be numbers, and the product must take less time, copies included.  The
-    result of a plain convolution is not copied where its readers exchange the first two axes.
+    """Chooses convolutions of variables that become products with the matrix of their windows.
+
+    Their sizes must be numbers, and the product must take less time, copies included.  The result
+    of a plain convolution is not copied where its readers exchange the first two axes.
     """
 
     def choice(node: Node, is_exchanged: bool) -> bool:
