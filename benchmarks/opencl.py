@@ -56,7 +56,7 @@ def measured(path: Path) -> dict[str, Any]:
     return {"kernels": len(exe.program.calls), "compile": compiled, "run": ran, "error": worst}
 
 
-CHILD = Path(__file__).resolve().parents[1] / "tests" / "opencl" / "child.py"
+CHILD = Path(__file__).resolve().parents[1] / "tests" / "backend" / "opencl" / "child.py"
 TOGETHER = 60
 """Kernels of one child process."""
 OPERATORS = 2000

@@ -1,4 +1,4 @@
-"""The operators' own cases (tests/ops/op_cases.py) with all dimensions open.
+"""The operators' own cases (tests/common/op_cases.py) with all dimensions open.
 
 An operator that needs dimensions equal gets one symbol for them.  One that is a number in the
 operator's attributes, or that a rule of broadcasting needs, can't change and stays a number.
@@ -26,7 +26,7 @@ from tilesmith.support.errors import OpenDimensionError, TilesmithError
 from .outcome import APART, REFUSED, RIGHT, Outcome, compare, outcome_of
 from .sizes import Shapes, freedom, remade
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests" / "ops"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests"))
 
 
 GUARDED = (
@@ -38,7 +38,7 @@ GUARDED = (
 @lru_cache
 def cases() -> tuple[tuple[str, Any], ...]:
     """Cases with dimensions, by a name."""
-    from op_cases import CASES
+    from common.op_cases import CASES
 
     having = [c for c in CASES if c.op.name not in GUARDED and any(a.ndim for a in c.arrays())]
     seen: Counter[str] = Counter()

@@ -12,7 +12,7 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 
-from command_lines import strict_json
+from common.command_lines import strict_json
 from tilesmith.cli import execute as run
 
 

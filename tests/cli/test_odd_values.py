@@ -17,7 +17,7 @@ import onnx
 import pytest
 from onnx import helper
 
-from command_lines import option_names
+from common.command_lines import option_names
 from tilesmith.cli import VERBS
 
 HUGE = str(10**30)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from command_lines import strict_json
+from common.command_lines import strict_json
 from tilesmith import cli
 from tilesmith.cli.console import compiling, print_json
 from tilesmith.support import signals

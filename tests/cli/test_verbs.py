@@ -16,7 +16,7 @@ import onnxruntime
 import pytest
 from onnx import helper
 
-from command_lines import strict_json
+from common.command_lines import strict_json
 from tilesmith.choices.records import Key, Records, trial
 from tilesmith.cli.devices import EXTRAS
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import mmap
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -10,7 +12,13 @@ from tilesmith.codegen.emit import emit
 from tilesmith.codegen.link import compile_object
 from tilesmith.codegen.targets import covers, host, target
 from tilesmith.ir.dtypes import DType
-from tilesmith.ir.expr import Expr, Load, Ramp, Var, const
+from tilesmith.ir.expr import (
+    Expr,
+    Load,
+    Ramp,
+    Var,
+    const,
+)  # fmt: skip
 from tilesmith.loop.nodes import Buffer, For, Func, Stmt, Store
 from tilesmith.runtime.arguments import Arguments
 from tilesmith.runtime.function import NativeFunction
@@ -72,3 +80,16 @@ def _dtype(a: np.ndarray) -> DType:
     from tilesmith.ir.dtypes import dtype
 
     return dtype(a.dtype)
+
+
+def against_a_wall(array: np.ndarray) -> np.ndarray:
+    """A copy of `array` whose last byte is followed by memory that must not be touched."""
+    page = mmap.PAGESIZE
+    size = -(-array.nbytes // page) * page
+    block = mmap.mmap(-1, size + page)
+    address = ctypes.addressof(ctypes.c_char.from_buffer(block))
+    libc = ctypes.CDLL(None, use_errno=True)
+    assert libc.mprotect(ctypes.c_void_p(address + size), ctypes.c_size_t(page), 0) == 0
+    copy = np.frombuffer(block, array.dtype, array.size, size - array.nbytes).reshape(array.shape)
+    copy[...] = array
+    return copy

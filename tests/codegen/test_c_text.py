@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import tilesmith as ts
-from c_library import CLibrary
+from common.c_library import CLibrary
 from tilesmith import driver, te
 from tilesmith.codegen.c import compiler
 from tilesmith.codegen.c.emit import translation_unit, write

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from kernels import TARGETS, lanes_at, run
-from test_memory import against_a_wall
+from kernels import TARGETS, against_a_wall, lanes_at, run
 
 from tilesmith.codegen.emit import emit
 from tilesmith.codegen.lane_loads import cover, known_lanes, reach

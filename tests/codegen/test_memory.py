@@ -4,13 +4,11 @@ machine has.
 
 from __future__ import annotations
 
-import ctypes
-import mmap
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from kernels import TARGETS, lanes_at, native, run, serial
+from kernels import TARGETS, against_a_wall, lanes_at, native, run, serial
 
 from tilesmith.codegen.emit import emit
 from tilesmith.codegen.link import assembly, compile_object
@@ -34,19 +32,6 @@ from tilesmith.runtime.function import NativeFunction
 from tilesmith.support.errors import ScheduleError
 
 pytestmark = pytest.mark.parametrize("target", TARGETS)
-
-
-def against_a_wall(array: np.ndarray) -> np.ndarray:
-    """A copy of `array` whose last byte is followed by memory that must not be touched."""
-    page = mmap.PAGESIZE
-    size = -(-array.nbytes // page) * page
-    block = mmap.mmap(-1, size + page)
-    address = ctypes.addressof(ctypes.c_char.from_buffer(block))
-    libc = ctypes.CDLL(None, use_errno=True)
-    assert libc.mprotect(ctypes.c_void_p(address + size), ctypes.c_size_t(page), 0) == 0
-    copy = np.frombuffer(block, array.dtype, array.size, size - array.nbytes).reshape(array.shape)
-    copy[...] = array
-    return copy
 
 
 @pytest.mark.parametrize("dtype", (f32, i8, f16, bool_, i64), ids=str)

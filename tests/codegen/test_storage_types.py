@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from kernels import TARGETS, elementwise
 
-from c_library import CLibrary
+from common.c_library import CLibrary
 from tilesmith.ir.dtypes import ARITHMETIC, BY_NAME, STORAGE, DType, f16, f32, f64, i64, u8
 from tilesmith.ir.expr import Cast, Expr, Load, Var, compare, const, unary
 from tilesmith.ir.intrinsics import call

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from test_links import PAGES, ROOT
+from markdown import PAGES, ROOT
 
-from command_lines import option_names
+from common.command_lines import option_names
 from tilesmith.cli import VERBS
 
 BLOCK = re.compile(r"^( *)```(\w+)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)

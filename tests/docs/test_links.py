@@ -6,10 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-
-ROOT = Path(__file__).resolve().parents[2]
-FOLDERS = {"": "*.md", "docs": "**/*.md", "examples": "**/*.md"}
-PAGES = sorted(p for folder, pattern in FOLDERS.items() for p in (ROOT / folder).glob(pattern))
+from markdown import PAGES, ROOT
 
 
 def prose(path: Path) -> str:

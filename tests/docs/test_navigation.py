@@ -38,3 +38,17 @@ def test_readme_links_every_page_and_the_index_of_each_folder() -> None:
     folders = {f"{p.split('/')[0]}/index.md" for p in PAGES if "/" in p}
     expected = {p for p in PAGES if "/" not in p and p != "index.md"} | folders
     assert linked == expected
+
+
+def test_each_decision_is_in_the_guide_once() -> None:
+    """Its link is among the ten that are read first, or under one subject."""
+    text = (DOCS / "decisions" / "index.md").read_text(encoding="utf-8")
+    linked = re.findall(r"\]\((0[^)]+\.md)\)", text)
+    assert sorted(linked) == sorted(p.name for p in (DOCS / "decisions").glob("0*.md"))
+    first = text.partition("## Ten to read first")[2].partition("\n## ")[0]
+    assert first.count("](0") == 10
+
+
+def test_numbers_of_decisions_are_unique() -> None:
+    numbers = [p.name[:4] for p in (DOCS / "decisions").glob("0*.md")]
+    assert sorted(set(numbers)) == sorted(numbers)

@@ -26,7 +26,7 @@ DIFFS = sorted((ROOT / "docs" / "worked").glob("*.diff"))
 def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of this tree, with what Python has compiled of it."""
     copy = tmp_path_factory.mktemp("tree")
-    for part in ("src", "tests", "docs"):
+    for part in ("src", "tests", "docs", "benchmarks"):
         shutil.copytree(ROOT / part, copy / part)
     for file in ("pyproject.toml", ".importlinter"):
         shutil.copy(ROOT / file, copy)

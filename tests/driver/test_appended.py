@@ -8,7 +8,7 @@ import random
 
 import numpy as np
 import pytest
-from test_changing_shapes import built, compared
+from changing_shapes import built, compared
 
 from tilesmith import driver
 from tilesmith.driver.passes import optimise

@@ -8,16 +8,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from changing_shapes import built, compared
 
 import tilesmith as ts
 from tilesmith import driver
-from tilesmith.graph.evaluate import evaluate
-from tilesmith.graph.nodes import Graph
-from tilesmith.graph.parse import parse_graph
 from tilesmith.runtime import executable
-from tilesmith.runtime.executable import Executable
 from tilesmith.support.errors import ModelError
-from tilesmith.support.options import Options
 
 BRANCHES = """\
 graph main<n 0..100000~64, m 0..2147483647~64, k 0..300000~64>(%c: bool[], %x: f32[n]) {
@@ -118,21 +114,6 @@ graph main<m 0..2147483647~8, k 0..2147483647~8, p 0..2147483647~8, q 0..2147483
 TEXTS = {"appended": APPENDED, "counted": COUNTED, "bounded": BOUNDED, "rows": ROWS,
          "branches": BRANCHES, "nested": NESTED}  # fmt: skip
 E3 = np.array([0.5, 1, 2], np.float32)
-
-
-def built(text: str, target: str = "native", threads: int = 2) -> tuple[Graph, Executable]:
-    graph = parse_graph(text.replace("\n    j 0", " j 0"))
-    options = Options.from_environment().with_(target=target, threads=threads, verify_each=True)
-    return graph, Executable(driver.compile_program(graph, driver.Session.of(options)), threads)
-
-
-def compared(graph: Graph, exe: Executable, *inputs: object) -> dict[str, np.ndarray]:
-    arrays = [np.asarray(a) for a in inputs]
-    found = exe.run({v.name: a for v, a in zip(graph.inputs, arrays, strict=True)})
-    for name, want in evaluate(graph, arrays).items():
-        assert (found[name].shape, found[name].dtype) == (want.shape, want.dtype), name
-        np.testing.assert_allclose(found[name], want, rtol=1e-4, atol=1e-5, err_msg=name)
-    return found
 
 
 def numbers(n: int) -> np.ndarray:

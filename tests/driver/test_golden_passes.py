@@ -11,8 +11,8 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from pass_models import MODELS, invariant, rows, triangular
 
+from common.pass_models import MODELS, invariant, rows, triangular
 from tilesmith.driver.kernels import canonical
 from tilesmith.driver.passes import graph_passes
 from tilesmith.driver.session import Session

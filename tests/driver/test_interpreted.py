@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 from interpreted import OPTIONS, recorded
-from pass_models import MODELS
 
 import tilesmith as ts
+from common.pass_models import MODELS
 from tilesmith.graph.nodes import Graph
 from tilesmith.ir.symbols import value_of
 from tilesmith.program.interpret import interpret

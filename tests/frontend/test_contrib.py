@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import helper
-from test_operators import check, made, normal, onnxruntime
+from onnx_nodes import check, made, normal, onnxruntime
 
 from tilesmith.frontend.load import load
 from tilesmith.graph.evaluate import evaluate

@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import numpy_helper
-from test_operators import check, made, normal, onnxruntime
+from onnx_nodes import check, made, normal, onnxruntime
 
 import tilesmith as ts
 from tilesmith import driver

@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import numpy_helper
-from test_operators import check, made, onnxruntime
+from onnx_nodes import check, made, onnxruntime
 
 import tilesmith as ts
 from tilesmith.frontend.load import load

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_operators import onnxruntime
+from onnx_nodes import onnxruntime
 
 import tilesmith as ts
 from tilesmith.frontend.load import load

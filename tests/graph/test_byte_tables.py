@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from test_requantise import Quantised
+from quantised_models import Quantised
 
 import tilesmith as ts
 from tilesmith.driver.passes import optimise

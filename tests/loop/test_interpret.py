@@ -9,8 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ir.evaluate import Undefined, evaluate
-from ir.strategies import (
+from common.evaluate import Undefined, evaluate
+from common.strategies import (
     BYTES,
     CONDITIONS,
     DATA,

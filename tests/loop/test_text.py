@@ -5,7 +5,16 @@ from __future__ import annotations
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from ir.strategies import BYTES, CONDITIONS, DATA, FLOAT_EXPRESSIONS, FLOATS, INDICES, VARS, VECTORS
+from common.strategies import (
+    BYTES,
+    CONDITIONS,
+    DATA,
+    FLOAT_EXPRESSIONS,
+    FLOATS,
+    INDICES,
+    VARS,
+    VECTORS,
+)
 from loop.functions import FORMS, MATMUL
 from loop.functions import VECTORS as VECTOR_FUNC
 from tilesmith.ir.dtypes import ALL, bool_, f16, f32, f64, i8, i64

@@ -9,9 +9,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from op_cases import CASES, Case, assert_close
 
-from c_library import CLibrary
+from common.c_library import CLibrary
+from common.op_cases import CASES, Case, assert_close
 from tilesmith import driver
 from tilesmith.ir.dtypes import dtype as to_dtype
 from tilesmith.ir.types import TensorType

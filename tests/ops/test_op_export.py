@@ -7,9 +7,9 @@ import numpy as np
 import onnx
 import pytest
 from onnx import helper
-from op_case import Case
-from op_cases import CASES, assert_close
 
+from common.op_case import Case
+from common.op_cases import CASES, assert_close
 from tilesmith.frontend.load import load
 from tilesmith.frontend.onnx.export import to_onnx
 from tilesmith.frontend.onnx.exported import WRITERS

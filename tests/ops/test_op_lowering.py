@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from op_cases import CASES, Case, assert_close
 
+from common.op_cases import CASES, Case, assert_close
 from tilesmith.ir.dtypes import dtype as to_dtype
 from tilesmith.ir.types import TensorType
 from tilesmith.loop.interpret import interpret

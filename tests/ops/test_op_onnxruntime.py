@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from op_cases import SPECIAL, assert_close
 
+from common.op_cases import SPECIAL, assert_close
 from tilesmith.ir.dtypes import BY_NAME
 from tilesmith.ops import activation as ac
 from tilesmith.ops import elementwise as ew

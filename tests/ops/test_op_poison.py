@@ -11,8 +11,8 @@ from collections import defaultdict
 from collections.abc import Callable
 
 import pytest
-from op_cases import CASES, Case
 
+from common.op_cases import CASES, Case
 from tilesmith import driver
 from tilesmith.codegen.emit import emit
 from tilesmith.ir.dtypes import dtype as to_dtype

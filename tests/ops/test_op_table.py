@@ -10,8 +10,8 @@ import inspect
 import numpy as np
 import op_expressions
 import pytest
-from op_cases import CASES, Case, assert_close
 
+from common.op_cases import CASES, Case, assert_close
 from tilesmith.ir.dtypes import dtype as to_dtype
 from tilesmith.ir.types import TensorType
 from tilesmith.ops.base import Op

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from op_cases import assert_close
 
+from common.op_cases import assert_close
 from tilesmith.ops import activation as ac
 from tilesmith.ops import reduce as rd
 from tilesmith.ops.attention import Attention

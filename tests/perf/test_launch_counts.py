@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
 
+from common import matrices
 from tilesmith import te
 from tilesmith.codegen.targets import target
 from tilesmith.driver.device_counts import counts_of, counts_of_loops
@@ -15,10 +13,6 @@ from tilesmith.loop.parse import parse_func
 from tilesmith.perf.launch_counts import LaunchCounts, launch_counts
 from tilesmith.perf.warps import bank_conflicts, fewest_sectors, sectors
 from tilesmith.strategy.device import default_schedule
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "cuda"))
-
-import matrices  # pyright: ignore[reportMissingImports]
 
 GPU = target("cuda-sm_80")
 

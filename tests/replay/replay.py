@@ -39,9 +39,8 @@ THREADS = 2
 
 def models(zoo: Path | None, graphs: int) -> Iterator[tuple[str, Callable[[], Any]]]:
     """Names and makers of all models."""
-    sys.path += [str(ROOT / "tests" / "driver"), str(ROOT / "benchmarks")]
-    from pass_models import MODELS
-
+    sys.path += [str(ROOT / "tests"), str(ROOT / "benchmarks")]
+    from common.pass_models import MODELS
     from fuzz.cases import random_case
 
     yield from ((f"golden-{name}", make) for name, make in MODELS.items())

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from common.device_groups import CASES, halves, product
 from tilesmith import te
 from tilesmith.codegen.targets import target
 from tilesmith.ir.expr import Const
@@ -16,91 +17,8 @@ from tilesmith.loop.nodes import Barrier, Func, Stmt, WaveReduce
 from tilesmith.loop.text import print_func
 from tilesmith.loop.visit import walk
 from tilesmith.strategy.device import default_schedule
-from tilesmith.te.tensor import Tensor
 
 GPU = target("opencl-gpu")
-
-
-def product(rows: int, columns: int, depth: int, biased: bool = True) -> list[Tensor]:
-    a, b = te.placeholder((rows, depth), name="A"), te.placeholder((depth, columns), name="B")
-    bias, k = te.placeholder((columns,), name="bias"), te.reduce_axis(depth, "k")
-    c = te.compute((rows, columns), lambda i, j: te.sum(a[i, k] * b[k, j], axis=k), "C")
-    if not biased:
-        return [a, b, c]
-    return [a, b, bias, te.compute(c.shape, lambda i, j: c[i, j] + bias[j], "D")]
-
-
-def vector(columns: int, depth: int) -> list[Tensor]:
-    a, b = te.placeholder((depth,), name="A"), te.placeholder((depth, columns), name="B")
-    bias, k = te.placeholder((columns,), name="bias"), te.reduce_axis(depth, "k")
-    c = te.compute((columns,), lambda j: te.sum(a[k] * b[k, j], axis=k), "C")
-    return [a, b, bias, te.compute(c.shape, lambda j: c[j] + bias[j], "D")]
-
-
-def halves(rows: int, columns: int, depth: int) -> list[Tensor]:
-    a, b = te.placeholder((rows, depth), "f16", "A"), te.placeholder((depth, columns), "f16", "B")
-    k = te.reduce_axis(depth, "k")
-    c = te.compute(
-        (rows, columns),
-        lambda i, j: te.sum(a[i, k].astype("f32") * b[k, j].astype("f32"), axis=k),
-        "C",
-    )
-    return [a, b, te.compute(c.shape, lambda i, j: te.maximum(c[i, j], 0.0), "D")]
-
-
-def convolution() -> list[Tensor]:
-    x, w = te.placeholder((1, 3, 5, 5), name="X"), te.placeholder((10, 3, 3, 3), name="W")
-    inside = te.compute(
-        (1, 3, 7, 7),
-        lambda n, c, h, v: te.select(
-            (h >= 1) & (h < 6) & (v >= 1) & (v < 6), x[n, c, h - 1, v - 1], 0.0
-        ),
-        "padded",
-    )
-    c, p, q = te.reduce_axis(3, "c"), te.reduce_axis(3, "p"), te.reduce_axis(3, "q")
-    y = te.compute(
-        (1, 10, 5, 5),
-        lambda n, o, h, v: te.sum(inside[n, c, h + p, v + q] * w[o, c, p, q], axis=(c, p, q)),
-        "Y",
-    )
-    return [x, w, te.compute(y.shape, lambda *i: te.maximum(y[i], 0.0), "Z")]
-
-
-def softmax(n: int = 90) -> list[Tensor]:
-    x, k, m = te.placeholder((3, n), name="x"), te.reduce_axis(n, "k"), te.reduce_axis(n, "m")
-    most = te.compute((3,), lambda i: te.max(x[i, k], axis=k), "most")
-    e = te.compute((3, n), lambda i, j: te.exp(x[i, j] - most[i]), "e")
-    total = te.compute((3,), lambda i: te.sum(e[i, m], axis=m), "total")
-    return [x, te.compute((3, n), lambda i, j: e[i, j] / total[i], "y")]
-
-
-def reduced(shape: tuple[int, int], over: tuple[int, ...]) -> list[Tensor]:
-    x = te.placeholder(shape, name="x")
-    axes = {n: te.reduce_axis(shape[n], f"k{n}") for n in over}
-
-    def body(*at):
-        rest = iter(at)
-        index = [axes[n] if n in over else next(rest) for n in range(2)]
-        return te.sum(x[tuple(index)], axis=tuple(axes.values()))
-
-    left = tuple(n for i, n in enumerate(shape) if i not in over)
-    return [x, te.compute(left, body, "s")]
-
-
-CASES = {
-    "product": (product(19, 21, 11), [(6, 5, 1)]),
-    "product without a bias": (product(9, 9, 9, biased=False), [(3, 3, 1)]),
-    "product with few rows": (product(2, 40, 9), [(256, 1, 1)]),
-    "long sums in one tile": (product(10, 12, 256), [(3, 3, 1), (256, 1, 1)]),
-    "long sums of few rows": (product(2, 40, 64), [(256, 1, 1), (256, 1, 1)]),
-    "long sums of a vector": (vector(40, 64), [(256, 1, 1), (256, 1, 1)]),
-    "convolution": (convolution(), [(256, 1, 1)]),
-    "softmax": (softmax(), [(128, 1, 1)]),
-    "softmax of long rows": (softmax(900), [(256, 1, 1)]),
-    "sums of rows": (reduced((4, 100), (1,)), [(128, 1, 1)]),
-    "sums of columns": (reduced((5, 300), (0,)), [(256, 1, 1)]),
-    "sum of all": (reduced((4, 80), (0, 1)), [(256, 1, 1), (16, 1, 1), (1, 1, 1)]),
-}
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -7,13 +7,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from common.device_groups import attention, heads
 from tilesmith.codegen.targets import target
 from tilesmith.driver import Session, optimise
 from tilesmith.driver.device_counts import counts_of
 from tilesmith.graph.builder import Builder
 from tilesmith.graph.evaluate import evaluate
 from tilesmith.graph.nodes import Fused, Graph
-from tilesmith.ir.dtypes import DType, bool_, f16, f32
+from tilesmith.ir.dtypes import bool_, f16, f32
 from tilesmith.ir.expr import const
 from tilesmith.ir.target import Target
 from tilesmith.ir.types import TensorType
@@ -21,8 +22,7 @@ from tilesmith.loop.interpret import interpret
 from tilesmith.loop.launches import launches
 from tilesmith.loop.nodes import Allocate, Func
 from tilesmith.loop.visit import walk
-from tilesmith.ops.attention import Attention
-from tilesmith.ops.elementwise import Add, Div, Equal, Exp, Mul, Sub, Where
+from tilesmith.ops.elementwise import Add, Div, Equal, Exp, Where
 from tilesmith.ops.matmul import MatMul
 from tilesmith.ops.norm import Softmax
 from tilesmith.ops.reduce import ReduceMax, ReduceSum
@@ -45,60 +45,12 @@ def small(shared_bytes: int, gpu: Target = GPU) -> Target:
     return replace(gpu, device=replace(gpu.device, shared_bytes=shared_bytes))
 
 
-def attention(
-    queries: tuple[int, ...],
-    keys: int,
-    width: int,
-    mask: bool = False,
-    added: bool = False,
-    turned: bool = False,
-    low: DType = f32,
-) -> Graph:
-    """softmax(q @ k * scale + mask) @ v + x.
-
-    turned: keys are stored with the width as rows.
-    low: the type of queries and keys.
-    """
-    b = Builder("attention")
-    *heads, rows, size = queries
-    stored = (*heads, size, keys) if turned else (*heads, keys, size)
-    q, k = b.input("q", TensorType(low, queries)), b.input("k", TensorType(low, stored))
-    v = b.input("v", TensorType(f32, (*heads, keys, width)))
-    scores = b.add(MatMul(transpose_b=not turned, to=f32), q, k)
-    scores = b.add(Mul(), scores, b.constant(np.float32(size**-0.5)))
-    if mask:
-        scores = b.add(Add(), scores, b.input("mask", TensorType(f32, (rows, keys))))
-    e = b.add(Exp(), b.add(Sub(), scores, b.add(ReduceMax((-1,), True), scores)))
-    y = b.add(MatMul(), b.add(Div(), e, b.add(ReduceSum((-1,), True), e)), v)
-    return b.finish([b.add(Add(), y, b.input("x", y.type)) if added else y])
-
-
 def fused(graph: Graph) -> Graph:
     """The one kernel that a model is for `CUDA`."""
     session = Session.of(Options(use_cache=False, threads=1), target="cuda-sm_80")
     (node,) = optimise(graph, session).nodes
     assert isinstance(node.op, Fused)
     return node.op.body
-
-
-def heads(
-    queries: tuple[int, int, int],
-    keys: tuple[int, int],
-    width: int = 16,
-    causal: bool = False,
-    mask: DType | None = None,
-) -> Graph:
-    """Attention with heads, of which some may share keys.
-
-    queries: batch, heads and rows.
-    keys: heads and rows.
-    """
-    b = Builder("heads")
-    batch, number, rows = queries
-    shapes = (number, rows), keys, keys
-    q, k, v = (b.input(n, TensorType(f32, (batch, *s, width))) for n, s in zip("qkv", shapes))
-    masks = [] if mask is None else [b.input("mask", TensorType(mask, (rows, keys[1])))]
-    return b.finish([b.add(Attention(is_causal=causal), q, k, v, *masks)])
 
 
 def joined(rows: int, keys: int, size: int, width: int) -> Graph:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 
+from common import matrices
 from tilesmith import te
 from tilesmith.codegen.targets import target
 from tilesmith.driver.device_counts import counts_of
@@ -18,9 +17,6 @@ from tilesmith.loop.nodes import AsyncGroup, Barrier, For, Func, Wait
 from tilesmith.loop.visit import walk
 from tilesmith.strategy.device import default_schedule
 from tilesmith.strategy.device.copies_ahead import buffers
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "cuda"))
-import matrices
 
 GPU = target("cuda-sm_80")
 assert GPU.device is not None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from test_device_images import GPU, averaged, kernels, run, weights
+from device_images import GPU, averaged, kernels, run, weights
 
 from tilesmith.driver.device_counts import counts_of
 from tilesmith.graph.builder import Builder

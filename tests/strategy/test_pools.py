@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from test_resampling import TARGETS, check, graph_of
+from resamplings import TARGETS, check, graph_of
 
 from tilesmith import driver
 from tilesmith.codegen.emit import emit

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from resamplings import TARGETS, check, graph_of
 
 from tilesmith import driver
-from tilesmith.graph.builder import Builder
-from tilesmith.graph.evaluate import evaluate
-from tilesmith.graph.nodes import Fused, Graph
-from tilesmith.ir.dtypes import f32
+from tilesmith.graph.nodes import Fused
 from tilesmith.ir.expr import Binary, Load, Ramp, free_vars, post_order
-from tilesmith.ir.types import TensorType
 from tilesmith.loop.nodes import For, Func, Stmt, Store
 from tilesmith.loop.visit import exprs, walk
 from tilesmith.ops.base import Op
 from tilesmith.ops.resize import Resize
-from tilesmith.ops.shape import Transpose
 from tilesmith.ops.slicing import Pad
 from tilesmith.strategy.cpu import lower_by_rule
 from tilesmith.support.options import Options
@@ -31,23 +26,6 @@ SIZES = (
     ((4, 3), (7, 9)),
     ((6, 160), (9, 352)),
 )
-TARGETS = ("x86-64-v2", "x86-64-v3", "native")
-
-
-def graph_of(op: Op, shape: tuple[int, ...], perm: tuple[int, ...] = ()) -> Graph:
-    """`op`, between transpositions of its input and of its result if there is a `perm`."""
-    b = Builder("t")
-    x = b.input("x", TensorType(f32, shape))
-    y = b.add(op, b.add(Transpose(perm), x) if perm else x)
-    back = tuple(perm.index(i) for i in range(len(perm)))
-    return b.finish(b.add(Transpose(back), y) if perm else y)
-
-
-def check(graph: Graph, target: str) -> None:
-    x = np.random.default_rng(0).standard_normal(graph.inputs[0].type.static_shape, np.float32)
-    exe = driver.compile(graph, target=target, options=Options(use_cache=False))
-    (want,) = evaluate(graph, [x]).values()
-    np.testing.assert_allclose(exe(x), want, rtol=2e-5, atol=2e-5)
 
 
 def resized(shape: tuple[int, ...], size: tuple[int, int], mode: str, **more: object) -> Resize:

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from test_spills import innermost_loops
+from assembly_loops import innermost_loops
 
 from tilesmith import driver, te
 from tilesmith.codegen.emit import emit

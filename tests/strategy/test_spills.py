@@ -6,6 +6,7 @@ import re
 
 import numpy as np
 import pytest
+from assembly_loops import innermost_loops
 
 from tilesmith import driver
 from tilesmith.codegen.emit import emit
@@ -20,8 +21,6 @@ from tilesmith.ops.conv import Conv
 from tilesmith.ops.matmul import MatMul
 from tilesmith.support.options import Options
 
-_LABEL = re.compile(r"^(\.L\w+):")
-_JUMP = re.compile(r"^\t(?:j\w+|b\.\w+|cbn?z\t\w+,|b\w+\t(?:\w+, ?)+)\s?(\.L\w+)")
 _PRODUCT = re.compile(r"^\t(vfn?madd|mulps|fmla|vfmacc)", re.MULTILINE)
 _STACK = re.compile(
     r"^\t.*\(%rsp\).*%[xyz]mm.*|^\t.*%[xyz]mm.*\(%rsp\).*"  # x86-64
@@ -29,20 +28,6 @@ _STACK = re.compile(
     r"|^\tv[ls][1248]re?\d*\.v.*",  # RISC-V: whole registers
     re.MULTILINE,
 )
-
-
-def innermost_loops(text: str) -> list[str]:
-    """The instructions from a label to a jump back to it, without another such jump between."""
-    lines = text.splitlines()
-    labels: dict[str, int] = {}
-    loops: list[tuple[int, int]] = []
-    for n, line in enumerate(lines):
-        if label := _LABEL.match(line):
-            labels[label[1]] = n
-        elif (jump := _JUMP.match(line)) and jump[1] in labels:
-            loops.append((labels[jump[1]], n))
-    inner = [x for x in loops if not any(y != x and x[0] <= y[0] <= y[1] <= x[1] for y in loops)]
-    return ["\n".join(lines[a : b + 1]) for a, b in inner]
 
 
 def graph_of(op: Op, x: tuple[int, ...], w: tuple[int, ...]) -> Graph:

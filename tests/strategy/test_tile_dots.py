@@ -9,9 +9,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from assembly_loops import innermost_loops
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_spills import innermost_loops
 
 import tilesmith as ts
 from tilesmith import driver

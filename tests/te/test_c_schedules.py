@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from c_library import CLibrary
+from common.c_library import CLibrary
 from tilesmith import driver, te
 from tilesmith.loop.nodes import Func
 from tilesmith.support.errors import ScheduleError

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 
 import tilesmith as ts
+from common import matrices
 from tilesmith import te
 from tilesmith.backend import CUDA
 from tilesmith.codegen.ptx.emit import emit
@@ -22,10 +20,6 @@ from tilesmith.loop.visit import walk
 from tilesmith.strategy.device import default_schedule
 from tilesmith.strategy.device.tensor_tiles import tensor_tile
 from tilesmith.support.errors import ScheduleError
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "cuda"))
-
-import matrices
 
 GPU = target("cuda-sm_80")
 FLOATS, BYTES = ("f16", "f16", "f32"), ("u8", "i8", "i32")

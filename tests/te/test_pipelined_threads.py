@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pytest
 
+from common.blocks_of_threads import barriers, blocked, blocked_schedule, product, run
+from common.pipelined_blocks import pipelined
 from tilesmith import te
 from tilesmith.loop.compare import assert_structural_equal
 from tilesmith.loop.interpret import interpret
@@ -19,22 +19,7 @@ from tilesmith.loop.verify import verify
 from tilesmith.loop.visit import map_stmt, walk
 from tilesmith.support.errors import ParseError, ScheduleError, VerifyError
 
-sys.path.insert(0, str(Path(__file__).parent))
-from test_threads import barriers, blocked, blocked_schedule, product, run
-
 SHAPE = 16, 16, 20
-
-
-def pipelined_schedule(depth: int, *given) -> tuple[te.Schedule, list[te.Tensor]]:
-    s, args = blocked_schedule(*given)
-    for name in s.state.stages:
-        if s.state.stages[name].scope == "shared":
-            s[name].pipeline(depth)
-    return s, args
-
-
-def pipelined(depth: int, *given) -> Func:
-    return te.lower(*pipelined_schedule(depth, *given), "product")
 
 
 def changed(func: Func, f: Callable[[Stmt], Stmt]) -> Func:

@@ -291,7 +291,7 @@ def final(intrinsic: TensorIntrinsic) -> tuple[Func, list[te.Tensor]]:
     return driver.run_loop_passes(te.lower(s, args), SESSION), args
 
 
-ALONE = [i for i in SHIPPED if i.threads == 1]  # tests/cuda has those of several threads
+ALONE = [i for i in SHIPPED if i.threads == 1]  # tests/backend/cuda has those of several threads
 
 INSTRUCTIONS = {
     "fma_f32": "vfmadd", "pmaddwd": "pmaddwd", "pmaddwd_i8": "pmaddwd", "vpdpwssd": "vpdpwssd",

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from common.blocks_of_threads import blocked_schedule
 from tilesmith import te
 from tilesmith.loop.text import print_func
 from tilesmith.te.steps import PRIMITIVES
 
+from .examples import EXAMPLES
 from .random_schedule import pasted
-from .test_golden import EXAMPLES
-from .test_threads import blocked_schedule
 
 
 def _every_kind_of_argument() -> tuple[te.Schedule, list[te.Tensor]]:

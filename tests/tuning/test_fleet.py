@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from doubling import EXPECTED, a_task, replies
-from test_tuner import gemm
+from square_products import gemm
 
 import tilesmith as ts
 from tilesmith.choices.records import Records

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from square_products import gemm
 
 import tilesmith as ts
-from tilesmith import driver, te
+from tilesmith import driver
 from tilesmith.choices.records import Key, Records, trial
 from tilesmith.choices.workload import group_workload
 from tilesmith.graph.evaluate import evaluate
@@ -21,7 +22,6 @@ from tilesmith.graph.parse import parse_graph
 from tilesmith.support.difference import difference
 from tilesmith.support.errors import UsageError
 from tilesmith.support.measure import Samples
-from tilesmith.te.knobs import Config
 from tilesmith.tuning import tasks, template
 from tilesmith.tuning.features import FEATURES
 from tilesmith.tuning.measure import LocalMeasurer
@@ -173,20 +173,6 @@ def test_what_was_built_for_a_trial_is_not_compiled_again(
     with driver.recorded(session) as recorded:
         driver.compile_program(graph, recorded)
     assert "compile" not in {r.name for r in session.timings.rows()}
-
-
-def gemm(cfg: Config, n: int) -> tuple[te.Schedule, Sequence[te.Tensor]]:
-    a, b = te.placeholder((n, n), name="a"), te.placeholder((n, n), name="b")
-    k = te.reduce_axis((0, n), "k")
-    c = te.compute((n, n), lambda i, j: te.sum(a[i, k] * b[k, j], axis=k), "c")
-    s = te.create_schedule(c.op)
-    i, j = s[c].axis
-    io, ii = cfg.split("i", s[c], i)
-    jo, ji = cfg.split("j", s[c], j)
-    s[c].reorder(io, jo, s[c].reduce_axis[0], ii, ji)
-    cfg.annotate("ii", s[c], ii, ("none", "unroll"))
-    cfg.annotate("ji", s[c], ji, ("none", "vectorize"))
-    return s, [a, b, c]
 
 
 def test_tuning_a_template(options: ts.Options) -> None:

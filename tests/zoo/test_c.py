@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from test_answers import assert_right
-from zoo_models import Model
+from zoo_models import Model, assert_right
 
 import tilesmith as ts
 

@@ -31,3 +31,16 @@ class Model:
     @property
     def is_classifier(self) -> bool:
         return self.name in CLASSIFIERS
+
+
+def assert_right(model: Model, found: dict[str, np.ndarray]) -> None:
+    """Largest error at most 1e-3 of the largest output, and the same best class."""
+    assert found.keys() == model.outputs.keys()
+    for name, want in model.outputs.items():
+        got = found[name]
+        assert got.shape == want.shape and got.dtype == want.dtype
+        largest = np.abs(want).max()
+        assert largest > 0, "a reference of zeros shows nothing"
+        assert np.abs(got - want).max() <= 1e-3 * largest
+        if model.is_classifier:
+            np.testing.assert_array_equal(got.argmax(-1), want.argmax(-1))

@@ -76,26 +76,31 @@ def _without_division(r: Rewriter, n: Node) -> Result:
     if node is None or not r.is_single_use(node.outputs[0]) or node.outputs[0].dtype is not f32:
         return None
     divisor = r.splat(node.inputs[1])
-    if divisor is None or not 0 < divisor < np.inf or not _takes_factor(r, node.inputs[0]):
+    if divisor is None or not 0 < divisor < np.inf:
         return None
     factor = 1 / float(divisor)
-    return r.add(n.op, _times(r, node.inputs[0], factor)) if np.isfinite(factor) else None
+    if not _takes_factor(r, node.inputs[0], factor):
+        return None
+    return r.add(n.op, _times(r, node.inputs[0], factor))
 
 
 _DEEPEST = 32
 """Upper bound on the nodes in a row in which constants that can absorb a factor are searched."""
 
 
-def _takes_factor(r: Rewriter, v: Value, depth: int = _DEEPEST) -> bool:
+def _takes_factor(r: Rewriter, v: Value, factor: float, depth: int = _DEEPEST) -> bool:
     """Whether constants inside `v` can absorb a factor of the whole, within `depth` nodes."""
-    if r.is_constant(v):
-        return True
+    array = r.array(v)
+    if array is not None:
+        with np.errstate(over="ignore"):
+            return bool(np.isfinite(_scaled(array, factor)).all())
     node = r.producer(v, Mul, Add, Relu, Clip)
     if node is None or depth == 0 or not r.is_single_use(v):
         return False
     if isinstance(node.op, Mul):
-        return any(map(r.is_constant, node.inputs))
-    return all(_takes_factor(r, i, depth - 1) for i in node.inputs)
+        constant = next((i for i in node.inputs if r.is_constant(i)), None)
+        return constant is not None and _takes_factor(r, constant, factor)
+    return all(_takes_factor(r, i, factor, depth - 1) for i in node.inputs)
 
 
 def _times(r: Rewriter, v: Value, factor: float) -> Value:

@@ -8,7 +8,17 @@ import numpy as np
 
 from tilesmith.ir import expr as ir
 from tilesmith.ir.dtypes import bool_, f32, i32, i64
-from tilesmith.ir.expr import Cast, Compare, Expr, Load, Select, Var, all_of, const, select
+from tilesmith.ir.expr import (
+    Cast,
+    Compare,
+    Expr,
+    Load,
+    Select,
+    Var,
+    all_of,
+    const,
+    select,
+)
 from tilesmith.ir.intrinsics import call
 from tilesmith.ir.loop_tables import ForKind
 from tilesmith.loop.interpret import interpret
@@ -23,6 +33,14 @@ from tilesmith.loop.nodes import (
     Store,
     seq,
 )
+from tilesmith.loop.passes.flatten import flatten
+from tilesmith.loop.passes.hoist import hoist
+from tilesmith.loop.passes.peel import peel
+from tilesmith.loop.passes.scalarize import scalarize
+from tilesmith.loop.passes.simplify import simplify_func
+from tilesmith.loop.passes.trim import trim
+from tilesmith.loop.passes.unroll import unroll
+from tilesmith.loop.passes.vectorize import vectorize
 
 
 def loop(var: Var, extent: Expr | int, body: Stmt, kind: ForKind = "serial", start: int = 0) -> For:
@@ -327,3 +345,11 @@ def run(func: Func, args: list[np.ndarray]) -> list[np.ndarray]:
     ]
     interpret(func, copies)
     return [c.ravel() for c, b in zip(copies, func.buffers, strict=True) if b in func.outputs]
+
+
+ORDERS = {
+    "unroll first": (simplify_func, flatten, peel, unroll, vectorize, simplify_func, hoist),
+    "vectorize first": (simplify_func, flatten, peel, vectorize, unroll, simplify_func, hoist),
+    "no peeling": (flatten, vectorize, unroll, simplify_func),
+    "scalars": (scalarize, simplify_func, flatten, trim, peel, simplify_func, hoist),
+}

@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 from hypothesis import given, note, settings
 from hypothesis import strategies as st
-from loop_programs import arguments, guarded, loop, run
-from test_pipeline import ORDERS
+from loop_programs import ORDERS, arguments, guarded, loop, run
 
 from tilesmith.ir.dtypes import f32
 from tilesmith.ir.expr import (

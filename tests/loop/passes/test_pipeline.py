@@ -4,27 +4,18 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from loop_programs import PROGRAMS, arguments, conv, matmul, run, softmax
+from loop_programs import ORDERS, PROGRAMS, arguments, conv, matmul, run, softmax
 
 from tilesmith.ir.expr import Load, Ramp, Select, const, post_order
 from tilesmith.loop.nodes import For, Func, If, Store
 from tilesmith.loop.passes.flatten import flatten
 from tilesmith.loop.passes.hoist import hoist
 from tilesmith.loop.passes.peel import peel
-from tilesmith.loop.passes.scalarize import scalarize
 from tilesmith.loop.passes.simplify import simplify_func
-from tilesmith.loop.passes.trim import trim
 from tilesmith.loop.passes.unroll import unroll
 from tilesmith.loop.passes.vectorize import vectorize
 from tilesmith.loop.verify import verify
 from tilesmith.loop.visit import exprs, walk
-
-ORDERS = {
-    "unroll first": (simplify_func, flatten, peel, unroll, vectorize, simplify_func, hoist),
-    "vectorize first": (simplify_func, flatten, peel, vectorize, unroll, simplify_func, hoist),
-    "no peeling": (flatten, vectorize, unroll, simplify_func),
-    "scalars": (scalarize, simplify_func, flatten, trim, peel, simplify_func, hoist),
-}
 
 
 def final(func: Func) -> Func:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from itertools import count
-from pathlib import Path
 
 import numpy as np
 import pytest
 
+from common.blocks_of_threads import blocked
 from tilesmith import te
 from tilesmith.ir.device import Device
 from tilesmith.ir.expr import Const
@@ -23,9 +22,6 @@ from tilesmith.loop.passes.barriers import add_barriers
 from tilesmith.loop.verify import verify
 from tilesmith.loop.visit import map_stmt, walk
 from tilesmith.support.errors import ScheduleError, VerifyError
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "te"))
-from test_threads import blocked
 
 
 def run(func: Func) -> None:

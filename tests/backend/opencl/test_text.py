@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
+from library import final
 
 import tilesmith as ts
+from common.blocks_of_threads import blocked
 from tilesmith import te
 from tilesmith.codegen.opencl.emit import emit
 from tilesmith.codegen.targets import target
@@ -28,10 +29,6 @@ from tilesmith.ops.activation import Relu
 from tilesmith.program.nodes import Arg, Branch, Repeat
 from tilesmith.strategy.device.parallel import launch_parallel
 from tilesmith.support.errors import DeviceError, ScheduleError, UnsupportedError, UsageError
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "te"))
-from library import final
-from test_threads import blocked
 
 GPU = target("opencl-gpu")
 

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from assembled import check_assembled
 
 import tilesmith as ts
+from common import device_groups as rules
+from common import thread_reductions as reductions
+from common.blocks_of_threads import blocked
+from common.device_groups import attention
 from tilesmith import te
 from tilesmith.backend import CUDA
 from tilesmith.codegen.ptx.assemble import ptx
@@ -25,39 +26,7 @@ from tilesmith.loop.passes.thread_registers import unroll_registers
 from tilesmith.strategy.device import RULES
 from tilesmith.support.errors import ScheduleError
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "te"))
-sys.path.insert(0, str(Path(__file__).parents[1] / "strategy"))
-import test_device as rules
-import test_thread_reductions as reductions
-from test_device_attention import attention
-from test_threads import blocked
-
 GPU = target("cuda-sm_80")
-
-
-def assembler() -> str | None:
-    """The command `ptxas`: of CUDA's toolkit, or of the wheel `nvidia-cuda-nvcc`."""
-    found = importlib.util.find_spec("nvidia")
-    wheels = [Path(p) for p in found.submodule_search_locations or ()] if found else []
-    inside = (str(f) for w in wheels for f in w.glob("*/bin/ptxas*"))
-    return shutil.which("ptxas") or next(inside, None)
-
-
-def check_assembled(source: str, name: str, tmp_path: Path) -> None:
-    """No register is spilled, and nothing lies in memory of a thread."""
-    command = assembler()
-    if command is None:
-        pytest.skip("there is no ptxas; the wheel nvidia-cuda-nvcc has one")
-    (tmp_path / "k.ptx").write_text(ptx(source, target(f"cuda-{name}")))
-    run = subprocess.run(
-        [command, "-v", "-arch", name, str(tmp_path / "k.ptx"), "-o", str(tmp_path / "k.cubin")],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    said = run.stdout + run.stderr
-    assert not run.returncode, said
-    good = "0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads"
-    functions = said.count("Function properties for")  # kernels, and what reports a failure
-    assert said.count(good) == functions >= source.count("define ptx_kernel"), said
 
 
 def final(func: Func) -> Func:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-from op_case import SPECIAL, Case, In, case
 
+from common.op_case import SPECIAL, Case, In, case
 from tilesmith.ir.dtypes import BY_NAME
 from tilesmith.ops.columns import Col2Im, Im2Col
 from tilesmith.ops.fourier import Dft, Frames, Stft

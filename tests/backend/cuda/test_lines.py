@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from test_ptx import check_assembled
+from assembled import check_assembled
 
 from tilesmith import driver
 from tilesmith.driver.kernels import canonical

@@ -16,9 +16,8 @@ from pathlib import Path
 
 import pytest
 
-TESTS = Path(__file__).resolve().parents[1]
-FOLDERS = ("opencl", "codegen", "te", "driver", "ops", "strategy", "")
-sys.path[:0] = [str(TESTS / folder) for folder in FOLDERS]
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parents[1])]
 
 
 def outcome(case: Callable[[], None]) -> str | None:

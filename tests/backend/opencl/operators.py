@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 from library import library
-from op_cases import CASES, Case, assert_close
 
+from common.op_cases import CASES, Case, assert_close
 from tilesmith.driver.session import Session
 from tilesmith.graph.builder import Builder
 from tilesmith.graph.nodes import Graph

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 
 import ml_dtypes
 import numpy as np
-from irregular_cases import irregular_cases
-from op_case import SPECIAL, Case, In, case
 
+from common.irregular_cases import irregular_cases
+from common.op_case import SPECIAL, Case, In, case
 from tilesmith.ir.dtypes import STORAGE, bool_, f16, f32, f64, i8, i16, i32, i64, int4, u8, u16
 from tilesmith.ops import activation as ac
 from tilesmith.ops import elementwise as ew

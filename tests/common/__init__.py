@@ -1,0 +1,1 @@
+"""Programs, cases and checks that the tests of several rooms share."""
