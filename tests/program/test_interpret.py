@@ -34,6 +34,10 @@ def double(x: i64[n], y: i64[n], n: i64) -> y:
     for i in range(n):
         y[i] = x[i] * 2
 """)
+FIRST = parse_func("""\
+def first(x: i64[4], y: i64[4]) -> y:
+    y[0] = x[0]
+""")
 SIZES = parse_func("""\
 def tilesmith_sizes(extents: i64[1], values: i64[5]) -> values:
     if extents[0] < 0:
@@ -49,7 +53,14 @@ def count(extents: i64[1], values: i64[2]) -> values:
     values[0] = extents[0] * 8
     values[1] = extents[0]
 """)
-FUNCTIONS = {"add": add, "seen": seen, "double": DOUBLE, "tilesmith_sizes": SIZES, "count": COUNT}
+FUNCTIONS = {
+    "add": add,
+    "seen": seen,
+    "double": DOUBLE,
+    "first": FIRST,
+    "tilesmith_sizes": SIZES,
+    "count": COUNT,
+}
 
 
 def run(head: str, steps: str, *inputs: Any) -> list[Any]:
@@ -127,6 +138,12 @@ def test_steps(steps: str, expected: tuple[int, ...]) -> None:
     assert found.tolist() == [*expected]
 
 
+def test_a_kernel_need_not_use_all_that_it_declares() -> None:
+    """As where its rows lie in longer rows of another value."""
+    (found,) = run(VECTOR, "copy input0 -> output0, 32\ncall first(input0+24, output0+16)", FOUR)
+    assert found.tolist() == [1, 2, 4, 4]
+
+
 def test_sizes_of_inputs() -> None:
     head = '"x": i64["n"]) -> ("y": i64["n"]) symbols=["n" from 0 to 9 expected 4] size_values=5'
     steps = "call double(input0, arena, %3)\ncopy arena -> output0, %4"
@@ -155,8 +172,10 @@ def test_outputs_in_inputs() -> None:
 
 
 def test_what_reaches_too_far_is_refused() -> None:
-    with pytest.raises(InternalError, match=r"call double.* bytes 8 to 40 of a memory of 32"):
+    with pytest.raises(InternalError, match=r"call double.* written behind a memory of 32"):
         run(VECTOR, "call double(input0, output0+8, 4)", FOUR)
+    with pytest.raises(InternalError, match="bytes 8 to 72 of a memory of 32 bytes"):
+        run(VECTOR, "call double(input0, output0+8, 8)", FOUR)
     measured = 'measure "n" from 0 to 4 at input0, first 0, sizes count\n'
     with pytest.raises(InternalError, match="the 24 bytes at 8 and 0 overlap"):
         run(f"{VECTOR} size_values=2", measured + "copy arena+8 -> arena, %0", (3, 0, 0, 0))

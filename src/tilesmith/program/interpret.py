@@ -38,12 +38,17 @@ _ARBITRARY = 0xA5
 class Address:
     """A place in a memory.
 
-    memory: its bytes.
+    memory: its bytes, and behind them as many that belong to nobody.
     offset: bytes from its start.
     """
 
     memory: np.ndarray
     offset: int = 0
+
+    @property
+    def size(self) -> int:
+        """Bytes of the memory."""
+        return len(self.memory) // 2
 
     def at(self, distance: int) -> Address:
         """The place so many bytes further on."""
@@ -55,12 +60,24 @@ class Address:
 
     def view(self, dtype: np.dtype, shape: Sequence[int] = ()) -> np.ndarray:
         """The array that lies here.  Raises InternalError if it ends beyond the memory."""
+        return self._view(dtype, shape, self.size)
+
+    def kernel_view(self, dtype: np.dtype, shape: Sequence[int]) -> np.ndarray:
+        """The array that a kernel is given.  It may be declared larger than what the kernel uses of
+        it: one whose rows lie in longer rows of another ends behind these.
+        """
+        return self._view(dtype, shape, len(self.memory))
+
+    def _view(self, dtype: np.dtype, shape: Sequence[int], limit: int) -> np.ndarray:
         end = self.offset + math.prod(shape) * dtype.itemsize
-        if not 0 <= self.offset <= end <= len(self.memory):
-            raise InternalError(
-                f"bytes {self.offset} to {end} of a memory of {len(self.memory)} bytes"
-            )
+        if not 0 <= self.offset <= end <= limit:
+            raise InternalError(f"bytes {self.offset} to {end} of a memory of {self.size} bytes")
         return self.memory[self.offset : end].view(dtype).reshape(shape)
+
+    def check_end(self) -> None:
+        """Raises InternalError if something was written behind the memory."""
+        if (self.memory[self.size :] != _ARBITRARY).any():
+            raise InternalError(f"something is written behind a memory of {self.size} bytes")
 
 
 Function: TypeAlias = Func | Callable[[Sequence[Address | int]], int | None]
@@ -93,7 +110,15 @@ def interpret(
 
 
 def _fresh(size: int) -> np.ndarray:
-    return np.full(size, _ARBITRARY, np.uint8)
+    return np.full(2 * size, _ARBITRARY, np.uint8)
+
+
+def _holding(array: np.ndarray) -> Address:
+    """Fresh memory with the contents of an array."""
+    content = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    place = Address(_fresh(len(content)))
+    place.memory[: len(content)] = content
+    return place
 
 
 _I64, _BYTE, _SHAPELESS = np.dtype(np.int64), np.dtype(np.uint8), ()
@@ -147,7 +172,7 @@ class _Run:
             self.compute_sizes(SIZES, len(main.symbols))
             arena = int(self.values[ARENA])
         self.memories["arena"] = Address(_fresh(arena))
-        self.memories["constants"] = Address(self.constants)
+        self.memories["constants"] = _holding(self.constants)
         homes = {o: f"input{i}" for o, i in main.in_place}
         for i, shape in self.known_shapes():
             self.shapes[i] = shape
@@ -160,11 +185,11 @@ class _Run:
     def taken(self, spec: TensorSpec, value: Any) -> Address:
         """Memory that holds an input."""
         if spec.dtype.is_host:
-            return Address(np.array([self.numbered(value)], np.int64).view(np.uint8))
-        array = np.ascontiguousarray(value)
+            return _holding(np.array([self.numbered(value)], np.int64))
+        array = np.asarray(value)
         if array.dtype != spec.dtype.numpy:
             raise ModelError(f"input {spec}: found an array of {array.dtype}")
-        return Address(array.reshape(-1).view(np.uint8).copy())
+        return _holding(array)
 
     def known_shapes(self) -> Iterator[tuple[int, tuple[int, ...]]]:
         """The shapes of outputs that are known before the first step, by number."""
@@ -229,14 +254,20 @@ class _Run:
             if isinstance(a, int):
                 found.append(a)
             elif not isinstance(p, Var):
-                found.append(a.view(p.dtype.numpy, [value_of(d, scalars) for d in p.shape]))
-        return interpret_loops(function, found) or 0
+                shape = [value_of(d, scalars) for d in p.shape]
+                found.append(a.kernel_view(p.dtype.numpy, shape))
+        code = interpret_loops(function, found) or 0
+        for a in args:
+            if isinstance(a, Address):
+                a.check_end()
+        return code
 
     def compute_sizes(self, symbol: str, known: int) -> None:
         """Computes the values that depend on the extents that are known."""
-        arrays = (self.extents, self.values)
-        if self.call(symbol, [Address(a.view(np.uint8)) for a in arrays]):
+        places = _, values = (_holding(self.extents), _holding(self.values))
+        if self.call(symbol, places):
             raise ModelError(f"the model can't run with the extents {self.extents[:known]}")
+        self.values[:] = values.view(_I64, self.values.shape)
 
     # --- steps ---
 
@@ -289,7 +320,7 @@ class _Run:
     def take(self, slot: int, size: int, keep: int = 0) -> None:
         """Makes a slot at least so large; the first `keep` bytes stay as they are."""
         before = self.slots.get(slot)
-        if before is None or len(before) < size:
+        if before is None or len(before) < 2 * size:
             self.slots[slot] = memory = _fresh(size)
             if before is not None:
                 memory[:keep] = before[:keep]
