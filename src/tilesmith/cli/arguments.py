@@ -5,13 +5,14 @@ from __future__ import annotations
 import functools
 import inspect
 import json
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import Field, fields, is_dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias, get_args, get_type_hints
 
 import typer
 
+from tilesmith.driver.request import Request
 from tilesmith.support.array_files import read_array
 from tilesmith.support.errors import UsageError
 from tilesmith.support.options import COMPILING, Options
@@ -20,72 +21,32 @@ ModelArgument: TypeAlias = Annotated[
     Path, typer.Argument(metavar="MODEL", help="An .onnx or .pt2 model, or a .tsm compiled before.")
 ]
 JsonFlag: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
-ShapeOption: TypeAlias = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--shape",
-        rich_help_panel=COMPILING,
-        metavar="NAME=1,3,224,224",
-        help="Shape of an input whose dimensions the model leaves open, or the size of a dimension "
-        "by its name (repeatable).",
-    ),
-]
-DynamicOption: TypeAlias = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--dynamic",
-        rich_help_panel=COMPILING,
-        metavar="NAME=LOW:HIGH",
-        help="Sizes that an open dimension may have in a run (repeatable).",
-    ),
-]
-ExpectedOption: TypeAlias = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--expected",
-        rich_help_panel=COMPILING,
-        metavar="NAME=SIZE",
-        help="Size of an open dimension for which the program is made fast (repeatable).",
-    ),
-]
-SpecialiseOption: TypeAlias = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--specialise",
-        rich_help_panel=COMPILING,
-        metavar="NAME=SIZE,...",
-        help="Sizes of open dimensions that get a program of their own beside the one for all "
-        "sizes, or auto (repeatable).",
-    ),
-]
-ValueOption: TypeAlias = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--value",
-        rich_help_panel=COMPILING,
-        metavar="NAME=VALUE",
-        help="Fix an input that shapes depend on: a number, a JSON list or @FILE.npy (repeatable).",
-    ),
-]
-InPlaceOption: TypeAlias = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--in-place",
-        rich_help_panel=COMPILING,
-        metavar="OUTPUT=INPUT",
-        help="Output that lives in the memory of an input, such as a cache (repeatable).",
-    ),
-]
-OptionalOption: TypeAlias = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--optional",
-        rich_help_panel=COMPILING,
-        metavar="NAME",
-        help="Initialiser of the model that becomes an input, with its value as the default "
-        "(repeatable).",
-    ),
-]
+
+
+def _info(f: Field[Any]) -> Any:
+    """The command-line option of a field, as its metadata say."""
+    is_flag = f.type == "bool"
+    name = f.name.replace("_", "-")
+    flag = f.metadata["flag"] or f"--{name}"
+    shown = "" if f.default in (None, ()) or is_flag else f" Default: {f.default}."
+    return typer.Option(
+        f"{flag}/--no-{name}" if is_flag else flag,
+        help=f.metadata["help"] + shown,
+        show_default=False,
+        rich_help_panel=f.metadata["group"],
+        metavar=f.metadata["metavar"],
+    )
+
+
+def request_option(name: str) -> Any:
+    """The command-line option of a field of `Request`."""
+    return _info(next(f for f in fields(Request) if f.name == name))
+
+
+ShapeOption: TypeAlias = Annotated[list[str] | None, request_option("shapes")]
+DynamicOption: TypeAlias = Annotated[list[str] | None, request_option("dynamic")]
+ExpectedOption: TypeAlias = Annotated[list[str] | None, request_option("expected")]
+ValueOption: TypeAlias = Annotated[list[str] | None, request_option("values")]
 TemplatesOption: TypeAlias = Annotated[
     list[Path] | None,
     typer.Option(
@@ -102,33 +63,6 @@ OperatorsOption: TypeAlias = Annotated[
         rich_help_panel=COMPILING,
         metavar="FILE.py",
         help="Run this Python file first, which registers operators of your own (repeatable).",
-    ),
-]
-PinOption: TypeAlias = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--pin",
-        rich_help_panel=COMPILING,
-        metavar="NAME=VALUE",
-        help="Wherever a kernel or the model has this choice, only this value (repeatable).",
-    ),
-]
-ForbidOption: TypeAlias = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--forbid",
-        rich_help_panel=COMPILING,
-        metavar="NAME=VALUE",
-        help="Never this value (repeatable).",
-    ),
-]
-RequireOption: TypeAlias = Annotated[
-    Path | None,
-    typer.Option(
-        "--require-signature",
-        rich_help_panel=COMPILING,
-        metavar="PUBLIC.pem",
-        help="Load a .tsm file only if it was signed with the key that belongs to this one.",
     ),
 ]
 SignOption: TypeAlias = Annotated[
@@ -273,42 +207,25 @@ def _named_values(option: str, texts: Sequence[str] | None) -> dict[str, list[An
     return values
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """The compilation that a command line requests.
-
-    options: from the command line and the environment.
-    shapes: shapes of inputs with symbolic dimensions, by name.
-    pins: the only value that a choice may have, by its name.
-    forbid: values that a choice may not have, by its name.
-    values: values of inputs that become constants, by name.
-    dynamic: ranges of symbolic dimensions, by name.
-    expected: expected sizes of symbolic dimensions, by name.
-    specialise: sizes with programs of their own.
-    in_place: inputs by the output in their memory.
-    require_signature: public key of the required signer of a compiled model.
-    target: the target, if the command line names one.
-    optional: initialisers that become inputs, with their value as the default.
-    """
-
-    options: Options
-    shapes: Mapping[str, Sequence[int] | int] | None = None
-    pins: Mapping[str, Any] | None = None
-    forbid: Mapping[str, Collection[Any]] | None = None
-    values: Mapping[str, Any] | None = None
-    dynamic: Mapping[str, tuple[int, int]] | None = None
-    expected: Mapping[str, int] | None = None
-    specialise: Sequence[Mapping[str, int]] | Literal["auto"] | None = None
-    in_place: Mapping[str, str] | None = None
-    require_signature: Path | None = None
-    target: str | None = None
-    optional: Sequence[str] = ()
+_PARSERS: dict[str, Callable[[Any], Any]] = {
+    "shapes": parse_shapes,
+    "dynamic": parse_dynamic,
+    "expected": parse_expected,
+    "specialise": parse_specialise,
+    "in_place": parse_in_place,
+    "optional": tuple,
+    "require_signature": Path,
+    "values": parse_values,
+    "pins": parse_pins,
+    "forbid": parse_forbid,
+}
+"""The fields of `Request` that are on the command line, and what reads their options."""
 
 
 def with_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add --operators and --templates to a verb, and replace each parameter that is a dataclass of
-    options by one command-line option per field: `Options`, `TuneOptions`, or `Wanted`, which is
-    `Options` with --shape, --dynamic, --value, --pin and similar ones.
+    options by one command-line option per field: `Options`, `TuneOptions`, or `Request`,
+    whose options are `Options`.
 
     A field that is not on the command line has its default; for `Options`, the environment takes
     precedence over it.  A verb with a parameter of a field's name defines that option itself.
@@ -358,25 +275,18 @@ def with_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _made(kind: type, values: dict[str, Any]) -> Any:
-    """The dataclass of options with these values of the command line."""
-    if kind is Wanted:
-        constraints = {name: values.pop(name, None) for name in _CONSTRAINTS}
-        options = _options(values)
-        return Wanted(
-            options,
-            parse_shapes(constraints["shape"]),
-            parse_pins(constraints["pin"]),
-            parse_forbid(constraints["forbid"]),
-            parse_values(constraints["value"]),
-            parse_dynamic(constraints["dynamic"]),
-            parse_expected(constraints["expected"]),
-            parse_specialise(constraints["specialise"]),
-            parse_in_place(constraints["in_place"]),
-            constraints["require_signature"],
-            values.get("target"),
-            constraints["optional"] or (),
-        )
+    """The dataclass of options with these values of the command line.  A `Request` has no model."""
+    if kind is Request:
+        asked = {f.name: values.pop(n) for n, f in _request_fields() if n in values}
+        parsed = {name: _PARSERS[name](value) for name, value in asked.items()}
+        return Request(None, _options(values), **parsed, target=values.get("target"))
     return _options(values) if kind is Options else kind(**values)
+
+
+def _request_fields() -> list[tuple[str, Field[Any]]]:
+    """The fields of `Request` that are on the command line, each with its parameter's name."""
+    named = [f for f in fields(Request) if f.metadata]
+    return [((f.metadata["flag"] or f.name).strip("-").replace("-", "_"), f) for f in named]
 
 
 def _options(values: dict[str, Any]) -> Options:
@@ -387,41 +297,22 @@ def _options(values: dict[str, Any]) -> Options:
 
 def _parameters(options: type) -> list[inspect.Parameter]:
     """The command-line options for the fields of a dataclass of options."""
-    if options is Wanted:
-        others = [_parameter(name, hint) for name, hint in _CONSTRAINTS.items()]
-        return [*others, *_parameters(Options)]
+    if options is Request:
+        own = [
+            _parameter(
+                name, Annotated[Path | None if "Path" in f.type else list[str] | None, _info(f)]
+            )
+            for name, f in _request_fields()
+        ]
+        return [*own, *_parameters(Options)]
     hints = get_type_hints(options)
     parameters: list[inspect.Parameter] = []
     for f in fields(options):
         if not f.metadata["cli"]:
             continue
-        is_flag = f.type == "bool"
-        name = f.name.replace("_", "-")
-        flag = f.metadata["flag"] or f"--{name}"
-        shown = "" if f.default is None or is_flag else f" Default: {f.default}."
-        info = typer.Option(
-            f"{flag}/--no-{name}" if is_flag else flag,
-            help=f.metadata["help"] + shown,
-            show_default=False,
-            rich_help_panel=f.metadata["group"],
-        )
         hint = Path | None if Path in get_args(hints[f.name]) else hints[f.name] | None
-        parameters.append(_parameter(f.name, Annotated[hint, info]))
+        parameters.append(_parameter(f.name, Annotated[hint, _info(f)]))
     return parameters
-
-
-_CONSTRAINTS = {
-    "shape": ShapeOption,
-    "dynamic": DynamicOption,
-    "expected": ExpectedOption,
-    "specialise": SpecialiseOption,
-    "in_place": InPlaceOption,
-    "optional": OptionalOption,
-    "require_signature": RequireOption,
-    "value": ValueOption,
-    "pin": PinOption,
-    "forbid": ForbidOption,
-}
 
 
 def _parameter(name: str, annotation: Any) -> inspect.Parameter:

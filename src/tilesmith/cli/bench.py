@@ -14,12 +14,13 @@ from typing import Annotated, Any
 
 import typer
 
+from tilesmith.driver.request import Request
 from tilesmith.runtime.profile import KernelTime
 from tilesmith.support.array_files import read_arrays
 from tilesmith.support.errors import UsageError
 from tilesmith.support.measure import Samples, count_runs, measure
 
-from .arguments import InputOption, JsonFlag, ModelArgument, SeedOption, Wanted, with_options
+from .arguments import InputOption, JsonFlag, ModelArgument, SeedOption, with_options
 from .console import milliseconds, print_json, print_table
 from .models import chosen_inputs, open_model
 from .outputs import check_output
@@ -29,7 +30,7 @@ from .trace import write_trace
 @with_options
 def command(
     model: ModelArgument,
-    wanted: Wanted,
+    wanted: Request,
     seconds: Annotated[float, typer.Option(help="How long to measure.")] = 3.0,
     iters: Annotated[
         int | None,

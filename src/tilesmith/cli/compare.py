@@ -18,12 +18,13 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
+from tilesmith.driver.request import Request
 from tilesmith.runtime.executable import Executable
 from tilesmith.support.array_files import read_arrays
 from tilesmith.support.errors import UsageError
 from tilesmith.support.measure import Samples, interleave, ratio
 
-from .arguments import InputOption, JsonFlag, ModelArgument, SeedOption, Wanted, with_options
+from .arguments import InputOption, JsonFlag, ModelArgument, SeedOption, with_options
 from .console import milliseconds, note, print_json, print_table, progress
 from .engines import ENGINES, Prepare, installed, load_module, torch_engines
 from .models import chosen_inputs, open_model
@@ -67,7 +68,7 @@ class Comparison:
 @with_options
 def command(
     model: ModelArgument,
-    wanted: Wanted,
+    wanted: Request,
     engine: Annotated[
         list[str] | None,
         typer.Option("--engine", help="Engine to compare with (repeatable; default: all found)."),

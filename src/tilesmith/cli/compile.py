@@ -11,10 +11,11 @@ from typing import Annotated
 
 import typer
 
-from tilesmith.cli.arguments import JsonFlag, ModelArgument, SignOption, Wanted, with_options
+from tilesmith.cli.arguments import JsonFlag, ModelArgument, SignOption, with_options
 from tilesmith.cli.console import print_json, size_text
 from tilesmith.cli.models import check_file, open_model
 from tilesmith.cli.outputs import apart_from, check_output
+from tilesmith.driver.request import Request
 from tilesmith.runtime.signing import secret_key
 from tilesmith.runtime.stubs import check_module_name
 from tilesmith.support.errors import UsageError
@@ -24,7 +25,7 @@ from tilesmith.support.folders import is_stream
 @with_options
 def command(
     model: ModelArgument,
-    wanted: Wanted,
+    wanted: Request,
     output: Annotated[
         Path | None,
         typer.Option("-o", "--output", help="File to write (default: the model's name with .tsm)."),
@@ -49,7 +50,7 @@ def command(
 
 
 def _compile(
-    model: Path, wanted: Wanted, target: Path, stubs: bool, sign: Path | None, json: bool
+    model: Path, wanted: Request, target: Path, stubs: bool, sign: Path | None, json: bool
 ) -> None:
     start = time.perf_counter()
     exe = open_model(model, wanted)

@@ -15,6 +15,7 @@ from typing import Annotated, Any
 
 import typer
 
+from tilesmith.driver.request import Request
 from tilesmith.ir.target import Target
 from tilesmith.perf.machine import Rates
 from tilesmith.perf.scaling import Scaling, division, scaling
@@ -23,7 +24,7 @@ from tilesmith.runtime.profile import KernelTime, Profile
 from tilesmith.support.array_files import read_arrays
 from tilesmith.support.errors import UsageError
 
-from .arguments import InputOption, JsonFlag, ModelArgument, SeedOption, Wanted, with_options
+from .arguments import InputOption, JsonFlag, ModelArgument, SeedOption, with_options
 from .console import milliseconds, print_json, print_table, progress
 from .models import chosen_inputs, open_model
 
@@ -31,7 +32,7 @@ from .models import chosen_inputs, open_model
 @with_options
 def command(
     model: ModelArgument,
-    wanted: Wanted,
+    wanted: Request,
     kernel: Annotated[
         int | None,
         typer.Option("--kernel", "-k", help="Show this kernel with its schedule and loops."),

@@ -6,16 +6,18 @@ Example: tilesmith export resnet50.onnx -o resnet50 --target x86-64-v4,v3,v2
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from tilesmith.cli.arguments import JsonFlag, ModelArgument, SignOption, Wanted, with_options
+from tilesmith.cli.arguments import JsonFlag, ModelArgument, SignOption, with_options
 from tilesmith.cli.console import compiling, print_json, size_text
 from tilesmith.cli.models import check_file, open_model
 from tilesmith.cli.outputs import check_output_folder
-from tilesmith.driver.exporting import export
+from tilesmith.driver.exporting import exported
+from tilesmith.driver.request import Request
 from tilesmith.runtime.signing import secret_key
 from tilesmith.runtime.standalone.export import Format
 from tilesmith.runtime.standalone.objects import WeightsPlace
@@ -25,7 +27,7 @@ from tilesmith.support.errors import UsageError
 @with_options
 def command(
     model: ModelArgument,
-    wanted: Wanted,
+    wanted: Request,
     output: Annotated[
         Path | None,
         typer.Option("-o", "--output", help="Folder to write (default: the model's name)."),
@@ -65,12 +67,9 @@ def command(
         made = open_model(model, wanted).export(folder, called, format, weights, sign, glibc)
     else:
         with compiling(model.name, wanted.options.target):
-            made = export(
-                model, folder, called, targets=_levels(wanted.options.target), format=format,
-                weights=weights, shapes=wanted.shapes, options=wanted.options,
-                values=wanted.values, dynamic=wanted.dynamic, expected=wanted.expected,
-                in_place=wanted.in_place, optional=wanted.optional, pins=wanted.pins,
-                forbid=wanted.forbid, sign=sign, glibc=glibc,
+            made = exported(
+                replace(wanted, model=model), folder, called, _levels(wanted.options.target),
+                format, weights, sign, glibc,
             )  # fmt: skip
     result = {
         "model": str(model),

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
 from tilesmith import driver
-from tilesmith.cli.arguments import Wanted
 from tilesmith.cli.console import compiling, note
+from tilesmith.driver.entry import compiled
 from tilesmith.driver.module import CompiledModule
+from tilesmith.driver.request import Request
 from tilesmith.host.values import sample
 from tilesmith.runtime.executable import Executable
 from tilesmith.runtime.program import TensorSpec
@@ -28,7 +30,7 @@ SOURCES = (".onnx", ".pt2")
 
 
 def open_model(
-    path: Path, wanted: Wanted, arrays: Mapping[str, np.ndarray] | None = None
+    path: Path, wanted: Request, arrays: Mapping[str, np.ndarray] | None = None
 ) -> Executable:
     """The model at `path`, ready to run: a `.tsm` is loaded, anything else compiled.
 
@@ -39,27 +41,7 @@ def open_model(
     """
     check_file(path)
     if path.suffix == ".tsm":
-        if wanted.shapes:
-            raise UsageError("--shape has no effect on a compiled .tsm file; compile with it")
-        if wanted.pins or wanted.forbid:
-            raise UsageError("--pin and --forbid have no effect on a compiled .tsm file")
-        if wanted.dynamic or wanted.expected or wanted.specialise:
-            raise UsageError(
-                "--dynamic, --expected and --specialise have no effect on a compiled .tsm file"
-            )
-        if wanted.options.precision != "f32":
-            raise UsageError("--precision has no effect on a compiled .tsm file; compile with it")
-        if wanted.in_place:
-            raise UsageError("--in-place has no effect on a compiled .tsm file; compile with it")
-        if wanted.optional:
-            raise UsageError("--optional has no effect on a compiled .tsm file; compile with it")
-        if wanted.values:
-            raise UsageError("--value has no effect on a compiled .tsm file; compile with it")
-        if wanted.target is not None:
-            raise UsageError(
-                f"--target has no effect on a compiled .tsm file; compile the model with --target "
-                f"{wanted.target}"
-            )
+        _check_fits_compiled(wanted)
         options = wanted.options
         return driver.load(
             path, options.threads, wanted.require_signature, options.memory_limit,
@@ -71,16 +53,33 @@ def open_model(
         made = with_shapes_of(
             arrays or {},
             wanted.shapes,
-            lambda shapes: driver.compile(
-                path, shapes=shapes, options=wanted.options, pins=wanted.pins,
-                forbid=wanted.forbid, values=wanted.values, dynamic=wanted.dynamic,
-                expected=wanted.expected, specialise=wanted.specialise,
-                in_place=wanted.in_place, optional=wanted.optional,
-            ),
-        )  # fmt: skip
+            lambda shapes: compiled(replace(wanted, model=path, shapes=shapes)),
+        )
     for told in made.program.metadata.get("narrowed", ()):
         note(f"dimension {told['dimension']!r} is {told['now']}: {told['demand']}")
     return made.in_order() if isinstance(made, CompiledModule) else made
+
+
+def _check_fits_compiled(wanted: Request) -> None:
+    """Raises UsageError for options that compiling alone has."""
+    advice = "; compile with it"
+    rows = [
+        (wanted.shapes, "--shape has", advice),
+        (wanted.pins or wanted.forbid, "--pin and --forbid have", ""),
+        (
+            wanted.dynamic or wanted.expected or wanted.specialise,
+            "--dynamic, --expected and --specialise have",
+            "",
+        ),
+        (wanted.options.precision != "f32", "--precision has", advice),
+        (wanted.in_place, "--in-place has", advice),
+        (wanted.optional, "--optional has", advice),
+        (wanted.values, "--value has", advice),
+        (wanted.target, "--target has", f"; compile the model with --target {wanted.target}"),
+    ]
+    for is_given, options, cure in rows:
+        if is_given:
+            raise UsageError(f"{options} no effect on a compiled .tsm file{cure}")
 
 
 def check_file(path: Path) -> None:

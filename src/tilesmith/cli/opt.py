@@ -39,11 +39,12 @@ import typer
 
 from tilesmith import driver
 from tilesmith.choices.constraints import Constraints
-from tilesmith.cli.arguments import JsonFlag, Wanted, with_options
+from tilesmith.cli.arguments import JsonFlag, with_options
 from tilesmith.cli.console import note, print_json, print_table
 from tilesmith.cli.models import SOURCES
 from tilesmith.cli.outputs import apart_from, check_output
 from tilesmith.driver import Session
+from tilesmith.driver.request import Request
 from tilesmith.frontend.onnx.view import save_view
 from tilesmith.graph.control import nodes_in
 from tilesmith.graph.nodes import Fused, Graph
@@ -94,7 +95,7 @@ def command(
     source: Annotated[
         Path, typer.Argument(metavar="SOURCE", help="An .onnx or .pt2 model, or IR text.")
     ],
-    wanted: Wanted,
+    wanted: Request,
     passes: Annotated[
         str | None, typer.Option(help="Passes to run, in this order, separated by commas.")
     ] = None,
@@ -201,7 +202,7 @@ def command(
         print_table(("pass", "changed", ">ms"), rows)
 
 
-def _read(path: Path, wanted: Wanted, session: Session) -> Graph | Func:
+def _read(path: Path, wanted: Request, session: Session) -> Graph | Func:
     if not path.is_file():
         raise UsageError(f"there is no file {str(path)!r}")
     if path.suffix in SOURCES:

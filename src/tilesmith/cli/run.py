@@ -19,13 +19,14 @@ import numpy as np
 import typer
 
 from tilesmith.cli.outputs import apart_from, check_output
+from tilesmith.driver.request import Request
 from tilesmith.runtime.executable import Executable
 from tilesmith.runtime.program import TensorSpec
 from tilesmith.support.array_files import read_arrays
 from tilesmith.support.errors import AccuracyError, UsageError
 from tilesmith.support.folders import is_stream, written
 
-from .arguments import InputOption, JsonFlag, ModelArgument, SeedOption, Wanted, with_options
+from .arguments import InputOption, JsonFlag, ModelArgument, SeedOption, with_options
 from .console import milliseconds, note, print_json
 from .models import chosen_inputs, open_model
 
@@ -39,7 +40,7 @@ _COARSE = 1e-1
 @with_options
 def command(
     model: ModelArgument,
-    wanted: Wanted,
+    wanted: Request,
     input: InputOption = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Write the outputs to this .npz file.")

@@ -16,11 +16,12 @@ from typing import Annotated
 
 import typer
 
-from tilesmith.cli.arguments import JsonFlag, ModelArgument, Wanted, with_options
+from tilesmith.cli.arguments import JsonFlag, ModelArgument, with_options
 from tilesmith.cli.console import print_json
 from tilesmith.cli.live import TuningDisplay
 from tilesmith.cli.models import check_source
 from tilesmith.cli.outputs import apart_from, check_output
+from tilesmith.driver.request import Request
 from tilesmith.support.errors import UsageError
 from tilesmith.support.measure import BUSY, Ratio
 from tilesmith.tuning.interrupt import Interrupt
@@ -32,7 +33,7 @@ from tilesmith.tuning.options import TuneOptions
 def command(
     model: ModelArgument,
     tuning: TuneOptions,
-    wanted: Wanted,
+    wanted: Request,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="Also write the executable to this file.")
     ] = None,
@@ -46,7 +47,7 @@ def command(
 
 
 def _tune(
-    model: Path, tuning: TuneOptions, wanted: Wanted, output: Path | None, json: bool
+    model: Path, tuning: TuneOptions, wanted: Request, output: Path | None, json: bool
 ) -> None:
     interrupt = Interrupt()
     with TuningDisplay(tuning.seconds, tuning.trials, interrupt) as display:

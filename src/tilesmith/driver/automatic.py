@@ -118,15 +118,16 @@ def choose_precision(
     return chosen
 
 
-def decided(request: Request, samples: Samples | None) -> tuple[Request, AutomaticPrecision]:
+def decided(request: Request) -> tuple[Request, AutomaticPrecision]:
     """A request for "auto" as one for the types that are chosen, and why these."""
     r, session = request, Session.of(replace(request.options, precision="f32"))
     graph = load_graph(
         r.model, r.shapes, session, r.values, r.dynamic, r.expected, optional=r.optional
     )
     check_precision(graph, replace(session, options=r.options))
-    chosen = choose_precision(graph, session, samples)
-    return replace(r, options=replace(r.options, precision=chosen.text)), chosen
+    chosen = choose_precision(graph, session, r.samples)
+    options = replace(r.options, precision=chosen.text)
+    return replace(r, options=options, samples=None), chosen
 
 
 Candidate = tuple[DType, dict[str, Form], tuple[int, int, int]]

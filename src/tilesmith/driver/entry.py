@@ -18,7 +18,7 @@ from tilesmith.support.errors import DeviceError, ModelError, UsageError
 from tilesmith.support.foreign import is_archive, is_exported_program, is_module, is_script
 from tilesmith.support.logs import logger
 from tilesmith.support.options import Accuracy, Fallback, Options
-from tilesmith.support.precision import AUTO, precision_text
+from tilesmith.support.precision import AUTO
 
 from .identity import cache_of, identifying
 from .recipe import Recipe
@@ -27,8 +27,6 @@ from .request import Request
 _log = logger("cache")
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
-
     from tilesmith.frontend.aten.exported import Exported
     from tilesmith.runtime.executable import Executable
     from tilesmith.runtime.program import Program
@@ -107,42 +105,29 @@ def compile(
     Raises ModelError, UnsupportedError or UsageError, also for a name or a value that the model
     does not have; DeviceError if a device is not there, or has not enough memory.
     """
-    options = (options or Options.from_environment()).with_(
-        target=target,
-        threads=threads,
-        accuracy=accuracy,
-        fallback=fallback,
-        memory_limit=memory_limit,
-        time_limit=time_limit,
-        precision=None if precision is None else precision_text(precision),
-    )
-    options.show_logs()
+    return compiled(Request.of(**locals()))
 
-    model, exported, ranges = source_of(model, example_inputs, dynamic, example_kwargs, options)
-    request = Request(
-        model, options, shapes, values, ranges, expected, in_place, pins=pins, forbid=forbid,
-        optional=tuple(optional),
-    )  # fmt: skip
+
+def compiled(request: Request) -> Executable:
+    """The executable of a request.  Raises as `compile` does."""
+    options = request.options
+    options.show_logs()
+    request, exported = of_frontend(request, options)
     try:
-        return _made(request, exported, specialise, samples)
+        return _made(request, exported)
     except DeviceError as e:
         if options.fallback != "cpu":
             raise
         from tilesmith.runtime.guarded_runner import log_fallback
 
         log_fallback(options.target, e)
-        return _made(request.on_cpu(), exported, specialise, samples)
+        return _made(request.on_cpu(), exported)
 
 
-def _made(
-    request: Request,
-    exported: Exported | None,
-    specialise: Mapping[str, int] | Sequence[Mapping[str, int]] | Literal["auto"] | None,
-    samples: Mapping[str, ArrayLike] | None,
-) -> Executable:
-    """The executable of a request; `compile` explains the arguments, and what is raised.
+def _made(request: Request, exported: Exported | None) -> Executable:
+    """The executable of a request whose model is one of a frontend.
 
-    exported: the program of PyTorch that the request's model is, if it is one.
+    exported: the program of PyTorch that the model is, if it is one.
     """
     options, decisions = request.options, None
     if options.target != "native":
@@ -150,8 +135,8 @@ def _made(
     if options.precision == AUTO:
         from .automatic import decided
 
-        request, decisions = decided(request, samples)
-    elif samples is not None:
+        request, decisions = decided(request)
+    elif request.samples is not None:
         raise UsageError(f"samples are for precision='auto', not {options.precision!r}")
 
     recipe = Recipe(request)
@@ -176,6 +161,7 @@ def _made(
         from .hosted import warn_of_cpu
 
         warn_of_cpu(program)
+    specialise = request.specialise
     if specialise is None or (specialise == "auto" and not program.symbols):
         fixed, background = [], None
     else:
@@ -198,7 +184,7 @@ def _made(
         runner = SizedRunner(program, options.threads, fixed, background)
     else:
         answers = program.target.device is not None and options.fallback == "cpu"
-        stand_in = (lambda: _made(recipe.request.on_cpu(), None, None, None)) if answers else None
+        stand_in = (lambda: _made(recipe.request.on_cpu(), None)) if answers else None
         runner = runner_of(program, options.threads, limits, stand_in)
     if exported is None:
         return Executable.of(runner, recipe)
@@ -221,18 +207,17 @@ def _check_runs_here(options: Options) -> None:
         )
 
 
-def source_of(
-    model: Any,
-    example_inputs: Any,
-    dynamic: Any,
-    example_kwargs: Mapping[str, Any] | None = None,
-    options: Options | None = None,
-) -> tuple[Any, Exported | None, Any]:
-    """A model as frontends take it; the exported program of one of PyTorch; what is still to be
-    said of dimensions.  Raises UsageError for example inputs of another model.
+def of_frontend(
+    request: Request, options: Options | None = None
+) -> tuple[Request, Exported | None]:
+    """A request whose model is as frontends take it, and the exported program of one of PyTorch.
+    Raises UsageError for example inputs of another model.
 
     options: say where what PyTorch says of an archive is kept; None: nowhere.
     """
+    model, dynamic = request.model, request.dynamic
+    example_inputs, example_kwargs = request.example_inputs, request.example_kwargs
+    request = replace(request, example_inputs=None, example_kwargs=None)
     given = [
         name
         for name, examples in (("inputs", example_inputs), ("kwargs", example_kwargs))
@@ -254,7 +239,7 @@ def source_of(
         # what it says of a module's dimensions is in the program then
         dynamic_of, dynamic = (None, dynamic) if is_exported_program(model) else (dynamic, None)
         model = captured(model, example_inputs, dynamic_of, example_kwargs)
-        return model, exported_of(model), dynamic
+        return replace(request, model=model, dynamic=dynamic), exported_of(model)
     if given:
         raise UsageError(
             f"example_{given[0]} are for a torch.nn.Module; the model is a {type(model).__name__}"
@@ -265,8 +250,8 @@ def source_of(
         from tilesmith.frontend.common.source import Source
 
         cache = None if options is None else cache_of(options, "kernels")
-        return model, exported_of(Source.of(model, ARCHIVE.file), cache), dynamic
-    return model, None, dynamic
+        return request, exported_of(Source.of(model, ARCHIVE.file), cache)
+    return request, None
 
 
 def program_of(request: Request) -> Program:

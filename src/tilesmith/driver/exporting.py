@@ -18,7 +18,7 @@ from tilesmith.support.errors import UsageError
 from tilesmith.support.options import Options
 from tilesmith.support.precision import AUTO
 
-from .entry import program_of, source_of
+from .entry import of_frontend, program_of
 from .request import Request
 
 
@@ -67,30 +67,41 @@ def export(
     The others are arguments of `compile`, for a model that is not compiled yet.  Raises what
     `compile` does, and UsageError for what can't be exported or where there is no C compiler.
     """
+    compiling = {
+        "example_inputs": example_inputs, "threads": threads, "shapes": shapes, "options": options,
+        "values": values, "dynamic": dynamic, "expected": expected, "in_place": in_place,
+        "pins": pins, "forbid": forbid, "example_kwargs": example_kwargs, "optional": optional,
+    }  # fmt: skip
     if isinstance(model, Executable):
-        compiling = {
-            "targets": targets or None, "example_inputs": example_inputs, "threads": threads,
-            "shapes": shapes, "options": options, "values": values, "dynamic": dynamic,
-            "expected": expected, "in_place": in_place, "pins": pins, "forbid": forbid,
-            "example_kwargs": example_kwargs, "optional": optional or None,
-        }  # fmt: skip
-        given = [name for name, value in compiling.items() if value is not None]
-        if given:
+        asked = {"targets": targets or None, **compiling, "optional": optional or None}
+        unused = [name for name, value in asked.items() if value is not None]
+        if unused:
             raise UsageError(
-                f"{', '.join(given)}: arguments for a model that is not compiled yet; this one is"
+                f"{', '.join(unused)}: arguments for a model that is not compiled yet; this one is"
             )
         return model.export(folder, name, format, weights, sign, glibc)
-    options = (options or Options.from_environment()).with_(threads=threads)
+    request = Request.of(model, **compiling)
+    return exported(request, folder, name, targets, format, weights, sign, glibc)
+
+
+def exported(
+    request: Request,
+    folder: str | Path,
+    name: str,
+    targets: Sequence[str],
+    format: Format,
+    weights: WeightsPlace,
+    sign: str | Path | None = None,
+    glibc: str | None = None,
+) -> Exported:
+    """`export` of a request."""
+    options = request.options
     if options.precision == AUTO:
         raise UsageError(
             "precision 'auto' measures on this machine: compile the model with it and export the "
             "executable"
         )
-    model, _, ranges = source_of(model, example_inputs, dynamic, example_kwargs)
-    request = Request(
-        model, options, shapes, values, ranges, expected, in_place, pins=pins, forbid=forbid,
-        optional=tuple(optional),
-    )  # fmt: skip
+    request, _ = of_frontend(request)
     programs = [
         program_of(replace(request, options=options.with_(target=t)))
         for t in targets or (options.target,)

@@ -1,14 +1,17 @@
-"""What a user asks of one compilation.  It names no part of the compiler, which a program from the
-cache does not need.
+"""A request for one compilation; `compile`, `export` and the command line make it.
+
+It names no part of the compiler, which a program from the cache does not need.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from tilesmith.support.options import Options
+from tilesmith.support.options import COMPILING, Options, about
+from tilesmith.support.precision import precision_text
 
 if TYPE_CHECKING:
     import numpy as np
@@ -16,37 +19,127 @@ if TYPE_CHECKING:
 
     from tilesmith.ir.given_sizes import ExpectedSizes, Ranges
 
+Specialise: TypeAlias = Mapping[str, int] | Sequence[Mapping[str, int]] | Literal["auto"]
+"""Sizes with programs of their own."""
+
+
+def _asked(flag: str, metavar: str, help: str) -> dict[str, Any]:
+    """Metadata of a field that is an option of the command line, where it may be repeated."""
+    return about(f"{help} (repeatable).", flag=flag, group=COMPILING, metavar=metavar)
+
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A model to compile; `compile` explains the fields that are called like its arguments.
+    """A model to compile.  `compile` explains the fields that are called like its arguments.  Those
+    with metadata are options of the command line, which the metadata describe.
 
     model: the source.
     options: target, threads, accuracy and all other options.
-    shapes: fixed shapes of inputs.
-    values: inputs that get a fixed value.
-    dynamic: what sizes open dimensions may have.
-    expected: the sizes for which the program is made fast.
-    in_place: outputs that live in the memory of an input.
+    example_inputs, example_kwargs: arguments that a module of PyTorch is traced with.
+    samples: inputs by name for the choice of a precision.
     sizes: numbers for symbols of the model, by the name that they have in its inputs' shapes.
     weights: contents that weights get instead of their own, by name.
-    pins: values that choices and knobs get.
-    forbid: values that they don't get.
-    optional: initialisers that become inputs with their value as the default.
+    target: the target, if it was named beside the options.
     """
 
     model: Any
     options: Options
-    shapes: Mapping[str, Sequence[int] | int] | None = None
-    values: Mapping[str, ArrayLike] | None = None
-    dynamic: Ranges | None = None
-    expected: ExpectedSizes | None = None
-    in_place: Mapping[str, str] | None = None
+    shapes: Mapping[str, Sequence[int] | int] | None = field(
+        default=None,
+        metadata=_asked(
+            "--shape",
+            "NAME=1,3,224,224",
+            "Shape of an input whose dimensions the model leaves open, or the size of a dimension "
+            "by its name",
+        ),
+    )
+    dynamic: Ranges | None = field(
+        default=None,
+        metadata=_asked(
+            "--dynamic", "NAME=LOW:HIGH", "Sizes that an open dimension may have in a run"
+        ),
+    )
+    expected: ExpectedSizes | None = field(
+        default=None,
+        metadata=_asked(
+            "--expected",
+            "NAME=SIZE",
+            "Size of an open dimension for which the program is made fast",
+        ),
+    )
+    specialise: Specialise | None = field(
+        default=None,
+        metadata=_asked(
+            "--specialise",
+            "NAME=SIZE,...",
+            "Sizes of open dimensions that get a program of their own beside the one for all "
+            "sizes, or auto",
+        ),
+    )
+    in_place: Mapping[str, str] | None = field(
+        default=None,
+        metadata=_asked(
+            "--in-place",
+            "OUTPUT=INPUT",
+            "Output that lives in the memory of an input, such as a cache",
+        ),
+    )
+    optional: Sequence[str] = field(
+        default=(),
+        metadata=_asked(
+            "--optional",
+            "NAME",
+            "Initialiser of the model that becomes an input, with its value as the default",
+        ),
+    )
+    require_signature: Path | None = field(
+        default=None,
+        metadata=about(
+            "Load a .tsm file only if it was signed with the key that belongs to this one.",
+            group=COMPILING,
+            metavar="PUBLIC.pem",
+        ),
+    )
+    values: Mapping[str, ArrayLike] | None = field(
+        default=None,
+        metadata=_asked(
+            "--value",
+            "NAME=VALUE",
+            "Fix an input that shapes depend on: a number, a JSON list or @FILE.npy",
+        ),
+    )
+    pins: Mapping[str, Any] | None = field(
+        default=None,
+        metadata=_asked(
+            "--pin",
+            "NAME=VALUE",
+            "Wherever a kernel or the model has this choice, only this value",
+        ),
+    )
+    forbid: Mapping[str, Collection[Any]] | None = field(
+        default=None, metadata=_asked("--forbid", "NAME=VALUE", "Never this value")
+    )
+    example_inputs: Any = None
+    example_kwargs: Mapping[str, Any] | None = None
+    samples: Mapping[str, Any] | None = None
     sizes: Mapping[str, int] = field(default_factory=dict)
     weights: Mapping[str, np.ndarray] | None = None
-    pins: Mapping[str, Any] | None = None
-    forbid: Mapping[str, Collection[Any]] | None = None
-    optional: Sequence[str] = ()
+    target: str | None = None
+
+    @staticmethod
+    def of(model: Any, options: Options | None = None, **arguments: Any) -> Request:
+        """The request of a function's arguments: fields, and options that take precedence over
+        `options`.  Raises UsageError for impossible options.
+        """
+        own = {f.name for f in fields(Request)}
+        named = {name: value for name, value in arguments.items() if name not in own}
+        asked = {name: value for name, value in arguments.items() if name in own}
+        target, precision = asked.get("target"), named.pop("precision", None)
+        if precision is not None:
+            named["precision"] = precision_text(precision)
+        options = (options or Options.from_environment()).with_(target=target, **named)
+        asked["optional"] = tuple(asked.get("optional", ()))
+        return Request(model, options, **asked)
 
     def on_cpu(self) -> Request:
         """The same model for this machine's CPU, which has no limits of a device."""

@@ -63,12 +63,20 @@ def about(
     cli: bool = True,
     flag: str | None = None,
     group: str | None = None,
+    metavar: str | None = None,
 ) -> dict[str, Any]:
     """Metadata of an option: its help text, whether it can change the generated code, whether it is
-    on the command line, its name there if that differs (`flag`), and its heading (`group`; None:
-    with the verb's own options).
+    on the command line, its name there if that differs (`flag`), its heading (`group`; None: with
+    the verb's own options), and how its value is shown (`metavar`).
     """
-    return {"help": help, "affects_code": affects_code, "cli": cli, "flag": flag, "group": group}
+    return {
+        "help": help,
+        "affects_code": affects_code,
+        "cli": cli,
+        "flag": flag,
+        "group": group,
+        "metavar": metavar,
+    }
 
 
 def option_table(options: type) -> str:

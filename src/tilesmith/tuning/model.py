@@ -13,7 +13,7 @@ from typing import Any, Unpack
 from tilesmith import driver
 from tilesmith.choices.constraints import Constraints
 from tilesmith.choices.records import Records
-from tilesmith.driver import Session
+from tilesmith.driver import Request, Session
 from tilesmith.frontend.common.inputs import Values
 from tilesmith.graph.bind import expected_graph
 from tilesmith.runtime.executable import Executable
@@ -86,8 +86,8 @@ def tune(
     trial in flight and keeps its results; a second one raises KeyboardInterrupt.  Raises the errors
     of `compile`, and UsageError.
     """
-    compiling = (options or Options.from_environment()).with_(target=target, threads=threads)
-    return tune_model(model, TuneOptions(**choices), compiling, shapes).executable
+    request = Request.of(model, options, target=target, threads=threads, shapes=shapes)
+    return tune_model(model, TuneOptions(**choices), request.options, request.shapes).executable
 
 
 def tune_model(
