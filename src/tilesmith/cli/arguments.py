@@ -300,7 +300,8 @@ def _parameters(options: type) -> list[inspect.Parameter]:
     if options is Request:
         own = [
             _parameter(
-                name, Annotated[Path | None if "Path" in f.type else list[str] | None, _info(f)]
+                name,
+                Annotated[Path | None if "Path" in str(f.type) else list[str] | None, _info(f)],
             )
             for name, f in _request_fields()
         ]
