@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
-from tilesmith.driver.entry import program_of, source_of
+from tilesmith.driver.entry import of_frontend, program_of
 from tilesmith.driver.request import Request
 from tilesmith.frontend.common.expressions import Definition, Parameter, define
 from tilesmith.graph.builder import Builder
@@ -61,8 +62,8 @@ def _programs(name: str, model: Any, levels: Sequence[Options]) -> tuple[Program
             )
         graphs = [_graph_of(name, *model, o.target) for o in levels]
         return tuple(program_of(Request(g, o)) for g, o in zip(graphs, levels, strict=True))
-    model, _, dynamic = source_of(model, None, None)
-    return tuple(program_of(Request(model, o, dynamic=dynamic)) for o in levels)
+    request, _ = of_frontend(Request(model, levels[0]))
+    return tuple(program_of(replace(request, options=o)) for o in levels)
 
 
 def _graph_of(
