@@ -19,14 +19,8 @@ from .scale import scalef
 _INT_OPS = {"add": "add", "sub": "sub", "mul": "mul", "and": "and", "or": "or", "xor": "xor"}
 _FLOAT_OPS = {"add": "fadd contract", "sub": "fsub contract", "mul": "fmul contract", "div": "fdiv"}
 _BOOL_OPS = {
-    "and": "and",
-    "or": "or",
-    "xor": "xor",
-    "add": "or",
-    "mul": "and",
-    "min": "and",
-    "max": "or",
-}
+    "and": "and", "or": "or", "xor": "xor", "add": "or", "mul": "and", "min": "and", "max": "or",
+}  # fmt: skip
 _COMPARE = {
     "float": {"eq": "fcmp oeq", "ne": "fcmp une", "lt": "fcmp olt", "le": "fcmp ole"},
     "int": {"eq": "icmp eq", "ne": "icmp ne", "lt": "icmp slt", "le": "icmp sle"},
@@ -35,13 +29,9 @@ _COMPARE = {
 }
 
 _LLVM_FLOAT = {
-    "sqrt": "sqrt",
-    "floor": "floor",
-    "ceil": "ceil",
-    "trunc": "trunc",
-    "round": "roundeven",
+    "sqrt": "sqrt", "floor": "floor", "ceil": "ceil", "trunc": "trunc", "round": "roundeven",
     "abs": "fabs",
-}
+}  # fmt: skip
 _LLVM_OVERFLOW = {f"{op}_overflows": f"s{op}" for op in ("add", "sub", "mul")}
 _EXACT = frozenset({"floor", "ceil", "trunc", "round", "abs"})
 """Functions whose result a narrow float holds exactly if the argument is one."""
@@ -68,11 +58,9 @@ class Arithmetic:
 
     def round(self, dtype: DType, lanes: int, value: str) -> str:
         """Narrow floats are rounded after every operation."""
-        return (
-            narrow_floats.rounded(self.b, self.target, dtype, value, lanes)
-            if is_narrow(dtype)
-            else value
-        )
+        if is_narrow(dtype):
+            return narrow_floats.rounded(self.b, self.target, dtype, value, lanes)
+        return value
 
     @staticmethod
     def zero(dtype: DType, lanes: int) -> str:
@@ -97,15 +85,12 @@ class Arithmetic:
 
     def unary(self, op: str, dtype: DType, lanes: int, a: str) -> str:
         type_ = value_type(dtype, lanes)
+        if op == "neg" and dtype.is_float:
+            return self.emit(f"fneg {type_} {a}")
         if op == "neg":
-            return self.emit(
-                f"fneg {type_} {a}"
-                if dtype.is_float
-                else f"sub {type_} {self._const(0, dtype, lanes)}, {a}"
-            )
-        return self.emit(
-            f"xor {type_} {a}, {self._const(1 if dtype.is_bool else -1, dtype, lanes)}"
-        )
+            return self.emit(f"sub {type_} {self._const(0, dtype, lanes)}, {a}")
+        ones = self._const(1 if dtype.is_bool else -1, dtype, lanes)
+        return self.emit(f"xor {type_} {a}, {ones}")
 
     def binary(
         self, op: str, dtype: DType, lanes: int, a: str, b: str, number: str | None = None
@@ -175,37 +160,24 @@ class Arithmetic:
             return self.emit(f"{'sdiv' if op == 'truncdiv' else 'srem'} {type_} {a}, {b}")
         d = int(divisor)
         if d > 0 and d & (d - 1) == 0:
-            if op == "floordiv":
-                return self.emit(
-                    f"ashr {type_} {a}, {self._const(d.bit_length() - 1, dtype, lanes)}"
-                )
-            return self.emit(f"and {type_} {a}, {self._const(d - 1, dtype, lanes)}")
+            name, amount = ("ashr", d.bit_length() - 1) if op == "floordiv" else ("and", d - 1)
+            return self.emit(f"{name} {type_} {a}, {self._const(amount, dtype, lanes)}")
         return self._floor(op, dtype, lanes, a, b)
 
     def _floor(self, op: str, dtype: DType, lanes: int, a: str, b: str) -> str:
         """Truncating division, corrected by one if the signs of remainder and divisor differ."""
-        type_, bools, zero = (
-            value_type(dtype, lanes),
-            vector("i1", lanes),
-            self._const(0, dtype, lanes),
-        )
+        type_, bools = value_type(dtype, lanes), vector("i1", lanes)
+        zero = self._const(0, dtype, lanes)
         rest = self.emit(f"srem {type_} {a}, {b}")
         signs = self.emit(f"xor {type_} {rest}, {b}")
         differ = self.emit(f"icmp slt {type_} {signs}, {zero}")
         wrong = self.emit(f"and {bools} {differ}, {self.emit(f'icmp ne {type_} {rest}, {zero}')}")
         if op == "floordiv":
             quotient = self.emit(f"sdiv {type_} {a}, {b}")
-            return (
-                self.emit(
-                    f"sub {type_} {quotient}, {self.emit(f'zext {bools} {wrong} to {type_}')}"
-                )
-                if dtype.bits > 1
-                else quotient
-            )
-        return self.emit(
-            f"add {type_} {rest}, "
-            f"{self.emit(f'select {bools} {wrong}, {type_} {b}, {type_} {zero}')}"
-        )
+            one = self.emit(f"zext {bools} {wrong} to {type_}")
+            return self.emit(f"sub {type_} {quotient}, {one}")
+        missing = self.emit(f"select {bools} {wrong}, {type_} {b}, {type_} {zero}")
+        return self.emit(f"add {type_} {rest}, {missing}")
 
     def _guarded_division(self, op: str, dtype: DType, lanes: int, a: str, b: str) -> str:
         """Division by any value: by zero gives 0, by -1 wraps.  The machine would trap."""
@@ -233,9 +205,8 @@ class Arithmetic:
         type_ = value_type(dtype, lanes)
         if op in ("floordiv", "truncdiv"):
             quotient = self.round(dtype, lanes, self.emit(f"fdiv {type_} {a}, {b}"))
-            return self.emit(
-                f"call {type_} @llvm.{'floor' if op == 'floordiv' else 'trunc'}({type_} {quotient})"
-            )
+            name = "floor" if op == "floordiv" else "trunc"
+            return self.emit(f"call {type_} @llvm.{name}({type_} {quotient})")
         rest = self.emit(f"frem {type_} {a}, {b}")
         if op == "truncmod":
             return rest
@@ -244,10 +215,8 @@ class Arithmetic:
         negative_b = self.emit(f"fcmp olt {type_} {b}, {zero}")
         differ = self.emit(f"xor {bools} {negative_rest}, {negative_b}")
         wrong = self.emit(f"and {bools} {differ}, {self.emit(f'fcmp une {type_} {rest}, {zero}')}")
-        return self.emit(
-            f"select {bools} {wrong}, {type_} {self.emit(f'fadd {type_} {rest}, {b}')}, {type_} "
-            f"{rest}"
-        )
+        more = self.emit(f"fadd {type_} {rest}, {b}")
+        return self.emit(f"select {bools} {wrong}, {type_} {more}, {type_} {rest}")
 
     def shift(self, op: str, dtype: DType, lanes: int, a: str, b: str, in_range: bool) -> str:
         """Shifts by the width or more give the result of an infinitely wide shift."""
@@ -261,9 +230,8 @@ class Arithmetic:
         result = self.emit(f"{name} {type_} {a}, {amount}")
         if name == "ashr":
             return result
-        return self.emit(
-            f"select {bools} {inside}, {type_} {result}, {type_} {self._const(0, dtype, lanes)}"
-        )
+        zero = self._const(0, dtype, lanes)
+        return self.emit(f"select {bools} {inside}, {type_} {result}, {type_} {zero}")
 
     def cast(self, source: DType, to: DType, lanes: int, a: str) -> str:
         if source is to:
@@ -324,12 +292,10 @@ class Arithmetic:
         a = args[0]
         if name == "fma":
             if dtype.is_float and self.target.has_fma and not is_narrow(dtype) and not self.strict:
-                return self.emit(
-                    f"call {type_} @llvm.fma({type_} {a}, {type_} {args[1]}, {type_} {args[2]})"
-                )
-            return self.binary(
-                "add", dtype, lanes, self.binary("mul", dtype, lanes, a, args[1]), args[2]
-            )
+                given = f"{type_} {a}, {type_} {args[1]}, {type_} {args[2]}"
+                return self.emit(f"call {type_} @llvm.fma({given})")
+            product = self.binary("mul", dtype, lanes, a, args[1])
+            return self.binary("add", dtype, lanes, product, args[2])
         if name == "scalef":
             return scalef(self.b, lanes, a, args[1])
         if name in _LLVM_OVERFLOW:
@@ -344,16 +310,14 @@ class Arithmetic:
             return result if name in _EXACT else self.round(dtype, lanes, result)
         if name == "rsqrt":
             root = self.emit(f"call {type_} @llvm.sqrt({type_} {a})")
-            return self.round(
-                dtype, lanes, self.emit(f"fdiv {type_} {self._const(1, dtype, lanes)}, {root}")
-            )
+            one = self._const(1, dtype, lanes)
+            return self.round(dtype, lanes, self.emit(f"fdiv {type_} {one}, {root}"))
         if name == "isnan":
             return self.emit(f"fcmp uno {type_} {a}, {a}")
         if name == "isinf":
             magnitude = self.emit(f"call {type_} @llvm.fabs({type_} {a})")
-            return self.emit(
-                f"fcmp oeq {type_} {magnitude}, {self._const(float('inf'), dtype, lanes)}"
-            )
+            infinity = self._const(float("inf"), dtype, lanes)
+            return self.emit(f"fcmp oeq {type_} {magnitude}, {infinity}")
         if name in _LIBM:
             return self.round(dtype, lanes, self._libm_call(name, dtype, lanes, args))
         raise InternalError(f"code generation does not know the intrinsic {name!r} on {dtype}")
@@ -365,30 +329,23 @@ class Arithmetic:
         if name in ("floor", "ceil", "trunc", "round", "abs"):
             return a
         if name in ("isnan", "isinf"):
-            return (
-                literal(False, dtype)
-                if lanes == 1 and dtype.is_bool
-                else "false"
-                if lanes == 1
-                else "zeroinitializer"
-            )
+            return "false" if lanes == 1 else "zeroinitializer"
         raise InternalError(f"code generation does not know the intrinsic {name!r} on {dtype}")
 
     def _libm_call(self, name: str, dtype: DType, lanes: int, args: list[str]) -> str:
         element = "double" if dtype.bits == 64 else "float"
         symbol = _LIBM[name] if element == "double" else _LIBM[name] + "f"
         self.libm.add((symbol, element, len(args)))
+
+        def call(operands: list[str]) -> str:
+            given = ", ".join(f"{element} {x}" for x in operands)
+            return self.emit(f"call {element} @{symbol}({given})")
+
         if lanes == 1:
-            return self.emit(
-                f"call {element} @{symbol}({', '.join(f'{element} {a}' for a in args)})"
-            )
-        type_ = vector(element, lanes)
-        result = "poison"
+            return call(args)
+        type_, result = vector(element, lanes), "poison"
         for i in range(lanes):
-            parts = [self.emit(f"extractelement {type_} {a}, i64 {i}") for a in args]
-            one = self.emit(
-                f"call {element} @{symbol}({', '.join(f'{element} {p}' for p in parts)})"
-            )
+            one = call([self.emit(f"extractelement {type_} {a}, i64 {i}") for a in args])
             result = self.emit(f"insertelement {type_} {result}, {element} {one}, i64 {i}")
         return result
 
@@ -406,34 +363,23 @@ class Arithmetic:
         while run > 1:
             type_ = vector(element, groups * run)
             if run % 2 == 0:  # pair the first half of every run with its second half
-                half = run // 2
-                first = tuple(g * run + i for g in range(groups) for i in range(half))
-                a = self._combine(
-                    op, dtype, type_, groups * half, a, first, tuple(i + half for i in first)
-                )
-                run = half
+                run //= 2
+                first = tuple(2 * g * run + i for g in range(groups) for i in range(run))
+                second = tuple(i + run for i in first)
+                x, y = (self._pick(type_, a, picks) for picks in (first, second))
+                a = self._pair(op, dtype, groups * run, x, y)
             else:  # fold the last lane of every run into the first, then drop it
                 short = run - 1
                 keep = tuple(g * run + i for g in range(groups) for i in range(short))
                 rest = self._pick(type_, a, keep)
                 last = self._pick(type_, a, tuple(g * run + short for g in range(groups)))
-                if short == 1:
-                    return self._finish(
-                        element,
-                        groups,
-                        self.binary(op, dtype, groups, rest, last)
-                        if groups > 1
-                        else self._scalar_pair(op, dtype, rest, last),
-                    )
-                heads = self._pick(
-                    vector(element, groups * short), rest, tuple(g * short for g in range(groups))
-                )
-                heads = (
-                    self.binary(op, dtype, groups, heads, last)
-                    if groups > 1
-                    else self._scalar_pair(op, dtype, heads, last)
-                )
-                a = self._put_heads(element, groups, short, rest, heads)
+                heads = rest
+                if short > 1:
+                    every = tuple(g * short for g in range(groups))
+                    heads = self._pick(vector(element, groups * short), rest, every)
+                a = self._pair(op, dtype, groups, heads, last)
+                if short > 1:
+                    a = self._put_heads(element, groups, short, rest, a)
                 run = short
         return self._finish(element, groups, a)
 
@@ -460,29 +406,14 @@ class Arithmetic:
     def _pick(self, type_: str, a: str, lanes: tuple[int, ...]) -> str:
         return self.b.shuffle(type_, a, "poison", lanes)
 
-    def _combine(
-        self,
-        op: str,
-        dtype: DType,
-        type_: str,
-        lanes: int,
-        a: str,
-        first: tuple[int, ...],
-        second: tuple[int, ...],
-    ) -> str:
-        x, y = self._pick(type_, a, first), self._pick(type_, a, second)
-        return (
-            self.binary(op, dtype, lanes, x, y) if lanes > 1 else self._scalar_pair(op, dtype, x, y)
-        )
-
-    def _scalar_pair(self, op: str, dtype: DType, x: str, y: str) -> str:
-        """Combine two one-lane vectors; the result stays a one-lane vector."""
-        element = value_type(dtype)
-        a, b = (self.emit(f"extractelement <1 x {element}> {v}, i64 0") for v in (x, y))
-        return self.emit(
-            f"insertelement <1 x {element}> poison, {element} "
-            f"{self.binary(op, dtype, 1, a, b)}, i64 0"
-        )
+    def _pair(self, op: str, dtype: DType, lanes: int, x: str, y: str) -> str:
+        """Combine two vectors; those of one lane stay vectors."""
+        if lanes > 1:
+            return self.binary(op, dtype, lanes, x, y)
+        type_ = f"<1 x {value_type(dtype)}>"
+        a, b = (self.emit(f"extractelement {type_} {v}, i64 0") for v in (x, y))
+        both = self.binary(op, dtype, 1, a, b)
+        return self.emit(f"insertelement {type_} poison, {value_type(dtype)} {both}, i64 0")
 
     def _put_heads(self, element: str, groups: int, run: int, a: str, heads: str) -> str:
         for g in range(groups):

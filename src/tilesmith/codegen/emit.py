@@ -19,18 +19,15 @@ from tilesmith.ir.dtypes import bool_, i64
 from tilesmith.ir.expr import Var
 from tilesmith.ir.target import LINE_BYTES, Target
 from tilesmith.loop.nodes import Buffer, Func
-from tilesmith.loop.passes.workspace import plan_workspace
 from tilesmith.support.errors import InternalError
 
 from .assertions import INDEX, fail_function
 from .context import address
-from .keep_alive import breaks
 from .kernel import Kernel
 from .llvm_text import NONTEMPORAL_NODE
-from .module import Module
+from .module import Module, module_of
 from .statements import Statements
 from .streaming import streamed
-from .survey import Survey
 
 
 def emit(
@@ -46,13 +43,8 @@ def emit(
     Raises InternalError for forms that an earlier pass should have removed.
     """
     symbol = re.sub(r"[^A-Za-z0-9_]", "_", func.name)
-    survey = Survey()
-    survey.statement(func.body)
-    workspace = plan_workspace(func)
-    overlapping = workspace.overlapping() | {func.buffers[i] for i in shared}
-    kept = breaks(func.body, target.model)
-    module = Module(symbol, target, survey, workspace, overlapping, kept, strict)
-    large = streamed(func, survey.loaded, target)
+    module = module_of(func, target, symbol, shared, strict)
+    large = streamed(func, module.survey.loaded, target)
     definitions = _definitions(func, module, large)
     parts = [
         f"; {' '.join(func.name.split())}",
@@ -66,8 +58,8 @@ def emit(
     return Kernel(
         symbol,
         "\n\n".join(parts) + "\n",
-        workspace.shared_bytes,
-        workspace.per_thread_bytes,
+        module.workspace.shared_bytes,
+        module.workspace.per_thread_bytes,
         tuple(module.messages),
     )
 
@@ -78,13 +70,9 @@ def emit_bare(func: Func, target: Target) -> str:
     Raises InternalError if it needs a workspace or a context: for memory from the heap, for threads
     or for assertions.
     """
-    survey = Survey()
-    survey.statement(func.body)
-    workspace = plan_workspace(func)
-    kept = breaks(func.body, target.model)
-    module = Module(func.name, target, survey, workspace, workspace.overlapping(), kept)
+    module = module_of(func, target, func.name)
     top = _body(func, module, frozenset())
-    if workspace.offsets or module.functions or module.messages:
+    if module.workspace.offsets or module.functions or module.messages:
         raise InternalError(f"'{func.name}' has no context, and needs one")
     params = ", ".join(f"{t} {n}" for t, n in parameters(func, module)[:-2])
     text = top.b.function(f"i32 @{func.name}({params})")
@@ -127,12 +115,7 @@ def _body(func: Func, module: Module, large: frozenset[Buffer]) -> Statements:
     """The statements of the whole kernel; the functions of its parallel loops join the module."""
     module.streamed = large
     top = Statements(module)
-    params = parameters(func, module)
-    for buffer, (_, name) in zip(func.buffers, params, strict=False):
-        top.env.pointers[buffer] = name
-    scalars = [p for p in func.params if isinstance(p, Var)]
-    for v, (_, name) in zip(scalars, params[len(func.buffers) :], strict=False):
-        bind_scalar(top, v, name)
+    bind_parameters(func, top)
     top.statement(func.body)
     top.settle()
     if INDEX in module.messages:  # the kernel went on after a bad index
@@ -155,16 +138,19 @@ def parameters(func: Func, module: Module) -> list[tuple[str, str]]:
     return [*params, ("ptr noalias", "%workspace"), ("ptr", "%context")]
 
 
-def bind_scalar(top: Statements, v: Var, name: str) -> None:
-    """Scalars are passed as i64."""
-    if v.type is i64:
-        top.env.bind(v, name)
-    elif v.type is bool_ or v.type.is_int:
-        top.env.bind(v, top.ops.cast(i64, v.type, 1, name))
-    else:
-        raise InternalError(
-            f"scalar parameter {v.name}: expected an integer or bool, found {v.type}"
-        )
+def bind_parameters(func: Func, top: Statements) -> list[tuple[str, str]]:
+    """Let buffers and scalars stand for the `parameters`, which are returned.  Scalars are i64."""
+    params = parameters(func, top.module)
+    for buffer, (_, name) in zip(func.buffers, params, strict=False):
+        top.env.pointers[buffer] = name
+    scalars = [p for p in func.params if isinstance(p, Var)]
+    for v, (_, name) in zip(scalars, params[len(func.buffers) :], strict=False):
+        if v.type is not i64 and v.type is not bool_ and not v.type.is_int:
+            raise InternalError(
+                f"scalar parameter {v.name}: expected an integer or bool, found {v.type}"
+            )
+        top.env.bind(v, name if v.type is i64 else top.ops.cast(i64, v.type, 1, name))
+    return params
 
 
 def declarations(module: Module) -> list[str]:

@@ -7,13 +7,13 @@ displacement.
 
 from __future__ import annotations
 
-from math import prod
+from functools import partial
 
 from tilesmith.ir.expr import Binary, Broadcast, Const, Expr, Load, Ramp, as_expr, const
 from tilesmith.ir.lane_offsets import lane_of
 from tilesmith.ir.loop_tables import ALLOCATED, SCOPES
 from tilesmith.loop.nodes import Buffer, Store
-from tilesmith.loop.passes.workspace import buffer_bytes, constant_extent, is_constant
+from tilesmith.loop.passes.workspace import buffer_bytes, element_count, is_constant
 from tilesmith.support.errors import InternalError
 
 from .hooks import Hooks
@@ -181,9 +181,8 @@ class Memory:
 
     def _or_zero(self, active: str, type_: str, value: str) -> str:
         lanes = type_[1:].split(" ", 1)[0]
-        return self.emit(
-            f"select <{lanes} x i1> {active}, {type_} {value}, {type_} zeroinitializer"
-        )
+        choice = f"{type_} {value}, {type_} zeroinitializer"
+        return self.emit(f"select <{lanes} x i1> {active}, {choice}")
 
     def _active(self, own: Expr | None, lanes: int, mask: Mask | None) -> Mask | None:
         """The conjunction of an access's own mask and the context's; None if all lanes are
@@ -191,9 +190,9 @@ class Memory:
         """
         if own is None:
             return mask
-        text = (
-            self.value(own, mask) if own.lanes > 1 else self.b.splat("i1", self.value(own), lanes)
-        )
+        text = self.value(own, mask if own.lanes > 1 else None)
+        if own.lanes == 1:
+            text = self.b.splat("i1", text, lanes)
         return self.values.both(mask, Mask(text, lanes, known_lanes(own)))
 
     def _scalar_load(self, buffer: Buffer, index: Expr, mask: Expr | None) -> str:
@@ -201,13 +200,9 @@ class Memory:
         if held is not None:
             return held
         if mask is not None:
-            cond, type_ = self.value(mask), value_type(buffer.dtype)
-            return self.b.diamond(
-                cond,
-                type_,
-                lambda: self._scalar_load(buffer, index, None),
-                lambda: self.ops.zero(buffer.dtype, 1),
-            )
+            type_, zero = value_type(buffer.dtype), self.ops.zero(buffer.dtype, 1)
+            load = partial(self._scalar_load, buffer, index, None)
+            return self.b.diamond(self.value(mask), type_, load, lambda: zero)
         if buffer in self.registers.slots:
             found = self.registers.load(buffer, index, 1)
             as_stored = self.registers.slots[buffer].as_stored
@@ -238,9 +233,8 @@ class Memory:
             backwards = tuple(range(lanes - 1, -1, -1))
             if active:
                 active = self.b.shuffle(vector("i1", lanes), active, "poison", backwards)
-            loaded = self._contiguous(
-                type_, self.address(buffer, base, 1 - lanes), size, lanes, active
-            )
+            start = self.address(buffer, base, 1 - lanes)
+            loaded = self._contiguous(type_, start, size, lanes, active)
             return self.b.shuffle(type_, loaded, "poison", backwards)
         if stride == 0 and not active:
             one = self.emit(f"load {element}, ptr {self.address(buffer, base)}, align {size}")
@@ -306,22 +300,19 @@ class Memory:
         on some processors); None for other indices.
         """
         element, size = memory_type(buffer.dtype), buffer.dtype.bytes
-        result = "poison"
+        type_, result = vector(element, lanes), "poison"
         for lane in range(lanes):
             at = lane_of(index, lane)
             if at is None:
                 return None
             one = self.emit(f"load {element}, ptr {self.address(buffer, at)}, align {size}")
-            result = self.emit(
-                f"insertelement {vector(element, lanes)} {result}, {element} {one}, i64 {lane}"
-            )
+            result = self.emit(f"insertelement {type_} {result}, {element} {one}, i64 {lane}")
         return result
 
     def _gather(self, buffer: Buffer, index: str, lanes: int, active: str) -> str:
         element = memory_type(buffer.dtype)
-        where = self.emit(
-            f"getelementptr {element}, ptr {self.env.pointer(buffer)}, <{lanes} x i64> {index}"
-        )
+        first = self.env.pointer(buffer)
+        where = self.emit(f"getelementptr {element}, ptr {first}, <{lanes} x i64> {index}")
         return self._gather_at(element, where, buffer.dtype.bytes, lanes, active)
 
     def _gather_at(self, element: str, where: str, size: int, lanes: int, active: str) -> str:
@@ -337,14 +328,11 @@ class Memory:
     def store(self, s: Store) -> None:
         buffer, index = s.buffer, flat_index(s.indices)
         lanes = max(index.lanes, s.value.lanes)
-        if lanes > 1 and s.value.lanes == 1:
-            raise InternalError(
-                f"store to {buffer.name}: a scalar value for {lanes} lanes; broadcast it"
-            )
-        if lanes > 1 and index.lanes == 1:
-            raise InternalError(
-                f"store to {buffer.name}: {lanes} lanes at one index; reduce them first"
-            )
+        if lanes > 1 and 1 in (s.value.lanes, index.lanes):
+            what = f"{lanes} lanes at one index; reduce them first"
+            if s.value.lanes == 1:
+                what = f"a scalar value for {lanes} lanes; broadcast it"
+            raise InternalError(f"store to {buffer.name}: {what}")
         if lanes == 1:
             if s.mask is not None:
                 self.b.guarded(self.value(s.mask), lambda: self._scalar_store(s))
@@ -382,10 +370,8 @@ class Memory:
         if buffer in self.registers.slots:
             self.registers.store(buffer, index, 1, stored, "")
             return
-        self.b.do(
-            f"store {memory_type(buffer.dtype)} {stored}, ptr {self.address(buffer, index)}, "
-            f"align {buffer.dtype.bytes}"
-        )
+        type_, where = memory_type(buffer.dtype), self.address(buffer, index)
+        self.b.do(f"store {type_} {stored}, ptr {where}, align {buffer.dtype.bytes}")
 
     def _vector_store(
         self,
@@ -411,10 +397,8 @@ class Memory:
                 start = 1 - lanes
             pointer = self.address(buffer, ramp[0], start)
             if active:
-                self.b.do(
-                    f"call void @llvm.masked.store({type_} {stored}, ptr align {size} "
-                    f"{pointer}, <{lanes} x i1> {active})"
-                )
+                given = f"ptr align {size} {pointer}, <{lanes} x i1> {active}"
+                self.b.do(f"call void @llvm.masked.store({type_} {stored}, {given})")
             elif streaming is not None:
                 aligned = f"align {streaming}, {NONTEMPORAL}"
                 self.b.do(f"store {type_} {stored}, ptr {pointer}, {aligned}")
@@ -424,10 +408,8 @@ class Memory:
                 self.b.do(f"store {type_} {stored}, ptr {pointer}, align {align}")
             return
         if ramp is not None:
-            first, steps = (
-                self.address(buffer, ramp[0]),
-                self.value(Ramp(const(0), const(ramp[1]), lanes)),
-            )
+            first = self.address(buffer, ramp[0])
+            steps = self.value(Ramp(const(0), const(ramp[1]), lanes))
         else:
             first, steps = self.env.pointer(buffer), self.value(index)
         where = self.emit(f"getelementptr {element}, ptr {first}, <{lanes} x i64> {steps}")
@@ -448,6 +430,6 @@ def _is_padding(buffer: Buffer, index: Expr, mask: Mask) -> bool:
     if not padded or mask.known is None or access is None or not is_constant(buffer):
         return False
     first, lanes = access
-    count = prod(constant_extent(n, buffer) for n in buffer.shape)
+    count = element_count(buffer)
     inside = (first + lanes) * buffer.dtype.bytes <= buffer_bytes(buffer)
     return inside and all(on or first + i >= count for i, on in enumerate(mask.known))

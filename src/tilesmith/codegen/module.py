@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from tilesmith.ir.target import Target
-from tilesmith.loop.nodes import Buffer
-from tilesmith.loop.passes.workspace import Workspace, constant_extent, is_constant
+from tilesmith.loop.nodes import Buffer, Func
+from tilesmith.loop.passes.workspace import Workspace, element_count, is_constant, plan_workspace
 
-from .keep_alive import Breaks
+from .keep_alive import Breaks, breaks
 from .survey import Survey
 
 
@@ -53,9 +54,19 @@ class Module:
         if buffer not in self.survey.written:
             words.append("readonly")
         if is_constant(buffer):
-            size = buffer.dtype.bytes
-            for d in buffer.shape:
-                size *= constant_extent(d, buffer)
+            size = buffer.dtype.bytes * element_count(buffer)
             if size:
                 words.append(f"dereferenceable({size})")
         return " ".join(words)
+
+
+def module_of(
+    func: Func, target: Target, symbol: str, shared: Collection[int] = (), strict: bool = False
+) -> Module:
+    """A module without functions for `func`; `shared` and `strict` are those of `emit`."""
+    survey = Survey()
+    survey.statement(func.body)
+    workspace = plan_workspace(func)
+    overlapping = workspace.overlapping() | {func.buffers[i] for i in shared}
+    kept = breaks(func.body, target.model)
+    return Module(symbol, target, survey, workspace, overlapping, kept, strict)

@@ -58,25 +58,16 @@ class Statements:
         self.memory = Memory(self.values, self.registers, module, hooks)
         self.tensors = TensorCalls(self.memory, module, hooks)
         self.checks = Checks(self.values, module, "ret void" if parent else hooks.stop)
-        self.values.rules |= {
-            ir.Load: self.memory.load,
-            ir.TensorCall: self.tensors.call,
-            ir.Call: self._call,
-        }
+        further = {ir.Load: self.memory.load, ir.TensorCall: self.tensors.call, ir.Call: self._call}
+        self.values.rules |= further
         self._next: list[Stmt] = []  # what a rule leaves to be written; so depth is no limit
         self._plain: dict[type[Stmt], Callable[[Any], None]] = {
-            nodes.For: self._for,
-            nodes.If: self._if,
-            nodes.Store: self._store,
-            nodes.Allocate: self._allocate,
-            nodes.LetStmt: self._let_statement,
-            nodes.Seq: self._seq,
-            nodes.Evaluate: self._evaluate,
-            nodes.Assert: self.checks.assertion,
-            nodes.Return: self._return,
-            nodes.Reinterpret: self._reinterpret,
-            nodes.CopyBytes: self._copy_bytes,
-        }
+            nodes.For: self._for, nodes.If: self._if, nodes.Store: self._store,
+            nodes.Allocate: self._allocate, nodes.LetStmt: self._let_statement,
+            nodes.Seq: self._seq, nodes.Evaluate: self._evaluate,
+            nodes.Assert: self.checks.assertion, nodes.Return: self._return,
+            nodes.Reinterpret: self._reinterpret, nodes.CopyBytes: self._copy_bytes,
+        }  # fmt: skip
         own = {kind: partial(write, self) for kind, write in hooks.statements.items()}
         self._rules = self._plain | own
         self._one_store = self._rules[nodes.Store]

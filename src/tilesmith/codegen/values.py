@@ -74,17 +74,11 @@ class Values:
         self._memory: dict[frozenset[Var | ir.BufferLike], tuple[bool, bool]] = {}
         self._checks: dict[Expr, bool] = {}
         self.rules: dict[type[Expr], Rule] = {
-            ir.Unary: self._unary,
-            ir.Binary: self._binary,
-            ir.Compare: self._compare,
-            ir.Select: self._select,
-            ir.Cast: self._cast,
-            ir.Call: self.call,
-            ir.Let: self._let,
-            ir.Ramp: self._ramp,
-            ir.Broadcast: self._broadcast,
+            ir.Unary: self._unary, ir.Binary: self._binary, ir.Compare: self._compare,
+            ir.Select: self._select, ir.Cast: self._cast, ir.Call: self.call, ir.Let: self._let,
+            ir.Ramp: self._ramp, ir.Broadcast: self._broadcast,
             ir.VectorReduce: self._vector_reduce,
-        }
+        }  # fmt: skip
 
     # analysis
 
@@ -165,10 +159,8 @@ class Values:
         lanes.
         """
         active = self.emit(f"call i1 @llvm.vector.reduce.or(<{mask.lanes} x i1> {mask.text})")
-        zero = self.ops.zero(e.dtype, e.lanes)
-        return self.b.diamond(
-            active, value_type(e.dtype, e.lanes), lambda: self.value(e), lambda: zero
-        )
+        type_, zero = value_type(e.dtype, e.lanes), self.ops.zero(e.dtype, e.lanes)
+        return self.b.diamond(active, type_, lambda: self.value(e), lambda: zero)
 
     # one method per node
 
@@ -179,21 +171,13 @@ class Values:
         a, b = self.value(e.a, mask), self.value(e.b, mask)
         if e.op in ("floordiv", "floormod", "truncdiv", "truncmod"):
             divisor = e.b.value if isinstance(e.b, ir.Broadcast) else e.b
-            known = (
-                divisor.value if isinstance(divisor, Const) and not divisor.type.is_float else None
-            )
+            known = divisor.value if isinstance(divisor, Const) else None
             plain = self.env.is_nonnegative(e.a) and self.env.is_nonnegative(e.b)
             return self.ops.division(e.op, e.dtype, e.lanes, a, b, known, plain)
         if e.op in ("shl", "shr"):
             amount = e.b.value if isinstance(e.b, ir.Broadcast) else e.b
-            return self.ops.shift(
-                e.op,
-                e.dtype,
-                e.lanes,
-                a,
-                b,
-                isinstance(amount, Const) and 0 <= amount.value < e.dtype.bits,
-            )
+            in_range = isinstance(amount, Const) and 0 <= amount.value < e.dtype.bits
+            return self.ops.shift(e.op, e.dtype, e.lanes, a, b, in_range)
         finite = None
         if e.op in ("min", "max") and e.dtype.is_float:
             finite = next((s for s, x in ((b, e.b), (a, e.a)) if _is_number(x)), None)
@@ -203,32 +187,22 @@ class Values:
         narrow = self._tail_mask(e)
         if narrow is not None:
             return narrow
-        return self.ops.compare(
-            e.op, e.a.dtype, e.lanes, self.value(e.a, mask), self.value(e.b, mask)
-        )
+        a, b = self.value(e.a, mask), self.value(e.b, mask)
+        return self.ops.compare(e.op, e.a.dtype, e.lanes, a, b)
 
     def _tail_mask(self, e: ir.Compare) -> str | None:
         """`Ramp(base, 1, n) < Broadcast(limit)` in 32-bit lanes: the count is clamped first."""
         a, b = e.a, e.b
-        if (
-            e.op not in ("lt", "le")
-            or a.dtype is not i64
-            or not isinstance(a, ir.Ramp)
-            or not isinstance(b, ir.Broadcast)
-        ):
+        if e.op not in ("lt", "le") or a.dtype is not i64:
             return None
-        if not (isinstance(a.stride, Const) and a.stride.value == 1):
+        if not isinstance(a, ir.Ramp) or not isinstance(b, ir.Broadcast):
             return None
-        room = self.value(
-            ir.Binary("sub", b.value, a.base)
-            if e.op == "lt"
-            else ir.Binary("sub", b.value + 1, a.base)
-        )
+        if not isinstance(a.stride, Const) or a.stride.value != 1:
+            return None
+        room = self.value(ir.Binary("sub", b.value if e.op == "lt" else b.value + 1, a.base))
         low = self.emit(f"call i64 @llvm.smax(i64 {room}, i64 0)")
-        count = self.emit(
-            f"trunc i64 {self.emit(f'call i64 @llvm.smin(i64 {low}, i64 {e.lanes})')} to i32"
-        )
-        many = self.b.splat("i32", count, e.lanes)
+        count = self.emit(f"call i64 @llvm.smin(i64 {low}, i64 {e.lanes})")
+        many = self.b.splat("i32", self.emit(f"trunc i64 {count} to i32"), e.lanes)
         return self.emit(f"icmp slt <{e.lanes} x i32> {lane_numbers('i32', e.lanes)}, {many}")
 
     def _select(self, e: ir.Select, mask: Mask | None) -> str:
@@ -237,12 +211,8 @@ class Values:
         guarded = self.needs_guard(e.if_true)[0] or self.needs_guard(e.if_false)[0]
         if e.cond.lanes == 1:
             if guarded:
-                return self.b.diamond(
-                    cond,
-                    type_,
-                    lambda: self.value(e.if_true, mask),
-                    lambda: self.value(e.if_false, mask),
-                )
+                yes, no = (lambda x=x: self.value(x, mask) for x in (e.if_true, e.if_false))
+                return self.b.diamond(cond, type_, yes, no)
             a, b = self.value(e.if_true), self.value(e.if_false)
             return self.emit(f"select i1 {cond}, {type_} {a}, {type_} {b}")
         if guarded:
@@ -297,11 +267,10 @@ class Values:
             stride = self.b.splat(element, self._uniform(e.stride, mask), lanes)
             steps = self.emit(f"mul <{lanes} x {element}> {stride}, {lane_numbers(element, lanes)}")
         base = self._uniform(e.base, mask)
-        start = (
-            literal(e.base.value, e.dtype, lanes)
-            if isinstance(e.base, Const)
-            else self.b.splat(element, base, lanes)
-        )
+        if isinstance(e.base, Const):
+            start = literal(e.base.value, e.dtype, lanes)
+        else:
+            start = self.b.splat(element, base, lanes)
         return self.emit(f"add <{lanes} x {element}> {start}, {steps}")
 
     def _broadcast(self, e: ir.Broadcast, mask: Mask | None) -> str:
@@ -325,9 +294,8 @@ class Values:
     def _bitcast(self, e: ir.Call, value: str) -> str:
         source, result = e.args[0].dtype, e.type
         if source.bytes != result.bytes:
-            raise InternalError(
-                f"bitcast from {type_text(e.args[0])} to {result}: the sizes differ"
-            )
+            given = type_text(e.args[0])
+            raise InternalError(f"bitcast from {given} to {result}: the sizes differ")
         stored = self.ops.to_memory(source, e.lanes, value)
         a, b = memory_type(source, e.lanes), memory_type(result, e.lanes)
         bits = stored if a == b else self.emit(f"bitcast {a} {stored} to {b}")

@@ -31,7 +31,7 @@ from tilesmith.ir.types import Dim
 from tilesmith.loop import nodes
 from tilesmith.loop.facts import in_loop
 from tilesmith.loop.nodes import Buffer, Func, Stmt
-from tilesmith.loop.passes.workspace import constant_extent, plan_workspace
+from tilesmith.loop.passes.workspace import element_count, plan_workspace
 from tilesmith.strategy.group import STEP
 from tilesmith.support.errors import InternalError
 
@@ -200,10 +200,7 @@ class Statements:
             place = f"({memory}{type_} *)(({memory}char *)workspace + {at})"
             self.b.line(f"{memory}{type_} *{self._restrict(b)}const {name} = {place};")
         else:
-            size = 1
-            for extent in b.shape:
-                size *= constant_extent(extent, b)
-            self.b.line(f"{type_} {name}[{max(size, 1)}];")
+            self.b.line(f"{type_} {name}[{max(element_count(b), 1)}];")
 
     def _reinterpret(self, s: nodes.Reinterpret) -> None:
         self.values.begin((s.place,))

@@ -357,7 +357,7 @@ class Vectors:
         if isinstance(e, Var) and e in self._elements:
             return self._elements[e]
         if isinstance(e, Var) or e in self.values.named or self._is_whole(e):
-            return self._element_of(e.dtype, self.name(e), e)
+            return self._stand_in(e.dtype, f"{self.name(e)}[{LANE}]")
         if isinstance(e, ir.Let):
             value = self._lane_of(e.value, lane, done)
             self._elements[e.var] = Var(e.var.name, e.var.dtype)
@@ -370,12 +370,11 @@ class Vectors:
             return self.values.slot(e.buffer, e.indices, e.lanes) is not None
         return isinstance(e, ir.VectorReduce) or called(e) is not None
 
-    def _element_of(self, dtype: DType, name: str, e: Expr) -> Var:
-        """A variable that stands for the present lane of a vector that has a name."""
-        found = Var(name, dtype)
+    def _stand_in(self, dtype: DType, text: str) -> Var:
+        """A variable that stands for an element of a vector that has a name."""
+        found = Var(text, dtype)
         self.values.wrapping.add(found)
-        text = f"{name}[{LANE}]"
-        self.names.alias(found, f"({text} != 0)" if e.dtype.is_bool else text)
+        self.names.alias(found, f"({text} != 0)" if dtype.is_bool else text)
         return found
 
     # reductions
@@ -389,20 +388,12 @@ class Vectors:
         group = e.a.lanes // e.size
         name = self.names.fresh("r")
         self.b.line(f"{self.values.type_of(e)} {name}{' = {0}' if e.size > 1 else ''};")
-        lane = Var(LANE, i64)
-        self.names.alias(lane, LANE)
-
-        def of(text: str) -> Var:
-            found = Var(text, e.dtype)
-            self.values.wrapping.add(found)
-            self.names.alias(found, f"({text} != 0)" if e.dtype.is_bool else text)
-            return found
-
         to = name if e.size == 1 else f"{name}[{LANE}]"
         self.b.line(f"for (int {LANE} = 0; {LANE} < {e.size}; {LANE}++) {{")
         self.b.line(f"    {to} = {source}[{LANE} * {group}];")
         self.b.line(f"    for (int {NEXT} = 1; {NEXT} < {group}; {NEXT}++)")
-        text = self.text(ir.Binary(e.op, of(to), of(f"{source}[{LANE} * {group} + {NEXT}]")))
+        texts = to, f"{source}[{LANE} * {group} + {NEXT}]"
+        text = self.text(ir.Binary(e.op, *(self._stand_in(e.dtype, t) for t in texts)))
         value = f"-({text} ? 1 : 0)" if e.dtype.is_bool and e.size > 1 else text
         self.b.line(f"        {to} = {value};")
         self.b.line("}")
@@ -414,19 +405,13 @@ class Vectors:
         while lanes > 1:
             lanes //= 2
             name = self.names.fresh("r")
-            a, b = Var("a", e.dtype), Var("b", e.dtype)
-            self.values.wrapping |= {a, b}
+            halves = ("[0]", "[1]") if lanes == 1 else (f"[{LANE}]", f"[{LANE} + {lanes}]")
+            a, b = (self._stand_in(e.dtype, source + half) for half in halves)
+            text = self.text(ir.Binary(e.op, a, b))
             if lanes == 1:
-                self.names.alias(a, f"{source}[0]")
-                self.names.alias(b, f"{source}[1]")
-                text = self.text(ir.Binary(e.op, a, b))
                 self.b.line(f"const {VALUE_TYPES[e.dtype.name]} {name} = {text};")
             else:
-                type_ = self.vector(value_name(e.dtype), lanes)
-                self.names.alias(a, f"{source}[{LANE}]")
-                self.names.alias(b, f"{source}[{LANE} + {lanes}]")
-                text = self.text(ir.Binary(e.op, a, b))
-                self.b.line(f"{type_} {name} = {{0}};")
+                self.b.line(f"{self.vector(value_name(e.dtype), lanes)} {name} = {{0}};")
                 self.b.line(f"for (int {LANE} = 0; {LANE} < {lanes}; {LANE}++)")
                 self.b.line(f"    {name}[{LANE}] = {text};")
             source = name

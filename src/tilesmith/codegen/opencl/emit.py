@@ -37,7 +37,7 @@ from tilesmith.loop.launches import (
     check_assertions,
     check_limits,
     launches,
-)
+)  # fmt: skip
 from tilesmith.loop.nodes import (
     Allocate,
     Assert,
@@ -48,8 +48,8 @@ from tilesmith.loop.nodes import (
     Func,
     Wait,
     WaveReduce,
-)
-from tilesmith.loop.passes.workspace import constant_extent
+)  # fmt: skip
+from tilesmith.loop.passes.workspace import element_count
 from tilesmith.loop.visit import exprs, walk
 from tilesmith.strategy.group import STEP
 from tilesmith.support.errors import ScheduleError
@@ -88,7 +88,8 @@ class _Launch:
     def memory(self, f: Statements, func: Func) -> None:
         """The declarations that stand at the top of a kernel: shared memory, and the workspace."""
         for b in self._launch.shared:
-            f.b.line(f"__local {MEMORY_TYPES[b.dtype.name]} {f.names(b)}[{_elements(b)}];")
+            size = max(element_count(b), 1)
+            f.b.line(f"__local {MEMORY_TYPES[b.dtype.name]} {f.names(b)}[{size}];")
         for s in walk(func.body):
             if isinstance(s, Allocate) and s.buffer.scope == "heap":
                 f.declare(s.buffer)
@@ -167,13 +168,6 @@ def _wave_reduce(f: Statements, s: WaveReduce) -> None:
     f.statement(s.body)
 
 
-def _elements(buffer: Buffer) -> int:
-    size = 1
-    for extent in buffer.shape:
-        size *= constant_extent(extent, buffer)
-    return max(size, 1)
-
-
 def write(
     func: Func, device: Device, symbol: str | None = None, *, shared: Collection[int] = ()
 ) -> DeviceKernel:
@@ -216,14 +210,9 @@ def write(
     doubles = _has_doubles(func)
     if doubles and not device.has_f64:
         raise ScheduleError(f"'{func.name}' computes with f64, which the device has not; use f32")
+    text = "\n".join(texts)
     return DeviceKernel(
-        symbol,
-        "\n".join(texts),
-        frozenset(helpers),
-        size,
-        tuple(messages),
-        tuple(calls),
-        doubles,
+        symbol, text, frozenset(helpers), size, tuple(messages), tuple(calls), doubles
     )
 
 

@@ -19,13 +19,12 @@ from math import prod
 from tilesmith.codegen.assertions import fail_function
 from tilesmith.codegen.builder import Builder
 from tilesmith.codegen.context import BY_NAME
-from tilesmith.codegen.emit import bind_scalar, declarations, parameters
+from tilesmith.codegen.emit import bind_parameters, declarations
 from tilesmith.codegen.hooks import Hooks
 from tilesmith.codegen.kernel import DeviceKernel, Kernel, LaunchCall
 from tilesmith.codegen.llvm_text import memory_type
-from tilesmith.codegen.module import Module
+from tilesmith.codegen.module import Module, module_of
 from tilesmith.codegen.statements import Statements
-from tilesmith.codegen.survey import Survey
 from tilesmith.ir.dtypes import f64
 from tilesmith.ir.expr import Binary, Const, Var, post_order
 from tilesmith.ir.loop_tables import LOOP_KINDS, SCOPES
@@ -44,7 +43,7 @@ from tilesmith.loop.nodes import (
     Wait,
     WaveReduce,
 )  # fmt: skip
-from tilesmith.loop.passes.workspace import constant_extent, plan_workspace
+from tilesmith.loop.passes.workspace import element_count
 from tilesmith.loop.visit import exprs, walk
 
 from .copies import Copies
@@ -76,17 +75,13 @@ class _Launch:
         self._launch = launch
         self._fragments = Fragments(launch)
         self._copies = Copies(module.target)
+        statements = {
+            For: self._for, If: self._copies.branch, Store: self._store,
+            Allocate: self._allocate, Barrier: _barrier, WaveReduce: _wave_reduce,
+            AsyncGroup: self._copies.group, Wait: self._copies.wait,
+        }  # fmt: skip
         self.hooks = Hooks(
-            statements={
-                For: self._for,
-                If: self._copies.branch,
-                Store: self._store,
-                Allocate: self._allocate,
-                Barrier: _barrier,
-                WaveReduce: _wave_reduce,
-                AsyncGroup: self._copies.group,
-                Wait: self._copies.wait,
-            },
+            statements=statements,
             has_threads=False,  # a thread runs all iterations
             stop="ret void",
             vector_align=lambda size, lanes: size * lanes,  # of what `vector_copies` makes
@@ -162,12 +157,9 @@ def _wave_reduce(f: Statements, s: WaveReduce) -> None:
 
 def _shared(f: Statements, buffer: Buffer, variable: str) -> str:
     """The definition of a variable in shared memory, which `buffer` becomes."""
-    size = 1
-    for extent in buffer.shape:
-        size *= constant_extent(extent, buffer)
     f.env.pointers[buffer] = name = f.b.name("shared")
     f.b.allocas.append(f"  {name} = addrspacecast ptr addrspace(3) {variable} to ptr")
-    type_ = f"[{max(size, 1)} x {memory_type(buffer.dtype)}]"
+    type_ = f"[{max(element_count(buffer), 1)} x {memory_type(buffer.dtype)}]"
     return f"{variable} = internal addrspace(3) global {type_} poison, align 16"
 
 
@@ -191,11 +183,7 @@ def emit(
     symbol = re.sub(r"[^A-Za-z0-9_]", "_", symbol or func.name)
     found = launches(func)
     check_limits(func, found, target.device)
-    survey = Survey()
-    survey.statement(func.body)
-    workspace = plan_workspace(func)
-    overlapping = workspace.overlapping() | {func.buffers[i] for i in shared}
-    module = Module(symbol, target, survey, workspace, overlapping, strict=strict)
+    module = module_of(func, target, symbol, shared, strict)
     definitions: list[str] = []
     calls: list[LaunchCall] = []
     for n, launch in enumerate(found):
@@ -215,17 +203,11 @@ def emit(
     ]
     text = "\n\n".join(parts) + "\n"
     doubles = any(n.dtype is f64 for e in exprs(func.body) for n in post_order(e))
+    size, messages = module.workspace.shared_bytes, tuple(module.messages)
     launched = DeviceKernel(
-        symbol,
-        text,
-        frozenset(),
-        workspace.shared_bytes,
-        tuple(module.messages),
-        tuple(calls),
-        doubles,
-        strict,
+        symbol, text, frozenset(), size, messages, tuple(calls), doubles, strict
     )
-    return Kernel(symbol, text, workspace.shared_bytes, 0, launched.messages, launched)
+    return Kernel(symbol, text, size, 0, messages, launched)
 
 
 def _definition(func: Func, launch: Launch, module: Module, symbol: str) -> list[str]:
@@ -234,13 +216,7 @@ def _definition(func: Func, launch: Launch, module: Module, symbol: str) -> list
     variables = [
         _shared(top, buffer, f"@{symbol}.shared{n}") for n, buffer in enumerate(launch.shared)
     ]
-    params = parameters(func, module)
-    for buffer, (_, name) in zip(func.buffers, params, strict=False):
-        top.env.pointers[buffer] = name
-    for v, (_, name) in zip(
-        (p for p in func.params if isinstance(p, Var)), params[len(func.buffers) :], strict=False
-    ):
-        bind_scalar(top, v, name)
+    params = bind_parameters(func, top)
     for s in walk(func.body):  # memory around launches is the kernel's
         if isinstance(s, Allocate) and s.buffer.scope == "heap":
             top.env.pointers[s.buffer] = top.memory.heap(s.buffer)

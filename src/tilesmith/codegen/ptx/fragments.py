@@ -12,8 +12,6 @@ element in thread t alone.
 
 from __future__ import annotations
 
-from math import prod
-
 from tilesmith.codegen.builder import Builder
 from tilesmith.codegen.indices import flat_index
 from tilesmith.codegen.llvm_text import memory_type
@@ -27,7 +25,7 @@ from tilesmith.ir.tensor_intrinsics import Operand, TensorIntrinsic, called
 from tilesmith.loop.launches import Launch
 from tilesmith.loop.nodes import Buffer, For, Stmt, Store
 from tilesmith.loop.passes.thread_registers import TILE, fill_of
-from tilesmith.loop.passes.workspace import constant_extent
+from tilesmith.loop.passes.workspace import element_count
 from tilesmith.loop.visit import walk
 from tilesmith.support.errors import ScheduleError
 
@@ -107,7 +105,7 @@ class Fragments:
 
     def allocate(self, b: Builder, buffer: Buffer) -> None:
         """Make the slots of a buffer."""
-        size = prod(constant_extent(n, buffer) for n in buffer.shape)
+        size = element_count(buffer)
         if size % TILE or buffer.dtype.bytes != _WORD:
             raise ScheduleError(
                 f"{buffer.name} is a fragment of {size} elements of {buffer.dtype}: expected tiles "

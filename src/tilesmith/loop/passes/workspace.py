@@ -14,6 +14,7 @@ the kernel's scalar parameters.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 
 from tilesmith.ir.expr import Const, Expr, free_vars, symbols
 from tilesmith.ir.loop_tables import LOOP_KINDS
@@ -69,11 +70,14 @@ def constant_extent(extent: Expr | int, buffer: Buffer) -> int:
     )
 
 
+def element_count(buffer: Buffer) -> int:
+    """Number of elements of a buffer of constant shape."""
+    return prod(constant_extent(extent, buffer) for extent in buffer.shape)
+
+
 def buffer_bytes(buffer: Buffer) -> int:
     """Size of a buffer of constant shape, rounded up to the alignment."""
-    size = buffer.dtype.bytes
-    for extent in buffer.shape:
-        size *= constant_extent(extent, buffer)
+    size = buffer.dtype.bytes * element_count(buffer)
     return -(-max(size, 1) // ALIGNMENT) * ALIGNMENT
 
 
