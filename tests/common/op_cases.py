@@ -502,9 +502,11 @@ def _quantised() -> Iterator[Case]:
     for dtype in (u8, i8, i16, int4):
         zero = np.asarray(3, dtype.numpy)
         yield case(Quantize(dtype), (2, 3, 4), scales[0], zero)
+        yield case(Quantize(dtype), (2, 3, 4), scales[0])
         zeros = np.asarray([0, 1, 2], dtype.numpy)
         yield case(Quantize(dtype, -2), (2, 3, 4), scales, zeros)
         yield case(Dequantize(1), In((2, 3, 4), dtype.name, 0.0, 7.0), scales, zeros)
+        yield case(Dequantize(1), In((2, 3, 4), dtype.name, 0.0, 7.0), scales)
         blocks = np.broadcast_to(scales[:, None], (3, 5)), np.ones((3, 5), dtype.numpy)
         yield case(Quantize(dtype, 0, 3), (7, 5), *blocks)
         yield case(Dequantize(0, 3), In((9, 5), dtype.name, 0.0, 7.0), *blocks)

@@ -1,8 +1,8 @@
 """Quantisation: `q = saturate(round(x / scale) + zero)` and back, `x = (q - zero) * scale`.
 
 A scale is one number, one per index of an axis, or one per block of indices along an axis.  Zero
-points have the shape of the scales and the element type of q.  Both operators are composite:
-products of integers are recognised by their expansions.
+points have the shape of the scales and the element type of q; left out, they are 0.  Both
+operators are composite: products of integers are recognised by their expansions.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .slicing import Slice
 
 @dataclass(frozen=True)
 class Quantize(Op):
-    """x [...] f32, its scales and zero points, to integers; ties are rounded to even.
+    """x [...] f32, its scales and optional zero points, to integers; ties are rounded to even.
 
     to: element type of the result, at most 16 bits.
     axis: the axis along which scales vary.
@@ -37,21 +37,23 @@ class Quantize(Op):
     block: int = 0
 
     def decompose(self, b: GraphBuilder, *inputs: Any) -> Any:
-        x, scale, zero = _checked(self.name, inputs, self.to)
-        scale, zero = (_spread(self.name, b, v, x, self.axis, self.block) for v in (scale, zero))
-        q = rint(x / scale) + zero.cast(f32)
+        x, *given = _checked(self.name, inputs, self.to)
+        scale, *zero = (_spread(self.name, b, v, x, self.axis, self.block) for v in given)
+        q = rint(x / scale)
+        if zero:
+            q = q + zero[0].cast(f32)
         return clip(q, float(self.to.min), float(self.to.max)).cast(self.to)
 
     def reference(self, *inputs: np.ndarray) -> np.ndarray:
-        x, scale, zero = inputs
-        s, z = (spread_array(v, x.shape, self.axis, self.block) for v in (scale, zero))
-        q = np.rint(x / s) + z.astype(np.float32)
+        x, *given = inputs
+        s, *z = (spread_array(v, x.shape, self.axis, self.block) for v in given)
+        q = np.rint(x / s) + (z[0].astype(np.float32) if z else 0)
         return np.clip(q, self.to.min, self.to.max).astype(self.to.numpy)
 
 
 @dataclass(frozen=True)
 class Dequantize(Op):
-    """Integers q [...], their scales (f32) and zero points, back to f32.
+    """Integers q [...], their scales (f32) and optional zero points, back to f32.
 
     axis: the axis along which scales vary.
     block: number of indices along `axis` that share a scale; 0: one index, or all if there is a
@@ -62,17 +64,19 @@ class Dequantize(Op):
     block: int = 0
 
     def decompose(self, b: GraphBuilder, *inputs: Any) -> Any:
-        rules.check_count(self.name, inputs, 3)
-        q, scale, zero = _checked(self.name, inputs, inputs[0].type.dtype)
+        rules.check_count(self.name, inputs, 2, 3)
+        q, *given = _checked(self.name, inputs, inputs[0].type.dtype)
         if self.block:
-            return b.add(DequantizeBlocks(self.axis, self.block), q, scale, zero)
-        scale, zero = (_spread(self.name, b, v, q, self.axis, self.block) for v in (scale, zero))
-        return (q.cast(i32) - zero.cast(i32)).cast(f32) * scale
+            return b.add(DequantizeBlocks(self.axis, self.block), q, *given)
+        scale, *zero = (_spread(self.name, b, v, q, self.axis, self.block) for v in given)
+        wide = q.cast(i32) - zero[0].cast(i32) if zero else q.cast(i32)
+        return wide.cast(f32) * scale
 
     def reference(self, *inputs: np.ndarray) -> np.ndarray:
-        q, scale, zero = inputs
-        s, z = (spread_array(v, q.shape, self.axis, self.block) for v in (scale, zero))
-        return (q.astype(np.int32) - z.astype(np.int32)).astype(np.float32) * s
+        q, *given = inputs
+        s, *z = (spread_array(v, q.shape, self.axis, self.block) for v in given)
+        wide = q.astype(np.int32) - (z[0].astype(np.int32) if z else 0)
+        return wide.astype(np.float32) * s
 
 
 @dataclass(frozen=True)
@@ -110,17 +114,26 @@ def spread_array(v: np.ndarray, shape: tuple[int, ...], axis: int, block: int) -
     )
 
 
-def _checked(name: str, inputs: tuple[Any, ...], to: DType) -> tuple[Any, Any, Any]:
-    """The three operands.  Raises ModelError unless their types fit."""
-    rules.check_count(name, inputs, 3)
-    x, scale, zero = inputs
+def takes(x: TensorType, scale: TensorType, zero: TensorType | None, q: DType, axis: int) -> bool:
+    """Whether `Quantize` and `Dequantize`, without blocks, take these operands and integers."""
+    is_one = scale.rank <= 1 and scale.is_static and scale.size == 1
+    is_row = x.is_static and scale.rank == 1 and same_shape(scale.shape, x.shape[axis : axis + 1])
+    is_typed = zero is None or zero == TensorType(q, scale.shape)
+    return q.is_int and q.bits <= 16 and is_typed and (is_one or is_row)
+
+
+def _checked(name: str, inputs: tuple[Any, ...], to: DType) -> tuple[Any, ...]:
+    """The operands.  Raises ModelError unless their types fit."""
+    rules.check_count(name, inputs, 2, 3)
+    scale = inputs[1]
     if not to.is_int or to.bits > 16:
         rules.reject(name, "integers of at most 16 bits", to)
     if scale.type.dtype is not f32:
         rules.reject(name, "scales of f32", scale.type)
-    if zero.type != TensorType(to, scale.type.shape):
-        rules.reject(name, f"zero points of type {TensorType(to, scale.type.shape)}", zero.type)
-    return x, scale, zero
+    wanted = TensorType(to, scale.type.shape)
+    if len(inputs) == 3 and inputs[2].type != wanted:
+        rules.reject(name, f"zero points of type {wanted}", inputs[2].type)
+    return inputs
 
 
 def _spread(name: str, b: GraphBuilder, v: Any, x: Any, axis: int, block: int) -> Any:

@@ -241,7 +241,10 @@ def _pad(w: Writer, n: Node) -> None:
 @_writes(quantize.Quantize)
 def _quantize(w: Writer, n: Node) -> None:
     assert isinstance(n.op, quantize.Quantize)
-    w.write(n, "QuantizeLinear", axis=n.op.axis, block_size=n.op.block or None)
+    zeros = []
+    if len(n.inputs) == 2:  # the zero point says the type of the result
+        zeros = [w.constant(np.zeros(n.inputs[1].type.static_shape, n.op.to.numpy))]
+    w.write(n, "QuantizeLinear", *zeros, axis=n.op.axis, block_size=n.op.block or None)
 
 
 @_writes(quantize.Dequantize)

@@ -24,7 +24,7 @@ from tilesmith.ops import gather, shape, slicing
 from tilesmith.ops import matmul as mm
 from tilesmith.ops.functions import clip, rint
 from tilesmith.ops.packed import DequantizeBlocks
-from tilesmith.ops.quantize import DynamicQuantize
+from tilesmith.ops.quantize import Dequantize, DynamicQuantize, Quantize, takes
 
 
 def along(n: OnnxNode, v: Value, x: Value, axis: int, block: int) -> Value:
@@ -120,6 +120,17 @@ def _quantized(n: OnnxNode, d: DType, what: str, bits: int) -> None:
         )
 
 
+def _canonical(
+    n: OnnxNode, x: Value, scale: Value, zero: Value | None, q: DType, axis: int, block: int
+) -> int | None:
+    """The axis of `Quantize` or `Dequantize` for these operands; None where they are spelled out:
+    blocks, floats of 8 bits, integers of 32, scales along an axis of open extent.
+    """
+    axis = 0 if is_single(scale) else n.axis(axis, x.type.rank)
+    zeros = None if zero is None else zero.type
+    return axis if not block and takes(x.type, scale.type, zeros, q, axis) else None
+
+
 @onnx_op("QuantizeLinear", since=10)
 def quantize_linear(n: OnnxNode) -> Result:
     x, factor, zero = n.input(0), scale_at(n, 1, divides=True), n.optional(2)
@@ -131,6 +142,10 @@ def quantize_linear(n: OnnxNode) -> Result:
     if n.version >= 23 and n.attr_int("precision", 0) not in (0, 1):
         n.unsupported("a precision other than f32")
     _quantized(n, to, "results", 16)
+    place = _canonical(n, x, factor, zero, to, axis, block)
+    if place is not None:
+        given = [] if zero is None else [zero]
+        return n.add(Quantize(to, place), x.cast(f32), factor.cast(f32), *given)
     factor = along(n, factor, x, axis, block)
     zero = None if zero is None else along(n, zero, x, axis, block)
     return quantize(n, x, factor, zero, to, bool(n.attr_int("saturate", 1)))
@@ -147,6 +162,10 @@ def dequantize_linear(n: OnnxNode) -> Result:
     _quantized(n, q.dtype, "inputs", 32)
     if block and q.dtype.is_int and q.type.is_static:
         return in_blocks(n, q, factor, zero, axis, block, to)
+    place = _canonical(n, q, factor, zero, q.dtype, axis, block)
+    if place is not None:
+        given = [] if zero is None else [zero]
+        return n.add(Dequantize(place), q, factor.cast(f32), *given).cast(to)
     factor = along(n, factor, q, axis, block)
     zero = None if zero is None else along(n, zero, q, axis, block)
     return dequantize(n, q, factor, zero, to)
