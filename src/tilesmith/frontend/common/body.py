@@ -38,6 +38,7 @@ class Body(FoldingBuilder):
         """Why it can't be: what its nodes need never fits the sizes or the values known."""
         self._outer = outer
         self.measured = outer.measured
+        self._loc, self._label = outer._loc, outer._label  # the node whose body it is
         self._inside: dict[Value, Value] = {}
         self.captured: list[Value] = []
         """The values of the graph around that are inputs, in order."""
