@@ -19,6 +19,9 @@ import pytest
 from tilesmith.runtime import _native
 
 ROOT = Path(__file__).resolve().parents[2]
+OWN = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+"""Loading the plugins takes most of the time of a small test, which needs none."""
+
 DIFFS = sorted((ROOT / "docs" / "worked").glob("*.diff"))
 
 
@@ -44,7 +47,7 @@ def test_worked_diff(diff: Path, tree: Path) -> None:
         done = subprocess.run(
             [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *shlex.split(named[1])],
             cwd=tree,
-            env=os.environ | {"PYTHONPATH": str(tree / "src")},
+            env=os.environ | OWN | {"PYTHONPATH": str(tree / "src")},
             capture_output=True,
             text=True,
         )
