@@ -52,3 +52,10 @@ def test_each_decision_is_in_the_guide_once() -> None:
 def test_numbers_of_decisions_are_unique() -> None:
     numbers = [p.name[:4] for p in (DOCS / "decisions").glob("0*.md")]
     assert sorted(set(numbers)) == sorted(numbers)
+
+
+def test_the_changes_of_a_version_fit_a_page() -> None:
+    """Entries say what a user has, by subject."""
+    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    versions = text.split("\n## ")[1:]
+    assert versions and all(len(v.splitlines()) <= 130 for v in versions)
