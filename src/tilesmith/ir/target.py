@@ -85,10 +85,13 @@ class Target:
         return HALF_CONVERTING.get(self.architecture) in {None, *self.features}
 
     def vector_lanes(self, element_bytes: int) -> int:
-        """Elements of that size in one vector register.  Raises UsageError for a size below 1."""
+        """Elements of that size in one vector register, at least 1: scalars have registers, too.
+
+        Raises UsageError for a size below 1.
+        """
         if element_bytes < 1:
             raise UsageError(f"vector_lanes: expected at least 1 byte, found {element_bytes}")
-        return self.vector_bits // 8 // element_bytes
+        return max(self.vector_bits // 8 // element_bytes, 1)
 
     def for_threads(self, threads: int) -> Target:
         """This target with schedules for that many threads, rounded up to a power of two, at least

@@ -206,7 +206,7 @@ def share_and_vectorize(
         on them (the weights of a resize).
     together: elements that one iteration should store, within the limits on copies.
     """
-    lanes = max(target.vector_lanes(element_bytes), 1)
+    lanes = target.vector_lanes(element_bytes)
     total = expected_size(sizes)
     axes, sizes = list(axes), list(sizes)
     divided = divided or [frozenset()] * len(axes)

@@ -143,7 +143,7 @@ class TileModel:
             body.reduced,
             expected(reduced[-1].extent) if reduced else 0,
             body.operations,
-            max(target.vector_lanes(body.element_bytes), 1),
+            target.vector_lanes(body.element_bytes),
             target.model,
             target.vector_registers,
             frozenset(),

@@ -27,7 +27,7 @@ LANE_BYTES = f32.bytes
 
 def element_cycles(values: Sequence[Expr], lane: Var | None, target: Target) -> float:
     """Cycles of one core for one element of `values`, if lanes run along `lane`."""
-    model, lanes = target.model, max(target.vector_lanes(LANE_BYTES), 1)
+    model, lanes = target.model, target.vector_lanes(LANE_BYTES)
     strides = lane_strides(values, lane)
     seen: set[Expr] = set()
     stack = list(values)

@@ -116,7 +116,7 @@ def statement_features(
     copied = _copied(path)
     inside = path[copied:]
     lanes = sym.product(loop.extent for loop in inside if loop.kind == "vectorized")
-    hardware = max(target.vector_lanes(s.lane_bytes), 1)
+    hardware = target.vector_lanes(s.lane_bytes)
     vectors = sym.ceil_div(lanes, hardware)
     unrolled = sym.product(loop.extent for loop in inside if loop.kind == "unrolled")
     trips = sym.product(loop.trips for loop in path[:copied])
