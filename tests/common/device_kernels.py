@@ -11,6 +11,7 @@ import numpy as np
 from common import arithmetic_cases as arithmetic
 from common import blocks_of_threads as threads
 from common import pipelined_blocks as pipelined
+from common.arithmetic import same
 from tilesmith import te
 from tilesmith.ir.dtypes import dtype as to_dtype
 from tilesmith.ir.expr import Load, Var, const
@@ -203,7 +204,7 @@ def check_operations(
                 np.testing.assert_allclose(got, case.wanted, rtol=16 * np.finfo(got.dtype).eps)
             else:
                 with np.errstate(all="ignore"):
-                    arithmetic.same(got + zero, case.wanted + zero)
+                    same(got + zero, case.wanted + zero)
         except AssertionError as e:
             wrong.append(f"{case.name}: {e}")
     assert not wrong, "\n".join(wrong)

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from onnx import parser
 from tiny_networks import NETWORKS, quantised
 
 import tilesmith as ts
@@ -110,6 +111,32 @@ def test_floats_too(tmp_path, compiler) -> None:
     run([*compiler, *STRICT, tmp_path / "main.c", made.library, "-o", program, "-lm"])
     wanted = ts.compile(plain)(sample("keywords")).reshape(-1)
     np.testing.assert_allclose(numbers(run([program])), wanted, atol=1e-5 * abs(wanted).max())
+
+
+@pytest.mark.parametrize("op", ["ReduceSum", "ReduceMax"])
+def test_elements_wider_than_a_register(tmp_path, compiler, op) -> None:
+    """No 64-bit number fits a register of a Cortex-M7: it has lanes of one element."""
+    made = parser.parse_model(
+        '<ir_version: 8, opset_import: ["": 18]>'
+        "g (int64[5,37,6] x) => (int64[5,6] y) <int64[1] axis = {1}>"
+        f"{{ y = {op}<keepdims = 0>(x, axis) }}"
+    )
+    exported = ts.export(
+        made.SerializeToString(), tmp_path, "m", targets=("cortex-m7",), format="c"
+    )
+    x = np.random.default_rng(5).integers(-(2**40), 2**40, (5, 37, 6))
+    (tmp_path / "main.c").write_text(
+        '#include "m.h"\n#include <stdio.h>\n'
+        f"static const int64_t x[] = {{{', '.join(map(str, x.reshape(-1)))}}};\n"
+        "static int64_t y[30];\n"
+        "int main(void) {\n    int code = (int)m_run(x, y);\n"
+        '    for (int i = 0; i < 30; i++) printf("%lld\\n", (long long)y[i]);\n'
+        "    return code;\n}\n"
+    )
+    program = tmp_path / "program"
+    run([*compiler, tmp_path / "main.c", exported.library, "-o", program, "-lm"])
+    wanted = x.sum(axis=1) if op == "ReduceSum" else x.max(axis=1)
+    assert run([program]).split() == [str(v) for v in wanted.reshape(-1)]
 
 
 def test_the_text_names_the_nodes_and_needs_nothing_else(tmp_path, compiler) -> None:

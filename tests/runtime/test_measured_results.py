@@ -221,7 +221,9 @@ def test_what_has_no_bound_is_named(tmp_path: Path) -> None:
         "y z",
     )
     exe = ts.compile(made)
-    with pytest.raises(ts.UsageError, match=r"the sizes of y: i64\[y.0\] depend on data, without"):
+    with pytest.raises(
+        ts.UsageError, match=r"the sizes of y: i64\[y.0\] depend on data, as found by 'y', without"
+    ):
         exe.export(tmp_path, "some")
     made = model([node("NonZero", "x", "y")], {"x": (F32, [4])}, "y")
     for settings in ({"format": "plugin"}, {"format": "c", "targets": ("cortex-m4",)}):

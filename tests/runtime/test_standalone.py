@@ -230,7 +230,8 @@ def test_what_can_not_be_a_library_is_said(tmp_path: Path) -> None:
         helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=10)
     )
     with pytest.raises(
-        ts.UsageError, match=r"the sizes of y: f32.* depend on data, without a bound"
+        ts.UsageError,
+        match=r"the sizes of y: f32.* depend on data, as found by 'y', without a bound",
     ):
         grows.export(tmp_path, "a")
 

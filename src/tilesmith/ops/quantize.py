@@ -37,16 +37,16 @@ class Quantize(Op):
     block: int = 0
 
     def decompose(self, b: GraphBuilder, *inputs: Any) -> Any:
-        x, *given = _checked(self.name, inputs, self.to)
-        scale, *zero = (_spread(self.name, b, v, x, self.axis, self.block) for v in given)
+        x, *parameters = _checked(self.name, inputs, self.to)
+        scale, *zero = (_spread(self.name, b, v, x, self.axis, self.block) for v in parameters)
         q = rint(x / scale)
         if zero:
             q = q + zero[0].cast(f32)
         return clip(q, float(self.to.min), float(self.to.max)).cast(self.to)
 
     def reference(self, *inputs: np.ndarray) -> np.ndarray:
-        x, *given = inputs
-        s, *z = (spread_array(v, x.shape, self.axis, self.block) for v in given)
+        x, *parameters = inputs
+        s, *z = (spread_array(v, x.shape, self.axis, self.block) for v in parameters)
         q = np.rint(x / s) + (z[0].astype(np.float32) if z else 0)
         return np.clip(q, self.to.min, self.to.max).astype(self.to.numpy)
 
@@ -65,16 +65,16 @@ class Dequantize(Op):
 
     def decompose(self, b: GraphBuilder, *inputs: Any) -> Any:
         rules.check_count(self.name, inputs, 2, 3)
-        q, *given = _checked(self.name, inputs, inputs[0].type.dtype)
+        q, *parameters = _checked(self.name, inputs, inputs[0].type.dtype)
         if self.block:
-            return b.add(DequantizeBlocks(self.axis, self.block), q, *given)
-        scale, *zero = (_spread(self.name, b, v, q, self.axis, self.block) for v in given)
+            return b.add(DequantizeBlocks(self.axis, self.block), q, *parameters)
+        scale, *zero = (_spread(self.name, b, v, q, self.axis, self.block) for v in parameters)
         wide = q.cast(i32) - zero[0].cast(i32) if zero else q.cast(i32)
         return wide.cast(f32) * scale
 
     def reference(self, *inputs: np.ndarray) -> np.ndarray:
-        q, *given = inputs
-        s, *z = (spread_array(v, q.shape, self.axis, self.block) for v in given)
+        q, *parameters = inputs
+        s, *z = (spread_array(v, q.shape, self.axis, self.block) for v in parameters)
         wide = q.astype(np.int32) - (z[0].astype(np.int32) if z else 0)
         return wide.astype(np.float32) * s
 
