@@ -94,12 +94,12 @@ def test_a_truncated_model_is_exit_code_2(tilesmith, model, tmp_path):
 
 
 def test_our_own_bugs_leave_a_report(tilesmith, model, monkeypatch):
-    from tilesmith import driver
+    from tilesmith.cli import models
 
     def broken(*args: object, **kwargs: object) -> None:
         raise ZeroDivisionError("oh")
 
-    monkeypatch.setattr(driver, "compile", broken)
+    monkeypatch.setattr(models, "compiled", broken)
     outcome = tilesmith("run", model)
     assert outcome.code == 3
     assert "this is a bug in tilesmith: ZeroDivisionError: oh" in outcome.err

@@ -12,7 +12,7 @@ from changing_shapes import built, compared
 
 import tilesmith as ts
 from tilesmith import driver
-from tilesmith.runtime import executable
+from tilesmith.runtime import host_runner
 from tilesmith.support.errors import ModelError
 
 BRANCHES = """\
@@ -173,7 +173,7 @@ def test_kernels_in_changing_shapes_are_checked(name: str) -> None:
 
 @pytest.mark.parametrize("target", ["native", "c"])
 def test_growth_ends_where_memory_does(target: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(executable, "usable_memory", lambda: 1 << 20)
+    monkeypatch.setattr(host_runner, "usable_memory", lambda: 1 << 20)
     graph, exe = built(APPENDED, target)
     with pytest.raises(ModelError, match="more, as its data say, than the machine has"):
         exe(np.array(1 << 40), numbers(3), E3)

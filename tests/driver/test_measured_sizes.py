@@ -16,7 +16,7 @@ from tilesmith.graph.evaluate import evaluate
 from tilesmith.graph.nodes import Graph
 from tilesmith.graph.parse import parse_graph
 from tilesmith.graph.text import print_graph
-from tilesmith.runtime import executable
+from tilesmith.runtime import host_runner
 from tilesmith.runtime.executable import Executable
 from tilesmith.support.errors import ModelError, UsageError
 from tilesmith.support.options import Options
@@ -157,7 +157,7 @@ def test_extents_out_of_their_range_are_refused(found: int) -> None:
 
 @pytest.mark.parametrize("target", ["native", "c"])
 def test_hostile_sizes_take_no_memory(target: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(executable, "usable_memory", lambda: 64 << 20)
+    monkeypatch.setattr(host_runner, "usable_memory", lambda: 64 << 20)
     graph, exe = compiled(GROWING, target)
     x = floats(1, 64)
     most = (1 << 31) - 1

@@ -140,7 +140,7 @@ def _made(request: Request, exported: Exported | None) -> Executable:
         raise UsageError(f"samples are for precision='auto', not {options.precision!r}")
 
     recipe = Recipe(request)
-    from tilesmith.runtime.executable import Executable
+    from tilesmith.runtime.executable import executable_of
     from tilesmith.runtime.limits import Limits
     from tilesmith.runtime.running import runner_of
 
@@ -187,7 +187,7 @@ def _made(request: Request, exported: Exported | None) -> Executable:
         stand_in = (lambda: _made(recipe.request.on_cpu(), None)) if answers else None
         runner = runner_of(program, options.threads, limits, stand_in)
     if exported is None:
-        return Executable.of(runner, recipe)
+        return executable_of(runner, recipe)
     from .module import CompiledModule
 
     return CompiledModule(runner, exported, recipe)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tilesmith.runtime.arrays import is_torch, to_numpy, to_torch
-from tilesmith.runtime.executable import Executable
+from tilesmith.runtime.executable import Executable, executable_of
 from tilesmith.runtime.overlaps import shared
 from tilesmith.runtime.program import Program
 from tilesmith.runtime.runner import Runner, Sizes
@@ -172,7 +172,7 @@ class CompiledModule(Executable):
 
     def in_order(self) -> Executable:
         """The same program, called with tensors in the order of `inputs`."""
-        return Executable.of(self.runner.again())
+        return executable_of(self.runner.again())
 
     @checked(UsageError)
     def profile(self, *args: Any, repeats: int = 10) -> Profile:

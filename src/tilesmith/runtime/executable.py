@@ -62,14 +62,6 @@ class Executable:
         """
         self._start(runner_of(program, threads, limits))
 
-    @classmethod
-    def of(cls, runner: Runner, recipe: Recipe | None = None) -> Executable:
-        """The executable of a program that is ready to run."""
-        made = cls.__new__(cls)
-        made.recipe = recipe
-        made._start(runner)
-        return made
-
     def _start(self, runner: Runner) -> None:
         program = runner.program
         self.runner, self.program = runner, program
@@ -314,10 +306,18 @@ class Executable:
         return f"<executable for {self.program.target.name}: {signature}>"
 
 
+def executable_of(runner: Runner, recipe: Recipe | None = None) -> Executable:
+    """The executable of a program that is ready to run."""
+    made = Executable.__new__(Executable)
+    made.recipe = recipe
+    made._start(runner)
+    return made
+
+
 def _restored(
     programs: Sequence[tuple[Sizes, Program]], threads: int, limits: Limits
 ) -> Executable:
-    return Executable.of(runner_of_sizes(programs, threads, limits))
+    return executable_of(runner_of_sizes(programs, threads, limits))
 
 
 def _is_names(value: Any) -> bool:
