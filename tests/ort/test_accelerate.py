@@ -122,6 +122,8 @@ def test_borders() -> None:
 
 
 def test_refusals(tmp_path: Path) -> None:
+    with pytest.raises(ts.UsageError, match="expected an ONNX model, found 0: give a path"):
+        ts.ort.accelerate(0, tmp_path)
     with pytest.raises(ts.UsageError, match="expected an ONNX model, found b'no'"):
         ts.ort.accelerate(b"no", tmp_path)
     wrong = model()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import statistics
 import tempfile
 import time
@@ -121,8 +122,10 @@ def _read(model: Any) -> onnx.ModelProto:
     try:
         if isinstance(model, bytes):
             model = onnx.load_from_string(model)
-        elif not isinstance(model, onnx.ModelProto):
-            model = onnx.load(model)
+        elif isinstance(model, (str, os.PathLike)):
+            model = onnx.load(os.fspath(model))
+        elif not isinstance(model, onnx.ModelProto):  # `open` takes an integer as a descriptor
+            raise TypeError("give a path, bytes or an onnx.ModelProto")
     except Exception as e:  # errors of protobuf and of the file system
         raise UsageError(f"expected an ONNX model, found {shown(model)}: {e}") from e
     if model.ByteSize() > onnx.checker.MAXIMUM_PROTOBUF:
