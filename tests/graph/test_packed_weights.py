@@ -140,6 +140,29 @@ def test_scales_of_channels_as_importers_write_them():
     check(ts.compile(graph, pins=PACKED), weights, (2,), 3)
 
 
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("has_zeros", [False, True])
+def test_models_with_scales_of_channels(turned, has_zeros):
+    """`DequantizeLinear` with a scale for each column, against ONNX's reference evaluator."""
+    rng = np.random.default_rng(9)
+    numbers = rng.integers(-128, 128, (24, 80) if turned else (80, 24)).astype(np.int8)
+    operands = {"q": numbers, "s": rng.uniform(0.01, 0.05, 24).astype(np.float32)}
+    if has_zeros:
+        operands["z"] = rng.integers(-9, 9, 24).astype(np.int8)
+    nodes = [helper.make_node("DequantizeLinear", [*operands], ["w"], axis=int(not turned))]
+    if turned:
+        nodes.append(helper.make_node("Transpose", ["w"], ["t"], perm=[1, 0]))
+    nodes.append(helper.make_node("MatMul", ["x", "t" if turned else "w"], ["y"]))
+    rows = [helper.make_tensor_value_info(n, TensorProto.FLOAT, ["n", d]) for n, d in SHAPES]
+    constants = [numpy_helper.from_array(a, n) for n, a in operands.items()]
+    made = helper.make_graph(nodes, "g", rows[:1], rows[1:], constants)
+    model = helper.make_model(made, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    x = rng.standard_normal((3, 80)).astype(np.float32)
+    wanted = np.asarray([*ReferenceEvaluator(model).run(None, {"x": x})])
+    assert is_packed(decompose(load(model)))
+    np.testing.assert_allclose(ts.compile(model, pins=PACKED)(x), wanted[0], rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.parametrize("dtype", ["INT4", "UINT4", "INT8"])
 @pytest.mark.parametrize("kind", ["MatMul", "Gemm"])
 def test_models_with_blocks_of_weights(dtype, kind):

@@ -1,7 +1,7 @@
 """Steps of the main function as statements of loop IR, which the emitters of kernels write.
 
 Lowered so far are branches, copies, stores and the checks of extents that a run measures (decision
-116).  The other steps stay steps, each in a statement `Unlowered`, for which both writers of the
+118).  The other steps stay steps, each in a statement `Unlowered`, for which both writers of the
 main function have a rule.
 """
 

@@ -1,6 +1,4 @@
-"""The parser of expression text (the grammar is in `ir.text`), and the tokens that it shares with
-`loop.parse`.
-"""
+"""The parser of expression text (the grammar is in `ir.text`); `loop.parse` extends it."""
 
 from __future__ import annotations
 
@@ -19,6 +17,7 @@ from .grammar import Role, Slot, fields_of, fields_with, tokens
 from .operations import COMPARE, COMPARISONS, INFIX, LOGICAL, PREFIX_CALLS
 from .tensor_intrinsics import tensor_intrinsic
 from .text import VOCABULARY
+from .tokens import Token, TokenReader, tokens_of
 
 _TOKEN = re.compile(
     r"""(?P<space>[ \t]+|\#[^\n]*)
@@ -39,39 +38,12 @@ _LEVELS: dict[str, tuple[str, int]] = {
 _COMPARE_OPS = {symbol: op for op, symbol in COMPARISONS.items()}
 
 
-class Token(NamedTuple):
-    """A piece of the text; `kind` is a group of `_TOKEN` or "end"."""
-
-    kind: str
-    text: str
-    line: int
-    column: int
-
-
 def tokenize(text: str, first_line: int = 1) -> list[Token]:
-    """The tokens of `text` without blanks and comments, ended by one of kind "end".  Raises
-    ParseError.
-    """
-    tokens: list[Token] = []
-    line, start, position = first_line, 0, 0
-    while position < len(text):
-        m = _TOKEN.match(text, position)
-        if m is None:
-            column = position - start + 1
-            raise ParseError(
-                f"line {line}, column {column}: unexpected character {text[position]!r}"
-            )
-        kind = str(m.lastgroup)
-        if kind != "space":
-            tokens.append(Token(kind, m.group(), line, position - start + 1))
-        position = m.end()
-        if kind == "newline":
-            line, start = line + 1, position
-    tokens.append(Token("end", "", line, position - start + 1))
-    return tokens
+    """The tokens of text of expressions and loops.  Raises ParseError."""
+    return tokens_of(_TOKEN, text, first_line)
 
 
-class ExprParser:
+class ExprParser(TokenReader):
     """Recursive descent with precedence climbing over a list of tokens.
 
     `vars` and `buffers` give the meaning of names; a subclass may change them while parsing.
@@ -83,48 +55,12 @@ class ExprParser:
         vars: Mapping[str, Var] | None = None,
         buffers: Mapping[str, BufferLike] | None = None,
     ) -> None:
-        self.tokens = tokens
-        self.position = 0
+        super().__init__(tokens)
         self.vars: dict[str, Var] = dict(vars or {})
         self.buffers: dict[str, BufferLike] = dict(buffers or {})
         self.shared: dict[str, Expr] = {}
 
     # --- tokens ---
-
-    @property
-    def token(self) -> Token:
-        return self.tokens[self.position]
-
-    def next(self) -> Token:
-        token = self.tokens[self.position]
-        self.position += 1
-        return token
-
-    def at(self, text: str) -> bool:
-        """True if the next token is this symbol or word."""
-        token = self.token
-        return token.text == text and token.kind in ("symbol", "name", "newline")
-
-    def accept(self, text: str) -> bool:
-        if self.at(text):
-            self.position += 1
-            return True
-        return False
-
-    def expect(self, text: str) -> None:
-        if not self.accept(text):
-            raise self.error(f"expected '{text}'")
-
-    def error(self, what: str, token: Token | None = None) -> ParseError:
-        token = token or self.token
-        found = (
-            "the end"
-            if token.kind == "end"
-            else "the end of the line"
-            if token.text == "\n"
-            else f"'{token.text}'"
-        )
-        return ParseError(f"line {token.line}, column {token.column}: {what}, found {found}")
 
     def name(self, what: str) -> str:
         if self.token.kind != "name":

@@ -4,7 +4,6 @@ Python.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterable
 from typing import Any, TypeAlias
@@ -168,15 +167,6 @@ class _FuncParser(ExprParser):
             if token.text in found and token.text not in order and following.text == ":":
                 order.append(token.text)
         return tuple(found[n] for n in order)
-
-    def string(self) -> str:
-        token = self.next()
-        if token.kind != "string":
-            raise self.error("expected a text in double quotes", token)
-        try:
-            return json.loads(token.text)
-        except ValueError:
-            raise self.error("the text in quotes has a bad escape", token) from None
 
     def value_type(self) -> tuple[DType, int]:
         """`f32` or `f32x16`."""

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Iterator
 from dataclasses import MISSING
 from types import NoneType, UnionType
-from typing import Any, NamedTuple, TypeVar, Union, get_args, get_origin
+from typing import Any, TypeVar, Union, get_args, get_origin
 
 from tilesmith.ir.dtypes import DType, by_name
 from tilesmith.ir.grammar import Line, lines_of, tokens
-from tilesmith.support.errors import ParseError
+from tilesmith.ir.tokens import TokenReader, tokens_of
 
 from .declared import BY_WORD, hints_of
 from .main import Main
@@ -35,79 +33,17 @@ _TOKEN = re.compile(
 
 def parse_program(text: str) -> Main:
     """The main program for its text.  Raises ParseError with line and column."""
-    parser = _Parser(text)
+    parser = _Parser(tokens_of(_TOKEN, text))
     main = parser.node(Main, parser.next_column())
     if parser.token.kind != "end":
         raise parser.error("expected the end of the program")
     return main
 
 
-class Token(NamedTuple):
-    """A piece of the text; `kind` is a group of `_TOKEN` or "end"."""
-
-    kind: str
-    text: str
-    line: int
-    column: int
-
-
-def _tokenize(text: str) -> Iterator[Token]:
-    line, start, position = 1, 0, 0
-    while position < len(text):
-        m = _TOKEN.match(text, position)
-        column = position - start + 1
-        if m is None:
-            found = text[position]
-            raise ParseError(f"line {line}, column {column}: unexpected character {found!r}")
-        kind = next(k for k in _KINDS if m[k] is not None)
-        if kind != "space":
-            yield Token(kind, m.group(), line, column)
-        position = m.end()
-        if kind == "newline":
-            line, start = line + 1, position
-    yield Token("end", "", line, position - start + 1)
-
-
-_KINDS = ("space", "newline", "operand", "name", "string", "symbol")
-
-
-class _Parser:
+class _Parser(TokenReader):
     """Recursive descent; the column of a line's first token is its indentation."""
 
-    def __init__(self, text: str) -> None:
-        self.tokens = list(_tokenize(text))
-        self.position = 0
-
-    # --- tokens ---
-
-    @property
-    def token(self) -> Token:
-        return self.tokens[self.position]
-
-    def next(self) -> Token:
-        token = self.tokens[self.position]
-        self.position += 1
-        return token
-
-    def at(self, text: str) -> bool:
-        return self.token.text == text and self.token.kind != "string"
-
-    def accept(self, text: str) -> bool:
-        if self.at(text):
-            self.position += 1
-            return True
-        return False
-
-    def expect(self, text: str) -> None:
-        if not self.accept(text):
-            raise self.error(f"expected '{text}'")
-
-    def error(self, what: str, token: Token | None = None) -> ParseError:
-        token = token or self.token
-        found = {"end": "the end", "newline": "the end of the line"}.get(
-            token.kind, f"'{token.text}'"
-        )
-        return ParseError(f"line {token.line}, column {token.column}: {what}, found {found}")
+    # --- lines ---
 
     def next_column(self) -> int:
         """The indentation of the next line; 0 at the end."""
@@ -118,8 +54,6 @@ class _Parser:
     def end_line(self) -> None:
         if self.token.kind not in ("newline", "end"):
             raise self.error("expected the end of the line")
-
-    # --- lines ---
 
     def node(self, kind: type[N], column: int) -> N:
         """The node that begins here, whose lines begin in `column`."""
@@ -225,7 +159,10 @@ class _Parser:
             values: dict[str, Any] = {}
             self.items(lines_of(hint)[0], hint, values)
             return hint(**values)
-        token, kinds = self.next(), _kinds(hint)
+        kinds = _kinds(hint)
+        if self.token.kind == "string" and str in kinds:
+            return self.string()
+        token = self.next()
         if form == "word" and re.fullmatch(r"[A-Za-z_][\w.$]*", token.text):
             return token.text
         if token.kind == "operand" and (Arg in kinds or int in kinds):
@@ -234,8 +171,6 @@ class _Parser:
                 return arg.index
             if Arg in kinds:
                 return arg
-        if token.kind == "string" and str in kinds:
-            return self.string(token)
         if token.kind == "name" and hint is DType and (dtype := by_name(token.text)) is not None:
             return dtype
         wanted = " or ".join(_WANTED[k] for k in kinds if k in _WANTED)
@@ -248,12 +183,6 @@ class _Parser:
             raise self.error(f"expected {form} and a number")
         self.position += 1
         return int(m[1])
-
-    def string(self, token: Token) -> str:
-        try:
-            return json.loads(token.text)
-        except ValueError:
-            raise self.error("the text in quotes has a bad escape", token) from None
 
 
 _WANTED = {int: "a number", Arg: "an argument", str: "text in quotes", DType: "an element type"}

@@ -6,8 +6,9 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from tilesmith.graph.builder import expansion
-from tilesmith.graph.nodes import Constant, Graph, Node, Value
+from tilesmith.graph.nodes import Constant, Data, Graph, Node, Value
 from tilesmith.ops.base import Op
+from tilesmith.ops.shape import Reshape
 
 
 def decompose(graph: Graph) -> Graph:
@@ -18,7 +19,8 @@ def decompose(graph: Graph) -> Graph:
 def decompose_only(graph: Graph, chosen: Callable[[Op], bool]) -> Graph:
     """`graph` without the composite operators that are `chosen`; the same object if there are none.
 
-    New nodes carry the `loc` of their composite.  Its result keeps its label.
+    New nodes carry the `loc` of their composite.  Its result keeps its label.  Constants that an
+    expansion only reshapes stay constants.
     """
 
     def goes(op: Op) -> bool:
@@ -69,8 +71,19 @@ class _Expansion:
         for n in body.nodes:
             outputs = tuple(final.get(v) or Value("", v.type, v.layout) for v in n.outputs)
             inner.update(zip(n.outputs, outputs))
-            self.add(Node(n.op, tuple(inner[v] for v in n.inputs), outputs, node.loc))
+            made = Node(n.op, tuple(inner[v] for v in n.inputs), outputs, node.loc)
+            source = self.constants.get(made.inputs[0]) if isinstance(n.op, Reshape) else None
+            if source is None or source.value.layout or not outputs[0].type.is_static:
+                self.add(made)
+            else:  # rules recognise scales and zero points by their being constants
+                self.constants[outputs[0]] = _reshaped(source, outputs[0])
         for result, out in zip(node.outputs, body.outputs):
             value = self.renamed.get(inner[out], inner[out])
             if value is not result:
                 self.renamed[result] = value
+
+
+def _reshaped(source: Constant, result: Value) -> Constant:
+    """A constant without a layout in the shape of `result`."""
+    shape = result.type.static_shape
+    return Constant(result, Data(lambda: source.data.read().reshape(shape)))
