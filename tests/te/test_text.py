@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from common.blocks_of_threads import blocked_schedule
 from tilesmith import te
+from tilesmith.ir.dtypes import f32, f64, i32, i64
+from tilesmith.ir.expr import Call, Load, Unary, cast, const, select
 from tilesmith.loop.text import print_func
 from tilesmith.te.steps import PRIMITIVES
+from tilesmith.te.text import canonical
 
 from .examples import EXAMPLES
 from .random_schedule import pasted
@@ -68,3 +71,31 @@ def test_a_split_by_a_symbol_is_pasted_with_the_symbol() -> None:
     made = te.create_schedule(y)
     exec(s.text(), {"s": made, "n": n})
     assert made.steps == s.steps
+
+
+def test_the_key_tells_expressions_apart() -> None:
+    """Expressions that differ in an operation, a literal, a type or a mask have other keys."""
+    i = te.placeholder((8,), i32, "I")
+    x = te.placeholder((8,), f32, "X")
+    bodies = [
+        lambda n: -i[n],
+        lambda n: ~i[n],
+        lambda n: Unary("neg", const(5, i32)),
+        lambda n: const(-5, i32),
+        lambda n: Unary("neg", const(-5, i32)),
+        lambda n: const(-5, i64),
+        lambda n: x[n] + 0.0,
+        lambda n: x[n] - 0.0,
+        lambda n: x[n] + -0.0,
+        lambda n: Load(x, (n,)),
+        lambda n: Load(x, (n,), n < 3),
+        lambda n: cast(x[n], f64),
+        lambda n: Call("exp", (x[n],), f32),
+        lambda n: Call("exp", (x[n],), f64),
+        lambda n: select(n < 3, x[n], 0.0),
+        lambda n: select(n <= 3, x[n], 0.0),
+    ]
+    keys = [canonical([te.compute((8,), body).op]) for body in bodies]
+    assert len(set(keys)) == len(keys)
+    again = [canonical([te.compute((8,), body, "other").op]) for body in bodies]
+    assert again == keys

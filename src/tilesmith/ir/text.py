@@ -130,13 +130,7 @@ def print_expr(e: Node, name_of: NameOf | None = None) -> str:
         if node in numbers:
             out.append(numbers[node])
             continue
-        parts: Parts = []
-        precedence = ATOM
-        for piece in node.items:
-            if isinstance(piece, str):
-                parts.append(piece)
-            else:
-                precedence = _FORMS[piece.form](node, piece.field, name_of, parts) or precedence
+        parts, precedence = parts_of(node, name_of)
         if node in shared:
             numbers[node] = f"${len(numbers) + 1}"
             parts = [f"({numbers[node]} := ", *parts, ")"]
@@ -144,6 +138,18 @@ def print_expr(e: Node, name_of: NameOf | None = None) -> str:
             parts = ["(", *parts, ")"]
         stack.extend(reversed(parts))
     return "".join(out)
+
+
+def parts_of(node: Node, name_of: NameOf) -> tuple[Parts, int]:
+    """The text of one node as its syntax writes it, and the precedence of the whole."""
+    parts: Parts = []
+    precedence = ATOM
+    for piece in node.items:
+        if isinstance(piece, str):
+            parts.append(piece)
+        else:
+            precedence = _FORMS[piece.form](node, piece.field, name_of, parts) or precedence
+    return parts, precedence
 
 
 def _shared_parts(root: Node) -> set[Node]:

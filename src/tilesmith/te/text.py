@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from tilesmith.ir import expr as ir
 from tilesmith.ir.expr import Expr, Load, Var, post_order
-from tilesmith.ir.operations import SYMBOLS
+from tilesmith.ir.operations import ATOM, UNARY
+from tilesmith.ir.text import parts_of
 from tilesmith.ir.types import Dim
 from tilesmith.loop.text import print_func
 from tilesmith.support.arguments import checked
@@ -34,6 +34,9 @@ class _Names:
             self.given[thing] = name
             self.taken.add(name)
         return name
+
+    def __call__(self, item: Var | Tensor) -> str:
+        return self.of(item, "v") if isinstance(item, Var) else self.tensor(item)
 
     def tensor(self, t: Tensor) -> str:
         return self.of(t.op, "t") + (f".{t.index}" if t.index else "")
@@ -83,36 +86,19 @@ def _lines(op: Compute, names: _Names) -> list[str]:
 
 
 def _node(node: Expr, done: dict[Expr, str], names: _Names) -> str:
-    args = [done[c] for c in node.children]
-    if isinstance(node, Var):
-        return names.of(node, "v")
-    if isinstance(node, ir.Const):
-        return (
-            f"{node.value!r}:{node.dtype}"
-            if node.dtype.name not in ("i64", "bool")
-            else repr(node.value)
-        )
-    if isinstance(node, (ir.Binary, ir.Compare)):
-        symbol = SYMBOLS.get(node.op)
-        return f"({args[0]} {symbol} {args[1]})" if symbol else f"{node.op}({args[0]}, {args[1]})"
-    if isinstance(node, ir.Unary):
-        return f"{node.op}({args[0]})"
-    if isinstance(node, ir.Cast):
-        return f"{node.dtype}({args[0]})"
-    if isinstance(node, ir.Select):
-        return f"select({', '.join(args)})"
-    if isinstance(node, ir.Call):
-        return f"{node.name}:{node.dtype}({', '.join(args)})"
-    if isinstance(node, Load):
-        assert isinstance(node.buffer, Tensor)
-        return f"{names.tensor(node.buffer)}[{', '.join(args)}]"
+    """The text of a node over the texts of its operands: as `ir.text` writes its declared syntax,
+    with every operation in parentheses.
+    """
     if isinstance(node, Reduce):
-        return _reduce(node, args, names)
-    if isinstance(node, ir.Let):
-        return f"let({names.of(node.var, 'v')}, {', '.join(args)})"
-    if isinstance(node, ir.Broadcast):
-        return f"broadcast({args[0]}, {node.size})"
-    return f"{type(node).__name__.lower()}({', '.join(args)}) x{node.lanes}"
+        return _reduce(node, [done[c] for c in node.children], names)
+    parts, precedence = parts_of(node, names)
+    # a literal under a sign is in parentheses: -(5) is not the literal -5
+    shown = [p if isinstance(p, str) else _closed(done[p[0]], p[1] <= ATOM) for p in parts]
+    return _closed("".join(shown), precedence >= UNARY)
+
+
+def _closed(text: str, is_atom: bool) -> str:
+    return text if is_atom else f"({text})"
 
 
 def _reduce(node: Reduce, args: Sequence[str], names: _Names) -> str:
