@@ -28,7 +28,7 @@ import numpy as np
 
 import tilesmith as ts
 from tilesmith.codegen.targets import host
-from tilesmith.driver import Session, compile_program, load_graph
+from tilesmith.driver import Request, Session, compile_program, load_graph
 from tilesmith.driver.automatic import relative_error
 from tilesmith.driver.passes import before_target
 from tilesmith.driver.precision import precision_pass
@@ -116,7 +116,7 @@ def measured(
     name: str, model: Any, given: Given, threads: int, rounds: int, low: str
 ) -> dict[str, Any]:
     inputs, stored = given
-    graph = model if isinstance(model, Graph) else load_graph(str(model))
+    graph = model if isinstance(model, Graph) else load_graph(Request.of(str(model)))
     exes = {p: ts.compile(model, precision=p, threads=threads) for p in ("f32", low)}
     runs: dict[str, Callable[[], list[np.ndarray]]] = {
         p: lambda e=e: [*e.run(inputs).values()] for p, e in exes.items()

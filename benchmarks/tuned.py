@@ -31,6 +31,7 @@ from latency import TURN, torch_compile
 from tilesmith.cli.compare import OURS, compare
 from tilesmith.cli.engines import ENGINES, Prepare, installed
 from tilesmith.cli.models import random_inputs
+from tilesmith.driver.request import Request
 from tilesmith.runtime.executable import Executable
 from tilesmith.tuning.model import Tuned, tune_model
 from tilesmith.tuning.options import TuneOptions
@@ -69,7 +70,7 @@ def measure(path: Path, given: argparse.Namespace) -> dict[str, Any]:
                 seed=given.seed,
                 early_stopping=early_stopping,
             )
-            found = tune_model(path, tuning, options)
+            found = tune_model(Request(path, options), tuning)
             return found, time.perf_counter() - start
 
         first, wall = tuned(given.seconds)

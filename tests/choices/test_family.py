@@ -16,6 +16,7 @@ from tilesmith.choices.groups import GroupSpace
 from tilesmith.choices.records import Key, Records, trial
 from tilesmith.choices.space import Space, nearest_option
 from tilesmith.choices.workload import group_workload
+from tilesmith.driver.request import Request
 from tilesmith.graph.nodes import Fused, Graph
 from tilesmith.graph.parse import parse_graph
 from tilesmith.support.errors import ScheduleError
@@ -230,7 +231,7 @@ graph net(%x: f32[48,64], %w: f32[64,64]) {
 
 def test_tuning_begins_with_what_relatives_found(options: ts.Options, store: Store) -> None:
     store(matmul(96, 256, "add(%0, %b)"), 0.5, rows=2)
-    result = tune_model(relu(96, 256), TuneOptions(trials=1), options)
+    result = tune_model(Request(relu(96, 256), options), TuneOptions(trials=1))
     (task,) = result.tasks
     (first,) = task.seen.values()
     assert first.candidate == {"rows": 2}

@@ -17,6 +17,7 @@ from tilesmith.choices.constraints import Constraints
 from tilesmith.choices.groups import GroupSpace
 from tilesmith.choices.records import Records, trial
 from tilesmith.choices.templates import templates_for, unregister_template
+from tilesmith.driver.request import Request
 from tilesmith.graph.evaluate import evaluate
 from tilesmith.graph.nodes import Graph
 from tilesmith.graph.parse import parse_graph
@@ -129,7 +130,7 @@ def test_tuning_with_pins_and_forbidden_values(
     tuning = TuneOptions(
         trials=24, pins={"schedule": "user:blocks"}, forbid={"blocks.rows": [(4,), (2,)]}
     )
-    result = tune_model(graph, tuning, options)
+    result = tune_model(Request(graph, options), tuning)
     run_checked(result.executable, graph)
     mine = next(s for s in result.tasks if "matmul" in s.task.label)
     tried = [t.candidate for t in mine.seen.values()]
@@ -140,7 +141,7 @@ def test_tuning_with_pins_and_forbidden_values(
     assert all(c.get("schedule") != "user:blocks" for s in others for c in [s.task.space.start])
     wrong = r"'blocks\.columns' can't be pinned: no kernel has .*did you mean 'blocks\.rows'"
     with pytest.raises(UsageError, match=wrong):
-        tune_model(graph, TuneOptions(trials=1, pins={"blocks.columns": 3}), options)
+        tune_model(Request(graph, options), TuneOptions(trials=1, pins={"blocks.columns": 3}))
 
 
 @pytest.mark.usefixtures("registered")

@@ -134,7 +134,7 @@ def test_ctrl_c_on_a_terminal(command: list[str]) -> None:
 def test_a_second_ctrl_c_gives_up(
     tilesmith: Callable[..., Any], model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def tune_model(_model: object, tuning: TuneOptions, *_: object) -> None:
+    def tune_model(_request: object, tuning: TuneOptions) -> None:
         assert tuning.interrupt is not None
         with tuning.interrupt.on_signal():
             signal.raise_signal(signal.SIGINT)

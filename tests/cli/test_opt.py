@@ -158,7 +158,9 @@ def test_schedules_are_those_of_compilation(tilesmith, model, tmp_path, monkeypa
     assert any(t["decisions"].get("rows") == 2 for t in pinned.json["texts"])
 
     session = driver.Session.of(options)
-    fused = driver.optimise(driver.load_graph(model, None, session), session)
+    fused = driver.optimise(
+        driver.load_graph(driver.Request(model, session.options), session), session
+    )
     node = next(n for n in fused.nodes if "conv1" in n.loc)
     found = driver.group_space(node, fused, session)
     assert found is not None

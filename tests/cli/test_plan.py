@@ -92,7 +92,7 @@ def test_the_same_as_json(tilesmith, path):
 
 def test_nothing_is_compiled(path):
     made = driver.kernels_made()
-    driver.plan(path)
+    driver.plan(driver.Request.of(path))
     assert driver.kernels_made() == made
 
 

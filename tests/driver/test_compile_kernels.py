@@ -34,7 +34,9 @@ def chain(lengths: Sequence[int]) -> onnx.ModelProto:
 def kernels(proto: onnx.ModelProto, **options: object) -> dict[str, KernelCode]:
     """The kernels of a model by symbol."""
     session = driver.Session.of(Options().with_(**{"use_cache": False, **options}))
-    fused = driver.optimise(driver.load_graph(proto, None, session), session)
+    fused = driver.optimise(
+        driver.load_graph(driver.Request(proto, session.options), session), session
+    )
     found = driver.compile_kernels(fused, session)
     assert {"lower", "compile"} <= {r.name for r in session.timings.rows()}
     return {k.symbol: k for k in found.values()}
@@ -68,7 +70,9 @@ def test_the_cache_gives_back_the_same_code(tmp_path: Path, monkeypatch) -> None
 
     monkeypatch.setattr("tilesmith.choices.groups.lower_group", refuse)
     session = driver.Session.of(Options(cache_dir=tmp_path))
-    fused = driver.optimise(driver.load_graph(proto, None, session), session)
+    fused = driver.optimise(
+        driver.load_graph(driver.Request(proto, session.options), session), session
+    )
     again = driver.compile_kernels(fused, session)
     assert {k.symbol: k for k in again.values()} == first
 

@@ -73,7 +73,9 @@ def test_records_count_where_they_obey(path: Path, options: ts.Options) -> None:
     session = driver.Session.of(options)
     direct = ts.compile(path, options=options, pins=pins)
     constrained = replace(session, constraints=Constraints.of(pins, None))
-    found = Compiled.of(driver.load_graph(path, None, session), constrained)
+    found = Compiled.of(
+        driver.load_graph(driver.Request(path, session.options), session), constrained
+    )
     (task,) = (t for t in tasks_of(found, constrained) if "conv" in t.label)
     with Records(options.cache_dir / "records.sqlite") as records:  # type: ignore[operator]  # set
         records.add(trial(task.key, {"rows": 2}, "ok", "", "", 0.5, 1.0))

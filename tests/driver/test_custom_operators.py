@@ -256,7 +256,9 @@ def test_kernels_are_compiled_here_and_tuned(
     )  # fmt: skip
     ts.compile(source, options=options)
     session = driver.Session.of(options)
-    compiled = Compiled.of(driver.load_graph(source, None, session), session)
+    compiled = Compiled.of(
+        driver.load_graph(driver.Request(source, session.options), session), session
+    )
     task = next(t for t in tasks_of(compiled, session) if "com.example.Scale" in t.label)
     with LocalMeasurer("tilesmith.driver.worker", 1, 1) as measurer:
         (trial,) = measurer.measure(task, [{}], 0.0)

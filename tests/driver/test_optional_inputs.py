@@ -15,7 +15,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import tilesmith as ts
-from tilesmith.driver import load_graph
+from tilesmith.driver import Request, load_graph
 from tilesmith.graph.compare import assert_structural_equal
 from tilesmith.graph.parse import parse_graph
 from tilesmith.graph.text import constants_of, print_graph
@@ -103,7 +103,7 @@ def test_new_weights_are_new_defaults() -> None:
 
 
 def test_the_text_has_the_defaults() -> None:
-    graph = load_graph(model(), optional=OPTIONAL)
+    graph = load_graph(Request.of(model(), optional=OPTIONAL))
     text = print_graph(graph)
     assert "%b: f32[3] = [1.0, -2.0, 3.0])" in text
     again = parse_graph(text, constants_of(graph))
@@ -156,7 +156,7 @@ def test_names_are_checked(options: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         ts.compile(model(), **options)
     with pytest.raises(UsageError, match="names initialisers of an ONNX model, found a Graph"):
-        ts.compile(load_graph(model()), optional=["w"])
+        ts.compile(load_graph(Request.of(model())), optional=["w"])
 
 
 def test_a_damaged_place_of_a_default_is_refused() -> None:

@@ -146,7 +146,13 @@ def test_every_way_to_name_a_model(tmp_path: Path) -> None:
     onnx.save(made, path)
     x = sample(2, 3, 12, 12)
     expected = reference(made, {"x": x})
-    for source in (made, made.SerializeToString(), path, str(path), driver.load_graph(path)):
+    for source in (
+        made,
+        made.SerializeToString(),
+        path,
+        str(path),
+        driver.load_graph(driver.Request.of(path)),
+    ):
         assert_same(ts.compile(source).run({"x": x}), expected)
 
 

@@ -43,7 +43,7 @@ def options(tmp_path: Path) -> ts.Options:
 def test_kernels_have_the_interpreters_bits(name: str, options: ts.Options) -> None:
     source = MODELS[name]
     session = driver.Session.of(options, accuracy="strict")
-    graph = driver.load_graph(source, None, session)
+    graph = driver.load_graph(driver.Request(source, session.options), session)
     (fused,) = driver.optimise(graph, session).nodes
     assert isinstance(fused.op, Fused)
     func = session.group(driver.canonical(fused.op.body)).lower("k")
@@ -79,7 +79,9 @@ def normalized() -> onnx.ModelProto:
 @pytest.mark.parametrize(("accuracy", "is_exact"), [("default", False), ("strict", True)])
 def test_no_graph_pass_rounds_otherwise(accuracy: str, is_exact: bool, options: ts.Options) -> None:
     session = driver.Session.of(options, accuracy=accuracy)
-    graph = driver.optimise(driver.load_graph(normalized(), None, session), session)
+    graph = driver.optimise(
+        driver.load_graph(driver.Request(normalized(), session.options), session), session
+    )
     operators = {m.op.name for n in graph.nodes for m in n.op.body.nodes}  # type: ignore[attr-defined]  # Fused
     assert ("mul" in operators) is is_exact
     assert any("winograd" in name for name in operators) is not is_exact
@@ -89,7 +91,9 @@ def test_every_key_has_the_policy(options: ts.Options) -> None:
     strict = replace(options, accuracy="strict")
     assert options.key() != strict.key()
     session = driver.Session.of(options)
-    graph = driver.optimise(driver.load_graph(MODELS["softmax"], None, session), session)
+    graph = driver.optimise(
+        driver.load_graph(driver.Request(MODELS["softmax"], session.options), session), session
+    )
     body = graph.nodes[0].op.body  # type: ignore[attr-defined]  # Fused
     assert group_workload(body, ()) == group_workload(body, (), "default")
     assert group_workload(body, ()) != group_workload(body, (), "strict")

@@ -48,7 +48,7 @@ def stages() -> dict[str, Graph]:
     opsets = [helper.make_opsetid("", 18)]
     model = helper.make_model(network(), opset_imports=opsets, ir_version=9)
     session = driver.Session.of(Options())
-    graph = driver.load_graph(model.SerializeToString(), None, session)
+    graph = driver.load_graph(driver.Request(model.SerializeToString(), session.options), session)
     return {"load": graph, "graph": driver.optimise(graph, session)}
 
 

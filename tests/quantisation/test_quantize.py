@@ -13,6 +13,7 @@ from quantised_networks import convolutional, samples, transformer
 import tilesmith as ts
 from tilesmith.driver.compiler import load_graph
 from tilesmith.driver.passes import optimise
+from tilesmith.driver.request import Request
 from tilesmith.driver.session import Session
 from tilesmith.frontend.onnx.export import to_onnx
 from tilesmith.graph.control import kernels_in
@@ -154,7 +155,7 @@ def test_a_saved_model_is_read_back(tmp_path):
     graph = convolutional()
     found, _ = ts.quantize(graph, samples(graph), scheme="int8")
     ts.save_onnx(found, tmp_path / "q.onnx")
-    again = load_graph(tmp_path / "q.onnx")
+    again = load_graph(Request.of(tmp_path / "q.onnx"))
     assert [v.name for v in again.inputs] == ["x"] and again.output_names == ("y",)
     x = samples(graph, 1)[0]
     assert _noise(ts.compile(again)(x), ts.compile(found)(x)) > 80

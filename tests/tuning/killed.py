@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 import tilesmith as ts
+from tilesmith.driver.request import Request
 from tilesmith.graph.nodes import Graph
 from tilesmith.graph.parse import parse_graph
 from tilesmith.tuning.model import tune_model
@@ -48,7 +49,9 @@ def main() -> None:
                     told.add(line)
                     print(json.dumps(line), flush=True)
 
-    tune_model(graph(), TuneOptions(seconds=3600, report=report), options(Path(sys.argv[1])))
+    tune_model(
+        Request(graph(), options(Path(sys.argv[1]))), TuneOptions(seconds=3600, report=report)
+    )
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from tilesmith.choices.constraints import Constraints
 from tilesmith.choices.lookup import Match
 from tilesmith.choices.records import Records
 from tilesmith.codegen.targets import target
+from tilesmith.driver.request import Request
 from tilesmith.driver.session import Tuned
 from tilesmith.graph.evaluate import evaluate
 from tilesmith.graph.nodes import Graph
@@ -211,7 +212,7 @@ def test_the_graph_obeys_constraints(
 
 def test_tuning_under_constraints(everything: Graph, options: ts.Options) -> None:
     pins: dict[str, Value] = {"attention": False, "halo": False}
-    result = tune_model(everything, TuneOptions(trials=1, pins=pins), options)
+    result = tune_model(Request(everything, options), TuneOptions(trials=1, pins=pins))
     calls = result.executable.program.calls
     assert not any({"scores", "values"} <= set(c.sources) for c in calls)
     with Records(options.cache_dir / "records.sqlite") as records:  # type: ignore[operator]  # set
@@ -220,7 +221,7 @@ def test_tuning_under_constraints(everything: Graph, options: ts.Options) -> Non
     for name, want in evaluate(everything, inputs).items():
         assert difference(result.executable.run(inputs)[name], want) <= 1e-5
     with pytest.raises(UsageError, match=r"'attention' can't be pinned to 'no'.* True, False"):
-        tune_model(everything, TuneOptions(trials=1, pins={"attention": "no"}), options)
+        tune_model(Request(everything, options), TuneOptions(trials=1, pins={"attention": "no"}))
 
 
 def test_what_was_measured_under_constraints_counts_only_there(

@@ -15,6 +15,7 @@ import pytest
 
 from tilesmith.choices.records import Records, Trial
 from tilesmith.choices.space import Candidate, candidate_key
+from tilesmith.driver.request import Request
 from tilesmith.tuning.measure import LocalMeasurer, Task
 from tilesmith.tuning.model import tune_model
 from tilesmith.tuning.options import TuneOptions
@@ -79,7 +80,7 @@ def test_kill_and_resume(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         return measure(self, task, candidates, seconds)
 
     monkeypatch.setattr(LocalMeasurer, "measure", spy)
-    again = tune_model(killed.graph(), TuneOptions(trials=4), killed.options(tmp_path))
+    again = tune_model(Request(killed.graph(), killed.options(tmp_path)), TuneOptions(trials=4))
     assert measured and not stored & set(measured)
     tasks = {s.task.key.workload: s.seen for s in again.tasks}
     assert all(d in tasks[w] for w, d in stored if w in tasks)

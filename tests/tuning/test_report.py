@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import tilesmith as ts
+from tilesmith.driver.request import Request
 from tilesmith.graph.parse import parse_graph
 from tilesmith.perf.machine import Machine, Rates
 from tilesmith.runtime.profile import KernelTime, Profile
@@ -232,7 +233,7 @@ def test_report_of_a_tuned_model(tmp_path: Path) -> None:
     graph = parse_graph(text, {"aa": rng.standard_normal((32, 16, 3, 3)).astype(np.float32)})
     options = ts.Options(cache_dir=tmp_path, threads=1, jobs=1)
     path = tmp_path / "report.html"
-    tune_model(graph, TuneOptions(trials=4, html=path, search="model"), options)
+    tune_model(Request(graph, options), TuneOptions(trials=4, html=path, search="model"))
     found = checked(path.read_text(encoding="utf-8"))
     assert "place by score" in found.text
     for word in ("first<i>", " workload", "relu", "Loops", "for ", " searching"):

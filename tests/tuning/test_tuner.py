@@ -16,6 +16,7 @@ import tilesmith as ts
 from tilesmith import driver
 from tilesmith.choices.records import Key, Records, trial
 from tilesmith.choices.workload import group_workload
+from tilesmith.driver.request import Request
 from tilesmith.graph.evaluate import evaluate
 from tilesmith.graph.nodes import Graph
 from tilesmith.graph.parse import parse_graph
@@ -66,7 +67,7 @@ def options(tmp_path: Path) -> ts.Options:
 def test_tuning_a_model(graph: Graph, options: ts.Options) -> None:
     stages: list[str] = []
     tuning = TuneOptions(trials=8, report=lambda stage, _: stages.append(stage))
-    result = tune_model(graph, tuning, options)
+    result = tune_model(Request(graph, options), tuning)
     assert list(dict.fromkeys(stages)) == [
         "compiling untuned", "choices of the whole model", "searching", "comparing with untuned",
     ]  # fmt: skip
@@ -80,7 +81,7 @@ def test_tuning_a_model(graph: Graph, options: ts.Options) -> None:
     with Records(options.cache_dir / "records.sqlite") as r:  # type: ignore[operator]  # set
         before = {(t.key, t.decisions) for t in r.trials()}
     assert len(before) >= 8
-    again = tune_model(graph, TuneOptions(trials=2), options)
+    again = tune_model(Request(graph, options), TuneOptions(trials=2))
     for s in again.tasks:  # it went on from there
         assert {d for k, d in before if k == s.task.key} <= s.seen.keys()
 

@@ -23,7 +23,7 @@ NATIVE = driver.Session.of(ts.Options())
 
 def graph_stages(model: Model) -> Iterator[Graph]:
     """The graph as imported, and after each pass that changed it."""
-    graph = driver.load_graph(model.path)
+    graph = driver.load_graph(driver.Request.of(model.path))
     yield graph
     for name, run in driver.graph_passes(NATIVE):
         before, graph = graph, run(graph)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import Field, fields, is_dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias, get_args, get_type_hints
@@ -38,33 +38,18 @@ def _info(f: Field[Any]) -> Any:
     )
 
 
-def request_option(name: str) -> Any:
-    """The command-line option of a field of `Request`."""
-    return _info(next(f for f in fields(Request) if f.name == name))
-
-
-ShapeOption: TypeAlias = Annotated[list[str] | None, request_option("shapes")]
-DynamicOption: TypeAlias = Annotated[list[str] | None, request_option("dynamic")]
-ExpectedOption: TypeAlias = Annotated[list[str] | None, request_option("expected")]
-ValueOption: TypeAlias = Annotated[list[str] | None, request_option("values")]
-TemplatesOption: TypeAlias = Annotated[
-    list[Path] | None,
-    typer.Option(
-        "--templates",
+def _files_of(what: str) -> Any:
+    """The command-line option for Python files that register templates or operators."""
+    flag, registered = f"--{what}", {"templates": "schedules"}.get(what, what)
+    option = typer.Option(
+        flag,
         rich_help_panel=COMPILING,
         metavar="FILE.py",
-        help="Run this Python file first, which registers schedules of your own (repeatable).",
-    ),
-]
-OperatorsOption: TypeAlias = Annotated[
-    list[Path] | None,
-    typer.Option(
-        "--operators",
-        rich_help_panel=COMPILING,
-        metavar="FILE.py",
-        help="Run this Python file first, which registers operators of your own (repeatable).",
-    ),
-]
+        help=f"Run this Python file first, which registers {registered} of your own (repeatable).",
+    )
+    return Annotated[list[Path] | None, option]
+
+
 SignOption: TypeAlias = Annotated[
     Path | None,
     typer.Option("--sign", metavar="KEY.pem", help="Sign what is written with this secret key."),
@@ -225,27 +210,29 @@ _PARSERS: dict[str, Callable[[Any], Any]] = {
 def with_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add --operators and --templates to a verb, and replace each parameter that is a dataclass of
     options by one command-line option per field: `Options`, `TuneOptions`, or `Request`,
-    whose options are `Options`.
+    whose options are `Options`.  `Annotated[Request, "shapes", ...]` has these fields of it alone.
 
     A field that is not on the command line has its default; for `Options`, the environment takes
     precedence over it.  A verb with a parameter of a field's name defines that option itself.
     """
     signature = inspect.signature(command, eval_str=True)
-    groups: dict[str, type] = {
-        p.name: p.annotation
-        for p in signature.parameters.values()
-        if isinstance(p.annotation, type) and is_dataclass(p.annotation)
-    }
+    groups: dict[str, type] = {}
+    named: dict[str, tuple[str, ...]] = {}
+    for p in signature.parameters.values():
+        kind = get_args(p.annotation)[0] if get_args(p.annotation) else p.annotation
+        if isinstance(kind, type) and is_dataclass(kind):
+            groups[p.name] = kind
+            named[p.name] = get_args(p.annotation)[1:]
     own = [
         p.replace(kind=inspect.Parameter.KEYWORD_ONLY)
         for p in signature.parameters.values()
         if p.name not in groups
     ]
     derived = {
-        group: [p for p in _parameters(kind) if p.name not in signature.parameters]
+        group: [p for p in _parameters(kind, named[group]) if p.name not in signature.parameters]
         for group, kind in groups.items()
     }
-    files = [_parameter("operators", OperatorsOption), _parameter("templates", TemplatesOption)]
+    files = [_parameter(what, _files_of(what)) for what in ("operators", "templates")]
 
     @functools.wraps(command)
     def wrapper(
@@ -267,7 +254,10 @@ def with_options(command: Callable[..., Any]) -> Callable[..., Any]:
             given[group] = _made(kind, {k: v for k, v in values.items() if v is not None})
         return command(**given)
 
-    parameters = [*own, *files, *(p for ps in derived.values() for p in ps)]
+    # what a verb names comes before what all verbs have
+    first = [p for group, names in named.items() for p in derived[group][: len(names)]]
+    rest = [p for ps in derived.values() for p in ps if p not in first]
+    parameters = [*own, *first, *files, *rest]
     del wrapper.__wrapped__  # typer would read the original's annotations
     wrapper.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # PEP 362
     wrapper.__annotations__ = {p.name: p.annotation for p in parameters}
@@ -283,9 +273,12 @@ def _made(kind: type, values: dict[str, Any]) -> Any:
     return _options(values) if kind is Options else kind(**values)
 
 
-def _request_fields() -> list[tuple[str, Field[Any]]]:
-    """The fields of `Request` that are on the command line, each with its parameter's name."""
-    named = [f for f in fields(Request) if f.metadata]
+def _request_fields(names: Collection[str] = ()) -> list[tuple[str, Field[Any]]]:
+    """The fields of `Request` that are on the command line, each with its parameter's name.
+
+    names: of these fields (default: all).
+    """
+    named = [f for f in fields(Request) if f.metadata and (not names or f.name in names)]
     return [((f.metadata["flag"] or f.name).strip("-").replace("-", "_"), f) for f in named]
 
 
@@ -295,15 +288,17 @@ def _options(values: dict[str, Any]) -> Options:
     return options
 
 
-def _parameters(options: type) -> list[inspect.Parameter]:
-    """The command-line options for the fields of a dataclass of options."""
+def _parameters(options: type, names: Collection[str] = ()) -> list[inspect.Parameter]:
+    """The command-line options for the fields of a dataclass of options; `names`: those of
+    `Request` (default: all).
+    """
     if options is Request:
         own = [
             _parameter(
                 name,
                 Annotated[Path | None if "Path" in str(f.type) else list[str] | None, _info(f)],
             )
-            for name, f in _request_fields()
+            for name, f in _request_fields(names)
         ]
         return [*own, *_parameters(Options)]
     hints = get_type_hints(options)

@@ -18,29 +18,21 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from tilesmith import driver
+from tilesmith.driver.request import Request
 from tilesmith.support.array_files import read_arrays
 from tilesmith.support.errors import AccuracyError, UsageError
-from tilesmith.support.options import Options
 
 from .arguments import (
-    DynamicOption,
-    ExpectedOption,
     InputOption,
     JsonFlag,
     ModelArgument,
-    ShapeOption,
-    ValueOption,
-    parse_dynamic,
-    parse_expected,
-    parse_shapes,
-    parse_values,
     with_options,
 )
 from .console import print_json, print_table, progress
@@ -50,44 +42,27 @@ from .models import check_source, with_shapes_of
 @with_options
 def command(
     model: ModelArgument,
-    options: Options,
+    wanted: Annotated[Request, "shapes", "dynamic", "expected", "values"],
     input: InputOption = None,
     every: Annotated[
         bool, typer.Option("--all", help="Show every kernel, not only those out of bounds.")
     ] = False,
-    shape: ShapeOption = None,
-    dynamic: DynamicOption = None,
-    expected: ExpectedOption = None,
-    value: ValueOption = None,
     plan: Annotated[
         bool, typer.Option("--plan", help="Show what becomes of each node; compile nothing.")
     ] = False,
     json: JsonFlag = False,
 ) -> None:
     check_source(model, "check needs the source model (.onnx or .pt2): a .tsm has no reference")
+    wanted = replace(wanted, model=model)
     if plan:
-        _show_plan(
-            model,
-            driver.plan(
-                model,
-                parse_shapes(shape),
-                options,
-                parse_values(value),
-                parse_dynamic(dynamic),
-                parse_expected(expected),
-            ),
-            json,
-        )
+        _show_plan(model, driver.plan(wanted), json)
         return
-    session = driver.Session.of(options)
+    session = driver.Session.of_request(wanted)
     arrays = read_arrays(input) if input else {}
-    values = parse_values(value)
     graph = with_shapes_of(
         arrays,
-        parse_shapes(shape),
-        lambda shapes: driver.load_graph(
-            model, shapes, session, values, parse_dynamic(dynamic), parse_expected(expected)
-        ),
+        wanted.shapes,
+        lambda shapes: driver.load_graph(replace(wanted, shapes=shapes), session),
     )
     inputs = None
     if input:
@@ -96,7 +71,7 @@ def command(
         if missing := [n for n in names if n not in inputs]:
             raise UsageError(f"{str(input)!r} lacks input {', '.join(missing)}")
     with progress(f"checking {model.name}"):
-        checks = driver.check(graph, inputs, options=options)
+        checks = driver.check(graph, inputs, options=wanted.options)
     failed = [c for c in checks if not c.passed]
     if json:
         print_json(

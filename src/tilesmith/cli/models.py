@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
-from tilesmith import driver
 from tilesmith.cli.console import compiling, note
-from tilesmith.driver.entry import compiled
+from tilesmith.driver.entry import compiled, loaded
 from tilesmith.driver.module import CompiledModule
 from tilesmith.driver.request import Request
 from tilesmith.host.values import sample
@@ -42,11 +41,7 @@ def open_model(
     check_file(path)
     if path.suffix == ".tsm":
         _check_fits_compiled(wanted)
-        options = wanted.options
-        return driver.load(
-            path, options.threads, wanted.require_signature, options.memory_limit,
-            options.time_limit,
-        )  # fmt: skip
+        return loaded(replace(wanted, model=path))
     if wanted.require_signature is not None:
         raise UsageError("--require-signature is for a compiled .tsm file; this is a source model")
     with compiling(path.name, wanted.options.target):

@@ -38,7 +38,6 @@ import numpy as np
 import typer
 
 from tilesmith import driver
-from tilesmith.choices.constraints import Constraints
 from tilesmith.cli.arguments import JsonFlag, with_options
 from tilesmith.cli.console import note, print_json, print_table
 from tilesmith.cli.models import SOURCES
@@ -127,8 +126,7 @@ def command(
 ) -> None:
     if output is not None:
         check_output(output)
-    constraints = Constraints.of(wanted.pins, wanted.forbid)
-    session = replace(driver.Session.of(wanted.options), constraints=constraints)
+    session = driver.Session.of_request(wanted)
     ir = _read(source, wanted, session)
     with driver.recorded(session) as session:
         graph_passes, loop_passes = dict(driver.graph_passes(session)), _loop_passes(session)
@@ -206,16 +204,7 @@ def _read(path: Path, wanted: Request, session: Session) -> Graph | Func:
     if not path.is_file():
         raise UsageError(f"there is no file {str(path)!r}")
     if path.suffix in SOURCES:
-        return driver.load_graph(
-            path,
-            wanted.shapes,
-            session,
-            wanted.values,
-            wanted.dynamic,
-            wanted.expected,
-            wanted.in_place,
-            optional=wanted.optional,
-        )
+        return driver.load_graph(replace(wanted, model=path), session)
     try:
         text = path.read_text()
     except UnicodeDecodeError:

@@ -20,26 +20,24 @@ from tilesmith import driver
 from tilesmith.cli.arguments import (
     JsonFlag,
     ModelArgument,
-    ShapeOption,
     parse_pins,
-    parse_shapes,
     with_options,
 )
 from tilesmith.cli.console import print_json, progress, size_text
 from tilesmith.cli.models import check_source
 from tilesmith.cli.outputs import check_output
+from tilesmith.driver.request import Request
 from tilesmith.frontend.onnx.export import save_onnx
 from tilesmith.quantisation.entry import quantize_model
 from tilesmith.quantisation.options import QuantizeOptions
 from tilesmith.support.errors import UsageError
-from tilesmith.support.options import Options
 
 
 @with_options
 def command(
     model: ModelArgument,
     quantisation: QuantizeOptions,
-    options: Options,
+    request: Annotated[Request, "shapes"],
     output: Annotated[
         Path,
         typer.Option("-o", "--output", help="File to write: .onnx, or .tsm (compiled)."),
@@ -52,7 +50,6 @@ def command(
         list[str] | None,
         typer.Option("--pin", help="Scheme of layers: NAME=f32; NAME may be a pattern like 'a/*'."),
     ] = None,
-    shape: ShapeOption = None,
     json: JsonFlag = False,
 ) -> None:
     check_source(model, f"{str(model)!r} is compiled already; quantise its source model")
@@ -61,9 +58,9 @@ def command(
     check_output(output)
     wanted = replace(quantisation, pins=parse_pins(pin))
     with progress(f"quantising {model.name}"):
-        graph, report = quantize_model(model, data, wanted, parse_shapes(shape), options)
+        graph, report = quantize_model(replace(request, model=model), data, wanted)
         if output.suffix == ".tsm":
-            driver.compile(graph, options=options).save(output)
+            driver.compile(graph, options=request.options).save(output)
         else:
             save_onnx(graph, output)
     size = output.stat().st_size

@@ -58,7 +58,7 @@ def _tune(
             report=display.show,
             interrupt=interrupt,
         )
-        result = tune_model(model, tuning, wanted.options, wanted.shapes, wanted.values)
+        result = tune_model(replace(wanted, model=model), tuning)
     if output is not None:
         result.executable.save(output)
     if json:

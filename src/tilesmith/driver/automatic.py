@@ -120,14 +120,12 @@ def choose_precision(
 
 def decided(request: Request) -> tuple[Request, AutomaticPrecision]:
     """A request for "auto" as one for the types that are chosen, and why these."""
-    r, session = request, Session.of(replace(request.options, precision="f32"))
-    graph = load_graph(
-        r.model, r.shapes, session, r.values, r.dynamic, r.expected, optional=r.optional
-    )
-    check_precision(graph, replace(session, options=r.options))
-    chosen = choose_precision(graph, session, r.samples)
-    options = replace(r.options, precision=chosen.text)
-    return replace(r, options=options, samples=None), chosen
+    session = Session.of(replace(request.options, precision="f32"))
+    graph = load_graph(request, session)
+    check_precision(graph, replace(session, options=request.options))
+    chosen = choose_precision(graph, session, request.samples)
+    options = replace(request.options, precision=chosen.text)
+    return replace(request, options=options, samples=None), chosen
 
 
 Candidate = tuple[DType, dict[str, Form], tuple[int, int, int]]

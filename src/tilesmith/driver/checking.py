@@ -55,6 +55,7 @@ from .compiler import load_graph
 from .kernels import compile_kernels
 from .partitioned import on_cpu, parts_of
 from .passes import optimise
+from .request import Request
 from .session import Session
 
 
@@ -123,8 +124,9 @@ def check(
 
     Raises ModelError if an input is missing, unknown, or of another type than the model's.
     """
-    session = Session.of(options, target=target)
-    graph = load_graph(model, shapes, session)
+    request = Request.of(model, options, target=target, shapes=shapes)
+    session = Session.of_request(request)
+    graph = load_graph(request, session)
     given = inputs if inputs is not None else random_inputs(expected_graph(graph))
     arrays = checked_inputs(graph, given)
     given = {v.name: a for v, a in zip(graph.inputs, arrays, strict=True)}

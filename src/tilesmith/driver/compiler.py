@@ -7,12 +7,8 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Literal
 
-import numpy as np
-
-from tilesmith.choices.constraints import Constraints
-from tilesmith.frontend.common.inputs import Values
 from tilesmith.frontend.load import load as load_source
 from tilesmith.graph.bind import bind
 from tilesmith.graph.control import graphs_in, nodes_in
@@ -23,7 +19,6 @@ from tilesmith.graph.nodes import Graph
 from tilesmith.graph.parts import Part
 from tilesmith.graph.text import print_graph
 from tilesmith.ir.expr import Var
-from tilesmith.ir.given_sizes import ExpectedSizes, Ranges
 from tilesmith.ir.target import Target
 from tilesmith.ir.text import Names
 from tilesmith.ir.types import same_shape
@@ -85,14 +80,11 @@ def fused_graph(request: Request) -> tuple[Graph, Session]:
         return apply_tuning(optimise(graph, session), session)[0], session
 
 
-def _requested(r: Request) -> tuple[Graph, Session]:
+def _requested(request: Request) -> tuple[Graph, Session]:
     """The graph of a request, and the session that compiles it."""
-    session = replace(Session.of(r.options), constraints=Constraints.of(r.pins, r.forbid))
-    graph = load_graph(
-        r.model, r.shapes, session, r.values, r.dynamic, r.expected, r.in_place, r.weights,
-        r.optional,
-    )  # fmt: skip
-    graph = bind(graph, named_symbols(graph, r.sizes))
+    session = Session.of_request(request)
+    graph = load_graph(request, session)
+    graph = bind(graph, named_symbols(graph, request.sizes))
     if any(n.op.custom and OPS.get(n.op.name) is not type(n.op) for _, n in nodes_in(graph)):
         session.outside.add("an operator that is not registered")
     check_precision(graph, session)
@@ -119,33 +111,23 @@ def plan_report(program: Program) -> str:
     )
 
 
-def load_graph(
-    model: Any,
-    shapes: Mapping[str, Sequence[int] | int] | None = None,
-    session: Session | None = None,
-    values: Values | None = None,
-    dynamic: Ranges | None = None,
-    expected: ExpectedSizes | None = None,
-    in_place: Mapping[str, str] | None = None,
-    weights: Mapping[str, np.ndarray] | None = None,
-    optional: Sequence[str] = (),
-) -> Graph:
+def load_graph(request: Request, session: Session | None = None) -> Graph:
     """The graph of a model, as its frontend makes it; see `frontend.load`.
 
-    in_place: outputs that live in the memory of an input.  Raises UsageError for those that can't.
-    weights: contents that weights get instead of their own.
-    optional: initialisers that become inputs with their value as the default.
+    session: of the compilation (default: a new one of the request).
+
+    Raises UsageError for outputs that can't live in the memory of an input.
     """
-    session = session or Session.of(None)
+    r, session = request, session or Session.of_request(request)
     with session.timings.stage("load"):
         fallback = session.options.fallback != "error"
-        homes = in_place or {}
+        homes = r.in_place or {}
         graph = load_source(
-            model, shapes, values, session.outside, dynamic, expected, fallback, homes, weights,
-            optional, session.narrowed,
+            r.model, r.shapes, r.values, session.outside, r.dynamic, r.expected, fallback, homes,
+            r.weights, r.optional, session.narrowed,
         )  # fmt: skip
         graph = with_possible_sizes(living_in(graph, homes))
-    if graph is not model:
+    if graph is not r.model:
         session.dumper("load", graph, print_graph)
     return graph
 

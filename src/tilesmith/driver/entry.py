@@ -296,11 +296,20 @@ def load(
     Raises ModelError if the file is damaged or needs another CPU, SignatureError if it is not
     signed with that key.
     """
+    from tilesmith.runtime.threads import thread_count
+
+    thread_count(threads)
+    options = Options(threads=threads, memory_limit=memory_limit, time_limit=time_limit)
+    return loaded(Request(path, options, require_signature=require_signature))
+
+
+def loaded(request: Request) -> Executable:
+    """The executable in the compiled file that a request names.  Raises as `load` does."""
     from tilesmith.runtime.executable import Executable
     from tilesmith.runtime.limits import Limits
     from tilesmith.runtime.tsm import load_program
 
-    limits = Limits.of(Options(memory_limit=memory_limit, time_limit=time_limit))
-    program = load_program(path, require_signature=require_signature)
+    limits = Limits.of(request.options)
+    program = load_program(request.model, require_signature=request.require_signature)
     limits.check(program.target)
-    return Executable(program, threads, limits)
+    return Executable(program, request.options.threads, limits)

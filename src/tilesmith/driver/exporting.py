@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -102,9 +101,6 @@ def exported(
             "executable"
         )
     request, _ = of_frontend(request)
-    programs = [
-        program_of(replace(request, options=options.with_(target=t)))
-        for t in targets or (options.target,)
-    ]
+    programs = [program_of(r) for r in request.levels(targets)]
     count = thread_count(options.threads)
     return write(programs, folder, name, format, weights, count, sign, glibc)

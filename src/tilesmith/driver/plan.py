@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
-from tilesmith.frontend.common.inputs import Values
 from tilesmith.frontend.load import source_nodes
 from tilesmith.graph.control import Control, If, graphs_in, kernels_in
 from tilesmith.graph.host import Host
 from tilesmith.graph.measure import Measure, stages_in
 from tilesmith.graph.nodes import Fused, Graph, Node
-from tilesmith.ir.given_sizes import ExpectedSizes, Ranges
 from tilesmith.ir.sizes import LARGEST
 from tilesmith.ir.text import Names
-from tilesmith.support.options import Options
 
 from .compiler import load_graph
 from .passes import optimise
+from .request import Request
 from .session import Session
 from .steps import sources
 
@@ -87,22 +84,15 @@ class ModelPlan:
     grows: bool
 
 
-def plan(
-    model: Any,
-    shapes: Mapping[str, Sequence[int] | int] | None = None,
-    options: Options | None = None,
-    values: Values | None = None,
-    dynamic: Ranges | None = None,
-    expected: ExpectedSizes | None = None,
-) -> ModelPlan:
-    """What becomes of each node of `model` (see `compile` for the arguments); nothing is compiled.
+def plan(request: Request) -> ModelPlan:
+    """The fate of each node of the request's model; nothing is compiled.
 
     Raises the errors of `compile` for a model that can't be compiled.
     """
-    session = Session.of(options)
-    graph = optimise(load_graph(model, shapes, session, values, dynamic, expected), session)
+    session = Session.of_request(request)
+    graph = optimise(load_graph(request, session), session)
     fates = _Fates(graph)
-    listed = source_nodes(model) or [(name, "") for name in fates.names]
+    listed = source_nodes(request.model) or [(name, "") for name in fates.names]
     nodes = tuple(fates.of(name, operator) for name, operator in listed)
     return ModelPlan(nodes, fates.kernels, tuple(_dimensions(graph)), _grows(graph))
 

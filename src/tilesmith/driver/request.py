@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from pathlib import Path
+from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from tilesmith.support.options import COMPILING, Options, about
@@ -92,7 +92,7 @@ class Request:
             "Initialiser of the model that becomes an input, with its value as the default",
         ),
     )
-    require_signature: Path | None = field(
+    require_signature: str | PathLike[str] | None = field(
         default=None,
         metadata=about(
             "Load a .tsm file only if it was signed with the key that belongs to this one.",
@@ -140,6 +140,12 @@ class Request:
         options = (options or Options.from_environment()).with_(target=target, **named)
         asked["optional"] = tuple(asked.get("optional", ()))
         return Request(model, options, **asked)
+
+    def levels(self, targets: Sequence[str]) -> Sequence[Request]:
+        """The same model for each of these targets; none: for its own."""
+        named = targets or (self.options.target,)
+        options = (self.options.with_(target=t) for t in named)
+        return [replace(self, options=o) for o in options]
 
     def on_cpu(self) -> Request:
         """The same model for this machine's CPU, which has no limits of a device."""

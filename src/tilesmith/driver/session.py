@@ -28,6 +28,7 @@ from tilesmith.support.options import Options, records_path
 from tilesmith.support.timing import Timings
 from tilesmith.te.knobs import Config, Decisions, Knob
 
+from .request import Request
 from .workers import job_count
 
 _log = logger("records")
@@ -104,6 +105,12 @@ class Session:
         if options.is_strict:
             target = exact_target(target)
         return Session(options, target, Timings(), Dumper(options.dump))
+
+    @staticmethod
+    def of_request(request: Request) -> Session:
+        """The session of one compilation, with the constraints that the request has."""
+        constraints = Constraints.of(request.pins, request.forbid)
+        return replace(Session.of(request.options), constraints=constraints)
 
     @property
     def backend(self) -> Backend:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import onnx
 
+from tilesmith.driver.request import Request
 from tilesmith.runtime.threads import thread_count
 from tilesmith.support.arguments import checked, shown
 from tilesmith.support.errors import ModelError, TilesmithError, UsageError
@@ -93,10 +94,8 @@ def accelerate(
     `onnxruntime`.  Raises UsageError without it, and ModelError for models that it can't run.
     """
     source = _read(model)
-    search = _Search(
-        source, inputs, (options or Options.from_environment()).with_(threads=threads),
-        time.monotonic() + seconds,
-    )  # fmt: skip
+    request = Request.of(model, options, threads=threads)
+    search = _Search(source, inputs, request.options, time.monotonic() + seconds)
     folder = Path(folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)

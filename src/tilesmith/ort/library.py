@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
 
+from tilesmith.driver.request import Request
 from tilesmith.frontend.onnx.writer import CODES
 from tilesmith.plugin.operators import check_names, programs_of_operators
 from tilesmith.runtime.arrays import stored_shape
@@ -56,11 +57,11 @@ def export_custom_ops(
     Returns the path.  Weights are inside the library.  Raises the errors of `compile`, and
     UsageError for models that can't be operators and if there is no C compiler.
     """
-    options = (options or Options.from_environment()).with_(threads=threads)
+    request = Request.of(None, options, threads=threads)
     check_names(domain.split("."))
     if pool not in get_args(Pool):
         raise UsageError(f"pool: expected one of {get_args(Pool)}, found {pool!r}")
-    programs = programs_of_operators(ops, targets, options)
+    programs = programs_of_operators(ops, targets, request)
     for name, of_levels in programs.items():
         _check(name, of_levels)
     path = Path(path)
@@ -68,7 +69,7 @@ def export_custom_ops(
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as e:
         raise UsageError(f"{str(path)!r} can't be written: {e.strerror or e}") from e
-    _write(programs, path, domain, thread_count(options.threads), pool)
+    _write(programs, path, domain, thread_count(request.options.threads), pool)
     return path
 
 

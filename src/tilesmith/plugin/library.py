@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tilesmith.driver.request import Request
 from tilesmith.runtime.standalone.objects import Exported
 from tilesmith.runtime.standalone.plugin import write_plugin
 from tilesmith.support.arguments import checked
@@ -43,8 +44,8 @@ def export_plugin(
     Weights are inside the library.  Raises the errors of `compile`, and UsageError for a name or
     model that can't be an operator and if there is no C compiler.
     """
-    options = (options or Options.from_environment()).with_(threads=threads)
-    programs, folder = programs_of_operators(ops, targets, options), Path(folder)
+    request = Request.of(None, options, threads=threads)
+    programs, folder = programs_of_operators(ops, targets, request), Path(folder)
     try:
         with filled(folder) as scratch:
             made = write_plugin(programs, scratch, name)

@@ -16,7 +16,6 @@ from tilesmith.ir.types import TensorType
 from tilesmith.runtime.executable import Executable
 from tilesmith.runtime.program import Program
 from tilesmith.support.errors import UsageError
-from tilesmith.support.options import Options
 from tilesmith.te.schedule import Schedule
 from tilesmith.te.tensor import Placeholder, Tensor
 from tilesmith.tuning.template import auto_schedule
@@ -33,37 +32,41 @@ def check_names(names: Iterable[object]) -> None:
 
 
 def programs_of_operators(
-    ops: Mapping[str, Any], targets: Sequence[str], options: Options
+    ops: Mapping[str, Any], targets: Sequence[str], request: Request
 ) -> dict[str, tuple[Program, ...]]:
     """Each operator's program for each level; executables have their own.
 
     ops: by name of the operator: a model as for `compile`, an executable, or a schedule and its
         arguments (`(s, [x, y])`, as for `build`; "auto" in place of the schedule).
-    targets: levels of one kind of processor, the best first; none: the target of `options`.
+    targets: levels of one kind of processor, the best first; none: the target of
+        `request`, whose model is of no account.
 
     Raises the errors of `compile`, and UsageError for objects that are no operators.
     """
     if not isinstance(ops, Mapping) or not ops:
         raise UsageError(f"expected operators by name, such as {{'Gelu': model}}, found {ops!r}")
     check_names(ops)
-    levels = [options.with_(target=t) for t in targets or (options.target,)]
     return {
-        name: (model.program,) if isinstance(model, Executable) else _programs(name, model, levels)
+        name: (model.program,)
+        if isinstance(model, Executable)
+        else _programs(name, replace(request, model=model), targets)
         for name, model in ops.items()
     }
 
 
-def _programs(name: str, model: Any, levels: Sequence[Options]) -> tuple[Program, ...]:
+def _programs(name: str, request: Request, targets: Sequence[str]) -> tuple[Program, ...]:
     """A model's program for each level."""
+    model = request.model
     if isinstance(model, tuple):
         if len(model) != 2 or not (isinstance(model[0], Schedule) or model[0] == "auto"):
             raise UsageError(
                 f"operator {name}: expected a schedule (or 'auto') and its arguments, found {model}"
             )
-        graphs = [_graph_of(name, *model, o.target) for o in levels]
-        return tuple(program_of(Request(g, o)) for g, o in zip(graphs, levels, strict=True))
-    request, _ = of_frontend(Request(model, levels[0]))
-    return tuple(program_of(replace(request, options=o)) for o in levels)
+        levels = request.levels(targets)
+        graphs = [_graph_of(name, *model, r.options.target) for r in levels]
+        return tuple(program_of(replace(r, model=g)) for r, g in zip(levels, graphs, strict=True))
+    request, _ = of_frontend(request)
+    return tuple(map(program_of, request.levels(targets)))
 
 
 def _graph_of(

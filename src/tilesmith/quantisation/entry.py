@@ -10,6 +10,7 @@ from typing import Any, Unpack
 import numpy as np
 
 from tilesmith.driver.compiler import load_graph
+from tilesmith.driver.request import Request
 from tilesmith.driver.session import Session
 from tilesmith.graph.nodes import Graph
 from tilesmith.ops.conv import Conv
@@ -56,19 +57,16 @@ def quantize(
     all samples; ModelError for a sample that does not fit the model or is not finite; the errors of
     `compile`.
     """
-    return quantize_model(model, data, QuantizeOptions(**choices), shapes, options)
+    request = Request.of(model, options, shapes=shapes)
+    return quantize_model(request, data, QuantizeOptions(**choices))
 
 
 def quantize_model(
-    model: Any,
-    data: Any,
-    wanted: QuantizeOptions,
-    shapes: Mapping[str, Sequence[int] | int] | None = None,
-    options: Options | None = None,
+    request: Request, data: Any, wanted: QuantizeOptions
 ) -> tuple[Graph, QuantisationReport]:
     """`quantize`, for choices as a value."""
-    session = Session.of(options)
-    graph = prepared(load_graph(model, shapes, session))
+    session = Session.of_request(request)
+    graph = prepared(load_graph(request, session))
     layers = layers_of(graph)
     if not layers:
         raise UsageError(

@@ -11,10 +11,8 @@ from pathlib import Path
 from typing import Any, Unpack
 
 from tilesmith import driver
-from tilesmith.choices.constraints import Constraints
 from tilesmith.choices.records import Records
 from tilesmith.driver import Request, Session
-from tilesmith.frontend.common.inputs import Values
 from tilesmith.graph.bind import expected_graph
 from tilesmith.runtime.executable import Executable
 from tilesmith.runtime.threads import thread_count
@@ -87,28 +85,22 @@ def tune(
     of `compile`, and UsageError.
     """
     request = Request.of(model, options, target=target, threads=threads, shapes=shapes)
-    return tune_model(model, TuneOptions(**choices), request.options, request.shapes).executable
+    return tune_model(request, TuneOptions(**choices)).executable
 
 
-def tune_model(
-    model: Any,
-    tuning: TuneOptions,
-    options: Options | None = None,
-    shapes: Mapping[str, Sequence[int] | int] | None = None,
-    values: Values | None = None,
-) -> Tuned:
-    """`tune`, with an account of the search."""
+def tune_model(request: Request, tuning: TuneOptions) -> Tuned:
+    """`tune`, with an account of the search.  The constraints are those of `tuning`."""
     seconds, html = tuning.seconds, tuning.html
     started = time.time()
     budget = Budget(seconds, tuning.most_trials)
-    session = Session.of(options)
+    model = request.model
+    request = dataclasses.replace(request, pins=tuning.pins, forbid=tuning.forbid)
+    session = Session.of_request(request)
     check_device(session.target, tuning)
-    constraints = Constraints.of(tuning.pins, tuning.forbid)
-    session = dataclasses.replace(session, constraints=constraints)
     spent = Stages(tuning)
     spent.begin("compiling untuned")
     # Records of expected sizes serve all sizes.
-    graph = expected_graph(driver.load_graph(model, shapes, session, values))
+    graph = expected_graph(driver.load_graph(request, session))
     driver.check_runs_alone(graph, session)
     count = thread_count(session.options.threads)
     loaded = budget.elapsed

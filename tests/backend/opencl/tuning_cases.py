@@ -14,6 +14,7 @@ from part_cases import detector
 import tilesmith as ts
 from tilesmith import driver
 from tilesmith.choices.records import Records, trial
+from tilesmith.driver.request import Request
 from tilesmith.graph.builder import Builder
 from tilesmith.graph.nodes import Graph
 from tilesmith.ir.dtypes import f32
@@ -45,7 +46,7 @@ def tune() -> None:
     """A product is tuned: trials go to the records, and the result is right."""
     graph, given, wanted = product()
     with tempfile.TemporaryDirectory() as folder:
-        result = tune_model(graph, TuneOptions(trials=3, seconds=120), options(folder))
+        result = tune_model(Request(graph, options(folder)), TuneOptions(trials=3, seconds=120))
         np.testing.assert_allclose(result.executable(given), wanted, rtol=1e-4, atol=1e-4)
         (task,) = result.tasks
         assert task.trials == 3 and not task.errors
@@ -90,11 +91,11 @@ def hung_and_crashing_kernels() -> None:
 
 def what_is_not_tuned() -> None:
     with pytest.raises(UsageError, match="expected a model that the device runs alone, found"):
-        tune_model(detector(), TuneOptions(trials=1), ts.Options(target="opencl"))
+        tune_model(Request(detector(), ts.Options(target="opencl")), TuneOptions(trials=1))
     graph, _, _ = product()
     for choice in ({"flush": True}, {"search": "model"}, {"workers": "ray"}):
         with pytest.raises(UsageError, match=r"expected the target of tuning to be a CPU, found"):
-            tune_model(graph, TuneOptions(trials=1, **choice), ts.Options(target="opencl"))
+            tune_model(Request(graph, ts.Options(target="opencl")), TuneOptions(trials=1, **choice))
 
 
 def tuning() -> dict[str, Callable[[], None]]:
