@@ -139,6 +139,14 @@ class Layout:
         return Layout(tuple(LayoutDim(i) for i in range(rank)))
 
     @staticmethod
+    def with_innermost(rank: int, axis: int, block: int | None = None) -> Layout:
+        """The row-major layout with one axis moved innermost, there in blocks of `block`."""
+        others = (LayoutDim(i) for i in range(rank) if i != axis)
+        if block is None:
+            return Layout((*others, LayoutDim(axis)))
+        return Layout((*others, LayoutDim(axis, "outer", block), LayoutDim(axis, "inner", block)))
+
+    @staticmethod
     def permuted(order: tuple[int, ...]) -> Layout:
         """A layout of whole axes, outermost first."""
         return Layout(tuple(LayoutDim(i) for i in order))

@@ -9,7 +9,7 @@ from tilesmith.graph.nodes import Graph, Value
 from tilesmith.ir.expr import Const, Expr, Load, const, post_order
 from tilesmith.ir.layout import Layout
 from tilesmith.ir.types import same_dim
-from tilesmith.ops.structure import stages, zero_padding
+from tilesmith.ops.structure import product_of_loads, stages, zero_padding
 from tilesmith.te import tensor as te
 from tilesmith.te.rewrite import map_loads
 from tilesmith.te.schedule import Schedule, create_schedule
@@ -41,6 +41,11 @@ class Group:
     def consumers(self, op: Compute) -> tuple[Compute, ...]:
         """The stages that read a result of `op`."""
         return tuple(s for s in self.stages if any(t.op is op for t in s.inputs))
+
+    @property
+    def products(self) -> tuple[Compute, ...]:
+        """The stages that sum a product of two reads."""
+        return tuple(s for s in self.stages if product_of_loads(s))
 
     def schedule(self) -> Schedule:
         """A schedule whose only steps give the parameters their layouts."""
@@ -75,6 +80,18 @@ class Group:
         outputs = tuple(mapping.get(t, t) for t in self.outputs)
         layouts = {mapping.get(t, t): layout for t, layout in self.layouts.items()}
         return replace(self, outputs=outputs, layouts=layouts, stages=stages(outputs))
+
+
+def upstream(op: Compute) -> set[Compute]:
+    """The stages that `op` depends on."""
+    producers: set[Compute] = set()
+    pending = [t.op for t in op.inputs]
+    while pending:
+        producer = pending.pop()
+        if isinstance(producer, Compute) and producer not in producers:
+            producers.add(producer)
+            pending += [t.op for t in producer.inputs]
+    return producers
 
 
 def constant_literals(body: Graph) -> dict[Value, Const]:

@@ -11,7 +11,6 @@ from tilesmith.graph.nodes import Graph
 from tilesmith.ir.target import Target
 from tilesmith.ir.types import same_dim
 from tilesmith.loop.nodes import Func
-from tilesmith.ops.structure import product_of_loads
 from tilesmith.ops.winograd import WinogradConv
 from tilesmith.strategy import attempts
 from tilesmith.strategy.attempts import Rule
@@ -20,7 +19,6 @@ from tilesmith.strategy.irregular import is_irregular
 from tilesmith.te.knobs import ANALYTIC, Config
 from tilesmith.te.lower import lower
 from tilesmith.te.schedule import Schedule
-from tilesmith.te.tensor import Compute
 
 from .ahead import is_used_again
 from .attention import is_attention, schedule_attention, with_scaled_results
@@ -30,6 +28,7 @@ from .dots import schedule_dots
 from .injective import schedule_injective
 from .irregular import lower_irregular
 from .matmul import schedule_contraction
+from .product import Product, product_of
 from .reduction import schedule_reductions
 from .rows import row_producer, schedule_rows
 from .scaled_chunks import schedule_scaled_chunks
@@ -57,7 +56,7 @@ def schedules(
 
         return made
 
-    return attempts.schedules(((n, named(r)) for n, r in _forms(body, group)), body, cfg)
+    return attempts.schedules(((n, named(r)) for n, r in _forms(body, group, target)), body, cfg)
 
 
 def schedule(body: Graph, target: Target, cfg: Config = ANALYTIC) -> tuple[Schedule, Group]:
@@ -69,7 +68,7 @@ _Form: TypeAlias = Callable[[Schedule, Group, Target, Config], bool]
 """Adds steps to an empty schedule; False, with nothing done, for a group that it does not know."""
 
 
-def _forms(body: Graph, group: Group) -> Iterator[tuple[str, _Form]]:
+def _forms(body: Graph, group: Group, target: Target) -> Iterator[tuple[str, _Form]]:
     """The rules to try, by name."""
     if any(same_dim(a.extent, 0) for st in group.stages for a in (*st.axis, *st.reduce_axis)):
         pass  # empty loops and empty sums need no schedule
@@ -79,10 +78,9 @@ def _forms(body: Graph, group: Group) -> Iterator[tuple[str, _Form]]:
         yield "Winograd's convolutions", partial(_winograd, op)
     else:
         yield "products in scaled chunks", schedule_scaled_chunks
-        contractions = [st for st in group.stages if product_of_loads(st)]
-        if len(contractions) == 1:
-            for name, form in _CONTRACTIONS:
-                yield name, partial(_contraction, form, contractions[0])
+        if (product := product_of(group, target)) is not None:
+            for name, form in _PRODUCTS:
+                yield name, partial(_product, form, product)
         if len({t.op for t in group.outputs}) == 1 and any(st.reduce_axis for st in group.stages):
             yield "reductions", _reductions
         yield "elementwise loops", _stage_by_stage
@@ -99,7 +97,7 @@ def _winograd(op: WinogradConv, s: Schedule, group: Group, target: Target, cfg: 
     return True
 
 
-_CONTRACTIONS = (
+_PRODUCTS = (
     ("products of integers", schedule_dots),
     ("products with scaled rows", schedule_scaled_rows),
     ("products on tiles", schedule_tiles),
@@ -107,15 +105,15 @@ _CONTRACTIONS = (
 )
 
 
-def _contraction(
-    form: Callable[[Schedule, Group, Compute, Target, Config], bool],
-    anchor: Compute,
+def _product(
+    form: Callable[[Schedule, Product, Config], bool],
+    product: Product,
     s: Schedule,
     group: Group,
     target: Target,
     cfg: Config,
 ) -> bool:
-    return form(s, group, anchor, target, cfg)
+    return form(s, product, cfg)
 
 
 def _reductions(s: Schedule, group: Group, target: Target, cfg: Config) -> bool:

@@ -17,20 +17,20 @@ from dataclasses import dataclass
 from typing import Any
 
 from tilesmith.ir.expr import Expr, Load, Var, free_vars, post_order, substitute
-from tilesmith.ir.layout import Layout, LayoutDim
+from tilesmith.ir.layout import Layout
 from tilesmith.ir.symbols import expected, expected_size
 from tilesmith.ir.target import Target
 from tilesmith.ir.types import same_dim
-from tilesmith.ops.structure import product_of_loads
 from tilesmith.strategy.access import strides
-from tilesmith.strategy.group import Group
+from tilesmith.strategy.group import Group, upstream
 from tilesmith.te.schedule import Schedule
 from tilesmith.te.tensor import Compute, IterVar, Tensor
 
 from .attention_result import extent, find_result, result_loops, simplified
 from .contraction import Contraction, RegisterTile, analyse, packed_layout
 from .injective import schedule_injective
-from .reduction import is_costly, reduce_along, vectorize
+from .product import accumulator
+from .reduction import in_vectors, is_costly, reduce_along, vectorize
 from .row_scale import scale_results
 
 SHARED_HEADS = 2
@@ -57,23 +57,23 @@ class _Attention:
 
 def is_attention(group: Group) -> bool:
     """True for a contraction, reductions of its result, and a contraction behind those."""
-    products = _contractions(group)
+    products = group.products
     if len(products) != 2:
         return False
     return any(
-        s.reduce_axis and s is not products[0] and products[0] in _behind(s)
-        for s in _behind(products[1])
+        s.reduce_axis and s is not products[0] and products[0] in upstream(s)
+        for s in upstream(products[1])
     )
 
 
 def with_scaled_results(group: Group) -> Group:
     """An attention group whose row scale is moved to the result."""
-    return scale_results(group, _contractions(group)[-1])
+    return scale_results(group, group.products[-1])
 
 
 def schedule_attention(s: Schedule, group: Group, target: Target) -> None:
     """Schedule an attention group (`with_scaled_results`)."""
-    values = _contractions(group)[-1]
+    values = group.products[-1]
     a = _roles(group, values)
     result = find_result(group, values, a.epilogue, target)
     top = result.stage
@@ -83,8 +83,8 @@ def schedule_attention(s: Schedule, group: Group, target: Target) -> None:
             s[stage.outputs[0]].compute_inline()
     if top is not out.op:  # the order of the result needs a pass over it
         schedule_injective(s, group, out.op, target, keep=(top,))  # type: ignore[arg-type]  # not an input
-    acc = _accumulator(s, values, top)
-    scores_acc = _accumulator(s, a.scores.op, a.logits)
+    acc = accumulator(s, values, top.outputs[0], "register")
+    scores_acc = accumulator(s, a.scores.op, a.logits.outputs[0], "register")
 
     tile = result.tile
     lanes, height = tile.lanes, tile.rows
@@ -101,7 +101,7 @@ def schedule_attention(s: Schedule, group: Group, target: Target) -> None:
     do, di = o.split(d, factor=step)
     o.reorder(*(x for x, _ in (*outer, *inside)), mo, do, mi, di)
     o.unroll(mi)
-    _unrolled(o, di, step, lanes)
+    in_vectors(o, di, step, lanes)
     count = expected_size(n for _, n in (*outer, *inside))
     heads = o.fuse(*(x for x, _ in outer)) if outer else None
     if count < SHARED_HEADS * target.threads and rows > height:
@@ -132,17 +132,13 @@ def schedule_attention(s: Schedule, group: Group, target: Target) -> None:
             s[stage.outputs[0]].compute_inline()
 
 
-def _contractions(group: Group) -> list[Compute]:
-    return [s for s in group.stages if product_of_loads(s)]
-
-
 def _roles(group: Group, values: Compute) -> _Attention:
-    (first,) = (s for s in group.stages if product_of_loads(s) and s is not values)
+    (first,) = (s for s in group.products if s is not values)
     scores = analyse(first, frozenset(), first.axis[-1])
     second = analyse(values, frozenset(), values.axis[-1])
     assert scores is not None and second is not None  # fusion makes only groups with both
-    after_scores = [s for s in group.stages if s is first or first in _behind(s)]
-    epilogue = tuple(s for s in after_scores if values in _behind(s))
+    after_scores = [s for s in group.stages if s is first or first in upstream(s)]
+    epilogue = tuple(s for s in after_scores if values in upstream(s))
     chain = tuple(s for s in after_scores if s not in (first, values) and s not in epilogue)
     logits = first
     while True:
@@ -151,26 +147,6 @@ def _roles(group: Group, values: Compute) -> _Attention:
             break
         logits = readers[0]
     return _Attention(scores, second, logits, chain, epilogue)
-
-
-def _behind(stage: Compute) -> set[Compute]:
-    """The stages that `stage` depends on."""
-    upstream: set[Compute] = set()
-    pending = [t.op for t in stage.inputs]
-    while pending:
-        op = pending.pop()
-        if isinstance(op, Compute) and op not in upstream:
-            upstream.add(op)
-            pending += [t.op for t in op.inputs]
-    return upstream
-
-
-def _accumulator(s: Schedule, contraction: Compute, result: Compute) -> Tensor:
-    """The tensor in which `contraction` accumulates in registers, inside the loops of `result`."""
-    if contraction is result:
-        return s.cache_write(contraction.outputs[0], "register")
-    s[contraction.outputs[0]].set_scope("register")
-    return contraction.outputs[0]
 
 
 # --- what is computed for a block of rows
@@ -187,18 +163,18 @@ def _register_tile(
     """Accumulate the last two axes of `acc` in registers, `width` columns, in whole vectors."""
     stage = s[acc]
     stage.compute_at(*loop)
-    s.transform_layout(acc, whole_vectors(acc.rank, acc.rank - 1, lanes))
+    s.transform_layout(acc, Layout.with_innermost(acc.rank, acc.rank - 1, lanes))
     *single, m, n = stage.axis
     stage.reorder(*single, *stage.reduce_axis, m, n)
     stage.unroll(m)
-    _unrolled(stage, n, width, lanes)
+    in_vectors(stage, n, width, lanes)
 
 
 def _schedule_chain(
     s: Schedule, group: Group, a: _Attention, outer: tuple[Any, Any], lanes: int
 ) -> None:
     """Schedule the stages between the contractions except the logits, each over a block of rows."""
-    before = _behind(a.logits)
+    before = upstream(a.logits)
     for stage in reversed(a.chain):
         handle = s[stage.outputs[0]]
         if stage is a.logits:
@@ -217,7 +193,8 @@ def _schedule_chain(
             keys = extent(stage.axis[-1])
             if keys > 1:
                 s.transform_layout(
-                    stage.outputs[0], whole_vectors(len(stage.axis), len(stage.axis) - 1, lanes)
+                    stage.outputs[0],
+                    Layout.with_innermost(len(stage.axis), len(stage.axis) - 1, lanes),
                 )
                 vectorize(handle, handle.axis[-1], keys, lanes)
         else:
@@ -239,13 +216,13 @@ def _schedule_logits(
     logits = a.logits.outputs[0]
     stage = s[logits]
     stage.compute_at(*loop)
-    s.transform_layout(logits, whole_vectors(logits.rank, logits.rank - 1, tile.lanes))
+    s.transform_layout(logits, Layout.with_innermost(logits.rank, logits.rank - 1, tile.lanes))
     *single, m, n = stage.axis
     width = min(tile.columns, keys)
     block, column = stage.split(n, factor=width)
     stage.reorder(*single, block, m, column)
     stage.unroll(m)
-    _unrolled(stage, column, width, tile.lanes)
+    in_vectors(stage, column, width, tile.lanes)
     _register_tile(s, acc, (stage, block), a.scores.op.reduce_axis, width, tile.lanes)
 
 
@@ -327,28 +304,9 @@ def _copy(
     copy = s.cache_read(load.buffer, "heap", [acc])  # type: ignore[arg-type]  # a tensor
     stage = s[copy]
     at_axis = next(i for i, x in enumerate(load.indices) if along in free_vars(x))
-    s.transform_layout(copy, _vectors_last(copy.rank, at_axis))
+    s.transform_layout(copy, Layout.with_innermost(copy.rank, at_axis))
     axis = stage.axis[at_axis]
     stage.reorder(*(x for x in stage.axis if x != axis), axis)
     if loop is not None:
         stage.compute_at(*loop)
     vectorize(stage, axis, expected(copy.shape[at_axis]), lanes)
-
-
-def _unrolled(stage: Any, axis: Any, width: int, lanes: int) -> None:
-    """Vectorise `axis`, the `width` columns of a register tile, and unroll its vectors."""
-    if width > lanes:
-        outer, axis = stage.split(axis, factor=lanes)
-        stage.unroll(outer)
-    if width > 1:
-        stage.vectorize(axis)
-
-
-def whole_vectors(rank: int, axis: int, lanes: int) -> Layout:
-    """The layout with `axis` innermost in whole vectors, so that each can be a register."""
-    others = [LayoutDim(i) for i in range(rank) if i != axis]
-    return Layout((*others, LayoutDim(axis, "outer", lanes), LayoutDim(axis, "inner", lanes)))
-
-
-def _vectors_last(rank: int, axis: int) -> Layout:
-    return Layout((*(LayoutDim(i) for i in range(rank) if i != axis), LayoutDim(axis)))

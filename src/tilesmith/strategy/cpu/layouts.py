@@ -15,7 +15,7 @@ from tilesmith.graph.nodes import Node, Value
 from tilesmith.graph.passes.fuse import node_structure
 from tilesmith.graph.passes.layout import Choice, LayoutPolicy, NodeLayouts, plain
 from tilesmith.ir.expr import Load, Var, free_vars, index_of
-from tilesmith.ir.layout import Layout, LayoutDim
+from tilesmith.ir.layout import Layout
 from tilesmith.ir.symbols import expected, expected_size
 from tilesmith.ir.target import Target
 from tilesmith.ir.types import TensorType, same_dim
@@ -160,7 +160,7 @@ def _contraction(node: Node, known: frozenset[int], target: Target) -> NodeLayou
     rank, v = len(op.axis), index_of(op.axis, c.vector)
     result = None
     if v != rank - 1:
-        result = Layout((*(LayoutDim(i) for i in range(rank) if i != v), LayoutDim(v)))
+        result = Layout.with_innermost(rank, v)
     operands = {}
     if c.w.buffer in constants:
         width = expected(c.vector.extent)

@@ -15,11 +15,12 @@ computed where they are read.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
 from tilesmith.ir.expr import Binary, Call, Expr, Var, post_order
-from tilesmith.ir.layout import Layout, LayoutDim
+from tilesmith.ir.layout import Layout
 from tilesmith.ir.symbols import expected, expected_size
 from tilesmith.ir.target import Target
 from tilesmith.ir.types import same_dim, same_shape
@@ -302,17 +303,24 @@ def reduce_along(
         handle.unroll(last)
 
 
-def vectorize(stage: Any, axis: Any, width: int, lanes: int) -> None:
-    """Run `axis` (a loop of a tile or of a whole row, of extent `width`) along vector lanes."""
-    if width < 2:
-        return
+def vectorize(stage: Any, axis: Any, width: int, lanes: int, unrolled: float = WIDEST) -> None:
+    """Run `axis` (a loop of a tile or of a whole row, of extent `width`) along vector lanes.
+
+    unrolled: most vectors whose loop is unrolled.
+    """
     if width <= lanes:
-        stage.vectorize(axis)
+        if width > 1:
+            stage.vectorize(axis)
         return
     outer, lane = stage.split(axis, factor=lanes)
-    if width <= WIDEST * lanes:
+    if width <= unrolled * lanes:
         stage.unroll(outer)
     stage.vectorize(lane)
+
+
+def in_vectors(stage: Any, axis: Any, width: int, lanes: int) -> None:
+    """Run `axis`, the columns of a register tile, along the lanes of unrolled vectors."""
+    vectorize(stage, axis, width, lanes, math.inf)
 
 
 def _one_loop(
@@ -340,10 +348,7 @@ def _one_loop(
 
 def _vectors(rank: int, axis: int, width: int, lanes: int) -> Layout:
     """The layout with `axis` innermost in whole vectors of `width`, each possibly a register."""
-    others = [LayoutDim(i) for i in range(rank) if i != axis]
-    if width <= lanes:
-        return Layout((*others, LayoutDim(axis)))
-    return Layout((*others, LayoutDim(axis, "outer", lanes), LayoutDim(axis, "inner", lanes)))
+    return Layout.with_innermost(rank, axis, lanes if width > lanes else None)
 
 
 def _domain(op: Compute) -> tuple[IterVar, ...] | None:

@@ -13,7 +13,7 @@ from functools import lru_cache
 
 from tilesmith.graph.nodes import Node
 from tilesmith.ir.expr import free_vars, index_of
-from tilesmith.ir.layout import Layout, LayoutDim
+from tilesmith.ir.layout import Layout
 from tilesmith.ir.symbols import expected
 from tilesmith.ir.target import Target
 from tilesmith.ir.types import TensorType
@@ -78,4 +78,4 @@ def lanes_layout(node: Node, target: Target) -> Layout | None:
     if not fitting or max(fitting) == rank - 1:
         return None
     last = max(fitting)
-    return Layout((*(LayoutDim(i) for i in range(rank) if i != last), LayoutDim(last)))
+    return Layout.with_innermost(rank, last)

@@ -43,8 +43,9 @@ from tilesmith.te.tensor import Compute, Placeholder, Tensor
 
 from .contraction import Contraction, analyse
 from .injective import share_and_vectorize
-from .matmul import _vectorize, accumulator, stages_after, tile_output
 from .operands import inline_chain
+from .product import Product
+from .reduction import in_vectors
 
 BLOCK_VECTORS = 8
 """Vectors in a column block: as many as one row needs to hide the latency of multiply-adds."""
@@ -134,60 +135,53 @@ def schedule_scaled_chunks(
     total, partial, c = contraction.total, contraction.partial, contraction.c
     if len(out.axis) != len(total.axis) or not group.layout(group.outputs[0]).is_row_major:
         return False
-    after = stages_after(group, total)
-    before = [st for st in group.stages if st not in after and st not in (total, partial, out)]
-    for stage in group.stages:
-        if stage in after and stage is not out and not stage.reduce_axis:
-            s[stage.outputs[0]].compute_inline()
+    rows = _row_axis(total)
+    run = () if rows is None else (partial.axis[rows],)
+    whole = Product(group, replace(c, batch=()), total, run, target)
+    epilogue = whole.epilogue
+    before = [st for st in group.stages if st not in epilogue and st not in (total, partial, out)]
+    whole.inline(s, epilogue)
     assert isinstance(c.w.buffer, Tensor) and isinstance(c.w.buffer.op, Compute)
     inline_chain(s, c.w.buffer.op)
     for stage in before:
         if stage is not c.w.buffer.op:
             _store(s, stage, target)
 
-    lanes = target.vector_lanes(4)
-    columns = expected(total.axis[-1].extent)
-    rows = _row_axis(total)
-    count = 1 if rows is None else expected(total.axis[rows].extent)
+    lanes, columns, count = target.vector_lanes(4), whole.columns, whole.rows
     height, vectors = tile_of(count, target)
     height = cfg.choice("rows", lambda: range(1, min(count, MOST_ROWS) + 1), height)
     vectors = cfg.choice("vectors", (1, 2, 4, 8), vectors)
     width = min(vectors * lanes, -(-columns // lanes) * lanes)
 
-    acc = accumulator(s, group, total, "stack")
-    o = s[group.outputs[0]]
-    order = list(range(len(out.axis)))
-    row_at = [] if rows is None else [rows]
-    level, _ = tile_output(
-        o, partial, replace(c, batch=()), order, order[-1], row_at, width, height, False, target,
-        cfg,
-    )  # fmt: skip
-    _vectorize(o, o.leaf_axes[-1], width, lanes)
+    acc = whole.accumulator(s, "stack")
+    o = s[whole.result]
+    level, _ = whole.tile(s, width, height, cfg)
+    in_vectors(o, o.leaf_axes[-1], width, lanes)
 
     t = s[acc]
     t.compute_at(o, level)
     (chunk,) = t.reduce_axis
     *others, column = t.axis
-    single = [x for i, x in enumerate(others) if i not in row_at]
-    spatial = [others[i] for i in row_at]
+    single = [x for i, x in enumerate(others) if i not in whole.row_at]
+    spatial = [others[i] for i in whole.row_at]
     t.reorder(*single, chunk, *spatial, column)
     for x in spatial:
         t.unroll(x)
-    _vectorize(t, column, width, lanes)
+    in_vectors(t, column, width, lanes)
 
     p = s[partial.outputs[0]]
     p.set_scope("register")
     p.compute_at(t, chunk)
     *others, column, own = p.axis
-    single = [own, *(x for i, x in enumerate(others) if i not in row_at)]
-    spatial = [others[i] for i in row_at]
+    single = [own, *(x for i, x in enumerate(others) if i not in whole.row_at)]
+    spatial = [others[i] for i in whole.row_at]
     words, parts = p.reduce_axis
     together = cfg.choice("together", (1, 2, 4, 8), TOGETHER if count == 1 else 1)
     groups, column = p.split(column, factor=min(lanes * together, width))
     p.reorder(*single, words, groups, parts, *spatial, column)
     for x in (groups, parts, *spatial):
         p.unroll(x)
-    _vectorize(p, column, min(lanes * together, width), lanes)
+    in_vectors(p, column, min(lanes * together, width), lanes)
     return True
 
 

@@ -16,19 +16,17 @@ runs, several rows together:
 
 from __future__ import annotations
 
-from tilesmith.ir.symbols import expected, expected_size
-from tilesmith.ir.target import LINE_BYTES, Target
+from tilesmith.ir.symbols import expected_size
+from tilesmith.ir.target import LINE_BYTES
 from tilesmith.ir.types import same_dim
 from tilesmith.perf.cost import PLACES, constants_place
-from tilesmith.strategy.group import Group
-from tilesmith.te.knobs import ANALYTIC, Config
+from tilesmith.te.knobs import Config
 from tilesmith.te.schedule import Schedule
 from tilesmith.te.stage import Stage
-from tilesmith.te.tensor import Compute, IterVar
 
-from .contraction import MAX_VECTORS, STREAMS, Contraction, fusable_rows, widest_row
-from .dots import only_contraction, simple_reads
-from .matmul import accumulator, linear_run, tile_output
+from .contraction import MAX_VECTORS, STREAMS, widest_row
+from .dots import simple_reads
+from .product import Product
 from .reduction import vectorize
 
 STEPS = 8
@@ -46,41 +44,21 @@ SHARED_ROWS = 256
 """Fewest rows of `w` for which separate partial sums pay."""
 
 
-def schedule_scaled_rows(
-    s: Schedule, group: Group, anchor: Compute, target: Target, cfg: Config = ANALYTIC
-) -> bool:
-    """Schedule the whole group around `anchor`.
+def schedule_scaled_rows(s: Schedule, p: Product, cfg: Config) -> bool:
+    """Schedule the whole group around a product.
 
     Returns False, with nothing done, if `w` is not row-major or a register tile is as fast.
     """
-    c = only_contraction(group, anchor)
-    if c is None or c.vector is None or c.is_batched or len(anchor.reduce_axis) != 1:
+    if p.c.is_batched or len(p.sums.reduce_axis) != 1:
         return False
-    run = linear_run(group, c, fusable_rows(c))
-    rows, columns = expected_size(r.extent for r in run), expected(c.vector.extent)
-    if not _lies_in_rows(group, c, run) or not cfg.choice(
-        "scaled_rows", (False, True), _pays(c, rows, columns, target)
-    ):
+    if not _lies_in_rows(p) or not cfg.choice("scaled_rows", (False, True), _pays(p)):
         return False
 
-    out, layout = group.outputs[0].op, group.layout(group.outputs[0])
-    for stage in group.stages:
-        if stage is not anchor and stage is not out:
-            s[stage.outputs[0]].compute_inline()
-    acc = accumulator(s, group, anchor, "heap")
-    position = {a: i for i, a in enumerate(anchor.axis)}
-    order = [d.axis for d in layout.dims]
-    row_at = [position[r] for r in run]
-    if len(row_at) > 1:
-        acc = s.flatten_axes(acc, *(s[acc].axis[i] for i in row_at))
-    o = s[group.outputs[0]]
-    element = anchor.outputs[0].dtype.bytes
-    lanes = target.vector_lanes(element)
-    width = _block(c, rows, columns, target)
-    parts = _parts(c, columns, target)
-    level, _ = tile_output(
-        o, anchor, c, order, position[c.vector], row_at, width, rows, False, target, cfg
-    )
+    p.inline(s, p.group.stages)
+    acc = p.accumulator(s, "heap")
+    o, lanes, rows = s[p.result], p.lanes, p.rows
+    width, parts = _block(p), _parts(p)
+    level, _ = p.tile(s, width, rows, cfg)
     vectorize(o, o.leaf_axes[-1], width, lanes)
 
     y = s[acc]
@@ -94,12 +72,12 @@ def schedule_scaled_rows(
         y.set_scope("heap")
         y.parallel(y.axis[0])
         (k,) = y.reduce_axis
-    steps = cfg.choice("steps", (1, 2, 4, 8, 16), 1 if _is_short(c, columns, target) else STEPS)
+    steps = cfg.choice("steps", (1, 2, 4, 8, 16), 1 if _is_short(p) else STEPS)
     outer, _ = y.split(k, factor=steps)
     partial = s[s.rfactor(acc, outer)]
     *others, column = y.axis[parts > 1 :]
     if rows > 1:  # equal columns of different rows go to different sets of the L1 cache
-        line = LINE_BYTES // element
+        line = LINE_BYTES // p.sums.outputs[0].dtype.bytes
         y.storage_align(others[-1], 4 * line, 2 * line)
     block, lane = y.split(column, factor=lanes)
     y.reorder(*y.reduce_axis, block, *others, lane)
@@ -124,56 +102,56 @@ def _add_up(y: Stage, lanes: int) -> None:
     y.vectorize(lane)
 
 
-def _lies_in_rows(group: Group, c: Contraction, run: tuple[IterVar, ...]) -> bool:
-    """Whether all that depends on `c.vector` is contiguous along it, and all rows are in `run`."""
-    reads = simple_reads(group, c.op)
-    if reads is None or any(not same_dim(r.extent, 1) for r in set(c.rows) - set(run)):
+def _lies_in_rows(p: Product) -> bool:
+    """Whether all that depends on the vector axis is contiguous along it, and all rows are in one
+    run.
+    """
+    reads = simple_reads(p)
+    if reads is None or any(not same_dim(r.extent, 1) for r in set(p.c.rows) - set(p.run)):
         return False
-    assert c.vector is not None
-    along = {r.get(c.vector.var, 0) for r in reads}
-    return along == {0, 1} and not any(st.reduce_axis and st is not c.op for st in group.stages)
+    along = {r.get(p.vector.var, 0) for r in reads}
+    return along == {0, 1} and not any(st.reduce_axis and st is not p.sums for st in p.group.stages)
 
 
-def _pays(c: Contraction, rows: int, columns: int, target: Target) -> bool:
+def _pays(p: Product) -> bool:
     """Whether this form takes fewer cycles per vector of `w`, for more rows than a tile has."""
-    lanes = target.vector_lanes(c.op.outputs[0].dtype.bytes)
+    c, rows, target = p.c, p.rows, p.target
     (k,) = c.op.reduce_axis
     if not isinstance(k.extent, int) or k.extent < 4 * STEPS or rows > STREAMS:
         return False
-    tile = widest_row(target) if rows == 1 and _parts(c, columns, target) == 1 else MAX_VECTORS
-    if columns <= tile * lanes:
+    tile = widest_row(target) if rows == 1 and _parts(p) == 1 else MAX_VECTORS
+    if p.columns <= tile * p.lanes:
         return False
     place = constants_place(expected_size(c.w.buffer.shape) * c.w.dtype.bytes, target)
-    if place != "dram" and _is_short(c, columns, target):
+    if place != "dram" and _is_short(p):
         return False
     model, level = target.model, PLACES.index(place)
     return model.run_cycles[level] + rows < max(model.jump_cycles[level], rows)
 
 
-def _is_short(c: Contraction, columns: int, target: Target) -> bool:
-    return columns * c.w.dtype.bytes < RUN_PAGES * target.model.page_bytes
+def _is_short(p: Product) -> bool:
+    return p.columns * p.c.w.dtype.bytes < RUN_PAGES * p.target.model.page_bytes
 
 
-def _parts(c: Contraction, columns: int, target: Target) -> int:
+def _parts(p: Product) -> int:
     """Number of parts of the reduction axis that threads share, where rows are short."""
-    (k,) = c.op.reduce_axis
-    if not _is_short(c, columns, target) or any(not same_dim(a.extent, 1) for a in c.batch):
+    (k,) = p.sums.reduce_axis
+    if not _is_short(p) or any(not same_dim(a.extent, 1) for a in p.c.batch):
         return 1
-    parts = SHARES * target.threads
+    parts = SHARES * p.target.threads
     if not isinstance(k.extent, int) or k.extent < 4 * SHARED_ROWS:
         return 1
     return min(parts, k.extent // SHARED_ROWS)
 
 
-def _block(c: Contraction, rows: int, columns: int, target: Target) -> int:
+def _block(p: Product) -> int:
     """Columns of a block, at most half the L2 cache: all, unless only blocks can be shared."""
-    lanes, element = target.vector_lanes(c.op.outputs[0].dtype.bytes), c.w.dtype.bytes
-    most = target.model.l2_bytes // 2 // (rows * c.op.outputs[0].dtype.bytes)
+    columns, model = p.columns, p.target.model
+    most = model.l2_bytes // 2 // (p.rows * p.sums.outputs[0].dtype.bytes)
     blocks = -(-columns // most)
-    batch = expected_size(a.extent for a in c.batch)
-    parts = SHARES * target.threads
-    if batch < parts and not _is_short(c, columns, target):
-        blocks = max(
-            blocks, min(max(columns * element // (RUN_PAGES * target.model.page_bytes), 2), parts)
-        )
-    return -(-columns // (blocks * lanes)) * lanes
+    batch = expected_size(a.extent for a in p.c.batch)
+    parts = SHARES * p.target.threads
+    if batch < parts and not _is_short(p):
+        runs = columns * p.c.w.dtype.bytes // (RUN_PAGES * model.page_bytes)
+        blocks = max(blocks, min(max(runs, 2), parts))
+    return -(-columns // (blocks * p.lanes)) * p.lanes

@@ -23,7 +23,6 @@ from tilesmith import te
 from tilesmith.ir.affine import affine_form
 from tilesmith.ir.expr import index_of
 from tilesmith.ir.layout import Layout, LayoutDim
-from tilesmith.ir.symbols import expected_size
 from tilesmith.ir.target import Target
 from tilesmith.ir.tensor_intrinsics import (
     Operand,
@@ -34,10 +33,10 @@ from tilesmith.ir.tensor_intrinsics import (
     of_steps,
     tensor_intrinsic,
 )
-from tilesmith.ir.types import same_dim, same_shape
+from tilesmith.ir.types import same_dim
 from tilesmith.strategy.group import Group
 from tilesmith.strategy.intrinsics import available
-from tilesmith.te.knobs import ANALYTIC, Config
+from tilesmith.te.knobs import Config
 from tilesmith.te.schedule import Schedule
 from tilesmith.te.stage import Axis, Stage
 from tilesmith.te.tensor import Compute, IterVar, Placeholder, Reduce, Tensor
@@ -45,23 +44,14 @@ from tilesmith.te.tensor import Compute, IterVar, Placeholder, Reduce, Tensor
 from .contraction import (
     Contraction,
     RegisterTile,
-    analyse,
     column_block,
-    fusable_rows,
     joined_steps,
     reduction_order,
     stays_near,
 )
 from .dot_instructions import dot_for, joined_axis
-from .matmul import (
-    accumulator,
-    innermost,
-    linear_run,
-    packed_axis,
-    stages_after,
-    tile_output,
-)
 from .operands import prefetch_block, schedule_operands, strides_through
+from .product import Product, innermost
 from .reduction import vectorize
 
 PASSES = 4
@@ -225,62 +215,38 @@ def _divided(
     return blocks
 
 
-def schedule_tiles(
-    s: Schedule, group: Group, anchor: Compute, target: Target, cfg: Config = ANALYTIC
-) -> bool:
-    """Schedule the whole group around `anchor`.
+def schedule_tiles(s: Schedule, p: Product, cfg: Config) -> bool:
+    """Schedule the whole group around a product.
 
     Returns False, with nothing done, if no instruction on tiles fits, or if others are faster.
     """
-    out = group.outputs[0].op
-    if len(group.outputs) != 1 or not isinstance(out, Compute) or not anchor.axis:
-        return False
-    if not same_shape(out.shape, anchor.shape):
-        return False
-    layout = group.layout(group.outputs[0])
-    packed = packed_axis(group, anchor)
-    c = analyse(anchor, frozenset(t for t in group.inputs if t in group.layouts), packed)
-    if (
-        packed is None
-        or c is None
-        or c.vector is not packed
-        or innermost(layout, anchor) is not packed
-    ):
-        return False
+    group, c, target = p.group, p.c, p.target
     weights = group.layouts.get(c.w.buffer)  # type: ignore[arg-type]  # a tensor
     column = column_block(weights)
-    run = linear_run(group, c, fusable_rows(c))
-    if column is None or not run or not all(isinstance(r.extent, int) for r in run):
+    if column is None or c.w.indices[column.axis] is not p.vector.var:
         return False
-    rows = expected_size(r.extent for r in run)
-    block = tile_block(c, target, rows, column.block, _lie_together(group, c))
+    if innermost(group, p.result, p.sums) is not p.vector:
+        return False
+    if not p.run or not all(isinstance(r.extent, int) for r in p.run):
+        return False
+    block = tile_block(c, target, p.rows, column.block, _lie_together(group, c))
     if block is None or joined_steps(weights) != block.depth:
         return False
     if not cfg.choice("tiles", (False, True), True):
         return False
 
-    after = stages_after(group, anchor)
-    for stage in group.stages:
-        if stage is not anchor and stage is not out and not stage.reduce_axis and stage in after:
-            s[stage.outputs[0]].compute_inline()
-    lanes = target.vector_lanes(anchor.outputs[0].dtype.bytes)
+    p.inline(s, p.epilogue)
+    lanes = p.lanes
     tile = RegisterTile(block.height, block.width // lanes, lanes)
     schedule_operands(s, group, c, tile, target, cfg, block.depth)
-    position = {a: i for i, a in enumerate(anchor.axis)}
-    row_at, vector_at = [position[r] for r in run], position[packed]
-    kept = accumulator(s, group, anchor, "stack")
-    if len(row_at) > 1:
-        kept = s.flatten_axes(kept, *(s[kept].axis[i] for i in row_at))
+    kept = p.accumulator(s, "stack")
     acc = s.cache_write(kept, "register")
-    o = s[group.outputs[0]]
+    o = s[p.result]
     near = stays_near(c, target)
-    order = [d.axis for d in layout.dims]
-    level, blocks = tile_output(
-        o, anchor, c, order, vector_at, row_at, block.width, block.height, near, target, cfg, True
-    )
+    level, blocks = p.tile(s, block.width, block.height, cfg, near, loop_rows=True)
     vectorize(o, o.leaf_axes[-1], block.width, lanes)
-    column_at = vector_at - (len(row_at) - 1 if vector_at > row_at[0] else 0)
-    places = row_at[0], column_at
+    first, vector_at = p.row_at[0], p.vector_at
+    places = first, vector_at - (len(p.run) - 1 if vector_at > first else 0)
     for tensor in (kept, acc):
         s[tensor].compute_at(o, level)
         _arrange(s, tensor, places, block)
@@ -292,7 +258,7 @@ def schedule_tiles(
     copy.tensorize(inside[0], copy_of(block.intrinsic.result))
 
     a = s[acc]
-    *windows, last = (a.reduce_axis[index_of(anchor.reduce_axis, k)] for k in reduction_order(c))
+    *windows, last = (a.reduce_axis[index_of(p.sums.reduce_axis, k)] for k in reduction_order(c))
     if block.joins:
         a.reorder(*windows, last)
         last = a.fuse(windows.pop(), last)
