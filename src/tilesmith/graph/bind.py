@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from operator import is_
 from typing import Any
 
 from tilesmith.graph.measure import Measure
 from tilesmith.graph.nodes import Graph, Node, Value
 from tilesmith.ir.expr import Expr, Var
+from tilesmith.ir.grammar import mapped
 from tilesmith.ir.symbols import bound, expected
 from tilesmith.ir.types import Dim, TensorType
 from tilesmith.ops.base import Op
@@ -45,13 +45,12 @@ class Binding:
         self.new: dict[Value, Value] = {}
 
     def graph(self, graph: Graph) -> Graph:
-        inputs = tuple(map(self.value, graph.inputs))
-        nodes = tuple(n for n in map(self.node, graph.nodes) if not _measures_nothing(n))
-        outputs = tuple(map(self.value, graph.outputs))
-        before = (*graph.inputs, *graph.nodes)
-        if len(nodes) == len(graph.nodes) and all(map(is_, (*inputs, *nodes), before)):
+        inputs, nodes = mapped(graph.inputs, self.value), mapped(graph.nodes, self.node)
+        outputs = mapped(graph.outputs, self.value)
+        kept = tuple(n for n in nodes if not _measures_nothing(n))
+        if inputs is graph.inputs and nodes is graph.nodes and len(kept) == len(nodes):
             return graph
-        return replace(graph, inputs=inputs, nodes=nodes, outputs=outputs)
+        return replace(graph, inputs=inputs, nodes=kept, outputs=outputs)
 
     def value(self, value: Value) -> Value:
         found = self.new.get(value)
@@ -66,15 +65,15 @@ class Binding:
 
     def node(self, node: Node) -> Node:
         op = self.op(node.op)
-        inputs, outputs = (tuple(map(self.value, v)) for v in (node.inputs, node.outputs))
-        if op is node.op and inputs == node.inputs and outputs == node.outputs:
+        inputs, outputs = (mapped(v, self.value) for v in (node.inputs, node.outputs))
+        if op is node.op and inputs is node.inputs and outputs is node.outputs:
             return node
         return Node(op, inputs, outputs, node.loc)
 
     def op(self, op: Op) -> Op:
         changed = {}
         for name, value in op.attributes.items():
-            new = self.attribute(value)
+            new = mapped(value, self.attribute)
             if new is not value:
                 changed[name] = new
         return replace(op, **changed) if changed else op
@@ -86,9 +85,6 @@ class Binding:
             return value if value.is_static else self.type(value)
         if isinstance(value, Graph):
             return type(self)(self._extents).graph(value)
-        if isinstance(value, tuple):
-            new = tuple(map(self.attribute, value))
-            return value if all(a is b for a, b in zip(new, value)) else new
         return value
 
 

@@ -6,11 +6,13 @@ matter, since users see them.  Contents of constants are compared by digest.
 
 from __future__ import annotations
 
-from itertools import zip_longest
+from collections.abc import Callable
 from typing import Any
 
 from tilesmith.graph.nodes import Graph, Node, Value
 from tilesmith.graph.text import attribute_text, node_text, print_graph, type_text
+from tilesmith.ir.grammar import Role, fields_of
+from tilesmith.ops.base import Op
 
 
 def structural_equal(a: Graph, b: Graph) -> bool:
@@ -19,15 +21,15 @@ def structural_equal(a: Graph, b: Graph) -> bool:
 
 
 def difference(a: Graph, b: Graph) -> str | None:
-    """Where `a` and `b` first differ, in words; None if they are equal."""
+    """The first difference between `a` and `b` in words; None if they are equal."""
     return None if a is b else _Comparison(a, b, _Numbered(), _Numbered()).run()
 
 
 def assert_structural_equal(a: Graph, b: Graph) -> None:
     """Raises AssertionError that shows the first difference and both texts."""
-    found = difference(a, b)
-    if found is not None:
-        raise AssertionError(f"graphs differ: {found}\n{print_graph(a)}\n{print_graph(b)}")
+    words = difference(a, b)
+    if words is not None:
+        raise AssertionError(f"graphs differ: {words}\n{print_graph(a)}\n{print_graph(b)}")
 
 
 class _Numbered:
@@ -40,9 +42,8 @@ class _Numbered:
         return self.names.setdefault(item, f"d{len(self.names)}")
 
 
-def _defaults(graph: Graph) -> list[tuple[int, str]]:
-    """The inputs with a default, by number, and digests of the contents."""
-    return [(i, data.digest) for i, data in graph.defaults]
+_FREE = ("name", "loc", "constants")
+"""The fields that may differ.  Constants are compared where they are first used."""
 
 
 class _Comparison:
@@ -51,36 +52,37 @@ class _Comparison:
         self.dims_a, self.dims_b = dims_a, dims_b
         self.match: dict[Value, Value] = {}  # value of a -> value of b
         self.taken: set[Value] = set()  # values of b that are matched
+        self.by_role: dict[Role, Callable[[Any, Any], str | None]] = {
+            Role.BINDER: self.define, Role.RESULT: self.define, Role.REFERENCE: self.use,
+            Role.BODY: self.node,
+        }  # fmt: skip
 
     def run(self) -> str | None:
         a, b = self.a, self.b
         names = [v.name for v in a.inputs], [v.name for v in b.inputs]
         if names[0] != names[1]:
             return f"inputs {names[0]} and {names[1]}"
-        for v, w in zip(a.inputs, b.inputs):
-            if found := self.bind(v, w):
-                return found
         if len(a.constants) != len(b.constants):
             return f"{len(a.constants)} and {len(b.constants)} constants"
-        for n, m in zip_longest(a.nodes, b.nodes):
-            if n is None:
-                return f"only the second graph has {node_text(m)}"
-            if m is None:
-                return f"only the first graph has {node_text(n)}"
-            if found := self.nodes(n, m):
-                return f"{found}\n  {node_text(n)}\n  {node_text(m)}"
-        if a.output_names != b.output_names:
-            return f"outputs {a.output_names} and {b.output_names}"
-        if a.in_place != b.in_place:
-            return f"outputs in place {a.in_place} and {b.in_place}"
-        if _defaults(a) != _defaults(b):
-            return f"defaults {_defaults(a)} and {_defaults(b)}"
-        for name, v, w in zip(a.output_names, a.outputs, b.outputs):
-            if found := self.same(v, w):
-                return f"output {name!r}: {found}"
+        return self.fields(a, b)
+
+    def fields(self, x: Graph | Node, y: Graph | Node) -> str | None:
+        """The first difference between the fields of two parts of one kind, by their roles."""
+        for f in fields_of(type(x)):
+            v, w = getattr(x, f.name), getattr(y, f.name)
+            if f.name in _FREE:
+                continue
+            if f.role is Role.LABEL:
+                difference = self.label(v, w)
+            else:
+                differences = filter(None, map(self.by_role[f.role], v, w))
+                counts = None if len(v) == len(w) else f"{len(v)} and {len(w)}"
+                difference = next(differences, counts)
+            if difference:
+                return f"{f.name}: {difference}"
         return None
 
-    def bind(self, v: Value, w: Value) -> str | None:
+    def define(self, v: Value, w: Value) -> str | None:
         """Match two values that are being defined."""
         types = type_text(v.type, self.dims_a), type_text(w.type, self.dims_b)
         if types[0] != types[1] or v.layout != w.layout:
@@ -89,36 +91,31 @@ class _Comparison:
         self.taken.add(w)
         return None
 
-    def same(self, v: Value, w: Value) -> str | None:
-        """True if two values that are being used are the same."""
+    def use(self, v: Value, w: Value) -> str | None:
+        """The difference between two values that are being used."""
         if v in self.match:
             return None if self.match[v] is w else f"{v!r} does not correspond to {w!r}"
         c, d = self.a.constant.get(v), self.b.constant.get(w)
-        # Constants are matched where they are first used: the order of their list is free.
         if c is None or d is None or w in self.taken:
             return f"{v!r} does not correspond to {w!r}"
-        if found := self.bind(v, w):
-            return found
-        return None if c.data.digest == d.data.digest else f"contents of {v!r} and {w!r}"
+        return self.define(v, w) or self.label(c.data, d.data)
 
-    def nodes(self, n: Node, m: Node) -> str | None:
-        if type(n.op) is not type(m.op):
-            return f"operators {n.op.name} and {m.op.name}"
-        for key, x in n.op.attributes.items():
-            if found := self.attribute(x, m.op.attributes[key]):
-                return f"attribute '{key}': {found}"
-        if len(n.inputs) != len(m.inputs) or len(n.outputs) != len(m.outputs):
-            return "numbers of inputs or results"
-        for v, w in zip(n.inputs, m.inputs):
-            if found := self.same(v, w):
-                return found
-        for v, w in zip(n.outputs, m.outputs):
-            if found := self.bind(v, w):
-                return found
-        return None
+    def node(self, n: Node, m: Node) -> str | None:
+        difference = self.fields(n, m)
+        return difference and f"{difference}\n  {node_text(n)}\n  {node_text(m)}"
 
-    def attribute(self, x: Any, y: Any) -> str | None:
+    def label(self, x: Any, y: Any) -> str | None:
+        if isinstance(x, Op):
+            return self.operator(x, y)
         if isinstance(x, Graph) and isinstance(y, Graph):
             return _Comparison(x, y, self.dims_a, self.dims_b).run()
         texts = attribute_text(x, self.dims_a), attribute_text(y, self.dims_b)
         return None if texts[0] == texts[1] else f"{x!r} and {y!r}"
+
+    def operator(self, x: Op, y: Op) -> str | None:
+        if type(x) is not type(y):
+            return f"operators {x.name} and {y.name}"
+        for name, value in x.attributes.items():
+            if difference := self.label(value, y.attributes[name]):
+                return f"attribute '{name}': {difference}"
+        return None

@@ -24,13 +24,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from tilesmith.graph.nodes import Fused, Graph, InPlace, Node, Value
+from tilesmith.graph.nodes import Fused, Graph, InPlace, Node, Structure, Value
 from tilesmith.ir.dtypes import bool_, i64
 from tilesmith.ir.expr import Expr, Var, as_expr
 from tilesmith.ir.extents import difference
+from tilesmith.ir.grammar import Binder, Body, Label, Operand, Result
 from tilesmith.ir.symbols import as_dim, bound
 from tilesmith.ir.types import Dim, TensorType, same_dim
-from tilesmith.ops.base import Op
 from tilesmith.support.errors import ModelError
 
 T = TypeVar("T")
@@ -41,20 +41,10 @@ CONDITION = TensorType(bool_, ())
 
 
 @dataclass(frozen=True)
-class Control(Op, abstract=True):
+class Control(Structure, abstract=True):
     """Base of the operators that are steps of the main function, not kernels."""
 
     heavy_reference = True
-
-    @property
-    def bodies(self) -> tuple[Graph, ...]:
-        return tuple(v for v in self.attributes.values() if isinstance(v, Graph))
-
-    def with_bodies(self, change: Callable[[Graph], Graph]) -> Control:
-        """The operator with other bodies; the same object if none changes."""
-        new = {k: change(v) for k, v in self.attributes.items() if isinstance(v, Graph)}
-        same = all(new[k] is self.attributes[k] for k in new)
-        return self if same else replace(self, **new)
 
 
 @dataclass(frozen=True)
@@ -70,11 +60,11 @@ class If(Control):
     bounds: for each symbol, what it never exceeds (as of `Measure`).
     """
 
-    then: Graph
-    otherwise: Graph
-    results: tuple[TensorType, ...] = ()
-    symbols: tuple[Var, ...] = ()
-    bounds: tuple[Dim, ...] = ()
+    then: Body[Graph]
+    otherwise: Body[Graph]
+    results: Label[tuple[TensorType, ...]] = ()
+    symbols: Result[tuple[Var, ...]] = ()
+    bounds: Operand[tuple[Dim, ...]] = ()
 
     def infer(self, *types: TensorType) -> tuple[TensorType, ...]:
         _check("condition", types[:1], (CONDITION,))
@@ -123,16 +113,16 @@ class Loop(Control):
         behind the loop; the others become `symbols`.
     """
 
-    body: Graph
-    carried: int
-    sliced: tuple[int, ...] = ()
-    collected: tuple[int, ...] = ()
-    steps: Dim | None = None
-    conditional: bool = False
-    results: tuple[TensorType, ...] = ()
-    symbols: tuple[Var, ...] = ()
-    bounds: tuple[Dim, ...] = ()
-    inside: tuple[Var, ...] = ()
+    body: Body[Graph]
+    carried: Label[int]
+    sliced: Label[tuple[int, ...]] = ()
+    collected: Label[tuple[int, ...]] = ()
+    steps: Label[Dim | None] = None
+    conditional: Label[bool] = False
+    results: Label[tuple[TensorType, ...]] = ()
+    symbols: Result[tuple[Var, ...]] = ()
+    bounds: Operand[tuple[Dim, ...]] = ()
+    inside: Binder[tuple[Var, ...]] = ()
 
     @property
     def ran(self) -> Var | None:

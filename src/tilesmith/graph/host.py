@@ -16,6 +16,7 @@ import numpy as np
 
 from tilesmith.graph.control import Control
 from tilesmith.host import prepare
+from tilesmith.ir.grammar import Label
 from tilesmith.ir.types import TensorType
 
 
@@ -30,11 +31,11 @@ class Host(Control):
     is_fallback: whether the operator runs here because there is no native code for it.
     """
 
-    function: str
-    settings: str
-    results: tuple[TensorType, ...]
-    operator: str = ""
-    is_fallback: bool = False
+    function: Label[str]
+    settings: Label[str]
+    results: Label[tuple[TensorType, ...]]
+    operator: Label[str] = ""
+    is_fallback: Label[bool] = False
 
     def infer(self, *types: TensorType) -> tuple[TensorType, ...]:
         return self.results

@@ -20,10 +20,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tilesmith.graph.control import Control, If, Loop
-from tilesmith.graph.nodes import Graph, Node
+from tilesmith.graph.control import Control, Loop
+from tilesmith.graph.nodes import Graph, Node, Structure
 from tilesmith.ir.dtypes import i64
 from tilesmith.ir.expr import Var
+from tilesmith.ir.grammar import Label, Operand, Result, Role
 from tilesmith.ir.symbols import symbols_of, value_of
 from tilesmith.ir.types import Dim, TensorType
 from tilesmith.support.errors import ModelError
@@ -42,9 +43,9 @@ class Measure(Control):
     of: the formula of one element that is asserted, for messages; "" for others.
     """
 
-    symbols: tuple[Var, ...]
-    bounds: tuple[Dim, ...]
-    of: str = ""
+    symbols: Result[tuple[Var, ...]]
+    bounds: Operand[tuple[Dim, ...]]
+    of: Label[str] = ""
 
     @property
     def asserts(self) -> bool:
@@ -87,26 +88,31 @@ class Stage:
     @property
     def symbols(self) -> tuple[Var, ...]:
         """The extents that are known from there on."""
-        op = self.node.op
-        if self.is_inside:
-            assert isinstance(op, Loop)
-            return op.inside
-        return symbols_defined(self.node)
+        return symbols_inside(self.node) if self.is_inside else symbols_defined(self.node)
 
     @property
     def bounds(self) -> tuple[Dim, ...]:
         """For each of them, what it never exceeds."""
         op = self.node.op
-        assert isinstance(op, (Measure, If, Loop))
         if not self.is_inside or not isinstance(op, Loop):
-            return op.bounds
+            return bounds_of(self.node)
         last = op.last_extents()
         return (*(last[s] for s in op.inside[: op.known]), *op.bounds[: len(op.inside) - op.known])
 
 
 def symbols_defined(node: Node) -> tuple[Var, ...]:
     """The symbols that a node defines, for the nodes behind it."""
-    return node.op.symbols if isinstance(node.op, (Measure, If, Loop)) else ()
+    return node.op.with_role(Role.RESULT) if isinstance(node.op, Structure) else ()
+
+
+def symbols_inside(node: Node) -> tuple[Var, ...]:
+    """The symbols that a node declares for its bodies."""
+    return node.op.with_role(Role.BINDER) if isinstance(node.op, Structure) else ()
+
+
+def bounds_of(node: Node) -> tuple[Dim, ...]:
+    """For each of `symbols_defined`, an upper bound of it."""
+    return node.op.with_role(Role.OPERAND) if isinstance(node.op, Structure) else ()
 
 
 def stages_of(graph: Graph) -> list[Stage]:
@@ -117,7 +123,7 @@ def stages_of(graph: Graph) -> list[Stage]:
 def stages_in(graph: Graph) -> Iterator[Stage]:
     """The stages of a graph and of the bodies of its control flow, in the order of a run."""
     for n in graph.nodes:
-        if isinstance(n.op, Loop) and n.op.inside:
+        if symbols_inside(n):
             yield Stage(n, is_inside=True)
         if isinstance(n.op, Control):
             for body in n.op.bodies:

@@ -4,21 +4,36 @@ A `Graph` has inputs, constants, nodes in order, and outputs.  A `Node` applies 
 to values and defines new ones.  Each `Value` is defined once and compared by identity; its name is
 a label, made unique when printed.  Operators speak of logical axes.  A value's `layout` says how
 memory holds it (None: row-major).  Control flow and fused groups are nodes whose operator holds a
-sub-graph.  Everything is immutable: passes map Graph to Graph and return the same object if nothing
-changed.  `loc` names the source model's node; equality ignores it.
+sub-graph (`Structure`).  Everything is immutable: passes map Graph to Graph and return the same
+object if nothing changed.  `loc` names the source model's node; equality ignores it.
+
+Fields declare their roles (`ir.grammar`).  The attributes of an operator that is no `Structure` are
+plain data, in which there may be symbolic extents.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any, Self
 
 import numpy as np
 
 from tilesmith.ir.dtypes import DType
 from tilesmith.ir.expr import Expr, Var
+from tilesmith.ir.grammar import (
+    Binder,
+    Body,
+    Label,
+    Reference,
+    Result,
+    Role,
+    fields_with,
+    items_in,
+    values_of,
+)
 from tilesmith.ir.layout import Layout
 from tilesmith.ir.symbols import symbols_of
 from tilesmith.ir.types import Dim, TensorType
@@ -125,8 +140,8 @@ class Constant:
     data: its contents.
     """
 
-    value: Value
-    data: Data
+    value: Result[Value]
+    data: Label[Data]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -139,15 +154,15 @@ class Node:
     loc: the source model's node.
     """
 
-    op: Op
-    inputs: tuple[Value, ...]
-    outputs: tuple[Value, ...]
-    loc: str = ""
+    op: Label[Op]
+    inputs: Reference[tuple[Value, ...]]
+    outputs: Result[tuple[Value, ...]]
+    loc: Label[str] = ""
 
     @property
     def symbols(self) -> tuple[Var, ...]:
         """The symbols in its attributes and the types of its results."""
-        return symbols_of(_node_extents(self))
+        return symbols_of(_extents(self))
 
 
 @dataclass(frozen=True, eq=False)
@@ -168,14 +183,14 @@ class Graph:
         contents.  Types of such inputs are static.
     """
 
-    name: str
-    inputs: tuple[Value, ...]
-    constants: tuple[Constant, ...]
-    nodes: tuple[Node, ...]
-    outputs: tuple[Value, ...]
-    output_names: tuple[str, ...]
-    in_place: tuple[tuple[int, int], ...] = ()
-    defaults: tuple[tuple[int, Data], ...] = ()
+    name: Label[str]
+    inputs: Binder[tuple[Value, ...]]
+    constants: Body[tuple[Constant, ...]]
+    nodes: Body[tuple[Node, ...]]
+    outputs: Reference[tuple[Value, ...]]
+    output_names: Label[tuple[str, ...]]
+    in_place: Label[tuple[tuple[int, int], ...]] = ()
+    defaults: Label[tuple[tuple[int, Data], ...]] = ()
 
     @cached_property
     def producer(self) -> dict[Value, Node]:
@@ -207,41 +222,55 @@ class Graph:
         return {self.inputs[i]: Constant(self.inputs[i], data) for i, data in self.defaults}
 
 
-def _extents(graph: Graph) -> Iterator[Expr]:
-    """The symbolic extents in a program."""
-    for v in graph.inputs:
-        yield from _symbolic(v.type)
-    for n in graph.nodes:
-        yield from _node_extents(n)
-
-
-def _node_extents(node: Node) -> Iterator[Expr]:
-    for v in node.outputs:
-        yield from _symbolic(v.type)
-    yield from _symbolic(tuple(node.op.attributes.values()))
-
-
-def _symbolic(value: object) -> Iterator[Expr]:
-    """The symbolic extents in an attribute."""
-    if isinstance(value, Expr):
-        yield value
-    elif isinstance(value, tuple):
-        for v in value:
-            yield from _symbolic(v)
-    elif isinstance(value, TensorType):
-        yield from (d for d in value.shape if isinstance(d, Expr))
-    elif isinstance(value, Graph):
-        yield from _extents(value)
+def _extents(part: object) -> Iterator[Expr]:
+    """The symbolic extents in a part of a program, in the order of its text."""
+    for item in items_in(part):
+        match item:
+            case Expr():
+                yield item
+            case TensorType():
+                yield from _extents(item.shape)
+            case Value():
+                yield from _extents(item.type)
+            case Node():
+                yield from _extents((item.outputs, tuple(item.op.attributes.values())))
+            case Graph():
+                yield from _extents((item.inputs, item.nodes))
+            case _:
+                pass
 
 
 @dataclass(frozen=True)
-class Fused(Op):
+class Structure(Op, abstract=True):
+    """Base of the operators whose fields have roles.
+
+    A body is a graph inside.  A binder is a symbol of the bodies.  A result is a symbol for the
+    nodes behind, and an operand its upper bound.
+    """
+
+    @property
+    def bodies(self) -> tuple[Graph, ...]:
+        return self.with_role(Role.BODY)
+
+    def with_role(self, role: Role) -> tuple[Any, ...]:
+        """The values of the fields with a role, in order."""
+        return values_of(self, fields_with(type(self), role))
+
+    def with_bodies(self, change: Callable[[Graph], Graph]) -> Self:
+        """The operator with other bodies; the same object if none changes."""
+        bodies = {f.name: getattr(self, f.name) for f in fields_with(type(self), Role.BODY)}
+        new = {name: change(body) for name, body in bodies.items()}
+        return self if all(new[k] is bodies[k] for k in new) else replace(self, **new)
+
+
+@dataclass(frozen=True)
+class Fused(Structure):
     """A group of nodes compiled into one kernel.
 
     body: the nodes; its inputs and outputs are those of the operator.
     """
 
-    body: Graph
+    body: Body[Graph]
 
     def infer(self, *types: TensorType) -> tuple[TensorType, ...]:
         return tuple(v.type for v in self.body.outputs)
@@ -257,8 +286,8 @@ class InPlace(Fused):
         concatenation, whose operands lie in the memory of its one result.
     """
 
-    offsets: tuple[int, ...]
-    joins: bool = False
+    offsets: Label[tuple[int, ...]]
+    joins: Label[bool] = False
 
 
 @dataclass(frozen=True)

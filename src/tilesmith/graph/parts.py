@@ -20,6 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tilesmith.graph.nodes import Fused, Graph, Value
+from tilesmith.ir.grammar import Label
 from tilesmith.ir.types import TensorType
 from tilesmith.ops.base import Op
 from tilesmith.support.errors import VerifyError
@@ -33,7 +34,7 @@ class Part(Fused):
     on_device: whether it runs on the device.
     """
 
-    on_device: bool
+    on_device: Label[bool]
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from tilesmith.graph.nodes import Constant, Graph, Node, Value
+from tilesmith.graph.nodes import Constant, Data, Graph, Node, Structure, Value
 from tilesmith.ir.dtypes import DType
 from tilesmith.ir.expr import Expr, Var
 from tilesmith.ir.layout import Layout
@@ -72,9 +72,8 @@ def constants_of(graph: Graph) -> dict[str, np.ndarray]:
         if inline_elements(c) is None:
             found[c.data.digest] = c.data.array
     for node in graph.nodes:
-        for value in node.op.attributes.values():
-            if isinstance(value, Graph):
-                found.update(constants_of(value))
+        for body in node.op.bodies if isinstance(node.op, Structure) else ():
+            found.update(constants_of(body))
     return found
 
 
@@ -200,6 +199,8 @@ class _Printer:
             return f'@"{value}"'
         if isinstance(value, Graph):
             return self.graph(value, indent)
+        if isinstance(value, Data):
+            return f"@{value.digest}"
         if isinstance(value, Expr):
             return f"`{print_expr(value, self.dims)}`"
         raise InternalError(

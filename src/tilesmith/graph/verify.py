@@ -18,9 +18,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilesmith.graph.builder import infer
-from tilesmith.graph.control import Control, If, Loop
-from tilesmith.graph.measure import Measure, stages_in, symbols_defined
-from tilesmith.graph.nodes import Constant, Fused, Graph, Node, Value
+from tilesmith.graph.control import Control
+from tilesmith.graph.measure import bounds_of, stages_in, symbols_defined, symbols_inside
+from tilesmith.graph.nodes import Constant, Fused, Graph, Node, Structure, Value
 from tilesmith.graph.text import node_text
 from tilesmith.ir.expr import Var
 from tilesmith.ir.symbols import symbols_of
@@ -133,12 +133,10 @@ def _check_node(node: Node, defined: set[Value]) -> None:
         raise _Broken(f"expected results of type {_shown(expected)}, found {_shown(found)}")
     if isinstance(node.op, Fused):
         _check_body(node.op.body, node)
-    else:
-        for value in node.op.attributes.values():
-            if isinstance(value, Graph):
-                _check_graph(value)
-        if isinstance(node.op, Control):
-            _check_borders(node.op, node)
+    elif isinstance(node.op, Structure):
+        for body in node.op.bodies:
+            _check_graph(body)
+        _check_borders(node.op, node)
     for v in node.outputs:
         _define(v, defined, "a result")
 
@@ -159,7 +157,7 @@ def _check_body(body: Graph, node: Node) -> None:
                 )
 
 
-def _check_borders(op: Control, node: Node) -> None:
+def _check_borders(op: Structure, node: Node) -> None:
     inner = (v for body in op.bodies for v in (*body.inputs, *body.outputs))
     for v in (*node.inputs, *node.outputs, *inner):
         if v.layout is not None:
@@ -177,13 +175,12 @@ def _check_measured(graph: Graph, hidden: set[Var]) -> None:
         defined = () if node is None else symbols_defined(node)
         if isinstance(op, Control) and node is not None:
             for body in op.bodies:
-                inner = {*op.inside} if isinstance(op, Loop) else set[Var]()
+                inner = {*symbols_inside(node)}
                 hidden -= inner
                 _check_measured(body, hidden)
                 hidden |= inner
-            bounds = op.bounds if isinstance(op, (Measure, If, Loop)) else ()
             results = symbols_of(d for v in node.outputs for d in v.shape)
-            used = (*symbols_of(bounds), *(s for s in results if s not in {*defined}))
+            used = (*symbols_of(bounds_of(node)), *(s for s in results if s not in {*defined}))
         unknown = next((s for s in used if s in hidden), None)
         if unknown is not None:
             where = "inputs" if node is None else f"\n  {node_text(node)}"

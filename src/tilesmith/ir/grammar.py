@@ -11,10 +11,11 @@ roles, and text from `syntax`, so that a new kind of node is one class:
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, fields
 from enum import Enum
 from functools import cache
+from operator import is_
 from types import NoneType
 from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
@@ -29,13 +30,15 @@ class Role(Enum):
     OPERAND = "an expression that the node evaluates"
     BODY = "statements inside the node"
     BINDER = "a variable or a buffer that the node declares for its bodies"
-    REFERENCE = "a buffer that is declared elsewhere"
+    RESULT = "a value or a symbol that the node defines for the nodes behind it"
+    REFERENCE = "a buffer or a value that is declared elsewhere"
     LABEL = "plain data"
 
 
 Operand = Annotated[T, Role.OPERAND]
 Body = Annotated[T, Role.BODY]
 Binder = Annotated[T, Role.BINDER]
+Result = Annotated[T, Role.RESULT]
 Reference = Annotated[T, Role.REFERENCE]
 Label = Annotated[T, Role.LABEL]
 
@@ -86,6 +89,23 @@ def values_of(node: object, fields: Iterable[NodeField]) -> tuple[Any, ...]:
         elif value is not None:
             values.append(value)
     return tuple(values)
+
+
+def items_in(value: object) -> Iterator[Any]:
+    """The items of nested tuples one by one; a value that is no tuple is its only item."""
+    if isinstance(value, tuple):
+        for item in value:
+            yield from items_in(item)
+    else:
+        yield value
+
+
+def mapped(value: Any, rule: Callable[[Any], Any]) -> Any:
+    """A value with `rule` applied to each of its `items_in`; the same object if none changes."""
+    if not isinstance(value, tuple):
+        return rule(value)
+    new = tuple([mapped(item, rule) for item in value])
+    return value if all(map(is_, new, value)) else new
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,7 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 
 from tilesmith.ir.expr import Expr
+from tilesmith.ir.grammar import items_in
 from tilesmith.ir.types import TensorType
 from tilesmith.loop.nodes import Func
 from tilesmith.support.arguments import checked
@@ -153,7 +154,8 @@ class Op:
     @cached_property
     def is_static(self) -> bool:
         """True if no attribute contains a symbolic dimension."""
-        return all(map(_is_static, self.attributes.values()))
+        attributes = items_in(tuple(self.attributes.values()))
+        return not any(isinstance(item, Expr) for item in attributes)
 
     def __str__(self) -> str:
         shown = ", ".join(f"{k}={v!r}" for k, v in self.attributes.items())
@@ -179,12 +181,6 @@ def check_attribute_name(operator: str, name: str) -> None:
             f"{operator}: expected a name of its own for each attribute, found {name!r}, "
             "which every operator has with another meaning (tilesmith.Op); choose another name"
         )
-
-
-def _is_static(attribute: object) -> bool:
-    if isinstance(attribute, tuple):
-        return all(map(_is_static, attribute))
-    return not isinstance(attribute, Expr)
 
 
 @lru_cache(maxsize=4096)

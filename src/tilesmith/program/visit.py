@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import cache
-from typing import Any
 
-from tilesmith.ir.grammar import Role, fields_of
+from tilesmith.ir.grammar import Role, fields_of, items_in
 
 from .nodes import Arg, Grow, HostCall, KernelCall, Measurement, Node, Step
 
@@ -29,17 +28,11 @@ def args_of(steps: Iterable[Step]) -> Iterator[Arg]:
 def own_args(node: Node) -> Iterator[Arg]:
     """The arguments of a node itself, and of what it declares; not those of steps inside it."""
     for name in _read(type(node)):
-        yield from _args_in(getattr(node, name))
-
-
-def _args_in(value: Any) -> Iterator[Arg]:
-    if isinstance(value, Arg):
-        yield value
-    elif isinstance(value, tuple):
-        for item in value:
-            yield from _args_in(item)
-    elif isinstance(value, Node):
-        yield from own_args(value)
+        for item in items_in(getattr(node, name)):
+            if isinstance(item, Arg):
+                yield item
+            elif isinstance(item, Node):
+                yield from own_args(item)
 
 
 @cache

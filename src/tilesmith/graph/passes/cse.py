@@ -16,6 +16,7 @@ from tilesmith.graph.measure import Measure
 from tilesmith.graph.nodes import Constant, Fused, Graph, Node, Value
 from tilesmith.graph.text import attribute_text
 from tilesmith.ir.expr import Expr
+from tilesmith.ir.grammar import mapped
 from tilesmith.ir.types import Dim
 from tilesmith.ops.base import Op
 from tilesmith.ops.elementwise import Add, Equal, Max, Min, Mul, NotEqual
@@ -65,12 +66,10 @@ def op_key(op: Op) -> Any:
         return op  # bodies are compared by identity
     if isinstance(op, Measure):
         return (Measure, tuple(s.sizes for s in op.symbols), op.bounds)
-    return (type(op), *(_attribute_key(v) for v in op.attributes.values()))
+    return (type(op), mapped(tuple(op.attributes.values()), _attribute_key))
 
 
 def _attribute_key(value: Any) -> Any:
-    if isinstance(value, tuple):
-        return tuple(map(_attribute_key, value))
     if isinstance(value, (Expr, Graph)):
         return value  # by identity: different symbolic dimensions may have one name
     return attribute_text(value)  # by text, since to Python 0.0 and -0.0, or 1 and True, are equal
