@@ -16,15 +16,17 @@ import pytest
 SRC = Path(__file__).resolve().parents[2] / "src" / "tilesmith"
 
 CLEAN = (
+    "backend",
     "choices",
     "cli",
-    "graph/passes",
+    "graph",
     "host",
-    "loop/passes",
+    "loop",
     "ops",
     "ort",
     "perf",
     "plugin",
+    "program",
     "quantisation",
     "strategy",
     "support",

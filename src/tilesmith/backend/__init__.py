@@ -1,4 +1,4 @@
-"""Kinds of target: what each uses of the other rooms (see `backend.base`)."""
+"""Kinds of target: a `Backend` for each (see `backend.base`)."""
 
 from __future__ import annotations
 

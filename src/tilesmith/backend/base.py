@@ -1,8 +1,8 @@
-"""What depends on the kind of target, as one value.
+"""The value that holds all differences between kinds of target.
 
 A `Backend` names everything that differs between kinds of target; the rest of the compiler works on
-any.  It is chosen by `Target.backend` (see `backend.of`) and is a value of functions: a new kind of
-target is one more value, made of parts of other rooms and of its own writer in `codegen`.
+any.  `Target.backend` chooses it (see `backend.of`).  A new kind of target is one more value, made
+of functions of other rooms and of its own writer in `codegen`.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from tilesmith.te.tensor import Tensor
 
 @dataclass(frozen=True, slots=True)
 class LoopPass:
-    """A step from a loop nest to the form that code is written from.
+    """A pass on the way from a loop nest to the loops from which code is written.
 
-    name: what reports, dumps and `tilesmith opt` call it.
-    run: the step itself; returns the same object when nothing changed.
-    stage: the stage of loop IR whose rules hold after it.
+    name: its name in reports, dumps and `tilesmith opt`.
+    run: the pass; it returns the same object if nothing changed.
+    stage: the stage of loop IR after it.
     """
 
     name: str
@@ -55,8 +55,8 @@ class WriteKernel(Protocol):
     ) -> Kernel:
         """The text of a kernel in final form.
 
-        shared: by number, the buffer parameters of which two may be the same memory.
-        strict: every operation has the interpreter's result, bit by bit.
+        shared: numbers of the buffer parameters of which two may be the same memory.
+        strict: every operation gives the interpreter's result to the bit.
         """
         ...
 
@@ -87,20 +87,21 @@ class WriteEntry(Protocol):
         scratch_bytes: int,
         sizes: int,
     ) -> str:
-        """The text for the steps on a target.  They need so many bytes of the arena, and of each
-        thread's scratch memory; if `sizes` is not 0, the bytes that the first of so many values
-        say, which the function for sizes computes.
+        """The text for the steps on a target.  They need `arena_bytes` of the arena, and
+        `scratch_bytes` of each thread's scratch memory.  If `sizes` is not 0, the first of that
+        many values of the function for sizes are those bytes instead.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Toolchain:
-    """From texts to code.
+    """The way from a kernel's text to code.
 
     compile: object code of a text, at an optimisation level from 0 to 3.
-    assembly: machine code of a text, to be read.
-    code: what is kept of a kernel: object code, at an optimisation level from 0 to 3, or its text.
+    assembly: machine code of a text, for people.
+    code: the stored form of a kernel: object code, at an optimisation level from 0 to 3, or its
+        text.
     function: a kernel as a function of arrays.
     """
 
@@ -113,7 +114,7 @@ class Toolchain:
 def native_toolchain(
     compile: Callable[[str, Target, int], bytes], assembly: Callable[[str, Target], str]
 ) -> Toolchain:
-    """For kernels that run on the CPU."""
+    """The toolchain for kernels that run on the CPU."""
 
     def code(kernel: Kernel, target: Target, opt: int) -> bytes:
         return compile(kernel.text, target, opt)
@@ -123,9 +124,9 @@ def native_toolchain(
 
 @dataclass(frozen=True, slots=True)
 class Lines:
-    """Of targets with very many threads: operators that are sequential along lines.
+    """Choices of a target with very many threads for operators that are sequential along lines.
 
-    longest: steps that a thread may take alone without being slow.
+    longest: upper bound on the steps of one thread along a line.
     are_few: whether an operator written as loops has too few independent iterations for a target.
     """
 
@@ -135,30 +136,31 @@ class Lines:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Backend:
-    """How programs for one kind of target are made.
+    """The choices, passes and writers for one kind of target.
 
-    name: what `Target.backend` says.
-    layout_policy: what the layouts of values cost.
-    has_halos: whether values have borders of zeros for readers that would test where they read.
-    winograd: tile sizes of convolutions, given the error that is allowed, how to choose, and the
-        type of the factors of the kernel that is replaced.
-    columns: which convolutions of variables become products of matrices.
-    packing: which products read weights of few bits packed, given how to choose.
-    low_precision: which factors of a product are worth storing in a low type.
-    factors: how the factors of integer products are stored.
-    lines: how operators that are sequential along lines share threads; None: any number of lines
-        will do.
+    name: the value of `Target.backend`.
+    layout_policy: costs of the layouts of values.
+    has_halos: whether values have a border of zeros for readers that would otherwise test indices
+        there.
+    winograd: tile sizes of convolutions, from the error that is allowed, the way of choosing, and
+        the type of the factors of the replaced kernel.
+    columns: decides which convolutions of variables become products of matrices.
+    packing: decides which products read weights of few bits packed, from the way of choosing.
+    low_precision: decides which factors of a product are stored in a low type.
+    factors: storage types of the factors of integer products.
+    lines: distribution of operators that are sequential along lines over threads; None: any number
+        of lines will do.
     rules: the schedules of fused groups.
-    auto_schedule: a schedule for tensor expressions alone, given the error that is allowed.
+    auto_schedule: a schedule for tensor expressions alone, from the error that is allowed.
     loop_passes: from a loop nest to final loop IR, in order.
-    lower_intrinsics: the last pass: replaces the functions that the writer has no text for.
+    lower_intrinsics: the last pass, which replaces the functions that the writer has no text for.
     emit: the writer: the text of a kernel in final form.
-    tools: what makes code of the texts.
+    tools: its toolchain.
     entry: the text of a program's main function for its steps; None where there are only kernels.
     bare: the writer of functions of their parameters alone, without workspace and context; None
         without `entry`.
-    predict: seconds that a kernel in final form is expected to take, given the
-    number of threads and the memory where each argument lies.
+    predict: predicted seconds of a kernel in final form, from the number of threads and the memory
+        where each argument lies.
     """
 
     name: str

@@ -1,9 +1,11 @@
-"""Portable C: serial loops over scalars, which a C compiler vectorises.  `SOURCE` keeps the text.
+"""Portable C: serial loops over scalars, which a C compiler vectorises.  With `SOURCE` programs
+keep the text.
 
-The schedules are those for CPUs: their tiles fit registers and caches, and constant loops over
-local arrays are what C compilers unroll and keep in registers.  `VECTORS` has loops like those for
-LLVM, as C with the vector extensions of GCC and Clang; it has kernels only.  `C` and `SOURCE` do
-not use Winograd's transforms: they are sums with constant factors only once they are unrolled.
+The schedules are those for CPUs: their tiles fit registers and caches, and C compilers unroll
+constant loops over local arrays and keep the arrays in registers.  `VECTORS` has loops like those
+for LLVM, written with the vector extensions of GCC and Clang; it has kernels only.  `C` and
+`SOURCE` do not use Winograd's transforms: those are sums with constant factors only after
+unrolling.
 """
 
 from __future__ import annotations
@@ -33,7 +35,9 @@ from .cpu import CPU
 
 
 def no_products(target: Target) -> ColumnsChoice:
-    """For compilers and devices whose products were not compared with their convolutions."""
+    """No products of columns: their speed was not compared with convolutions on these compilers and
+    devices.
+    """
     return lambda node, is_exchanged: False
 
 
@@ -47,19 +51,19 @@ def never(target: Target, bound: float, choose: Choose, element: DType) -> Winog
 
 
 def all_are_known(func: Func, target: Target) -> Func:
-    """The language has every function."""
+    """`func` as it is: the language has every function."""
     return func
 
 
 def bytes_alone(target: Target) -> FactorChoice:
-    """Factors of integer products as they are: memory is scarcer than time, and processors that
-    extend bytes do so while they load them.
+    """Factors of integer products stored as bytes: memory is scarcer than time, and such processors
+    extend bytes while they load them.
     """
     return lambda op, x, w: Factors(u8, i8)
 
 
 def expanded(func: Func, target: Target) -> Func:
-    """Mathematics as arithmetic without instructions of one kind of processor."""
+    """Mathematics as arithmetic, without instructions of one processor."""
     return expand_math(func, replace(target, features=frozenset()))
 
 
@@ -110,7 +114,7 @@ SOURCE = replace(
         code=_text,
     ),
 )
-"""The same for processors whose compiler others have: a program keeps text."""
+"""Portable C for processors that only others' compilers know: a program keeps the text."""
 
 VECTORS = replace(
     CPU, name="vectors", lower_intrinsics=expanded, emit=emit_vectors, tools=C.tools,

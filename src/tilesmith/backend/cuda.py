@@ -1,7 +1,7 @@
 """NVIDIA's GPUs: PTX through LLVM, which the driver compiles when a program is loaded.
 
-Graph passes and schedules are those of all devices.  Registers have no addresses here, so what
-indexes them is unrolled; barriers are copied with the loops around them, for all threads alike.
+Graph passes and schedules are those of all devices.  Registers have no addresses here, so loops
+that index them are unrolled.  A barrier is copied with the loop around it, for all threads alike.
 """
 
 from __future__ import annotations

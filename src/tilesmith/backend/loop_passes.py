@@ -1,4 +1,4 @@
-"""The loop passes, of which each backend lists some: their names, and the stage after them."""
+"""The loop passes with their names and the stages after them; each backend lists some."""
 
 from __future__ import annotations
 

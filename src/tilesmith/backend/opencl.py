@@ -1,8 +1,8 @@
 """Devices through OpenCL: a kernel for each launch of blocks of threads.
 
-Loops stay as the schedule has them: the driver's compiler unrolls, and keeps small arrays in
+Loops stay as the schedule has them: the driver's compiler unrolls them and keeps small arrays in
 registers.  Loops are not peeled or copied, since a barrier must stay one statement that all threads
-come to.
+reach.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def _function(
 
 
 def _text(text: str, target: Target, opt: int) -> bytes:
-    """The driver of the device compiles; what is kept is the text."""
+    """The stored form is the text, which the driver of the device compiles."""
     return text.encode()
 
 
@@ -55,7 +55,7 @@ def _assembly(text: str, target: Target) -> str:
 
 
 def few_bits(target: Target, choose: Choose) -> PackingChoice:
-    """Weights of few bits are widened when they are loaded."""
+    """No packed weights: weights of few bits are widened when they are loaded."""
     return lambda node, bits: False
 
 
@@ -68,7 +68,7 @@ def pairs(target: Target) -> FactorChoice:
 
 
 def seconds(final: Func, target: Target, threads: int, places: Sequence[Place]) -> float:
-    """No time is predicted: the performance model knows CPUs."""
+    """No prediction: the performance model knows CPUs only."""
     return 0.0
 
 

@@ -1,6 +1,6 @@
-"""Symbols replaced by numbers: the program for some sizes only.
+"""Binding of symbols to numbers: the program for some sizes only.
 
-What measures nothing but symbols that are numbers now is no part of that program.
+A node that measures only symbols that are bound is left out of that program.
 """
 
 from __future__ import annotations
@@ -34,10 +34,9 @@ def expected_graph(graph: Graph) -> Graph:
 
 
 class Binding:
-    """Extents, mostly symbols, replaced by others; a value becomes another one only if its type
-    does.
+    """Replaces extents, mostly symbols, by others; a value is replaced only if its type changes.
 
-    new: what values became.
+    new: the replacement of each replaced value.
     """
 
     def __init__(self, extents: Mapping[Expr, Dim]) -> None:
@@ -53,12 +52,12 @@ class Binding:
         return replace(graph, inputs=inputs, nodes=kept, outputs=outputs)
 
     def value(self, value: Value) -> Value:
-        found = self.new.get(value)
-        if found is None and value.type.is_static:
+        bound_value = self.new.get(value)
+        if bound_value is None and value.type.is_static:
             return value
-        if found is None:
-            found = self.new[value] = replace(value, type=self.type(value.type))
-        return found
+        if bound_value is None:
+            bound_value = self.new[value] = replace(value, type=self.type(value.type))
+        return bound_value
 
     def type(self, type: TensorType) -> TensorType:
         return TensorType(type.dtype, tuple(bound(d, self._extents) for d in type.shape))

@@ -75,7 +75,7 @@ def infer(op: Op, types: tuple[TensorType, ...]) -> tuple[TensorType, ...]:
 
 
 def _of_operator(op: Op, types: Sequence[TensorType], message: str) -> str:
-    """What is wrong with an operator, behind its name and the types of its operands."""
+    """An error's message behind the operator's name and the types of its operands."""
     shown = f"{op.name}({', '.join(map(str, types))})"
     return f"{shown}: {message.removeprefix(f'{op.name}: ')}"
 
@@ -97,10 +97,10 @@ class Builder:
         self._known: set[Value] = set()
         self._shared: dict[tuple[TensorType, bytes], Value] = {}
         self._self = ref(self)
-        """How its values refer to it: they live longer."""
+        """A weak reference for its values, which outlive it."""
 
     def input(self, name: str, type: TensorType) -> Value:
-        """A new graph input; `name` is what users call it and must be unique among inputs."""
+        """A new graph input; `name` is its name for users and must be unique among inputs."""
         if any(v.name == name for v in self._inputs):
             raise ModelError(f"two graph inputs are named {name!r}; names of inputs must be unique")
         value = Value(name, type, made_by=self._self)
@@ -123,22 +123,22 @@ class Builder:
         return value
 
     def lazy_constant(self, type: TensorType, data: Data, name: str = "") -> Value:
-        """A constant of `type` whose contents are read when first asked for."""
+        """A constant of `type` whose contents are read at the first use."""
         value = Value(name, type, made_by=self._self)
         self._constants[value] = Constant(value, data)
         self._known.add(value)
         return value
 
     def is_constant(self, value: Value) -> bool:
-        """True for a value whose contents were given."""
+        """True for a value whose contents are known."""
         return value in self._constants
 
     def data(self, value: Value) -> Data:
-        """The contents that a constant was given.  Raises ModelError for another value."""
-        found = self._constants.get(value)
-        if found is None:
+        """The contents of a constant.  Raises ModelError for another value."""
+        constant = self._constants.get(value)
+        if constant is None:
             raise ModelError(f"{value} is no constant of graph '{self.name}'")
-        return found.data
+        return constant.data
 
     def add(self, op: Op, *inputs: Value, loc: str = "", name: str = "") -> Any:
         """The value of `op` applied to `inputs`, or the tuple of values if there are several.

@@ -1,10 +1,10 @@
-"""Control flow: operators that hold graphs, of which a part runs, or runs again and again.
+"""Control flow: operators that hold graphs and run a part of them, or run one repeatedly.
 
 They are steps of the main function, not kernels; `Measure`, which holds no graph, is
 one too (`graph.measure`).
 
-A body sees nothing but its own inputs and constants: what it uses of the graph around it is passed
-explicitly.  Values at the border of a body are row-major.
+A body reads its own inputs and constants only: values of the graph around it are passed explicitly.
+Values at the border of a body are row-major.
 
 Shapes of results may depend on the branch taken, and on the iterations that ran.  The node then
 defines symbols, behind itself, for the extents that only a run knows.  In a loop whose carried
@@ -57,7 +57,7 @@ class If(Control):
         extents at most.
     results: the types of the results; empty if both branches agree.
     symbols: those extents in `results` that depend on the branch.
-    bounds: for each symbol, what it never exceeds (as of `Measure`).
+    bounds: the upper bound of each symbol (as of `Measure`).
     """
 
     then: Body[Graph]
@@ -78,7 +78,7 @@ class If(Control):
         return self.results or _types(self.then.outputs)
 
     def extents(self, branch: Graph) -> dict[Var, Dim]:
-        """What the symbols are behind a branch.  Raises ModelError if its results don't fit."""
+        """The values of the symbols after a branch.  Raises ModelError if its results don't fit."""
         return matched(self.symbols, self.results, _types(branch.outputs), branch.name)
 
 
@@ -95,7 +95,7 @@ class Loop(Control):
     along its first axis, values that are the same in all iterations.  Its results: the condition
     for the next iteration (if `conditional`), carried values, an element of each collected result.
 
-    body: what one iteration computes.
+    body: the graph of one iteration.
     carried: number of values that an iteration hands to the next one.
     sliced: for each sliced input, 1 if iteration i sees its element i, -1 if it sees them
         backwards, the last one first.
@@ -107,7 +107,7 @@ class Loop(Control):
     symbols: those extents in `results` that depend on the iterations that ran: of carried values,
         then, if results are collected but the number of iterations is not known before, that
         number.
-    bounds: for each symbol, what it never exceeds (as of `Measure`).
+    bounds: the upper bound of each symbol (as of `Measure`).
     inside: the body's own symbols, extents of carried inputs that change from one iteration to the
         next.  The first ones grow by a number, as often as `steps` says, so that they are known
         behind the loop; the others become `symbols`.
@@ -155,17 +155,18 @@ class Loop(Control):
         return matched(self.inside, self._carried_types, self.results[: self.carried], "results")
 
     def extents_after(self, carried: Sequence[Value], steps: int) -> dict[Var, Dim]:
-        """What `symbols` are for these carried values, if 0 or 1 iterations run."""
+        """The values of `symbols` for these carried values, if 0 or 1 iterations run."""
         first = self.first_extents(carried) if self.inside else {}
         if steps:
-            found: dict[Expr, Dim] = {**first}
-            first = {s: bound(d, found) for s, d in self.next_extents().items()}
+            known: dict[Expr, Dim] = {**first}
+            first = {s: bound(d, known) for s, d in self.next_extents().items()}
         unknown = [first[s] for s in self.inside[self.known :]]
-        return dict(zip(self.symbols, [*unknown, steps]))  # the last one is that of rows, if any
+        # the last symbol is the number of rows, if any
+        return dict(zip(self.symbols, [*unknown, steps]))
 
     @property
     def known(self) -> int:
-        """How many symbols of the body are known behind the loop."""
+        """Number of symbols of the body whose values after the loop are known."""
         return len(self.inside) - len(self.symbols) + (self.ran is not None)
 
     @property
@@ -220,7 +221,7 @@ class Loop(Control):
         return whole
 
     def _check_inside(self, first: Mapping[Var, Dim], going: Mapping[Var, Dim]) -> None:
-        """Raises ModelError if an extent behind the loop isn't what the iterations make it."""
+        """Raises ModelError if an extent after the loop differs from what its iterations give."""
         last = self.last_extents()
         if not {*first} == {*going} == {*last} == {*self.inside}:
             raise ModelError(f"the symbols {self.inside} are not those of carried values")
@@ -260,7 +261,7 @@ def grown(first: Dim, current: Var, following: Dim, steps: Dim | None) -> Dim | 
 def matched(
     symbols: Sequence[Var], wanted: Sequence[TensorType], found: Sequence[TensorType], what: str
 ) -> dict[Var, Dim]:
-    """What `symbols` are where values of the types `wanted` have the types `found`.
+    """The values of `symbols` for which the types `wanted` equal the types `found`.
 
     Raises ModelError if types differ elsewhere, or a symbol would be two extents.
     """

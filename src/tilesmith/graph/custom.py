@@ -1,8 +1,8 @@
-"""What operators of users do, as text.
+"""Definitions of users' operators as text, for keys.
 
-The name of such an operator says nothing about what it computes: its class may be another one
-tomorrow.  So every key that stands for work (of kernels, programs and tuning records) contains the
-`meanings` of the operators of users in it.
+The name of such an operator doesn't determine its computation: tomorrow its class may be another
+one.  So every key that stands for work (of kernels, programs and tuning records) contains the
+`meanings` of the users' operators in it.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ def has_custom(graph: Graph) -> bool:
 
 
 def meanings(nodes: Iterable[Node]) -> str:
-    """A line with a hash for each operator of a user among `nodes`, which changes when what it
-    computes for inputs of these types does; empty if there is none.
+    """A line for each operator of a user among `nodes`, with a hash of its computation for inputs
+    of these types; empty if there is none.
     """
     return "".join(f"{n.op.name} {_meaning(n)}\n" for n in nodes if n.op.custom)
 
@@ -51,7 +51,7 @@ def _definition(op: Op, types: tuple[TensorType, ...]) -> str:
         return print_func(op.loops(*types))
     made = op.tensors(*types)
     indices = [t.index for t in made.outputs]
-    # The inputs come first: `x - y` and `y - x` differ in nothing else.
+    # The inputs come first: without them `x - y` and `y - x` would have one text.
     return f"{canonical([t.op for t in (*made.inputs, *made.outputs)])}{indices}"
 
 

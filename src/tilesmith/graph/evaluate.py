@@ -1,4 +1,4 @@
-"""The meaning of a graph, in NumPy: what compiled code is tested against.
+"""The meaning of a graph, in NumPy: the reference for compiled code.
 
 Values are evaluated in order through each operator's `reference`.  A user's composite without one
 runs its expansion, a fused group its body.  Arrays have logical axes everywhere.  A layout only
@@ -37,7 +37,7 @@ def evaluate(
     extent that the graph measures is out of its range.
     """
     arrays = checked_inputs(graph, inputs)
-    with np.errstate(all="ignore"):  # inf and nan are answers here, not accidents
+    with np.errstate(all="ignore"):  # inf and nan are ordinary results here
         results = _run(graph, arrays)
     return dict(zip(graph.output_names, results))
 
@@ -62,7 +62,7 @@ def evaluate_op(op: Op, *inputs: np.ndarray) -> tuple[np.ndarray, ...]:
 
 
 def as_value(given: Any) -> Any:
-    """An array, unless it is a value of the host that is no tensor."""
+    """An array, or a value of the host that is no tensor as it is."""
     return given if given is None or isinstance(given, (list, dict)) else np.asarray(given)
 
 
@@ -141,13 +141,13 @@ def extents_behind(
         for t, a in zip(op.results, arrays, strict=True)
     ]
     known_results = [Binding({**known}).type(t) for t in op.results]
-    found = matched(op.symbols, known_results, types, "results")
-    numbers = [value_of(found[s], {}) for s in op.symbols]
+    values = matched(op.symbols, known_results, types, "results")
+    numbers = [value_of(values[s], {}) for s in op.symbols]
     return check_extents(op.symbols, op.bounds, numbers, known)
 
 
 def _lookup(graph: Graph, env: dict[Value, np.ndarray], value: Value) -> np.ndarray:
-    # Constants are not kept in `env`: what holds them already is their `Data`.
+    # Constants are not kept in `env`, since their `Data` keeps them.
     return env[value] if value in env else logical_array(graph.constant[value])
 
 
@@ -193,14 +193,14 @@ def _loop(op: Loop, inputs: list[np.ndarray]) -> tuple[np.ndarray, ...]:
 
 
 def first_iteration(op: Loop, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """What the body of a loop of at least one iteration sees first."""
+    """The body's inputs in the first iteration of a loop that has one."""
     carried, sliced, same = op.split(inputs)
     elements = (a[0 if way > 0 else -1] for a, way in zip(sliced, op.sliced))
     return [np.asarray(0, np.int64), *carried, *map(np.asarray, elements), *same]
 
 
 def _element_types(op: Loop) -> list[TensorType]:
-    """Of the body's results that are collected."""
+    """Types of the body's results that are collected."""
     return [v.type for v in op.body.outputs[op.conditional + op.carried :]]
 
 
@@ -252,7 +252,7 @@ def _by_position(
 
 def _check_input(value: Value, array: np.ndarray) -> None:
     if value.dtype.is_host:
-        return  # an object of any kind
+        return  # an object of any type
     if not isinstance(array, np.ndarray):
         raise ModelError(f"input {value.name!r}: expected {value.type}, found {shown(array)}")
     if array.dtype != value.dtype.numpy or not _fits(value.type, array.shape):

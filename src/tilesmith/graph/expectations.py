@@ -1,9 +1,9 @@
-"""Expected sizes at which a program makes sense.
+"""Expected sizes that are large enough for the program.
 
 A symbol's usual size may be too small for the program: an image of 224 rows under a window of 513
-has no result, and what is decided for a result of -288 rows is decided badly.  Such a guess is of
-the wrong scale: 512 samples make one frame of a spectrogram, but nobody listens to 32 ms.  So the
-symbol is taken so large that its smallest extent has room for a tile.
+has no result, and no decision for a result of -288 rows makes sense.  Such a guess has the wrong
+scale: 512 samples make one frame of a spectrogram, but nobody listens to 32 ms.  So the symbol's
+expected size is raised until its smallest extent has room for a tile.
 """
 
 from __future__ import annotations
@@ -20,16 +20,17 @@ from tilesmith.ir.symbols import value_of
 from tilesmith.ir.types import Dim
 
 DOUBLINGS = 16
-"""How often sizes are doubled in search of possible ones."""
+"""Most doublings in the search for possible sizes."""
 
 _ROOM_DOUBLINGS = 5
-"""How often possible sizes are doubled further.  An extent grows at least as its symbol does, from
-1 to 32: the rows of a tile and more."""
+"""Further doublings of possible sizes.  An extent grows at least as its symbol does, from 1 to 32:
+the rows of a tile and more.
+"""
 
 
 def with_possible_sizes(graph: Graph) -> Graph:
-    """`graph` where symbols are expected to be so large that no extent is below 1, as far as their
-    ranges allow; the same object if they are already, or if no such sizes are found.
+    """`graph` with expected sizes for which no extent is below 1, as far as their ranges allow; the
+    same object if they are already, or if no such sizes are known.
 
     Extents that were below 1 become 32 at least, unless a range or a formula limits them.
     """
@@ -64,8 +65,8 @@ def _doubled(
 ) -> Mapping[Var, int]:
     """`sizes` with twice as much for the symbols of the extents that are `low`.
 
-    An extent of several symbols, such as `n * frames`, waits until those of one are large enough,
-    since it can't tell which of its symbols is too small.
+    An extent of several symbols, such as `n * frames`, waits until those of one symbol are large
+    enough: it doesn't say which of its symbols is too small.
     """
     fewest = min((len(free_vars(d)) for d in low), default=0)
     grown = {v for d in low if len(free_vars(d)) == fewest for v in free_vars(d)}
@@ -75,5 +76,5 @@ def _doubled(
 def _is_below(least: int, extent: Expr, sizes: Mapping[Var, int]) -> bool:
     try:
         return value_of(extent, sizes) < least
-    except ValueError:  # has no value at these sizes, such as a division by zero
+    except ValueError:  # an extent has no value at these sizes, such as a division by zero
         return True

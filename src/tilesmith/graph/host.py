@@ -1,4 +1,5 @@
-"""Nodes that run on the host: what never becomes native code, such as strings and lists.
+"""Nodes that run on the host, for operators without native code, such as those on strings and
+lists.
 
 The main function calls them in their place (`program.nodes.HostCall`).  Values of host types
 (`ir.dtypes`) live on the host; compiled code moves the numbers of objects.
@@ -25,10 +26,10 @@ class Host(Control):
     """A function of the host, which has no state.
 
     function: its name in the table of `tilesmith.host`.
-    settings: what the function is given besides the inputs: an object in JSON, or "" for nothing.
+    settings: the constant arguments of the function: an object in JSON, or "" for nothing.
     results: types of the results.  Symbols in them are known before the node runs.
-    operator: what the source model calls it.
-    is_fallback: whether the operator runs here because there is no native code for it.
+    operator: its name in the source model.
+    is_fallback: whether it runs here for want of native code.
     """
 
     function: Label[str]
@@ -45,7 +46,7 @@ class Host(Control):
 
 
 def conform(value: Any, type: TensorType) -> Any:
-    """A result of a host function as its type has it: an array, unless it is no tensor."""
+    """A result of a host function, converted to its type: an array, unless it is no tensor."""
     if type.dtype.is_host and type.dtype.name != "string":
         return value
     if type.dtype.is_host:

@@ -1,8 +1,8 @@
-"""Which inputs of a program are indices, and of how many elements: for made-up inputs, which lie
-inside the axes that they index.
+"""Inputs of a program that are indices, with the size of the axis that they index, so that made-up
+inputs are valid.
 
-Elements go from an input to an index operand through operators that move or convert elements.  What
-is computed from an input is no index of its own.
+Elements go from an input to an index operand through operators that move or convert elements.
+Values computed from an input are not followed.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ _FIRST = (
 """Operators whose results have elements of their first operand."""
 
 _DEEPEST = 8
-"""Graphs inside one another that are looked at."""
+"""Most nested graphs that are searched."""
 
 
 def index_limits(graph: Graph) -> dict[str, int]:
-    """By name, inputs of integers that are indices: the least size of the axes that they index, as
-    it is expected, or what their type holds.
+    """The upper limits of inputs of integers that are indices, by name: the smallest expected size
+    of the axes that they index, but not more than the input's type holds.
     """
-    found = _limits(graph, {})
+    limits = _limits(graph, {})
     return {
-        v.name: max(min(found[v], int(v.dtype.max)), 1)
+        v.name: max(min(limits[v], int(v.dtype.max)), 1)
         for v in graph.inputs
-        if v in found and v.dtype.is_int
+        if v in limits and v.dtype.is_int
     }
 
 
 def _limits(graph: Graph, of_outputs: Mapping[Value, int], depth: int = 0) -> dict[Value, int]:
-    """The limits of the values of a graph; of_outputs: those of its results."""
+    """The limits of the values of a graph; of_outputs: the limits of its results."""
     limits = dict(of_outputs)
 
     def limit(value: Value, size: int) -> None:
@@ -65,13 +65,13 @@ def _limits(graph: Graph, of_outputs: Mapping[Value, int], depth: int = 0) -> di
 
 
 def _size(dims: tuple[Dim, ...]) -> int:
-    """The least of the extents as they are expected; 1 where data decide one."""
+    """The smallest of the expected extents; 1 if one depends on data."""
     is_measured = any(v.sizes is None or v.sizes.low == 0 for v in symbols_of(dims))
     return 1 if is_measured else min(expected(d) for d in dims)
 
 
 def _indexed(node: Node) -> Iterator[tuple[Value, int]]:
-    """The operands of a node that are indices, and of how many elements."""
+    """The operands of a node that are indices, each with the size of its axis."""
     op, inputs = node.op, node.inputs
     match op:
         case Gather() | GatherElements() | ScatterElements():
@@ -96,7 +96,7 @@ def _indexed(node: Node) -> Iterator[tuple[Value, int]]:
 
 
 def _moved(node: Node) -> tuple[Value, ...]:
-    """The operands whose elements are those of the results."""
+    """The operands whose elements are elements of the results."""
     if isinstance(node.op, _FIRST):
         return node.inputs[:1]
     if isinstance(node.op, Where):
@@ -105,7 +105,7 @@ def _moved(node: Node) -> tuple[Value, ...]:
 
 
 def _inside(node: Node, limits: Mapping[Value, int], depth: int) -> Iterator[tuple[Value, int]]:
-    """What the graphs of a node say of its operands."""
+    """The limits of a node's operands according to the graphs inside it."""
     if isinstance(node.op, If):
         bodies = [(b, node.inputs[1:]) for b in (node.op.then, node.op.otherwise)]
     elif node.op.is_composite():
@@ -114,7 +114,7 @@ def _inside(node: Node, limits: Mapping[Value, int], depth: int) -> Iterator[tup
         return
     for body, operands in bodies:
         pairs = zip(body.outputs, node.outputs, strict=False)
-        found = _limits(body, {b: limits[v] for b, v in pairs if v in limits}, depth + 1)
+        inner_limits = _limits(body, {b: limits[v] for b, v in pairs if v in limits}, depth + 1)
         for inner, operand in zip(body.inputs, operands, strict=False):
-            if inner in found:
-                yield operand, found[inner]
+            if inner in inner_limits:
+                yield operand, inner_limits[inner]

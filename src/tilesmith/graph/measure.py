@@ -1,4 +1,4 @@
-"""Extents that only data say: a node that makes elements of a tensor symbols.
+"""Data-dependent extents: a node that binds elements of a tensor to symbols.
 
     graph main<n 1..64~8, m 0..64~16>(%x: f32[n], %k: i64[1]) {
       measure(%k) {symbols=(`m`,), bounds=(`n`,)}
@@ -6,10 +6,10 @@
       return %y as "y"
     }
 
-A symbol of a program is defined by the shapes of its inputs, or by one node in front of all its
-uses: a `Measure`, or an `If` or `Loop` whose results depend on what ran.  What a body of control
-flow defines is seen only there.  Such a node is a barrier: passes move no node across it.  A
-`Measure` whose symbols nothing uses goes away (`dce`), unless all of them have one possible value:
+A symbol of a program is defined by the shapes of its inputs, or by one node before all its
+uses: a `Measure`, or an `If` or `Loop` whose results depend on the run.  A symbol defined in a body
+of control flow is visible only there.  Such a node is a barrier: passes move no node across it.
+`dce` removes a `Measure` whose symbols nothing uses, unless each of them has one possible value:
 that is an assertion.
 """
 
@@ -38,8 +38,8 @@ class Measure(Control):
     bounds let memory be planned before the run begins.
 
     symbols: one for each element, in row-major order, with `sizes`.
-    bounds: for each element, a number that it never exceeds, or a formula over symbols defined
-        before.  Where none is known, the largest of the symbol's `sizes`.
+    bounds: the upper bound of each element: a number, or a formula over symbols defined before.
+        Without a better one, the largest of the symbol's `sizes`.
     of: the formula of one element that is asserted, for messages; "" for others.
     """
 
@@ -67,7 +67,8 @@ class Measure(Control):
         return ()
 
     def measured(self, elements: np.ndarray, known: Mapping[Var, int]) -> dict[Var, int]:
-        """What the symbols are where the tensor holds `elements` and other symbols are `known`.
+        """The values of the symbols where the tensor holds `elements` and other symbols are
+        `known`.
 
         Raises ModelError for an element out of its range.
         """
@@ -76,10 +77,11 @@ class Measure(Control):
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """A place where a run learns extents.
+    """A point of a program at which extents become known.
 
     node: a `Measure`, or control flow that defines symbols.
-    is_inside: True: it is where each iteration of the loop begins.  False: it is behind the node.
+    is_inside: True for the beginning of each iteration of the loop, False for the point after the
+        node.
     """
 
     node: Node
@@ -87,12 +89,12 @@ class Stage:
 
     @property
     def symbols(self) -> tuple[Var, ...]:
-        """The extents that are known from there on."""
+        """The extents that are known from this point on."""
         return symbols_inside(self.node) if self.is_inside else symbols_defined(self.node)
 
     @property
     def bounds(self) -> tuple[Dim, ...]:
-        """For each of them, what it never exceeds."""
+        """The upper bound of each of its symbols."""
         op = self.node.op
         if not self.is_inside or not isinstance(op, Loop):
             return bounds_of(self.node)
@@ -101,7 +103,7 @@ class Stage:
 
 
 def symbols_defined(node: Node) -> tuple[Var, ...]:
-    """The symbols that a node defines, for the nodes behind it."""
+    """The symbols that a node defines for the nodes after it."""
     return node.op.with_role(Role.RESULT) if isinstance(node.op, Structure) else ()
 
 
@@ -111,7 +113,7 @@ def symbols_inside(node: Node) -> tuple[Var, ...]:
 
 
 def bounds_of(node: Node) -> tuple[Dim, ...]:
-    """For each of `symbols_defined`, an upper bound of it."""
+    """The upper bound of each of `symbols_defined`."""
     return node.op.with_role(Role.OPERAND) if isinstance(node.op, Structure) else ()
 
 
@@ -141,7 +143,7 @@ def entry_symbols(graph: Graph) -> tuple[Var, ...]:
 def check_extents(
     symbols: Sequence[Var], bounds: Sequence[Dim], found: Sequence[int], known: Mapping[Var, int]
 ) -> dict[Var, int]:
-    """What the symbols are where they were `found` and others are `known`.
+    """The values of the symbols where they were `found` and others are `known`.
 
     Raises ModelError for an extent out of its range.
     """

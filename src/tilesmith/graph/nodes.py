@@ -44,7 +44,7 @@ from tilesmith.te import tensor as te
 
 
 def _nothing() -> None:
-    """The builder of a value of a finished graph."""
+    """The missing builder of a value of a finished graph."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,7 +54,7 @@ class Value(Formula):
     name: label for people.
     type: element type and logical shape.
     layout: order in memory; None for row-major.
-    made_by: the builder of its graph, until that is finished; formulas are written with it.
+    made_by: gives the builder of its graph until that is finished; formulas add nodes to it.
     """
 
     name: str
@@ -64,7 +64,7 @@ class Value(Formula):
 
     @property
     def builder(self) -> GraphBuilder | None:
-        """The builder that takes the nodes of formulas of it."""
+        """The builder that takes the nodes of formulas on this value."""
         return self.made_by()
 
     @property
@@ -85,7 +85,7 @@ class Data:
 
     load: reads or computes them.
     fill: writes them to zeroed memory, for contents that are made only to be stored.
-    source: the constant of which they are another layout.
+    source: the constant whose contents these are in another layout.
     """
 
     load: Callable[[], np.ndarray] = field(repr=False)
@@ -104,11 +104,11 @@ class Data:
 
     @property
     def is_read(self) -> bool:
-        """Whether `array` is at hand."""
+        """Whether `array` has been read."""
         return "array" in self.__dict__
 
     def read(self) -> np.ndarray:
-        """The contents for a single use; they are not kept unless they are already."""
+        """The contents for a single use; they are not kept in memory unless they were already."""
         return self.array if self.is_read else self.load()
 
     def copy_to(self, out: np.ndarray) -> None:
@@ -126,7 +126,7 @@ class Data:
     @cached_property
     def digest(self) -> str:
         """A hash of dtype, shape and contents, 16 hex digits; equal for equal constants."""
-        a = np.ascontiguousarray(self.array)  # which makes a scalar rank 1: hash the true shape
+        a = np.ascontiguousarray(self.array)  # makes a scalar rank 1, so the true shape is hashed
         h = hashlib.blake2b(f"{a.dtype}{self.array.shape}".encode(), digest_size=8)
         h.update(a.view(np.uint8).data if a.size and a.ndim else a.tobytes())
         return h.hexdigest()
@@ -178,9 +178,9 @@ class Graph:
     in_place: results that live in the memory of an input: pairs of the result's number and the
         input's.  No two live in one input, and their types are equal; a carried value of a loop may
         also become longer in its memory (`passes.append`).  Such a result of a fused group lies
-        over the operand; what becomes of one of a whole program, `passes.overwrite` decides.
-    defaults: what inputs hold that a caller leaves out: pairs of the input's number and its
-        contents.  Types of such inputs are static.
+        over the operand; for a result of a whole program `passes.overwrite` decides.
+    defaults: contents of the inputs that a caller may leave out: pairs of the input's number and
+        its contents.  Types of such inputs are static.
     """
 
     name: Label[str]
@@ -200,11 +200,11 @@ class Graph:
     @cached_property
     def consumers(self) -> dict[Value, tuple[Node, ...]]:
         """The nodes that read each value, each once, in order (graph outputs are not listed)."""
-        found: dict[Value, list[Node]] = {}
+        readers: dict[Value, list[Node]] = {}
         for n in self.nodes:
             for v in dict.fromkeys(n.inputs):
-                found.setdefault(v, []).append(n)
-        return {v: tuple(ns) for v, ns in found.items()}
+                readers.setdefault(v, []).append(n)
+        return {v: tuple(ns) for v, ns in readers.items()}
 
     @cached_property
     def symbols(self) -> tuple[Var, ...]:
@@ -245,7 +245,7 @@ class Structure(Op, abstract=True):
     """Base of the operators whose fields have roles.
 
     A body is a graph inside.  A binder is a symbol of the bodies.  A result is a symbol for the
-    nodes behind, and an operand its upper bound.
+    nodes after it, and an operand the upper bound of such a symbol.
     """
 
     @property
@@ -279,7 +279,7 @@ class Fused(Structure):
 @dataclass(frozen=True)
 class InPlace(Fused):
     """A group that needs no code: results and operands are the same memory.  Layouts say how each
-    is seen there.
+    is read.
 
     offsets: offset of each result (of each operand, if `joins`) in elements.
     joins: False for a view, whose results lie in the memory of its one operand.  True for a

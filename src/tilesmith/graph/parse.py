@@ -1,6 +1,6 @@
-"""Reading the text form of graphs (see `graph.text`): a hand-written recursive descent parser.
+"""The parser of the text form of graphs (see `graph.text`), by recursive descent.
 
-It checks the text, not the program: types are taken as written, and `graph.verify` checks them.
+It checks the text, not the program: it takes types as written, and `graph.verify` checks them.
 """
 
 from __future__ import annotations
@@ -83,16 +83,13 @@ class _Parser:
     # Characters
 
     def fail(self, message: str, at: int | None = None) -> NoReturn:
-        at = self.pos if at is None else at
-        line = self.text.count("\n", 0, at) + 1
-        start = self.text.rfind("\n", 0, at) + 1
-        rest = self.text[at:].split("\n", 1)[0]
-        found = (
-            f"'{rest[:30]}'"
-            if rest
-            else ("the end of the line" if at < len(self.text) else "the end")
-        )
-        raise ParseError(f"line {line}, column {at - start + 1}: {message}, found {found}")
+        start = self.pos if at is None else at
+        line = self.text.count("\n", 0, start) + 1
+        column = start - self.text.rfind("\n", 0, start)
+        rest = self.text[start:].split("\n", 1)[0]
+        end = "the end of the line" if start < len(self.text) else "the end"
+        shown = f"'{rest[:30]}'" if rest else end
+        raise ParseError(f"line {line}, column {column}: {message}, found {shown}")
 
     def skip(self) -> None:
         while True:
@@ -104,14 +101,14 @@ class _Parser:
 
     def take(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
         self.skip()
-        found = pattern.match(self.text, self.pos)
-        if found:
-            self.pos = found.end()
-        return found
+        match = pattern.match(self.text, self.pos)
+        if match:
+            self.pos = match.end()
+        return match
 
     def need(self, pattern: re.Pattern[str], what: str) -> str:
-        found = self.take(pattern)
-        return found.group() if found else self.fail(f"expected {what}")
+        match = self.take(pattern)
+        return match.group() if match else self.fail(f"expected {what}")
 
     def accept(self, symbol: str) -> bool:
         self.skip()
@@ -126,9 +123,9 @@ class _Parser:
 
     def keyword(self, word: str) -> bool:
         self.skip()
-        found = _WORD.match(self.text, self.pos)
-        if found and found.group() == word:
-            self.pos = found.end()
+        match = _WORD.match(self.text, self.pos)
+        if match and match.group() == word:
+            self.pos = match.end()
             return True
         return False
 
@@ -208,11 +205,11 @@ class _Parser:
                 self.fail("this name is taken", start)
             self.skip()
             start = self.pos
-            found = self.take(_SIZES)
-            if found is None:
+            match = self.take(_SIZES)
+            if match is None:
                 self.fail("expected sizes like 1..64~8")
             try:
-                sizes = Sizes(*(int(found.group(i)) for i in (1, 2, 3)))
+                sizes = Sizes(*(int(match.group(i)) for i in (1, 2, 3)))
             except ValueError as e:
                 self.fail(str(e), start)
             self.dims[name] = Var(name, i64, 1, sizes)
@@ -224,15 +221,15 @@ class _Parser:
         self.expect("%")
         if self.text.startswith('"', self.pos):
             return self.string("a name")
-        found = _NAME.match(self.text, self.pos)
-        if found is None:
+        match = _NAME.match(self.text, self.pos)
+        if match is None:
             digits = _DIGITS.match(self.text, self.pos)
             if digits is None:
                 self.fail("expected a value's name after '%'")
             self.pos = digits.end()
             return f"%{digits.group()}"
-        self.pos = found.end()
-        return found.group()
+        self.pos = match.end()
+        return match.group()
 
     def definition(self, scope: dict[str, Value]) -> tuple[str, Value]:
         """A value and its key, which must not be in `scope` yet."""
@@ -243,8 +240,8 @@ class _Parser:
             self.fail("this value is defined already", start)
         self.expect(":")
         type_ = self.tensor_type()
-        found = self.take(_LAYOUT)
-        layout = self.layout(found.group(1)) if found else None
+        match = self.take(_LAYOUT)
+        layout = self.layout(match.group(1)) if match else None
         return label, Value("" if label.startswith("%") else label, type_, layout)
 
     def use(self, scope: dict[str, Value]) -> Value:
@@ -260,7 +257,7 @@ class _Parser:
         return Constant(value, self.contents(value))
 
     def contents(self, value: Value) -> Data:
-        """Elements, or the digest of contents that were given."""
+        """Elements, or the contents that the digest names."""
         self.skip()
         start = self.pos
         digest = self.take(_DIGEST)
@@ -311,11 +308,11 @@ class _Parser:
                 self.expect(",")
             inputs.append(self.use(scope))
         op = self.op(OPS[name], start)
-        found = _LOC.match(self.text, self.pos)
+        match = _LOC.match(self.text, self.pos)
         loc = ""
-        if found:
-            loc = self.unquote(found.group(1), self.pos)
-            self.pos = found.end()
+        if match:
+            loc = self.unquote(match.group(1), self.pos)
+            self.pos = match.end()
         scope.update(outputs)
         return Node(op, tuple(inputs), tuple(outputs.values()), loc)
 
@@ -399,12 +396,12 @@ class _Parser:
         start = self.pos
         if self.text.startswith('"', start):
             return self.string("a string")
-        if found := self.take(_LAYOUT):
-            return self.layout(found.group(1))
-        if found := self.take(_EXPR):
-            return self.expr(found.group(1), start)
-        if found := self.take(_NUMBER):
-            number = found.group()
+        if match := self.take(_LAYOUT):
+            return self.layout(match.group(1))
+        if match := self.take(_EXPR):
+            return self.expr(match.group(1), start)
+        if match := self.take(_NUMBER):
+            number = match.group()
             return int(number) if re.fullmatch(r"-?[0-9]+", number) else float(number)
         if self.accept("("):
             return self.tuple_items()

@@ -30,7 +30,7 @@ from tilesmith.support.errors import VerifyError
 class Part(Fused):
     """A part of a program that runs in one place.
 
-    body: what it computes.
+    body: the nodes of the part.
     on_device: whether it runs on the device.
     """
 

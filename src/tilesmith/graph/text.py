@@ -67,14 +67,14 @@ def node_text(node: Node) -> str:
 
 def constants_of(graph: Graph) -> dict[str, np.ndarray]:
     """The physical arrays of all constants that the text (sub-graphs too) names by digest."""
-    found: dict[str, np.ndarray] = {}
+    arrays: dict[str, np.ndarray] = {}
     for c in (*graph.constants, *graph.default_of.values()):
         if inline_elements(c) is None:
-            found[c.data.digest] = c.data.array
+            arrays[c.data.digest] = c.data.array
     for node in graph.nodes:
         for body in node.op.bodies if isinstance(node.op, Structure) else ():
-            found.update(constants_of(body))
-    return found
+            arrays.update(constants_of(body))
+    return arrays
 
 
 def _contents(constant: Constant) -> str:
@@ -84,14 +84,14 @@ def _contents(constant: Constant) -> str:
 
 
 def inline_elements(constant: Constant) -> str | None:
-    """The elements of a small constant as text; None if it is to be named by its digest."""
+    """The elements of a small constant as text; None if its digest stands for it."""
     dtype, n = constant.value.dtype, 1
     for d in constant.value.shape:
         if not isinstance(d, int):
             return None
         n *= d
     if n > INLINE_ELEMENTS:
-        return None  # known without reading the contents
+        return None  # the size alone decides, without reading the contents
     array = constant.data.array
     if array.size > INLINE_ELEMENTS:
         return None

@@ -9,7 +9,7 @@
   loads no weights).
 - The body of a fused group agrees with its node about types and layouts.
 - Values at the border of control flow are row-major.
-- A symbol that a node defines is used only behind it, in the same graph or in bodies inside it.
+- A symbol that a node defines is used only after it, in the same graph or in bodies inside it.
   Those of a loop's body are used only there.
 """
 
@@ -108,7 +108,7 @@ def _check_constant(constant: Constant) -> None:
     if not value.type.is_static:
         raise _Broken(f"constant {value!r} has a symbolic dimension")
     if "array" not in constant.data.__dict__:
-        return  # not read yet
+        return  # contents that are not read yet
     array = constant.data.array
     shape = value.type.static_shape
     if value.layout is not None:
@@ -128,9 +128,9 @@ def _check_node(node: Node, defined: set[Value]) -> None:
         expected = infer(node.op, tuple(v.type for v in node.inputs))
     except ModelError as e:
         raise _Broken(f"the inputs do not fit the operator: {e}") from None
-    found = tuple(v.type for v in node.outputs)
-    if expected != found:
-        raise _Broken(f"expected results of type {_shown(expected)}, found {_shown(found)}")
+    types = tuple(v.type for v in node.outputs)
+    if expected != types:
+        raise _Broken(f"expected results of type {_shown(expected)}, found {_shown(types)}")
     if isinstance(node.op, Fused):
         _check_body(node.op.body, node)
     elif isinstance(node.op, Structure):
@@ -165,7 +165,7 @@ def _check_borders(op: Structure, node: Node) -> None:
 
 
 def _check_measured(graph: Graph, hidden: set[Var]) -> None:
-    """hidden: symbols that are not defined here; those of this graph are among them at the end."""
+    """Checks that symbols are defined once, and before they are used."""
     if not hidden:
         return
     inputs = symbols_of(d for v in graph.inputs for d in v.shape)

@@ -8,7 +8,8 @@ consist:
   same indices, not after the store; and no two iterations write the same element.
 - The input is read in loops that end before the first store.
 
-An input that is not read at all may be anywhere.  A result may then also be longer than it.
+An input that is not read at all may lie anywhere.  The result may then also be longer than the
+input.
 """
 
 from __future__ import annotations

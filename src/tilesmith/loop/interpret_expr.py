@@ -49,7 +49,7 @@ class Emitter:
         self.index: dict[Expr, bool] = {}
         self.active: str | None = None  # source of the mask of active lanes
         self.pending: list[str] | None = (
-            None  # lines of a branch, kept back until it is known whether there are any
+            None  # lines of a branch that are written once it turns out to have any
         )
 
     # --- bindings ---

@@ -254,7 +254,7 @@ def outside(
 
 
 def from_place(data: np.ndarray, index: int, size: int) -> np.ndarray:
-    """The elements from a place on."""
+    """The elements from an index on."""
     if not 0 <= index <= size:
         outside("a place", (index,), (size,), "")
     return data[index:]

@@ -165,7 +165,7 @@ def _parts(s: Stmt, func: Func) -> list[Stmt]:
 
 def _with_memory(buffer: Buffer, parts: list[Stmt], func: Func) -> list[Stmt]:
     """The bodies of launches that use memory allocated around them: a thread's memory moves into
-    the launch that uses it, any other is the kernel's.
+    the launch that uses it, other memory is the kernel's.
 
     Raises ScheduleError if several launches use memory of a thread.
     """

@@ -115,8 +115,8 @@ class Store(Stmt):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Tensorize(Stmt):
-    """Loops that one call of a tensor intrinsic computes; they say what it does.  A pass replaces
-    them by the call before stage "final".
+    """Loops that one call of a tensor intrinsic replaces; they are its definition.  A pass puts the
+    call in their place before stage "final".
 
     intrinsic: name of the intrinsic.
     body: the loops.
@@ -203,7 +203,7 @@ class Evaluate(Stmt):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Assert(Stmt):
-    """The kernel stops if a condition is false.
+    """A condition that must hold; otherwise the kernel stops.
 
     cond: the condition.
     message: the error's text.
@@ -216,9 +216,9 @@ class Assert(Stmt):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Reinterpret(Stmt):
-    """A name for bytes of another buffer as elements of another type.
+    """A second name for bytes of a buffer, as elements of another type.
 
-    It stands outside of launches.  What is stored to one buffer is read from the other.
+    It stands outside of launches.  A store to one buffer changes the other.
 
     buffer: the name, of scope heap; its bytes are there and aligned.
     place: the element of bytes where they begin; it is not loaded.
@@ -233,7 +233,7 @@ class Reinterpret(Stmt):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CopyBytes(Stmt):
-    """Bytes of one buffer copied to another, or nothing if both are the same place.
+    """A copy of bytes between two buffers; it does nothing if both are the same place.
 
     to, source: elements of bytes where they begin; they are not loaded.  The bytes do not overlap.
     count: number of bytes.
@@ -258,9 +258,9 @@ class Return(Stmt):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Barrier(Stmt):
-    """The threads of a block wait here for each other.
+    """A point where the threads of a block wait for each other.
 
-    What each of them wrote before to memory that they share, all of them read after it.
+    Writes to shared memory before it are visible to all threads of the block after it.
     """
 
     syntax = "barrier"
@@ -268,7 +268,7 @@ class Barrier(Stmt):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AsyncGroup(Stmt):
-    """Stores to shared memory that may happen later: one group of a thread's asynchronous copies.
+    """A group of asynchronous copies of a thread: stores to shared memory that may happen later.
 
     A thread's groups are done in order.  What one stores may be used by that thread after a `Wait`
     for it, and by others after a `Barrier` behind that.  Until then nothing may use or change the
@@ -283,9 +283,9 @@ class AsyncGroup(Stmt):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Wait(Stmt):
-    """A thread waits until its groups of asynchronous copies are done.
+    """A wait of a thread for its groups of asynchronous copies.
 
-    pending: number of its latest groups that need not be.
+    pending: number of its latest groups that may still be unfinished.
     """
 
     syntax = "wait {pending:number}"

@@ -21,7 +21,7 @@ from .nodes import Buffer, Func, Stmt, seq
 
 _KINDS: dict[str, ForKind] = {kind.word: kind.name for kind in LOOP_KINDS.values()}
 Named: TypeAlias = Callable[[Stmt], Stmt]
-"""Given what follows in the block, the statement that names something in it."""
+"""A statement that declares a name, as a function of the rest of its block."""
 _VECTOR_TYPE = re.compile(rf"({'|'.join(BY_NAME)})x(\d+)")
 
 
@@ -62,9 +62,7 @@ class _FuncParser(ExprParser):
         if self.token.kind == "end" or column <= outside:
             raise self.error("expected an indented block")
         statements: list[Stmt] = []
-        around: list[
-            tuple[list[Stmt], Named]
-        ] = []  # what follows a name is inside of its statement
+        around: list[tuple[list[Stmt], Named]] = []  # statements after a declaration are inside it
         while self.token.kind != "end" and self.token.column >= column:
             if self.token.column > column:
                 raise self.error(f"expected a statement at column {column}")
@@ -120,7 +118,7 @@ class _FuncParser(ExprParser):
         """Extents may mention scalars that come later, so those are declared first."""
         self.expect("(")
         start = self.position
-        found: dict[str, Buffer | Var] = {}
+        params: dict[str, Buffer | Var] = {}
         for buffers in (False, True):
             self.position = start
             while not self.at(")"):
@@ -134,18 +132,18 @@ class _FuncParser(ExprParser):
                 if not is_buffer:
                     dtype, lanes = self.value_type()
                     if not buffers:
-                        if name in found:
+                        if name in params:
                             raise self.error("this parameter appears twice", token)
                         self.vars[name] = Var(name, dtype, lanes)
-                        found[name] = self.vars[name]
+                        params[name] = self.vars[name]
                 elif buffers:
-                    if name in found:
+                    if name in params:
                         raise self.error("this parameter appears twice", token)
-                    found[name] = self.buffers[name] = self.buffer(name, "param")
+                    params[name] = self.buffers[name] = self.buffer(name, "param")
                 else:
                     self.skip_brackets(self.position + 1)
         self.expect(")")
-        return self.in_order(start, found)
+        return self.in_order(start, params)
 
     def skip_brackets(self, position: int) -> None:
         """Skip the extents that open at `position`, and a scope."""
@@ -216,7 +214,9 @@ class _FuncParser(ExprParser):
         return kind(**values)
 
     def naming(self) -> Named | None:
-        """If the next statement names something for the rest of its block: what makes it."""
+        """The constructor of the next statement, if that declares a name for the rest of its
+        block.
+        """
         if not any(lines_of(k)[0].names_the_rest for k in _kinds_at(self)):
             return None
         kind, values = self.head()
@@ -239,12 +239,14 @@ class _FuncParser(ExprParser):
         lines = {k: _split(lines_of(k)[0].items) for k in kinds}
         i = 0
         while True:
-            at = {k: lines[k][i] for k in kinds if i < len(lines[k])}
-            if not at:
+            items = {k: lines[k][i] for k in kinds if i < len(lines[k])}
+            if not items:
                 return kinds[0], values
-            said = [k for k, item in at.items() if isinstance(item, str) and self.at(item)]
-            kinds = said or [k for k, item in at.items() if not isinstance(item, str)] or [*at]
-            self.items((at[kinds[0]],), kinds[0], values)
+            said = [k for k, item in items.items() if isinstance(item, str) and self.at(item)]
+            kinds = (
+                said or [k for k, item in items.items() if not isinstance(item, str)] or [*items]
+            )
+            self.items((items[kinds[0]],), kinds[0], values)
             i += 1
 
     def items(self, items: Iterable[str | Slot], kind: type[Stmt], values: dict[str, Any]) -> None:
@@ -293,7 +295,7 @@ class _FuncParser(ExprParser):
         if self.accept(","):
             self.expect("extent")
             self.expect("=")
-        else:  # that was the extent
+        else:  # the expression was the extent
             self.position = before
             values[field] = const(0, values["var"].dtype)
 
@@ -334,7 +336,7 @@ _FORMS = {
     "number": _FuncParser.read_number, "string": _FuncParser.read_string,
     "instruction": _FuncParser.read_instruction,
 }  # fmt: skip
-"""How a field is read, by the form that the statement's syntax names."""
+"""Readers of fields, by the form in the statement's syntax."""
 
 _BY_WORD: dict[str, list[type[Stmt]]] = {}
 """The kinds of statements that begin with a word; those under "" begin with a field."""

@@ -51,7 +51,7 @@ from tilesmith.ir.text import NameOf, Names, print_expr, type_name
 Stmt: TypeAlias = Any
 Buffer: TypeAlias = Any
 Func: TypeAlias = Any
-"""What `loop.nodes` defines, which imports this: the printer needs no more than declarations."""
+"""A function of `loop.nodes`, which imports this module: the printer needs only declared fields."""
 
 T = TypeVar("T")
 
@@ -119,7 +119,7 @@ def _block(stmt: Stmt, depth: int, lines: list[str], name_of: NameOf) -> None:
 
 
 def _whole(stmt: Stmt, depth: int, lines: list[str], name_of: NameOf) -> None:
-    """A statement whose bodies are indented; a line whose body is missing is left out."""
+    """A statement whose bodies are indented; the line of a missing body is left out."""
     for line in lines_of(type(stmt)):
         body = getattr(stmt, line.body) if line.body else None
         if body is not None or not line.body:
@@ -149,7 +149,7 @@ def flattened(stmt: T) -> list[T]:
 
 @cache
 def _sequence(kind: type) -> str:
-    """The field of a kind of statement that is others in order; "" if it is none."""
+    """The field that holds the statements of a sequence; "" for other kinds."""
     return next((f.name for f in fields_with(kind, Role.BODY) if f.is_many), "")
 
 
@@ -188,6 +188,4 @@ _FORMS: dict[str, Callable[[Stmt, Any, NameOf], str]] = {
     "string": lambda s, text, name_of: json.dumps(text),
     "buffer": _buffer, "access": _access, "guard": _guard, "first": _first, "loop": _loop_kind,
 }  # fmt: skip
-"""How the value of a field is written, by the form that the statement's syntax names; `loop.parse`
-has how it is read.
-"""
+"""Writers of fields, by the form in the statement's syntax; `loop.parse` has the readers."""

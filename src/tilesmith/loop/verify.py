@@ -1,5 +1,4 @@
-"""The verifier of loop IR: the promises of every stage, checked before the next pass relies on
-them.
+"""The verifier of loop IR: checks the invariants of a stage before the next pass relies on them.
 
 Stages are those of `loop.nodes`.  An error is a bug of the preceding pass; the message names it.
 """
@@ -39,8 +38,8 @@ STAGES: tuple[Stage, ...] = ("nest", "flat", "final")
 def verify(func: Func, stage: Stage, after: str = "", is_users: bool = False) -> None:
     """Raises VerifyError if `func` is not well formed for `stage`.
 
-    after: the pass that made it.
-    is_users: whether a user wrote it, so that an error is no bug of a pass.
+    after: the preceding pass.
+    is_users: whether a user wrote the function, so that an error is no bug of a pass.
     """
     _Verifier(func, stage, after, is_users).run()
 
@@ -51,7 +50,7 @@ class _Verifier:
         self.vars: set[Var] = set()
         self.buffers: set[Buffer] = set()
         self.writable: set[Buffer] = set(func.outputs)
-        self.well_formed: set[Expr] = set()  # expressions whose own structure is checked
+        self.well_formed: set[Expr] = set()  # expressions that are checked already
         self.where: Stmt | None = None
         self.around: list[str] = []  # kinds of the loops around the current statement
         self.in_group = False
@@ -184,8 +183,8 @@ class _Verifier:
             self.only = self.only or (head(s) if _along_x(s) < self.along_x else "")
 
     def varies(self, *values: Expr) -> bool:
-        """Whether threads along x compute different values from their own index.  Loaded values may
-        differ or not: the interpreter checks that.
+        """Whether threads along x compute different values from their own index.  Loaded values are
+        not considered: the interpreter checks those.
         """
         return any(free_vars(e) & self.varying and not reads_memory(e) for e in values)
 
@@ -292,7 +291,7 @@ class _Verifier:
         self.writable.add(b)
 
     def bytes_from(self, place: Expr) -> Buffer:
-        """The buffer of an element of bytes where others begin."""
+        """The byte buffer of a place in memory."""
         self.expr(place)
         if not isinstance(place, ir.Load) or place.dtype is not u8 or place.lanes != 1:
             self.fail(f"expected an element of bytes (u8), found {type_text(place)}", place)

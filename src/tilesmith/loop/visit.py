@@ -29,7 +29,7 @@ def children(stmt: Stmt) -> tuple[Stmt, ...]:
 def own_exprs(stmt: Stmt) -> tuple[Expr, ...]:
     """The expressions of the statement itself, not those of statements inside it.
 
-    Of an allocation: the extents that are expressions.
+    Those of an allocation are its symbolic extents.
     """
     if isinstance(stmt, nodes.Allocate):
         return tuple(d for d in stmt.buffer.shape if isinstance(d, Expr))
@@ -46,8 +46,8 @@ def bound_vars(stmt: Stmt) -> tuple[Var, ...]:
     return tuple(v for v in declared(stmt) if isinstance(v, Var))
 
 
-# One cache for each role: the hash of an enumeration's member is a call of Python, and these are
-# called for every statement of every pass.
+# One cache for each role: hashing a member of an enumeration calls Python code, and these functions
+# run for every statement of every pass.
 @cache
 def _bodies(kind: type[Stmt]) -> _Reader:
     return _reader(kind, Role.BODY)
@@ -65,12 +65,12 @@ def _binders(kind: type[Stmt]) -> _Reader:
 
 def _reader(kind: type[Stmt], role: Role) -> _Reader:
     """A function that gives the values of all fields with a role, in order."""
-    found = fields_with(kind, role)
-    names = [f.name for f in found]
-    if not found:
+    declared = fields_with(kind, role)
+    names = [f.name for f in declared]
+    if not declared:
         return lambda stmt: ()
-    if any(f.is_many or f.is_optional for f in found):
-        return lambda stmt: values_of(stmt, found)
+    if any(f.is_many or f.is_optional for f in declared):
+        return lambda stmt: values_of(stmt, declared)
     get = attrgetter(*names)
     return get if len(names) > 1 else lambda stmt: (get(stmt),)
 
@@ -121,7 +121,7 @@ T = TypeVar("T")
 
 
 def _taken(values: Iterator[T]) -> Callable[[T], T]:
-    """A function that gives the values one by one, in the place of what it is given."""
+    """A function that ignores its argument and returns the next value."""
     return lambda _: next(values)
 
 
@@ -139,9 +139,9 @@ def rebuild(
     """`stmt` with `sub` applied to the statements inside and `ex` to its own expressions, in the
     order of its fields.
 
-    bind: gives what is declared instead, before the statements inside are mapped; with it each
-        statement is a new object, as copies need.
-    refer: gives the buffers that are stored to instead.
+    bind: replaces binders before the statements inside are mapped; with it each statement is a new
+        object, as copies need.
+    refer: replaces the buffers that are stored to.
     """
     if isinstance(stmt, nodes.Seq):
         stmts = tuple([sub(s) for s in stmt.stmts])
@@ -179,9 +179,9 @@ def _plan(kind: type[Stmt]) -> tuple[tuple[str, Role, bool], ...]:
 
 
 def rebuild_through(stmt: Stmt, sub: StmtMap, ex: ExprMap, passed: StmtMap = lambda s: s) -> Stmt:
-    """As `rebuild`, through allocations and sequences: `sub` is applied to the statements inside of
-    `stmt` that are neither, however many allocations are around them (a kernel of a thousand stages
-    has a thousand of them), and `passed` to those that are, rebuilt.
+    """As `rebuild`, but allocations and sequences may be nested arbitrarily deeply (a kernel of a
+    thousand stages has a thousand allocations): `sub` is applied to the innermost statements that
+    are neither, and `passed` to each rebuilt allocation and sequence.
     """
 
     def is_passed(s: Stmt) -> bool:
@@ -210,8 +210,8 @@ def rebuild_through(stmt: Stmt, sub: StmtMap, ex: ExprMap, passed: StmtMap = lam
 def left_through(
     stmt: Stmt, sub: Callable[[Stmt], Stmt | None], is_passed: Callable[[Stmt], bool]
 ) -> Stmt | None:
-    """What `sub` leaves of the statements in a sequence or an allocation: of those inside of
-    further ones, however deep, for which `is_passed` holds.  None if nothing is left.
+    """The remainder of a sequence or an allocation after `sub` has removed statements.  Nested ones
+    for which `is_passed` holds are entered, however deep.  None if nothing is left.
     """
     done: list[Stmt | None] = []
     waiting = [(stmt, False)]
@@ -231,7 +231,7 @@ def left_through(
 
 
 def _of_parts(stmt: Stmt, parts: list[Stmt | None]) -> Stmt | None:
-    """A sequence or an allocation of what is left."""
+    """A sequence or an allocation of the remaining parts."""
     left = [p for p in parts if p is not None]
     if not left:
         return None

@@ -1,4 +1,4 @@
-"""What the nodes of the main program declare, as text and JSON need it."""
+"""Words and types of declared steps, for text and JSON."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BY_WORD: dict[str, type[Node]] = {
     if isinstance(kind, type) and issubclass(kind, Node) and hasattr(kind, "syntax")
     and kind.syntax[0] != "{"
 }  # fmt: skip
-"""The kinds of nodes that stand in lines of their own, by the word that begins them."""
+"""The kinds of nodes that stand in lines of their own, by their first word."""
 
 WORDS: dict[type[Node], str] = {kind: word for word, kind in BY_WORD.items()}
 

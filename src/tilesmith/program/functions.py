@@ -1,4 +1,4 @@
-"""The functions of a program's native code: what code generation defines and the runtime calls.
+"""The functions of a program's native code, which code generation defines and the runtime calls.
 
 This module imports nothing, so that a process that only runs programs imports no code generation.
 """

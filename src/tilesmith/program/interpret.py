@@ -1,9 +1,9 @@
 """The interpreter: the meaning of the main program.
 
 A memory is an array of bytes, and an address a memory with an offset.  Kernels and functions of
-sizes are run by the interpreter of loops, or are Python functions.  A slot that is large enough
-stays as it is; a larger one is another memory, in which only the bytes that are to stay are the
-same.  All other bytes of fresh memory are arbitrary.
+sizes run in the interpreter of loops, or are Python functions.  A slot that is large enough keeps
+its memory.  A slot that grows gets other memory, and only the bytes to keep are copied.  All other
+bytes of fresh memory are arbitrary.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ _ARBITRARY = 0xA5
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Address:
-    """A place in a memory.
+    """An address in a memory.
 
-    memory: its bytes, and behind them as many that belong to nobody.
+    memory: its bytes, followed by as many guard bytes.
     offset: bytes from its start.
     """
 
@@ -51,20 +51,20 @@ class Address:
         return len(self.memory) // 2
 
     def at(self, distance: int) -> Address:
-        """The place so many bytes further on."""
+        """The address `distance` bytes further on."""
         return Address(self.memory, self.offset + distance)
 
     def is_same(self, other: Address) -> bool:
-        """Whether both are one place."""
+        """Whether both are one address."""
         return self.memory is other.memory and self.offset == other.offset
 
     def view(self, dtype: np.dtype, shape: Sequence[int] = ()) -> np.ndarray:
-        """The array that lies here.  Raises InternalError if it ends beyond the memory."""
+        """The array at this address.  Raises InternalError if it ends beyond the memory."""
         return self._view(dtype, shape, self.size)
 
     def kernel_view(self, dtype: np.dtype, shape: Sequence[int]) -> np.ndarray:
-        """The array that a kernel is given.  It may be declared larger than what the kernel uses of
-        it: one whose rows lie in longer rows of another ends behind these.
+        """The array that a kernel gets.  It may be declared larger than the part that the kernel
+        uses: one whose rows lie in longer rows of another ends behind these.
         """
         return self._view(dtype, shape, len(self.memory))
 
@@ -75,14 +75,14 @@ class Address:
         return self.memory[self.offset : end].view(dtype).reshape(shape)
 
     def check_end(self) -> None:
-        """Raises InternalError if something was written behind the memory."""
+        """Raises InternalError if guard bytes behind the memory were written."""
         if (self.memory[self.size :] != _ARBITRARY).any():
             raise InternalError(f"something is written behind a memory of {self.size} bytes")
 
 
 Function: TypeAlias = Func | Callable[[Sequence[Address | int]], int | None]
-"""A kernel or a function of sizes: loops, or a Python function of addresses and numbers that gives
-the code of a failure, or nothing.
+"""A kernel or a function of sizes: loops, or a Python function of addresses and numbers that
+returns an error code, or nothing.
 """
 
 
@@ -94,12 +94,12 @@ def interpret(
 ) -> list[Any]:
     """The outputs of a main program.
 
-    inputs: arrays, which stay as they are; objects for inputs of host types.
+    inputs: arrays, which are not changed; objects for inputs of host types.
     constants: the bytes of constants.
     functions: kernels and functions of sizes, by symbol.
 
-    Raises ModelError for sizes that can't be and for what host functions refuse, InternalError for
-    a program that reaches beyond its memory.
+    Raises ModelError for impossible sizes and for errors of host functions, InternalError for a
+    program that reaches beyond its memory.
     """
     if main.parts:
         raise InternalError("a program of several parts is interpreted part by part")
@@ -129,12 +129,12 @@ class _Run:
     """A run of a main program.
 
     memories: of inputs, outputs, constants and the arena, by their names in text.
-    values, extents: what functions of sizes compute, and what they compute it from.
+    values, extents: results and operands of the functions of sizes.
     slots: memory that grows.
-    pointers: where pointers of loops point.
-    turns: for pointers to memory that grows, the slot whose turn it is.
+    pointers: current addresses of the loops' pointers.
+    turns: for pointers to memory that grows, the slot of the current iteration.
     objects: values of host types, by the numbers that memory holds.
-    shapes: of outputs, as the program reports them.
+    shapes: shapes of outputs, as the program reports them.
     """
 
     main: Main
@@ -152,21 +152,21 @@ class _Run:
     # --- inputs and outputs ---
 
     def begin(self, inputs: Sequence[Any]) -> None:
-        """Takes the inputs, computes the sizes that they decide, and makes memory."""
+        """Stores the inputs, computes the sizes that depend on them, and allocates memory."""
         main = self.main
-        found: dict[str, int] = {}
+        extents: dict[str, int] = {}
         for i, (spec, value) in enumerate(zip(main.inputs, inputs, strict=True)):
             self.memories[f"input{i}"] = self.taken(spec, value)
             for name, extent in zip(spec.shape, getattr(value, "shape", ())):
-                if isinstance(name, str) and found.setdefault(name, extent) != extent:
+                if isinstance(name, str) and extents.setdefault(name, extent) != extent:
                     known = {s.name for s in main.symbols}
                     if name in known:
-                        raise ModelError(f"dimension {name!r}: found {found[name]} and {extent}")
+                        raise ModelError(f"dimension {name!r}: found {extents[name]} and {extent}")
         ends = [m.first + len(m.extents) for m in measurements_of(main.steps)]
         self.extents = np.zeros(max((len(main.symbols), *ends)), np.int64)
         self.values = np.zeros(main.size_values, np.int64)
         for i, symbol in enumerate(main.symbols):
-            self.extents[i] = found[symbol.name]
+            self.extents[i] = extents[symbol.name]
         arena = main.arena_bytes
         if main.symbols:
             self.compute_sizes(SIZES, len(main.symbols))
@@ -219,7 +219,7 @@ class _Run:
     # --- arguments ---
 
     def address(self, arg: Arg) -> Address:
-        """The place of an argument that is memory."""
+        """The address of an argument that is memory."""
         if arg.kind == "pointer":
             return self.pointers[arg.index].at(arg.offset)
         if arg.kind in ("input", "output"):
@@ -243,27 +243,27 @@ class _Run:
         return bool(self.address(condition).view(_BYTE))
 
     def call(self, symbol: str, args: Sequence[Address | int]) -> int:
-        """Runs a function; the result is the code of a failure, or 0."""
+        """Runs a function; the result is its error code, 0 for success."""
         function = self.functions[symbol]
         if not isinstance(function, Func):
             return function(args) or 0
         pairs = list(zip(function.params, args, strict=True))
         scalars = {p: a for p, a in pairs if isinstance(p, Var) and isinstance(a, int)}
-        found: list[np.ndarray | int] = []
+        arguments: list[np.ndarray | int] = []
         for p, a in pairs:
             if isinstance(a, int):
-                found.append(a)
+                arguments.append(a)
             elif not isinstance(p, Var):
                 shape = [value_of(d, scalars) for d in p.shape]
-                found.append(a.kernel_view(p.dtype.numpy, shape))
-        code = interpret_loops(function, found) or 0
+                arguments.append(a.kernel_view(p.dtype.numpy, shape))
+        code = interpret_loops(function, arguments) or 0
         for a in args:
             if isinstance(a, Address):
                 a.check_end()
         return code
 
     def compute_sizes(self, symbol: str, known: int) -> None:
-        """Computes the values that depend on the extents that are known."""
+        """Computes the values that depend on the known extents."""
         places = _, values = (_holding(self.extents), _holding(self.values))
         if self.call(symbol, places):
             raise ModelError(f"the model can't run with the extents {self.extents[:known]}")
@@ -307,7 +307,7 @@ class _Run:
         self.move(self.address(source), self.address(to), size)
 
     def move(self, source: Address, to: Address, size: int) -> None:
-        """Copies bytes, unless they are there."""
+        """Copies bytes, unless source and destination are the same."""
         if source.is_same(to):
             return
         if source.memory is to.memory and abs(source.offset - to.offset) < size:
@@ -318,7 +318,7 @@ class _Run:
         to.view(_I64, (len(numbers),))[:] = numbers
 
     def take(self, slot: int, size: int, keep: int = 0) -> None:
-        """Makes a slot at least so large; the first `keep` bytes stay as they are."""
+        """Grows a slot to at least `size` bytes; the first `keep` bytes stay as they are."""
         before = self.slots.get(slot)
         if before is None or len(before) < 2 * size:
             self.slots[slot] = memory = _fresh(size)
@@ -326,7 +326,7 @@ class _Run:
                 memory[:keep] = before[:keep]
 
     def grow(self, step: nodes.Grow) -> None:
-        if step.for_threads:  # scratch memory, which belongs to kernels
+        if step.for_threads:  # scratch memory belongs to kernels
             return
         if step.target is None:
             self.take(step.slot, self.number(step.bytes), self.number(step.keep))
@@ -336,8 +336,8 @@ class _Run:
         self.pointers[step.target] = Address(self.slots[slot])
 
     def measure(self, step: nodes.Measurement) -> None:
-        found = self.address(step.source).view(_I64, (len(step.extents),))
-        for i, (e, extent) in enumerate(zip(step.extents, map(int, found), strict=True)):
+        measured = self.address(step.source).view(_I64, (len(step.extents),))
+        for i, (e, extent) in enumerate(zip(step.extents, map(int, measured), strict=True)):
             if not e.low <= extent <= self.number(e.high):
                 high = self.number(e.high)
                 raise ModelError(f"{e.name!r} is {extent}; expected {e.low} to {high}")
@@ -380,8 +380,8 @@ class _Run:
                 self.move(place, self.address(c.end), self.number(c.bytes))
 
     def turning(self, c: nodes.Carried, is_even: bool) -> tuple[Any, ...]:
-        """What takes turns as the memory of the next value: two slots, or two places of which the
-        last iteration writes the one where the value is needed, if their number is known.
+        """The two memories of a carried value that alternate: two slots, or two addresses.  If the
+        number of iterations is known, the last iteration writes the one where the value is needed.
         """
         if c.slot is not None:
             return c.slot, c.slot + 1
@@ -399,8 +399,8 @@ class _Run:
     # --- host functions ---
 
     def host(self, step: nodes.HostCall) -> None:
-        given = [self.read(a) for a in step.inputs]
-        made = prepare(step.function, step.settings)(*given)
+        inputs = [self.read(a) for a in step.inputs]
+        made = prepare(step.function, step.settings)(*inputs)
         results = made if isinstance(made, tuple) else (made,)
         for array, value in zip(step.outputs, results, strict=True):
             dtype, shape = _typed(array), tuple(map(self.number, array.shape))
@@ -412,7 +412,7 @@ class _Run:
                 self.address(array.place).view(dtype.numpy, shape)[...] = value
 
     def read(self, array: nodes.HostArray) -> Any:
-        """What a host function gets: an object, or an array of its own."""
+        """The argument of a host function: an object, or an array of its own."""
         dtype, place = _typed(array), self.address(array.place)
         if dtype.is_host:
             return self.objects[int(place.view(_I64))]

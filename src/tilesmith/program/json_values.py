@@ -1,8 +1,7 @@
-"""A main program as JSON values, as its nodes declare them.
+"""The main program as JSON values, by the declared fields of its nodes.
 
-A node is an object with its fields; those that are as their default says are left out.  A step says
-by `step` which one it is, with the word that begins its text.  An argument is its text
-(`program.operands`).
+A node is an object with its fields; fields that have their default are left out.  A step has the
+word that begins its text in `step`.  An argument is its text (`program.operands`).
 """
 
 from __future__ import annotations
@@ -35,12 +34,12 @@ def to_json(value: Any) -> Any:
     if not isinstance(value, Node):
         return value
     kind = type(value)
-    found: dict[str, Any] = {"step": WORDS[kind]} if isinstance(value, Step) else {}
+    values: dict[str, Any] = {"step": WORDS[kind]} if isinstance(value, Step) else {}
     for name, default in _defaults(kind):
         inside = getattr(value, name)
         if default is MISSING or inside != default:
-            found[name] = to_json(inside)
-    return found
+            values[name] = to_json(inside)
+    return values
 
 
 @cache
@@ -49,12 +48,14 @@ def _defaults(kind: type[Node]) -> tuple[tuple[str, Any], ...]:
 
 
 def from_json(kind: type[N], value: Any) -> N:
-    """The node of a kind for JSON values.  Raises ParseError for what `to_json` does not write."""
+    """The node of a kind for JSON values.  Raises ParseError for values that `to_json` does not
+    write.
+    """
     return _reader(kind)(value)
 
 
 def _reader(hint: Any) -> _Reader:
-    """What reads a value of a type."""
+    """The reader of values of a type."""
     if hint is Step:
         return _step
     return _reader_of(hint)
@@ -86,7 +87,7 @@ def _reader_of_tuple(of: tuple[Any, ...]) -> _Reader:
 
 
 def _reader_of_either(kinds: set[Any]) -> _Reader:
-    """Numbers, texts and null tell themselves apart."""
+    """A reader of numbers, texts and null, which differ in their JSON type."""
     worded = next((_LEAVES[k] for k in (Arg, str) if k in kinds), _number)
 
     def read(value: Any) -> Any:
@@ -152,10 +153,10 @@ def _truth(value: Any) -> bool:
 
 
 def _dtype(value: Any) -> DType:
-    found = by_name(_text(value))
-    if found is None:
+    dtype = by_name(_text(value))
+    if dtype is None:
         raise ParseError(f"{value!r} is no element type")
-    return found
+    return dtype
 
 
 _LEAVES: dict[Any, _Reader] = {

@@ -1,4 +1,4 @@
-"""The main program: the steps, what they get, and the memory that they need."""
+"""The main program: its steps, inputs, outputs and memory."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class TensorSpec(Node):
 
     name: for users.
     dtype: element type.
-    shape: extents; one that only a run knows is the name of a symbol, for an output also a formula
-        of them, or the name of an extent that the run measures.
+    shape: extents.  An extent that only a run knows is the name of a symbol; for an output also a
+        formula of symbols, or the name of an extent that the run measures.
     """
 
     syntax = "{name}: {dtype}[{shape}]"
@@ -42,7 +42,7 @@ class TensorSpec(Node):
 
     @property
     def bytes(self) -> int:
-        """Bytes of a tensor of static shape; of a host type, those of one object's number."""
+        """Bytes of a tensor of static shape; for a host type, bytes of one object's number."""
         if self.dtype.is_host:
             return self.dtype.bytes
         return math.prod(self.static_shape) * self.dtype.bytes
@@ -76,7 +76,7 @@ class Symbol(Node):
 
     @property
     def sizes(self) -> Sizes:
-        """The same for decisions.  Raises ValueError if they are not in order."""
+        """Its sizes, for decisions.  Raises ValueError if they are not in order."""
         return Sizes(self.low, self.high, self.expected)
 
 
@@ -88,10 +88,10 @@ class Main(Node):
     symbols: extents of inputs that only a run knows, in the order of their numbers.
     arena_bytes, scratch_bytes, constant_bytes: sizes of these memories; scratch memory is that of
         each thread.
-    size_values: how many values the functions of sizes compute.
+    size_values: number of values that the functions of sizes compute.
     in_place: outputs that live in the memory of an input: pairs of the numbers of both.
-    parts: of how many programs it consists.
-    steps: what it does, in order.
+    parts: number of programs in it.
+    steps: its steps, in order.
     """
 
     syntax = (

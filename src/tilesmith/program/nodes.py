@@ -3,10 +3,10 @@
 Immutable and compared by value.  Each step declares the roles of its fields and its text
 (`ir.grammar`; `program.text` explains the forms).
 
-Sizes that depend on data are measured on the way, and memory for them grows then.  A loop moves
-pointers that kernels in it get as arguments: to an element of a tensor, and to values that go from
-one iteration to the next.  Those are not copied: two buffers take turns, or two slots if the size
-changes.
+Sizes that depend on data are measured during the run, and memory for them grows then.  A loop moves
+pointers, which the kernels in it get as arguments: to an element of a tensor, and to values that
+one iteration hands to the next.  Those values are not copied: two buffers alternate, or two slots
+if the size changes.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ ArgKind = Literal["input", "output", "constant", "arena", "scalar", "place", "ex
 class Arg:
     """An argument of a kernel.
 
-    kind: what `index` means.
+    kind: meaning of `index`.
     index: number of an input or output; byte offset into the constants or the arena; the scalar
         itself; of a "place" in the arena and an "extent", the number of the value that
         `codegen.sizes` computes; or the number of a pointer that a loop moves.
     offset: bytes from the start of an input or output, from a place, or from a pointer.
-    slot: for "arena" and "place", the number of the memory that is meant instead of the arena:
-        of a slot that grows.
+    slot: for "arena" and "place", the number of the slot, a memory that grows, that replaces the
+        arena.
     """
 
     kind: ArgKind
@@ -38,7 +38,7 @@ class Arg:
     slot: int | None = None
 
     def at(self, offset: int) -> Arg:
-        """The memory so many bytes further on."""
+        """The memory `offset` bytes further on."""
         if self.kind in ("constant", "arena"):
             return replace(self, index=self.index + offset)
         return replace(self, offset=self.offset + offset)
@@ -46,7 +46,7 @@ class Arg:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """Base of steps, and of what they declare.
+    """Base of steps, and of what steps declare.
 
     syntax: the lines of its text.
     """
@@ -67,7 +67,7 @@ class KernelCall(Step):
     args: buffers in the kernel's order, then scalars.
     label: for people: the source model's node.
     workspace: the kernel's shared workspace, an "arena" or a "place".
-    messages: of its assertions.
+    messages: texts of its assertions.
     sources: all nodes of the source model that it computes.
     """
 
@@ -82,10 +82,11 @@ class KernelCall(Step):
 
 @dataclass(frozen=True, slots=True)
 class Copy(Step):
-    """Bytes copied from one place to another, which do not overlap; none if it is the same place.
+    """Bytes copied from one place to another.  The places do not overlap; if they are equal,
+    nothing is copied.
 
     source, to: the places.
-    bytes: how many, a number or an "extent".
+    bytes: their number, or an "extent".
     """
 
     syntax = "copy {source} -> {to}, {bytes}"
@@ -96,7 +97,7 @@ class Copy(Step):
 
 @dataclass(frozen=True, slots=True)
 class Branch(Step):
-    """Steps of which one list runs.
+    """Two lists of steps, of which one runs.
 
     condition: a byte, true unless it is 0.
     then, otherwise: the steps.
@@ -113,11 +114,11 @@ class Slice(Node):
     """A pointer that moves by the same distance in each iteration.
 
     pointer: its number.
-    first: where it points in iteration 0; if `backward`, in the last one.
+    first: its address in iteration 0; if `backward`, in the last one.
     stride: distance in bytes, a number or an "extent".
     backward: whether it moves to lower addresses; the number of iterations is known then.
-    slot: of memory that grows by `stride` with each iteration, at the start of which `first` lies;
-        None if all of it is there before.
+    slot: memory that grows by `stride` with each iteration and begins at `first`; None if all of it
+        exists before the loop.
     """
 
     syntax = "slice {pointer:pointer} = {first} by {stride}{backward=}{slot:slot=}"
@@ -133,15 +134,15 @@ class Carried(Node):
     """A value that each iteration hands to the next one.
 
     pointer: number of the pointer to the current one.
-    first: where the value lies before the first iteration.
-    following: where an iteration leaves the next one.
-    end: where it is needed after the last iteration; None with a `slot`.
-    bytes: its size, a number or an "extent"; None if it changes: a step behind the loop, where
-        `pointer` still says where it lies, brings it to its end.
-    target: number of the pointer to the memory, of two that take turns, where an iteration may
-        write the next one; None if it has other memory.
-    other: the memory that takes turns with `end`; None without a `target`, and with a `slot`.
-    slot: number of two slots that take turns instead, which a `Grow` in each iteration makes large
+    first: address of the value before the first iteration.
+    following: address where an iteration leaves the next value.
+    end: address where the value is needed after the last iteration; None with a `slot`.
+    bytes: its size, a number or an "extent"; None if the size changes: then a step behind the loop
+        copies the value from `pointer` to its end.
+    target: number of the pointer to the one of two alternating memories where an iteration may
+        write the next value; None if that is elsewhere.
+    other: the memory that alternates with `end`; None without a `target`, and with a `slot`.
+    slot: number of the first of two alternating slots, which a `Grow` in each iteration makes large
         enough; the value before the first iteration lies in the second one.
     """
 
@@ -161,17 +162,18 @@ class Carried(Node):
 
 @dataclass(frozen=True, slots=True)
 class Repeat(Step):
-    """Steps that run again and again.
+    """Steps that run repeatedly.
 
-    count: number of iterations (at most, if there is a condition), an "extent", or where that i64
-        lies.
+    count: number of iterations (an upper bound, if there is a condition), an "extent", or the
+        address of that i64.
     body: the steps.
     slices: pointers to an element of a tensor for each iteration.
-    carried: values that go around.
-    number: where the iteration's number is written as an i64; None if nothing reads it.
-    first: where the condition before the first iteration lies; None: there is no condition.
-    again: where each iteration leaves the condition for the next.
-    ran: where the number of iterations that ran is written as an i64; None if nothing reads it.
+    carried: values that one iteration hands to the next.
+    number: address where the iteration's number is written as an i64; None if nothing reads it.
+    first: address of the condition before the first iteration; None: there is no condition.
+    again: address where each iteration leaves the condition for the next.
+    ran: address where the number of iterations that ran is written as an i64; None if nothing reads
+        it.
     """
 
     syntax = "repeat {count}{number=}{first=}{again=}{ran=}:\n{body}"
@@ -195,7 +197,7 @@ class HostArray(Node):
     """A tensor that a host function reads or writes.
 
     dtype: the element type by name; of a host type, the memory holds the number of one object.
-    place: where it lies, row-major.
+    place: its address, row-major.
     shape: its extents, each a number or an "extent".
     """
 
@@ -216,8 +218,8 @@ class HostCall(Step):
 
     function, settings, operator, is_fallback: as of `graph.host.Host`.
     label: for people: the source model's node.
-    inputs: what it reads.
-    outputs: what it writes.
+    inputs: the tensors that it reads.
+    outputs: the tensors that it writes.
     """
 
     syntax = (
@@ -233,7 +235,9 @@ class HostCall(Step):
 
     @property
     def arguments(self) -> tuple[Arg, ...]:
-        """What the host gets: the places of inputs and outputs, and then the extents of all."""
+        """The arguments of the call: the places of inputs and outputs, and then the extents of
+        all.
+        """
         arrays = (*self.inputs, *self.outputs)
         return (*(a.place for a in arrays), *(e for a in arrays for e in a.extents))
 
@@ -243,8 +247,8 @@ class Extent(Node):
     """An extent that a run finds.
 
     name: of the symbol, or its formula, for people.
-    low: the least that it may be.
-    high: the most that it may be, a number or an "extent".
+    low: its lower bound.
+    high: its upper bound, a number or an "extent".
     """
 
     syntax = "{name} from {low} to {high}"
@@ -255,12 +259,13 @@ class Extent(Node):
 
 @dataclass(frozen=True, slots=True)
 class Measurement(Step):
-    """Extents are read and checked, and the sizes that depend on them are computed.
+    """A measurement: extents are read and checked, and the sizes that depend on them are
+    computed.
 
-    source: where the extents lie as i64, one after the other.
+    source: address of the extents, consecutive i64.
     first: number of the first one among the extents of the program.
-    extents: what they may be.
-    sizes: the function that computes what depends on them (see `codegen.sizes`).
+    extents: their names and bounds.
+    sizes: the function that computes the dependent sizes (see `codegen.sizes`).
     label: for people: the source model's node.
     """
 
@@ -274,14 +279,15 @@ class Measurement(Step):
 
 @dataclass(frozen=True, slots=True)
 class Grow(Step):
-    """Memory from the context, whose size a run finds.  What is large enough stays as it is.
+    """Memory from the context, with a size that only the run knows.  A slot that is large enough
+    stays as it is.
 
     slot: its number; the first slots are the outputs.
-    bytes: how many are needed, a number or an "extent".
-    for_threads: whether each thread needs so much, as scratch memory, if it has less.
+    bytes: the least size, a number or an "extent".
+    for_threads: whether it is scratch memory of that size for each thread.
     target: number of the pointer to memory that a loop writes (see `Carried`): of the slot and the
-        one behind it, that of whose turn it is grows.
-    keep: how many bytes stay as they are, a number or an "extent".
+        next one, the one whose turn it is grows.
+    keep: number of bytes that stay as they are, or an "extent".
     """
 
     syntax = "grow {slot:slot} to {bytes}{for_threads=}{target:pointer=}{keep=}"
@@ -294,7 +300,7 @@ class Grow(Step):
 
 @dataclass(frozen=True, slots=True)
 class Store(Step):
-    """Numbers written to memory as i64, one after the other.
+    """Numbers written to memory as consecutive i64.
 
     to: the place.
     numbers: numbers or "extent"s.
@@ -307,9 +313,9 @@ class Store(Step):
 
 @dataclass(frozen=True, slots=True)
 class Report(Step):
-    """Extents of outputs that a run finds, written for the caller.
+    """Extents of outputs that only the run knows, written for the caller.
 
-    to: number of the output, an array of i64, that takes them one after the other.
+    to: number of the output, an array of i64, that gets them in order.
     shapes: for each output that grows, its number and its extents, numbers or "extent"s.
     """
 
@@ -323,7 +329,7 @@ class PartCall(Step):
     """A part of a program, which runs in one place.
 
     part: its number.
-    inputs, outputs: numbers of values that live in its place, in its order.
+    inputs, outputs: numbers of values on its side, in its order.
     """
 
     syntax = "part {part}({inputs}) -> ({outputs})"
@@ -336,7 +342,7 @@ class PartCall(Step):
 class Transfer(Step):
     """A value copied from the host to the device, or back.
 
-    source, to: numbers of the value in the two places.
+    source, to: numbers of the value on the two sides.
     to_device: whether it is copied to the device.
     """
 

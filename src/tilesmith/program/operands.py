@@ -4,7 +4,7 @@
     arena+%3+64     slot2      slot2+%3       pointer4+16        %3            7
 
 `%3` is value 3 of the sizes that a run computes: an extent, or an offset.  A slot is memory that
-grows, a pointer is moved by a loop, and a number stands for itself.
+grows.  A loop moves a pointer.  A number stands for itself.
 """
 
 from __future__ import annotations

@@ -85,7 +85,7 @@ class _Parser(TokenReader):
         column = self.next_column()
         if column <= outside:
             raise self.error("expected an indented block")
-        found: list[Node] = []
+        nodes: list[Node] = []
         while (here := self.next_column()) > outside:
             if here != column:
                 raise self.error(f"expected a step at column {column}")
@@ -95,8 +95,8 @@ class _Parser(TokenReader):
             kind = BY_WORD.get(self.token.text)
             if kind is None:
                 raise self.error(f"expected a step ({', '.join(BY_WORD)})")
-            found.append(self.node(kind, column))
-        return found
+            nodes.append(self.node(kind, column))
+        return nodes
 
     def items(self, line: Line, kind: type[Node], values: dict[str, Any]) -> None:
         """Reads literal text and fields."""
@@ -150,9 +150,9 @@ class _Parser(TokenReader):
     def value(self, hint: Any, form: str) -> Any:
         if _is_many(hint):
             self.expect("[")
-            found = self.several(hint, form)
+            inside = self.several(hint, form)
             self.expect("]")
-            return found
+            return inside
         if form in NUMBERED:
             return self.numbered(form)
         if isinstance(hint, type) and issubclass(hint, Node):

@@ -13,11 +13,10 @@
 
 The lines of each step stand with it in `program.nodes` (`syntax`); `program.operands` explains
 arguments.  `{field}` is the value by its type: a number, a text in quotes, an argument, a node, or
-several of these with commas between, in brackets where they are inside others.  `{field:word}`
-has no quotes, and `{field:slot}`, `{field:pointer}` and `{field:output}` have the number behind
-that word.  `{field=}` is written as ` field=value` unless it is the default, a truth as the name
-alone.  What a step declares for its body, and its first line does not mention, stands at the
-beginning of the body.
+several of these with commas between, in brackets where they are nested.  `{field:word}` has no
+quotes, and `{field:slot}`, `{field:pointer}` and `{field:output}` have the number behind that word.
+`{field=}` is written as ` field=value` unless it is the default, a truth as the name alone.
+Declarations that the first line does not mention stand at the beginning of the body.
 """
 
 from __future__ import annotations
@@ -108,7 +107,7 @@ def form_of(slot: Slot) -> tuple[str, bool, str]:
 
 @cache
 def declarations_of(kind: type[Node]) -> tuple[NodeField, ...]:
-    """The fields with what a kind of node declares in lines of their own."""
+    """The declarations of a kind of node that stand in lines of their own."""
     lines = lines_of(kind)
     said = {form_of(i)[0] for line in lines for i in line.items if isinstance(i, Slot)}
     declared = fields_with(kind, Role.BINDER) if lines[0].is_block else ()
@@ -118,5 +117,5 @@ def declarations_of(kind: type[Node]) -> tuple[NodeField, ...]:
 @cache
 def default_of(kind: type[Node], name: str) -> Any:
     """The default of a field; `dataclasses.MISSING` if it has none."""
-    (found,) = (f.default for f in fields(kind) if f.name == name)
-    return found
+    (default,) = (f.default for f in fields(kind) if f.name == name)
+    return default

@@ -1,6 +1,6 @@
-"""The verifier: what a main program must be, so that no step reaches beyond its memory.
+"""The verifier of main programs: checks that no step reaches beyond its memory.
 
-It can't check what kernels do with the memory that they get.
+It can't check the accesses of kernels to the memory that they get.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from .text import head
 from .visit import measurements_of, own_args, slots_of
 
 SLOTS = 1 << 16
-"""Most pieces of memory that a program may grow."""
+"""Upper bound on the slots of a program."""
 
 VALUES = 1 << 24
-"""Most values of one kind that a program may number."""
+"""Upper bound on the numbered values of one kind."""
 
 DEPTH = 64
-"""Most branches and loops inside one another in a file."""
+"""Upper bound on the nesting of branches and loops in a file."""
 
 _RANK = 16
 _BYTES = 1 << 46
-"""More than any machine has."""
+"""An address space larger than that of any machine."""
 _LARGEST_COUNT = (1 << 63) - 1
 """Iterations of a loop that ends by its condition alone."""
 
@@ -43,8 +43,8 @@ def verify(
     """Raises VerifyError for a main program that is not sound.
 
     kernels: the functions that have code; None if any may have.
-    memory: the most bytes that one memory may have.
-    depth: the most branches and loops inside one another; None for any number.
+    memory: upper bound on the bytes of one memory.
+    depth: upper bound on the nesting of branches and loops; None for any.
     """
     for spec in (*main.inputs, *main.outputs):
         _check_spec(spec, memory)
@@ -87,7 +87,7 @@ def _check_number(value: int, limit: int, what: str) -> None:
 
 
 def _check_parts(main: Main) -> None:
-    """Raises VerifyError unless every part is called once, in order, with values that are there."""
+    """Raises VerifyError unless every part is called once, in order, with values that exist."""
     known, number = {*range(len(main.inputs))}, 0
     for step in main.steps:
         made: Sequence[int] = ()
@@ -115,7 +115,7 @@ def _check_parts(main: Main) -> None:
 
 
 def _check_measured(main: Main) -> None:
-    """Raises VerifyError unless extents that a run measures are numbered behind those of inputs."""
+    """Raises VerifyError unless measured extents are numbered behind those of inputs."""
     places = sorted({(m.first, len(m.extents)) for m in measurements_of(main.steps)})
     end = len(main.symbols)
     for first, count in places:
@@ -126,10 +126,10 @@ def _check_measured(main: Main) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Scope:
-    """What steps in a block may use.
+    """The pointers that steps of a block may use.
 
     pointers: numbers of pointers.
-    targets: of these, the ones to memory that grows.
+    targets: the pointers to memory that grows.
     depth: number of branches and loops around.
     """
 
@@ -143,7 +143,7 @@ class _Scope:
 
 @dataclass(frozen=True, slots=True)
 class _Verifier:
-    """The verifier of steps; `slots`: how many of them grow."""
+    """The verifier of steps; `slots`: number of slots."""
 
     main: Main
     kernels: Collection[str] | None
@@ -156,7 +156,7 @@ class _Verifier:
             raise VerifyError(f"control flow is nested more than {self.depth} deep")
         for step in steps:
             self.step(step, scope)
-            if isinstance(step, nodes.Repeat):  # behind it, these say where results lie
+            if isinstance(step, nodes.Repeat):  # after it, these hold the addresses of results
                 moved = {c.pointer for c in step.carried if c.bytes is None}
                 scope = _Scope(scope.pointers | moved, scope.targets, scope.depth)
 
@@ -255,7 +255,7 @@ class _Verifier:
     def outer(
         self, arg: Arg | None, size: int, scope: _Scope, node: Node, is_written: bool = False
     ) -> None:
-        """Checks memory of so many bytes that a loop, or what it declares, uses."""
+        """Checks `size` bytes of memory that a loop, or its declaration, uses."""
         if arg is not None:
             self.arg(arg, scope, node)
             self.reached(arg, size, node)
@@ -278,7 +278,7 @@ class _Verifier:
         self.reached(array.place, size if is_static else 0, step)
 
     def arg(self, arg: Arg, scope: _Scope, node: Node) -> None:
-        """Checks an argument by itself: its numbers, and that its pointer or slot is there."""
+        """Checks an argument by itself: that its numbers, its pointer and its slot exist."""
         kind, limit, room = arg.kind, 0, 0
         match kind:
             case "input" | "output":
@@ -315,7 +315,7 @@ class _Verifier:
             raise self.wrong(f"nothing grows in slot {slot}", node)
 
     def size(self, size: int | Arg, node: Node) -> int:
-        """The bytes that are known of a size; 0 for an extent."""
+        """The known bytes of a size; 0 for an extent."""
         if isinstance(size, int):
             if not 0 <= size <= self.memory:
                 raise self.wrong(f"expected a size from 0 to {self.memory}, found {size}", node)
@@ -330,7 +330,7 @@ class _Verifier:
             self.size(size, node)
 
     def reached(self, arg: Arg, size: int, node: Node) -> None:
-        """Checks that an argument is memory of so many bytes, where its size is known."""
+        """Checks that an argument is memory of at least `size` bytes, if its size is known."""
         if arg.kind in ("scalar", "extent"):
             raise self.wrong(f"expected memory, found {arg.kind} {arg.index}", node)
         end, start = self.memory, arg.offset
@@ -350,7 +350,7 @@ class _Verifier:
                 raise self.wrong("a constant is written", node)
 
     def apart(self, node: Node, first: Arg, second: Arg, size: int) -> None:
-        """Checks two memories of so many bytes that are one, or do not overlap."""
+        """Checks that two memories of `size` bytes are the same, or do not overlap."""
         self.reached(first, size, node)
         self.reached(second, size, node)
         if first.kind != second.kind or first.slot != second.slot or first == second:

@@ -26,7 +26,7 @@ def args_of(steps: Iterable[Step]) -> Iterator[Arg]:
 
 
 def own_args(node: Node) -> Iterator[Arg]:
-    """The arguments of a node itself, and of what it declares; not those of steps inside it."""
+    """The arguments of a node itself, and of its declarations; not those of steps inside it."""
     for name in _read(type(node)):
         for item in items_in(getattr(node, name)):
             if isinstance(item, Arg):
@@ -49,7 +49,7 @@ def _read(kind: type[Node]) -> tuple[str, ...]:
 
 
 def map_steps(steps: Iterable[Step], rule: Callable[[Step], Step]) -> tuple[Step, ...]:
-    """The steps, each replaced by what `rule` makes of it once those inside it are."""
+    """The steps, rebuilt from the inside out with `rule`."""
     mapped: list[Step] = []
     for step in steps:
         inside = {name: map_steps(getattr(step, name), rule) for name in bodies_of(type(step))}
@@ -73,6 +73,6 @@ def measurements_of(steps: Iterable[Step]) -> Iterator[Measurement]:
 
 
 def slots_of(steps: Iterable[Step]) -> int:
-    """How many slots `steps` number."""
+    """The number of slots in `steps`."""
     grown = (s for s in steps_in(steps) if isinstance(s, Grow))
     return max((s.slot + 1 + (s.target is not None) for s in grown), default=0)
