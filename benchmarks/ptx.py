@@ -27,10 +27,10 @@ from pathlib import Path
 
 import tilesmith as ts
 from tilesmith import te
+from tilesmith.cli.explain_device import counts_of, counts_of_loops
 from tilesmith.codegen.packed import unpacked
 from tilesmith.codegen.ptx.assemble import ptx
 from tilesmith.codegen.targets import target
-from tilesmith.driver.device_counts import counts_of, counts_of_loops
 from tilesmith.perf.launch_counts import LaunchCounts
 from tilesmith.strategy.device import default_schedule
 

@@ -17,8 +17,8 @@ import numpy as np
 
 import tilesmith as ts
 from tilesmith import te
+from tilesmith.cli.explain_device import counts_of
 from tilesmith.codegen.targets import target
-from tilesmith.driver.device_counts import counts_of
 from tilesmith.ir.layout import Layout, LayoutDim
 
 Step = tuple[te.Schedule, list[te.Tensor]]

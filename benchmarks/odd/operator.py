@@ -10,7 +10,7 @@ import numpy as np
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 from tilesmith import te
-from tilesmith.support.difference import difference
+from tilesmith.support.arrays import difference
 
 LAST = (0, 2, 3, 1)
 """Where the axes of N C H W are in N H W C."""

@@ -12,7 +12,7 @@ from onnx import TensorProto
 from tilesmith import te
 from tilesmith.ir.dtypes import f32, i64
 from tilesmith.ir.expr import Expr
-from tilesmith.support.difference import difference
+from tilesmith.support.arrays import difference
 
 from .operator import Model, Operator, Way, normal
 

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from tilesmith import ort, te, torch
     from tilesmith.choices.templates import register_template
     from tilesmith.driver import build, check, compile, load
+    from tilesmith.driver.compiler import tensor_intrinsics
     from tilesmith.driver.exporting import export
-    from tilesmith.driver.intrinsics import tensor_intrinsics
     from tilesmith.frontend.onnx.custom import register_op
     from tilesmith.frontend.onnx.export import save_onnx
     from tilesmith.graph.nodes import Graph
@@ -95,10 +95,9 @@ __getattr__, __dir__ = exports(
     __name__,
     {
         "tilesmith.driver.entry": ["compile", "load"],
-        "tilesmith.driver.compiler": ["build"],
+        "tilesmith.driver.compiler": ["build", "tensor_intrinsics"],
         "tilesmith.driver.exporting": ["export"],
         "tilesmith.driver.checking": ["check"],
-        "tilesmith.driver.intrinsics": ["tensor_intrinsics"],
         "tilesmith.frontend.onnx.custom": ["register_op"],
         "tilesmith.frontend.onnx.export": ["save_onnx"],
         "tilesmith.graph.nodes": ["Graph"],

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from tilesmith import te
+from tilesmith.cli.explain_device import counts_of
 from tilesmith.codegen.targets import target
-from tilesmith.driver.device_counts import counts_of
 from tilesmith.loop.interpret import interpret
 
 EXAMPLE = runpy.run_path(str(Path(__file__).parents[2] / "examples" / "gemm_gpu.py"))

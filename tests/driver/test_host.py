@@ -18,7 +18,7 @@ from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
 import tilesmith as ts
-from tilesmith.driver.hosted import FallbackWarning
+from tilesmith.driver.entry import FallbackWarning
 from tilesmith.frontend.load import load
 from tilesmith.graph.evaluate import evaluate
 from tilesmith.graph.parse import parse_graph

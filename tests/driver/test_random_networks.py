@@ -11,7 +11,7 @@ import tilesmith as ts
 from tilesmith import driver
 from tilesmith.graph.evaluate import evaluate
 from tilesmith.graph.text import print_graph
-from tilesmith.support.difference import difference
+from tilesmith.support.arrays import difference
 
 
 @pytest.mark.parametrize("seed", range(80))

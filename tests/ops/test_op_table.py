@@ -18,7 +18,7 @@ from tilesmith.ops.base import Op
 from tilesmith.ops.doc import operators
 from tilesmith.ops.eager import evaluate, infer
 from tilesmith.ops.table import FAMILIES
-from tilesmith.support.difference import difference
+from tilesmith.support.arrays import difference
 from tilesmith.support.options import BOUNDS
 
 OPERATORS = {c.name: c for m in FAMILIES for c in operators(m.__name__)}

@@ -6,8 +6,8 @@ import pytest
 
 from common import matrices
 from tilesmith import te
+from tilesmith.cli.explain_device import counts_of, counts_of_loops
 from tilesmith.codegen.targets import target
-from tilesmith.driver.device_counts import counts_of, counts_of_loops
 from tilesmith.loop.launches import launches
 from tilesmith.loop.parse import parse_func
 from tilesmith.perf.launch_counts import LaunchCounts, launch_counts

@@ -24,7 +24,7 @@ from tilesmith.ops.matmul import MatMul
 from tilesmith.ops.norm import Softmax
 from tilesmith.ops.reduce import ReduceSum
 from tilesmith.ops.shape import Reshape, Transpose
-from tilesmith.support.difference import difference
+from tilesmith.support.arrays import difference
 from tilesmith.support.options import Options
 
 UNCACHED = Options(use_cache=False, threads=2)

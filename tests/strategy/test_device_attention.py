@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from common.device_groups import attention, heads
+from tilesmith.cli.explain_device import counts_of
 from tilesmith.codegen.targets import target
 from tilesmith.driver import Session, optimise
-from tilesmith.driver.device_counts import counts_of
 from tilesmith.graph.builder import Builder
 from tilesmith.graph.evaluate import evaluate
 from tilesmith.graph.nodes import Fused, Graph

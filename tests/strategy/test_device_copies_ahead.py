@@ -9,8 +9,8 @@ import pytest
 
 from common import matrices
 from tilesmith import te
+from tilesmith.cli.explain_device import counts_of
 from tilesmith.codegen.targets import target
-from tilesmith.driver.device_counts import counts_of
 from tilesmith.ir.target import Target
 from tilesmith.loop.interpret import interpret
 from tilesmith.loop.nodes import AsyncGroup, Barrier, For, Func, Wait

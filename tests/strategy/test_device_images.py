@@ -7,7 +7,7 @@ import pytest
 from device_images import GPU, averaged, kernels, run, weights
 
 from common import pass_models
-from tilesmith.driver.device_counts import counts_of
+from tilesmith.cli.explain_device import counts_of
 from tilesmith.graph.builder import Builder
 from tilesmith.graph.nodes import Graph
 from tilesmith.ir.dtypes import f32

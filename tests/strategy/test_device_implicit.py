@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from device_images import GPU, averaged, kernels, run, weights
 
-from tilesmith.driver.device_counts import counts_of
+from tilesmith.cli.explain_device import counts_of
 from tilesmith.graph.builder import Builder
 from tilesmith.graph.nodes import Graph
 from tilesmith.ir.dtypes import f32

@@ -14,7 +14,7 @@ from tilesmith.ir.types import TensorType
 from tilesmith.ops.base import Op
 from tilesmith.ops.norm import GroupNorm, InstanceNorm, LayerNorm, LogSoftmax, RmsNorm, Softmax
 from tilesmith.ops.reduce import ArgMax, ReduceL2, ReduceMax, ReduceMean, ReduceMin, ReduceSum
-from tilesmith.support.difference import difference
+from tilesmith.support.arrays import difference
 from tilesmith.support.options import Options
 
 UNCACHED = Options(use_cache=False, threads=2)

@@ -23,7 +23,7 @@ from tilesmith.graph.parse import parse_graph
 from tilesmith.loop.interpret import interpret
 from tilesmith.strategy.sketch import generated
 from tilesmith.strategy.sketch.tile import Operand
-from tilesmith.support.difference import difference
+from tilesmith.support.arrays import difference
 from tilesmith.support.errors import ScheduleError, UsageError
 from tilesmith.te.knobs import ANALYTIC, Config
 from tilesmith.te.tensor import Placeholder

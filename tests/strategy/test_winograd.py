@@ -27,7 +27,7 @@ from tilesmith.ops.winograd import WinogradConv, transform_weights
 from tilesmith.strategy.cpu.contraction import resident_rows
 from tilesmith.strategy.cpu.winograd import winograd_op
 from tilesmith.strategy.cpu.winograd_cost import ERRORS, Sizes, blocking, winograd_choice
-from tilesmith.support.difference import difference
+from tilesmith.support.arrays import difference
 from tilesmith.support.options import BOUNDS, Options
 from tilesmith.te.interpolation import SQUARES, matrices
 

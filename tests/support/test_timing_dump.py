@@ -7,10 +7,10 @@ import time
 
 import pytest
 
+from tilesmith.support.arrays import sample_array
 from tilesmith.support.dump import Dumper
 from tilesmith.support.errors import UsageError
 from tilesmith.support.measure import Samples, interleave, measure, ratio
-from tilesmith.support.sample import sample_array
 from tilesmith.support.timing import Timings
 
 

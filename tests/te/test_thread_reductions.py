@@ -11,8 +11,8 @@ import pytest
 import tilesmith as ts
 from common.thread_reductions import ANSWERS, REDUCERS, rows, summed
 from tilesmith import te
+from tilesmith.cli.explain_device import counts_of_loops
 from tilesmith.codegen.targets import target
-from tilesmith.driver.device_counts import counts_of_loops
 from tilesmith.ir.device import Device
 from tilesmith.loop.interpret import interpret
 from tilesmith.loop.nodes import Barrier, Func, WaveReduce

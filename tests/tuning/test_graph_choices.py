@@ -22,7 +22,7 @@ from tilesmith.graph.nodes import Graph
 from tilesmith.graph.parse import parse_graph
 from tilesmith.graph.text import print_graph
 from tilesmith.runtime.executable import Executable
-from tilesmith.support.difference import difference
+from tilesmith.support.arrays import difference
 from tilesmith.support.errors import UsageError
 from tilesmith.te.knobs import Value
 from tilesmith.tuning import graph_choices as choices

@@ -20,7 +20,7 @@ from tilesmith.driver.request import Request
 from tilesmith.graph.evaluate import evaluate
 from tilesmith.graph.nodes import Graph
 from tilesmith.graph.parse import parse_graph
-from tilesmith.support.difference import difference
+from tilesmith.support.arrays import difference
 from tilesmith.support.errors import UsageError
 from tilesmith.support.measure import Samples
 from tilesmith.tuning import tasks, template

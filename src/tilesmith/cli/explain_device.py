@@ -6,11 +6,14 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
+from tilesmith.backend import backend_of
 from tilesmith.cli.console import milliseconds, print_json, print_table
-from tilesmith.driver.device_counts import counts_of_loops
 from tilesmith.ir.expr import Const
 from tilesmith.ir.target import Target
-from tilesmith.perf.launch_counts import LaunchCounts
+from tilesmith.loop.launches import launches
+from tilesmith.loop.nodes import Func
+from tilesmith.loop.parse import parse_func
+from tilesmith.perf.launch_counts import LaunchCounts, launch_counts
 from tilesmith.runtime.device_memory import device_memory
 from tilesmith.runtime.executable import Executable
 from tilesmith.runtime.profile import KernelTime, Profile
@@ -98,3 +101,16 @@ def show(name: str, exe: Executable, found: Profile, kernel: int | None, json: b
     print(f"memory of the device: {device_memory(exe.program)}")
     for operator, why, count in exe.program.metadata.get("on_cpu", ()):
         print(f"on the CPU: {operator}{f' x{count}' if count > 1 else ''} ({why})")
+
+
+def counts_of(func: Func, target: Target) -> tuple[LaunchCounts, ...]:
+    """Of each launch of a loop nest for a device, in order."""
+    assert target.device is not None
+    for p in backend_of(target).loop_passes:
+        func = p.run(func)
+    return tuple(launch_counts(x, target.device) for x in launches(func))
+
+
+def counts_of_loops(text: str, target: Target) -> tuple[LaunchCounts, ...]:
+    """The same from the text of the nest, as `KernelInfo.loops` has it."""
+    return counts_of(parse_func(text), target)

@@ -16,8 +16,8 @@ from tilesmith.driver.request import Request
 from tilesmith.host.values import sample
 from tilesmith.runtime.executable import Executable
 from tilesmith.runtime.program import TensorSpec
+from tilesmith.support.arrays import sample_array
 from tilesmith.support.errors import OpenShapesError, UsageError
-from tilesmith.support.sample import sample_array
 
 if TYPE_CHECKING:
     from tilesmith.frontend.common.inputs import Shapes

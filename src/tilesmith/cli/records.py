@@ -28,9 +28,8 @@ from tilesmith.choices.records import Records, Trial
 from tilesmith.cli.arguments import JsonFlag
 from tilesmith.cli.console import print_json, print_table
 from tilesmith.support.errors import ModelError, UsageError
-from tilesmith.support.folders import write_text
+from tilesmith.support.folders import read_regular, write_text
 from tilesmith.support.options import Options, records_path
-from tilesmith.support.regular_files import read_regular
 
 ACTIONS = ("list", "export", "import", "merge", "prune")
 

@@ -27,7 +27,7 @@ from pathlib import Path
 from tilesmith.ir.device import Device
 from tilesmith.ir.target import CpuModel, Target
 from tilesmith.support.errors import UsageError
-from tilesmith.support.regular_files import read_regular
+from tilesmith.support.folders import read_regular
 
 from .cuda import devices as cuda
 from .levels import BASE_CPUS, CONTROLLERS, EXTENSIONS, LEVELS, SYSTEMS, V1

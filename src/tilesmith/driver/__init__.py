@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from .assembly import assemble
     from .checking import KernelCheck, check, random_inputs, references
     from .compiler import build, compile_model, compile_program, load_graph, plan_report
-    from .constrained import check_constraints, group_space
     from .entry import compile, load
     from .kernels import (
         answer,
@@ -49,7 +48,7 @@ if TYPE_CHECKING:
     from .request import Request
     from .session import Question, Session, Tuned, lookup, recorded
     from .steps import sources
-    from .tuned import apply_tuning, predicted_seconds, refit
+    from .tuned import apply_tuning, check_constraints, group_space, predicted_seconds, refit
 
 __all__ = [
     "FATES",
@@ -113,7 +112,6 @@ __getattr__, __dir__ = exports(
             "load_graph",
             "plan_report",
         ],
-        "tilesmith.driver.constrained": ["check_constraints", "group_space"],
         "tilesmith.driver.entry": ["compile", "load"],
         "tilesmith.driver.kernels": [
             "answer",
@@ -146,6 +144,12 @@ __getattr__, __dir__ = exports(
         "tilesmith.driver.request": ["Request"],
         "tilesmith.driver.session": ["Question", "Session", "Tuned", "lookup", "recorded"],
         "tilesmith.driver.steps": ["sources"],
-        "tilesmith.driver.tuned": ["apply_tuning", "predicted_seconds", "refit"],
+        "tilesmith.driver.tuned": [
+            "apply_tuning",
+            "check_constraints",
+            "group_space",
+            "predicted_seconds",
+            "refit",
+        ],
     },
 )

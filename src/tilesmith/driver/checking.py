@@ -46,7 +46,7 @@ from tilesmith.ops.base import Op
 from tilesmith.ops.elementwise import Cast
 from tilesmith.runtime.executable import Executable
 from tilesmith.support.arguments import checked
-from tilesmith.support.difference import difference, least_difference, nearest
+from tilesmith.support.arrays import difference, least_difference, nearest
 from tilesmith.support.errors import UsageError
 from tilesmith.support.options import Options
 

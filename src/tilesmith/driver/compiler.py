@@ -9,6 +9,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from typing import Literal
 
+from tilesmith.codegen import targets
 from tilesmith.frontend.load import load as load_source
 from tilesmith.graph.bind import bind
 from tilesmith.graph.control import graphs_in, nodes_in
@@ -20,6 +21,7 @@ from tilesmith.graph.parts import Part
 from tilesmith.graph.text import print_graph
 from tilesmith.ir.expr import Var
 from tilesmith.ir.target import Target
+from tilesmith.ir.tensor_intrinsics import TensorIntrinsic
 from tilesmith.ir.text import Names
 from tilesmith.ir.types import same_shape
 from tilesmith.loop.in_place import shareable
@@ -27,6 +29,7 @@ from tilesmith.loop.nodes import Buffer, Func
 from tilesmith.ops.base import OPS
 from tilesmith.runtime.arguments import Arguments, KernelFunction
 from tilesmith.runtime.program import Program
+from tilesmith.strategy.intrinsics import available
 from tilesmith.support.arguments import checked
 from tilesmith.support.cache import cache_key
 from tilesmith.support.child import Children
@@ -335,3 +338,15 @@ def _homes(
             )
         found[buffer[out]] = buffer[home]
     return found
+
+
+@checked(UsageError)
+def tensor_intrinsics(target: str | Target | None = None) -> Mapping[str, TensorIntrinsic]:
+    """The shipped intrinsics that a target has, by name, for `Stage.tensorize`.
+
+    target: by default that of the options in the environment, as for `build`.
+
+    `str(intrinsic)` shows what it computes.  `te.decl_tensor_intrin` declares others.  Raises
+    UsageError for an unknown target.
+    """
+    return available(targets.target(target or Options.from_environment().target))

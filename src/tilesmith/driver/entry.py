@@ -7,12 +7,15 @@ something to compile.
 from __future__ import annotations
 
 import os
+import warnings
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal
 
 from tilesmith.ir.given_sizes import ExpectedSizes
+from tilesmith.runtime.program import Program
 from tilesmith.support.arguments import checked, shown
 from tilesmith.support.errors import DeviceError, ModelError, UsageError
 from tilesmith.support.foreign import is_archive, is_exported_program, is_module, is_script
@@ -154,11 +157,11 @@ def _made(request: Request, exported: Exported | None) -> Executable:
         told = {**program.metadata, "precision": decisions.to_json()}
         program = replace(program, metadata=told)
     if program.needs_callbacks:
-        from .hosted import warn_of_fallback
+        from .entry import warn_of_fallback
 
         warn_of_fallback(program)
     if program.parts:
-        from .hosted import warn_of_cpu
+        from .entry import warn_of_cpu
 
         warn_of_cpu(program)
     specialise = request.specialise
@@ -313,3 +316,40 @@ def loaded(request: Request) -> Executable:
     program = load_program(request.model, require_signature=request.require_signature)
     limits.check(program.target)
     return Executable(program, request.options.threads, limits)
+
+
+class FallbackWarning(UserWarning):
+    """Operators of a model run on the host, by ONNX's reference evaluator, or on the CPU instead of
+    a device.
+    """
+
+
+def warn_of_fallback(program: Program) -> None:
+    """One warning that names the operators without native code, and their share of the nodes."""
+    counts = Counter(c.operator for c in program.host_calls if c.is_fallback)
+    if not counts:
+        return
+    nodes = {name for c in program.calls for name in c.sources or (c.label,)}
+    nodes |= {c.label for c in program.host_calls}
+    shown = ", ".join(f"{name} ({n})" if n > 1 else name for name, n in counts.most_common())
+    share = counts.total() / max(len(nodes), 1)
+    warnings.warn(
+        f"{counts.total()} of the model's {len(nodes)} nodes ({share:.0%}) have no native code and "
+        f'run on the host, by ONNX\'s reference evaluator: {shown}; fallback="error" refuses them',
+        FallbackWarning,
+        stacklevel=3,
+    )
+
+
+def warn_of_cpu(program: Program) -> None:
+    """One warning that names the operators that a device leaves to the CPU."""
+    told = program.metadata["on_cpu"]
+    shown = ", ".join(f"{name} ({n})" if n > 1 else name for name, _, n in told)
+    reasons = "; ".join(dict.fromkeys(why for _, why, _ in told))
+    count = len(program.transfers)
+    warnings.warn(
+        f"{sum(n for *_, n in told)} operators run on the CPU, not on {program.target.name!r}: "
+        f'{shown} ({reasons}), and {count} values are copied; fallback="error" refuses them',
+        FallbackWarning,
+        stacklevel=3,
+    )

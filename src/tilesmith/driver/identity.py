@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import mmap
 import os
-import stat
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -21,6 +20,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple, TypeAlias
 
 from tilesmith.support.cache import Cache, Store, content_key
+from tilesmith.support.folders import open_regular
 from tilesmith.support.options import Options, cache_dir_from_environment
 
 Stamp: TypeAlias = tuple[int, ...]
@@ -73,11 +73,8 @@ def identify(model: Any, known: Cache | None = None) -> Identity | None:
             return Identity((), content_key(memoryview(model)))
         if not isinstance(model, (str, os.PathLike)):
             return None
-        # O_NONBLOCK: opening a FIFO must not wait for a writer.
-        with open(os.open(model, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as f:
+        with open_regular(model) as f:
             state = os.fstat(f.fileno())
-            if not stat.S_ISREG(state.st_mode):
-                return None
             stamp = _stamp(state)
             key = content_key(memoryview(f"state of a file: {stamp}".encode()))
             found = known.get(key) if known is not None else None

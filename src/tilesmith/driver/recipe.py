@@ -53,8 +53,6 @@ class Recipe:
 
         Raises ModelError, which lists all names, shapes and element types that do not fit.
         """
-        from .reload import reloaded  # and with it the compiler
-
         keys = {name: content_key(_bytes(array)) for name, array in weights.items()}
         if keys and keys.items() <= self._keys.items():
             return None
@@ -67,3 +65,18 @@ class Recipe:
 
 def _bytes(array: np.ndarray) -> memoryview:
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+
+
+def reloaded(request: Request, program: Program) -> Program:
+    """`program` with the weights of the request: its code and new constants, or a new program where
+    other contents lead to other code.
+    """
+    from .assembly import pack  # and with it the compiler
+    from .compiler import compile_model, fused_graph, structure
+
+    fused, session = fused_graph(request)
+    if structure(fused) == program.metadata.get("structure"):
+        constants, _ = pack(fused, session)
+        if constants.nbytes == program.constants.nbytes:
+            return replace(program, constants=constants)
+    return compile_model(request)

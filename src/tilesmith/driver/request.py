@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, fields, replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from tilesmith.support.options import COMPILING, Options, about
+from tilesmith.support.options import Options, option
 from tilesmith.support.precision import precision_text
 
 if TYPE_CHECKING:
@@ -23,9 +23,9 @@ Specialise: TypeAlias = Mapping[str, int] | Sequence[Mapping[str, int]] | Litera
 """Sizes with programs of their own."""
 
 
-def _asked(flag: str, metavar: str, help: str) -> dict[str, Any]:
-    """Metadata of a field that is an option of the command line, where it may be repeated."""
-    return about(f"{help} (repeatable).", flag=flag, group=COMPILING, metavar=metavar)
+def _asked(flag: str, metavar: str, help: str, default: Any = None) -> Any:
+    """A field that is an option of the command line, where it may be repeated."""
+    return option(default, f"{help} (repeatable).", flag=flag, metavar=metavar)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,80 +44,48 @@ class Request:
 
     model: Any
     options: Options
-    shapes: Mapping[str, Sequence[int] | int] | None = field(
-        default=None,
-        metadata=_asked(
-            "--shape",
-            "NAME=1,3,224,224",
-            "Shape of an input whose dimensions the model leaves open, or the size of a dimension "
-            "by its name",
-        ),
+    shapes: Mapping[str, Sequence[int] | int] | None = _asked(
+        "--shape",
+        "NAME=1,3,224,224",
+        "Shape of an input whose dimensions the model leaves open, or the size of a dimension "
+        "by its name",
     )
-    dynamic: Ranges | None = field(
-        default=None,
-        metadata=_asked(
-            "--dynamic", "NAME=LOW:HIGH", "Sizes that an open dimension may have in a run"
-        ),
+    dynamic: Ranges | None = _asked(
+        "--dynamic", "NAME=LOW:HIGH", "Sizes that an open dimension may have in a run"
     )
-    expected: ExpectedSizes | None = field(
-        default=None,
-        metadata=_asked(
-            "--expected",
-            "NAME=SIZE",
-            "Size of an open dimension for which the program is made fast",
-        ),
+    expected: ExpectedSizes | None = _asked(
+        "--expected", "NAME=SIZE", "Size of an open dimension for which the program is made fast"
     )
-    specialise: Specialise | None = field(
-        default=None,
-        metadata=_asked(
-            "--specialise",
-            "NAME=SIZE,...",
-            "Sizes of open dimensions that get a program of their own beside the one for all "
-            "sizes, or auto",
-        ),
+    specialise: Specialise | None = _asked(
+        "--specialise",
+        "NAME=SIZE,...",
+        "Sizes of open dimensions that get a program of their own beside the one for all "
+        "sizes, or auto",
     )
-    in_place: Mapping[str, str] | None = field(
-        default=None,
-        metadata=_asked(
-            "--in-place",
-            "OUTPUT=INPUT",
-            "Output that lives in the memory of an input, such as a cache",
-        ),
+    in_place: Mapping[str, str] | None = _asked(
+        "--in-place", "OUTPUT=INPUT", "Output that lives in the memory of an input, such as a cache"
     )
-    optional: Sequence[str] = field(
-        default=(),
-        metadata=_asked(
-            "--optional",
-            "NAME",
-            "Initialiser of the model that becomes an input, with its value as the default",
-        ),
+    optional: Sequence[str] = _asked(
+        "--optional",
+        "NAME",
+        "Initialiser of the model that becomes an input, with its value as the default",
+        (),
     )
-    require_signature: str | PathLike[str] | None = field(
-        default=None,
-        metadata=about(
-            "Load a .tsm file only if it was signed with the key that belongs to this one.",
-            group=COMPILING,
-            metavar="PUBLIC.pem",
-        ),
+    require_signature: str | PathLike[str] | None = option(
+        None,
+        "Load a .tsm file only if it was signed with the key that belongs to this one.",
+        metavar="PUBLIC.pem",
     )
-    values: Mapping[str, ArrayLike] | None = field(
-        default=None,
-        metadata=_asked(
-            "--value",
-            "NAME=VALUE",
-            "Fix an input that shapes depend on: a number, a JSON list or @FILE.npy",
-        ),
+    values: Mapping[str, ArrayLike] | None = _asked(
+        "--value",
+        "NAME=VALUE",
+        "Fix an input that shapes depend on: a number, a JSON list or @FILE.npy",
     )
-    pins: Mapping[str, Any] | None = field(
-        default=None,
-        metadata=_asked(
-            "--pin",
-            "NAME=VALUE",
-            "Wherever a kernel or the model has this choice, only this value",
-        ),
+    pins: Mapping[str, Any] | None = _asked(
+        "--pin", "NAME=VALUE", "Wherever a kernel or the model has this choice, only this value"
     )
-    forbid: Mapping[str, Collection[Any]] | None = field(
-        default=None, metadata=_asked("--forbid", "NAME=VALUE", "Never this value")
+    forbid: Mapping[str, Collection[Any]] | None = _asked(
+        "--forbid", "NAME=VALUE", "Never this value"
     )
     example_inputs: Any = None
     example_kwargs: Mapping[str, Any] | None = None

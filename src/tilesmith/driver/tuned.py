@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Mapping
 
 from tilesmith.choices.family import Family, group_family
-from tilesmith.choices.groups import GroupSpace, user_template
+from tilesmith.choices.groups import GroupSpace, has_decisions, user_template
 from tilesmith.choices.space import Space
 from tilesmith.choices.templates import template_of
 from tilesmith.choices.workload import group_workload
@@ -21,7 +21,6 @@ from tilesmith.support.errors import ScheduleError
 from tilesmith.support.logs import logger
 from tilesmith.te.knobs import Config, Decisions, values_from_json
 
-from .constrained import check_constraints
 from .kernels import tuned_body
 from .passes import lower_loops
 from .programs import kernel_cache
@@ -189,3 +188,36 @@ def predicted_seconds(
     for i in group.constants:
         places[i] = constants
     return session.backend.predict(final, session.target, threads, places)
+
+
+def group_space(node: Node, fused: Graph, session: Session) -> tuple[str, GroupSpace] | None:
+    """The workload of a kernel's node in a graph of fused groups, and its schedules; None where
+    there is nothing to decide on.
+    """
+    assert isinstance(node.op, Fused)
+    body = tuned_body(node.op.body)
+    if body is None or not has_decisions(body, session.backend.rules):
+        return None
+    constants = [i for i, v in enumerate(node.inputs) if v in fused.constant]
+    return group_workload(body, constants, session.options.accuracy), session.group(body, constants)
+
+
+def check_constraints(fused: Graph, session: Session) -> None:
+    """Find out what the session's constraints leave of the schedules of kernels.
+
+    Raises UsageError when they name what the model does not have, as the graph passes left it now
+    or before.
+    """
+    constraints = session.constraints
+    if constraints is None:
+        return
+    own = constraints.of_kernels()
+    with session.timings.stage("constraints"):
+        nodes = kernels_in(fused) if own.names else ()
+        groups = dict(g for graph, n in nodes if (g := group_space(n, graph, session)) is not None)
+        fresh = {w: g for w, g in groups.items() if w not in constraints.spaces}
+        for group in fresh.values():
+            for name, knob in group.known(own.names).items():
+                constraints.knobs.setdefault(name, {}).update(dict.fromkeys(knob.options))
+        constraints.check()
+        constraints.spaces.update({w: g.space(own) for w, g in fresh.items()})

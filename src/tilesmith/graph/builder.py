@@ -22,7 +22,7 @@ from tilesmith.ops.base import Op
 from tilesmith.ops.rules import UnequalDims
 from tilesmith.perf.limits import SHARED_BYTES
 from tilesmith.support.arguments import checked_methods
-from tilesmith.support.bare import bare
+from tilesmith.support.arrays import bare
 from tilesmith.support.errors import (
     InternalError,
     ModelError,

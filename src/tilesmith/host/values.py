@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tilesmith.ir.dtypes import DType, string, unknown
-from tilesmith.support.bare import bare
+from tilesmith.support.arrays import bare
 from tilesmith.support.errors import ModelError
 
 

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, TypeAlias, TypedDict
 
 from tilesmith.ir.dtypes import DType, i8, u8
 from tilesmith.runtime.executable import Executable
 from tilesmith.support.arguments import check_fields, shown
 from tilesmith.support.errors import UsageError
-from tilesmith.support.options import about
+from tilesmith.support.options import option
 
 from .ranges import METHODS
 from .schemes import SCHEMES
@@ -48,49 +48,40 @@ class QuantizeOptions:
     Raises UsageError if a value is impossible.
     """
 
-    scheme: str = field(
-        default=AUTO,
-        metadata=about(
-            f"What to do to layers: {', '.join(SCHEMES[1:])}, or {AUTO}: what suits each one."
-        ),
+    scheme: str = option(
+        AUTO,
+        f"What to do to layers: {', '.join(SCHEMES[1:])}, or {AUTO}: what suits each one.",
+        None,
     )
-    max_drop: float = field(
-        default=0.01,
-        metadata=about(
-            f"For {AUTO}: most that the metric may lose; without one, the answers' cosine "
-            "similarity."
-        ),
+    max_drop: float = option(
+        0.01,
+        f"For {AUTO}: most that the metric may lose; without one, the answers' cosine similarity.",
+        None,
     )
-    metric: Metric | None = field(
-        default=None,
-        metadata=about(
-            "What an executable is worth, more being better (default: no labels).", cli=False
-        ),
+    metric: Metric | None = option(
+        None,
+        "What an executable is worth, more being better (default: no labels).",
+        None,
+        cli=False,
     )
-    calibration: str = field(
-        default="mse",
-        metadata=about(f"How the ranges of activations are found: {', '.join(METHODS)}."),
+    calibration: str = option(
+        "mse", f"How the ranges of activations are found: {', '.join(METHODS)}.", None
     )
-    activations: str = field(
-        default="u8", metadata=about(f"Type of activations: {', '.join(ACTIVATIONS)}.")
+    activations: str = option("u8", f"Type of activations: {', '.join(ACTIVATIONS)}.", None)
+    group: int = option(32, "For int4-weights: inputs that share a scale.", None)
+    bias_correction: bool = option(
+        True, "Take the mean error that rounded weights cause out of the results.", None
     )
-    group: int = field(default=32, metadata=about("For int4-weights: inputs that share a scale."))
-    bias_correction: bool = field(
-        default=True,
-        metadata=about("Take the mean error that rounded weights cause out of the results."),
+    balance: bool = option(
+        True,
+        "Move channel scales from activations into weights where that makes steps finer.",
+        None,
     )
-    balance: bool = field(
-        default=True,
-        metadata=about(
-            "Move channel scales from activations into weights where that makes steps finer."
-        ),
-    )
-    pins: Mapping[str, str] | None = field(
-        default=None,
-        metadata=about(
-            "By name or pattern of a layer: the only scheme it may have (f32 leaves it alone).",
-            cli=False,
-        ),
+    pins: Mapping[str, str] | None = option(
+        None,
+        "By name or pattern of a layer: the only scheme it may have (f32 leaves it alone).",
+        None,
+        cli=False,
     )
 
     def __post_init__(self) -> None:

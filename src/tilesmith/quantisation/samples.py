@@ -12,7 +12,7 @@ import numpy as np
 from tilesmith.graph.nodes import Graph, Value
 from tilesmith.support.arguments import shown
 from tilesmith.support.array_files import read_arrays
-from tilesmith.support.bare import bare
+from tilesmith.support.arrays import bare
 from tilesmith.support.errors import ModelError, UsageError
 
 Sample: TypeAlias = "dict[str, np.ndarray]"

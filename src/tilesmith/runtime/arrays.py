@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 
 from tilesmith.ir.dtypes import DType, bf16, dtype, f8e4m3fn, f8e4m3fnuz, f8e5m2, f8e5m2fnuz, f8e8m0
-from tilesmith.support.bare import check_bare
+from tilesmith.support.arrays import check_bare
 from tilesmith.support.errors import ModelError, UsageError
 
 from .program import Program, TensorSpec

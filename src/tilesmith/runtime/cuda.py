@@ -19,7 +19,7 @@ from tilesmith.codegen.kernel import DeviceKernel
 from tilesmith.support.errors import DeviceError, InternalError
 
 from .device import Argument
-from .watch import Watch
+from .limits import Watch
 
 _ERROR_LOG, _ERROR_LOG_BYTES = 5, 6  # of `CUjit_option`
 _LOG_BYTES = 16 << 10

@@ -10,8 +10,8 @@ import numpy as np
 from tilesmith.codegen.context import BY_NAME, SIZE, VALUES
 from tilesmith.codegen.kernel import DeviceKernel
 
+from .limits import Watch
 from .native import Failure
-from .watch import Watch
 
 FAILURE_TYPE = np.dtype(
     [("code", "i4"), ("call", "i4"), ("assertion", "i4"), ("count", "i4"), ("values", "i8", VALUES)]

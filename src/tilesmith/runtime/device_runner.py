@@ -24,11 +24,10 @@ from .device import FAILURE_TYPE, Argument, OpenDevice, failure_of
 from .device_memory import check_memory
 from .devices import is_there, opened, shares_memory
 from .given import stored_inputs
-from .limits import UNLIMITED, Limits
+from .limits import UNLIMITED, Limits, Watch
 from .program import Program
 from .runner import Runner, Times, as_given, given_outputs, kept_outputs
 from .shared_memory import is_shared
-from .watch import Watch
 
 _Steps: TypeAlias = "list[tuple[Step, list[Callable[[], None]]]]"
 """Steps with what each does, one function after the other."""

@@ -11,8 +11,8 @@ import numpy as np
 from tilesmith.support.errors import ModelError
 
 from .arrays import as_stored, check, check_count, to_numpy
-from .narrowed import demands
 from .program import Program, TensorSpec
+from .sizes import demands
 
 
 def as_array(value: Any, spec: TensorSpec) -> np.ndarray:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tilesmith.codegen.context import Code
 from tilesmith.codegen.link import Library
 from tilesmith.codegen.targets import host, missing_features
 from tilesmith.ir.dtypes import i64, string
@@ -22,7 +23,6 @@ from tilesmith.support.cgroup import usable_memory
 from tilesmith.support.errors import ModelError
 
 from .arrays import at_home, is_foreign, stored_dtype, stored_shape
-from .failures import explained
 from .given import as_array, stored_inputs
 from .limits import UNLIMITED, Limits
 from .native import Block, Failure, round_up, set_cores
@@ -30,7 +30,7 @@ from .native import Runner as Native
 from .program import Program, TensorSpec
 from .results import Results
 from .runner import Runner, Times, as_given, given_outputs, kept_outputs
-from .sizes import RunSizes, SizeFunction
+from .sizes import RunSizes, SizeFunction, unfit_extent
 from .threads import physical_cores, thread_count
 
 if TYPE_CHECKING:
@@ -313,3 +313,23 @@ def _array(spec: TensorSpec) -> tuple[str, int, tuple[int, ...]]:
     if spec.dtype.is_host:
         kind, shape = ("s", spec.shape) if spec.dtype is string else ("o", ())
     return kind, spec.dtype.bytes, tuple(d if isinstance(d, int) else -1 for d in shape)
+
+
+def explained(program: Program, failure: Failure, given: Sequence[Any]) -> str:
+    """Why a run of `program` failed; `given`: the arrays for results, if the caller gave some."""
+    if failure.code == Code.EXTENT:
+        return unfit_extent(program.measurements[failure.call], failure.values)
+    if failure.code == Code.GROWTH:
+        needed, slot = failure.values
+        if slot < len(given) and given[slot] is not None:
+            return (
+                f"output {program.outputs[slot].name!r}: the result has {needed} bytes, the array "
+                f"given for it {given[slot].nbytes}; give a larger one"
+            )
+        what = repr(program.outputs[slot].name) if slot < len(program.outputs) else "the run"
+        return (
+            f"{what} needs {needed} bytes more, as its data say, than the machine has; give "
+            "smaller inputs"
+        )
+    call = program.calls[failure.call]
+    return f"{call.label or call.symbol}: {failure.text(call.messages)}"

@@ -18,7 +18,7 @@ from tilesmith.codegen.opencl.emit import translation_unit
 from tilesmith.support.errors import DeviceError, InternalError
 
 from .device import Argument
-from .watch import Watch
+from .limits import Watch
 
 _EMPTY = "__kernel void nothing(void) {}"
 """A text that every compiler takes, unless it lacks support for the device itself."""

@@ -24,10 +24,9 @@ from .device_runner import DeviceRunner
 from .devices import is_there
 from .given import stored_inputs
 from .host_runner import HostRunner
-from .limits import UNLIMITED, Limits
+from .limits import UNLIMITED, Limits, Watch
 from .program import Program, TensorSpec
 from .runner import Runner, Times, as_given, given_outputs, kept_outputs
-from .watch import Watch
 
 
 class PartsRunner(Runner):

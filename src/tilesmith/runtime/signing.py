@@ -15,8 +15,7 @@ from typing import Any
 
 from tilesmith.support.arguments import checked
 from tilesmith.support.errors import SignatureError, UsageError
-from tilesmith.support.folders import write_text, written
-from tilesmith.support.regular_files import read_regular
+from tilesmith.support.folders import read_regular, write_text, written
 
 SIGNATURE_BYTES = 64
 _LIST = ".sha256"

@@ -40,8 +40,7 @@ from tilesmith.program.main import Main
 from tilesmith.program.verify import DEPTH, verify
 from tilesmith.support.cgroup import usable_memory
 from tilesmith.support.errors import ModelError, ParseError, UsageError, VerifyError
-from tilesmith.support.folders import is_stream, written
-from tilesmith.support.regular_files import open_regular
+from tilesmith.support.folders import is_stream, open_regular, written
 
 from .native import ALIGNMENT, aligned_bytes
 from .program import Program

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.lib import format as npy
 
 from .errors import UsageError
-from .regular_files import open_regular
+from .folders import open_regular
 
 _ZIP = b"PK\x03\x04"
 _ENDING = ".npy"

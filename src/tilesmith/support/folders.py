@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
+from typing import IO, BinaryIO
 
 from .errors import UsageError
 
@@ -187,3 +187,23 @@ def distrusted_entry(path: Path, info: os.stat_result, *, is_last: bool = True) 
     if info.st_mode & stat.S_IWGRP and info.st_gid not in (0, info.st_uid):
         return f"the group {info.st_gid} may write to {path}; chmod g-w it"
     return ""
+
+
+def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
+    """The open file, for reading.  Raises OSError if it is not a regular one that can be read."""
+    # O_NONBLOCK: opening a FIFO must not wait for a writer.
+    flags = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0)
+    fd = os.open(path, flags | getattr(os, "O_BINARY", 0))
+    try:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            raise OSError(0, "it is not a regular file", os.fspath(path))
+        return os.fdopen(fd, "rb")
+    except BaseException:
+        os.close(fd)
+        raise
+
+
+def read_regular(path: str | os.PathLike[str]) -> bytes:
+    """The contents of a regular file.  Raises OSError as `open_regular` does."""
+    with open_regular(path) as f:
+        return f.read()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from .folders import open_regular
+
 _ZIP = b"PK\x03\x04"
 
 
@@ -37,8 +39,7 @@ def is_archive(model: Any) -> bool:
     if not isinstance(model, (str, os.PathLike)):
         return False
     try:
-        # O_NONBLOCK: opening a FIFO must not wait for a writer.
-        with open(os.open(model, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as f:
+        with open_regular(model) as f:
             return is_zip(f.read(len(_ZIP)) or b"")
     except (OSError, ValueError, TypeError):
         return False  # the next reader reports the error

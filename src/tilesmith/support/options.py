@@ -56,27 +56,28 @@ COMPILING, REUSE, WATCHING = "Compilation", "Cache and records", "Watching the c
 """Groups of options in the help of the command line."""
 
 
-def about(
+def option(
+    default: Any,
     help: str,
+    group: str | None = COMPILING,
     *,
     affects_code: bool = False,
     cli: bool = True,
     flag: str | None = None,
-    group: str | None = None,
     metavar: str | None = None,
-) -> dict[str, Any]:
-    """Metadata of an option: its help text, whether it can change the generated code, whether it is
-    on the command line, its name there if that differs (`flag`), its heading (`group`; None: with
-    the verb's own options), and how its value is shown (`metavar`).
+) -> Any:
+    """A field of a dataclass that is an option.
+
+    default: its value if it is not given.
+    help: its text in the help of the command line.
+    group: its heading there; None: with the verb's own options.
+    affects_code: whether it can change the generated code.
+    cli: whether it is on the command line.
+    flag: its name there if that is not the field's.
+    metavar: text that stands for its value there.
     """
-    return {
-        "help": help,
-        "affects_code": affects_code,
-        "cli": cli,
-        "flag": flag,
-        "group": group,
-        "metavar": metavar,
-    }
+    about = {"help": help, "group": group, "affects_code": affects_code, "cli": cli}
+    return field(default=default, metadata={**about, "flag": flag, "metavar": metavar})
 
 
 def option_table(options: type) -> str:
@@ -99,123 +100,74 @@ class Options:
     Raises UsageError if a value is impossible.
     """
 
-    target: str = field(
-        default="native",
-        metadata=about(
-            "CPU to compile for: native, x86-64[-v2|-v3|-v4], an extension (sse, sse4, avx2, "
-            "avx512), a named machine (server-64) or a description file (.toml, .json).",
-            affects_code=True,
-            group=COMPILING,
-        ),
+    target: str = option(
+        "native",
+        "CPU to compile for: native, x86-64[-v2|-v3|-v4], an extension (sse, sse4, avx2, "
+        "avx512), a named machine (server-64) or a description file (.toml, .json).",
+        affects_code=True,
     )
-    threads: int | None = field(
-        default=None,
-        metadata=about(
-            "Threads to run with (default: the physical cores this process may use).",
-            group=COMPILING,
-        ),
+    threads: int | None = option(
+        None, "Threads to run with (default: the physical cores this process may use)."
     )
-    opt_level: int = field(
-        default=2,
-        metadata=about(
-            "LLVM's effort: 0 none, 1 or 2 what scheduled kernels need, 3 its whole pipeline.",
-            affects_code=True,
-            group=COMPILING,
-        ),
+    opt_level: int = option(
+        2,
+        "LLVM's effort: 0 none, 1 or 2 what scheduled kernels need, 3 its whole pipeline.",
+        affects_code=True,
     )
-    precision: str = field(
-        default="f32",
-        metadata=about(
-            "Type in which products of float32 models read their operands where that is faster: "
-            "f32, bf16, f16, auto, or PATTERN=TYPE,... for nodes by name.",
-            affects_code=True,
-            group=COMPILING,
-        ),
+    precision: str = option(
+        "f32",
+        "Type in which products of float32 models read their operands where that is faster: "
+        "f32, bf16, f16, auto, or PATTERN=TYPE,... for nodes by name.",
+        affects_code=True,
     )
-    accuracy: Accuracy = field(
-        default="default",
-        metadata=about(
-            "strict: each kernel's results are the interpreter's, bit by bit; or default.",
-            affects_code=True,
-            group=COMPILING,
-        ),
+    accuracy: Accuracy = option(
+        "default",
+        "strict: each kernel's results are the interpreter's, bit by bit; or default.",
+        affects_code=True,
     )
-    fallback: Fallback = field(
-        default="warn",
-        metadata=about(
-            "Operators without native code: warn and run them on the host, by ONNX's reference "
-            "evaluator, or error. So for those that a device can't run: on the CPU. cpu: as warn, "
-            "and the CPU answers where a device is not there or fails.",
-            group=COMPILING,
-        ),
+    fallback: Fallback = option(
+        "warn",
+        "Operators without native code: warn and run them on the host, by ONNX's reference "
+        "evaluator, or error. So for those that a device can't run: on the CPU. cpu: as warn, "
+        "and the CPU answers where a device is not there or fails.",
     )
-    memory_limit: int | None = field(
-        default=None,
-        metadata=about(
-            "Most bytes of a device's memory; a model that needs more is refused (default: as much "
-            "as it needs).",
-            group=COMPILING,
-        ),
+    memory_limit: int | None = option(
+        None,
+        "Most bytes of a device's memory; a model that needs more is refused (default: as much "
+        "as it needs).",
     )
-    time_limit: float | None = field(
-        default=None,
-        metadata=about(
-            "Most seconds that a call may take on a device (default: as many as it needs).",
-            group=COMPILING,
-        ),
+    time_limit: float | None = option(
+        None, "Most seconds that a call may take on a device (default: as many as it needs)."
     )
-    unsafe: bool = field(
-        default=False,
-        metadata=about(
-            "Clamp indices that are out of range (Gather, Scatter and their relatives), and report "
-            "none.",
-            affects_code=True,
-            group=COMPILING,
-        ),
+    unsafe: bool = option(
+        False,
+        "Clamp indices that are out of range (Gather, Scatter and their relatives), and report "
+        "none.",
+        affects_code=True,
     )
-    cache_dir: Path | None = field(
-        default=None, metadata=about("Folder of the cache of compiled kernels.", group=REUSE)
+    cache_dir: Path | None = option(None, "Folder of the cache of compiled kernels.", REUSE)
+    cache_bytes: int = option(2 << 30, "Size the cache may grow to, in bytes.", None, cli=False)
+    use_cache: bool = option(True, "Read and write the cache of compiled kernels.", REUSE)
+    records: Path | None = option(
+        None, "File of tuning records (default: in the cache folder).", REUSE
     )
-    cache_bytes: int = field(
-        default=2 << 30, metadata=about("Size the cache may grow to, in bytes.", cli=False)
+    use_records: bool = option(True, "Use what tuning found.", REUSE)
+    nearest: bool = option(
+        True, "Use what tuning found for the nearest shape where a shape was never tuned.", REUSE
     )
-    use_cache: bool = field(
-        default=True, metadata=about("Read and write the cache of compiled kernels.", group=REUSE)
+    dump: Path | None = option(
+        None, "Write the text of each stage that changed to this folder.", WATCHING
     )
-    records: Path | None = field(
-        default=None,
-        metadata=about("File of tuning records (default: in the cache folder).", group=REUSE),
+    verify_each: bool = option(
+        False, "Verify the IR after every pass, not only between stages.", WATCHING
     )
-    use_records: bool = field(default=True, metadata=about("Use what tuning found.", group=REUSE))
-    nearest: bool = field(
-        default=True,
-        metadata=about(
-            "Use what tuning found for the nearest shape where a shape was never tuned.",
-            group=REUSE,
-        ),
+    time_passes: bool = option(False, "Print where compile time went.", WATCHING)
+    logs: str = option(
+        "",
+        f"Show messages of these topics on stderr: all, or some of {', '.join(TOPICS)}.",
+        WATCHING,
     )
-    dump: Path | None = field(
-        default=None,
-        metadata=about("Write the text of each stage that changed to this folder.", group=WATCHING),
-    )
-    verify_each: bool = field(
-        default=False,
-        metadata=about("Verify the IR after every pass, not only between stages.", group=WATCHING),
-    )
-    time_passes: bool = field(
-        default=False, metadata=about("Print where compile time went.", group=WATCHING)
-    )
-    logs: str = field(
-        default="",
-        metadata=about(
-            f"Show messages of these topics on stderr: all, or some of {', '.join(TOPICS)}.",
-            group=WATCHING,
-        ),
-    )
-    jobs: int | None = field(
-        default=None,
-        metadata=about("Kernels to compile at the same time (default: cores).", group=COMPILING),
-    )
+    jobs: int | None = option(None, "Kernels to compile at the same time (default: cores).")
 
     def __post_init__(self) -> None:
         check_fields(self, UsageError)

@@ -7,7 +7,7 @@ and the table in docs/tuning.md are made from the fields' metadata, like those o
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias, TypedDict
 
@@ -15,7 +15,7 @@ from tilesmith.choices.space import Forbidden
 from tilesmith.ir.target import Target
 from tilesmith.support.arguments import check_fields
 from tilesmith.support.errors import UsageError
-from tilesmith.support.options import about
+from tilesmith.support.options import option
 from tilesmith.te.knobs import Decisions
 
 from .cost_model import CostModel
@@ -79,49 +79,36 @@ class TuneOptions:
     Raises UsageError if a value is impossible.
     """
 
-    seconds: float = field(
-        default=60.0,
-        metadata=about("How long it may take in all, the final check and the report included."),
+    seconds: float = option(
+        60.0, "How long it may take in all, the final check and the report included.", None
     )
-    trials: int | None = field(
-        default=None, metadata=about("Most candidates to measure (default: no limit).")
+    trials: int | None = option(None, "Most candidates to measure (default: no limit).", None)
+    search: str = option(DEFAULT, f"How to search: {', '.join(SEARCHES)}.", None)
+    seed: int = option(0, "Seed of the search.", None)
+    pins: Decisions | None = option(
+        None, "By name of a knob or choice: the only value it may have.", None, cli=False
     )
-    search: str = field(default=DEFAULT, metadata=about(f"How to search: {', '.join(SEARCHES)}."))
-    seed: int = field(default=0, metadata=about("Seed of the search."))
-    pins: Decisions | None = field(
-        default=None,
-        metadata=about("By name of a knob or choice: the only value it may have.", cli=False),
+    forbid: Forbidden | None = option(
+        None, "By name of a knob or choice: values it may not have.", None, cli=False
     )
-    forbid: Forbidden | None = field(
-        default=None,
-        metadata=about("By name of a knob or choice: values it may not have.", cli=False),
+    workers: str | None = option(
+        None, "Measure on a Ray cluster: ray, or ray://HOST:PORT (default: here).", None
     )
-    workers: str | None = field(
-        default=None,
-        metadata=about("Measure on a Ray cluster: ray, or ray://HOST:PORT (default: here)."),
+    flush: bool = option(False, "Empty the caches before each run of a candidate.", None)
+    early_stopping: bool = option(True, "End when next to nothing is left to gain.", None)
+    html: Path | str | None = option(
+        None, "Also write an HTML report to this file.", None, flag="--report"
     )
-    flush: bool = field(
-        default=False,
-        metadata=about("Empty the caches before each run of a candidate."),
+    cost_model: CostModel | None = option(
+        None,
+        "Orders candidates for the search model (default: the one in the package).",
+        None,
+        cli=False,
     )
-    early_stopping: bool = field(
-        default=True, metadata=about("End when next to nothing is left to gain.")
+    report: Report | None = option(
+        None, "Called with each stage and the tasks' state.", None, cli=False
     )
-    html: Path | str | None = field(
-        default=None, metadata=about("Also write an HTML report to this file.", flag="--report")
-    )
-    cost_model: CostModel | None = field(
-        default=None,
-        metadata=about(
-            "Orders candidates for the search model (default: the one in the package).", cli=False
-        ),
-    )
-    report: Report | None = field(
-        default=None, metadata=about("Called with each stage and the tasks' state.", cli=False)
-    )
-    interrupt: Interrupt | None = field(
-        default=None, metadata=about("Another way to stop than Ctrl-C.", cli=False)
-    )
+    interrupt: Interrupt | None = option(None, "Another way to stop than Ctrl-C.", None, cli=False)
 
     def __post_init__(self) -> None:
         check_fields(self, UsageError)

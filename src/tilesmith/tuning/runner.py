@@ -28,8 +28,8 @@ from tilesmith.ir.target import Target
 from tilesmith.runtime.device import FAILURE_TYPE, failure_of
 from tilesmith.runtime.devices import opened
 from tilesmith.runtime.native import Context, aligned_bytes, round_up
+from tilesmith.support.arrays import least_difference
 from tilesmith.support.child import serve
-from tilesmith.support.difference import least_difference
 from tilesmith.support.errors import TilesmithError
 
 from .jobs import (

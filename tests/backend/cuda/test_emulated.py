@@ -23,7 +23,7 @@ from tilesmith.codegen.packed import unpacked
 from tilesmith.codegen.ptx import assemble
 from tilesmith.codegen.ptx.emit import emit
 from tilesmith.codegen.targets import target
-from tilesmith.driver.hosted import FallbackWarning
+from tilesmith.driver.entry import FallbackWarning
 from tilesmith.graph.builder import Builder
 from tilesmith.graph.evaluate import evaluate
 from tilesmith.ir.dtypes import f32, i32, i64, u8

@@ -15,7 +15,7 @@ from fakes import Fake, forget
 
 import tilesmith as ts
 from tilesmith.codegen.cuda import driver
-from tilesmith.driver.hosted import FallbackWarning
+from tilesmith.driver.entry import FallbackWarning
 from tilesmith.graph.builder import Builder
 from tilesmith.graph.nodes import Graph
 from tilesmith.ir.dtypes import DType, bf16, f32

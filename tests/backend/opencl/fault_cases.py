@@ -18,7 +18,7 @@ from tilesmith.backend import BACKENDS, OPENCL
 from tilesmith.codegen.kernel import Kernel
 from tilesmith.codegen.opencl import devices
 from tilesmith.codegen.opencl.devices import package
-from tilesmith.driver.hosted import FallbackWarning
+from tilesmith.driver.entry import FallbackWarning
 from tilesmith.graph.builder import Builder
 from tilesmith.graph.nodes import Graph
 from tilesmith.ir.dtypes import f32

@@ -16,7 +16,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import tilesmith as ts
 from tilesmith.cli.explain_device import rows
-from tilesmith.driver.hosted import FallbackWarning
+from tilesmith.driver.entry import FallbackWarning
 from tilesmith.graph.builder import Builder
 from tilesmith.graph.evaluate import evaluate
 from tilesmith.ir.dtypes import f32

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 from tilesmith.graph.builder import array_type
 from tilesmith.ir.dtypes import DType
 from tilesmith.ir.types import Dim, TensorType
-from tilesmith.support.bare import bare
+from tilesmith.support.arrays import bare
 from tilesmith.support.errors import ModelError, OpenShapesError
 
 from .limits import checked_dims
