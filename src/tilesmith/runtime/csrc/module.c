@@ -61,7 +61,7 @@ char tilesmith_kind(const char *format) {
 static PyTypeObject *array_type; /* numpy.ndarray, whose buffer is all that it says */
 
 int tilesmith_is_bare(PyObject *object) {
-    static const char *const names[] = {"mask", "unit", "units"}; /* see support/bare.py */
+    static const char *const names[] = {"mask", "unit", "units"}; /* see support/arrays.py */
     PyTypeObject *type = Py_TYPE(object);
     for (size_t i = 0; type != array_type && i < sizeof names / sizeof *names; i++)
         if (PyObject_HasAttrString((PyObject *)type, names[i]))
