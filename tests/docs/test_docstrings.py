@@ -28,7 +28,7 @@ def _fields(node: ast.ClassDef) -> Iterator[str]:
             continue
         if s.target.id.startswith("_") or "ClassVar" in ast.unparse(s.annotation):
             continue
-        if isinstance(s.value, ast.Call) and any(k.arg == "metadata" for k in s.value.keywords):
+        if isinstance(s.value, ast.Call) and ast.unparse(s.value.func).endswith("option"):
             continue
         yield s.target.id
 

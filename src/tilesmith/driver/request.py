@@ -23,7 +23,7 @@ Specialise: TypeAlias = Mapping[str, int] | Sequence[Mapping[str, int]] | Litera
 """Sizes with programs of their own."""
 
 
-def _asked(flag: str, metavar: str, help: str, default: Any = None) -> Any:
+def _repeated_option(flag: str, metavar: str, help: str, default: Any = None) -> Any:
     """A field that is an option of the command line, where it may be repeated."""
     return option(default, f"{help} (repeatable).", flag=flag, metavar=metavar)
 
@@ -44,28 +44,28 @@ class Request:
 
     model: Any
     options: Options
-    shapes: Mapping[str, Sequence[int] | int] | None = _asked(
+    shapes: Mapping[str, Sequence[int] | int] | None = _repeated_option(
         "--shape",
         "NAME=1,3,224,224",
         "Shape of an input whose dimensions the model leaves open, or the size of a dimension "
         "by its name",
     )
-    dynamic: Ranges | None = _asked(
+    dynamic: Ranges | None = _repeated_option(
         "--dynamic", "NAME=LOW:HIGH", "Sizes that an open dimension may have in a run"
     )
-    expected: ExpectedSizes | None = _asked(
+    expected: ExpectedSizes | None = _repeated_option(
         "--expected", "NAME=SIZE", "Size of an open dimension for which the program is made fast"
     )
-    specialise: Specialise | None = _asked(
+    specialise: Specialise | None = _repeated_option(
         "--specialise",
         "NAME=SIZE,...",
         "Sizes of open dimensions that get a program of their own beside the one for all "
         "sizes, or auto",
     )
-    in_place: Mapping[str, str] | None = _asked(
+    in_place: Mapping[str, str] | None = _repeated_option(
         "--in-place", "OUTPUT=INPUT", "Output that lives in the memory of an input, such as a cache"
     )
-    optional: Sequence[str] = _asked(
+    optional: Sequence[str] = _repeated_option(
         "--optional",
         "NAME",
         "Initialiser of the model that becomes an input, with its value as the default",
@@ -76,15 +76,15 @@ class Request:
         "Load a .tsm file only if it was signed with the key that belongs to this one.",
         metavar="PUBLIC.pem",
     )
-    values: Mapping[str, ArrayLike] | None = _asked(
+    values: Mapping[str, ArrayLike] | None = _repeated_option(
         "--value",
         "NAME=VALUE",
         "Fix an input that shapes depend on: a number, a JSON list or @FILE.npy",
     )
-    pins: Mapping[str, Any] | None = _asked(
+    pins: Mapping[str, Any] | None = _repeated_option(
         "--pin", "NAME=VALUE", "Wherever a kernel or the model has this choice, only this value"
     )
-    forbid: Mapping[str, Collection[Any]] | None = _asked(
+    forbid: Mapping[str, Collection[Any]] | None = _repeated_option(
         "--forbid", "NAME=VALUE", "Never this value"
     )
     example_inputs: Any = None
