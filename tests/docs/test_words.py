@@ -22,6 +22,7 @@ CLEAN = (
     "graph",
     "host",
     "loop",
+    "ir",
     "ops",
     "ort",
     "perf",

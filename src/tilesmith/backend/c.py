@@ -35,9 +35,7 @@ from .cpu import CPU
 
 
 def no_products(target: Target) -> ColumnsChoice:
-    """No products of columns: their speed was not compared with convolutions on these compilers and
-    devices.
-    """
+    """No products of columns: they were not compared with convolutions on such devices."""
     return lambda node, is_exchanged: False
 
 

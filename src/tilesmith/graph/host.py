@@ -1,5 +1,4 @@
-"""Nodes that run on the host, for operators without native code, such as those on strings and
-lists.
+"""Nodes that run on the host, for operators without native code, such as on strings.
 
 The main function calls them in their place (`program.nodes.HostCall`).  Values of host types
 (`ir.dtypes`) live on the host; compiled code moves the numbers of objects.

@@ -1,5 +1,4 @@
-"""Inputs of a program that are indices, with the size of the axis that they index, so that made-up
-inputs are valid.
+"""Limits of inputs that are indices, so that made-up inputs lie inside their axes.
 
 Elements go from an input to an index operand through operators that move or convert elements.
 Values computed from an input are not followed.

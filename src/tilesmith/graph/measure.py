@@ -67,8 +67,7 @@ class Measure(Control):
         return ()
 
     def measured(self, elements: np.ndarray, known: Mapping[Var, int]) -> dict[Var, int]:
-        """The values of the symbols where the tensor holds `elements` and other symbols are
-        `known`.
+        """The values of the symbols for these `elements`, where other symbols are `known`.
 
         Raises ModelError for an element out of its range.
         """

@@ -4,7 +4,7 @@ An atom is any integer expression that is not itself a sum, a difference, a nega
 with a constant.  `from_affine` builds the canonical form:
 
 - terms with positive coefficients first;
-- large coefficients before small ones, so that what changes slowly in a loop nest stands left and
+- large coefficients before small ones, so that the slowly changing part of an index stands left and
   can be hoisted;
 - ties by a structural text;
 - the constant last.
@@ -30,10 +30,10 @@ _keys: dict[Expr, str] = {}
 
 
 def as_affine(e: Expr) -> Affine | None:
-    """Atoms with their coefficients (none is 0), and the constant; None unless `e` is a scalar
-    integer.
+    """The atoms of `e` with their coefficients (none is 0), and the constant; None unless `e` is a
+    scalar integer.
 
-    The dictionary is a fresh one.
+    The caller may change the dictionary.
     """
     if e.lanes != 1 or not e.dtype.is_int:
         return None
@@ -42,17 +42,18 @@ def as_affine(e: Expr) -> Affine | None:
 
 
 def affine_form(e: Expr) -> Affine:
-    """`as_affine` of a scalar integer, shared: the caller must not change the dictionary."""
-    found = _forms.get(e)
-    if found is not None:
-        return found
+    """`as_affine` of a scalar integer from the cache: the caller must not change the dictionary."""
+    known = _forms.get(e)
+    if known is not None:
+        return known
     form: Affine
     if type(e) is Const:
         form = ({}, int(e.value))
     elif type(e) is Binary and e.op in _COMBINE:
         try:
             form = _COMBINE[e.op](e)
-        except RecursionError:  # deeper than Python's stack: operands first, so that all are known
+        # deeper than Python's stack: simplify operands first, so that all are in the cache
+        except RecursionError:
             for node in post_order(e):
                 if node is not e and node.dtype.is_int:
                     affine_form(node)
@@ -162,18 +163,20 @@ _MOST_FACTORS = 64
 
 
 def factors_of(e: Expr) -> tuple[Expr, ...]:
-    """The operands of a chain of products; a very long chain is one: squares double it."""
-    found: list[Expr] = []
+    """The operands of a chain of products; a very long chain counts as one operand, since squares
+    double it.
+    """
+    factors: list[Expr] = []
     left = [e]
     while left:
         x = left.pop()
         if type(x) is Binary and x.op == "mul":
             left += (x.b, x.a)
         else:
-            found.append(x)
-        if len(found) + len(left) > _MOST_FACTORS:
+            factors.append(x)
+        if len(factors) + len(left) > _MOST_FACTORS:
             return (e,)
-    return tuple(found)
+    return tuple(factors)
 
 
 def sort_key(e: Expr) -> str:
@@ -184,8 +187,8 @@ def sort_key(e: Expr) -> str:
             key = e.name
         else:
             head = _head(e)
-            # long texts are of no use for ordering, and a shared sub-expression could double them
-            # at each level
+            # long texts don't help ordering, and a shared sub-expression could double them at each
+            # level
             try:
                 inner = [sort_key(c) for c in e.children]
             except RecursionError:  # deeper than Python's stack: operands first
@@ -201,7 +204,7 @@ def sort_key(e: Expr) -> str:
 
 
 def _head(e: Expr) -> str:
-    """The operation of a node: its symbol, or how its text begins and its numbers of lanes."""
+    """The operation of a node: its symbol, or the beginning of its text and its lanes."""
     if isinstance(e, Const):
         return f"#{e.value}"
     if isinstance(e, (Unary, Binary, ir.Compare)):
@@ -219,7 +222,7 @@ def _label(e: Expr, field: str) -> str:
 
 @cache
 def _shown(kind: type[Expr]) -> list[str | Slot]:
-    """The text of a kind of node up to its operands, and its lanes; none if that is one word."""
+    """The text of a kind of node up to its operands, and its lanes; "" if that is one word."""
     word: list[str | Slot] = []
     for item in kind.items:
         if isinstance(item, Slot) and item.form == "access":

@@ -1,7 +1,7 @@
-"""Instructions that copy from global to shared memory while the thread that asks for it goes on.
+"""Instructions that copy from global to shared memory while the thread goes on.
 
-A target's instructions are declared as one value.  Strategies read which sizes there are; the
-functions are for the writer of code alone.
+One value declares a target's instructions.  Strategies read their sizes; only the writer of code
+calls the functions.
 """
 
 from __future__ import annotations
@@ -15,12 +15,13 @@ class AsyncCopies:
     """Asynchronous copies of a thread, in groups.  The first argument of each function is a
     `codegen.tensor_code.TensorCode`.
 
-    sizes: bytes that a copy may have.  Both addresses are multiples of them.
-    features: LLVM's names of what a target must have.
-    copy: writes a copy, given both pointers, the first one to shared memory, its size in bytes, and
-        how many of these are read, an i32; the others become zeros.  None: all are.
-    commit: makes a group of the copies since the last one.
-    wait: waits for all groups but the latest, given their number.
+    sizes: bytes of a copy.  Both addresses are multiples of them.
+    features: LLVM's names of the features that a target needs.
+    copy: writes a copy.  Arguments: both pointers, the first one to shared memory; the size in
+        bytes; and the number of these that are read, an i32: the others become zeros.  None: all
+        are read.
+    commit: ends the group of the copies since the last one.
+    wait: waits for all but the latest groups, given the number of those.
     """
 
     sizes: tuple[int, ...]

@@ -1,6 +1,6 @@
 """Bounds of integer expressions: the numeric interval, and symbolic ends over a box of variables.
 
-Region inference uses `eliminate`: which elements of a tensor are read while some loops run.
+Region inference uses `eliminate` to find the elements of a tensor that are read in some loops.
 """
 
 from __future__ import annotations

@@ -26,15 +26,15 @@ Rule: TypeAlias = "Callable[[Any, Context], Expr]"
 
 
 class Nest:
-    """What a context shares with those that assume conditions beyond its facts.
+    """State that a context shares with contexts that assume further conditions.
 
     A branch of a `Select` is simplified in a context of its own.  Selects that share operands would
-    be simplified once for every path that leads to them: 2**n times for n nested ones.  So those
-    that were reached a number of times are simplified under the facts of `base` alone.
+    be simplified once for every path to them: 2**n times for n nested ones.  So selects that were
+    reached often enough are simplified under the facts of `base` alone.
 
-    base: the context with the facts that hold in all of them.
+    base: the context of the facts that hold in all of them.
     seen: the selects that were simplified in any of them.
-    revisits: how many more times selects of `seen` were simplified.
+    revisits: number of repeated simplifications of selects in `seen`.
     subjects: the data-dependent conditions and integers in an expression.
     """
 
@@ -106,15 +106,15 @@ class Context(Facts):
         """The context in which the scalar bool `cond` is true."""
         if not self._learns:
             return self
-        found = self._assumed.get(cond)
-        if found is None:
+        context = self._assumed.get(cond)
+        if context is None:
             simple = self.simplify(cond)
-            found = self
+            context = self
             if type(simple) is not Const:
-                found = self._copy(self._nest)
-                found._learn(simple, True)
-            self._assumed[cond] = found
-        return found
+                context = self._copy(self._nest)
+                context._learn(simple, True)
+            self._assumed[cond] = context
+        return context
 
     def branch(self, e: Expr, cond: Expr) -> Expr:
         """`e` simplified where the scalar bool `cond`, simplified here, is true."""
@@ -181,8 +181,8 @@ class Context(Facts):
         self.inequalities = (*self.inequalities, form)
 
     def _learn_operands(self, e: Binary, least: int) -> None:
-        """Record what follows for an operand of a maximum that is at least a number, where the
-        other one never is, and for both of a minimum.
+        """Record facts about the operands of an extremum that is at least a number: about one
+        operand of a maximum if the other is always smaller, about both of a minimum.
         """
         for a, b in ((e.a, e.b), (e.b, e.a)):
             most, form = interval_of(b, self).hi, affine_form(a)
@@ -203,9 +203,9 @@ class Context(Facts):
 
     def simplify(self, e: Expr) -> Expr:
         """`e` in simplest form under these facts; the same object if it is so already."""
-        found = self._memo.get(e)
-        if found is not None:
-            return found
+        known = self._memo.get(e)
+        if known is not None:
+            return known
         try:
             result = self._apply(e)
         except RecursionError:
@@ -216,8 +216,8 @@ class Context(Facts):
             self._nest = Nest(self)
             memo = self._memo
         if result is not e and result not in memo:
-            # what a rule returns may allow another one; every rule makes the expression smaller or
-            # more canonical
+            # the result of a rule may allow another rule; every rule makes the expression smaller
+            # or more canonical
             for _ in range(8):
                 again = self._apply(result)
                 if again is result:
@@ -228,8 +228,9 @@ class Context(Facts):
         return result
 
     def _from_below(self, e: Expr) -> Expr:
-        """Simplify what is deeper than Python's stack: operands first, so that each step finds
-        them done.  Conditions teach nothing meanwhile, since each would need the rest again.
+        """Simplify an expression deeper than Python's stack: operands first, so that each step
+        finds their results in the cache.  Conditions teach nothing meanwhile, since each would need
+        the rest again.
         """
         learns, self._learns = self._learns, False
         try:
@@ -250,9 +251,9 @@ class Context(Facts):
 
     def affine(self, e: Expr) -> Affine:
         """The affine sum of a scalar i64 `e`, with simplified atoms.  Shared: do not change it."""
-        found = self._sums.get(e)
-        if found is not None:
-            return found
+        known = self._sums.get(e)
+        if known is not None:
+            return known
         if type(e) is Const:
             form: Affine = ({}, int(e.value))
         elif _terms(e):
@@ -267,7 +268,7 @@ class Context(Facts):
         return form
 
     def _sum(self, e: Expr) -> Affine:
-        """The affine sum of a sum, however many sums are in each other."""
+        """The affine sum of arbitrarily nested sums."""
         terms: dict[Expr, int] = {}
         constant = 0
         waiting = [(x, k) for x, k in reversed(_terms(e))]
@@ -345,8 +346,8 @@ def _terms(e: Expr) -> tuple[tuple[Expr, int], ...]:
 
 
 def _shared_sums(e: Expr, known: Mapping[Expr, Affine]) -> list[Expr]:
-    """The sum `e`, and before it those inside of it that it has several times and that are not
-    known: each is to be added up once.
+    """The sum `e`, and before it the nested sums that occur several times and are not in
+    known: each is added up once.
     """
     uses: dict[Expr, int] = {}
     order: list[Expr] = []

@@ -1,4 +1,4 @@
-"""The speed and resources of a CPU: the numbers behind every analytic decision.
+"""The speed and resources of a CPU: the numbers of every analytic decision.
 
 This is a description, not a measurement: the same model, target and threads give the same schedules
 in every process.  Measured rates (`perf.machine`) only predict times, and rank nothing that is
@@ -20,39 +20,40 @@ alignment of buffers must not depend on the compiling machine.
 
 @dataclass(frozen=True, slots=True)
 class CpuModel:
-    """A CPU.
+    """The model of a CPU.
 
     Structure:
-    cores: physical cores; 0 where nothing is said of them.
+    cores: physical cores; 0 if unknown.
     smt: hardware threads of a core.
     ghz: clock under vector load.
     fma_ports: fused multiply-adds of full width started per cycle.
     fma_latency: cycles until the result of one is usable.
     vector_ports: vector instructions of any kind started per cycle.
     load_ports: vectors loaded per cycle.
-    issue_width: instructions that a core takes in per cycle, in practice.
+    issue_width: instructions that a core issues per cycle, in practice.
     l1_bytes, l1_ways: data cache of a core.
     l2_bytes, l2_ways: second-level cache of a core.
     l3_bytes, l3_cores: one last-level cache, and the cores that share it.
     page_bytes: smallest page, within which no address translation changes offsets.
 
     Bandwidth and latency:
-    l2_bytes_per_cycle, l3_bytes_per_cycle: what one core reads from there.
-    dram_bytes_per_cycle: what one core reads from memory while the others do, too.
+    l2_bytes_per_cycle, l3_bytes_per_cycle: bytes that one core reads from that cache.
+    dram_bytes_per_cycle: bytes that one core reads from memory while the others do, too.
     dram_gbytes: GB/s that all cores together read from memory.
     bytes_in_flight: memory's latency times the bandwidth of one core: the prefetch distance.
     fork_join_cycles: to start and end a parallel loop.
 
     Instructions, in cycles:
-    run_cycles, jump_cycles: per vector that is read in long runs, and by register tiles that
-        walk across rows, from L1, L2, L3 and memory.
-    l1_miss_cycles: what a broadcast costs more that comes from L2.
-    load_cycles: of a vector load that runs beside arithmetic: it is not quite free.
+    run_cycles, jump_cycles: of reading a vector, in long runs, and in register tiles that walk
+        across rows, from L1, L2, L3 and memory.
+    l1_miss_cycles: extra cost of a broadcast from L2.
+    load_cycles: of a vector load beside arithmetic, which hides most of it.
     loop_cycles: a loop's own instructions, per iteration.
-    loop_fmas: multiply-adds in whose place they are, per iteration, where they share ports.
-    entry_cycles: of entering a loop and of the mispredicted branch at its end.
-    gather_cycles: of one element that is not the neighbour of the last lane's.
-    copy_cycles: of an element that is copied to lie in another order.
+    loop_fmas: multiply-adds that a loop's own instructions displace per iteration, where they share
+        ports.
+    entry_cycles: of entering a loop, and of the mispredicted branch at its end.
+    gather_cycles: of one element that is not next to the last lane's.
+    copy_cycles: of copying an element to another order.
     lane_sum_cycles: to add up the lanes of a vector.
     divide_cycles, integer_divide_cycles: of a vector division, of an integer one by a constant.
     library_cycles: of a call of the C library's mathematics, per lane.
@@ -106,8 +107,8 @@ class CpuModel:
 
     @property
     def parallel_cycles(self) -> int:
-        """Cycles of work on one core from which a second thread pays: it saves half of them and
-        costs a fork and join.
+        """Least cycles of work on one core for which a second thread pays: it saves half of them
+        and costs a fork and join.
         """
         return 2 * self.fork_join_cycles
 

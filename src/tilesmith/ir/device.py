@@ -1,4 +1,4 @@
-"""A device that runs blocks of threads: what a schedule may use of it."""
+"""A device that runs blocks of threads: its limits for schedules."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """The limits of a device.  The defaults are what nearly every GPU has.
+    """The limits of a device.  The defaults hold for nearly every GPU.
 
-    number: its place among the devices of this machine.
+    number: its index among the devices of this machine.
     shared_bytes: memory that the threads of a block share.
     block_threads: most threads of a block.
     block_x, block_y, block_z: most threads of a block along each index.
@@ -19,11 +19,10 @@ class Device:
     wave: threads that run in lockstep: a warp, a wavefront, or the lanes of a vector.
     shuffle_lanes: neighbouring threads that exchange values by one instruction, a power of two; 1:
         it has no such instruction.
-    units: blocks that run at the same time, at least.
-    unit_threads, unit_registers, unit_shared_bytes: what blocks share that run on one unit at a
-        time.
+    units: lower bound on the blocks that run at the same time.
+    unit_threads, unit_registers, unit_shared_bytes: resources of the blocks that share a unit.
     memory_bytes: memory that all blocks share.
-    has_f64: it computes with doubles.
+    has_f64: whether it computes with doubles.
     """
 
     number: int = 0
@@ -62,14 +61,14 @@ class Device:
 
         Raises ValueError for unknown fields, and for values that are no natural numbers.
         """
-        found = (base or Device()).to_json()
+        values = (base or Device()).to_json()
         for key, value in m.items():
-            if key not in found:
-                raise ValueError(f"a device has no field {key!r}; it has {', '.join(found)}")
-            if type(value) is not type(found[key]) or value < (key not in ("number", "has_f64")):
+            if key not in values:
+                raise ValueError(f"a device has no field {key!r}; it has {', '.join(values)}")
+            if type(value) is not type(values[key]) or value < (key not in ("number", "has_f64")):
                 wanted = "true or false" if key == "has_f64" else "a positive integer"
                 raise ValueError(f"{key}: expected {wanted}, found {value!r}")
             if key == "shuffle_lanes" and value & (value - 1):
                 raise ValueError(f"{key}: expected a power of two, found {value!r}")
-            found[key] = value
-        return Device(**found)
+            values[key] = value
+        return Device(**values)

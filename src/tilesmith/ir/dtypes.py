@@ -33,10 +33,10 @@ class DType:
     name: its text form.
     kind: bool, signed or unsigned integer, float, or an object of the host.
     bits: width; a bool, or a type of fewer bits than 8, is stored in one byte.
-    is_storage: no arithmetic is defined on it, only moves and conversions.
-    form: of a host type, what objects are: a tensor whose rank is not known, a list, what may be
-        None, a dict; None for strings and for what is not known at all.
-    of: what those consist of; of a dict, the types of keys and values.
+    is_storage: whether only moves and conversions are defined on it, no arithmetic.
+    form: kind of object of a host type: a tensor of unknown rank, a list, an optional value, a
+        dict; None for strings and for unknown objects.
+    of: element types of those; of a dict, the types of keys and values.
     """
 
     name: str
@@ -121,7 +121,7 @@ _FOREIGN: dict[str, type] = {
     "int2": ml_dtypes.int2,
     "uint2": ml_dtypes.uint2,
 }
-"""The storage types as NumPy has them."""
+"""NumPy's classes of the storage types."""
 
 f8e4m3fn, f8e4m3fnuz, f8e5m2, f8e5m2fnuz, f8e8m0, f6e2m3, f6e3m2, f4e2m1 = (
     DType(name, "float", int(name[1]), True) for name in _FOREIGN if name.startswith("f")
@@ -135,7 +135,7 @@ STORAGE: tuple[DType, ...] = (
     int4, uint4, int2, uint2,
 )  # fmt: skip
 string, unknown = DType("string", "host", 64), DType("unknown", "host", 64)
-"""Strings, and objects of which nothing is known."""
+"""Strings, and objects of an unknown type."""
 
 ALL: tuple[DType, ...] = ARITHMETIC + STORAGE
 BY_NAME: dict[str, DType] = {d.name: d for d in (*ALL, string, unknown)}
@@ -156,7 +156,7 @@ _FROM_NUMPY: dict[np.dtype, DType] = {v: BY_NAME[k] for k, v in _TO_NUMPY.items(
 
 @cache
 def host_type(form: Form, *of: DType) -> DType:
-    """The type of a tensor of unknown rank, of a list, of what may be None, or of a dict."""
+    """The type of a tensor of unknown rank, of a list, of an optional value, or of a dict."""
     return DType("_".join((form, *(d.name for d in of))), "host", 64, form=form, of=of)
 
 
@@ -185,7 +185,7 @@ def dtype(spec: DType | str | np.dtype | type) -> DType:
     if isinstance(spec, str) and spec in BY_NAME:
         return BY_NAME[spec]
     try:
-        if isinstance(spec, (str, np.dtype, type)):  # of another object NumPy asks for attributes
+        if isinstance(spec, (str, np.dtype, type)):  # NumPy would ask other objects for attributes
             return _FROM_NUMPY[np.dtype(spec)]
         raise TypeError
     except (KeyError, TypeError, ValueError):

@@ -61,12 +61,12 @@ def larger(a: Dim, b: Dim) -> Dim:
 
 
 def values_of(d: Dim) -> Interval:
-    """What the extent may be."""
+    """The possible values of the extent."""
     return interval(as_expr(d))
 
 
 def decided(condition: Expr) -> bool | None:
-    """What a condition is for all sizes; None if that depends on them."""
+    """The value of a condition for all sizes; None if it depends on them."""
     simple = simplify(condition)
     return bool(simple.value) if isinstance(simple, Const) else None
 
@@ -105,9 +105,7 @@ def factored(d: Dim) -> tuple[int, Counter[Expr]]:
 
 
 def reduced(whole: Dim, part: Dim) -> tuple[Dim, Dim]:
-    """Both without the factors that they share and that are never 0: their quotient, rounded down,
-    is the same.
-    """
+    """Both without common factors that are never 0, which keeps the rounded-down quotient."""
     number, symbolic = factored(whole)
     divisor, others = factored(part)
     shared = Counter({e: k for e, k in (symbolic & others).items() if is_at_most(1, e)})

@@ -8,13 +8,13 @@ from .interval import Interval
 
 
 class Facts:
-    """Facts that hold at one place; see `ir.prove` for what follows from them.
+    """Facts that hold at one place; `ir.prove` derives others from them.
 
     bounds: numeric intervals of Vars and of other atoms.
     symbolic: inclusive ends of a Var that are no plain numbers (None: the end is a number); they
         may use Vars that were added earlier.
-    inequalities: affine sums known to be >= 0 that `bounds` can't say.
-    known: simplified conditions with their value.
+    inequalities: affine sums that are >= 0 although `bounds` doesn't imply it.
+    known: simplified conditions and their values.
     intervals, proofs: results of `ir.prove` under these facts.
     """
 

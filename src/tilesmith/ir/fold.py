@@ -1,7 +1,7 @@
 """Constant folding: the value of one operation on literals, exactly as `ir.expr` defines it.
 
-Functions return None where the result is undefined (an integer division by zero), so that
-nothing is decided at compile time.
+Functions return None where the result is undefined (an integer division by zero): then nothing is
+folded.
 """
 
 from __future__ import annotations
@@ -99,8 +99,7 @@ def fold_cast(a: Const, to: DType) -> Const | None:
         return const(a.value != 0)
     if to.is_float:
         with np.errstate(all="ignore"):
-            # through the source type: a 64-bit integer goes to f32 in one rounding, not by way of
-            # f64
+            # through the source type: a 64-bit integer is rounded to f32 once, not by way of f64
             return const(float(convert_array(np.asarray(a.value, a.type.numpy), to)), to)
     if a.type.is_float:
         return const(int(truncated(np.asarray(a.value, np.float64), to)), to)
@@ -114,7 +113,7 @@ def fold_call(name: str, args: tuple[Const, ...], dtype: DType) -> Const | None:
         if source.bytes != dtype.bytes or source.is_bool or dtype.is_bool:
             return None
         bits = np.asarray(args[0].value, source.numpy).reshape(1).view(dtype.numpy)[0]
-        # a float that is NaN loses its payload in a literal: keep the bits as they are
+        # a NaN loses its payload in a literal: don't fold
         return None if dtype.is_float and np.isnan(bits) else const(bits.item(), dtype)
     if name not in INTRINSICS or (name == "fma" and source.is_float):
         return None  # a fused multiply-add rounds once, NumPy's would round twice

@@ -21,16 +21,16 @@ from .threefry import threefry_word
 
 @dataclass(frozen=True, slots=True)
 class Intrinsic:
-    """A function.  Arguments have one dtype; the result has it too, except for `returns_bool` and
+    """A function.  Arguments have one dtype; so has the result, except for `returns_bool` and
     `bitcast`.
 
     name: its name.
     arity: number of arguments.
     evaluate: its meaning in NumPy.
-    returns_bool: the result is a bool (isnan).
+    returns_bool: whether the result is a bool (isnan).
     libm: its name in the C mathematics library for f64; f32 adds an "f".  None if it has none.
-    of_floats: it is defined on floats only.
-    only: the one type that it is defined on, if there is one.
+    of_floats: whether it is defined on floats only.
+    only: the one type that it is defined on; None if there are several.
     """
 
     name: str
@@ -87,7 +87,7 @@ def _unary(name: str, f: Callable[[Any], Any], libm: str = "") -> Intrinsic:
 
 
 def _whole(name: str, f: Callable[[Any], Any], libm: str = "") -> Intrinsic:
-    """A function of one number of any type; integers but for `abs` are what they are."""
+    """A function of one number of any type; only `abs` changes integers."""
     return Intrinsic(name, 1, f, libm=libm or name)
 
 
@@ -118,6 +118,6 @@ INTRINSICS: dict[str, Intrinsic] = {
 
 
 def result_type(name: str, first: DType | None) -> DType | None:
-    """The type that a call has if its text names none, by the type of its first argument."""
+    """The type of a call whose text names none, by the type of its first argument."""
     known = INTRINSICS.get(name)
     return bool_ if known is not None and known.returns_bool else first

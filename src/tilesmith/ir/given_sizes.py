@@ -1,4 +1,4 @@
-"""What a caller says of the dimensions that stay open: the types, which need no frontend."""
+"""Sizes of open dimensions as a caller gives them: the types, for which no frontend is needed."""
 
 from __future__ import annotations
 
@@ -14,6 +14,6 @@ Ranges: TypeAlias = Mapping[str, Range | Mapping[int, Range]]
 """
 
 ExpectedSizes: TypeAlias = Mapping[str, int | Mapping[int, int] | Sequence[int]]
-"""Sizes that decisions reckon with: by the dimension's name (`{"batch": 8}`), by an input's axes
+"""Sizes for which decisions are made: by the dimension's name (`{"batch": 8}`), by an input's axes
 (`{"x": {0: 8}}`), or the shape of an input (`{"x": (8, 3, 224, 224)}`).
 """

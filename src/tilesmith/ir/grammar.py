@@ -1,4 +1,4 @@
-"""What the fields of a node are, declared once with the node.
+"""The roles of a node's fields, declared once with the node.
 
 The annotation of a field is its role.  Walking, rebuilding, comparing and binding follow from the
 roles, and text from `syntax`, so that a new kind of node is one class:
@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 class Role(Enum):
-    """What a field is to its node."""
+    """The meaning of a field for its node."""
 
     OPERAND = "an expression that the node evaluates"
     BODY = "statements inside the node"
@@ -45,10 +45,10 @@ Label = Annotated[T, Role.LABEL]
 
 @dataclass(frozen=True, slots=True)
 class NodeField:
-    """A field of a kind of node.
+    """A declared field of a kind of node.
 
     name: its name.
-    role: what it is to the node.
+    role: its role.
     is_many: whether it is a tuple.
     is_optional: whether it may be None.
     """
@@ -80,7 +80,7 @@ def fields_with(kind: type, role: Role) -> tuple[NodeField, ...]:
 
 
 def values_of(node: object, fields: Iterable[NodeField]) -> tuple[Any, ...]:
-    """The values of fields of a node, in order; those of a tuple one by one, and no None."""
+    """The values of some fields of a node: items of tuples one by one, without None."""
     values: list[Any] = []
     for f in fields:
         value = getattr(node, f.name)
@@ -110,7 +110,7 @@ def mapped(value: Any, rule: Callable[[Any], Any]) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """The place of a field in a line: `{field:form}`; a form says how the value is written.
+    """A field in a line of text: `{field:form}`; the form says how the value is written.
 
     A slot without a field, `{:form}`, stands for the whole node.
     """
@@ -121,10 +121,10 @@ class Slot:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A line of a node's text, and the statements below it.
+    """A line of a node's text, with the statements below it.
 
     items: literal text and slots, in order.
-    body: the field with the statements that follow, if any do.
+    body: the field with those statements; None if there are none.
     is_block: whether those are indented; otherwise they are the rest of the block.
     """
 
@@ -134,7 +134,7 @@ class Line:
 
     @property
     def names_the_rest(self) -> bool:
-        """Whether what the line declares holds for the rest of its block."""
+        """Whether the declarations of the line hold for the rest of its block."""
         return self.body is not None and not self.is_block
 
     @property
@@ -146,25 +146,25 @@ class Line:
 
 @cache
 def lines_of(kind: type) -> tuple[Line, ...]:
-    """The lines of a kind of node, from its `syntax`: each is `text {field:form} text`, and below
-    a line may stand `{field}`, which is a body.
+    """The lines of a kind of node, from its `syntax`.  A line is `text {field:form} text`;
+    `{field}` alone in the next line is the body below it.
     """
     bodies = {f.name for f in fields_with(kind, Role.BODY)}
-    found: list[Line] = []
+    lines: list[Line] = []
     for text in kind.syntax.split("\n"):  # type: ignore[attr-defined]  # nodes with text have one
         m = re.fullmatch(r"\{(\w+)\}", text)
         if m and m[1] in bodies:
-            found[-1] = Line(found[-1].items, m[1], _ends_with_colon(found[-1]))
+            lines[-1] = Line(lines[-1].items, m[1], _ends_with_colon(lines[-1]))
         else:
-            found.append(Line(items_of(text), None, False))
-    return tuple(found)
+            lines.append(Line(items_of(text), None, False))
+    return tuple(lines)
 
 
 _syntaxes: dict[str, None] = {}
 
 
 def register(syntax: str) -> None:
-    """Notes the text of a kind of node, so that names avoid its words (`ir.text.reserved`)."""
+    """Records the text of a kind of node, so that names avoid its words (`ir.text.reserved`)."""
     _syntaxes[syntax] = None
 
 

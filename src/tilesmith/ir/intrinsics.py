@@ -28,22 +28,22 @@ from .functions import INTRINSICS
 
 
 def checked_index(index: Expr, extent: ExprLike, position: ExprLike) -> Expr:
-    """The place 0..extent-1 that an index selects, which counts from the end where negative.
+    """The position 0..extent-1 that an index selects; a negative index counts from the end.
 
-    Another index selects 0, and compiled code reports it: at the end of the kernel the run fails
+    An invalid index selects 0, and compiled code reports it: at the end of the kernel the run fails
     with its value and its `position`, a number in the tensor of indices.  All are of type i64.
     """
     return call("check_index", index, extent, position)
 
 
 FROM_FRONT = 1 << 62
-"""What `checked_place` takes off a negative index: no axis is as long."""
+"""Subtracted by `checked_place` from a negative index: larger than any axis."""
 
 
 def checked_place(index: Expr, extent: ExprLike, position: Expr) -> Expr:
     """`checked_index` for an index that never counts from the end: a negative one is reported.
 
-    Its position is reported as -1 - position, so that the report is told from others.
+    Its position is reported as -1 - position, which distinguishes the two reports.
     """
     place = select(index < 0, index - FROM_FRONT, index)
     return checked_index(place, extent, select(index < 0, -1 - position, position))
@@ -54,13 +54,13 @@ BY_ZERO = -(1 << 61)
 
 
 def checked_divisor(divisor: Expr, position: Expr) -> Expr:
-    """An integer as it is, but -1 for 0, which compiled code reports with its `position`."""
+    """An integer as it is, but -1 for 0; compiled code reports the 0 with its `position`."""
     fine = checked_index(select(divisor == 0, const(BY_ZERO), 1), 2, position)
     return divisor + cast(fine - 1, divisor.dtype)
 
 
 def needs_guard(node: Expr) -> bool:
-    """True for a node that may be evaluated only where it is wanted: a load, which may lie outside
+    """True for a node that may be evaluated only under its condition: a load, which may lie outside
     the memory, or the check of an index, which may report.
     """
     return isinstance(node, Load) or is_check(node)
@@ -77,32 +77,32 @@ def is_check(node: Expr) -> bool:
 
 
 def with_positions(root: Expr, f: Callable[[Expr], Expr] = lambda _: const(0)) -> Expr:
-    """`root` with checks that report other positions: `f` of their own.  By default no variable is
-    left but those on which the value of `root` depends.
+    """`root` with checks that report other positions: `f` of their own.  By default only variables
+    on which the value of `root` depends remain in them.
     """
     done: dict[Expr, Expr] = {}
     for node in post_order(root, done):
-        found = rebuilt(node, done)
-        if is_check(found):
-            *about, position = found.children
+        new_node = rebuilt(node, done)
+        if is_check(new_node):
+            *about, position = new_node.children
             new = f(position)
             if new.lanes != position.lanes:
                 new = Broadcast(new, position.lanes)
-            found = found.with_children((*about, new))
-        done[node] = found
+            new_node = new_node.with_children((*about, new))
+        done[node] = new_node
     return done[root]
 
 
 def without_checks(root: Expr) -> Expr:
-    """`root` with indices clamped where they were checked."""
+    """`root` with checked indices clamped instead."""
     done: dict[Expr, Expr] = {}
     for node in post_order(root, done):
-        found = rebuilt(node, done)
-        if is_check(found):
-            index, extent, _ = found.children
+        new_node = rebuilt(node, done)
+        if is_check(new_node):
+            index, extent, _ = new_node.children
             place = index + select(index < 0, extent, extent - extent)
-            found = minimum(maximum(place, 0), extent - 1)
-        done[node] = found
+            new_node = minimum(maximum(place, 0), extent - 1)
+        done[node] = new_node
     return done[root]
 
 

@@ -39,7 +39,7 @@ def lane_offsets(e: Expr) -> tuple[Expr, tuple[int, ...]] | None:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Where the elements of a tile lie: rows of neighbours, equally far apart.
+    """The positions of a tile's elements: rows of adjacent elements, with equal distances.
 
     first: the index of the first element, a scalar.
     count: number of rows.
@@ -53,7 +53,7 @@ class Rows:
     distance: int
 
     def index(self) -> Expr:
-        """The vector index of the elements in row-major order, as `rows_of` knows it."""
+        """The vector index of the elements in row-major order, which `rows_of` recognises."""
         size = self.count * self.width
         ramp = Ramp(self.first, const(1), size)
         if self.distance == self.width:
@@ -63,9 +63,7 @@ class Rows:
 
 
 def rows_of(index: Expr) -> Rows | None:
-    """The rows of a vector index that `Rows.index` made, a single one for neighbours; None for
-    others.
-    """
+    """The rows of an index that `Rows.index` made, one for adjacent elements; else None."""
     if isinstance(index, Ramp):
         size = index.size
         return Rows(index.base, 1, size, size) if index.stride is const(1) else None
@@ -77,8 +75,8 @@ def rows_of(index: Expr) -> Rows | None:
     width, gap = (_repeated(e) for e in (product.a.b, product.b))
     if width < 1 or index.lanes % width:
         return None
-    found = Rows(index.a.base, index.lanes // width, width, width + gap)
-    return found if found.index() is index else None
+    rows = Rows(index.a.base, index.lanes // width, width, width + gap)
+    return rows if rows.index() is index else None
 
 
 def _repeated(e: Expr) -> int:
@@ -94,8 +92,8 @@ def lane_of(e: Expr, lane: int) -> Expr | None:
     if isinstance(e, Ramp):
         return e.base + e.stride * lane
     if isinstance(e, Load) and e.mask is None and len(e.indices) == 1:
-        at = lane_of(e.indices[0], lane) if isinstance(e.indices[0], Ramp) else None
-        return None if at is None else Load(e.buffer, (at,))
+        index = lane_of(e.indices[0], lane) if isinstance(e.indices[0], Ramp) else None
+        return None if index is None else Load(e.buffer, (index,))
     if isinstance(e, Binary) and e.op == "add":
         a, b = lane_of(e.a, lane), lane_of(e.b, lane)
         return None if a is None or b is None else a + b

@@ -6,10 +6,10 @@ spaces:
 - `2`: the whole logical axis 2.
 - `0/32` and `0%32`: blocks of 32 of axis 0, and the position inside the block.  A split axis
   appears once as each.
-- `2+1:1`: a whole axis with a *halo*: zeroed room for 1 position before and after, so that a
-  consumer may read past the border.
-- `1:256`: a whole axis with a *span*: memory continues to 256 positions, and the others belong to
-  somebody else.  This describes a slice of a larger tensor, whose other elements are never touched.
+- `2+1:1`: a whole axis with a *halo*: zeros at 1 position before and after, so that a consumer may
+  read past the border.
+- `1:256`: a whole axis with a *span*: memory continues to 256 positions, which belong to other
+  tensors.  This describes a slice of a larger tensor, whose other elements are never touched.
 
 `0 2 3 1` is NHWC seen from logical NCHW; `0/16 2 3 1 0%16` is a packed weight.  If a block size
 does not divide the extent, the last block is padded (with zeros in packed constants).
@@ -38,10 +38,10 @@ class LayoutDim:
     """One physical dimension.
 
     axis: the logical axis.
-    part: all of it, its blocks, or the position inside the block.
+    part: the whole axis, its blocks, or the position inside the block.
     block: elements of a block (outer and inner parts).
     before, after: halo of a whole axis, in positions.
-    span: positions of a whole axis in memory; 0: as many as it has.
+    span: positions of a whole axis in memory; 0: as many as its extent.
     """
 
     axis: int
@@ -66,7 +66,7 @@ _DIM = re.compile(r"(\d+)(?:([/%])(\d+)|\+(\d+):(\d+)|:(\d+))?$")
 
 
 class _Piece(NamedTuple):
-    """A part of a logical axis, its extents once it is split, and where it goes."""
+    """A part of a logical axis: its extents after splitting, and its destination."""
 
     source: slice
     shape: tuple[int, ...]

@@ -22,7 +22,7 @@ Owner = Literal["", "block", "warp", "thread"]
 
 @dataclass(frozen=True, slots=True)
 class LoopKind:
-    """How the iterations of a loop run.
+    """A way to run the iterations of a loop.
 
     name: its name in `For.kind`.
     word: its word in the text of loop IR.
@@ -46,15 +46,15 @@ class LoopKind:
 
 @dataclass(frozen=True, slots=True)
 class BufferScope:
-    """Where the memory of a buffer is.
+    """The memory of a buffer.
 
     name: its name in `Buffer.scope` and in the text of loop IR.
     is_allocated: an `Allocate` makes the memory; otherwise the caller of the kernel owns it.
     is_sized: the size must be constant.
     is_addressed: the elements have addresses.  Otherwise all indices must be constants once loops
         are expanded.
-    owner: of one buffer: each thread, each warp, each block of threads, or else the kernel.  A warp
-        is the threads of a block that differ in `threadIdx.x` alone.
+    owner: the owner of one buffer: each thread, each warp, each block of threads, or else the
+        kernel.  A warp is the threads of a block that differ in `threadIdx.x` alone.
     """
 
     name: Scope
@@ -85,10 +85,10 @@ THREADS = tuple(k.name for k in LOOP_KINDS.values() if k.level == "thread")
 """The indices of blocks, and of the threads of a block: x, y, z."""
 
 MOST_LANES = 1 << 12
-"""Most lanes of a vector: far more than an instruction has, and few enough for a compiler."""
+"""Upper bound on the lanes of a vector: above any machine's, and small enough for LLVM."""
 
 WAVE_OPERATIONS = "add", "mul", "min", "max"
-"""How threads that exchange values combine them."""
+"""The ways in which threads that exchange values combine them."""
 
 SCOPES: dict[str, BufferScope] = {scope.name: scope for scope in (
     BufferScope("param", is_allocated=False, is_sized=False, is_addressed=True),  # the caller's

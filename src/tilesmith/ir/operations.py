@@ -6,8 +6,8 @@ _NUMBERS = ("int", "uint", "float")
 _BITS = ("int", "uint", "bool")
 
 UNARY_OPS: dict[str, tuple[str, ...]] = {"neg": _NUMBERS, "not": _BITS}
-"""With the kinds of element types on which each is defined.  `not` is logical on bools and bitwise
-on integers.
+"""The operations on one operand, with the kinds of element types on which each is defined.  `not`
+is logical on bools and bitwise on integers.
 """
 
 BINARY_OPS: dict[str, tuple[str, ...]] = {
@@ -30,12 +30,12 @@ INFIX: dict[str, tuple[str, int]] = {
 written as calls.
 """
 LOGICAL = {"or": ("or", 1), "and": ("and", 2)}
-"""The same for operations on bools."""
+"""Words and precedence of operations on bools."""
 COMPARISONS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<="}
 COMPARE_OPS = tuple(COMPARISONS)
 SYMBOLS = {**{op: symbol for op, (symbol, _) in INFIX.items()}, **COMPARISONS}
 NOT, COMPARE, UNARY, ATOM = 3, 4, 11, 12
-"""The other precedences: of `not`, of comparisons, of signs, of what needs no parentheses."""
+"""The precedences of `not`, of comparisons, of signs, and of text that needs no parentheses."""
 
 PREFIX_CALLS = tuple(op for op in BINARY_OPS if op not in INFIX)
 REDUCTIONS = ("add", "mul", "min", "max", "and", "or")

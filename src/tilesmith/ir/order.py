@@ -1,4 +1,4 @@
-"""The order of the nodes of a graph without circles, whatever the nodes are."""
+"""The order of the nodes of an acyclic graph of any nodes."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ def tokenize(text: str, first_line: int = 1) -> list[Token]:
 class ExprParser(TokenReader):
     """Recursive descent with precedence climbing over a list of tokens.
 
-    `vars` and `buffers` give the meaning of names; a subclass may change them while parsing.
+    `vars` and `buffers` map names to objects; a subclass may change them while parsing.
     """
 
     def __init__(
@@ -117,7 +117,7 @@ class ExprParser(TokenReader):
                 return left
 
     def build(self, token: Token, make: Callable[..., Expr], *operands: Expr) -> Expr:
-        """`make(*operands)`, with its complaint about types turned into a ParseError at `token`."""
+        """`make(*operands)`; an error about types becomes a ParseError at `token`."""
         try:
             return make(*operands)
         except (TypeError, ValueError) as e:
@@ -223,7 +223,7 @@ class ExprParser(TokenReader):
         return self.build(token, lambda: ir.Binary(token.text, a, b))
 
     def call(self, token: Token) -> Expr:
-        """What begins with a word and a parenthesis: the declared text of a kind of node."""
+        """The node whose declared text begins with a word and a parenthesis."""
         kind, rest, values = self.kind_of(token)
         binders = fields_with(kind, Role.BINDER)
         many = {f.name for f in fields_of(kind) if f.is_many}
@@ -244,7 +244,7 @@ class ExprParser(TokenReader):
         return self.build(token, lambda: kind(**values))
 
     def kind_of(self, token: Token) -> tuple[type[Expr], list[str | Slot], dict[str, Any]]:
-        """The kind of node that a word begins, what follows the word, and the fields in it."""
+        """The kind of node that a word begins, the items after it, and the fields in it."""
         values: dict[str, Any] = {}
         word = token.text
         for begin in _BEGINNINGS:
@@ -268,7 +268,7 @@ class ExprParser(TokenReader):
         return tuple(args)
 
     def declare(self, kind: type, values: dict[str, Any]) -> Callable[[], None]:
-        """Puts what a node declares into scope; the result ends the scope."""
+        """Puts a node's declarations into scope; the result ends the scope."""
         outer: list[tuple[dict[str, Any], str, Any]] = []
         for f in fields_with(kind, Role.BINDER):
             item = values[f.name]
@@ -327,16 +327,16 @@ _FORMS: dict[str, Callable[[ExprParser, str, dict[str, Any]], None]] = {
     "expression": ExprParser.read_expression, "bound": ExprParser.read_bound,
     "lanes": ExprParser.read_lanes, "suffix": ExprParser.read_suffix,
 }  # fmt: skip
-"""How a field is read, by the form that the syntax of its node names."""
+"""Readers of fields, by the form in the syntax of the node."""
 
 _WORDS: dict[str, Callable[[ExprParser, str, dict[str, Any], str, Token], None]] = {
     "function": ExprParser.read_word, "intrinsic": ExprParser.read_intrinsic,
     "reduction": ExprParser.read_word, "type": ExprParser.read_type,
 }  # fmt: skip
-"""The same for a field in the word with which a node begins."""
+"""Readers of a field in the word with which a node begins."""
 
 _ANY_WORD = ("function", "intrinsic")
-"""The forms of those that are not in `VOCABULARY`, or may be others: the verifier knows them."""
+"""Forms of words that are not all in `VOCABULARY`: the verifier checks them."""
 
 _CHECKS: dict[type[Expr], Callable[..., str | None]] = {
     ir.Ramp: lambda base, stride, size: (
@@ -348,11 +348,11 @@ _CHECKS: dict[type[Expr], Callable[..., str | None]] = {
         f"expected a number of lanes that divides {a.lanes}, got {size}" if a.lanes % size else None
     ),
 }
-"""Why a node can't be made of the values that were read."""
+"""The reason why a node can't be made of the values that were read; None if it can."""
 
 
 class _Beginning(NamedTuple):
-    """The word with which a kind of node begins, and what follows it.
+    """The word with which a kind of node begins, and the items after it.
 
     prefix: the word, or its first part.
     slot: the field that is the rest of the word, if one is.
@@ -369,7 +369,7 @@ class _Beginning(NamedTuple):
 
 
 def _beginnings() -> list[_Beginning]:
-    found: list[_Beginning] = []
+    beginnings: list[_Beginning] = []
     for kind in vars(ir).values():
         items = getattr(kind, "items", ()) if isinstance(kind, type) else ()
         pieces = [t for i in items for t in (tokens(i) if isinstance(i, str) else (i,))]
@@ -377,9 +377,9 @@ def _beginnings() -> list[_Beginning]:
             paren = pieces.index("(")
             prefix = "".join(p for p in pieces[:paren] if isinstance(p, str))
             slot = next((p for p in pieces[:paren] if isinstance(p, Slot)), None)
-            found.append(_Beginning(prefix, slot, kind, pieces[paren:]))
-    # whole words and long prefixes first, and what takes any word last
-    return sorted(found, key=lambda b: (b.takes_any, -len(b.prefix)))
+            beginnings.append(_Beginning(prefix, slot, kind, pieces[paren:]))
+    # whole words and long prefixes first; forms that take any word last
+    return sorted(beginnings, key=lambda b: (b.takes_any, -len(b.prefix)))
 
 
 _BEGINNINGS = _beginnings()

@@ -1,4 +1,4 @@
-"""What the simplifier can prove about integers: intervals bottom-up, and proofs of `sum >= 0`."""
+"""Proofs about integers for the simplifier: intervals bottom-up, and `sum >= 0`."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def is_index(e: Expr) -> bool:
     """True for index arithmetic, which does not overflow: i64 made of Vars, literals and values of
     at most 32 bits.
     """
-    found = _index.get(e)
-    if found is not None:
-        return found
+    known = _index.get(e)
+    if known is not None:
+        return known
     kind = type(e)
     if kind is Var or kind is Const:
         result = True
@@ -34,13 +34,14 @@ def is_index(e: Expr) -> bool:
         narrow = source.is_bool or (source.is_int and source.bits <= 32)
         result = e.type is i64 and (narrow or (source is i64 and is_index(e.a)))
     elif kind is ir.Compare or (e.dtype.is_bool and kind is not ir.Select):
-        result = True  # where a condition comes from does not matter
+        result = True  # the facts don't matter here
     elif kind in (ir.Load, ir.Call, ir.Let) or e.dtype is not i64:
         result = False
     else:
         try:
             result = all(map(is_index, e.children))
-        except RecursionError:  # deeper than Python's stack: operands first, so that all are known
+        # deeper than Python's stack: operands first, so that all are in the cache
+        except RecursionError:
             for node in post_order(e):
                 if node is not e:
                     is_index(node)
@@ -64,22 +65,23 @@ def interval_of(e: Expr, facts: Facts) -> Interval:
     if type(e) is Const:
         return iv.constant(int(e.value)) if not e.type.is_float else iv.TOP
     cache = facts.intervals
-    found = cache.get(e)
-    if found is None:
+    values = cache.get(e)
+    if values is None:
         try:
-            found = _compute(e, facts)
-        except RecursionError:  # deeper than Python's stack: operands first, so that all are known
+            values = _compute(e, facts)
+        # deeper than Python's stack: operands first, so that all are in the cache
+        except RecursionError:
             for node in post_order(e):
                 if node is not e and node.dtype.is_int:
                     interval_of(node, facts)
-            found = _compute(e, facts)
+            values = _compute(e, facts)
         known = facts.bounds.get(e)
         if known is not None:
-            found = iv.intersect(found, known)
-            if found.lo is not None and found.hi is not None and found.lo > found.hi:
-                found = known  # the facts contradict each other: this code never runs
-        cache[e] = found
-    return found
+            values = iv.intersect(values, known)
+            if values.lo is not None and values.hi is not None and values.lo > values.hi:
+                values = known  # the facts contradict each other: this code never runs
+        cache[e] = values
+    return values
 
 
 def _compute(e: Expr, facts: Facts) -> Interval:
@@ -97,11 +99,11 @@ def _compute(e: Expr, facts: Facts) -> Interval:
 
 
 def _wrapped(values: Interval, e: Expr) -> Interval:
-    """`values`, or everything if an operation of this type may have wrapped around."""
+    """`values`, or all values of the type if an operation may have wrapped around."""
     dtype = e.dtype
     if dtype is not i64 or not is_index(e):
         return values if values.fits(dtype) else iv.of_dtype(dtype)
-    # index arithmetic does not overflow; an end beyond the type says nothing, the other one holds
+    # index arithmetic does not overflow; an end beyond the type is dropped, the other one holds
     lo, hi, *steps = values
     return iv.make(
         None if lo is not None and lo < dtype.min else lo,
@@ -228,11 +230,11 @@ def nonnegative(form: Affine, facts: Facts) -> bool:
     if not form[0]:
         return False
     key = _key(form)
-    found = facts.proofs.get(key)
-    if found is None:
+    is_proved = facts.proofs.get(key)
+    if is_proved is None:
         facts.proofs[key] = False  # a proof must not use itself
-        found = facts.proofs[key] = _search(form, facts, _MAX_DEPTH, {})
-    return found
+        is_proved = facts.proofs[key] = _search(form, facts, _MAX_DEPTH, {})
+    return is_proved
 
 
 _Key: TypeAlias = tuple[frozenset[tuple[Expr, int]], int]
@@ -245,8 +247,8 @@ def _key(form: Affine) -> _Key:
 def _search(form: Affine, facts: Facts, depth: int, failed: dict[_Key, int]) -> bool:
     """Whether at most `depth` steps prove `form >= 0`.
 
-    failed: sums of this search, with the number of steps that did not prove them.  Steps commute,
-        so that many ways lead to the same sum.
+    failed: the sums of this search with the number of steps that did not prove them.  Steps
+        commute, so the search reaches the same sum in many ways.
     """
     low = _low(form, facts)
     if low is not None and low >= 0:
@@ -263,7 +265,7 @@ def _search(form: Affine, facts: Facts, depth: int, failed: dict[_Key, int]) -> 
 
 
 def _low(form: Affine, facts: Facts) -> int | None:
-    """The lower end of `sum_interval`, which is all that a search asks for."""
+    """The lower end of `sum_interval`, the only one that a search needs."""
     terms, total = form
     for atom, k in terms.items():
         values = interval_of(atom, facts)
@@ -278,7 +280,7 @@ def _step(form: Affine, facts: Facts, depth: int, failed: dict[_Key, int]) -> bo
     """Whether one step leads to sums that at most `depth` steps prove."""
     terms = form[0]
     for fact in facts.inequalities:
-        # form - n * fact >= 0 shows form >= 0; worth a look when they share an atom
+        # form - n * fact >= 0 implies form >= 0; it is tried when they share an atom
         shared = [terms[a] // k for a, k in fact[0].items() if a in terms and terms[a] * k > 0]
         if shared:
             rest = combined(form, fact, -max(min(shared), 1))
@@ -310,8 +312,8 @@ def _step(form: Affine, facts: Facts, depth: int, failed: dict[_Key, int]) -> bo
             atom.op == "floordiv" and not any(n % k for n in terms.values())
             and _is_positive_divisor(atom.b, facts) and _is_exact(atom.a, facts)
         ):  # fmt: skip
-            # k·(x // y) <= k·r + c is x // y <= r + c // k, and that is x < (r + c // k + 1)·y;
-            # k·(x // y) + k·r + c >= 0 is x // y >= -(r + c // k), and x + (r + c // k)·y >= 0
+            # k·(x // y) <= k·r + c is x // y <= r + c // k, which is x < (r + c // k + 1)·y;
+            # k·(x // y) + k·r + c >= 0 is x // y >= -(r + c // k), so x + (r + c // k)·y >= 0
             size = abs(k)
             quotients = {a: n // size for a, n in terms.items() if a is not atom}
             rest = _times((quotients, form[1] // size + (k < 0)), affine_form(atom.b))
@@ -354,9 +356,7 @@ def _step(form: Affine, facts: Facts, depth: int, failed: dict[_Key, int]) -> bo
 
 
 def _inner_quotients(atom: Binary, terms: Mapping[Expr, int]) -> Iterator[tuple[Affine, int]]:
-    """`x // (c·d)` as quotients `y // c`, where `y = x // d` is another term of the sum, but for a
-    number.
-    """
+    """`x // (c·d)` as quotients `y // c`, where another term is `y = x // d` up to a number."""
     assert isinstance(atom.b, Const)
     for y in terms:
         if type(y) is not Binary or y.op != "floordiv" or type(y.b) is not Const or y is atom:
@@ -368,8 +368,8 @@ def _inner_quotients(atom: Binary, terms: Mapping[Expr, int]) -> Iterator[tuple[
 
 
 def _products_at_ends(atom: Binary, k: int, facts: Facts) -> Iterator[Affine]:
-    """The product with one factor at the end of its range that makes `k` times it smaller; the
-    other one, such as the extent that an index is multiplied by, is not negative.
+    """The product with one factor replaced by the end of its range that makes `k` times the product
+    smaller.  The other factor, such as the extent that multiplies an index, is not negative.
     """
     for factor, other in ((atom.a, atom.b), (atom.b, atom.a)):
         low = interval_of(other, facts).lo
@@ -386,7 +386,7 @@ def _products_at_ends(atom: Binary, k: int, facts: Facts) -> Iterator[Affine]:
 
 
 def _is_positive_divisor(e: Expr, facts: Facts) -> bool:
-    """True if the divisor `e` is positive: it is not negative, and no divisor is 0."""
+    """True if the divisor `e` is positive: not negative, since no divisor is 0."""
     low = interval_of(e, facts).lo
     return low is not None and low >= 0
 

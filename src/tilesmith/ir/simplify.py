@@ -6,8 +6,8 @@ the expression's place.
 
 Assumptions and guarantees:
 - Integers of type i64 made of Vars, constants and values of narrower types are *index arithmetic*:
-  they are assumed not to overflow.  Where an i64 value comes from memory, only what holds modulo
-  2**64 is used, unless its interval shows that nothing overflows.
+  they are assumed not to overflow.  For an i64 value from memory, only facts modulo 2**64 are used,
+  unless its interval shows that nothing overflows.
 - Floats keep their value bit by bit (NaN payloads aside).  So `x * 1`, `x / 1`, `x - 0`, `x + -0.0`
   and folding in the dtype are allowed, but not `x + 0` (changes -0.0) or `x * 0` (NaN, infinities,
   signs).
@@ -25,7 +25,7 @@ from .rules import RULES
 from .rules.lanes import is_value
 
 EMPTY = Context(RULES)
-"""No facts."""
+"""The context without facts."""
 
 
 def simplify(e: Expr, ctx: Context = EMPTY) -> Expr:

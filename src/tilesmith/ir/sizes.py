@@ -1,11 +1,11 @@
-"""What an extent may be that only a run knows."""
+"""The sizes of an extent that only a run knows."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 LARGEST = (1 << 31) - 1
-"""The largest extent where nothing else is said."""
+"""The default upper bound of an extent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,7 +13,7 @@ class Sizes:
     """The sizes of a symbolic extent, at least `low` and at most `high`.
 
     low, high: the range; a run with another size is refused.
-    expected: the size that decisions reckon with.  No answer depends on it.
+    expected: the size for which decisions are made.  No answer depends on it.
     """
 
     low: int

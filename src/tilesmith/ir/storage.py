@@ -4,10 +4,10 @@ A `Cast` from or to a storage type stays one node until code is written.  Writer
 `converted`, so that every backend has the same conversions.  The interpreter and the reference
 evaluator use those of `ml_dtypes`, which must agree with these on all values.
 
-Roundings are to nearest, ties to even.  What a type can't hold becomes infinity or NaN if it has
-one, else its largest number.  NaN becomes a zero in types without NaN.  To f8e8m0, ties round up;
-zero and negative numbers become NaN.  Integers take the low bits; a float is first converted to
-i32.  `truncated` says what a float becomes that an integer type can't hold.
+Conversions round to nearest, ties to even.  A number beyond the type's range becomes infinity or
+NaN if the type has one, else its largest number.  NaN becomes a zero in types without NaN.  To
+f8e8m0, ties round up; zero and negative numbers become NaN.  Integers take the low bits; a float is
+first converted to i32.  `truncated` defines the integers for floats out of range.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ class _Format:
     """The encoding of a float with a sign bit, an exponent and a mantissa.
 
     mantissa: bits of the mantissa.
-    bias: of the exponent.
-    overflow: the code without sign of what is too large.
-    nan: the code without sign of NaN; None if the type has none.
-    one_nan: NaN takes the place of minus zero, and there is no infinity.
+    bias: bias of the exponent.
+    overflow: the code, without sign, of numbers that are too large.
+    nan: the code, without sign, of NaN; None if the type has none.
+    one_nan: whether the code of minus zero is NaN, and there is no infinity.
     """
 
     mantissa: int
@@ -79,7 +79,7 @@ def code_of(value: float, dtype: DType) -> int:
 def convert_array(array: np.ndarray, to: DType) -> np.ndarray:
     """The elements converted to `to` as `Cast` does.
 
-    To storage types f64 is rounded once, unlike by `ml_dtypes`.
+    f64 is rounded once to storage types, unlike in `ml_dtypes`.
     """
     source = to_dtype(array.dtype)
     if to.is_int and source.is_float:
@@ -97,10 +97,10 @@ def convert_array(array: np.ndarray, to: DType) -> np.ndarray:
 def truncated(array: np.ndarray, to: DType) -> np.ndarray:
     """Floats as integers of type `to`, rounded toward zero.
 
-    Floats become i64 for types of 64 bits, else i32, and the type takes the low bits.  NaN and what
-    that integer can't hold become its least number.  For u32 and u64, 2^31 or 2^63 is subtracted
-    before from floats that reach it, and added after.  So convert x86's instructions, and with them
-    NumPy, PyTorch and ONNX Runtime.
+    Floats become i64 for types of 64 bits, else i32, and the type takes the low bits.  NaN and
+    numbers out of range become the least number of that integer type.  For u32 and u64, 2^31 or
+    2^63 is subtracted first from floats that reach it, and added at the end.  This is the
+    conversion of x86's instructions, and so of NumPy, PyTorch and ONNX Runtime.
     """
     bits = 64 if to.bits == 64 else 32
     half = 2.0 ** (bits - 1)
@@ -113,7 +113,7 @@ def truncated(array: np.ndarray, to: DType) -> np.ndarray:
 
 
 def converted(e: Cast) -> Expr:
-    """The cast from or to a storage type without such a cast in it."""
+    """The cast from or to a storage type, written without such a cast."""
     value = _decoded(e.a) if e.a.dtype.is_storage else e.a
     if not e.type.is_storage:
         return cast(value, e.type)

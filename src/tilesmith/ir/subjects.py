@@ -1,4 +1,4 @@
-"""What conditions are about, so that facts are only looked at where they may matter.
+"""The subjects of conditions, so that facts are used only where they may matter.
 
 A condition on indices (`i < n`) may matter to any other comparison or division of integers.  A
 condition on data (`X[i] > 0`, `count[i] < 3`) matters only to an expression in which it occurs
@@ -22,9 +22,9 @@ def depends_on_indices(e: Expr) -> bool:
     """True if facts about indices could change the simplification of `e`: it compares, divides or
     takes a min.
     """
-    found = _depends.get(e)
-    if found is None:
-        found = any(
+    known = _depends.get(e)
+    if known is None:
+        known = any(
             type(n) in (Compare, Select)
             or (type(n) is Load and n.mask is not None)
             or n.dtype.is_bool
@@ -33,8 +33,8 @@ def depends_on_indices(e: Expr) -> bool:
         )
         if len(_depends) > _CACHE_LIMIT:
             _depends.clear()
-        _depends[e] = found
-    return found
+        _depends[e] = known
+    return known
 
 
 def about_indices(cond: Expr) -> bool:
@@ -47,7 +47,7 @@ def about_indices(cond: Expr) -> bool:
 
 
 def _parts(cond: Expr) -> Iterator[Expr]:
-    """What `cond` connects by `and`, `or` and `not`."""
+    """The conditions that `cond` connects by `and`, `or` and `not`."""
     stack = [cond]
     while stack:
         node = stack.pop()
@@ -66,7 +66,7 @@ def _compared(e: Compare) -> Iterator[Expr]:
 class Subjects:
     """The conditions on data and the i64 data in expressions, as sets of bits.
 
-    One object numbers what occurs in the expressions that it is asked about.
+    One object numbers the subjects of all expressions that it is asked about.
     """
 
     __slots__ = ("_below", "_bits")
@@ -98,7 +98,7 @@ class Subjects:
         return below[e]
 
     def _own(self, e: Expr) -> int:
-        """The bit of the node itself, 0 if no fact on data is about such a node."""
+        """The bit of the node itself; 0 if no fact on data is about such a node."""
         if type(e) is Const or e.lanes > 1:
             return 0
         if e.dtype.is_bool:
@@ -108,7 +108,7 @@ class Subjects:
         return self._bit(e) if e.dtype is i64 and reads_memory(e) else 0
 
     def _bit(self, key: object) -> int:
-        found = self._bits.get(key)
-        if found is None:
-            found = self._bits[key] = 1 << len(self._bits)
-        return found
+        bit = self._bits.get(key)
+        if bit is None:
+            bit = self._bits[key] = 1 << len(self._bits)
+        return bit

@@ -1,8 +1,8 @@
 """Symbolic dimensions: extents that only a run knows.
 
 Such a dimension is an i64 expression over `Var`s with `sizes`.  A symbol is one of these Vars, such
-as the length of a sequence.  What is right for all sizes is decided with the expressions.  What is
-merely fast is decided with `expected`.
+as the length of a sequence.  Correctness for all sizes is decided with the expressions.  Speed is
+decided with `expected`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .sizes import LARGEST, Sizes
 from .types import Dim
 
 _EXPECTED = 1 << 20
-"""What a symbol without `sizes` is expected to be: large."""
+"""The expected value of a symbol without `sizes`: large."""
 
 
 def symbol(name: str, low: int = 1, high: int = LARGEST, expected: int | None = None) -> Var:
@@ -29,19 +29,19 @@ def symbol(name: str, low: int = 1, high: int = LARGEST, expected: int | None = 
 
 def symbols_of(dims: Iterable[Dim]) -> tuple[Var, ...]:
     """The symbols in `dims`, each once, in order of their first use."""
-    found: dict[Var, None] = {}
+    symbols: dict[Var, None] = {}
     for d in dims:
         if isinstance(d, Expr):
             inside = free_vars(d)
-            found |= dict.fromkeys(n for n in post_order(d) if isinstance(n, Var) and n in inside)
-    return tuple(found)
+            symbols |= dict.fromkeys(n for n in post_order(d) if isinstance(n, Var) and n in inside)
+    return tuple(symbols)
 
 
 def value_of(dim: Dim, values: Mapping[Var, int]) -> int:
-    """The extent where symbols have these values.
+    """The value of an extent for these values of its symbols.
 
-    Raises KeyError for a symbol without one, and ValueError for what has no value: a division by
-    zero, or an expression that is no arithmetic of integers.
+    Raises KeyError for a symbol without a value, and ValueError for an undefined result: a division
+    by zero, or an expression that is no arithmetic of integers.
     """
     if isinstance(dim, int):
         return dim
@@ -59,21 +59,22 @@ def _apply(node: Expr, done: Mapping[Expr, int], values: Mapping[Var, int]) -> i
     if isinstance(node, Unary) and node.op == "neg":
         return -done[node.a]
     if isinstance(node, Binary) and node.op in INTEGER:
-        found = INTEGER[node.op](done[node.a], done[node.b])
-        if found is not None:
-            return found
+        result = INTEGER[node.op](done[node.a], done[node.b])
+        if result is not None:
+            return result
     raise ValueError(f"the extent {node} has no value")
 
 
 def bound(dim: Dim, extents: Mapping[Expr, Dim]) -> Dim:
-    """The extent with symbols, or whole expressions, replaced; a number if no symbol is left.
+    """The extent after symbols, or whole expressions, are replaced; a number if no symbol is
+    left.
 
-    Raises ValueError if the result has no value, such as a division by zero.
+    Raises ValueError if the result is undefined, such as a division by zero.
     """
     if isinstance(dim, int):
         return dim
-    found = substitute(dim, {e: as_expr(d) for e, d in extents.items()})
-    return as_dim(found) if free_vars(found) else value_of(found, {})
+    extent = substitute(dim, {e: as_expr(d) for e, d in extents.items()})
+    return as_dim(extent) if free_vars(extent) else value_of(extent, {})
 
 
 def as_dim(extent: Expr | int) -> Dim:
@@ -85,7 +86,7 @@ def as_dim(extent: Expr | int) -> Dim:
 
 
 def expected(dim: Dim) -> int:
-    """The extent that decisions reckon with.  No answer may depend on it."""
+    """The extent for which decisions are made.  No answer may depend on it."""
     if isinstance(dim, int):
         return dim
     sizes = {v: v.sizes.expected if v.sizes is not None else _EXPECTED for v in free_vars(dim)}
@@ -93,5 +94,5 @@ def expected(dim: Dim) -> int:
 
 
 def expected_size(dims: Iterable[Dim]) -> int:
-    """The number of elements that decisions reckon with: the product of `dims`."""
+    """The number of elements for which decisions are made: the product of `dims`."""
     return math.prod(map(expected, dims))

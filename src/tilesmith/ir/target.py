@@ -26,25 +26,23 @@ longer than the average.
 
 
 FUSING = {"x86_64": "fma", "wasm32": "relaxed-simd"}
-"""By architecture, the feature with which multiply-adds are one instruction; elsewhere they always
-are.
-"""
+"""The feature with which a multiply-add is one instruction; elsewhere it always is."""
 HALF_CONVERTING = {"x86_64": "f16c", "wasm32": "fp16"}
-"""The same for conversions of f16."""
+"""The feature, by architecture, with which an instruction converts f16."""
 
 
 @checked_methods(UsageError)
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A CPU, or a device that a program on this machine gives work to.
+    """A CPU, or a device that runs parts of a program on this machine.
 
-    name: what the user asked for (`native`, `x86-64-v3`, a description).
+    name: the user's name for it (`native`, `x86-64-v3`, a description).
     triple, cpu, features: LLVM's names.  Code may use the features; `cpu` only steers tuning.
     vector_bits: SIMD width in bits.
     vector_registers: number of architectural vector registers.
-    model: how fast the machine is, and how much it has.
+    model: speed and resources of the CPU.
     threads: number of threads that schedules are made for (see `for_threads`).
-    backend: what makes code for it (see `backend.BACKENDS`): "cpu" (LLVM), "c" (C text), "opencl",
+    backend: the kind of target (see `backend.BACKENDS`): "cpu" (LLVM), "c" (C text), "opencl",
         "cuda".
     device: the device; None for a CPU.
     """
@@ -109,7 +107,7 @@ class Target:
     def with_model(self, **changes: Any) -> Target:
         """This target with other values of some fields of its model.
 
-        Raises UsageError for fields that there are not, and for values that can't be.
+        Raises UsageError for unknown fields and for impossible values.
         """
         unknown = changes.keys() - {f.name for f in fields(self.model)}
         if unknown:
@@ -125,7 +123,7 @@ class Target:
 
     @property
     def parallel_fmas(self) -> int:
-        """Fewest float32 multiply-adds that are worth sharing among threads; kernels that small do
+        """Fewest float32 multiply-adds that are worth sharing among threads; such small kernels do
         not fill vectors wider than 8 lanes.
         """
         return self.model.parallel_cycles * self.model.fma_ports * 8
@@ -169,7 +167,7 @@ class Target:
 
     @staticmethod
     def from_json(m: Mapping[str, Any]) -> Target:
-        """Raises ValueError, KeyError or TypeError for anything that `to_json` does not write."""
+        """The target that `to_json` wrote.  Raises ValueError, KeyError or TypeError."""
         texts = (m["name"], m["triple"], m["cpu"], m["backend"], *m["features"])
         if not all(isinstance(t, str) for t in texts):
             raise TypeError("expected text")

@@ -1,8 +1,8 @@
-"""Tensor intrinsics: instructions on small tiles, declared by what they compute.
+"""Tensor intrinsics: instructions on small tiles, declared by their computation.
 
 A declaration holds the behaviour as an expression, as `te.decl_tensor_intrin` takes it from a
-tensor expression.  Schedules that use the instruction, the interpreter and the verifier read this;
-`emit` is for the writer of code alone.
+tensor expression.  Schedules, the interpreter and the verifier read it; only the writer of code
+calls `emit`.
 
     c[l] += sum over k of i32(a[k]) * i32(w[l, k])        for l in 16, k in 4
 
@@ -55,10 +55,10 @@ class Operand:
 
 @dataclass(frozen=True, slots=True)
 class KeepAlive:
-    """What keeps a unit of the CPU awake while it is not used.
+    """Code that keeps a unit of the CPU from sleeping.
 
     emit: writes the code, given a `codegen.tensor_code.TensorCode`.
-    fmas: work of calls, in multiply-adds of full vectors, after which it must run again.
+    fmas: interval between two such codes: work of calls, in multiply-adds of full vectors.
     """
 
     emit: Callable[..., None]
@@ -70,31 +70,33 @@ class TensorIntrinsic:
     """An instruction, or a short sequence of them.
 
     name: its name, unique.
-    result: the tile that it gives; its dimensions are the first of `axes`.
+    result: the tile of results; its dimensions are the first of `axes`.
     operands: the tiles that it reads, besides the old result.
     axes: the variables of its loops, those of the result first.
     extents: for each axis, the number of iterations.
-    term: what one iteration gives, over loads of operands.
+    term: the value of one iteration, over loads of operands.
     accumulates: whether the terms are added to the old result.
     emit: writes the code, given a `codegen.tensor_code.TensorCode` and the operands' values, the
         old result first if it accumulates.
-    features: LLVM's names of what a target must have.
+    features: LLVM's names of the features that a target needs.
     fmas: time of a call in multiply-adds of full vectors: a number, or the name of the field of a
         CPU's model that holds it (see `time`).
-    first_fmas: the same for a call whose last operand has just been loaded; None: no more.
-    keep_alive: what must run now and then in loops of calls; None: nothing.
-    load: how an operand is loaded whose rows, along the first dimension, may be any distance apart:
-        given the code, the operand, a pointer and the distance in bytes, the value for `emit`.
-        None for operands that are vectors.
+    first_fmas: the time of a call whose last operand has just been loaded; None: no more than
+        `fmas`.
+    keep_alive: code that loops of calls must run now and then; None: no such code.
+    load: loads an operand whose rows, along the first dimension, may have any distance.  Arguments:
+        the code, the operand, a pointer and the distance in bytes; the result is the value for
+        `emit`.  None for operands that are vectors.
     registers: number of registers that hold such tiles; None: those for vectors.
-    scratch: number of vector registers that the code needs beside those of operands and result.
+    scratch: number of vector registers that the code needs beyond those of operands and result.
     threads: number of neighbouring threads that run a call together, each with an equal part of the
         tiles: `emit` is given the parts of one of them.
-    reads: of a call that several threads run, the loads of an operand whose rows are so many bytes
+    reads: for a call that several threads run, the loads of an operand whose rows are a given
+        number of bytes
         apart: for each, the bytes that a thread loads, and the offset in bytes of each thread.
     tolerance: relative error against the term computed with the result's type; 0 if there is none.
         Strict accuracy refuses others.
-    digest: changes whenever the meaning of the code may.
+    digest: a hash that changes when the meaning of the code may have changed.
     """
 
     name: str
@@ -119,7 +121,7 @@ class TensorIntrinsic:
 
     @property
     def is_reduced(self) -> tuple[bool, ...]:
-        """For each axis, whether terms along it are added."""
+        """For each axis, whether terms are added along it."""
         spatial = len(self.result.shape)
         return tuple(n >= spatial for n in range(len(self.axes)))
 
@@ -157,22 +159,22 @@ _families: dict[str, Callable[..., TensorIntrinsic | None]] = {}
 
 
 def declare(intrinsic: TensorIntrinsic) -> TensorIntrinsic:
-    """Make an intrinsic known by its name.  An equal declaration gives the existing one; another
+    """Register an intrinsic by its name.  An equal declaration gives the existing one; a different
     one of the same name replaces it.
     """
-    found = _declared.get(intrinsic.name)
-    if found is not None and found.digest == intrinsic.digest:
-        return found
+    known = _declared.get(intrinsic.name)
+    if known is not None and known.digest == intrinsic.digest:
+        return known
     _declared[intrinsic.name] = intrinsic
     return intrinsic
 
 
 def declare_family(name: str, make: Callable[..., TensorIntrinsic | None]) -> None:
-    """Make intrinsics for tiles of N rows known as `name_N`, and those that add S steps as
+    """Register intrinsics for tiles of N rows as `name_N`, and intrinsics that add S steps as
     `name_N_S`, if the family has them.
 
-    `make(N)` or `make(N, S)` declares one when it is first named; it gives None if there is none of
-    this size.
+    `make(N)` or `make(N, S)` declares one at its first use; it gives None for a size that the
+    family lacks.
     """
     _families[name] = lru_cache(maxsize=256)(make)
 
@@ -194,13 +196,13 @@ def tensor_intrinsic(name: str) -> TensorIntrinsic:
         family, sizes = _in_family(name)
         if family in _families and len(sizes) in (1, 2):
             _families[family](*sizes)
-    found = _declared.get(name)
-    if found is None:
+    declared = _declared.get(name)
+    if declared is None:
         raise UsageError(
             f"no tensor intrinsic is called {name!r}; declared are "
             f"{', '.join(sorted(_declared)) or 'none'}: see te.decl_tensor_intrin"
         )
-    return found
+    return declared
 
 
 def called(e: Expr) -> TensorIntrinsic | None:
@@ -209,9 +211,7 @@ def called(e: Expr) -> TensorIntrinsic | None:
 
 
 def of_rows(intrinsic: TensorIntrinsic, rows: int) -> TensorIntrinsic | None:
-    """The intrinsic for tiles of so many rows in the place of the declared number; None if there is
-    none.
-    """
+    """The intrinsic for tiles of that many rows; None if there is none."""
     if rows == intrinsic.extents[0]:
         return intrinsic
     family, sizes = _in_family(intrinsic.name)
@@ -219,11 +219,8 @@ def of_rows(intrinsic: TensorIntrinsic, rows: int) -> TensorIntrinsic | None:
 
 
 def of_steps(intrinsic: TensorIntrinsic, steps: int) -> TensorIntrinsic | None:
-    """The intrinsic that adds so many steps (the extent of its first reduced axis) in the place of
-    the declared number; None if there is none.
-    """
-    at = intrinsic.is_reduced.index(True)
-    if steps == intrinsic.extents[at]:
+    """The intrinsic with that extent of its first reduced axis; None if there is none."""
+    if steps == intrinsic.extents[intrinsic.is_reduced.index(True)]:
         return intrinsic
     family, _ = _in_family(intrinsic.name)
     return _families[family](intrinsic.extents[0], steps) if family in _families else None
@@ -240,7 +237,7 @@ Binding = dict[Operand, Load]
 
 
 def matches(intrinsic: TensorIntrinsic, e: Expr) -> Iterator[Binding]:
-    """The ways in which `e` is the term of an intrinsic: for each operand, what is read in its
+    """The ways in which `e` is the term of an intrinsic: for each operand, the expression in its
     place.  Indices are not compared.
     """
     return _unified(intrinsic.term, e, {})

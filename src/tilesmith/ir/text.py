@@ -52,18 +52,18 @@ VOCABULARY: dict[str, Collection[str]] = {
     "reduction": REDUCTIONS,
     "type": BY_NAME,
 }
-"""The words with which a form writes a field."""
+"""The words with which each form writes a field."""
 
 _BLOCKS = ("attr", "block", "def", "pass")
 """The words of functions and blocks."""
 
 _SHARE_ABOVE = 200  # nodes of the tree; shorter expressions are written out in full
-_SHARE_LEAST = 8  # nodes of a part worth a name
+_SHARE_LEAST = 8  # nodes of the smallest part that gets a name
 
 
 def reserved() -> frozenset[str]:
-    """Words that can't be names in the text: those of all kinds of nodes that are declared so far,
-    those of statements once `loop.nodes` is imported.
+    """Words that can't be names in the text: those of all kinds of nodes that are declared so far.
+    Statements are declared once `loop.nodes` is imported.
     """
     return _words(registered())
 
@@ -90,9 +90,7 @@ class Node(Parent, Protocol):
 
 
 class Names:
-    """Gives each object a name of its own: its label made a word, with a number if the word is
-    taken.
-    """
+    """Gives each object a unique name: its label as a word, with a number if taken."""
 
     def __init__(self, taken: Iterable[str] | None = None) -> None:
         self._taken = set(reserved() if taken is None else taken)
@@ -100,18 +98,18 @@ class Names:
         self._kept: list[object] = []  # keeps the ids in use
 
     def __call__(self, item: Any) -> str:
-        found = self._names.get(id(item))
-        if found is None:
+        name = self._names.get(id(item))
+        if name is None:
             label = re.sub(r"[^A-Za-z0-9_.]", "_", item.name)
             label = label if re.match(r"[A-Za-z_]", label) else f"_{label}"
-            found, n = label, 0
-            while found in self._taken:
+            name, n = label, 0
+            while name in self._taken:
                 n += 1
-                found = f"{label}_{n}"
-            self._taken.add(found)
-            self._names[id(item)] = found
+                name = f"{label}_{n}"
+            self._taken.add(name)
+            self._names[id(item)] = name
             self._kept.append(item)
-        return found
+        return name
 
 
 def print_expr(e: Node, name_of: NameOf | None = None) -> str:
@@ -153,7 +151,7 @@ def parts_of(node: Node, name_of: NameOf) -> tuple[Parts, int]:
 
 
 def _shared_parts(root: Node) -> set[Node]:
-    """The parts to be named: those that occur more than once, if the whole is long."""
+    """The parts that get a name: those that occur more than once, if the whole is long."""
     size: dict[Node, int] = {}
     uses: dict[Node, int] = {}
     for node in post_order(root):
@@ -166,7 +164,7 @@ def _shared_parts(root: Node) -> set[Node]:
 
 
 Parts = list[Any]
-"""Strings, and pairs of a child with the least precedence that needs no parentheses."""
+"""Strings, and pairs of a child with the least precedence that needs no parentheses there."""
 
 
 def literal(value: float, dtype: DType) -> str:
@@ -194,7 +192,8 @@ def type_name(dtype: DType, lanes: int) -> str:
     return dtype.name if lanes == 1 else f"{dtype}x{lanes}"
 
 
-# --- the forms of fields: each adds to the parts, and gives the precedence if it is no atom's ---
+# --- the forms of fields: each adds to the parts and returns the precedence, unless it is an atom's
+# ---
 
 
 def _literal(e: Any, _: str, name_of: NameOf, parts: Parts) -> int:
@@ -274,6 +273,4 @@ _FORMS: dict[str, Callable[[Any, str, NameOf, Parts], int | None]] = {
     "infix": _infix, "intrinsic": _word, "lanes": _word, "literal": _literal, "name": _name,
     "prefix": _prefix, "reduction": _word, "suffix": _suffix, "type": _word,
 }  # fmt: skip
-"""How a field is written, by the form that the syntax of its node names; `ir.parse` has how it is
-read.
-"""
+"""Writers of fields, by the form in the syntax of the node; `ir.parse` has the readers."""

@@ -15,7 +15,7 @@ import numpy as np
 W = TypeVar("W")
 
 ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
-"""By round modulo 8, in groups of four; the key is added after each group."""
+"""Rotations by round modulo 8, in groups of four; the key is added after each group."""
 PARITY = 0x1BD11BDA
 """The third word of the key is the exclusive or of this and the other two."""
 ROUNDS = 20
@@ -29,7 +29,7 @@ def threefry(
 ) -> tuple[W, W]:
     """The two words of a block.
 
-    key: with its third word.
+    key: three words, the third as `PARITY` says.
     add: sum of words modulo 2^32.
     mix: `mix(a, b, n)` is `a` rotated left by `n` bits, exclusive or `b`.
     """

@@ -1,4 +1,4 @@
-"""Tokens of the text of an IR, and what its parsers by recursive descent share."""
+"""Tokens of the text of an IR, and their reader for parsers by recursive descent."""
 
 from __future__ import annotations
 
@@ -87,5 +87,5 @@ class TokenReader:
     def error(self, what: str, token: Token | None = None) -> ParseError:
         token = token or self.token
         ends = {"end": "the end", "newline": "the end of the line"}
-        found = ends.get(token.kind, f"'{token.text}'")
-        return ParseError(f"line {token.line}, column {token.column}: {what}, found {found}")
+        shown = ends.get(token.kind, f"'{token.text}'")
+        return ParseError(f"line {token.line}, column {token.column}: {what}, found {shown}")

@@ -59,7 +59,7 @@ class TensorType:
 
     @property
     def is_empty(self) -> bool:
-        """True if there is known to be no element."""
+        """True if it is known that there is no element."""
         return any(same_dim(d, 0) for d in self.shape)
 
     @property

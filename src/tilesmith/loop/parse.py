@@ -214,9 +214,7 @@ class _FuncParser(ExprParser):
         return kind(**values)
 
     def naming(self) -> Named | None:
-        """The constructor of the next statement, if that declares a name for the rest of its
-        block.
-        """
+        """The constructor of the next statement, if that declares a name for its block."""
         if not any(lines_of(k)[0].names_the_rest for k in _kinds_at(self)):
             return None
         kind, values = self.head()

@@ -48,9 +48,7 @@ def _defaults(kind: type[Node]) -> tuple[tuple[str, Any], ...]:
 
 
 def from_json(kind: type[N], value: Any) -> N:
-    """The node of a kind for JSON values.  Raises ParseError for values that `to_json` does not
-    write.
-    """
+    """The node that `to_json` wrote.  Raises ParseError for other JSON values."""
     return _reader(kind)(value)
 
 

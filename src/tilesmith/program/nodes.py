@@ -235,9 +235,7 @@ class HostCall(Step):
 
     @property
     def arguments(self) -> tuple[Arg, ...]:
-        """The arguments of the call: the places of inputs and outputs, and then the extents of
-        all.
-        """
+        """The arguments of the call: places of inputs and outputs, then extents of all."""
         arrays = (*self.inputs, *self.outputs)
         return (*(a.place for a in arrays), *(e for a in arrays for e in a.extents))
 
@@ -259,8 +257,7 @@ class Extent(Node):
 
 @dataclass(frozen=True, slots=True)
 class Measurement(Step):
-    """A measurement: extents are read and checked, and the sizes that depend on them are
-    computed.
+    """A measurement: reads and checks extents, and computes the sizes that depend on them.
 
     source: address of the extents, consecutive i64.
     first: number of the first one among the extents of the program.
@@ -279,8 +276,7 @@ class Measurement(Step):
 
 @dataclass(frozen=True, slots=True)
 class Grow(Step):
-    """Memory from the context, with a size that only the run knows.  A slot that is large enough
-    stays as it is.
+    """Memory of the context that a run makes large enough, unless it is already.
 
     slot: its number; the first slots are the outputs.
     bytes: the least size, a number or an "extent".

@@ -16,15 +16,15 @@ Semantics:
   contracted into a fused multiply-add.  Nothing else is reassociated outside a declared reduction.
 - `min`/`max` on floats return NaN if an operand is NaN, and of two zeros either one (the
   interpreter: the first).  Comparisons with NaN are false, except `ne`, which is true.
-- With strict accuracy, machine code has the interpreter's bits: what is left open here is not.
-  Only which NaN a NaN is stays open.
+- With strict accuracy, machine code has the interpreter's bits: every choice above is made as
+  there, except for the payload of a NaN.
 - `Select` evaluates only the chosen branch: a load in the other one does not happen (per lane for
   vectors).
 - A `Load` with a `mask` reads only where the mask is true and gives 0 elsewhere.
 - `and_`/`or_` take bools and may evaluate both sides.  `Binary` `and`/`or`/`xor` are bitwise
   (logical on bools).
-- `Cast` from float to integer truncates toward zero; outside the range it gives what
-  `ir.storage.truncated` says.  `Cast` to bool is `!= 0`.
+- `Cast` from float to integer truncates toward zero; `ir.storage.truncated` defines the result
+  outside the range.  `Cast` to bool is `!= 0`.
 - Shifts by less than 0 or by the width or more give the result of an infinitely wide shift.
 """
 

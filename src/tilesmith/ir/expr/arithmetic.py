@@ -25,12 +25,12 @@ ExprLike: TypeAlias = "Operators | int | float | bool"
 
 
 class Operators:
-    """Python's operators on expressions and on what stands for one (`te.IterVar`, a 0-d
+    """Python's operators on expressions and on objects that stand for one (`te.IterVar`, a 0-d
     `te.Tensor`).
 
-    Every operator makes a node, `==` too: identity is asked by `is`, and equality up to names by
-    `loop.structural_equal`.  Nodes are hashed by identity.  So dicts and sets of expressions are
-    safe, while `in` a list and `==` of tuples are not: use `same`.
+    Every operator makes a node, `==` too: `is` compares identity, and `loop.structural_equal`
+    structure.  Nodes are hashed by identity.  So dicts and sets of expressions are safe, while `in`
+    a list and `==` of tuples are not: use `same`.
     """
 
     __slots__ = ()
@@ -157,13 +157,13 @@ class Operators:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False, weakref_slot=True)
 class Expr(Operators, Typed, metaclass=Interned):
-    """Base of all expressions.  Folding constants is left to the simplifier.
+    """Base of all expressions.  Constructors don't fold constants: the simplifier does.
 
     A kind declares the roles of its fields and is made by `node`.
 
     syntax: its text; `ir.grammar` explains it, `ir.text` the forms.
     items: the literal text and slots of the syntax.
-    is_read: whether it has a syntax, so that it can be read back and stand in loop IR.
+    is_read: whether it has a syntax, so that the parser reads it and loop IR may contain it.
     binders, references, bodies: names of the fields with these roles.
     """
 
@@ -179,7 +179,7 @@ class Expr(Operators, Typed, metaclass=Interned):
 
     @classmethod
     def _key(cls, args: tuple[Any, ...]) -> Any:
-        """The key by which the node is interned; None if each is a node of its own."""
+        """The key by which the node is interned; None if each node is distinct."""
         raise NotImplementedError
 
     def _infer(self) -> tuple[DType, int]:
@@ -212,7 +212,7 @@ class Var(Expr):
     name: label for people.
     type: element type.
     size: lanes.
-    sizes: for an extent that only a run knows: what it may be.
+    sizes: for an extent that only a run knows: its range.
     """
 
     syntax = "{:name}"
@@ -356,7 +356,7 @@ class Call(Expr):
 
 _KEPT = 1 << 16
 _integers: dict[int, Const] = {}
-"""Literals of type i64 up to `_KEPT`, which are most of all literals."""
+"""The literals of type i64 up to `_KEPT`: nearly all literals are among them."""
 
 
 def const(value: int | float | bool, dtype: DType | str | None = None) -> Const:
@@ -364,10 +364,10 @@ def const(value: int | float | bool, dtype: DType | str | None = None) -> Const:
     range.
     """
     if type(value) is int and (dtype is None or dtype is i64) and abs(value) <= _KEPT:
-        found = _integers.get(value)
-        if found is None:
-            found = _integers[value] = Const(value, i64)
-        return found
+        literal = _integers.get(value)
+        if literal is None:
+            literal = _integers[value] = Const(value, i64)
+        return literal
     if dtype is None:
         dtype = bool_ if isinstance(value, bool) else i64 if isinstance(value, int) else f32
     elif not isinstance(dtype, DType):
@@ -391,7 +391,7 @@ def const(value: int | float | bool, dtype: DType | str | None = None) -> Const:
 def as_expr(value: ExprLike, like: Expr | None = None) -> Expr:
     """`value` as an expression; a Python number takes the dtype and lanes of `like`.
 
-    Raises ExpressionError for what is neither, and for a number that the dtype cannot hold.
+    Raises ExpressionError for objects of other types, and for a number that the dtype cannot hold.
     """
     if isinstance(value, Expr):
         return value

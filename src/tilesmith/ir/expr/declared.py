@@ -1,7 +1,7 @@
-"""What follows from the declared fields of a kind of expression.
+"""The methods of a kind of expression, made from its declared fields.
 
 `node` makes a class of expressions from its fields with roles (`ir.grammar`).  Children, rebuilding
-and the key by which a node is interned are functions made once for each class: they run for every
+and the key by which a node is interned are functions made once for each class.  They run for every
 node of every pass, so each is the line that one would write by hand.
 """
 
@@ -52,7 +52,7 @@ def _inside(declared: tuple[NodeField, ...]) -> list[NodeField]:
 
 
 def _function(source: str, **names: Any) -> Callable[..., Any]:
-    """A function from its text, which is made of names of fields alone."""
+    """A function from its source, which names fields only."""
     return eval(source, names)
 
 
@@ -89,8 +89,8 @@ def _rebuilt(declared: tuple[NodeField, ...]) -> str:
 
 
 def _key_of(kind: type, declared: tuple[NodeField, ...]) -> Callable[..., Any]:
-    """The key of a node's values.  An id stands for what is referred to, whose `==` need not be
-    equality; it is safe, since the node keeps the object alive.
+    """The function for the key of a node's values.  References are in it by id, since their `==`
+    need not be equality; the node keeps the objects alive.
     """
     defaults = {f"_{f.name}": f.default for f in fields(kind) if f.default is not MISSING}
     refers = [f for f in declared if f.role is Role.REFERENCE]

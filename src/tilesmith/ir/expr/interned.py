@@ -21,7 +21,7 @@ class _Ref(weakref.ref):
 
 _nodes: dict[Any, _Ref] = {}
 _dead: deque[_Ref] = deque()
-"""References to nodes that are gone.  A function of Python can't take them off the table at once: a
+"""References to freed nodes.  A callback in Python can't take them off the table at once: a
 KeyboardInterrupt in it would be lost.
 """
 _lock = threading.RLock()
@@ -29,7 +29,7 @@ wait_in_forks(2, _lock.acquire, _lock.release)
 
 
 def _forget_dead() -> None:
-    """Take the nodes that are gone off the table, and what goes with them."""
+    """Remove freed nodes from the table, with the references that they held."""
     with _lock:
         while _dead:
             ref = _dead.popleft()
@@ -43,34 +43,35 @@ class Interned(type):
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
         if kwargs:  # normalise to positional order so that the key is canonical
             names = [f.name for f in fields(cls)]  # type: ignore[arg-type]  # every node is a dataclass
-            given = dict(zip(names, args, strict=False), **kwargs)
-            args = tuple(given[n] for n in names if n in given)
+            by_name = dict(zip(names, args, strict=False), **kwargs)
+            args = tuple(by_name[n] for n in names if n in by_name)
         if _dead:
             _forget_dead()
         key = cls._key(args)  # type: ignore[attr-defined]  # defined on Expr
         if key is not None:
             ref = _nodes.get(key)
-            found = None if ref is None else ref()
-            if found is not None:
-                return found
-        found = type.__call__(cls, *args)
-        dtype_, lanes = found._infer()
-        _set_dtype(found, dtype_)
-        _set_lanes(found, lanes)
-        set_symbols(found, None)
+            made = None if ref is None else ref()
+            if made is not None:
+                return made
+        made = type.__call__(cls, *args)
+        dtype_, lanes = made._infer()
+        _set_dtype(made, dtype_)
+        _set_lanes(made, lanes)
+        set_symbols(made, None)
         if key is not None:
             with _lock:  # another thread may have made the same node
                 ref = _nodes.get(key)
                 other = None if ref is None else ref()
                 if other is not None:
                     return other
-                ref = _nodes[key] = _Ref(found, _dead.append)
+                ref = _nodes[key] = _Ref(made, _dead.append)
                 ref.key = key
-        return found
+        return made
 
 
 class Typed:
-    """What is derived once per node; a chain of thousands of nodes must not be walked.
+    """Properties that are derived once per node; a chain of thousands of nodes must not be walked
+    each time.
 
     `known_symbols` is the result of `symbols`, None before the first call.
     """
@@ -82,7 +83,7 @@ class Typed:
     known_symbols: frozenset[Any] | None
 
 
-# Nodes are frozen; the slots are filled as they are made.
+# Nodes are frozen; these setters fill the slots when a node is made.
 _set_dtype = Typed.__dict__["dtype"].__set__
 _set_lanes = Typed.__dict__["lanes"].__set__
 set_symbols = Typed.__dict__["known_symbols"].__set__

@@ -22,7 +22,7 @@ from .declared import node
 
 
 class BufferLike(Protocol):
-    """What a `Load` reads: a `loop.Buffer` or a `te.Tensor`."""
+    """The memory that a `Load` reads: a `loop.Buffer` or a `te.Tensor`."""
 
     @property
     def name(self) -> str: ...
@@ -64,7 +64,7 @@ class Select(Expr):
 class Load(Expr):
     """Read `buffer[indices]`.  After vectorising, an index may be a vector; then so is the result.
 
-    buffer: what is read.
+    buffer: the memory.
     indices: one per dimension.
     mask: bool, as many lanes; where it is false nothing is read and the value is 0.
     """

@@ -24,7 +24,7 @@ def same(a: Sequence[object], b: Sequence[object]) -> bool:
 
 
 def same_labels(a: Expr, b: Expr) -> bool:
-    """True if two nodes of one kind are equal but for what is inside them and what they name."""
+    """True if two nodes of one kind have equal labels; children and references may differ."""
     for f in fields_with(type(a), Role.LABEL):
         x, y = getattr(a, f.name), getattr(b, f.name)
         if not (same(x, y) if f.is_many else x == y):
@@ -34,7 +34,7 @@ def same_labels(a: Expr, b: Expr) -> bool:
 
 def index_of(items: Sequence[object], item: object) -> int:
     """The position of the object `item`; the method `index` compares with `==`."""
-    return next(n for n, found in enumerate(items) if found is item)
+    return next(n for n, other in enumerate(items) if other is item)
 
 
 def distinct(roots: Iterable[Expr]) -> list[Expr]:
@@ -47,8 +47,8 @@ def distinct(roots: Iterable[Expr]) -> list[Expr]:
 
 
 def count_uses(roots: Iterable[Expr], uses: dict[Expr, int]) -> None:
-    """Add how often `roots`, and the nodes below them, are used; a node in `uses` is known already:
-    what is below it is not counted again.
+    """Add the numbers of uses of `roots` and the nodes below them.  Nodes below one that is already
+    in `uses` are not counted again.
     """
     seen = set(uses)
     for root in roots:
@@ -61,14 +61,12 @@ def count_uses(roots: Iterable[Expr], uses: dict[Expr, int]) -> None:
 
 
 def symbols(root: Expr) -> frozenset[Var | BufferLike]:
-    """What the value of `root` depends on: its free Vars and the buffers that it reads.  Cached
-    with each node.
-    """
+    """The free Vars and the buffers on which the value of `root` depends.  Cached in each node."""
     if type(root) is Var:
         return frozenset((root,))
-    found = root.known_symbols
-    if found is not None:
-        return found
+    known = root.known_symbols
+    if known is not None:
+        return known
     stack = [root]
     while stack:
         node = stack[-1]
@@ -77,23 +75,23 @@ def symbols(root: Expr) -> frozenset[Var | BufferLike]:
             stack += below
         else:
             stack.pop()
-            found = _symbols_over(node)
-            set_symbols(node, found)
-    assert found is not None
-    return found
+            known = _symbols_over(node)
+            set_symbols(node, known)
+    assert known is not None
+    return known
 
 
 def _symbols_over(node: Expr) -> frozenset[Var | BufferLike]:
     """The symbols of a node whose children have theirs."""
     if node.binders:
         return _symbols_around(node)
-    found = _NONE
+    union = _NONE
     for child in node.children:
-        # no Var keeps its own: a set that it is in would keep it alive
+        # a Var doesn't store a set that contains itself: it would never be freed
         inner = frozenset((child,)) if type(child) is Var else child.known_symbols or _NONE
-        if not inner <= found:
-            found = inner if found <= inner else found | inner
-    return found | {getattr(node, r) for r in node.references} if node.references else found
+        if not inner <= union:
+            union = inner if union <= inner else union | inner
+    return union | {getattr(node, r) for r in node.references} if node.references else union
 
 
 def _symbols_around(node: Expr) -> frozenset[Var | BufferLike]:
@@ -109,10 +107,10 @@ def _symbols_around(node: Expr) -> frozenset[Var | BufferLike]:
 
 def free_vars(root: Expr) -> frozenset[Var]:
     """The Vars that occur in `root` and are not bound by a `Let` inside it."""
-    found = symbols(root)
-    if all(isinstance(s, Var) for s in found):
-        return found  # type: ignore[return-value]  # what the line above says
-    return frozenset(s for s in found if isinstance(s, Var))
+    own = symbols(root)
+    if all(isinstance(s, Var) for s in own):
+        return own  # type: ignore[return-value]  # what the line above says
+    return frozenset(s for s in own if isinstance(s, Var))
 
 
 def reads_memory(root: Expr) -> bool:
@@ -121,7 +119,7 @@ def reads_memory(root: Expr) -> bool:
 
 
 def rebuilt(node: Expr, done: Mapping[Expr, Expr]) -> Expr:
-    """`node` over what its children became; the same object if they stayed."""
+    """`node` over its rewritten children; the same object if none changed."""
     children = node.children
     new = tuple([done[c] for c in children])
     for a, b in zip(new, children):

@@ -1,6 +1,6 @@
 """The rewriting rules of the simplifier, one table per kind of node.
 
-`ir.context` defines what a rule takes and returns.
+`ir.context` defines the arguments and the result of a rule.
 """
 
 from __future__ import annotations

@@ -30,8 +30,8 @@ def joined(form: Affine, ctx: Context) -> Affine:
 
 
 def _rejoin(form: Affine, ctx: Context) -> Affine:
-    """`(x // c) * c + x % c -> x`, also where a remainder within `x` was dropped from `x % c`, and
-    `((x // c) % d) * c + x % c -> x % (c * d)`; at any scale, which may be symbolic.
+    """`(x // c) * c + x % c -> x`, also where `x % c` has lost an inner remainder of `x`, and `((x
+    // c) % d) * c + x % c -> x % (c * d)`; at any scale, which may be symbolic.
     """
     changed = True
     while changed:
@@ -47,7 +47,7 @@ def _rejoin(form: Affine, ctx: Context) -> Affine:
             x, c = atom.a, atom.b
             if type(c) is not Const:
                 quotient = Binary("floordiv", x, c)
-                # a sum as divisor may be spread over several terms
+                # a sum as divisor may be distributed over several terms
                 partner = _spread(quotient, affine_form(c))
                 rest = combined(form, partner, -k)
                 if any(a in rest[0] for a in partner[0]):
@@ -88,7 +88,7 @@ def _rejoin(form: Affine, ctx: Context) -> Affine:
 
 
 def _equal_remainders(x: Expr, short: Expr, c: int) -> bool:
-    """True if `short % c` is what `floormod` makes of `x % c`."""
+    """True if `floormod` simplifies `x % c` to `short % c`."""
     terms, constant = affine_form(x)
     reduced = {a: n for a, n in terms.items() if n % c}, constant % c
     return _without_inner_remainders(reduced, c) == affine_form(short)
@@ -310,17 +310,17 @@ def _multiples(form: Affine, n: Expr, ctx: Context) -> tuple[Affine, Affine] | N
 
 
 def _remove(items: list[Expr], item: Expr) -> bool:
-    for n, found in enumerate(items):
-        if found is item:
+    for n, other in enumerate(items):
+        if other is item:
             del items[n]
             return True
     return False
 
 
 def extremum(e: Binary, ctx: Context) -> Expr:
-    """`min` and `max`: operands that can't be the result are removed, the others ordered."""
+    """`min` and `max`: removes operands that can't be the result, and orders the others."""
     operands: dict[Expr, None] = {}
-    if reads_memory(e):  # the shorter chains of data stay what they are: a longer one shares them
+    if reads_memory(e):  # shorter chains on data stay as they are: a longer one shares them
         operands = dict.fromkeys((ctx.simplify(e.a), ctx.simplify(e.b)))
         stack = []
     else:

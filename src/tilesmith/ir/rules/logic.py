@@ -229,7 +229,7 @@ def negation(cond: Expr) -> Expr:
 
 
 def negated(cond: Expr, ctx: Context) -> Expr:
-    """The negation of a simplified condition in canonical form, without looking at the facts."""
+    """The negation of a simplified condition in canonical form, without use of facts."""
     other = negation(cond)
     if (
         type(other) is Compare
@@ -301,8 +301,8 @@ def connective(e: Binary, ctx: Context) -> Expr:
 
 
 def _merge_inequalities(op: str, parts: list[Expr], ctx: Context) -> list[Expr] | None:
-    """Keep the strictest (`and`) or loosest (`or`) of inequalities over one sum; None if they
-    decide all.
+    """Keep the strictest (`and`) or loosest (`or`) of inequalities over one sum; None if together
+    they decide the condition.
     """
     best: dict[frozenset[tuple[Expr, int]], tuple[int, Expr]] = {}
     dropped: set[Expr] = set()
@@ -316,16 +316,16 @@ def _merge_inequalities(op: str, parts: list[Expr], ctx: Context) -> list[Expr] 
         k -= p.op == "lt"
         key = frozenset(terms.items())
         opposite = best.get(frozenset((a, -c) for a, c in terms.items()))
-        # terms >= -k and terms <= other: nothing is left, or (or) everything is covered
+        # terms >= -k and terms <= other: no value is left, or (or) every value is covered
         if opposite is not None and (
             (op == "and" and -k > opposite[0]) or (op == "or" and -k <= opposite[0] + 1)
         ):
             return None
-        found = best.get(key)
-        if found is None:
+        tightest = best.get(key)
+        if tightest is None:
             best[key] = (k, p)
-        elif (k < found[0]) == (op == "and"):
-            dropped.add(found[1])
+        elif (k < tightest[0]) == (op == "and"):
+            dropped.add(tightest[1])
             best[key] = (k, p)
         else:
             dropped.add(p)

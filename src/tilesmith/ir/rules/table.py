@@ -37,7 +37,7 @@ def _unary(e: Unary, ctx: Context) -> Expr:
 
 
 def _known(rule: Rule) -> Rule:
-    """`rule`, then the facts: a bool load or call may have been assumed."""
+    """`rule`, followed by a lookup in the facts: a bool load or call may have been assumed."""
 
     def apply(e: Any, ctx: Context) -> Expr:
         result = rule(e, ctx)
@@ -61,4 +61,4 @@ RULES: dict[type, Rule] = {
     ir.Let: value.let,
     ir.VectorReduce: vector.vector_reduce,
 }
-"""Of nodes of other kinds only the operands are simplified (`Context`)."""
+"""The rules by kind of node.  For other kinds only the operands are simplified (`Context`)."""

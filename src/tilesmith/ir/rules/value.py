@@ -31,7 +31,9 @@ from ..interval import Interval
 from .lanes import is_value, spread, uniform
 
 _NEUTRAL_RIGHT: dict[str, float] = {"add": -0.0, "sub": 0.0, "mul": 1.0, "div": 1.0}
-"""x op neutral is x, bit by bit, for floats; +0.0 is not neutral for add: -0.0 + 0.0 is 0.0."""
+"""The right operands for which x op neutral is x, bit by bit, for floats; +0.0 is not neutral for
+add: -0.0 + 0.0 is 0.0.
+"""
 
 _INT_NEUTRAL_RIGHT = {
     "add": 0, "sub": 0, "mul": 1, "floordiv": 1, "truncdiv": 1,
@@ -41,7 +43,7 @@ _COMMUTES = frozenset(("add", "mul", "or", "xor", "and", "min", "max"))
 
 
 def scalar_binary(e: Binary, ctx: Context) -> Expr:
-    """Any scalar operation except those of index arithmetic."""
+    """Scalar operations except those of index arithmetic."""
     a, b = ctx.simplify(e.a), ctx.simplify(e.b)
     if type(a) is Const and type(b) is Const:
         folded = fold_binary(e.op, a, b)
@@ -59,7 +61,7 @@ def plain_binary(e: Binary, a: Expr, b: Expr, ctx: Context) -> Expr:
 
 
 def _other_operand(op: str, a: Expr, b: Expr, neutral: float | None) -> Expr | None:
-    """The operand beside the neutral one, if one is."""
+    """The operand beside a neutral one; None if neither is neutral."""
     if neutral is not None and is_value(b, neutral):
         return a
     return b if neutral is not None and op in _COMMUTES and is_value(a, neutral) else None

@@ -52,7 +52,7 @@ def _product(op: str, a: Expr, b: Expr, ctx: Context) -> Expr | None:
 
 
 def _division(op: str, a: Expr, b: Expr, ctx: Context) -> Expr | None:
-    """`floordiv` and `floormod` of a ramp by a constant, if all lanes are in one block of it."""
+    """`floordiv` and `floormod` of a ramp by a constant, if all lanes have the same quotient."""
     divisor = uniform(b)
     if (
         a.dtype is not i64
@@ -138,7 +138,7 @@ def _repeated(op: str, value: Expr, n: int) -> Expr | None:
     if op in ("min", "max", "and", "or"):
         return value
     if op == "add":
-        # doubling is exact in binary floating point, other multiples round differently from a sum
+        # doubling is exact in binary floating point; other multiples round differently from a sum
         if value.dtype.is_int or n & (n - 1) == 0:
             return value * const(n, value.dtype)
     elif op == "mul" and value.dtype.is_int and type(value) is Const:
