@@ -37,7 +37,7 @@ _EXACT = frozenset({"floor", "ceil", "trunc", "round", "abs"})
 """Functions whose result a narrow float holds exactly if the argument is one."""
 
 _LIBM = {i.name: i.libm for i in INTRINSICS.values() if i.libm and i.name not in _LLVM_FLOAT}
-"""Left to the C mathematics library where `codegen.math` has no expansion; called lane by lane."""
+"""C's functions that are called lane by lane where `codegen.math` has no expansion."""
 
 
 class Arithmetic:
@@ -75,7 +75,7 @@ class Arithmetic:
         return value
 
     def from_memory(self, dtype: DType, lanes: int, stored: str) -> str:
-        """The value of what has its memory type."""
+        """The value of a stored element."""
         if dtype.is_bool:
             zero = "0" if lanes == 1 else "zeroinitializer"
             return self.emit(f"icmp ne {vector('i8', lanes)} {stored}, {zero}")
@@ -119,7 +119,7 @@ class Arithmetic:
             sign = "u" if dtype.kind == "uint" else "s"
             return self.emit(f"call {type_} @llvm.{sign}{op}({type_} {a}, {type_} {b})")
         bools = vector("i1", lanes)
-        if self.strict:  # of two zeros the first, of two NaNs too
+        if self.strict:  # of two zeros the first wins, of two NaNs too
             order = "ole" if op == "min" else "oge"
             ordered = self.emit(f"fcmp {order} {type_} {a}, {b}")
             first = self.emit(f"or {bools} {ordered}, {self.emit(f'fcmp uno {type_} {a}, {a}')}")
@@ -292,8 +292,8 @@ class Arithmetic:
         a = args[0]
         if name == "fma":
             if dtype.is_float and self.target.has_fma and not is_narrow(dtype) and not self.strict:
-                given = f"{type_} {a}, {type_} {args[1]}, {type_} {args[2]}"
-                return self.emit(f"call {type_} @llvm.fma({given})")
+                operands = f"{type_} {a}, {type_} {args[1]}, {type_} {args[2]}"
+                return self.emit(f"call {type_} @llvm.fma({operands})")
             product = self.binary("mul", dtype, lanes, a, args[1])
             return self.binary("add", dtype, lanes, product, args[2])
         if name == "scalef":
@@ -338,8 +338,8 @@ class Arithmetic:
         self.libm.add((symbol, element, len(args)))
 
         def call(operands: list[str]) -> str:
-            given = ", ".join(f"{element} {x}" for x in operands)
-            return self.emit(f"call {element} @{symbol}({given})")
+            arguments = ", ".join(f"{element} {x}" for x in operands)
+            return self.emit(f"call {element} @{symbol}({arguments})")
 
         if lanes == 1:
             return call(args)

@@ -1,4 +1,4 @@
-"""What an assertion, or a check of an index or a divisor, reports when it fails."""
+"""Reports of failed assertions and of failed checks of indices and divisors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ INDEX = "an index is outside its axis"
 
 
 def explained(message: str, values: Sequence[int]) -> str:
-    """What went wrong, for people: a message and the values that were found."""
+    """The report for people: a message and the values."""
     if message == INDEX:
         index, position, extent = values
         if index == BY_ZERO:
@@ -31,13 +31,13 @@ def explained(message: str, values: Sequence[int]) -> str:
             f"expected indices from {low} to {extent - 1}, found {index} at position "
             f"{position} of the indices (counted in row-major order)"
         )
-    found = ", ".join(map(str, values))
-    return message + (f" (found {found})" if found else "")
+    shown = ", ".join(map(str, values))
+    return message + (f" (found {shown})" if shown else "")
 
 
 def compared(cond: Expr) -> list[Expr]:
-    """The integers that a condition compares, without constants: they tell why it failed."""
-    found: dict[Expr, None] = {}
+    """The integers that a condition compares, without constants: they explain a failure."""
+    integers: dict[Expr, None] = {}
     stack, seen = [cond], set[Expr]()
     while stack:
         e = stack.pop()
@@ -46,10 +46,10 @@ def compared(cond: Expr) -> list[Expr]:
         seen.add(e)
         if isinstance(e, Compare):
             operands = (e.a, e.b) if e.a.dtype.is_int else ()
-            found |= {x: None for x in operands if x.lanes == 1 and not isinstance(x, Const)}
+            integers |= {x: None for x in operands if x.lanes == 1 and not isinstance(x, Const)}
         elif isinstance(e, (Binary, Unary)):
             stack += reversed(e.children)
-    return list(found)
+    return list(integers)
 
 
 def fail_function(symbol: str) -> str:

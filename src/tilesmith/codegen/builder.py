@@ -1,4 +1,4 @@
-"""Writing one LLVM function: blocks, names, and scopes that place every value as far out as
+"""The text of one LLVM function: blocks, names, and scopes that place every value as far out as
 possible.
 
 A `ValueScope` is a region of structured control flow (function, loop body, branch, let).  Each loop
@@ -30,8 +30,8 @@ class ValueScope:
     """Values known in one region.
 
     values: computed here, for reuse in inner scopes.
-    fleeting: the same, but only until memory changes.
-    surely: a loop that runs at least once.
+    fleeting: values computed here that are valid until memory changes.
+    surely: True for a loop that runs at least once.
     """
 
     __slots__ = ("code", "depth", "fleeting", "is_loop", "parent", "surely", "values")
@@ -112,8 +112,8 @@ class Builder:
         The value depends on variables of scopes no deeper than `level`.  Values leave only loops:
         outside a branch they might be computed without need.
 
-        surely: for a value that may be computed only if it is needed; it leaves neither a branch
-            nor a loop that may not run.
+        surely: False for a value that must be computed only if it is needed; it leaves neither a
+            branch nor a loop that may not run.
         """
         best = scope = self.scope
         while scope.depth > level and (scope.surely or not surely):
@@ -142,7 +142,7 @@ class Builder:
         return self.emit(f"shufflevector {type_} {a}, {type_} {b}, {shuffle_mask(lanes)}")
 
     def alloca(self, stem: str, type_: str, align: int = 64) -> str:
-        """The name of memory on the stack, which is there from the beginning of the function."""
+        """The name of memory on the stack, allocated at the beginning of the function."""
         name = self.name(stem)
         self.allocas.append(f"  {name} = alloca {type_}, align {align}")
         return name
@@ -160,7 +160,7 @@ class Builder:
     def diamond(
         self, cond: str, type_: str, if_true: Callable[[], str], if_false: Callable[[], str]
     ) -> str:
-        """Both ways of a branch, joined by a phi."""
+        """Both sides of a branch, joined by a phi."""
         yes, no, join = self.label("then"), self.label("else"), self.label("join")
         self.branch(cond, yes, no)
         self.start_block(yes)

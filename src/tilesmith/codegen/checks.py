@@ -1,4 +1,4 @@
-"""Assertions and checks of indices: what a kernel reports to its context."""
+"""Assertions and checks of indices: the reports of a kernel to its context."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .values import Mask, Values
 class Checks:
     """Writes checks, and calls of the function that records a failure.
 
-    stop: the instruction that leaves the function where an assertion failed.
+    stop: the instruction that leaves the function after a failed assertion.
     """
 
     def __init__(self, values: Values, module: Module, stop: str) -> None:
@@ -29,7 +29,7 @@ class Checks:
         self.stop = stop
 
     def index(self, e: ir.Call, mask: Mask | None) -> str:
-        """A comparison and a branch that is never taken: what is reported is found out there."""
+        """A comparison, and a branch to a report that valid programs never take."""
         index, extent, position = e.args
         lanes, type_ = e.lanes, value_type(e.type, e.lanes)
         value, limit = self.value(index, mask), self.value(extent)

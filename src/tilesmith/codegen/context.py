@@ -1,9 +1,9 @@
 """The context in which compiled code runs: the offsets of its fields.
 
-This table is `struct tilesmith_context` of `runtime/csrc/tilesmith.h`, which says what the fields
-mean.  Offsets are declared nowhere else in Python.  Code generation and the ctypes structure of
-`runtime.native` are derived from it, and a test compares it with the C compiler's layout.  Fields
-are only appended, so that code compiled earlier still runs.
+This table is `struct tilesmith_context` of `runtime/csrc/tilesmith.h`, which defines the fields.
+Offsets are declared nowhere else in Python.  Code generation and the ctypes structure of
+`runtime.native` are derived from it, and a test compares it with the C compiler's layout.
+Fields are only appended, so that code compiled earlier still runs.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ ABI = 2
 """Version of the interface; it changes only if a field changes its meaning."""
 
 VALUES = 4
-"""Most values in a failure."""
+"""Upper bound on the values in the report of a failure."""
 
 FieldType: TypeAlias = Literal["u32", "i32", "i64", "ptr"]
 

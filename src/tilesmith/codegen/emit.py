@@ -88,12 +88,12 @@ def _definitions(func: Func, module: Module, large: frozenset[Buffer]) -> list[s
     symbol = module.symbol
     first = _body(func, module, large)
     params = parameters(func, module)
-    given = ", ".join(f"{t} {n}" for t, n in params)
+    arguments = ", ".join(f"{t} {n}" for t, n in params)
     if not module.streams:
-        return [first.b.function(f"i32 @{symbol}({given})")]
+        return [first.b.function(f"i32 @{symbol}({arguments})")]
     forms = {"streaming": first, "plain": _body(func, module, frozenset())}
     definitions = [
-        top.b.function(f"internal i32 @{symbol}.{form}({given})") for form, top in forms.items()
+        top.b.function(f"internal i32 @{symbol}.{form}({arguments})") for form, top in forms.items()
     ]
     chooser = Statements(module)
     pointers = [first.env.pointers[b] for b in func.buffers if b in large]
@@ -108,7 +108,7 @@ def _definitions(func: Func, module: Module, large: frozenset[Buffer]) -> list[s
         chooser.b.start_block(form)
         status = chooser.emit(f"call i32 @{symbol}.{form}({passed})")
         chooser.b.do(f"ret i32 {status}")
-    return [*definitions, chooser.b.function(f"i32 @{symbol}({given})")]
+    return [*definitions, chooser.b.function(f"i32 @{symbol}({arguments})")]
 
 
 def _body(func: Func, module: Module, large: frozenset[Buffer]) -> Statements:
@@ -139,7 +139,7 @@ def parameters(func: Func, module: Module) -> list[tuple[str, str]]:
 
 
 def bind_parameters(func: Func, top: Statements) -> list[tuple[str, str]]:
-    """Let buffers and scalars stand for the `parameters`, which are returned.  Scalars are i64."""
+    """Bind buffers and scalars to the `parameters`, which are returned.  Scalars are i64."""
     params = parameters(func, top.module)
     for buffer, (_, name) in zip(func.buffers, params, strict=False):
         top.env.pointers[buffer] = name
@@ -162,7 +162,8 @@ def declarations(module: Module) -> list[str]:
 
 def _attributes(target: Target) -> str:
     words = ["nounwind", f'"tune-cpu"="{target.cpu}"']
-    if target.vector_bits >= 256:  # or LLVM may prefer narrower registers than the vectors we chose
+    # otherwise LLVM may prefer narrower registers than the chosen vectors
+    if target.vector_bits >= 256:
         words += [
             f'"prefer-vector-width"="{target.vector_bits}"',
             f'"min-legal-vector-width"="{target.vector_bits}"',

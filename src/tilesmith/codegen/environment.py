@@ -1,7 +1,7 @@
-"""What variables and buffers stand for in one LLVM function.
+"""The operands of variables and the pointers of buffers in one LLVM function.
 
-The body of a parallel loop is a function of its own.  It captures what it uses from outside: the
-captured values become its first parameters.
+The body of a parallel loop is a function of its own.  The values that it uses from outside are
+captured: they become its first parameters.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .module import Module
 class Capture:
     """A value from outside.
 
-    type: LLVM's type, behind which attributes may follow.
+    type: LLVM's type, followed by attributes if it has any.
     outside: its name outside.
     inside: its name here.
     """
@@ -37,7 +37,7 @@ class Environment:
     """The operands of variables and the pointers of buffers.
 
     outside: the environment of the function around this one; None in a kernel.
-    depths: of the scopes that bind variables.
+    depths: depths of the scopes that bind variables.
     nonnegative: variables that are certainly not negative.
     """
 
@@ -55,7 +55,7 @@ class Environment:
         self._fields: dict[str, str] = {}
 
     def bind(self, v: Var, value: str) -> None:
-        """Let `v` stand for `value` in the current scope."""
+        """Bind `v` to `value` in the current scope."""
         self.vars[v] = value
         self.depths[v] = self.b.scope.depth
 
@@ -114,10 +114,10 @@ class Environment:
         """True if the integer `e` is certainly not negative (a cheap, partial answer)."""
         if isinstance(e, Var) and e not in self.vars and self.outside is not None:
             return self.outside.is_nonnegative(e)
-        found = self._signs.get(e)
-        if found is None:
-            found = self._signs[e] = self._sign(e)
-        return found
+        sign = self._signs.get(e)
+        if sign is None:
+            sign = self._signs[e] = self._sign(e)
+        return sign
 
     def _sign(self, e: Expr) -> bool:
         if isinstance(e, Const):

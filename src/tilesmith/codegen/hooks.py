@@ -1,4 +1,4 @@
-"""What a target writes in its own way, as a value."""
+"""The differences of a target's code from a CPU's, as a value."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from .tensor_code import Value
 
 @dataclass(frozen=True, slots=True)
 class Hooks:
-    """What a target writes in its own way; the defaults are those of a CPU.
+    """The differences of a target's code; the defaults are those of a CPU.
 
-    statements: by class, writers of statements, which take the function's `Statements` and the
-        statement.  One that has nothing to say of a statement leaves it to `Statements.plain`.
-    has_threads: whether parallel loops are given to threads; otherwise they are serial.
-    stop: the instruction that leaves the kernel where an assertion failed.
+    statements: writers of statements by class, which take the function's `Statements` and the
+        statement.  A writer passes statements that it doesn't handle to `Statements.plain`.
+    has_threads: whether threads share parallel loops; otherwise these are serial.
+    stop: the instruction that leaves the kernel after a failed assertion.
     vector_align: alignment in bytes of a vector in memory, given the bytes of an element and lanes.
     thread_number: writes the number of this thread among those that run a call of an intrinsic
         together, an i64; None where one thread runs a call alone.
-    element: writes the load of an element that this thread holds in registers; None for a buffer in
+    element: writes the read of an element that this thread holds in registers; None for a buffer in
         memory.
     part: likewise for this thread's part of an operand of an intrinsic.
     check_operand: raises ScheduleError for an operand in memory that the threads can't load.

@@ -1,4 +1,4 @@
-"""Indices of accesses: of flat buffers, as sums, at constants, and down columns."""
+"""Forms of indices: flat, as sums, constant, and along columns."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Where loops run what keeps a unit of the CPU awake, as some tensor intrinsics ask.
+"""Loops that must keep a unit of the CPU awake, as some tensor intrinsics require.
 
-Such an intrinsic declares how much work it may do in one stretch.  A loop whose iterations together
-do more gets the code after every few of them: as many as fit.
+Such an intrinsic declares the work after which the unit needs the code again.  A loop whose
+iterations together do more gets the code after every few of them: as many as fit.
 """
 
 from __future__ import annotations
@@ -17,19 +17,21 @@ from tilesmith.loop.nodes import Stmt
 from tilesmith.loop.visit import children
 
 Breaks = dict[nodes.For, tuple[int, TensorIntrinsic]]
-"""For loops that need them: after how many iterations, a power of two, and for which intrinsic."""
+"""The loops that need such code: the number of iterations between two uses, a power of two, and the
+intrinsic.
+"""
 
 
 def breaks(s: Stmt, model: CpuModel) -> Breaks:
-    """The loops in `s`, also itself, that have to keep a unit awake."""
-    found: Breaks = {}
-    _stretch(s, model, found)
-    return found
+    """The loops in `s`, and `s` itself, that have to keep a unit awake."""
+    loops: Breaks = {}
+    _stretch(s, model, loops)
+    return loops
 
 
 def _stretch(s: Stmt, model: CpuModel, found: Breaks) -> tuple[float, TensorIntrinsic | None]:
-    """The work at the end of `s` since the last break, as a share of what may be done in one
-    stretch, and the intrinsic that does it.
+    """The work at the end of `s` since the last such code, as a fraction of the work that may be
+    done without it, and the intrinsic.
     """
     if isinstance(s, nodes.Store):
         return _of_call(s.value, model)
@@ -49,15 +51,15 @@ def _stretch(s: Stmt, model: CpuModel, found: Breaks) -> tuple[float, TensorIntr
 
 def _parts(stmt: Stmt) -> list[Stmt]:
     """The stores and loops in `stmt` that are in no loop in it."""
-    found: list[Stmt] = []
+    parts: list[Stmt] = []
     waiting = [stmt]
     while waiting:
         s = waiting.pop()
         if isinstance(s, (nodes.Store, nodes.For)):
-            found.append(s)
+            parts.append(s)
         else:
             waiting += reversed(children(s))
-    return found
+    return parts
 
 
 def _of_call(e: Expr, model: CpuModel) -> tuple[float, TensorIntrinsic | None]:

@@ -1,6 +1,6 @@
-"""Kernels as data: what to compile, the text that a writer makes of it, and its object code.
+"""Kernels as data: the job for the compiler, the text of a writer, and the object code.
 
-What to compile and the code have a form in bytes, for other processes and the cache on disk.
+Job and code have a form in bytes, for other processes and the cache on disk.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from tilesmith.te.knobs import Value, values_from_json
 
 @dataclass(frozen=True, slots=True)
 class LaunchCall:
-    """One of the launches that a kernel for a device consists of.
+    """One launch of a kernel for a device.
 
     symbol: its name.
     blocks: number of blocks along x, y and z; expressions of the kernel's scalar parameters.
     threads: number of threads of a block along x, y and z.
-    stops: no other launch may run if an assertion in this one fails.
+    stops: whether a failed assertion in it must prevent later launches.
     """
 
     symbol: str
@@ -42,16 +42,16 @@ class LaunchCall:
 
 @dataclass(frozen=True, slots=True)
 class DeviceKernel:
-    """A kernel for a device, without what kernels share: helpers and the beginning of a text.
+    """A kernel for a device, without the shared part of a text: headers and helpers.
 
     symbol: its name.
     text: the definitions of the launches.
     helpers: names of the helpers that they call.
     workspace_bytes: bytes behind the workspace argument.
     messages: texts of the assertions, in order.
-    launches: how to call them.
-    has_doubles: it computes with doubles.
-    is_strict: products are rounded before they are added.
+    launches: its launches, in order.
+    has_doubles: whether it computes with doubles.
+    is_strict: whether products are rounded before they are added.
     """
 
     symbol: str
@@ -66,7 +66,7 @@ class DeviceKernel:
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """A compiled function as text, and what its caller must know.
+    """A function as text, with the facts that its caller needs.
 
     symbol: its name.
     text: the module for a compiler: LLVM's language, C or OpenCL C.
@@ -87,15 +87,15 @@ class Kernel:
 
 @dataclass(frozen=True, slots=True)
 class KernelCode:
-    """Object code of one kernel and what its caller must know.
+    """Object code of one kernel, with the facts that its caller needs.
 
     symbol: the kernel's name.
     code: object code.
     workspace: bytes of shared workspace.
     workspace_per_thread: bytes of scratch memory per thread.
     messages: of its assertions.
-    info: for people.
-    symbols: those of the fused body, in its order; the workspaces may depend on them.
+    info: descriptions for people.
+    symbols: the symbols of the fused body, in its order; the workspaces may depend on them.
     scalars: the kernel's scalar parameters: for each, the position of its symbol.
     """
 
@@ -138,12 +138,12 @@ class KernelCode:
 class KernelJob:
     """A kernel to compile.
 
-    text: of the fused group, or of the loop nest.
+    text: text of the fused group, or of the loop nest.
     options: options of the compilation.
     target: the machine.
-    decisions: of its schedule, if they are not the analytic ones.
-    nest: `text` is that of a loop nest.
-    cache_dir: the kernel cache, which is asked first and keeps the result.
+    decisions: the decisions of its schedule, if they are not the analytic ones.
+    nest: whether `text` is a loop nest.
+    cache_dir: the kernel cache, which is read first and keeps the result.
     """
 
     text: str

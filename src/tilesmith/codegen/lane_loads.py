@@ -1,7 +1,9 @@
-"""Vectors of elements at known distances: which whole vectors cover them, and what may be read.
+"""Vectors of elements at known distances: whole vectors that cover them, and elements that may be
+read.
 
-Elements that unrolled neighbours read may be read too.  So vectors start at multiples of their
-width where possible.  Neighbours then share them, and none crosses a cache line needlessly.
+A load may also read elements that neighbouring unrolled loads read.  So vectors start at multiples
+of their width where possible.  Neighbours then share them, and none crosses a cache line
+needlessly.
 """
 
 from __future__ import annotations
@@ -19,22 +21,22 @@ Place = tuple[Buffer, Expr]
 """A buffer and the variable part of an index into it."""
 
 Reach = dict[Place, tuple[int, int]]
-"""From each place, the first and the last element that is certainly read."""
+"""The first and the last element that is certainly read, by place."""
 
 
 def place(buffer: Buffer, index: Expr) -> tuple[Place, tuple[int, ...]] | None:
-    """Where the lanes of a vector index are: a place and each lane's distance from it."""
-    found = lane_offsets(index)
-    if found is None:
+    """The place of a vector index, and each lane's distance from it."""
+    lanes = lane_offsets(index)
+    if lanes is None:
         return None
-    terms, constant = affine_form(found[0])
-    offsets = tuple(constant + o for o in found[1])
+    terms, constant = affine_form(lanes[0])
+    offsets = tuple(constant + o for o in lanes[1])
     return (buffer, from_affine(terms)), offsets
 
 
 def reach(stores: Iterable[Store]) -> Reach:
-    """The elements that consecutive stores read in vectors, whatever the lanes hold."""
-    found: Reach = {}
+    """The elements that consecutive stores read in vectors under every mask."""
+    ranges: Reach = {}
     for s in stores:
         own = known_lanes(s.mask)
         if s.mask is not None and own is None:
@@ -43,14 +45,14 @@ def reach(stores: Iterable[Store]) -> Reach:
             mask = known_lanes(load.mask)
             if not isinstance(load.buffer, Buffer) or (load.mask is not None and mask is None):
                 continue
-            at = place(load.buffer, load.indices[0]) if load.indices else None
-            if at is None or any(isinstance(n, ir.Load) for n in post_order(at[0][1])):
+            where = place(load.buffer, load.indices[0]) if load.indices else None
+            if where is None or any(isinstance(n, ir.Load) for n in post_order(where[0][1])):
                 continue
-            read = [o for i, o in enumerate(at[1]) if _all_on(i, own, mask)]
+            read = [o for i, o in enumerate(where[1]) if _all_on(i, own, mask)]
             if read:
-                low, high = found.get(at[0], (read[0], read[0]))
-                found[at[0]] = min(low, *read), max(high, *read)
-    return found
+                low, high = ranges.get(where[0], (read[0], read[0]))
+                ranges[where[0]] = min(low, *read), max(high, *read)
+    return ranges
 
 
 def _all_on(lane: int, *masks: tuple[bool, ...] | None) -> bool:

@@ -1,4 +1,4 @@
-"""The named levels of processors: which instructions code for them may use.
+"""The named levels of processors, with the instructions that code may use.
 
 Sources: the levels of the x86-64 psABI; the Arm architecture reference manuals; the RISC-V
 specifications.  Names of features are LLVM's.
@@ -16,8 +16,8 @@ class Level:
     """A kind of processor.
 
     triple: LLVM's name of architecture and system.
-    cpu: LLVM's name of the processor whose scheduling is reckoned with.
-    features: what code may use.
+    cpu: LLVM's name of the processor for whose timing code is scheduled.
+    features: the instructions that code may use.
     vector_bits: width of a vector register.
     vector_registers: their number.
     more: features that may be added: `x86-64-v4+avx512bf16`.
@@ -77,24 +77,24 @@ LEVELS: dict[str, Level] = {
         128, 16, vector_ports=2,
     ),
 }  # fmt: skip
-"""By name.  RISC-V without vectors counts its floating-point registers, each of one f64."""
+"""The levels by name.  RISC-V without vectors counts its floating-point registers as f64."""
 
 EXTENSIONS = {"sse": "x86-64", "sse4": "x86-64-v2", "avx2": "x86-64-v3", "avx512": "x86-64-v4"}
-"""Names of instruction sets that stand for levels."""
+"""Names of instruction sets that denote levels."""
 
 SYSTEMS = {
     "windows": {"x86_64": "x86_64-pc-windows-gnu"},
     "macos": {"aarch64": "aarch64-apple-macosx11.0.0", "x86_64": "x86_64-apple-macosx11.0.0"},
 }
-"""Systems other than Linux, by the end of a target's name (`x86-64-v3-windows`): LLVM's triple for
-each architecture.
+"""Systems other than Linux, by the end of a target's name (`x86-64-v3-windows`), with LLVM's triple
+for each architecture.
 """
 
 ABIS = {"riscv64": "lp64d"}
-"""By architecture, the calling convention where LLVM's default is another than Linux's."""
+"""The calling convention of architectures for which LLVM's default differs from Linux's."""
 
 BASE_CPUS = {"x86_64": "x86-64", "riscv64": "generic-rv64"}
-"""By architecture, the CPU whose features are LLVM's starting point; elsewhere "generic"."""
+"""The CPU whose features are LLVM's starting point, by architecture; elsewhere "generic"."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,7 @@ class Controller:
     """A microcontroller, for which C text is written.
 
     triple: LLVM's name of the architecture.
-    registers: general registers that values of a loop may have.
+    registers: general registers available to a loop.
     features: LLVM's names of instructions that code may use where the C compiler has them.
     """
 
@@ -117,4 +117,4 @@ CONTROLLERS = {
     "cortex-m7": Controller("thumbv7em-none-eabi", 13, frozenset({"dsp"})),
     "riscv32": Controller("riscv32-unknown-elf", 24),
 }
-"""By name.  Arm's procedure call standard; the RISC-V calling convention."""
+"""The controllers by name.  Arm's procedure call standard; the RISC-V calling convention."""

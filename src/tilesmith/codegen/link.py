@@ -25,7 +25,8 @@ from .targets import base_cpu
 
 _library_numbers = itertools.count()
 
-# llvmlite holds this lock while LLVM works.  Without it, in a later version, a fork would not wait.
+# llvmlite holds this lock while LLVM works.  If a later version has no such lock, a fork does not
+# wait.
 if (_working := getattr(llvm.ffi.lib, "_lock", None)) is not None:
     wait_in_forks(1, _working.__enter__, partial(_working.__exit__, None, None, None))
 
@@ -76,7 +77,8 @@ def _optimized(
     llvm_text: str, target: Target, opt: int
 ) -> tuple[llvm.ModuleRef, llvm.TargetMachine]:
     machine = _machine(target, opt)
-    context = llvm.create_context()  # of its own: names and types of kernels never pile up
+    # a context of its own, so that names and types of kernels never accumulate
+    context = llvm.create_context()
     try:
         module = llvm.parse_assembly(llvm_text, context)
         module.triple = machine.triple
@@ -113,13 +115,13 @@ def assembly(llvm_text: str, target: Target, opt: int = 2) -> str:
 
 def _around(text: str, message: str) -> str:
     """The lines of `text` near the position that LLVM names."""
-    found = re.search(r":(\d+):\d+: error", message)
-    if not found:
+    match = re.search(r":(\d+):\d+: error", message)
+    if not match:
         return ""
-    at = int(found[1])
+    number = int(match[1])
     lines = text.splitlines()
     return "\n".join(
-        f"{n + 1:5}: {lines[n]}" for n in range(max(at - 4, 0), min(at + 2, len(lines)))
+        f"{n + 1:5}: {lines[n]}" for n in range(max(number - 4, 0), min(number + 2, len(lines)))
     )
 
 
@@ -127,7 +129,7 @@ class Library:
     """Objects linked into this process; code stays mapped as long as the library lives.
 
     symbols: the functions to look up.
-    imports: by name, addresses of functions that the objects call; those of the C library are found
+    imports: addresses of functions that the objects call, by name; those of the C library are found
         automatically.
 
     Raises ModelError if a symbol is missing.
@@ -161,7 +163,7 @@ class Library:
 
 @lru_cache(maxsize=1)
 def _jit() -> llvm.LLJIT:
-    """The process's linker.  Its own target machine only tells it the platform.
+    """The process's linker.  The target machine given to it only determines the platform.
 
     LLVM's older linker maps each section for itself.  Code reaches constants by 32 bits, so where a
     process has mapped more than 2 GiB and a hole of its memory fits the code only, it read

@@ -19,7 +19,7 @@ _VALUE = _CODES | {"bool": "i1", "f16": "float", "bf16": "float", "f32": "float"
 _MEMORY = _CODES | {"bool": "i8", "f16": "i16", "bf16": "i16", "f32": "float", "f64": "double"}
 
 NONTEMPORAL = "!nontemporal !0"
-"""The mark of a streaming store; `NONTEMPORAL_NODE` defines `!0`."""
+"""Metadata of a streaming store; `NONTEMPORAL_NODE` defines `!0`."""
 
 NONTEMPORAL_NODE = "!0 = !{i32 1}"
 

@@ -41,8 +41,9 @@ KEPT = frozenset(("sqrt", "abs", "floor", "ceil", "trunc", "round", "fma", "bitc
 """Intrinsics that code generation maps to instructions itself."""
 
 MOST_EXPANDED = 128
-"""Calls of one function with one number of lanes that a kernel computes in place.  Unrolled loops
-have up to some dozens; a function of its own costs them a call and the registers around it."""
+"""Most calls of one function with one number of lanes that a kernel expands in place.  Unrolled
+loops have up to some dozens; a separate function costs them a call and saving registers around it.
+"""
 
 
 def scales(target: Target) -> bool:
@@ -153,7 +154,7 @@ def _expanded_integer(call: ir.Call, let: Bindings) -> Expr:
         return simple if simple is not None else _integer_power(x, call.args[1], let)
     if name == "fma":
         return x * call.args[1] + call.args[2]
-    return call  # verification has refused it: the rest is for floats only
+    return call  # the verifier has refused other types: the rest is for floats only
 
 
 def expand(call: ir.Call, scales: bool = False, alone: bool = False) -> Expr:
@@ -168,13 +169,13 @@ def expand(call: ir.Call, scales: bool = False, alone: bool = False) -> Expr:
 
 
 def has_expansion(call: ir.Call) -> bool:
-    """Whether this is a function of one f32 that arithmetic computes: it may stay a call."""
+    """Whether this is a function of one f32 with an expansion, so that it may stay a call."""
     return call.name in _F32 and call.args[0].dtype is f32
 
 
 def expand_math(func: Func, target: Target) -> Func:
-    """`func` with every call expanded that needs it, the last pass before code generation for
-    `target`.
+    """`func` with every call expanded that has no instruction, the last pass before code generation
+    for `target`.
 
     More than `MOST_EXPANDED` calls of a function stay calls, for which code generation defines it:
     the time that LLVM takes grows faster than the length of a block.  The same object if there is
@@ -203,8 +204,8 @@ def _with_expansions(
     calls: Counter[tuple[str, int]] | None = None,
     alone: bool = False,
 ) -> Func:
-    """`func` with calls expanded, except those of functions that `calls`, which is counted up, has
-    too many of.  Functions are told apart by name and lanes.
+    """`func` with calls expanded, except those of functions that occur more than `MOST_EXPANDED`
+    times in `calls`, which is updated.  Functions are counted by name and lanes.
     """
     done: dict[Expr, Expr] = {}
 

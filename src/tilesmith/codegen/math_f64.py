@@ -272,16 +272,16 @@ def power(x: Expr, y: Expr, let: Bindings) -> Expr:
     bounded = let("vb", clamp(whole, -1100.0, 1100.0))
     k, ki = _split(bounded, 1.0, let)
     r = let("r", (bounded - k) + below)
-    found = let("pw", _scaled(r * polynomial(r, _EXP2) + one, ki, let))
+    result = let("pw", _scaled(r * polynomial(r, _EXP2) + one, ki, let))
     integer = let("in", equal(y, intrinsic("floor", y)))
     half = let("ha", y * literal(0.5, x))
     odd = both(integer, Compare("ne", half, intrinsic("floor", half)))
     negative = Compare("ne", sign_of(x), literal(0, bits_of(x, u64)))
-    found = Select(both(negative, odd), -found, found)
+    result = Select(both(negative, odd), -result, result)
     no_root = both(less(x, 0.0), both(less(a, INF), less(intrinsic("floor", y), y)))
-    found = pick(no_root, NAN, found, x)
+    result = pick(no_root, NAN, result, x)
     infinite = both(equal(a, 1.0), equal(intrinsic("abs", y), INF))
-    return pick(any_of(equal(y, 0.0), equal(x, 1.0), infinite), 1.0, found, x)
+    return pick(any_of(equal(y, 0.0), equal(x, 1.0), infinite), 1.0, result, x)
 
 
 def _fma(a: Expr, b: Expr, c: Expr) -> Expr:

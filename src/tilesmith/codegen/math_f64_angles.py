@@ -1,4 +1,5 @@
-"""Functions of f64 that concern angles, as arithmetic, for machines without a C library.
+"""Trigonometric functions of f64 and their inverses as arithmetic, for machines without a C
+library.
 
 Errors in units in the last place, which tests bound: sin cos 2, asin acos atan 3, tan 4; for every
 argument.
@@ -64,8 +65,8 @@ _TWO_OVER_PI = (
 
 
 def _words(first: Expr, count: int, let: Bindings) -> list[Expr]:
-    """So many words of the bits of 2/pi, from number `first` on."""
-    found = []
+    """`count` words of the bits of 2/pi, from word `first` on."""
+    words = []
     for n in range(count):
         values = [literal(w, first) for w in _TWO_OVER_PI[n : len(_TWO_OVER_PI) - count + 1 + n]]
         bit = 0
@@ -77,8 +78,8 @@ def _words(first: Expr, count: int, let: Bindings) -> list[Expr]:
                 values[-1:] if len(values) % 2 else []
             )
             bit += 1
-        found.append(values[0])
-    return found
+        words.append(values[0])
+    return words
 
 
 def _high_product(a: Expr, b: Expr, let: Bindings) -> Expr:

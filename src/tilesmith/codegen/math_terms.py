@@ -86,8 +86,8 @@ def clamp(x: Expr, low: float, high: float) -> Expr:
 def unless_below(x: Expr, low: float, let: Bindings, f: Callable[[Expr], Expr]) -> Expr:
     """f(x), and zero where x < low.
 
-    There `f` would underflow.  Some CPUs take more than a hundred cycles for that, and what a mask
-    excludes from a softmax is such a number.
+    There `f` would underflow.  Some CPUs take more than a hundred cycles for that, and the masked
+    elements of a softmax are such numbers.
     """
     x = let("a", x)
     is_tiny = less(x, low)
@@ -97,8 +97,8 @@ def unless_below(x: Expr, low: float, let: Bindings, f: Callable[[Expr], Expr]) 
 class Bindings:
     """Names for the intermediate values of an expansion, so that its text stays linear in its size.
 
-    scales: the machine multiplies by a power of two in one instruction (`scaled_by`).
-    alone: it has no C library, so that functions of f64 are expanded too.
+    scales: whether one instruction multiplies by a power of two (`scaled_by`).
+    alone: whether there is no C library, so that functions of f64 are expanded too.
     """
 
     def __init__(self, scales: bool = False, alone: bool = False) -> None:

@@ -33,9 +33,9 @@ _MOST_PARTS = 8
 class Memory:
     """Loads from memory and stores to it.
 
-    reach: elements that the stores around certainly read.
-    whole: those of these stores that stream, with their alignment.
-    streams: whether any store did.
+    reach: elements that the surrounding stores certainly read.
+    whole: the streaming ones among these stores, with their alignment.
+    streams: whether a streaming store was written.
     """
 
     def __init__(self, values: Values, registers: Registers, module: Module, hooks: Hooks) -> None:
@@ -76,7 +76,9 @@ class Memory:
         """Pointer to a heap buffer: into the workspace, or into the scratch memory of a thread."""
         plan = self.module.workspace
         offset = plan.offsets[buffer]
-        top = self.b.home(0)  # of loops, not of branches: what is written here is known in one
+        # the outermost scope of loops, not of branches: a value written here is available
+        # throughout one
+        top = self.b.home(0)
         if buffer not in plan.per_thread:
             base = "%workspace"
         elif self.env.outside is None:  # its parallel loop has one iteration and runs as thread 0
@@ -93,8 +95,8 @@ class Memory:
                 if top.parent is None:
                     self._scratch = base
         with self.b.writing_in(top):
-            at = self.value(as_expr(offset))
-            return self.emit(f"getelementptr i8, ptr {base}, i64 {at}")
+            start = self.value(as_expr(offset))
+            return self.emit(f"getelementptr i8, ptr {base}, i64 {start}")
 
     def address(self, buffer: Buffer, index: Expr, offset: int = 0) -> str:
         """Pointer to element `index + offset` (a scalar index)."""
@@ -104,7 +106,7 @@ class Memory:
         element = memory_type(buffer.dtype)
         by_level: dict[int, list[tuple[Expr, int]]] = {}
         for e, factor in terms:
-            # what comes from memory and can't be moved counts as innermost
+            # a load that can't be moved counts as innermost
             is_fixed = values.needs_guard(e)[0]
             level = values.home_of(e).depth if is_fixed else self.env.level(e)
             by_level.setdefault(level, []).append((e, factor))
@@ -126,9 +128,9 @@ class Memory:
             return self.emit(f"getelementptr {element}, ptr {pointer}, i64 {self._sum(terms)}")
         scope = self.b.scope
         while scope is not None:
-            found = scope.values.get(key)
-            if found is not None:
-                return found
+            known = scope.values.get(key)
+            if known is not None:
+                return known
             scope = scope.parent
         home = self.b.home(level)
         with self.b.writing_in(home):
@@ -174,10 +176,10 @@ class Memory:
         active = self._active(e.mask, lanes, mask)
         if buffer not in self.registers.slots:
             return self._vector_load(buffer, index, lanes, active)
-        found = self.registers.load(buffer, index, lanes)
+        stored = self.registers.load(buffer, index, lanes)
         if active is None:
-            return found
-        return self._or_zero(active.text, memory_type(buffer.dtype, lanes), found)
+            return stored
+        return self._or_zero(active.text, memory_type(buffer.dtype, lanes), stored)
 
     def _or_zero(self, active: str, type_: str, value: str) -> str:
         lanes = type_[1:].split(" ", 1)[0]
@@ -204,9 +206,9 @@ class Memory:
             load = partial(self._scalar_load, buffer, index, None)
             return self.b.diamond(self.value(mask), type_, load, lambda: zero)
         if buffer in self.registers.slots:
-            found = self.registers.load(buffer, index, 1)
+            element = self.registers.load(buffer, index, 1)
             as_stored = self.registers.slots[buffer].as_stored
-            return self.ops.from_memory(buffer.dtype, 1, found) if as_stored else found
+            return self.ops.from_memory(buffer.dtype, 1, element) if as_stored else element
         element, size = memory_type(buffer.dtype), buffer.dtype.bytes
         stored = self.emit(f"load {element}, ptr {self.address(buffer, index)}, align {size}")
         return self.ops.from_memory(buffer.dtype, 1, stored)
@@ -258,14 +260,14 @@ class Memory:
         """Elements at known distances: the vectors that cover them, shuffled; None if the distances
         aren't known or there are too many vectors.
         """
-        at = place(buffer, index)
-        if at is None or (mask is not None and mask.known is None):
+        where = place(buffer, index)
+        if where is None or (mask is not None and mask.known is None):
             return None
         on = (mask and mask.known) or (True,) * lanes
-        read = [o for o, active in zip(at[1], on, strict=True) if active]
+        read = [o for o, active in zip(where[1], on, strict=True) if active]
         if not read:
             return "zeroinitializer"
-        low, high = self.reach.get(at[0], (read[0], read[0]))
+        low, high = self.reach.get(where[0], (read[0], read[0]))
         width, starts = cover(read, min(low, *read), max(high, *read), lanes)
         if len(starts) > max(min(_MOST_PARTS, lanes // 2), min(3, lanes - 1)):
             return None
@@ -275,14 +277,14 @@ class Memory:
         for first in range(0, len(starts), 2):
             pair = starts[first : first + 2]
             parts = [
-                self.emit(f"load {part_type}, ptr {self.address(*at[0], s)}, align {size}")
+                self.emit(f"load {part_type}, ptr {self.address(*where[0], s)}, align {size}")
                 for s in pair
             ]
             picks = [
                 next((k * width + o - s for k, s in enumerate(pair) if 0 <= o - s < width), -1)
                 if active
                 else -1
-                for o, active in zip(at[1], on, strict=True)
+                for o, active in zip(where[1], on, strict=True)
             ]
             merged = self.b.shuffle(part_type, parts[0], [*parts, "poison"][1], tuple(picks))
             if result:
@@ -302,10 +304,10 @@ class Memory:
         element, size = memory_type(buffer.dtype), buffer.dtype.bytes
         type_, result = vector(element, lanes), "poison"
         for lane in range(lanes):
-            at = lane_of(index, lane)
-            if at is None:
+            position = lane_of(index, lane)
+            if position is None:
                 return None
-            one = self.emit(f"load {element}, ptr {self.address(buffer, at)}, align {size}")
+            one = self.emit(f"load {element}, ptr {self.address(buffer, position)}, align {size}")
             result = self.emit(f"insertelement {type_} {result}, {element} {one}, i64 {lane}")
         return result
 
@@ -350,9 +352,7 @@ class Memory:
         self._vector_store(buffer, index, lanes, stored, active, self.whole.get(s))
 
     def _to_store(self, s: Store, mask: Mask | None) -> str:
-        """The value of a store in its buffer's memory type; elements that are only moved are not
-        converted.
-        """
+        """The value of a store in its buffer's memory type; copied elements are not converted."""
         slots = self.registers.slots.get(s.buffer)
         if slots is not None and not slots.as_stored:
             return self.value(s.value, mask)
@@ -397,8 +397,8 @@ class Memory:
                 start = 1 - lanes
             pointer = self.address(buffer, ramp[0], start)
             if active:
-                given = f"ptr align {size} {pointer}, <{lanes} x i1> {active}"
-                self.b.do(f"call void @llvm.masked.store({type_} {stored}, {given})")
+                operands = f"ptr align {size} {pointer}, <{lanes} x i1> {active}"
+                self.b.do(f"call void @llvm.masked.store({type_} {stored}, {operands})")
             elif streaming is not None:
                 aligned = f"align {streaming}, {NONTEMPORAL}"
                 self.b.do(f"store {type_} {stored}, ptr {pointer}, {aligned}")
@@ -421,9 +421,9 @@ class Memory:
 
 
 def _is_padding(buffer: Buffer, index: Expr, mask: Mask) -> bool:
-    """True if a store without its mask would additionally write only padding behind an allocation.
-    A core forwards a whole vector to the load that follows.  It does not forward a masked store:
-    the load waits until that has reached the cache.
+    """True if a store without its mask would additionally write only padding after an allocation.
+    A core forwards a stored vector to a following load.  It does not forward a masked store: the
+    load waits until the store has reached the cache.
     """
     access = constant_access(index, mask.lanes)
     padded = buffer.scope in ALLOCATED and SCOPES[buffer.scope].is_addressed

@@ -1,4 +1,4 @@
-"""The LLVM module of one kernel, while its functions are written."""
+"""The LLVM module of one kernel under construction."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from .survey import Survey
 
 @dataclass(slots=True)
 class Module:
-    """What the functions of one kernel share.
+    """State that the functions of one kernel share.
 
     symbol: the kernel's name.
     target: the machine.
-    survey: what the kernel does with its buffers.
+    survey: the kernel's uses of its buffers.
     workspace: offsets of heap buffers.
     overlapping: buffers that share memory with another one.
     breaks: loops that have to keep a unit of the CPU awake.
-    strict: results are the interpreter's, bit by bit.
+    strict: whether results are the interpreter's, bit by bit.
     streamed: buffers written by streaming stores.
     functions: definitions made so far.
     messages: of the assertions, in order.
     libm: functions of the C library that are called.
-    outlined: by name and lanes, the symbols of mathematical functions that are definitions here.
+    outlined: symbols of mathematical functions that are defined here, by name and lanes.
     streams: whether any streaming store was written.
     """
 

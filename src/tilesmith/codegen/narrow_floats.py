@@ -82,7 +82,7 @@ def narrow(b: Builder, target: Target, dtype: DType, value: str, lanes: int) -> 
 
 
 def rounded(b: Builder, target: Target, dtype: DType, value: str, lanes: int) -> str:
-    """The `float` nearest to `value` that `dtype` has."""
+    """The value of `dtype` nearest to `value`, as a `float`."""
     if dtype.name == "bf16":
         v = _Lanes(b, lanes)
         if _has_conversion(target):  # LLVM knows that storing the result is exact

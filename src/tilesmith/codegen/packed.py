@@ -1,4 +1,4 @@
-"""Kernels for devices as bytes: what programs and the cache keep of them."""
+"""Kernels for devices as bytes: their stored form in programs and in the cache."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def packed(kernel: Kernel, target: Target, opt: int) -> bytes:
 
 
 def unpacked(symbol: str, code: bytes) -> DeviceKernel:
-    """The kernel that `packed` gave the bytes of; how large its workspace is, programs know."""
+    """The kernel in the bytes of `packed`; the program knows the size of its workspace."""
     text, helpers, messages, launches, *flags = json.loads(code)
     calls = (
         LaunchCall(name, (const(x), const(y), const(z)), tuple(threads), stops)

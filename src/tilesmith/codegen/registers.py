@@ -1,6 +1,6 @@
 """Register buffers: one stack slot per distinct vector accessed, which LLVM turns into registers.
 
-A whole column of a block of row vectors may be read too, which is how blocks are transposed.
+A whole column of a block of row vectors may also be read; blocks are transposed in this way.
 """
 
 from __future__ import annotations
@@ -16,14 +16,15 @@ from .builder import Builder
 from .indices import column_access, constant_access
 from .llvm_text import is_narrow, memory_type, value_type, vector
 
-_LANE_BYTES = 16  # what shuffles without a table of indices stay within, or move as a whole
+# bytes within which shuffles need no table of indices, and which they move as a whole
+_LANE_BYTES = 16
 
 
 @dataclass(frozen=True, slots=True)
 class Slots:
-    """Where a register buffer lives.
+    """The storage of a register buffer.
 
-    pointers: by (first element, lanes), the slot of each vector.
+    pointers: the slot of each vector, by (first element, lanes).
     memory: one block of memory instead of slots.
     as_stored: elements have their memory type, not their value type.
     windows: columns that begin at different rows are read.
@@ -64,8 +65,7 @@ class Registers:
                 pointers[first, lanes] = self.b.alloca("r", self.slot_type(buffer, lanes))
             self.slots[buffer] = Slots(pointers, "", as_stored, windows)
             return
-        # vectors of several widths overlap: one block of memory, which LLVM takes apart as far as
-        # it can
+        # vectors of several widths overlap: one block of memory, which LLVM splits as far as it can
         as_stored = as_stored or buffer.dtype.is_bool  # a bit has no address
         type_ = memory_type(buffer.dtype) if as_stored else value_type(buffer.dtype)
         name = self.b.alloca("r", f"[{max(a + n for a, n in ordered)} x {type_}]")
@@ -102,7 +102,7 @@ class Registers:
         return self.emit(f"load {self.slot_type(buffer, lanes)}, ptr {pointer}, align {align}")
 
     def _window(self, buffer: Buffer, column: int, rows: tuple[tuple[int, int], ...]) -> str:
-        """One column of a block of row vectors, wherever the block begins.
+        """One column of a block of row vectors, for any first row.
 
         If other columns begin at other rows, the column is composed of columns of the aligned
         square blocks that it touches.  All columns share these.
@@ -115,8 +115,8 @@ class Registers:
             return self._column(buffer, column, rows)
         first = rows[0][0] - offset * width
         columns = [
-            self._column(buffer, column, tuple((at + k * width, width) for k in range(width)))
-            for at in range(first, first + (len(rows) + width) * width, width * width)
+            self._column(buffer, column, tuple((start + k * width, width) for k in range(width)))
+            for start in range(first, first + (len(rows) + width) * width, width * width)
         ]
         type_, picks = self.slot_type(buffer, width), tuple(range(offset, offset + width))
         parts = [self.b.shuffle(type_, a, b, picks) for a, b in pairwise(columns)]
@@ -135,10 +135,10 @@ class Registers:
         blocks = _power_of_two(-(-len(rows) // width))
         group = min(width, _LANE_BYTES // (4 if wide else buffer.dtype.bytes))
         count = width // group  # of lanes in a row
-        given = self.slots[buffer]
+        slots = self.slots[buffer]
         loaded = [
             self._row(buffer, access, width)
-            if given.memory or access in given.pointers
+            if slots.memory or access in slots.pointers
             else "poison"
             for access in rows
         ]
@@ -180,10 +180,10 @@ class Registers:
 
         Each round interleaves the rows with those half a block further down.
         """
-        group, at = len(rows), column  # `at`: the first of its elements
+        group, first_element = len(rows), column
         while len(rows) > 1:
-            half, first = len(rows) // 2, 0 if at < group // 2 else group // 2
-            at = 2 * (at - first)
+            half, first = len(rows) // 2, 0 if first_element < group // 2 else group // 2
+            first_element = 2 * (first_element - first)
             picks = tuple(
                 i
                 for lane in range(0, width, group)
@@ -217,5 +217,5 @@ class Registers:
 
 
 def _power_of_two(n: int) -> int:
-    """The least one that is not below `n`."""
+    """The least power of two that is at least `n`."""
     return 1 << (n - 1).bit_length()

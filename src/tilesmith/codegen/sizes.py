@@ -1,4 +1,4 @@
-"""The sizes of a run: what a program computes from the extents that only the run knows.
+"""The sizes of a run: numbers that a program computes from the extents that only the run knows.
 
     def tilesmith_sizes(extents: i64[..], values: i64[..]) -> values
 
@@ -11,7 +11,7 @@ returns `Code.SIZES` if an extent is outside its range, or one that follows from
 no size, however hostile, reaches memory unchecked.
 
 Where a run measures extents (see `program.nodes`), the main function calls a function of the same
-kind, which computes the values that depend on them from all extents known by then.
+kind, which computes the dependent values from all extents known by then.
 
 It is a function of loop IR like any other, which has neither a workspace nor a context.
 """
@@ -44,7 +44,7 @@ from tilesmith.support.errors import InternalError
 from .context import Code
 
 _TOGETHER = 16
-"""Conditions that one branch tests."""
+"""Number of conditions that one branch tests."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -52,8 +52,8 @@ class SizeProgram:
     """The sizes of a run.
 
     symbols: in the order of the extents.
-    values: what is computed, by position.
-    extents: of tensors of the program; they must not be negative.
+    values: the expressions to compute, by position.
+    extents: extents of tensors of the program, which must not be negative.
     checks: whether the symbols' ranges are checked.
     """
 

@@ -60,7 +60,8 @@ class Statements:
         self.checks = Checks(self.values, module, "ret void" if parent else hooks.stop)
         further = {ir.Load: self.memory.load, ir.TensorCall: self.tensors.call, ir.Call: self._call}
         self.values.rules |= further
-        self._next: list[Stmt] = []  # what a rule leaves to be written; so depth is no limit
+        # statements that a rule leaves to be written later, so that nesting is not limited
+        self._next: list[Stmt] = []
         self._plain: dict[type[Stmt], Callable[[Any], None]] = {
             nodes.For: self._for, nodes.If: self._if, nodes.Store: self._store,
             nodes.Allocate: self._allocate, nodes.LetStmt: self._let_statement,
@@ -85,7 +86,7 @@ class Statements:
         self._next, self.b.scope = outside
 
     def plain(self, s: Stmt) -> None:
-        """Write `s` as most targets do."""
+        """Write `s` in the way of most targets."""
         self._plain[type(s)](s)
 
     def _call(self, e: ir.Call, mask: Mask | None) -> str:
@@ -161,7 +162,7 @@ class Statements:
             self._loop(s, start, end, nonempty)
 
     def bind_loop(self, s: nodes.For, value: str) -> None:
-        """Let the variable of a loop stand for a value."""
+        """Bind the variable of a loop to a value."""
         if self.env.is_nonnegative(s.start):
             self.env.nonnegative.add(s.var)
         self.env.bind(s.var, value)
@@ -183,7 +184,7 @@ class Statements:
             self.b.branch(more, head, leave)
         before = (
             self.b.scope.code.label
-        )  # values of the loop moved out of it may have ended a block since
+        )  # values moved out of the loop may have ended a block since
         if nonempty:
             self.b.branch(nonempty, head, leave)
         else:
@@ -249,7 +250,7 @@ class Statements:
     def _evaluate(self, s: nodes.Evaluate) -> None:
         e = s.value
         if not (isinstance(e, ir.Call) and e.name == "prefetch"):
-            self.value(e)  # pure: kept only for the errors it may raise
+            self.value(e)  # pure: evaluated only for the errors that it may raise
             return
         location = e.args[0]
         if not isinstance(location, ir.Load) or location.lanes != 1:
@@ -272,15 +273,15 @@ class Statements:
         to, source, count = self._location(s.to), self._location(s.source), self.value(s.count)
 
         def copy() -> None:
-            given = f"ptr {to}, ptr {source}, i64 {count}, i1 false"
-            self.b.do(f"call void @llvm.memcpy.p0.p0.i64({given})")
+            operands = f"ptr {to}, ptr {source}, i64 {count}, i1 false"
+            self.b.do(f"call void @llvm.memcpy.p0.p0.i64({operands})")
 
         self.b.guarded(self.emit(f"icmp ne ptr {to}, {source}"), copy)
 
     def _return(self, s: nodes.Return) -> None:
         self.settle()
         self.b.do(f"ret i32 {s.code}")
-        self.b.start_block(self.b.label("after"))  # whatever follows never runs
+        self.b.start_block(self.b.label("after"))  # code after it never runs
 
     # parallel loops
 

@@ -18,15 +18,15 @@ from tilesmith.ir.lane_offsets import lane_offsets
 from tilesmith.ir.target import LINE_BYTES, Target
 from tilesmith.loop.nodes import Buffer, Func, Store
 
-_LEAST_BYTES = 16  # of a store: narrower ones have no vector instruction
+_LEAST_BYTES = 16  # least bytes of a streaming store: narrower ones have no vector instruction
 
 
 def streamed(func: Func, loaded: Collection[Buffer], target: Target) -> frozenset[Buffer]:
     """The outputs of `func` to write past the caches: those that it does not read, if together no
     cache can hold them.
 
-    At the end the results written first have left the cache, so a reader that begins at the
-    beginning loses nothing.
+    At the end, the results written first have left the cache, so a reader that starts there loses
+    nothing.
     """
     sizes = {b: b.dtype.bytes * math.prod(map(_extent, b.shape)) for b in func.outputs}
     if not target.overflows(sum(sizes.values())):
@@ -42,29 +42,29 @@ def _extent(extent: Expr | int) -> int:
 
 
 def whole_lines(stores: Iterable[Store], buffers: Collection[Buffer]) -> dict[Store, int]:
-    """Those of the consecutive `stores` that together write whole cache lines of `buffers`, each
-    with its alignment in bytes.
+    """The consecutive `stores` that together write whole cache lines of `buffers`, each with its
+    alignment in bytes.
 
     The buffers start at a line.
     """
-    found: dict[tuple[object, ...], list[tuple[Store, int, int]]] = {}
+    runs: dict[tuple[object, ...], list[tuple[Store, int, int]]] = {}
     for s in stores:
         if s.buffer not in buffers or s.mask is not None or len(s.indices) != 1:
             continue
-        at = lane_offsets(s.indices[0])
-        if at is None or not _is_run(at[1]):
+        lanes = lane_offsets(s.indices[0])
+        if lanes is None or not _is_run(lanes[1]):
             continue
-        terms, constant = affine_form(at[0])
+        terms, constant = affine_form(lanes[0])
         size = s.buffer.dtype.bytes
-        first, bytes_ = (constant + min(at[1])) * size, len(at[1]) * size
+        first, bytes_ = (constant + min(lanes[1])) * size, len(lanes[1]) * size
         if math.gcd(LINE_BYTES, *(k * size for k in terms.values())) != LINE_BYTES:
             continue
         whole_vector = bytes_ >= _LEAST_BYTES and bytes_ & (bytes_ - 1) == 0
         if whole_vector and first % min(bytes_, LINE_BYTES // 2) == 0:
             key = (s.buffer, frozenset(terms.items()))
-            found.setdefault(key, []).append((s, first, bytes_))
+            runs.setdefault(key, []).append((s, first, bytes_))
     chosen: dict[Store, int] = {}
-    for group in found.values():
+    for group in runs.values():
         written = {b for _, first, n in group for b in range(first, first + n, _LEAST_BYTES)}
         for s, first, n in group:
             last = -(-(first + n) // LINE_BYTES) * LINE_BYTES

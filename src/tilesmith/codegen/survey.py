@@ -1,4 +1,4 @@
-"""What a kernel does with its buffers, found in one walk before code generation."""
+"""A kernel's uses of its buffers, collected in one walk before code generation."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ def moved(s: loop.Store) -> Buffer | None:
 
 def _of(place: Expr) -> set[Buffer]:
     """The buffer of an element."""
-    found = place.buffer if isinstance(place, Load) else None
-    return {found} if isinstance(found, Buffer) else set()
+    buffer = place.buffer if isinstance(place, Load) else None
+    return {buffer} if isinstance(buffer, Buffer) else set()
 
 
 @dataclass(slots=True)
 class Survey:
-    """What a kernel does with its buffers.
+    """The uses of its buffers by a kernel.
 
     written: buffers that are stored to.
     loaded: buffers that are loaded from.
-    accesses: of register buffers, all at constants, as (first element, lanes).
-    windows: register buffers of which columns that begin at different rows are read.
-    computed: register buffers that hold more than loaded elements.
+    accesses: the accesses to register buffers, all constant, as (first element, lanes).
+    windows: register buffers with columns that are read from different rows on.
+    computed: register buffers with computed elements, not only copied ones.
     asserts: whether the kernel may stop early.
     checks: whether it checks indices.
     """
@@ -49,14 +49,14 @@ class Survey:
     asserts: bool = False
     checks: bool = False
     _seen: set[Expr] = field(default_factory=set)
-    _tops: dict[Buffer, int] = field(default_factory=dict)  # the row that columns begin at
+    _tops: dict[Buffer, int] = field(default_factory=dict)  # the first row of a buffer's columns
 
     def statement(self, stmt: Stmt) -> None:
         for s in walk(stmt):
             self._statement(s)
 
     def _statement(self, s: Stmt) -> None:
-        """What a statement does itself."""
+        """Record the uses by a statement itself."""
         if isinstance(s, loop.Store):
             self.written.add(s.buffer)
             for i in s.indices:
@@ -69,7 +69,7 @@ class Survey:
             if s.mask is not None:
                 self.expression(s.mask)
         elif isinstance(s, loop.Reinterpret):
-            self.written |= {s.buffer, *_of(s.place)}  # each by whoever writes the other
+            self.written |= {s.buffer, *_of(s.place)}  # each may be written through the other
             self.expression(s.place)
         elif not isinstance(s, loop.Allocate):
             if isinstance(s, loop.CopyBytes):

@@ -52,7 +52,7 @@ _MACHINES: dict[str, tuple[str, CpuModel]] = {
         replace(_SERVER, cores=64, ghz=2.5, l3_bytes=128 << 20, l3_cores=64, dram_gbytes=280.0),
     ),
 }
-"""Name -> the level of its instructions and a plausible model, to compile for elsewhere."""
+"""Named machines for compiling elsewhere: the level of instructions, a plausible model."""
 
 _SUFFIXES = (".toml", ".json")
 
@@ -60,8 +60,8 @@ _ONE_WIDE_FMA = frozenset({"znver4", "icelake-client", "tigerlake", "rocketlake"
 """CPUs that start one 512-bit fused multiply-add per cycle; others with AVX-512 start two."""
 
 _TILES_CPU = "sapphirerapids"
-"""The oldest CPU with AMX: what a CPU with AMX is whose name is that of an older one, as virtual
-machines give it.
+"""The oldest CPU with AMX.  A CPU with AMX that reports the name of an older one, as virtual
+machines do, is taken for it.
 """
 
 _WITH_TILES = frozenset({_TILES_CPU, "emeraldrapids", "graniterapids", "graniterapids-d"})
@@ -71,7 +71,7 @@ take as long as for one.
 """
 
 _AMD = "znver", "bdver", "btver"
-"""How the names of AMD's CPUs with AVX begin."""
+"""Prefixes of the names of AMD's CPUs with AVX."""
 
 _LOOP_FMAS = 3.0
 """Multiply-adds that a loop displaces on Intel's CPUs, where they and its counters share ports."""
@@ -106,8 +106,8 @@ def target(spec: str | Target) -> Target:
     device ("opencl", "opencl:1", "opencl-gpu", "cuda", "cuda-sm_90a").  A level or a machine may
     have features added: `x86-64-v4+avx512bf16`.
 
-    Raises UsageError for other names and for files that say what can't be, DeviceError for a device
-    that is not there.
+    Raises UsageError for other names and for files with invalid values, DeviceError for a missing
+    device.
     """
     if isinstance(spec, Target):
         return spec
@@ -180,7 +180,7 @@ def _described(path: Path) -> Target:
         m = tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
     except OSError as e:
         raise UsageError(f"can't read the target description {path}: {e.strerror}") from None
-    except (ValueError, RecursionError) as e:  # of either parser, and of the encoding
+    except (ValueError, RecursionError) as e:  # errors of either parser, and of the encoding
         raise UsageError(f"{path} is no {path.suffix[1:].upper()} file: {e}") from None
     if not isinstance(m, dict):
         raise UsageError(f"{path}: expected a table of fields, found {type(m).__name__}")
@@ -204,42 +204,42 @@ def _described(path: Path) -> Target:
 def _c_target() -> Target:
     """C text for any CPU; its object code is for this machine's architecture.
 
-    Tiles are those of 128-bit vectors in 16 registers, which most CPUs have or can do without.
+    Tiles are those of 128-bit vectors in 16 registers, which suit most CPUs.
     """
     return Target("c", host().triple, "generic", frozenset(), 128, 16, CpuModel(), backend="c")
 
 
 def _controller(name: str) -> Target:
     """A microcontroller: one core of scalars, whose memory is as fast as a cache."""
-    found, kilobyte = CONTROLLERS[name], 1 << 10
+    chip, kilobyte = CONTROLLERS[name], 1 << 10
     model = CpuModel(
         cores=1, ghz=0.1, fma_ports=1, vector_ports=1, load_ports=1, issue_width=1,
         l1_bytes=64 * kilobyte, l2_bytes=256 * kilobyte, l3_bytes=256 * kilobyte, l3_cores=1,
     )  # fmt: skip
     return Target(
-        name, found.triple, "generic", found.features, 32, found.registers, model, backend="source"
+        name, chip.triple, "generic", chip.features, 32, chip.registers, model, backend="source"
     )
 
 
 @lru_cache(maxsize=1)
 def host() -> Target:
-    """This machine; AMX is a feature of it if the system lets this process use it."""
+    """This machine; AMX is a feature of it only if the system lets this process use it."""
     import llvmlite.binding as llvm
 
     triple = llvm.get_process_triple()
-    found = (
+    reported = (
         frozenset(name for name, on in llvm.get_host_cpu_features().items() if on) - _NOT_FOR_CODE
     )
-    if any(f.startswith("amx") for f in found) and tile_permission() != "granted":
-        found = frozenset(f for f in found if not f.startswith("amx"))
-    cpu = _tuning(llvm.get_host_cpu_name(), found)
+    if any(f.startswith("amx") for f in reported) and tile_permission() != "granted":
+        reported = frozenset(f for f in reported if not f.startswith("amx"))
+    cpu = _tuning(llvm.get_host_cpu_name(), reported)
     if triple.startswith("x86_64"):
-        bits = 512 if "avx512f" in found else 256 if "avx" in found else 128
-        registers = 32 if "avx512f" in found else 16
-        features = found | V1 if "sse2" in found else V1
+        bits = 512 if "avx512f" in reported else 256 if "avx" in reported else 128
+        registers = 32 if "avx512f" in reported else 16
+        features = reported | V1 if "sse2" in reported else V1
         ports = 1 if bits == 512 and cpu in _ONE_WIDE_FMA else 2
     else:  # AArch64: 128-bit NEON; other architectures get the same conservative guess
-        bits, registers, features, ports = 128, 32, found, 2
+        bits, registers, features, ports = 128, 32, reported, 2
     model = CpuModel(fma_ports=ports, vector_ports=2 if bits == 512 else 3)
     if cpu in _SLOW_BF16_DOTS:
         model = replace(model, bf16_dot_fmas=4.0)
@@ -250,7 +250,7 @@ def host() -> Target:
 
 
 def _tuning(cpu: str, features: frozenset[str]) -> str:
-    """The CPU of that name; that of its instructions where they contradict the name."""
+    """The CPU of that name, or an older CPU's successor if the features contradict the name."""
     has_tiles = "amx-tile" in features
     return _TILES_CPU if has_tiles and cpu not in _WITH_TILES else cpu
 
@@ -260,7 +260,7 @@ def missing_features(machine: Target, needed: Target) -> tuple[str, ...]:
     there are none.
 
     Another architecture or system counts as a missing feature named after it.  Code for a device
-    needs nothing of the machine that it belongs to.
+    needs nothing from the machine that it belongs to.
     """
     if needed.device is not None:
         return ()
@@ -282,7 +282,7 @@ def base_cpu(t: Target) -> str:
 
 
 def _cores() -> dict[str, int]:
-    """Physical cores of this machine and hardware threads of each; empty where nothing tells."""
+    """Physical cores of this machine and hardware threads of each; empty if unknown."""
     cores = {
         _numbers(os.path.join(folder, "thread_siblings_list"))
         for folder in glob.glob("/sys/devices/system/cpu/cpu[0-9]*/topology")
@@ -292,8 +292,8 @@ def _cores() -> dict[str, int]:
 
 
 def _caches() -> dict[str, int]:
-    """The fields of a model that the operating system tells of the caches of CPU 0."""
-    found: dict[str, int] = {}
+    """The fields of a model that the operating system reports about the caches of CPU 0."""
+    sizes: dict[str, int] = {}
     smt = _cores().get("smt", 1)
     for folder in sorted(glob.glob("/sys/devices/system/cpu/cpu0/cache/index*")):
         try:
@@ -306,17 +306,17 @@ def _caches() -> dict[str, int]:
         number = re.fullmatch(r"(\d+)([KMG]?)", size)
         if not number or level not in ("1", "2", "3") or kind == "Instruction":
             continue
-        found[f"l{level}_bytes"] = int(number[1]) << {"": 0, "K": 10, "M": 20, "G": 30}[number[2]]
+        sizes[f"l{level}_bytes"] = int(number[1]) << {"": 0, "K": 10, "M": 20, "G": 30}[number[2]]
         if level == "3":
             shared = _numbers(os.path.join(folder, "shared_cpu_list")).bit_count()
-            found["l3_cores"] = max(shared // smt, 1)
+            sizes["l3_cores"] = max(shared // smt, 1)
         elif ways.isdigit() and int(ways):
-            found[f"l{level}_ways"] = int(ways)
-    return found
+            sizes[f"l{level}_ways"] = int(ways)
+    return sizes
 
 
 def _numbers(path: str) -> int:
-    """The CPUs in a list like `0-3,8` as a set of bits; 0 where there is no such file."""
+    """The CPUs in a list like `0-3,8` as a set of bits; 0 if the file doesn't exist."""
     try:
         parts = [p.partition("-") for p in _read(path).split(",")]
         runs = [(int(first), int(last or first)) for first, _, last in parts]

@@ -19,7 +19,7 @@ from .values import Mask
 class TensorCalls:
     """Writes calls of tensor intrinsics.
 
-    tiles: what the stores around have loaded, until memory changes.
+    tiles: tiles that the surrounding stores have loaded, until memory changes.
     """
 
     def __init__(self, memory: Memory, module: Module, hooks: Hooks) -> None:
@@ -30,7 +30,7 @@ class TensorCalls:
         self.tiles: dict[object, Value] = {}
 
     def code(self) -> TensorCode:
-        """What an intrinsic writes one call with."""
+        """The writer that an intrinsic gets for one call."""
         return TensorCode(self.b, self._thread)
 
     def call(self, e: TensorCall, mask: Mask | None) -> str:
@@ -54,13 +54,13 @@ class TensorCalls:
             self._vector(a, mask) if intrinsic.load is None else self._tile(intrinsic, o, a)
             for o, a in zip(intrinsic.operands, e.args[count:], strict=True)
         ]
-        found = intrinsic.emit(self.code(), *args)
+        result = intrinsic.emit(self.code(), *args)
         wanted = memory_type(e.type, e.size // intrinsic.threads)
-        if not isinstance(found, Value) or found.type != wanted:
+        if not isinstance(result, Value) or result.type != wanted:
             raise ScheduleError(
-                f"{e.name}: expected that emit returns a value of type {wanted}, found {found!r}"
+                f"{e.name}: expected that emit returns a value of type {wanted}, found {result!r}"
             )
-        return self.memory.ops.from_memory(e.type, e.size // intrinsic.threads, found.text)
+        return self.memory.ops.from_memory(e.type, e.size // intrinsic.threads, result.text)
 
     def _thread(self) -> Value:
         if self.hooks.thread_number is None:
@@ -90,7 +90,7 @@ class TensorCalls:
         return self.tiles[key]
 
     def keep_alive(self, s: For, var: str, start: str) -> None:
-        """What loops of some intrinsics must run now and then, at the end of iterations."""
+        """Code that loops of some intrinsics must run regularly, at the end of iterations."""
         if s not in self.module.breaks:
             return
         count, intrinsic = self.module.breaks[s]

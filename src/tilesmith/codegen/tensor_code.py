@@ -1,4 +1,4 @@
-"""What the `emit` of a tensor intrinsic writes its code with.
+"""The instructions from which `emit` of a tensor intrinsic composes its code.
 
 Values are vectors in LLVM's types; a tile is a vector of its elements in row-major order.
 """
@@ -31,14 +31,14 @@ class Value:
     @property
     def lanes(self) -> int:
         """Number of elements."""
-        found = _VECTOR.fullmatch(self.type)
-        return int(found[1]) if found else 1
+        match = _VECTOR.fullmatch(self.type)
+        return int(match[1]) if match else 1
 
     @property
     def element(self) -> str:
         """LLVM's type of an element."""
-        found = _VECTOR.fullmatch(self.type)
-        return found[2] if found else self.type
+        match = _VECTOR.fullmatch(self.type)
+        return match[2] if match else self.type
 
 
 class TensorCode:
@@ -49,20 +49,20 @@ class TensorCode:
         self._thread = thread
 
     def call(self, function: str, type_: str, *args: Value) -> Value:
-        """A call of an LLVM intrinsic: its full name without @, and the type of its result.
+        """A call of an LLVM intrinsic, by its full name without @ and the type of its result.
 
         A name that LLVM does not know fails when the kernel is compiled.
         """
-        given = ", ".join(f"{a.type} {a.text}" for a in args)
-        return Value(type_, self._builder.emit(f"call {type_} @{function}({given})"))
+        operands = ", ".join(f"{a.type} {a.text}" for a in args)
+        return Value(type_, self._builder.emit(f"call {type_} @{function}({operands})"))
 
     def run(self, function: str, *args: Value) -> None:
         """A call of an LLVM intrinsic without a result."""
-        given = ", ".join(f"{a.type} {a.text}" for a in args)
-        self._builder.do(f"call void @{function}({given})")
+        operands = ", ".join(f"{a.type} {a.text}" for a in args)
+        self._builder.do(f"call void @{function}({operands})")
 
     def in_space(self, pointer: Value, number: int) -> Value:
-        """A pointer as one to an address space of LLVM, in which it points."""
+        """A pointer cast to an address space of LLVM."""
         type_ = f"ptr addrspace({number})"
         made = self._builder.emit(f"addrspacecast ptr {pointer.text} to {type_}")
         return Value(type_, made)
@@ -75,13 +75,11 @@ class TensorCode:
         return self._thread()
 
     def load(self, pointer: Value, type_: str, offset: int = 0, align: int = 1) -> Value:
-        """What lies in memory, `offset` bytes behind a pointer; its address is a multiple of
-        `align`.
-        """
-        at = pointer.text
+        """The value `offset` bytes after a pointer, at a multiple of `align`."""
+        address = pointer.text
         if offset:
-            at = self._builder.emit(f"getelementptr i8, ptr {at}, i64 {offset}")
-        return Value(type_, self._builder.emit(f"load {type_}, ptr {at}, align {align}"))
+            address = self._builder.emit(f"getelementptr i8, ptr {address}, i64 {offset}")
+        return Value(type_, self._builder.emit(f"load {type_}, ptr {address}, align {align}"))
 
     def scratch(self, size: int) -> Value:
         """A pointer to `size` bytes on the stack."""
@@ -110,13 +108,13 @@ class TensorCode:
 
     def vector(self, *elements: Value) -> Value:
         """A vector of scalars of one type."""
-        type_, found = f"<{len(elements)} x {elements[0].type}>", "poison"
+        type_, made = f"<{len(elements)} x {elements[0].type}>", "poison"
         for n, x in enumerate(elements):
-            found = self._builder.emit(f"insertelement {type_} {found}, {x.type} {x.text}, i32 {n}")
-        return Value(type_, found)
+            made = self._builder.emit(f"insertelement {type_} {made}, {x.type} {x.text}, i32 {n}")
+        return Value(type_, made)
 
     def joined(self, a: Value, b: Value) -> Value:
-        """The lanes of two vectors of one type, one behind the other."""
+        """The lanes of two vectors of one type, one after the other."""
         picks = tuple(range(2 * a.lanes))
         made = self._builder.shuffle(a.type, a.text, b.text, picks)
         return Value(f"<{2 * a.lanes} x {a.element}>", made)
@@ -128,7 +126,7 @@ class TensorCode:
         return Value(type_, self._builder.emit(f"bitcast {x.type} {x.text} to {type_}"))
 
     def repeated(self, x: Value, times: int) -> Value:
-        """The lanes of `x`, `times` over: a tile that all rows of another one share."""
+        """The lanes of `x`, repeated `times` times: a tile that all rows of another one share."""
         if x.type == x.element:
             return Value(f"<{times} x {x.type}>", self._builder.splat(x.type, x.text, times))
         if (x.element, x.lanes) in (("i16", 2), ("i8", 4)):  # LLVM repeats words better than parts

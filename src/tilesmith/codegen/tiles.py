@@ -1,7 +1,7 @@
-"""The permission to use AMX tiles, for which Linux wants to be asked.
+"""The permission to use AMX tiles, which Linux grants on request.
 
-The registers of tiles take 8 KiB of each thread's state.  A process that uses them without having
-asked is killed.  The answer holds for all threads of the process.
+The registers of tiles take 8 KiB of each thread's state.  The system kills a process that uses them
+without permission.  The permission holds for all threads of the process.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ _TILE_DATA = 18
 
 @lru_cache(maxsize=1)
 def tile_permission() -> Literal["granted", "refused", "none"]:
-    """What the system answers to the request, made once in a process; "none" if it knows no tiles.
+    """The system's answer to the request, which is made once in a process; "none" if it knows no
+    tiles.
 
-    The CPU may lack them nevertheless.
+    The CPU may lack them even so.
     """
     if platform.machine() != "x86_64" or not sys.platform.startswith("linux"):
         return "none"

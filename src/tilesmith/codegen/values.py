@@ -1,11 +1,11 @@
 """Expressions to LLVM instructions.
 
-`value(e)` returns the operand text for `e`.  Where a value is written and how long it can be reused
-depends on its memory reads:
+`value(e)` returns the operand text for `e`.  The memory that `e` reads determines the scope in
+which its value is written and reused:
 
 - Without reads: in the outermost scope that has its variables.
 - Integers read unconditionally from buffers that nobody writes (indices), and checked indices:
-  likewise, but never where they are not wanted.
+  likewise, but never where their condition does not hold.
 - Other reads of such buffers: kept in their scope.
 - Reads of written buffers: kept within one statement.
 
@@ -40,9 +40,9 @@ class Mask:
     """The active lanes.
 
     text: operand text of a bool vector.
-    lanes: their number.
+    lanes: number of lanes.
     known: which lanes are active, if that is known.
-    outer: the mask of which this one is a part; None if it is part of all lanes.
+    outer: the mask of which this one is a subset; None if it is a subset of all lanes.
     """
 
     text: str
@@ -52,17 +52,17 @@ class Mask:
 
 
 Rule = Callable[[Any, Mask | None], str]
-"""Writes an expression of one class for the active lanes: its operand."""
+"""Writer of an expression of one class for the active lanes: its operand."""
 
 
 _DEEP = 32
-"""Scopes in one another from which on a value is sought only where its variables are known."""
+"""Nesting of scopes from which on a value is searched only in the scopes of its variables."""
 
 
 class Values:
     """Writes expressions to a builder, each at most once where it is known.
 
-    rules: by class of expression.  Those that need more than values enter theirs: memory, calls.
+    rules: writers by class of expression.  Collaborators enter theirs: memory, calls.
     """
 
     def __init__(self, b: Builder, env: Environment, ops: Arithmetic, module: Module) -> None:
@@ -83,24 +83,24 @@ class Values:
     # analysis
 
     def needs_guard(self, e: Expr) -> tuple[bool, bool]:
-        """Whether `e` may be evaluated only where it is wanted, since it reads memory or checks an
+        """Whether `e` may be evaluated only under its condition, since it reads memory or checks an
         index, and whether the kernel also writes that memory.
         """
         depends = ir.symbols(e)
-        found = self._memory.get(depends)
-        if found is None:
+        reads = self._memory.get(depends)
+        if reads is None:
             written = self.module.survey.written
             buffers = [s for s in depends if not isinstance(s, Var)]
-            found = self._memory[depends] = bool(buffers), any(s in written for s in buffers)
-        return (True, False) if not found[0] and self._has_check(e) else found
+            reads = self._memory[depends] = bool(buffers), any(s in written for s in buffers)
+        return (True, False) if not reads[0] and self._has_check(e) else reads
 
     def _has_check(self, e: Expr) -> bool:
         if not self.module.survey.checks:
             return False
-        found = self._checks.get(e)
-        if found is None:
-            found = self._checks[e] = checks_index(e)
-        return found
+        known = self._checks.get(e)
+        if known is None:
+            known = self._checks[e] = checks_index(e)
+        return known
 
     # values
 
@@ -113,9 +113,9 @@ class Values:
         guarded, fleeting = self.needs_guard(e)
         if not guarded:
             mask = None
-        found = self._known(e, mask, fleeting)
-        if found is not None:
-            return found
+        known = self._known(e, mask, fleeting)
+        if known is not None:
+            return known
         if isinstance(e, ir.Broadcast) and isinstance(e.value, Const):
             return literal(e.value.value, e.value.type, e.size)
         home = self.b.scope if mask is not None else self.home_of(e)
@@ -131,9 +131,9 @@ class Values:
             key = _key(e, mask)
             scope: ValueScope | None = self.b.scope
             while scope is not None and scope.depth >= least:
-                found = scope.values.get(key) or (scope.fleeting.get(key) if fleeting else None)
-                if found is not None:
-                    return found
+                known = scope.values.get(key) or (scope.fleeting.get(key) if fleeting else None)
+                if known is not None:
+                    return known
                 scope = scope.parent
             if mask is None:
                 return None
@@ -150,7 +150,7 @@ class Values:
 
     def _let(self, e: ir.Let, mask: Mask | None) -> str:
         value = self.value(e.value, mask)
-        with self.b.nested():  # nothing that uses the variable may be written further out
+        with self.b.nested():  # values that use the variable must not be written further out
             self.env.bind(e.var, value)
             return self.value(e.body, mask)
 
@@ -294,8 +294,9 @@ class Values:
     def _bitcast(self, e: ir.Call, value: str) -> str:
         source, result = e.args[0].dtype, e.type
         if source.bytes != result.bytes:
-            given = type_text(e.args[0])
-            raise InternalError(f"bitcast from {given} to {result}: the sizes differ")
+            raise InternalError(
+                f"bitcast from {type_text(e.args[0])} to {result}: the sizes differ"
+            )
         stored = self.ops.to_memory(source, e.lanes, value)
         a, b = memory_type(source, e.lanes), memory_type(result, e.lanes)
         bits = stored if a == b else self.emit(f"bitcast {a} {stored} to {b}")
@@ -303,7 +304,7 @@ class Values:
 
 
 def _key(e: Expr, mask: Mask | None) -> object:
-    """The key by which the operand of `e` is kept."""
+    """The key of the operand of `e` in a scope."""
     return e if mask is None else (e, mask)
 
 

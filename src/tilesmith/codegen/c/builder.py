@@ -1,4 +1,4 @@
-"""The text of one C function under construction: names, lines, and what the text refers to."""
+"""The text of one C function under construction: its lines, names, helpers and messages."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _RESERVED = frozenset((
 
 
 class Names:
-    """A C identifier of its own for each variable and buffer, made of its label."""
+    """A unique C identifier for each variable and buffer, made of its label."""
 
     def __init__(self, reserved: Iterable[str] = ()) -> None:
         self._taken = {*_RESERVED, *reserved}
@@ -34,38 +34,38 @@ class Names:
         self._numbers: dict[str, int] = {}
 
     def __call__(self, item: Var | BufferLike) -> str:
-        found = self._names.get(item)
-        if found is None:
-            found = self._names[item] = self.fresh(item.name)
-        return found
+        name = self._names.get(item)
+        if name is None:
+            name = self._names[item] = self.fresh(item.name)
+        return name
 
     def renew(self, item: Var) -> None:
         """Give `item` another identifier from here on."""
         self._names[item] = self.fresh(item.name)
 
     def alias(self, item: Var | BufferLike, text: str) -> None:
-        """Let `item` stand for `text`, which is an element of something that has a name."""
+        """Let `item` stand for `text`, such as an element of a named vector."""
         self._names[item] = text
 
     def fresh(self, label: str) -> str:
-        """An identifier that nothing has yet."""
+        """An identifier that is not in use yet."""
         label = re.sub(r"[^A-Za-z0-9_]", "_", label)
         if not re.match(r"[A-Za-z]", label) or label.startswith("ts_"):
             label = f"v_{label}"
-        found = label
-        while found in self._taken:
+        name = label
+        while name in self._taken:
             number = self._numbers[label] = self._numbers.get(label, 0) + 1
-            found = f"{label}_{number}"
-        self._taken.add(found)
-        return found
+            name = f"{label}_{number}"
+        self._taken.add(name)
+        return name
 
 
 class Builder:
-    """Lines of a function, in the present block.
+    """The lines of a function in the present block.
 
-    depth: of the block, in steps of indentation.
+    depth: of the block, in levels of indentation.
     helpers: names of the functions of `prelude` that the text calls.
-    messages: what the function may report.
+    messages: texts of the failures that the function reports.
     """
 
     def __init__(self, names: Names) -> None:

@@ -1,4 +1,4 @@
-"""The C compiler of this machine: found, and called."""
+"""The C compiler of this machine: its command, and its calls."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ FLAGS = (
     "-std=c99", "-fPIC", "-w", "-fno-math-errno", "-fno-stack-protector", "-ffp-contract=off",
     "-fno-sanitize=undefined",  # zig traps on undefined behaviour by default
 )  # fmt: skip
-"""Understood by gcc, clang and zig."""
+"""Flags that gcc, clang and zig understand."""
 
 ZIG = (sys.executable, "-m", "ziglang")
 """The command of the wheel `ziglang`."""
 
 INCLUDE = Path(__file__).parents[2] / "runtime" / "csrc"
-"""The folder of `tilesmith.h`, the interface between compiled code and whoever runs it."""
+"""The folder of `tilesmith.h`, the interface between compiled code and its callers."""
 
 
 def find_compiler() -> tuple[str, ...]:
@@ -54,7 +54,7 @@ def find_compiler() -> tuple[str, ...]:
 
 
 def run_compiler(text: str, flags: tuple[str, ...], suffix: str) -> bytes:
-    """What the C compiler makes of a translation unit: the bytes of its output.
+    """The bytes of the C compiler's output for a translation unit.
 
     Raises UsageError when there is no compiler, InternalError when it refuses the text.
     """

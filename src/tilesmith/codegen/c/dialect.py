@@ -1,4 +1,4 @@
-"""How a language differs from portable C, as a value."""
+"""The differences of a language from portable C, as a value."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ def _own_parameters(b: Builder) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """How a language differs from portable C, whose values are the defaults.
+    """The differences of a language from portable C; the defaults are portable C's.
 
-    name: what messages call it.
+    name: its name in messages.
     reserved: words that can't be names in it.
-    float_suffix: what the names of functions on `float` end in.
-    memory: what qualifies pointers to the memory of arguments and of the workspace.
+    float_suffix: ending of the names of functions on `float`.
+    memory: qualifier of pointers to the memory of arguments and of the workspace.
     is_first: a further condition for noting a failure.
-    failed: what a kernel does after a failed assertion; "" for going on.
-    pointer: declarations of the parameters that say where a buffer lies, given the type of its
-        elements and whether its pointer is restricted.
-    own_parameters: declarations of the last parameters, which are the runtime's.
-    statements: by class, writers of statements, which take the function's `Statements` and the
-        statement.  One that has nothing to say of a statement leaves it to `Statements.plain`.
+    failed: statement of a kernel after a failed assertion; "" to go on.
+    pointer: declarations of the parameters for a buffer, given the type of its elements and whether
+        its pointer is restricted.
+    own_parameters: declarations of the last parameters, which the runtime passes.
+    statements: writers of statements by class, which take the function's `Statements` and the
+        statement.  A writer passes statements that it doesn't handle to `Statements.plain`.
     """
 
     name: str = "C"

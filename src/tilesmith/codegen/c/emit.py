@@ -76,7 +76,7 @@ class Statements:
         self.overlapping = self.workspace.overlapping() | {func.buffers[i] for i in shared}
         if self.workspace.per_thread:
             raise InternalError(f"{dialect.name} is written from serial loops, found parallel ones")
-        self._next: list[Stmt] = []  # what a statement leaves to be written behind it
+        self._next: list[Stmt] = []  # statements that are written after the present one
         self._plain: dict[type[Stmt], Callable[[Any], None]] = {
             nodes.For: self._for, nodes.If: self._if, nodes.Store: self._store,
             nodes.Allocate: self._allocate, nodes.LetStmt: self._let_statement,
@@ -96,7 +96,7 @@ class Statements:
         self._next = outside
 
     def then(self, s: Stmt) -> None:
-        """Write `s` behind the present statement; so depth is no limit."""
+        """Write `s` after the present statement; without recursion, nesting is not limited."""
         self._next.append(s)
 
     def plain(self, s: Stmt) -> None:
@@ -113,17 +113,17 @@ class Statements:
             elif p.dtype is i64:
                 shown.append(f"int64_t {self.names(p)}")
             else:
-                given = self.names.fresh(f"{p.name}_given")
-                shown.append(f"int64_t {given}")
+                parameter = self.names.fresh(f"{p.name}_given")
+                shown.append(f"int64_t {parameter}")
                 type_ = VALUE_TYPES[p.dtype.name]
-                self.b.line(f"const {type_} {self.names(p)} = ({type_}){given};")
+                self.b.line(f"const {type_} {self.names(p)} = ({type_}){parameter};")
         return [*shown, *self.dialect.own_parameters(self.b)]
 
     def _restrict(self, buffer: Buffer) -> str:
         return "" if buffer in self.overlapping else "restrict "
 
     def inside(self, s: Stmt) -> None:
-        """Write `s` one level deeper; what is known of variables ends with it."""
+        """Write `s` one level deeper; facts about variables end with it."""
         with self.values.nested() as lines:
             self.statement(s)
         self.b.lines += lines
@@ -195,9 +195,9 @@ class Statements:
         """The declaration of an allocated buffer."""
         name, type_ = self.names(b), MEMORY_TYPES[b.dtype.name]
         if b.scope == "heap":
-            at = self.text(as_expr(self.workspace.offsets[b]))
+            offset = self.text(as_expr(self.workspace.offsets[b]))
             memory = self.dialect.memory
-            place = f"({memory}{type_} *)(({memory}char *)workspace + {at})"
+            place = f"({memory}{type_} *)(({memory}char *)workspace + {offset})"
             self.b.line(f"{memory}{type_} *{self._restrict(b)}const {name} = {place};")
         else:
             self.b.line(f"{type_} {name}[{max(element_count(b), 1)}];")
@@ -259,13 +259,13 @@ def write(func: Func, symbol: str | None = None, *, shared: Collection[int] = ()
 
 
 def finished(writer: Statements, func: Func, symbol: str, is_bare: bool = False) -> CFunction:
-    """The C function that a writer makes of `func`; a bare one has its parameters alone."""
+    """The C function from a writer of `func`; a bare one has its own parameters only."""
     *params, workspace, context = writer.parameters(func)
     if not is_bare:
         params.append(f"{workspace}, {context}")
         writer.b.line("(void)workspace, (void)context;")
     writer.statement(func.body)
-    # After a bad index the kernel went on.
+    # After a bad index the kernel goes on.
     status = "context->failure.code" if INDEX in writer.b.messages else "0"
     shown = ",\n    ".join(params)
     lines = [f"int32_t {symbol}(\n    {shown}) {{", *writer.b.lines]
@@ -278,7 +278,8 @@ def finished(writer: Statements, func: Func, symbol: str, is_bare: bool = False)
 
 
 def emit_bare(func: Func, target: Target) -> str:
-    """A C file with a function of its parameters alone, `int32_t name(buffers..., scalars...)`.
+    """A C file with a function that has its own parameters only, `int32_t name(buffers...,
+    scalars...)`.
 
     Raises InternalError if it needs a workspace or a context: for memory from the heap or for
     assertions.
@@ -292,15 +293,15 @@ def emit_bare(func: Func, target: Target) -> str:
 
 def flattened(s: nodes.Seq) -> list[Stmt]:
     """The statements of nested sequences."""
-    found: list[Stmt] = []
+    stmts: list[Stmt] = []
     waiting: list[Stmt] = [s]
     while waiting:
         t = waiting.pop()
         if isinstance(t, nodes.Seq):
             waiting += reversed(t.stmts)
         else:
-            found.append(t)
-    return found
+            stmts.append(t)
+    return stmts
 
 
 def shown_parameter(p: Buffer | Var) -> str:
@@ -311,23 +312,23 @@ def shown_parameter(p: Buffer | Var) -> str:
 
 
 def comment(text: str) -> str:
-    """`text`, which may hold anything, as a C comment."""
+    """`text`, which may hold any characters, as a C comment."""
     return f"/* {comment_text(text)} */"
 
 
 def comment_text(text: str) -> str:
-    """`text` as it may stand inside of a C comment.
+    """`text`, changed so that it may stand inside of a C comment.
 
-    Neither a line splice nor a trigraph nor a character that readers do not see may end the
-    comment or look as if it did: no character but printable ASCII and line feeds stays, no
-    backslash, no `??`, and no two of `*` and `/` are neighbours.
+    Line splices, trigraphs and invisible characters could end the comment, or look as if they did.
+    So only printable ASCII and line feeds stay, without backslashes, `??`, or two adjacent
+    characters of `*` and `/`.
     """
     shown = "".join(c if c == "\n" or (" " <= c <= "~" and c != "\\") else "." for c in text)
     return re.sub(r"(?<=[*/])(?=[*/])", " ", shown.replace("?", ".") if "??" in shown else shown)
 
 
 def comment_line(text: str) -> str:
-    """`text` as it may stand in one line of a C comment."""
+    """`text`, changed so that it may stand in one line of a C comment."""
     return comment_text(text).replace("\n", " ")
 
 

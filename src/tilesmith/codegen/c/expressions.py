@@ -44,23 +44,23 @@ _RELATIONS = {"lt": ("<", 10), "le": ("<=", 10), "eq": ("==", 9), "ne": ("!=", 9
 _MIXED = frozenset((4, 6, 7, 8, 11))
 """Precedences of operators whose operands are put into parentheses for the reader."""
 
-_SHORT = 12  # characters of index arithmetic that is repeated instead of named
+_SHORT = 12  # most characters of index arithmetic that is repeated instead of named
 
 
 Rule = Callable[[Any], tuple[str, int]]
-"""Writes an expression of one class: the text and its precedence."""
+"""Writer of an expression of one class: the text and its precedence."""
 
 
 class Expressions:
     """`text(e)` is the C text of an expression; lines that must run before it go to the builder.
 
-    context: what is known of variables.
-    wrapping: i64 variables whose value is no index arithmetic.
-    bound: the values of local constants that stand for variables.
-    named: by expression, the local constants of the present statement.
-    slots: of register buffers, the variables that hold their vectors.
-    rules: by class, writers of scalars: the text and its precedence.
-    vector_rules: likewise, of vectors.
+    context: facts about variables.
+    wrapping: i64 variables whose values may wrap around, since they are no index arithmetic.
+    bound: values of the local constants that stand for variables.
+    named: the local constants of the present statement, by expression.
+    slots: the variables that hold the vectors of register buffers.
+    rules: writers of scalars by class: the text and its precedence.
+    vector_rules: writers of vectors.
     vector_type: the type of a vector.
     """
 
@@ -86,19 +86,19 @@ class Expressions:
         self.vector_type: Callable[[Expr], str] = self.type_of
 
     def begin(self, exprs: Iterable[Expr]) -> None:
-        """Start a statement that holds `exprs`: count what they share."""
+        """Start a statement that holds `exprs`: count the uses of their parts."""
         self.named = {}
         self._uses = {}
         self.count(exprs)
 
     def count(self, exprs: Iterable[Expr]) -> None:
-        """Count what further expressions of the statement share."""
+        """Count the uses of parts of further expressions of the statement."""
         count_uses(exprs, self._uses)
 
     @contextmanager
     def nested(self) -> Iterator[list[str]]:
-        """The lines of a block inside the present one, which the caller writes; what is named and
-        known in it ends with it.
+        """The lines of a block inside the present one, which the caller writes; names and facts of
+        the block end with it.
         """
         b, before = self.b, (self.b.lines, self.named, self.context)
         b.lines, self.named = [], dict(self.named)
@@ -111,22 +111,22 @@ class Expressions:
 
     def text(self, e: Expr, least: int = _ANY) -> str:
         """C text of `e`, in parentheses when it binds less than `least`."""
-        found, precedence = self.term(e)
-        return f"({found})" if precedence < least else found
+        text, precedence = self.term(e)
+        return f"({text})" if precedence < least else text
 
     def term(self, e: Expr) -> tuple[str, int]:
         """The C text of `e`, and its precedence."""
         if e in self.named:
             return self.named[e], ATOM
-        found, precedence = self._rule(e)(e)
+        text, precedence = self._rule(e)(e)
         shared = self._uses.get(e, 0) > 1 and not isinstance(e, (Var, ir.Const))
-        if shared and e not in self.named and not (len(found) <= _SHORT and self.is_index(e)):
-            self.named[e] = name = self.b.constant(self.type_of(e), "t", found)
+        if shared and e not in self.named and not (len(text) <= _SHORT and self.is_index(e)):
+            self.named[e] = name = self.b.constant(self.type_of(e), "t", text)
             return name, ATOM
-        return found, precedence
+        return text, precedence
 
     def _rule(self, e: Expr) -> Rule:
-        """What writes a node."""
+        """The writer of a node."""
         rule = (self.rules if e.lanes == 1 else self.vector_rules).get(type(e))
         if rule is None:
             raise InternalError(
@@ -135,23 +135,23 @@ class Expressions:
         return rule
 
     def type_of(self, e: Expr) -> str:
-        """The C type that the value of `e` has."""
+        """The C type of the value of `e`."""
         return VALUE_TYPES[e.dtype.name] if e.lanes == 1 else self.vector_type(e)
 
     def is_index(self, e: Expr) -> bool:
         """True when the i64 `e` can't overflow: it is made of loop variables and literals."""
-        found = self._is_index.get(e)
-        if found is None:
+        known = self._is_index.get(e)
+        if known is None:
             if isinstance(e, Var):
                 return e.dtype is i64 and e not in self.wrapping
             if isinstance(e, ir.Const):
-                found = e.dtype is i64 and abs(int(e.value)) < 1 << 40
+                known = e.dtype is i64 and abs(int(e.value)) < 1 << 40
             else:
                 parts = e.children[isinstance(e, ir.Select) :]
                 whole = isinstance(e, (ir.Binary, ir.Unary, ir.Select)) and e.dtype is i64
-                found = whole and all(map(self.is_index, parts))
-            self._is_index[e] = found
-        return found
+                known = whole and all(map(self.is_index, parts))
+            self._is_index[e] = known
+        return known
 
     def is_nonnegative(self, e: Expr) -> bool:
         """True when the integer `e` is certainly not negative."""
@@ -162,11 +162,11 @@ class Expressions:
 
     def reads(self, e: Expr) -> bool:
         """True when `e` loads something or checks an index."""
-        found = self._loads.get(e)
-        if found is None:
-            found = needs_guard(e) or any(map(self.reads, e.children))
-            self._loads[e] = found
-        return found
+        known = self._loads.get(e)
+        if known is None:
+            known = needs_guard(e) or any(map(self.reads, e.children))
+            self._loads[e] = known
+        return known
 
     def call(self, helper: str, *args: Expr | str) -> tuple[str, int]:
         """A call of a function of `prelude`."""
@@ -212,7 +212,7 @@ class Expressions:
         return self.call(f"ts_{op}_{dtype}", e.a, e.b)
 
     def _divides_plainly(self, e: ir.Binary) -> bool:
-        """Whether C's `/` and `%` say the same and can't trap."""
+        """Whether C's `/` and `%` give the same result and can't trap."""
         positive = isinstance(e.b, ir.Const) and e.b.value > 0
         return positive and (e.op.startswith("trunc") or self.is_nonnegative(e.a))
 
@@ -259,7 +259,7 @@ class Expressions:
     def chosen(
         self, e: ir.Select, cond: str, yes: tuple[str, list[str]], no: tuple[str, list[str]]
     ) -> tuple[str, int]:
-        """A choice as `if` and `else`; each value is behind the lines that it needs."""
+        """A choice as `if` and `else`, each with the lines that its value needs."""
         name = self.names.fresh("t")
         self.b.line(f"{self.type_of(e)} {name};")
         self.b.line(f"if ({cond}) {{")
@@ -311,8 +311,8 @@ class Expressions:
             raise InternalError(
                 f"{self.dialect.name} is written from flat buffers, found {len(indices)} indices"
             )
-        found = self.slot(buffer, indices, 1)
-        return found or f"{self.names(buffer)}[{self.text(indices[0]) if indices else '0'}]"
+        slot = self.slot(buffer, indices, 1)
+        return slot or f"{self.names(buffer)}[{self.text(indices[0]) if indices else '0'}]"
 
     def slot(self, buffer: ir.BufferLike, indices: tuple[Expr, ...], lanes: int) -> str | None:
         """The variable that holds these elements of a register buffer; None for others."""
@@ -328,7 +328,7 @@ class Expressions:
         return self.call(f"ts_{e.name}", old, *(self._address(t) for t in tiles))
 
     def _address(self, tile: Expr) -> str:
-        """Where the elements of a tile begin, which lie one behind the other."""
+        """The address of the first of a tile's elements, which are contiguous."""
         if not isinstance(tile, ir.Load) or not isinstance(tile.indices[0], ir.Ramp):
             raise InternalError(f"{self.dialect.name} reads tiles from dense memory, found {tile}")
         return f"&{self.element(tile.buffer, (tile.indices[0].base,))}"

@@ -1,8 +1,8 @@
 """C helper functions for the operations that C leaves undefined or to the implementation.
 
-Kernels call them by name, as in `ts_add_i32(a, b)`; a translation unit holds only those that its
-kernels use.  They need C99 with `math.h`, `stdint.h`, `stdbool.h` and `string.h`, integers in two's
-complement and IEEE 754 floats.  The meaning of each is that of `ir.expr`.
+Kernels call them by name, as in `ts_add_i32(a, b)`; a translation unit holds only the helpers that
+its kernels use.  They need C99 with `math.h`, `stdint.h`, `stdbool.h` and `string.h`, integers in
+two's complement and IEEE 754 floats.  `ir.expr` defines their meaning.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ VALUE_TYPES: dict[str, str] = {
     **{f"u{b}": f"uint{b}_t" for b in (8, 16, 32, 64)},
     **{d.name: "uint8_t" for d in STORAGE},
 }  # fmt: skip
-"""The C type that values of an element type are computed in."""
+"""The C type of values of an element type."""
 
 MEMORY_TYPES: dict[str, str] = VALUE_TYPES | {
     "bool": "uint8_t", "f16": "uint16_t", "bf16": "uint16_t",
@@ -260,8 +260,8 @@ def family_helper(op: str, dtype: DType, suffix: str = "f") -> str:
 
 
 def has_tensor_helper(name: str) -> bool:
-    """True when there is a `ts_<name>` that computes the tensor intrinsic `name`: from the old
-    result and the addresses of the operands.
+    """True when a `ts_<name>` computes the tensor intrinsic `name` from the old result and the
+    addresses of the operands.
     """
     return f"ts_{name}" in _SINGLE
 
@@ -277,7 +277,7 @@ def definitions(
     """C text of the helpers `names` and of those that they call.
 
     own: definitions that replace those here.
-    suffix: what the names of functions on `float` end in.
+    suffix: ending of the names of functions on `float`.
     """
     single = {**_SINGLE, **(own or {})}
     wanted = set(names)

@@ -1,8 +1,8 @@
-"""Kernels as C text that is kept as text: source code for processors that only their maker's
-compiler knows.
+"""Kernels that stay C text: source code for processors that only their maker's compiler
+supports.
 
-Two comments in front of a kernel say which helpers of `prelude` it calls, and the C types and
-numbers of elements of its buffers, for whoever puts kernels into one file.
+Two comments before a kernel name the helpers of `prelude` that it calls, and the C types and
+numbers of elements of its buffers.  They are for programs that put kernels into one file.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from .prelude import MEMORY_TYPES
 class SourceKernel:
     """A kernel in C.
 
-    text: its definition, with the name `symbol` that it was written with.
+    text: its definition, under the name `symbol`.
     helpers: names of the functions of `prelude` that it calls.
-    buffers: the C type of each buffer parameter, and how many elements it has; 0 for extents that
-        only a run knows.
+    buffers: the C type and the number of elements of each buffer parameter; 0 elements for extents
+        that only a run knows.
     """
 
     text: str
@@ -52,7 +52,7 @@ def _count(buffer: Buffer) -> int:
 
 
 def source_kernel(text: str) -> SourceKernel:
-    """What `emit_source` wrote."""
+    """The kernel in the text that `emit_source` wrote."""
     helpers, buffers, rest = text.split("\n", 2)
     pairs = [pair.rsplit(" ", 1) for pair in _listed(buffers).split(", ") if pair]
     return SourceKernel(
@@ -63,13 +63,13 @@ def source_kernel(text: str) -> SourceKernel:
 
 
 def _listed(line: str) -> str:
-    found = re.fullmatch(r"/\* \w+: (.*) \*/", line)
-    assert found is not None, line
-    return found[1]
+    match = re.fullmatch(r"/\* \w+: (.*) \*/", line)
+    assert match is not None, line
+    return match[1]
 
 
 def unit(text: str) -> str:
-    """A translation unit of what `emit_source` wrote, or of the text of an entry."""
+    """A translation unit of a text of `emit_source`, or of the text of an entry."""
     if not text.startswith("/* helpers: "):
         return text
     kernel = source_kernel(text)

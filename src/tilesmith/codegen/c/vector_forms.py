@@ -1,4 +1,4 @@
-"""Forms of vector expressions that C has a short text for: what lanes hold, and where they lie."""
+"""Vector expressions with a short text in C, by contents or addresses of lanes."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from tilesmith.ir.simplify import simplify
 from .prelude import is_narrow
 
 Access = tuple[int, int]
-"""The first of constant neighbouring elements, and how many they are."""
+"""An access to constant contiguous elements: the first, and their number."""
 
 
 def padded(lanes: int) -> int:
-    """The lanes of the type that holds so many: the power of two from there on."""
+    """Lanes of the C type for that many lanes: the next power of two."""
     return 1 << (lanes - 1).bit_length()
 
 
 def value_name(dtype: DType) -> str:
-    """The element type that values are computed in."""
+    """The element type of values in C."""
     return "f32" if is_narrow(dtype) else dtype.name
 
 
 def value_bits(dtype: DType) -> int:
-    """The bits of an element of what values are computed in."""
+    """The bits of an element of values in C."""
     return 32 if is_narrow(dtype) else 8 * dtype.bytes
 
 
 def contiguous(indices: tuple[Expr, ...]) -> Expr | None:
-    """The first of neighbouring elements; None for others."""
+    """The first of contiguous elements; None for other indices."""
     index = indices[0] if len(indices) == 1 else None
     if not isinstance(index, ir.Ramp) or not isinstance(index.stride, Const):
         return None
@@ -51,7 +51,7 @@ def holds_everywhere(mask: Expr) -> Expr | None:
 
 
 def _range(e: Expr) -> tuple[Expr, Expr] | None:
-    """The least and the largest of the lanes of an index; None where that is not plain to see."""
+    """The smallest and the largest lane of an index; None unless its form shows them."""
     if isinstance(e, ir.Broadcast):
         return e.value, e.value
     if not isinstance(e, ir.Ramp) or not isinstance(e.stride, Const) or e.stride.value < 0:
@@ -66,8 +66,8 @@ def is_below(amount: Expr, bits: int) -> bool:
 
 
 def is_safe(e: Expr, cond: Expr | None) -> bool:
-    """Whether `e` may be evaluated where `cond` does not hold: no memory is read, or only in lanes
-    of masks that contain it.
+    """Whether `e` may be evaluated where `cond` does not hold: it reads no memory, or only in lanes
+    of masks that imply it.
     """
     left, seen = [(e, cond)], set[tuple[Expr, Expr | None]]()
     while left:
@@ -102,7 +102,7 @@ def constant_first(indices: tuple[Expr, ...]) -> int | None:
 
 
 def constant_access(indices: tuple[Expr, ...], lanes: int) -> Access | None:
-    """The neighbouring elements at a constant place; None for others."""
+    """The contiguous elements at a constant index; None for others."""
     first = constant_first(indices)
     near = lanes == 1 or contiguous(indices) is not None
     return (first, lanes) if first is not None and near else None

@@ -40,7 +40,7 @@ from .vectors import LANE, NEXT, Vectors
 class VectorFunction:
     """A kernel as the text of one C function with vectors.
 
-    function: the text, and what else is known of it.
+    function: its text, helpers, workspace and messages.
     types: the vector types that it names: an element type, by name, and lanes.
     """
 
@@ -61,7 +61,7 @@ class _Kernel:
 
     def _allocate(self, f: Statements, s: nodes.Allocate) -> None:
         b = s.buffer
-        self.values.slots.pop(b, None)  # loops that were split have it several times
+        self.values.slots.pop(b, None)  # unrolled copies of a loop declare it again
         if b.scope == "register":
             accesses, masks = _register_accesses(b, s.body)
             if accesses is not None:
@@ -77,7 +77,7 @@ class _Kernel:
             name = self.values.names.fresh(f"{b.name}_{first}")
             vector = self.vectors.vector
             type_ = VALUE_TYPES[b.dtype.name] if lanes == 1 else vector(b.dtype.name, lanes)
-            # of one that is only written in part, the other lanes are read too
+            # of a slot that is written in part, the other lanes are read too
             partly = lanes > 1 and self._masks.get((b, first), _WHOLE) is not _WHOLE
             self.values.b.line(f"{type_} {name}{' = {0}' if partly else ''};")
             yield (first, lanes), name
@@ -93,7 +93,7 @@ class _Kernel:
         slot = values.slot(s.buffer, s.indices, lanes)
         if slot is not None:
             value = values.text(s.value)
-            # lanes that no store writes hold nothing
+            # lanes that no store writes are undefined
             if not is_whole and self._masks.get((s.buffer, constant_first(s.indices))) is _MIXED:
                 assert s.mask is not None
                 mask = vectors.mask(s.mask, s.buffer.dtype.bits)
@@ -125,24 +125,24 @@ class _Kernel:
 
 
 _WHOLE, _MIXED = object(), object()
-"""How a slot is written: always as a whole, or under masks that differ."""
+"""Kinds of writes to a slot: always as a whole, or under different masks."""
 
 
 def _register_accesses(
     buffer: Buffer, body: Stmt
 ) -> tuple[set[Access] | None, dict[int | None, object]]:
-    """The vectors as which a register buffer is used in `body`, if it is always used so; and by
-    their first elements, the one mask under which each is written, if there is one.
+    """The vectors as which a register buffer is used in `body`, if it is used in no other way; and
+    the one mask under which each is written, if there is one, by the first element.
     """
-    found: set[Access | None] = set()
+    uses: set[Access | None] = set()
     masks: dict[int | None, object] = {}
     plain = not (is_narrow(buffer.dtype) or buffer.dtype.is_bool or buffer.dtype.is_storage)
     inside = {t.var for t in walk(body) if isinstance(t, (nodes.For, nodes.LetStmt))}
     for s in walk(body):
         if isinstance(s, nodes.Store) and s.buffer is buffer:
-            found.add(constant_access(s.indices, max(s.value.lanes, *(i.lanes for i in s.indices))))
+            uses.add(constant_access(s.indices, max(s.value.lanes, *(i.lanes for i in s.indices))))
             mask = _WHOLE if holds(s.mask) else s.mask
-            if s.mask is not None and ir.symbols(s.mask) & inside:  # it may change
+            if s.mask is not None and ir.symbols(s.mask) & inside:  # the mask may change
                 mask = _MIXED
             first = constant_first(s.indices)
             if masks.setdefault(first, mask) is not mask:
@@ -150,9 +150,9 @@ def _register_accesses(
     for root in exprs(body):
         for e in ir.post_order(root):
             if isinstance(e, ir.Load) and e.buffer is buffer:
-                found.add(constant_access(e.indices, e.lanes))
-    accesses = {a for a in found if a is not None and (a[1] == 1 or plain)}
-    return (accesses if len(accesses) == len(found) and _are_apart(accesses) else None), masks
+                uses.add(constant_access(e.indices, e.lanes))
+    accesses = {a for a in uses if a is not None and (a[1] == 1 or plain)}
+    return (accesses if len(accesses) == len(uses) and _are_apart(accesses) else None), masks
 
 
 def _are_apart(accesses: set[Access]) -> bool:
@@ -189,7 +189,7 @@ def emit_vectors(
 
 
 def type_definitions(types: Iterable[tuple[str, int]]) -> str:
-    """C text of vector types, and of what lies in memory as one, wherever that begins."""
+    """C text of vector types, and of the types for vectors in memory with any alignment."""
     lines = []
     for element, lanes in sorted(types):
         type_, name = VALUE_TYPES[element], f"ts_{element}x{lanes}"

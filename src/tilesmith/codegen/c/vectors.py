@@ -1,9 +1,9 @@
 """Vector expressions as C text, in the vector extensions of GCC and Clang.
 
-A vector of n lanes is a `ts_<element>x<m>`, m the power of two from n on; nothing reads
-further lanes.  A vector of bools is a mask: 0 or -1 in each lane of a vector of integers, as
-wide as what was compared (`mask_bits`).  Arithmetic is written with C's operators on vectors.
-Whatever has none is a loop over the lanes, written by the rules for scalars: functions, gathers,
+A vector of n lanes is a `ts_<element>x<m>`, where m is the next power of two from n; further lanes
+are never read.  A vector of bools is a mask: 0 or -1 in each lane of a vector of integers, as wide
+as the compared values (`mask_bits`).  Arithmetic is written with C's operators on vectors.
+Other operations are loops over the lanes, written by the rules for scalars: functions, gathers,
 conversions that saturate, and choices that guard memory.
 """
 
@@ -45,7 +45,7 @@ LANE, NEXT = "lane", "next"  # variables of loops over lanes
 
 
 class Vectors:
-    """Expressions of any number of lanes, which join the writer of scalars.
+    """Writer of expressions with any number of lanes, an extension of the writer of scalars.
 
     written: buffers that the kernel stores to.
     types: the vector types that the text names.
@@ -58,8 +58,9 @@ class Vectors:
         self.text = values.text
         self.written = written
         self.types: set[tuple[str, int]] = set()
-        self._bits_of: dict[Expr, int] = {}  # of masks that are computed
-        self._elements: dict[Var, Var] = {}  # of a vector variable, in the present loop over lanes
+        self._bits_of: dict[Expr, int] = {}  # widths of masks that are computed
+        # elements of a vector variable in the present loop over lanes
+        self._elements: dict[Var, Var] = {}
         values.rules[ir.VectorReduce] = self._reduced
         values.vector_type = self.vector_type
         values.vector_rules = {
@@ -90,35 +91,35 @@ class Vectors:
             return self.mask_bits(e.a) if e.a.dtype.is_bool else value_bits(e.a.dtype)
         if not isinstance(e, (ir.Unary, ir.Binary)):
             return 32
-        found = self._bits_of.get(e)
-        if found is None:
-            found = self._bits_of[e] = max(self.mask_bits(c) for c in e.children)
-        return found
+        bits = self._bits_of.get(e)
+        if bits is None:
+            bits = self._bits_of[e] = max(self.mask_bits(c) for c in e.children)
+        return bits
 
     def mask(self, e: Expr, bits: int) -> str:
-        """The text of a mask with lanes of so many bits."""
-        found = self.text(e, UNARY)
+        """The text of a mask with lanes of the given width."""
+        text = self.text(e, UNARY)
         if self.mask_bits(e) == bits:
-            return found
-        return f"__builtin_convertvector({found}, {self.vector(f'i{bits}', e.lanes)})"
+            return text
+        return f"__builtin_convertvector({text}, {self.vector(f'i{bits}', e.lanes)})"
 
     def _integers(self, e: Expr, kind: str = "i") -> str:
-        """The type of integers in vectors as wide as those of `e`."""
+        """The type of integer vectors as wide as those of `e`."""
         bits = self.mask_bits(e) if e.dtype.is_bool else value_bits(e.dtype)
         return self.vector(f"{kind}{bits}", e.lanes)
 
     # operands
 
     def name(self, e: Expr) -> str:
-        """A name for the value of `e`, which is not evaluated again."""
-        found = self.text(e)
-        if not found.isidentifier():
-            found = self.b.constant(self.values.type_of(e), "v", found)
-        self.values.named[e] = found
-        return found
+        """A name for the value of `e`, so that it is evaluated once."""
+        name = self.text(e)
+        if not name.isidentifier():
+            name = self.b.constant(self.values.type_of(e), "v", name)
+        self.values.named[e] = name
+        return name
 
     def _operand(self, e: Expr, other: Expr, least: int) -> str:
-        """An operand beside another; a scalar is repeated by C itself, unless both are one."""
+        """An operand beside another; C repeats a scalar itself, unless both are scalars."""
         if isinstance(e, ir.Broadcast) and not isinstance(other, ir.Broadcast):
             return self._scalar(e.value, least)
         return self.text(e, least)
@@ -143,10 +144,10 @@ class Vectors:
 
     def _ramp(self, e: ir.Ramp) -> tuple[str, int]:
         steps = ", ".join(map(str, range(e.lanes)))
-        found = f"({self.vector_type(e)}){{{steps}}}"
+        text = f"({self.vector_type(e)}){{{steps}}}"
         if not (isinstance(e.stride, Const) and e.stride.value == 1):
-            found = f"{found} * {self._scalar(e.stride, UNARY)}"
-        return f"{found} + {self._scalar(e.base, _PRODUCT)}", _SUM
+            text = f"{text} * {self._scalar(e.stride, UNARY)}"
+        return f"{text} + {self._scalar(e.base, _PRODUCT)}", _SUM
 
     def _unary(self, e: ir.Unary) -> tuple[str, int]:
         a = self.text(e.a, UNARY)
@@ -184,7 +185,7 @@ class Vectors:
         return self._in_lanes(e)
 
     def _extreme(self, e: ir.Binary) -> tuple[str, int]:
-        """The smaller or larger: the second where the first isn't, and NaN where one is."""
+        """The smaller or larger operand: the second if the first isn't, and NaN if one is NaN."""
         a, b = self.name(e.a), self.name(e.b)
         keep, leave = ("<=", ">") if e.op == "min" else (">=", "<")
         known = e.b.value if isinstance(e.b, ir.Broadcast) else None
@@ -272,7 +273,7 @@ class Vectors:
         return self.at(e.buffer, start, e.lanes), UNARY
 
     def _tail(self, e: ir.Load, mask: Expr, start: Expr) -> tuple[str, int]:
-        """A load under a mask that only a run knows: as a whole where it holds in all lanes."""
+        """A load under a run-time mask: of the whole vector if the mask holds in all lanes."""
         holds = holds_everywhere(mask)
         if holds is None or padded(e.lanes) != e.lanes:
             return self._in_lanes(e)
@@ -286,7 +287,7 @@ class Vectors:
         return name, ATOM
 
     def either(self, cond: Expr, then: Callable[[], None], otherwise: Callable[[], None]) -> None:
-        """Lines of `then` where a condition holds, and of `otherwise`."""
+        """An `if` with the lines of `then`, and an `else` with those of `otherwise`."""
         self.b.line(f"if ({self.text(cond)}) {{")
         for last, write in (("} else {", then), ("}", otherwise)):
             with self.values.nested() as lines:
@@ -295,7 +296,7 @@ class Vectors:
             self.b.line(last)
 
     def at(self, buffer: ir.BufferLike, start: Expr, lanes: int) -> str:
-        """The lvalue of neighbouring elements."""
+        """The lvalue of contiguous elements."""
         type_ = self.vector(value_name(buffer.dtype), lanes)
         const_ = "" if buffer in self.written else "const "
         where = self.text(start, _SUM)
@@ -307,7 +308,7 @@ class Vectors:
     def _in_lanes(self, e: Expr) -> tuple[str, int]:
         """The value of `e` by a loop over its lanes.
 
-        Operands are evaluated before, unless `e` decides which of their lanes may be.
+        Operands are evaluated before the loop, unless `e` decides which of their lanes may be.
         """
         if not (isinstance(e, ir.Select) or self.values.reads(e)):
             for c in e.children:
@@ -319,14 +320,14 @@ class Vectors:
         return name, ATOM
 
     def _assign(self, name: str, e: Expr, lane: Var) -> None:
-        found = self.lane_of(e, lane)
-        self.values.count((found,))
-        text = self.text(found, UNARY)
+        element = self.lane_of(e, lane)
+        self.values.count((element,))
+        text = self.text(element, UNARY)
         value = f"-({text} ? 1 : 0)" if e.dtype.is_bool else text
         self.b.line(f"{name}[{LANE}] = {value};")
 
     def loop_over_lanes(self, lanes: int, body: Callable[[Var], None]) -> None:
-        """Lines that run for each lane; what they name ends with them."""
+        """Lines that run for each lane; their names end with them."""
         lane = Var(LANE, i64)
         self.names.alias(lane, LANE)
         with self.values.nested() as inside:
@@ -342,7 +343,7 @@ class Vectors:
         return self._lane_of(e, lane, {})
 
     def _lane_of(self, e: Expr, lane: Var, done: dict[Expr, Expr]) -> Expr:
-        """done: what was found already, since parts may be shared."""
+        """done: lanes that are written already, since parts may be shared."""
         if e not in done:
             done[e] = self._new_lane_of(e, lane, done)
         return done[e]
@@ -365,17 +366,17 @@ class Vectors:
         return e.with_children(tuple(self._lane_of(c, lane, done) for c in e.children))
 
     def _is_whole(self, e: Expr) -> bool:
-        """Whether `e` is no operation on each lane."""
+        """Whether `e` is written as a whole, not lane by lane."""
         if isinstance(e, ir.Load):
             return self.values.slot(e.buffer, e.indices, e.lanes) is not None
         return isinstance(e, ir.VectorReduce) or called(e) is not None
 
     def _stand_in(self, dtype: DType, text: str) -> Var:
-        """A variable that stands for an element of a vector that has a name."""
-        found = Var(text, dtype)
-        self.values.wrapping.add(found)
-        self.names.alias(found, f"({text} != 0)" if dtype.is_bool else text)
-        return found
+        """A variable that stands for an element of a named vector."""
+        element = Var(text, dtype)
+        self.values.wrapping.add(element)
+        self.names.alias(element, f"({text} != 0)" if dtype.is_bool else text)
+        return element
 
     # reductions
 
@@ -400,7 +401,7 @@ class Vectors:
         return (f"({name} != 0)" if e.dtype.is_bool and e.size == 1 else name), ATOM
 
     def _halved(self, e: ir.VectorReduce, source: str) -> str:
-        """Both halves of a vector combined, again and again."""
+        """Both halves of a vector combined, repeatedly."""
         lanes = e.a.lanes
         while lanes > 1:
             lanes //= 2

@@ -1,4 +1,4 @@
-"""The GPUs of NVIDIA as targets: by compute capability, or those that this machine has."""
+"""The GPUs of NVIDIA as targets: by compute capability, or by number in this machine."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ UNITS = {
     "sm_75": 40, "sm_80": 108, "sm_86": 84, "sm_89": 128, "sm_90": 132, "sm_90a": 132,
     "sm_100": 148, "sm_100a": 148, "sm_120": 170, "sm_120a": 170,
 }  # fmt: skip
-"""Architectures that code is made for, and the multiprocessors of a large device of each."""
+"""The supported architectures, each with the number of multiprocessors of a large device."""
 
 _UNIT_KIB = {
     "sm_75": 64, "sm_80": 164, "sm_86": 100, "sm_89": 100, "sm_90": 228, "sm_90a": 228,
@@ -33,7 +33,7 @@ asynchronous copies.
 """
 
 DEFAULT = "sm_80"
-"""What is compiled for where there is no device."""
+"""The architecture for machines without a device."""
 
 _DESCRIPTION = Device(
     shared_bytes=48 << 10,
@@ -43,7 +43,9 @@ _DESCRIPTION = Device(
     wave=32,
     shuffle_lanes=32,
 )
-"""What all of them have.  A kernel declares its shared memory: more must be asked for."""
+"""The limits of all these devices.  A kernel declares its shared memory statically; more needs a
+request to the driver.
+"""
 
 
 def target(spec: str) -> Target:
@@ -56,21 +58,21 @@ def target(spec: str) -> Target:
     if name == NAME and (number or "0").isdigit():
         if not number and not driver.count():
             return _target(spec, DEFAULT, _of(DEFAULT))
-        at = int(number or 0)
-        found = driver.description(at)
-        architecture = _architecture(found.capability, found.name)
+        index = int(number or 0)
+        device = driver.description(index)
+        architecture = _architecture(device.capability, device.name)
         about = Device(
-            number=at,
-            shared_bytes=found.shared_bytes,
-            block_threads=found.block_threads,
-            block_x=found.block[0],
-            block_y=found.block[1],
-            block_z=found.block[2],
-            wave=found.wave,
-            shuffle_lanes=found.wave,
-            units=found.units,
+            number=index,
+            shared_bytes=device.shared_bytes,
+            block_threads=device.block_threads,
+            block_x=device.block[0],
+            block_y=device.block[1],
+            block_z=device.block[2],
+            wave=device.wave,
+            shuffle_lanes=device.wave,
+            units=device.units,
             unit_shared_bytes=_UNIT_KIB[architecture] << 10,
-            memory_bytes=found.memory_bytes,
+            memory_bytes=device.memory_bytes,
         )
         return _target(spec, architecture, about)
     name, _, architecture = spec.partition("-")
@@ -108,9 +110,9 @@ def _architecture(capability: tuple[int, int], name: str) -> str:
     Raises UsageError for a device that is too old.
     """
     known = {
-        (int(found[1]), int(found[2])): found[0]
-        for found in (re.fullmatch(r"sm_(\d+)(\d)", a) for a in UNITS)
-        if found
+        (int(match[1]), int(match[2])): match[0]
+        for match in (re.fullmatch(r"sm_(\d+)(\d)", a) for a in UNITS)
+        if match
     }
     fitting = [c for c in known if c <= capability]
     if not fitting:

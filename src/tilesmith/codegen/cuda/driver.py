@@ -1,4 +1,4 @@
-"""The driver of NVIDIA's GPUs: its library, its errors, and what it says of devices.
+"""The driver of NVIDIA's GPUs: its library, its errors, and its description of devices.
 
 The driver is called through its C interface by ctypes, and loaded when a device is asked for.
 """
@@ -35,7 +35,7 @@ _ADVICE = {
     719: "a kernel failed, or the device is lost; check nvidia-smi, and start a new process",
     803: "the driver and its library are of different versions; restart the machine",
 }  # fmt: skip
-"""By result of the driver, what it means and what to do."""
+"""The meaning of each result of the driver, and the remedy."""
 
 _ATTRIBUTES = {
     "block_threads": 1, "x": 2, "y": 3, "z": 4, "shared_bytes": 8, "wave": 10, "units": 16,
@@ -46,9 +46,9 @@ _ATTRIBUTES = {
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """What the driver says of a device.
+    """The properties of a device that the driver reports.
 
-    name: its maker's name for it.
+    name: the maker's name.
     capability: compute capability, as (major, minor).
     shared_bytes: shared memory that a kernel may declare.
     block_threads: most threads of a block.
@@ -78,13 +78,13 @@ class Driver:
     def __call__(self, what: str, function: str, *args: Any) -> None:
         """Call a function.
 
-        Raises DeviceError if it reports an error; what: what can't be done then.
+        Raises DeviceError if it reports an error; `what` names the failed action.
         """
         self.last = getattr(self._library, function)(*args)
         self.check(what, self.last)
 
     def quietly(self, function: str, *args: Any) -> None:
-        """Call a function whose errors change nothing."""
+        """Call a function whose errors have no consequence."""
         getattr(self._library, function)(*args)
 
     def check(self, what: str, result: int) -> None:
@@ -101,19 +101,19 @@ class Driver:
 @lru_cache(maxsize=1)
 def driver() -> Driver:
     """The driver, ready to be used.  Raises DeviceError if there is none, or it has no device."""
-    found = None
+    library = None
     for name in NAMES:
         try:
-            found = ctypes.CDLL(name)
+            library = ctypes.CDLL(name)
             break
         except OSError:
             continue
-    if found is None:
+    if library is None:
         raise DeviceError(
             f"expected the driver of an NVIDIA GPU ({' or '.join(NAMES)}), found none; install it, "
             "or compile for 'native'"
         )
-    made = Driver(found)
+    made = Driver(library)
     made("the driver can't be used", "cuInit", 0)
     return made
 
@@ -130,43 +130,43 @@ def count() -> int:
 
 
 def handle(number: int) -> int:
-    """The driver's name of a device.  Raises DeviceError if there are not so many."""
+    """The driver's handle of a device.  Raises DeviceError if it doesn't exist."""
     cu = driver()
     if number >= (there := count()):
         raise DeviceError(
             f"expected a CUDA device number {number}, found {there}; nvidia-smi lists devices"
         )
-    found = c_int()
-    cu(f"device {number} can't be used", "cuDeviceGet", byref(found), number)
-    return found.value
+    device = c_int()
+    cu(f"device {number} can't be used", "cuDeviceGet", byref(device), number)
+    return device.value
 
 
 def description(number: int) -> Description:
-    """What the driver says of a device.  Raises DeviceError if it is not there."""
+    """The properties of a device.  Raises DeviceError if it doesn't exist."""
     device, cu = handle(number), driver()
     what = f"device {number} can't be described"
     name, memory = create_string_buffer(256), c_size_t()
     cu(what, "cuDeviceGetName", name, 256, device)
     cu(what, "cuDeviceTotalMem_v2", byref(memory), device)
-    found = {}
+    attributes = {}
     for key, attribute in _ATTRIBUTES.items():
         value = c_int()
         cu(what, "cuDeviceGetAttribute", byref(value), attribute, device)
-        found[key] = value.value
+        attributes[key] = value.value
     return Description(
         name.value.decode("utf-8", "replace"),
-        (found["major"], found["minor"]),
-        found["shared_bytes"],
-        found["block_threads"],
-        (found["x"], found["y"], found["z"]),
-        found["wave"],
-        found["units"],
+        (attributes["major"], attributes["minor"]),
+        attributes["shared_bytes"],
+        attributes["block_threads"],
+        (attributes["x"], attributes["y"], attributes["z"]),
+        attributes["wave"],
+        attributes["units"],
         memory.value,
     )
 
 
 def context(number: int) -> c_void_p:
     """The context of a device that all users in this process share."""
-    device, found = handle(number), c_void_p()
-    driver()(f"device {number} can't be used", "cuDevicePrimaryCtxRetain", byref(found), device)
-    return found
+    device, shared = handle(number), c_void_p()
+    driver()(f"device {number} can't be used", "cuDevicePrimaryCtxRetain", byref(shared), device)
+    return shared

@@ -1,4 +1,4 @@
-"""The OpenCL devices of this machine: found, and described as targets.
+"""The OpenCL devices of this machine, described as targets.
 
 pyopencl is imported only here, when a device is asked for.
 """
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 NAME = "opencl"
 GENERIC = "opencl-gpu"
-"""The name of a device that nearly every GPU can stand for."""
+"""The name of a device whose limits nearly every GPU has."""
 
 
 def target_of(device: Device, name: str, model: str) -> Target:
-    """The target of a device; model: what its maker calls it."""
+    """The target of a device; model: the maker's name for it."""
     return Target(
         name, "opencl", model, frozenset(), 128, device.registers, CpuModel(), 2, NAME, device
     )
@@ -41,9 +41,9 @@ def target(spec: str) -> Target:
             f"unknown target {spec!r}: expected opencl, opencl:N with the number of a device, or "
             f"{GENERIC}"
         )
-    at = int(number or 0)
-    found = device(at)
-    return target_of(description(found, at), spec, found.name)
+    index = int(number or 0)
+    chosen = device(index)
+    return target_of(description(chosen, index), spec, chosen.name)
 
 
 @lru_cache(maxsize=1)
@@ -70,33 +70,33 @@ def devices() -> tuple[pyopencl.Device, ...]:
         platforms = cl.get_platforms()
     except cl.Error:  # no driver
         return ()
-    found = []
+    listed = []
     for platform in platforms:
         try:
-            found += platform.get_devices()
+            listed += platform.get_devices()
         except cl.Error:  # a driver without a device
             continue
 
     def rank(d: pyopencl.Device) -> int:
         return next((n for n, kind in enumerate(order) if d.type & kind), len(order))
 
-    return tuple(sorted(found, key=rank))
+    return tuple(sorted(listed, key=rank))
 
 
 def device(number: int = 0) -> pyopencl.Device:
-    """A device by its place in `devices()`.  Raises DeviceError if there are not so many."""
-    found = devices()
-    if number >= len(found):
-        names = ", ".join(f"{n}: {d.name}" for n, d in enumerate(found)) or "none"
+    """A device by its index in `devices()`.  Raises DeviceError if it doesn't exist."""
+    known = devices()
+    if number >= len(known):
+        names = ", ".join(f"{n}: {d.name}" for n, d in enumerate(known)) or "none"
         raise DeviceError(
             f"expected an OpenCL device number {number}, found {names}; install a driver, such as "
             "the package pocl-opencl-icd, which runs kernels on the CPU"
         )
-    return found[number]
+    return known[number]
 
 
 def description(found: pyopencl.Device, number: int = 0) -> Device:
-    """What a device says about itself; where it says nothing, what nearly every GPU has."""
+    """The device's own description; where that is silent, the limits of nearly every GPU."""
     x, y, z = (*found.max_work_item_sizes, 1, 1)[:3]
     return Device(
         number=number,
@@ -117,12 +117,12 @@ _SHUFFLES = "cl_khr_subgroup_shuffle"
 
 
 def _shuffle_lanes(found: pyopencl.Device) -> int:
-    """1 also where the width of a wave is not told: a compiler may choose it for each kernel."""
+    """Lanes of a shuffle; 1 if the width of a wave may differ between kernels."""
     return _told_wave(found) or 1 if _SHUFFLES in found.extensions.split() else 1
 
 
 def _told_wave(found: pyopencl.Device) -> int:
-    """The width of a wave that a maker tells; 0 for others."""
+    """The width of a wave that some makers report; 0 for others."""
     cl = package()
     for name in ("warp_size_nv", "wavefront_width_amd"):
         try:

@@ -58,7 +58,7 @@ from .prelude import DOUBLES, FIRST, HEADERS, RESERVED, ROUNDED, SHUFFLE, defini
 
 
 class _Launch:
-    """How the statements of one launch are written."""
+    """The writers for the statements of one launch."""
 
     def __init__(self, launch: Launch) -> None:
         self._launch = launch
@@ -79,14 +79,14 @@ class _Launch:
                 For: self._for,
                 Allocate: self._allocate,
                 Barrier: lambda f, s: f.b.line(f"barrier({fences});"),
-                AsyncGroup: lambda f, s: f.statement(s.body),  # at once
+                AsyncGroup: lambda f, s: f.statement(s.body),  # copies happen at once
                 Wait: lambda f, s: None,
                 WaveReduce: _wave_reduce,
             },
         )
 
     def memory(self, f: Statements, func: Func) -> None:
-        """The declarations that stand at the top of a kernel: shared memory, and the workspace."""
+        """The declarations at the top of a kernel: shared memory, and the workspace."""
         for b in self._launch.shared:
             size = max(element_count(b), 1)
             f.b.line(f"__local {MEMORY_TYPES[b.dtype.name]} {f.names(b)}[{size}];")
@@ -148,7 +148,7 @@ def _own_parameters(b: Builder) -> list[str]:
 
 
 def _wave_reduce(f: Statements, s: WaveReduce) -> None:
-    """Each round a thread combines its value with that of one whose number differs in one bit."""
+    """Combine values in rounds, each with the thread whose number differs in one bit."""
     f.values.begin((s.value,))
     dtype, own = s.value.dtype, Var(s.var.name, s.value.dtype)
     f.values.local(own, s.value)
@@ -176,18 +176,18 @@ def write(
     symbol: defaults to the function's name, made an identifier.
     shared: by number, the buffer parameters of which two may be the same memory.
 
-    Raises ScheduleError for what the device has not.
+    Raises ScheduleError for features that the device lacks.
     """
     symbol = re.sub(r"[^A-Za-z0-9_]", "_", symbol or func.name)
-    found = launches(func)
-    check_limits(func, found, device)
+    ordered = launches(func)
+    check_limits(func, ordered, device)
     about = [f"{func.name}({', '.join(shown_parameter(p) for p in func.params)})"]
     about += [f"{key}: {value}" for key, value in func.attrs if key != STEP]
     texts, calls = [comment("\n * ".join(about))], []
     messages: list[str] = []
     helpers: set[str] = set()
     size: Dim = 0
-    for n, launch in enumerate(found):
+    for n, launch in enumerate(ordered):
         check_assertions(launch)
         how = _Launch(launch)
         writer = Statements(func, shared, how.dialect)
@@ -217,7 +217,7 @@ def write(
 
 
 def translation_unit(kernels: Iterable[DeviceKernel]) -> str:
-    """One text with the kernels and the helpers that they call; if one is strict, all are."""
+    """One text with the kernels and their helpers; if one is strict, all are."""
     kernels = tuple(kernels)
     called: set[str] = set().union(*(k.helpers for k in kernels))
     head = ROUNDED if any(k.is_strict for k in kernels) else ""
@@ -237,7 +237,7 @@ def emit(
 
     strict: products are rounded before they are added.
 
-    Raises ScheduleError for what the device has not.
+    Raises ScheduleError for features that the device lacks.
     """
     assert target.device is not None
     parts = replace(write(func, target.device, shared=shared), is_strict=strict)

@@ -1,4 +1,5 @@
-"""What OpenCL C lacks of C99: names of types, limits, and helpers that reinterpret bits.
+"""The parts of C99 that OpenCL C lacks: names of types, limits, and helpers that reinterpret
+bits.
 
 The rest of `codegen.c.prelude` is OpenCL C too.
 """
@@ -34,10 +35,10 @@ fields of `codegen.context`.
 
 DOUBLES = "#pragma OPENCL EXTENSION cl_khr_fp64 : enable\n"
 ROUNDED = "#pragma OPENCL FP_CONTRACT OFF\n"
-"""A product is rounded before it is added."""
+"""The pragma by which a product is rounded before it is added."""
 
 SHUFFLE = "sub_group_shuffle_xor"
-"""What gives a thread the value of the one whose number in its wave differs by some bits."""
+"""The function that reads the value of the thread whose number differs by some bits."""
 SHUFFLES = """\
 #pragma OPENCL EXTENSION cl_khr_subgroups : enable
 #pragma OPENCL EXTENSION cl_khr_subgroup_shuffle : enable
@@ -45,7 +46,7 @@ SHUFFLES = """\
 
 _NOTE = "atomic_cmpxchg((volatile __global int *)&context->failure.code, 0, TILESMITH_ASSERTION)"
 FIRST = f" && {_NOTE} == 0"
-"""True for the first thread that fails, which notes why."""
+"""A condition that is true for the first failing thread, which records the failure."""
 
 
 def _reinterpret(to: str, source: str, name: str, c: str, d: str) -> tuple[str, str]:
@@ -112,4 +113,4 @@ RESERVED = frozenset(
         ),
     )
 )
-"""Words that can't be the name of a variable, beside those of C."""
+"""Words that can't be the name of a variable, in addition to those of C."""

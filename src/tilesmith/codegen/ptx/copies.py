@@ -1,8 +1,8 @@
 """Groups of asynchronous copies (see `loop.nodes.AsyncGroup`).
 
 A store in a group is such a copy if it moves as many bytes as an instruction can from global to
-shared memory.  One that stores zeros where a condition does not hold is, too: it reads nothing
-there.  Any other store happens at once, as all do on a target without such instructions.
+shared memory.  So is a store of zeros where a condition does not hold: it reads nothing there.  Any
+other store happens at once; so do all stores on a target without such instructions.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tilesmith.strategy.intrinsics import async_copies
 
 
 class Copies:
-    """Groups of copies in one launch; methods that say so return whether they wrote a copy."""
+    """Groups of copies in one launch; the predicates return whether they wrote a copy."""
 
     def __init__(self, target: Target) -> None:
         self._copies = async_copies(target)
@@ -71,19 +71,19 @@ class Copies:
             return False
         first, start = (_first(flat_index(i), value.lanes) for i in (s.indices, value.indices))
         if first is None or start is None or (cond is not None and reads_memory(start)):
-            return False  # where the condition does not hold, nothing can be read for an index
+            return False  # without the condition, the index must not be read
         taken = None
         if cond is not None:
             chosen = f.emit(f"select i1 {f.value(cond)}, i32 {size}, i32 0")
             taken = Value("i32", chosen)
         assert isinstance(source, Buffer)
-        to, at = f.memory.address(s.buffer, first), f.memory.address(source, start)
-        self._copies.copy(f.tensors.code(), Value("ptr", to), Value("ptr", at), size, taken)
+        to, origin = f.memory.address(s.buffer, first), f.memory.address(source, start)
+        self._copies.copy(f.tensors.code(), Value("ptr", to), Value("ptr", origin), size, taken)
         return True
 
 
 def _first(index: Expr, lanes: int) -> Expr | None:
-    """The first of neighbouring elements; None for others."""
+    """The first of contiguous elements; None for other indices."""
     if lanes == 1:
         return index
     return index.base if isinstance(index, Ramp) and index.stride is const(1) else None

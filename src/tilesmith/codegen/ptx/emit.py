@@ -59,17 +59,17 @@ _MOST_RESIDENT = 16
 """Blocks that a multiprocessor of any architecture can hold."""
 
 _WARP = 32
-"""Registers are given to so many threads at once."""
+"""Threads for which registers are allocated together."""
 
 _SCALARS = 72
-"""Registers of a thread for addresses, indices and operands, beside its arrays."""
+"""Registers of a thread for addresses, indices and operands, in addition to its arrays."""
 
 _GRID = (1 << 31) - 1, 65535, 65535
 """Most blocks along x, y and z."""
 
 
 class _Launch:
-    """How the statements of one launch are written."""
+    """The writers for the statements of one launch."""
 
     def __init__(self, launch: Launch, module: Module) -> None:
         self._launch = launch
@@ -82,9 +82,10 @@ class _Launch:
         }  # fmt: skip
         self.hooks = Hooks(
             statements=statements,
-            has_threads=False,  # a thread runs all iterations
+            has_threads=False,  # each thread runs all iterations of such a loop
             stop="ret void",
-            vector_align=lambda size, lanes: size * lanes,  # of what `vector_copies` makes
+            # the alignment of the accesses that `vector_copies` makes
+            vector_align=lambda size, lanes: size * lanes,
             thread_number=lambda b: self._index(b, "thread", 0),
             element=self._fragments.element,
             part=self._fragments.part,
@@ -156,7 +157,7 @@ def _wave_reduce(f: Statements, s: WaveReduce) -> None:
 
 
 def _shared(f: Statements, buffer: Buffer, variable: str) -> str:
-    """The definition of a variable in shared memory, which `buffer` becomes."""
+    """The definition of a variable in shared memory for `buffer`."""
     f.env.pointers[buffer] = name = f.b.name("shared")
     f.b.allocas.append(f"  {name} = addrspacecast ptr addrspace(3) {variable} to ptr")
     type_ = f"[{max(element_count(buffer), 1)} x {memory_type(buffer.dtype)}]"
@@ -177,16 +178,16 @@ def emit(
     shared: by number, the buffer parameters of which two may be the same memory.
     strict: products are rounded before they are added.
 
-    Raises ScheduleError for what the device has not.
+    Raises ScheduleError for features that the device lacks.
     """
     assert target.device is not None
     symbol = re.sub(r"[^A-Za-z0-9_]", "_", symbol or func.name)
-    found = launches(func)
-    check_limits(func, found, target.device)
+    ordered = launches(func)
+    check_limits(func, ordered, target.device)
     module = module_of(func, target, symbol, shared, strict)
     definitions: list[str] = []
     calls: list[LaunchCall] = []
-    for n, launch in enumerate(found):
+    for n, launch in enumerate(ordered):
         check_assertions(launch)
         name = f"{symbol}_{n}"
         definitions += _definition(func, launch, module, name)
@@ -217,23 +218,23 @@ def _definition(func: Func, launch: Launch, module: Module, symbol: str) -> list
         _shared(top, buffer, f"@{symbol}.shared{n}") for n, buffer in enumerate(launch.shared)
     ]
     params = bind_parameters(func, top)
-    for s in walk(func.body):  # memory around launches is the kernel's
+    for s in walk(func.body):  # memory around launches belongs to the kernel
         if isinstance(s, Allocate) and s.buffer.scope == "heap":
             top.env.pointers[s.buffer] = top.memory.heap(s.buffer)
     top.statement(launch.body)
     top.b.do("ret void")
     first = BY_NAME["failure_code"].offset
     top.b.allocas.insert(0, f"  %context = getelementptr i8, ptr %report, i64 {-first}")
-    *given, (type_, _) = params
-    text = ", ".join(f"{t} {n}" for t, n in [*given, (type_, "%report")])
+    *leading, (type_, _) = params
+    text = ", ".join(f"{t} {n}" for t, n in [*leading, (type_, "%report")])
     threads = ",".join(map(str, launch.threads))
     words = f'"nvvm.reqntid"="{threads}" "nvvm.minctasm"="{_resident(launch)}"'
     return [*variables, top.b.function(f"ptx_kernel void @{symbol}({text}) {words}")]
 
 
 def _resident(launch: Launch) -> int:
-    """Blocks that shall fit on a multiprocessor at once: the assembler may use the registers that
-    these leave, neither more, nor fewer with spills.
+    """Blocks that should fit on a multiprocessor at once: the assembler may use the registers that
+    they leave to each other, neither more, nor fewer with spills.
     """
     threads = -(-prod(launch.threads) // _WARP) * _WARP
     fitting = _FILE // (threads * (launch.registers + _SCALARS))
@@ -241,6 +242,6 @@ def _resident(launch: Launch) -> int:
 
 
 def with_text(kernel: Kernel, text: str) -> Kernel:
-    """A kernel with the text that its device takes."""
+    """A kernel with the text for its device."""
     assert kernel.parts is not None
     return replace(kernel, parts=replace(kernel.parts, text=text))

@@ -1,8 +1,8 @@
 """Tiles that the threads of a warp hold together, and the instructions that all of them run.
 
-Loop IR lets the first thread of a warp do for all what concerns a fragment; here all of them do.
-A fragment is made of tiles of 16 x 8 elements, one after the other.  Thread t of a warp holds four
-of each, as `mma` instructions have it:
+In loop IR, the first thread of a warp does all work on a fragment for the whole warp; here all
+threads share it.  A fragment is made of tiles of 16 x 8 elements, one after the other.  Thread t of
+a warp holds four of each, as `mma` instructions require:
 
     row t // 4 and row t // 4 + 8, columns t % 4 * 2 and t % 4 * 2 + 1
 
@@ -33,22 +33,22 @@ WARP = 32
 _PART = TILE // WARP
 _HALF = TILE // 2
 _WORD = 4
-"""Bytes that a thread loads of an operand at once."""
+"""Bytes of an operand that a thread loads at once."""
 
 
 class Fragments:
     """The tiles of one launch, as the slots of a thread's elements, and the statements on them.
 
-    Methods that take a statement write it if it is one on tiles, and say whether they did.
+    Methods that take a statement return whether it is a statement on tiles, which they wrote.
     """
 
     def __init__(self, launch: Launch) -> None:
         self._launch = launch
         self._slots: dict[Buffer, list[str]] = {}
-        self._numbers: set[Var] = set()  # of a thread in its warp
+        self._numbers: set[Var] = set()  # numbers of threads in their warp
 
     def of_warp(self, f: Statements, s: For) -> bool:
-        """Write `s` if it is what the first thread of a warp does for all of them."""
+        """Write `s` if the first thread of a warp runs it for all of them."""
         is_first = s.kind == THREADS[0] and isinstance(s.extent, Const) and s.extent.value == 1
         if not is_first or not any(isinstance(x, Store) and _is_fragment(x) for x in walk(s)):
             return False
@@ -64,7 +64,7 @@ class Fragments:
         return True
 
     def binds_number(self, v: Var, s: For) -> None:
-        """Note that `v`, the variable of a loop over threads, is the number of one in its warp."""
+        """Note that `v`, the variable of a loop over threads, is a thread's number in its warp."""
         starts = isinstance(s.start, Const) and s.start.value == 0
         if s.kind == THREADS[0] and starts:
             self._numbers.add(v)
@@ -82,7 +82,7 @@ class Fragments:
                 )
 
     def fills(self, f: Statements, s: For) -> bool:
-        """Write `s` if it gives the elements of a tile one constant."""
+        """Write `s` if it sets the elements of a tile to one constant."""
         store = fill_of(s)
         if store is None:
             return False
@@ -158,8 +158,8 @@ class Fragments:
         tile, rest = divmod(first, TILE)
         type_ = memory_type(buffer.dtype, _PART)
         held = b.emit(f"load {type_}, ptr {self._slots[buffer][tile]}, align 16")
-        at = rest // _HALF * 2 + rest % _HALF
-        return b.emit(f"extractelement {type_} {held}, i32 {at}")
+        slot = rest // _HALF * 2 + rest % _HALF
+        return b.emit(f"extractelement {type_} {held}, i32 {slot}")
 
 
 def check_operand(intrinsic: TensorIntrinsic, operand: Operand, e: Load) -> None:

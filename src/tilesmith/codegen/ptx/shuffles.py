@@ -1,7 +1,8 @@
 """Values that the threads of a warp exchange.
 
 A `WaveReduce` of n lanes takes log2(n) rounds.  In each, a thread combines its value with that of
-the thread whose number differs in one bit: n / 2 first, 1 last.  Each then has the whole.
+the thread whose number differs in one bit: n / 2 first, 1 last.  In the end each thread has the
+result.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ _WORD = 32
 """Bits that a shuffle moves."""
 
 _FLOATS = {"float": 32, "double": 64}
-"""Bits of values; narrower floats are computed in 32."""
+"""Bits of values; narrower floats are computed in 32 bits."""
 
 _WARP = 32
 _ANY_LANE = _WARP - 1
@@ -41,9 +42,7 @@ def reduce_wave(f: Statements, s: WaveReduce) -> str:
 
 
 def _members(f: Statements, lanes: int) -> str:
-    """A bit for each thread of a warp that takes part: those of the group, which others need not
-    come with.
-    """
+    """The threads of a warp that take part, a bit for each: those of the group."""
     if lanes == _WARP:
         return "-1"
     lane = f.emit(f"call i32 {_LANE}()")
@@ -66,11 +65,11 @@ def _shuffled(f: Statements, value: str, dtype: DType, members: str, distance: i
         operands = f"i32 {members}, i32 {part}, i32 {distance}, i32 {_ANY_LANE}"
         moved.append(f.emit(f"call i32 {_SHUFFLE}({operands})"))
     if bits == _WORD:
-        (found,) = moved
+        (value_bits,) = moved
     elif bits < _WORD:
-        found = f.emit(f"trunc i{_WORD} {moved[0]} to {whole}")
+        value_bits = f.emit(f"trunc i{_WORD} {moved[0]} to {whole}")
     else:
         low, high = (f.emit(f"zext i{_WORD} {m} to {whole}") for m in moved)
         high = f.emit(f"shl {whole} {high}, {_WORD}")
-        found = f.emit(f"or {whole} {low}, {high}")
-    return found if type_ == whole else f.emit(f"bitcast {whole} {found} to {type_}")
+        value_bits = f.emit(f"or {whole} {low}, {high}")
+    return value_bits if type_ == whole else f.emit(f"bitcast {whole} {value_bits} to {type_}")
