@@ -36,6 +36,7 @@ from .arguments import (
     with_options,
 )
 from .console import print_json, print_table, progress
+from .fates import FATES, ModelPlan, plan_of
 from .models import check_source, with_shapes_of
 
 
@@ -55,7 +56,7 @@ def command(
     check_source(model, "check needs the source model (.onnx or .pt2): a .tsm has no reference")
     wanted = replace(wanted, model=model)
     if plan:
-        _show_plan(model, driver.plan(wanted), json)
+        _show_plan(model, plan_of(wanted), json)
         return
     session = driver.Session.of_request(wanted)
     arrays = read_arrays(input) if input else {}
@@ -122,7 +123,7 @@ def command(
         )
 
 
-def _show_plan(model: Path, plan: driver.ModelPlan, json: bool) -> None:
+def _show_plan(model: Path, plan: ModelPlan, json: bool) -> None:
     if json:
         print_json({"model": str(model), **asdict(plan)})
         return
@@ -135,7 +136,7 @@ def _show_plan(model: Path, plan: driver.ModelPlan, json: bool) -> None:
     )
     counts = Counter(n.fate for n in plan.nodes)
     print(f"\n{len(plan.nodes)} nodes, {plan.kernels} kernels")
-    for fate, meaning in driver.FATES.items():
+    for fate, meaning in FATES.items():
         if counts[fate]:
             print(f"{counts[fate]:5} {fate}: {meaning}")
     if plan.dimensions:

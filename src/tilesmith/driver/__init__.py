@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING
 from tilesmith.support.exports import exports
 
 if TYPE_CHECKING:
-    from .assembly import assemble
+    from .assembly.program import assemble
+    from .assembly.steps import sources
     from .checking import KernelCheck, check, random_inputs, references
     from .compiler import build, compile_model, compile_program, load_graph, plan_report
     from .entry import compile, load
@@ -43,21 +44,15 @@ if TYPE_CHECKING:
         optimise,
         run_loop_passes,
     )
-    from .plan import FATES, ModelPlan, OpenDimension, PlannedNode, plan
-    from .programs import SavedProgram, kernel_cache
     from .request import Request
+    from .saved.program import SavedProgram, kernel_cache
     from .session import Question, Session, Tuned, lookup, recorded
-    from .steps import sources
     from .tuned import apply_tuning, check_constraints, group_space, predicted_seconds, refit
 
 __all__ = [
-    "FATES",
     "GRAPH_PASSES",
     "STRICT_LOOP_PASSES",
     "KernelCheck",
-    "ModelPlan",
-    "OpenDimension",
-    "PlannedNode",
     "Question",
     "Request",
     "SavedProgram",
@@ -88,7 +83,6 @@ __all__ = [
     "loop_passes",
     "lower_loops",
     "optimise",
-    "plan",
     "plan_report",
     "predicted_seconds",
     "random_inputs",
@@ -103,7 +97,7 @@ __all__ = [
 __getattr__, __dir__ = exports(
     __name__,
     {
-        "tilesmith.driver.assembly": ["assemble"],
+        "tilesmith.driver.assembly.program": ["assemble"],
         "tilesmith.driver.checking": ["KernelCheck", "check", "random_inputs", "references"],
         "tilesmith.driver.compiler": [
             "build",
@@ -133,17 +127,10 @@ __getattr__, __dir__ = exports(
             "run_loop_passes",
         ],
         "tilesmith.driver.partitioned": ["check_runs_alone"],
-        "tilesmith.driver.plan": [
-            "FATES",
-            "ModelPlan",
-            "OpenDimension",
-            "PlannedNode",
-            "plan",
-        ],
-        "tilesmith.driver.programs": ["SavedProgram", "kernel_cache"],
+        "tilesmith.driver.saved.program": ["SavedProgram", "kernel_cache"],
         "tilesmith.driver.request": ["Request"],
         "tilesmith.driver.session": ["Question", "Session", "Tuned", "lookup", "recorded"],
-        "tilesmith.driver.steps": ["sources"],
+        "tilesmith.driver.assembly.steps": ["sources"],
         "tilesmith.driver.tuned": [
             "apply_tuning",
             "check_constraints",

@@ -50,7 +50,7 @@ from tilesmith.support.arrays import difference, least_difference, nearest
 from tilesmith.support.errors import UsageError
 from tilesmith.support.options import Options
 
-from .assembly import assemble
+from .assembly.program import assemble
 from .compiler import load_graph
 from .kernels import compile_kernels
 from .partitioned import on_cpu, parts_of

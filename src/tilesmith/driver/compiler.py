@@ -42,13 +42,13 @@ from tilesmith.te.lower import lower as lower_schedule
 from tilesmith.te.schedule import Schedule
 from tilesmith.te.tensor import Tensor
 
-from .assembly import Packed, assemble, pack
+from .assembly.program import Packed, assemble, pack
 from .kernels import compile_kernels, start_early
 from .partitioned import joined, on_cpu, parts_of
 from .passes import lower_loops, optimise
 from .precision import check_precision
-from .programs import SavedProgram
 from .request import Request
+from .saved.program import SavedProgram
 from .session import Session, recorded
 from .tuned import apply_tuning
 from .workers import kernel_workers

@@ -23,9 +23,9 @@ from tilesmith.support.logs import logger
 from tilesmith.support.options import Accuracy, Fallback, Options
 from tilesmith.support.precision import AUTO
 
-from .identity import cache_of, identifying
 from .recipe import Recipe
 from .request import Request
+from .saved.identity import cache_of, identifying
 
 _log = logger("cache")
 
@@ -265,7 +265,7 @@ def program_of(request: Request) -> Program:
         # NumPy and LLVM, while threads hash the model: both take a tenth of a second
         import_module("tilesmith.runtime.executable")
 
-        from .programs import SavedProgram
+        from .saved.program import SavedProgram
 
         saved = SavedProgram.of(request, identified, cache)
     program = saved.load() if saved is not None else None

@@ -49,7 +49,7 @@ from tilesmith.support.options import Options
 from tilesmith.te.knobs import Config, Decisions
 
 from .passes import lower_loops
-from .programs import kernel_cache
+from .saved.program import kernel_cache
 from .session import Session
 from .workers import kernel_workers, worker_limit
 

@@ -24,7 +24,7 @@ from tilesmith.runtime.program import Program, Symbol
 from tilesmith.support.errors import TilesmithError, UnsupportedError, UsageError
 from tilesmith.support.logs import logger
 
-from .assembly import pack_defaults, spec_of
+from .assembly.program import pack_defaults, spec_of
 from .kernels import canonical
 from .passes import before_parts, divide_long_lines, lower_loops
 from .session import Session

@@ -71,7 +71,7 @@ def reloaded(request: Request, program: Program) -> Program:
     """`program` with the weights of the request: its code and new constants, or a new program where
     other contents lead to other code.
     """
-    from .assembly import pack  # and with it the compiler
+    from .assembly.program import pack  # and with it the compiler
     from .compiler import compile_model, fused_graph, structure
 
     fused, session = fused_graph(request)

@@ -23,7 +23,7 @@ from tilesmith.te.knobs import Config, Decisions, values_from_json
 
 from .kernels import tuned_body
 from .passes import lower_loops
-from .programs import kernel_cache
+from .saved.program import kernel_cache
 from .session import Session
 
 _log = logger("records")

@@ -14,7 +14,7 @@ from common.blocks_of_threads import blocked
 from tilesmith import te
 from tilesmith.codegen.opencl.emit import emit
 from tilesmith.codegen.targets import target
-from tilesmith.driver.assembly import check_steps
+from tilesmith.driver.assembly.program import check_steps
 from tilesmith.graph.builder import Builder
 from tilesmith.ir.device import Device
 from tilesmith.ir.dtypes import f32

@@ -3,7 +3,7 @@
     y = concat(a, rows)  ->  y = append(a, rows)     # a: a carried value, y: its next one
 
 A concatenation copies everything in each iteration.  `overwrite` lets an append write only its
-rows, to memory that the loop enlarges (see `driver.steps`).
+rows, to memory that the loop enlarges (see `driver.assembly`).
 
 The longer value must begin with the bytes of the shorter one.  Where values grow along a later
 axis, as caches of keys [heads, tokens, width] do, the loop carries them with that axis first.

@@ -22,6 +22,15 @@ from typing import Any
 
 import numpy as np
 
+from tilesmith.driver.request import Request
+from tilesmith.driver.saved.identity import (
+    Identified,
+    Stamp,
+    cache_of,
+    identify,
+    keeps_programs,
+    stamp_of,
+)
 from tilesmith.runtime.native import zeroed_bytes
 from tilesmith.runtime.program import Blob, Program
 from tilesmith.runtime.threads import target_of, thread_count
@@ -29,9 +38,6 @@ from tilesmith.runtime.tsm import load_program, write_program
 from tilesmith.support.cache import Cache, Room, cache_key, content_key
 from tilesmith.support.errors import ModelError, TilesmithError
 from tilesmith.support.options import Options, records_path
-
-from .identity import Identified, Stamp, cache_of, identify, keeps_programs, stamp_of
-from .request import Request
 
 SHARE = 1 / 3
 """Most of the cache of programs that one program may take, as a share."""

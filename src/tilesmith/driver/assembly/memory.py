@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
 from tilesmith.graph.control import If, Loop
 from tilesmith.graph.measure import Stage, symbols_defined
@@ -15,41 +15,7 @@ from tilesmith.ir.expr import index_of
 from tilesmith.ir.symbols import as_dim, symbols_of
 from tilesmith.ir.target import LINE_BYTES
 from tilesmith.ir.types import Dim
-from tilesmith.program.nodes import Arg, Carried, Measurement, Slice, Step
-
-
-class Sizes(Protocol):
-    """What may be known to a run only.
-
-    workspaces: of the kernels' nodes that need some, in bytes.
-    """
-
-    @property
-    def workspaces(self) -> Mapping[Node, Dim]: ...
-
-    def place(self, offset: Dim, slot: int | None = None) -> Arg:
-        """An offset in the arena, or in a slot."""
-        ...
-
-    def amount(self, size: Dim) -> int | Arg:
-        """A number of bytes."""
-        ...
-
-    def scalars(self, node: Node) -> list[Arg]:
-        """What the scalar parameters of a kernel get."""
-        ...
-
-    def measurement(self, stage: Stage, source: Arg) -> Measurement:
-        """The step of a stage whose extents lie at `source`."""
-        ...
-
-    def stage_of(self, size: Dim) -> Stage | None:
-        """Where a size becomes known; None if it is before a run."""
-        ...
-
-    def scratch_at(self, stage: Stage) -> Dim:
-        """Bytes of scratch memory that each thread needs as the extents of a stage say."""
-        ...
+from tilesmith.program.nodes import Arg, Carried, Slice, Step
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,11 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from tilesmith.driver.assembly.steps import sources
+from tilesmith.driver.compiler import load_graph
+from tilesmith.driver.passes import optimise
+from tilesmith.driver.request import Request
+from tilesmith.driver.session import Session
 from tilesmith.frontend.load import source_nodes
 from tilesmith.graph.control import Control, If, graphs_in, kernels_in
 from tilesmith.graph.host import Host
@@ -13,12 +18,6 @@ from tilesmith.graph.measure import Measure, stages_in
 from tilesmith.graph.nodes import Fused, Graph, Node
 from tilesmith.ir.sizes import LARGEST
 from tilesmith.ir.text import Names
-
-from .compiler import load_graph
-from .passes import optimise
-from .request import Request
-from .session import Session
-from .steps import sources
 
 NATIVE, VIEW, FOLDED, FALLBACK, HOST = "native", "view", "folded", "fallback", "host"
 BRANCH, LOOP = "branch", "loop"
@@ -84,7 +83,7 @@ class ModelPlan:
     grows: bool
 
 
-def plan(request: Request) -> ModelPlan:
+def plan_of(request: Request) -> ModelPlan:
     """The fate of each node of the request's model; nothing is compiled.
 
     Raises the errors of `compile` for a model that can't be compiled.

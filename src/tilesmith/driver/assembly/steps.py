@@ -23,6 +23,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tilesmith.codegen.kernel import KernelCode
+from tilesmith.driver.assembly.memory import (
+    Base,
+    Cells,
+    LoopParts,
+    Room,
+    appends,
+    carries,
+    extents_bytes,
+    finds_size,
+    results_of,
+    stages_inside,
+    takes_turns,
+)
+from tilesmith.driver.assembly.sizes import Sizes
 from tilesmith.graph.control import If, Loop
 from tilesmith.graph.host import Host
 from tilesmith.graph.measure import Stage, stages_of, symbols_defined
@@ -44,21 +58,6 @@ from tilesmith.program.nodes import (
     Slice,
     Step,
     Store,
-)
-
-from .places import (
-    Base,
-    Cells,
-    LoopParts,
-    Room,
-    Sizes,
-    appends,
-    carries,
-    extents_bytes,
-    finds_size,
-    results_of,
-    stages_inside,
-    takes_turns,
 )
 
 START = Base()

@@ -1,167 +1,29 @@
-"""From kernels to a program: memory, constants, calls."""
+"""Sizes of a run: numbers, and values that the program computes from its symbols."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TypeAlias
+from collections.abc import Mapping, Sequence
 
 from tilesmith.codegen.kernel import KernelCode
-from tilesmith.codegen.sizes import SizeProgram, sizes_function
+from tilesmith.codegen.sizes import SizeProgram
 from tilesmith.graph.control import graphs_in
 from tilesmith.graph.measure import Measure, Stage, stages_in
-from tilesmith.graph.nodes import Constant, Data, Fused, Graph, Node, Value
-from tilesmith.graph.passes.layout import relayout_count
+from tilesmith.graph.nodes import Fused, Graph, Node, Value
 from tilesmith.graph.passes.localise import localise
 from tilesmith.graph.passes.memory_bounds import known_before, largest_shape
 from tilesmith.graph.passes.memory_plan import largest
 from tilesmith.ir.expr import Const, Expr, Var, as_expr, minimum
-from tilesmith.ir.layout import Layout
-from tilesmith.ir.symbols import as_dim, bound, expected, symbols_of
-from tilesmith.ir.text import Names, print_expr
+from tilesmith.ir.symbols import as_dim, bound, symbols_of
+from tilesmith.ir.text import Names
 from tilesmith.ir.types import Dim, same_dim
-from tilesmith.loop.verify import verify
-from tilesmith.program.functions import ENTRY, SIZES
-from tilesmith.program.nodes import Copy, Extent, KernelCall, Measurement, Report, Step
-from tilesmith.program.verify import verify as verify_program
-from tilesmith.runtime.native import round_up, zeroed_bytes
+from tilesmith.program.functions import SIZES
+from tilesmith.program.nodes import Extent, Measurement, Report
 from tilesmith.runtime.program import (
     Arg,
-    Blob,
-    Contents,
-    Program,
-    Symbol,
-    TensorSpec,
-    pack_constants,
 )
-from tilesmith.support.errors import UnsupportedError
-
-from .session import Session
-from .steps import Placement, Room
-
-Packed: TypeAlias = tuple[Blob, list[int]]
-"""The constants of a graph, then its inputs' defaults, in one array of bytes, and where each
-begins.
-"""
 
 
-def pack(fused: Graph, session: Session, allocate: Callable[[int], Blob] = zeroed_bytes) -> Packed:
-    """The constants as kernels want them, in memory that `allocate` gives."""
-    with session.timings.stage("pack", under=()):
-        # Bodies of control flow share constants with one another and with the graphs around them.
-        shared: dict[tuple[Data, Layout | None], Contents] = {}
-        contents = []
-        for c in constants_in(fused):
-            origin = c.data if c.data.source is None else c.data.source.data
-            key = (origin, c.value.layout)
-            contents.append(shared.setdefault(key, _contents(c)))
-        contents += _defaults(fused)
-        return pack_constants(contents, session.jobs, allocate)
-
-
-def pack_defaults(graph: Graph) -> tuple[Blob, tuple[tuple[int, int], ...]]:
-    """The defaults of a graph's inputs in one array of bytes, and where each input's begins."""
-    blob, offsets = pack_constants(_defaults(graph))
-    return blob, tuple(zip((i for i, _ in graph.defaults), offsets, strict=True))
-
-
-def _defaults(graph: Graph) -> list[Contents]:
-    """What inputs hold that a caller leaves out, in the layout that callers know."""
-    return [_contents(c) for c in graph.default_of.values()]
-
-
-def constants_in(fused: Graph) -> Iterator[Constant]:
-    """The constants of a graph and of its control flow."""
-    return (c for graph in graphs_in(fused) for c in graph.constants)
-
-
-def assemble(
-    fused: Graph,
-    kernels: Mapping[Node, KernelCode],
-    session: Session,
-    packed: Packed | None = None,
-    extents: Mapping[Node, Sequence[Dim]] | None = None,
-) -> Program:
-    """Lay out memory and constants, where they are not `packed`, and list the kernel calls.
-
-    extents: what the symbols of kernels stand for, where the node's body does not say it.
-    """
-    run = _Sizes(fused, kernels, extents or {})
-    blob, offsets = packed if packed is not None else pack(fused, session)
-    first_default = len(offsets) - len(fused.defaults)
-    places = zip(constants_in(fused), offsets[:first_default], strict=True)
-    defaults = zip((i for i, _ in fused.defaults), offsets[first_default:], strict=True)
-    where = {c.value: Arg("constant", at) for c, at in places}
-    placement = Placement(kernels, where, run, len(fused.outputs))
-    memory = placement.plan(fused)
-    scratch = run.scratch
-    run.begin(memory.arena_bytes, scratch)
-    border = {v: Arg("input", i) for i, v in enumerate(fused.inputs)}
-    border |= {v: Arg("output", i) for i, v in enumerate(fused.outputs)}
-    rooms = {fused.outputs[i]: Room(i) for i in run.grown}
-    border |= {v: Arg("arena", 0, slot=room.slot) for v, room in rooms.items()}
-    border |= {fused.outputs[o]: Arg("input", i) for o, i in fused.in_place}
-    steps = (*placement.steps(fused, border, rooms=rooms), *run.report())
-    backend = session.backend
-    fixed = {
-        "arena_bytes": expected(memory.arena_bytes),
-        "scratch_bytes": round_up(expected(scratch)),
-    }
-    sizes = run.programs()
-    objects: dict[str, str] = {}
-    if backend.entry is not None and backend.bare is not None:
-        objects[ENTRY] = backend.entry(steps, session.target, **fixed, sizes=run.count)
-        for name, p in sizes.items():
-            function = sizes_function(p, name)
-            verify(function, "final", "the sizes of a run")
-            objects[name] = backend.bare(function, session.target)
-    else:
-        check_steps(steps, session.target.name, bool(sizes))
-    outputs = zip(fused.outputs, fused.output_names, strict=True)
-    program = Program(
-        tuple(spec_of(v, v.name, run.names) for v in fused.inputs),
-        tuple(spec_of(v, name, run.names) for v, name in outputs),
-        steps,
-        fixed["arena_bytes"],
-        fixed["scratch_bytes"],
-        blob,
-        {
-            **{k.symbol: k.code for k in kernels.values()},
-            # calls only: nothing to optimize
-            **{
-                name: backend.tools.compile(text, session.target, 0)
-                for name, text in objects.items()
-            },
-        },
-        session.target,
-        {
-            "name": fused.name,
-            "arena_lower_bound": memory.lower_bound,
-            "relayouts": relayout_count(fused),
-        },
-        {k.symbol: k.info for k in kernels.values()},
-        tuple(Symbol.of(run.names(v), v.sizes) for v in run.symbols if v.sizes is not None),
-        run.count,
-        fused.in_place,
-        defaults=tuple(defaults),
-        bounds=tuple((i, _shown(dims, run.names)) for i, dims in run.bounds.items()),
-    )
-    verify_program(program.main, program.objects)
-    return program
-
-
-def check_steps(steps: Sequence[Step], target: str, is_sized: bool) -> None:
-    """Raises UnsupportedError for what a program on a device does not do."""
-    found = sorted({type(s).__name__ for s in steps if not isinstance(s, (KernelCall, Copy))})
-    found += ["sizes that only a run knows"] if is_sized else []
-    if found:
-        raise UnsupportedError(
-            f"target {target!r} runs kernels and copies of fixed sizes, found {', '.join(found)}; "
-            "give shapes=, or compile for 'native'"
-        )
-
-
-class _Sizes:
+class Sizes:
     """The sizes of a run: numbers, and values that the program computes from its symbols.
 
     symbols: that inputs have, in the order of the extents that a caller gives.
@@ -191,7 +53,7 @@ class _Sizes:
             self._first[stage] = len(self._all)
             self._all += stage.symbols
             self._number_of |= dict.fromkeys(stage.symbols, i + 1)
-        self._results = [_physical(v) for v in fused.outputs]
+        self._results = [physical_shape(v) for v in fused.outputs]
         self._host = [i for i, v in enumerate(fused.outputs) if v.dtype.is_host]
         measured = (i for i, r in enumerate(self._results) if any(map(self.stage_of, r)))
         self.grown = [i for i in measured if i not in self._host]
@@ -318,29 +180,7 @@ class _Sizes:
         }
 
 
-def _contents(constant: Constant) -> Contents:
-    """What the blob of constants holds for one: packed straight into it."""
-    value, data = constant.value, constant.data
-    shape = value.type.static_shape
-    shape = value.layout.physical_shape(shape) if value.layout else shape
-    dtype = value.dtype.numpy
-    return Contents(
-        math.prod(shape) * value.dtype.bytes,
-        lambda out: data.copy_to(out.view(dtype).reshape(shape)),
-    )
-
-
-def spec_of(value: Value, name: str, names: Names) -> TensorSpec:
-    """What a caller passes: the physical array, for users always the logical one."""
-    return TensorSpec(name, value.dtype, _shown(_physical(value), names))
-
-
-def _shown(dims: Sequence[Dim], names: Names) -> tuple[int | str, ...]:
-    """Extents as callers see them."""
-    return tuple(d if isinstance(d, int) else print_expr(d, names) for d in dims)
-
-
-def _physical(value: Value) -> tuple[Dim, ...]:
+def physical_shape(value: Value) -> tuple[Dim, ...]:
     """The extents in memory."""
     shape = value.shape
     return value.layout.physical_shape(shape) if value.layout else shape  # type: ignore[arg-type]  # ints and Exprs mix

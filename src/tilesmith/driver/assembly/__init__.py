@@ -1,0 +1,1 @@
+"""From kernels to a program: sizes, memory, constants and the steps of the main function."""

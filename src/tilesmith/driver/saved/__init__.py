@@ -1,0 +1,1 @@
+"""Compiled programs in the cache on disk, and the identity of models by which they are found."""
