@@ -1,4 +1,4 @@
-"""What becomes of each node of a source model, known before any code is generated."""
+"""The fate of each node of a source model, known before any code is generated."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ FATES = {
 
 @dataclass(frozen=True, slots=True)
 class PlannedNode:
-    """What becomes of one node of the source model.
+    """The fate of one node of the source model.
 
     name: the node's.
     operator: what the source model calls it; empty where the source can't be asked.
@@ -69,7 +69,7 @@ class OpenDimension:
 
 @dataclass(frozen=True, slots=True)
 class ModelPlan:
-    """What a compilation will make of a model.
+    """The program that a compilation will make of a model.
 
     nodes: the source model's, in its order.
     kernels: number of kernels in the program.
@@ -97,7 +97,7 @@ def plan_of(request: Request) -> ModelPlan:
 
 
 class _Fates:
-    """What an optimised graph says about the nodes of its source."""
+    """Fates of the source's nodes, read from an optimised graph."""
 
     def __init__(self, graph: Graph) -> None:
         numbers = {n: i for i, (_, n) in enumerate(kernels_in(graph))}
