@@ -22,6 +22,8 @@ CLEAN = (
     "codegen/cuda",
     "codegen/opencl",
     "codegen/ptx",
+    "frontend/archive",
+    "frontend/torch",
     "graph",
     "host",
     "ir",

@@ -62,9 +62,9 @@ def load(
         their contents as the default.
     narrowed: takes in the dimensions that nodes restrict.
 
-    Raises UsageError for what is no model; ModelError when the model is damaged or inconsistent;
-    OpenShapesError when it needs `shapes`; UnsupportedError, which lists every node that cannot be
-    imported; its subclass ValuesNeededError when `values` would help.
+    Raises UsageError for a source that is no model; ModelError when the model is damaged or
+    inconsistent; OpenShapesError when it needs `shapes`; UnsupportedError, which lists every node
+    that cannot be imported; its subclass ValuesNeededError when `values` would help.
     """
     new = NewWeights(weights or {})
     named = tuple(dict.fromkeys(optional))
@@ -75,8 +75,8 @@ def load(
     frontend, source = _recognised(model, opened)
     if frontend is not ONNX:
         _check_optional(named, frontend.kinds[0])
-    given = Given(shapes or {}, values or {}, symbols, fallback, frozenset(in_place), new, named)
-    graph = _load(frontend, source, given)
+    said = Given(shapes or {}, values or {}, symbols, fallback, frozenset(in_place), new, named)
+    graph = _load(frontend, source, said)
     new.check()
     if narrowed is not None:
         narrowed += symbols.narrowed
@@ -103,8 +103,8 @@ def _with_weights(graph: Graph, new: NewWeights) -> Graph:
 
 
 def source_nodes(model: Any) -> list[tuple[str, str]]:
-    """The names and operators of a source model's nodes, in its order; none where there is no list,
-    as of a `Graph`.  Raises as `load` does for what is no model.
+    """The names and operators of a source model's nodes, in its order; none for models without such
+    a list, such as a `Graph`.  Raises as `load` does for a source that is no model.
     """
     if isinstance(model, Graph):
         return []

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def exported(source: Source, cache: Cache | None = None) -> Exported:
     """The program in an archive.  Raises ModelError or UnsupportedError.
 
-    cache: keeps what PyTorch says of it, so that it is not asked again.
+    cache: keeps the answers of PyTorch about it.
     """
     from .files import Archive
     from .program import exported_of

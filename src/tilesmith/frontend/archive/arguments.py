@@ -19,49 +19,49 @@ _TEXTS = {
 
 def argument(given: Json) -> Any:
     """An argument without PyTorch's types, as `frontend.torch.fx` gives it."""
-    form, found = given.one()
+    form, content = given.one()
     match form:
         case "as_none":
             return None
         case "as_tensor" | "as_graph" | "as_custom_obj":
-            return Ref(found["name"].text())
+            return Ref(content["name"].text())
         case "as_int":
-            return found.integer()
+            return content.integer()
         case "as_float":
-            return found.number()
+            return content.number()
         case "as_bool":
-            return found.boolean()
+            return content.boolean()
         case "as_string" | "as_operator":
-            return found.text()
+            return content.text()
         case "as_ints":
-            return [v.integer() for v in found.list()]
+            return [v.integer() for v in content.list()]
         case "as_floats":
-            return [v.number() for v in found.list()]
+            return [v.number() for v in content.list()]
         case "as_bools":
-            return [v.boolean() for v in found.list()]
+            return [v.boolean() for v in content.list()]
         case "as_strings":
-            return [v.text() for v in found.list()]
+            return [v.text() for v in content.list()]
         case "as_sym_int" | "as_sym_float" | "as_sym_bool" | "as_optional_tensor":
-            return argument(found)
+            return argument(content)
         case "as_sym_ints" | "as_sym_floats" | "as_sym_bools" | "as_optional_tensors":
-            return [argument(v) for v in found.list()]
+            return [argument(v) for v in content.list()]
         case "as_name":
-            return Ref(found.text())
+            return Ref(content.text())
         case "as_tensors":
-            return [Ref(v["name"].text()) for v in found.list()]
+            return [Ref(v["name"].text()) for v in content.list()]
         case "as_nested_tensors":
-            return [[Ref(v["name"].text()) for v in row.list()] for row in found.list()]
+            return [[Ref(v["name"].text()) for v in row.list()] for row in content.list()]
         case "as_int_lists":
-            return [[v.integer() for v in row.list()] for row in found.list()]
+            return [[v.integer() for v in row.list()] for row in content.list()]
         case "as_float_lists":
-            return [[v.number() for v in row.list()] for row in found.list()]
+            return [[v.number() for v in row.list()] for row in content.list()]
         case "as_scalar_type":
-            return dtype_of(found)
+            return dtype_of(content)
         case "as_memory_format" | "as_layout":
             names = _TEXTS[form]
-            return f"torch.{names[found.integer(0, len(names) - 1)]}"
+            return f"torch.{names[content.integer(0, len(names) - 1)]}"
         case "as_device":
-            return found["type"].text()
+            return content["type"].text()
         case "as_complex":
-            return complex(found["real"].number(), found["imag"].number())
+            return complex(content["real"].number(), content["imag"].number())
     return given.bad("an argument of the schema")

@@ -19,7 +19,7 @@ _DEEPEST = 16
 
 
 def current_of(value: Any, current: Callable[[str], str]) -> Any:
-    """An argument that may name a tensor, as what the tensor holds at the end."""
+    """An argument; a name of a tensor is replaced by the name of its present contents."""
     return Ref(current(value.name)) if isinstance(value, Ref) else value
 
 
@@ -27,9 +27,7 @@ _WRAPPERS = {
     "torch.ops.higher_order.wrap_with_set_grad_enabled": 1,
     "torch.ops.higher_order.wrap_with_autocast": 4,
 }
-"""Calls of a graph that change what PyTorch does around it, and the number of that graph among the
-arguments.
-"""
+"""Calls of a graph that change PyTorch's state, with that graph's position among the arguments."""
 
 
 _BRANCHING = {
@@ -46,9 +44,9 @@ class CallGraph:
     graph: as the archive has it.
     composites: takes composed operators apart.
     prefix: of the names that it defines.
-    given: what the names of its inputs stand for; for a graph inside another one.
+    given: the meaning of the names of its inputs, for a graph inside another one.
     depth: how many graphs are around it.
-    traced: gets where the archive says what the names that it defines stand for.
+    traced: collects what the archive records about names.
     """
 
     graph: Json
@@ -66,8 +64,8 @@ class CallGraph:
         if self.depth > _DEEPEST:
             self.graph.bad(f"at most {_DEEPEST} graphs inside one another")
         for table in ("tensor_values", "sym_int_values"):
-            for name, found in self.graph[table].items():
-                self.traced.setdefault(f"{self.prefix}{name}", found)
+            for name, meta in self.graph[table].items():
+                self.traced.setdefault(f"{self.prefix}{name}", meta)
         for node in self.graph["nodes"].list():
             target = node["target"].text()
             inputs = node["inputs"].list()
@@ -96,10 +94,10 @@ class CallGraph:
             )
 
     def _memory(self, name: str) -> Memory:
-        """Where a tensor lies."""
-        found = self.graph["tensor_values"][name]
-        strides = [s.one() for s in found["strides"].list()]
-        form, offset = found["storage_offset"].one()
+        """The strides of a tensor and the position of its first element."""
+        meta = self.graph["tensor_values"][name]
+        strides = [s.one() for s in meta["strides"].list()]
+        form, offset = meta["storage_offset"].one()
         if any(f != "as_int" for f in (*(f for f, _ in strides), form)):
             return (), 0
         return tuple(s.integer(0) for _, s in strides), offset.integer(0)
@@ -120,21 +118,21 @@ class CallGraph:
             node.bad(f"{len(names)} arguments for the graph's inputs")
         pairs = zip(names, args, strict=True)
         inside = f"{self.prefix}{_name(node)}/"
-        given = {n.name: a for n, a in pairs}
-        inner = CallGraph(graph, self.composites, inside, given, self.depth + 1, self.traced)
+        by_name = {n.name: a for n, a in pairs}
+        inner = CallGraph(graph, self.composites, inside, by_name, self.depth + 1, self.traced)
         yield from inner.calls()
-        found = [inner._own(argument(o)) for o in graph["outputs"].list()]
+        outputs = [inner._own(argument(o)) for o in graph["outputs"].list()]
         names = self._results(node)
         results = (names,) if isinstance(names, str) else names
-        if len(found) != len(results):
-            node.bad(f"{len(found)} results")
-        for value, name in zip(found, results, strict=True):
+        if len(outputs) != len(results):
+            node.bad(f"{len(outputs)} results")
+        for value, name in zip(outputs, results, strict=True):
             if name:
                 yield Call("aten.alias.default", [value], {}, name, self._where(node))
 
     def _branching(self, node: Json, args: list[Json]) -> Call:
         """A call with graphs among its arguments: the control flow of the model."""
-        found = [
+        operands = [
             self._block(a["as_graph"]["graph"])
             if a.one()[0] == "as_graph"
             else self._own(argument(a))
@@ -143,7 +141,7 @@ class CallGraph:
         names = self._results(node)
         results = (names,) if isinstance(names, str) else names
         target = _BRANCHING[node["target"].text()]
-        return Call(target, found, {}, results, self._where(node))
+        return Call(target, operands, {}, results, self._where(node))
 
     def _block(self, graph: Json) -> Block:
         """A graph as an argument; it uses nothing around it."""
@@ -158,9 +156,9 @@ class CallGraph:
                     f"{graph.place}: a branch or a loop writes to {name.name!r}, a tensor of the "
                     "code around it; write to a clone()"
                 )
-        found = [current_of(argument(o), rewritten.current) for o in graph["outputs"].list()]
-        calls = needed(rewritten.calls, found)
-        return Block(tuple(n.name for n in names), tuple(calls), found)
+        outputs = [current_of(argument(o), rewritten.current) for o in graph["outputs"].list()]
+        calls = needed(rewritten.calls, outputs)
+        return Block(tuple(n.name for n in names), tuple(calls), outputs)
 
     def _own(self, given: Any) -> Any:
         """An argument, its names as they are called outside of this graph."""
@@ -177,10 +175,10 @@ class CallGraph:
         names: list[str] = []
         for o in outputs:
             form, _ = o.one()
-            found = argument(o)
-            if form not in ("as_none", "as_tensor", "as_tensors") and not isinstance(found, Ref):
+            result = argument(o)
+            if form not in ("as_none", "as_tensor", "as_tensors") and not isinstance(result, Ref):
                 o.bad("the name of a result")
-            names += [f.name if isinstance(f, Ref) else "" for f in _listed(found)]
+            names += [f.name if isinstance(f, Ref) else "" for f in _listed(result)]
         is_single = len(outputs) == 1 and outputs[0].one()[0] != "as_tensors"
         named = tuple(n and f"{self.prefix}{n}" for n in names)
         if not any(named):

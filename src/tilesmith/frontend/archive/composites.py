@@ -32,7 +32,7 @@ class Composites:
 
     ranges, hints: see `Exported`.
     guards: gets conditions on sizes that the calls hold for.
-    kept: what an earlier reading of the archive found.
+    kept: results of an earlier reading of the archive.
     """
 
     ranges: Mapping[str, Range]
@@ -50,9 +50,9 @@ class Composites:
         self._known_guards = len(self.guards)
 
     def expanded(self, calls: Iterable[Call], traced: Mapping[str, Json]) -> Iterator[Call]:
-        """The calls, those of composed operators as what they are composed of.
+        """The calls, with composed operators replaced by their parts.
 
-        traced: where the archive says what names stand for; read after the calls before them.
+        traced: records of the archive about names; read after the calls before them.
         """
         for call in calls:
             if _is_known(call):
@@ -60,16 +60,16 @@ class Composites:
                 continue
             key = (call.target, call.name)
             if self.kept is not None and key in self.kept.calls:
-                found = self.kept.calls[key]
-                yield from [call] if found is None else found
+                calls_of = self.kept.calls[key]
+                yield from [call] if calls_of is None else calls_of
                 continue
-            found = self._expanded(call, traced)
+            calls_of = self._expanded(call, traced)
             self._are_apart &= key not in self._found
-            self._found[key] = found
-            yield from [call] if found is None else found
+            self._found[key] = calls_of
+            yield from [call] if calls_of is None else calls_of
 
     def keep(self) -> None:
-        """Keeps what PyTorch was asked for, after all calls were read."""
+        """Keeps the answers of PyTorch, after all calls were read."""
         if self.kept is None or self.kept.is_whole or not self._found or not self._are_apart:
             return
         if self._expansion is not None:  # PyTorch is there
@@ -82,11 +82,11 @@ class Composites:
             return None
         names = names_in([*call.args, *call.kwargs.values()])
         try:
-            given = {name: _traced(traced[name]) for name in names if name in traced}
+            traced_names = {name: _traced(traced[name]) for name in names if name in traced}
         except UnsupportedError:  # of an element type, which its own call is refused for
             return None
-        found = self._expansion.of(call, given)
-        return None if found == [call] else [*_checks(call, given), *found]
+        expansion = self._expansion.of(call, traced_names)
+        return None if expansion == [call] else [*_checks(call, traced_names), *expansion]
 
 
 def _is_known(call: Call) -> bool:
@@ -95,7 +95,7 @@ def _is_known(call: Call) -> bool:
 
 
 def _checks(call: Call, given: Mapping[str, Traced]) -> Iterator[Call]:
-    """Calls that compare tensors with what the archive says of them, and PyTorch was told."""
+    """Calls that check tensors against the types for which PyTorch expanded the operator."""
     for i, (name, held) in enumerate(given.items()):
         if held.sizes is not None:
             args = [Ref(name), list(held.sizes), None, held.dtype]
@@ -117,5 +117,5 @@ def _traced(found: Json) -> Traced:
 
 
 def _size(size: Json) -> Size:
-    form, found = size.one()
-    return found.integer(0) if form == "as_int" else found["expr_str"].text()
+    form, extent = size.one()
+    return extent.integer(0) if form == "as_int" else extent["expr_str"].text()

@@ -29,14 +29,14 @@ class Archive:
     def __init__(self, content: bytes | memoryview, name: str) -> None:
         """content: the archive's bytes.
 
-        name: what messages call it.
+        name: its name in messages.
 
         Raises ModelError if it is no sound ZIP file.
         """
         self._content, self.name = memoryview(content), name
         try:
             with zipfile.ZipFile(_Stream(self._content)) as z:
-                found = z.infolist()
+                entries = z.infolist()
         except (zipfile.BadZipFile, NotImplementedError, ValueError, OSError, EOFError) as e:
             raise ModelError(
                 f"{name}: expected an archive of PyTorch, found a damaged ZIP file ({e}); save "
@@ -45,7 +45,7 @@ class Archive:
         self._entries: dict[str, zipfile.ZipInfo] = {}
         self._sound: set[str] = set()
         """Entries whose checksums were compared."""
-        for info in found:
+        for info in entries:
             _, slash, inner = info.filename.partition("/")
             inner = inner if slash else info.filename
             if inner in self._entries:
@@ -60,7 +60,7 @@ class Archive:
 
     @property
     def names(self) -> list[str]:
-        """Of all entries, in the archive's order."""
+        """Names of all entries, in the archive's order."""
         return [*self._entries]
 
     def bytes(self, name: str) -> np.ndarray:
@@ -68,29 +68,29 @@ class Archive:
         if name not in self._entries:
             self.bad(f"it has no entry {name!r}")
         info = self._entries[name]
-        at, size = self._place(info)
-        found = self._content[at : at + size]
+        start, size = self._place(info)
+        contents = self._content[start : start + size]
         if name not in self._sound:
-            if zlib.crc32(found) != info.CRC:
+            if zlib.crc32(contents) != info.CRC:
                 self.bad(
                     f"the checksum of entry {info.filename!r} is not that of its contents; save or "
                     "copy the archive again"
                 )
             self._sound.add(name)
-        return np.frombuffer(found, np.uint8)
+        return np.frombuffer(contents, np.uint8)
 
     def json(self, name: str) -> Json:
         """The contents of an entry as JSON.  Raises ModelError."""
-        found = self.bytes(name)
-        if found.size > _JSON_LIMIT:
-            self.bad(f"{name} has {found.size} bytes, more than {_JSON_LIMIT}")
+        contents = self.bytes(name)
+        if contents.size > _JSON_LIMIT:
+            self.bad(f"{name} has {contents.size} bytes, more than {_JSON_LIMIT}")
         try:
-            return Json(json.loads(found.tobytes()), f"{self.name}: {name}")
+            return Json(json.loads(contents.tobytes()), f"{self.name}: {name}")
         except (ValueError, RecursionError) as e:
             self.bad(f"{name} is not JSON ({e})")
 
     def _place(self, info: zipfile.ZipInfo) -> tuple[int, int]:
-        """Where an entry begins and how many bytes it has."""
+        """The offset of an entry's contents and their number of bytes."""
         if info.compress_type != zipfile.ZIP_STORED or info.flag_bits & 1:
             self.bad(
                 f"entry {info.filename!r} is compressed or encrypted; expected entries as "
@@ -100,10 +100,10 @@ class Archive:
         header = bytes(self._content[begin : begin + 30]) if begin >= 0 else b""
         if len(header) < 30 or header[:4] != _SIGNATURE:
             self.bad(f"entry {info.filename!r} begins outside of the file")
-        at = begin + 30 + sum(struct.unpack("<HH", header[26:30]))
-        if info.file_size != info.compress_size or at + info.file_size > len(self._content):
+        start = begin + 30 + sum(struct.unpack("<HH", header[26:30]))
+        if info.file_size != info.compress_size or start + info.file_size > len(self._content):
             self.bad(f"entry {info.filename!r} ends outside of the file")
-        return at, info.file_size
+        return start, info.file_size
 
 
 class _Stream(io.RawIOBase):

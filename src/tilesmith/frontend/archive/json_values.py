@@ -1,4 +1,4 @@
-"""JSON values that know where they are, so that an error names the place of what is wrong."""
+"""JSON values with their place in the file, for error messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What composed operators of an archive are made of, kept in the cache on disk.
+"""The expansions of an archive's composed operators, kept in the cache on disk.
 
 Only PyTorch knows it, and to import PyTorch takes longer than all else of a second compilation.  So
 the calls are kept under the archive's program and PyTorch's version.
@@ -43,8 +43,8 @@ class Kept:
 
     @staticmethod
     def of(cache: Cache | None, program: bytes) -> Kept | None:
-        """What is kept of the archive with this text of a program; None without a cache or where
-        PyTorch is not installed.
+        """The expansions kept for an archive with this text of a program; None without a cache or
+        where PyTorch is not installed.
         """
         try:
             installed = version("torch")
@@ -53,8 +53,8 @@ class Kept:
         if cache is None:
             return None
         kept = Kept(cache, cache_key("composites", installed, program))
-        if (found := cache.get(kept.key)) is not None:
-            guards, calls = json.loads(found)
+        if (stored := cache.get(kept.key)) is not None:
+            guards, calls = json.loads(stored)
             kept.guards = guards
             kept.calls = {(target, name): _decoded_calls(c) for target, name, c in calls}
             kept.is_whole = True
@@ -63,7 +63,7 @@ class Kept:
     def save(self, guards: Sequence[str], calls: Mapping[tuple[str, str], Expanded]) -> None:
         """Keeps the expansions; without those that have arguments of another form."""
         try:
-            rows = [[*key, _encoded_calls(found)] for key, found in calls.items()]
+            rows = [[*key, _encoded_calls(expansion)] for key, expansion in calls.items()]
         except _StrangeError:
             return
         self.cache.put(self.key, json.dumps([list(guards), rows]).encode())
@@ -102,7 +102,7 @@ def _decoded_calls(found: Any) -> Expanded:
 
 
 def _encoded(given: Any) -> Any:
-    """An argument as JSON: what JSON lacks is an object with one field."""
+    """An argument as JSON: values that JSON lacks are objects with one field."""
     if isinstance(given, Ref):
         return {"ref": given.name}
     if isinstance(given, DType):

@@ -31,7 +31,7 @@ _SYMBOL = re.compile(r"Symbol\('([A-Za-z_][A-Za-z0-9_]*)'[^()]*\)")
 def exported_of(archive: Archive, cache: Cache | None = None) -> Exported:
     """The program in an archive.
 
-    cache: keeps what PyTorch says of it.
+    cache: keeps the answers of PyTorch about it.
 
     Raises ModelError for an archive that is damaged or inconsistent, UnsupportedError for one of
     another version or kind.
@@ -87,8 +87,8 @@ def exported_of(archive: Archive, cache: Cache | None = None) -> Exported:
 
 
 def _guards(program: Json) -> list[str]:
-    found = program.get("guards_code")  # not every minor version has them
-    return [] if found is None else [g.text() for g in found.list()]
+    guards = program.get("guards_code")  # not every minor version has them
+    return [] if guards is None else [g.text() for g in guards.list()]
 
 
 def nodes_of(archive: Archive) -> list[tuple[str, str]]:
@@ -99,12 +99,12 @@ def nodes_of(archive: Archive) -> list[tuple[str, str]]:
 
 def _model_of(archive: Archive) -> str:
     """The name of the one model in an archive."""
-    found = [n[7:-5] for n in archive.names if re.fullmatch(r"models/[^/]+\.json", n)]
-    if len(found) == 1:
-        return found[0]
-    if found:
+    models = [n[7:-5] for n in archive.names if re.fullmatch(r"models/[^/]+\.json", n)]
+    if len(models) == 1:
+        return models[0]
+    if models:
         raise UnsupportedError(
-            f"{archive.name}: expected an archive with one model, found {', '.join(found)}; save "
+            f"{archive.name}: expected an archive with one model, found {', '.join(models)}; save "
             "each in an archive of its own"
         )
     if "serialized_exported_program.json" in archive:
@@ -136,44 +136,44 @@ def _structure(module: Json) -> Trees:
 
 
 def _input(spec: Json, graph: Json) -> Input:
-    kind, given = spec.one()
+    kind, fields_of = spec.one()
     weights = {
         "parameter": "parameter_name",
         "buffer": "buffer_name",
         "tensor_constant": "tensor_constant_name",
     }
     if kind in weights:
-        return Input(given["arg"]["name"].text(), weight=given[weights[kind]].text())
+        return Input(fields_of["arg"]["name"].text(), weight=fields_of[weights[kind]].text())
     if kind == "constant_input":
-        return Input(given["name"].text(), "constant", value=argument(given["value"]))
+        return Input(fields_of["name"].text(), "constant", value=argument(fields_of["value"]))
     if kind != "user_input":
         raise UnsupportedError(f"{spec.place}: the program has an input of kind {kind!r}")
-    found = argument(given["arg"])
-    if not isinstance(found, Ref):
-        return Input("", "constant", value=found)
-    form, _ = given["arg"].one()
+    value = argument(fields_of["arg"])
+    if not isinstance(value, Ref):
+        return Input("", "constant", value=value)
+    form, _ = fields_of["arg"].one()
     if form != "as_tensor":
-        return Input(found.name, "size", f64 if form == "as_sym_float" else i64)
-    meta = graph["tensor_values"][found.name]
+        return Input(value.name, "size", f64 if form == "as_sym_float" else i64)
+    meta = graph["tensor_values"][value.name]
     dims = tuple(_dim(d) for d in meta["sizes"].list())
-    return Input(found.name, "tensor", dtype_of(meta["dtype"]), dims)
+    return Input(value.name, "tensor", dtype_of(meta["dtype"]), dims)
 
 
 def _state(specs: Json) -> list[str]:
     """The names of parameters and persistent buffers."""
-    found = []
-    for kind, given in (s.one() for s in specs["input_specs"].list()):
+    names = []
+    for kind, fields_of in (s.one() for s in specs["input_specs"].list()):
         if kind == "parameter":
-            found.append(given["parameter_name"].text())
-        elif kind == "buffer" and given["persistent"].boolean():
-            found.append(given["buffer_name"].text())
-    return found
+            names.append(fields_of["parameter_name"].text())
+        elif kind == "buffer" and fields_of["persistent"].boolean():
+            names.append(fields_of["buffer_name"].text())
+    return names
 
 
 def _output(spec: Json, users: list[str]) -> Output:
-    form, given = spec.one()
+    form, fields_of = spec.one()
     if form in ("user_output", "loss_output"):
-        arg = given["arg"]
+        arg = fields_of["arg"]
         value = argument(arg) if form == "user_output" else Ref(arg["name"].text())
         kind: Kind = "constant"
         if isinstance(value, Ref):
@@ -187,19 +187,19 @@ def _output(spec: Json, users: list[str]) -> Output:
     }
     if form not in places:
         raise UnsupportedError(f"{spec.place}: the program has an output of kind {form!r}")
-    target: str | int = given[places[form]].text()
+    target: str | int = fields_of[places[form]].text()
     if form == "user_input_mutation":
         if target not in users:
-            given.bad("the name of an input")
+            fields_of.bad("the name of an input")
         target = users.index(target)
-    return Output("tensor", Ref(given["arg"]["name"].text()), target)
+    return Output("tensor", Ref(fields_of["arg"]["name"].text()), target)
 
 
 def _dim(size: Json) -> int | str:
-    form, found = size.one()
+    form, extent = size.one()
     if form == "as_int":
-        return found.integer(0)
-    text = found["expr_str"].text()
+        return extent.integer(0)
+    text = extent["expr_str"].text()
     symbol = _SYMBOL.fullmatch(text)
     return text if symbol is None else symbol[1]
 

@@ -1,4 +1,4 @@
-"""How the arguments and results of an archived program are nested, without PyTorch's pytrees."""
+"""The nesting of an archived program's arguments and results, without PyTorch's pytrees."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ class Tree:
     def of(text: Json) -> Tree:
         """The tree in a text as `torch.utils._pytree.treespec_dumps` gives it: version 1 of it."""
         try:
-            found = Json(json.loads(text.text()), text.place)
+            json_value = Json(json.loads(text.text()), text.place)
         except (ValueError, RecursionError):
             text.bad("JSON of a tree")
-        version, *trees = found.list() or [found]
+        version, *trees = json_value.list() or [json_value]
         if version.value != 1 or len(trees) != 1:
-            found.bad("a tree of version 1")
+            json_value.bad("a tree of version 1")
         return Tree._of(trees[0], 0)
 
     @staticmethod
@@ -59,10 +59,10 @@ class Tree:
         if depth > _DEEPEST:
             found.bad(f"a tree of at most {_DEEPEST} levels")
         parts = tuple(Tree._of(p, depth + 1) for p in found["children_spec"].list())
-        given = found.get("type")
-        if given is None:
+        type_name = found.get("type")
+        if type_name is None:
             return Tree()
-        name = given.text()
+        name = type_name.text()
         context = _context(found.get("context"))
         has_names = isinstance(context, list) and len(context) == len(parts)
         kind = _KINDS.get(name)
@@ -141,7 +141,7 @@ class Trees:
     """The structure of an archived module.
 
     arguments: a tuple of the positional arguments and a dict of the others.
-    results: what the module gives.
+    results: the results of the module.
     argument_names: of all arguments, the positional ones first; empty if not known.
     """
 

@@ -47,7 +47,7 @@ def weights_of(archive: Archive, model: str, names: Collection[str]) -> dict[str
     ]
     places: dict[str, tuple[str, Json]] = {}
     for folder, table in tables:
-        places |= {name: (folder, found) for name, found in table.items() if name in names}
+        places |= {name: (folder, entry) for name, entry in table.items() if name in names}
     missing = sorted(set(names) - places.keys())
     if missing:
         archive.bad(f"it has no weights called {', '.join(missing)}")

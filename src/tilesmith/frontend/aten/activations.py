@@ -95,7 +95,7 @@ def rrelu_backward(
     n: AtenNode, grad_output: Value, self: Value, noise: Value, lower: Number, upper: Number,
     training: bool, self_is_result: bool,
 ) -> Value:  # fmt: skip
-    """The slope of a negative place is the mean, or what was drawn for it in training."""
+    """The slope at a negative element is the mean, or in training the random slope."""
     low, high = (float(n.number(v, "a limit")) for v in (lower, upper))
     if training and high - low > 1e-6:
         return grad_output * noise

@@ -71,11 +71,11 @@ def _bessel(x: Value, *, order: int, is_scaled: bool) -> Value:
     if order == 1:
         near = near * size
     far = outer.at(8.0 / maximum(size, 8.0)) / sqrt(size)
-    found = where(size < 8.0, near, far)
+    value = where(size < 8.0, near, far)
     if not is_scaled:  # by halves, since exp(|x|) leaves the range before the product does
         half = exp(size * 0.5)
-        found = found * half * half
-    return where(x < 0.0, -found, found) if order == 1 else found
+        value = value * half * half
+    return where(x < 0.0, -value, value) if order == 1 else value
 
 
 for _name, _order, _is_scaled in (

@@ -12,7 +12,7 @@ from tilesmith.ir.dtypes import DType, u8, u16, u32, u64
 from tilesmith.ops import elementwise as ew
 
 _UNSIGNED = {8: u8, 16: u16, 32: u32, 64: u64}
-"""By their bits."""
+"""Unsigned types by their bits."""
 
 
 @aten_op("aten.view.dtype")

@@ -111,7 +111,7 @@ def inverse(n: AtenNode, A: Value) -> Value:
 
 @aten_op("aten._linalg_det.default")
 def determinant_alone(n: AtenNode, A: Value) -> tuple[Value]:
-    """The first result; what needs the factors, as gradients do, stays PyTorch's."""
+    """The first result; PyTorch computes results that need the factors, as gradients do."""
     return (determinant(n, A),)
 
 

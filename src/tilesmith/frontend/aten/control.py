@@ -74,21 +74,21 @@ def while_loop(
     return _several(n.add(op, n.const(_ENDLESS, i64), going, *state, *body.captured))
 
 
-def _condition(n: AtenNode, found: Any) -> Value:
+def _condition(n: AtenNode, condition: Any) -> Value:
     """A condition as one bool without axes."""
-    if isinstance(found, (list, tuple)):
-        (found,) = found
-    value = n.truth(found)
+    if isinstance(condition, (list, tuple)):
+        (condition,) = condition
+    value = n.truth(condition)
     return value.reshape() if value.type.rank else value
 
 
 def _inside(body: Body, operands: Sequence[Any]) -> list[Any]:
-    """What operands are in a body; numbers and extents stay what they are."""
+    """The operands inside a body; numbers and extents stay as they are."""
     return [body.capture(v) if isinstance(v, Value) else v for v in operands]
 
 
 def _tensors(n: AtenNode, body: Body, results: Any) -> list[Value]:
-    """What a body gives, as tensors."""
+    """The results of a body, as tensors."""
     whole = results if isinstance(results, (list, tuple)) else [results]
     if any(r is None for r in whole):
         n.unsupported("None as a result that only a run chooses")

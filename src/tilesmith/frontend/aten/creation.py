@@ -56,7 +56,7 @@ def _constant_like(n: AtenNode, self: Value, dtype: DType | None = None, *, numb
     return n.full(number, self.type.shape, dtype or self.dtype)
 
 
-# What an empty tensor holds is not said; zeros are as good as anything.
+# The contents of an empty tensor are undefined; zeros will do.
 for _name, _overload, _number in (
     ("empty", "memory_format", 0), ("zeros", "default", 0), ("ones", "default", 1),
 ):  # fmt: skip

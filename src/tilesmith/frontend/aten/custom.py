@@ -19,7 +19,7 @@ from tilesmith.support.errors import ExpressionError, ScheduleError, Unsupported
 
 
 def registered(target: str) -> Callable[..., Any] | None:
-    """What imports an overload such as "mylib.snake.default"; None if no user registered one."""
+    """The import function of an overload ("mylib.snake.default") that a user registered."""
     cls = OPS.get(target.removesuffix(".default"))
     return partial(_called, cls) if cls is not None and cls.custom else None
 
@@ -27,14 +27,14 @@ def registered(target: str) -> Callable[..., Any] | None:
 def _called(cls: type[Op], n: AtenNode, *args: Any, **kwargs: Any) -> Any:
     types = get_type_hints(cls)
     inputs = [a for a in args if isinstance(a, Value)]
-    given = [a for a in args if not isinstance(a, Value)]
+    numbers = [a for a in args if not isinstance(a, Value)]
     names = [f.name for f in fields(cls)]
-    if len(given) > len(names) or any(name not in names for name in kwargs):
+    if len(numbers) > len(names) or any(name not in names for name in kwargs):
         n.unsupported(
             f"its arguments don't fit {cls.name}, which has the attributes "
             f"{', '.join(names) or 'none'}"
         )
-    told = {**dict(zip(names, given, strict=False)), **kwargs}
+    told = {**dict(zip(names, numbers, strict=False)), **kwargs}
     attributes = {name: _attribute(n, types[name], a, name) for name, a in told.items()}
     try:
         return n.add(cls(**attributes), *inputs)

@@ -22,7 +22,7 @@ def dist(n: AtenNode, self: Value, other: Value, p: Number = 2) -> Value:
 
 
 def _differences(n: AtenNode, x1: Value, x2: Value) -> Value:
-    """Of each row of x1 and each of x2: [..., rows of x1, rows of x2, width]."""
+    """Differences of each row of x1 and each of x2: [..., rows of x1, rows of x2, width]."""
     *batch1, rows, width = x1.type.shape
     *batch2, columns, _ = x2.type.shape
     return n.reshape(x1, (*batch1, rows, 1, width)) - n.reshape(x2, (*batch2, 1, columns, width))

@@ -94,10 +94,10 @@ aten_op("aten.abs.default")(partial(_number_function, make=ew.Abs))
 @aten_op("aten.sign.default", "aten.sgn.default")
 def sign(n: AtenNode, self: Value) -> Value:
     """-1, 0 or 1; of NaN, which has none, 0."""
-    found = _number_function(n, self, ew.Sign)
+    result = _number_function(n, self, ew.Sign)
     if not self.dtype.is_float:
-        return found
-    return fn.where(fn.is_nan(self), 0, found)
+        return result
+    return fn.where(fn.is_nan(self), 0, result)
 
 
 @aten_op("aten.isnan.default")
@@ -206,7 +206,7 @@ def floor_divide(n: AtenNode, self: Operand, other: Operand) -> Value:
         differ = n.add(ew.LogicalXor(), *signs)
         lower = differ & rest.differs(nothing)
         return whole - n.cast(lower, x.dtype)
-    # As C++'s and Python's: the remainder is exact, the quotient of what is left nearly so.
+    # As in C++ and Python: the remainder is exact, the quotient of the difference nearly so.
     zero, one, half = (n.tensor(v, x.dtype) for v in (0, 1, 0.5))
     rest = n.add(ew.Mod(True), x, y)
     whole = (x - rest) / y
@@ -262,9 +262,9 @@ def atan2(n: AtenNode, self: Value, other: Value) -> Value:
     up = fn.where(both_infinite, level, y)
     angle = n.add(ew.Atan(), up / across)
     turned = angle + level * number(math.pi)
-    found = fn.where(is_left, turned, angle)
+    angles = fn.where(is_left, turned, angle)
     is_nan = fn.is_nan(x) | fn.is_nan(y)
-    return fn.where(is_nan, number(math.nan), found)
+    return fn.where(is_nan, number(math.nan), angles)
 
 
 # Comparisons and logic
@@ -370,7 +370,7 @@ def masked_fill(n: AtenNode, self: Value, mask: Value, value: Operand) -> Value:
 
 @aten_op("prims.convert_element_type.default")
 def convert_element_type(n: AtenNode, a: Value, dtype: DType) -> Value:
-    """What tracing with open sizes makes of conversions of numbers."""
+    """A conversion of numbers as tracing with open sizes writes it."""
     return n.cast(a, dtype)
 
 

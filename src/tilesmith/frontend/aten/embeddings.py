@@ -14,7 +14,7 @@ from tilesmith.ops.functions import maximum, where
 from tilesmith.ops.sizes import Iota
 
 _ROOM = 1e-7
-"""What ATen adds to a norm before it divides by it."""
+"""Number that ATen adds to a norm before it divides by it."""
 
 _NOWHERE = 1 << 62
 """Beyond all places in a list."""
@@ -40,8 +40,8 @@ def embedding_renorm(
     n: AtenNode, self: Value, indices: Value, max_norm: float, norm_type: float
 ) -> Value:
     """The table, in which the rows at `indices` have a norm of at most `max_norm`."""
-    at = n.from_front(indices, self.type.shape[0])
-    places = n.reshape(at, (extents.product(indices.type.shape), 1))
+    numbers = n.from_front(indices, self.type.shape[0])
+    places = n.reshape(numbers, (extents.product(indices.type.shape), 1))
     rows = n.add(gather.GatherNd(), self, places)
     norms = vector_norm(n, rows, norm_type, -1, keepdim=True)
     limit, room = n.tensor(max_norm, self.dtype), n.tensor(_ROOM, self.dtype)
@@ -99,7 +99,8 @@ def _bags_of(n: AtenNode, offsets: Value, bags: Dim, count: Dim) -> Value:
     starts = n.cast(offsets, i64)
     if not same_dim(offsets.type.shape[0], bags):
         starts = n.add(slicing.Slice((0,), (bags,), (0,), (1,)), starts)
-    # How many bags begin at an index or before it; an offset may be `count`, of an empty bag.
+    # The number of bags that begin at an index or before it; the offset of an empty bag may be
+    # `count`.
     marks = n.full(0, (extents.total((count, 1)),), i64)
     marks = n.add(scatter.ScatterElements(0, "add"), marks, starts, n.full(1, (bags,), i64))
     begun = n.add(slicing.Slice((0,), (count,), (0,), (1,)), n.add(scan.CumSum(0), marks))
@@ -124,8 +125,8 @@ def _largest(n: AtenNode, rows: Value, result: Value, bag: Value, indices: Value
         n.reshape(bag, (count, 1)), place,
     )  # fmt: skip
     none = first.equals(_NOWHERE)
-    found = n.add(gather.Gather(0), n.cast(indices, i64), where(none, 0, first))
-    return where(none, 0, found)
+    largest = n.add(gather.Gather(0), n.cast(indices, i64), where(none, 0, first))
+    return where(none, 0, largest)
 
 
 @aten_op("aten._embedding_bag_backward.default")
@@ -146,18 +147,18 @@ def embedding_bag_gradient(
     table = n.full(0, (num_weights, width), grad.dtype)
     sizes = n.reshape(n.cast(bag_size, i64), (bags, 1))
     if mode == _MAX:
-        given = where(n.truth(sizes), grad, 0)
-        return n.add(scatter.ScatterElements(0, "add"), table, n.cast(maximum_indices, i64), given)
+        grads = where(n.truth(sizes), grad, 0)
+        return n.add(scatter.ScatterElements(0, "add"), table, n.cast(maximum_indices, i64), grads)
     if mode == _MEAN:
         divisor = n.cast(maximum(sizes, 1), grad.dtype)
         grad = grad / divisor
     rows = n.add(gather.Gather(0), grad, _bags_of(n, offsets, bags, count))
     if per_sample_weights is not None:
         rows = rows * n.reshape(per_sample_weights, (count, 1))
-    at = n.from_front(indices, num_weights)
+    numbers = n.from_front(indices, num_weights)
     is_row = n.reshape(_counted(n, indices, padding_idx), (count, 1))
     rows = where(is_row, rows, 0)
-    return n.add(scatter.ScatterNd("add"), table, n.reshape(at, (count, 1)), rows)
+    return n.add(scatter.ScatterNd("add"), table, n.reshape(numbers, (count, 1)), rows)
 
 
 @aten_op("aten._embedding_bag_per_sample_weights_backward.default")
@@ -170,6 +171,6 @@ def sample_weights_gradient(
     bag = _bags_of(n, offsets, grad.type.shape[0], count)
     rows = n.add(gather.Gather(0), weight, n.from_front(indices, weight.type.shape[0]))
     products = n.add(gather.Gather(0), grad, bag) * rows
-    found = products.sum((1,))
+    sums = products.sum((1,))
     is_row = _counted(n, indices, padding_idx)
-    return where(is_row, found, 0)
+    return where(is_row, sums, 0)

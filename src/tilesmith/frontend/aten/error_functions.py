@@ -24,8 +24,8 @@ _SERIES = (
     9.6467911e-11, 2.394038e-12, -6.886027e-12, 8.94487e-13, 3.13092e-13, -1.12708e-13,
     3.81e-16, 7.106e-15, -1.523e-15, -9.4e-17, 1.21e-16, -2.8e-17,
 )  # fmt: skip
-"""Of log(erfc(z) exp(z^2) / t) in Chebyshev's polynomials of 2 t - 1, where t = 2 / (2 + z)
-(Press et al., Numerical Recipes, 3rd edition, section 6.2.2).
+"""Coefficients of log(erfc(z) exp(z^2) / t) in Chebyshev's polynomials of 2 t - 1, where t = 2 / (2
++ z) (Press et al., Numerical Recipes, 3rd edition, section 6.2.2).
 """
 _TERMS = {f32: 12, f64: 28}
 _LARGEST = 28.0
@@ -39,17 +39,17 @@ def erfc(n: AtenNode, self: Value) -> Value:
     exp magnifies the rounding of z^2 by z^2.  So z^2 is w^2 + (z - w) (z + w), w a multiple of 1/16
     whose square is exact.
     """
-    given = n.floating(self)
-    x = given if given.dtype is f64 else n.cast(given, f32)
+    floats = n.floating(self)
+    x = floats if floats.dtype is f64 else n.cast(floats, f32)
 
     def of(op: Op, *operands: Value | float) -> Value:
         return n.add(op, *(n.tensor(v, x.dtype) for v in operands))
 
     z = of(ew.Min(), of(ew.Abs(), x), _LARGEST)
     t = of(ew.Div(), 2.0, of(ew.Add(), z, 2.0))
-    at = of(ew.Sub(), of(ew.Mul(), t, 2.0), 1.0)
+    argument = of(ew.Sub(), of(ew.Mul(), t, 2.0), 1.0)
     series = reduce(
-        lambda sum_, c: of(ew.Add(), of(ew.Mul(), sum_, at), c), _powers(_TERMS[x.dtype])
+        lambda sum_, c: of(ew.Add(), of(ew.Mul(), sum_, argument), c), _powers(_TERMS[x.dtype])
     )
     w = of(ew.Mul(), of(ew.Round(), of(ew.Mul(), z, 16.0)), 0.0625)
     rest = of(ew.Mul(), of(ew.Sub(), z, w), of(ew.Add(), z, w))
@@ -59,7 +59,7 @@ def erfc(n: AtenNode, self: Value) -> Value:
     tail = where(is_negative, of(ew.Sub(), 2.0, tail), tail)
     is_far = of(ew.Abs(), x) > 0.5  # not so for NaN
     near = of(ew.Sub(), 1.0, of(ew.Erf(), x))
-    return n.cast(where(is_far, tail, near), given.dtype)
+    return n.cast(where(is_far, tail, near), floats.dtype)
 
 
 _CENTRAL = (
@@ -75,8 +75,8 @@ def erfinv(n: AtenNode, self: Value) -> Value:
     """A guess by rational functions, then Newton's steps: with erf near 0, elsewhere with erfc,
     since 1 - |y| is exact there and erf(x) is not.
     """
-    given = n.floating(self)
-    y = given if given.dtype is f64 else n.cast(given, f32)
+    floats = n.floating(self)
+    y = floats if floats.dtype is f64 else n.cast(floats, f32)
 
     def of(op: Op, *operands: Value | float) -> Value:
         return n.add(op, *(n.tensor(v, y.dtype) for v in operands))
@@ -96,10 +96,10 @@ def erfinv(n: AtenNode, self: Value) -> Value:
     for _ in range(2):
         x = of(ew.Sub(), x, of(ew.Div(), of(ew.Sub(), of(ew.Erf(), x), size), slope(x)))
         z = of(ew.Add(), z, of(ew.Div(), of(ew.Sub(), erfc(n, z), rest), slope(z)))
-    found = where(size > 0.5, z, x)
+    root = where(size > 0.5, z, x)
     is_one = size.equals(1.0)
-    found = where(is_one, math.inf, found)
-    return n.cast(of(ew.Mul(), of(ew.Sign(), y), found), given.dtype)
+    root = where(is_one, math.inf, root)
+    return n.cast(of(ew.Mul(), of(ew.Sign(), y), root), floats.dtype)
 
 
 def _powers(count: int) -> Sequence[float]:

@@ -1,4 +1,4 @@
-"""An exported program: calls of operators, what goes in and out of them, and the weights.
+"""An exported program: calls of operators, its inputs and outputs, and the weights.
 
 Objects of `torch.export` and archives of them are read into this one description.  A `Graph` is
 made of it (`graph.py`); who calls the compiled program reads its signature.
@@ -38,12 +38,12 @@ class Input:
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """What the program gives, or writes.
+    """A result of the program, or a tensor that it writes.
 
     kind: a tensor, a number, or a constant.
-    value: what it is, like an argument of a call.
-    written: where it is written: the name of a weight, or the number of an argument; None for what
-        the program gives.
+    value: the value, like an argument of a call.
+    written: the written tensor: the name of a weight, or the number of an argument; None for a
+        result.
     """
 
     kind: Kind
@@ -64,7 +64,7 @@ class Range:
 
 
 class Structure(Protocol):
-    """How the arguments and results of a module are nested."""
+    """The nesting of a module's arguments and results."""
 
     def leaves(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any]:
         """The arguments of a call, one after another.
@@ -74,7 +74,7 @@ class Structure(Protocol):
         ...
 
     def restored(self, leaves: Sequence[Any]) -> Any:
-        """What the module gives, of its parts."""
+        """The results of the module, from their leaves."""
         ...
 
     def names(self) -> list[str]:
@@ -86,15 +86,15 @@ class Structure(Protocol):
 class Exported:
     """A program of ATen operators with all that it needs.
 
-    name: what messages call it.
+    name: its name in messages.
     inputs: its arguments in order, and weights.
-    outputs: what it gives in order, then what it writes.
+    outputs: results in order, then written tensors.
     weights: tensors or arrays by name, of which inputs say which are used.
     state: the names of those that the module's state holds: parameters and persistent buffers.
     ranges: of the symbols in extents, by their text.
-    hints: for extents that are no numbers, by their text, what they were in the example.
+    hints: values of symbolic extents in the example, by their text.
     structure: of its arguments and results.
-    calls: its calls, in an order in which each comes after what it uses.
+    calls: its calls, each after the calls that it uses.
     guards: conditions on the sizes of arguments that its trace took for granted (`guards.py`).
     """
 
@@ -111,11 +111,11 @@ class Exported:
 
     @property
     def signature(self) -> Signature:
-        """How a caller's arguments and results are inputs and outputs of the graph."""
-        given = [i for i in self.inputs if i.weight is None]
+        """The mapping from a caller's arguments and results to inputs and outputs of the graph."""
+        arguments = [i for i in self.inputs if i.weight is None]
         new = tuple(o.written for o in self.outputs if o.written is not None)
         return Signature(
-            tuple([i.value] if i.kind == "constant" else None for i in given),
+            tuple([i.value] if i.kind == "constant" else None for i in arguments),
             tuple(target for target in new if isinstance(target, str)),
             tuple(
                 [o.value] if o.kind == "constant" else o.kind
@@ -128,7 +128,7 @@ class Exported:
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """How the arguments and results of a program are inputs and outputs of its graph.
+    """The mapping from arguments and results of a program to inputs and outputs of its graph.
 
     arguments: for each leaf of the program's arguments, the constant that it must be, as a list of
         one; None for a tensor or a size, which are inputs in order.

@@ -89,7 +89,7 @@ def functional(calls: Iterable[Call]) -> Functional:
 
 
 def written_by(call: Call) -> str | None:
-    """The call that makes what `call` writes to its first argument; None if it writes nothing."""
+    """The call that computes the contents which `call` writes; None if it writes nothing."""
     parts = call.target.split(".")
     if len(parts) != 3 or parts[0] != "aten" or call.target in VIEWS:
         return None
@@ -117,7 +117,7 @@ class _Memory:
 
 @dataclass(slots=True, eq=False)
 class _Tensor:
-    """What a name of the program stands for.
+    """The tensor that a name of the program denotes.
 
     current: its name in the new program.
     memory: where it lies.
@@ -161,7 +161,7 @@ class Functional:
                 self._view(call)
 
     def current(self, name: str) -> str:
-        """The name of what the tensor `name` of the given program holds now."""
+        """The name of the present contents of the tensor `name` of the given program."""
         tensor = self._tensors.get(name)
         return name if tensor is None else self._now(tensor)
 
@@ -181,7 +181,7 @@ class Functional:
         self._tensors[call.name] = _Tensor(call.name, new)
 
     def _turn(self, view: Call) -> None:
-        """What is called as the first argument of `view` becomes that view."""
+        """The call that turns the first argument of `view` into that view."""
         before = self._first(view)
         self.calls.append(self._renamed(view))
         self._view(view)
@@ -205,11 +205,11 @@ class Functional:
             self._put(self._tensor(statistic.name), new, call.where)
 
     def _put(self, tensor: _Tensor, name: str, where: str) -> None:
-        """Makes `name` what a tensor holds, and puts it into the tensor that it views."""
+        """Makes `name` the contents of a tensor, and writes it into the tensor that it views."""
         memory = tensor.memory
         for other in memory.kin:
             other.is_unsure = True
-        befores = []  # what tensors held that are written to with it
+        befores = []  # earlier contents of the tensors that are written together
         of = tensor.of
         while of is not None:
             befores.append(self._now(of))
@@ -242,10 +242,10 @@ class Functional:
 
     def _first(self, call: Call) -> _Tensor:
         """The tensor that a call views or writes to: its first argument."""
-        given = call.args[0] if call.args else None
-        if not isinstance(given, Ref):
-            raise UnsupportedError(f"{call.target} writes to {given!r} at {call.where}")
-        return self._tensor(given.name)
+        first = call.args[0] if call.args else None
+        if not isinstance(first, Ref):
+            raise UnsupportedError(f"{call.target} writes to {first!r} at {call.where}")
+        return self._tensor(first.name)
 
     def _tensor(self, name: str) -> _Tensor:
         return self._tensors.setdefault(name, _Tensor(name))
@@ -290,8 +290,8 @@ def _inverse(view: Call, number: int, whole: str, part: str, result: str, where:
         return Call(target, [Ref(part), [axes.index(a) for a in range(len(axes))]], {}, result)
     if target in _MOVED:
         return Call(target, [Ref(part), *more], view.kwargs, result, where)
-    if found := _scatter(view, number, more):
-        name, args = found
+    if scattered := _scatter(view, number, more):
+        name, args = scattered
         return Call(f"aten.{name}", [Ref(whole), Ref(part), *args], {}, result, where)
     raise UnsupportedError(
         f"a tensor is written to through {view.target} at {where or view.where}; write to the "

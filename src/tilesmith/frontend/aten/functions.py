@@ -56,10 +56,10 @@ def copysign(n: AtenNode, self: Value, other: Operand) -> Value:
 def _extreme_of_numbers(n: AtenNode, self: Value, other: Value, *, is_max: bool) -> Value:
     """The larger or smaller one; where one is NaN, the other one."""
     x, y = n.common(self, other)
-    found = (maximum if is_max else minimum)(n, x, y)
+    result = (maximum if is_max else minimum)(n, x, y)
     if not x.dtype.is_float:
-        return found
-    second = fn.where(isnan(n, y), x, found)
+        return result
+    second = fn.where(isnan(n, y), x, result)
     return fn.where(isnan(n, x), y, second)
 
 

@@ -36,11 +36,11 @@ _STIRLING = (
     1 / 156,
     -3617 / 122400,
 )
-"""Of lgamma(x) in odd powers of 1 / x (Abramowitz and Stegun, 6.1.41)."""
+"""Coefficients of lgamma(x) in odd powers of 1 / x (Abramowitz and Stegun, 6.1.41)."""
 _DIGAMMA = (1 / 12, -1 / 120, 1 / 252, -1 / 240, 1 / 132, -691 / 32760, 1 / 12)
-"""Of log(x) - 1 / (2 x) - digamma(x) in even powers of 1 / x (6.3.18)."""
+"""Coefficients of log(x) - 1 / (2 x) - digamma(x) in even powers of 1 / x (6.3.18)."""
 _TRIGAMMA = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6)
-"""Of trigamma(x) - 1 / x - 1 / (2 x^2) in odd powers of 1 / x, from the third (6.4.12)."""
+"""Coefficients of trigamma(x) - 1 / x - 1 / (2 x^2) in odd powers of 1 / x from x^-3 on (6.4.12)."""
 
 
 def _lgamma(x: Value) -> Value:
@@ -55,28 +55,28 @@ def _lgamma(x: Value) -> Value:
     positive = where(is_low, size, x)
     # (-0.25, 0.75) by one step up, (2.25, 8) by steps down; one logarithm of all of them
     is_small = positive < 0.75
-    at = where(is_small, positive + 1.0, positive)
+    argument = where(is_small, positive + 1.0, positive)
     steps = where(is_small, abs(positive), 1.0)
     for _ in range(6):
-        is_there = at < 2.25
-        lower = at - 1.0
+        is_there = argument < 2.25
+        lower = argument - 1.0
         steps = where(is_there, steps, steps * lower)
-        at = where(is_there, at, lower)
+        argument = where(is_there, argument, lower)
     logarithm = log(steps)
     logarithm = where(is_small, -logarithm, logarithm)
-    near = (at - 1.0) * (at - 2.0) * _NEAR.at(at) + logarithm
+    near = (argument - 1.0) * (argument - 2.0) * _NEAR.at(argument) + logarithm
     big = maximum(positive, 8.0)
     inverse = 1.0 / big
     tail = inverse * polynomial(inverse * inverse, _STIRLING)
     # (x - 1/2) (log(x) - 1) leaves the range later than its parts would
     far = (big - 0.5) * (log(big) - 1.0) + (tail + (0.5 * math.log(2 * math.pi) - 0.5))
-    found = where(positive < 8.0, near, far)
+    result = where(positive < 8.0, near, far)
     fraction = x - rint(x)
     sine = abs(sin(fraction * math.pi))
-    turned = -log(sine * (size * (1 / math.pi))) - found
+    turned = -log(sine * (size * (1 / math.pi))) - result
     turned = where(fraction.equals(0.0), math.inf, turned)
-    found = where(is_low, turned, found)
-    return where(apply(ew.IsInf(), x), math.inf, found)
+    result = where(is_low, turned, result)
+    return where(apply(ew.IsInf(), x), math.inf, result)
 
 
 def _digamma(x: Value) -> Value:
@@ -85,28 +85,28 @@ def _digamma(x: Value) -> Value:
     differences.
     """
     is_low = x < 0.0
-    at, total = _raised(where(is_low, 1.0 - x, x), lambda at: 1.0 / at)
-    inverse = 1.0 / at
+    argument, total = _raised(where(is_low, 1.0 - x, x), lambda at: 1.0 / at)
+    inverse = 1.0 / argument
     square = inverse * inverse
     tail = square * polynomial(square, _DIGAMMA) + inverse * 0.5
-    found = (log(at) - tail) - total
+    result = (log(argument) - tail) - total
     fraction = (x - apply(ew.Trunc(), x)) * math.pi
-    turned = found - math.pi / apply(ew.Tan(), fraction)
+    turned = result - math.pi / apply(ew.Tan(), fraction)
     turned = where(fraction.equals(0.0), math.nan, turned)  # a pole
-    found = where(is_low, turned, found)
-    return where(x.equals(0.0), -1.0 / x, found)
+    result = where(is_low, turned, result)
+    return where(x.equals(0.0), -1.0 / x, result)
 
 
 def _trigamma(x: Value) -> Value:
     """The derivative of digamma, in the same steps; the error is at most 6 ulp in f32 and f64."""
     is_low = x < 0.5
-    at, total = _raised(where(is_low, 1.0 - x, x), lambda at: 1.0 / (at * at))
-    inverse = 1.0 / at
+    argument, total = _raised(where(is_low, 1.0 - x, x), lambda at: 1.0 / (at * at))
+    inverse = 1.0 / argument
     square = inverse * inverse
-    found = inverse + square * 0.5 + square * inverse * polynomial(square, _TRIGAMMA) + total
+    result = inverse + square * 0.5 + square * inverse * polynomial(square, _TRIGAMMA) + total
     fraction = x - rint(x)
     sine = sin(fraction * math.pi) / math.pi
-    return where(is_low, 1.0 / (sine * sine) - found, found)
+    return where(is_low, 1.0 / (sine * sine) - result, result)
 
 
 def _raised(x: Value, term: Callable[[Value], Value]) -> tuple[Value, Value]:

@@ -23,9 +23,9 @@ def convolution_backward(
 ) -> tuple[Value | None, Value | None, Value | None]:  # fmt: skip
     """The gradients of input, weight and bias, each where `output_mask` asks for it.
 
-    That of a convolution's input is a transposed convolution, and the other way round.  That of the
-    weight is a convolution too, in which samples take the place of channels: the gradient is its
-    filter, and stride and dilation change places.
+    The gradient of a convolution's input is a transposed convolution, and vice versa.  The gradient
+    of the weight is a convolution too, with samples in the place of channels: the gradient of the
+    result is its filter, and stride and dilation change places.
     """
     rank = weight.type.rank - 2
     strides, pads, dilations = (spread(v, rank) for v in (stride, padding, dilation))
@@ -64,7 +64,7 @@ def transposed_convolution(
             strides, n.shape(grad)[2:], dilations, n.shape(weight)[2:], strict=True
         )
     ]
-    # what is left over at the end of each axis: windows beyond the input, or places in no window
+    # the tail of each axis: windows beyond the input, or positions in no window
     over = [w - p - size for w, p, size in zip(whole, pads, shape, strict=True)]
     ends, more = [max(e, 0) for e in over], [max(-e, 0) for e in over]
     op = conv.ConvTranspose(tuple(strides), (*pads, *ends), tuple(dilations), groups, tuple(more))
@@ -99,8 +99,8 @@ def _of_weight(
         x = n.reshape(turned, (1, channels, batch, *size))
         out, *places = n.shape(filters)
         op = conv.Conv((1, *dilations), (0, *pads, 0, *ends), (1, *strides), groups)
-        found = n.add(op, x, n.reshape(filters, (out, 1, *places)))  # [1, OC, 1, kernel...]
-        return n.reshape(found, (out, 1, *kernel))
+        gradient = n.add(op, x, n.reshape(filters, (out, 1, *places)))  # [1, OC, 1, kernel...]
+        return n.reshape(gradient, (out, 1, *kernel))
     apart = n.reshape(images, (batch, groups, per_group, *size))
     turned = n.permute(apart, (2, 1, 0, *(a + 1 for a in spatial)))
     x = n.reshape(turned, (per_group, groups * batch, *size))

@@ -63,17 +63,17 @@ class _Reader:
         tied: dict[Any, list[str]] = {}
         for name, tensor in held.items():
             tied.setdefault(memory_of(tensor), []).append(name)
-        found = dict(held)
+        contents = dict(held)
         for names in tied.values():
             tensor = held[names[0]]
             type_ = TensorType(element_type(tensor.dtype), tuple(tensor.shape))
             new = {n: self._given.weights.array(n, type_) for n in names}
-            given = [a for a in new.values() if a is not None]
-            if given and all(np.array_equal(a, given[0]) for a in given[1:]):
-                found |= dict.fromkeys(names, given[0])
+            arrays = [a for a in new.values() if a is not None]
+            if arrays and all(np.array_equal(a, arrays[0]) for a in arrays[1:]):
+                contents |= dict.fromkeys(names, arrays[0])
             else:
-                found |= {n: a for n, a in new.items() if a is not None}
-        return found
+                contents |= {n: a for n, a in new.items() if a is not None}
+        return contents
 
     def _constant(self, name: str) -> Value:
         """A weight, in the module's memory; tied weights are one constant."""
@@ -105,11 +105,11 @@ class _Reader:
         return size if isinstance(size, int) else self._dims.setdefault(size, f"{of.name}.{axis}")
 
     def _declare_ranges(self) -> None:
-        for text, found in self._program.ranges.items():
+        for text, bounds in self._program.ranges.items():
             name = self._dims.get(text)
             if name is not None:
-                high = LARGEST if found.high is None else min(found.high, LARGEST)
-                self._given.symbols.declare(name, found.low, high, self._program.hints.get(text))
+                high = LARGEST if bounds.high is None else min(bounds.high, LARGEST)
+                self._given.symbols.declare(name, bounds.low, high, self._program.hints.get(text))
 
     def _guard(self) -> None:
         symbols: dict[str, Dim] = {}

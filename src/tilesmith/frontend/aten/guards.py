@@ -1,12 +1,12 @@
-"""What `torch.export` took for granted about open sizes while it traced a program.
+"""Assumptions of `torch.export` about open sizes while it traced a program.
 
 A branch of Python on a size is taken as the example takes it, and so is what an operator makes of
 sizes: how long the parts of a `tensor_split` are.  Such a program is right for sizes only that
 decide so too.  PyTorch keeps the conditions as text of Python; a run that breaks one is refused.
 
 Conditions that a computed size is 1, or is not, or is not 0, are not checked: PyTorch notes them
-wherever such a size could be broadcast, and calls say what they need of sizes where they are
-imported.  A remainder is no such size.
+wherever such a size could be broadcast, and calls check sizes where they are imported.  Conditions
+on remainders are checked.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ def require(
         try:
             excess = _Reader(names, symbols).excess(ast.parse(text, mode="eval").body)
         except (_OtherError, SyntaxError, RecursionError):
-            continue  # about what is no size: types and structure are checked elsewhere
+            # conditions on other things than sizes: types and structure are checked elsewhere
+            continue
         values = extents.values_of(excess)
         if values.lo is not None and values.lo > 0:
             n.bad(f"it was exported for sizes of which {text} holds, which never does here")
@@ -69,9 +70,9 @@ class _Reader:
             case ast.BoolOp(ast.And(), values):
                 return extents.total(map(self.excess, values))
             case ast.BoolOp(ast.Or(), values):
-                found = [self.excess(v) for v in values]
-                least = found[0]
-                for f in found[1:]:
+                excesses = [self.excess(v) for v in values]
+                least = excesses[0]
+                for f in excesses[1:]:
                     least = extents.smaller(least, f)
                 return least
             case ast.Compare(left, [operator], [right]) if type(operator) in _EXCESS:
@@ -92,10 +93,10 @@ class _Reader:
                 return _ARITHMETIC[type(operator)](self.size(left), self.size(right))
             case ast.Call(ast.Name("max" | "min" | "Max" | "Min" as name), args) if args:
                 join = extents.larger if name.lower() == "max" else extents.smaller
-                found = self.size(args[0])
+                joint = self.size(args[0])
                 for a in args[1:]:
-                    found = join(found, self.size(a))
-                return found
+                    joint = join(joint, self.size(a))
+                return joint
             case ast.Subscript(
                 ast.Call(ast.Attribute(of, "size"), []), ast.Constant(value=int(axis))
             ):
@@ -121,7 +122,7 @@ def _name(node: ast.expr) -> str:
 
 
 def _is_usual(left: ast.expr, operator: ast.cmpop, right: ast.expr) -> bool:
-    """Whether a condition is about what may be broadcast."""
+    """Whether a condition is one that PyTorch notes for broadcasting."""
     if isinstance(left, (ast.Subscript, ast.Name)) or not isinstance(right, ast.Constant):
         return False
     if any(isinstance(n, ast.Mod) for n in ast.walk(left)):
@@ -131,7 +132,7 @@ def _is_usual(left: ast.expr, operator: ast.cmpop, right: ast.expr) -> bool:
 
 
 def _above(a: Dim, b: Dim, more: int = 0) -> Dim:
-    """By how much `a` exceeds `b` - `more`; 0 if it does not."""
+    """The excess of `a` over `b` - `more`; 0 if there is none."""
     return extents.larger(extents.total((extents.difference(a, b), more)), 0)
 
 

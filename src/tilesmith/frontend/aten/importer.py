@@ -22,29 +22,29 @@ from tilesmith.support.errors import ModelError, UnsupportedError
 class AtenImporter(Importer):
     """Imports the calls of one program.
 
-    names: what names stand for so far: values, numbers, symbolic sizes, tuples of these, or
+    names: the meaning of names so far: values, numbers, symbolic sizes, tuples of these, or
         `FAILED`.  A reader enters the inputs and constants.
     """
 
     def __init__(self, builder: Any, may_fall_back: bool = True) -> None:
-        """may_fall_back: whether PyTorch does what is refused; else messages say how it would."""
+        """may_fall_back: whether PyTorch runs refused operators; else messages say how it would."""
         super().__init__(builder)
         self.names: dict[str, Any] = {}
         self._may_fall_back = may_fall_back
 
     def run(self, calls: Iterable[Call]) -> None:
-        """Imports calls, each of which comes after what it uses.
+        """Imports calls, each of which comes after the calls that it uses.
 
-        What is unsupported is noted, for `check` to report.  Raises ModelError.
+        Unsupported operators are noted, for `check` to report.  Raises ModelError.
         """
         for call in calls:
             self.builder.count()
             site = Site(call.target, "", call.where or call.name)
-            found = self.attempt(site, lambda call=call: [self._result(call)])
-            self._define(call, FAILED if found is None else found[0])
+            results = self.attempt(site, lambda call=call: [self._result(call)])
+            self._define(call, FAILED if results is None else results[0])
 
     def resolved(self, argument: Any) -> Any:
-        """An argument with names replaced by what they stand for."""
+        """An argument with names replaced by their meanings."""
         if isinstance(argument, Ref):
             if argument.name not in self.names:
                 raise ModelError(f"{argument.name!r} is used, which nothing defines")
@@ -56,7 +56,7 @@ class AtenImporter(Importer):
         return argument
 
     def run_block(self, builder: FoldingBuilder, block: Block, arguments: Sequence[Any]) -> Any:
-        """What a block gives, in `builder`.
+        """The results of a block, in `builder`.
 
         Raises NotedError where calls in it are unsupported, which are noted.
         """
@@ -102,7 +102,7 @@ class AtenImporter(Importer):
 class Branch:
     """A block as an operator's import function gets it.
 
-    importer: of the program that holds it; keeps what is unsupported in it.
+    importer: the importer of the enclosing program; it notes unsupported operators.
     block: its calls.
     """
 
@@ -110,7 +110,7 @@ class Branch:
     block: Block
 
     def __call__(self, builder: FoldingBuilder, arguments: Sequence[Any]) -> Any:
-        """What the calls give for `arguments`, in `builder` (see `AtenImporter.run_block`)."""
+        """The results of the calls for `arguments`, in `builder` (see `AtenImporter.run_block`)."""
         return self.importer.run_block(builder, self.block, arguments)
 
 

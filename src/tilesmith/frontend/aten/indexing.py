@@ -22,8 +22,8 @@ def index_select(n: AtenNode, self: Value, dim: int, index: Value) -> Value:
     if self.type.rank == 0:
         return self
     axis = n.axis(dim, self.type.rank)
-    at = n.from_front(index, self.type.shape[axis])
-    return n.add(gather.Gather(axis), self, n.reshape(at, (-1,)) if not at.type.rank else at)
+    rows = n.from_front(index, self.type.shape[axis])
+    return n.add(gather.Gather(axis), self, n.reshape(rows, (-1,)) if not rows.type.rank else rows)
 
 
 @aten_op("aten.gather.default")
@@ -36,44 +36,44 @@ def gather_(n: AtenNode, self: Value, dim: int, index: Value, sparse_grad: bool 
         flat = n.add(gather.Gather(0), n.reshape(self, (-1,)), n.reshape(index, (-1,)))
         return n.reshape(flat, index.type.shape)
     axis = n.axis(dim, self.type.rank)
-    at = n.from_front(index, self.type.shape[axis])
-    return n.add(gather.GatherElements(axis), self, at)
+    position = n.from_front(index, self.type.shape[axis])
+    return n.add(gather.GatherElements(axis), self, position)
 
 
 @aten_op("aten.index.Tensor", "aten._unsafe_index.Tensor")
 def index(n: AtenNode, self: Value, indices: Sequence[Value | None]) -> Value:
     places = _Places(n, self, indices)
     if len(places.axes) == 1:
-        (axis,), (at,) = places.axes, places.tensors
-        return n.add(gather.Gather(axis), self, at)
-    found = n.add(gather.GatherNd(), n.permute(self, places.order), places.stacked())
-    return places.placed(found)
+        (axis,), (position,) = places.axes, places.tensors
+        return n.add(gather.Gather(axis), self, position)
+    elements = n.add(gather.GatherNd(), n.permute(self, places.order), places.stacked())
+    return places.placed(elements)
 
 
 class _Places:
-    """Where advanced indexing reads or writes.
+    """The elements that advanced indexing reads or writes.
 
     axes: the indexed axes of the tensor.
     tensors: an index of type i64 for each of them.
     order: the axes with the indexed ones first.
-    shape: what the indices broadcast to.
+    shape: the broadcast shape of the indices.
     """
 
     def __init__(self, n: AtenNode, x: Value, indices: Sequence[Value | None]) -> None:
         self.n, self.rank = n, x.type.rank
         self.axes: list[int] = []
         self.tensors: list[Value] = []
-        at = 0
+        dim = 0
         for i in indices:
             if i is not None and i.dtype.is_bool:
-                found = n.places(i)
+                position = n.places(i)
                 for k in range(i.type.rank):
-                    self._use(at + k, row(n, found, k))
-                at += i.type.rank
+                    self._use(dim + k, row(n, position, k))
+                dim += i.type.rank
                 continue
             if i is not None:
-                self._use(at, i)
-            at += 1
+                self._use(dim, i)
+            dim += 1
         rest = [a for a in range(self.rank) if a not in self.axes]
         self.order = (*self.axes, *rest)
         self.shape: tuple[Dim, ...] = ()
@@ -94,7 +94,7 @@ class _Places:
         return parts[0] if len(parts) == 1 else n.add(slicing.Concat(-1), *parts)
 
     def placed(self, found: Value) -> Value:
-        """What was read, [indices..., rest...], with the indices' axes where ATen has them."""
+        """Elements [indices..., rest...] with the indices' axes at ATen's positions."""
         count = len(self.shape)
         rest = range(count, found.type.rank)
         perm = (*rest[: self.first], *range(count), *rest[self.first :])
@@ -142,34 +142,34 @@ def _slices(n: AtenNode, self: Value, dim: int, index: Value) -> tuple[Value, li
     """
     x = self if self.type.rank else n.reshape(self, (1,))
     axis = n.axis(dim, x.type.rank)
-    at = n.from_front(n.reshape(index, (-1,)), x.type.shape[axis])
-    return x, [*[None] * axis, at]
+    position = n.from_front(n.reshape(index, (-1,)), x.type.shape[axis])
+    return x, [*[None] * axis, position]
 
 
 @aten_op("aten.index_add.default")
 def index_add(
     n: AtenNode, self: Value, dim: int, index: Value, source: Value, alpha: Number = 1
 ) -> Value:
-    x, at = _slices(n, self, dim, index)
+    x, position = _slices(n, self, dim, index)
     source = n.cast(source, self.dtype) if source.type.rank else n.reshape(source, (1,))
     if not isinstance(alpha, (int, float)) or alpha != 1:
         source = source * alpha
-    return n.reshape(index_put(n, x, at, source, accumulate=True), self.type.shape)
+    return n.reshape(index_put(n, x, position, source, accumulate=True), self.type.shape)
 
 
 @aten_op("aten.index_copy.default")
 def index_copy(n: AtenNode, self: Value, dim: int, index: Value, source: Value) -> Value:
-    x, at = _slices(n, self, dim, index)
+    x, position = _slices(n, self, dim, index)
     source = source if source.type.rank else n.reshape(source, (1,))
-    return n.reshape(index_put(n, x, at, source), self.type.shape)
+    return n.reshape(index_put(n, x, position, source), self.type.shape)
 
 
 @aten_op("aten.index_fill.int_Scalar", "aten.index_fill.int_Tensor")
 def index_fill(n: AtenNode, self: Value, dim: int, index: Value, value: Operand) -> Value:
     """Negative indices count from the end here."""
     x = self if self.type.rank else n.reshape(self, (1,))
-    at: list[Value | None] = [*[None] * n.axis(dim, x.type.rank), n.reshape(index, (-1,))]
-    return n.reshape(index_put(n, x, at, n.tensor(value, self.dtype)), self.type.shape)
+    position: list[Value | None] = [*[None] * n.axis(dim, x.type.rank), n.reshape(index, (-1,))]
+    return n.reshape(index_put(n, x, position, n.tensor(value, self.dtype)), self.type.shape)
 
 
 # Positions that depend on data
@@ -184,15 +184,15 @@ def row(n: AtenNode, places: Value, k: int) -> Value:
 
 @aten_op("aten.nonzero.default")
 def nonzero(n: AtenNode, self: Value) -> Value:
-    found = n.permute(n.places(n.reshape(self, (1,)) if not self.type.rank else self), (1, 0))
+    positions = n.permute(n.places(n.reshape(self, (1,)) if not self.type.rank else self), (1, 0))
     if self.type.rank:
-        return found
-    return n.add(slicing.Slice((0,), (0,), (1,), (1,)), found)
+        return positions
+    return n.add(slicing.Slice((0,), (0,), (1,), (1,)), positions)
 
 
 @aten_op("aten.masked_select.default")
 def masked_select(n: AtenNode, self: Value, mask: Value) -> Value:
     shape = rules.broadcast_shapes("masked_select", self.type.shape, mask.type.shape)
     flat = n.reshape(n.expand(mask, shape), (-1,))
-    at = row(n, n.places(flat), 0)
-    return n.add(gather.Gather(0), n.reshape(n.expand(self, shape), (-1,)), at)
+    position = row(n, n.places(flat), 0)
+    return n.add(gather.Gather(0), n.reshape(n.expand(self, shape), (-1,)), position)

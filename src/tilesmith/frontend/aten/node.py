@@ -1,5 +1,5 @@
-"""What an operator's import function sees of a call: the means of `NodeContext` to add to the
-graph, and conversions between element types, numbers and shapes as ATen makes them.
+"""A call as an operator's import function sees it: the methods of `NodeContext` to add to the
+graph, and ATen's conversions between element types, numbers and shapes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tilesmith.ops.gather import FromFront
 
 @dataclass(slots=True, eq=False)
 class AtenNode(NodeContext):
-    """One call while it is imported.
+    """One call during import.
 
     target: the operator's overload.
     count: how many results the program takes from it where it gives a list, as it has for the sizes

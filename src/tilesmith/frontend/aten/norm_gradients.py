@@ -78,12 +78,12 @@ def native_group_norm_backward(
         if weight is not None:
             factors = n.reshape(widened(weight), (group, channels // group, 1))
             scaled = grad * factors
-        found = n.cast(_of_input(n, scaled, normal, rstd, (2, 3)), input.dtype)
-        to_input = n.reshape(found, input.type.shape)
+        gradient = n.cast(_of_input(n, scaled, normal, rstd, (2, 3)), input.dtype)
+        to_input = n.reshape(gradient, input.type.shape)
     if output_mask[1]:
-        found = _sum(grad * normal, (0, 3))
+        gradient = _sum(grad * normal, (0, 3))
         dtype = input.dtype if weight is None else weight.dtype
-        to_weight = n.cast(n.reshape(found, (channels,)), dtype)
+        to_weight = n.cast(n.reshape(gradient, (channels,)), dtype)
     if output_mask[2]:
         dtype = input.dtype if weight is None else weight.dtype
         to_bias = n.cast(n.reshape(_sum(grad, (0, 3)), (channels,)), dtype)
@@ -96,7 +96,7 @@ def _normal(x: Value, mean: Value, rstd: Value) -> Value:
 
 
 def _of_input(n: AtenNode, grad: Value, normal: Value, rstd: Value, axes: tuple[int, ...]) -> Value:
-    """The gradient of what was normalised over `axes`.
+    """The gradient of the tensor that was normalised over `axes`.
 
     With g the gradient of the normalised values y: (g - mean(g) - y mean(g y)) / deviation.
     """

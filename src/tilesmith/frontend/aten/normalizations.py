@@ -56,8 +56,8 @@ def _filled(
 
 def _wide(n: AtenNode, x: Value, *parameters: Value | None) -> Value:
     """`x` in the type of its parameters, which is wider where products alone are of 16 bits."""
-    given = [p.dtype for p in parameters if p is not None]
-    return n.cast(x, given[0]) if given else x
+    types = [p.dtype for p in parameters if p is not None]
+    return n.cast(x, types[0]) if types else x
 
 
 @aten_op("aten.native_layer_norm.default")
@@ -184,10 +184,10 @@ def batch_norm_functional(
 ) -> tuple[Value, ...]:  # fmt: skip
     """The result, mean and reciprocal deviation of the batch, and the running statistics after."""
     if not training:
-        found = batch_norm_of_statistics(
+        results = batch_norm_of_statistics(
             n, input, weight, bias, running_mean, running_var, momentum, eps
         )
-        return (*found, running_mean, running_var)
+        return (*results, running_mean, running_var)
     y, mean, inverse, variance = _of_batch(n, input, weight, bias, eps)
     count = extents.product((input.type.shape[0], *input.type.shape[2:]))
     # the running variance is the unbiased one

@@ -56,16 +56,16 @@ def _avg_pool_backward(
     share = grad_output / divisors.astype(grad_output.dtype.numpy)
     count = extents.product(n.shape(self)[:-rank])
     ones = n.const(np.ones((1, 1, *kernel), grad_output.dtype.numpy))
-    found = transposed_convolution(
+    gradient = transposed_convolution(
         n, n.reshape(share, (count, 1, *out)), ones, sizes, strides, pads, (1,) * rank, 1
     )
-    return n.reshape(found, self.type.shape)
+    return n.reshape(gradient, self.type.shape)
 
 
 def _counts(
     out: int, size: int, kernel: int, stride: int, pad: int, includes_padding: bool
 ) -> np.ndarray:
-    """How many places each window along an axis counts."""
+    """The number of counted positions in each window along an axis."""
     begins = np.arange(out) * stride - pad
     ends = np.minimum(begins + kernel, size + pad)
     if includes_padding:
@@ -76,7 +76,7 @@ def _counts(
 def _adaptive_avg_pool_backward(
     n: AtenNode, grad_output: Value, self: Value, *, rank: int
 ) -> Value:
-    """By each axis, the product with the transposed matrix of averages."""
+    """Along each axis, the product with the transposed matrix of averages."""
     sizes, out = n.shape(self)[-rank:], n.shape(grad_output)[-rank:]
     if max(out) == 1:
         share = grad_output / float(math.prod(sizes))
@@ -100,7 +100,7 @@ def along_axis(n: AtenNode, x: Value, axis: int, matrix: np.ndarray) -> Value:
 def _replication_backward(
     n: AtenNode, grad_output: Value, self: Value, padding: Sequence[int], *, rank: int
 ) -> Value:
-    """The places beyond an end add up to what lies at the end; negative padding left it out."""
+    """Gradients beyond an end are added to the end's; negative padding has cut it off."""
     x = grad_output
     for i in range(rank):
         before, after = padding[2 * i], padding[2 * i + 1]

@@ -175,22 +175,22 @@ def _adaptive_max_pool(
     sizes = spread(output_size, rank)
     lead = self.type.shape[: self.type.rank - rank]
     images = n.shape(self)[-rank:]
-    x, at = self, np.arange(math.prod(images), dtype=np.int64).reshape(images)
+    x, numbers = self, np.arange(math.prod(images), dtype=np.int64).reshape(images)
     axis = len(lead)
     for a, (places, bins) in enumerate(zip(images, sizes, strict=True)):
         windows = _windows(places, bins)
         x = n.add(gather.Gather(axis + 2 * a), x, n.const(windows))
-        at = np.take(at, windows, axis=2 * a)
+        numbers = np.take(numbers, windows, axis=2 * a)
     # [lead..., bins, window, bins, window...] -> [lead..., bins..., windows]
     order = (*range(0, 2 * rank, 2), *range(1, 2 * rank, 2))
     x = n.permute(x, (*range(axis), *(axis + o for o in order)))
     x = n.reshape(x, (*lead, *sizes, -1))
-    plane = at.transpose(order).reshape(*sizes, -1)
+    plane = numbers.transpose(order).reshape(*sizes, -1)
     last = x.type.rank - 1
     place = n.add(reduce.ArgMax(last, True), x)
     flat = n.expand(n.const(plane.reshape([1] * axis + list(plane.shape))), x.type.shape)
-    found = n.add(gather.GatherElements(last), flat, place)
-    return x.max((last,)), n.reshape(found, (*lead, *sizes))
+    chosen = n.add(gather.GatherElements(last), flat, place)
+    return x.max((last,)), n.reshape(chosen, (*lead, *sizes))
 
 
 for _rank in (1, 2, 3):

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 @dataclass(frozen=True, slots=True)
 class Ref:
-    """An argument that is what an input, a constant or an earlier call defined as `name`."""
+    """An argument that an input, a constant or an earlier call defined as `name`."""
 
     name: str
 
@@ -28,8 +28,7 @@ class Call:
     args: its arguments in the order of the operator's schema: `Ref`, numbers, bools, strings,
         `DType`, None, and lists of these.
     kwargs: further arguments by name.
-    results: the name of what it gives; or a name for each of several results, "" for one that
-        nothing uses.
+    results: the name of the result; or a name for each of several results, "" for an unused one.
     where: the line of the model's source that made the call, for messages; empty if not known.
     several: how many results `results` stands for where it is the name of a list; None for others.
     """
@@ -43,18 +42,18 @@ class Call:
 
     @property
     def count(self) -> int | None:
-        """How many results the program takes from the call; None for one that is no list."""
+        """Number of results that the program takes; None for a result that is no list."""
         return self.several if isinstance(self.results, str) else len(self.results)
 
     @property
     def name(self) -> str:
-        """What the call is called in messages."""
+        """The call's name in messages."""
         return self.results if isinstance(self.results, str) else next(filter(None, self.results))
 
 
 Memory: TypeAlias = tuple[Sequence[int], int]
-"""Where a tensor lies in memory: its strides and the place of its first element, in elements.  No
-strides: sizes are open, and the order is not row-major.
+"""Layout of a tensor in memory: its strides and the position of its first element, in elements.
+No strides: sizes are open, and the order is not row-major.
 """
 
 PLACED = (
@@ -67,11 +66,12 @@ PLACED = (
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """An argument that is calls: a branch, or what a loop repeats.  They use nothing around them.
+    """An argument that consists of calls: a branch, or the body of a loop.  They use nothing around
+    them.
 
-    inputs: what the calls call the block's arguments.
-    calls: in an order in which each comes after what it uses.
-    outputs: what the block gives, like the arguments of a call.
+    inputs: the names of the block's arguments.
+    calls: the calls, each after the calls that it uses.
+    outputs: the block's results, like the arguments of a call.
     """
 
     inputs: tuple[str, ...]
@@ -89,7 +89,7 @@ def names_in(given: Any) -> Iterator[str]:
 
 
 _CHECKS = ("aten._assert_", "aten.sym_constrain_")
-"""How the names of operators begin that give nothing, and refuse a run."""
+"""Prefixes of the names of operators without results that may refuse a run."""
 
 
 def needed(calls: Sequence[Call], results: Any) -> list[Call]:

@@ -4,9 +4,9 @@ One product multiplies the inputs of all steps by their weights; a step then mul
 state.  Gates stand side by side, in PyTorch's order: input, forget, cell, output (LSTM), reset,
 update, new (GRU).
 
-`tilesmith.recurrence` and `tilesmith.recurrence_backward` are what the backend of `torch.compile`
-makes of a layer's steps (`tilesmith.torch.recurrent`), `aten.lstm.input` and the like are whole
-stacks of layers in programs of `torch.export`.
+The backend of `torch.compile` writes `tilesmith.recurrence` and `tilesmith.recurrence_backward` for
+a layer's steps (`tilesmith.torch.recurrent`); `aten.lstm.input` and the like are whole stacks of
+layers in programs of `torch.export`.
 """
 
 from __future__ import annotations
@@ -54,17 +54,17 @@ def recurrence(
     reverse: whether the last step comes first.
     keep: whether results for `recurrence_backward` are wanted.
 
-    Gives what all steps show, [steps, batch, hidden or projected], the state after the last step,
-    and if they are kept the gates of each step (of a GRU also its product with the state that the
-    reset gate multiplies): [steps, batch, gates * hidden], and an LSTM's cells, [steps, batch,
+    Returns the outputs of all steps, [steps, batch, hidden or projected], the state after the last
+    step, and if they are kept the gates of each step (of a GRU also its product with the state that
+    the reset gate multiplies): [steps, batch, gates * hidden], and an LSTM's cells, [steps, batch,
     hidden].
     """
     body, inner, (*before, xt) = _body(n, kind, [v.type for v in state], [x])
     others = (None if v is None else body.capture(v) for v in (bias, projection))
     after, kept = _forward(inner, kind, xt, before, body.capture(weight), *others)
     collected = [after[0], *kept] if keep else [after[0]]
-    found = _loop(n, body, (state, after), [x], collected, reverse)
-    return [found[len(state)], *found[: len(state)], *found[len(state) + 1 :]]
+    results = _loop(n, body, (state, after), [x], collected, reverse)
+    return [results[len(state)], *results[: len(state)], *results[len(state) + 1 :]]
 
 
 @aten_op("tilesmith.recurrence_backward.default")
@@ -79,17 +79,17 @@ def recurrence_backward(
 ) -> list[Value]:
     """The gradient of `recurrence` without a projection, whose `reverse` is that of the call.
 
-    shown: the gradient of what all steps show, [steps, batch, hidden].
+    shown: the gradient of the outputs of all steps, [steps, batch, hidden].
     state: the gradients of the state after the last step, each [batch, hidden].
-    kept: what all steps have: the gates as `recurrence` gives them (RNN: what it shows) and, for
-        an LSTM and a GRU, the cell or state before the step, [steps, batch, hidden].
+    kept: for all steps, the gates as `recurrence` gives them (RNN: its output) and, for an LSTM and
+        a GRU, the cell or state before the step, [steps, batch, hidden].
     weight: of the state.
 
     Gives the gradient of `x`, [steps, batch, gates * hidden], of the product with the state (of a
     GRU, for others it is the same), and of the state before the first step.
     """
-    body, inner, given = _body(n, kind, [v.type for v in state], [shown, *kept])
-    grads, (dy, *saved) = given[: len(state)], given[len(state) :]
+    body, inner, inputs = _body(n, kind, [v.type for v in state], [shown, *kept])
+    grads, (dy, *saved) = inputs[: len(state)], inputs[len(state) :]
     grads = [inner.add(ew.Add(), grads[0], dy), *grads[1:]]
     products, rest = _backward(inner, kind, grads, saved)
     through = inner.add(mm.MatMul(), products[-1], body.capture(weight))
@@ -99,20 +99,20 @@ def recurrence_backward(
         after = [inner.add(ew.Add(), through, rest)]
     else:
         after = [through, rest]
-    found = _loop(n, body, (state, after), [shown, *kept], products, not reverse)
-    return [*found[len(state) :], *found[: len(state)]]
+    results = _loop(n, body, (state, after), [shown, *kept], products, not reverse)
+    return [*results[len(state) :], *results[: len(state)]]
 
 
 def _body(
     n: AtenNode, kind: str, state: Sequence[TensorType], sliced: Sequence[Value]
 ) -> tuple[Body, AtenNode, list[Value]]:
-    """The body of a loop over time: its builder, a node in it, and what it is given: the state,
-    and an element of each of `sliced`.
+    """The body of a loop over time: its builder, a node in it, and its inputs: the state, and an
+    element of each of `sliced`.
     """
     body = Body(n.builder, kind)
     elements = [TensorType(v.dtype, v.type.shape[1:]) for v in sliced]
-    _, *given = body.given([INDEX, *state, *elements])
-    return body, replace(n, builder=body), given
+    _, *inputs = body.given([INDEX, *state, *elements])
+    return body, replace(n, builder=body), inputs
 
 
 def _loop(
@@ -145,7 +145,7 @@ def _forward(
     bias: Value | None,
     projection: Value | None,
 ) -> tuple[list[Value], list[Value]]:
-    """The state after a step, and what its gradient needs beside it."""
+    """The state after a step, and the values that its gradient needs."""
     product = n.add(mm.MatMul(transpose_b=True), state[0], weight)
     if bias is not None:
         product = product + bias
@@ -183,7 +183,7 @@ def _backward(
         return a
 
     def slope(y: Value, *, of_tanh: bool) -> Value:
-        """Of tanh or of the logistic function where its value is `y`."""
+        """The slope of tanh or of the logistic function at the point where its value is `y`."""
         one = n.const(1, y.dtype)
         if of_tanh:
             return one - mul(y, y)
@@ -238,7 +238,7 @@ def lstm(
     bidirectional: bool,
     batch_first: bool,
 ) -> tuple[Value, ...]:
-    del num_layers  # what `params` and the state say
+    del num_layers  # `params` and the state determine it
     _check_dropout(n, dropout, train)
     return _stack(n, "lstm", input, hx, params, has_biases, bidirectional, batch_first)
 
@@ -277,8 +277,8 @@ def _stack(
     bidirectional: bool,
     batch_first: bool,
 ) -> tuple[Value, ...]:
-    """Layers, one on the other: what the last one shows, and the state of all after the last step,
-    [layers * directions, batch, hidden], which is how the state before the first step is given.
+    """A stack of layers: the outputs of the last one, and the state of all after the last step,
+    [layers * directions, batch, hidden], like the state before the first step.
     """
     if batch_first:
         x = n.permute(x, (1, 0, 2))
@@ -289,9 +289,9 @@ def _stack(
     for layer in range(count // directions):
         shown = []
         for d in range(directions):
-            at = layer * directions + d
-            own = [_row(n, s, at) for s in state]
-            w, r, *others = params[at * per : (at + 1) * per]
+            position = layer * directions + d
+            own = [_row(n, s, position) for s in state]
+            w, r, *others = params[position * per : (position + 1) * per]
             biases, projection = (others[:2], others[2:]) if has_biases else ([], others)
             projected = n.add(mm.MatMul(transpose_b=True), x, w)
             late = kind == "gru" and bool(biases)

@@ -23,7 +23,7 @@ Axes: TypeAlias = "Sequence[int] | int | None"
 """Axes; None, and no axis at all, mean all."""
 
 Unbiased: TypeAlias = "Number | None"
-"""What is taken from the number of elements before a variance is divided by it; None is 1."""
+"""Number subtracted from the count of elements in a variance; None is 1."""
 
 _EXPONENT = 0x7F800000
 """The bits of an f32 that are its exponent: alone they are a power of two."""
@@ -36,10 +36,10 @@ _Reduction: TypeAlias = Callable[[tuple[int, ...], bool], Op]
 def axes_of(n: AtenNode, x: Value, dim: Axes) -> tuple[int, ...]:
     if dim is None or (not isinstance(dim, int) and not len(dim)):
         return tuple(range(x.type.rank))
-    given = (dim,) if isinstance(dim, int) else tuple(dim)
+    dims = (dim,) if isinstance(dim, int) else tuple(dim)
     if x.type.rank == 0:
         return ()
-    return n.axes(given, x.type.rank, "dim")
+    return n.axes(dims, x.type.rank, "dim")
 
 
 def reduced(n: AtenNode, x: Value, dim: Axes, keepdim: bool, make: _Reduction) -> Value:
@@ -103,8 +103,8 @@ def _truths(
     n: AtenNode, self: Value, dim: Axes = None, keepdim: bool = False, *, make: _Reduction
 ) -> Value:
     """PyTorch answers in u8 where it is asked in u8."""
-    found = reduced(n, n.truth(self), dim, keepdim, make)
-    return n.cast(found, u8) if self.dtype is u8 else found
+    truths = reduced(n, n.truth(self), dim, keepdim, make)
+    return n.cast(truths, u8) if self.dtype is u8 else truths
 
 
 for _name, _make in (("any", reduce.ReduceMax), ("all", reduce.ReduceMin)):
@@ -122,8 +122,8 @@ def _place(
         return n.const(0, i64)
     if dim is None:
         flat = n.reshape(x, (extents.product(x.type.shape),))
-        found = n.add(make(0, False), flat)
-        return n.reshape(found, [1] * x.type.rank) if keepdim else found
+        position = n.add(make(0, False), flat)
+        return n.reshape(position, [1] * x.type.rank) if keepdim else position
     return n.add(make(n.axis(dim, x.type.rank, "dim"), keepdim), x)
 
 
@@ -158,13 +158,13 @@ aten_op("aten.min.dim")(partial(_extreme_and_place, make=reduce.ReduceMin, find=
 def variance(
     n: AtenNode, self: Value, dim: Axes = None, correction: Unbiased = None, keepdim: bool = False
 ) -> Value:
-    """Of a tensor divided by a power of two, since sums of squares leave the range of f32 before
-    their mean does.
+    """The variance, computed on the tensor divided by a power of two, since sums of squares leave
+    the range of f32 before their mean does.
     """
-    found, scale = _scaled_variance(n, self, dim, correction, keepdim)
+    scaled, scale = _scaled_variance(n, self, dim, correction, keepdim)
     if scale is not None:
-        found = found * scale * scale
-    return n.cast(found, self.dtype)
+        scaled = scaled * scale * scale
+    return n.cast(scaled, self.dtype)
 
 
 def _scaled_variance(
@@ -179,8 +179,8 @@ def _scaled_variance(
     bits = n.add(ew.Bitcast(i32), largest) & n.tensor(_EXPONENT, i32)
     bits = clip(bits, _LEAST, _MOST)
     inverse = n.add(ew.Bitcast(f32), n.tensor(_LEAST + _MOST, i32) - bits)
-    found = variance_and_mean(n, x * inverse, dim, correction, keepdim)[0]
-    return found, n.reshape(n.add(ew.Bitcast(f32), bits), found.type.shape)
+    result = variance_and_mean(n, x * inverse, dim, correction, keepdim)[0]
+    return result, n.reshape(n.add(ew.Bitcast(f32), bits), result.type.shape)
 
 
 @aten_op("aten.var.dim")
@@ -199,9 +199,9 @@ def variance_of_all(n: AtenNode, self: Value, unbiased: bool = True) -> Value:
 def deviation(
     n: AtenNode, self: Value, dim: Axes = None, correction: Unbiased = None, keepdim: bool = False
 ) -> Value:
-    """Of the scaled variance: it has a root in range where the variance has none."""
-    found, scale = _scaled_variance(n, self, dim, correction, keepdim)
-    root = sqrt(found)
+    """The root of the scaled variance, which is in range where the variance itself is not."""
+    scaled, scale = _scaled_variance(n, self, dim, correction, keepdim)
+    root = sqrt(scaled)
     return n.cast(root if scale is None else root * scale, self.dtype)
 
 

@@ -1,4 +1,4 @@
-"""Why operators that the table lacks are refused."""
+"""Reasons for refusing operators that the table lacks."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ _RANDOM = frozenset((
 
 
 WAY_OUT = "torch.compile(model, backend='tilesmith') leaves it to PyTorch"
-"""What to do about an operator that there is no other advice for."""
+"""The advice about operators without advice of their own."""
 
 
 def reason_of(target: str, may_fall_back: bool = True) -> str:
-    """Why an operator is refused, and what to do.
+    """The reason why an operator is refused, with advice.
 
     target: its overload, such as "aten.rand.default".
     may_fall_back: whether PyTorch does it then, so that nothing need be done.

@@ -17,7 +17,7 @@ ImportFunction: TypeAlias = Callable[..., Any]
 """From an `AtenNode` and arguments to a value, a number, or a tuple of such."""
 
 OPERATORS: Registry[ImportFunction] = Registry()
-"""By the name of the overload; they have no domain and one version."""
+"""The operators by the name of the overload; they have no domain and one version."""
 
 PLACEMENT = frozenset(("layout", "device", "pin_memory", "memory_format", "non_blocking", "copy"))
 """Arguments that say where a result lies in memory and how it gets there; a graph says neither."""

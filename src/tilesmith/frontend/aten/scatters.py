@@ -52,8 +52,8 @@ def _scattered(
         axes = tuple(range(index.type.rank))
         src = n.add(slicing.Slice((0,) * len(axes), index.type.shape, axes, (1,) * len(axes)), src)
     axis = n.axis(dim, self.type.rank)
-    at = n.cast(index, i64) if from_end else n.from_front(index, self.type.shape[axis])
-    written = n.add(scatter.ScatterElements(axis, reduction), self, at, src)
+    position = n.cast(index, i64) if from_end else n.from_front(index, self.type.shape[axis])
+    written = n.add(scatter.ScatterElements(axis, reduction), self, position, src)
     return n.cast(n.reshape(written, shape), dtype)
 
 
@@ -87,7 +87,7 @@ def scatter_reduce(
     reduce: str,
     include_self: bool = True,
 ) -> Value:
-    """A mean is a sum over a count; without `include_self`, what is written to begins anew."""
+    """A mean is a sum over a count; without `include_self`, sums start at the identity."""
     reduction = "add" if reduce == "mean" else _REDUCTIONS[reduce]
     start = self
     if not include_self:
@@ -129,15 +129,15 @@ def masked_scatter(n: AtenNode, self: Value, mask: Value, source: Value) -> Valu
 def masked_scatter_backward(
     n: AtenNode, grad_output: Value, mask: Value, sizes: Sequence[Size]
 ) -> Value:
-    """The gradient of `source`: what the mask took of it, in order, and zeros behind."""
+    """The gradient of `source`: gradients of the elements that the mask took, then zeros."""
     dims = n.dims_of(sizes)
     flat = n.reshape(n.expand(n.truth(mask), grad_output.type.shape), (-1,))
     number = n.add(scan.CumSum(0), n.cast(flat, i64)) - 1
     number = where(flat, number, 0)
     zero = n.tensor(0, grad_output.dtype)
-    given = where(flat, n.reshape(grad_output, (-1,)), zero)
+    grads = where(flat, n.reshape(grad_output, (-1,)), zero)
     room = n.full(0, (extents.product(dims),), grad_output.dtype)
-    return n.reshape(n.add(scatter.ScatterElements(0, "add"), room, number, given), dims)
+    return n.reshape(n.add(scatter.ScatterElements(0, "add"), room, number, grads), dims)
 
 
 @aten_op("aten.index_reduce.default")
@@ -175,8 +175,8 @@ def _written(n: AtenNode, x: Value, places: np.ndarray, src: Value) -> Value:
     """`x` with `src` at known places of the flat tensor."""
     flat = n.reshape(x, (-1,))
     items = n.reshape(n.expand(n.cast(src, x.dtype), places.shape), (-1,))
-    found = n.add(scatter.ScatterElements(0), flat, n.const(places.reshape(-1)), items)
-    return n.reshape(found, x.type.shape)
+    elements = n.add(scatter.ScatterElements(0), flat, n.const(places.reshape(-1)), items)
+    return n.reshape(elements, x.type.shape)
 
 
 @aten_op("aten.diagonal_scatter.default")
@@ -254,12 +254,12 @@ def _elements(n: AtenNode, x: Value, memory: Memory | None, places: np.ndarray) 
     own = strided_places(n, n.shape(x), strides, offset).reshape(-1)
     order = np.argsort(own, kind="stable")
     own = own[order]
-    found = np.searchsorted(own, places)
-    inside = found < own.size
-    inside[inside] = own[found[inside]] == places[inside]
+    positions = np.searchsorted(own, places)
+    inside = positions < own.size
+    inside[inside] = own[positions[inside]] == places[inside]
     if not inside.all() or (own[1:] == own[:-1]).any():
         raise UnsupportedError(
             f"{n.target}: it reaches memory that is not the tensor's own, or elements that share "
             "memory; give it the tensor that the memory belongs to, or a contiguous() copy"
         )
-    return order[found]
+    return order[positions]

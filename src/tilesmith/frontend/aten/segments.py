@@ -1,4 +1,4 @@
-"""Rows that are repeated as often as data say, and reductions of runs of rows."""
+"""Rows that are repeated a data-dependent number of times, and reductions of runs of rows."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from tilesmith.ops.functions import where
 
 @aten_op("aten.repeat_interleave.Tensor")
 def repeat_interleave(n: AtenNode, repeats: Value, output_size: Dim | Value | None = None) -> Value:
-    """The number of each element, as often as the element says."""
+    """The number of each element, repeated as often as the element's value says."""
     counts = n.cast(repeats, i64)
     negative = counts < 0
     n.builder.require_zero(n.cast(negative, i64).sum((0,), keepdims=True))
-    found = counts.sum((0,), keepdims=True)
+    summed = counts.sum((0,), keepdims=True)
     if output_size is None:
-        (total,) = n.extents(found, "the number of repetitions")
+        (total,) = n.extents(summed, "the number of repetitions")
     else:
         (total,) = n.dims_of((output_size,))
-        n.builder.require_zero(found - n.of_dims((total,), (1,)))
+        n.builder.require_zero(summed - n.of_dims((total,), (1,)))
     return n.cast(_segments(n, counts, total), repeats.dtype)
 
 
 def _segments(n: AtenNode, counts: Value, total: Dim) -> Value:
-    """For each of `total` rows in a line, the segment it is in; segments have `counts` rows."""
+    """For each of `total` rows in order, the number of its segment; segments have `counts` rows."""
     longer = extents.total((total, 1))
     one = n.full(1, counts.type.shape, i64)
     begins = scatter_add(n, n.full(0, (longer,), i64), 0, n.add(scan.CumSum(0), counts), one)
@@ -47,7 +47,7 @@ def segment_reduce(
     indices: Value | None = None, offsets: Value | None = None, axis: int = 0,
     unsafe: bool = False, initial: Number | None = None,
 ) -> Value:  # fmt: skip
-    """A segment without rows gives what the reduction begins with; the mean of one is NaN."""
+    """A segment without rows gives the initial value; its mean is NaN."""
     told = lengths if lengths is not None else offsets
     if told is None or told.type.rank != 1 or axis:
         n.unsupported("expected lengths or offsets of rank 1, and axis 0")
@@ -65,11 +65,11 @@ def segment_reduce(
     start = n.full(neutral if initial is None else initial, dims, data.dtype)
     wide = n.reshape(rows, (data.type.shape[0], *[1] * (data.type.rank - 1)))
     index = n.expand(wide, data.type.shape)
-    found = scatter_reduce(n, start, 0, index, data, _KINDS[reduce])
+    reduced = scatter_reduce(n, start, 0, index, data, _KINDS[reduce])
     if reduce != "mean":
-        return found
+        return reduced
     sizes = n.cast(n.reshape(counts, (dims[0], *[1] * (data.type.rank - 1))), data.dtype)
-    mean = found / sizes
+    mean = reduced / sizes
     if initial is None:
         return mean
     is_empty = sizes.equals(0)

@@ -13,8 +13,8 @@ from tilesmith.ir.dtypes import f32, f64
 def of_floats(n: AtenNode, self: Value, *, formula: Callable[[Value], Value]) -> Value:
     """The result of a call by a formula: in f64 for f64, else in f32; integers are f32."""
     x = n.floating(self)
-    given = x if x.dtype is f64 else n.cast(x, f32)
-    return n.cast(formula(given), x.dtype)
+    floats = x if x.dtype is f64 else n.cast(x, f32)
+    return n.cast(formula(floats), x.dtype)
 
 
 def polynomial(x: Value, coefficients: Sequence[float]) -> Value:

@@ -143,8 +143,8 @@ def squeeze(n: AtenNode, self: Value, dim: Sequence[int] | int | None = None) ->
     rank = self.type.rank
     if rank == 0:
         return self
-    given = range(rank) if dim is None else (dim,) if isinstance(dim, int) else dim
-    axes = n.axes(tuple(given), rank, "dim")
+    dims = range(rank) if dim is None else (dim,) if isinstance(dim, int) else dim
+    axes = n.axes(tuple(dims), rank, "dim")
     return n.reshape(
         self, [d for a, d in enumerate(self.type.shape) if a not in axes or not same_dim(d, 1)]
     )
@@ -229,8 +229,8 @@ def slice_scatter(
         kept = [p for p in parts if not same_dim(p.type.shape[axis], 0)]
         return kept[0] if len(kept) == 1 else n.add(slicing.Concat(axis), *kept)
     places = n.positions(cut.count, self.type.rank, axis)
-    at = n.expand(_affine(n, places, step, cut.start), src.type.shape)
-    return n.add(scatter.ScatterElements(axis), self, at, src)
+    position = n.expand(_affine(n, places, step, cut.start), src.type.shape)
+    return n.add(scatter.ScatterElements(axis), self, position, src)
 
 
 def _affine(n: AtenNode, x: Value, factor: Dim, offset: Dim) -> Value:
@@ -274,8 +274,8 @@ def split_with_sizes(
     sizes = n.dims_of(split_sizes)
     if len(sizes) == 1:
         return (self,)
-    found = n.add(slicing.Split(n.axis(dim, self.type.rank), sizes), self)
-    return found if isinstance(found, tuple) else (found,)
+    parts = n.add(slicing.Split(n.axis(dim, self.type.rank), sizes), self)
+    return parts if isinstance(parts, tuple) else (parts,)
 
 
 @aten_op("aten.split.Tensor")
@@ -291,7 +291,7 @@ def split(n: AtenNode, self: Value, split_size: Dim, dim: int = 0) -> tuple[Valu
     if n.count is not None and not (isinstance(extent, int) and isinstance(split_size, int)):
         return _parted(n, self, split_size, axis, n.count)
     whole, size = n.extent(self, axis), int(n.number(split_size, "the size of a part"))
-    sizes = [min(size, whole - at) for at in range(0, whole, size)]
+    sizes = [min(size, whole - start) for start in range(0, whole, size)]
     return split_with_sizes(n, self, sizes, axis)
 
 
@@ -300,9 +300,9 @@ def _parted(n: AtenNode, x: Value, size: Dim, axis: int, count: int) -> tuple[Va
     be another number.
     """
     whole = x.type.shape[axis]
-    found = as_dim((as_expr(whole) + size - 1) // size)
-    if not same_dim(found, count):
-        n.builder.assume_equal(found, count, n.loc)
+    parts = as_dim((as_expr(whole) + size - 1) // size)
+    if not same_dim(parts, count):
+        n.builder.assume_equal(parts, count, n.loc)
     starts = [extents.product((size, i)) for i in range(count)]
     sizes = [*[size] * (count - 1), extents.difference(whole, starts[-1])]
     ones = (1,) * x.type.rank
@@ -365,9 +365,9 @@ def roll(
             shift %= extent
         if same_dim(shift, 0):
             continue
-        # Where the first element comes from.  Shifts that are negative or beyond the extent wrap.
-        at = as_dim((as_expr(0) - shift) % extents.larger(extent, 1))
-        parts = (slice_(n, x, axis, at, extent), slice_(n, x, axis, 0, at))
+        # The source of the first element.  Shifts that are negative or beyond the extent wrap.
+        start = as_dim((as_expr(0) - shift) % extents.larger(extent, 1))
+        parts = (slice_(n, x, axis, start, extent), slice_(n, x, axis, 0, start))
         x = n.add(slicing.Concat(axis), *parts)
     return x
 
@@ -381,7 +381,7 @@ def repeat(n: AtenNode, self: Value, repeats: Sequence[Size]) -> Value:
 
 @aten_op("aten.unfold.default", "aten.unfold_copy.default")
 def unfold(n: AtenNode, self: Value, dimension: int, size: int, step: int) -> Value:
-    """Windows along an axis; what stands in a window is the last axis."""
+    """Windows along an axis; the last axis holds the elements of a window."""
     if not self.type.rank:
         return n.reshape(self, (1,)) if size else n.full(0, (0,), self.dtype)
     axis = n.axis(dimension, self.type.rank, "dimension")
@@ -390,9 +390,9 @@ def unfold(n: AtenNode, self: Value, dimension: int, size: int, step: int) -> Va
         starts = n.const(np.arange(0, extent - size + 1, step, dtype=np.int64)[:, None])
     else:
         starts = _affine(n, n.positions(as_dim((extent - size) // step + 1), 2), step, 0)
-    found = n.add(Gather(axis), self, starts + np.arange(size)[None])
-    rank = found.type.rank
-    return n.permute(found, [*(a for a in range(rank) if a != axis + 1), axis + 1])
+    windows = n.add(Gather(axis), self, starts + np.arange(size)[None])
+    rank = windows.type.rank
+    return n.permute(windows, [*(a for a in range(rank) if a != axis + 1), axis + 1])
 
 
 @aten_op("aten.diagonal.default", "aten.diagonal_copy.default")

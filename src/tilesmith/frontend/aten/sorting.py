@@ -74,8 +74,8 @@ def _ranked(n: AtenNode, x: Value, rank: Value, dim: int, keepdim: bool) -> Pair
         return x, n.tensor(0, i64)
     axis = n.axis(dim, x.type.rank)
     dims = [1 if a == axis else d for a, d in enumerate(x.type.shape)]
-    at = n.expand(rank, dims)
-    pair = (n.add(gather.GatherElements(axis), v, at) for v in sort_stable(n, x, None, axis))
+    position = n.expand(rank, dims)
+    pair = (n.add(gather.GatherElements(axis), v, position) for v in sort_stable(n, x, None, axis))
     values, places = (
         v if keepdim else n.reshape(v, (*dims[:axis], *dims[axis + 1 :])) for v in pair
     )
@@ -137,12 +137,12 @@ def mode(n: AtenNode, self: Value, dim: int = -1, keepdim: bool = False) -> Pair
     is_new = values.differs(before) | isnan(n, values)
     first = where(is_new, place, 0)
     number = place - n.add(scan.CumMax(axis), first)
-    at = n.add(reduce.ArgMax(axis, True), number)
-    found = [n.add(gather.GatherElements(axis), v, at) for v in (values, places)]
+    position = n.add(reduce.ArgMax(axis, True), number)
+    modes = [n.add(gather.GatherElements(axis), v, position) for v in (values, places)]
     if not keepdim:
-        dims = at.type.shape
-        found = [n.reshape(v, (*dims[:axis], *dims[axis + 1 :])) for v in found]
-    return n.cast(found[0], self.dtype), found[1]
+        dims = position.type.shape
+        modes = [n.reshape(v, (*dims[:axis], *dims[axis + 1 :])) for v in modes]
+    return n.cast(modes[0], self.dtype), modes[1]
 
 
 def _previous(n: AtenNode, extent: Dim) -> tuple[Value, Value]:
@@ -152,7 +152,7 @@ def _previous(n: AtenNode, extent: Dim) -> tuple[Value, Value]:
 
 @aten_op("aten.histc.default")
 def histc(n: AtenNode, self: Value, bins: int = 100, min: Number = 0, max: Number = 0) -> Value:
-    """How many elements lie in each of `bins` parts of the range; the last has its end, too."""
+    """Number of elements in each of `bins` parts of the range, the last with its end."""
     least, most = (float(n.number(v, "a limit")) for v in (min, max))
     if least == most:
         n.unsupported(
@@ -183,8 +183,8 @@ def _running_extreme(n: AtenNode, self: Value, dim: int, *, make: Callable[[int]
     best = n.add(make(axis), x)
     is_best = x.equals(best) | isnan(n, x)
     places = n.positions(x.type.shape[axis], x.type.rank, axis)
-    found = where(is_best, places, 0)
-    return n.cast(best, self.dtype), n.add(scan.CumMax(axis), found)
+    best_places = where(is_best, places, 0)
+    return n.cast(best, self.dtype), n.add(scan.CumMax(axis), best_places)
 
 
 aten_op("aten.cummax.default")(partial(_running_extreme, make=scan.CumMax))
@@ -199,9 +199,7 @@ def searchsorted(
     n: AtenNode, sorted_sequence: Value, self: Operand, out_int32: bool = False,
     right: bool = False, side: str | None = None, sorter: Value | None = None,
 ) -> Value:  # fmt: skip
-    """How many elements come before each value: those that are less; with `right` equal ones too.
-    All do before NaN.
-    """
+    """Number of elements less than each value; with `right` also equal ones.  NaN is last."""
     keys = sorted_sequence
     if sorter is not None:
         keys = n.add(gather.GatherElements(keys.type.rank - 1), keys, sorter)
@@ -228,7 +226,7 @@ def bucketize(
 
 
 def _of_runs(n: AtenNode, rows: Value, order: Value | None) -> tuple[Value, Value, Value]:
-    """Of runs of equal rows: the first row of each, the run of each row, and their lengths.
+    """For runs of equal rows: the first row of each, the run of each row, and their lengths.
 
     rows: [count, width], equal ones beside one another.
     order: where the rows stood before, i64 [count]; the second result is in that order.
@@ -261,8 +259,8 @@ def unique(
     if not n.extent(n.reshape(self, (-1,)), 0):
         return n.reshape(self, (0,)), n.full(0, self.type.shape, i64), n.full(0, (0,), i64)
     values, order = sort_stable(n, n.reshape(self, (-1,)), None, 0)
-    found, runs, lengths = _of_runs(n, n.reshape(values, (-1, 1)), order)
-    return n.reshape(found, (-1,)), n.reshape(runs, self.type.shape), lengths
+    firsts, runs, lengths = _of_runs(n, n.reshape(values, (-1, 1)), order)
+    return n.reshape(firsts, (-1,)), n.reshape(runs, self.type.shape), lengths
 
 
 @aten_op("aten.unique_dim.default")
@@ -277,8 +275,8 @@ def unique_dim(
     empty = n.full(0, ranks.type.shape, i64)
     places = n.positions(rows.type.shape[0])
     order = n.add(scatter.ScatterElements(0), empty, ranks, places)
-    found, runs, lengths = _of_runs(n, n.add(gather.Gather(0), rows, order), order)
-    return _slices(n, self, axis, found), runs, lengths
+    firsts, runs, lengths = _of_runs(n, n.add(gather.Gather(0), rows, order), order)
+    return _slices(n, self, axis, firsts), runs, lengths
 
 
 def _rows(n: AtenNode, x: Value, dim: int) -> tuple[int, Value]:
@@ -307,8 +305,8 @@ def unique_consecutive(
     if dim is None:
         if not n.extent(n.reshape(self, (-1,)), 0):
             return n.reshape(self, (0,)), n.full(0, self.type.shape, i64), n.full(0, (0,), i64)
-        found, runs, lengths = _of_runs(n, n.reshape(self, (-1, 1)), None)
-        return n.reshape(found, (-1,)), n.reshape(runs, self.type.shape), lengths
+        firsts, runs, lengths = _of_runs(n, n.reshape(self, (-1, 1)), None)
+        return n.reshape(firsts, (-1,)), n.reshape(runs, self.type.shape), lengths
     axis, rows = _rows(n, self, dim)
-    found, runs, lengths = _of_runs(n, rows, None)
-    return _slices(n, self, axis, found), runs, lengths
+    firsts, runs, lengths = _of_runs(n, rows, None)
+    return _slices(n, self, axis, firsts), runs, lengths

@@ -1,4 +1,4 @@
-"""Sizes: what Python computes with them between the calls of operators.
+"""Sizes: Python's arithmetic on them between the calls of operators.
 
 Sizes are numbers or expressions.  What no expression says (quotients, values that only a run knows)
 is computed with tensors of rank 0 of i64 and f64.
@@ -44,7 +44,7 @@ def sym_numel(n: AtenNode, self: Value) -> Any:
 
 @aten_op("aten.sym_stride.int")
 def sym_stride(n: AtenNode, self: Value, dim: int) -> Any:
-    """Of a tensor whose elements are in row-major order, as ours are."""
+    """The stride of a tensor whose elements are in row-major order, as ours are."""
     return extents.product(self.type.shape[n.axis(dim, self.type.rank) + 1 :])
 
 
@@ -64,8 +64,8 @@ def item(n: AtenNode, self: Value) -> Any:
 def _size_or_value(n: AtenNode, x: Value) -> Any:
     """A tensor of rank 0, as a number or an expression where it is known to be one."""
     held = n.builder.contents(x)
-    if held is not None and isinstance(found := held.reshape(()).item(), (int, float, Expr)):
-        return found
+    if held is not None and isinstance(number := held.reshape(()).item(), (int, float, Expr)):
+        return number
     return x
 
 
@@ -108,10 +108,10 @@ for _name, _python, _make in (
 
 @aten_op("torch.sym_sum")
 def sym_sum(n: AtenNode, sizes: Sequence[Any]) -> Any:
-    found: Any = 0
+    total: Any = 0
     for size in sizes:
-        found = _binary(n, found, size, operator.add, ew.Add)
-    return found
+        total = _binary(n, total, size, operator.add, ew.Add)
+    return total
 
 
 @aten_op("operator.floordiv")
@@ -189,11 +189,11 @@ def _comparison(
         return python(a, b)
     if isinstance(a, (int, Expr)) and isinstance(b, (int, Expr)):
         first, second = (b, a) if name in _SWAPPED else (a, b)
-        found = extents.decided(
+        decision = extents.decided(
             ir.compare(_SWAPPED.get(name, name), as_expr(first), as_expr(second))
         )
-        if found is not None:
-            return found
+        if decision is not None:
+            return decision
     return n.add(make(), *_values(n, a, b))
 
 
@@ -251,7 +251,7 @@ def assert_async(n: AtenNode, self: Value, assert_msg: str) -> None:
 def assert_tensor_metadata(
     n: AtenNode, a: Value, size: Any = None, stride: Any = None, dtype: Any = None
 ) -> None:
-    """What a graph was traced with; open sizes follow from the inputs' types."""
+    """A check of the types at tracing; open sizes follow from the inputs' types."""
     if dtype is not None and a.dtype is not dtype:
         n.bad(f"expected a tensor of {dtype}, found {a.type}")
     if size is not None and (len(size) != a.type.rank or not all(map(_fits, size, a.type.shape))):
@@ -264,4 +264,4 @@ def _fits(size: Any, extent: Any) -> bool:
 
 @aten_op("aten.sym_constrain_range_for_size.default", "aten.sym_constrain_range.default")
 def sym_constrain_range(n: AtenNode, size: Any, min: Any = None, max: Any = None) -> None:
-    """A range of a size that a run measures; measures check what they need."""
+    """The range of a size that a run measures; measurements check ranges themselves."""

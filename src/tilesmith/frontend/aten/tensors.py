@@ -24,7 +24,7 @@ _TYPES: dict[str, DType] = {
     "float8_e5m2fnuz": dtypes.f8e5m2fnuz,
     "float8_e8m0fnu": dtypes.f8e8m0,
 }
-"""By PyTorch's names."""
+"""Element types by PyTorch's names."""
 
 
 def element_type(dtype: Any) -> DType:
@@ -41,8 +41,8 @@ def element_type(dtype: Any) -> DType:
 
 def torch_name(dtype: DType) -> str:
     """The name of the `torch.dtype` of an element type.  Raises UnsupportedError."""
-    for name, found in _TYPES.items():
-        if found is dtype:
+    for name, known in _TYPES.items():
+        if known is dtype:
             return name
     raise UnsupportedError(f"PyTorch has no element type {dtype}")
 
@@ -50,7 +50,7 @@ def torch_name(dtype: DType) -> str:
 def contents(tensor: Any, what: str) -> np.ndarray:
     """The contents of a tensor or an array, in its own memory where that is in row-major order.
 
-    what: the tensor in messages.
+    what: names the tensor in messages.
     """
     if not isinstance(tensor, np.ndarray) and str(tensor.layout) != "torch.strided":
         raise UnsupportedError(f"{what} has the layout {tensor.layout}; expected a dense tensor")
@@ -58,7 +58,7 @@ def contents(tensor: Any, what: str) -> np.ndarray:
 
 
 def memory_of(tensor: Any) -> Hashable:
-    """What tensors have in common that are the same elements: tied weights."""
+    """A key that is equal for tensors with the same elements in memory: tied weights."""
     if not isinstance(tensor, np.ndarray) and str(tensor.layout) != "torch.strided":
         return id(tensor)  # it has no memory of its own; `contents` refuses it
     if isinstance(tensor, np.ndarray):

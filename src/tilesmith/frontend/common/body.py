@@ -35,7 +35,7 @@ class Body(FoldingBuilder):
         super().__init__(name)
         self.always_runs = outer.always_runs and not is_branch
         self.misfit = ""
-        """Why it can't be: what its nodes need never fits the sizes or the values known."""
+        """The reason why it can't be a graph: no sizes satisfy its nodes."""
         self._outer = outer
         self.measured = outer.measured
         self._loc, self._label = outer._loc, outer._label  # the node whose body it is
@@ -48,7 +48,7 @@ class Body(FoldingBuilder):
         return [self.input(f"in{len(self._inputs)}", t) for t in types]
 
     def capture(self, value: Value) -> Value:
-        """What a value of the graph around is in here."""
+        """The value in this body for a value of the graph around."""
         if value not in self._inside:
             self._inside[value] = self._captured(value)
         return self._inside[value]
@@ -73,7 +73,7 @@ class Body(FoldingBuilder):
         )
 
     def slot(self, slot: Slot) -> Slot:
-        """What a slot of the graph around is in here."""
+        """The slot in this body for a slot of the graph around."""
         if isinstance(slot, Value):
             return self.capture(slot)
         if isinstance(slot, TensorList):

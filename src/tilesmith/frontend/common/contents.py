@@ -1,4 +1,4 @@
-"""What small tensors hold whose elements depend on symbolic dimensions.
+"""Contents of small tensors whose elements depend on symbolic dimensions.
 
 Source models compute shapes with operators (shape, gather, add, concat, reshape).  The elements of
 such a result are found by interpreting the operator's tensor expression with elements that are
@@ -72,15 +72,15 @@ def known_contents(contents: Contents, type: TensorType) -> np.ndarray | None:
 def results(
     op: Op, types: tuple[TensorType, ...], inputs: Sequence[Contents]
 ) -> tuple[Contents, ...] | None:
-    """What the results of `op` hold for inputs that hold `inputs`; None if that can't be said."""
+    """The contents of the results of `op` for `inputs`; None if they are unknown."""
     if op.is_composite():
         return _of_expansion(op, types, inputs)
     if not op.is_primitive():
         return None
     tensors = op.tensors(*types)
-    given = dict(zip(tensors.inputs, inputs, strict=True))
+    contents = dict(zip(tensors.inputs, inputs, strict=True))
     try:
-        return tuple(_Interpreter(given).tensor(t) for t in tensors.outputs)
+        return tuple(_Interpreter(contents).tensor(t) for t in tensors.outputs)
     except _Unknown:
         return None
 
@@ -95,10 +95,12 @@ def _of_expansion(
     for node in graph.nodes:
         if not all(is_small(v.type) for v in node.outputs):
             return None
-        found = results(node.op, tuple(v.type for v in node.inputs), [held[v] for v in node.inputs])
-        if found is None:
+        contents = results(
+            node.op, tuple(v.type for v in node.inputs), [held[v] for v in node.inputs]
+        )
+        if contents is None:
             return None
-        held.update(zip(node.outputs, found, strict=True))
+        held.update(zip(node.outputs, contents, strict=True))
     return tuple(held[v] for v in graph.outputs)
 
 
@@ -114,8 +116,8 @@ class _Interpreter:
         if len(shape) != t.rank:
             raise _Unknown
         made = np.empty(shape, object)
-        for at in np.ndindex(*shape):
-            made[at] = self._element(t, at)
+        for index in np.ndindex(*shape):
+            made[index] = self._element(t, index)
         return made
 
     def _element(self, t: Tensor, at: tuple[int, ...]) -> Element:
@@ -135,10 +137,10 @@ class _Interpreter:
             return values.get(e, e)  # a Var that is no axis is a symbol
         if isinstance(e, ir.Load):
             assert isinstance(e.buffer, Tensor)
-            at = tuple(self._number(i, values, op) for i in e.indices)
-            if not all(isinstance(d, int) and 0 <= i < d for i, d in zip(at, e.buffer.shape)):
+            index = tuple(self._number(i, values, op) for i in e.indices)
+            if not all(isinstance(d, int) and 0 <= i < d for i, d in zip(index, e.buffer.shape)):
                 raise _Unknown
-            return self._element(e.buffer, at)
+            return self._element(e.buffer, index)
         if isinstance(e, ir.Select):
             chosen = self._value(e.cond, values, op)
             if not isinstance(chosen, bool):
@@ -162,10 +164,10 @@ class _Interpreter:
         raise _Unknown
 
     def _number(self, e: Expr, values: dict[Var, Element], op: Compute) -> int:
-        found = self._value(e, values, op)
-        if not isinstance(found, int):
+        number = self._value(e, values, op)
+        if not isinstance(number, int):
             raise _Unknown
-        return found
+        return number
 
     def _reduced(self, e: Reduce, values: dict[Var, Element], op: Compute) -> Element:
         dtypes = tuple(s.dtype for s in e.sources)
@@ -174,8 +176,8 @@ class _Interpreter:
         combined = e.reducer.combine(a, b)
         counts = [range(self._number(as_expr(x.extent), {}, op)) for x in e.axes]
         for point in itertools.product(*counts):
-            at = {**values, **dict(zip((x.var for x in e.axes), point, strict=True))}
-            new = [self._value(s, at, op) for s in e.sources]
+            inner = {**values, **dict(zip((x.var for x in e.axes), point, strict=True))}
+            new = [self._value(s, inner, op) for s in e.sources]
             both = dict(zip((*a, *b), (*state, *new), strict=True))
             state = [self._value(c, both, op) for c in combined]
         return state[e.index]
@@ -184,22 +186,22 @@ class _Interpreter:
 def _folded(e: Expr, operands: Sequence[Any]) -> Element:
     """An operation on numbers."""
     literals = tuple(const(x, c.dtype) for x, c in zip(operands, e.children, strict=True))
-    found = None
+    literal = None
     if isinstance(e, ir.Binary):
-        found = fold_binary(e.op, *literals)
+        literal = fold_binary(e.op, *literals)
     elif isinstance(e, ir.Compare):
-        found = fold_compare(e.op, *literals)
+        literal = fold_compare(e.op, *literals)
     elif isinstance(e, ir.Cast):
-        found = fold_cast(literals[0], e.type)
+        literal = fold_cast(literals[0], e.type)
     elif isinstance(e, ir.Call):
-        found = fold_call(e.name, literals, e.type)
+        literal = fold_call(e.name, literals, e.type)
     elif isinstance(e, ir.Unary) and e.dtype.is_bool:
         return not operands[0]
     elif isinstance(e, ir.Unary) and e.op == "neg":
         return const(-operands[0], e.dtype).value
-    if found is None:
+    if literal is None:
         raise _Unknown
-    return found.value
+    return literal.value
 
 
 def _binary(op: str, a: Element, b: Element, dtype: DType) -> Element:
@@ -263,10 +265,10 @@ def _compare(op: str, a: Element, b: Element, dtype: DType) -> Element:
         a, b = extents.product((x.number, y.by)), extents.product((y.number, x.by))
     if isinstance(a, (float, Ratio)) or isinstance(b, (float, Ratio)) or dtype.is_bool:
         raise _Unknown
-    found = extents.decided(ir.compare(op, as_expr(a), as_expr(b)))
-    if found is None:
+    decision = extents.decided(ir.compare(op, as_expr(a), as_expr(b)))
+    if decision is None:
         raise _Unknown
-    return found
+    return decision
 
 
 def _cast(x: Element, source: DType, to: DType) -> Element:

@@ -1,4 +1,4 @@
-"""For which sizes two extents are equal: as a rule for one symbol, or else by trial."""
+"""The sizes for which two extents are equal: by solving for one symbol, or else by trial."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ _TOGETHER = 4
 
 
 def replacement(a: Dim, b: Dim) -> dict[Expr, Expr] | None:
-    """What symbols must be where `a` equals `b`, or else symbols that are expected to make them
-    equal; None if there is nothing to replace.
+    """The values of symbols for which `a` equals `b`, or else symbols whose expected sizes make
+    them equal; None if there is nothing to replace.
     """
     return solved(a, b) or fitting(a, b)
 
 
 def solved(a: Dim, b: Dim) -> dict[Expr, Expr] | None:
-    """What symbols are where `a` equals `b`; None if that can't be said."""
+    """The values of symbols for which `a` equals `b`; None if they are unknown."""
     if isinstance(a, Var) and isinstance(b, Var):
         return _joined(a, b)
     for var, other in ((a, b), (b, a)):
-        if isinstance(var, Var) and (found := _limited(var, other)) is not None:
-            return found
+        if isinstance(var, Var) and (limited := _limited(var, other)) is not None:
+            return limited
     for var, value in ((a, b), (b, a)):
         if isinstance(var, Var) and var not in free_vars(as_expr(value)):
             return {var: as_expr(value)}
@@ -61,20 +61,20 @@ def _limited(var: Var, other: Dim) -> dict[Expr, Expr] | None:
 
 
 def _same_form(a: Dim, b: Dim) -> dict[Expr, Expr] | None:
-    """One symbol for two, if the extents are then the same: both are (n + 1) // 2, say."""
+    """One symbol for two, if the extents are then equal: both are (n + 1) // 2, say."""
     left, right = (free_vars(as_expr(d)) for d in (a, b))
     for x in sorted(left - right, key=lambda v: v.name):
         for y in sorted(right - left, key=lambda v: v.name):
-            found = _joined(x, y)
-            if found is not None and same_dim(
-                *(as_dim(substitute(as_expr(d), found)) for d in (a, b))
+            joint = _joined(x, y)
+            if joint is not None and same_dim(
+                *(as_dim(substitute(as_expr(d), joint)) for d in (a, b))
             ):
-                return found
+                return joint
     return None
 
 
 def _joined(a: Var, b: Var) -> dict[Expr, Expr] | None:
-    """One symbol for two, with the sizes that both may have."""
+    """One symbol for two, with the sizes that both permit."""
     x, y = _sizes(a), _sizes(b)
     low, high = max(x.low, y.low), min(x.high, y.high)
     if low > high:
@@ -92,8 +92,8 @@ def fitting(a: Dim, b: Dim) -> dict[Expr, Expr] | None:
     """Symbols with other expected sizes, at which `a` equals `b`; None if none are found, or if
     they are equal at those that they have.
 
-    As many symbols as possible get one common size, since images are mostly square.  Of the sizes
-    that fit, the one that the highest power of two divides is expected.
+    As many symbols as possible get one common size, since images are mostly square.  Among the
+    sizes that fit, the expected one is divisible by the highest power of two.
     """
     symbols = symbols_of((a, b))
     usual = {s: expected(s) for s in symbols}

@@ -1,8 +1,8 @@
 """Operators of graphs, made of a user's function that returns tensor expressions or a schedule.
 
-One registered operator is three classes.  The one that programs call is composite.  For inputs of
-given types it becomes one of the others: a tensor expression, which is fused with its neighbours
-and scheduled by rule; or loops, where the user has a schedule, or where `te.extern` or `te.scan`
+One registered operator is three classes.  Programs call the composite class.  For inputs of given
+types it becomes one of the others: a tensor expression, which is fused with its neighbours and
+scheduled by rule; or loops, where the user has a schedule, or where `te.extern` or `te.scan`
 computes something.
 """
 
@@ -43,7 +43,7 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Definition:
-    """What a user says that an operator computes.
+    """A user's definition of an operator.
 
     name: "namespace::name".
     parameters: in the order of calls.
@@ -63,8 +63,10 @@ class Definition:
         self, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> tuple[list[Any], dict[str, Any]]:
         """The arguments of a call: the tensors, and the others by name."""
-        given = {**dict(zip((p.name for p in self.parameters), args, strict=False)), **kwargs}
-        values = [(p, given[p.name] if p.name in given else p.default[0]) for p in self.parameters]
+        by_name = {**dict(zip((p.name for p in self.parameters), args, strict=False)), **kwargs}
+        values = [
+            (p, by_name[p.name] if p.name in by_name else p.default[0]) for p in self.parameters
+        ]
         return [v for p, v in values if p.type is None], {
             p.name: tuple(v) if isinstance(v, list) else v for p, v in values if p.type is not None
         }
@@ -85,7 +87,7 @@ class _Made:
 
 
 class _Defined(Op, abstract=True):
-    """What the three classes of an operator share: fields, which are its numbers and strings."""
+    """Base of an operator's three classes: its fields are its numbers and strings."""
 
     definition: ClassVar[Definition]
 
@@ -106,12 +108,12 @@ class _Defined(Op, abstract=True):
     def reference(self, *inputs: np.ndarray) -> np.ndarray | tuple[np.ndarray, ...]:
         """The expressions without the schedule, interpreted."""
         made = self.made(tuple(map(array_type, inputs)))
-        found = [
+        results = [
             np.empty(TensorType(t.dtype, t.shape).static_shape, t.dtype.numpy) for t in made.outputs
         ]
         func = _lowered(create_schedule(made.outputs), made.inputs, made.outputs)
-        interpret(func, [*map(np.ascontiguousarray, inputs), *found])
-        return found[0] if len(found) == 1 else tuple(found)
+        interpret(func, [*map(np.ascontiguousarray, inputs), *results])
+        return results[0] if len(results) == 1 else tuple(results)
 
 
 class _Called(_Defined, abstract=True):
@@ -190,8 +192,8 @@ def _entered(name: str, base: type[Op], namespace: Mapping[str, Any]) -> type[Op
 
 @lru_cache(maxsize=1024)
 def _made(definition: Definition, op: _Defined, types: tuple[TensorType, ...]) -> _Made:
-    """Raises UsageError where the user's function fails, ExpressionError or ScheduleError for what
-    can't be computed.
+    """Raises UsageError where the user's function fails, ExpressionError or ScheduleError for
+    uncomputable results.
     """
     tensors = [p for p in definition.parameters if p.type is None]
     if len(types) != len(tensors):
@@ -214,28 +216,28 @@ def _made(definition: Definition, op: _Defined, types: tuple[TensorType, ...]) -
 def _called(
     definition: Definition, attributes: Mapping[str, Any], inputs: tuple[Tensor, ...]
 ) -> tuple[Schedule | None, tuple[Tensor, ...], tuple[Tensor, ...]]:
-    """What a user's function gives: the schedule if there is one, the results, and the placeholders
-    that they read.
+    """The results of a user's function: the schedule if there is one, the results, and the
+    placeholders that they read.
     """
     waiting = iter(inputs)
     args = [next(waiting) if p.type is None else attributes[p.name] for p in definition.parameters]
     shown = ", ".join(f"{t.dtype}{list(t.shape)}" for t in inputs)
     try:
-        found = definition.function(*args)
+        result = definition.function(*args)
     except TilesmithError:
         raise
     except Exception as e:  # whatever the user's function raises
         raise UsageError(f"{definition.name} of {shown}: {type(e).__name__}: {e}") from e
     schedule = None
-    if isinstance(found, tuple) and found and isinstance(found[0], Schedule):
-        schedule, arguments = found
+    if isinstance(result, tuple) and result and isinstance(result[0], Schedule):
+        schedule, arguments = result
         inputs = tuple(a for a in arguments if isinstance(a.op, Placeholder))
-        found = tuple(a for a in arguments if not isinstance(a.op, Placeholder))
-    outputs = found if isinstance(found, tuple) else (found,)
+        result = tuple(a for a in arguments if not isinstance(a.op, Placeholder))
+    outputs = result if isinstance(result, tuple) else (result,)
     if not all(isinstance(t, Tensor) and not isinstance(t.op, Placeholder) for t in outputs):
         raise UsageError(
             f"{definition.name}: expected tensors that te.compute makes, or a schedule and its "
-            f"arguments (s, [x, y]), found {found!r}"
+            f"arguments (s, [x, y]), found {result!r}"
         )
     if len(outputs) != definition.results:
         raise UsageError(

@@ -5,9 +5,9 @@ are opened beneath the model's folder one path component at a time, relative to 
 before (`openat`), and links are refused at every step; only regular files are read, and only
 within their size.
 
-One kind of link is followed: one in the place of a data file, to a file beneath the folder in which
-the model's own file lies.  Caches store a model so: its files are links to a folder of contents.
-What a link says is opened as strictly, beneath that folder.
+Only one kind of link is followed: a link in the place of a data file, to a file beneath the folder
+of the model's own file.  Caches store models so: the files are links to a folder of contents.  The
+target of a link is opened with the same checks, beneath that folder.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class ExternalFiles:
         self._open: dict[str, ExternalFile] = {}
 
     def open(self, location: str, what: str) -> ExternalFile:
-        """The file at the relative path `location`.  Raises ModelError, naming `what` needs it."""
+        """The file at the relative path `location`.  Raises ModelError, naming `what`."""
         if location not in self._open:
             self._open[location] = self._checked(location, what)
             self._opened.add(location)

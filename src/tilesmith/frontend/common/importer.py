@@ -28,7 +28,7 @@ class Importer:
 
     @property
     def problems(self) -> Sequence[Problem]:
-        """What was noted so far."""
+        """The problems so far."""
         return self._problems
 
     def attempt(

@@ -1,4 +1,4 @@
-"""How large a model may become; a small hostile file must not be able to fill the machine."""
+"""Upper bounds on models, so that a small hostile file can't fill the machine."""
 
 from __future__ import annotations
 

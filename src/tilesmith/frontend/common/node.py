@@ -1,5 +1,5 @@
-"""What the import function of an operator works with, in every format: it adds nodes to the graph,
-asks for values that must be known, and refuses what is wrong.
+"""The context of an operator's import function, for every format: it adds nodes to the graph, reads
+values that must be known, and reports errors.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from .folding import FoldingBuilder
 
 @dataclass(slots=True, eq=False)
 class NodeContext:
-    """One node while it is imported; formats add how inputs and attributes are read.
+    """One node during import; formats add the reading of inputs and attributes.
 
     builder: makes the graph.
-    loc: the node's name, for messages and as the `loc` of what it becomes.
+    loc: the node's name, for messages and as the `loc` of the nodes made from it.
     label: the name of its first output, which labels the values that it becomes.
     """
 
@@ -88,19 +88,19 @@ class NodeContext:
         return self.builder.known(value)
 
     def array(self, value: Value, what: str) -> np.ndarray:
-        """The contents of `value`, needed now for `what` ("axes").
+        """The contents of `value`; `what` names their use ("axes").
 
         Raises ValuesNeededError when unknown.
         """
-        found = self.known(value)
-        if found is None and (held := self.builder.contents(value)) is not None:
+        array = self.known(value)
+        if array is None and (held := self.builder.contents(value)) is not None:
             raise OpenValueError(
                 f"the value of {what} must be a number when the model is compiled; it is "
                 f"{', '.join(map(str, held.flat))} (give the inputs their sizes with shapes=)",
                 [d for d in held.flat if isinstance(d, Expr)],
                 value,
             )
-        if found is None:
+        if array is None:
             names = self.builder.inputs_behind(value)
             of = (
                 f"it is computed from input {', '.join(map(repr, names))}"
@@ -112,21 +112,21 @@ class NodeContext:
                 "(give the input a constant value with values={name: array})",
                 names,
             )
-        return found
+        return array
 
     def int_list(self, value: Value, what: str) -> tuple[int, ...]:
         """The contents of a 1-D (or scalar) integer value as ints."""
-        found = self.array(value, what)
-        if found.dtype.kind not in "iu" or found.ndim > 1:
+        numbers = self.array(value, what)
+        if numbers.dtype.kind not in "iu" or numbers.ndim > 1:
             raise ModelError(f"{what}: expected a list of integers, found {value.type}")
-        return tuple(int(i) for i in found.reshape(-1))
+        return tuple(int(i) for i in numbers.reshape(-1))
 
     def scalar(self, value: Value, what: str) -> Any:
         """The contents of a value of one element, as a Python number."""
-        found = self.array(value, what)
-        if found.size != 1:
+        array = self.array(value, what)
+        if array.size != 1:
             raise ModelError(f"{what}: expected one number, found {value.type}")
-        return found.reshape(-1)[0].item()
+        return array.reshape(-1)[0].item()
 
     def dims(self, value: Value, what: str) -> tuple[Dim, ...]:
         """The contents of a 1-D (or scalar) integer value, numbers or symbolic."""
@@ -137,17 +137,17 @@ class NodeContext:
 
     def dim(self, value: Value, what: str) -> Dim:
         """The contents of an integer value of one element, a number or symbolic."""
-        found = self.dims(value, what)
-        if len(found) != 1:
+        dims = self.dims(value, what)
+        if len(dims) != 1:
             raise ModelError(f"{what}: expected one number, found {value.type}")
-        return found[0]
+        return dims[0]
 
     def is_known(self, value: Value) -> bool:
         """Whether the contents of `value` are numbers, or extents."""
         return self.builder.contents(value) is not None or self.known(value) is not None
 
     def elements(self, value: Value, what: str) -> list[Dim | None]:
-        """The elements of a list (or scalar) of integers; None for what only a run knows.
+        """The elements of a list (or scalar) of integers; None if only a run knows them.
 
         Raises ModelError for another type, OpenDimensionError for a list of unknown length.
         """
@@ -180,8 +180,8 @@ class NodeContext:
         """The elements of an i64 list as extents, measured by a run where they are not `known`.
 
         known: the extents that are; by default none.
-        usual: what extents are expected to be; by default their bound.
-        bounds: what extents never exceed; by default the largest size.
+        usual: expected extents; by default their bounds.
+        bounds: upper bounds of the extents; by default the largest size.
         zero: a list of numbers that are 0 in every run that is not refused.
         """
         known = known or [None] * value.type.static_shape[0]
@@ -195,17 +195,17 @@ class NodeContext:
             return tuple(d for d in known if d is not None)
         limits = [bounds[i] for i in unknown]
         guesses = [usual[i] for i in unknown if usual]
-        found = self.builder.measure(value, limits, zero, self.label, guesses)
-        new = dict(zip(unknown, found, strict=True))
+        extents = self.builder.measure(value, limits, zero, self.label, guesses)
+        new = dict(zip(unknown, extents, strict=True))
         return tuple(new[i] if d is None else d for i, d in enumerate(known))
 
     def places(self, x: Value) -> Value:
         """The positions of the elements other than 0, i64 [rank, how many], in row-major order;
         only a run knows how many.
         """
-        found, count = self.add(NonZero(), x)
-        (length,) = self.measured(count, bounds=[found.type.shape[1]])
-        return self.add(Leading(length), found)
+        positions, count = self.add(NonZero(), x)
+        (length,) = self.measured(count, bounds=[positions.type.shape[1]])
+        return self.add(Leading(length), positions)
 
     def shape(self, value: Value) -> tuple[int, ...]:
         """The shape of a value as numbers.  Raises OpenDimensionError where one is symbolic."""
@@ -230,10 +230,10 @@ class NodeContext:
 
     def axes(self, axes: tuple[int, ...], rank: int, what: str = "axes") -> tuple[int, ...]:
         """Several distinct axes, as `axis`."""
-        found = tuple(self.axis(a, rank, what) for a in axes)
-        if len(set(found)) != len(found):
+        numbers = tuple(self.axis(a, rank, what) for a in axes)
+        if len(set(numbers)) != len(numbers):
             raise ModelError(f"{what}: expected distinct axes, found {list(axes)}")
-        return found
+        return numbers
 
     # Errors
 

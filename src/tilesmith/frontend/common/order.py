@@ -35,7 +35,7 @@ class Named(Generic[N]):
 def ordered(
     nodes: Sequence[Named[N]], defined: Container[str], outside: Container[str], where: str
 ) -> list[N]:
-    """The nodes so that each comes after what it needs.
+    """The nodes, each after the nodes that it needs.
 
     defined: names of the graph's inputs and stored tensors; outside: names of the graphs around;
     where: the graph, for messages.  Raises ModelError for a name defined twice, a name that nothing

@@ -1,4 +1,4 @@
-"""What a model needs that Tilesmith cannot do: collected during the walk, reported all at once."""
+"""Features of a model that Tilesmith lacks: collected during the walk, reported all at once."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Problem:
     """Something unsupported.
 
     site: where.
-    message: what.
+    message: text of the problem.
     inputs: model inputs whose values would solve it; None if none would.
     is_open: numbers for dimensions that are open would solve it.
     dims: the extents that it is about, where they are known.
@@ -47,7 +47,7 @@ class Problem:
 
 
 def shapes_hint(name: str) -> str:
-    """What to do about an input with open dimensions."""
+    """Advice about an input with open dimensions."""
     return (
         f"Give their shapes: shapes={{{name!r}: (1, ...)}}, or --shape {name}=1,... on the command "
         "line"
@@ -55,7 +55,7 @@ def shapes_hint(name: str) -> str:
 
 
 def report(problems: Sequence[Problem], open_inputs: Sequence[str] = ()) -> ModelError:
-    """One error for everything that a model needs and Tilesmith cannot do, by operator.
+    """One error for all features of a model that Tilesmith lacks, by operator.
 
     open_inputs: the inputs with dimensions that are open; the first one is the one to fix.
     """

@@ -22,7 +22,7 @@ _CHECKED = 1 << 16
 def scaled(extent: Dim, factor: float, number_type: type[np.floating], what: str) -> Dim:
     """floor(extent * factor), a product of `number_type`: in f32, 0.7 * 10 is 7 and not 6.
 
-    Raises OpenDimensionError naming `what` if the extent is open and rounding decides.
+    Raises OpenDimensionError if the extent is open and rounding decides; `what` names the extent.
     """
     if isinstance(extent, int):
         return math.floor(float(number_type(extent) * number_type(factor)))

@@ -1,4 +1,4 @@
-"""Where names are looked up while a graph or function body is walked."""
+"""The lookup of names during the walk over a graph or function body."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Scope:
         return name in self.names or (self.parent is not None and name in self.parent)
 
     def find(self, name: str) -> Slot:
-        """What `name` stands for.  Raises ModelError when nothing defines it."""
+        """The meaning of `name`.  Raises ModelError when nothing defines it."""
         scope: Scope | None = self
         while scope is not None:
             if name in scope.names:

@@ -1,4 +1,4 @@
-"""What a name of a source model stands for while the model is imported."""
+"""The meanings of a source model's names during import."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ Slot: TypeAlias = "Value | TensorList | Absent | Failed | None"
 """None: an optional input that is left out."""
 
 Result: TypeAlias = "Slot | tuple[Slot, ...]"
-"""What an import function gives: the node's output, or all of them if there are several."""
+"""The result of an import function: the node's output, or all of them if there are several."""
 
 
 def kind_of(slot: Slot) -> str:
-    """What a slot holds, in words."""
+    """The kind of a slot, in words."""
     if isinstance(slot, TensorList):
         return f"a sequence of {len(slot.items)} tensors"
     return "a tensor" if isinstance(slot, Value) else "nothing"

@@ -1,4 +1,4 @@
-"""A model as the user gave it, and what a frontend is."""
+"""A user's model, and the interface of a frontend."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Source:
 
     model: the path, bytes or object.
     content: the bytes, or the mapped file at the path; None for an object.
-    name: what messages call it; empty for an object, whose frontend may find a name in it.
+    name: its name in messages; empty for an object, in which a frontend may find a name.
     folder: where the file may refer to others; None when the model is not a file.
     opened: takes in the names of such files as they are opened.
     home: the folder in which the model's own file lies, which is another one than `folder` where
@@ -60,8 +60,8 @@ class Source:
 class Frontend:
     """A reader for one kind of source model.
 
-    file: what its files are called in messages ("an ONNX file"); empty if it reads none.
-    kinds: what it takes, in words, for messages ("a path to an ONNX model").
+    file: the name of its files in messages ("an ONNX file"); empty if it reads none.
+    kinds: the sources that it accepts, for messages ("a path to an ONNX model").
     recognises: whether a source is of this kind, by its content or the object's type.
     load: its graph.  Raises ModelError when the model is damaged or inconsistent; UnsupportedError,
         which lists every node that cannot be imported; UnequalDims when it is to be called again

@@ -1,8 +1,8 @@
 """The dimensions that stay open when a model is imported: one symbol for each.
 
 A model is imported again when two of its extents turn out to be equal for some sizes only
-(`UnequalDims`): one symbol is then replaced by what it must be.  Where no replacement makes them
-equal, symbols get expected sizes that do, and a run checks the rest (`FoldingBuilder.add`).
+(`UnequalDims`): one symbol is then replaced by its value.  Where no replacement makes them equal,
+symbols get expected sizes that do, and a run checks the rest (`FoldingBuilder.add`).
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class Narrowing:
 
     dimension: its name.
     places: the axes that have it, and their inputs.
-    now: what it is: a number, a range, or a formula of other dimensions.
-    demand: the node, and what it demands.
+    now: the new dimension: a number, a range, or a formula of other dimensions.
+    demand: the node, and its demand.
     """
 
     dimension: str
@@ -58,10 +58,9 @@ class Narrowing:
 
 
 class Symbols:
-    """What open dimensions are: symbols, until more is known.
+    """The open dimensions: symbols, until more is known.
 
-    dynamic: the ranges that the caller gives; others are what the model declares, or from 1 to
-        2^31 - 1.
+    dynamic: the ranges from the caller; others are the model's, or from 1 to 2^31 - 1.
     expected: the sizes that the caller expects; by default 1 for an input's first axis, 224 for the
         last two of four, and 128 for others, or the nearest in the range.
     """
@@ -75,11 +74,11 @@ class Symbols:
         self._dims: dict[str, Dim] = {}
         self._places: dict[str, dict[tuple[str, int], None]] = {}
         self.narrowed: list[Narrowing] = []
-        """Which dimensions nodes have restricted, in the order in which that was found."""
+        """The dimensions that nodes have restricted, in order."""
 
     def declare(self, name: str, low: int, high: int, expected: int | None = None) -> None:
-        """Sizes that the model gives the open dimension `name`, or the axis "NAME.AXIS" of an input
-        where it has none, for what the caller does not say.
+        """Sizes that the model declares for the open dimension `name`, or for the axis "NAME.AXIS"
+        of an input without a name, for the case that the caller is silent.
 
         expected: the size that decisions reckon with, by default the usual one.
         """
@@ -94,8 +93,8 @@ class Symbols:
         }
 
     def check(self, name: str, dims: Sequence[int | str] | None) -> None:
-        """Raises ModelError if what the caller says of the input `name` is neither about its axes
-        nor its shape.
+        """Raises ModelError if the caller's ranges for the input `name` are neither by axis nor a
+        shape.
 
         dims: as the model declares them, names where they are open; None if the rank is open.
         """
@@ -146,14 +145,14 @@ class Symbols:
         """Replaces a symbol so that two extents are equal, or symbols so that they are at the
         expected sizes.  Raises OpenDimensionError if none can be replaced.
         """
-        found = replacement(error.first, error.second)
-        if found is None:
+        replaced = replacement(error.first, error.second)
+        if replaced is None:
             raise OpenDimensionError(str(error)) from None
-        if set(found).isdisjoint(symbols_of(self._dims.values())):
+        if set(replaced).isdisjoint(symbols_of(self._dims.values())):
             raise OpenDimensionError(str(error)) from None
         before = self._dims
         self._dims = {
-            key: d if isinstance(d, int) else as_dim(substitute(d, found))
+            key: d if isinstance(d, int) else as_dim(substitute(d, replaced))
             for key, d in before.items()
         }
         demand = str(error).partition("; give ")[0]
@@ -166,7 +165,7 @@ class Symbols:
 
 
 def _narrower(before: Dim, now: Dim) -> str | None:
-    """What a dimension is that was something else; None where it has all its sizes yet."""
+    """The restricted form of a dimension; None if it still has all its sizes."""
     if same_dim(before, now):
         return None
     if not (isinstance(now, Var) and isinstance(before, Var)):
@@ -180,7 +179,7 @@ def _narrower(before: Dim, now: Dim) -> str | None:
 
 
 def _of(given: Mapping[str, object], name: str, place: Place) -> object:
-    """What `given` says about a dimension, by its name or its place."""
+    """The part of `given` about a dimension, by its name or its position."""
     axes = given.get(place[0])
     if name in given and not isinstance(given[name], Mapping):
         return given[name]

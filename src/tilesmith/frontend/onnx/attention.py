@@ -159,13 +159,13 @@ def _bias(
         parts.append(fn.where(part, zero, lowest) if part.dtype.is_bool else part)
     allowed: list[Value] = []
     # Position of a query among the keys: row + the number of keys before the first query.
-    at, key = n.positions(rows, 2, 0), n.positions(columns, 2, 1)
+    query, key = n.positions(rows, 2, 0), n.positions(columns, 2, 1)
     before = n.of_dims((past,), ())
     if lengths is not None:
         valid = n.reshape(lengths.cast(i64), (q.type.shape[0], 1, 1, 1))
         allowed.append(key < valid)
         before = valid - n.of_dims((rows,), ())
-    ahead = key - (at + before)
+    ahead = key - (query + before)
     if causal:
         allowed.append(ahead <= 0)
     if left >= 0:
@@ -199,7 +199,7 @@ def flex_attention(n: OnnxNode) -> Result:
 
 
 def _modified(n: OnnxNode, name: str, x: Value) -> Value:
-    """`x`, or what the sub-graph in attribute `name` makes of it."""
+    """`x` after the sub-graph in attribute `name`, if there is one."""
     if not n.has(name):
         return x
     (y,) = results_of(n.inline(graph_attribute(n, name), (x,), f"{n.loc}.{name}"))

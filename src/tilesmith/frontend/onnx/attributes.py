@@ -62,7 +62,7 @@ class Attributes:
                     f"attribute {name!r}: expected an attribute type 1 to 14, found {a.type}"
                 )
             if a.ref_attr_name:
-                found = (
+                proto = (
                     outer.find(text(a.ref_attr_name, "an attribute reference"))
                     if outer is not None
                     else None
@@ -72,8 +72,8 @@ class Attributes:
                         f"attribute {name!r} refers to a function's attribute, outside of a "
                         "function"
                     )
-                if found is not None:
-                    protos[name] = found
+                if proto is not None:
+                    protos[name] = proto
                 continue
             protos[name] = a
         return Attributes(protos)
@@ -91,13 +91,13 @@ class Attributes:
         a = self.find(name)
         if a is None:
             return None
-        found = attribute_type(a)
-        if found not in types:
+        kind = attribute_type(a)
+        if kind not in types:
             expected = " or ".join(_TYPES[t][0] for t in types)
             raise ModelError(
-                f"attribute {name!r}: expected {expected}, found {_TYPES.get(found, (found,))[0]}"
+                f"attribute {name!r}: expected {expected}, found {_TYPES.get(kind, (kind,))[0]}"
             )
-        return getattr(a, _TYPES[found][1])
+        return getattr(a, _TYPES[kind][1])
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -75,22 +75,22 @@ class CarriedShapes:
         )
 
     def settle(self, results: Sequence[Value]) -> bool:
-        """Whether an iteration makes what it gets; else `types` are more general from here on."""
+        """Whether results of an iteration have its inputs' types; else `types` get wider."""
         following = {p: results[p[0]].shape[p[1]] for p in self._first}
         groups: dict[tuple[Var | None, Dim, Dim], list[Place]] = {}
         for place, first in self._first.items():
             known = self._symbol.get(place)
             if known is not None or not same_dim(first, following[place]):
                 groups.setdefault((known, first, following[place]), []).append(place)
-        found = {known for known, *_ in groups if known is not None}
-        is_settled = len(found) == len(groups)
+        extents_known = {known for known, *_ in groups if known is not None}
+        is_settled = len(extents_known) == len(groups)
         self._next = {}
         for (known, first, after), places in groups.items():
             new = known
-            if known not in found or known is None or not _stays(known, after):
-                is_settled = is_settled and known not in found
+            if known not in extents_known or known is None or not _stays(known, after):
+                is_settled = is_settled and known not in extents_known
                 new = self._new(first, known is not None and not _stays(known, after))
-            found.discard(known)
+            extents_known.discard(known)
             assert new is not None
             self._next[new] = after
             self._symbol |= dict.fromkeys(places, new)
@@ -154,7 +154,7 @@ def _stays(symbol: Var, after: Dim) -> bool:
 
 
 def _bound(first: Dim, current: Var, after: Dim, steps: Dim | None) -> Dim:
-    """What an extent never exceeds in a loop of at most so many steps."""
+    """The upper bound of an extent in a loop of at most `steps` iterations."""
     added = extents.difference(after, current)
     if isinstance(added, int) and added <= 0:
         return first

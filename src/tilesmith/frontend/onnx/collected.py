@@ -25,10 +25,10 @@ WIDTH = 3
 
 @dataclass(frozen=True, slots=True)
 class Ragged:
-    """Such a result.
+    """A collected result whose elements differ in shape.
 
     number: among the results that the loop collects.
-    element: what an iteration gives.
+    element: the result of an iteration.
     """
 
     number: int

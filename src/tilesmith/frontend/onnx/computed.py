@@ -1,8 +1,8 @@
 """ONNX's operators on shapes where an operand that decides the shape is computed by the model.
 
-Formulas make what only a run knows canonical: extents without -1, starts from the front, a flag for
-each axis.  Then extents are measured, and elements are looked up.  Operands that are known when the
-model is compiled take the shorter way (`shapes`, `reductions`).
+Formulas bring operands that only a run knows to canonical form: extents without -1, starts from the
+front, a flag for each axis.  Then extents are measured, and elements are looked up.  Operands that
+are known when the model is compiled take the shorter way (`shapes`, `reductions`).
 """
 
 from __future__ import annotations
@@ -55,17 +55,17 @@ def reshaped(n: OnnxNode, x: Value, wanted: Value, zero_is_zero: bool) -> Value:
     """-1 stands for the rest, 0 copies unless `zero_is_zero`."""
     known = n.elements(wanted, "shape")
     count, dims = len(known), x.type.shape
-    given = listed(wanted)
+    sizes = listed(wanted)
     if not zero_is_zero:
         copied = n.of_dims((*dims[:count], *[0] * (count - len(dims))))
-        given = where(given.equals(0), copied, given)
+        sizes = where(sizes.equals(0), copied, sizes)
         known = [dims[i] if d is not None and same_dim(d, 0) and i < len(dims) else d
                  for i, d in enumerate(known)]  # fmt: skip
     known = [None if isinstance(d, int) and d < 0 else d for d in known]
     total = n.of_dims((extents.product(dims),))
-    is_rest = given.equals(-1)
-    others = where(is_rest, 1, given).prod((0,)).reshape(1)
-    exact = where(is_rest, total / where(others.equals(0), 1, others), given)
+    is_rest = sizes.equals(-1)
+    others = where(is_rest, 1, sizes).prod((0,)).reshape(1)
+    exact = where(is_rest, total / where(others.equals(0), 1, others), sizes)
     excess = exact.prod((0,)).reshape(1) - total
     return viewed(n, x, n.measured(exact, known, zero=excess))
 
@@ -76,11 +76,11 @@ def expanded(n: OnnxNode, x: Value, wanted: Value) -> Value:
     rank = max(len(known), x.type.rank)
     dims = (*[1] * (rank - x.type.rank), *x.type.shape)
     known = [*[1] * (rank - len(known)), *known]
-    given = listed(wanted)
+    sizes = listed(wanted)
     if wanted.type.size < rank:
-        given = joined(n.of_dims([1] * (rank - wanted.type.size)), given)
+        sizes = joined(n.of_dims([1] * (rank - wanted.type.size)), sizes)
     own = n.of_dims(dims)
-    exact = where(given.equals(1), own, given)
+    exact = where(sizes.equals(1), own, sizes)
     fits = where(exact.equals(own), 0, where(own.equals(1), 0, exact * 0 + 1))
     result: list[Dim | None] = []
     for d, w in zip(dims, known, strict=True):
@@ -125,7 +125,7 @@ def _kept(n: OnnxNode, dims: Sequence[Dim], is_named: Value, count: int) -> Valu
 
 
 def running_sum(n: OnnxNode, numbers: Value) -> Value:
-    """Of a short list: each number and those before it."""
+    """The running sum of a short list: each number plus those before it."""
     size = numbers.type.static_shape[0]
     order = n.of_dims(range(size))
     before = along(order, 1, 2) < along(order, 0, 2) + 1
@@ -158,10 +158,10 @@ def reduced(n: OnnxNode, x: Value, axes: Value, make: Callable[..., Op], keepdim
 
 
 def _largest(dims: Sequence[Dim]) -> Dim:
-    found: Dim = 0
+    largest: Dim = 0
     for d in dims:
-        found = extents.larger(found, d)
-    return found
+        largest = extents.larger(largest, d)
+    return largest
 
 
 def squeezed(n: OnnxNode, x: Value, axes: Value) -> Value:
@@ -171,9 +171,9 @@ def squeezed(n: OnnxNode, x: Value, axes: Value) -> Value:
     count = rank - axes.type.size
     more = where(named, n.of_dims(dims) - 1, 0)
     wrong = joined(_misnamed(n, axes, named), more)
-    found = n.measured(_kept(n, dims, named, count), bounds=[_largest(dims)] * count,
+    measured = n.measured(_kept(n, dims, named, count), bounds=[_largest(dims)] * count,
                        zero=wrong)  # fmt: skip
-    return viewed(n, x, found)
+    return viewed(n, x, measured)
 
 
 def unsqueezed(n: OnnxNode, x: Value, axes: Value) -> Value:
@@ -205,9 +205,9 @@ def split_at(n: OnnxNode, x: Value, axis: Value) -> tuple[Value, tuple[Dim, ...]
     ]
     named = order.equals(number).cast(i64).sum((0,)).reshape(1)
     size = extents.larger(extents.product(dims), 1)
-    found = n.measured(joined(*parts), bounds=[size, _largest(dims), size],
+    measured = n.measured(joined(*parts), bounds=[size, _largest(dims), size],
                        zero=named - 1)  # fmt: skip
-    return viewed(n, x, found), found
+    return viewed(n, x, measured), measured
 
 
 def running(n: OnnxNode, x: Value, axis: Value, make: Callable[[int], Op]) -> Value:
@@ -226,9 +226,9 @@ def _on_axes(
     if not isinstance(axes, Value):
         if tuple(axes) == tuple(range(rank)):
             return given
-        at = {a: i for i, a in enumerate(axes)}
+        positions = {a: i for i, a in enumerate(axes)}
         several = joined(given, n.of_dims([default]))
-        return picked(several, [at.get(a, len(at)) for a in range(rank)])
+        return picked(several, [positions.get(a, len(positions)) for a in range(rank)])
     named = _placed(listed(axes), rank)
     here = along(named, 1, 2).equals(along(n.of_dims(range(rank)), 0, 2)).cast(i64)
     value = (here * along(given - default, 1, 2)).sum((1,))
@@ -277,8 +277,8 @@ def _known_steps(
     if isinstance(axes, Value) or n.known(steps) is None:
         return None
     known = (min(max(s, -_FAR), _FAR) for s in n.int_list(steps, "steps"))
-    given = dict(zip(axes, known, strict=True))
-    return tuple(given.get(a, 1) for a in range(rank))
+    by_axis = dict(zip(axes, known, strict=True))
+    return tuple(by_axis.get(a, 1) for a in range(rank))
 
 
 def _offsets(
@@ -306,9 +306,9 @@ def padded(
     """
     dims, rank = x.type.shape, x.type.rank
     count = pads.type.size // 2
-    given = listed(pads)
+    numbers = listed(pads)
     begins, ends = (
-        _on_axes(n, picked(given, range(s, s + count)), axes, rank, 0) for s in (0, count)
+        _on_axes(n, picked(numbers, range(s, s + count)), axes, rank, 0) for s in (0, count)
     )
     own = n.of_dims(dims)
     is_padded = [isinstance(axes, Value) or a in axes for a in range(rank)]
@@ -335,8 +335,8 @@ def parted(n: OnnxNode, x: Value, axis: int, sizes: Value) -> tuple[Value, ...]:
     extent = x.type.shape[axis]
     excess = listed(sizes).sum((0,)).reshape(1) - n.of_dims((extent,))
     known = n.elements(sizes, "split")
-    found = n.measured(listed(sizes), known, [extent] * len(known), excess)
-    return _parts(n, x, axis, found)
+    measured = n.measured(listed(sizes), known, [extent] * len(known), excess)
+    return _parts(n, x, axis, measured)
 
 
 def parts(n: OnnxNode, x: Value, axis: int, sizes: Sequence[Dim]) -> tuple[Value, ...]:
@@ -375,6 +375,6 @@ def triangle(n: OnnxNode, x: Value, k: Value, upper: bool) -> Value:
 
 
 def count(n: OnnxNode, given: Value, most: Dim) -> Dim:
-    """A number of elements that the model computes, of at most so many."""
-    (found,) = n.measured(listed(given), bounds=[most])
-    return found
+    """A number of elements that the model computes; `most` is its upper bound."""
+    (number,) = n.measured(listed(given), bounds=[most])
+    return number

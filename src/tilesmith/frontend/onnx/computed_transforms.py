@@ -84,8 +84,8 @@ def _products(
         plus, minus = ew.Add(), ew.Sub()
         first = n.add(minus if inverse else plus, first, product(1, sines))
         second = n.add(plus, second, product(1, cosines))
-    found = [n.add(shape.Unsqueeze((3,)), v) for v in ((first,) if real else (first, second))]
-    joined = n.add(slicing.Concat(3), *found) if len(found) > 1 else found[0]
+    products = [n.add(shape.Unsqueeze((3,)), v) for v in ((first,) if real else (first, second))]
+    joined = n.add(slicing.Concat(3), *products) if len(products) > 1 else products[0]
     return joined.transpose(0, 2, 1, 3)
 
 
@@ -94,12 +94,12 @@ def frames(n: OnnxNode, signal: Value, step: Value, length: Value) -> Value:
     parts].
     """
     own = n.of_dims((signal.type.shape[1],))
-    given = listed(step)
-    many = (own - length) / given + 1
-    wrong = ((given < 1) | (own < length)).cast(i64)
+    stride = listed(step)
+    many = (own - length) / stride + 1
+    wrong = ((stride < 1) | (own < length)).cast(i64)
     known = [None, *n.elements(length, "frame_length")]
     count, size = n.measured(joined(many, length), known, zero=wrong)
-    places = along(n.positions(count) * given, 0, 2) + along(n.positions(size), 1, 2)
+    places = along(n.positions(count) * stride, 0, 2) + along(n.positions(size), 1, 2)
     return n.add(gather.Gather(1), signal, places)
 
 
@@ -127,21 +127,25 @@ def images(
     area, size, many = (v.prod((0,)).reshape(1) for v in (kernel, whole, blocks))
     channels = n.of_dims((rows,)) / maximum(area, 1)
     wrong = joined(channels * area - n.of_dims((rows,)), many - n.of_dims((columns,)))
-    found = n.measured(joined(channels, area, size, whole), zero=wrong)
-    channel, taps, pixels = found[:3]
+    measured = n.measured(joined(channels, area, size, whole), zero=wrong)
+    channel, taps, pixels = measured[:3]
     pixel, tap = along(n.positions(pixels), 0, 2), along(n.positions(taps), 1, 2)
     place, inside = tap * 0, None
     for a in reversed(range(axes)):
         i, k = pixel % maximum(picked(whole, a), 1), tap % maximum(picked(kernel, a), 1)
         pixel, tap = pixel / maximum(picked(whole, a), 1), tap / maximum(picked(kernel, a), 1)
         ahead = i + begins[a] - k * dilations[a]
-        at = ahead / strides[a]
-        fits = (at * strides[a]).equals(ahead) & (at * 0 - 1 < ahead) & (at < picked(blocks, a))
+        position = ahead / strides[a]
+        fits = (
+            (position * strides[a]).equals(ahead)
+            & (position * 0 - 1 < ahead)
+            & (position < picked(blocks, a))
+        )
         inside = fits if inside is None else inside & fits
         scale = n.of_dims((1,))
         for later in range(a + 1, axes):
             scale = scale * picked(blocks, later)
-        place = place + at * scale
+        place = place + position * scale
     assert inside is not None
     tap = along(n.positions(taps), 1, 2)
     flat = where(inside, tap * n.of_dims((columns,)) + place, 0)
@@ -149,4 +153,4 @@ def images(
     chosen = n.add(gather.Gather(2), split, flat)
     chosen = where(inside, chosen, 0)
     summed = chosen.sum((3,))
-    return n.add(Reinterpret((batch, channel, *found[3:])), summed)
+    return n.add(Reinterpret((batch, channel, *measured[3:])), summed)

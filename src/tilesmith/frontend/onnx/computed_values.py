@@ -37,9 +37,9 @@ def window(
     n: OnnxNode, size: Value, is_periodic: bool, coefficients: Sequence[float], dtype: DType
 ) -> Value:
     """a0 - a1 cos(2 pi i / m) + a2 cos(4 pi i / m) for a computed size."""
-    given = listed(size)
-    (length,) = n.measured(given)
-    m = maximum(given if is_periodic else given - 1, 1).cast(f64)
+    points = listed(size)
+    (length,) = n.measured(points)
+    m = maximum(points if is_periodic else points - 1, 1).cast(f64)
     angle = (n.positions(length).cast(f64) * (2 * math.pi)) / m
     a0, a1, a2 = coefficients
     value = a0 - cos(angle) * a1
@@ -63,10 +63,10 @@ def mel_filters(n: OnnxNode, sizes: Sequence[Value], edges: Sequence[Value], dty
         return along(place, 1, 2)
 
     start, centre, end = (corner(i) for i in range(3))
-    at = along(n.positions(rows).cast(f64), 0, 2)
-    up = where(start < centre, (at - start) / maximum(centre - start, 1.0), at * 0.0 + 1.0)
-    down = (end - at) / maximum(end - centre, 1.0)
-    zero = at * 0.0
-    rising = where((start < at + 1.0) & (at < centre + 1.0), up, zero)
-    falls = (centre < at + 1.0) & (at < end)
+    bin_of = along(n.positions(rows).cast(f64), 0, 2)
+    up = where(start < centre, (bin_of - start) / maximum(centre - start, 1.0), bin_of * 0.0 + 1.0)
+    down = (end - bin_of) / maximum(end - centre, 1.0)
+    zero = bin_of * 0.0
+    rising = where((start < bin_of + 1.0) & (bin_of < centre + 1.0), up, zero)
+    falls = (centre < bin_of + 1.0) & (bin_of < end)
     return where(falls, down, rising).cast(dtype)

@@ -97,8 +97,8 @@ def size_of(n: OnnxNode) -> Result:
 @onnx_op("Range", since=11)
 def range_of(n: OnnxNode) -> Result:
     n.ignore("stash_type")  # the precision of a float range's steps; here it is the type's own
-    given = [n.builder.contents(n.input(i)) for i in range(3)]
-    if all(v.dtype.is_int for v in map(n.input, range(3))) and all(c is not None for c in given):
+    bounds = [n.builder.contents(n.input(i)) for i in range(3)]
+    if all(v.dtype.is_int for v in map(n.input, range(3))) and all(c is not None for c in bounds):
         start, limit, delta = (n.dim(n.input(i), "start, limit or delta") for i in range(3))
         if isinstance(delta, int) and not (isinstance(start, int) and isinstance(limit, int)):
             return _symbolic_range(n, start, limit, delta)
@@ -138,12 +138,12 @@ def _symbolic_range(n: OnnxNode, start: Dim, limit: Dim, delta: int) -> Value:
     rounded = extents.total((length, abs(delta) - 1))
     count = extents.larger(as_dim(as_expr(rounded) // abs(delta)), 0)
     dtype = n.input(0).dtype
-    found = n.add(Iota(count))
+    numbers = n.add(Iota(count))
     if delta != 1:
-        found = found * delta
+        numbers = numbers * delta
     if not same_dim(start, 0):
-        found = found + n.of_dims((start,), ())
-    return found.cast(dtype)
+        numbers = numbers + n.of_dims((start,), ())
+    return numbers.cast(dtype)
 
 
 def _check_size(n: OnnxNode, dims: tuple[int, ...]) -> None:
@@ -174,9 +174,9 @@ def non_zero(n: OnnxNode) -> Result:
     if n.known(x) is None:
         y = n.places(x if x.type.rank else n.reshape(x, (1,)))
         return y if x.type.rank else n.add(slicing.Slice((0,), (0,), (0,), (1,)), y)
-    found = n.array(x, "X")
-    _check_size(n, (int(np.count_nonzero(found)), max(found.ndim, 1)))
-    return n.const(np.array(np.nonzero(found), np.int64).reshape(found.ndim, -1))
+    array = n.array(x, "X")
+    _check_size(n, (int(np.count_nonzero(array)), max(array.ndim, 1)))
+    return n.const(np.array(np.nonzero(array), np.int64).reshape(array.ndim, -1))
 
 
 def _window(n: OnnxNode, coefficients: tuple[float, float, float]) -> Result:
@@ -204,8 +204,8 @@ def mel_weight_matrix(n: OnnxNode) -> Result:
     names = ("num_mel_bins", "dft_length", "sample_rate", "lower_edge_hertz", "upper_edge_hertz")
     if not all(n.is_known(n.input(i)) for i in range(5)):
         dtype = element_type(n.attr_int("output_datatype", 1), "attribute 'output_datatype'")
-        given = [n.input(i) for i in range(5)]
-        return computed_values.mel_filters(n, given[:3], given[3:], dtype)
+        operands = [n.input(i) for i in range(5)]
+        return computed_values.mel_filters(n, operands[:3], operands[3:], dtype)
     bins, length, rate, *edges = (n.scalar(n.input(i), what) for i, what in enumerate(names))
     bins, length, rate = int(bins), int(length), int(rate)
     low, high = (float(e) for e in edges)

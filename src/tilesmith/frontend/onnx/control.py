@@ -1,4 +1,4 @@
-"""ONNX's If, and what it shares with loops (`loops`).
+"""ONNX's If, and the code that it shares with loops (`loops`).
 
 A condition that is known chooses a branch.  Others become nodes with graphs.  Where the branches'
 results differ in shape, those that only a run knows are symbols that the node defines.  What nodes
@@ -32,10 +32,10 @@ from tilesmith.ops.functions import where
 
 
 def graph_attribute(n: OnnxNode, name: str) -> Any:
-    found = n.attributes.get(name, at.GRAPH)
-    if found is None:
+    graph = n.attributes.get(name, at.GRAPH)
+    if graph is None:
         n.bad(f"expected attribute {name!r}, which is required; found none")
-    return found
+    return graph
 
 
 def results_of(slots: list[Slot]) -> tuple[Slot, ...]:
@@ -71,13 +71,13 @@ def if_(n: OnnxNode) -> Result:
         chosen = branches[0] if bool(known.reshape(-1)[0]) else branches[1]
         return results_of(n.inline(chosen, (), n.loc))
     bodies = [Body(n.builder, name, is_branch=True) for name in ("then", "otherwise")]
-    found = [n.nest(b, g, (), n.loc) for b, g in zip(bodies, branches, strict=True)]
-    for i, results in enumerate(found):
+    inside = [n.nest(b, g, (), n.loc) for b, g in zip(bodies, branches, strict=True)]
+    for i, results in enumerate(inside):
         if results is None and bodies[i].misfit:
-            found[i] = _refusing(n, bodies, i, found[1 - i])
-    then, otherwise = map(only_tensors, found)
+            inside[i] = _refusing(n, bodies, i, inside[1 - i])
+    then, otherwise = map(only_tensors, inside)
     if then is None or otherwise is None:
-        made = [as_values(b, f) for b, f in zip(bodies, found, strict=True) if f is not None]
+        made = [as_values(b, f) for b, f in zip(bodies, inside, strict=True) if f is not None]
         if len(made) < len(bodies):
             return _both(n, condition, branches)
         then, otherwise = made
@@ -92,7 +92,7 @@ def _refusing(
     n: OnnxNode, bodies: list[Body], number: int, others: Sequence[Slot] | None
 ) -> list[Slot] | None:
     """The results of a branch that never fits, whose runs are refused: zeros of the types of the
-    other branch's.  None where these depend on what that branch alone measures.
+    other branch's.  None where these depend on extents that only that branch measures.
     """
     results = only_tensors(others)
     if results is None or not all(
@@ -132,7 +132,7 @@ def _with_results(n: OnnxNode, op: If) -> If:
 
 
 def either(name: str, a: Dim, b: Dim) -> Var:
-    """A symbol for what may be one extent or another."""
+    """A symbol for an extent that is either of two."""
     both = [extents.values_of(d) for d in (a, b)]
     low = min(0 if v.lo is None else max(v.lo, 0) for v in both)
     high = max(LARGEST if v.hi is None else min(v.hi, LARGEST) for v in both)
@@ -140,7 +140,7 @@ def either(name: str, a: Dim, b: Dim) -> Var:
 
 
 def _both(n: OnnxNode, condition: Value, branches: tuple[Any, Any]) -> Result:
-    """The results of both branches, of which the condition chooses; for what can't be a graph."""
+    """Both branches' results with a choice between them; for branches that are no graphs."""
     then, otherwise = (values_of(n, n.inline(g, (), n.loc)) for g in branches)
     _check_alike(n, condition, then, otherwise)
     condition = one(n, condition)

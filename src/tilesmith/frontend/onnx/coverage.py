@@ -1,4 +1,4 @@
-"""Which operators of ONNX are imported, at which versions of theirs."""
+"""The supported operators of ONNX, with their versions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tilesmith.frontend.onnx.registry import OPERATORS
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """One operator.
+    """The support of one operator.
 
     domain: of the operator; empty for ai.onnx.
     name: of the operator.
@@ -38,14 +38,14 @@ def coverage() -> list[Coverage]:
     for schema in onnx.defs.get_all_schemas_with_history():
         if not schema.deprecated:
             defined[schema.domain, schema.name].append(schema.since_version)
-    found = []
+    rows = []
     for domain, name in sorted({*OPERATORS, *defined}):
         versions = sorted(defined.get((domain, name), [1]))
         missing = tuple(v for v in versions if not _is_imported(domain, name, v))
         opsets = OPERATORS.versions(domain, name) or ("" if missing == (*versions,) else "body")
         newest = versions[-1] not in missing
-        found.append(Coverage(domain, name, opsets, missing, newest, (domain, name) in defined))
-    return found
+        rows.append(Coverage(domain, name, opsets, missing, newest, (domain, name) in defined))
+    return rows
 
 
 def _is_imported(domain: str, name: str, version: int) -> bool:

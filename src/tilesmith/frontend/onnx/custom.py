@@ -54,7 +54,7 @@ _READERS: dict[Any, Callable[[OnnxNode, str], Any]] = {
     tuple[float, ...]: OnnxNode.attr_floats,
     tuple[str, ...]: OnnxNode.attr_strings,
 }
-"""How a node's attribute is read, by the type of the operator's field."""
+"""Readers of a node's attribute, by the type of the operator's field."""
 
 
 @checked(UsageError)
@@ -68,16 +68,16 @@ def register_op(domain: str, name: str | None = None) -> Callable[[C], C]:
 
     - Its fields are the attributes: int, float, bool, str, or tuples of numbers or strings such as
       `tuple[int, ...]`.  A field without default is an attribute that every node must have.
-    - It defines what is computed, as one of: `compute(*tensors)`, which returns a tensor
-      expression; `loops(*types)`, which returns a loop nest, with `infer(*types)`, which returns
-      the types of the results; or `decompose(builder, *values)`, which adds other operators.
+    - It defines the computation as one of: `compute(*tensors)`, which returns a tensor expression;
+      `loops(*types)`, which returns a loop nest, with `infer(*types)`, which returns the types of
+      the results; or `decompose(builder, *values)`, which adds other operators.
     - Except with `decompose`, `reference(*arrays)` computes the same in NumPy.  `ts.check` compares
       the compiled operator with it.
 
     A node's inputs are the arguments of these methods.  An operator that is registered again is
     replaced.  Programs and kernels in the cache are used as long as the operator computes the same.
 
-    Raises UsageError, saying what is missing.
+    Raises UsageError that names the missing part.
     """
 
     def enter(cls: C) -> C:
@@ -104,20 +104,20 @@ def load_operators(path: Path) -> list[str]:
 
 
 def import_function(domain: str, name: str) -> Callable[[OnnxNode], Result] | None:
-    """What imports a registered operator of a user; None if there is none of this name."""
+    """The import function of a user's registered operator; None if there is none of this name."""
     cls = OPS.get(f"{domain}.{name}")
     return None if cls is None else partial(_convert, cls)
 
 
 def _convert(cls: type[Op], n: OnnxNode) -> Result:
     types = get_type_hints(cls)
-    given = {}
+    values = {}
     for f in fields(cls):
         if n.has(f.name):
-            given[f.name] = _READERS[types[f.name]](n, f.name)
+            values[f.name] = _READERS[types[f.name]](n, f.name)
         elif f.default is MISSING and f.default_factory is MISSING:
             n.bad(f"expected attribute {f.name!r}, which is required; found none")
-    return n.add(cls(**given), *n.inputs)
+    return n.add(cls(**values), *n.inputs)
 
 
 def _check_names(domain: str, name: str) -> None:

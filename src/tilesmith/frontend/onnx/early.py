@@ -1,4 +1,4 @@
-"""ONNX's operators as opsets 1 to 6 had them, where they differ from what they became.
+"""ONNX's operators in opsets 1 to 6, where they differ from later ones.
 
 Then operands broadcast only where an attribute says so, element types had names, and several
 operators had attributes where they have inputs today.

@@ -27,7 +27,7 @@ from tilesmith.ir.types import TensorType
 from tilesmith.support.errors import ModelError, UnsupportedError
 
 _STAND_IN = u8
-"""Has the shape of strings where an import function says what shape its results have."""
+"""The type that has the shape of strings while an import function infers shapes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class ReferenceNode:
     domain: of its operator.
     opsets: domain -> version.
     attributes: the node's.
-    inputs: what it reads by name, in order; sub-graphs' captured values too.
+    inputs: the inputs by name, in order; sub-graphs' captured values too.
     loc: its place, for messages.
     """
 
@@ -66,8 +66,10 @@ class ReferenceNode:
                 f"the operator is not supported, nor by the reference evaluator ({_first_line(e)})"
             ) from None
         named = [i for i, o in enumerate(self.node.output) if o]
-        found = self._defined() if types is None else types
-        op = Host("onnx", settings, tuple(found[i] for i in named), self.node.op_type, is_fallback)
+        result_types = self._defined() if types is None else types
+        op = Host(
+            "onnx", settings, tuple(result_types[i] for i in named), self.node.op_type, is_fallback
+        )
         values = [as_value(self.builder, s, self.loc) for s in self.inputs.values()]
         label = next((o for o in self.node.output if o), "")
         made = self.builder.add(op, *values, loc=self.loc, name=label)

@@ -62,7 +62,7 @@ class OnnxImporter(Importer):
         """fallback: whether nodes that can't be native code run on the host.
 
         in_place: outputs of the model that live in the memory of an input.
-        new_weights: what the model's initializers hold instead of their own contents.
+        new_weights: new contents for the model's initializers.
         """
         super().__init__(builder)
         self.files = files
@@ -113,8 +113,8 @@ class OnnxImporter(Importer):
         """Defines a stored tensor of strings."""
         name = text(tensor.name, "an initializer's name")
         if name not in skip:
-            found = strings_in(tensor, f"initializer {name!r}")
-            frame.names[name] = string_constant(self.builder, found, name)
+            strings = strings_in(tensor, f"initializer {name!r}")
+            frame.names[name] = string_constant(self.builder, strings, name)
 
     def _initializer(
         self,
@@ -132,14 +132,14 @@ class OnnxImporter(Importer):
         if name in skip:
             return
         try:
-            found = read()
-            data = found.data
+            constant = read()
+            data = constant.data
             if frame.parent is None:
-                data = self._new_weights.data(name, found.type, data)
+                data = self._new_weights.data(name, constant.type, data)
             if is_input:
-                self.defaults[name] = Contents(found.type, data)
+                self.defaults[name] = Contents(constant.type, data)
                 return
-            frame.names[name] = self.builder.lazy_constant(found.type, data, name)
+            frame.names[name] = self.builder.lazy_constant(constant.type, data, name)
         except UnsupportedError as e:
             self.note(Site("initializer", "", name), e)
             frame.names[name] = FAILED
@@ -162,18 +162,18 @@ class OnnxImporter(Importer):
         """
         outer, noted, calls = self.builder, len(self._problems), len(self._calls)
         self.builder = body
-        found: list[Slot]
+        results: list[Slot]
         try:
-            found = self.subgraph(graph, frame, arguments, loc, body)
+            results = self.subgraph(graph, frame, arguments, loc, body)
         except ModelError as e:
-            found = [FAILED]
+            results = [FAILED]
             body.misfit = "" if isinstance(e, UnsupportedError) else str(e)
         finally:
             self.builder = outer
             del self._calls[calls:]
-        failed = len(self._problems) > noted or any(isinstance(s, Failed) for s in found)
+        failed = len(self._problems) > noted or any(isinstance(s, Failed) for s in results)
         del self._problems[noted:]
-        return None if failed else found
+        return None if failed else results
 
     def subgraph(
         self,
@@ -185,7 +185,8 @@ class OnnxImporter(Importer):
     ) -> list[Slot]:
         """The outputs of a sub-graph (a branch, a loop's body) for `arguments`.
 
-        Its nodes are inlined and see the names of `frame`; those of a `body` see what it captures.
+        Its nodes are inlined and see the names of `frame`; those of a `body` see the captured
+        values.
         """
         inner = Frame(
             frame if body is None else None,
@@ -245,14 +246,14 @@ class OnnxImporter(Importer):
                 f"function {key[1]!r}: expected at most {len(function.input)} inputs, found "
                 f"{len(inputs)}"
             )
-        given: dict[str, Any] = {}
+        by_name: dict[str, Any] = {}
         for a in function.attribute_proto:
-            given[text(a.name, "an attribute's name")] = a
+            by_name[text(a.name, "an attribute's name")] = a
         for name in attributes.names:
-            given[name] = attributes.find(name)
+            by_name[name] = attributes.find(name)
         for name in function.attribute:
-            if text(name, "an attribute's name") not in given:
-                given.pop(
+            if text(name, "an attribute's name") not in by_name:
+                by_name.pop(
                     name, None
                 )  # an attribute without default may be left out, its users see none
         inner = Frame(
@@ -260,7 +261,7 @@ class OnnxImporter(Importer):
             f"{loc}/",
             frame.depth + 1,
             opsets=opsets_of(function, frame.opsets),
-            attributes=Attributes(given),
+            attributes=Attributes(by_name),
         )
         for i, formal in enumerate(function.input):
             inner.names[text(formal, "an input's name")] = inputs[i] if i < len(inputs) else None
@@ -279,7 +280,7 @@ class _Visit:
     domain, op_type, version: its operator.
     loc: its place, for messages.
     function: the model's function that it calls, if it calls one.
-    inputs: what it reads, None where an input is left out.
+    inputs: the inputs, None for one that is left out.
     outputs: the names of its outputs ("" for one left out).
     """
 
@@ -301,8 +302,8 @@ class _Visit:
             self._find()  # which says if the operator is not supported either
             return None
         if self.function is None and any(map(is_object, self.inputs)):
-            found = OBJECTS.find(self.domain, self.op_type, self.version)
-            return self._on_host() if found is None else self._made(found, self.inputs)
+            function = OBJECTS.find(self.domain, self.op_type, self.version)
+            return self._on_host() if function is None else self._made(function, self.inputs)
         try:
             return self._native_of_open(self.inputs)
         except (NotedError, ValuesNeededError, OpenDimensionError):
@@ -358,8 +359,8 @@ class _Visit:
         return self._checked(results)
 
     def _native_of_open(self, inputs: Sequence[Slot]) -> Sequence[Slot]:
-        """The same.  An operand that follows from open dimensions, where a number is wanted, is
-        taken as one that a run computes.
+        """The same, but an operand that follows from open dimensions is treated as one that a run
+        computes where a number is wanted.
         """
         try:
             return self._native(inputs)
@@ -421,23 +422,22 @@ class _Visit:
         is_known = OPERATORS.find(self.domain, self.op_type, self.version) is not None
         if not is_known or not any(map(is_object, self.inputs)):
             return reference.run(None, is_fallback)
-        found = by_stand_in(reference.builder, self.inputs, self._native)
-        if found is None:
+        stood_in = by_stand_in(reference.builder, self.inputs, self._native)
+        if stood_in is None:
             return reference.run(None, is_fallback)
-        types = types_for_strings(found)
-        held = all(reference.builder.contents(v) is not None for v in found)
+        types = types_for_strings(stood_in)
+        held = all(reference.builder.contents(v) is not None for v in stood_in)
         if held and not any(t.dtype.is_host for t in types):
-            return (
-                found  # shapes, which depend on no string; strings are none, even without elements
-            )
+            # shapes, which depend on no string; strings are none, even without elements
+            return stood_in
         return reference.run(types, is_fallback)
 
     @property
     def _attributes(self) -> Attributes:
-        found = Attributes.of(self.node, self.frame.attributes)
+        attributes = Attributes.of(self.node, self.frame.attributes)
         if not self.domain and self.version < 6:
-            found.find("consumed_inputs")  # a hint that inputs may be overwritten
-        return found
+            attributes.find("consumed_inputs")  # a hint that inputs may be overwritten
+        return attributes
 
     @property
     def _captured(self) -> list[str]:
@@ -453,17 +453,17 @@ def domain_of(proto: Any) -> str:
 
 def opsets_of(proto: Any, otherwise: dict[str, int] | None = None) -> dict[str, int]:
     """Domain -> version, as a model or function imports them."""
-    found = dict(otherwise or {})
+    versions = dict(otherwise or {})
     seen: set[str] = set()
     for o in proto.opset_import:
         domain = domain_of(o)
-        if domain in seen and found[domain] != o.version:
+        if domain in seen and versions[domain] != o.version:
             raise ModelError(
-                f"domain {domain!r} is imported at versions {found[domain]} and {o.version}"
+                f"domain {domain!r} is imported at versions {versions[domain]} and {o.version}"
             )
         seen.add(domain)
-        found[domain] = int(o.version)
-    return found
+        versions[domain] = int(o.version)
+    return versions
 
 
 def _why_unknown(domain: str, op_type: str) -> str:

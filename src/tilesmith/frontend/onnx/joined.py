@@ -35,18 +35,18 @@ def joined(graph: Any, inputs: Sequence[Declared]) -> list[str]:
 
     graph: a GraphProto.
     """
-    found = _Uses(graph, frozenset(i.name for i in inputs))
+    uses = _Uses(graph, frozenset(i.name for i in inputs))
     fits: dict[str, bool] = {}
     for i in inputs:
         for axis, d in enumerate(i.dims or ()):
             if isinstance(d, str):
                 key = d or f"{i.name}.{axis}"
-                fits[key] = fits.get(key, True) and found.joins(i.name, axis, len(i.dims or ()))
+                fits[key] = fits.get(key, True) and uses.joins(i.name, axis, len(i.dims or ()))
     return [key for key, fit in fits.items() if fit]
 
 
 class _Uses:
-    """Which nodes read a value, those of branches and bodies too."""
+    """The nodes that read a value, those of branches and bodies too."""
 
     def __init__(self, graph: Any, given: frozenset[str]) -> None:
         self._given = given
@@ -70,11 +70,11 @@ class _Uses:
         """Whether each node that sees this axis joins it with another, and one does."""
         waiting, seen, some = [(name, axis)], {(name, axis)}, False
         while waiting:
-            value, at = waiting.pop()
+            value, position = waiting.pop()
             if value in self._returned:
                 return False
             for node, i in self._nodes[value]:
-                then = self._then(node, i, at, rank)
+                then = self._then(node, i, position, rank)
                 if then is None:
                     return False
                 some = some or then == _JOINED
@@ -103,10 +103,10 @@ class _Uses:
             order = _numbers(node, "perm") or [*reversed(range(rank))]
             return order.index(axis) if axis in order else None
         if op == "Concat":
-            given = _numbers(node, "axis")
-            if len(given) != 1 or not -rank <= given[0] < rank:
+            axes = _numbers(node, "axis")
+            if len(axes) != 1 or not -rank <= axes[0] < rank:
                 return None
-            if given[0] % rank != axis:
+            if axes[0] % rank != axis:
                 return axis
             return _JOINED if any(n not in self._given for n in node.input) else None
         return None

@@ -100,10 +100,10 @@ def _carried_types(
     body = Body(n.builder, "step")
     number, *inner = body.given([INDEX, *(v.type for v in state)])
     arguments = [number, body.constant(np.full(_shape(condition), True)), *inner]
-    found = n.nest(body, graph, arguments, n.loc)
-    if found is None:
+    results = n.nest(body, graph, arguments, n.loc)
+    if results is None:
         return None
-    return [v.type for v in as_values(body, found[1 : 1 + len(state)])]
+    return [v.type for v in as_values(body, results[1 : 1 + len(state)])]
 
 
 def _unrolled(
@@ -132,12 +132,12 @@ def _unrolled(
         count = len(state)
         (going,) = tensors(n, results[:1])
         state = [*results[1 : 1 + count]]
-        for found, value in zip(scans, tensors(n, results[1 + count :]), strict=True):
-            found.append(value)
+        for rows, value in zip(scans, tensors(n, results[1 + count :]), strict=True):
+            rows.append(value)
         step += 1
     if step == 0 and scans:
         n.unsupported("a loop of no steps that collects values (their shapes are unknown)")
-    collected = [_stack(n, found, 0) for found in scans]
+    collected = [_stack(n, rows, 0) for rows in scans]
     return (*state, *collected)
 
 
@@ -169,10 +169,10 @@ def _loop_node(
         body = Body(n.builder, "step")
         number, *inner = body.given([INDEX, *shapes.types])
         going = body.constant(np.full(_shape(condition), True))
-        found = n.nest(body, graph, [number, going, *inner[:own]], n.loc)
-        if objects and found is not None:
-            found = _lifted(body, as_values(body, found), state[:own])
-        results = only_tensors(found)
+        inside = n.nest(body, graph, [number, going, *inner[:own]], n.loc)
+        if objects and inside is not None:
+            inside = _lifted(body, as_values(body, inside), state[:own])
+        results = only_tensors(inside)
         if results is None or not results:
             return None
         again, *results = results
@@ -249,8 +249,8 @@ def _stacked(
     count, *rest = made[own:]
     collected = [*rest[WIDTH * len(ragged) :]]
     for i, r in enumerate(ragged):  # in the order of their numbers
-        found = r.stacked(n, rest[WIDTH * i : WIDTH * (i + 1)], count)
-        collected.insert(r.number, found)
+        rows = r.stacked(n, rest[WIDTH * i : WIDTH * (i + 1)], count)
+        collected.insert(r.number, rows)
     return (*made[:own], *collected)
 
 
@@ -281,8 +281,8 @@ def _steps(n: OnnxNode, limit: Value | None, known: int | None, is_extent: bool)
 
 def _known(n: OnnxNode, value: Value | None) -> Any:
     """The one number or bool in a value, if it is known."""
-    found = None if value is None else n.known(value)
-    return None if found is None or found.size != 1 else found.reshape(-1)[0].item()
+    array = None if value is None else n.known(value)
+    return None if array is None or array.size != 1 else array.reshape(-1)[0].item()
 
 
 def _count(n: OnnxNode, limit: Value) -> Value:
@@ -330,21 +330,21 @@ def scan_of_batches(n: OnnxNode) -> Result:
     body, count = graph_attribute(n, "body"), n.attr_int("num_scan_inputs")
     if n.optional(0) is not None:
         n.unsupported("sequences of several lengths (sequence_lens of Scan at opset 8)")
-    given = [n.input(i) for i in range(1, len(n.slots))]
-    if not 1 <= count <= len(given):
-        n.bad(f"attribute 'num_scan_inputs': expected 1 to {len(given)}, found {count}")
-    batches = dict.fromkeys(n.extent(v, 0) for v in given)
+    operands = [n.input(i) for i in range(1, len(n.slots))]
+    if not 1 <= count <= len(operands):
+        n.bad(f"attribute 'num_scan_inputs': expected 1 to {len(operands)}, found {count}")
+    batches = dict.fromkeys(n.extent(v, 0) for v in operands)
     (batch,) = batches if len(batches) == 1 else (None,)
     if not isinstance(batch, int) or not 1 <= batch <= _STEPS:
         n.unsupported(f"a scan at opset 8 over batches of {', '.join(map(str, batches))}")
-    states, outputs = len(given) - count, len(body.output) - (len(given) - count)
+    states, outputs = len(operands) - count, len(body.output) - (len(operands) - count)
     backward = _list(n, "directions", count)
-    found: list[tuple[Value, ...]] = []
+    of_batches: list[tuple[Value, ...]] = []
     for i in range(batch):
-        own = [n.add(gather.Gather(0), v, n.const(i, i64)) for v in given]
+        own = [n.add(gather.Gather(0), v, n.const(i, i64)) for v in operands]
         orders = ([0] * count, backward), ([0] * outputs, [0] * outputs)
-        found.append(_scanned(n, body, own[:states], own[states:], *orders))
-    return tuple(_stack(n, [*values], 0) for values in zip(*found, strict=True))
+        of_batches.append(_scanned(n, body, own[:states], own[states:], *orders))
+    return tuple(_stack(n, [*values], 0) for values in zip(*of_batches, strict=True))
 
 
 def _scanned(
@@ -380,11 +380,11 @@ def _scanned(
         ]
         results = values_of(n, n.inline(body, [*state, *elements], f"{n.loc}.{step}"))
         state = list(results[: len(state)])
-        for found, value in zip(collected, results[len(state) :], strict=True):
-            found.append(value)
+        for rows, value in zip(collected, results[len(state) :], strict=True):
+            rows.append(value)
     stacked = [
-        _stack(n, found[::-1] if back else found, n.axis(a, found[0].type.rank + 1))
-        for found, a, back in zip(collected, out_axes, out_backward, strict=True)
+        _stack(n, rows[::-1] if back else rows, n.axis(a, rows[0].type.rank + 1))
+        for rows, a, back in zip(collected, out_axes, out_backward, strict=True)
     ]
     return tuple(s for s in (*state, *stacked) if isinstance(s, Value))
 
@@ -437,7 +437,7 @@ def _moved(n: OnnxNode, value: Value, axis: int, to: int) -> Value:
 
 def _list(n: OnnxNode, name: str, count: int) -> tuple[int, ...]:
     """A list of `count` ints, zeros when it is not given."""
-    found = n.attr_ints(name)
-    if found is not None and len(found) != count:
-        n.bad(f"attribute {name!r}: expected {count} numbers, found {list(found)}")
-    return found or (0,) * count
+    numbers = n.attr_ints(name)
+    if numbers is not None and len(numbers) != count:
+        n.bad(f"attribute {name!r}: expected {count} numbers, found {list(numbers)}")
+    return numbers or (0,) * count

@@ -1,5 +1,5 @@
-"""What an operator's import function sees of an ONNX node: its inputs as graph values, its
-attributes, and the means of `NodeContext` to add to the graph.
+"""An ONNX node as an operator's import function sees it: its inputs as graph values, its
+attributes, and the methods of `NodeContext` to add to the graph.
 """
 
 from __future__ import annotations
@@ -22,10 +22,11 @@ from tilesmith.support.errors import ModelError
 
 @dataclass(slots=True, eq=False)
 class OnnxNode(NodeContext):
-    """One node while it is imported.
+    """One node during import.
 
-    Reading inputs and attributes goes through this class.  It raises ModelError for what is missing
-    or of the wrong type and, at the end (`check_all_read`), for what the function did not look at.
+    Reading inputs and attributes goes through this class.  It raises ModelError for parts that are
+    missing or of the wrong type and, at the end (`check_all_read`), for parts that the function did
+    not read.
 
     op_type: the operator.
     version: of the opset that the operator is in.
@@ -35,8 +36,8 @@ class OnnxNode(NodeContext):
     files: where tensors in attributes may have their data.
     inline: the outputs of a sub-graph (a GraphProto) for given inputs, its nodes added here; the
         last argument is its place, for messages.
-    nest: the same with the nodes added to a body, which captures what it uses of the graphs around;
-        None where something in it can't be, and nothing is reported.
+    nest: the same with the nodes added to a body, which captures the values that it uses of the
+        graphs around; None if a part can't be in a body, and then nothing is reported.
     in_place: values that live in the memory of an input of the model, by name.
     """
 
@@ -118,25 +119,27 @@ class OnnxNode(NodeContext):
         return name in self.attributes.names
 
     def attr_int(self, name: str, default: int | None = None) -> int:
-        found = self.attributes.get(name, at.INT)
-        return int(self._given(name, default) if found is None else found)
+        value = self.attributes.get(name, at.INT)
+        return int(self._given(name, default) if value is None else value)
 
     def attr_flag(self, name: str, default: bool = False) -> bool:
         """An int attribute that is 0 or 1."""
-        found = self.attr_int(name, int(default))
-        if found not in (0, 1):
-            raise ModelError(f"attribute {name!r}: expected 0 or 1, found {found}")
-        return bool(found)
+        value = self.attr_int(name, int(default))
+        if value not in (0, 1):
+            raise ModelError(f"attribute {name!r}: expected 0 or 1, found {value}")
+        return bool(value)
 
     def attr_float(self, name: str, default: float | None = None) -> float:
-        found = self.attributes.get(name, at.FLOAT)
-        return float(self._given(name, default) if found is None else found)
+        value = self.attributes.get(name, at.FLOAT)
+        return float(self._given(name, default) if value is None else value)
 
     def attr_string(
         self, name: str, default: str | None = None, among: tuple[str, ...] = ()
     ) -> str:
-        found = self.attributes.get(name, at.STRING)
-        value = self._given(name, default) if found is None else text(found, f"attribute {name!r}")
+        stored = self.attributes.get(name, at.STRING)
+        value = (
+            self._given(name, default) if stored is None else text(stored, f"attribute {name!r}")
+        )
         if among and value not in among:
             raise ModelError(
                 f"attribute {name!r}: expected one of {', '.join(among)}, found {value!r}"
@@ -145,16 +148,16 @@ class OnnxNode(NodeContext):
 
     def attr_ints(self, name: str) -> tuple[int, ...] | None:
         """A list of ints; None when it is not given."""
-        found = self.attributes.get(name, at.INTS)
-        return None if found is None else tuple(int(i) for i in found)
+        numbers = self.attributes.get(name, at.INTS)
+        return None if numbers is None else tuple(int(i) for i in numbers)
 
     def attr_floats(self, name: str) -> tuple[float, ...] | None:
-        found = self.attributes.get(name, at.FLOATS)
-        return None if found is None else tuple(float(f) for f in found)
+        numbers = self.attributes.get(name, at.FLOATS)
+        return None if numbers is None else tuple(float(f) for f in numbers)
 
     def attr_strings(self, name: str) -> tuple[str, ...] | None:
-        found = self.attributes.get(name, at.STRINGS)
-        return None if found is None else tuple(text(s, f"attribute {name!r}") for s in found)
+        strings = self.attributes.get(name, at.STRINGS)
+        return None if strings is None else tuple(text(s, f"attribute {name!r}") for s in strings)
 
     def ignore(self, *names: str) -> None:
         """Declares that attributes have no meaning for the result (hints for training)."""
@@ -183,7 +186,7 @@ class OnnxNode(NodeContext):
         return None if value is None or self.is_known(value) else value
 
     def dims_or_input(self, name: str, index: int, since: int) -> tuple[Dim, ...] | None:
-        """As `ints_or_input`, of numbers or symbolic dimensions."""
+        """As `ints_or_input`, for numbers or symbolic dimensions."""
         if self.version < since:
             return self.attr_ints(name)
         value = self.optional(index)

@@ -21,7 +21,7 @@ def batch_normalization(n: OnnxNode) -> Result:
     Before opset 14 a node trains if it names more outputs than the first.
     """
     x, scale, bias, mean, variance = (n.input(i) for i in range(5))
-    given, dims = (scale, bias, mean, variance), x.type.shape
+    parameters, dims = (scale, bias, mean, variance), x.type.shape
     if n.version < 7:
         n.ignore("is_test")
     training = any(n.wants(i) for i in range(1, 5))
@@ -30,17 +30,17 @@ def batch_normalization(n: OnnxNode) -> Result:
     kept = n.attr_float("momentum", 0.9)
     if n.version < 9 and not n.attr_flag("spatial", True):  # statistics of each place of an image
         x = n.reshape(x, (dims[0], math.prod(n.shape(mean))))
-        given = tuple(n.reshape(v, (v.type.size,)) for v in given)
+        parameters = tuple(n.reshape(v, (v.type.size,)) for v in parameters)
     channels = x.type.shape[1] if x.type.rank > 1 else 1
-    for name, v in zip(("scale", "B", "mean", "var"), given, strict=True):
+    for name, v in zip(("scale", "B", "mean", "var"), parameters, strict=True):
         if not same_shape(v.type.shape, (channels,)):
             n.bad(f"{name}: expected one number per channel, [{channels}], found {v.type}")
     op = norm.BatchNorm(n.attr_float("epsilon", 1e-5))
     if not training:
-        return n.reshape(n.add(op, x, *given), dims)
-    batch = _batch_statistics(n, x, given[2].dtype)
-    moved = [old * kept + new * (1 - kept) for old, new in zip(given[2:], batch, strict=True)]
-    y = n.reshape(n.add(op, x, *given[:2], *batch), dims)
+        return n.reshape(n.add(op, x, *parameters), dims)
+    batch = _batch_statistics(n, x, parameters[2].dtype)
+    moved = [old * kept + new * (1 - kept) for old, new in zip(parameters[2:], batch, strict=True)]
+    y = n.reshape(n.add(op, x, *parameters[:2], *batch), dims)
     results = [n.reshape(v, n.shape(mean)) for v in (*moved, *batch)]
     return (y, *results) if n.version < 14 else (y, *results[:2])
 

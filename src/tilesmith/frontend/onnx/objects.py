@@ -1,4 +1,4 @@
-"""Values of the host while a model is imported (see `graph.host`): strings, and what is no tensor.
+"""Values of the host during import (see `graph.host`): strings, and objects that are no tensors.
 
 Sequences and optional values that are known stay out of the graph as slots; `as_value` makes them
 values where a node on the host reads them.
@@ -41,7 +41,7 @@ def is_object(slot: Slot) -> bool:
 
 
 def element(dtype: DType) -> DType:
-    """The element type of a tensor; `unknown` for what need be no tensor."""
+    """The element type of a tensor; `unknown` for a value that may be no tensor."""
     if not dtype.is_host or dtype is string:
         return dtype
     return dtype.of[0] if dtype.form == "tensor" else unknown
@@ -53,7 +53,7 @@ def tensor_of(dtype: DType) -> DType:
 
 
 def item_of(sequence: DType) -> TensorType:
-    """The type of what stands in a sequence."""
+    """The type of a sequence's items."""
     inner = sequence.of[0] if sequence.form == "seq" else unknown
     return scalar(inner if inner.form or inner is unknown else tensor_of(inner))
 
@@ -79,7 +79,7 @@ def on_host(
 
 
 def as_value(builder: FoldingBuilder, slot: Slot, loc: str = "") -> Value:
-    """What a slot holds, as a value."""
+    """The contents of a slot, as a value."""
     if isinstance(slot, Value):
         return slot
     if isinstance(slot, TensorList):
@@ -95,11 +95,11 @@ def strings_in(tensor: Any, what: str) -> np.ndarray:
     Raises ModelError unless it holds as many as its shape says, in UTF-8.
     """
     shape = TensorType(string, checked_shape(tensor.dims, what)).static_shape
-    found = [_decoded(s, what) for s in tensor.string_data]
-    if len(found) != int(np.prod(shape, dtype=object)):
-        raise ModelError(f"{what}: expected strings{list(shape)}, found {len(found)} strings")
-    array = np.empty(len(found), object)
-    array[:] = found
+    strings = [_decoded(s, what) for s in tensor.string_data]
+    if len(strings) != int(np.prod(shape, dtype=object)):
+        raise ModelError(f"{what}: expected strings{list(shape)}, found {len(strings)} strings")
+    array = np.empty(len(strings), object)
+    array[:] = strings
     return array.reshape(shape)
 
 

@@ -48,9 +48,9 @@ def read_model(source: Source) -> tuple[Any, dict[int, np.ndarray]]:
             f"{name!r} has {len(content)} bytes; an ONNX file holds at most {_LARGEST_MESSAGE}: "
             "save the model with its weights as external data"
         )
-    found = split(content)
+    parts = split(content)
     try:
-        model = messages().ModelProto.FromString(bytes(found.message))
+        model = messages().ModelProto.FromString(bytes(parts.message))
     except (DecodeError, ValueError, RecursionError) as e:
         reason = " ".join(str(e).split())
         if isinstance(e, RecursionError) or "MaxDepth" in reason:
@@ -66,7 +66,7 @@ def read_model(source: Source) -> tuple[Any, dict[int, np.ndarray]]:
         ) from None
 
     whole = np.frombuffer(content, np.uint8)
-    weights = {i: whole[at : at + size] for i, (at, size) in found.weights.items()}
+    weights = {i: whole[start : start + size] for i, (start, size) in parts.weights.items()}
     return model, weights
 
 
@@ -77,14 +77,14 @@ def messages() -> Any:
     that is never called here.  Who imports the package later gets the same classes.
     """
     name = "onnx.onnx_ml_pb2"
-    found = sys.modules.get(name)
-    if found is not None:
-        return found
+    loaded = sys.modules.get(name)
+    if loaded is not None:
+        return loaded
     package = importlib.util.find_spec("onnx")
     locations = package.submodule_search_locations if package is not None else None
     spec = importlib.machinery.PathFinder.find_spec(name, locations)
     if spec is None or spec.loader is None:
-        return importlib.import_module(name)  # which says what is missing
+        return importlib.import_module(name)  # the import's error names the missing package
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return sys.modules.setdefault(name, module)

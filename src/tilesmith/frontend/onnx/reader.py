@@ -38,7 +38,7 @@ _SHOWN = 8
 """Initializers that a message lists."""
 
 _ANONYMOUS = ("?", "_", "-1", "*")
-"""What exporters write where an open dimension has no name; two of them are two dimensions."""
+"""Exporters' names for an open dimension without a name; two of them are two dimensions."""
 
 
 def load(source: Source, given: Given) -> Graph:
@@ -54,8 +54,8 @@ def load(source: Source, given: Given) -> Graph:
 def nodes(source: Source) -> list[tuple[str, str]]:
     """The names and operators of the nodes of an ONNX model."""
     model, _ = read_model(source)
-    found = ((n, domain_of(n), text(n.op_type, "an operator's name")) for n in model.graph.node)
-    return [(node_name(n), f"{domain}.{op}" if domain else op) for n, domain, op in found]
+    listed = ((n, domain_of(n), text(n.op_type, "an operator's name")) for n in model.graph.node)
+    return [(node_name(n), f"{domain}.{op}" if domain else op) for n, domain, op in listed]
 
 
 def _graph(
@@ -136,15 +136,15 @@ def _check_optional(
 
 def _distinct(names: Sequence[str]) -> list[str]:
     """The names of outputs; where one is listed again, it gets the next free number."""
-    taken, found = set(names), list[str]()
+    taken, distinct = set(names), list[str]()
     for name in names:
         own = name
-        if name in found:
+        if name in distinct:
             numbered = (f"{name}_{i}" for i in count(2))
             own = next(n for n in numbered if n not in taken)
         taken.add(own)
-        found.append(own)
-    return found
+        distinct.append(own)
+    return distinct
 
 
 def _check_model(model: Any) -> None:
@@ -197,8 +197,8 @@ def _declared(value_info: Any) -> Declared:
 def _check_declared(value_info: Any, value: Value, overridden: bool) -> None:
     """Raises ModelError when an output's declared element type is not the one that was inferred.
 
-    A shape that is not the inferred one is a warning: exporters write it from what they were told
-    about names of dimensions, no node depends on it, and the nodes say what it is.
+    A shape that differs from the inferred one is a warning: exporters write it from names of
+    dimensions that they were given, no node depends on it, and the nodes determine it.
     """
     if (
         value_info.type.WhichOneof("value") != "tensor_type"
@@ -208,7 +208,7 @@ def _check_declared(value_info: Any, value: Value, overridden: bool) -> None:
     what = f"output {value_info.name!r}"
     declared = element_type(value_info.type.tensor_type.elem_type, what, strings=True)
     if value.dtype is not string and value.dtype.is_host:
-        return  # of what only a run knows
+        return  # only a run knows them
     if declared is not value.dtype:
         raise ModelError(f"{what} is declared as {declared}, but the model computes {value.type}")
     if not value_info.type.tensor_type.HasField("shape") or overridden:

@@ -65,10 +65,10 @@ def _activation(n: OnnxNode, name: str, alpha: float, beta: float) -> Function:
 
 @dataclass(frozen=True, slots=True)
 class _Layer:
-    """What the directions of a layer have in common.
+    """The properties that the directions of a layer share.
 
     kind: RNN, GRU or LSTM.
-    clip: bound of what goes into activations.
+    clip: bound of the inputs of activations.
     linear_first: whether a GRU multiplies by its weights before it resets.
     coupled: whether an LSTM forgets as much as it lets in.
     lengths: of the sequences in a batch.
@@ -85,7 +85,7 @@ class _Layer:
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """What inputs or states of one direction are multiplied by, [columns, gates * hidden].
+    """The factors of one direction's inputs or states, [columns, gates * hidden].
 
     parts: the values that it is made of.
     times: the product of rows with these parts.
@@ -216,7 +216,7 @@ def _over_time(
     state: Sequence[Value],
     backward: bool,
 ) -> tuple[Value, ...]:
-    """The final state, and what all steps show, [steps, batch, hidden].
+    """The final state, and the outputs of all steps, [steps, batch, hidden].
 
     inputs: times weights plus biases, [steps, batch, gates * hidden], and the number of steps.
     """
@@ -231,11 +231,11 @@ def _over_time(
     if layer.lengths is not None:
         # Beyond a sequence's end the state stays and the output is zero.
         lengths = body.capture(layer.lengths)
-        at = number
+        step = number
         if backward:
             last = inner.add(Extents((difference(steps, 1),), (), INDEX.dtype))
-            at = inner.add(ew.Sub(), last, number)
-        live = inner.add(ew.Less(), inner.add(ew.Cast(lengths.dtype), at), lengths)
+            step = inner.add(ew.Sub(), last, number)
+        live = inner.add(ew.Less(), inner.add(ew.Cast(lengths.dtype), step), lengths)
         live = inner.reshape(live, (element[0], 1))
         shown = inner.add(ew.Where(), live, shown, inner.const(0, shown.dtype))
         after = [inner.add(ew.Where(), live, new, old) for new, old in zip(after, before)]
@@ -287,9 +287,9 @@ def _step(n: OnnxNode, layer: _Layer, cell: _Cell, x: Value, state: Sequence[Val
         return v if clip is None else fn.clip(v, -clip, clip)
 
     def add(*terms: Value | None) -> Value:
-        found = [v for v in terms if v is not None]
-        total = found[0]
-        for v in found[1:]:
+        present = [v for v in terms if v is not None]
+        total = present[0]
+        for v in present[1:]:
             total = total + v
         return total
 

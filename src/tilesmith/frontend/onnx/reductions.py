@@ -36,11 +36,11 @@ def reduction_of(n: OnnxNode, make: Callable[..., Any], axes_input_since: int) -
     """The reduction `make` over the axes that an attribute names or, later, an input."""
     x = n.input(0)
     keepdims = n.attr_flag("keepdims", True)
-    given = n.computed("axes", 1, axes_input_since)
-    if given is not None:
+    computed_axes = n.computed("axes", 1, axes_input_since)
+    if computed_axes is not None:
         n.ignore("noop_with_empty_axes")  # axes of another rank would be known
         of = x.cast(f64) if x.dtype.is_int and make in _OF_FLOATS else x
-        return computed.reduced(n, of, given, make, keepdims).cast(x.dtype)
+        return computed.reduced(n, of, computed_axes, make, keepdims).cast(x.dtype)
     axes = n.ints_or_input("axes", 1, since=axes_input_since)
     if n.version >= axes_input_since:
         nothing = n.attr_flag("noop_with_empty_axes")

@@ -25,7 +25,7 @@ knows theirs.
 """
 
 OPERATORS: Registry[ImportFunction] = Registry()
-"""By domain (empty for the default one), operator and opset version."""
+"""The operators by domain (empty for the default one), name and opset version."""
 
 onnx_op = OPERATORS.register
 

@@ -96,7 +96,7 @@ def _column(n: OnnxNode, rois: Value, at: int) -> Value:
 
 
 def _bins(n: OnnxNode, corners: Value, at: int, count: int, extent: Dim) -> tuple[Value, Value]:
-    """Which places of an axis lie in which bin, bool [R, count, extent]; which bins have any."""
+    """The positions of an axis in each bin, bool [R, count, extent]; and which bins have any."""
     regions = corners.type.shape[0]
     start, end = (n.reshape(_column(n, corners, at + i), (regions, 1)) for i in (0, 2))
     d = corners.dtype
@@ -140,14 +140,14 @@ def col2im(n: OnnxNode) -> Result:
 @onnx_op("DFT", since=17)
 def dft(n: OnnxNode) -> Result:
     x, length = n.input(0), n.optional(1)
-    given = n.optional(2) if n.version >= 20 else None
-    known = all(n.known(v) is not None for v in (length, given) if v is not None)
+    axis_input = n.optional(2) if n.version >= 20 else None
+    known = all(n.known(v) is not None for v in (length, axis_input) if v is not None)
     default = axis = -2 if n.version >= 20 else n.attr_int("axis", 1)
-    if known and given is not None:
-        axis = int(n.scalar(given, "axis"))
+    if known and axis_input is not None:
+        axis = int(n.scalar(axis_input, "axis"))
     axis = n.axis(axis, x.type.rank)
     if not known or not isinstance(x.type.shape[axis], int):
-        number = n.const([default], i64) if given is None else given
+        number = n.const([default], i64) if axis_input is None else axis_input
         flags = n.attr_flag("inverse"), n.attr_flag("onesided")
         return computed_transforms.transformed(n, x, number, length, *flags)
     inverse, onesided = n.attr_flag("inverse"), n.attr_flag("onesided")
@@ -159,12 +159,12 @@ def dft(n: OnnxNode) -> Result:
 
 @onnx_op("STFT", since=17)
 def stft(n: OnnxNode) -> Result:
-    signal, given = n.input(0), n.input(1)
+    signal, stride = n.input(0), n.input(1)
     window, length = n.optional(2), n.optional(3)
-    known = all(n.known(v) is not None for v in (given, length) if v is not None)
+    known = all(n.known(v) is not None for v in (stride, length) if v is not None)
     if not known:
-        return _computed_stft(n, signal, given, window, length)
-    step = int(n.scalar(given, "frame_step"))
+        return _computed_stft(n, signal, stride, window, length)
+    step = int(n.scalar(stride, "frame_step"))
     if window is None:
         if length is None:
             n.bad("expected a window or frame_length, found neither")

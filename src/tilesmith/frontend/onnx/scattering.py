@@ -38,15 +38,15 @@ def scatter_nd(n: OnnxNode) -> Result:
 
 @onnx_op("MaxUnpool", since=9)
 def max_unpool(n: OnnxNode) -> Result:
-    x, indices, given = n.input(0), n.input(1), n.optional(2)
+    x, indices, output_shape = n.input(0), n.input(1), n.optional(2)
     g = Geometry(n, x, n.attr_ints("kernel_shape") or ())
-    if given is not None:
-        if not n.is_known(given):
-            dims = n.extents(given, "output_shape")
+    if output_shape is not None:
+        if not n.is_known(output_shape):
+            dims = n.extents(output_shape, "output_shape")
             if len(dims) != x.type.rank:
-                n.bad(f"output_shape: expected {x.type.rank} extents, found {given.type}")
+                n.bad(f"output_shape: expected {x.type.rank} extents, found {output_shape.type}")
             return _unpooled(n, x, indices, dims)
-        shape = n.int_list(given, "output_shape")
+        shape = n.int_list(output_shape, "output_shape")
     else:
         places, pads = x.type.shape[2:], g.numbers() or ()
         pairs = zip(places, g.strides, g.kernel, pads, pads[len(g.kernel) :], strict=False)

@@ -25,8 +25,8 @@ def non_max_suppression(n: OnnxNode) -> Result:
         n.bad(f"expected boxes [B,N,4] and scores [B,C,N], found {boxes.type} and {scores.type}")
     limits = []
     for i, (dtype, default) in enumerate(((i64, 0), (f32, 0.0), (f32, -np.inf)), 2):
-        given = n.optional(i)
-        value = n.const([default], dtype) if given is None else listed(given, dtype)
+        operand = n.optional(i)
+        value = n.const([default], dtype) if operand is None else listed(operand, dtype)
         limits.append(value)
     most, overlap, least = limits
     counts = n.add(CountAbove(), scores, least)
@@ -35,9 +35,9 @@ def non_max_suppression(n: OnnxNode) -> Result:
     bound = extents.product(scores.type.shape)
     (candidates,) = n.measured(of_classes.sum((0,)).reshape(1), bounds=[bound])
     op = NonMaxSuppression(candidates, n.attr_flag("center_point_box"))
-    found, many = n.add(op, boxes, scores, least, counts, ends, most, overlap)
-    (length,) = n.measured(many, bounds=[found.type.shape[0]])
-    return taken(n, found, 0, n.positions(length))
+    chosen, many = n.add(op, boxes, scores, least, counts, ends, most, overlap)
+    (length,) = n.measured(many, bounds=[chosen.type.shape[0]])
+    return taken(n, chosen, 0, n.positions(length))
 
 
 @onnx_op("Unique", since=11)
@@ -70,14 +70,15 @@ def unique(n: OnnxNode) -> Result:
 
 
 def _groups(n: OnnxNode, rows: Value, order: Value, is_sorted: bool) -> tuple[Value, Value, Value]:
-    """Of groups of equal rows: their first rows, the group of each row, and their sizes.
+    """For groups of equal rows: their first rows, the group of each row, and their sizes.
 
     order: the rows from the smallest, equal ones in their order.  Groups have that order too, or
         that of their first rows.
     """
     count = rows.type.shape[0]
     ordered = n.add(gather.Gather(0), rows, order)
-    below = taken(n, ordered, 0, n.positions(count) - 1)  # the first one stands for what it lacks
+    # a missing predecessor is replaced by the first row
+    below = taken(n, ordered, 0, n.positions(count) - 1)
     differs = ordered.differs(below)
     if rows.dtype.is_float:  # NaN is one element
         same = is_nan(ordered) & is_nan(below)

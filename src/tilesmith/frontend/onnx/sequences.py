@@ -32,16 +32,16 @@ _LARGEST = 1 << 12
 
 
 def _list(n: OnnxNode, index: int = 0) -> TensorList:
-    found = n.slot(index)
-    if not isinstance(found, TensorList):
-        n.bad(f"expected a sequence as input number {index + 1}, found {kind_of(found)}")
-    return found
+    slot = n.slot(index)
+    if not isinstance(slot, TensorList):
+        n.bad(f"expected a sequence as input number {index + 1}, found {kind_of(slot)}")
+    return slot
 
 
 def _position(n: OnnxNode, index: int, length: int, default: int) -> int:
     """A position in a sequence, given by input number `index`; negative counts from the end."""
-    given = n.optional(index)
-    at_ = default if given is None else int(n.scalar(given, "position"))
+    position = n.optional(index)
+    at_ = default if position is None else int(n.scalar(position, "position"))
     if not -length <= at_ < max(length, default + 1):
         n.bad(f"position: expected one of {length} tensors, found {at_}")
     return at_ + length if at_ < 0 else at_
@@ -49,18 +49,18 @@ def _position(n: OnnxNode, index: int, length: int, default: int) -> int:
 
 def _position_known(n: OnnxNode, index: int) -> bool:
     """Whether a position in a sequence is known, or left out."""
-    given = n.slot(index)
-    return not isinstance(given, Value) or n.known(given) is not None
+    position = n.slot(index)
+    return not isinstance(position, Value) or n.known(position) is not None
 
 
 def _at_run_time(n: OnnxNode, position: int) -> Value | None:
     """The sequence as a value, where it or a position in it, an input, is known to a run only."""
-    given = n.slot(0)
-    if not isinstance(given, TensorList) and not is_object(given):
-        n.bad(f"expected a sequence as input number 1, found {kind_of(given)}")
-    if isinstance(given, TensorList) and _position_known(n, position):
+    sequence = n.slot(0)
+    if not isinstance(sequence, TensorList) and not is_object(sequence):
+        n.bad(f"expected a sequence as input number 1, found {kind_of(sequence)}")
+    if isinstance(sequence, TensorList) and _position_known(n, position):
         return None
-    return as_value(n.builder, given, n.loc)
+    return as_value(n.builder, sequence, n.loc)
 
 
 @onnx_op("SequenceEmpty", since=11)
@@ -88,13 +88,13 @@ def sequence_insert(n: OnnxNode) -> Result:
         inputs = [n.slot(0), n.slot(1), *([] if n.slot(2) is None else [n.input(2)])]
         items = as_value(n.builder, n.slot(0), n.loc)
         return on_host(n, "sequence_insert", [items.type], [items, *inputs[1:]])
-    given, item = _list(n), n.input(1)
-    if item.dtype is not given.dtype:
-        n.bad(f"expected a tensor of {given.dtype}, found {item.type}")
-    if len(given.items) >= _LARGEST:
+    sequence, item = _list(n), n.input(1)
+    if item.dtype is not sequence.dtype:
+        n.bad(f"expected a tensor of {sequence.dtype}, found {item.type}")
+    if len(sequence.items) >= _LARGEST:
         n.unsupported(f"a sequence of more than {_LARGEST} tensors")
-    at_ = _position(n, 2, len(given.items), len(given.items))
-    return TensorList((*given.items[:at_], item, *given.items[at_:]), given.dtype)
+    at_ = _position(n, 2, len(sequence.items), len(sequence.items))
+    return TensorList((*sequence.items[:at_], item, *sequence.items[at_:]), sequence.dtype)
 
 
 @onnx_op("SequenceErase", since=11)
@@ -104,9 +104,9 @@ def sequence_erase(n: OnnxNode) -> Result:
     if moving is not None:
         inputs = [moving, *([] if n.slot(1) is None else [n.input(1)])]
         return on_host(n, "sequence_erase", [moving.type], inputs)
-    given = _list(n)
-    at_ = _position(n, 1, len(given.items), -1)
-    return TensorList(given.items[:at_] + given.items[at_ + 1 :], given.dtype)
+    sequence = _list(n)
+    at_ = _position(n, 1, len(sequence.items), -1)
+    return TensorList(sequence.items[:at_] + sequence.items[at_ + 1 :], sequence.dtype)
 
 
 @onnx_op("SequenceAt", since=11)
@@ -114,14 +114,14 @@ def sequence_erase(n: OnnxNode) -> Result:
 def sequence_at(n: OnnxNode) -> Result:
     moving = _at_run_time(n, 1)
     if moving is not None:
-        given = n.slot(0)
-        types = {v.type for v in given.items} if isinstance(given, TensorList) else set()
+        sequence = n.slot(0)
+        types = {v.type for v in sequence.items} if isinstance(sequence, TensorList) else set()
         same = len(types) == 1
         result = types.pop() if same else item_of(moving.dtype)
         return on_host(n, "sequence_at", [result], [moving, n.input(1)])
-    given = _list(n)
+    sequence = _list(n)
     n.input(1)
-    return given.items[_position(n, 1, len(given.items), -1)]
+    return sequence.items[_position(n, 1, len(sequence.items), -1)]
 
 
 @onnx_op("SequenceLength", since=11)
@@ -187,51 +187,51 @@ def split_to_sequence(n: OnnxNode) -> Result:
 
 @onnx_op("SequenceMap", since=17)
 def sequence_map(n: OnnxNode) -> Result:
-    body, given = graph_attribute(n, "body"), n.slots
+    body, slots = graph_attribute(n, "body"), n.slots
     steps = len(_list(n).items)
-    if any(isinstance(s, TensorList) and len(s.items) != steps for s in given):
-        n.bad(f"expected sequences of {steps} tensors, found {', '.join(map(kind_of, given))}")
+    if any(isinstance(s, TensorList) and len(s.items) != steps for s in slots):
+        n.bad(f"expected sequences of {steps} tensors, found {', '.join(map(kind_of, slots))}")
     if not steps:
         n.unsupported("a map over an empty sequence (the types of its results are unknown)")
     collected: list[list[Value]] = [[] for _ in body.output]
     for step in range(steps):
-        arguments = [s.items[step] if isinstance(s, TensorList) else s for s in given]
+        arguments = [s.items[step] if isinstance(s, TensorList) else s for s in slots]
         results = results_of(n.inline(body, arguments, f"{n.loc}.{step}"))
-        for found, value in zip(collected, results, strict=True):
+        for elements, value in zip(collected, results, strict=True):
             if not isinstance(value, Value):
                 n.unsupported(f"a map that gives {kind_of(value)} for each element")
-            found.append(value)
-    return tuple(TensorList(tuple(found), found[0].dtype) for found in collected)
+            elements.append(value)
+    return tuple(TensorList(tuple(elements), elements[0].dtype) for elements in collected)
 
 
 @onnx_op("Optional", since=15)
 @object_op("Optional", since=15)
 def optional(n: OnnxNode) -> Result:
     n.ignore("type")
-    given = n.slots
-    return ABSENT if not given or given[0] is None else given[0]
+    slots = n.slots
+    return ABSENT if not slots or slots[0] is None else slots[0]
 
 
 @onnx_op("OptionalHasElement", since=15)
 @object_op("OptionalHasElement", since=15)
 def optional_has_element(n: OnnxNode) -> Result:
-    given = n.slots
-    if given and isinstance(given[0], Value) and _may_be_none(given[0]):
-        return on_host(n, "optional_has_element", [TensorType(bool_, ())], given)
-    return n.const(bool(given) and _is_there(given[0]), bool_)
+    slots = n.slots
+    if slots and isinstance(slots[0], Value) and _may_be_none(slots[0]):
+        return on_host(n, "optional_has_element", [TensorType(bool_, ())], slots)
+    return n.const(bool(slots) and _is_there(slots[0]), bool_)
 
 
 @onnx_op("OptionalGetElement", since=15)
 @object_op("OptionalGetElement", since=15)
 def optional_get_element(n: OnnxNode) -> Result:
-    given = n.slot(0)
-    if isinstance(given, Value) and _may_be_none(given):
-        inner = given.dtype.of[0] if given.dtype.form == "optional" else given.dtype
+    slot = n.slot(0)
+    if isinstance(slot, Value) and _may_be_none(slot):
+        inner = slot.dtype.of[0] if slot.dtype.form == "optional" else slot.dtype
         result = scalar(inner if inner.is_host and inner is not string else tensor_of(inner))
-        return on_host(n, "optional_get_element", [result], [given])
-    if not _is_there(given):
+        return on_host(n, "optional_get_element", [result], [slot])
+    if not _is_there(slot):
         n.bad("expected an optional value that is there, found none")
-    return given
+    return slot
 
 
 def _may_be_none(value: Value) -> bool:

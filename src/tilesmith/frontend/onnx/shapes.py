@@ -44,8 +44,8 @@ def equal_where_open(n: OnnxNode, found: Sequence[Dim], wanted: Sequence[Dim]) -
 
 @onnx_op("Identity", since=1)
 def identity(n: OnnxNode) -> Result:
-    given = n.slot(0)
-    return n.add(ew.Identity(), n.input(0)) if given is None or isinstance(given, Value) else given
+    slot = n.slot(0)
+    return n.add(ew.Identity(), n.input(0)) if slot is None or isinstance(slot, Value) else slot
 
 
 @onnx_op("Reshape", since=5)
@@ -85,16 +85,16 @@ def transpose(n: OnnxNode) -> Result:
 
 def _with_axes(n: OnnxNode) -> tuple[Value, Value | None, tuple[int, ...] | None]:
     """The input; the axes, if a run computes them; the axes, if they are known."""
-    given = n.computed("axes", 1, since=13)
-    known = n.ints_or_input("axes", 1, since=13) if given is None else None
-    return n.input(0), given, known
+    computed_axes = n.computed("axes", 1, since=13)
+    known = n.ints_or_input("axes", 1, since=13) if computed_axes is None else None
+    return n.input(0), computed_axes, known
 
 
 @onnx_op("Squeeze", since=1)
 def squeeze(n: OnnxNode) -> Result:
-    x, given, axes = _with_axes(n)
-    if given is not None:
-        return computed.squeezed(n, x, given)
+    x, computed_axes, axes = _with_axes(n)
+    if computed_axes is not None:
+        return computed.squeezed(n, x, computed_axes)
     if axes is None:  # which axes go must not depend on the run: an open one stays
         axes = tuple(i for i, d in enumerate(x.type.shape) if same_dim(d, 1))
         for d in x.type.shape:
@@ -107,9 +107,9 @@ def squeeze(n: OnnxNode) -> Result:
 
 @onnx_op("Unsqueeze", since=1)
 def unsqueeze(n: OnnxNode) -> Result:
-    x, given, axes = _with_axes(n)
-    if given is not None:
-        return computed.unsqueezed(n, x, given)
+    x, computed_axes, axes = _with_axes(n)
+    if computed_axes is not None:
+        return computed.unsqueezed(n, x, computed_axes)
     if axes is None:
         n.bad("expected axes, which are required; found none")
     return n.add(shape.Unsqueeze(n.axes(axes, x.type.rank + len(axes))), x)
@@ -134,14 +134,14 @@ def concat(n: OnnxNode) -> Result:
 def split(n: OnnxNode) -> Result:
     x = n.input(0)
     axis = n.axis(n.attr_int("axis", 0), x.type.rank)
-    if (given := n.computed("split", 1, since=13)) is not None:
-        if given.type.rank != 1 or not same_dim(given.type.shape[0], n.output_count):
-            n.bad(f"split: expected {n.output_count} sizes, found {given.type}")
-        return computed.parted(n, x, axis, given)
+    if (sizes_input := n.computed("split", 1, since=13)) is not None:
+        if sizes_input.type.rank != 1 or not same_dim(sizes_input.type.shape[0], n.output_count):
+            n.bad(f"split: expected {n.output_count} sizes, found {sizes_input.type}")
+        return computed.parted(n, x, axis, sizes_input)
     sizes = n.dims_or_input("split", 1, since=13)
     if n.version == 1 and sizes is None:  # the first opset had both, and a default
-        given = n.optional(1)
-        sizes = None if given is None else n.dims(given, "split")
+        sizes_input = n.optional(1)
+        sizes = None if sizes_input is None else n.dims(sizes_input, "split")
     count, extent = n.output_count, x.type.shape[axis]
     is_given = sizes is not None
     if n.version >= 18 and n.has("num_outputs"):
@@ -162,8 +162,8 @@ def split(n: OnnxNode) -> Result:
         n.bad(f"split: expected {count} sizes, found {list(sizes)}")
     if is_given and not all(extents.is_at_most(0, size) for size in sizes):
         return computed.parts(n, x, axis, sizes)  # a run whose sizes are negative is refused
-    found = n.add(slicing.Split(axis, sizes), x)
-    return found if isinstance(found, tuple) else (found,)
+    parts = n.add(slicing.Split(axis, sizes), x)
+    return parts if isinstance(parts, tuple) else (parts,)
 
 
 @onnx_op("Slice", since=1, until=9)
@@ -342,10 +342,10 @@ def gather_nd(n: OnnxNode) -> Result:
 
 @onnx_op("OneHot", since=9)
 def one_hot(n: OnnxNode) -> Result:
-    given = n.input(1)
-    if not given.dtype.is_int:
-        given = given.cast(i64)
-    (depth,) = n.extents(given, "depth")
+    depth_input = n.input(1)
+    if not depth_input.dtype.is_int:
+        depth_input = depth_input.cast(i64)
+    (depth,) = n.extents(depth_input, "depth")
     if isinstance(depth, int) and depth < 1:
         n.bad(f"depth: expected at least 1, found {depth}")
     return n.add(gather.OneHot(depth, n.attr_int("axis", -1)), n.input(0), n.input(2))
@@ -391,10 +391,10 @@ def reverse_sequence(n: OnnxNode) -> Result:
     if not rules.equal_shapes("reverse_sequence", lengths.type.shape, (sequences,)):
         n.bad(f"sequence_lens: expected [{sequences}], found {lengths.type}")
     # Step t of a sequence of length l comes from l-1-t while t < l, else from itself.
-    at = n.positions(steps, 2, time)
+    position = n.positions(steps, 2, time)
     length = n.reshape(lengths, (1, sequences) if time == 0 else (sequences, 1))
-    mirrored = length - np.int64(1) - at
-    source = where(at < length, mirrored, at)
+    mirrored = length - np.int64(1) - position
+    source = where(position < length, mirrored, position)
     source = source.expand(*dims[:2])
     index = source.reshape(*dims[:2], *[1] * (len(dims) - 2))
     return n.add(gather.GatherElements(time), x, index.expand(*dims))

@@ -27,7 +27,7 @@ _STEPS = 1 << 12
 @onnx_op("TensorScatter", since=24)
 def tensor_scatter(n: OnnxNode) -> Result:
     """`update` written along `axis` of the cache from each sample's position on."""
-    cache, update, given = n.input(0), n.input(1), n.optional(2)
+    cache, update, indices = n.input(0), n.input(1), n.optional(2)
     axis = n.axis(n.attr_int("axis", -2), cache.type.rank)
     circular = n.attr_string("mode", "linear", among=("linear", "circular")) == "circular"
     dims, steps = cache.type.shape, update.type.shape
@@ -37,15 +37,15 @@ def tensor_scatter(n: OnnxNode) -> Result:
         fits = fits and count <= length
     if axis == 0 or not fits or update.dtype is not cache.dtype:
         n.bad(f"expected an update of {cache.type}, shorter along axis {axis}; found {update.type}")
-    if given is not None and not equal_where_open(n, given.type.shape, dims[:1]):
-        n.bad(f"write_indices: expected [{dims[0]}], found {given.type}")
-    at = n.positions(count, len(dims), axis)
-    if given is not None:
-        first = n.reshape(given.cast(i64), (dims[0], *[1] * (len(dims) - 1)))
-        at = at + first
+    if indices is not None and not equal_where_open(n, indices.type.shape, dims[:1]):
+        n.bad(f"write_indices: expected [{dims[0]}], found {indices.type}")
+    position = n.positions(count, len(dims), axis)
+    if indices is not None:
+        first = n.reshape(indices.cast(i64), (dims[0], *[1] * (len(dims) - 1)))
+        position = position + first
     if circular:
-        at = at % n.of_dims((length,), ())
-    return n.add(scatter.ScatterElements(axis), cache, at.expand(*steps), update)
+        position = position % n.of_dims((length,), ())
+    return n.add(scatter.ScatterElements(axis), cache, position.expand(*steps), update)
 
 
 @onnx_op("CausalConvWithState", since=27)
@@ -80,8 +80,11 @@ def linear_attention(n: OnnxNode) -> Result:
     past, decay, beta = (n.optional(i) for i in range(3, 6))
     rules = ("linear", "gated", "delta", "gated_delta")
     rule = n.attr_string("update_rule", "gated_delta", among=rules)
-    for name, given, needed in (("decay", decay, "gated" in rule), ("beta", beta, "delta" in rule)):
-        if (given is not None) != needed:
+    for name, factor, needed in (
+        ("decay", decay, "gated" in rule),
+        ("beta", beta, "delta" in rule),
+    ):
+        if (factor is not None) != needed:
             n.bad(f"{name}: expected {'one' if needed else 'none'} for update_rule {rule!r}")
     heads, shared = n.attr_int("q_num_heads"), n.attr_int("kv_num_heads")
     if shared < 1 or heads < 1 or heads % shared:
@@ -133,12 +136,12 @@ def _per_head(n: OnnxNode, x: Value, lead: tuple[Dim, int, int], widths: tuple[i
 
     lead: batch, heads and steps.
     """
-    found = heads_of(n, x.cast(f32), lead[1])
-    if n.extent(found, 3) not in widths:
+    split = heads_of(n, x.cast(f32), lead[1])
+    if n.extent(split, 3) not in widths:
         n.bad(f"expected {' or '.join(map(str, widths))} numbers per head, found {x.type}")
-    if not equal_where_open(n, found.type.shape[:3], lead):
+    if not equal_where_open(n, split.type.shape[:3], lead):
         n.bad(f"expected numbers for batch, heads and steps {list(lead)}, found {x.type}")
-    return found
+    return split
 
 
 def _step(n: OnnxNode, x: Value, t: int) -> Value:

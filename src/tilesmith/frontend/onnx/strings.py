@@ -108,14 +108,14 @@ def label_encoder(n: OnnxNode) -> Result:
         classes = list(n.attr_strings("classes_strings") or ())
         numbers = list(range(len(classes)))
         if element(x.dtype) is string:
-            given: tuple[Any, ...] = classes, numbers, n.attr_int("default_int64", -1), i64
+            mapping: tuple[Any, ...] = classes, numbers, n.attr_int("default_int64", -1), i64
             n.ignore("default_string")
         else:
-            given = numbers, classes, n.attr_string("default_string", "_Unused"), string
+            mapping = numbers, classes, n.attr_string("default_string", "_Unused"), string
             n.ignore("default_int64")
     else:
-        given = _table(n)
-    keys, values, default, dtype = given
+        mapping = _table(n)
+    keys, values, default, dtype = mapping
     if len(keys) != len(values):
         n.bad(f"expected as many values as keys, found {len(values)} for {len(keys)}")
     name = "string" if dtype is string else dtype.numpy.name
@@ -136,10 +136,10 @@ def _table(n: OnnxNode) -> tuple[list[Any], list[Any], Any, DType]:
     }
     stored = n.attributes.get("default_tensor", at.TENSOR)
     if stored is not None:
-        found, _ = _contents(n, stored, "attribute 'default_tensor'")
-        if len(found) != 1:
-            n.bad(f"attribute 'default_tensor': expected one element, found {len(found)}")
-        return keys, values, found[0], dtype
+        elements, _ = _contents(n, stored, "attribute 'default_tensor'")
+        if len(elements) != 1:
+            n.bad(f"attribute 'default_tensor': expected one element, found {len(elements)}")
+        return keys, values, elements[0], dtype
     return keys, values, defaults.get(dtype, 0), dtype
 
 
@@ -153,17 +153,17 @@ def _column(n: OnnxNode, side: str) -> tuple[list[Any], DType]:
         (n.attr_ints, "int64s", i64),
         (n.attr_floats, "floats", f32),
     ):
-        found = read(f"{side}_{kind}")
-        if found is not None:
-            return list(found), dtype
+        elements = read(f"{side}_{kind}")
+        if elements is not None:
+            return list(elements), dtype
     return n.bad(f"expected {side} in one of the attributes {side}_*, found none")
 
 
 def _contents(n: OnnxNode, tensor: Any, what: str) -> tuple[list[Any], DType]:
     if tensor.data_type == STRING:
         return strings_in(tensor, what).reshape(-1).tolist(), string
-    found = decode(tensor, n.files, what)
-    return found.data.array.reshape(-1).tolist(), found.type.dtype
+    decoded = decode(tensor, n.files, what)
+    return decoded.data.array.reshape(-1).tolist(), decoded.type.dtype
 
 
 @object_op("TfIdfVectorizer", since=9)

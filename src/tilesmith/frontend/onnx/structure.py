@@ -1,4 +1,4 @@
-"""What an ONNX graph's nodes define and use, by name."""
+"""The names that an ONNX graph's nodes define and use."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ def captured(graph: Any) -> set[str]:
 
 
 def uses(node: Any) -> set[str]:
-    """Names that a node needs: its inputs and what its sub-graphs capture."""
-    found = {text(i, "an input's name") for i in node.input if i}
+    """Names that a node needs: its inputs and the captures of its sub-graphs."""
+    names = {text(i, "an input's name") for i in node.input if i}
     for graph in subgraphs(node):
-        found |= captured(graph)
-    return found
+        names |= captured(graph)
+    return names
 
 
 def named(node: Any) -> Named[Any]:

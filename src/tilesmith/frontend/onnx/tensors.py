@@ -85,16 +85,16 @@ class Contents:
 
 
 def element_type(code: int, what: str, strings: bool = False) -> DType:
-    """The element type for an ONNX type code; `what` has it, for messages.
+    """The element type for an ONNX type code; `what` names its owner in messages.
 
     strings: whether it may be `string`.
 
     Raises UnsupportedError for a type that tensors here cannot have, ModelError for an unknown
     code.
     """
-    found = ELEMENT_TYPES.get(code)
-    if found is not None:
-        return found
+    dtype = ELEMENT_TYPES.get(code)
+    if dtype is not None:
+        return dtype
     if strings and code == _STRING:
         return dt.string
     if code in _OTHER_TYPES and code != 0:

@@ -29,8 +29,8 @@ def type_of_text(text: str) -> DType:
     name, _, rest = text.removesuffix(")").partition("(")
     if name == "map":
         key, _, value = rest.partition(",")
-        found = _NAMES.get(key.strip())
-        return unknown if found is None else host_type("map", found, _inner(value.strip()))
+        key_type = _NAMES.get(key.strip())
+        return unknown if key_type is None else host_type("map", key_type, _inner(value.strip()))
     if name == "seq":
         return host_type("seq", _inner(rest))
     if name == "optional":
@@ -39,11 +39,11 @@ def type_of_text(text: str) -> DType:
 
 
 def _inner(text: str) -> DType:
-    """What a sequence holds; a tensor is named by its elements."""
+    """The type of a sequence's items; a tensor is named by its elements."""
     if text in _NAMES:
         return _NAMES[text]
-    found = type_of_text(text)
-    return found.of[0] if found.form == "tensor" else found
+    tensor = type_of_text(text)
+    return tensor.of[0] if tensor.form == "tensor" else tensor
 
 
 def host_type_of(type: Any, what: str, depth: int = 0) -> DType:

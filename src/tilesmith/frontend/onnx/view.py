@@ -1,9 +1,9 @@
 """Any graph of ours as an ONNX file for viewers such as Netron, after any pass.
 
 Operators are nodes of the domain `tilesmith`, with their attributes.  A fused group is a node of
-the domain `tilesmith.fused`, and a function of the model says what is in it: a viewer opens it.
-The file is valid ONNX, but only viewers can do something with it; `export.save_onnx` writes models
-that run elsewhere.
+the domain `tilesmith.fused`, whose function in the model holds the group's nodes: a viewer opens
+it.  The file is valid ONNX, but only viewers can use it; `export.save_onnx` writes models that run
+elsewhere.
 """
 
 from __future__ import annotations
@@ -107,17 +107,17 @@ def _function(node: Node, functions: list[FunctionProto]) -> str:
 
 def _attributes(node: Node, functions: list[FunctionProto]) -> dict[str, Any]:
     """The operator's attributes that have a value, and the layouts of results."""
-    found: dict[str, Any] = {}
+    shown: dict[str, Any] = {}
     for name, value in node.op.attributes.items():
         if isinstance(value, Graph):
-            found[name] = _graph(value, functions)
+            shown[name] = _graph(value, functions)
         elif isinstance(value, (int, float, str)) and not isinstance(value, np.generic):
-            found[name] = int(value) if isinstance(value, bool) else value
+            shown[name] = int(value) if isinstance(value, bool) else value
         elif isinstance(value, tuple) and value and all(type(n) is int for n in value):
-            found[name] = list(value)
+            shown[name] = list(value)
         elif value is not None:
-            found[name] = str(value)
-    return found | _layouts(node)
+            shown[name] = str(value)
+    return shown | _layouts(node)
 
 
 def _layouts(node: Node) -> dict[str, Any]:

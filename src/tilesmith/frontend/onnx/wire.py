@@ -36,7 +36,7 @@ class Split:
 
 
 class _UnusualError(Exception):
-    """The bytes are not what an exporter writes."""
+    """Bytes that no exporter writes."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,7 @@ class Writer:
             raise UnsupportedError(f"an input and an output are called {min(shared)!r}")
 
     def name(self, v: Value) -> str:
-        """What a value is called; a constant becomes an initializer when it is first read."""
+        """The name of a value; a constant becomes an initializer when it is first read."""
         if v not in self._names:
             self._names[v] = self._fresh(v.name or "t")
             constant = self.graph.constant.get(v)
@@ -63,9 +63,9 @@ class Writer:
         """Add a node; attributes that are None are left out."""
         from onnx import helper
 
-        given = {k: v for k, v in attributes.items() if v is not None}
+        stated = {k: v for k, v in attributes.items() if v is not None}
         label = self._fresh(f"{outputs[0]}/{kind}")
-        self.nodes.append(helper.make_node(kind, inputs, outputs, name=label, **given))
+        self.nodes.append(helper.make_node(kind, inputs, outputs, name=label, **stated))
 
     def write(self, node: Node, kind: str, *more: str, **attributes: Any) -> None:
         """The node as one of ONNX; `more`: inputs after its own."""

@@ -86,12 +86,12 @@ def _captured_script(
     model: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], dynamic: Any
 ) -> Any:
     """The exported program of a module of TorchScript; its arguments are positional."""
-    module, given = as_module(model, args, kwargs)
-    bound = dict(zip(argument_names(model), given, strict=False))
+    module, arguments = as_module(model, args, kwargs)
+    bound = dict(zip(argument_names(model), arguments, strict=False))
     shapes = _dynamic_shapes("the script", bound, dynamic)
     with warnings.catch_warnings():  # of PyTorch, about how its own converter copies modules
         warnings.simplefilter("ignore", FutureWarning)
-        return _exported(module, given, {}, None if shapes is None else tuple(shapes.values()))
+        return _exported(module, arguments, {}, None if shapes is None else tuple(shapes.values()))
 
 
 def _exported(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any], shapes: Any) -> Any:
@@ -115,7 +115,8 @@ def _decomposed(program: Any) -> Any:
     _check_windows(program.graph)
     try:
         return with_state(program).run_decompositions(decompositions())
-    except Exception as e:  # of PyTorch's own checks, such as of loops that write around them
+    # errors of PyTorch's own checks, such as those of loops that write to outer tensors
+    except Exception as e:
         raise ModelError(
             f"PyTorch can't express the program by operators that write to no tensor: {e}"
         ) from e
@@ -185,9 +186,9 @@ def arguments(
 
 
 def _dynamic_shapes(what: str, bound: Mapping[str, Any], dynamic: Any) -> Any:
-    """`dynamic` as `torch.export` wants it: for each argument what its axes are.
+    """`dynamic` in the form of `torch.export`: for each argument its axes.
 
-    what: the function in messages.
+    what: names the function in messages.
     bound: its arguments by name.
     """
     torch = sys.modules["torch"]
@@ -206,21 +207,21 @@ def _dynamic_shapes(what: str, bound: Mapping[str, Any], dynamic: Any) -> Any:
                 f'dynamic: expected "auto", or ranges by input and axis, found {dynamic!r}'
             )
         return pytree.tree_map(every, dict(bound))
-    given = dynamic
-    if not isinstance(given, Mapping):
-        given = dict(zip(bound, given, strict=False))
-    unknown = [name for name in given if name not in bound]
+    axes_of = dynamic
+    if not isinstance(axes_of, Mapping):
+        axes_of = dict(zip(bound, axes_of, strict=False))
+    unknown = [name for name in axes_of if name not in bound]
     if unknown:
         raise UsageError(
             f"dynamic: no argument of {what} is called {unknown[0]!r}; "
             f"the arguments are {', '.join(bound)}"
         )
     dims: dict[str, Any] = {}
-    return {name: _axes(value, given.get(name), name, dims) for name, value in bound.items()}
+    return {name: _axes(value, axes_of.get(name), name, dims) for name, value in bound.items()}
 
 
 def _axes(value: Any, given: Any, name: str, dims: dict[str, Any]) -> Any:
-    """What the axes of an argument are, nested as the argument is."""
+    """The axes of an argument, nested as the argument is."""
     torch = sys.modules["torch"]
 
     if isinstance(value, torch.Tensor):

@@ -43,7 +43,7 @@ _LARGEST_NUMBER = 1 << 24
 
 @dataclass(frozen=True, slots=True)
 class Traced:
-    """What a name of a program stood for when it was traced.
+    """The meaning of a program's name during tracing.
 
     sizes: of a tensor; None for a number.
     strides: of a tensor.
@@ -65,7 +65,7 @@ class Expansion:
     """Expands calls of one program.
 
     ranges: of its symbols, by name.
-    hints: what symbols were in the example, by name.
+    hints: values of symbols in the example, by name.
     guards: gets conditions on the symbols, by these names, which the calls hold for.
 
     Raises ImportError where PyTorch is missing.
@@ -87,7 +87,7 @@ class Expansion:
     def of(self, call: Call, traced: Mapping[str, Traced]) -> list[Call]:
         """The calls that a call is composed of; itself alone if PyTorch does not compose it.
 
-        traced: what the names among its arguments stood for.
+        traced: the meanings of the names among its arguments.
         """
         target = written_by(call) or call.target
         operator = self._operator(target)
@@ -95,15 +95,15 @@ class Expansion:
             return [call]
         names = list(dict.fromkeys(names_in([*call.args, *call.kwargs.values()])))
         try:
-            given = [traced[name] for name in names]
-            calls, results = self._expanded(operator, call, names, given)
+            meanings = [traced[name] for name in names]
+            calls, results = self._expanded(operator, call, names, meanings)
         except Exception as e:  # whatever tracing any operator raises: the call is refused as it is
             _log.info("PyTorch can't take %s apart: %s: %s", target, type(e).__name__, e)
             return [call]
         renaming = {f"{i}": name for i, name in enumerate(names)}
         calls = [_renamed(c, renaming, call) for c in calls]
         results = [_argument(r, renaming, call.name) for r in results]
-        if target != call.target:  # the tensor that is written takes what the operator gives
+        if target != call.target:  # the written tensor gets the operator's result
             put = Call("aten.copy_.default", [call.args[0], results[0]], {}, call.name, call.where)
             return [*calls, put]
         wanted = (call.results,) if isinstance(call.results, str) else call.results
@@ -121,23 +121,21 @@ class Expansion:
         parts = target.split(".")
         if len(parts) != 3 or not all(p.isidentifier() for p in parts):
             return None
-        found: Any = self._torch.ops
+        operator: Any = self._torch.ops
         for part in parts:
-            found = getattr(found, part, None)
-        if found is None or not isinstance(found, self._torch._ops.OpOverload):
+            operator = getattr(operator, part, None)
+        if operator is None or not isinstance(operator, self._torch._ops.OpOverload):
             return None
-        schema = found._schema
+        schema = operator._schema
         gives = bool(schema.returns) and all("Tensor" in str(r.type) for r in schema.returns)
         if not gives or schema.is_mutable:
             return None
-        return found if found in _table() or _is_composed(found) else None
+        return operator if operator in _table() or _is_composed(operator) else None
 
     def _expanded(
         self, operator: Any, call: Call, names: Sequence[str], given: Sequence[Traced]
     ) -> tuple[list[Call], list[Any]]:
-        """The calls that make what `operator` gives, and its results.  Inputs are called by their
-        numbers.
-        """
+        """The calls into which `operator` expands, with inputs named by number, and results."""
         numbers = {name: i for i, name in enumerate(names)}
         args = [_argument_key(a, numbers) for a in call.args]
         kwargs = {name: _argument_key(a, numbers) for name, a in call.kwargs.items()}
@@ -155,11 +153,11 @@ class Expansion:
 
         class Called(torch.nn.Module):
             def forward(self, *tensors: Any) -> tuple[Any, ...]:
-                found = operator(
+                results = operator(
                     *(actual(a, tensors) for a in args),
                     **{name: actual(a, tensors) for name, a in kwargs.items()},
                 )
-                return tuple(torch.utils._pytree.tree_leaves(found))
+                return tuple(torch.utils._pytree.tree_leaves(results))
 
         actual, guards = self._actual, len(self._env.guards)
         with TRACING, self._mode, torch.no_grad(), python(), _limit():
@@ -243,18 +241,18 @@ class Expansion:
             return self._symbols[name]
         symbolic = import_module("torch.fx.experimental.symbolic_shapes")
         source = import_module("torch._dynamo.source").ConstantSource(name)
-        found, hint = self._ranges.get(name, Range(0, None)), self._hints.get(name)
-        high = LARGEST if found.high is None else found.high
+        bounds, hint = self._ranges.get(name, Range(0, None)), self._hints.get(name)
+        high = LARGEST if bounds.high is None else bounds.high
         if hint is None:
             size = self._env.create_unbacked_symint()
-            symbolic._constrain_range_for_size(size, found.low, high)
+            symbolic._constrain_range_for_size(size, bounds.low, high)
         else:
             symbol = self._env.create_symbol(
                 hint, source, symbolic.DimDynamic.DYNAMIC, do_not_specialize_zero_one=True
             )
             size = self._env.create_symintnode(symbol, hint=hint, source=source)
             # PyTorch takes a size that is open to be neither 0 nor 1, also for a whole program.
-            symbolic.constrain_range(size, min=min(max(found.low, 2), high), max=high)
+            symbolic.constrain_range(size, min=min(max(bounds.low, 2), high), max=high)
         self._symbols[name] = size
         return size
 
@@ -268,10 +266,10 @@ def _power(torch: Any, given: Sequence[Any]) -> Any:
 
 def _folded(name: str) -> Callable[[Any, Sequence[Any]], Any]:
     def fold(torch: Any, given: Sequence[Any]) -> Any:
-        found = given[0]
+        total = given[0]
         for g in given[1:]:
-            found = getattr(torch, name)(found, g)
-        return found
+            total = getattr(torch, name)(total, g)
+        return total
 
     return fold
 

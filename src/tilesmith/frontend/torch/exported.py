@@ -84,8 +84,8 @@ def _input(spec: Any, meta: Mapping[str, Any]) -> Input:
 def _output(spec: Any, result: Any, users: Sequence[str]) -> Output:
     kind = spec.kind.name
     if kind in ("USER_OUTPUT", "LOSS_OUTPUT"):
-        given = _kind(spec.arg)
-        return Output(given, spec.arg.value if given == "constant" else result)
+        form = _kind(spec.arg)
+        return Output(form, spec.arg.value if form == "constant" else result)
     if kind in ("BUFFER_MUTATION", "PARAMETER_MUTATION"):
         return Output("tensor", result, spec.target)
     if kind == "USER_INPUT_MUTATION":
@@ -112,7 +112,7 @@ class Pytrees:
     """The structure of a module's arguments and results, as pytrees of PyTorch.
 
     arguments: the specification of a tuple of positional arguments and a dict of others.
-    results: the specification of what the module gives.
+    results: the specification of the module's results.
     argument_names: of all arguments, the positional ones first; empty if not known.
     """
 

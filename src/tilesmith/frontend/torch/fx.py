@@ -1,6 +1,4 @@
-"""FX graphs, of `torch.export` and of what hands graphs to a compiler backend, as calls of ATen
-operators.
-"""
+"""FX graphs, of `torch.export` and of compiler backends, as calls of ATen operators."""
 
 from __future__ import annotations
 
@@ -40,19 +38,19 @@ def calls(graph: Any) -> Iterator[Call]:
 
 
 def outputs(graph: Any) -> Any:
-    """What the graph gives, like the arguments of a call."""
+    """The results of the graph, like the arguments of a call."""
     return argument(next(n for n in reversed(graph.nodes) if n.op == "output").args[0])
 
 
 def attributes(module: Any) -> Mapping[str, Any]:
     """The tensors of a `torch.fx.GraphModule` that its graph reads by name, by the nodes' names."""
-    found = {}
+    held_by_name = {}
     for node in module.graph.nodes:
         if node.op == "get_attr":
             held = operator.attrgetter(node.target)(module)
             if isinstance(held, sys.modules["torch"].Tensor):
-                found[node.name] = held
-    return found
+                held_by_name[node.name] = held
+    return held_by_name
 
 
 def target_name(target: Any) -> str:
@@ -85,7 +83,7 @@ def argument(given: Any) -> Any:
 
 
 def _memory(node: Any) -> Memory | None:
-    """Where the tensor of a node lies, as it was traced; None where nothing is known, or for open
+    """The traced layout of a node's tensor in memory; None where nothing is known, or for open
     sizes in row-major order.
     """
     held = node.meta.get("val")
@@ -110,7 +108,7 @@ def _block(node: Any) -> Block | None:
 
 
 def _several(node: Any) -> int | None:
-    """How many results a node has that gives a list."""
+    """The number of results of a node whose result is a list."""
     value = node.meta.get("val")
     return len(value) if isinstance(value, (list, tuple)) else None
 

@@ -2,8 +2,7 @@
 
 PyTorch's converter repeats the body of a `prim::Loop` as often as a constant says, and refuses
 other loops.  Here these become a call of `_repeated`, which is traced like other functions.  So
-becomes `to`, of which PyTorch's converter makes a copy where none is, and `detach` stays a view of
-its own.
+does `to`, which PyTorch's converter always turns into a copy, and `detach` stays a view.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ def loops_converted() -> Iterator[None]:
 
 @contextmanager
 def _detached_kept(model: Any) -> Iterator[None]:
-    """Inside, what a module of TorchScript detaches is an alias.
+    """A context in which `detach` in a TorchScript module gives an alias.
 
     PyTorch's freezing takes `x.detach()` for `x`, whose shape `unsqueeze_` of the result would then
     change.  A module with aliases of its own, which no public function of PyTorch makes, is left.
@@ -166,10 +165,10 @@ def _repeated(
     carried: tuple[Any, ...],
     others: tuple[Any, ...],
 ) -> tuple[Any, ...]:
-    """What is carried after the last iteration.
+    """The carried values after the last iteration.
 
-    body: of the others, the iteration's number and what is carried, gives whether to go on and what
-        is carried on.
+    body: maps the other values, the iteration's number and the carried values to the condition for
+        going on and the next carried values.
     count: the most iterations.
     going: whether there is a first one.
     """
@@ -182,8 +181,8 @@ def _repeated(
 
     def step(i: Any, most: Any, going: Any, *carried: Any) -> Any:
         state = [_number(c, k) for c, k in zip(carried, kinds, strict=True)]
-        found = body(*others, i.item(), *state)
-        again, *after = found if isinstance(found, (tuple, list)) else (found,)
+        results = body(*others, i.item(), *state)
+        again, *after = results if isinstance(results, (tuple, list)) else (results,)
         return (
             i + 1, most.clone(), _tensor(torch, again, torch.bool),
             *(_tensor(torch, a, k) for a, k in zip(after, kinds, strict=True)),
@@ -192,8 +191,8 @@ def _repeated(
     start = [torch.zeros((), dtype=torch.int64), _tensor(torch, count, torch.int64)]
     start += [_tensor(torch, going, torch.bool)]
     start += [_tensor(torch, c, k) for c, k in zip(carried, kinds, strict=True)]
-    found = while_loop(goes_on, step, tuple(start))
-    return tuple(_number(f, k) for f, k in zip(found[3:], kinds, strict=True))
+    results = while_loop(goes_on, step, tuple(start))
+    return tuple(_number(f, k) for f, k in zip(results[3:], kinds, strict=True))
 
 
 def _kind(torch: Any, x: Any) -> Any:

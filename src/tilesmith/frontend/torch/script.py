@@ -39,8 +39,8 @@ def loaded(model: Any) -> Any:
 def as_module(model: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, Any]:
     """A traced or scripted module as one that can be exported, and its positional arguments.
 
-    Raises UsageError for arguments that it does not take, UnsupportedError for what the converter
-    does not know.
+    Raises UsageError for arguments that it does not take, UnsupportedError for operators that the
+    converter lacks.
     """
     torch = import_module("torch")
     converter = import_module("torch._export.converter")
@@ -51,13 +51,13 @@ def as_module(model: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> t
             f"example_inputs: the script takes {', '.join(names)}; found {len(args)} positional "
             f"arguments and {', '.join(map(repr, kwargs)) or 'no others'}"
         )
-    given = (*args, *(kwargs[name] for name in names[len(args) :] if name in kwargs))
+    arguments = (*args, *(kwargs[name] for name in names[len(args) :] if name in kwargs))
     quiet = open(os.devnull, "w")  # noqa: SIM115  (the converter prints)
     try:
         with quiet, contextlib.redirect_stdout(quiet), warnings.catch_warnings(), torch.no_grad():
             warnings.simplefilter("ignore")
             with loops_converted():
-                return converter.TS2EPConverter(model, given).convert().module(), given
+                return converter.TS2EPConverter(model, arguments).convert().module(), arguments
     except Exception as e:  # whatever a converter of any operator raises
         raise UnsupportedError(
             f"PyTorch can't convert this TorchScript: {_line(e)}; trace it, or compile the "
@@ -69,8 +69,8 @@ def argument_names(model: Any) -> list[str]:
     """The names of the arguments of a module or function of TorchScript."""
     torch = import_module("torch")
     is_module = isinstance(model, torch.jit.ScriptModule)
-    found = [a.name for a in (model.forward if is_module else model).schema.arguments]
-    return found[1:] if is_module else found
+    names = [a.name for a in (model.forward if is_module else model).schema.arguments]
+    return names[1:] if is_module else names
 
 
 def _name(model: Any) -> str:

@@ -37,7 +37,7 @@ class SymbolicSizes:
                 self._symbols.declare(str(key), low, high, hint)
 
     def dim(self, size: Any) -> Dim | None:
-        """A size; None for one of which no axis of an input says what it is."""
+        """A size; None if no axis of an input determines it."""
         if isinstance(size, int):
             return size
         return self._dim(size.node.expr)
@@ -45,8 +45,8 @@ class SymbolicSizes:
     def _dim(self, expr: Any) -> Dim | None:
         if expr.is_Integer:
             return int(expr)
-        if not expr.is_Symbol and (found := self._formula(expr)) is not None:
-            return found
+        if not expr.is_Symbol and (formula := self._formula(expr)) is not None:
+            return formula
         place = self._places.get(expr)
         return None if place is None else self._symbols.of(str(expr), place)
 
@@ -68,10 +68,10 @@ class SymbolicSizes:
             return as_dim(as_expr(dims[0]) % dims[1])
         if name in ("Max", "Min"):
             join = extents.larger if name == "Max" else extents.smaller
-            found = dims[0]
+            joint = dims[0]
             for d in dims[1:]:
-                found = join(found, d)
-            return found
+                joint = join(joint, d)
+            return joint
         return None
 
 
@@ -86,12 +86,12 @@ def numbers(sizes: Any) -> tuple[int, ...]:
     """Sizes or strides, symbolic ones as the trace saw them.  Raises UnsupportedError for those
     that depend on data.
     """
-    found = []
+    numbers = []
     for s in sizes:
         if not isinstance(s, int) and not s.node.has_hint():
             raise UnsupportedError(f"a size depends on data: {s}")
-        found.append(s if isinstance(s, int) else int(s.node.hint))
-    return tuple(found)
+        numbers.append(s if isinstance(s, int) else int(s.node.hint))
+    return tuple(numbers)
 
 
 def memory_order(tensor: Any) -> tuple[int, ...] | None:

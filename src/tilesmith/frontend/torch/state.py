@@ -5,8 +5,8 @@ is an object of Python.
 that is written has no place in the signature of a program without operators that modify tensors,
 and `run_decompositions` fails where two inputs share memory that is written.
 
-It also makes of `x.copy_(y)` no more than `y` where the numbers of elements are the same, be it of
-another shape.
+It also turns `x.copy_(y)` into `y` where the numbers of elements are equal, even if the shapes
+differ.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ _PARTS = ("data", "constants")
 
 
 class _Nothing:
-    """What any class of a pickle is replaced by: takes everything, does nothing."""
+    """The replacement of every class in a pickle: takes any arguments, does nothing."""
 
     def __init__(self, *_: object, **__: object) -> None: ...
     def __call__(self, *_: object, **__: object) -> _Nothing:
@@ -62,9 +62,9 @@ class _Storages(pickle.Unpickler):
 def check_storages(model: str | bytes, name: str) -> None:
     """Raises ModelError if a tensor of a TorchScript file has fewer numbers than it is said to.
 
-    What else may be wrong with the file is left to PyTorch, which says so.
+    PyTorch itself reports other damage of the file.
 
-    model: a path or the content; name: what a message calls it.
+    model: a path or the content; name: its name in messages.
     """
     try:
         source = model if isinstance(model, str) else io.BytesIO(model)
@@ -73,9 +73,9 @@ def check_storages(model: str | bytes, name: str) -> None:
     except (OSError, zipfile.BadZipFile, NotImplementedError, ValueError, EOFError):
         return
     if shorter:
-        file, wanted, found = shorter[0]
+        file, wanted, size = shorter[0]
         raise ModelError(
-            f"{name} is damaged: expected {wanted} bytes in its part {file}, found {found}; "
+            f"{name} is damaged: expected {wanted} bytes in its part {file}, found {size}; "
             "copy or save it again"
         )
 

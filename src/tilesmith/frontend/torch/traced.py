@@ -1,8 +1,8 @@
 """From an FX graph that a compiler backend gets to a Graph.
 
-Such a graph calls operators of ATen that modify nothing.  Its inputs are tensors and sizes; what it
-gives are tensors and sizes too.  Each node's `meta["val"]` is what tracing saw: a fake tensor, a
-number, or a tuple of these.
+Such a graph calls operators of ATen that modify nothing.  Its inputs are tensors and sizes; so are
+its results.  Each node's `meta["val"]` is the traced value: a fake tensor, a number, or a tuple of
+these.
 
 A call that nothing here imports does not end the walk.  What it gives is then an input of the
 graph, so that one walk finds all such calls; the caller decides who computes them.
@@ -34,7 +34,7 @@ from tilesmith.ops.rules import UnequalDims
 from tilesmith.support.errors import ModelError, UnsupportedError
 
 RANDOM = "it draws random numbers by PyTorch's generator"
-"""The problem of operators that are never imported: seeds mean what they mean in eager mode."""
+"""The problem of operators that are never imported: seeds have their meaning in eager mode only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ def read(module: Any, constants: Mapping[str, Any], outputs: Sequence[Any]) -> R
 
 
 class _Importer(AtenImporter):
-    """Keeps also what is wrong with a call: PyTorch has accepted it."""
+    """An importer that also keeps errors in calls: PyTorch has accepted them."""
 
     def attempt(
         self, site: Site, make: Callable[[], Sequence[Slot] | None]
@@ -138,20 +138,20 @@ class _Reader:
         return FAILED if foreign(held) else self._input(node.name, held, sizes)
 
     def _input(self, name: str, held: Any, sizes: SymbolicSizes) -> Any:
-        """What an input is: a size that an axis says, else a value of the graph."""
+        """The meaning of an input: a size that an axis determines, else a value of the graph."""
         if is_symbolic(held):
             is_int = isinstance(held, sys.modules["torch"].SymInt)
-            found = sizes.dim(held) if is_int else None
-            if found is not None:
-                return found
+            dim = sizes.dim(held) if is_int else None
+            if dim is not None:
+                return dim
             self.inputs.append(name)
             self.numbers.add(name)
             return self.builder.input(name, TensorType(i64 if is_int else f64, ()))
         dims = []
         for axis, size in enumerate(held.shape):
-            found = sizes.dim(size)
+            dim = sizes.dim(size)
             place = (name, axis, len(held.shape))
-            dims.append(self.symbols.of(f"{name}.{axis}", place) if found is None else found)
+            dims.append(self.symbols.of(f"{name}.{axis}", place) if dim is None else dim)
         order = memory_order(held) or tuple(range(len(dims)))
         self.inputs.append(name)
         type_ = TensorType(element_type(held.dtype), tuple(dims[a] for a in order))
@@ -174,7 +174,7 @@ class _Reader:
             importer.names[call.name] = self._stand_in(call.name, node.meta.get("val"), sizes)
 
     def _stand_in(self, name: str, held: Any, sizes: SymbolicSizes) -> Any:
-        """Inputs in the place of what a call gives."""
+        """Inputs in the place of a call's results."""
         if isinstance(held, (tuple, list)):
             return [self._stand_in(f"{name}.{i}", h, sizes) for i, h in enumerate(held)]
         is_tensor = isinstance(held, sys.modules["torch"].Tensor)
@@ -189,8 +189,8 @@ class _Reader:
         held = of.meta["val"]
         if is_symbolic(held):
             return node.tensor(value)
-        # PyTorch's traced type is what readers of the result expect, also where its kernel has
-        # another one: statistics of batch norms under autocast.
+        # Readers of the result expect PyTorch's traced type, even where its kernel has another one:
+        # statistics of batch norms under autocast.
         value = node.cast(node.tensor(value), element_type(held.dtype))
         order = memory_order(held)
         if order is None or order == tuple(range(len(order))):
@@ -200,14 +200,14 @@ class _Reader:
 
 
 def _inverse(order: Sequence[int]) -> tuple[int, ...]:
-    found = [0] * len(order)
+    inverse = [0] * len(order)
     for place, axis in enumerate(order):
-        found[axis] = place
-    return tuple(found)
+        inverse[axis] = place
+    return tuple(inverse)
 
 
 def foreign(held: Any) -> str:
-    """Why a traced value can't be in a graph; empty if it can."""
+    """The reason why a traced value can't be in a graph; empty if it can."""
     if isinstance(held, (tuple, list)):
         return next(filter(None, map(foreign, held)), "")
     if not isinstance(held, sys.modules["torch"].Tensor):
@@ -224,7 +224,7 @@ def foreign(held: Any) -> str:
 
 
 def _refusal(node: Any) -> str | None:
-    """Why a call is left to PyTorch although its operator may be known; None if it is not."""
+    """The reason for leaving a call to PyTorch although its operator may be known."""
     target = fx.target_name(node.target)
     tags = getattr(node.target, "tags", ())
     is_random = sys.modules["torch"].Tag.nondeterministic_seeded in tags

@@ -40,8 +40,8 @@ def _plus(n: OnnxNode, a: Value | None, b: Value | None) -> Value | None:
 
 
 def _scale(n: OnnxNode, q: Value) -> float:
-    given = n.attr_float("scale", 0.0)
-    return given or 1 / math.sqrt(max(n.extent(q, 3), 1))
+    scale = n.attr_float("scale", 0.0)
+    return scale or 1 / math.sqrt(max(n.extent(q, 3), 1))
 
 
 def _attend(
@@ -84,7 +84,7 @@ def _mask_bias(n: OnnxNode, mask: Value | None, q: Value, k: Value) -> Value | N
 
 
 def _causal(n: OnnxNode, q: Value, k: Value) -> Value | None:
-    """Which keys a query sees if attribute `unidirectional` is set: the last query sees all."""
+    """The mask of keys for each query of a causal attention: the last query sees all."""
     if not n.attr_flag("unidirectional"):
         return None
     rows, columns = q.type.shape[2], k.type.shape[2]
@@ -215,7 +215,7 @@ def _operands(
 @contrib_op("RotaryEmbedding")
 def rotary_embedding(n: OnnxNode) -> Result:
     n.ignore("is_packed_batching")
-    x, given, cos, sin = (n.input(i) for i in range(4))
+    x, position, cos, sin = (n.input(i) for i in range(4))
     factor = n.attr_float("scale", 1.0)
     if factor != 1.0:
         n.unsupported("scaled rotary embeddings")
@@ -224,7 +224,7 @@ def rotary_embedding(n: OnnxNode) -> Result:
         n.bad(f"attribute 'rotary_embedding_dim': expected {turned} as the caches have")
     is_3d = x.type.rank == 3
     y = heads_of(n, x, heads or n.extent(x, 2) // turned) if is_3d else x
-    angles = _angles(n, given, y.type.shape[0], y.type.shape[2])
+    angles = _angles(n, position, y.type.shape[0], y.type.shape[2])
     cos, sin = (n.add(gather.Gather(0), c, angles) for c in (cos, sin))
     y = rotated(n, y, cos, sin, turned, n.attr_flag("interleaved"))
     return joined_heads(n, y) if is_3d else y
@@ -250,7 +250,7 @@ def group_query_attention(n: OnnxNode) -> Result:
     if not is_single(total):
         n.bad(f"total_sequence_length: expected one number, found {total.type}")
     total = n.reshape(total.cast(i64), (1,))
-    cos, sin, given, extra, sink = (n.optional(i) for i in range(7, 12))
+    cos, sin, position, extra, sink = (n.optional(i) for i in range(7, 12))
     heads, shared = n.attr_int("num_heads"), n.attr_int("kv_num_heads")
     quantised = [n.attr_string(f"{x}_quant_type", "NONE") != "NONE" for x in "kv"]
     n.ignore("kv_cache_bit_width")
@@ -271,7 +271,7 @@ def group_query_attention(n: OnnxNode) -> Result:
     if n.attr_flag("do_rotary"):
         if cos is None or sin is None:
             n.bad("expected cos_cache and sin_cache for do_rotary, found none")
-        angles = place if given is None else given
+        angles = place if position is None else position
         interleaved, turned = n.attr_flag("rotary_interleaved"), 2 * n.extent(cos, 1)
         cos, sin = (n.add(gather.Gather(0), c, angles) for c in (cos, sin))
         q, k = (rotated(n, x, cos, sin, turned, interleaved) for x in (q, k))
@@ -316,8 +316,8 @@ def _enlarged(n: OnnxNode, old: Value, total: Value) -> Value:
 def _written(n: OnnxNode, old: Value, new: Value, place: Value) -> Value:
     """The cache `old` with `new` at rows `place` of each sample."""
     dims = new.type.shape
-    at = n.reshape(place, (dims[0], 1, dims[2], 1)).expand(*dims)
-    return n.add(scatter.ScatterElements(2), old, at, new)
+    position = n.reshape(place, (dims[0], 1, dims[2], 1)).expand(*dims)
+    return n.add(scatter.ScatterElements(2), old, position, new)
 
 
 def _with_sink(

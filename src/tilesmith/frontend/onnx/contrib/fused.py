@@ -174,11 +174,11 @@ def skip_layer_normalization(n: OnnxNode) -> Result:
 @contrib_op("EmbedLayerNormalization")
 def embed_layer_normalization(n: OnnxNode) -> Result:
     """The norm of the sum of embeddings of words, positions and segments."""
-    words, segments, mask, given = n.input(0), n.optional(1), n.optional(7), n.optional(8)
+    words, segments, mask, positions = n.input(0), n.optional(1), n.optional(7), n.optional(8)
     parts = [n.add(gather.Gather(0), n.input(2), words)]
-    if given is None:
-        given = n.positions(words.type.shape[1])
-    parts.append(n.add(gather.Gather(0), n.input(3), given))
+    if positions is None:
+        positions = n.positions(words.type.shape[1])
+    parts.append(n.add(gather.Gather(0), n.input(3), positions))
     segment_table = n.optional(4)
     if segments is not None and segment_table is not None:
         parts.append(n.add(gather.Gather(0), segment_table, segments))

@@ -1,1 +1,1 @@
-"""Operators of domain ai.onnx.ml: what scikit-learn's models and their preprocessing become."""
+"""Operators of domain ai.onnx.ml, the form of scikit-learn's models."""

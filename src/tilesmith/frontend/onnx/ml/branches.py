@@ -18,7 +18,7 @@ MODES = (
     "BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRANCH_NEQ",
     "BRANCH_MEMBER",
 )  # fmt: skip
-"""How nodes compare a feature with their value, in the order of TreeEnsemble's numbers."""
+"""Comparisons of a feature with a node's value, in the order of TreeEnsemble's numbers."""
 
 LEQ, LT, GTE, GT, EQ, NEQ, MEMBER = range(7)
 LEAF = 7
@@ -30,7 +30,7 @@ class Nodes:
 
     mode: i64[n], which comparison, or LEAF.
     feature: i64[n], the feature that is compared.
-    value: float[n], what it is compared with.
+    value: float[n], the other operand of the comparison.
     tracks: bool[n], whether NaN passes the comparison.
     yes: i64[n], the next node if the comparison holds; a leaf's is the leaf itself.
     no: i64[n], the next node if it does not.
@@ -51,7 +51,7 @@ class Ways:
     """The nodes with one kind of comparison.
 
     feature: i32[n], the feature that a node compares.
-    limit: float[n], what it is compared with.
+    limit: float[n], the other operand of the comparison.
     missing: u8[n], whether NaN goes to `yes`.
     yes: i32[n], the next node where the feature is not above the limit; a leaf's is the leaf.
     no: i32[n], the next node elsewhere.
@@ -64,8 +64,8 @@ class Ways:
     no: np.ndarray
 
     def table(self, roots: np.ndarray) -> tuple[tuple[np.ndarray, ...], np.ndarray]:
-        """What `TreeEnsemble` walks (feature, limit, missing, next), its first rows being `roots`,
-        and the node that each row of the table stands for.
+        """The table that `TreeEnsemble` walks (feature, limit, missing, next), its first rows being
+        `roots`, and the node of each row.
 
         Both ways of a node lie side by side, so that one number leads to them.
         """
@@ -91,36 +91,36 @@ def ways_of(nodes: Nodes) -> Ways:
     for i in np.flatnonzero((mode >= EQ) & ~is_leaf):
         search.add(int(i))
     added = search.added
-    at = np.fromiter(added, np.int64, len(added))
-    size = int(max(at.max(initial=-1) + 1, len(mode)))
+    rows = np.fromiter(added, np.int64, len(added))
+    size = int(max(rows.max(initial=-1) + 1, len(mode)))
 
     def column(plain: np.ndarray, searched: Iterable[float]) -> np.ndarray:
         out = np.zeros(size, plain.dtype)
         out[: len(mode)] = plain
-        out[at] = np.fromiter(searched, plain.dtype, len(added))
+        out[rows] = np.fromiter(searched, plain.dtype, len(added))
         return out
 
-    found = added.values()
+    steps = added.values()
     return Ways(
-        column(np.where(is_leaf, 0, nodes.feature).astype(np.int32), (s.feature for s in found)),
-        column(np.where(is_leaf, 0, limit).astype(nodes.value.dtype), (s.limit for s in found)),
+        column(np.where(is_leaf, 0, nodes.feature).astype(np.int32), (s.feature for s in steps)),
+        column(np.where(is_leaf, 0, limit).astype(nodes.value.dtype), (s.limit for s in steps)),
         column(
-            ((nodes.tracks ^ is_swapped) & ~is_leaf).astype(np.uint8), (s.missing for s in found)
+            ((nodes.tracks ^ is_swapped) & ~is_leaf).astype(np.uint8), (s.missing for s in steps)
         ),
-        column(np.where(is_swapped, nodes.no, nodes.yes).astype(np.int32), (s.yes for s in found)),
-        column(np.where(is_swapped, nodes.yes, nodes.no).astype(np.int32), (s.no for s in found)),
+        column(np.where(is_swapped, nodes.no, nodes.yes).astype(np.int32), (s.yes for s in steps)),
+        column(np.where(is_swapped, nodes.yes, nodes.no).astype(np.int32), (s.no for s in steps)),
     )
 
 
 def _before(value: np.ndarray) -> np.ndarray:
     """The largest number below each; NaN, which nothing is below, where there is none."""
-    found = np.nextafter(value, value.dtype.type(-np.inf))
-    return np.where(value == -np.inf, value.dtype.type(np.nan), found)
+    below = np.nextafter(value, value.dtype.type(-np.inf))
+    return np.where(value == -np.inf, value.dtype.type(np.nan), below)
 
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """One node of a search."""
+    """One node of a binary search."""
 
     feature: int
     limit: float
@@ -135,16 +135,16 @@ class _Search:
     def __init__(self, nodes: Nodes, end: int) -> None:
         self._nodes, self._end = nodes, end
         self.added: dict[int, _Step] = {}
-        """By place in the table."""
+        """Added nodes by their position in the table."""
 
     def add(self, node: int) -> None:
         """Puts a search in the place of a node."""
-        given, mode = self._nodes, int(self._nodes.mode[node])
-        members = given.members[node] if mode == MEMBER else given.value[node : node + 1]
-        inside, outside = int(given.yes[node]), int(given.no[node])
+        forest, mode = self._nodes, int(self._nodes.mode[node])
+        members = forest.members[node] if mode == MEMBER else forest.value[node : node + 1]
+        inside, outside = int(forest.yes[node]), int(forest.no[node])
         if mode == NEQ:
             inside, outside = outside, inside
-        tracked = given.yes[node] if given.tracks[node] or mode == NEQ else given.no[node]
+        tracked = forest.yes[node] if forest.tracks[node] or mode == NEQ else forest.no[node]
         ends: list[float] = []  # of the intervals that have one answer
         targets: list[int] = []
         members = np.unique(members[~np.isnan(members)])
@@ -158,7 +158,7 @@ class _Search:
             ends, targets = [np.nan], [inside]  # nothing is below NaN
         targets.append(outside)
         nan_at = targets.index(int(tracked)) if int(tracked) in targets else len(targets) - 1
-        feature = int(given.feature[node])
+        feature = int(forest.feature[node])
 
         def build(low: int, high: int, place: int | None = None) -> int:
             """The node that tells intervals low to high - 1 apart; a new one without `place`."""

@@ -23,8 +23,9 @@ from tilesmith.ops.lookup import CountRuns, Position
 
 
 def position(n: OnnxNode, x: Value, keys: np.ndarray) -> tuple[Value, np.ndarray]:
-    """Where each element of x stands among `keys`, sorted as the second result says by their
-    numbers; the count of keys if it is not there.  The last of equal keys counts.
+    """The position of each element of x in `keys`, as an index into the sorted keys; the second
+    result is the order of these.  The count of keys stands for an element that is not there.  The
+    last of equal keys counts.
     """
     known, last = np.unique(keys[::-1], return_index=True)
     return n.add(Position(), x, n.const(known)), len(keys) - 1 - last
@@ -67,7 +68,7 @@ def category_mapper(n: OnnxNode) -> Result:
 
 @ml_op("LabelEncoder")
 def label_encoder(n: OnnxNode) -> Result:
-    """Of numbers; strings are looked up on the host."""
+    """The encoder of numbers; strings are looked up on the host."""
     if n.version < 2 or n.has("values_strings") or _has_strings(n, "values_tensor"):
         return strings.label_encoder(n)
     x = n.input(0)
@@ -108,15 +109,15 @@ def _default(n: OnnxNode, dtype: Any) -> np.ndarray:
     }
     if stored is None:
         return np.asarray(numbers.get(dtype, 0), dtype)
-    found = decode(stored, n.files, "attribute 'default_tensor'").data.array
-    if found.size != 1 or found.dtype != dtype:
-        n.bad(f"attribute 'default_tensor': expected one {dtype}, found {found.dtype}{found.shape}")
-    return found.reshape(())
+    array = decode(stored, n.files, "attribute 'default_tensor'").data.array
+    if array.size != 1 or array.dtype != dtype:
+        n.bad(f"attribute 'default_tensor': expected one {dtype}, found {array.dtype}{array.shape}")
+    return array.reshape(())
 
 
 @onnx_op("TfIdfVectorizer", since=9)
 def tf_idf_vectorizer(n: OnnxNode) -> Result:
-    """Of integers; strings are counted on the host."""
+    """The vectorizer of integers; strings are counted on the host."""
     x, pool = n.input(0), np.asarray(n.attr_ints("pool_int64s") or (), np.int64)
     if x.type.rank not in (1, 2) or not x.dtype.is_int:
         n.bad(f"expected integers [C] or [N, C], found {x.type}")

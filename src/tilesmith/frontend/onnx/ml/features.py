@@ -79,9 +79,9 @@ def feature_vectorizer(n: OnnxNode) -> Result:
     for x in n.inputs:
         rows, features = (x.type.shape or (1,))[0], extents.product(x.type.shape[1:])
         parts.append(n.reshape(x.cast(f32), (rows, features)))
-    found = tuple(n.extent(p, 1) for p in parts)
-    if sizes is not None and sizes != found:
-        n.bad(f"expected inputs of {sizes} features, found {found}")
+    widths = tuple(n.extent(p, 1) for p in parts)
+    if sizes is not None and sizes != widths:
+        n.bad(f"expected inputs of {sizes} features, found {widths}")
     return parts[0] if len(parts) == 1 else n.add(slicing.Concat(1), *parts)
 
 

@@ -22,18 +22,18 @@ from tilesmith.ops.functions import clip, exp, tanh, where
 
 def _numbers(n: OnnxNode, name: str, count: int | None = None) -> np.ndarray:
     """A list of floats, of `count` if that is given."""
-    found = np.asarray(n.attr_floats(name) or (), np.float32)
-    if count is not None and len(found) != count:
-        n.bad(f"attribute {name!r}: expected {count} numbers, found {len(found)}")
-    return found
+    numbers = np.asarray(n.attr_floats(name) or (), np.float32)
+    if count is not None and len(numbers) != count:
+        n.bad(f"attribute {name!r}: expected {count} numbers, found {len(numbers)}")
+    return numbers
 
 
 def _rows(n: OnnxNode, name: str, count: int) -> np.ndarray:
     """A list of floats as f32[count, features]."""
-    found = _numbers(n, name)
-    if count < 1 or not len(found) or len(found) % count:
-        n.bad(f"attribute {name!r}: expected {count} rows of numbers, found {len(found)}")
-    return found.reshape(count, -1)
+    numbers = _numbers(n, name)
+    if count < 1 or not len(numbers) or len(numbers) % count:
+        n.bad(f"attribute {name!r}: expected {count} rows of numbers, found {len(numbers)}")
+    return numbers.reshape(count, -1)
 
 
 def _scores(n: OnnxNode, count: int) -> Value:
@@ -71,7 +71,8 @@ def _kernel(n: OnnxNode, x: Value, vectors: np.ndarray) -> Value:
     kind = n.attr_string("kernel_type", "LINEAR", ("LINEAR", "POLY", "RBF", "SIGMOID"))
     gamma, offset, degree = _numbers(n, "kernel_params", 3) if n.has("kernel_params") else (0,) * 3
     constant = partial(n.const, dtype=f32)
-    if kind == "RBF":  # differences, as |x|^2 + |v|^2 - 2xv loses what is small beside |x|^2
+    # differences, since |x|^2 + |v|^2 - 2xv loses small distances beside a large |x|^2
+    if kind == "RBF":
         rows = n.add(shape.Unsqueeze((2,)), x)
         apart = rows - np.ascontiguousarray(vectors.T)
         distance = n.add(reduce.ReduceSumSquare((1,), False), apart)
@@ -155,14 +156,15 @@ class _Pairs:
     def __init__(self, n: OnnxNode, per_class: tuple[int, ...]) -> None:
         count, ends = len(per_class), np.cumsum(per_class)
         self._pairs = list(combinations(range(count), 2))
-        given = _rows(n, "coefficients", count - 1)
-        if given.shape[1] != ends[-1]:
-            n.bad(f"coefficients: expected {count - 1} * {ends[-1]} numbers, found {given.size}")
+        coefficients = _rows(n, "coefficients", count - 1)
+        if coefficients.shape[1] != ends[-1]:
+            wanted = f"{count - 1} * {ends[-1]} numbers"
+            n.bad(f"coefficients: expected {wanted}, found {coefficients.size}")
         of_class = [slice(e - c, e) for e, c in zip(ends, per_class, strict=True)]
         self.weights = np.zeros((ends[-1], len(self)), np.float32)
         for p, (i, j) in enumerate(self._pairs):
-            self.weights[of_class[i], p] = given[j - 1, of_class[i]]
-            self.weights[of_class[j], p] = given[i, of_class[j]]
+            self.weights[of_class[i], p] = coefficients[j - 1, of_class[i]]
+            self.weights[of_class[j], p] = coefficients[i, of_class[j]]
         eye = np.eye(count, dtype=np.float32)
         self.first, self.second = (eye[[pair[k] for pair in self._pairs]] for k in (0, 1))
 

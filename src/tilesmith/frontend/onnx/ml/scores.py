@@ -1,6 +1,6 @@
-"""What the models of ai.onnx.ml share: rows of samples, scores of classes and their labels.
+"""The conventions of ai.onnx.ml's models: rows of samples, scores of classes and their labels.
 
-The specification leaves open what becomes of a single score and of two classes.  ONNX Runtime's
+The specification leaves open the treatment of a single score and of two classes.  ONNX Runtime's
 conventions are followed there:
 
 - A single score is only transformed by PROBIT.
@@ -74,19 +74,19 @@ def mapped(
 ) -> Value:
     """The strings or integers (i64) that elements of `x` stand for, and `default` for others."""
     dtype, name = (string, "string") if isinstance(default, str) else (i64, "int64")
-    (found,) = on_host(
+    (labels_,) = on_host(
         n, "label_encoder", [TensorType(dtype, x.shape)], [x],
         keys=list(keys), values=list(values), default=default, dtype=name,
     )  # fmt: skip
-    return found
+    return labels_
 
 
 def labels(n: OnnxNode, ints: str, strings: str = "classlabels_strings") -> Labels:
     """The labels that a classifier has in one of two attributes."""
-    names, found = n.attr_strings(strings) or (), n.attr_ints(ints) or ()
-    if bool(names) == bool(found):
+    names, numbers_ = n.attr_strings(strings) or (), n.attr_ints(ints) or ()
+    if bool(names) == bool(numbers_):
         n.bad(f"expected labels in one of the attributes {ints!r} and {strings!r}")
-    numbers = np.arange(len(names)) if names else np.asarray(found, np.int64)
+    numbers = np.arange(len(names)) if names else np.asarray(numbers_, np.int64)
     return Labels(numbers, names)
 
 

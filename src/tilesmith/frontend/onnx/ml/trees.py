@@ -21,7 +21,7 @@ from tilesmith.ops.functions import where
 from tilesmith.ops.trees import TreeEnsemble
 
 _AGGREGATES = ("AVERAGE", "SUM", "MIN", "MAX")
-"""How the leaves of the trees are combined, in the order of TreeEnsemble's numbers."""
+"""Combinations of the leaves of the trees, in the order of TreeEnsemble's numbers."""
 
 _TRANSFORMS = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")
 """In the order of TreeEnsemble's numbers."""
@@ -54,32 +54,32 @@ class _Forest:
 
 
 def _dtype(x: Value) -> DType:
-    """What trees reckon with."""
+    """The element type in which trees compute."""
     return f64 if x.dtype is f64 else f32
 
 
 def _ints(n: OnnxNode, name: str, count: int | None = None) -> np.ndarray:
     """A list of integers, of `count` if that is given."""
-    found = np.asarray(n.attr_ints(name) or (), np.int64)
-    if count is not None and len(found) != count:
-        n.bad(f"attribute {name!r}: expected {count} numbers, found {len(found)}")
-    return found
+    numbers = np.asarray(n.attr_ints(name) or (), np.int64)
+    if count is not None and len(numbers) != count:
+        n.bad(f"attribute {name!r}: expected {count} numbers, found {len(numbers)}")
+    return numbers
 
 
 def _tensor(n: OnnxNode, name: str) -> np.ndarray | None:
     """A tensor in an attribute, as a vector."""
-    given = n.attributes.get(name, at.TENSOR)
+    stored = n.attributes.get(name, at.TENSOR)
     return (
         None
-        if given is None
-        else decode(given, n.files, f"attribute {name!r}").data.read().reshape(-1)
+        if stored is None
+        else decode(stored, n.files, f"attribute {name!r}").data.read().reshape(-1)
     )
 
 
 def _floats(n: OnnxNode, name: str, dtype: DType) -> np.ndarray:
     """A list of floats, or since version 3 a tensor."""
-    given = _tensor(n, f"{name}_as_tensor")
-    return np.asarray((n.attr_floats(name) or ()) if given is None else given, dtype.numpy)
+    stored = _tensor(n, f"{name}_as_tensor")
+    return np.asarray((n.attr_floats(name) or ()) if stored is None else stored, dtype.numpy)
 
 
 class _Keys:
@@ -94,26 +94,26 @@ class _Keys:
             n.bad("expected nodes with numbers of their own, found two with the same")
 
     def _keys(self, trees: np.ndarray, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """One number for each pair, and whether it may be there."""
+        """One number for each pair, and whether the pair may exist."""
         (t, has_tree), (i, has_id) = _searched(self._trees, trees), _searched(self._ids, ids)
         return t * len(self._ids) + i, has_tree & has_id
 
     def find(self, trees: np.ndarray, ids: np.ndarray, what: str) -> np.ndarray:
         keys, may_be = self._keys(trees, ids)
-        found, is_there = _searched(self._sorted, keys)
+        positions, is_there = _searched(self._sorted, keys)
         if not (is_there & may_be).all():
             lost = int(np.flatnonzero(~(is_there & may_be))[0])
             self._n.bad(
                 f"expected {what} among the nodes of its tree, found {ids[lost]} in tree "
                 f"{trees[lost]}"
             )
-        return self._order[found]
+        return self._order[positions]
 
 
 def _searched(values: np.ndarray, wanted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Where `wanted` stand among ascending values, and whether they do."""
-    found = np.minimum(np.searchsorted(values, wanted), len(values) - 1)
-    return found, values[found] == wanted
+    """The positions of `wanted` among ascending values, and whether they are there."""
+    positions = np.minimum(np.searchsorted(values, wanted), len(values) - 1)
+    return positions, values[positions] == wanted
 
 
 def _forest(n: OnnxNode, dtype: DType, prefix: str, group: str) -> _Forest:
@@ -209,7 +209,7 @@ def tree_ensemble_regressor(n: OnnxNode) -> Result:
 
 @ml_op("TreeEnsemble", since=5)
 def tree_ensemble(n: OnnxNode) -> Result:
-    given = n.input(0).dtype
+    source = n.input(0).dtype
     aggregate, transform = n.attr_int("aggregate_function", 1), n.attr_int("post_transform", 0)
     if not 0 <= aggregate < len(_AGGREGATES) or not 0 <= transform < len(_TRANSFORMS):
         n.bad(
@@ -224,7 +224,7 @@ def tree_ensemble(n: OnnxNode) -> Result:
         _TRANSFORMS[transform],
         np.zeros(0),
     )
-    return y.cast(given)
+    return y.cast(source)
 
 
 def _forest_of_inner_nodes(n: OnnxNode, dtype: DType) -> _Forest:
@@ -235,8 +235,8 @@ def _forest_of_inner_nodes(n: OnnxNode, dtype: DType) -> _Forest:
     column = _ints(n, "leaf_targetids")
     floats = {}
     for name in ("nodes_splits", "leaf_weights", "nodes_modes", "membership_values"):
-        given = _tensor(n, name)
-        floats[name] = np.zeros(0) if given is None else given
+        stored = _tensor(n, name)
+        floats[name] = np.zeros(0) if stored is None else stored
     mode = floats["nodes_modes"].astype(np.int64)
     value, weight = (floats[k].astype(dtype.numpy) for k in ("nodes_splits", "leaf_weights"))
     tracks = n.attr_ints("nodes_missing_value_tracks_true") or (0,) * count
@@ -287,7 +287,7 @@ def _members(n: OnnxNode, mode: np.ndarray, values: np.ndarray) -> dict[int, np.
 def tree_ensemble_classifier(n: OnnxNode) -> Result:
     """The class with the best score.
 
-    Of two classes the second is chosen above a limit: 0.5 if all weights belong to one class and
+    With two classes, the second is chosen above a limit: 0.5 if all weights belong to one class and
     none is negative, as they are probabilities then, else 0.
     """
     names, transform = ml.labels(n, "classlabels_int64s"), ml.post_transform(n)
@@ -325,7 +325,7 @@ def _counted(n: OnnxNode, x: Value, forest: _Forest, scores: Value, has_base: bo
 
 
 def _presence(n: OnnxNode, x: Value, forest: _Forest, count: int) -> Value:
-    """How many leaves of those reached have a weight for each output, T[samples, outputs]."""
+    """The number of reached leaves that have a weight for each output, T[samples, outputs]."""
     ones = replace(forest, weight=np.ones_like(forest.weight))
     return _combined(n, x, ones, count, "sum")
 
