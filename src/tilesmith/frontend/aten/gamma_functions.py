@@ -40,7 +40,7 @@ _STIRLING = (
 _DIGAMMA = (1 / 12, -1 / 120, 1 / 252, -1 / 240, 1 / 132, -691 / 32760, 1 / 12)
 """Coefficients of log(x) - 1 / (2 x) - digamma(x) in even powers of 1 / x (6.3.18)."""
 _TRIGAMMA = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6)
-"""Coefficients of trigamma(x) - 1 / x - 1 / (2 x^2) in odd powers of 1 / x from x^-3 on (6.4.12)."""
+"""Coefficients of trigamma(x) - 1 / x - 1 / (2 x^2) in odd powers of 1 / x from x^-3 (6.4.12)."""
 
 
 def _lgamma(x: Value) -> Value:
