@@ -7,18 +7,22 @@ from dataclasses import replace
 import numpy as np
 
 from tilesmith.codegen.context import BY_NAME, SIZE, Code
-from tilesmith.codegen.lower_steps import CONTEXT, MEASURED, VALUES, lower_step
-from tilesmith.ir.expr import Var
+from tilesmith.codegen.lower_steps import CONTEXT, FAILURE, MEASURED, VALUES, lower_step
+from tilesmith.ir.dtypes import i32
+from tilesmith.ir.expr import Var, const
 from tilesmith.loop.compare import structural_equal
 from tilesmith.loop.interpret import interpret
-from tilesmith.loop.nodes import Func, If, Return, Stmt
+from tilesmith.loop.nodes import CallFunction, Func, If, Return, Stmt, seq
 from tilesmith.loop.parse import parse_func
+from tilesmith.loop.text import print_stmt
 from tilesmith.loop.verify import verify
+from tilesmith.loop.visit import map_stmt
 from tilesmith.program.nodes import (
     Arg,
     Branch,
     Copy,
     Extent,
+    KernelCall,
     Measurement,
     Report,
     Step,
@@ -33,6 +37,7 @@ class Memory:
         self.values = np.array([*values, 0], np.int64)
         self.measured = np.full(4, -1, np.int64)
         self.context = np.zeros(SIZE, np.uint8)
+        self.failure = np.zeros(4, np.int32)
         self.bytes: dict[Arg, np.ndarray] = {}
 
     def at(self, arg: Arg) -> np.ndarray:
@@ -49,6 +54,7 @@ class Memory:
         """Run a step as a function of loop IR."""
         lowered = lower_step(step, number)
         own = {VALUES: self.values, MEASURED: self.measured, CONTEXT: self.context}
+        own |= {FAILURE: self.failure}
         given = own | {b: self.at(arg) for b, arg in lowered.memory.items()}
         sizes = list(dict.fromkeys(d for b in given for d in b.shape if isinstance(d, Var)))
         length = {b.shape[0]: len(a) for b, a in given.items()}
@@ -59,9 +65,10 @@ class Memory:
 
 
 def _plain(stmt: Stmt) -> Stmt:
-    """The statement; steps inside a branch leave with a code."""
+    """The statement; steps inside a branch leave with a code, and calls do nothing."""
+    stmt = map_stmt(stmt, f_stmt=lambda s: seq() if isinstance(s, CallFunction) else s)
     if isinstance(stmt, If) and stmt.otherwise is not None:
-        return replace(stmt, then=Return(1), otherwise=Return(2))
+        return replace(stmt, then=Return(const(1, i32)), otherwise=Return(const(2, i32)))
     return stmt
 
 
@@ -108,7 +115,24 @@ def test_measured_extents_are_checked() -> None:
     for extents, values in (((1, 6), [0, 1, 2, 9]), ((9, 7), [1, 7, 0, 6])):
         found[:] = extents
         assert memory.run(step, 4) == Code.EXTENT
-        assert memory.field("failure_code", np.int32) == [Code.EXTENT]
-        assert memory.field("failure_call", np.int32) == [4]
-        assert memory.field("failure_count", np.int32) == [4]
+        assert memory.failure.tolist() == [Code.EXTENT, 4, 0, 4]
         assert memory.field("failure_values", np.int64, 4) == values
+
+
+def test_a_kernel_gets_places_and_numbers() -> None:
+    args = Arg("arena", 64), Arg("output", 1, 8), Arg("scalar", 3), Arg("extent", 2)
+    call = KernelCall("k", args, "conv", Arg("place", 1, slot=0), messages=("no",))
+    assert (
+        print_stmt(lower_step(call, 5).stmt)
+        == """let n: i64 = values[2]
+let code: i32 = call k(arena[64], output[8], 3, n, slot0[values[1]], context[0]), "conv"
+if code != 0:i32:
+    failure[1] = 5:i32
+    return code"""
+    )
+
+
+def test_a_kernel_that_can_not_fail_is_not_asked() -> None:
+    stmt = lower_step(KernelCall("k", (Arg("input", 0),), sources=("conv", "relu"))).stmt
+    text = 'let code: i32 = call k(input[0], arena[0], context[0]), "conv, relu"\npass'
+    assert print_stmt(stmt) == text

@@ -11,6 +11,7 @@ from tilesmith.loop.nodes import (
     Allocate,
     Assert,
     Buffer,
+    CallFunction,
     Evaluate,
     For,
     Func,
@@ -27,7 +28,7 @@ from tilesmith.support.errors import VerifyError
 
 A, B = Buffer("A", f32, (4,)), Buffer("B", f32, (4,))
 M = Buffer("M", f32, (4, 4))
-VI, J = Var("i"), Var("j")
+VI, J, CODE = Var("i"), Var("j"), Var("code", i32)
 ZERO, ONE = const(0), const(1.0)
 
 
@@ -69,7 +70,13 @@ def test_good_functions() -> None:
         (LetStmt(J, ONE, STORE), "nest", "'j' is i64, its value f32"),
         (If(Broadcast(const(True), 4), STORE), "final", "the condition is boolx4"),
         (Assert(ZERO, "no"), "nest", "the condition is i64"),
-        (loop(Return(3), "parallel"), "final", "returns inside of a loop whose iterations"),
+        (loop(Return(const(3, i32)), "parallel"), "final", "inside of a loop whose iterations"),
+        (Return(VI), "nest", "variable 'i' is not in scope"),
+        (CallFunction(VI, "k", (), "", seq()), "final", "'i' is i64, expected i32"),
+        (CallFunction(CODE, "k", (A[ZERO],), "", seq()), "nest", "inside of a launch, or too"),
+        (CallFunction(CODE, "k", (), "", CallFunction(CODE, "k", (), "", seq())), "final",
+         "'code' is bound again"),
+        (Return(ZERO), "nest", "the result is no literal or variable of type i32"),
         (Evaluate(ONE), "nest", "only a call of 'prefetch' has an effect"),
         (Store(B, (ZERO,), Call("frob", (ONE,), f32)), "nest", "unknown function 'frob'"),
         (Store(B, (ZERO,), Call("pow", (ONE,), f32)), "nest", "'pow' takes 2 arguments"),

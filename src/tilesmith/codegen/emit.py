@@ -154,10 +154,11 @@ def bind_parameters(func: Func, top: Statements) -> list[tuple[str, str]]:
 
 
 def declarations(module: Module) -> list[str]:
-    return [
+    libm = (
         f"declare {t} @{name}({', '.join([t] * n)}) memory(none)"
         for name, t, n in sorted(module.libm)
-    ]
+    )
+    return [*libm, *(f"declare i32 @{name}({types})" for name, types in module.called.items())]
 
 
 def _attributes(target: Target) -> str:

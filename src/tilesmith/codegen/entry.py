@@ -21,7 +21,6 @@ from tilesmith.program.functions import ARENA, ENTRY, SCRATCH, SIZES
 from tilesmith.program.nodes import Arg, Step
 from tilesmith.program.visit import (
     args_of,
-    calls_of,
     host_calls_of,
     measurements_of,
     slots_of,
@@ -29,10 +28,11 @@ from tilesmith.program.visit import (
 )
 
 from .context import Code, address
-from .entry_checks import check_memory, checks, compute_sizes, declarations, find_host, load
+from .emit import declarations
+from .entry_checks import check_memory, checks, compute_sizes, find_host, load
 from .entry_writer import Writer
 from .hooks import Hooks
-from .lower_steps import CONTEXT, MEASURED, VALUES, Unlowered, lower_step
+from .lower_steps import CONTEXT, FAILURE, MEASURED, VALUES, Unlowered, lower_step
 from .module import Module
 from .statements import Statements
 from .survey import Survey
@@ -58,7 +58,6 @@ def emit_entry(
     sizes: how many values `codegen.sizes` computes, of which the first then say how many bytes are
         needed; 0 if all sizes are numbers.
     """
-    calls = list(calls_of(steps))
     measured = list(measurements_of(steps))
     known = min((m.first for m in measured), default=-1)  # extents of the inputs
     used = {(a.kind, a.index) for a in args_of(steps)}
@@ -105,13 +104,13 @@ def emit_entry(
     writer.stamp(None)
     writer.steps(steps)
     lines = [f"define i32 @{symbol}(ptr %context) nounwind {{", "entry:"]
-    lines += [*writer.b.scope.code.lines, "  ret i32 0", "}", "", *declarations(calls)]
+    lines += [*writer.b.scope.code.lines, "  ret i32 0", "}", ""]
+    lines += declarations(writer.statements.module)
     lines.append("declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)")
     if times is not None:
         lines.append("declare i32 @clock_gettime(i32, ptr)")
-    functions = [SIZES] if sizes and known != 0 else []
-    for name in dict.fromkeys([*functions, *(m.sizes for m in measured)]):
-        lines.append(f"declare i32 @{name}(ptr, ptr)")
+    if sizes and known != 0:
+        lines.append(f"declare i32 @{SIZES}(ptr, ptr)")
     return "\n".join(lines) + "\n"
 
 
@@ -122,11 +121,16 @@ class _Writer(Writer):
         self, symbol: str, target: Target, clock: int | None, targets: frozenset[int]
     ) -> None:
         nothing = plan_workspace(Func(symbol, (), (), Seq(())))
-        self.survey = Survey({VALUES, MEASURED, CONTEXT})
+        self.survey = Survey({VALUES, MEASURED, CONTEXT, FAILURE})
         hooks = Hooks({Unlowered: lambda statements, s: self.step(s.step)})
         module = Module(symbol, target, self.survey, nothing, frozenset())
         super().__init__(Statements(module, hooks), clock, targets)
-        pointers = {VALUES: "%values", MEASURED: "%measured", CONTEXT: "%context"}
+        pointers = {
+            VALUES: "%values",
+            MEASURED: "%measured",
+            CONTEXT: "%context",
+            FAILURE: "%code.p",
+        }
         self.statements.env.pointers |= pointers
         self.call = 0
         self.host_call = 0
@@ -139,7 +143,9 @@ class _Writer(Writer):
     def step(self, step: Step) -> None:
         match step:
             case kinds.KernelCall():
-                self.kernel(step)
+                n, self.call = self.call, self.call + 1
+                self.lowered(step, n)
+                self.stamp(n)
             case kinds.HostCall():
                 self.host(step)
             case kinds.Repeat():
@@ -147,7 +153,8 @@ class _Writer(Writer):
             case kinds.Grow():
                 self.grow(step)
             case kinds.Measurement():
-                self.measure(step)
+                n, self.measurement = self.measurement, self.measurement + 1
+                self.lowered(step, n)
             case _:
                 self.lowered(step)
 
@@ -158,26 +165,6 @@ class _Writer(Writer):
         self.survey.statement(found.stmt)
         self.statements.env.pointers |= {b: self.base(arg) for b, arg in found.memory.items()}
         self.statements.statement(found.stmt)
-
-    def kernel(self, call: kinds.KernelCall) -> None:
-        n, self.call = self.call, self.call + 1
-        operands = [self.operand(a) for a in (*call.args, call.workspace)]
-        run = f"call i32 @{call.symbol}({', '.join([*operands, 'ptr %context'])})"
-        if not call.messages:  # it can't fail
-            self.write(run)
-            self.stamp(n)
-            return
-        status = self.new(run)
-        self.stamp(n)
-        failed = self.new(f"icmp ne i32 {status}, 0")
-        at = self.new(address("failure_call"))
-        self.write(
-            f"br i1 {failed}, label %fail{n}, label %ok{n}",
-            f"fail{n}:",
-            f"store i32 {n}, ptr {at}",
-            f"ret i32 {status}",
-            f"ok{n}:",
-        )
 
     def host(self, call: kinds.HostCall) -> None:
         n, self.host_call = self.host_call, self.host_call + 1
@@ -274,12 +261,6 @@ class _Writer(Writer):
         had = self.new(f"mul i64 {iteration}, {stride}")
         base = self.take(slot, self.new(f"mul i64 {following}, {stride}"), had)
         self.write(f"%pointer{s.pointer} = getelementptr i8, ptr {base}, i64 {had}")
-
-    def measure(self, step: kinds.Measurement) -> None:
-        n, self.measurement = self.measurement, self.measurement + 1
-        self.lowered(step, n)
-        code = self.new(f"call i32 @{step.sizes}(ptr %measured, ptr %values)")
-        self.leave_if(self.new(f"icmp ne i32 {code}, 0"), Code.EXTENT, n, ())
 
     def grow(self, step: kinds.Grow) -> None:
         size, slot = self.number(step.bytes), str(step.slot)

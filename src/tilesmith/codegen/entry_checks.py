@@ -5,10 +5,7 @@ Each function gives lines of LLVM text.  `%code.p` is the address of the failure
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from tilesmith.program.functions import SIZES
-from tilesmith.program.nodes import KernelCall
 
 from .context import ABI, BY_NAME, SIZE, Code, address
 
@@ -85,11 +82,3 @@ def check_memory(name: str, needed: str) -> list[str]:
         lines.append(f"%{name}.v{i} = {address('failure_values', i)}")
         lines.append(f"store i64 {value}, ptr %{name}.v{i}")
     return [*lines, f"ret i32 {Code.MEMORY:d}", f"{name}.fits:"]
-
-
-def declarations(calls: Iterable[KernelCall]) -> list[str]:
-    signatures: dict[str, str] = {}
-    for c in calls:
-        types = ["i64" if a.kind in ("scalar", "extent") else "ptr" for a in c.args]
-        signatures[c.symbol] = ", ".join([*types, "ptr", "ptr"])
-    return [f"declare i32 @{name}({types})" for name, types in signatures.items()]

@@ -1,8 +1,8 @@
 """Steps of the main function as statements of loop IR, which the emitters of kernels write.
 
-Lowered so far are branches, copies, stores and the checks of extents that a run measures (decision
-118).  The other steps stay steps, each in a statement `Unlowered`, for which both writers of the
-main function have a rule.
+Lowered so far are kernel calls, branches, copies, stores and measurements (decision 118).  The
+other steps stay steps, each in a statement `Unlowered`, for which both writers of the main function
+have a rule.
 """
 
 from __future__ import annotations
@@ -10,10 +10,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from tilesmith.ir.dtypes import DType, i32, i64, u8
+from tilesmith.ir.dtypes import i32, i64, u8
 from tilesmith.ir.expr import Binary, Compare, Expr, Load, Var, const
 from tilesmith.ir.grammar import Label
-from tilesmith.loop.nodes import Buffer, CopyBytes, If, Reinterpret, Return, Stmt, Store, seq
+from tilesmith.loop.nodes import (
+    Buffer,
+    CallFunction,
+    CopyBytes,
+    If,
+    LetStmt,
+    Reinterpret,
+    Return,
+    Stmt,
+    Store,
+    seq,
+)
 from tilesmith.program import nodes as program
 from tilesmith.program.nodes import Arg, Step
 from tilesmith.support.errors import InternalError
@@ -50,12 +61,14 @@ MEASURED = Buffer("measured", i64, (Var("measured_count"),))
 """The extents that a run found so far."""
 CONTEXT = Buffer("context", u8, (Var("context_bytes"),))
 """The context of the run (`codegen.context`)."""
+FAILURE = Buffer("failure", i32, (4,))
+"""The numbers of the failure in the context: code, call, assertion, number of values."""
 
 
 def lower_step(step: Step, number: int = 0) -> Lowered:
     """A step as a statement, which may hold others that stay steps.
 
-    number: that of a measurement among its kind.
+    number: that of a measurement or a call among its kind.
     """
     lowering = _Lowering()
     stmt: Stmt
@@ -73,6 +86,8 @@ def lower_step(step: Step, number: int = 0) -> Lowered:
             stmt = _stored(lowering.place(Arg("output", step.to)), extents)
         case program.Measurement():
             stmt = _checked(lowering.place(step.source), step, number)
+        case program.KernelCall():
+            stmt = lowering.call(step, number)
         case _:
             raise InternalError(f"a {type(step).__name__} is no statement of loop IR yet")
     return Lowered(stmt, lowering.memory)
@@ -108,6 +123,33 @@ class _Lowering:
             self.memory[self._buffers[base]] = base
         return self._buffers[base][index]
 
+    def call(self, step: program.KernelCall, number: int) -> Stmt:
+        """A kernel called.  It notes a failure itself, but not which call failed."""
+        named: list[tuple[Var, Expr]] = []
+        arguments: list[Expr] = []
+        for a in (*step.args, step.workspace):
+            if a.kind == "extent":
+                named.append((Var("n"), VALUES[const(a.index)]))
+                arguments.append(named[-1][0])
+            else:
+                arguments.append(const(a.index) if a.kind == "scalar" else self.place(a))
+        label = ", ".join(step.sources) or step.label
+        failed = seq(_noted("call", number), Return(_CODE))
+        then = _unless_fine(failed) if step.messages else seq()
+        stmt: Stmt = CallFunction(_CODE, step.symbol, (*arguments, CONTEXT[const(0)]), label, then)
+        for var, value in reversed(named):
+            stmt = LetStmt(var, value, stmt)
+        return stmt
+
+
+_CODE = Var("code", i32)
+"""The result of other code."""
+
+
+def _unless_fine(failed: Stmt) -> Stmt:
+    """The failure statements, if other code returned one."""
+    return If(Compare("ne", _CODE, const(0, i32)), failed)
+
 
 def _number(size: int | Arg) -> Expr:
     return VALUES[const(size.index)] if isinstance(size, Arg) else const(size)
@@ -129,20 +171,28 @@ def _checked(source: Load, step: program.Measurement, number: int) -> Stmt:
         wrong = Binary("or", extent < low, extent > high)
         stmts.append(If(wrong, failure(Code.EXTENT, number, (const(i), extent, low, high))))
         stmts.append(Store(MEASURED, (const(step.first + i),), extent))
-    return Reinterpret(found, source, seq(*stmts))
+    then = _unless_fine(failure(Code.EXTENT, number, ()))
+    places = MEASURED[const(0)], VALUES[const(0)]
+    sizes = CallFunction(_CODE, step.sizes, places, "", then)
+    return seq(Reinterpret(found, source, seq(*stmts)), sizes)
 
 
 def failure(code: Code, call: int, values: Sequence[Expr]) -> Stmt:
     """A failure recorded in the context, and the end of the function."""
-    words = {"failure_code": code.value, "failure_call": call, "failure_count": len(values)}
-    stmts = [_recorded(name, i32, [const(n, i32)]) for name, n in words.items()]
+    stmts = [_noted("code", code), _noted("call", call), _noted("count", len(values))]
     if values:
-        stmts.append(_recorded("failure_values", i64, values))
-    return seq(*stmts, Return(code.value))
+        words = Buffer("failure_values", i64, (len(values),), "heap")
+        stores = (Store(words, (const(i),), v) for i, v in enumerate(values))
+        stmts.append(Reinterpret(words, CONTEXT[_offset("failure_values")], seq(*stores)))
+    return seq(*stmts, Return(const(code, i32)))
 
 
-def _recorded(name: str, dtype: DType, values: Sequence[Expr]) -> Stmt:
-    """Values stored to a field of the context."""
-    words = Buffer(name, dtype, (len(values),), "heap")
-    stores = (Store(words, (const(i),), v) for i, v in enumerate(values))
-    return Reinterpret(words, CONTEXT[const(BY_NAME[name].offset)], seq(*stores))
+def _noted(name: str, value: int) -> Stmt:
+    """A number of the failure in the context."""
+    word = (BY_NAME[f"failure_{name}"].offset - BY_NAME["failure_code"].offset) // i32.bytes
+    return Store(FAILURE, (const(word),), const(value, i32))
+
+
+def _offset(name: str) -> Expr:
+    """Where a field of the context begins."""
+    return const(BY_NAME[name].offset)

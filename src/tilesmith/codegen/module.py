@@ -28,6 +28,7 @@ class Module:
     functions: definitions made so far.
     messages: of the assertions, in order.
     libm: functions of the C library that are called.
+    called: other code that is called: types of the arguments by symbol.
     outlined: symbols of mathematical functions that are defined here, by name and lanes.
     streams: whether any streaming store was written.
     """
@@ -43,6 +44,7 @@ class Module:
     functions: list[str] = field(default_factory=list)
     messages: list[str] = field(default_factory=list)
     libm: set[tuple[str, str, int]] = field(default_factory=set)
+    called: dict[str, str] = field(default_factory=dict)
     outlined: dict[tuple[str, int], str] = field(default_factory=dict)
     streams: bool = False
 

@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tilesmith.ir.dtypes import i64
+from tilesmith.ir.dtypes import i32, i64
 from tilesmith.ir.expr import (
     Binary,
     Compare,
@@ -120,7 +120,7 @@ class _Body:
         """Leave if any of the conditions holds."""
         for i in range(0, len(conditions), _TOGETHER):
             some = any_of(*conditions[i : i + _TOGETHER])
-            self.statements.append(If(some, Return(code.value)))
+            self.statements.append(If(some, Return(const(code, i32))))
 
     def whole(self) -> Stmt:
         """All statements."""

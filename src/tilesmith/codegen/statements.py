@@ -68,6 +68,7 @@ class Statements:
             nodes.Seq: self._seq, nodes.Evaluate: self._evaluate,
             nodes.Assert: self.checks.assertion, nodes.Return: self._return,
             nodes.Reinterpret: self._reinterpret, nodes.CopyBytes: self._copy_bytes,
+            nodes.CallFunction: self._call_function,
         }  # fmt: skip
         own = {kind: partial(write, self) for kind, write in hooks.statements.items()}
         self._rules = self._plain | own
@@ -222,10 +223,14 @@ class Statements:
         value = self.value(s.value)
         if s.value.lanes == 1 and s.value.dtype is i64 and self.env.is_nonnegative(s.value):
             self.env.nonnegative.add(s.var)
+        self._named(s.var, value, s.body)
+
+    def _named(self, var: Var, value: str, body: Stmt) -> None:
+        """Let a variable stand for a value in the statements of `body`, which are written next."""
         self.b.scope.fleeting.clear()
         self.b.scope = ValueScope(self.b.scope, self.b.scope.code, is_loop=False)
-        self.env.bind(s.var, value)
-        self._next.append(s.body)
+        self.env.bind(var, value)
+        self._next.append(body)
 
     def _allocate(self, s: nodes.Allocate) -> None:
         buffer = s.buffer
@@ -278,9 +283,21 @@ class Statements:
 
         self.b.guarded(self.emit(f"icmp ne ptr {to}, {source}"), copy)
 
+    def _passed(self, e: ir.Expr) -> tuple[str, str]:
+        """Type and value of an argument: the address of a place, or a number."""
+        if isinstance(e, ir.Load):
+            return "ptr", self._location(e)
+        return value_type(e.dtype), self.value(e)
+
+    def _call_function(self, s: nodes.CallFunction) -> None:
+        passed = [self._passed(e) for e in s.arguments]
+        self.module.called[s.function] = ", ".join(t for t, _ in passed)
+        given = ", ".join(f"{t} {v}" for t, v in passed)
+        self._named(s.code, self.emit(f"call i32 @{s.function}({given})"), s.body)
+
     def _return(self, s: nodes.Return) -> None:
         self.settle()
-        self.b.do(f"ret i32 {s.code}")
+        self.b.do(f"ret i32 {self.value(s.code)}")
         self.b.start_block(self.b.label("after"))  # code after it never runs
 
     # parallel loops

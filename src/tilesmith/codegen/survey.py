@@ -74,6 +74,8 @@ class Survey:
         elif not isinstance(s, loop.Allocate):
             if isinstance(s, loop.CopyBytes):
                 self.written |= _of(s.to)
+            elif isinstance(s, loop.CallFunction):
+                self.written |= set().union(*map(_of, s.arguments))
             self.asserts |= isinstance(s, (loop.Assert, loop.Return))
             for e in own_exprs(s):
                 self.expression(e)

@@ -344,7 +344,10 @@ class _Translation:
         self.line(f"if not {self.expr(s.cond)}: V.failed({s.message!r})")
 
     def return_(self, s: nodes.Return) -> None:
-        self.line(f"raise V.Returned({s.code})")  # loops may be separate functions
+        self.line(f"raise V.Returned({self.expr(s.code)})")  # loops may be separate functions
+
+    def foreign(self, s: Stmt) -> None:
+        raise InternalError(f"'{head(s)}' leaves the loops: a program is interpreted by its steps")
 
 
 def _holds_blocks(body: Stmt) -> bool:
@@ -377,5 +380,6 @@ _STATEMENTS: dict[type, Callable[[_Translation, Any], None]] = {
     nodes.Barrier: _Translation.barrier,
     nodes.AsyncGroup: _Translation.async_group, nodes.Wait: _Translation.wait,
     nodes.WaveReduce: _Translation.wave_reduce,
+    nodes.CallFunction: _Translation.foreign,
     nodes.Tensorize: lambda t, s: t.stmt(s.body),
 }  # fmt: skip

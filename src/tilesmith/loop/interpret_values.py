@@ -280,7 +280,7 @@ class Returned(Exception):
 
     def __init__(self, code: int) -> None:
         super().__init__(code)
-        self.code = code
+        self.code = int(code)
 
 
 def failed(message: str) -> NoReturn:

@@ -249,11 +249,33 @@ class CopyBytes(Stmt):
 class Return(Stmt):
     """The end of the function, whatever follows; it stands in no loop but serial ones.
 
-    code: result of the function; it is 0 at the end of the body.
+    code: result of the function, a literal or a variable (`i32`); it is 0 at the end of the body.
     """
 
-    syntax = "return {code:number}"
-    code: Label[int]
+    syntax = "return {code:code}"
+    code: Operand[Expr]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CallFunction(Stmt):
+    """A call of other code, and a name for the code that it returns.
+
+    It stands outside of launches.  The function may change all memory that it is given.
+
+    code: the name, an `i32`.
+    function: the symbol.
+    arguments: numbers, and places: an element that is loaded in no expression around it is a place,
+        whose address is passed.
+    label: for people.
+    body: the statements that may use the name.
+    """
+
+    syntax = "let {code:var} = call {function:word}({arguments:list}), {label:string}\n{body}"
+    code: Binder[Var]
+    function: Label[str]
+    arguments: Operand[tuple[Expr, ...]]
+    label: Label[str]
+    body: Body[Stmt]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

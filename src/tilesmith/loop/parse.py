@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterable
 from typing import Any, TypeAlias
 
-from tilesmith.ir.dtypes import BY_NAME, DType, i64
+from tilesmith.ir.dtypes import BY_NAME, DType, i32, i64
 from tilesmith.ir.expr import Const, Expr, Var, const
 from tilesmith.ir.grammar import Slot, lines_of, tokens
 from tilesmith.ir.loop_tables import LOOP_KINDS, SCOPES, ForKind, Scope
@@ -313,6 +313,18 @@ class _FuncParser(ExprParser):
         if values[field] < 0:
             raise self.error("expected a number from 0", token)
 
+    def read_code(self, field: str, values: dict[str, Any]) -> None:
+        is_literal = self.token.kind == "number"
+        values[field] = const(self.integer(), i32) if is_literal else self.expression()
+
+    def read_list(self, field: str, values: dict[str, Any]) -> None:
+        items: list[Expr] = []
+        while not self.at(")"):
+            if items:
+                self.expect(",")
+            items.append(self.expression())
+        values[field] = tuple(items)
+
     def read_string(self, field: str, values: dict[str, Any]) -> None:
         values[field] = self.string()
 
@@ -332,6 +344,7 @@ _FORMS = {
     "guard": _FuncParser.read_guard, "first": _FuncParser.read_first,
     "loop": _FuncParser.read_loop, "word": _FuncParser.read_operation,
     "number": _FuncParser.read_number, "string": _FuncParser.read_string,
+    "code": _FuncParser.read_code, "list": _FuncParser.read_list,
     "instruction": _FuncParser.read_instruction,
 }  # fmt: skip
 """Readers of fields, by the form in the statement's syntax."""

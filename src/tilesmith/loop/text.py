@@ -22,6 +22,7 @@
             wait 0
             barrier
             memcpy P[0], Q[n], 64
+            let code: i32 = call other(P[8], 3), "its name"
             reinterpret X: i64[2] heap = P[8]
 
 An allocation, let or reinterpretation holds until the end of its block.  If more statements follow
@@ -43,7 +44,7 @@ from functools import cache
 from typing import Any, TypeAlias, TypeVar
 
 from tilesmith.ir.dtypes import i64
-from tilesmith.ir.expr import Expr, Var, const
+from tilesmith.ir.expr import Const, Expr, Var, const
 from tilesmith.ir.grammar import Line, Role, fields_with, lines_of
 from tilesmith.ir.loop_tables import LOOP_KINDS
 from tilesmith.ir.text import NameOf, Names, print_expr, type_name
@@ -186,6 +187,8 @@ _FORMS: dict[str, Callable[[Stmt, Any, NameOf], str]] = {
     "instruction": lambda s, word, name_of: word,
     "number": lambda s, number, name_of: str(number),
     "string": lambda s, text, name_of: json.dumps(text),
+    "list": lambda s, items, name_of: ", ".join(print_expr(e, name_of) for e in items),
+    "code": lambda s, e, name_of: str(e.value) if type(e) is Const else print_expr(e, name_of),
     "buffer": _buffer, "access": _access, "guard": _guard, "first": _first, "loop": _loop_kind,
 }  # fmt: skip
 """Writers of fields, by the form in the statement's syntax; `loop.parse` has the readers."""

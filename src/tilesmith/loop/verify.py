@@ -10,7 +10,7 @@ from functools import partial
 from typing import Literal, NoReturn
 
 from tilesmith.ir import expr as ir
-from tilesmith.ir.dtypes import bool_, i64, u8
+from tilesmith.ir.dtypes import bool_, i32, i64, u8
 from tilesmith.ir.expr import Expr, Var, free_vars, post_order, reads_memory, symbols, type_text
 from tilesmith.ir.functions import INTRINSICS
 from tilesmith.ir.loop_tables import (
@@ -29,7 +29,7 @@ from tilesmith.support.errors import UsageError, VerifyError
 from . import nodes as loop
 from .nodes import Buffer, Func, Stmt
 from .text import head
-from .visit import walk
+from .visit import declared, walk
 
 Stage = Literal["nest", "flat", "final"]
 STAGES: tuple[Stage, ...] = ("nest", "flat", "final")
@@ -122,18 +122,17 @@ class _Verifier:
                 continue
             outer, self.where = self.where, t
             rule(self, t)
-            if isinstance(t, (loop.Allocate, loop.LetStmt, loop.Reinterpret)):
+            if isinstance(t, _NAMING):
                 waiting += (partial(self.left, t, outer), t.body)
             else:
                 self.where = outer
 
-    def left(self, s: loop.Allocate | loop.LetStmt | loop.Reinterpret, outer: Stmt | None) -> None:
+    def left(self, s: Stmt, outer: Stmt | None) -> None:
         """Ends the scope of a name; `outer` is the statement around it."""
-        if isinstance(s, loop.LetStmt):
-            self.vars.discard(s.var)
-        else:
-            self.buffers.discard(s.buffer)
-            self.writable.discard(s.buffer)
+        for name in declared(s):
+            self.vars.discard(name)
+            self.buffers.discard(name)
+            self.writable.discard(name)
         self.where = outer
 
     def bind(self, var: Var) -> None:
@@ -339,6 +338,20 @@ class _Verifier:
     def return_(self, s: loop.Return) -> None:
         if any(kind != "serial" for kind in self.around):
             self.fail("the function returns inside of a loop whose iterations run together")
+        self.expr(s.code)
+        if not isinstance(s.code, (ir.Const, Var)) or s.code.dtype is not i32:
+            self.fail("the result is no literal or variable of type i32", s.code)
+
+    def call_function(self, s: loop.CallFunction) -> None:
+        for e in s.arguments:
+            self.expr(e)
+            if e.lanes != 1:
+                self.fail(f"{type_text(e)} is passed to '{s.function}', expected a scalar", e)
+        if self.stage != "final" or self.in_launch:
+            self.fail("other code is called inside of a launch, or too early")
+        if s.code.dtype is not i32:
+            self.fail(f"'{s.code.name}' is {type_text(s.code)}, expected i32")
+        self.bind(s.code)
 
     # --- expressions ---
 
@@ -463,8 +476,11 @@ _STATEMENTS: dict[type, Callable] = {
     loop.WaveReduce: _Verifier.wave_reduce,
     loop.Evaluate: _Verifier.evaluate, loop.Assert: _Verifier.assert_, loop.Seq: _Verifier.stmt,
     loop.Return: _Verifier.return_, loop.Reinterpret: _Verifier.reinterpret,
-    loop.CopyBytes: _Verifier.copy_bytes,
+    loop.CopyBytes: _Verifier.copy_bytes, loop.CallFunction: _Verifier.call_function,
 }  # fmt: skip
+
+_NAMING = (loop.Allocate, loop.LetStmt, loop.Reinterpret, loop.CallFunction)
+"""The statements that name something for the rest of their block."""
 
 _EXPRESSIONS: dict[type, Callable] = {
     ir.Unary: _Verifier._unary, ir.Binary: _Verifier._binary, ir.Load: _Verifier._load,

@@ -66,6 +66,7 @@ class Builder:
     depth: of the block, in levels of indentation.
     helpers: names of the functions of `prelude` that the text calls.
     messages: texts of the failures that the function reports.
+    called: declarations of other code that it calls, by symbol.
     """
 
     def __init__(self, names: Names) -> None:
@@ -74,6 +75,7 @@ class Builder:
         self.lines: list[str] = []
         self.helpers: set[str] = set()
         self.messages: list[str] = []
+        self.called: dict[str, str] = {}
 
     def line(self, text: str) -> None:
         """Append a line."""

@@ -25,13 +25,14 @@ from tilesmith.codegen.assertions import INDEX, compared
 from tilesmith.codegen.context import VALUES
 from tilesmith.codegen.kernel import Kernel, check_unbound
 from tilesmith.ir.dtypes import i64
-from tilesmith.ir.expr import Call, Const, Expr, Load, Var, as_expr
+from tilesmith.ir.expr import Call, Const, Expr, Load, Var, as_expr, const
 from tilesmith.ir.target import Target
 from tilesmith.ir.types import Dim
 from tilesmith.loop import nodes
 from tilesmith.loop.facts import in_loop
 from tilesmith.loop.nodes import Buffer, Func, Stmt
 from tilesmith.loop.passes.workspace import element_count, plan_workspace
+from tilesmith.loop.text import names_the_rest
 from tilesmith.strategy.group import STEP
 from tilesmith.support.errors import InternalError
 
@@ -81,8 +82,9 @@ class Statements:
             nodes.For: self._for, nodes.If: self._if, nodes.Store: self._store,
             nodes.Allocate: self._allocate, nodes.LetStmt: self._let_statement,
             nodes.Seq: self._seq, nodes.Evaluate: self._evaluate, nodes.Assert: self._assert,
-            nodes.Return: lambda s: self.b.line(f"return {s.code};"),
+            nodes.Return: lambda s: self.b.line(f"return {self.text(s.code)};"),
             nodes.Reinterpret: self._reinterpret, nodes.CopyBytes: self._copy_bytes,
+            nodes.CallFunction: self._call_function,
         }  # fmt: skip
         own = {kind: partial(write, self) for kind, write in dialect.statements.items()}
         self._rules = self._plain | own
@@ -131,13 +133,18 @@ class Statements:
     def _seq(self, s: nodes.Seq) -> None:
         parts = flattened(s)
         for n, part in enumerate(parts):
-            names = isinstance(part, (nodes.Allocate, nodes.LetStmt, nodes.Reinterpret))
-            if names and n < len(parts) - 1:
-                self._braced(part)
-            elif n < len(parts) - 1:
-                self.statement(part)
+            if n < len(parts) - 1:
+                self.block(part)
             else:
                 self._next.append(part)
+
+    def block(self, s: Stmt) -> None:
+        """Write `s`; what it names ends with it."""
+        last = s.stmts[-1] if isinstance(s, nodes.Seq) and s.stmts else s
+        if names_the_rest(last) and not _is_plain(last):
+            self._braced(s)
+        else:
+            self.statement(s)
 
     def _braced(self, s: Stmt) -> None:
         self.b.line("{")
@@ -220,6 +227,27 @@ class Statements:
         assert isinstance(place, Load)
         return f"&{self.values.element(place.buffer, place.indices)}"
 
+    def _call_function(self, s: nodes.CallFunction) -> None:
+        self.values.begin(s.arguments)
+        passed = [
+            ("void *", self._address(e)) if isinstance(e, Load)
+            else (VALUE_TYPES[e.dtype.name], self.text(e))
+            for e in s.arguments
+        ]  # fmt: skip
+        types = ", ".join(t for t, _ in passed)
+        self.b.called[s.function] = f"int32_t {s.function}({types});"
+        if s.label:
+            self.b.line(comment(s.label))
+        call = f"{s.function}({', '.join(text for _, text in passed)});"
+        self.b.line(call if _is_plain(s) else f"const int32_t {self.names(s.code)} = {call}")
+        self._next.append(s.body)
+
+    def _address(self, place: Load) -> str:
+        """The pointer to an element as an argument."""
+        (index,) = place.indices
+        name = self.names(place.buffer)
+        return f"(void *){name}" if index is const(0) else f"(void *)({name} + {self.text(index)})"
+
     def _let_statement(self, s: nodes.LetStmt) -> None:
         self.values.begin((s.value,))
         self.values.local(s.var, s.value)
@@ -289,6 +317,11 @@ def emit_bare(func: Func, target: Target) -> str:
     if f.messages or writer.workspace.offsets:
         raise InternalError(f"'{func.name}' has no context, and needs one")
     return translation_unit([f])
+
+
+def _is_plain(s: Stmt) -> bool:
+    """Whether a statement names something that nothing uses."""
+    return isinstance(s, nodes.CallFunction) and isinstance(s.body, nodes.Seq) and not s.body.stmts
 
 
 def flattened(s: nodes.Seq) -> list[Stmt]:

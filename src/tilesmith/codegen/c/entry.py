@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from tilesmith.codegen.lower_steps import CONTEXT, MEASURED, VALUES, Unlowered, lower_step
+from tilesmith.codegen.lower_steps import CONTEXT, FAILURE, MEASURED, VALUES, Unlowered, lower_step
 from tilesmith.ir.target import Target
 from tilesmith.loop.nodes import Func, Seq
 from tilesmith.program.functions import ARENA, ENTRY, SCRATCH, SIZES
@@ -21,7 +21,7 @@ from tilesmith.program.nodes import (
     Repeat,
     Step,
 )
-from tilesmith.program.visit import calls_of, host_calls_of, measurements_of, slots_of
+from tilesmith.program.visit import host_calls_of, measurements_of, slots_of
 
 from .dialect import PORTABLE
 from .emit import Statements, comment
@@ -50,8 +50,9 @@ def emit_entry(
         f"int32_t {symbol}(struct tilesmith_context *context) {{",
         "    if (context->abi != TILESMITH_ABI || context->size < sizeof *context)",
         "        return TILESMITH_VERSION;",
-        "    context->failure.code = TILESMITH_OK;",
-        "    context->failure.call = 0;",
+        "    int32_t *const failure = &context->failure.code;",
+        "    failure[0] = TILESMITH_OK;",
+        "    failure[1] = 0;",
     ]
     needed = {"arena_bytes": str(arena_bytes), "scratch_bytes": str(scratch_bytes)}
     measured = list(measurements_of(steps))
@@ -82,10 +83,9 @@ def emit_entry(
         lines += _leave("!context->grow", "TILESMITH_GROWTH", 0, ("0", "0"))
     lines += [
         "    void *const *inputs = context->inputs, *const *outputs = context->outputs;",
-        "    const char *constants = context->constants;",
-        "    char *arena = context->arena;",
-        "    int32_t code;",
-        "    (void)inputs, (void)outputs, (void)constants, (void)arena, (void)code;",
+        "    const uint8_t *constants = context->constants;",
+        "    uint8_t *arena = context->arena, *bytes = (uint8_t *)context;",
+        "    (void)inputs, (void)outputs, (void)constants, (void)arena, (void)bytes;",
     ]
     writer = _Writer(symbol)
     writer.steps(steps)
@@ -93,12 +93,22 @@ def emit_entry(
     if declared:
         head += ["#include <string.h>", '#include "tilesmith.h"', ""]
         head += [definitions(writer.b.helpers)] if writer.b.helpers else []
-        head += _declarations(steps)
+        head += [*writer.b.called.values(), ""]
     lines += [*writer.b.lines, "    return TILESMITH_OK;", "}"]
     return "\n".join([*head, *lines]) + "\n"
 
 
-_NAMES = ("inputs", "outputs", "constants", "arena", "code", "slots", "values", "measured")
+_NAMES = (
+    "inputs",
+    "outputs",
+    "constants",
+    "arena",
+    "bytes",
+    "failure",
+    "slots",
+    "values",
+    "measured",
+)
 """Names of the main function's own variables."""
 
 
@@ -115,7 +125,8 @@ class _Writer:
         self.measurements = 0
         self.loops = 0
         for buffer, text in {
-            VALUES: "values", MEASURED: "measured", CONTEXT: "((uint8_t *)context)"
+            VALUES: "values", MEASURED: "measured", CONTEXT: "bytes",
+            FAILURE: "failure",
         }.items():  # fmt: skip
             self.b.names.alias(buffer, text)
 
@@ -126,13 +137,15 @@ class _Writer:
     def step(self, step: Step) -> None:
         match step:
             case KernelCall():
-                self.lines(self.kernel(step))
+                n, self.calls = self.calls, self.calls + 1
+                self.lowered(step, n)
             case HostCall():
                 self.lines(self.host(step))
             case Repeat():
                 self.repeat(step)
             case Measurement():
-                self.measure(step)
+                n, self.measurements = self.measurements, self.measurements + 1
+                self.lowered(step, n)
             case Grow():
                 self.lines(_grow(step))
             case _:
@@ -146,24 +159,8 @@ class _Writer:
         """A step as statements, which the writer of kernels writes."""
         found = lower_step(step, number)
         for buffer, arg in found.memory.items():
-            self.b.names.alias(buffer, f"((uint8_t *){_operand(arg)})")
-        self.statements.statement(found.stmt)
-
-    def kernel(self, call: KernelCall) -> list[str]:
-        n, self.calls = self.calls, self.calls + 1
-        names = ", ".join(call.sources) or call.label
-        lines = [comment(names)] if names else []
-        args = ", ".join([*map(_operand, (*call.args, call.workspace)), "context"])
-        if not call.messages:  # it can't fail
-            return [*lines, f"{call.symbol}({args});"]
-        return [
-            *lines,
-            f"code = {call.symbol}({args});",
-            "if (code != TILESMITH_OK) {",
-            f"    context->failure.call = {n};",
-            "    return code;",
-            "}",
-        ]
+            self.b.names.alias(buffer, _base(arg))
+        self.statements.block(found.stmt)
 
     def host(self, call: HostCall) -> list[str]:
         n, self.host_calls = self.host_calls, self.host_calls + 1
@@ -180,12 +177,6 @@ class _Writer:
             "    return TILESMITH_HOST;",
             "}",
         ]
-
-    def measure(self, step: Measurement) -> None:
-        n, self.measurements = self.measurements, self.measurements + 1
-        self.lowered(step, n)
-        computed = f"{step.sizes}(measured, values) != TILESMITH_OK"
-        self.lines(_leave(computed, "TILESMITH_EXTENT", n, (), ""))
 
     def repeat(self, step: Repeat) -> None:
         n, self.loops = self.loops, self.loops + 1
@@ -311,6 +302,13 @@ def _check_memory(name: str, needed: str) -> list[str]:
     ]
 
 
+def _base(arg: Arg) -> str:
+    """The bytes of the memory in which an argument lies."""
+    if arg.kind in ("arena", "constant") and arg.slot is None:
+        return "arena" if arg.kind == "arena" else "constants"
+    return f"((uint8_t *){_operand(arg)})"
+
+
 def _operand(arg: Arg) -> str:
     if arg.kind == "scalar":
         return f"INT64_C({arg.index})"
@@ -325,14 +323,3 @@ def _operand(arg: Arg) -> str:
         return f"(void *)({base} + {arg.index})"
     base = f"pointer{arg.index}" if arg.kind == "pointer" else f"{arg.kind}s[{arg.index}]"
     return f"(void *)((char *){base} + {arg.offset})" if arg.offset else base
-
-
-def _declarations(steps: Sequence[Step]) -> list[str]:
-    signatures: dict[str, str] = {}
-    for c in calls_of(steps):
-        types = ["int64_t" if a.kind in ("scalar", "extent") else "void *" for a in c.args]
-        signatures[c.symbol] = ", ".join([*types, "void *", "struct tilesmith_context *"])
-    signatures |= {
-        m.sizes: "const int64_t *extents, int64_t *values" for m in measurements_of(steps)
-    }
-    return [*(f"int32_t {name}({types});" for name, types in signatures.items()), ""]
