@@ -11,7 +11,22 @@ import numpy as np
 
 from common.irregular_cases import irregular_cases
 from common.op_case import SPECIAL, Case, In, case
-from tilesmith.ir.dtypes import STORAGE, bool_, f16, f32, f64, i8, i16, i32, i64, int4, u8, u16
+from tilesmith.ir.dtypes import (
+    STORAGE,
+    bool_,
+    f8e4m3fn,
+    f8e5m2,
+    f16,
+    f32,
+    f64,
+    i8,
+    i16,
+    i32,
+    i64,
+    int4,
+    u8,
+    u16,
+)
 from tilesmith.ops import activation as ac
 from tilesmith.ops import elementwise as ew
 from tilesmith.ops import reduce as rd
@@ -510,6 +525,15 @@ def _quantised() -> Iterator[Case]:
         blocks = np.broadcast_to(scales[:, None], (3, 5)), np.ones((3, 5), dtype.numpy)
         yield case(Quantize(dtype, 0, 3), (7, 5), *blocks)
         yield case(Dequantize(0, 3), In((9, 5), dtype.name, 0.0, 7.0), *blocks)
+        few = blocks[0].astype(np.float16), np.ones((1, 1), dtype.numpy)
+        yield case(Dequantize(0, 3), In((9, 5), dtype.name, 0.0, 7.0), *few)
+    for dtype in (f8e4m3fn, f8e5m2):
+        zeros = np.ones(3, dtype.numpy)
+        for saturates in (True, False):
+            quantize = Quantize(dtype, 1, saturates=saturates)
+            yield case(quantize, In((2, 3, 4), low=-900.0, high=900.0), scales, zeros)
+        yield case(Dequantize(1), In((2, 3, 4), dtype.name, 0.0, 7.0), scales, zeros)
+    yield case(Dequantize(), In((2, 3), "i32", 0.0, 99.0), scales[0], np.asarray(1.5, np.float32))
     for low, high in ((0.0, 4.0), (-3.0, -1.0), (0.0, 0.0)):
         yield case(DynamicQuantize(), In((5, 7), low=low, high=high))
 

@@ -14,7 +14,7 @@ from onnx_nodes import check, made, normal, onnxruntime
 
 from tilesmith.frontend.load import load
 from tilesmith.graph.evaluate import evaluate
-from tilesmith.ops.packed import DequantizeBlocks
+from tilesmith.ops.quantize import Dequantize
 from tilesmith.support.errors import ModelError, UnsupportedError
 
 contrib = partial(made, domain="com.microsoft")
@@ -391,7 +391,7 @@ def test_groups_in_another_order(form, zeros):
     plain = values.reshape(columns, -1)[:, :inner]
     weights = ((plain - points[:, at]) * scales[:, at]).astype(np.float32)
     check(model, inputs, [inputs["a"] @ weights.T], 1e-3, 1e-4)
-    packed = any(isinstance(node.op, DequantizeBlocks) for node in load(model).nodes)
+    packed = Dequantize(1, block) in [node.op for node in load(model).nodes]
     assert packed == (form in ("in order", "shuffled")), "weights stay packed"
 
 

@@ -19,6 +19,7 @@ from tilesmith.ir.dtypes import f8e8m0, f32, i32
 from tilesmith.ir.types import TensorType
 from tilesmith.ops.conv import Conv
 from tilesmith.ops.elementwise import Add, Cast
+from tilesmith.ops.quantize import Dequantize
 from tilesmith.ops.slicing import Flip
 from tilesmith.support.errors import UnsupportedError
 
@@ -47,6 +48,8 @@ def test_an_operator_written_and_read_computes_the_same(kind):
             continue
         b = Builder("case")
         arrays = case.arrays()
+        if kind is Dequantize and arrays[-1].dtype.kind == "f" and len(arrays) == 3:
+            continue  # refused: see below
         values = [b.input(f"x{i}", array_type(a)) for i, a in enumerate(arrays)]
         found = b.add(case.op, *values)
         outputs = found if isinstance(found, tuple) else (found,)
@@ -57,6 +60,13 @@ def test_an_operator_written_and_read_computes_the_same(kind):
             evaluate(again, inputs).values(), evaluate(graph, inputs).values(), strict=True
         ):
             assert_close(f, w)
+
+
+def test_zero_points_of_another_type_are_refused():
+    b = Builder("case")
+    q, scale, zero = (b.input(n, TensorType(d, ())) for n, d in zip("qsz", (i32, f32, f32)))
+    with pytest.raises(UnsupportedError, match=r"expected zero points of i32, found f32\[\]"):
+        to_onnx(b.finish(b.add(Dequantize(), q, scale, zero)))
 
 
 def test_a_bias_becomes_part_of_the_convolution():

@@ -1,7 +1,7 @@
 """Quantisation: `q = saturate(round(x / scale) + zero)` and back, `x = (q - zero) * scale`.
 
 A scale is one number, one per index of an axis, or one per block of indices along an axis.  Zero
-points have the shape of the scales and the element type of q; left out, they are 0.  Both
+points, numbers of any type, vary in the same way or are one number; left out, they are 0.  Both
 operators are composite: products of integers are recognised by their expansions.
 """
 
@@ -13,47 +13,61 @@ from typing import Any
 import numpy as np
 
 from tilesmith.ir.dtypes import DType, f32, i32, u8
-from tilesmith.ir.types import Dim, TensorType, same_shape
+from tilesmith.ir.storage import convert_array
+from tilesmith.ir.types import Dim, same_dim
 
 from . import rules
 from .base import GraphBuilder, Op
 from .functions import clip, maximum, minimum, rint
-from .packed import DequantizeBlocks
+from .gather import Gather
+from .packed import DequantizeBlocks, blocks_of
+from .sizes import Iota
 from .slicing import Slice
 
 
 @dataclass(frozen=True)
 class Quantize(Op):
-    """x [...] f32, its scales and optional zero points, to integers; ties are rounded to even.
+    """x [...] f32, its scales and optional zero points, to integers, for which ties are rounded to
+    even, or to floats of few bits.
 
     to: element type of the result, at most 16 bits.
     axis: the axis along which scales vary.
     block: number of indices along `axis` that share a scale; 0: one index, or all if there is a
         single scale.
+    saturates: whether floats of 8 bits beyond the largest number become that number.
     """
 
     to: DType = u8
     axis: int = 0
     block: int = 0
+    saturates: bool = True
 
     def decompose(self, b: GraphBuilder, *inputs: Any) -> Any:
-        x, *parameters = _checked(self.name, inputs, self.to)
+        x, *parameters = _checked(self.name, inputs, self.to, 16)
         scale, *zero = (_spread(self.name, b, v, x, self.axis, self.block) for v in parameters)
-        q = rint(x / scale)
+        q = x / scale if self.to.is_float else rint(x / scale)
         if zero:
             q = q + zero[0].cast(f32)
-        return clip(q, float(self.to.min), float(self.to.max)).cast(self.to)
+        if self.to.is_int:
+            q = clip(q, float(self.to.min), float(self.to.max))
+        return saturated(q, self.to) if self.saturates else q.cast(self.to)
 
     def reference(self, *inputs: np.ndarray) -> np.ndarray:
         x, *parameters = inputs
         s, *z = (spread_array(v, x.shape, self.axis, self.block) for v in parameters)
-        q = np.rint(x / s) + (z[0].astype(np.float32) if z else 0)
-        return np.clip(q, self.to.min, self.to.max).astype(self.to.numpy)
+        q = x / s if self.to.is_float else np.rint(x / s)
+        q = q + (z[0].astype(np.float32) if z else 0)
+        if self.to.is_int:
+            return np.clip(q, self.to.min, self.to.max).astype(self.to.numpy)
+        if self.saturates and self.to.bits == 8:
+            q = np.clip(q, -self.to.largest, self.to.largest)
+        return convert_array(q, self.to)
 
 
 @dataclass(frozen=True)
 class Dequantize(Op):
-    """Integers q [...], their scales (f32) and optional zero points, back to f32.
+    """Numbers q [...] of few bits, their scales and optional zero points, back to floats of the
+    scales' type.
 
     axis: the axis along which scales vary.
     block: number of indices along `axis` that share a scale; 0: one index, or all if there is a
@@ -65,18 +79,23 @@ class Dequantize(Op):
 
     def decompose(self, b: GraphBuilder, *inputs: Any) -> Any:
         rules.check_count(self.name, inputs, 2, 3)
-        q, *parameters = _checked(self.name, inputs, inputs[0].type.dtype)
-        if self.block:
+        q, *parameters = _checked(self.name, inputs, inputs[0].type.dtype, 32)
+        if self.block and q.type.dtype.is_int and q.type.is_static:
             return b.add(DequantizeBlocks(self.axis, self.block), q, *parameters)
         scale, *zero = (_spread(self.name, b, v, q, self.axis, self.block) for v in parameters)
-        wide = q.cast(i32) - zero[0].cast(i32) if zero else q.cast(i32)
-        return wide.cast(f32) * scale
+        is_exact = q.type.dtype.is_int and not (zero and zero[0].type.dtype.is_float)
+        wide = q.cast(i32 if is_exact else f32)
+        if zero:
+            wide = wide - zero[0].cast(wide.type.dtype)
+        return (wide.cast(f32) * scale.cast(f32)).cast(scale.type.dtype)
 
     def reference(self, *inputs: np.ndarray) -> np.ndarray:
         q, *parameters = inputs
         s, *z = (spread_array(v, q.shape, self.axis, self.block) for v in parameters)
-        wide = q.astype(np.int32) - (z[0].astype(np.int32) if z else 0)
-        return wide.astype(np.float32) * s
+        is_exact = all(v.dtype.kind in "iu" for v in (q, *z))
+        wide = q.astype(np.int32 if is_exact else np.float32)
+        wide = wide - (z[0].astype(wide.dtype) if z else 0)
+        return (wide.astype(np.float32) * s.astype(np.float32)).astype(s.dtype)
 
 
 @dataclass(frozen=True)
@@ -108,52 +127,58 @@ class DynamicQuantize(Op):
 def spread_array(v: np.ndarray, shape: tuple[int, ...], axis: int, block: int) -> np.ndarray:
     """Scales or zero points in a shape that broadcasts to `shape`."""
     if block:
-        return np.repeat(v, block, axis).take(range(shape[axis]), axis)
+        return v if v.shape[axis] == 1 else v.take(np.arange(shape[axis]) // block, axis)
     return (
         v.reshape(()) if v.size == 1 else v.reshape(-1, *[1] * (len(shape) - axis % len(shape) - 1))
     )
 
 
-def takes(x: TensorType, scale: TensorType, zero: TensorType | None, q: DType, axis: int) -> bool:
-    """Whether `Quantize` and `Dequantize`, without blocks, take these operands and integers."""
-    is_one = scale.rank <= 1 and scale.is_static and scale.size == 1
-    is_row = x.is_static and scale.rank == 1 and same_shape(scale.shape, x.shape[axis : axis + 1])
-    is_typed = zero is None or zero == TensorType(q, scale.shape)
-    return q.is_int and q.bits <= 16 and is_typed and (is_one or is_row)
+def saturated(x: Any, to: DType) -> Any:
+    """x converted to `to`; for floats of 8 bits, first limited to their largest number."""
+    if to.is_storage and to.is_float and to.bits == 8:
+        if not x.type.dtype.is_float or x.type.dtype.is_storage:
+            x = x.cast(f32)
+        x = clip(x, -to.largest, to.largest)
+    return x.cast(to)
 
 
-def _checked(name: str, inputs: tuple[Any, ...], to: DType) -> tuple[Any, ...]:
+def _checked(name: str, inputs: tuple[Any, ...], to: DType, bits: int) -> tuple[Any, ...]:
     """The operands.  Raises ModelError unless their types fit."""
     rules.check_count(name, inputs, 2, 3)
-    scale = inputs[1]
-    if not to.is_int or to.bits > 16:
-        rules.reject(name, "integers of at most 16 bits", to)
-    if scale.type.dtype is not f32:
-        rules.reject(name, "scales of f32", scale.type)
-    wanted = TensorType(to, scale.type.shape)
-    if len(inputs) == 3 and inputs[2].type != wanted:
-        rules.reject(name, f"zero points of type {wanted}", inputs[2].type)
+    if not (to.is_int or to.is_storage) or to.bits > bits:
+        rules.reject(name, f"integers of at most {bits} bits, or floats of few", to)
+    rules.check_kind(name, inputs[1].type, rules.FLOATS, "a scale")
     return inputs
 
 
 def _spread(name: str, b: GraphBuilder, v: Any, x: Any, axis: int, block: int) -> Any:
     """Scales or zero points in a shape that broadcasts to x."""
     shape: tuple[Dim, ...] = x.type.shape
+    dims: tuple[Dim, ...] = v.type.shape
+    if not block and len(dims) <= 1 and all(same_dim(d, 1) for d in dims):
+        return v.reshape() if dims else v
     axis = rules.normalize_axis(name, axis, len(shape)) if shape else 0
-    if v.type.is_static and v.type.size == 1 and not block:
-        return v.reshape() if v.type.rank else v
-    extent = rules.static(name, shape[axis], "the axis along which scales vary")
+    extent = shape[axis] if shape else 1
     if not block:
-        if not same_shape(v.type.shape, (extent,)):
-            rules.reject(name, f"{extent} scales along axis {axis}", v.type)
+        if not rules.equal_shapes(name, dims, (extent,)):
+            rules.reject(
+                name,
+                f"one scale, or {extent} along axis {axis} of {x.type}",
+                rules.shape_text(dims),
+            )
         return v.reshape(extent, *[1] * (len(shape) - axis - 1))
-    blocks = -(-extent // block)
-    wanted = (*shape[:axis], blocks, *shape[axis + 1 :])
-    if not same_shape(v.type.shape, wanted):
-        rules.reject(name, f"scales of shape {rules.shape_text(wanted)}", v.type)
-    before, after = v.type.shape[: axis + 1], v.type.shape[axis + 1 :]
-    wide = v.reshape(*before, 1, *after).expand(*before, block, *after)
-    wide = wide.reshape(*shape[:axis], blocks * block, *after)
-    if blocks * block == extent:
+    blocks = blocks_of(extent, block)
+    if len(dims) == len(shape) and same_dim(dims[axis], 1):
+        return v
+    if len(dims) != len(shape) or not rules.equal(name, dims[axis], blocks):
+        wanted = (*shape[:axis], blocks, *shape[axis + 1 :])
+        rules.reject(name, f"scales of shape {rules.shape_text(wanted)}", rules.shape_text(dims))
+    if not isinstance(extent, int):
+        return b.add(Gather(axis), v, b.add(Iota(extent)) / block)
+    before, after = dims[:axis], dims[axis + 1 :]
+    wide = v.reshape(*before, blocks, 1, *after).expand(*before, blocks, block, *after)
+    whole = -(-extent // block) * block
+    wide = wide.reshape(*before, whole, *after)
+    if whole == extent:
         return wide
     return b.add(Slice((0,), (extent,), (axis,), (1,)), wide)

@@ -78,14 +78,7 @@ def quantize_per_channel(
 
 def _floats(n: AtenNode, q: Value, scale: Value, zero: Value, axis: int) -> Value:
     """(q - zero) * scale as f32; `zero` is an integer of any type."""
-    if q.dtype.is_int and q.dtype.bits <= 16:
-        return n.add(Dequantize(axis), q, scale, n.cast(zero, q.dtype))
-    scale, zero = (
-        n.reshape(v, (*v.type.shape, *[1] * (q.type.rank - 1 - axis))) if v.type.rank else v
-        for v in (scale, zero)
-    )
-    wide = q - n.cast(zero, q.dtype)
-    return n.cast(wide, f32) * scale
+    return n.add(Dequantize(axis), q, scale, n.cast(zero, q.dtype) if q.dtype.is_int else zero)
 
 
 @aten_op(*(f"quantized_decomposed.dequantize_per_tensor.{o}" for o in _OVERLOADS))

@@ -28,7 +28,6 @@ from tilesmith.ir.types import Dim, same_dim, same_shape
 from tilesmith.ops.base import Op
 from tilesmith.ops.elementwise import Cast, Equal, LogicalOr, Sub, Where
 from tilesmith.ops.elementwise.base import Elementwise
-from tilesmith.ops.packed import DequantizeBlocks
 from tilesmith.ops.quantize import Dequantize
 from tilesmith.ops.rules import UnequalDims, divided, equal
 from tilesmith.ops.runtime_shape import Reinterpret, Stretch
@@ -55,7 +54,7 @@ def _widens_weights(op: Op, inputs: tuple[Value, ...]) -> bool:
     """Whether `op` widens numbers of few bits in a matrix: they stay as they are, so that passes
     see products of them.
     """
-    if not isinstance(op, (Cast, Dequantize, DequantizeBlocks)):
+    if not isinstance(op, (Cast, Dequantize)):
         return False
     return inputs[0].dtype.bits <= 8 and inputs[0].type.rank > 1
 

@@ -7,6 +7,7 @@ from tilesmith.frontend.onnx.node import OnnxNode
 from tilesmith.frontend.onnx.registry import onnx_op, same_operator
 from tilesmith.graph.nodes import Value
 from tilesmith.ir.dtypes import f64, i32
+from tilesmith.ir.types import same_dim
 from tilesmith.ops import einsum, linalg
 from tilesmith.ops import matmul as mm
 
@@ -45,21 +46,18 @@ def _fractions(n: OnnxNode, y: Value, alpha: float, c: Value | None, beta: float
 
 @onnx_op("MatMulInteger", since=10)
 def matmul_integer(n: OnnxNode) -> Result:
-    a, b = (without_zero_point(n, n.input(i), n.optional(i + 2), is_left=i == 0) for i in (0, 1))
-    return n.add(mm.MatMul(), a, b)
+    a = without_zero_point(n, n.input(0), n.optional(2), -2)
+    return n.add(mm.MatMul(), a, without_zero_point(n, n.input(1), n.optional(3)))
 
 
-def without_zero_point(n: OnnxNode, x: Value, zero: Value | None, is_left: bool) -> Value:
-    """`x - zero` in i32.
-
-    There is one zero point, or one for each row of the left (column of the right) operand.
-    """
+def without_zero_point(n: OnnxNode, x: Value, zero: Value | None, axis: int = -1) -> Value:
+    """`x - zero` in i32.  There is one zero point, or a list of one for each index of `axis`."""
     wide = x.cast(i32)
     if zero is None:
         return wide
-    if is_left and zero.type.rank == 1 and zero.type.size > 1:
-        from_rows = (*n.shape(zero), 1)
-        zero = n.reshape(zero, from_rows)
+    after = (-axis if axis < 0 else x.type.rank - axis) - 1
+    if after and zero.type.rank == 1 and not same_dim(zero.type.shape[0], 1):
+        zero = n.reshape(zero, (*zero.type.shape, *[1] * after))
     return wide - zero.cast(i32)
 
 

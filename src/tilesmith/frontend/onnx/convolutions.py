@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from tilesmith.frontend.common.slots import Result
+from tilesmith.frontend.onnx.contractions import without_zero_point
 from tilesmith.frontend.onnx.node import OnnxNode
 from tilesmith.frontend.onnx.registry import onnx_op, same_operator
 from tilesmith.graph.nodes import Value
 from tilesmith.ir import extents
-from tilesmith.ir.dtypes import i32
 from tilesmith.ir.expr import as_expr
 from tilesmith.ir.symbols import as_dim
 from tilesmith.ir.types import Dim
@@ -143,19 +143,8 @@ def conv(n: OnnxNode) -> Result:
 
 @onnx_op("ConvInteger", since=10)
 def conv_integer(n: OnnxNode) -> Result:
-    x, w = n.input(0).cast(i32), n.input(1).cast(i32)
-    return convolve(
-        n, minus_zero_point(n, x, n.optional(2), 1), minus_zero_point(n, w, n.optional(3), 0)
-    )
-
-
-def minus_zero_point(n: OnnxNode, x: Value, zero: Value | None, axis: int) -> Value:
-    """`x`, already widened, minus its zero point: one, or one for each position of `axis`."""
-    if zero is None:
-        return x
-    if zero.type.size > 1:
-        zero = n.reshape(zero, (*n.shape(zero), *[1] * (x.type.rank - axis - 1)))
-    return x - zero.cast(x.dtype)
+    x = without_zero_point(n, n.input(0), n.optional(2), 1)
+    return convolve(n, x, without_zero_point(n, n.input(1), n.optional(3), 0))
 
 
 @onnx_op("ConvTranspose", since=1)

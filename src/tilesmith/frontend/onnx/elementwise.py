@@ -15,6 +15,7 @@ from tilesmith.ir.types import same_shape
 from tilesmith.ops import elementwise as ew
 from tilesmith.ops import functions as fn
 from tilesmith.ops.base import Op
+from tilesmith.ops.quantize import saturated
 
 _UNARY: dict[str, Callable[[], Op]] = {
     "Abs": ew.Abs,
@@ -174,17 +175,8 @@ def _cast(n: OnnxNode, to: DType) -> Value:
     x, saturate = n.input(0), bool(n.attr_int("saturate", 1))
     mode = n.attr_string("round_mode", "up", ew.CastE8M0.modes)
     if to is not f8e8m0:
-        return saturating_cast(n, x, to) if saturate else x.cast(to)
+        return saturated(x, to) if saturate else x.cast(to)
     return n.add(ew.CastE8M0(mode, saturate), x.cast(f32))
-
-
-def saturating_cast(n: OnnxNode, x: Value, to: DType) -> Value:
-    """`x` converted to `to`; to 8-bit floats, with their largest number for what is larger."""
-    if to.is_storage and to.is_float and to.bits == 8:
-        if not x.dtype.is_float or x.dtype.is_storage:
-            x = x.cast(f32)
-        x = fn.clip(x, -to.largest, to.largest)
-    return x.cast(to)
 
 
 @onnx_op("BitCast", since=26)

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from tilesmith.graph.nodes import Node, Value
-from tilesmith.ir.dtypes import f8e8m0
+from tilesmith.ir.dtypes import DType, f8e8m0
 from tilesmith.ops import activation as ac
 from tilesmith.ops import conv, gather, matmul, norm, pool, quantize, reduce, shape, slicing
 from tilesmith.ops import elementwise as ew
@@ -240,14 +240,41 @@ def _pad(w: Writer, n: Node) -> None:
 
 @_writes(quantize.Quantize)
 def _quantize(w: Writer, n: Node) -> None:
-    assert isinstance(n.op, quantize.Quantize)
-    zeros = []
-    if len(n.inputs) == 2:  # the zero point says the type of the result
-        zeros = [w.constant(np.zeros(n.inputs[1].type.static_shape, n.op.to.numpy))]
-    w.write(n, "QuantizeLinear", *zeros, axis=n.op.axis, block_size=n.op.block or None)
+    op = n.op
+    assert isinstance(op, quantize.Quantize)
+    zero = _zero_point(w, n, op.to)  # says the type of the result
+    if not zero:
+        zero = [w.constant(np.zeros(n.inputs[1].type.static_shape, op.to.numpy))]
+    _put_scaled(w, n, "QuantizeLinear", zero, op, saturate=None if op.saturates else 0)
 
 
 @_writes(quantize.Dequantize)
 def _dequantize(w: Writer, n: Node) -> None:
     assert isinstance(n.op, quantize.Dequantize)
-    w.write(n, "DequantizeLinear", axis=n.op.axis, block_size=n.op.block or None)
+    _put_scaled(w, n, "DequantizeLinear", _zero_point(w, n, n.inputs[0].dtype), n.op)
+
+
+def _zero_point(w: Writer, n: Node, q: DType) -> list[str]:
+    """The zero points in the shape of the scales, if there are any.  Raises UnsupportedError where
+    ONNX has no form for them.
+    """
+    _, scale, *zero = n.inputs
+    for v in zero:
+        if v.dtype is not q or v.type.rank > scale.type.rank:
+            raise UnsupportedError(f"{n.op.name}: expected zero points of {q}, found {v.type}")
+        if v.shape != scale.shape:
+            return [w.between("Expand", [w.name(v), w.numbers(scale.shape)])]
+    return [w.name(v) for v in zero]
+
+
+def _put_scaled(
+    w: Writer,
+    n: Node,
+    kind: str,
+    zero: list[str],
+    op: quantize.Quantize | quantize.Dequantize,
+    **attributes: int | None,
+) -> None:
+    inputs = [w.name(v) for v in n.inputs[:2]]
+    attributes |= {"axis": op.axis, "block_size": op.block or None}
+    w.put(kind, [*inputs, *zero], [w.name(n.outputs[0])], **attributes)

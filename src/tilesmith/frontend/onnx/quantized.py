@@ -1,4 +1,4 @@
-"""ONNX's quantised operators, made of casts, scales and integer products.
+"""ONNX's quantised operators, made of the canonical ones and integer products.
 
 `q = saturate(round(x / scale) + zero_point)`, `x = (q - zero_point) * scale`; scales may be one
 number, one per place of an axis, or one per block along an axis.
@@ -9,55 +9,16 @@ from __future__ import annotations
 import numpy as np
 
 from tilesmith.frontend.common.slots import Result
-from tilesmith.frontend.onnx.convolutions import convolve, minus_zero_point
-from tilesmith.frontend.onnx.elementwise import saturating_cast
+from tilesmith.frontend.onnx.contractions import without_zero_point
+from tilesmith.frontend.onnx.convolutions import convolve
 from tilesmith.frontend.onnx.node import OnnxNode
 from tilesmith.frontend.onnx.registry import onnx_op
-from tilesmith.frontend.onnx.shapes import equal_where_open, is_single
+from tilesmith.frontend.onnx.shapes import is_single
 from tilesmith.frontend.onnx.tensors import element_type
 from tilesmith.graph.nodes import Value
-from tilesmith.ir import extents
-from tilesmith.ir.dtypes import DType, f8e8m0, f32, i32, u8
-from tilesmith.ir.expr import as_expr
-from tilesmith.ir.symbols import as_dim
-from tilesmith.ops import gather, shape, slicing
+from tilesmith.ir.dtypes import DType, f8e8m0, f32, u8
 from tilesmith.ops import matmul as mm
-from tilesmith.ops.functions import clip, rint
-from tilesmith.ops.packed import DequantizeBlocks
-from tilesmith.ops.quantize import Dequantize, DynamicQuantize, Quantize, takes
-
-
-def along(n: OnnxNode, v: Value, x: Value, axis: int, block: int) -> Value:
-    """A scale or zero point in the shape in which it broadcasts to `x`."""
-    rank = x.type.rank
-    if block:
-        dims, axis = v.type.shape, n.axis(axis, rank)
-        extent = x.type.shape[axis]
-        blocks = as_dim(as_expr(extents.total((extent, block - 1))) // block)
-        if len(dims) != rank or not equal_where_open(n, (dims[axis],), (blocks,)):
-            n.bad(
-                f"expected one scale per block of {block} along axis {axis} of {x.type}, found "
-                f"{v.type}"
-            )
-        if not isinstance(extent, int):
-            at = n.positions(extent) / block
-            return n.add(gather.Gather(axis), v, at)
-        wide = n.add(shape.Unsqueeze((axis + 1,)), v)
-        wide = wide.expand(*dims[: axis + 1], block, *dims[axis + 1 :])
-        padded = n.extent(v, axis) * block
-        wide = n.reshape(wide, (*dims[:axis], padded, *dims[axis + 1 :]))
-        if padded == extent:
-            return wide
-        return n.add(slicing.Slice((0,), (extent,), (axis,), (1,)), wide)
-    if is_single(v) and v.type.rank <= 1:
-        return n.reshape(v, ())
-    if v.type.rank != 1:
-        n.bad(f"expected one scale, or one per place of axis {axis}, found {v.type}")
-    axis = n.axis(axis, rank)
-    places = x.type.shape[axis : axis + 1]
-    if not equal_where_open(n, v.type.shape, places):
-        n.bad(f"expected {places[0]} scales along axis {axis}, found {v.type}")
-    return n.reshape(v, (*places, *[1] * (rank - axis - 1)))
+from tilesmith.ops.quantize import Dequantize, DynamicQuantize, Quantize
 
 
 def scale_at(n: OnnxNode, at: int, divides: bool = False) -> Value:
@@ -76,34 +37,39 @@ def scale_at(n: OnnxNode, at: int, divides: bool = False) -> Value:
 
 
 def quantize(
-    n: OnnxNode, x: Value, scale: Value, zero: Value | None, to: DType, saturate: bool = True
+    n: OnnxNode,
+    x: Value,
+    scale: Value,
+    zero: Value | None,
+    to: DType,
+    axis: int = 0,
+    block: int = 0,
+    saturates: bool = True,
 ) -> Value:
-    """`scale` and `zero` broadcast to `x` already."""
-    q = x.cast(f32) / scale.cast(f32)
-    if to.is_float:
-        if zero is not None:
-            q = q + zero.cast(f32)
-        return saturating_cast(n, q, to) if saturate else q.cast(to)
-    q = rint(q)
-    if zero is not None:
-        q = q + zero.cast(f32)
-    return clip(q, float(to.min), float(to.max)).cast(to)
+    """x as numbers of type `to`; scales may be one number, or vary along `axis`."""
+    op = Quantize(to, _place(n, x, scale, axis, block), block, saturates)
+    return n.add(op, x.cast(f32), scale.cast(f32), *([] if zero is None else [zero]))
 
 
-def dequantize(n: OnnxNode, q: Value, scale: Value, zero: Value | None, to: DType) -> Value:
-    exact = f32 if q.dtype.is_float else i32
-    wide = q.cast(exact)
-    if zero is not None:
-        wide = wide - zero.cast(exact)
-    return (wide.cast(f32) * scale.cast(f32)).cast(to)
-
-
-def in_blocks(
-    n: OnnxNode, q: Value, scale: Value, zero: Value | None, axis: int, block: int, to: DType
+def dequantize(
+    n: OnnxNode,
+    q: Value,
+    scale: Value,
+    zero: Value | None,
+    to: DType,
+    axis: int = 0,
+    block: int = 0,
 ) -> Value:
-    """Integers with a scale, and maybe a zero point, for each block along an axis."""
-    given = (scale,) if zero is None else (scale, zero)
-    return n.add(DequantizeBlocks(axis, block), q, *given).cast(to)
+    """The numbers that q stands for, as `to`; scales may be one number, or vary along `axis`."""
+    if not (block and scale.dtype is to):
+        scale = scale.cast(f32)
+    op = Dequantize(_place(n, q, scale, axis, block), block)
+    return n.add(op, q, scale, *([] if zero is None else [zero])).cast(to)
+
+
+def _place(n: OnnxNode, x: Value, scale: Value, axis: int, block: int) -> int:
+    """The axis along which scales vary, counted from the front; 0 for a single scale."""
+    return 0 if is_single(scale) and not block else n.axis(axis, x.type.rank)
 
 
 def integer(n: OnnxNode, d: DType, what: str) -> DType:
@@ -120,17 +86,6 @@ def _quantized(n: OnnxNode, d: DType, what: str, bits: int) -> None:
         )
 
 
-def _canonical(
-    n: OnnxNode, x: Value, scale: Value, zero: Value | None, q: DType, axis: int, block: int
-) -> int | None:
-    """The axis of `Quantize` or `Dequantize` for these operands; None where they are spelled out:
-    blocks, floats of 8 bits, integers of 32, scales along an axis of open extent.
-    """
-    axis = 0 if is_single(scale) else n.axis(axis, x.type.rank)
-    zeros = None if zero is None else zero.type
-    return axis if not block and takes(x.type, scale.type, zeros, q, axis) else None
-
-
 @onnx_op("QuantizeLinear", since=10)
 def quantize_linear(n: OnnxNode) -> Result:
     x, factor, zero = n.input(0), scale_at(n, 1, divides=True), n.optional(2)
@@ -142,13 +97,8 @@ def quantize_linear(n: OnnxNode) -> Result:
     if n.version >= 23 and n.attr_int("precision", 0) not in (0, 1):
         n.unsupported("a precision other than f32")
     _quantized(n, to, "results", 16)
-    place = _canonical(n, x, factor, zero, to, axis, block)
-    if place is not None:
-        given = [] if zero is None else [zero]
-        return n.add(Quantize(to, place), x.cast(f32), factor.cast(f32), *given)
-    factor = along(n, factor, x, axis, block)
-    zero = None if zero is None else along(n, zero, x, axis, block)
-    return quantize(n, x, factor, zero, to, bool(n.attr_int("saturate", 1)))
+    saturates = bool(n.attr_int("saturate", 1))
+    return quantize(n, x, factor, zero, to, axis, block, saturates)
 
 
 @onnx_op("DequantizeLinear", since=10)
@@ -160,15 +110,7 @@ def dequantize_linear(n: OnnxNode) -> Result:
     if n.version >= 23 and n.attr_int("output_dtype", 0):
         to = element_type(n.attr_int("output_dtype"), "attribute 'output_dtype'")
     _quantized(n, q.dtype, "inputs", 32)
-    if block and q.dtype.is_int and q.type.is_static:
-        return in_blocks(n, q, factor, zero, axis, block, to)
-    place = _canonical(n, q, factor, zero, q.dtype, axis, block)
-    if place is not None:
-        given = [] if zero is None else [zero]
-        return n.add(Dequantize(place), q, factor.cast(f32), *given).cast(to)
-    factor = along(n, factor, q, axis, block)
-    zero = None if zero is None else along(n, zero, q, axis, block)
-    return dequantize(n, q, factor, zero, to)
+    return dequantize(n, q, factor, zero, to, axis, block)
 
 
 @onnx_op("DynamicQuantizeLinear", since=11)
@@ -179,11 +121,11 @@ def dynamic_quantize_linear(n: OnnxNode) -> Result:
 def _requantize(
     n: OnnxNode, product: Value, scales: tuple[Value, Value, Value], zero: Value
 ) -> Value:
+    """`product` in steps of the result; `zero` may vary along the last axis."""
     a, b, y = (s.cast(f32) for s in scales)
-    factor = a * b / y
-    q = rint(product.cast(f32) * factor)
-    q = q + zero.cast(f32)
-    return clip(q, float(zero.dtype.min), float(zero.dtype.max)).cast(zero.dtype)
+    steps = product.cast(f32) * (a * b / y)
+    zero = n.reshape(zero, ()) if is_single(zero) else zero
+    return n.add(Quantize(zero.dtype, -1), steps, n.const(1.0, f32), zero)
 
 
 def _qlinear(n: OnnxNode) -> tuple[list[Value], tuple[Value, Value, Value]]:
@@ -198,24 +140,16 @@ def _qlinear(n: OnnxNode) -> tuple[list[Value], tuple[Value, Value, Value]]:
 @onnx_op("QLinearMatMul", since=10)
 def qlinear_matmul(n: OnnxNode) -> Result:
     (a, a_zero, b, b_zero, y_zero), (a_scale, b_scale, y_scale) = _qlinear(n)
-
-    def rows(v: Value) -> Value:
-        """Per row of the left operand."""
-        is_one = v.type.rank != 1 or is_single(v)
-        return v if is_one else n.reshape(v, (*v.type.shape, 1))
-
-    left = a.cast(i32) - rows(a_zero).cast(i32)
-    right = b.cast(i32) - b_zero.cast(i32)
-    return _requantize(
-        n, n.add(mm.MatMul(), left, right), (rows(a_scale), b_scale, y_scale), y_zero
-    )
+    if a_scale.type.rank == 1 and not is_single(a_scale):  # one for each row
+        a_scale = n.reshape(a_scale, (*a_scale.type.shape, 1))
+    y = n.add(mm.MatMul(), without_zero_point(n, a, a_zero, -2), without_zero_point(n, b, b_zero))
+    return _requantize(n, y, (a_scale, b_scale, y_scale), y_zero)
 
 
 @onnx_op("QLinearConv", since=10)
 def qlinear_conv(n: OnnxNode) -> Result:
     (x, x_zero, w, w_zero, y_zero), (x_scale, w_scale, y_scale) = _qlinear(n)
-    wide_x = x.cast(i32) - x_zero.cast(i32)
-    y = convolve(n, wide_x, minus_zero_point(n, w.cast(i32), w_zero, 0))
+    y = convolve(n, without_zero_point(n, x, x_zero), without_zero_point(n, w, w_zero, 0))
     space = [1] * (y.type.rank - 2)
     bias = n.optional(8)
     if bias is not None:

@@ -15,14 +15,7 @@ from tilesmith.frontend.onnx.contrib import contrib_op
 from tilesmith.frontend.onnx.contrib.fused import channels_first, channels_last
 from tilesmith.frontend.onnx.convolutions import average_pool
 from tilesmith.frontend.onnx.node import OnnxNode
-from tilesmith.frontend.onnx.quantized import (
-    along,
-    dequantize,
-    in_blocks,
-    qlinear_conv,
-    quantize,
-    scale_at,
-)
+from tilesmith.frontend.onnx.quantized import dequantize, qlinear_conv, quantize, scale_at
 from tilesmith.frontend.onnx.recurrent import Weights, layer, pick
 from tilesmith.frontend.onnx.reductions import reduction_of
 from tilesmith.frontend.onnx.shapes import is_single
@@ -149,10 +142,8 @@ def integer_product(
     b_zero: Value | None,
 ) -> Value:
     """(a - a_zero) (b - b_zero) in i32, times both scales; those of b may be one per column."""
-    wide_a = without_zero_point(n, a, a_zero, is_left=True)
-    wide_b = without_zero_point(n, b, b_zero, is_left=False)
-    y = n.add(mm.MatMul(), wide_a, wide_b).cast(f32)
-    return y * (_flat(n, a_scale) * _flat(n, b_scale))
+    wide_a, wide_b = without_zero_point(n, a, a_zero, -2), without_zero_point(n, b, b_zero)
+    return n.add(mm.MatMul(), wide_a, wide_b).cast(f32) * (_flat(n, a_scale) * _flat(n, b_scale))
 
 
 def _flat(n: OnnxNode, scale: Value) -> Value:
@@ -209,7 +200,7 @@ def q_gemm(n: OnnxNode) -> Result:
     turned = [n.attr_flag("transA"), n.attr_flag("transB")]
     a, b = (x.transpose(1, 0) if t else x for x, t in zip((a, b), turned, strict=True))
     bias = n.optional(6)
-    wide = [without_zero_point(n, a, a_zero, True), without_zero_point(n, b, b_zero, False)]
+    wide = [without_zero_point(n, a, a_zero, -2), without_zero_point(n, b, b_zero)]
     y = n.add(mm.MatMul(), *wide)
     if bias is not None:
         y = y + bias
@@ -295,12 +286,12 @@ def matmul_n_bits(n: OnnxNode) -> Result:
         places = n.reshape(places, (inner,))
         each = n.add(gather.Gather(1), scales, places)
         offsets = n.add(gather.Gather(1), zeros, places) if zeros.type.size > 1 else zeros
-        wide = dequantize(n, numbers.cast(u8), each, offsets, a.dtype)
+        wide = dequantize(n, numbers.cast(u8), each, offsets, a.dtype, 1, 1)
     else:
         if order is not None:
             numbers = _reordered(n, numbers, order)
             a = n.add(gather.Gather(a.type.rank - 1), a, n.const(order))
-        wide = in_blocks(n, numbers, scales, zeros, 1, block, a.dtype)
+        wide = dequantize(n, numbers, scales, zeros, a.dtype, 1, block)
     y = n.add(mm.MatMul(transpose_b=True), a, wide)
     return y if bias is None else y + bias
 
@@ -351,9 +342,8 @@ def gather_block_quantized(n: OnnxNode) -> Result:
     place = axis if axis < at else axis + indices.type.rank - 1
     if rows is None or factors is None:
         n.bad("expected data and scales")
-    factors = along(n, factors, rows, place, block)
     if offsets is not None:
-        offsets = along(n, _first(n, offsets, n.extent(scales, -1)), rows, place, block)
+        offsets = _first(n, offsets, n.extent(scales, -1))
     elif data.dtype is u8:
-        offsets = n.const(1 << (bits - 1), u8)
-    return dequantize(n, rows, factors, offsets, scales.dtype)
+        offsets = n.const(np.full([1] * rows.type.rank, 1 << (bits - 1), np.uint8))
+    return dequantize(n, rows, factors, offsets, scales.dtype, place, block)
