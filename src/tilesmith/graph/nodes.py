@@ -14,7 +14,7 @@ plain data, in which there may be symbolic extents.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Self
@@ -159,6 +159,13 @@ class Node:
     outputs: Result[tuple[Value, ...]]
     loc: Label[str] = ""
 
+    def with_values(self, new: Mapping[Value, Value]) -> Node:
+        """The node with other values in place of some; the same object if it has none of them."""
+        inputs = tuple([new.get(v, v) for v in self.inputs])
+        outputs = tuple([new.get(v, v) for v in self.outputs])
+        is_same = inputs == self.inputs and outputs == self.outputs
+        return self if is_same else Node(self.op, inputs, outputs, self.loc)
+
     @property
     def symbols(self) -> tuple[Var, ...]:
         """The symbols in its attributes and the types of its results."""
@@ -191,6 +198,12 @@ class Graph:
     output_names: Label[tuple[str, ...]]
     in_place: Label[tuple[tuple[int, int], ...]] = ()
     defaults: Label[tuple[tuple[int, Data], ...]] = ()
+
+    def with_values(self, new: Mapping[Value, Value]) -> Graph:
+        """The graph with other inputs and results in place of some; constants stay."""
+        inputs, outputs = (tuple([new.get(v, v) for v in vs]) for vs in (self.inputs, self.outputs))
+        nodes = tuple([n.with_values(new) for n in self.nodes])
+        return replace(self, inputs=inputs, nodes=nodes, outputs=outputs)
 
     @cached_property
     def producer(self) -> dict[Value, Node]:

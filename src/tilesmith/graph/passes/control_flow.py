@@ -58,8 +58,7 @@ class _Simplification:
 
     def run(self) -> Graph:
         for node in self.graph.nodes:
-            inputs = self.current(node.inputs)
-            self.add(node if inputs == node.inputs else replace(node, inputs=inputs))
+            self.add(node.with_values(self.now))
         graph = self.graph
         if self.nodes == list(graph.nodes):
             return graph
@@ -158,7 +157,7 @@ class _Simplification:
             return body
         data = {i: self.constants[o].data for i, o in zip(formal, given) if i in sunk}
         constants = (*body.constants, *(Constant(new, data[old]) for old, new in sunk.items()))
-        return replace(_renamed(body, sunk), constants=constants)
+        return replace(body.with_values(sunk), inputs=body.inputs, constants=constants)
 
     # Loops
 
@@ -277,17 +276,11 @@ class _Simplification:
             self.constants[outer[c.value]] = Constant(outer[c.value], c.data)
         outer |= made
         for n in leaving:
-            self.nodes.append(
-                replace(
-                    n,
-                    inputs=tuple(outer[v] for v in n.inputs),
-                    outputs=tuple(outer[v] for v in n.outputs),
-                )
-            )
+            self.nodes.append(n.with_values(outer))
         taken = {v.name for v in body.inputs}
         formal = {v: replace(v, name=_fresh(v.name or "same", taken)) for v in made}
         nodes = tuple(n for n in body.nodes if n not in leaving)
-        body = _renamed(replace(body, nodes=nodes), formal)
+        body = replace(body, nodes=nodes).with_values(formal)
         body = replace(body, inputs=(*body.inputs, *formal.values()))
         return body, (*given, *made.values())
 
@@ -361,16 +354,6 @@ def _with_outputs(body: Graph, kept: Sequence[int]) -> Graph:
         outputs=tuple(body.outputs[i] for i in kept),
         output_names=tuple(body.output_names[i] for i in kept),
     )
-
-
-def _renamed(body: Graph, new: dict[Value, Value]) -> Graph:
-    """`body` that reads other values in place of some; its inputs are kept."""
-
-    def of(values: Sequence[Value]) -> tuple[Value, ...]:
-        return tuple(new.get(v, v) for v in values)
-
-    nodes = tuple(replace(n, inputs=of(n.inputs)) for n in body.nodes)
-    return replace(body, nodes=nodes, outputs=of(body.outputs))
 
 
 def _zeros(type: TensorType) -> np.ndarray:

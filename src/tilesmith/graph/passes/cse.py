@@ -38,9 +38,8 @@ def cse(graph: Graph) -> Graph:
         order[c.value] = len(order)
     nodes: list[Node] = []
     for node in graph.nodes:
-        inputs = tuple(replaced.get(v, v) for v in node.inputs)
-        if inputs != node.inputs:
-            node = Node(node.op, inputs, node.outputs, node.loc)
+        node = node.with_values(replaced)
+        inputs = node.inputs
         if isinstance(node.op, COMMUTATIVE):
             inputs = tuple(sorted(inputs, key=order.__getitem__))
         key = (op_key(node.op), inputs, tuple((v.type, v.layout) for v in node.outputs))

@@ -51,14 +51,12 @@ class _Expansion:
         self.renamed: dict[Value, Value] = {}
 
     def add(self, node: Node) -> None:
-        inputs = tuple(self.renamed.get(v, v) for v in node.inputs)
+        node = node.with_values(self.renamed)
         if not self.goes(node.op):
-            self.nodes.append(
-                node if inputs == node.inputs else Node(node.op, inputs, node.outputs, node.loc)
-            )
+            self.nodes.append(node)
             return
-        body = expansion(node.op, tuple(v.type for v in inputs))
-        inner: dict[Value, Value] = dict(zip(body.inputs, inputs))
+        body = expansion(node.op, tuple(v.type for v in node.inputs))
+        inner: dict[Value, Value] = dict(zip(body.inputs, node.inputs))
         for c in body.constants:  # shared between all uses of one expansion
             self.constants.setdefault(c.value, c)
             inner[c.value] = c.value

@@ -359,10 +359,7 @@ def _fused_node(graph: Graph, group: _Group, order: dict[Node, int]) -> Node:
         name="fused",
         inputs=tuple(fresh[v] for v in inputs),
         constants=tuple(constants),
-        nodes=tuple(
-            Node(n.op, tuple(fresh[v] for v in n.inputs), tuple(fresh[v] for v in n.outputs), n.loc)
-            for n in nodes
-        ),
+        nodes=tuple(n.with_values(fresh) for n in nodes),
         outputs=tuple(fresh[v] for v in group.outputs),
         output_names=tuple(f"out{i}" for i in range(len(group.outputs))),
     )

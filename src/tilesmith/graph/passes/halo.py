@@ -41,17 +41,7 @@ def add_halos(graph: Graph, choose: Choose = preferred) -> Graph:
     if not wanted:
         return graph
     new = {v: replace(v, layout=_with_halo(v, pads)) for v, pads in wanted.items()}
-    nodes = tuple(
-        replace(
-            n,
-            inputs=tuple(new.get(v, v) for v in n.inputs),
-            outputs=tuple(new.get(v, v) for v in n.outputs),
-        )
-        if any(v in new for v in (*n.inputs, *n.outputs))
-        else n
-        for n in graph.nodes
-    )
-    return replace(graph, nodes=nodes)
+    return graph.with_values(new)
 
 
 def _padded_inputs(node: Node) -> list[tuple[Value, Pads]]:

@@ -11,7 +11,7 @@ copy before them is smaller than the copy after them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from math import prod
 
@@ -165,7 +165,7 @@ class _Builder:
             f"part{self._count}",
             tuple(renamed[v] for v in operands),
             tuple(graph.constant[v] for v in read if v in graph.constant),
-            tuple(_renamed(n, renamed) for n in members),
+            tuple(n.with_values(renamed) for n in members),
             tuple(renamed[v] for v in results),
             tuple(names[v] for v in results),
         )
@@ -217,8 +217,3 @@ def _names(values: Iterable[Value]) -> dict[Value, str]:
         taken.add(name)
         names[v] = name
     return names
-
-
-def _renamed(node: Node, values: Mapping[Value, Value]) -> Node:
-    inputs, outputs = (tuple(values.get(v, v) for v in vs) for vs in (node.inputs, node.outputs))
-    return Node(node.op, inputs, outputs, node.loc)

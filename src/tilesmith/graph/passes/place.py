@@ -390,11 +390,4 @@ def _with_layouts(body: Graph, inputs: tuple[Value, ...], outputs: tuple[Value, 
         for inner, outer in zip((*body.inputs, *body.outputs), (*inputs, *outputs), strict=True)
         if inner.layout != outer.layout
     }
-    if not fresh:
-        return body
-
-    def of(values: tuple[Value, ...]) -> tuple[Value, ...]:
-        return tuple(fresh.get(v, v) for v in values)
-
-    nodes = tuple(replace(n, inputs=of(n.inputs), outputs=of(n.outputs)) for n in body.nodes)
-    return replace(body, inputs=of(body.inputs), nodes=nodes, outputs=of(body.outputs))
+    return body.with_values(fresh) if fresh else body

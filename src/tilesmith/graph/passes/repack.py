@@ -46,12 +46,5 @@ def repack(graph: Graph, wanted: Mapping[Node, Mapping[int, Layout]]) -> Graph:
 
 def with_packing(body: Graph, layouts: Mapping[int, Layout | None]) -> Graph:
     """A fused body whose inputs, by number, have other layouts (None: row-major)."""
-    if not layouts:
-        return body
     new = {body.inputs[i]: replace(body.inputs[i], layout=la) for i, la in layouts.items()}
-    return replace(
-        body,
-        inputs=tuple(new.get(v, v) for v in body.inputs),
-        nodes=tuple(replace(n, inputs=tuple(new.get(v, v) for v in n.inputs)) for n in body.nodes),
-        outputs=tuple(new.get(v, v) for v in body.outputs),
-    )
+    return body.with_values(new) if new else body

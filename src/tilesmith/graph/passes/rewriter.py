@@ -121,11 +121,8 @@ class Rewriter:
         """The rewritten graph without dead code; the same object if no rule applied."""
         graph = self._graph
         for node in graph.nodes:
-            inputs = tuple(self._replaced.get(v, v) for v in node.inputs)
-            if inputs != node.inputs:
-                node = Node(node.op, inputs, node.outputs, node.loc)
             self._loc = node.loc
-            self._place(node)
+            self._place(node.with_values(self._replaced))
         if not self._replaced:
             return graph
         return dce(
