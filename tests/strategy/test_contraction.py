@@ -24,7 +24,7 @@ from tilesmith.strategy.cpu import schedule
 from tilesmith.strategy.cpu.contraction import (
     MAX_VECTORS,
     analyse,
-    choose_tile,
+    best_tile,
     column_span,
     fusable_rows,
     resident_rows,
@@ -61,7 +61,7 @@ def compiled_and_expected(op: Op, x: tuple[int, ...], w: tuple[int, ...], consta
 )
 def test_accumulators_and_operands_fit_the_registers(level: str, rows: int, columns: int) -> None:
     machine = target(level)
-    tile = choose_tile(rows, columns, machine)
+    tile, _ = best_tile(rows, columns, machine)
     assert tile.rows * tile.vectors + tile.vectors + 1 <= machine.vector_registers
     assert tile.rows <= rows
     assert tile.lanes == machine.vector_lanes(4)
@@ -73,15 +73,15 @@ def test_tiles_keep_rows_that_share_cache_sets_in_the_cache(level: str) -> None:
     ways = machine.model.l1_bytes // 4096
     assert resident_rows(4096, machine) == resident_rows(3 * 8192, machine) == ways
     assert resident_rows(1024, machine) == 4 * ways
-    assert resident_rows(4096 + 64, machine) >= choose_tile(14, 32, machine).rows
-    assert choose_tile(14, 32, machine, row_bytes=4096).rows <= ways
+    assert resident_rows(4096 + 64, machine) >= best_tile(14, 32, machine)[0].rows
+    assert best_tile(14, 32, machine, row_bytes=4096)[0].rows <= ways
 
 
 def test_column_blocks_come_out_even_where_that_costs_little() -> None:
     machine = target("x86-64-v4")
     for columns in (512, 1280, 2048):
-        assert columns % choose_tile(7, columns, machine).columns == 0
-    assert choose_tile(7, 1000, machine).columns > machine.vector_lanes(4)
+        assert columns % best_tile(7, columns, machine)[0].columns == 0
+    assert best_tile(7, 1000, machine)[0].columns > machine.vector_lanes(4)
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_rows_are_as_far_apart_as_channels_last_puts_them(op, x, w, distance) ->
 
 def test_rows_that_threads_share_are_cut_evenly() -> None:
     machine = target("x86-64-v4").with_model(fma_ports=1)  # many tiles reach the peak of one port
-    few, many = (choose_tile(64, 256, machine, outer=n) for n in (1, 16))
+    few, many = (best_tile(64, 256, machine, outer=n)[0] for n in (1, 16))
     assert 64 % few.rows == 0
     assert 64 % many.rows != 0  # threads share what is outside
 
@@ -118,7 +118,7 @@ def test_rows_and_few_columns_are_shared_in_one_loop(
 ) -> None:
     exe = driver.compile(product(x, w), options=Options(use_cache=False, target="x86-64-v3"))
     (kernel,) = (k for k in exe.program.kernels.values() if "matmul" in k.operators)
-    tile = choose_tile(x[0], w[1], exe.program.target, row_bytes=4 * x[1], outer=1)
+    tile, _ = best_tile(x[0], w[1], exe.program.target, row_bytes=4 * x[1], outer=1)
     assert x[0] % tile.rows == w[1] % tile.columns == 0
     columns, rows = -(-w[1] // tile.columns), x[0] // tile.rows
     loops = [line for line in kernel.loops.splitlines() if "parallel" in line]
@@ -328,6 +328,6 @@ def test_registers_that_an_instruction_needs_are_counted() -> None:
     """Accumulators, a row of weights, a broadcast and what `vpmaddwd` gives before it is added."""
     machine = target("x86-64-v3")
     dot = tensor_intrinsic("pmaddwd_8")
-    tile = choose_tile(64, 48, machine, vectors=3, scratch=dot.scratch)
+    tile, _ = best_tile(64, 48, machine, vectors=3, scratch=dot.scratch)
     assert tile.rows * 3 + 3 + 1 + dot.scratch <= machine.vector_registers
-    assert tile.rows < choose_tile(64, 48, machine, vectors=3).rows
+    assert tile.rows < best_tile(64, 48, machine, vectors=3)[0].rows

@@ -7,6 +7,7 @@ is derived from `compute`.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Literal
@@ -27,6 +28,16 @@ COSTLY = frozenset({
     "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "pow", "threefry",
 })  # fmt: skip
 """Intrinsics whose results are better stored than computed twice."""
+
+
+def is_costly(values: Iterable[Expr]) -> bool:
+    """Whether values are better stored than computed twice."""
+    nodes = (n for v in values for n in post_order(v))
+    return any(
+        (isinstance(n, ir.Call) and (n.name in COSTLY or n.name in ("sqrt", "rsqrt")))
+        or (isinstance(n, ir.Binary) and n.op == "div")
+        for n in nodes
+    )
 
 
 TABLE = 256

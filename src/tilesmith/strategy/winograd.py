@@ -6,7 +6,7 @@ products are a matrix product per point: tiles of the image against vectors of t
 
 from __future__ import annotations
 
-from tilesmith.ir.layout import Layout, LayoutDim
+from tilesmith.ir.layout import Layout
 from tilesmith.te.schedule import Schedule
 from tilesmith.te.stage import Axis, Stage
 from tilesmith.te.tensor import Tensor
@@ -59,9 +59,7 @@ def schedule_products(
     others = [a for n, a in enumerate(stage.axis[:-1]) if n != place]
     stage.reorder(*others, *far, outer, row, column, lane)
     own.compute_at(stage, outer)
-    rank = len(stage.axis)
-    along = LayoutDim(rank - 1, "outer", lanes), LayoutDim(rank - 1, "inner", lanes)
-    s.transform_layout(acc, Layout((*(LayoutDim(n) for n in range(rank - 1)), *along)))
+    s.transform_layout(acc, Layout.with_innermost(acc.rank, acc.rank - 1, lanes))
     _unroll_tile(stage, row, column, lane)
     _, row = own.split(own.axis[place], factor=rows, tail="roundup")
     column, lane = own.split(own.axis[-1], factor=lanes)

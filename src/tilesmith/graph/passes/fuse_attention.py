@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tilesmith.graph.nodes import Graph, Node, Value
-from tilesmith.ir.expr import Expr, Load, Var, free_vars, same
+from tilesmith.ir.expr import Expr, same, vars_of
 from tilesmith.ir.extents import values_of
 from tilesmith.ir.types import same_dim, same_shape
 from tilesmith.ops.shape import Reshape, Transpose
@@ -122,7 +122,7 @@ def _has_rows(node: Node) -> bool:
     factors = product_of_loads(core) if core is not None else None
     if core is None or factors is None or len(core.axis) < 2 or not node.outputs[0].dtype.is_float:
         return False
-    used = [_vars(f) for f in factors]
+    used = [vars_of(f.indices) for f in factors]
     row, column = core.axis[-2].var, core.axis[-1].var
     return any(
         column in a and column not in b and row in b and row not in a
@@ -145,8 +145,4 @@ def _contracts_rows(node: Node, inner: set) -> bool:
     if len(rows) != 1 or not same(rows[0].indices, (*(a.var for a in core.axis[:-1]), k)):
         return False
     other = next(f for f in factors if f is not rows[0])
-    return core.axis[-2].var not in _vars(other)
-
-
-def _vars(load: Load) -> set[Var]:
-    return set().union(*(free_vars(i) for i in load.indices)) if load.indices else set()
+    return core.axis[-2].var not in vars_of(other.indices)

@@ -78,6 +78,7 @@ from .walk import (
     same_labels,
     substitute,
     symbols,
+    vars_of,
 )
 
 __all__ = [
@@ -127,4 +128,5 @@ __all__ = [
     "symbols",
     "type_text",
     "unary",
+    "vars_of",
 ]

@@ -113,6 +113,11 @@ def free_vars(root: Expr) -> frozenset[Var]:
     return frozenset(s for s in own if isinstance(s, Var))
 
 
+def vars_of(roots: Iterable[Expr]) -> set[Var]:
+    """The Vars that occur in `roots`, such as the indices of a read."""
+    return {v for root in roots for v in free_vars(root)}
+
+
 def reads_memory(root: Expr) -> bool:
     """True if a `Load` occurs in `root`."""
     return not all(isinstance(s, Var) for s in symbols(root))

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tilesmith.ir.expr import Const, Expr, Load, Var, free_vars, post_order, rebuilt
+from tilesmith.ir.expr import Const, Expr, Load, Var, post_order, rebuilt, vars_of
 from tilesmith.ir.loop_tables import LOOP_KINDS, SCOPES
 
 from ..nodes import Allocate, Buffer, For, Func, Stmt, Store
@@ -48,7 +48,7 @@ def unroll_registers(func: Func) -> Func:
     addressed: set[Buffer] = set()
     expanded: set[Var] = set()
     for buffer, indices in _register_accesses(func):
-        variables = {v for i in indices for v in free_vars(i)} - bound
+        variables = vars_of(indices) - bound
         if variables & filling:
             continue
         if variables <= constant.keys() and not any(_reads(i) for i in indices):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 
-from tilesmith.ir.expr import Expr, Load, Var, free_vars, post_order, same
+from tilesmith.ir.expr import Expr, Load, Var, free_vars, post_order, same, vars_of
 from tilesmith.ir.layout import Layout
 from tilesmith.ir.loop_tables import LOOP_KINDS
 from tilesmith.ir.target import LINE_BYTES, Target
@@ -35,7 +35,7 @@ def is_used_again(group: Group, op: Compute) -> bool:
             continue
         inner = reader.axis[number]
         for indices in _as_index(reader, op.outputs[0]):
-            along = {v for i in indices for v in free_vars(i)}
+            along = vars_of(indices)
             rows = [n for v, n in axes.items() if v not in along]
             if inner.var in along and all(isinstance(n, int) for n in rows):
                 return math.prod(rows) >= _MANY_ROWS  # type: ignore[arg-type]  # numbers

@@ -13,15 +13,17 @@ Intermediate values exist only for a few rows of one head, so they stay in the L
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
-from tilesmith.ir.expr import Expr, Load, Var, free_vars, post_order, substitute
+from tilesmith.ir.expr import Expr, Load, Var, free_vars, substitute, vars_of
 from tilesmith.ir.layout import Layout
 from tilesmith.ir.symbols import expected, expected_size
 from tilesmith.ir.target import Target
 from tilesmith.ir.types import same_dim
+from tilesmith.ops.structure import is_costly
 from tilesmith.strategy.access import strides
+from tilesmith.strategy.accumulator import accumulator
+from tilesmith.strategy.attention import Attention, attention_in
 from tilesmith.strategy.group import Group, upstream
 from tilesmith.te.schedule import Schedule
 from tilesmith.te.tensor import Compute, IterVar, Tensor
@@ -29,41 +31,17 @@ from tilesmith.te.tensor import Compute, IterVar, Tensor
 from .attention_result import extent, find_result, result_loops, simplified
 from .contraction import Contraction, RegisterTile, analyse, packed_layout
 from .injective import schedule_injective
-from .product import accumulator
-from .reduction import in_vectors, is_costly, reduce_along, vectorize
+from .reduction import in_vectors, reduce_along, vectorize
 from .row_scale import scale_results
 
 SHARED_HEADS = 2
 """Least heads per thread for which threads share heads; with fewer, they share blocks of rows."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Attention:
-    """The parts of an attention group.
-
-    scores: the first contraction.
-    values: the second contraction.
-    logits: the first stored stage: the scores after scale and mask, or the scores themselves.
-    chain: the stages between the contractions.
-    epilogue: the stages behind the second contraction.
-    """
-
-    scores: Contraction
-    values: Contraction
-    logits: Compute
-    chain: tuple[Compute, ...]
-    epilogue: tuple[Compute, ...]
-
-
 def is_attention(group: Group) -> bool:
-    """True for a contraction, reductions of its result, and a contraction behind those."""
-    products = group.products
-    if len(products) != 2:
-        return False
-    return any(
-        s.reduce_axis and s is not products[0] and products[0] in upstream(s)
-        for s in upstream(products[1])
-    )
+    """True for an attention whose second product reads reductions of rows."""
+    a = attention_in(group)
+    return a is not None and not upstream(a.values).isdisjoint(a.rows)
 
 
 def with_scaled_results(group: Group) -> Group:
@@ -73,8 +51,9 @@ def with_scaled_results(group: Group) -> Group:
 
 def schedule_attention(s: Schedule, group: Group, target: Target) -> None:
     """Schedule an attention group (`with_scaled_results`)."""
-    values = group.products[-1]
-    a = _roles(group, values)
+    a = attention_in(group)
+    assert a is not None  # fusion makes only groups with both products
+    values, scores = a.values, _contraction(a.scores)
     result = find_result(group, values, a.epilogue, target)
     top = result.stage
     out = group.outputs[0]
@@ -83,8 +62,8 @@ def schedule_attention(s: Schedule, group: Group, target: Target) -> None:
             s[stage.outputs[0]].compute_inline()
     if top is not out.op:  # the order of the result needs a pass over it
         schedule_injective(s, group, out.op, target, keep=(top,))  # type: ignore[arg-type]  # not an input
-    acc = accumulator(s, values, top.outputs[0], "register")
-    scores_acc = accumulator(s, a.scores.op, a.logits.outputs[0], "register")
+    acc = accumulator(s, values, top, "register").op.outputs[0]
+    scores_acc = accumulator(s, a.scores, a.logits, "register").op.outputs[0]
 
     tile = result.tile
     lanes, height = tile.lanes, tile.rows
@@ -92,7 +71,7 @@ def schedule_attention(s: Schedule, group: Group, target: Target) -> None:
     step = min(tile.columns, width)
     o = s[top.outputs[0]]
     loops, m, d = result_loops(o, group, result)
-    grouped = _grouped_axes(group, a)
+    grouped = _grouped_axes(group, scores)
     outer = [(x, n) for i, x, n in loops if i not in grouped]
     inside = [(x, n) for i, x, n in loops if i in grouped]
     if expected_size(n for _, n in outer) < SHARED_HEADS * target.threads:
@@ -109,7 +88,7 @@ def schedule_attention(s: Schedule, group: Group, target: Target) -> None:
     else:
         shared = mo if heads is None else heads
     if (
-        count * rows * keys * (width + expected_size(k.extent for k in a.scores.op.reduce_axis))
+        count * rows * keys * (width + expected_size(k.extent for k in a.scores.reduce_axis))
         >= target.parallel_fmas
     ):
         o.parallel(shared)
@@ -119,34 +98,25 @@ def schedule_attention(s: Schedule, group: Group, target: Target) -> None:
     scores_tile = RegisterTile(height, _vectors_beside(height, keys, target, lanes), lanes)
     _schedule_logits(s, a, scores_acc, (o, mo), scores_tile, keys)
     at_head = None if heads is None else (o, heads)
-    is_packed = _pack_keys(s, group, a.scores, scores_acc, scores_tile, at_head, target)
+    is_packed = _pack_keys(s, group, scores, scores_acc, scores_tile, at_head, target)
     # If keys and queries are one tensor, one copy serves both factors.
-    is_copied = is_packed and a.scores.x.buffer is a.scores.w.buffer
-    if not is_copied and _walk(group, a.scores.x, a.scores.op) is None:
-        _copy(s, a.scores.x, a.scores.op.reduce_axis[-1].var, scores_acc, (o, mo), lanes)
-    walk = _walk(group, a.values.w, values)
+    is_copied = is_packed and scores.x.buffer is scores.w.buffer
+    if not is_copied and _walk(group, scores.x, a.scores) is None:
+        _copy(s, scores.x, a.scores.reduce_axis[-1].var, scores_acc, (o, mo), lanes)
+    value = _contraction(values).w
+    walk = _walk(group, value, values)
     if walk is None or walk.get(values.axis[-1].var, 0) != 1:
-        _copy(s, a.values.w, values.axis[-1].var, acc, at_head, lanes)
+        _copy(s, value, values.axis[-1].var, acc, at_head, lanes)
     for stage in group.stages:
         if stage not in a.chain and stage not in a.epilogue and not stage.reduce_axis:
             s[stage.outputs[0]].compute_inline()
 
 
-def _roles(group: Group, values: Compute) -> _Attention:
-    (first,) = (s for s in group.products if s is not values)
-    scores = analyse(first, frozenset(), first.axis[-1])
-    second = analyse(values, frozenset(), values.axis[-1])
-    assert scores is not None and second is not None  # fusion makes only groups with both
-    after_scores = [s for s in group.stages if s is first or first in upstream(s)]
-    epilogue = tuple(s for s in after_scores if values in upstream(s))
-    chain = tuple(s for s in after_scores if s not in (first, values) and s not in epilogue)
-    logits = first
-    while True:
-        readers = group.consumers(logits)
-        if len(readers) != 1 or readers[0].reduce_axis or readers[0] not in chain:
-            break
-        logits = readers[0]
-    return _Attention(scores, second, logits, chain, epilogue)
+def _contraction(product: Compute) -> Contraction:
+    """The roles of the axes in a product whose last axis is the vector axis."""
+    c = analyse(product, frozenset(), product.axis[-1])
+    assert c is not None
+    return c
 
 
 # --- what is computed for a block of rows
@@ -171,7 +141,7 @@ def _register_tile(
 
 
 def _schedule_chain(
-    s: Schedule, group: Group, a: _Attention, outer: tuple[Any, Any], lanes: int
+    s: Schedule, group: Group, a: Attention, outer: tuple[Any, Any], lanes: int
 ) -> None:
     """Schedule the stages between the contractions except the logits, each over a block of rows."""
     before = upstream(a.logits)
@@ -188,7 +158,7 @@ def _schedule_chain(
             reduce_along(
                 s, stage.outputs[0], loop, extent(stage.reduce_axis[0]), lanes, (handle, row)
             )
-        elif _is_kept(group, stage, a.values.op):
+        elif _is_kept(group, stage, a.values):
             handle.compute_at(*outer)
             keys = extent(stage.axis[-1])
             if keys > 1:
@@ -207,11 +177,11 @@ def _is_kept(group: Group, stage: Compute, values: Compute) -> bool:
     if values in readers:
         return True
     many = len(readers) > 1 or same_dim(stage.axis[-1].extent, 1)
-    return many and any(is_costly(x) for b in stage.body for x in post_order(b))
+    return many and is_costly(stage.body)
 
 
 def _schedule_logits(
-    s: Schedule, a: _Attention, acc: Tensor, loop: tuple[Any, Any], tile: RegisterTile, keys: int
+    s: Schedule, a: Attention, acc: Tensor, loop: tuple[Any, Any], tile: RegisterTile, keys: int
 ) -> None:
     logits = a.logits.outputs[0]
     stage = s[logits]
@@ -223,7 +193,7 @@ def _schedule_logits(
     stage.reorder(*single, block, m, column)
     stage.unroll(m)
     in_vectors(stage, column, width, tile.lanes)
-    _register_tile(s, acc, (stage, block), a.scores.op.reduce_axis, width, tile.lanes)
+    _register_tile(s, acc, (stage, block), a.scores.reduce_axis, width, tile.lanes)
 
 
 def _vectors_beside(rows: int, columns: int, target: Target, lanes: int) -> int:
@@ -235,13 +205,12 @@ def _vectors_beside(rows: int, columns: int, target: Target, lanes: int) -> int:
 # --- operands
 
 
-def _grouped_axes(group: Group, a: _Attention) -> frozenset[int]:
+def _grouped_axes(group: Group, c: Contraction) -> frozenset[int]:
     """The axes of the contractions along which several heads of queries share packed keys."""
-    c = a.scores
     walk = _walk(group, c.w, c.op)
     if walk is not None and walk.get(c.op.axis[-1].var, 0) == 1:
         return frozenset()
-    used = {v for i in c.w.indices for v in free_vars(i)}
+    used = vars_of(c.w.indices)
     return frozenset(
         i for i, x in enumerate(c.op.axis[:-2]) if x.var not in used and not same_dim(x.extent, 1)
     )

@@ -20,7 +20,7 @@ from tilesmith.strategy.access import expand
 from tilesmith.strategy.group import Group
 from tilesmith.te.tensor import Compute, IterVar
 
-from .contraction import RegisterTile, choose_tile
+from .contraction import RegisterTile, best_tile
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -79,12 +79,12 @@ def _tile(
     rows, width = extent(values.axis[-2]), extent(values.axis[-1])
     element = values.outputs[0].dtype.bytes
     lanes = target.vector_lanes(element)
-    tile = choose_tile(rows, width, target, element)
+    tile, _ = best_tile(rows, width, target, element)
     if merged_columns and width % tile.columns:
         vectors = _dividing_vectors(width, lanes)
         if vectors is None:
             return None
-        tile = choose_tile(rows, width, target, element, vectors=vectors)
+        tile, _ = best_tile(rows, width, target, element, vectors=vectors)
     height = min(tile.rows, rows)
     if merged_rows and rows % height:
         fit = max(n for n in range(1, height + 1) if rows % n == 0)

@@ -24,6 +24,7 @@ from tilesmith.ir.expr import (
     free_vars,
     post_order,
     substitute,
+    vars_of,
 )
 from tilesmith.ir.layout import Layout, LayoutDim
 from tilesmith.ir.simplify import simplify
@@ -74,7 +75,7 @@ def analyse(
     if factors is None:
         return None
     a, b = factors
-    used_a, used_b = _vars(a), _vars(b)
+    used_a, used_b = vars_of(a.indices), vars_of(b.indices)
     only_a = [i for i in op.axis if i.var in used_a and i.var not in used_b]
     only_b = [i for i in op.axis if i.var in used_b and i.var not in used_a]
     both = [i for i in op.axis if i.var in used_a and i.var in used_b]
@@ -101,10 +102,6 @@ def contraction_of(tensors: OpTensors, known: frozenset[int]) -> Contraction | N
     return analyse(stage, constants, contiguous)
 
 
-def _vars(load: Load) -> set[Var]:
-    return set().union(*(free_vars(i) for i in load.indices)) if load.indices else set()
-
-
 @dataclass(frozen=True, slots=True)
 class RegisterTile:
     """A register tile.
@@ -127,23 +124,6 @@ UNEVEN = 0.03
 """Upper bound on load imbalance: the fraction of an output's time that the tail rows cost when rows
 are divided among threads.  It shrinks with the number of tiles.
 """
-
-
-def choose_tile(
-    rows: int,
-    columns: int,
-    target: Target,
-    element_bytes: int = 4,
-    broadcast: bool = True,
-    vectors: int | None = None,
-    row_bytes: int | None = None,
-    outer: int | None = None,
-    scratch: int = 0,
-) -> RegisterTile:
-    """The register tile of `best_tile`."""
-    return best_tile(
-        rows, columns, target, element_bytes, broadcast, vectors, row_bytes, outer, scratch
-    )[0]
 
 
 @lru_cache(maxsize=1024)

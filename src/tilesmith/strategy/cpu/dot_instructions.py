@@ -8,7 +8,7 @@ follows from the types and the target, not from operators.
 from __future__ import annotations
 
 from tilesmith.ir.dtypes import DType, f32
-from tilesmith.ir.expr import Var, free_vars
+from tilesmith.ir.expr import vars_of
 from tilesmith.ir.target import Target
 from tilesmith.ir.tensor_intrinsics import TensorIntrinsic, matches
 from tilesmith.ir.types import Dim
@@ -108,13 +108,9 @@ def joined_axis(c: Contraction) -> IterVar | None:
     steps = reduction_order(c)
     if not steps or c.is_batched or c.vector is None:
         return None
-    last, in_x, in_w = steps[-1], _vars(c.x.indices), _vars(c.w.indices)
+    last, in_x, in_w = steps[-1], vars_of(c.x.indices), vars_of(c.w.indices)
     fits = last.var in in_x and last.var in in_w and c.vector.var not in in_x
     return last if fits and isinstance(last.extent, int) else None
-
-
-def _vars(indices: tuple) -> set[Var]:
-    return {v for i in indices for v in free_vars(i)}
 
 
 def _is_dot(i: TensorIntrinsic) -> bool:

@@ -14,10 +14,11 @@ is read once, in the order of its memory:
 
 from __future__ import annotations
 
-from tilesmith.ir.expr import Var, index_of, post_order
+from tilesmith.ir.expr import Var, index_of
 from tilesmith.ir.layout import Layout, LayoutDim
 from tilesmith.ir.symbols import expected_size
 from tilesmith.ir.types import same_dim
+from tilesmith.ops.structure import is_costly
 from tilesmith.strategy.access import accesses, condition_vars, expand
 from tilesmith.te.knobs import Config
 from tilesmith.te.schedule import Schedule
@@ -25,7 +26,7 @@ from tilesmith.te.tensor import IterVar
 
 from .contraction import STREAMS, step_cycles
 from .product import Product
-from .reduction import is_costly, vectorize
+from .reduction import vectorize
 
 MAX_UNROLLED_STEPS = 128
 """Most vectors that a tile reads in unrolled code, so that memory is read in order: code of 1 KiB.
@@ -92,8 +93,7 @@ def simple_reads(p: Product) -> list[dict[Var, int]] | None:
     """
     group, op = p.group, p.sums
     kept = [stage for stage in group.stages if stage.reduce_axis]
-    costly = any(is_costly(e) for b in expand(op, kept) for e in post_order(b))
-    if costly or condition_vars(op, kept):
+    if is_costly(expand(op, kept)) or condition_vars(op, kept):
         return None
     reads = accesses(group, op, kept)[:-1]
     known = [r for r in reads if r is not None]

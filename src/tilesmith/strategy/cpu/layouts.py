@@ -35,7 +35,7 @@ from tilesmith.te.tensor import Compute, Tensor
 from .contraction import (
     RegisterTile,
     analyse,
-    choose_tile,
+    best_tile,
     contraction_of,
     outer_extent,
     packed_layout,
@@ -175,7 +175,7 @@ def _contraction(node: Node, known: frozenset[int], target: Target) -> NodeLayou
         else:
             dot = dot_for(c, target)
             depth, scratch = (1, 0) if dot is None else (dot.extents[-1], dot.scratch)
-            tile = choose_tile(
+            tile, _ = best_tile(
                 rows, width, target, size, row_bytes=distance, outer=outer, scratch=scratch
             )
         packed = packed_layout(c, tile, depth)

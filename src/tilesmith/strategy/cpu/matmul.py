@@ -28,7 +28,7 @@ from tilesmith.te.tensor import Compute
 
 from .contraction import (
     RegisterTile,
-    choose_tile,
+    best_tile,
     column_block,
     column_span,
     joined_steps,
@@ -173,9 +173,11 @@ def _tile(p: Product, columns: int, cfg: Config, scratch: int) -> tuple[Register
                 return best
         row_bytes = distance * c.x.dtype.bytes
         outer = outer_extent(c)
-        best = choose_tile(rows, columns, target, element, True, vectors, row_bytes, outer, scratch)
+        tile, _ = best_tile(
+            rows, columns, target, element, True, vectors, row_bytes, outer, scratch
+        )
         last = expected(reduction_order(c)[-1].extent) // joined
-        return best, unrolled_steps(last, best.rows * best.vectors, target)
+        return tile, unrolled_steps(last, tile.rows * tile.vectors, target)
 
     tile, steps = choose()
     column = column_block(group.layouts.get(c.w.buffer))  # type: ignore[arg-type]  # a tensor

@@ -18,6 +18,7 @@ from tilesmith.ir.target import Target
 from tilesmith.ir.types import same_dim, same_shape
 from tilesmith.ops.structure import loads
 from tilesmith.strategy.access import accesses
+from tilesmith.strategy.accumulator import accumulator
 from tilesmith.strategy.group import Group, upstream
 from tilesmith.te.knobs import Config
 from tilesmith.te.schedule import Schedule
@@ -109,7 +110,7 @@ class Product:
 
     def accumulator(self, s: Schedule, scope: Scope) -> Tensor:
         """The tensor in `scope` that holds the sums, `run` as one axis."""
-        acc = accumulator(s, self.sums, self.result, scope)
+        acc = accumulator(s, self.sums, self.result, scope).op.outputs[0]
         if len(self.run) > 1:
             acc = s.flatten_axes(acc, *(s[acc].axis[i] for i in self.row_at))
         return acc
@@ -210,15 +211,6 @@ def innermost(group: Group, result: Tensor, op: Compute) -> IterVar:
     numbers = [d.axis for d in reversed(group.layout(result).dims)]
     long = (i for i in numbers if not same_dim(op.axis[i].extent, 1))
     return op.axis[next(long, numbers[0])]
-
-
-def accumulator(s: Schedule, sums: Compute, result: Tensor, scope: Scope) -> Tensor:
-    """The tensor in `scope` where `sums` accumulates: its own value, or a copy of the `result`."""
-    total = sums.outputs[0]
-    if result.op is sums:
-        return s.cache_write(total, scope)
-    s[total].set_scope(scope)
-    return total
 
 
 def _linear_run(group: Group, c: Contraction, out: Compute) -> tuple[IterVar, ...]:

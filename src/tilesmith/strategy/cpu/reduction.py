@@ -19,12 +19,12 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from tilesmith.ir.expr import Binary, Call, Expr, Var, post_order
+from tilesmith.ir.expr import Var
 from tilesmith.ir.layout import Layout
 from tilesmith.ir.symbols import expected, expected_size
 from tilesmith.ir.target import Target
 from tilesmith.ir.types import same_dim, same_shape
-from tilesmith.ops.structure import COSTLY, loads
+from tilesmith.ops.structure import is_costly, loads
 from tilesmith.strategy.access import accesses
 from tilesmith.strategy.group import Group
 from tilesmith.te.knobs import ANALYTIC, Config
@@ -388,7 +388,7 @@ def _stored(
             or not loads(stage)
         ):
             continue
-        own = any(is_costly(x) for b in stage.body for x in post_order(b))
+        own = is_costly(stage.body)
         if own or any(t.op in costly for t in stage.inputs):
             narrow = all(
                 same_dim(stage.axis[i].extent, 1) and not same_dim(out.axis[i].extent, 1)
@@ -402,13 +402,6 @@ def _stored(
             else:
                 costly.add(stage)
     return frozenset(stored)
-
-
-def is_costly(e: Expr) -> bool:
-    """True for an expression that is better stored than computed twice."""
-    if isinstance(e, Call):
-        return e.name in COSTLY or e.name in ("sqrt", "rsqrt")
-    return isinstance(e, Binary) and e.op == "div"
 
 
 def _is_full(stage: Compute, level: _Level) -> bool:

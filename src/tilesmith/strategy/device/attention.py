@@ -23,7 +23,7 @@ chunks, which combines their results in registers:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import product as combinations
 from math import prod
@@ -36,7 +36,10 @@ from tilesmith.ir.target import Target
 from tilesmith.ir.types import same_dim, same_shape
 from tilesmith.ops.structure import loads, product_of_loads
 from tilesmith.perf.warps import BANKS
+from tilesmith.strategy.accumulator import accumulator
+from tilesmith.strategy.attention import Attention, attention_in
 from tilesmith.strategy.cpu.attention_result import reading
+from tilesmith.strategy.group import Group, upstream
 from tilesmith.te.schedule import Schedule
 from tilesmith.te.stage import Axis, Stage
 from tilesmith.te.tensor import Compute, Extern, Tensor
@@ -60,39 +63,38 @@ RESULTS = 64
 """Upper bound on a thread's numbers for its results: they stay in registers."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Stages:
-    """Stages of an attention, by name.
+    """The stages of an attention that one launch computes.
 
-    scores: the first product.
-    logits: the stage that the reductions of rows read: the scores, or a function of each score.
-    rows: the reductions of rows, producers first.
-    values: the second product.
-    running: the combination of the results of all chunks; empty: there is one chunk.
+    core: the products and what is between them.
+    running: the combination of the results of all chunks; None: there is one chunk.
     out: the result: the second product, or a function of each of its elements.  It may have its
         axes in another order, and several of them merged, as where heads are joined.
     row: number of the axis that counts rows.
     joined: whether rows, and whether columns, are merged with other axes of the result.
     """
 
-    scores: str
-    logits: str
-    rows: tuple[str, ...]
-    values: str
-    running: str
-    out: str
+    core: Attention
+    running: Compute | None
+    out: Compute
     row: int
     joined: tuple[bool, bool]
 
     @property
-    def last(self) -> str:
+    def last(self) -> Compute:
         """The reduction that the result reads."""
-        return self.running or self.values
+        return self.running or self.core.values
+
+    @property
+    def keys(self) -> int:
+        """Number of keys."""
+        return expected(self.core.logits.axis[-1].extent)
 
 
-@dataclass(frozen=True, slots=True)
-class Attention:
-    """An attention with the sizes of its blocks.
+@dataclass(frozen=True, slots=True, eq=False)
+class Blocking:
+    """The blocks of an attention.
 
     stages: the stages to schedule.
     threads: threads of a block along rows, and along keys or columns.
@@ -108,81 +110,56 @@ class Attention:
     cost: float
 
 
-def attention_of(s: Schedule, target: Target) -> Attention | None:
+def attention_of(s: Schedule, target: Target) -> Blocking | None:
     """The attention that a schedule without steps computes.  None if it is another expression, if
     rows exceed shared memory, or if matrix instructions compute its products.
     """
-    stages = attention_stages(s, target)
-    if stages is None:
-        return None
-    ops = computes(s)
-    return fastest(stages, ops, target, expected(ops[stages.logits].axis[-1].extent))
+    computed = [x.state for x in s.stages if not x.state.is_placeholder]
+    outputs = tuple(t for x in computed if x.is_output for t in x.compute.outputs)
+    ops = tuple(x.compute for x in computed)
+    stages = attention_stages(Group((), outputs, ops, {}), target)
+    return None if stages is None else fastest(stages, target, stages.keys)
 
 
-def computes(s: Schedule) -> dict[str, Compute]:
-    """The expressions of a schedule, by the name of their stage."""
-    return {x.name: x.state.compute for x in s.stages if not x.state.is_placeholder}
-
-
-def attention_stages(s: Schedule, target: Target) -> Stages | None:
+def attention_stages(group: Group, target: Target) -> Stages | None:
     """The stages of an attention of any length; None for another expression, and if matrix
     instructions compute one of the products.
     """
-    if any(isinstance(x.op, Extern) or x.state.recurrence for x in s.stages):
+    if any(isinstance(op, Extern) or op.recurrence for op in group.stages):
         return None
-    ops = computes(s)
-    products = [n for n, op in ops.items() if product_of_loads(op)]
-    outputs = [x.name for x in s.stages if x.state.is_output]
-    if len(products) != 2 or len(outputs) != 1 or not _are_known(ops.values()):
+    a, outputs = attention_in(group), {t.op for t in group.outputs}
+    if a is None or len(outputs) != 1 or not _are_known(group.stages):
         return None
-    scores, values = products
-    readers = s.state.consumers()
-    after = _after(readers, scores)
-    behind = {values} | _after(readers, values)
-    rows = tuple(n for n in ops if n in after - behind and ops[n].reduce_axis)
-    sums = {n for n, op in ops.items() if op.reduce_axis}
-    running = sums & behind - {values}
-    if values not in after or not rows or sums != {*products, *rows, *running}:
+    (out,) = outputs
+    running = tuple(op for op in a.epilogue if op.reduce_axis)
+    sums = {op for op in group.stages if op.reduce_axis}
+    if sums != {a.scores, a.values, *a.rows, *running} or not isinstance(out, Compute):
         return None
-    if len(running) > 1 or any(len(ops[n].reduce_axis) > 1 for n in (*rows, *running)):
+    if len(running) > 1 or any(len(op.reduce_axis) > 1 for op in (*a.rows, *running)):
         return None
-    last = next(iter(running), values)
-    behind = {last} | _after(readers, last)
-    of_chunks = {n for n in (*rows, values) if not behind.isdisjoint({*readers[n]} - {last})}
-    if running and (of_chunks or not _is_combined(ops[last], ops[values])):
+    last = running[0] if running else a.values
+    behind = {last, *(op for op in group.stages if last in upstream(op))}
+    read_early = any(
+        r is not last and r in behind for op in (*a.rows, a.values) for r in group.consumers(op)
+    )
+    if running and (read_early or not _is_combined(last, a.values)):
         return None
-    read = reading(ops[outputs[0]], ops[last])
-    if read is None or not _fit(ops[scores], ops[values]):
+    read = reading(out, last)
+    if read is None or not _fit(a.scores, a.values):
         return None
-    if any(tensor_tile(ops[n], target) is not None for n in products):
+    if any(tensor_tile(op, target) is not None for op in (a.scores, a.values)):
         return None
-    logits = scores
-    while len(readers[logits]) == 1 and not ops[readers[logits][0]].reduce_axis:
-        (logits,) = readers[logits]
-    if logits in behind or not same_shape(ops[logits].shape, ops[scores].shape):
+    if not same_shape(a.logits.shape, a.scores.shape):
         return None
-    row = len(ops[scores].axis) - 2
-    if any(len(ops[n].axis) <= row or not _is_row(ops[n], row, ops[scores]) for n in rows):
+    row = len(a.scores.axis) - 2
+    if any(len(op.axis) <= row or not _is_row(op, row, a.scores) for op in a.rows):
         return None
-    combined = "" if last == values else last
     joined = tuple(not isinstance(i, Var) for i in read[0][-2:])
-    return Stages(scores, logits, rows, values, combined, outputs[0], row, (joined[0], joined[1]))
+    return Stages(a, running[0] if running else None, out, row, (joined[0], joined[1]))
 
 
 def _are_known(ops: Iterable[Compute]) -> bool:
     return all(isinstance(x.extent, int) for op in ops for x in (*op.axis, *op.reduce_axis))
-
-
-def _after(readers: Mapping[str, Sequence[str]], name: str) -> set[str]:
-    """The stages that depend on a stage."""
-    downstream: set[str] = set()
-    pending = [*readers[name]]
-    while pending:
-        reader = pending.pop()
-        if reader not in downstream:
-            downstream.add(reader)
-            pending += readers[reader]
-    return downstream
 
 
 def _fit(scores: Compute, values: Compute) -> bool:
@@ -214,66 +191,64 @@ def _is_combined(op: Compute, values: Compute) -> bool:
     return len(reads) == 1 and same(reads[0].indices, expected_indices)
 
 
-def fastest(
-    found: Stages, ops: Mapping[str, Compute], target: Target, keys: int
-) -> Attention | None:
-    """The attention of least cost in chunks of `keys` keys; None if no block size fits."""
+def fastest(stages: Stages, target: Target, keys: int) -> Blocking | None:
+    """The blocks of least cost in chunks of `keys` keys; None if no block size fits."""
     device = target.device
     assert device is not None
-    *heads, length, across = (a.extent for a in ops[found.last].axis)
+    *heads, length, across = (a.extent for a in stages.last.axis)
     count, rows, width = expected_size(heads), expected(length), expected(across)
-    is_whole = not found.running and keys >= expected(ops[found.logits].axis[-1].extent)
+    is_whole = stages.running is None and keys >= stages.keys
     # results of a chunk; otherwise also maximum, total and sum of all chunks
     numbers = 1 if is_whole else 4
 
-    def made(step: int, threads: tuple[int, int], each: int) -> Attention:
+    def made(step: int, threads: tuple[int, int], each: int) -> Blocking:
         height = threads[0] * each
         rounds = -(-count * -(-rows // height) // device.units)
         cost = rounds * (height + LOADING) / prod(threads) * (step + STEP) / step
-        return Attention(found, threads, height, step, cost)
+        return Blocking(stages, threads, height, step, cost)
 
-    def fits(a: Attention) -> bool:
-        y, x = a.threads
+    def fits(b: Blocking) -> bool:
+        y, x = b.threads
         threads = x <= device.block_x and y <= device.block_y and y * x <= device.block_threads
-        few = a.height // y * -(-width // x) * numbers <= RESULTS
-        pairs = zip(found.joined, (rows % a.height, width % x), strict=True)
-        tiles = a.height <= rows and not any(rest for is_joined, rest in pairs if is_joined)
-        return threads and few and tiles and _bytes(a, ops, keys) <= device.shared_bytes
+        few = b.height // y * -(-width // x) * numbers <= RESULTS
+        pairs = zip(stages.joined, (rows % b.height, width % x), strict=True)
+        tiles = b.height <= rows and not any(rest for is_joined, rest in pairs if is_joined)
+        return threads and few and tiles and _bytes(b, keys) <= device.shared_bytes
 
     ways = (made(*way) for way in combinations(STEPS, SIDES, ROWS))
-    return min(filter(fits, ways), key=lambda a: a.cost, default=None)
+    return min(filter(fits, ways), key=lambda b: b.cost, default=None)
 
 
-def _bytes(a: Attention, ops: Mapping[str, Compute], keys: int) -> int:
+def _bytes(b: Blocking, keys: int) -> int:
     """Upper bound on the bytes of shared memory per block."""
-    stages = a.stages
-    scores, values = (product_of_loads(ops[n]) for n in (stages.scores, stages.values))
+    a = b.stages.core
+    scores, values = (product_of_loads(op) for op in (a.scores, a.values))
     assert scores is not None and values is not None
-    width, x = expected(ops[stages.values].axis[-1].extent), a.threads[1]
+    width, x = expected(a.values.axis[-1].extent), b.threads[1]
     row = keys + (x - keys) % BANKS
-    size = a.height * row * ops[stages.logits].outputs[0].dtype.bytes
-    size += sum(a.height * (x + 1) * ops[n].outputs[0].dtype.bytes for n in stages.rows)
+    size = b.height * row * a.logits.outputs[0].dtype.bytes
+    size += sum(b.height * (x + 1) * op.outputs[0].dtype.bytes for op in a.rows)
     widest = max(e.dtype.bytes for e in (*scores, *values))
-    return size + widest * ((a.step + 1) * (2 * a.height + x * KEYS) + a.step * width)
+    return size + widest * ((b.step + 1) * (2 * b.height + x * KEYS) + b.step * width)
 
 
-def schedule_attention(s: Schedule, a: Attention) -> None:
+def schedule_attention(s: Schedule, b: Blocking) -> None:
     """Compute an attention in one launch."""
-    stages = a.stages
-    kept = {stages.scores, stages.logits, *stages.rows, stages.values, stages.running, stages.out}
-    for stage in s.stages:
-        if not stage.state.is_placeholder and stage.name not in kept:
-            stage.compute_inline()
-    ops = computes(s)
-    read = reading(ops[stages.out], ops[stages.last])
+    stages, a = b.stages, b.stages.core
+    kept = {a.scores, a.logits, *a.rows, a.values, stages.running, stages.out}
+    inner = [x for x in s.stages if not x.state.is_placeholder and x.state.compute not in kept]
+    for stage in inner:
+        stage.compute_inline()
+    read = reading(stages.out, stages.last)
     assert read is not None
-    out, last = _accumulated(s, stages.out, stages.last)
-    block, thread = _tile(out, a, *read)
+    out = s[stages.out]
+    last = accumulator(s, stages.last, stages.out, "register")
+    block, thread = _tile(out, b, *read)
     last.compute_at(out, thread)
-    if stages.running:
-        values = s[stages.values]
+    if stages.running is not None:
+        values = s[a.values]
         values.set_scope("register")
-        _divide(s, last, a)
+        _divide(s, last, b)
         place = last, last.reduce_axis[0]
         values.compute_at(*place)
         last.reorder(place[1], *last.axis)
@@ -281,13 +256,14 @@ def schedule_attention(s: Schedule, a: Attention) -> None:
             last.unroll(axis)
     else:
         values, place = last, (out, block)
-    _steps(s, values, a)
-    for name in reversed(stages.rows):  # attach readers first
-        _reduce_row(s, name, a, place)
-    logits, scores = _accumulated(s, stages.logits, stages.scores)
+    _steps(s, values, b)
+    for op in reversed(a.rows):  # attach readers first
+        _reduce_row(s, s[op], b, place)
+    logits = s[a.logits]
+    scores = accumulator(s, a.scores, a.logits, "register")
     logits.compute_at(*place)
     logits.set_scope("shared")
-    along_y, along_x = a.threads
+    along_y, along_x = b.threads
     logits.storage_align(logits.axis[-2], BANKS, along_x)
     *others, m, n = logits.axis
     m, y = logits.split(m, factor=along_y, tail="guard")
@@ -298,20 +274,11 @@ def schedule_attention(s: Schedule, a: Attention) -> None:
     logits.unroll(m)
     logits.unroll(n)
     scores.compute_at(logits, x)
-    _steps(s, scores, a)
-
-
-def _accumulated(s: Schedule, out: str, product: str) -> tuple[Stage, Stage]:
-    """The stage `out`, and a reduction that it reads, in registers."""
-    if out != product:
-        s[product].set_scope("register")
-        return s[out], s[product]
-    own = s[s.cache_write(s[out].op.outputs[0], "register")]
-    return s[out], own
+    _steps(s, scores, b)
 
 
 def _tile(
-    out: Stage, a: Attention, indices: tuple[Expr, ...], split: Mapping[Var, int]
+    out: Stage, b: Blocking, indices: tuple[Expr, ...], split: Mapping[Var, int]
 ) -> tuple[Axis, Axis]:
     """Bind the loops of the result.  Returns the loop over blocks, and the innermost loop over
     threads.
@@ -328,9 +295,9 @@ def _tile(
             loops[own.var // size], loops[own.var % size] = out.split(axis, factor=size)
     m, n = (loops.pop(i) for i in indices[-2:])
     others = list(loops.values())
-    block, m = out.split(m, factor=a.height, tail="guard")
-    m, y = out.split(m, factor=a.threads[0])
-    n, x = out.split(n, factor=a.threads[1], tail="guard")
+    block, m = out.split(m, factor=b.height, tail="guard")
+    m, y = out.split(m, factor=b.threads[0])
+    n, x = out.split(n, factor=b.threads[1], tail="guard")
     out.reorder(*others, block, y, x, m, n)
     if others:
         out.bind(fused(out, others), BLOCKS[1])
@@ -346,13 +313,13 @@ def _bind(stage: Stage, y: Axis, x: Axis) -> None:
         stage.bind(axis, index)
 
 
-def _divide(s: Schedule, own: Stage, a: Attention) -> None:
+def _divide(s: Schedule, own: Stage, b: Blocking) -> None:
     """Divide rows and columns of a stage in registers among threads; each stores its own."""
-    for axis, factor in zip(own.axis[-2:], a.threads, strict=True):
+    for axis, factor in zip(own.axis[-2:], b.threads, strict=True):
         s.unflatten_axis(own.op.outputs[0], axis, factor)
 
 
-def _steps(s: Schedule, own: Stage, a: Attention) -> None:
+def _steps(s: Schedule, own: Stage, b: Blocking) -> None:
     """Fetch operands of a product in registers to shared memory, some terms at a time."""
     factors = product_of_loads(own.state.compute)
     assert factors is not None
@@ -360,8 +327,8 @@ def _steps(s: Schedule, own: Stage, a: Attention) -> None:
     tensors = [x.buffer for x in factors]
     along = [x.indices[-1] is terms.var for x in factors]
     operands = [s[s.cache_read(t, "shared", [own])] for t in tensors if isinstance(t, Tensor)]
-    _divide(s, own, a)
-    step = min(a.step, expected(terms.extent))
+    _divide(s, own, b)
+    step = min(b.step, expected(terms.extent))
     outer, inner = own.split(own.reduce_axis[0], factor=step, tail="guard")
     own.reorder(outer, inner, *own.axis)
     for axis in own.axis:
@@ -371,18 +338,18 @@ def _steps(s: Schedule, own: Stage, a: Attention) -> None:
         if is_row and len(operand.axis) > 1:
             operand.storage_align(operand.axis[-2], step + 1 - step % 2)
         rest = fused(operand, operand.axis)
-        for size, index in zip(reversed(a.threads), THREADS[:2], strict=True):
+        for size, index in zip(reversed(b.threads), THREADS[:2], strict=True):
             rest, part = operand.split(rest, factor=size, tail="guard")
             operand.bind(part, index)
 
 
-def _reduce_row(s: Schedule, name: str, a: Attention, place: tuple[Stage, Axis]) -> None:
+def _reduce_row(s: Schedule, stage: Stage, b: Blocking, place: tuple[Stage, Axis]) -> None:
     """Let the threads along x share the terms of a row's reduction, and one of them add the partial
     results.  Each reduces in a register, so that shared memory is written only once.
 
     place: the loop inside which the row is complete.
     """
-    stage, (along_y, along_x) = s[name], a.threads
+    along_y, along_x = b.threads
     _, part = stage.split(stage.reduce_axis[0], factor=along_x, tail="guard")
     partial = s[s.rfactor(stage.op.outputs[0], part)]
     for whole, first in ((stage, 0), (partial, 1)):
@@ -391,7 +358,7 @@ def _reduce_row(s: Schedule, name: str, a: Attention, place: tuple[Stage, Axis])
         if first:  # partial results of a row are contiguous
             order = (*range(1, len(axes)), 0)
             s.transform_layout(whole.op.outputs[0], Layout(tuple(map(LayoutDim, order))))
-        row, y = whole.split(axes[first + a.stages.row], factor=along_y, tail="guard")
+        row, y = whole.split(axes[first + b.stages.row], factor=along_y, tail="guard")
         whole.bind(y, THREADS[1])
         if first:
             whole.bind(axes[0], THREADS[0])

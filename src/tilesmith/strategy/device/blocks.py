@@ -51,7 +51,12 @@ def bind_elements(stage: Stage, target: Target, cfg: Config = ANALYTIC) -> Axis 
     axes = [stage.axis[n] for n in in_memory(stage)]
     stage.reorder(*axes)
     threads = cfg.choice("threads", lambda: block_sizes(target), block_size(target))
-    outer, inner = stage.split(fused(stage, axes), factor=threads, tail="guard")
-    stage.bind(outer, "blockIdx.x")
-    stage.bind(inner, "threadIdx.x")
-    return inner
+    return bind_loop(stage, fused(stage, axes), threads)
+
+
+def bind_loop(stage: Stage, axis: Axis, threads: int) -> Axis:
+    """Bind a loop to blocks of threads.  Returns the loop over threads."""
+    block, thread = stage.split(axis, factor=threads, tail="guard")
+    stage.bind(block, "blockIdx.x")
+    stage.bind(thread, "threadIdx.x")
+    return thread

@@ -14,6 +14,7 @@ The threads of a wave read neighbours, and the waves of a block share the terms.
 from __future__ import annotations
 
 from tilesmith.ir.target import Target
+from tilesmith.strategy.accumulator import accumulator
 from tilesmith.strategy.sketch.structure import StageBody
 from tilesmith.te.schedule import Schedule
 from tilesmith.te.stage import Stage
@@ -41,12 +42,7 @@ def schedule_columns(s: Schedule, name: str, out: str, target: Target) -> None:
     itself, or its elementwise reader.
     """
     assert target.device is not None
-    wave, stage = target.device.wave, s[out]
-    if out == name:
-        own = s[s.cache_write(stage.op.outputs[0], "shared")]
-    else:
-        own = s[name]
-        own.set_scope("shared")
+    wave, stage, own = target.device.wave, s[out], accumulator(s, name, out, "shared")
     *others, last = (stage.axis[n] for n in in_memory(stage))
     block, thread = stage.split(last, factor=wave, tail="guard")
     stage.reorder(*others, block, thread)

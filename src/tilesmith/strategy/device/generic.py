@@ -15,8 +15,8 @@ from tilesmith.ir.expr import same
 from tilesmith.ir.symbols import expected_size
 from tilesmith.ir.target import Target
 from tilesmith.ir.types import same_dim, same_shape
-from tilesmith.ops.structure import stages
-from tilesmith.strategy.sketch.structure import StageBody, bodies, is_costly
+from tilesmith.ops.structure import is_costly, stages
+from tilesmith.strategy.sketch.structure import StageBody, bodies
 from tilesmith.support.errors import UsageError
 from tilesmith.te.knobs import ANALYTIC, Config
 from tilesmith.te.schedule import Schedule, create_schedule

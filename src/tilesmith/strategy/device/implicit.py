@@ -15,7 +15,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tilesmith.ir.expr import Const, Expr, Load, Var, as_expr, const, free_vars, same, substitute
+from tilesmith.ir.expr import (
+    Const,
+    Expr,
+    Load,
+    Var,
+    as_expr,
+    const,
+    same,
+    substitute,
+    vars_of,
+)
 from tilesmith.ir.target import Target
 from tilesmith.ops.structure import product_of_loads, stages
 from tilesmith.strategy.group import Group
@@ -59,7 +69,7 @@ def implicit_product(op: Compute) -> Implicit | None:
     if not all(isinstance(n, int) for n in extents):
         return None
     x, w = factors
-    of_x, of_w = ({v for i in f.indices for v in free_vars(i)} for f in factors)
+    of_x, of_w = (vars_of(f.indices) for f in factors)
     columns = [n for n, a in enumerate(op.axis) if a.var in of_w]
     channels = [a for a in op.reduce_axis if any(i is a.var for i in x.indices)]
     if len(columns) != 1 or op.axis[columns[0]].var in of_x or len(channels) != 1:

@@ -32,7 +32,7 @@ class _ChannelsLast(ByAxes):
         c = contraction_of(tensors, known)
         if c is None or c.vector is None or index_of(c.op.axis, c.vector) == len(c.op.axis) - 1:
             return NodeLayouts({}, (None,))
-        result = _last(len(c.op.axis), index_of(c.op.axis, c.vector))
+        result = Layout.with_innermost(len(c.op.axis), index_of(c.op.axis, c.vector))
         number = next((i for i, t in enumerate(tensors.inputs) if t is c.w.buffer), None)
         weights = _weights(c.w, c.vector)
         operands = {number: weights} if number in known and weights is not None else {}
@@ -48,11 +48,6 @@ class _ChannelsLast(ByAxes):
 
     def relayout(self, value: Value) -> float:
         return 2.0 * expected_size(value.shape) * value.dtype.bytes
-
-
-def _last(rank: int, axis: int) -> Layout:
-    """The row-major layout with one axis moved innermost."""
-    return Layout((*(LayoutDim(n) for n in range(rank) if n != axis), LayoutDim(axis)))
 
 
 def _weights(w: Load, vector: IterVar) -> Layout | None:

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from tilesmith.ir.expr import Const, Expr, Load, Var, const, free_vars, reads_memory
+from tilesmith.ir.expr import Const, Expr, Load, Var, const, free_vars, reads_memory, vars_of
 from tilesmith.ir.loop_tables import LOOP_KINDS, SCOPES
 from tilesmith.ir.simplify import simplify
 from tilesmith.loop.nodes import Allocate, Buffer, For, Func, If, LetStmt, Stmt, Store
@@ -62,7 +62,7 @@ def _is_fill(s: Stmt) -> bool:
         return False
     if SCOPES[s.buffer.scope].owner:
         return False  # local to a thread
-    return own <= {v for i in s.indices for v in free_vars(i)}
+    return own <= vars_of(s.indices)
 
 
 def _in_parallel(s: Stmt) -> Stmt:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tilesmith.ir.expr import Expr, Var, free_vars
+from tilesmith.ir.expr import Var, vars_of
 from tilesmith.ir.symbols import expected_size
 from tilesmith.ir.target import Target
 from tilesmith.strategy.sketch.structure import StageBody
@@ -40,21 +40,17 @@ def rows_of(
     such results may be among these.  None where the reductions are better computed separately.
     """
     names = {r.name for r in reductions}
-    rows = {v for x in out.reads if x.source in names for v in _variables(x.load.indices)}
+    rows = {v for x in out.reads if x.source in names for v in vars_of(x.load.indices)}
     for r in reductions:
         own = {a.var for a in r.op.axis}
         others = (x for x in r.reads if x.source in names)
         is_apart = bool(r.op.reduce_axis) and not shares_terms(r, target)
-        if is_apart or any(not _variables(x.load.indices) <= own for x in others):
+        if is_apart or any(not vars_of(x.load.indices) <= own for x in others):
             return None
     count = expected_size(a.extent for a in out.op.axis if a.var in rows)
     if any(r.spatial > count for r in reductions):
         return None  # blocks would repeat each other's work
     return frozenset(rows)
-
-
-def _variables(indices: Sequence[Expr]) -> set[Var]:
-    return {v for i in indices for v in free_vars(i)}
 
 
 def shares_terms(r: StageBody, target: Target) -> bool:

@@ -39,12 +39,14 @@ from tilesmith.ir.expr import (
     maximum,
     select,
     substitute,
+    vars_of,
 )  # fmt: skip
 from tilesmith.ir.symbols import expected
 from tilesmith.ir.target import Target
 from tilesmith.ir.types import Dim, same_dim, same_shape
 from tilesmith.ops.structure import product_of_loads
 from tilesmith.strategy.access import expand
+from tilesmith.strategy.attention import Attention
 from tilesmith.strategy.group import Group
 from tilesmith.te import tensor as te
 from tilesmith.te.intrinsics import exp
@@ -52,7 +54,7 @@ from tilesmith.te.reducers import comm_reducer
 from tilesmith.te.rewrite import loads, map_loads
 from tilesmith.te.tensor import MAX, SUM, Compute, Reduce, Reducer, Tensor
 
-from .attention import KEYS, SIDES, Stages, attention_stages, computes, fastest
+from .attention import KEYS, SIDES, Stages, attention_stages, fastest
 
 COMBINING = 16
 """Time to combine a chunk with the previous ones, in keys."""
@@ -90,24 +92,22 @@ def streamed_group(group: Group, target: Target) -> Group | None:
     """`group` with an attention in chunks of keys.  None if it has no attention, if whole rows are
     as fast, or if a chunk exceeds the device's limits for a block.
     """
-    s = group.schedule()
-    stages = attention_stages(s, target)
-    if stages is None or stages.running:
+    stages = attention_stages(group, target)
+    if stages is None or stages.running is not None:
         return None
-    ops = computes(s)
-    length = _chunk(stages, ops, target)
-    softmax = None if length is None else _softmax(stages, ops)
+    length = _chunk(stages, target)
+    softmax = None if length is None else _softmax(stages.core)
     if length is None or softmax is None:
         return None
-    return group.with_tensor(ops[stages.values].outputs[0], _Chunks(softmax, length).result())
+    return group.with_tensor(stages.core.values.outputs[0], _Chunks(softmax, length).result())
 
 
-def _chunk(stages: Stages, ops: Mapping[str, Compute], target: Target) -> int | None:
+def _chunk(stages: Stages, target: Target) -> int | None:
     """The number of keys of a chunk with the lowest cost; None for whole rows."""
-    keys = expected(ops[stages.logits].axis[-1].extent)
+    keys = stages.keys
 
     def cost(length: int) -> float:
-        way = fastest(stages, ops, target, length)
+        way = fastest(stages, target, length)
         if way is None:
             return inf
         combining = COMBINING if length < keys else 0
@@ -118,15 +118,15 @@ def _chunk(stages: Stages, ops: Mapping[str, Compute], target: Target) -> int | 
     return best if best < keys else None
 
 
-def _softmax(stages: Stages, ops: Mapping[str, Compute]) -> _Softmax | None:
+def _softmax(a: Attention) -> _Softmax | None:
     """The expressions of an attention; None if its rows are no softmax."""
-    scores, logits, values = (ops[n] for n in (stages.scores, stages.logits, stages.values))
+    scores, logits, values = a.scores, a.logits, a.values
     element = logits.outputs[0].dtype
-    if len(stages.rows) != 2 or not same_shape(values.shape[:-1], scores.shape[:-1]):
+    if len(a.rows) != 2 or not same_shape(values.shape[:-1], scores.shape[:-1]):
         return None
     if values.outputs[0].dtype is not element or element not in ELEMENTS:
         return None
-    most, total = (ops[n] for n in stages.rows)
+    most, total = a.rows
     rows, (*_, row, key) = scores.axis[:-1], (a.var for a in scores.axis)
 
     def terms(op: Compute, reducer: Reducer, keep: tuple[Compute, ...]) -> Expr | None:
@@ -152,7 +152,7 @@ def _softmax(stages: Stages, ops: Mapping[str, Compute]) -> _Softmax | None:
     logit: Expr = scores.outputs[0][tuple(a.var for a in scores.axis)]
     if logits is not scores:
         logit = _renamed(expand(logits, (scores,))[0], logits.axis, scores.axis)
-    by_keys = [x for x in product_of_loads(scores) or () if _depends(x, key)]
+    by_keys = [x for x in product_of_loads(scores) or () if key in vars_of(x.indices)]
     if len(by_keys) != 1 or not isinstance(product, Binary) or product.op != "mul":
         return None
     if not all(_is_element(x, scores, scores.axis) for x in _reads(logit, scores)):
@@ -178,10 +178,6 @@ def _reads(e: Expr, *ops: Compute) -> list[Load]:
     """The reads in `e` of the results of some stages."""
     results = {t for op in ops for t in op.outputs}
     return [x for x in loads((e,)) if x.buffer in results]
-
-
-def _depends(e: Load, v: Var) -> bool:
-    return any(v in free_vars(i) for i in e.indices)
 
 
 def _is_element(e: Expr, op: Compute, axes: Sequence[te.IterVar]) -> bool:

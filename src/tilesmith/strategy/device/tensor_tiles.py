@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from itertools import product as pairs
 from math import gcd
 
-from tilesmith.ir.expr import Const, Load, Var, free_vars
+from tilesmith.ir.expr import Const, Load, Var, vars_of
 from tilesmith.ir.layout import Layout, LayoutDim
 from tilesmith.ir.loop_tables import BLOCKS, THREADS
 from tilesmith.ir.symbols import expected_size
@@ -31,6 +31,7 @@ from tilesmith.ir.tensor_intrinsics import TensorIntrinsic, matches
 from tilesmith.ir.types import same_dim
 from tilesmith.loop.passes.vector_copies import WIDEST
 from tilesmith.perf.warps import BANKS, SECTOR, WORD, bank_conflicts
+from tilesmith.strategy.accumulator import accumulator
 from tilesmith.strategy.intrinsics import available
 from tilesmith.te.schedule import Schedule
 from tilesmith.te.stage import Axis, Stage
@@ -201,7 +202,7 @@ def _row(op: Compute, a: Load, b: Load, k: Var) -> int | None:
     last = op.axis[-1].var
     if not all(isinstance(i, (Var, Const)) for i in (*a.indices, *b.indices)):
         return None
-    left, right = ({v for i in x.indices for v in free_vars(i)} for x in (a, b))
+    left, right = (vars_of(x.indices) for x in (a, b))
     if last in left or last not in right or k not in left or k not in right:
         return None
     rows = [n for n, x in enumerate(op.axis) if x.var in left - right and not same_dim(x.extent, 1)]
@@ -265,11 +266,7 @@ def schedule_tensor_tiles(
         name = out = divide_sum(s, name, out, t.parts, target)
         t, axes = replace(t, row=t.row + 1, column=t.column + 1), ()
     stage = s[out]
-    if out == name:
-        own = s[s.cache_write(stage.op.outputs[0], "fragment")]
-    else:
-        own = s[name]
-        own.set_scope("fragment")
+    own = accumulator(s, name, out, "fragment")
     a, b = (s[s.cache_read(x, "shared", [own])] for x in (t.a, t.b))
     rows, columns, depth = t.intrinsic.extents
     outer, inner = [LayoutDim(n) for n in range(len(own.axis))], []

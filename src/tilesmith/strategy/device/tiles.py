@@ -21,17 +21,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from tilesmith.ir.expr import Const, Var, free_vars
+from tilesmith.ir.expr import Const, Var, vars_of
 from tilesmith.ir.loop_tables import BLOCKS, THREADS
 from tilesmith.ir.symbols import expected, expected_size
 from tilesmith.ir.target import Target
 from tilesmith.ops.structure import product_of_loads
+from tilesmith.strategy.accumulator import accumulator
 from tilesmith.te.knobs import ANALYTIC, Config
 from tilesmith.te.schedule import Schedule
 from tilesmith.te.stage import Axis, Stage
 from tilesmith.te.tensor import Compute, IterVar, Tensor
 
-from .blocks import block_size, block_sizes, fused, in_memory
+from .blocks import bind_loop, block_size, block_sizes, fused, in_memory
 from .copies_ahead import buffers, can_copy_ahead
 from .split_sums import divide_sum, parts_of
 
@@ -75,7 +76,7 @@ def product_of(name: str, op: Compute) -> Product | None:
     factors = product_of_loads(op)
     if factors is None:
         return None
-    left, right = ({v for i in x.indices for v in free_vars(i)} for x in factors)
+    left, right = (vars_of(x.indices) for x in factors)
     axes = [(n, a.var) for n, a in enumerate(op.axis) if expected(a.extent) > 1]
     rows = tuple(n for n, v in axes if v in left - right)
     columns = tuple(n for n, v in axes if v in right - left)
@@ -114,11 +115,7 @@ def schedule_product(
         product = replace(product, name=out, rows=rows, columns=columns)
     stage = s[out]
     factors = product_of_loads(s[product.name].state.compute)
-    if out == product.name:
-        own = s[s.cache_write(stage.op.outputs[0], "register")]
-    else:
-        own = s[product.name]
-        own.set_scope("register")
+    own = accumulator(s, product.name, out, "register")
     if _is_in_tiles(product, stage.axis):
         assert factors is not None
         tensors = [x.buffer for x in factors]
@@ -248,9 +245,7 @@ def _results_of_threads(
     axes[tiled], results = stage.split(axes[tiled], factor=count, tail="guard")
     axes = [axes[n] for n in order]
     stage.reorder(*axes, results)
-    block, thread = stage.split(fused(stage, axes), factor=threads, tail="guard")
-    stage.bind(block, "blockIdx.x")
-    stage.bind(thread, "threadIdx.x")
+    thread = bind_loop(stage, fused(stage, axes), threads)
     stage.unroll(results)
     own.compute_at(stage, thread)
     own.reorder(*own.reduce_axis, *own.axis)

@@ -13,7 +13,7 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from tilesmith.ir.layout import Layout, LayoutDim
+from tilesmith.ir.layout import Layout
 from tilesmith.ir.symbols import expected, expected_size
 from tilesmith.ir.target import Target
 from tilesmith.strategy.access import divisions
@@ -23,7 +23,7 @@ from tilesmith.strategy.cpu.injective import (
     share,
     share_and_vectorize,
 )
-from tilesmith.strategy.cpu.reduction import reduce_along
+from tilesmith.strategy.cpu.reduction import in_vectors, reduce_along, vectorize
 from tilesmith.strategy.group import Group
 from tilesmith.te.knobs import Config
 from tilesmith.te.schedule import Schedule
@@ -241,22 +241,11 @@ def _tile_root(
         level = _share(root, outer, max(known[n].work for n in nest.fused), target, cfg)
     if lanes is not None:
         assert lane is not None
-        _vectorize(root, lanes, sizes[lane], tile.lanes)
+        in_vectors(root, lanes, sizes[lane], tile.lanes)
     elif whole:
         last = inside[-1]
-        _vectorize(root, last, expected(last.extent), tile.lanes, unroll=False)
+        vectorize(root, last, expected(last.extent), tile.lanes, unrolled=0)
     return level
-
-
-def _vectorize(stage: Stage, axis: Axis, width: int, lanes: int, unroll: bool = True) -> None:
-    """Vectorise `axis`, of extent `width`."""
-    if width < 2:
-        return
-    if width > lanes:
-        far, axis = stage.split(axis, factor=lanes)
-        if unroll:
-            stage.unroll(far)
-    stage.vectorize(axis)
 
 
 def _bytes(read: Read, body: StageBody, tile: SketchTile) -> int:
@@ -330,10 +319,9 @@ def _accumulate(
     rank = len(stage.axis)
     others = [i for i in range(rank) if i != lane]
     width = sizes[lane]
-    along = (LayoutDim(lane, "outer", lanes), LayoutDim(lane, "inner", lanes))
-    along = along if width > lanes else (LayoutDim(lane),)
+    layout = Layout.with_innermost(rank, lane, lanes if width > lanes else None)
     for t in stage.op.outputs:
-        s.transform_layout(t, Layout((*(LayoutDim(i) for i in others), *along)))
+        s.transform_layout(t, layout)
     rows = [stage.axis[i] for i in others if sizes[i] > 1]
     single = [stage.axis[i] for i in others if sizes[i] <= 1]
     reduced = _reduction_order(stage, cfg)
@@ -345,7 +333,7 @@ def _accumulate(
         )
     for axis in rows:
         stage.unroll(axis)
-    _vectorize(stage, column, width, lanes)
+    in_vectors(stage, column, width, lanes)
 
 
 def _reduction_order(stage: Stage, cfg: Config) -> list[Axis]:

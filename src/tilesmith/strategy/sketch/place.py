@@ -14,6 +14,7 @@ from tilesmith.ir.expr import Const, Load, Var, post_order
 from tilesmith.ir.symbols import expected, expected_size
 from tilesmith.ir.target import Target
 from tilesmith.ir.types import same_dim
+from tilesmith.ops.structure import is_costly
 from tilesmith.strategy.cpu.injective import powers_of_two
 from tilesmith.te.knobs import Config
 from tilesmith.te.schedule import Schedule
@@ -21,7 +22,7 @@ from tilesmith.te.tensor import Compute, Extern
 
 from .recompute import direct_readers, stored_stages
 from .strips import Strips, merged
-from .structure import StageBody, bodies, has_condition, is_costly
+from .structure import StageBody, bodies, has_condition
 
 REREAD = 1.5
 """Fewest reads per element for which a value counts as read repeatedly."""

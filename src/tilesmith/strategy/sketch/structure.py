@@ -15,7 +15,6 @@ from tilesmith.ir.affine import as_affine
 from tilesmith.ir.expr import Expr, Var, const, free_vars, post_order
 from tilesmith.ir.simplify import simplify
 from tilesmith.ir.symbols import expected_size
-from tilesmith.ops.structure import COSTLY
 from tilesmith.te.lower_inline import inline
 from tilesmith.te.schedule import Schedule
 from tilesmith.te.state import State
@@ -176,16 +175,6 @@ def _period(atom: Expr) -> int | None:
     if isinstance(atom, ir.Binary) and atom.op == "floordiv" and isinstance(atom.a, Var):
         return int(atom.b.value) if isinstance(atom.b, ir.Const) else None
     return None
-
-
-def is_costly(values: Sequence[Expr]) -> bool:
-    """Whether values are better stored than computed twice."""
-    nodes = [n for v in values for n in post_order(v)]
-    return any(
-        (isinstance(n, ir.Call) and (n.name in COSTLY or n.name in ("sqrt", "rsqrt")))
-        or (isinstance(n, ir.Binary) and n.op == "div")
-        for n in nodes
-    )
 
 
 def has_condition(values: Sequence[Expr]) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from tilesmith.ir.expr import Expr, Load, Var, free_vars, substitute
+from tilesmith.ir.expr import Expr, Load, Var, substitute, vars_of
 from tilesmith.ir.loop_tables import ForKind
 from tilesmith.ir.simplify import EMPTY, simplify
 from tilesmith.ir.tensor_intrinsics import (
@@ -105,7 +105,7 @@ def _prove(stage: StageState, inside: Sequence[str], intrinsic: TensorIntrinsic,
     def moving(load: Load) -> set[Var]:
         """The variables of loops on which the address of `load` depends."""
         indices = (simplify(substitute(i, points), ctx) for i in load.indices)
-        return {v for i in indices for v in free_vars(i)}
+        return vars_of(indices)
 
     for binding in matches(intrinsic, term):
         for order in orders:
