@@ -17,9 +17,8 @@ from tilesmith.te import tensor as te
 
 from . import rules
 from .base import Op
-from .conv import spatial_names
 from .slicing import pad
-from .window import Window
+from .window import Window, spatial_names
 
 
 @dataclass(frozen=True)
@@ -54,8 +53,7 @@ class Im2Col(Op):
 
         def body(c: Expr, *rest: Expr) -> Expr:
             taps, batch, place = rest[:n], rest[n], rest[n + 1 :]
-            where = (win.at(a, o, k) for a, (o, k) in enumerate(zip(place, taps, strict=True)))
-            return padded[(batch, c, *where)]
+            return padded[(batch, c, *win.position(place, taps))]
 
         shape = (x.shape[1], *win.kernel, x.shape[0], *places)
         names = ["c", *spatial_names("k", n), "n", *spatial_names("o", n)]
@@ -64,14 +62,8 @@ class Im2Col(Op):
     def reference(self, *inputs: np.ndarray) -> np.ndarray:
         win = self._window(inputs[0].ndim)
         n = len(win.kernel)
-        x = win.padded(inputs[0], 0)
-        reach = [win.reach(a) for a in range(n)]
-        spatial = tuple(range(2, 2 + n))
-        views = np.lib.stride_tricks.sliding_window_view(x, reach, axis=spatial)  # type: ignore[call-overload]
-        step = (slice(None, None, s) for s in win.strides)
-        dilate = (slice(None, None, d) for d in win.dilations)
-        views = views[(slice(None), slice(None), *step, *dilate)]
-        order = (1, *range(2 + n, 2 + 2 * n), 0, *spatial)
+        views = win.views(win.padded(inputs[0], 0))
+        order = (1, *range(2 + n, 2 + 2 * n), 0, *range(2, 2 + n))
         return np.ascontiguousarray(views.transpose(order))
 
 

@@ -21,14 +21,7 @@ from tilesmith.te import tensor as te
 from . import rules
 from .base import Op
 from .slicing import pad
-from .window import Window
-
-_SPATIAL = {1: ("w",), 2: ("h", "w"), 3: ("d", "h", "w")}
-
-
-def spatial_names(prefix: str, rank: int) -> list[str]:
-    """`oh`, `ow` and so on."""
-    return [prefix + n for n in _SPATIAL.get(rank, [str(i) for i in range(rank)])]
+from .window import Window, spatial_names
 
 
 def _check_images(op: str, x: te.Tensor, w: te.Tensor, to: DType | None = None) -> None:
@@ -92,16 +85,13 @@ class Conv(Op):
             0,
             axis_names=["n", "ic", *spatial_names("i", n)],
         )
-        taps = [
-            te.reduce_axis(k, name)
-            for k, name in zip(win.kernel, spatial_names("k", n), strict=True)
-        ]
+        taps = win.taps()
         per_group = oc // self.groups if isinstance(oc, int) else oc
         channel = None if self.groups > 1 and same_dim(icg, 1) else te.reduce_axis(icg, "ic")
 
         def body(batch: Expr, filter_: Expr, *out: Expr) -> Expr:
             c = _channel(filter_, channel, per_group, icg, self.groups)
-            position = [win.at(a, o, t.var) for a, (o, t) in enumerate(zip(out, taps, strict=True))]
+            position = win.position(out, taps)
             axes = taps if channel is None else [channel, *taps]
             weight = w[(filter_, const(0) if channel is None else channel, *taps)]
             x_at = rules.widen(padded[(batch, c, *position)], self.to)
@@ -131,13 +121,7 @@ def _channel(
 
 def _correlate(x: np.ndarray, w: np.ndarray, win: Window, groups: int) -> np.ndarray:
     """Convolution of the already padded x: one matrix product per group over gathered windows."""
-    n = len(win.kernel)
-    reach = [win.reach(a) for a in range(n)]
-    spatial = tuple(range(2, 2 + n))
-    views = np.lib.stride_tricks.sliding_window_view(x, reach, axis=spatial)  # type: ignore[call-overload]
-    step = (slice(None, None, s) for s in win.strides)
-    dilate = (slice(None, None, d) for d in win.dilations)
-    views = views[(slice(None), slice(None), *step, *dilate)]
+    n, views = len(win.kernel), win.views(x)
     batch = x.shape[0]
     out = views.shape[2 : 2 + n]
     oc, icg = w.shape[:2]
@@ -238,10 +222,7 @@ class ConvTranspose(Op):
 
         names = ["n", "ic", *spatial_names("i", n)]
         wide = te.compute((*x.shape[:2], *spread_shape), lambda *i: spread(*i), "spread", names)
-        taps = [
-            te.reduce_axis(k, name)
-            for k, name in zip(win.kernel, spatial_names("k", n), strict=True)
-        ]
+        taps = win.taps()
         icg = ic // self.groups
         channel = te.reduce_axis(icg, "ic")
 

@@ -18,8 +18,8 @@ from tilesmith.te import tensor as te
 
 from . import rules
 from .base import GraphBuilder, Op
-from .conv import Conv, spatial_names
-from .window import Window
+from .conv import Conv
+from .window import Window, spatial_names
 
 
 @dataclass(frozen=True)

@@ -23,10 +23,9 @@ from tilesmith.te import tensor as te
 
 from . import rules
 from .base import GraphBuilder, Op
-from .conv import spatial_names
 from .reduce import ReduceL1, ReduceL2
 from .slicing import pad
-from .window import Window
+from .window import Window, spatial_names
 
 
 @dataclass(frozen=True)
@@ -92,13 +91,10 @@ class _Pool(Op, abstract=True):
         ends = self._ends(win, x.shape[2:], outs)
         names = ["n", "c", *spatial_names("i", n)]
         padded = pad(x, (0, 0, *win.begins), (0, 0, *ends), identity, axis_names=names)
-        taps = [
-            te.reduce_axis(k, name)
-            for k, name in zip(win.kernel, spatial_names("k", n), strict=True)
-        ]
+        taps = win.taps()
 
         def body(batch: Expr, c: Expr, *out: Expr) -> Any:
-            position = [win.at(a, o, t.var) for a, (o, t) in enumerate(zip(out, taps, strict=True))]
+            position = win.position(out, taps)
             own = () if of is None else (of[(batch, c, *out)],)
             return reduce(value(padded[(batch, c, *position)], position, *own), axis=taps)
 
@@ -108,16 +104,10 @@ class _Pool(Op, abstract=True):
     def _views(self, x: np.ndarray, identity: Any) -> tuple[np.ndarray, Window]:
         """All windows of the padded array: [N, C, out..., kernel...]."""
         win = self.window()
-        n = len(win.kernel)
         outs = self._extents(win, x.shape[2:])
         ends = self._ends(win, x.shape[2:], outs)
         x = win.padded(x, np.asarray(identity).astype(x.dtype), ends)
-        spatial = tuple(range(2, 2 + n))
-        reach = [win.reach(a) for a in range(n)]
-        views = np.lib.stride_tricks.sliding_window_view(x, reach, axis=spatial)  # type: ignore[call-overload]
-        step = [slice(None, o * s, s) for o, s in zip(outs, win.strides, strict=True)]  # type: ignore[operator]
-        dilate = [slice(None, None, d) for d in win.dilations]
-        return views[(slice(None), slice(None), *step, *dilate)], win
+        return win.views(x, outs), win
 
 
 class MaxPool(_Pool):

@@ -12,6 +12,7 @@ from tilesmith.ir import extents
 from tilesmith.ir.expr import Expr, as_expr
 from tilesmith.ir.symbols import as_dim
 from tilesmith.ir.types import Dim
+from tilesmith.te import tensor as te
 
 from . import rules
 
@@ -113,7 +114,37 @@ class Window:
         cut = (slice(max(-b, 0), x.shape[a + 2] - max(-e, 0)) for a, (b, e) in enumerate(sizes))
         return x[(slice(None), slice(None), *cut)]
 
+    def views(self, x: np.ndarray, places: Sequence[Dim] | None = None) -> np.ndarray:
+        """All windows of the padded `x` [N, C, ...]: [N, C, places..., kernel...]; by default at
+        as many places as fit.
+        """
+        n = len(self.kernel)
+        spatial = tuple(range(2, 2 + n))
+        reach = [self.reach(a) for a in range(n)]
+        views = np.lib.stride_tricks.sliding_window_view(x, reach, axis=spatial)  # type: ignore[call-overload]
+        step = (slice(None, None, s) for s in (*self.strides, *self.dilations))
+        most = () if places is None else (slice(p) for p in places)
+        return views[(slice(None), slice(None), *step)][(slice(None), slice(None), *most)]
+
+    def taps(self) -> list[te.IterVar]:
+        """Reduction axes over the window."""
+        names = spatial_names("k", len(self.kernel))
+        return [te.reduce_axis(k, name) for k, name in zip(self.kernel, names, strict=True)]
+
+    def position(self, out: Sequence[Expr], taps: Sequence[te.IterVar | Expr]) -> list[Expr]:
+        """The padded position that `taps` of the window at `out` read."""
+        pairs = enumerate(zip(out, map(as_expr, taps), strict=True))
+        return [self.at(a, o, k) for a, (o, k) in pairs]
+
     def at(self, a: int, out: Expr, k: Expr) -> Expr:
         """The padded position that tap `k` of the window at `out` reads."""
         base = out * self.strides[a] if self.strides[a] != 1 else out
         return base + (k * self.dilations[a] if self.dilations[a] != 1 else k)
+
+
+_SPATIAL = {1: ("w",), 2: ("h", "w"), 3: ("d", "h", "w")}
+
+
+def spatial_names(prefix: str, rank: int) -> list[str]:
+    """`oh`, `ow` and so on."""
+    return [prefix + n for n in _SPATIAL.get(rank, [str(i) for i in range(rank)])]
