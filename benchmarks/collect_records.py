@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from measurers import Measurers
-from tilesmith.choices.records import Records, Trial
-from tilesmith.choices.space import candidate_key
 from tilesmith.driver import Session
+from tilesmith.search_space.records import Records, Trial
+from tilesmith.search_space.space import candidate_key
 from tilesmith.support.errors import TilesmithError
 from tilesmith.support.options import Options
 from tilesmith.te.knobs import values_from_json

@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 
 from tilesmith import te
-from tilesmith.choices.space import Space
 from tilesmith.codegen.targets import host
+from tilesmith.search_space.space import Space
 from tilesmith.te.knobs import Config
 from tilesmith.tuning.cost_model import PRETRAINED, Trees, has_lightgbm
 from tilesmith.tuning.features import FEATURES, features_of, prior

@@ -24,9 +24,9 @@ from pathlib import Path
 import numpy as np
 
 from measurers import Measurers
-from tilesmith.choices.records import Records
-from tilesmith.choices.space import Candidate, candidate_key
 from tilesmith.driver import Session
+from tilesmith.search_space.records import Records
+from tilesmith.search_space.space import Candidate, candidate_key
 from tilesmith.support.options import Options
 from tilesmith.tuning.cost_model import PRETRAINED, Trees, require_lightgbm
 from tilesmith.tuning.features import FEATURES, features_of, prior

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from tilesmith.choices.space import Space
 from tilesmith.driver import Session
+from tilesmith.search_space.space import Space
 from tilesmith.support.options import Options
 from tilesmith.te.knobs import Decisions, values_from_json
 from tilesmith.tuning.features import features_of

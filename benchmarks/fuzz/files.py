@@ -24,7 +24,6 @@ import torch
 import children
 import tilesmith as ts
 from tilesmith import te
-from tilesmith.choices.records import Records
 from tilesmith.codegen.targets import target
 from tilesmith.graph.parse import parse_graph
 from tilesmith.graph.text import print_graph
@@ -32,6 +31,7 @@ from tilesmith.loop.parse import parse_func
 from tilesmith.loop.text import print_func
 from tilesmith.runtime.signing import make_keys, sign_file
 from tilesmith.runtime.weights import read_safetensors
+from tilesmith.search_space.records import Records
 from tilesmith.support.array_files import read_arrays
 from tilesmith.support.errors import InternalError, TilesmithError, VerifyError
 

@@ -18,20 +18,20 @@ from tilesmith.support.version import VERSION
 
 if TYPE_CHECKING:
     from tilesmith import ort, te, torch
-    from tilesmith.choices.templates import register_template
     from tilesmith.driver import build, check, compile, load
     from tilesmith.driver.compiler import tensor_intrinsics
     from tilesmith.driver.exporting import export
+    from tilesmith.engines.plugin import export_plugin
     from tilesmith.frontend.onnx.custom import register_op
     from tilesmith.frontend.onnx.export import save_onnx
     from tilesmith.graph.nodes import Graph
     from tilesmith.ir.target import Target
     from tilesmith.ops.base import Op
-    from tilesmith.plugin.library import export_plugin
     from tilesmith.quantisation.entry import quantize
     from tilesmith.runtime.executable import Executable
     from tilesmith.runtime.instance import Instance
     from tilesmith.runtime.signing import verify
+    from tilesmith.search_space.templates import register_template
     from tilesmith.support.errors import (
         AccuracyError,
         DeviceError,
@@ -103,7 +103,7 @@ __getattr__, __dir__ = exports(
         "tilesmith.graph.nodes": ["Graph"],
         "tilesmith.ir.target": ["Target"],
         "tilesmith.ops.base": ["Op"],
-        "tilesmith.plugin.library": ["export_plugin"],
+        "tilesmith.engines.plugin": ["export_plugin"],
         "tilesmith.quantisation.entry": ["quantize"],
         "tilesmith.runtime.executable": ["Executable"],
         "tilesmith.runtime.instance": ["Instance"],
@@ -132,6 +132,6 @@ __getattr__, __dir__ = exports(
         ],
         "tilesmith.tuning.operators": ["export_op"],
         "tilesmith.tuning.model": ["tune"],
-        "tilesmith.choices.templates": ["register_template"],
+        "tilesmith.search_space.templates": ["register_template"],
     },
 )

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tilesmith.choices.records import Records
+from tilesmith.search_space.records import Records
 
 SECONDS = 60
 

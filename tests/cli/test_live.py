@@ -19,9 +19,9 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from tilesmith.choices.records import Key
-from tilesmith.choices.space import Space
 from tilesmith.cli.live import TuningDisplay, task_table, totals
+from tilesmith.search_space.records import Key
+from tilesmith.search_space.space import Space
 from tilesmith.tuning.interrupt import Interrupt
 from tilesmith.tuning.measure import Task
 from tilesmith.tuning.options import TuneOptions

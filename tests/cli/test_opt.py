@@ -9,7 +9,6 @@ import pytest
 
 import tilesmith as ts
 from tilesmith import driver
-from tilesmith.choices.records import Key, Records, trial
 from tilesmith.graph.compare import structural_equal as equal_graphs
 from tilesmith.graph.parse import parse_graph
 from tilesmith.loop.compare import structural_equal as equal_loops
@@ -17,6 +16,7 @@ from tilesmith.loop.parse import parse_func
 from tilesmith.program.nodes import KernelCall
 from tilesmith.program.parse import parse_program
 from tilesmith.program.text import print_program
+from tilesmith.search_space.records import Key, Records, trial
 
 
 def test_all_passes_by_default(tilesmith, model):

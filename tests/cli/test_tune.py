@@ -15,9 +15,9 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from tilesmith.choices import templates
-from tilesmith.choices.records import Key, Records, trial
 from tilesmith.cli.tune import _headline
+from tilesmith.search_space import templates
+from tilesmith.search_space.records import Key, Records, trial
 from tilesmith.support.measure import Ratio
 
 Run = Callable[..., Any]

@@ -17,8 +17,8 @@ import pytest
 from onnx import helper
 
 from common.command_lines import strict_json
-from tilesmith.choices.records import Key, Records, trial
 from tilesmith.cli.devices import EXTRAS
+from tilesmith.search_space.records import Key, Records, trial
 
 
 @pytest.fixture

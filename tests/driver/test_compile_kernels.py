@@ -68,7 +68,7 @@ def test_the_cache_gives_back_the_same_code(tmp_path: Path, monkeypatch) -> None
     def refuse(*_: object) -> None:
         pytest.fail("a cached kernel was compiled again")
 
-    monkeypatch.setattr("tilesmith.choices.groups.lower_group", refuse)
+    monkeypatch.setattr("tilesmith.search_space.groups.lower_group", refuse)
     session = driver.Session.of(Options(cache_dir=tmp_path))
     fused = driver.optimise(
         driver.load_graph(driver.Request(proto, session.options), session), session

@@ -12,10 +12,10 @@ from onnx import TensorProto, helper, numpy_helper, save
 
 import tilesmith as ts
 from tilesmith import driver
-from tilesmith.choices.constraints import Constraints
-from tilesmith.choices.records import Records, trial
 from tilesmith.driver import compiler
 from tilesmith.runtime.executable import Executable
+from tilesmith.search_space.constraints import Constraints
+from tilesmith.search_space.records import Records, trial
 from tilesmith.support.errors import UsageError
 from tilesmith.tuning.tasks import Compiled, tasks_of
 

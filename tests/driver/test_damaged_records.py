@@ -13,11 +13,11 @@ import pytest
 
 import tilesmith as ts
 from tilesmith import driver
-from tilesmith.choices.family import group_family
-from tilesmith.choices.records import Key, Records, trial
 from tilesmith.driver.session import Session
 from tilesmith.graph.nodes import Graph
 from tilesmith.graph.parse import parse_graph
+from tilesmith.search_space.family import group_family
+from tilesmith.search_space.records import Key, Records, trial
 
 TEXT = """
 graph net(%x: f32[16,24]) {

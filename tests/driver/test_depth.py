@@ -12,13 +12,13 @@ from small_models import model, node
 
 import tilesmith as ts
 from tilesmith import te
-from tilesmith.choices.record_lines import read_families, read_lines
 from tilesmith.cli import execute
 from tilesmith.frontend.archive.json_values import Json
 from tilesmith.frontend.archive.tree import Tree
 from tilesmith.graph.parse import parse_graph
 from tilesmith.ir.expr import Var
 from tilesmith.ir.parse import parse_expr
+from tilesmith.search_space.record_lines import read_families, read_lines
 from tilesmith.support.errors import ModelError, ParseError, TilesmithError
 
 DEEP = 10_000

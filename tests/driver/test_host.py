@@ -23,9 +23,9 @@ from tilesmith.frontend.load import load
 from tilesmith.graph.evaluate import evaluate
 from tilesmith.graph.parse import parse_graph
 from tilesmith.graph.text import print_graph
-from tilesmith.host import vectorizers
-from tilesmith.host.moves import movement
-from tilesmith.host.strings import label_encoder
+from tilesmith.host_functions import vectorizers
+from tilesmith.host_functions.moves import movement
+from tilesmith.host_functions.strings import label_encoder
 from tilesmith.support.errors import ModelError, UnsupportedError, UsageError
 
 F32, I64, TEXT = TensorProto.FLOAT, TensorProto.INT64, TensorProto.STRING

@@ -22,10 +22,10 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
 import tilesmith as ts
-from tilesmith.host import prepare
-from tilesmith.host.functions import Function
-from tilesmith.host.moves import movement
-from tilesmith.host.strings import label_encoder
+from tilesmith.host_functions import prepare
+from tilesmith.host_functions.moves import movement
+from tilesmith.host_functions.strings import label_encoder
+from tilesmith.host_functions.table import Function
 from tilesmith.runtime.host_runner import HostRunner
 from tilesmith.runtime.hosting import HostFunctions
 from tilesmith.support.errors import ModelError

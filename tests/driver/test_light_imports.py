@@ -20,7 +20,7 @@ COMPILER = (
     "loop",
     "ops",
     "frontend",
-    "choices",
+    "search_space",
     "codegen.emit",
     "strategy.cpu",
 )

@@ -14,10 +14,10 @@ from small_models import model, node
 
 import tilesmith as ts
 from tilesmith import driver
-from tilesmith.choices.records import Key, Records, Trial
 from tilesmith.codegen.targets import host
 from tilesmith.driver import identity
 from tilesmith.runtime.tsm import to_manifest
+from tilesmith.search_space.records import Key, Records, Trial
 from tilesmith.support.cache import Cache, Room, content_key
 from tilesmith.support.errors import ModelError
 from tilesmith.support.options import records_path

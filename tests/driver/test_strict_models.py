@@ -12,9 +12,9 @@ from small_models import model, node
 
 import tilesmith as ts
 from tilesmith import driver
-from tilesmith.choices.workload import group_workload
 from tilesmith.graph.nodes import Fused
 from tilesmith.loop.interpret import interpret
+from tilesmith.search_space.workload import group_workload
 
 MODELS = {
     "elementwise": model(

@@ -24,9 +24,6 @@ BESIDES = {
 }
 """Folders of `tests` that are no room -> what is in them."""
 
-NAMED = {"torch": "pytorch"}
-"""Room -> its folder of tests, where the name would be found in the place of a package."""
-
 MODULES: dict[str, set[Path]] = defaultdict(set)
 """Name of a module that tests may import -> where there are such."""
 for path in sorted(TESTS.rglob("*.py")):
@@ -71,7 +68,7 @@ def wrong(path: Path, source: str) -> Iterator[str]:
 
 def test_each_room_has_a_folder_and_each_folder_is_for_something() -> None:
     folders = {p.name for p in TESTS.iterdir() if p.is_dir() and p.name != "__pycache__"}
-    assert folders == {NAMED.get(room, room) for room in ROOMS} | {*BESIDES}
+    assert folders == ROOMS | {*BESIDES}
 
 
 def test_tests_import_nothing_of_other_tests() -> None:

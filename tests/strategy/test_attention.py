@@ -11,7 +11,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tilesmith import driver
-from tilesmith.choices.groups import lower_group
 from tilesmith.graph.builder import Builder
 from tilesmith.graph.evaluate import evaluate
 from tilesmith.graph.nodes import Fused, Graph
@@ -24,6 +23,7 @@ from tilesmith.ops.matmul import MatMul
 from tilesmith.ops.norm import Softmax
 from tilesmith.ops.reduce import ReduceSum
 from tilesmith.ops.shape import Reshape, Transpose
+from tilesmith.search_space.groups import lower_group
 from tilesmith.support.arrays import difference
 from tilesmith.support.options import Options
 

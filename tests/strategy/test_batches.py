@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from tilesmith import driver
-from tilesmith.choices.groups import lower_group
 from tilesmith.driver.kernels import canonical
 from tilesmith.driver.passes import optimise
 from tilesmith.graph.builder import Builder
@@ -23,6 +22,7 @@ from tilesmith.ops.activation import Relu
 from tilesmith.ops.conv import Conv
 from tilesmith.ops.elementwise import Add
 from tilesmith.ops.matmul import MatMul
+from tilesmith.search_space.groups import lower_group
 from tilesmith.strategy.cpu.batches import FEW, MANY, batch_versions
 from tilesmith.strategy.versions import renamed
 from tilesmith.support.options import Options

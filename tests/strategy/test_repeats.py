@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from tilesmith import driver
-from tilesmith.choices.groups import lower_group
 from tilesmith.graph.builder import Builder
 from tilesmith.graph.nodes import Fused, Graph, InPlace
 from tilesmith.ir.dtypes import f32
@@ -18,6 +17,7 @@ from tilesmith.loop.text import print_func
 from tilesmith.loop.visit import children
 from tilesmith.ops.elementwise import Add
 from tilesmith.ops.shape import Expand, Reshape
+from tilesmith.search_space.groups import lower_group
 from tilesmith.strategy.cpu.repeats import LONG, repeated_rows
 from tilesmith.support.options import Options
 

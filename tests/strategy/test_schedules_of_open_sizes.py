@@ -12,7 +12,6 @@ import pytest
 
 import tilesmith as ts
 from tilesmith import driver, te
-from tilesmith.choices.groups import lower_group
 from tilesmith.driver.passes import optimise
 from tilesmith.driver.tuned import apply_tuning
 from tilesmith.graph.bind import bind, expected_graph
@@ -37,6 +36,7 @@ from tilesmith.ops.reduce import ReduceLogSumExp, ReduceMax, ReduceSum
 from tilesmith.ops.scan import CumSum
 from tilesmith.ops.shape import Transpose
 from tilesmith.ops.slicing import Slice
+from tilesmith.search_space.groups import lower_group
 from tilesmith.strategy.cpu.winograd import winograd_op
 from tilesmith.strategy.group import Group, group_tensors
 from tilesmith.strategy.sizes import explodes, for_all_sizes, stores

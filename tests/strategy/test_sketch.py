@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 import tilesmith as ts
 from tilesmith import te
 from tilesmith.backend import CPU
-from tilesmith.choices.groups import lower_group
-from tilesmith.choices.space import Candidate, Space
 from tilesmith.codegen.targets import target
 from tilesmith.graph.evaluate import evaluate
 from tilesmith.graph.parse import parse_graph
 from tilesmith.loop.interpret import interpret
+from tilesmith.search_space.groups import lower_group
+from tilesmith.search_space.space import Candidate, Space
 from tilesmith.strategy.sketch import generated
 from tilesmith.strategy.sketch.tile import Operand
 from tilesmith.support.arrays import difference

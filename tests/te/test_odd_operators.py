@@ -13,8 +13,8 @@ import pytest
 
 import tilesmith as ts
 from tilesmith import te
-from tilesmith.choices.space import Space
 from tilesmith.codegen.targets import target
+from tilesmith.search_space.space import Space
 from tilesmith.strategy.sketch import generated
 from tilesmith.te.knobs import Config
 from tilesmith.te.tensor import Placeholder

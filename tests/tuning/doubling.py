@@ -8,11 +8,11 @@ from dataclasses import replace
 import numpy as np
 
 from tilesmith import driver
-from tilesmith.choices.records import Key
-from tilesmith.choices.space import Space
 from tilesmith.codegen.kernel import KernelCode, KernelJob, with_head, without_head
 from tilesmith.codegen.link import compile_object
 from tilesmith.codegen.targets import host
+from tilesmith.search_space.records import Key
+from tilesmith.search_space.space import Space
 from tilesmith.support.options import Options
 from tilesmith.tuning.jobs import Argument
 from tilesmith.tuning.measure import Task

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from tilesmith.choices.space import Candidate, Space
+from tilesmith.search_space.space import Candidate, Space
 from tilesmith.support.errors import ScheduleError
 from tilesmith.te.knobs import Config, split_factors
 from tilesmith.tuning.search import search

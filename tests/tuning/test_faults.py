@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from doubling import EXPECTED, a_task, clock, replies
 
-from tilesmith.choices.space import Candidate
+from tilesmith.search_space.space import Candidate
 from tilesmith.support.child import Child, ChildError
 from tilesmith.support.errors import ScheduleError
 from tilesmith.te.knobs import Config

@@ -13,8 +13,6 @@ import pytest
 from templates import convolution, counting, gemm, partial_sums
 
 from tilesmith import driver, te
-from tilesmith.choices.groups import GroupSpace
-from tilesmith.choices.space import Space
 from tilesmith.codegen.targets import target
 from tilesmith.graph.builder import Builder
 from tilesmith.graph.nodes import Fused, Graph, Node
@@ -31,6 +29,8 @@ from tilesmith.ops.matmul import MatMul
 from tilesmith.ops.norm import LayerNorm, Softmax
 from tilesmith.ops.pool import GlobalAvgPool, MaxPool
 from tilesmith.ops.shape import Flatten, Transpose
+from tilesmith.search_space.groups import GroupSpace
+from tilesmith.search_space.space import Space
 from tilesmith.support.errors import ScheduleError, UsageError
 from tilesmith.te.knobs import Config
 from tilesmith.te.relations import axis_values

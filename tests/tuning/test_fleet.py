@@ -16,8 +16,8 @@ from doubling import EXPECTED, a_task, replies
 from square_products import gemm
 
 import tilesmith as ts
-from tilesmith.choices.records import Records
 from tilesmith.codegen.targets import host
+from tilesmith.search_space.records import Records
 from tilesmith.support.errors import UsageError
 from tilesmith.tuning.fleet import ATTEMPTS, RayMeasurer
 from tilesmith.tuning.options import TuneOptions

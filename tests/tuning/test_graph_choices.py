@@ -11,9 +11,6 @@ import pytest
 
 import tilesmith as ts
 from tilesmith import driver
-from tilesmith.choices.constraints import Constraints
-from tilesmith.choices.lookup import Match
-from tilesmith.choices.records import Records
 from tilesmith.codegen.targets import target
 from tilesmith.driver.request import Request
 from tilesmith.driver.session import Tuned
@@ -22,6 +19,9 @@ from tilesmith.graph.nodes import Graph
 from tilesmith.graph.parse import parse_graph
 from tilesmith.graph.text import print_graph
 from tilesmith.runtime.executable import Executable
+from tilesmith.search_space.constraints import Constraints
+from tilesmith.search_space.lookup import Match
+from tilesmith.search_space.records import Records
 from tilesmith.support.arrays import difference
 from tilesmith.support.errors import UsageError
 from tilesmith.te.knobs import Value

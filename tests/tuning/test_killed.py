@@ -13,9 +13,9 @@ from pathlib import Path
 import killed
 import pytest
 
-from tilesmith.choices.records import Records, Trial
-from tilesmith.choices.space import Candidate, candidate_key
 from tilesmith.driver.request import Request
+from tilesmith.search_space.records import Records, Trial
+from tilesmith.search_space.space import Candidate, candidate_key
 from tilesmith.tuning.measure import LocalMeasurer, Task
 from tilesmith.tuning.model import tune_model
 from tilesmith.tuning.options import TuneOptions

@@ -13,9 +13,9 @@ import pytest
 from doubling import a_task, clock, kernel
 from echo_builder import LOG
 
-from tilesmith.choices.space import Candidate
 from tilesmith.codegen.kernel import with_head
 from tilesmith.runtime.threads import cores
+from tilesmith.search_space.space import Candidate
 from tilesmith.support.child import Child
 from tilesmith.tuning import measure, runner
 from tilesmith.tuning.jobs import Answer, Argument, MeasureJob, MeasurePlan, Runnable, save_arrays

@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from landscapes import LANDSCAPES
 
-from tilesmith.choices.paths import Paths
-from tilesmith.choices.space import Space, candidate_key
-from tilesmith.choices.traced import Asked, expression
 from tilesmith.ir.expr import Expr, Var, const
+from tilesmith.search_space.paths import Paths
+from tilesmith.search_space.space import Space, candidate_key
+from tilesmith.search_space.traced import Asked, expression
 from tilesmith.support.errors import ScheduleError
 from tilesmith.te.knobs import Config
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tilesmith.choices.records import Key, Records, Status, Trial, trial
-from tilesmith.choices.space import Candidate, Space
+from tilesmith.search_space.records import Key, Records, Status, Trial, trial
+from tilesmith.search_space.space import Candidate, Space
 from tilesmith.te.knobs import Config
 from tilesmith.tuning.interrupt import Interrupt
 from tilesmith.tuning.measure import Task

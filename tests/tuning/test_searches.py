@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from landscapes import LANDSCAPES, best_after, nest, rough, tiles
 
-from tilesmith.choices.space import Candidate, Space, candidate_key
+from tilesmith.search_space.space import Candidate, Space, candidate_key
 from tilesmith.te.knobs import Config
 from tilesmith.tuning.cost_model import Array, Learner, LightGbmModel
 from tilesmith.tuning.search import SEARCHES, search

@@ -14,12 +14,12 @@ from square_products import gemm
 
 import tilesmith as ts
 from tilesmith import driver
-from tilesmith.choices.records import Key, Records, trial
-from tilesmith.choices.workload import group_workload
 from tilesmith.driver.request import Request
 from tilesmith.graph.evaluate import evaluate
 from tilesmith.graph.nodes import Graph
 from tilesmith.graph.parse import parse_graph
+from tilesmith.search_space.records import Key, Records, trial
+from tilesmith.search_space.workload import group_workload
 from tilesmith.support.arrays import difference
 from tilesmith.support.errors import UsageError
 from tilesmith.support.measure import Samples

@@ -8,8 +8,8 @@ import pytest
 
 import tilesmith as ts
 from tilesmith import driver
-from tilesmith.choices.records import Key, Records, trial
 from tilesmith.graph.parse import parse_graph
+from tilesmith.search_space.records import Key, Records, trial
 from tilesmith.support.measure import Ratio
 from tilesmith.tuning import verdict
 from tilesmith.tuning.profiles import Times

@@ -245,7 +245,7 @@ def with_options(command: Callable[..., Any]) -> Callable[..., Any]:
             for path in operators:
                 load_operators(path)
         if templates:
-            from tilesmith.choices.templates import load_templates
+            from tilesmith.search_space.templates import load_templates
 
             for path in templates:
                 load_templates(path)

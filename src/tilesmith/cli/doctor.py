@@ -17,7 +17,6 @@ from typing import Annotated, Any
 import typer
 
 from tilesmith import __version__
-from tilesmith.choices.records import MARGIN, SOUND, Key, Records
 from tilesmith.cli.arguments import JsonFlag, with_options
 from tilesmith.cli.console import note, print_json, print_table, size_text
 from tilesmith.cli.devices import (
@@ -33,6 +32,7 @@ from tilesmith.runtime.machine import core_rates
 from tilesmith.runtime.peaks import TYPES, type_peaks
 from tilesmith.runtime.rates import Kept, kept_rates
 from tilesmith.runtime.threads import thread_count
+from tilesmith.search_space.records import MARGIN, SOUND, Key, Records
 from tilesmith.support.cache import STORES, Cache, CacheStats, total
 from tilesmith.support.errors import ModelError
 from tilesmith.support.options import Options, records_path

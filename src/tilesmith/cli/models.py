@@ -13,7 +13,7 @@ from tilesmith.cli.console import compiling, note
 from tilesmith.driver.entry import compiled, loaded
 from tilesmith.driver.module import CompiledModule
 from tilesmith.driver.request import Request
-from tilesmith.host.values import sample
+from tilesmith.host_functions.values import sample
 from tilesmith.runtime.executable import Executable
 from tilesmith.runtime.program import TensorSpec
 from tilesmith.support.arrays import sample_array

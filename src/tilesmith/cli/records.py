@@ -23,10 +23,10 @@ from typing import Annotated
 
 import typer
 
-from tilesmith.choices.record_lines import json_lines, read_families, read_lines
-from tilesmith.choices.records import Records, Trial
 from tilesmith.cli.arguments import JsonFlag
 from tilesmith.cli.console import print_json, print_table
+from tilesmith.search_space.record_lines import json_lines, read_families, read_lines
+from tilesmith.search_space.records import Records, Trial
 from tilesmith.support.errors import ModelError, UsageError
 from tilesmith.support.folders import read_regular, write_text
 from tilesmith.support.options import Options, records_path

@@ -36,7 +36,7 @@ from tilesmith.graph.measure import Measure
 from tilesmith.graph.nodes import Fused, Graph, Node, Value
 from tilesmith.graph.parts import Part
 from tilesmith.graph.passes.localise import localise
-from tilesmith.host.values import sample
+from tilesmith.host_functions.values import sample
 from tilesmith.ir.dtypes import dtype as to_dtype
 from tilesmith.ir.expr import Expr, Var
 from tilesmith.ir.symbols import bound

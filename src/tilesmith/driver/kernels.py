@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 from threading import Lock
 from typing import TypeVar
 
-from tilesmith.choices.groups import user_template
 from tilesmith.codegen.kernel import KernelCode, KernelJob, with_head, without_head
 from tilesmith.graph.bind import expected_graph
 from tilesmith.graph.control import kernels_in
@@ -32,6 +31,7 @@ from tilesmith.loop.in_place import may_lie_over
 from tilesmith.loop.nodes import Func
 from tilesmith.loop.parse import parse_func
 from tilesmith.loop.text import print_func
+from tilesmith.search_space.groups import user_template
 from tilesmith.strategy.describe import describe
 from tilesmith.support.cache import Cache, cache_key
 from tilesmith.support.child import ChildError, Children

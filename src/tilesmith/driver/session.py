@@ -9,17 +9,17 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from tilesmith.backend import Backend, backend_of
-from tilesmith.choices.constraints import Constraints, nearest
-from tilesmith.choices.family import Family
-from tilesmith.choices.groups import GroupSpace
-from tilesmith.choices.lookup import UNUSED, Lookup, Match
-from tilesmith.choices.records import Records
-from tilesmith.choices.workload import choice_workload
 from tilesmith.frontend.common.symbols import Narrowing
 from tilesmith.graph.nodes import Graph, Node
 from tilesmith.graph.passes.choices import V
 from tilesmith.ir.target import Target
 from tilesmith.runtime.threads import target_of, thread_count
+from tilesmith.search_space.constraints import Constraints, nearest
+from tilesmith.search_space.family import Family
+from tilesmith.search_space.groups import GroupSpace
+from tilesmith.search_space.lookup import UNUSED, Lookup, Match
+from tilesmith.search_space.records import Records
+from tilesmith.search_space.workload import choice_workload
 from tilesmith.strategy.intrinsics import exact_target
 from tilesmith.support.dump import Dumper
 from tilesmith.support.errors import ModelError, ScheduleError

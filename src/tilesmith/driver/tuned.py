@@ -5,17 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 
-from tilesmith.choices.family import Family, group_family
-from tilesmith.choices.groups import GroupSpace, has_decisions, user_template
-from tilesmith.choices.space import Space
-from tilesmith.choices.templates import template_of
-from tilesmith.choices.workload import group_workload
 from tilesmith.graph.control import everywhere, kernels_in
 from tilesmith.graph.nodes import Fused, Graph, Node
 from tilesmith.graph.passes.repack import repack
 from tilesmith.ir.layout import Layout
 from tilesmith.perf.cost import Place
 from tilesmith.runtime.threads import thread_count
+from tilesmith.search_space.family import Family, group_family
+from tilesmith.search_space.groups import GroupSpace, has_decisions, user_template
+from tilesmith.search_space.space import Space
+from tilesmith.search_space.templates import template_of
+from tilesmith.search_space.workload import group_workload
 from tilesmith.support.cache import cache_key
 from tilesmith.support.errors import ScheduleError
 from tilesmith.support.logs import logger

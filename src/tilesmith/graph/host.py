@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from tilesmith.graph.control import Control
-from tilesmith.host import prepare
+from tilesmith.host_functions import prepare
 from tilesmith.ir.grammar import Label
 from tilesmith.ir.types import TensorType
 
@@ -24,7 +24,7 @@ from tilesmith.ir.types import TensorType
 class Host(Control):
     """A function of the host, which has no state.
 
-    function: its name in the table of `tilesmith.host`.
+    function: its name in the table of `tilesmith.host_functions`.
     settings: the constant arguments of the function: an object in JSON, or "" for nothing.
     results: types of the results.  Symbols in them are known before the node runs.
     operator: its name in the source model.

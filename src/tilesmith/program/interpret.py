@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from tilesmith.host import prepare
+from tilesmith.host_functions import prepare
 from tilesmith.ir.dtypes import DType, by_name, string
 from tilesmith.ir.expr import Var
 from tilesmith.ir.symbols import value_of

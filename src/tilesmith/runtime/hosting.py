@@ -16,8 +16,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from tilesmith.host import prepare
-from tilesmith.host.values import checked
+from tilesmith.host_functions import prepare
+from tilesmith.host_functions.values import checked
 from tilesmith.ir.dtypes import DType, by_name, string
 from tilesmith.program.nodes import HostArray, HostCall
 from tilesmith.support.errors import ModelError, TilesmithError

@@ -43,7 +43,7 @@ keep_arenas = _native.keep_arenas
 
 
 def native_form(described: tuple[Any, ...] | None) -> Any:
-    """The form in C of a host function, of its type's name and arguments (see `host.native`)."""
+    """The form in C of a host function (see `host_functions.native`)."""
     return None if described is None else getattr(_native, described[0])(*described[1:])
 
 

@@ -21,10 +21,10 @@ from typing import Any
 
 import numpy as np
 
-from tilesmith.choices.records import Key, Trial, trial
-from tilesmith.choices.space import Candidate
 from tilesmith.codegen.targets import host
 from tilesmith.ir.target import Target
+from tilesmith.search_space.records import Key, Trial, trial
+from tilesmith.search_space.space import Candidate
 from tilesmith.support.child import decode
 from tilesmith.support.errors import UsageError
 from tilesmith.support.logs import logger

@@ -14,11 +14,11 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 from tilesmith import driver
-from tilesmith.choices.lookup import Match
-from tilesmith.choices.records import MARGIN, Key, Records, Trial, trial
 from tilesmith.driver import Question, Session
 from tilesmith.graph.nodes import Graph
 from tilesmith.runtime.threads import thread_count
+from tilesmith.search_space.lookup import Match
+from tilesmith.search_space.records import MARGIN, Key, Records, Trial, trial
 from tilesmith.te.knobs import Decisions, Value
 
 from .profiles import Times, compared, in_turns, times

@@ -22,11 +22,11 @@ from typing import Protocol
 
 import numpy as np
 
-from tilesmith.choices.family import Family
-from tilesmith.choices.records import Key, Trial, trial
-from tilesmith.choices.space import Candidate, Space
 from tilesmith.codegen.kernel import KernelCode, without_head
 from tilesmith.ir.target import Target
+from tilesmith.search_space.family import Family
+from tilesmith.search_space.records import Key, Trial, trial
+from tilesmith.search_space.space import Candidate, Space
 from tilesmith.support.cgroup import usable_memory
 from tilesmith.support.child import Child, ChildError, Children
 from tilesmith.support.errors import TilesmithError

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any, Unpack
 
 from tilesmith import driver
-from tilesmith.choices.records import Records
 from tilesmith.driver import Request, Session
 from tilesmith.graph.bind import expected_graph
 from tilesmith.runtime.executable import Executable
 from tilesmith.runtime.threads import thread_count
+from tilesmith.search_space.records import Records
 from tilesmith.support.arguments import checked
 from tilesmith.support.errors import UsageError
 from tilesmith.support.measure import Ratio

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias, TypedDict
 
-from tilesmith.choices.space import Forbidden
 from tilesmith.ir.target import Target
+from tilesmith.search_space.space import Forbidden
 from tilesmith.support.arguments import check_fields
 from tilesmith.support.errors import UsageError
 from tilesmith.support.options import option

@@ -13,8 +13,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from tilesmith.choices.records import MARGIN, SOUND, Trial
-from tilesmith.choices.space import Candidate
+from tilesmith.search_space.records import MARGIN, SOUND, Trial
+from tilesmith.search_space.space import Candidate
 
 from .interrupt import Interrupt
 from .measure import Measurer, Task

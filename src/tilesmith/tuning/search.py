@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tilesmith.choices.space import Space
 from tilesmith.ir.target import Target
+from tilesmith.search_space.space import Space
 from tilesmith.support.errors import UsageError
 
 from .cost_model import CostModel, Learner, check_model, default_model

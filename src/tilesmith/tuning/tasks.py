@@ -9,16 +9,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from tilesmith import driver
-from tilesmith.choices.family import group_family
-from tilesmith.choices.groups import GroupSpace
-from tilesmith.choices.records import Key, Records
-from tilesmith.choices.space import Candidate, Space
 from tilesmith.codegen.kernel import KernelJob
 from tilesmith.driver import Session
 from tilesmith.graph.control import kernels_in
 from tilesmith.graph.nodes import Graph, Node
 from tilesmith.graph.text import print_graph
-from tilesmith.host.values import sample
+from tilesmith.host_functions.values import sample
 from tilesmith.ir.layout import Layout
 from tilesmith.loop.text import print_func
 from tilesmith.perf.cost import constants_place
@@ -26,6 +22,10 @@ from tilesmith.runtime.executable import Executable
 from tilesmith.runtime.profile import KernelTime
 from tilesmith.runtime.program import TensorSpec
 from tilesmith.runtime.threads import thread_count
+from tilesmith.search_space.family import group_family
+from tilesmith.search_space.groups import GroupSpace
+from tilesmith.search_space.records import Key, Records
+from tilesmith.search_space.space import Candidate, Space
 from tilesmith.te.knobs import Config, Decisions
 from tilesmith.tuning.jobs import Argument
 from tilesmith.tuning.measure import Arrays, Task

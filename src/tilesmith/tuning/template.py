@@ -22,16 +22,16 @@ from typing import Any, Unpack
 import numpy as np
 
 from tilesmith import driver
-from tilesmith.choices.family import nest_family
-from tilesmith.choices.records import MARGIN, Key, Records, Trial
-from tilesmith.choices.space import Candidate, Space
-from tilesmith.choices.workload import accuracy_text
 from tilesmith.codegen.kernel import KernelJob
 from tilesmith.codegen.targets import covers, host
 from tilesmith.driver import Session
 from tilesmith.loop.text import print_func
 from tilesmith.runtime.arguments import KernelFunction
 from tilesmith.runtime.threads import thread_count
+from tilesmith.search_space.family import nest_family
+from tilesmith.search_space.records import MARGIN, Key, Records, Trial
+from tilesmith.search_space.space import Candidate, Space
+from tilesmith.search_space.workload import accuracy_text
 from tilesmith.strategy.sketch import generated
 from tilesmith.support.arguments import checked
 from tilesmith.support.errors import UsageError

@@ -17,13 +17,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import numpy as np
 
 from tilesmith import driver
-from tilesmith.choices.lookup import Lookup
-from tilesmith.choices.records import MARGIN, Key, Records, Status
-from tilesmith.choices.workload import group_workload
 from tilesmith.driver import Question, Session
 from tilesmith.graph.control import kernels_in
 from tilesmith.graph.nodes import Fused, Graph
 from tilesmith.runtime.executable import Executable
+from tilesmith.search_space.lookup import Lookup
+from tilesmith.search_space.records import MARGIN, Key, Records, Status
+from tilesmith.search_space.workload import group_workload
 from tilesmith.support.measure import Ratio, compare
 
 from .graph_choices import key_of

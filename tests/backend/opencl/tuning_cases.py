@@ -13,13 +13,13 @@ from part_cases import detector
 
 import tilesmith as ts
 from tilesmith import driver
-from tilesmith.choices.records import Records, trial
 from tilesmith.driver.request import Request
 from tilesmith.graph.builder import Builder
 from tilesmith.graph.nodes import Graph
 from tilesmith.ir.dtypes import f32
 from tilesmith.ir.types import TensorType
 from tilesmith.ops.matmul import MatMul
+from tilesmith.search_space.records import Records, trial
 from tilesmith.support.errors import UsageError
 from tilesmith.tuning.measure import LocalMeasurer
 from tilesmith.tuning.model import tune_model

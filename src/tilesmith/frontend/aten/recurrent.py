@@ -5,8 +5,8 @@ state.  Gates stand side by side, in PyTorch's order: input, forget, cell, outpu
 update, new (GRU).
 
 The backend of `torch.compile` writes `tilesmith.recurrence` and `tilesmith.recurrence_backward` for
-a layer's steps (`tilesmith.torch.recurrent`); `aten.lstm.input` and the like are whole stacks of
-layers in programs of `torch.export`.
+a layer's steps (`tilesmith.engines.torch.recurrent`); `aten.lstm.input` and the like are whole
+stacks of layers in programs of `torch.export`.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from tilesmith.frontend.onnx.proto import messages
 from tilesmith.frontend.onnx.types import type_of_text
 from tilesmith.graph.host import Host
 from tilesmith.graph.nodes import Value
-from tilesmith.host import prepare
+from tilesmith.host_functions import prepare
 from tilesmith.ir.dtypes import DType, string, u8, unknown
 from tilesmith.ir.types import TensorType
 from tilesmith.support.errors import ModelError, UnsupportedError

@@ -71,7 +71,7 @@ def on_host(
     inputs: Sequence[Slot],
     **settings: Any,
 ) -> tuple[Value, ...]:
-    """The results of a host function (see `tilesmith.host`)."""
+    """The results of a host function (see `tilesmith.host_functions`)."""
     values = [as_value(n.builder, s, n.loc) for s in inputs]
     op = Host(function, json.dumps(settings) if settings else "", tuple(results), n.op_type)
     made = n.add(op, *values)

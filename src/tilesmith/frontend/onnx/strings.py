@@ -20,7 +20,7 @@ from tilesmith.frontend.onnx.objects import (
 from tilesmith.frontend.onnx.registry import object_op, onnx_op
 from tilesmith.frontend.onnx.tensors import decode, element_type
 from tilesmith.graph.nodes import Value
-from tilesmith.host.vectorizers import misplaced_grams
+from tilesmith.host_functions.vectorizers import misplaced_grams
 from tilesmith.ir.dtypes import DType, bool_, f32, i64, string, u8
 from tilesmith.ir.types import TensorType, same_dim
 from tilesmith.ops.rules import broadcast_shapes

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A step of the tree of sequences (see `host/vectorizers.py`): from a node, with a word, to another node. */
+/* A step of the tree of sequences (see `host_functions/vectorizers.py`): from a node, with a word, to another node. */
 typedef struct {
     int64_t key; /* node * (words + 1) + the word's number; -1: no step */
     int64_t node;

@@ -12,12 +12,12 @@ import math
 from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
-from tilesmith.choices.traced import expression
 from tilesmith.ir.dtypes import f64
 from tilesmith.ir.expr import Binary, Const, Expr, Var, cast, const, post_order, select
 from tilesmith.ir.expr import binary as node
 from tilesmith.ir.expr import compare as comparison
 from tilesmith.ir.intrinsics import call
+from tilesmith.search_space.traced import expression
 
 Number: TypeAlias = "int | float | Expr"
 Truth: TypeAlias = "bool | Expr"

@@ -7,9 +7,9 @@ made once with a symbol for each, and its features become one function of all of
 A schedule function that tests the number of a knob (`if rows > 4`) can't run with symbols.  It
 fails, or its features differ from those of the same schedule made with numbers, which is checked
 for every structure.  Then it runs with numbers that record the questions about them
-(`choices.paths`), once for all candidates that give the same answers.  Schedules that differ only
-in numbers share one function of these (`skeleton`).  A function that can't be traced in this way
-either is run for each candidate.  The formulas are the same.
+(`search_space.paths`), once for all candidates that give the same answers.  Schedules that differ
+only in numbers share one function of these (`skeleton`).  A function that can't be traced in this
+way either is run for each candidate.  The formulas are the same.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from typing import Any
 
 import numpy as np
 
-from tilesmith.choices.paths import Path, Paths
-from tilesmith.choices.space import Candidate, Space
 from tilesmith.ir.expr import Var
 from tilesmith.ir.target import Target
 from tilesmith.ir.types import Dim
+from tilesmith.search_space.paths import Path, Paths
+from tilesmith.search_space.space import Candidate, Space
 from tilesmith.support.errors import InternalError, ScheduleError, UsageError
 from tilesmith.te.knobs import Config, Knob, Options, V, Value
 from tilesmith.te.schedule import Schedule

@@ -1,7 +1,7 @@
 """Schedules that differ only in numbers: one function for the features of all of them.
 
-A schedule function that tests its numbers takes many paths (`choices.paths`), and most lead to the
-same loops.  For example, tiles of two and of three vectors have different layouts of packed
+A schedule function that tests its numbers takes many paths (`search_space.paths`), and most lead to
+the same loops.  For example, tiles of two and of three vectors have different layouts of packed
 weights, but the same nest.  The *skeleton* of a state is the state without the sizes of its splits
 and of the blocks of its layouts; these are its *sizes*.
 """
@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from tilesmith.choices.paths import Path, Paths
-from tilesmith.choices.space import Candidate
-from tilesmith.choices.traced import expression
 from tilesmith.ir.expr import Var
 from tilesmith.ir.layout import Layout
+from tilesmith.search_space.paths import Path, Paths
+from tilesmith.search_space.space import Candidate
+from tilesmith.search_space.traced import expression
 from tilesmith.te.knobs import Knob
 from tilesmith.te.relations import SplitRelation
 from tilesmith.te.state import StageState, State

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from tilesmith.choices.traced import expression
 from tilesmith.ir.expr import Expr, free_vars
 from tilesmith.ir.loop_tables import LOOP_KINDS
 from tilesmith.ir.target import LINE_BYTES, Target
 from tilesmith.ir.types import Dim
+from tilesmith.search_space.traced import expression
 from tilesmith.te.relations import SplitRelation
 
 from . import algebra as sym

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tilesmith.choices.records import SOUND
 from tilesmith.perf.machine import Rates
+from tilesmith.search_space.records import SOUND
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 
 from tilesmith import driver
-from tilesmith.choices.records import Records
 from tilesmith.driver import Session
 from tilesmith.graph.nodes import Graph
 from tilesmith.runtime.executable import Executable
+from tilesmith.search_space.records import Records
 from tilesmith.support.errors import UsageError
 from tilesmith.support.folders import write_text
 from tilesmith.tuning.graph_choices import asked, key_of

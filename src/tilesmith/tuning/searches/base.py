@@ -10,7 +10,7 @@ import random
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 
-from tilesmith.choices.space import Candidate, Space, candidate_key
+from tilesmith.search_space.space import Candidate, Space, candidate_key
 
 ATTEMPTS = 60
 """Consecutive random draws without a new candidate after which a space counts as exhausted."""

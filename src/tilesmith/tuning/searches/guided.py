@@ -15,7 +15,7 @@ from typing import Protocol
 
 import numpy as np
 
-from tilesmith.choices.space import Candidate, Space, candidate_key, candidate_of
+from tilesmith.search_space.space import Candidate, Space, candidate_key, candidate_of
 
 from ..cost_model import Array, Learner
 from .base import Search

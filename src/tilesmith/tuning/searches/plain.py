@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tilesmith.choices.space import Candidate, Space, candidate_key
+from tilesmith.search_space.space import Candidate, Space, candidate_key
 
 from .base import Search
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tilesmith.choices.space import Candidate, Space, candidate_key
+from tilesmith.search_space.space import Candidate, Space, candidate_key
 
 from .base import Search
 

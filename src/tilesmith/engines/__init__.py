@@ -1,0 +1,1 @@
+"""Faces for other engines: what PyTorch, ONNX Runtime and any other engine call."""

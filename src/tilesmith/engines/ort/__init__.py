@@ -1,0 +1,1 @@
+"""ONNX Runtime: libraries of custom operators, and models whose parts run as such."""

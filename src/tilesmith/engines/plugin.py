@@ -1,0 +1,129 @@
+"""Programs of operators, each known to an engine by its name."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
+
+from tilesmith.driver.entry import of_frontend, program_of
+from tilesmith.driver.request import Request
+from tilesmith.frontend.common.expressions import Definition, Parameter, define
+from tilesmith.graph.builder import Builder
+from tilesmith.graph.nodes import Graph
+from tilesmith.ir.types import TensorType
+from tilesmith.runtime.executable import Executable
+from tilesmith.runtime.program import Program
+from tilesmith.runtime.standalone.objects import Exported
+from tilesmith.runtime.standalone.plugin import write_plugin
+from tilesmith.support.arguments import checked
+from tilesmith.support.errors import UsageError
+from tilesmith.support.folders import filled
+from tilesmith.support.options import Options
+from tilesmith.te.schedule import Schedule
+from tilesmith.te.tensor import Placeholder, Tensor
+from tilesmith.tuning.template import auto_schedule
+
+
+def check_names(names: Iterable[object]) -> None:
+    """Raises UsageError for names that can't be operators, or parts of a domain."""
+    for name in names:
+        if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+            raise UsageError(
+                f"name of an operator, or part of a domain: expected letters, digits and _, "
+                f"found {name!r}"
+            )
+
+
+def programs_of_operators(
+    ops: Mapping[str, Any], targets: Sequence[str], request: Request
+) -> dict[str, tuple[Program, ...]]:
+    """Each operator's program for each level; executables have their own.
+
+    ops: by name of the operator: a model as for `compile`, an executable, or a schedule and its
+        arguments (`(s, [x, y])`, as for `build`; "auto" in place of the schedule).
+    targets: levels of one kind of processor, the best first; none: the target of
+        `request`, whose model is of no account.
+
+    Raises the errors of `compile`, and UsageError for objects that are no operators.
+    """
+    if not isinstance(ops, Mapping) or not ops:
+        raise UsageError(f"expected operators by name, such as {{'Gelu': model}}, found {ops!r}")
+    check_names(ops)
+    return {
+        name: (model.program,)
+        if isinstance(model, Executable)
+        else _programs(name, replace(request, model=model), targets)
+        for name, model in ops.items()
+    }
+
+
+def _programs(name: str, request: Request, targets: Sequence[str]) -> tuple[Program, ...]:
+    """A model's program for each level."""
+    model = request.model
+    if isinstance(model, tuple):
+        if len(model) != 2 or not (isinstance(model[0], Schedule) or model[0] == "auto"):
+            raise UsageError(
+                f"operator {name}: expected a schedule (or 'auto') and its arguments, found {model}"
+            )
+        levels = request.levels(targets)
+        graphs = [_graph_of(name, *model, r.options.target) for r in levels]
+        return tuple(program_of(replace(r, model=g)) for r, g in zip(levels, graphs, strict=True))
+    request, _ = of_frontend(request)
+    return tuple(map(program_of, request.levels(targets)))
+
+
+def _graph_of(
+    name: str, schedule: Schedule | Literal["auto"], arguments: Sequence[Tensor], target: str
+) -> Graph:
+    """A graph of one operator, defined by a schedule."""
+    chosen = auto_schedule(arguments, target) if schedule == "auto" else schedule
+    inputs = [a for a in arguments if isinstance(a.op, Placeholder)]
+    parameters = tuple(Parameter(a.name) for a in inputs)
+    results = len(arguments) - len(inputs)
+    qualified = f"operator::{name}"
+    op = define(
+        Definition(qualified, parameters, lambda *_: (chosen, arguments), results, __name__)
+    )
+    b = Builder(name)
+    made = b.add(op(), *(b.input(a.name, TensorType(a.dtype, a.shape)) for a in inputs), loc=name)
+    return b.finish(made if isinstance(made, tuple) else (made,))
+
+
+@checked(UsageError)
+def export_plugin(
+    ops: Mapping[str, Any],
+    folder: str | Path,
+    name: str = "operators",
+    *,
+    threads: int | None = None,
+    targets: Sequence[str] = (),
+    options: Options | None = None,
+) -> Exported:
+    """Write a library of operators with a plain C interface, for layers of other engines.
+
+    `NAME_register` passes the engine a `struct tilesmith_operator` for each operator: its name, and
+    functions for the shapes of its outputs, the size of its workspace and its run
+    (docs/plugins.md).
+
+    ops: by name of the operator: a model as for `compile`, an executable, or a schedule and its
+        arguments (`(s, [x, y])`, as for `build`; "auto" in place of the schedule).
+    folder: is created, and receives headers and library.
+    name: name of the library: a C identifier.
+    threads: threads for which operators are scheduled (default: as `compile`).
+    targets: levels of one kind of processor, the best first, as for `export`; executables have
+        their own.
+
+    Weights are inside the library.  Raises the errors of `compile`, and UsageError for a name or
+    model that can't be an operator and if there is no C compiler.
+    """
+    request = Request.of(None, options, threads=threads)
+    programs, folder = programs_of_operators(ops, targets, request), Path(folder)
+    try:
+        with filled(folder) as scratch:
+            made = write_plugin(programs, scratch, name)
+    except OSError as e:
+        raise UsageError(f"{str(folder)!r} can't be written: {e.strerror or e}") from e
+    return made.moved(scratch, folder)

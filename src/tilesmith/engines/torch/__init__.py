@@ -1,0 +1,1 @@
+"""PyTorch: the backend of `torch.compile`, and operators of users."""

@@ -1,0 +1,23 @@
+"""Host functions with a native form in the C runtime, for plain inputs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from .table import Function
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WithNative:
+    """A function of inputs.
+
+    function: the Python function; runs for inputs that the native form refuses.
+    native: name of a type of the C runtime (`csrc/native_*.c`), and its arguments.
+    """
+
+    function: Function
+    native: tuple[Any, ...]
+
+    def __call__(self, *inputs: Any) -> Any:
+        return self.function(*inputs)

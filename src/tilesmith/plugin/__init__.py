@@ -1,1 +1,0 @@
-"""Compiled operators for engines that call them by name."""
