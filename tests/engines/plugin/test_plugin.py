@@ -15,7 +15,7 @@ import tilesmith as ts
 from tilesmith import te
 
 HERE = Path(__file__).parent
-EXAMPLES = HERE.parents[1] / "examples" / "plugins"
+EXAMPLES = HERE.parents[2] / "examples" / "plugins"
 STRICT = ("-Wall", "-Wextra", "-Werror", "-pedantic")
 SANITIZED = ("-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined")
 FLOAT = TensorProto.FLOAT

@@ -45,7 +45,7 @@ def network() -> nn.Module:
 
 
 def test_the_entry_point_names_the_backend():
-    text = (Path(__file__).parents[2] / "pyproject.toml").read_text()
+    text = (Path(__file__).parents[3] / "pyproject.toml").read_text()
     points = tomllib.loads(text)["project"]["entry-points"]["torch_dynamo_backends"]
     module, name = points["tilesmith"].split(":")
     assert getattr(importlib.import_module(module), name) is ts.torch.backend

@@ -14,7 +14,7 @@ from tilesmith.ops.base import OPS, kind_of
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "torch_operator.py"
+EXAMPLE = Path(__file__).parents[3] / "examples" / "torch_operator.py"
 OPTIONS = {"threads": 1, "fallback": "error"}
 
 

@@ -12,7 +12,7 @@ import tilesmith as ts
 torch = pytest.importorskip("torch")
 nn = torch.nn
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")
-EXAMPLES = Path(__file__).parents[2] / "examples"
+EXAMPLES = Path(__file__).parents[3] / "examples"
 
 
 class Pools(nn.Module):
