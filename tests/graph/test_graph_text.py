@@ -132,6 +132,35 @@ def test_symbolic_dimensions_are_shared_by_name() -> None:
         parse_graph(text.replace("f32[n,3]", "f32[n *,3]", 1))
 
 
+def test_dimensions_are_divided_outside_parentheses() -> None:
+    text = """
+graph g(%x: f32[n,min(n, max(m, 3)),4]) {  # "no place of a node"
+  # a comment
+  %y: f32[n,min(n, max(m, 3)),4] = exp(%x)  # "layer \\"1\\""
+  return %y as "y"
+}"""
+    graph = parse_graph(text)
+    assert [str(d) for d in graph.inputs[0].shape] == ["n", "min(n, max(m, 3))", "4"]
+    assert graph.nodes[0].loc == 'layer "1"'
+    round_trip(graph)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'graph g(%x: f32[2] %y: f32[2]) { return %x as "x" }',
+        'graph g(%x: f32[2],) { return %x as "x" }',
+        'graph g(%x: f32[2]) { %a: f32[1] %b: f32[1] = split(%x) return %a as "a" }',
+        'graph g(%x: f32[2]) { %a: f32[1], = exp(%x) return %a as "a" }',
+        'graph g(%x: f32[,2]) { return %x as "x" }',
+        'graph g(%x: f32[2]) { %a: f32[2] = exp(%x,) return %a as "a" }',
+    ],
+)
+def test_commas_stand_between_items(text: str) -> None:
+    with pytest.raises(ParseError, match=r"line 1, column \d+"):
+        parse_graph(text)
+
+
 def test_only_attributes_that_differ_from_their_default_are_printed() -> None:
     b = Builder()
     x = b.input("x", TensorType(f32, ()))
@@ -151,7 +180,7 @@ def test_random_graphs_round_trip(graph: Graph) -> None:
     [
         ("f32[1,3,8,8]", "q8[1]", r"line 1, column 16: unknown element type"),
         ("conv(", "convolve(", r"line 4.*unknown operator, found 'convolve"),
-        ("pads=", "pad=", r"conv has attributes strides, .*, groups, to, found 'pad="),
+        ("pads=", "pad=", r"conv has attributes strides, .*, groups, to, found 'pad'"),
         ("cast(%1) {to=f16}", "cast(%1)", r"cannot make operator cast"),
         ("mul(%a, %b)", "mul(%a, %c)", r"line 6.*undefined value, found '%c"),
         ("%2: f16", "%1: f16", r"line 9.*defined already"),

@@ -56,7 +56,7 @@ class TokenReader:
         return self.tokens[self.position]
 
     def next(self) -> Token:
-        token = self.tokens[self.position]
+        token = self.token
         self.position += 1
         return token
 
