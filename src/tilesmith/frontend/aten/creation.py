@@ -12,11 +12,10 @@ import numpy as np
 from tilesmith.frontend.aten.node import AtenNode
 from tilesmith.frontend.aten.promotion import Number, Operand, number_type
 from tilesmith.frontend.aten.registry import aten_op
+from tilesmith.frontend.common.ranges import integers
 from tilesmith.graph.nodes import Value
-from tilesmith.ir import extents
 from tilesmith.ir.dtypes import DType, f32, i64
-from tilesmith.ir.expr import Expr, as_expr
-from tilesmith.ir.symbols import as_dim
+from tilesmith.ir.expr import Expr
 from tilesmith.ir.types import Dim
 from tilesmith.ops.gather import Trilu
 
@@ -119,12 +118,7 @@ def arange(
     if isinstance(start, float) or isinstance(end, float) or not isinstance(by, int):
         n.unsupported("a range of floats whose ends only a run knows")
     first, last = n.dims_of((start, end))
-    room = extents.difference(last, first) if by > 0 else extents.difference(first, last)
-    count = extents.larger(as_dim((as_expr(room) + (abs(by) - 1)) // abs(by)), 0)
-    places = n.positions(count)
-    if by != 1:
-        places = places * by
-    return n.cast(places + first, dtype)
+    return n.cast(integers(n, first, last, by), dtype)
 
 
 @aten_op("aten.arange.default")

@@ -27,6 +27,9 @@ from tilesmith.support.errors import ModelError, UnsupportedError
 from .errors import OpenValueError, ValuesNeededError
 from .folding import FoldingBuilder
 
+_MOST_POSITIONS = 1 << 24
+"""Most positions that a constant holds; those of a longer axis are computed by a run."""
+
 
 @dataclass(slots=True, eq=False)
 class NodeContext:
@@ -77,8 +80,10 @@ class NodeContext:
 
     def positions(self, count: Dim, rank: int = 1, axis: int = 0) -> Value:
         """The numbers from 0 to `count` - 1 along `axis` of a tensor of `rank` axes, as i64."""
-        is_number = isinstance(count, int)
-        numbers = self.const(range(count), i64) if is_number else self.add(Iota(count))
+        if isinstance(count, int) and count <= _MOST_POSITIONS:
+            numbers = self.const(range(count), i64)
+        else:
+            numbers = self.add(Iota(count))
         return self.reshape(numbers, (*[1] * axis, count, *[1] * (rank - axis - 1)))
 
     # Values that must be known

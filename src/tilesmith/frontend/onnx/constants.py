@@ -1,29 +1,28 @@
-"""ONNX's operators whose result is known when the model is compiled: constants, ranges, shapes,
-windows.
-"""
+"""ONNX's operators that make tensors: constants, ranges, shapes, windows, filters."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
 from tilesmith.frontend.common.limits import checked_dims
+from tilesmith.frontend.common.lists import joined, listed
+from tilesmith.frontend.common.ranges import ranged
 from tilesmith.frontend.common.slots import Result
 from tilesmith.frontend.onnx import attributes as at
-from tilesmith.frontend.onnx import computed_values
+from tilesmith.frontend.onnx.computed import along
 from tilesmith.frontend.onnx.node import OnnxNode
 from tilesmith.frontend.onnx.objects import STRING, string_constant, strings_in
 from tilesmith.frontend.onnx.registry import onnx_op
 from tilesmith.frontend.onnx.tensors import Contents, decode, decode_sparse, element_type
 from tilesmith.graph.nodes import Value
 from tilesmith.ir import extents
-from tilesmith.ir.dtypes import DType, f32, i64
-from tilesmith.ir.expr import as_expr
-from tilesmith.ir.symbols import as_dim
-from tilesmith.ir.types import Dim, same_dim
+from tilesmith.ir.dtypes import DType, f32, f64, i64
+from tilesmith.ir.types import Dim
 from tilesmith.ops import slicing
-from tilesmith.ops.sizes import Iota
+from tilesmith.ops.functions import cos, exp, floor, log, maximum, where
 
 _LARGEST = 1 << 24
 """Most elements of a constant that is made here; a model that asks for more is hostile."""
@@ -97,53 +96,7 @@ def size_of(n: OnnxNode) -> Result:
 @onnx_op("Range", since=11)
 def range_of(n: OnnxNode) -> Result:
     n.ignore("stash_type")  # the precision of a float range's steps; here it is the type's own
-    bounds = [n.builder.contents(n.input(i)) for i in range(3)]
-    if all(v.dtype.is_int for v in map(n.input, range(3))) and all(c is not None for c in bounds):
-        start, limit, delta = (n.dim(n.input(i), "start, limit or delta") for i in range(3))
-        if isinstance(delta, int) and not (isinstance(start, int) and isinstance(limit, int)):
-            return _symbolic_range(n, start, limit, delta)
-    if not all(n.is_known(n.input(i)) for i in range(3)):
-        start, limit, delta = (n.input(i) for i in range(3))
-        if len({v.dtype for v in (start, limit, delta)}) > 1:
-            n.bad(f"expected numbers of one type, found {start.type}, {limit.type}, {delta.type}")
-        return computed_values.ranged(n, start, limit, delta)
-    values = [n.array(n.input(i), what) for i, what in enumerate(("start", "limit", "delta"))]
-    if any(v.size != 1 for v in values) or len({v.dtype for v in values}) != 1:
-        n.bad(
-            "expected three numbers of one type, found "
-            f"{', '.join(str(n.input(i).type) for i in range(3))}"
-        )
-    start, limit, delta = (v.reshape(())[()] for v in values)
-    if delta == 0 or not all(math.isfinite(v) for v in (start, limit, delta)):
-        n.bad(f"expected finite numbers and a step other than 0, found {start}, {limit}, {delta}")
-    if values[0].dtype.kind in "iu":
-        count = max(-((int(start) - int(limit)) // int(delta)), 0)
-    else:
-        count = max(math.ceil((float(limit) - float(start)) / float(delta)), 0)
-    _check_size(n, (count,))
-    steps = np.arange(count).astype(
-        np.float64 if values[0].dtype.kind not in "iu" else values[0].dtype
-    )
-    wide = np.float64 if values[0].dtype.kind not in "iu" else values[0].dtype
-    return n.const(
-        (np.asarray(start, wide) + steps * np.asarray(delta, wide)).astype(values[0].dtype)
-    )
-
-
-def _symbolic_range(n: OnnxNode, start: Dim, limit: Dim, delta: int) -> Value:
-    """`start`, `start + delta` and so on, up to but not including `limit`."""
-    if delta == 0:
-        n.bad("delta: expected a step other than 0, found 0")
-    length = extents.difference(limit, start) if delta > 0 else extents.difference(start, limit)
-    rounded = extents.total((length, abs(delta) - 1))
-    count = extents.larger(as_dim(as_expr(rounded) // abs(delta)), 0)
-    dtype = n.input(0).dtype
-    numbers = n.add(Iota(count))
-    if delta != 1:
-        numbers = numbers * delta
-    if not same_dim(start, 0):
-        numbers = numbers + n.of_dims((start,), ())
-    return numbers.cast(dtype)
+    return ranged(n, [n.input(i) for i in range(3)])
 
 
 def _check_size(n: OnnxNode, dims: tuple[int, ...]) -> None:
@@ -158,42 +111,29 @@ def eye_like(n: OnnxNode) -> Result:
         n.bad(f"expected a matrix, found {x.type}")
     dtype = element_type(n.attr_int("dtype"), "attribute 'dtype'") if n.has("dtype") else x.dtype
     k = n.attr_int("k", 0)
-    if not x.type.is_static:
-        row, column = (n.positions(d, 2, a) for a, d in enumerate(x.type.shape))
-        diagonal = (row + k).equals(column)
-        return diagonal.cast(dtype)
-    rows, columns = n.shape(x)
-    _check_size(n, (rows, columns))
-    k = max(-rows, min(k, columns))
-    return n.const(np.eye(rows, columns, k=k).astype(dtype.numpy))
+    row, column = (n.positions(d, 2, a) for a, d in enumerate(x.type.shape))
+    return (row + k).equals(column).cast(dtype)
 
 
 @onnx_op("NonZero", since=9)
 def non_zero(n: OnnxNode) -> Result:
     x = n.input(0)
-    if n.known(x) is None:
-        y = n.places(x if x.type.rank else n.reshape(x, (1,)))
-        return y if x.type.rank else n.add(slicing.Slice((0,), (0,), (0,), (1,)), y)
-    array = n.array(x, "X")
-    _check_size(n, (int(np.count_nonzero(array)), max(array.ndim, 1)))
-    return n.const(np.array(np.nonzero(array), np.int64).reshape(array.ndim, -1))
+    y = n.places(x if x.type.rank else n.reshape(x, (1,)))
+    return y if x.type.rank else n.add(slicing.Slice((0,), (0,), (0,), (1,)), y)
 
 
 def _window(n: OnnxNode, coefficients: tuple[float, float, float]) -> Result:
     """a0 - a1 cos(2 pi i / m) + a2 cos(4 pi i / m), in f64, then cast."""
-    if not n.is_known(n.input(0)):
-        periodic = n.attr_flag("periodic", True)
-        dtype = element_type(n.attr_int("output_datatype", 1), "attribute 'output_datatype'")
-        return computed_values.window(n, n.input(0), periodic, coefficients, dtype)
-    size = int(n.scalar(n.input(0), "size"))
-    if size < 0:
-        n.bad(f"size: expected at least 0, found {size}")
-    _check_size(n, (size,))
-    m = size if n.attr_flag("periodic", True) else size - 1
     dtype = element_type(n.attr_int("output_datatype", 1), "attribute 'output_datatype'")
-    angle = 2 * np.pi * np.arange(size) / max(m, 1)
+    points = listed(n.input(0))
+    (length,) = n.measured(points)
+    m = maximum(points if n.attr_flag("periodic", True) else points - 1, 1).cast(f64)
+    angle = (n.positions(length).cast(f64) * (2 * math.pi)) / m
     a0, a1, a2 = coefficients
-    return n.const((a0 - a1 * np.cos(angle) + a2 * np.cos(2 * angle)).astype(dtype.numpy))
+    value = a0 - cos(angle) * a1
+    if a2:
+        value = value + cos(angle * 2.0) * a2
+    return value.cast(dtype)
 
 
 @onnx_op("MelWeightMatrix", since=17)
@@ -205,7 +145,7 @@ def mel_weight_matrix(n: OnnxNode) -> Result:
     if not all(n.is_known(n.input(i)) for i in range(5)):
         dtype = element_type(n.attr_int("output_datatype", 1), "attribute 'output_datatype'")
         operands = [n.input(i) for i in range(5)]
-        return computed_values.mel_filters(n, operands[:3], operands[3:], dtype)
+        return _mel_filters(n, operands[:3], operands[3:], dtype)
     bins, length, rate, *edges = (n.scalar(n.input(i), what) for i, what in enumerate(names))
     bins, length, rate = int(bins), int(length), int(rate)
     low, high = (float(e) for e in edges)
@@ -227,6 +167,32 @@ def mel_weight_matrix(n: OnnxNode) -> Result:
         if end > centre:
             matrix[falling, i] = (end - falling) / (end - centre)
     return n.const(matrix.astype(dtype.numpy))
+
+
+def _mel_filters(
+    n: OnnxNode, sizes: Sequence[Value], edges: Sequence[Value], dtype: DType
+) -> Value:
+    """The matrix of triangular filters for computed (bins, length, rate) and edges in Hz."""
+    bins, length, rate = (listed(v) for v in sizes)
+    low, high = (listed(v, f64) for v in edges)
+    rows, columns = n.measured(joined(length / 2 + 1, bins))
+    first, last = (log(edge / 700.0 + 1.0) * (2595 / math.log(10)) for edge in (low, high))
+    width = (last - first) / (bins + 2).cast(f64)
+
+    def corner(offset: int) -> Value:
+        mel = (n.positions(columns) + offset).cast(f64) * width + first
+        hertz = (exp(mel * (math.log(10) / 2595)) - 1.0) * 700.0
+        place = floor((length + 1).cast(f64) * hertz / rate.cast(f64))
+        return along(place, 1, 2)
+
+    start, centre, end = (corner(i) for i in range(3))
+    bin_of = along(n.positions(rows).cast(f64), 0, 2)
+    up = where(start < centre, (bin_of - start) / maximum(centre - start, 1.0), bin_of * 0.0 + 1.0)
+    down = (end - bin_of) / maximum(end - centre, 1.0)
+    zero = bin_of * 0.0
+    rising = where((start < bin_of + 1.0) & (bin_of < centre + 1.0), up, zero)
+    falls = (centre < bin_of + 1.0) & (bin_of < end)
+    return where(falls, down, rising).cast(dtype)
 
 
 @onnx_op("HannWindow", since=17)

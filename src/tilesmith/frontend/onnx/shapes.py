@@ -354,18 +354,6 @@ def one_hot(n: OnnxNode) -> Result:
 @onnx_op("Compress", since=9)
 def compress(n: OnnxNode) -> Result:
     x, axis = n.input(0), n.attr_int("axis") if n.has("axis") else None
-    if n.known(n.input(1)) is None:
-        return _computed_compress(n, x, axis)
-    keep = n.array(n.input(1), "condition")
-    if keep.ndim != 1 or keep.dtype != np.bool_:
-        n.bad(f"condition: expected a list of bools, found {n.input(1).type}")
-    if axis is None:
-        x, axis = n.reshape(x, (extents.product(x.type.shape),)), 0
-    axis = n.axis(axis, x.type.rank)
-    return n.add(gather.Gather(axis), x, n.const(np.flatnonzero(keep).astype(np.int64)))
-
-
-def _computed_compress(n: OnnxNode, x: Value, axis: int | None) -> Value:
     keep = n.input(1)
     if keep.type.rank != 1 or keep.dtype is not bool_:
         n.bad(f"condition: expected a list of bools, found {keep.type}")
