@@ -68,7 +68,7 @@ strategy/sketch/scans.py COLUMNS ROWS
 strategy/sketch/strips.py LONG MERGE_GAIN PROBES SIZES
 strategy/sketch/tile.py MAX_ROWS MAX_VECTORS ROW_SHARE SHORT SLIDING
 strategy/sketch/winograd.py FILTERED_MARGIN TRANSFORM VECTORS
-strategy/sketch/work.py POLYNOMIAL SHUFFLED
+strategy/sketch/work.py SHUFFLED
 """.strip()
 
 

@@ -62,12 +62,12 @@ def test_a_register_tile_is_counted_exactly():
     (region,) = (r for r in w.regions if r.extent > 1)
     assert (region.extent, region.entries) == (64, 1)
     inner = max(region.bodies, key=lambda b: b.trips)
-    assert (inner.trips, inner.entries, inner.fma, inner.alu) == (6400, 64, 1, 0)
+    assert (inner.trips, inner.entries, inner.each.fma, inner.each.alu) == (6400, 64, 1, 0)
     assert (
-        inner.store == 0 and inner.chain == V3.model.fma_latency
+        inner.each.store == 0 and inner.each.chain == V3.model.fma_latency
     )  # one accumulator: each trip waits
-    stored = next(b for b in region.bodies if b.store)
-    assert (stored.trips, stored.store) == (64, 1)
+    stored = next(b for b in region.bodies if b.each.store)
+    assert (stored.trips, stored.each.store) == (64, 1)
 
 
 def test_what_does_not_change_in_a_loop_is_counted_outside():
@@ -76,7 +76,7 @@ def test_what_does_not_change_in_a_loop_is_counted_outside():
         y[ramp(i * 8, 1, 8)] = exp(x[ramp(0, 1, 8)])
 """)
     body = max(w.regions[0].bodies, key=lambda b: b.trips)
-    assert body.trips == 100 and body.fma == 0 and body.load == 0 and body.store == 1
+    assert body.trips == 100 and body.each.fma == 0 and body.each.load == 0 and body.each.store == 1
 
 
 def test_the_parts_of_exp_are_counted_in_the_loop_that_changes_them():
@@ -85,7 +85,7 @@ def test_the_parts_of_exp_are_counted_in_the_loop_that_changes_them():
         y[ramp(i * 8, 1, 8)] = exp(x[ramp(i * 8, 1, 8)])
 """)
     body = max(w.regions[0].bodies, key=lambda b: b.trips)
-    assert body.trips == 100 and body.fma >= 4
+    assert body.trips == 100 and body.each.fma >= 4
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_lanes_at_known_distances_are_whole_vectors_and_shuffles(lanes, vectors)
         y[ramp(i * 8, 1, 8)] = x[{lanes} + broadcast(i, 8)]
 """)
     body = max(w.regions[0].bodies, key=lambda b: b.trips)
-    assert (body.load, body.alu, body.issued) == (vectors, vectors, 2 * vectors + 1)
+    assert (body.each.load, body.each.alu, body.each.issued) == (vectors, vectors, 2 * vectors + 1)
 
 
 def test_lanes_that_memory_scatters_are_counted_one_by_one():
@@ -112,7 +112,7 @@ def test_lanes_that_memory_scatters_are_counted_one_by_one():
     for i in range(100):
         y[ramp(i * 8, 1, 8)] = x[{LANES} * {LANES} * broadcast(11, 8) + broadcast(i, 8)]
 """)
-    assert max(w.regions[0].bodies, key=lambda b: b.trips).load == 8
+    assert max(w.regions[0].bodies, key=lambda b: b.trips).each.load == 8
 
 
 @pytest.mark.parametrize(
@@ -211,7 +211,7 @@ def test_loops_that_follow_one_another_are_parts():
     assert (first.extent, first.entries, second.extent, second.entries) == (64, 1, 64, 0)
     assert {s.argument for s in first.streams} == {0, 1, 2}
     assert {s.argument for s in second.streams} >= {3}
-    assert max(b.fma for b in first.bodies) == 1 and not any(b.fma for b in second.bodies)
+    assert max(b.each.fma for b in first.bodies) == 1 and not any(b.each.fma for b in second.bodies)
     (alone,) = (r for r in product(64, 100).regions if r.extent > 1)
     assert alone.entries == 1
 

@@ -29,8 +29,9 @@ class CpuModel:
     fma_ports: fused multiply-adds of full width started per cycle.
     fma_latency: cycles until the result of one is usable.
     vector_ports: vector instructions of any kind started per cycle.
-    load_ports: vectors loaded per cycle.
+    load_ports, store_ports: vectors loaded and stored per cycle.
     issue_width: instructions that a core issues per cycle, in practice.
+    overlap: fraction of the shorter of computing and moving data that overlaps with the longer.
     l1_bytes, l1_ways: data cache of a core.
     l2_bytes, l2_ways: second-level cache of a core.
     l3_bytes, l3_cores: one last-level cache, and the cores that share it.
@@ -68,7 +69,9 @@ class CpuModel:
     fma_latency: int = 4
     vector_ports: int = 3
     load_ports: int = 2
+    store_ports: int = 1
     issue_width: int = 4
+    overlap: float = 0.85
     l1_bytes: int = 32 << 10
     l1_ways: int = 8
     l2_bytes: int = 512 << 10

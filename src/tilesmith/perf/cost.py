@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from tilesmith.ir.target import Target
@@ -33,8 +33,6 @@ PLACES: tuple[Place, ...] = ("l1", "l2", "l3", "dram")
 
 CALL_SECONDS = 30e-9
 """Seconds to call a kernel."""
-HIDDEN = 0.85
-"""Fraction of moving data that overlaps with computing, if the computing time is long enough."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,27 +89,20 @@ def region_seconds(
     rates = machine.at(threads)
     core = sum(_body_seconds(b, rates, target, threads) for b in region.bodies) * share
     links = _links(region, rates, target, setting, threads, share)
+    overlap = target.model.overlap
     moving = max(sum(m.seconds for m in link) for link in links)
     join = region.entries * rates.fork_join if threads > 1 else 0.0
-    return core + sum(_exposed(link, core) for link in links), core, moving, join
+    return core + sum(_exposed(link, core, overlap) for link in links), core, moving, join
 
 
 def _body_seconds(b: LoopBody, rates: Rates, target: Target, threads: int) -> float:
     """Seconds of one thread for all iterations of a body."""
-    lanes = target.vector_bits // 32
-    vector = target.vector_bits // 8
-    fma = 2 * lanes * threads / rates.flops
-    cycle = fma * target.model.fma_ports
-    trip = max(
-        b.fma * fma,
-        (b.fma + b.alu) * cycle / target.model.vector_ports,
-        b.slow * cycle,
-        b.load * vector * threads / rates.l1_load,
-        b.store * vector * threads / rates.l1_store,
-        (b.issued + 1) * cycle / target.model.issue_width,
-        b.chain * cycle,
-    )
-    return b.trips * trip + b.entries * target.model.entry_cycles * cycle
+    model, vector = target.model, target.vector_bits // 8
+    cycle = 2 * (vector // 4) * threads / rates.flops * model.fma_ports
+    own = cycle / (vector * threads)  # of the vectors that all threads move per second
+    core = replace(model, load_ports=rates.l1_load * own, store_ports=rates.l1_store * own)
+    looped = replace(b.each, issued=b.each.issued + 1)
+    return (b.trips * looped.cycles(core) + b.entries * model.entry_cycles) * cycle
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,16 +117,17 @@ class _Move:
     seconds: float
 
 
-def _exposed(link: Sequence[_Move], core: float) -> float:
+def _exposed(link: Sequence[_Move], core: float, overlap: float) -> float:
     """Seconds during which the core waits for a link.
 
     core: seconds of computing.
+    overlap: fraction of moving that computing hides, if it takes long enough.
     """
     waiting = moved = 0.0
     for m in sorted(link, key=lambda m: m.during):
         moved += m.seconds
         waiting = max(waiting, moved - m.during * core)
-    return waiting + (1 - HIDDEN) * min(core, moved - waiting)
+    return waiting + (1 - overlap) * min(core, moved - waiting)
 
 
 def _links(

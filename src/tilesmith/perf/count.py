@@ -26,29 +26,12 @@ from tilesmith.loop import nodes
 from tilesmith.loop.nodes import Buffer, Func, Stmt
 from tilesmith.loop.visit import own_exprs, walk
 
+from .cycles import Instructions
 from .footprint import Access, LoopDigit
 from .indices import SCATTERED, computed_from, linear, periods, picked
 
 MOST_VECTORS = 8
 """Most vectors from which the lanes of a load are shuffled; a load that needs more is a gather."""
-
-
-@dataclass(slots=True)
-class Count:
-    """Instructions per iteration of one loop body, in the units of `work.Body`.
-
-    fma, alu, slow, load, store, issued, chain: as in `work.Body`.
-    flops: floating-point operations.
-    """
-
-    fma: float = 0.0
-    alu: float = 0.0
-    slow: float = 0.0
-    load: float = 0.0
-    store: float = 0.0
-    issued: float = 0.0
-    chain: float = 0.0
-    flops: float = 0.0
 
 
 @dataclass(slots=True, eq=False)
@@ -61,6 +44,7 @@ class OpenLoop:
     depth: number of loops around the body.
     writes: buffers that the loop writes.
     count: instructions per iteration counted so far.
+    flops: floating-point operations per iteration counted so far.
     depths: for each expression counted so far, the depth of the loop in which it runs.
     seen: expressions already counted in this body.
     products: products that are not part of a multiply-add yet.
@@ -73,7 +57,8 @@ class OpenLoop:
     entries: float
     depth: int
     writes: frozenset[Buffer]
-    count: Count = field(default_factory=Count)
+    count: Instructions = field(default_factory=Instructions)
+    flops: float = 0.0
     # the depth of the loop in which each expression runs
     depths: dict[Expr, int] = field(default_factory=dict)
     seen: set[Expr] = field(default_factory=set)
@@ -313,11 +298,11 @@ class _Reader:
             return
         flops = e.lanes if e.dtype.is_float else 0
         if isinstance(e, Binary) and e.dtype.is_float and e.op == "mul":
-            c.flops += flops * share
+            scope.flops += flops * share
             c.fma += pieces * share
             scope.products.add(e)
         elif isinstance(e, Binary) and e.op in ("add", "sub") and e.dtype.is_float:
-            c.flops += flops * share
+            scope.flops += flops * share
             product = next((m for m in (e.a, e.b) if m in scope.products), None)
             if product is not None:  # part of a multiply-add that is counted already
                 scope.products.remove(product)
@@ -326,12 +311,12 @@ class _Reader:
             c.fma += pieces * share * fused
             c.alu += pieces * share * (not fused)
         elif isinstance(e, ir.Call) and e.name == "fma":
-            c.flops += 2 * flops * share
+            scope.flops += 2 * flops * share
             c.fma += pieces * share
         elif (isinstance(e, ir.Call) and e.name == "sqrt") or (
             isinstance(e, Binary) and e.op == "div"
         ):
-            c.flops += flops * share
+            scope.flops += flops * share
             width = e.lanes * e.dtype.bytes / self.vector
             c.slow += self.target.model.divide_cycles * max(width, 0.5) * share
         elif isinstance(e, Binary) and e.op in ("floordiv", "floormod"):
@@ -342,11 +327,11 @@ class _Reader:
             steps = 2 * math.log2(max(e.a.lanes / e.size, 1))
             c.alu += steps * share
             c.issued += steps * share
-            c.flops += (e.a.lanes - e.size) * share
+            scope.flops += (e.a.lanes - e.size) * share
             return
         elif (intrinsic := called(e)) is not None:
             if intrinsic.accumulates:
-                c.flops += 2 * math.prod(intrinsic.extents) * share
+                scope.flops += 2 * math.prod(intrinsic.extents) * share
             c.fma += intrinsic.time(self.target.model) * share
             c.issued += share
             return

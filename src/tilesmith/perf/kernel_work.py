@@ -27,7 +27,7 @@ def work_of(func: Func, target: Target) -> Work:
     flops = 0.0
     touched: dict[Buffer, float] = {}
     for r in count_kernel(func, target):
-        flops += sum(s.count.flops * s.trips for s in r.scopes)
+        flops += sum(s.flops * s.trips for s in r.scopes)
         for b, m in prints.of(r.root).items():
             if b in arguments:
                 touched[b] = min(touched.get(b, 0.0) + m.read + m.write, buffer_size(b))
@@ -69,9 +69,9 @@ def _parts(
     entries = r.entries
     for part in parts:
         bodies = [
-            LoopBody(s.trips, s.entries, c.fma, c.alu, c.slow, c.load, c.store, c.issued, c.chain)
+            LoopBody(s.trips, s.entries, s.count)
             for s in r.scopes
-            if owner.get(s.loop, parts[-1]) is part and ((c := s.count).issued or c.slow)
+            if owner.get(s.loop, parts[-1]) is part and (s.count.issued or s.count.slow)
         ]
         streams = []
         for b in moved[part][0]:

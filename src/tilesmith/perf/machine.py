@@ -104,7 +104,7 @@ def nominal(target: Target) -> Machine:
             threads,
             2 * (vector // 4) * m.fma_ports * core,
             m.load_ports * vector * core,
-            vector * core,
+            m.store_ports * vector * core,
             *(near, near / 2, far, far / 2, dram, dram / 2),
             m.fork_join_cycles / second,
         )

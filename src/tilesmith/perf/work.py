@@ -13,6 +13,8 @@ from dataclasses import dataclass, fields
 from operator import attrgetter
 from typing import Any
 
+from .cycles import Instructions
+
 
 @dataclass(frozen=True, slots=True)
 class LoopBody:
@@ -20,23 +22,12 @@ class LoopBody:
 
     trips: total number of executions.
     entries: number of times that its loop is entered.
-    fma: vector multiplications and multiply-adds per iteration.
-    alu: other vector instructions per iteration.
-    slow: cycles of dividers and library calls per iteration.
-    load, store: full-width vector accesses per iteration; narrow ones count as a half or more.
-    issued: instructions of all kinds per iteration.
-    chain: cycles of the longest dependence chain between iterations.
+    each: instructions of one execution.
     """
 
     trips: float
     entries: float
-    fma: float
-    alu: float
-    slow: float
-    load: float
-    store: float
-    issued: float
-    chain: float
+    each: Instructions
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +89,7 @@ class Work:
                 [
                     r.extent,
                     r.entries,
-                    [[round(v, 4) for v in _of_body(b)] for b in r.bodies],
+                    [_rounded(b.trips, b.entries, *_counts(b.each)) for b in r.bodies],
                     [
                         [s.argument, s.shared, s.during, *(list(map(round, p)) for p in _moved(s))]
                         for s in r.streams
@@ -119,7 +110,10 @@ class Work:
                 ParallelRegion(
                     _number(extent),
                     _number(entries),
-                    tuple(LoopBody(*map(_number, b)) for b in bodies),
+                    tuple(
+                        LoopBody(trips, entered, Instructions(*counts))
+                        for trips, entered, *counts in (map(_number, b) for b in bodies)
+                    ),
                     tuple(
                         Stream(
                             int(argument),
@@ -135,8 +129,12 @@ class Work:
         )
 
 
-_of_body = attrgetter(*(f.name for f in fields(LoopBody)))
+_counts = attrgetter(*(f.name for f in fields(Instructions)))
 _moved = attrgetter("footprint", "l1", "l2", "l3")
+
+
+def _rounded(*values: float) -> list[float]:
+    return [round(v, 4) for v in values]
 
 
 def _number(value: Any) -> float:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from tilesmith.ir.expr import Expr, Load, substitute
 from tilesmith.ir.symbols import expected_size
 from tilesmith.ir.target import Target
+from tilesmith.perf.cycles import read_rate
 from tilesmith.te.rewrite import loads, map_loads
 from tilesmith.te.state import State
 from tilesmith.te.tensor import Compute, Reduce, Tensor
@@ -154,7 +155,7 @@ def _readers_from_memory(
     bytes_ = elements * sum(t.dtype.bytes for t in stage.op.outputs)
     once = elements * stage.each
     near = once + 3 * bytes_ / target.model.l2_bytes_per_cycle
-    far = once + 3 * bytes_ / far_bytes_per_cycle(bytes_, target)
+    far = once + 3 * bytes_ / read_rate(bytes_, target)
     inline = sum(extra.values())
     every, costliest = tuple(extra), max(extra, key=lambda r: extra[r])
     ways = [
@@ -163,14 +164,3 @@ def _readers_from_memory(
     ]
     cycles, kept = min(ways)
     return kept if GAIN * cycles < inline else ()
-
-
-def far_bytes_per_cycle(bytes_: float, target: Target) -> float:
-    """Bytes per cycle at which one core reads a tensor that was written some time ago."""
-    model = target.model
-    if bytes_ <= model.l2_bytes / 2:
-        return model.l2_bytes_per_cycle
-    if bytes_ <= model.l3_bytes / 2:
-        return model.l3_bytes_per_cycle
-    shared = model.dram_gbytes / model.ghz / target.threads
-    return min(model.dram_bytes_per_cycle, shared)

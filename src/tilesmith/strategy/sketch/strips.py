@@ -24,9 +24,9 @@ from tilesmith.ir.interval import make
 from tilesmith.ir.simplify import EMPTY, interval
 from tilesmith.ir.symbols import expected, expected_size
 from tilesmith.ir.target import Target
+from tilesmith.perf.cycles import overlapped, read_rate
 from tilesmith.te.tensor import Tensor
 
-from .recompute import far_bytes_per_cycle
 from .structure import StageBody
 from .work import element_cycles
 
@@ -250,13 +250,13 @@ def _cycles(
                     external[source_name] = moved, source
     footprint += sum(moved for moved, _ in external.values())
     total = math.prod(shape) * members[root].bytes
-    outer += 2 * math.prod(part) * members[root].bytes / far_bytes_per_cycle(total, target)
-    outer += sum(moved / far_bytes_per_cycle(s.total, target) for moved, s in external.values())
+    outer += 2 * math.prod(part) * members[root].bytes / read_rate(total, target)
+    outer += sum(moved / read_rate(s.total, target) for moved, s in external.values())
     if footprint > model.l1_bytes / 2:
         near = footprint <= model.l2_bytes * 3 / 4
-        outer += inner / (model.l2_bytes_per_cycle if near else far_bytes_per_cycle(
+        outer += inner / (model.l2_bytes_per_cycle if near else read_rate(
             max(footprint * target.threads, model.l2_bytes), target))  # fmt: skip
-    one = max(busy, outer) + 0.3 * min(busy, outer)
+    one = overlapped(busy, outer, model)
     work = math.prod(shape) * members[root].bytes
     if work < model.parallel_bytes and not order:
         return count * one

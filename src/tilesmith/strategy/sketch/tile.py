@@ -17,6 +17,7 @@ from functools import lru_cache
 
 from tilesmith.ir.symbols import expected, expected_size
 from tilesmith.ir.target import LINE_BYTES, CpuModel, Target
+from tilesmith.perf.cycles import Instructions
 from tilesmith.te.knobs import Config
 
 from .structure import Read, StageBody
@@ -164,10 +165,10 @@ class TileModel:
                     count *= n
             count *= read.overlap(lane, sizes, self.last) if slides else 1.0
             loads += count * self._lane_cost(number, lane, sizes[lane], vectors)
-        work = tile * self.operations / self.model.fma_ports
-        busy = max(work, loads / self.model.load_ports, self.model.fma_latency)
-        step = self.model.loop_cycles / (self.last if slides else 1)
-        return busy + self.model.load_cycles * loads + step + 0.2 * vectors
+        model = self.model
+        step = Instructions(fma=tile * self.operations, load=loads, chain=model.fma_latency)
+        looping = model.loop_cycles / (self.last if slides else 1)
+        return step.cycles(model) + model.load_cycles * loads + looping + 0.2 * vectors
 
     def slides(self, lane: int, sizes: Sequence[int]) -> bool:
         """Whether to unroll all steps of the last reduction axis, since they share loads.
@@ -270,9 +271,9 @@ class TileModel:
             if number not in self.packed:
                 near = {0: 1.0, 1: float(vectors)}
                 loads += near.get(read.along, self.last * gathered)  # type: ignore[call-overload]
-        work = vectors * self.operations / self.model.fma_ports
+        run = Instructions(fma=vectors * self.operations, load=loads)
         elements = math.prod(self.extents)
-        steps = max(work, loads / self.model.load_ports) * (self.steps // self.last)
+        steps = run.cycles(self.model) * (self.steps // self.last)
         return elements * (steps + self.model.lane_sum_cycles + self.model.entry_cycles)
 
 

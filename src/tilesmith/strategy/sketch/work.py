@@ -15,10 +15,9 @@ from tilesmith.ir import expr as ir
 from tilesmith.ir.dtypes import f32
 from tilesmith.ir.expr import Expr, Var, post_order
 from tilesmith.ir.target import Target
-from tilesmith.ops.structure import COSTLY
+from tilesmith.perf.cycles import Instructions
+from tilesmith.perf.operations import instructions_of, kind_of
 
-POLYNOMIAL = 32
-"""Vector instructions of a transcendental function."""
 SHUFFLED = 4
 """The longest stride, in elements, with which vectors are loaded and shuffled, not gathered."""
 LANE_BYTES = f32.bytes
@@ -31,7 +30,7 @@ def element_cycles(values: Sequence[Expr], lane: Var | None, target: Target) -> 
     strides = lane_strides(values, lane)
     seen: set[Expr] = set()
     stack = list(values)
-    operations = loads = gathered = 0.0
+    counted, gathered = Instructions(), 0.0
     while stack:
         e = stack.pop()
         if e in seen:
@@ -39,19 +38,18 @@ def element_cycles(values: Sequence[Expr], lane: Var | None, target: Target) -> 
         seen.add(e)
         if not isinstance(e, ir.Load):
             stack += e.children
-            operations += 0.0 if strides[e] == 0 else _instructions(e, target)
+            if strides[e] != 0:
+                _count(e, counted, target)
             continue
         *outer, last = [strides[i] for i in e.indices] or [0.0]
         if last is None or abs(last) > SHUFFLED or any(step != 0 for step in outer):
             chosen = any(step is None for step in (*outer, last))
             gathered += 2.0 if chosen else 1.0
         elif last:
-            loads += 1.0 if last == 1 else 1.5 + abs(last)
+            counted.load += 1.0 if last == 1 else 1.5 + abs(last)
         stack += [i for i in e.indices if strides[i] is None]  # the index is computed, too
-    busy = max(operations / model.fma_ports, loads / model.load_ports)
-    return max(busy, (operations + loads) / model.issue_width) / lanes + (
-        gathered * model.gather_cycles
-    )
+    counted.issued += counted.load
+    return counted.cycles(model) / lanes + gathered * model.gather_cycles
 
 
 def is_larger(values: Sequence[Expr], most: int) -> bool:
@@ -66,19 +64,18 @@ def is_larger(values: Sequence[Expr], most: int) -> bool:
     return len(seen) > most
 
 
-def _instructions(e: Expr, target: Target) -> float:
-    """Vector instructions of one node that differs between lanes."""
-    if isinstance(e, Var):
-        return 0.0
-    if isinstance(e, ir.Call):
-        return POLYNOMIAL if e.name in COSTLY else 2.0
-    if isinstance(e, ir.Binary) and e.op in ("div", "floordiv", "floormod"):
-        model, whole = target.model, e.dtype.is_int
-        cycles = model.integer_divide_cycles if whole else model.divide_cycles
-        return cycles * model.fma_ports
+def _count(e: Expr, counted: Instructions, target: Target) -> None:
+    """Add the vector instructions of one node that differs between lanes."""
+    kind = kind_of(e)
+    if kind is None:
+        return
     if isinstance(e, ir.Cast) and e.dtype.is_int and e.dtype.bytes == 8 and e.a.dtype.is_float:
-        return 2.0 * target.vector_lanes(LANE_BYTES)  # executed for each lane
-    return max(e.dtype.bytes / LANE_BYTES, 1.0)
+        times = 2.0 * target.vector_lanes(LANE_BYTES)  # executed for each lane
+    elif isinstance(e, ir.Binary) and e.op in ("floordiv", "floormod"):
+        times = target.model.integer_divide_cycles
+    else:
+        times = max(e.dtype.bytes / LANE_BYTES, 1.0)
+    counted.add(instructions_of(kind, target.model), times)
 
 
 def lane_strides(values: Sequence[Expr], lane: Var | None) -> dict[Expr, float | None]:
