@@ -40,7 +40,6 @@ strategy/cpu/reduction.py ACCUMULATORS IN_ORDER MAX_UNROLLED WIDEST
 strategy/cpu/repeats.py LONG
 strategy/cpu/scaled_chunks.py BLOCK_VECTORS DECODING MOST_ROWS TOGETHER
 strategy/cpu/scaled_rows.py RUN_PAGES SHARED_ROWS SHARES STEPS
-strategy/cpu/sliding.py SHOWN
 strategy/cpu/tile_dots.py PASSES
 strategy/cpu/transposition.py LEAST_LINES ROWS U_BLOCKS V_BLOCKS
 strategy/cpu/unrolling.py DISPLACED MAX_UNROLLED UNROLL_FACTORS

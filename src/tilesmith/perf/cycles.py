@@ -50,6 +50,15 @@ class Instructions:
             setattr(self, f.name, getattr(self, f.name) + times * getattr(other, f.name))
 
 
+def tile_cycles(step: Instructions, far: float, model: CpuModel) -> float:
+    """Cycles of one step of a register tile's loop.
+
+    far: vectors that come from the L2 cache, half a vector per cycle.  Little of that time shows
+        while L2 hits, more when neighbours on this machine use it too.
+    """
+    return step.cycles(model) + 2 * model.load_cycles * far + model.loop_cycles
+
+
 def overlapped(computing: float, moving: float, model: CpuModel) -> float:
     """Cycles of computing and of moving data at the same time."""
     return max(computing, moving) + (1 - model.overlap) * min(computing, moving)
@@ -64,5 +73,10 @@ def read_rate(size: float, target: Target) -> float:
         return model.l2_bytes_per_cycle
     if size <= model.l3_bytes / 2:
         return model.l3_bytes_per_cycle
-    shared = model.dram_gbytes / model.ghz / target.threads
-    return min(model.dram_bytes_per_cycle, shared)
+    return dram_rate(target)
+
+
+def dram_rate(target: Target) -> float:
+    """Bytes per cycle that one core reads from memory while the other threads read, too."""
+    model = target.model
+    return min(model.dram_bytes_per_cycle, model.dram_gbytes / model.ghz / target.threads)

@@ -33,6 +33,7 @@ from tilesmith.ir.target import Target
 from tilesmith.ir.types import same_dim
 from tilesmith.ops.base import OpTensors
 from tilesmith.ops.structure import product_of_loads, stages
+from tilesmith.perf.cycles import Instructions, tile_cycles
 from tilesmith.te.tensor import Compute, IterVar, Tensor
 
 
@@ -229,13 +230,10 @@ def widest_row(target: Target) -> int:
 
 def step_cycles(rows: int, vectors: int, target: Target, broadcast: bool = True) -> float:
     """Cycles of one reduction step of a register tile."""
-    fma = rows * vectors / target.model.fma_ports
     model = target.model
-    load = (vectors + rows) if broadcast else (vectors + rows * vectors)
-    # Vectors of `w` come from the L2 cache, half a vector per cycle.  Little of that time shows
-    # while L2 hits, more when neighbours on this machine use it too.
-    streamed = 2 * model.load_cycles * vectors
-    return max(fma, load / model.load_ports, model.fma_latency) + streamed + model.loop_cycles
+    load = vectors + (rows if broadcast else rows * vectors)
+    step = Instructions(fma=rows * vectors, load=load, chain=model.fma_latency)
+    return tile_cycles(step, vectors, model)  # the vectors of `w` are far
 
 
 def row_extent(c: Contraction) -> int:

@@ -15,6 +15,7 @@ from tilesmith.ir.target import Target
 from tilesmith.ir.types import TensorType
 from tilesmith.ops.conv import Conv
 from tilesmith.ops.matmul import MatMul
+from tilesmith.perf.cycles import dram_rate
 
 from .contraction import Contraction, analyse, best_tile, contraction_of, row_extent
 
@@ -133,9 +134,8 @@ def _copying(count: int, size: int, target: Target) -> float:
 
 def _moving(count: int, size: int, target: Target) -> float:
     """Cycles of memory to read and write elements of `size` bytes; 0 if the L2 cache holds them."""
-    model = target.model
-    moved = count * size / model.dram_bytes_per_cycle if count * size > model.l2_bytes else 0.0
-    return 2 * moved
+    moved = count * size
+    return 2 * moved / dram_rate(target) if moved > target.model.l2_bytes else 0.0
 
 
 def _cycles(c: Contraction, target: Target) -> float:

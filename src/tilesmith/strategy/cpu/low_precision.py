@@ -18,6 +18,7 @@ from tilesmith.ir.types import Dim, TensorType
 from tilesmith.ops.conv import Conv
 from tilesmith.ops.matmul import MatMul
 from tilesmith.perf.cost import constants_place
+from tilesmith.perf.cycles import dram_rate
 
 from .contraction import contraction_of, row_extent
 from .dot_instructions import dot_for, joinable, joined_axis, products_per_time
@@ -106,7 +107,7 @@ def waits_less(uses: float, low: DType, constants: int, target: Target) -> bool:
     model = target.model
     place = constants_place(constants, target)
     rates = {"l2": model.l2_bytes_per_cycle, "l3": model.l3_bytes_per_cycle}
-    rate = rates.get(place, model.dram_bytes_per_cycle) if place != "l1" else math.inf
+    rate = rates.get(place, dram_rate(target)) if place != "l1" else math.inf
     lanes = target.vector_lanes(f32.bytes)
     products = uses / (lanes * model.fma_ports)
     converting = conversion_instructions(low, target) / (lanes * model.vector_ports)

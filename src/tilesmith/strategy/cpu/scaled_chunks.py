@@ -35,6 +35,7 @@ from tilesmith.ir.target import Target
 from tilesmith.ir.types import Dim
 from tilesmith.ops.structure import loads, product_of_loads
 from tilesmith.perf.cost import constants_place
+from tilesmith.perf.cycles import Instructions, dram_rate
 from tilesmith.strategy.group import Group, group_tensors
 from tilesmith.strategy.versions import Versions
 from tilesmith.te.knobs import ANALYTIC, Config
@@ -269,10 +270,8 @@ def _fewest(dims: Iterable[Dim]) -> int:
 
 def _cycles(rows: int, weights: int, each: float, is_packed: bool, target: Target) -> float:
     """Cycles of one core for a product with `weights` weights of `each` bytes."""
-    model = target.model
     vectors = weights / target.vector_lanes(4) / target.threads
     decoded = DECODING * -(-rows // tile_of(rows, target)[0]) * is_packed
-    compute = vectors * max(rows / model.fma_ports, (rows + decoded) / model.vector_ports)
-    shared = model.dram_gbytes / model.ghz / target.threads
-    memory = weights * each / target.threads / min(model.dram_bytes_per_cycle, shared)
+    compute = vectors * Instructions(fma=rows, alu=decoded).cycles(target.model)
+    memory = weights * each / target.threads / dram_rate(target)
     return max(compute, memory)

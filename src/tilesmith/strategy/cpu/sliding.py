@@ -18,6 +18,7 @@ from functools import lru_cache
 
 from tilesmith.ir.affine import affine_form
 from tilesmith.ir.target import Target
+from tilesmith.perf.cycles import overlapped
 from tilesmith.te.tensor import IterVar
 
 from .contraction import (
@@ -28,10 +29,6 @@ from .contraction import (
     reduction_order,
 )
 from .unrolling import UNROLL_FACTORS
-
-SHOWN = 0.2
-"""Fraction of the shorter of load time and multiply-add time that does not overlap with the longer.
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +106,9 @@ def sliding_tile(
 
 def _cycles(slide: Slide, rows: int, vectors: int, taps: int, target: Target) -> float:
     """Cycles of all steps along one row of the window."""
-    adds = rows * vectors * taps / target.model.fma_ports
-    loads = (slide.loads(rows, taps) + taps) * vectors / target.model.fma_ports
-    waits = target.model.fma_latency * taps
-    longer = max(adds, loads, waits)
-    return (longer + SHOWN * min(adds, loads) + target.model.loop_cycles) * (slide.taps // taps)
+    model = target.model
+    adds = rows * vectors * taps / model.fma_ports
+    loads = (slide.loads(rows, taps) + taps) * vectors / model.load_ports
+    waits = model.fma_latency * taps
+    step = max(overlapped(adds, loads, model), waits) + model.loop_cycles
+    return step * (slide.taps // taps)

@@ -34,6 +34,7 @@ from tilesmith.ir.tensor_intrinsics import (
     tensor_intrinsic,
 )
 from tilesmith.ir.types import same_dim
+from tilesmith.perf.cycles import Instructions, tile_cycles
 from tilesmith.strategy.group import Group
 from tilesmith.strategy.intrinsics import available
 from tilesmith.te.knobs import Config
@@ -111,9 +112,7 @@ class TileBlock:
         each = i.time(model)
         fresh = max(each, i.first_fmas or 0.0)  # the first product with a tile of columns
         calls = self.columns * fresh + (tiles - self.columns) * each
-        busy = max(calls / model.fma_ports, sum(vectors) / model.load_ports)
-        streamed = 2 * model.load_cycles * vectors[1]  # from the L2 cache, as in `step_cycles`
-        return busy + streamed + model.loop_cycles
+        return tile_cycles(Instructions(fma=calls, load=sum(vectors)), vectors[1], model)
 
 
 def tile_block(

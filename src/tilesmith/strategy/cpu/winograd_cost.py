@@ -20,6 +20,7 @@ from tilesmith.ir.target import Target
 from tilesmith.ir.types import TensorType
 from tilesmith.ops.conv import Conv
 from tilesmith.ops.winograd import WinogradConv
+from tilesmith.perf.cycles import dram_rate
 from tilesmith.te.interpolation import SQUARES, WINDOW
 from tilesmith.te.knobs import ANALYTIC, Config
 from tilesmith.te.winograd import points
@@ -148,7 +149,7 @@ def winograd_cycles(sizes: Sizes, target: Target) -> float:
     filters = -(-sizes.filters // b.tile.lanes)
     rows = -(-sizes.tiles // b.tile.rows) * b.tile.rows
     products = points * rows * filters * sizes.channels / target.model.fma_ports / EFFICIENCY
-    weights = points * sizes.channels * sizes.filters * 4 / target.model.dram_bytes_per_cycle
+    weights = points * sizes.channels * sizes.filters * 4 / dram_rate(target)
     images = sizes.m**2 * sizes.tiles * (sizes.channels + sizes.filters) * 4
     far = images / target.model.l3_bytes_per_cycle if images > target.model.l2_bytes else 0.0
     # For each point of a tile a vector moves in and out, and once more between product and
@@ -173,7 +174,7 @@ def direct_cycles(node: Node, target: Target, element: DType = f32) -> float:
         products = min(products, steps * filters * on_tiles)
     products /= EFFICIENCY
     weights = WINDOW * WINDOW * channels * filters * element.bytes
-    return max(products, weights / target.model.dram_bytes_per_cycle)
+    return max(products, weights / dram_rate(target))
 
 
 def _cycles_on_tiles(node: Node, element: DType, target: Target) -> float | None:
