@@ -50,13 +50,13 @@ class Instructions:
             setattr(self, f.name, getattr(self, f.name) + times * getattr(other, f.name))
 
 
-def tile_cycles(step: Instructions, far: float, model: CpuModel) -> float:
+def tile_cycles(step: Instructions, shown: float, model: CpuModel) -> float:
     """Cycles of one step of a register tile's loop.
 
-    far: vectors that come from the L2 cache, half a vector per cycle.  Little of that time shows
-        while L2 hits, more when neighbours on this machine use it too.
+    shown: loads that take time beside arithmetic.  One from L2, at half a vector per cycle, counts
+        twice: little of that time shows while L2 hits, more when neighbours on this machine use it.
     """
-    return step.cycles(model) + 2 * model.load_cycles * far + model.loop_cycles
+    return step.cycles(model) + model.load_cycles * shown + model.loop_cycles
 
 
 def overlapped(computing: float, moving: float, model: CpuModel) -> float:

@@ -233,7 +233,7 @@ def step_cycles(rows: int, vectors: int, target: Target, broadcast: bool = True)
     model = target.model
     load = vectors + (rows if broadcast else rows * vectors)
     step = Instructions(fma=rows * vectors, load=load, chain=model.fma_latency)
-    return tile_cycles(step, vectors, model)  # the vectors of `w` are far
+    return tile_cycles(step, 2 * vectors, model)  # the vectors of `w` come from L2
 
 
 def row_extent(c: Contraction) -> int:

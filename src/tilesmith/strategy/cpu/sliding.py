@@ -18,7 +18,7 @@ from functools import lru_cache
 
 from tilesmith.ir.affine import affine_form
 from tilesmith.ir.target import Target
-from tilesmith.perf.cycles import overlapped
+from tilesmith.perf.cycles import Instructions, tile_cycles
 from tilesmith.te.tensor import IterVar
 
 from .contraction import (
@@ -106,9 +106,7 @@ def sliding_tile(
 
 def _cycles(slide: Slide, rows: int, vectors: int, taps: int, target: Target) -> float:
     """Cycles of all steps along one row of the window."""
-    model = target.model
-    adds = rows * vectors * taps / model.fma_ports
-    loads = (slide.loads(rows, taps) + taps) * vectors / model.load_ports
-    waits = model.fma_latency * taps
-    step = max(overlapped(adds, loads, model), waits) + model.loop_cycles
-    return step * (slide.taps // taps)
+    loads = (slide.loads(rows, taps) + taps) * vectors
+    waits = target.model.fma_latency * taps
+    step = Instructions(fma=rows * vectors * taps, load=loads, chain=waits)
+    return tile_cycles(step, loads, target.model) * (slide.taps // taps)

@@ -112,7 +112,7 @@ class TileBlock:
         each = i.time(model)
         fresh = max(each, i.first_fmas or 0.0)  # the first product with a tile of columns
         calls = self.columns * fresh + (tiles - self.columns) * each
-        return tile_cycles(Instructions(fma=calls, load=sum(vectors)), vectors[1], model)
+        return tile_cycles(Instructions(fma=calls, load=sum(vectors)), 2 * vectors[1], model)
 
 
 def tile_block(
