@@ -56,13 +56,8 @@ class Resize(Op):
         if self.coordinates == "tf_crop_and_resize" and len(self.roi) != 2 * rank:
             rules.reject(self.name, f"{2 * rank} numbers in roi", self.roi)
         for axis, size in enumerate(self.sizes):
-            extent = shape[axis]
-            if not self.scales and not self.roi and same_dim(extent, size):
-                continue
-            if isinstance(extent, int) and isinstance(size, int):
-                x = self._resample(b, x, axis, extent, size)
-            else:
-                x = self._resample_symbolic(b, x, axis, extent, size)
+            if self.scales or self.roi or not same_dim(shape[axis], size):
+                x = self._resample(b, x, axis, shape[axis], size)
         return x
 
     def _scale(self, axis: int, extent: int, size: int) -> Fraction:
@@ -70,26 +65,27 @@ class Resize(Op):
             return Fraction(size, extent) if extent else Fraction(1)
         return short_fraction(self.scales[axis])
 
-    def _resample_symbolic(self, b: GraphBuilder, x: Any, axis: int, extent: Dim, size: Dim) -> Any:
-        """Like `_resample`, for an extent or a size that is known at run time only."""
-        if self.coordinates == "tf_crop_and_resize" or self.antialias:
+    def _coordinates(self, axis: int, extent: Dim, size: Dim) -> tuple[Dim, Dim, Dim]:
+        """(step, start, d): sample i is at (step * i + start) / d.  Formulas: ONNX operator
+        Resize.
+        """
+        crops = self.coordinates == "tf_crop_and_resize"
+        if isinstance(extent, int) and isinstance(size, int):
+            if crops:
+                return self._crop(axis, extent, size)
+        elif crops or self.antialias:
             what = "antialiasing" if self.antialias else self.coordinates
             raise OpenDimensionError(
                 f"{self.name}: {what} needs numbers, found extent {extent} and size {size}; give "
                 "them with shapes=",
                 (extent, size),
             )
-        step, start, common = self._symbolic_coordinates(axis, extent, size)
-        if same_dim(extent, size) and same_dim(step, common) and same_dim(start, 0):
-            return x
-        return b.add(self._along(axis, size, step, start, common), x)
-
-    def _symbolic_coordinates(self, axis: int, extent: Dim, size: Dim) -> tuple[Dim, Dim, Dim]:
-        """(step, start, d): sample i is at (step * i + start) / d."""
         product, total, difference = extents.product, extents.total, extents.difference
         num, den = size, extent  # numerator and denominator of the scale
         if self.scales:
             num, den = short_fraction(self.scales[axis]).as_integer_ratio()
+        elif same_dim(size, 0) or same_dim(extent, 0):
+            num = den = 1
         else:
             grows, shrinks = extents.quotient(size, extent), extents.quotient(extent, size)
             if grows is not None:
@@ -119,6 +115,16 @@ class Resize(Op):
                 return den, 0, num
         return rules.reject(self.name, "a known coordinate transformation", repr(self.coordinates))
 
+    def _crop(self, axis: int, extent: int, size: int) -> tuple[int, int, int]:
+        """The coordinates of samples between the ends of `roi`."""
+        ends = (self.roi[axis], self.roi[axis + len(self.sizes)])
+        low, high = (Fraction(r).limit_denominator(10_000) * (extent - 1) for r in ends)
+        step, start = Fraction(1), (low + high) / 2
+        if size > 1:
+            step, start = (high - low) / (size - 1), low
+        common = math.lcm(step.denominator, start.denominator)
+        return int(step * common), int(start * common), common
+
     def _along(self, axis: int, size: Dim, step: Dim, start: Dim, common: Dim) -> Resample:
         crops = self.coordinates == "tf_crop_and_resize"
         return Resample(
@@ -134,20 +140,30 @@ class Resize(Op):
             self.extrapolation if crops else None,
         )
 
-    def _resample(self, b: GraphBuilder, x: Any, axis: int, extent: int, size: int) -> Any:
-        scale = self._scale(axis, extent, size)
-        step, start = self._coordinates(axis, extent, size, scale)
-        if step == 1 and start == 0 and extent == size:
+    def _resample(self, b: GraphBuilder, x: Any, axis: int, extent: Dim, size: Dim) -> Any:
+        """x with `size` samples along an axis; extents and sizes may be known at run time only."""
+        step, start, common = self._coordinates(axis, extent, size)
+        if isinstance(extent, int) and isinstance(size, int):
+            numbers = (rules.static(self.name, v, "a coordinate") for v in (step, start))
+            by, first = (
+                Fraction(v, rules.static(self.name, common, "a coordinate")) for v in numbers
+            )
+            if size <= 1 and self.coordinates in ("align_corners", "pytorch_half_pixel"):
+                by = Fraction(1)  # a single sample is at 0, whatever the step
+            scale = self._scale(axis, extent, size)
+            moves = extent != size or by != 1 or first != 0
+            if moves and self.antialias and self.mode != "nearest" and scale < 1:
+                if not x.type.dtype.is_float:  # the weights are fractions
+                    rules.reject(self.name, f"floats for mode {self.mode}", x.type.dtype)
+                weights = self._kernel(extent, size, by, first, scale)
+                return _product_along(b, x, axis, weights.astype(x.type.dtype.numpy))
+            # exact except for unusual values of roi, for which it keeps the integers small
+            first = first.limit_denominator(1 << 20)
+            common = math.lcm(by.denominator, first.denominator)
+            step, start = int(by * common), int(first * common)
+        if same_dim(extent, size) and same_dim(step, common) and same_dim(start, 0):
             return x
-        if self.antialias and self.mode != "nearest" and scale < 1:
-            if not x.type.dtype.is_float:  # the weights are fractions
-                rules.reject(self.name, f"floats for mode {self.mode}", x.type.dtype)
-            weights = self._kernel(extent, size, step, start, scale)
-            return _product_along(b, x, axis, weights.astype(x.type.dtype.numpy))
-        # exact except for unusual values of roi, for which it keeps the integers small
-        start = start.limit_denominator(1 << 20)
-        common = math.lcm(step.denominator, start.denominator)
-        return b.add(self._along(axis, size, int(step * common), int(start * common), common), x)
+        return b.add(self._along(axis, size, step, start, common), x)
 
     def reference(self, *inputs: np.ndarray) -> np.ndarray:
         y = rules.exact(inputs[0])
@@ -222,42 +238,6 @@ class Resize(Op):
                 line[min(max(tap, 0), extent - 1)] += weight
                 total += weight
         return line / total
-
-    def _coordinates(
-        self, axis: int, extent: int, size: int, scale: Fraction
-    ) -> tuple[Fraction, Fraction]:
-        """(step, start): sample i is at step * i + start.  Formulas: ONNX operator Resize."""
-        half = Fraction(1, 2)
-        one = Fraction(1)
-        step = 1 / scale if scale else one
-        match self.coordinates:
-            case "half_pixel":
-                return step, half * step - half
-            case "half_pixel_symmetric":
-                adjusted = Fraction(size) / (scale * extent)
-                offset = Fraction(extent, 2) * (1 - adjusted)
-                return step, offset + half * step - half
-            case "pytorch_half_pixel":
-                return (step, half * step - half) if size > 1 else (one, Fraction(0))
-            case "tf_half_pixel_for_nn":
-                return step, half * step
-            case "align_corners":
-                return (
-                    (Fraction(extent - 1, size - 1), Fraction(0))
-                    if size > 1
-                    else (one, Fraction(0))
-                )
-            case "asymmetric":
-                return step, Fraction(0)
-            case "tf_crop_and_resize":
-                low, high = (
-                    Fraction(self.roi[axis + n]).limit_denominator(10_000)
-                    for n in (0, len(self.sizes))
-                )
-                if size > 1:
-                    return (high - low) * (extent - 1) / (size - 1), low * (extent - 1)
-                return one, (low + high) * (extent - 1) / 2
-        return rules.reject(self.name, "a known coordinate transformation", repr(self.coordinates))
 
     def _kernel(
         self, extent: int, size: int, step: Fraction, start: Fraction, scale: Fraction
