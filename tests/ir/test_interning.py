@@ -8,7 +8,7 @@ import threading
 import weakref
 
 from tilesmith.ir.dtypes import f32, i64
-from tilesmith.ir.expr import Binary, Expr, Var, const, post_order, substitute
+from tilesmith.ir.expr import Binary, Expr, Var, const, post_order, reached, substitute
 
 X, Y = Var("x", i64), Var("y", i64)
 
@@ -71,3 +71,11 @@ def test_no_interrupt_is_lost_when_nodes_go() -> None:
     node = X + 424243
     ref = next(r for r in weakref.getweakrefs(node) if r.__callback__ is not None)
     assert not inspect.isfunction(ref.__callback__)
+
+
+def test_nodes_are_reached_once() -> None:
+    e = (X + Y) * (X + Y) - X
+    assert list(reached([e])) == [e, X, (X + Y) * (X + Y), X + Y, Y]
+    assert list(reached([e], lambda n: () if n is (X + Y) * (X + Y) else n.children))[-1] is e.a
+    seen = {X + Y}
+    assert X + Y not in set(reached([e], seen=seen)) and {e, X} < seen

@@ -16,9 +16,8 @@ from tilesmith.codegen.link import assembly
 from tilesmith.codegen.targets import target
 from tilesmith.ir.expr import Load, post_order, rebuilt
 from tilesmith.ir.tensor_intrinsics import Operand, TensorIntrinsic, tensor_intrinsic
-from tilesmith.loop.behaviour import behaviour
 from tilesmith.loop.compare import structural_equal
-from tilesmith.loop.interpret import interpret
+from tilesmith.loop.interpret import behaviour, interpret
 from tilesmith.loop.nodes import Buffer, Func
 from tilesmith.loop.parse import parse_func
 from tilesmith.strategy.intrinsics import SHIPPED, available

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 
-from tilesmith.ir.expr import Binary, Compare, Const, Expr, Unary
+from tilesmith.ir.expr import Binary, Compare, Const, Expr, Unary, reached
 from tilesmith.ir.intrinsics import BY_ZERO, FROM_FRONT
 
 from .context import VALUES, Code, address
@@ -38,17 +38,11 @@ def explained(message: str, values: Sequence[int]) -> str:
 def compared(cond: Expr) -> list[Expr]:
     """The integers that a condition compares, without constants: they explain a failure."""
     integers: dict[Expr, None] = {}
-    stack, seen = [cond], set[Expr]()
-    while stack:
-        e = stack.pop()
-        if e in seen:
-            continue
-        seen.add(e)
-        if isinstance(e, Compare):
-            operands = (e.a, e.b) if e.a.dtype.is_int else ()
+    connectives = (Binary, Unary)
+    for e in reached([cond], lambda e: e.children[::-1] if isinstance(e, connectives) else ()):
+        if isinstance(e, Compare) and e.a.dtype.is_int:
+            operands = (e.a, e.b)
             integers |= {x: None for x in operands if x.lanes == 1 and not isinstance(x, Const)}
-        elif isinstance(e, (Binary, Unary)):
-            stack += reversed(e.children)
     return list(integers)
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from tilesmith.ir import expr as ir
 from tilesmith.ir.affine import affine_form, from_affine
 from tilesmith.ir.dtypes import i64
-from tilesmith.ir.expr import Expr, const, post_order
+from tilesmith.ir.expr import Expr, const, post_order, reached
 from tilesmith.ir.lane_offsets import lane_offsets
 from tilesmith.loop.nodes import Buffer, Store
 
@@ -61,19 +61,13 @@ def _all_on(lane: int, *masks: tuple[bool, ...] | None) -> bool:
 
 def _unconditional(root: Expr) -> Iterator[ir.Load]:
     """The vector loads with strides other than 0 and 1 that `root` certainly executes."""
-    stack, seen = [root], set[Expr]()
-    while stack:
-        e = stack.pop()
-        if e in seen or isinstance(e, ir.Select):
-            continue
-        seen.add(e)
+    ends = (ir.Load, ir.Select)
+    for e in reached([root], lambda e: () if isinstance(e, ends) else e.children):
         if isinstance(e, ir.Load):
             index = e.indices[0] if len(e.indices) == 1 else None
             unit = isinstance(index, ir.Ramp) and index.stride is const(1)
             if index is not None and index.lanes > 1 and not unit:
                 yield e
-            continue
-        stack.extend(e.children)
 
 
 def known_lanes(mask: Expr | None) -> tuple[bool, ...] | None:

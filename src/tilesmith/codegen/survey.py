@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from tilesmith.ir.expr import Expr, Load, type_text
+from tilesmith.ir.expr import Expr, Load, reached, type_text
 from tilesmith.ir.intrinsics import needs_guard
 from tilesmith.loop import nodes as loop
 from tilesmith.loop.nodes import Buffer, Stmt
@@ -81,20 +81,13 @@ class Survey:
                 self.expression(e)
 
     def expression(self, e: Expr) -> None:
-        stack = [e]
-        seen = self._seen
-        while stack:
-            node = stack.pop()
-            if node in seen:
-                continue
-            seen.add(node)
+        for node in reached([e], seen=self._seen):
             if isinstance(node, Load) and isinstance(node.buffer, Buffer):
                 self.loaded.add(node.buffer)
                 if node.buffer.scope == "register":
                     self._read(node.buffer, node.indices)
             elif needs_guard(node):
                 self.checks = True
-            stack.extend(node.children)
 
     def _read(self, buffer: Buffer, indices: tuple[Expr, ...]) -> None:
         for i in indices:

@@ -14,7 +14,7 @@ from dataclasses import replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal
 
-from tilesmith.ir.given_sizes import ExpectedSizes
+from tilesmith.ir.sizes import ExpectedSizes
 from tilesmith.runtime.program import Program
 from tilesmith.support.arguments import checked, shown
 from tilesmith.support.errors import DeviceError, ModelError, UsageError

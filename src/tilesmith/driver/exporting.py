@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from tilesmith.ir.given_sizes import ExpectedSizes
+from tilesmith.ir.sizes import ExpectedSizes
 from tilesmith.runtime.executable import Executable
 from tilesmith.runtime.standalone.export import Format
 from tilesmith.runtime.standalone.export import export as write

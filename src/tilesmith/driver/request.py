@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import ArrayLike
 
-    from tilesmith.ir.given_sizes import ExpectedSizes, Ranges
+    from tilesmith.ir.sizes import ExpectedSizes, Ranges
 
 Specialise: TypeAlias = Mapping[str, int] | Sequence[Mapping[str, int]] | Literal["auto"]
 """Sizes with programs of their own."""

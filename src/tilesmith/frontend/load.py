@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tilesmith.graph.nodes import Constant, Graph
-from tilesmith.ir.given_sizes import ExpectedSizes, Ranges
+from tilesmith.ir.sizes import ExpectedSizes, Ranges
 from tilesmith.ops.rules import UnequalDims
 from tilesmith.support.errors import UsageError
 

@@ -11,9 +11,8 @@ from . import interval as iv
 from .affine import Affine, affine_form, combined, from_affine, product, scaled
 from .dtypes import i64
 from .expr import Binary, Compare, Const, Expr, ExprLike, Unary, Var, as_expr, post_order, same
-from .facts import Facts
 from .interval import Interval
-from .prove import interval_of, is_index, nonnegative, sum_interval
+from .prove import Facts, interval_of, is_index, nonnegative, sum_interval
 from .subjects import Subjects, about_indices, depends_on_indices
 
 _MEMO_LIMIT = 1 << 17

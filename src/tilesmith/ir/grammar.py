@@ -154,7 +154,8 @@ def lines_of(kind: type) -> tuple[Line, ...]:
     for text in kind.syntax.split("\n"):  # type: ignore[attr-defined]  # nodes with text have one
         m = re.fullmatch(r"\{(\w+)\}", text)
         if m and m[1] in bodies:
-            lines[-1] = Line(lines[-1].items, m[1], _ends_with_colon(lines[-1]))
+            items = lines[-1].items
+            lines[-1] = Line(items, m[1], str(items[-1]).endswith(":"))
         else:
             lines.append(Line(items_of(text), None, False))
     return tuple(lines)
@@ -177,11 +178,6 @@ def registered() -> tuple[str, ...]:
 def items_of(text: str) -> tuple[str | Slot, ...]:
     """The literal text and the slots of a line."""
     return tuple(_item(p) for p in re.split(r"(\{[^}]+\})", text) if p)
-
-
-def _ends_with_colon(line: Line) -> bool:
-    last = line.items[-1]
-    return isinstance(last, str) and last.endswith(":")
 
 
 def _item(part: str) -> str | Slot:

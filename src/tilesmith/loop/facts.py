@@ -6,9 +6,11 @@ inside a statement that writes to that memory.
 
 from __future__ import annotations
 
+from typing import TypeGuard
+
 from tilesmith.ir.context import Context
 from tilesmith.ir.dtypes import i64
-from tilesmith.ir.expr import Binary, Expr, all_of, const, reads_memory, symbols
+from tilesmith.ir.expr import Binary, Expr, all_of, const, reached, reads_memory, symbols
 
 from .nodes import For, If, LetStmt, Stmt
 from .visit import written
@@ -16,19 +18,12 @@ from .visit import written
 
 def conjuncts(cond: Expr) -> list[Expr]:
     """The conditions of which `cond` is the conjunction, each once."""
-    parts: dict[Expr, None] = {}
-    seen: set[Expr] = set()
-    left = [cond]
-    while left:
-        e = left.pop()
-        if e in seen:
-            continue
-        seen.add(e)
-        if isinstance(e, Binary) and e.op == "and":
-            left += (e.b, e.a)
-        else:
-            parts[e] = None
-    return [*parts]
+    parts = reached([cond], lambda e: (e.b, e.a) if _is_and(e) else ())
+    return [e for e in parts if not _is_and(e)]
+
+
+def _is_and(e: Expr) -> TypeGuard[Binary]:
+    return isinstance(e, Binary) and e.op == "and"
 
 
 def lasts(e: Expr, stmt: Stmt) -> bool:

@@ -13,17 +13,27 @@ from typing import Any
 
 import numpy as np
 
-from tilesmith.ir.expr import Binary, BufferLike, Call, Const, Expr, Load, Var
+from tilesmith.ir.expr import (
+    Binary,
+    BufferLike,
+    Call,
+    Const,
+    Expr,
+    Load,
+    Var,
+    const,
+    post_order,
+    rebuilt,
+)
 from tilesmith.ir.loop_tables import LOOP_KINDS, SCOPES
-from tilesmith.ir.tensor_intrinsics import tensor_intrinsic
+from tilesmith.ir.tensor_intrinsics import Operand, TensorIntrinsic, tensor_intrinsic
 from tilesmith.support.errors import InternalError, UsageError
 
 from . import interpret_values as values
 from . import nodes
-from .behaviour import behaviour
 from .interpret_expr import Emitter
 from .interpret_launch import Exchange, Launch
-from .nodes import Buffer, Func, Stmt
+from .nodes import Buffer, For, Func, Stmt, Store
 from .text import head
 from .visit import walk
 
@@ -83,6 +93,28 @@ def _arguments(func: Func, args: Sequence[np.ndarray | int]) -> list[Any]:
             )
         bound.append(a)
     return bound
+
+
+def behaviour(intrinsic: TensorIntrinsic) -> Func:
+    """The computation of a call, as a function of its operands and the result.
+
+    The result holds its old value at the start if the intrinsic accumulates, otherwise zeros.
+    """
+    buffers = {o: Buffer(o.name, o.dtype, o.shape) for o in (*intrinsic.operands, intrinsic.result)}
+    done: dict[Expr, Expr] = {}
+    for node in post_order(intrinsic.term):
+        new = rebuilt(node, done)
+        if isinstance(new, Load) and isinstance(new.buffer, Operand):
+            new = Load(buffers[new.buffer], new.indices)
+        done[node] = new
+    result = buffers[intrinsic.result]
+    indices = tuple(intrinsic.axes[: len(intrinsic.result.shape)])
+    term = done[intrinsic.term]
+    adds = intrinsic.accumulates or any(intrinsic.is_reduced)
+    body: Stmt = Store(result, indices, Load(result, indices) + term if adds else term)
+    for axis, extent in reversed([*zip(intrinsic.axes, intrinsic.extents, strict=True)]):
+        body = For(axis, const(0), const(extent), "serial", body)
+    return Func(intrinsic.name, tuple(buffers.values()), (result,), body)
 
 
 def _tensor_function(name: str) -> Callable[..., np.ndarray]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tilesmith.ir.expr import Binary, Broadcast, Const, Expr, Load, Ramp, Var
+from tilesmith.ir.expr import Binary, Broadcast, Const, Expr, Load, Ramp, Var, reached
 from tilesmith.ir.lane_offsets import lane_offsets
 from tilesmith.loop.nodes import Stmt
 from tilesmith.loop.visit import exprs
@@ -51,14 +51,7 @@ def computed_from(e: Expr) -> tuple[Expr, ...]:
 def periods(body: Stmt) -> dict[Var, list[int]]:
     """Divisors that split each loop variable into digits, each a multiple of the one before."""
     by_variable: dict[Var, set[int]] = {}
-    seen: set[Expr] = set()
-    stack = list(exprs(body))
-    while stack:
-        e = stack.pop()
-        if e in seen:
-            continue
-        seen.add(e)
-        stack.extend(e.children)
+    for e in reached(exprs(body)):
         if isinstance(e, Binary) and e.op in ("floordiv", "floormod") and isinstance(e.b, Const):
             inner = 1
             a = e.a

@@ -15,8 +15,7 @@ from typing import Any, TypeVar, Union, get_args, get_origin
 from tilesmith.ir.dtypes import DType, by_name
 from tilesmith.support.errors import ParseError
 
-from .declared import BY_WORD, WORDS, hints_of
-from .nodes import Arg, Node, Step
+from .nodes import BY_WORD, WORDS, Arg, Node, Step, hints_of
 from .operands import parse_operand, print_operand
 
 N = TypeVar("N", bound=Node)

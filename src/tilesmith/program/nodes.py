@@ -12,9 +12,10 @@ if the size changes.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from functools import cache
+from typing import Any, ClassVar, Literal, get_type_hints
 
-from tilesmith.ir.grammar import Binder, Body, Label, Operand, Reference
+from tilesmith.ir.grammar import Binder, Body, Label, Operand, Reference, tokens
 
 ArgKind = Literal["input", "output", "constant", "arena", "scalar", "place", "extent", "pointer"]
 
@@ -357,3 +358,20 @@ class Results(Step):
 
     syntax = "results {values}"
     values: Reference[tuple[int, ...]]
+
+
+BY_WORD: dict[str, type[Node]] = {
+    tokens(kind.syntax)[0]: kind
+    for kind in tuple(globals().values())
+    if isinstance(kind, type) and issubclass(kind, Node) and hasattr(kind, "syntax")
+    and kind.syntax[0] != "{"
+}  # fmt: skip
+"""The kinds of nodes that stand in lines of their own, by their first word."""
+
+WORDS: dict[type[Node], str] = {kind: word for word, kind in BY_WORD.items()}
+
+
+@cache
+def hints_of(kind: type[Node]) -> dict[str, Any]:
+    """The types of the fields of a kind of node."""
+    return get_type_hints(kind)

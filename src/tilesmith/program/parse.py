@@ -11,9 +11,8 @@ from tilesmith.ir.dtypes import DType, by_name
 from tilesmith.ir.grammar import Line, lines_of, tokens
 from tilesmith.ir.tokens import TokenReader, tokens_of
 
-from .declared import BY_WORD, hints_of
 from .main import Main
-from .nodes import Arg, Node, Step
+from .nodes import BY_WORD, Arg, Node, Step, hints_of
 from .operands import PATTERN, parse_operand
 from .text import NUMBERED, declarations_of, default_of, form_of
 

@@ -16,7 +16,6 @@ from tilesmith.ir.expr import cast, const, maximum, minimum, power, select
 from tilesmith.ir.intrinsics import call
 from tilesmith.loop.builder import LoopBuilder
 
-from .elsewhere import word
 from .extern import extern
 from .intrinsics import (
     acos,
@@ -50,7 +49,7 @@ from .lower import lower
 from .reducers import comm_reducer
 from .scan import scan
 from .schedule import Schedule, create_schedule
-from .stage import Axis, Stage
+from .stage import Axis, Stage, word
 from .tensor import (
     Compute,
     IterVar,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from tilesmith.ir.expr import Expr, Load, Var, post_order
+from tilesmith.ir.expr import Expr, Load, Var, count_uses, post_order
 from tilesmith.ir.operations import ATOM, UNARY
 from tilesmith.ir.text import parts_of
 from tilesmith.ir.types import Dim
@@ -47,13 +47,7 @@ def _shared(roots: Iterable[Expr]) -> set[Expr]:
     stays linear in the DAG's size.
     """
     uses: dict[Expr, int] = {}
-    seen: set[Expr] = set()
-    for root in roots:
-        for node in post_order(root):
-            if node not in seen:
-                seen.add(node)
-                for c in node.children:
-                    uses[c] = uses.get(c, 0) + 1
+    count_uses(roots, uses)
     return {n for n, count in uses.items() if count > 1 and n.children and not isinstance(n, Load)}
 
 

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from tilesmith.ir.expr import Var, substitute
-from tilesmith.ir.given_sizes import ExpectedSizes, Ranges
-from tilesmith.ir.sizes import LARGEST
+from tilesmith.ir.sizes import LARGEST, ExpectedSizes, Ranges
 from tilesmith.ir.symbols import as_dim, symbol, symbols_of
 from tilesmith.ir.types import Dim, same_dim
 from tilesmith.ops.rules import UnequalDims

@@ -49,6 +49,7 @@ from .arithmetic import (
     compare,
     const,
     power,
+    type_text,
     unary,
 )
 from .nodes import (
@@ -65,13 +66,13 @@ from .nodes import (
     minimum,
     select,
 )
-from .operands import type_text
 from .walk import (
     count_uses,
     distinct,
     free_vars,
     index_of,
     post_order,
+    reached,
     reads_memory,
     rebuilt,
     same,
@@ -119,6 +120,7 @@ __all__ = [
     "minimum",
     "post_order",
     "power",
+    "reached",
     "reads_memory",
     "rebuilt",
     "same",

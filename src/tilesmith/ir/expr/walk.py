@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from operator import is_
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from operator import attrgetter, is_
 from typing import Any
 
 from tilesmith.ir.grammar import Role, fields_with, values_of
@@ -44,6 +44,25 @@ def distinct(roots: Iterable[Expr]) -> list[Expr]:
         for node in post_order(root, seen):
             seen[node] = None
     return list(seen)
+
+
+def reached(
+    roots: Iterable[Expr],
+    inside: Callable[[Expr], Iterable[Expr]] = attrgetter("children"),
+    seen: set[Expr] | None = None,
+) -> Iterator[Expr]:
+    """The nodes that `roots` lead to, each once, before the nodes that `inside` gives for it.
+
+    seen: nodes to leave out; those that are reached are added.
+    """
+    known = set[Expr]() if seen is None else seen
+    waiting = [*roots]
+    while waiting:
+        e = waiting.pop()
+        if e not in known:
+            known.add(e)
+            yield e
+            waiting += inside(e)
 
 
 def count_uses(roots: Iterable[Expr], uses: dict[Expr, int]) -> None:

@@ -24,6 +24,7 @@ from tilesmith.ir.expr import (
     distinct,
     free_vars,
     post_order,
+    reached,
     same,
     substitute,
 )
@@ -106,17 +107,8 @@ def _sure(stmt: Stmt) -> dict[_Key, Expr]:
 
 def _evaluated(roots: Iterable[Expr]) -> list[Expr]:
     """The checks of scalars that evaluating `roots` makes, whichever branches selects choose."""
-    checks: list[Expr] = []
-    left, seen = list(roots), set[Expr]()
-    while left:
-        e = left.pop()
-        if e in seen:
-            continue
-        seen.add(e)
-        if is_check(e) and e.lanes == 1:
-            checks.append(e)
-        left += [e.cond] if isinstance(e, Select) else e.children
-    return checks
+    always = reached(roots, lambda e: e.children[:1] if isinstance(e, Select) else e.children)
+    return [e for e in always if is_check(e) and e.lanes == 1]
 
 
 def _key(check: Expr) -> _Key:

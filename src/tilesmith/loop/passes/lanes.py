@@ -8,7 +8,7 @@ from tilesmith.ir import expr as ir
 from tilesmith.ir.affine import affine_form, from_affine
 from tilesmith.ir.context import Context
 from tilesmith.ir.dtypes import i64
-from tilesmith.ir.expr import Expr, Var, const, post_order, substitute
+from tilesmith.ir.expr import Expr, Var, const, post_order, reached, substitute
 from tilesmith.ir.intrinsics import is_check, needs_guard
 from tilesmith.ir.simplify import can_prove, simplify
 
@@ -252,17 +252,17 @@ def _both(mask: Expr | None, cond: Expr) -> Expr:
 
 def _surely_loaded(cond: Expr) -> list[ir.Load]:
     """The loads of a condition that are executed unconditionally."""
-    loaded: list[ir.Load] = []
-    left, seen = [cond], set[Expr]()
-    while left:
-        e = left.pop()
-        if e in seen or isinstance(e, ir.Let):
-            continue
-        seen.add(e)
-        if isinstance(e, ir.Load):
-            loaded.append(e)
-        left += [e.cond] if isinstance(e, ir.Select) else e.children
-    return loaded
+
+    def inside(e: Expr) -> tuple[Expr, ...]:
+        return (
+            ()
+            if isinstance(e, ir.Let)
+            else e.children[:1]
+            if isinstance(e, ir.Select)
+            else e.children
+        )
+
+    return [e for e in reached([cond], inside) if isinstance(e, ir.Load)]
 
 
 def _accumulate(terms: dict[Expr, int], e: Expr, k: int, constant: int) -> int:

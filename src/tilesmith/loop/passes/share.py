@@ -28,6 +28,7 @@ from tilesmith.ir.expr import (
     Var,
     const,
     distinct,
+    reached,
     substitute,
 )
 from tilesmith.ir.intrinsics import needs_guard
@@ -216,16 +217,4 @@ def _placed(
 
 def _topmost(root: Expr, named: Container[Expr]) -> list[Expr]:
     """The named nodes of `root` that are not inside another one of them."""
-    topmost: dict[Expr, None] = {}
-    seen: set[Expr] = set()
-    stack = [root]
-    while stack:
-        node = stack.pop()
-        if node in seen or isinstance(node, (Var, Const)):
-            continue
-        seen.add(node)
-        if node in named:
-            topmost[node] = None
-        else:
-            stack.extend(node.children)
-    return list(topmost)
+    return [n for n in reached([root], lambda n: () if n in named else n.children) if n in named]

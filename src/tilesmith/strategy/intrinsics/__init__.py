@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tilesmith.ir.async_copies import AsyncCopies
 from tilesmith.ir.target import Target
-from tilesmith.ir.tensor_intrinsics import TensorIntrinsic
+from tilesmith.ir.tensor_intrinsics import AsyncCopies, TensorIntrinsic
 
 from . import aarch64, arm, nvptx, wasm, x86
 

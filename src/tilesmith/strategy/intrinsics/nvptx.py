@@ -20,8 +20,7 @@ from __future__ import annotations
 from typing import Any
 
 from tilesmith import te
-from tilesmith.ir.async_copies import AsyncCopies
-from tilesmith.ir.tensor_intrinsics import TensorIntrinsic
+from tilesmith.ir.tensor_intrinsics import AsyncCopies, TensorIntrinsic
 
 ROWS, COLUMNS = 16, 8
 WARP = 32
