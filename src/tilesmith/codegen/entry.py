@@ -51,12 +51,12 @@ def emit_entry(
 ) -> str:
     """LLVM text of the main function for `steps` on `target`.
 
-    times: number of the output, two i64 for each call, to which its nanoseconds by the C library's
-        clock number `clock` and the number of its runs are added; None for no times.
+    times: number of the output, two i64 for each call, to which the nanoseconds of the call by the
+        C library's clock number `clock` and the number of its runs are added; None for no times.
     arena_bytes: bytes of the arena that the steps need.
     scratch_bytes: bytes of scratch memory that each thread needs.
-    sizes: how many values `codegen.sizes` computes, of which the first then say how many bytes are
-        needed; 0 if all sizes are numbers.
+    sizes: number of values that `codegen.sizes` computes, of which the first are those bytes
+        instead; 0 if all sizes are numbers.
     """
     measured = list(measurements_of(steps))
     known = min((m.first for m in measured), default=-1)  # extents of the inputs
@@ -86,8 +86,8 @@ def emit_entry(
         writer.write(*compute_sizes())
         needed = {"arena_bytes": writer.value(ARENA), "scratch_bytes": writer.value(SCRATCH)}
     if known > 0:
-        given = f"ptr %measured, ptr %extents, i64 {8 * known}, i1 false"
-        writer.write(f"call void @llvm.memcpy.p0.p0.i64({given})")
+        operands = f"ptr %measured, ptr %extents, i64 {8 * known}, i1 false"
+        writer.write(f"call void @llvm.memcpy.p0.p0.i64({operands})")
     if slots_of(steps):
         writer.begin_slots()
     for name, least in needed.items():
@@ -159,28 +159,28 @@ class _Writer(Writer):
                 self.lowered(step)
 
     def lowered(self, step: Step, number: int = 0) -> None:
-        """A step as statements, which the emitter of kernels writes."""
-        found = lower_step(step, number)
-        self.survey.written |= found.memory.keys()
-        self.survey.statement(found.stmt)
-        self.statements.env.pointers |= {b: self.base(arg) for b, arg in found.memory.items()}
-        self.statements.statement(found.stmt)
+        """Write a step as statements of loop IR."""
+        lowered = lower_step(step, number)
+        self.survey.written |= lowered.memory.keys()
+        self.survey.statement(lowered.stmt)
+        self.statements.env.pointers |= {b: self.base(arg) for b, arg in lowered.memory.items()}
+        self.statements.statement(lowered.stmt)
 
     def host(self, call: kinds.HostCall) -> None:
         n, self.host_call = self.host_call, self.host_call + 1
         for i, a in enumerate(call.arguments):
-            at = self.new(f"getelementptr ptr, ptr %host.args, i64 {i}")
-            self.write(f"store {self.operand(a)}, ptr {at}")
-        given = f"ptr %host_data, i64 {n}, ptr %host.args, i64 {len(call.arguments)}"
-        status = self.new(f"call i32 %host({given})")
+            slot = self.new(f"getelementptr ptr, ptr %host.args, i64 {i}")
+            self.write(f"store {self.operand(a)}, ptr {slot}")
+        operands = f"ptr %host_data, i64 {n}, ptr %host.args, i64 {len(call.arguments)}"
+        status = self.new(f"call i32 %host({operands})")
         self.stamp(None)
         failed = self.new(f"icmp ne i32 {status}, 0")
-        code, at = self.new(address("failure_code")), self.new(address("failure_call"))
+        code, number = self.new(address("failure_code")), self.new(address("failure_call"))
         self.write(
             f"br i1 {failed}, label %host{n}.failed, label %host{n}.done",
             f"host{n}.failed:",
             f"store i32 {Code.HOST:d}, ptr {code}",
-            f"store i32 {n}, ptr {at}",
+            f"store i32 {n}, ptr {number}",
             f"ret i32 {Code.HOST:d}",
             f"host{n}.done:",
         )
@@ -194,7 +194,7 @@ class _Writer(Writer):
         else:
             count = self.number(step.count)
         starts = [self.place(c.first) for c in step.carried]
-        turning: list[tuple[str, str, str] | None] = []  # a type, and two values that take turns
+        turning: list[tuple[str, str, str] | None] = []  # a type, and two values that alternate
         for c in step.carried:
             turns = None
             if c.slot is not None:
@@ -202,7 +202,7 @@ class _Writer(Writer):
             elif c.end is not None and c.other is not None:
                 turns = ("ptr", self.place(c.end), self.place(c.other))
                 if step.is_even:
-                    turns = (turns[0], turns[2], turns[1])  # the last one is written to its end
+                    turns = (turns[0], turns[2], turns[1])  # the last iteration writes to its end
             turning.append(turns)
         bases = ["" if s.slot is not None else self.place(s.first) for s in step.slices]
         going = self.truth(step.first) if step.first is not None else ""
@@ -226,17 +226,17 @@ class _Writer(Writer):
             if s.slot is not None:
                 self.lengthen(s, i, following)
                 continue
-            at = self.new(f"sub i64 {count}, {following}") if s.backward else i
-            distance = self.new(f"mul i64 {at}, {self.number(s.stride)}")
+            turn = self.new(f"sub i64 {count}, {following}") if s.backward else i
+            distance = self.new(f"mul i64 {turn}, {self.number(s.stride)}")
             self.write(f"%pointer{s.pointer} = getelementptr i8, ptr {base}, i64 {distance}")
         if step.number is not None:
             self.write(f"store i64 {i}, ptr {self.place(step.number)}")
-        with self.b.nested():  # what it computes is not there behind the loop
+        with self.b.nested():  # values computed inside are not available after the loop
             self.steps(step.body)
         self.write(f"br label {latch}", f"{latch[1:]}:")
         for c, turns in zip(step.carried, turning, strict=True):
-            at = self.place(c.following)
-            self.write(f"%pointer{c.pointer}.next = getelementptr i8, ptr {at}, i64 0")
+            source = self.place(c.following)
+            self.write(f"%pointer{c.pointer}.next = getelementptr i8, ptr {source}, i64 0")
             if turns is not None:
                 t, (type_, first, second) = self.turn(c), turns
                 is_first = self.new(f"icmp eq {type_} {t}, {first}")
@@ -252,11 +252,11 @@ class _Writer(Writer):
                 self.lowered(kinds.Copy(Arg("pointer", c.pointer), c.end, c.bytes))
 
     def turn(self, c: kinds.Carried) -> str:
-        """Which of two buffers, or which of two slots, an iteration may write to."""
+        """The one of two buffers or two slots that an iteration may write to."""
         return f"%pointer{c.target}" if c.slot is None else f"%turn{c.target}"
 
     def lengthen(self, s: kinds.Slice, iteration: str, following: str) -> None:
-        """Memory for one more element behind those of the iterations before."""
+        """Memory for one more element after those of earlier iterations."""
         stride, slot = self.number(s.stride), str(s.slot)
         had = self.new(f"mul i64 {iteration}, {stride}")
         base = self.take(slot, self.new(f"mul i64 {following}, {stride}"), had)
@@ -265,8 +265,8 @@ class _Writer(Writer):
     def grow(self, step: kinds.Grow) -> None:
         size, slot = self.number(step.bytes), str(step.slot)
         if step.target is not None:
-            given = self.taken(f"%turn{step.target}", size)
-            self.write(f"store ptr {given}, ptr %target{step.target}, align 8")
+            memory = self.taken(f"%turn{step.target}", size)
+            self.write(f"store ptr {memory}, ptr %target{step.target}, align 8")
             return
         if not step.for_threads:
             self.take(slot, size, self.number(step.keep))
@@ -277,10 +277,10 @@ class _Writer(Writer):
         self.write(f"br i1 {more}, label %{label}.more, label %{label}.enough", f"{label}.more:")
         threads = self.new(f"load i64, ptr {self.new(address('threads'))}")
         whole = self.new(f"mul i64 {size}, {threads}")
-        huge = self.new(f"icmp sgt i64 {size}, {1 << 46}")  # the product may not fit
-        given = self.take(slot, self.new(f"select i1 {huge}, i64 {1 << 62}, i64 {whole}"))
+        huge = self.new(f"icmp sgt i64 {size}, {1 << 46}")  # the product may overflow
+        memory = self.take(slot, self.new(f"select i1 {huge}, i64 {1 << 62}, i64 {whole}"))
         self.write(
-            f"store ptr {given}, ptr {self.new(address('scratch'))}, align 8",
+            f"store ptr {memory}, ptr {self.new(address('scratch'))}, align 8",
             f"store i64 {size}, ptr {self.new(address('scratch_bytes'))}, align 8",
             f"br label %{label}.enough",
             f"{label}.enough:",

@@ -1,4 +1,4 @@
-"""What the main function of a program does before its first step: loads, and checks of the context.
+"""The beginning of a program's main function: loads, and checks of the context.
 
 Each function gives lines of LLVM text.  `%code.p` is the address of the failure's code.
 """

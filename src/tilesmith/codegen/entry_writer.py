@@ -1,4 +1,4 @@
-"""What the steps of the main function are made of: values, places, copies, failures, slots."""
+"""The parts of the main function's steps: values, places, copies, failures, slots."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ class Writer:
                 self.b.do(line)
 
     def value(self, number: int) -> str:
-        """A value of the sizes."""
-        at = self.new(f"getelementptr i64, ptr %values, i64 {number}")
-        return self.new(f"load i64, ptr {at}, align 8")
+        """A value of the function for sizes."""
+        address = self.new(f"getelementptr i64, ptr %values, i64 {number}")
+        return self.new(f"load i64, ptr {address}, align 8")
 
     def number(self, size: int | Arg) -> str:
         return self.value(size.index) if isinstance(size, Arg) else str(size)
 
     def base(self, arg: Arg) -> str:
-        """The address of the memory in which an argument lies."""
+        """The address of the memory that holds an argument."""
         if arg.kind == "pointer" and arg.index in self.targets:
             return self.new(f"load ptr, ptr %target{arg.index}, align 8")
         if arg.kind in ("input", "output", "pointer"):
@@ -74,7 +74,7 @@ class Writer:
         return self.new(f"icmp ne i8 {byte}, 0")
 
     def begin_slots(self) -> None:
-        """Leave if there is nobody to ask for memory."""
+        """Return if the context can't give memory."""
         self.write(*load("grow"), *load("memory"))
         self.leave_if(self.new("icmp eq ptr %grow, null"), Code.GROWTH, 0, ("0", "0"))
 
@@ -93,16 +93,16 @@ class Writer:
         self.write(f"ret i32 {code:d}", f"{label}.ok:")
 
     def take(self, slot: str, size: str, keep: str = "0") -> str:
-        """The memory of a slot from here on."""
-        given = self.taken(slot, size, keep)
-        self.write(f"store ptr {given}, ptr {self.slot(int(slot))}, align 8")
-        return given
+        """The memory of a slot from this point on."""
+        memory = self.taken(slot, size, keep)
+        self.write(f"store ptr {memory}, ptr {self.slot(int(slot))}, align 8")
+        return memory
 
     def taken(self, slot: str, size: str, keep: str = "0") -> str:
-        """The memory that the context has for a slot."""
-        given = self.new(f"call ptr %grow(ptr %memory, i64 {slot}, i64 {size}, i64 {keep})")
-        self.leave_if(self.new(f"icmp eq ptr {given}, null"), Code.GROWTH, 0, (size, slot))
-        return given
+        """The memory that the context gives to a slot."""
+        memory = self.new(f"call ptr %grow(ptr %memory, i64 {slot}, i64 {size}, i64 {keep})")
+        self.leave_if(self.new(f"icmp eq ptr {memory}, null"), Code.GROWTH, 0, (size, slot))
+        return memory
 
     def stamp(self, call: int | None) -> None:
         """Add the time since the last stamp to that of a call, if any."""
@@ -118,8 +118,8 @@ class Writer:
             last = self.new("load i64, ptr %last, align 8")
             passed = self.new(f"sub i64 {now}, {last}")
             for word, more in ((2 * call, passed), (2 * call + 1, "1")):
-                at = self.new(f"getelementptr i64, ptr %times, i64 {word}")
-                before = self.new(f"load i64, ptr {at}, align 8")
+                address = self.new(f"getelementptr i64, ptr %times, i64 {word}")
+                before = self.new(f"load i64, ptr {address}, align 8")
                 total = self.new(f"add i64 {before}, {more}")
-                self.write(f"store i64 {total}, ptr {at}, align 8")
+                self.write(f"store i64 {total}, ptr {address}, align 8")
         self.write(f"store i64 {now}, ptr %last, align 8")

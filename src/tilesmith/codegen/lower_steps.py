@@ -48,7 +48,7 @@ class Lowered:
     """A step as a statement.
 
     stmt: the statement.
-    memory: its buffers of bytes, and where each of them begins.
+    memory: the beginning of each of its buffers of bytes.
     """
 
     stmt: Stmt
@@ -58,17 +58,17 @@ class Lowered:
 VALUES = Buffer("values", i64, (Var("value_count"),))
 """The sizes that functions for sizes compute."""
 MEASURED = Buffer("measured", i64, (Var("measured_count"),))
-"""The extents that a run found so far."""
+"""The extents that a run has found so far."""
 CONTEXT = Buffer("context", u8, (Var("context_bytes"),))
 """The context of the run (`codegen.context`)."""
 FAILURE = Buffer("failure", i32, (4,))
-"""The numbers of the failure in the context: code, call, assertion, number of values."""
+"""The numbers of a failure in the context: code, call, assertion, number of values."""
 
 
 def lower_step(step: Step, number: int = 0) -> Lowered:
-    """A step as a statement, which may hold others that stay steps.
+    """A step as a statement, which may contain other steps that are not lowered.
 
-    number: that of a measurement or a call among its kind.
+    number: its number among the measurements or calls.
     """
     lowering = _Lowering()
     stmt: Stmt
@@ -101,20 +101,21 @@ def _inner(steps: Sequence[Step]) -> Stmt:
 class _Lowering:
     """The memory of one step.
 
-    memory: buffers of bytes, and where each of them begins.
+    memory: the beginning of each buffer of bytes.
     """
 
     memory: dict[Buffer, Arg] = field(default_factory=dict)
     _buffers: dict[Arg, Buffer] = field(default_factory=dict)
 
     def place(self, arg: Arg) -> Load:
-        """The byte where an argument begins.  Another step may find its buffer elsewhere."""
+        """The byte where an argument begins.  Another step may place its buffer elsewhere."""
         index: Expr = const(arg.offset)
         if arg.kind in ("arena", "constant"):
             index, base = const(arg.index), replace(arg, index=0)
         elif arg.kind == "place":
-            at = VALUES[const(arg.index)]
-            index, base = (at + arg.offset if arg.offset else at), Arg("arena", 0, slot=arg.slot)
+            value = VALUES[const(arg.index)]
+            index = value + arg.offset if arg.offset else value
+            base = Arg("arena", 0, slot=arg.slot)
         else:
             base = replace(arg, offset=0)
         if base not in self._buffers:
@@ -124,7 +125,7 @@ class _Lowering:
         return self._buffers[base][index]
 
     def call(self, step: program.KernelCall, number: int) -> Stmt:
-        """A kernel called.  It notes a failure itself, but not which call failed."""
+        """A call of a kernel, which records a failure itself, except for the number of the call."""
         named: list[tuple[Var, Expr]] = []
         arguments: list[Expr] = []
         for a in (*step.args, step.workspace):
@@ -143,11 +144,11 @@ class _Lowering:
 
 
 _CODE = Var("code", i32)
-"""The result of other code."""
+"""The error code of called code."""
 
 
 def _unless_fine(failed: Stmt) -> Stmt:
-    """The failure statements, if other code returned one."""
+    """The statements for a failure, if called code returned an error code."""
     return If(Compare("ne", _CODE, const(0, i32)), failed)
 
 
@@ -156,25 +157,25 @@ def _number(size: int | Arg) -> Expr:
 
 
 def _stored(to: Load, numbers: Sequence[int | Arg]) -> Stmt:
-    """Numbers stored as i64, one after the other."""
+    """Numbers stored as consecutive i64."""
     words = Buffer("words", i64, (len(numbers),), "heap")
     stores = (Store(words, (const(i),), _number(n)) for i, n in enumerate(numbers))
     return Reinterpret(words, to, seq(*stores))
 
 
 def _checked(source: Load, step: program.Measurement, number: int) -> Stmt:
-    """The extents of a measurement checked and kept."""
-    found = Buffer("extents", i64, (len(step.extents),), "heap")
+    """The extents of a measurement, checked and stored."""
+    extents = Buffer("extents", i64, (len(step.extents),), "heap")
     stmts: list[Stmt] = []
     for i, e in enumerate(step.extents):
-        extent, low, high = found[const(i)], const(e.low), _number(e.high)
+        extent, low, high = extents[const(i)], const(e.low), _number(e.high)
         wrong = Binary("or", extent < low, extent > high)
         stmts.append(If(wrong, failure(Code.EXTENT, number, (const(i), extent, low, high))))
         stmts.append(Store(MEASURED, (const(step.first + i),), extent))
     then = _unless_fine(failure(Code.EXTENT, number, ()))
     places = MEASURED[const(0)], VALUES[const(0)]
     sizes = CallFunction(_CODE, step.sizes, places, "", then)
-    return seq(Reinterpret(found, source, seq(*stmts)), sizes)
+    return seq(Reinterpret(extents, source, seq(*stmts)), sizes)
 
 
 def failure(code: Code, call: int, values: Sequence[Expr]) -> Stmt:
@@ -188,11 +189,11 @@ def failure(code: Code, call: int, values: Sequence[Expr]) -> Stmt:
 
 
 def _noted(name: str, value: int) -> Stmt:
-    """A number of the failure in the context."""
+    """The store of one number of a failure in the context."""
     word = (BY_NAME[f"failure_{name}"].offset - BY_NAME["failure_code"].offset) // i32.bytes
     return Store(FAILURE, (const(word),), const(value, i32))
 
 
 def _offset(name: str) -> Expr:
-    """Where a field of the context begins."""
+    """The offset of a field in the context."""
     return const(BY_NAME[name].offset)

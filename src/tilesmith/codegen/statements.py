@@ -226,7 +226,7 @@ class Statements:
         self._named(s.var, value, s.body)
 
     def _named(self, var: Var, value: str, body: Stmt) -> None:
-        """Let a variable stand for a value in the statements of `body`, which are written next."""
+        """Bind a variable to a value in the statements of `body`, which are written next."""
         self.b.scope.fleeting.clear()
         self.b.scope = ValueScope(self.b.scope, self.b.scope.code, is_loop=False)
         self.env.bind(var, value)
@@ -292,8 +292,8 @@ class Statements:
     def _call_function(self, s: nodes.CallFunction) -> None:
         passed = [self._passed(e) for e in s.arguments]
         self.module.called[s.function] = ", ".join(t for t, _ in passed)
-        given = ", ".join(f"{t} {v}" for t, v in passed)
-        self._named(s.code, self.emit(f"call i32 @{s.function}({given})"), s.body)
+        operands = ", ".join(f"{t} {v}" for t, v in passed)
+        self._named(s.code, self.emit(f"call i32 @{s.function}({operands})"), s.body)
 
     def _return(self, s: nodes.Return) -> None:
         self.settle()

@@ -38,13 +38,13 @@ def emit_entry(
     sizes: int = 0,
     declared: bool = True,
 ) -> str:
-    """C text of the main function for `steps`, which need so many bytes of the arena, and of each
-    thread's scratch memory.  It is the same for all targets.
+    """C text of the main function for `steps`, which need `arena_bytes` of the arena, and
+    `scratch_bytes` of each thread's scratch memory.  It is the same for all targets.
 
-    sizes: how many values `tilesmith_sizes` and its like compute, of which the first then say how
-        many bytes are needed; 0 if all sizes are numbers.
-    `declared`: whether the text declares the kernels, which another translation unit defines;
-    otherwise it must follow their definitions in the same one.
+    sizes: number of values that `tilesmith_sizes` and its like compute, of which the first are
+        those bytes instead; 0 if all sizes are numbers.  `declared`: whether the text declares the
+        kernels, which another translation unit defines; otherwise it must follow their definitions
+        in the same one.
     """
     lines = [
         f"int32_t {symbol}(struct tilesmith_context *context) {{",
@@ -156,11 +156,11 @@ class _Writer:
             self.b.line(line)
 
     def lowered(self, step: Step, number: int = 0) -> None:
-        """A step as statements, which the writer of kernels writes."""
-        found = lower_step(step, number)
-        for buffer, arg in found.memory.items():
+        """Write a step as statements of loop IR."""
+        lowered = lower_step(step, number)
+        for buffer, arg in lowered.memory.items():
             self.b.names.alias(buffer, _base(arg))
-        self.statements.block(found.stmt)
+        self.statements.block(lowered.stmt)
 
     def host(self, call: HostCall) -> list[str]:
         n, self.host_calls = self.host_calls, self.host_calls + 1
@@ -200,17 +200,17 @@ class _Writer:
             elif c.end is not None and c.other is not None:
                 turns = [_operand(c.end), _operand(c.other)]
                 if step.is_even:
-                    turns.reverse()  # the last one is written to its end
+                    turns.reverse()  # the last iteration writes to its end
                 head.append(f"char *pointer{c.target} = {turns[0]}, *next{c.target} = {turns[1]};")
         inside: list[str] = []
         for s in step.slices:
-            at = f"(count{n} - 1 - {i})" if s.backward else i
+            turn = f"(count{n} - 1 - {i})" if s.backward else i
             stride = _number(s.stride)
             if s.slot is not None:
                 size, keep = f"({i} + 1) * {stride}", f"{i} * {stride}"
                 inside += _taken(f"slots[{s.slot}]", f"{s.slot}", size, keep)
             first = _operand(s.first)
-            inside.append(f"char *pointer{s.pointer} = (char *){first} + {at} * {stride};")
+            inside.append(f"char *pointer{s.pointer} = (char *){first} + {turn} * {stride};")
         if step.number is not None:
             inside.append(f"*(int64_t *){_operand(step.number)} = {i};")
         self.lines((*around, "{"))
@@ -245,30 +245,30 @@ class _Writer:
 
 
 def _grow(step: Grow) -> list[str]:
-    size, at = _number(step.bytes), f"slots[{step.slot}]"
+    size, slot = _number(step.bytes), f"slots[{step.slot}]"
     if step.target is not None:
         return _taken(f"pointer{step.target}", f"turn{step.target}", size)
     if step.for_threads:
         whole = f"{size} > INT64_C(1) << 46 ? INT64_MAX : {size} * context->threads"
         inside = [
-            *_taken(at, str(step.slot), whole),
-            f"    context->scratch = {at};",
+            *_taken(slot, str(step.slot), whole),
+            f"    context->scratch = {slot};",
             f"    context->scratch_bytes = {size};",
         ]
         return [f"if ({size} > context->scratch_bytes) {{", *inside, "}"]
-    return _taken(at, str(step.slot), size, _number(step.keep))
+    return _taken(slot, str(step.slot), size, _number(step.keep))
 
 
 def _taken(at: str, slot: str, size: str, keep: str = "0") -> list[str]:
     """The memory that the context has for a slot."""
-    given = f"{at} = context->grow(context->memory, {slot}, {size}, {keep});"
-    return [given, *_leave(f"!{at}", "TILESMITH_GROWTH", 0, (size, slot), "")]
+    line = f"{at} = context->grow(context->memory, {slot}, {size}, {keep});"
+    return [line, *_leave(f"!{at}", "TILESMITH_GROWTH", 0, (size, slot), "")]
 
 
 def _leave(
     wrong: str, code: str, call: int, values: Sequence[str], indent: str = "    "
 ) -> list[str]:
-    """Return with a failure if something is wrong."""
+    """Return with a failure if a condition is wrong."""
     lines = [
         f"if ({wrong}) {{",
         f"    context->failure.code = {code};",
@@ -303,7 +303,7 @@ def _check_memory(name: str, needed: str) -> list[str]:
 
 
 def _base(arg: Arg) -> str:
-    """The bytes of the memory in which an argument lies."""
+    """The first byte of the memory that holds an argument."""
     if arg.kind in ("arena", "constant") and arg.slot is None:
         return "arena" if arg.kind == "arena" else "constants"
     return f"((uint8_t *){_operand(arg)})"

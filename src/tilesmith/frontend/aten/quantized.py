@@ -1,7 +1,7 @@
-"""Quantisation: the `quantized_decomposed` operators that PyTorch's quantised graphs consist of,
-and products of integers.
+"""Quantisation: the `quantized_decomposed` operators of PyTorch's quantised graphs, and products of
+integers.
 
-They become what quantised ONNX models become (`ops.quantize`), so that their products run on the
+They are imported like quantised ONNX models (`ops.quantize`), so that their products run on the
 same integers.
 """
 
@@ -28,10 +28,11 @@ def _quantized(
 ) -> Value:
     """round(x / scale) + zero, within [low, high].
 
-    scale, zero: f32, and `to`: one, or one for each place of `axis`.
+    scale, zero: f32 or `to`; one number, or one for each position of `axis`.
     """
     x = n.cast(x, f32)
-    if (low, high) != (to.min, to.max):  # limits of x, so that what follows is as usual
+    # limits of x, so that the full range of the type may follow
+    if (low, high) != (to.min, to.max):
         least, most = (_of_integers(n, x, limit, scale, zero, axis) for limit in (low, high))
         x = minimum(maximum(x, least), most)
     return n.add(Quantize(to, axis), x, scale, zero)
@@ -40,9 +41,9 @@ def _quantized(
 def _of_integers(n: AtenNode, x: Value, q: int, scale: Value, zero: Value, axis: int) -> Value:
     """(q - zero) * scale, in a shape that broadcasts to x."""
     wide = q - n.cast(zero, i32)
-    found = n.cast(wide, f32) * scale
+    floats = n.cast(wide, f32) * scale
     after = x.type.rank - 1 - axis
-    return n.reshape(found, (*found.type.shape, *[1] * after)) if found.type.rank else found
+    return n.reshape(floats, (*floats.type.shape, *[1] * after)) if floats.type.rank else floats
 
 
 def _integer(n: AtenNode, dtype: DType) -> DType:
@@ -52,7 +53,7 @@ def _integer(n: AtenNode, dtype: DType) -> DType:
 
 
 _OVERLOADS = ("default", "tensor", "tensor2")
-"""With the scale and the zero point as numbers, as tensors, and with limits as tensors too."""
+"""Overloads: scale and zero point as numbers, as tensors, and with limits as tensors too."""
 
 
 @aten_op(*(f"quantized_decomposed.quantize_per_tensor.{o}" for o in _OVERLOADS))
@@ -72,8 +73,8 @@ def quantize_per_channel(
     quant_max: int, dtype: DType,
 ) -> Value:  # fmt: skip
     zero = n.cast(zero_points, _integer(n, dtype))
-    at = n.axis(axis, input.type.rank)
-    return _quantized(n, input, _scale(n, scales), zero, at, quant_min, quant_max, dtype)
+    number = n.axis(axis, input.type.rank)
+    return _quantized(n, input, _scale(n, scales), zero, number, quant_min, quant_max, dtype)
 
 
 def _floats(n: AtenNode, q: Value, scale: Value, zero: Value, axis: int) -> Value:
@@ -97,8 +98,8 @@ def dequantize_per_channel(
     quant_max: int, dtype: DType, out_dtype: DType | None = None,
 ) -> Value:  # fmt: skip
     zero = n.full(0, scales.type.shape, i64) if zero_points is None else zero_points
-    at = n.axis(axis, input.type.rank)
-    return n.cast(_floats(n, input, _scale(n, scales), zero, at), out_dtype)
+    number = n.axis(axis, input.type.rank)
+    return n.cast(_floats(n, input, _scale(n, scales), zero, number), out_dtype)
 
 
 @aten_op("aten._int_mm.default")
@@ -134,7 +135,7 @@ def choose_qparams_symmetric(
 
 
 def _range(n: AtenNode, x: Value) -> tuple[Value, Value]:
-    """The least and the largest element, f32[]; at most and at least 0."""
+    """The least and the largest element, f32[]; at most 0 and at least 0."""
     x, zero = n.cast(x, f32), n.const(0, f32)
     return (
         minimum(x.min(), zero),

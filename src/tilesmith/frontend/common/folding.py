@@ -1,4 +1,4 @@
-"""A builder that knows values: what does not depend on a model's inputs is computed on the way.
+"""A builder that knows values: what depends on no input of the model is computed during import.
 
 Source models compute shapes with operators (shape, gather, concat, reshape).  Results of small
 constants are computed when their operator is added, larger ones when an importer asks for their
@@ -41,13 +41,13 @@ from .equations import replacement
 from .limits import MAX_NODES, checked_dims
 
 _FOLD_ELEMENTS = 1 << 14
-"""Results up to this many elements are computed at once, larger ones when something asks."""
+"""Results up to this many elements are computed at once, larger ones on demand."""
 
 _FOLD_BYTES = 1 << 30
 """Memory for all computed results together."""
 
 _KNOWN_BYTES = 1 << 26
-"""Memory for one result that is computed when something asks for it."""
+"""Memory for one result that is computed on demand."""
 
 
 def _widens_weights(op: Op, inputs: tuple[Value, ...]) -> bool:
@@ -65,13 +65,13 @@ class FoldingBuilder(Builder):
     def __init__(self, name: str = "main") -> None:
         super().__init__(name)
         self.always_runs = True
-        """Whether every run comes to its nodes.  What their sizes or known values must be is then
-        demanded of the model, else of the runs that come to them."""
+        """Whether every run reaches its nodes.  Their demands on sizes and known values are then
+        demands on the model, else only on the runs that reach them."""
         self._origin: dict[Value, tuple[Op, tuple[Value, ...], int]] = {}
         self._folded: dict[Value, np.ndarray] = {}
         self._contents: dict[Value, Contents] = {}
         self._at_run: set[Value] = set()
-        """Tensors of extents that the node at hand takes as computed by a run."""
+        """Tensors of extents that the present node treats as computed by a run."""
         self._fold_bytes = 0
         self._visited = 0
         self._streams = 0
@@ -84,12 +84,12 @@ class FoldingBuilder(Builder):
         self._loc = self._label = ""
 
     def next_stream(self) -> int:
-        """The number of a source of random numbers among those that have no seed."""
+        """The number of the next source of random numbers without a seed."""
         self._streams += 1
         return self._streams
 
     def count(self) -> None:
-        """Counts a node of the source model, or one that it unfolds into; ModelError at too many
+        """Counts a node of the source model, or one of its expansion; ModelError at too many
         (`MAX_NODES`).
         """
         self._visited += 1
@@ -111,15 +111,15 @@ class FoldingBuilder(Builder):
     def add(self, op: Op, *inputs: Value, loc: str | None = None, name: str | None = None) -> Any:
         """`Builder.add`; the result is a constant when all inputs are small constants.
 
-        A small result of an equal operator that was added before is taken again: sizes that are
-        computed twice are measured once.
+        The small result of an equal earlier operator is reused: sizes that are computed twice are
+        measured once.
 
-        Extents that are equal for some sizes only, which no rule for one symbol describes, are
-        taken as equal.  A run checks them before it begins (decision 75).
+        Extents that are equal for some sizes only, without a rule for one symbol, are assumed to be
+        equal.  A run checks them before it begins (decision 75).
 
-        Errors do not name `loc`: the importer does, for all that may fail at a node.  Raises
-        ModelError when a result has more than `MAX_ELEMENTS` elements even if each symbol is 1,
-        UnequalDims where symbols should be replaced first.
+        Errors do not name `loc`: the importer adds it to all errors of a node.  Raises ModelError
+        when a result has more than `MAX_ELEMENTS` elements even if each symbol is 1, UnequalDims
+        where symbols should be replaced first.
         """
         self.count()
         key = op_key(op), inputs
@@ -154,13 +154,13 @@ class FoldingBuilder(Builder):
         return replacement(a, b) is not None or expected(a) != expected(b)
 
     def divided(self, op: str, dim: Dim, by: int, what: str, loc: str) -> Dim:
-        """`dim / by`; a run where something is left over is refused, and the error names `loc`.
+        """`dim / by`; a run with a remainder is refused, and the error names `loc`.
 
         op: the operator, in messages.
         what: the extent, in messages.
 
-        Raises ModelError where something always is, UnequalDims where symbols should be replaced
-        first.
+        Raises ModelError where there always is a remainder, UnequalDims where symbols should be
+        replaced first.
         """
         try:
             return divided(op, dim, by, what)
@@ -171,7 +171,7 @@ class FoldingBuilder(Builder):
             return as_dim(dim // by)
 
     def _require(self, error: UnequalDims, loc: str) -> None:
-        """Makes a run be refused where two extents differ."""
+        """Refuses runs in which two extents differ."""
         a, b = error.first, error.second
         if self.measured.isdisjoint(symbols_of((a, b))):
             self.assume_equal(a, b, loc)
@@ -186,12 +186,12 @@ class FoldingBuilder(Builder):
         name: str = "",
         usual: Sequence[int] = (),
     ) -> tuple[Dim, ...]:
-        """The elements of an i64 list as extents: those that it is known to hold, or symbols.
+        """The elements of an i64 list as extents: its known elements, or symbols.
 
-        bounds: for each element, what it never exceeds.
-        usual: for each element, what it is expected to be; by default the bound.
-        zero: a list of numbers that are 0 in every run that is not refused.
-        name: of the symbols.
+        bounds: the upper bound of each element.
+        usual: the expected value of each element; by default the bound.
+        zero: a list of numbers; runs in which one is not 0 are refused.
+        name: the name of the symbols.
 
         Raises ModelError where elements are known and one is negative, or one of `zero` is not 0.
         """
@@ -215,7 +215,7 @@ class FoldingBuilder(Builder):
         return self._symbols[key]
 
     def require_zero(self, numbers: Value, of: str = "") -> None:
-        """Makes a run be refused where one of a list of numbers is not 0.
+        """Refuses runs in which one of a list of numbers is not 0.
 
         of: their formula, for the message.
         """
@@ -252,8 +252,8 @@ class FoldingBuilder(Builder):
     def _fitted(
         self, op: Op, inputs: tuple[Value, ...], error: UnequalDims, loc: str
     ) -> tuple[Any, ...]:
-        """The operator and its operands where two extents must be equal or, for an elementwise
-        operator, one that is measured may be 1.  A run checks it.
+        """The operator and its operands after two extents are made equal or, for an elementwise
+        operator, a measured one may be 1.  A run checks it.
         """
         a, b = error.first, error.second
         is_measured = not self.measured.isdisjoint(symbols_of((a, b)))
@@ -279,34 +279,32 @@ class FoldingBuilder(Builder):
         is_known = all(v is w for v, w in zip(inputs, wide, strict=True))
         if isinstance(op, Expand) and not same_shape(fitted(op.shape), op.shape):
             op, is_known = Expand(fitted(op.shape)), False
-        if is_known:  # nothing is left to change
+        if is_known:  # the operands stay as they are
             raise OpenDimensionError(str(error), error.dims) from None
         return op, *wide
 
     def assume_equal(self, a: Dim, b: Dim, loc: str) -> None:
-        """Makes a run be refused, before it begins, where two extents differ; the error names
-        `loc`.
-        """
+        """Refuses runs in which two extents differ, before they begin; the error names `loc`."""
         if (a, b) in self._assumptions:
             return
         wanted = b if isinstance(b, int) else 0
-        found = a if isinstance(b, int) else extents.difference(a, b)
+        excess = a if isinstance(b, int) else extents.difference(a, b)
         here, made = len(self._nodes), self._made
-        self._made = {}  # what comes first uses nothing that was made before
-        elements = self.add(Extents((found,), (1,)))
+        self._made = {}  # nodes at the front use no result that was made before
+        elements = self.add(Extents((excess,), (1,)))
         fit = symbol("fit", wanted, wanted)
-        self.add(Measure((fit,), (wanted,), str(found)), elements, loc=loc)
+        self.add(Measure((fit,), (wanted,), str(excess)), elements, loc=loc)
         self._made = made
         self._assumptions[a, b] = self._nodes[here:]
         del self._nodes[here:]
 
     def finish(self, outputs: Sequence[Value] | Value, names: Sequence[str] | None = None) -> Graph:
-        """The graph with these `outputs`; what was assumed of sizes is checked first."""
+        """The graph with these `outputs`; assumptions about sizes are checked first."""
         self._nodes = [*(n for nodes in self._assumptions.values() for n in nodes), *self._nodes]
         return super().finish(outputs, names)
 
     def _common(self, a: Dim, b: Dim) -> Dim:
-        """What two extents broadcast to."""
+        """The broadcast of two extents."""
         lists = [self.add(Extents((d,), (1,))) for d in (a, b)]
         one = self.constant(np.ones(1, np.int64))
         is_one = [self.add(Equal(), v, one) for v in lists]
@@ -319,8 +317,8 @@ class FoldingBuilder(Builder):
         return self.measure(self.add(Where(), is_one[0], *reversed(lists)), (LARGEST,), zero)[0]
 
     def require_equal(self, a: Dim, b: Dim) -> None:
-        """Makes a run be refused where two extents differ, of which one is measured.  Raises
-        UnequalDims where others are equal for some sizes only, ModelError where they never are.
+        """Refuses runs in which two extents differ, of which one is measured.  Raises UnequalDims
+        where others are equal for some sizes only, ModelError where they never are.
         """
         if self.measured.isdisjoint(symbols_of((a, b))):
             if not equal("the operator", a, b):
@@ -354,16 +352,16 @@ class FoldingBuilder(Builder):
     ) -> tuple[Value, ...]:
         """The outputs of an operator on tensors whose contents depend on symbolic dimensions."""
         held = [self.contents(v) for v in inputs]
-        given = [c for c in held if c is not None]
-        if isinstance(op, Extents) or len(given) < len(held):
+        known = [c for c in held if c is not None]
+        if isinstance(op, Extents) or len(known) < len(held):
             return outputs
-        found = results(op, tuple(v.type for v in inputs), given)
-        if found is None:
+        contents = results(op, tuple(v.type for v in inputs), known)
+        if contents is None:
             return outputs
-        return tuple(map(self._holding, outputs, found))
+        return tuple(map(self._holding, outputs, contents))
 
     def _holding(self, value: Value, contents: Contents) -> Value:
-        """`value`, which holds `contents`, as a constant or as extents where it may be."""
+        """`value` with `contents`, as a constant or as extents where it may be."""
         array = known_contents(contents, value.type)
         if array is not None:
             return self.constant(array)
@@ -374,18 +372,18 @@ class FoldingBuilder(Builder):
         return value
 
     def contents(self, value: Value) -> Contents | None:
-        """What a small tensor holds, numbers or symbolic; None if that is not known."""
-        found = None if value in self._at_run else self._contents.get(value)
+        """The contents of a small tensor, numbers or symbolic; None if they are unknown."""
+        contents = None if value in self._at_run else self._contents.get(value)
         if value.type.is_static and value.type.size == 0:
             return np.empty(value.type.static_shape, object)
-        if found is None and _is_small(value):
+        if contents is None and _is_small(value):
             array = self.known(value)
-            found = None if array is None else array.astype(object)
-        return found
+            contents = None if array is None else array.astype(object)
+        return contents
 
     @contextmanager
     def at_run(self, values: Iterable[Value]) -> Iterator[None]:
-        """Inside, the contents of `values` are known to a run only, not as extents."""
+        """A context in which only a run knows the contents of `values`."""
         before = self._at_run, self._made
         self._at_run, self._made = {*self._at_run, *values}, {}
         try:
@@ -394,7 +392,7 @@ class FoldingBuilder(Builder):
             self._at_run, self._made = before
 
     def partly(self, value: Value) -> list[Dim | None]:
-        """The elements of a list of integers, None for each that is not known."""
+        """The elements of a list of integers, None for each unknown one."""
         held = self.contents(value)
         if held is not None:
             return [e if isinstance(e, (int, Expr)) else None for e in held.flat]
@@ -411,15 +409,15 @@ class FoldingBuilder(Builder):
         return tuple(v.name for v in self._inputs if not v.type.is_static)
 
     def open_inputs_with(self, symbols: Iterable[Var]) -> tuple[str, ...]:
-        """The same; first those that have some of these symbols."""
+        """The same names, first those of inputs that have some of these symbols."""
         wanted = set(symbols)
-        found = [v for v in self._inputs if not v.type.is_static]
-        found.sort(key=lambda v: wanted.isdisjoint(symbols_of(v.shape)))
-        return tuple(v.name for v in found)
+        inputs = [v for v in self._inputs if not v.type.is_static]
+        inputs.sort(key=lambda v: wanted.isdisjoint(symbols_of(v.shape)))
+        return tuple(v.name for v in inputs)
 
     def known(self, value: Value) -> np.ndarray | None:
-        """The contents of a value that does not depend on inputs, computed now if need be; None
-        where it does, or where computing it takes too much.
+        """The contents of a value that does not depend on inputs, computed on demand; None if it
+        does, or if computing it takes too much.
         """
         if value.type.is_static and value.type.size == 0:
             return np.empty(value.type.static_shape, value.dtype.numpy)
@@ -437,7 +435,7 @@ class FoldingBuilder(Builder):
         return self._array(value)
 
     def _fold(self, values: list[Value]) -> None:
-        """Computes `values`, among which are all that they need."""
+        """Computes `values`, which include all their operands."""
         waiting = list(values)
         while waiting:
             v = waiting[-1]
@@ -461,17 +459,17 @@ class FoldingBuilder(Builder):
         return value in self._folded or self.is_constant(value)
 
     def _array(self, value: Value) -> np.ndarray:
-        found = self._folded.get(value)
-        return self._constants[value].data.array if found is None else found
+        array = self._folded.get(value)
+        return self._constants[value].data.array if array is None else array
 
     def inputs_behind(self, value: Value) -> tuple[str, ...]:
-        """Names of the model inputs that a value is computed from."""
+        """Names of the model inputs from which a value is computed."""
         return tuple(
             v.name for v in self._behind(value) if v not in self._origin and not self.is_constant(v)
         )
 
     def _behind(self, value: Value) -> Iterator[Value]:
-        """`value` and what it is computed from, each once; known values are not looked behind."""
+        """`value` and its operands, direct or not, each once; known values are not followed."""
         pending, seen = [value], {value}
         while pending:
             v = pending.pop()

@@ -1,4 +1,4 @@
-"""The types of a model's inputs: as declared, with open dimensions as the caller gives them."""
+"""The types of a model's inputs: as declared, with open dimensions from the caller."""
 
 from __future__ import annotations
 
@@ -49,12 +49,12 @@ class Declared:
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """What the caller says about the inputs of a model.
+    """The caller's settings for the inputs of a model.
 
     shapes: shapes of inputs, and sizes of named dimensions.
     values: inputs that are constants.
     symbols: the dimensions that stay open.
-    fallback: whether nodes that can't be native code run on the host.
+    fallback: whether nodes without native code run on the host.
     in_place: outputs, by name, that live in the memory of an input and so have its type.
     weights: new contents of weights.
     optional: weights that become inputs with their contents as the default.
@@ -70,9 +70,9 @@ class Given:
 
 
 def fixed(inputs: Sequence[Declared], values: Values) -> dict[str, np.ndarray]:
-    """The values as arrays.  Raises ModelError if one is none of the declared type."""
+    """The values as arrays.  Raises ModelError for a value that is not of the declared type."""
     dtypes = {i.name: i.dtype for i in inputs}
-    found: dict[str, np.ndarray] = {}
+    arrays: dict[str, np.ndarray] = {}
     for name, value in values.items():
         array = bare(value, f"values[{name!r}]")
         dtype = dtypes.get(name)
@@ -81,15 +81,14 @@ def fixed(inputs: Sequence[Declared], values: Values) -> dict[str, np.ndarray]:
             if cast is None or (not dtype.is_float and not np.array_equal(cast, array)):
                 raise ModelError(f"values[{name!r}]: expected {dtype}, found {value!r}")
             array = cast
-        found[name] = array
-    return found
+        arrays[name] = array
+    return arrays
 
 
 def input_types(
     inputs: Sequence[Declared], given: Given, values: Mapping[str, np.ndarray]
 ) -> dict[str, TensorType]:
-    """Types by name, open dimensions filled in from the shapes given and from `values`; others are
-    symbols.
+    """Types by name, with open dimensions from `given` and from `values`; others are symbols.
 
     Raises ModelError for names that the model does not have, and for shapes and values that do not
     fit the declarations; OpenShapesError for an input of unknown rank.
@@ -116,8 +115,8 @@ def input_types(
             )
         types[i.name] = TensorType(i.dtype, checked_dims(dims, f"input {i.name!r}"))
         if i.name in values and array_type(values[i.name]) != types[i.name]:
-            found = array_type(values[i.name])
-            raise ModelError(f"values[{i.name!r}]: expected {types[i.name]}, found {found}")
+            type_ = array_type(values[i.name])
+            raise ModelError(f"values[{i.name!r}]: expected {types[i.name]}, found {type_}")
     if unranked:
         raise open_shapes(unranked)
     return types
@@ -137,33 +136,33 @@ def _given(
     shapes: Shapes,
     values: Mapping[str, np.ndarray],
 ) -> tuple[dict[str, tuple[int, ...]], dict[str, int]]:
-    """The shapes of inputs and the sizes of named dimensions that `shapes` and `values` give,
-    checked against the declarations.
+    """The shapes of inputs and the sizes of named dimensions in `shapes` and `values`, checked
+    against the declarations.
     """
-    found: dict[str, tuple[int, ...]] = {}
+    shapes_of: dict[str, tuple[int, ...]] = {}
     sizes: dict[str, int] = {}
     for v in values:
         _check_name(v, [*dims_of], dims_of, "values")
     named = _named(dims_of)
-    for key, given in shapes.items():
+    for key, shape in shapes.items():
         _check_name(key, [*dims_of, *sorted(named)], dims_of, "shapes")
-        if key not in dims_of and isinstance(given, tuple) and len(given) == 1:
-            (given,) = given  # as the command line reads it
+        if key not in dims_of and isinstance(shape, tuple) and len(shape) == 1:
+            (shape,) = shape  # the form that the command line gives
         if key in dims_of:
-            if isinstance(given, int):
-                raise ModelError(f"shapes[{key!r}]: expected a list of dimensions, found {given}")
-            found[key] = tuple(int(d) for d in given)
-            _bind(key, dims_of[key], found[key], sizes)
-        elif not isinstance(given, int) or given < 0:
+            if isinstance(shape, int):
+                raise ModelError(f"shapes[{key!r}]: expected a list of dimensions, found {shape}")
+            shapes_of[key] = tuple(int(d) for d in shape)
+            _bind(key, dims_of[key], shapes_of[key], sizes)
+        elif not isinstance(shape, int) or shape < 0:
             raise ModelError(
-                f"shapes[{key!r}]: expected a number for dimension {key!r}, found {given!r}"
+                f"shapes[{key!r}]: expected a number for dimension {key!r}, found {shape!r}"
             )
-        elif sizes.setdefault(key, given) != given:
-            raise ModelError(f"dimension {key!r} is given as {sizes[key]} and as {given}")
+        elif sizes.setdefault(key, shape) != shape:
+            raise ModelError(f"dimension {key!r} is given as {sizes[key]} and as {shape}")
     for key, array in values.items():
-        found[key] = array.shape
+        shapes_of[key] = array.shape
         _bind(key, dims_of[key], array.shape, sizes)
-    return found, sizes
+    return shapes_of, sizes
 
 
 def _named(dims_of: Mapping[str, tuple[int | str, ...] | None]) -> set[str]:
@@ -177,7 +176,7 @@ def _bind(
     given: tuple[int, ...],
     sizes: dict[str, int],
 ) -> None:
-    """Checks a given shape against the declared one and notes what open dimensions become."""
+    """Checks a given shape against the declared one and records sizes of open dimensions."""
     if dims is None:
         return
     if len(dims) != len(given):

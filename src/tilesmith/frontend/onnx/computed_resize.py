@@ -1,7 +1,7 @@
 """ONNX's Resize where sizes, scales or the region are computed by the model.
 
-Each axis is resampled by itself, at coordinates that a run computes: as f32 from scales, like other
-engines, and as f64 from sizes.
+Each axis is resampled separately, at coordinates that a run computes: as f32 from scales, like
+other engines, and as f64 from sizes.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ class Resampling:
     coordinates: the coordinate transformation.
     rounding: the nearest mode.
     cubic_a: coefficient of the cubic kernel.
-    exclude_outside: weights of places outside are 0.
+    exclude_outside: whether weights of positions outside are 0.
     extrapolation: the value of samples outside, for crops.
-    antialias: the kernel is widened where the image shrinks.
+    antialias: whether the kernel is widened where the image shrinks.
     """
 
     mode: str
@@ -44,7 +44,7 @@ class Resampling:
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """What part of the input is resized.
+    """The part of the input that is resized.
 
     starts, ends: its ends along each axis, fractions of the extent, f32.
     """
@@ -62,13 +62,13 @@ def by_scales(
     region: Region | None = None,
 ) -> Value:
     """Resized by a factor for each of `axes`."""
-    given = listed(scales, f32)
-    part = given if region is None else given * (region.ends - region.starts)
+    factors = listed(scales, f32)
+    part = factors if region is None else factors * (region.ends - region.starts)
     dims = [x.type.shape[a] for a in axes]
     wanted = floor(n.of_dims(dims).cast(f32) * part).cast(i64)
     sizes = n.measured(wanted)
     for i, a in enumerate(axes):
-        x = _along(n, x, a, sizes[i], picked(given, i), _one(n, 1.0), op, region, i)
+        x = _along(n, x, a, sizes[i], picked(factors, i), _one(n, 1.0), op, region, i)
     return x
 
 
@@ -91,15 +91,15 @@ def by_sizes(
         ratio = n.add(make((0,), False), wanted.cast(f64) / own.cast(f64)).reshape(1)
         wanted = floor(own.cast(f64) * ratio + 0.5).cast(i64)
         known = [None] * len(axes)
-    found = n.measured(wanted, known)
+    extents = n.measured(wanted, known)
     for i, a in enumerate(axes):
-        if ratio is None and same_dim(found[i], dims[i]) and region is None:
+        if ratio is None and same_dim(extents[i], dims[i]) and region is None:
             continue  # each sample is an element
         if ratio is None:
-            scale, by = n.of_dims((found[i],)).cast(f64), n.of_dims((dims[i],)).cast(f64)
+            scale, by = n.of_dims((extents[i],)).cast(f64), n.of_dims((dims[i],)).cast(f64)
         else:
             scale, by = ratio, ratio * 0.0 + 1.0
-        x = _along(n, x, a, found[i], scale, by, op, region, i, keeps=ratio is None)
+        x = _along(n, x, a, extents[i], scale, by, op, region, i, keeps=ratio is None)
     return x
 
 
@@ -121,20 +121,20 @@ def _along(
 ) -> Value:
     """x with `size` samples along `axis`, scaled by `scale` / `by`.
 
-    keeps: whether an axis that keeps its extent is not resampled, as where sizes are given.
+    keeps: whether an axis that keeps its extent is left as it is, as where sizes are given.
     """
     extent = x.type.shape[axis]
     wide = scale.dtype
     limit = n.of_dims((extents.difference(extent, 1),))
-    at = _coordinates(n, size, extent, scale, by, op.coordinates, region, number, keeps)
+    positions = _coordinates(n, size, extent, scale, by, op.coordinates, region, number, keeps)
     rank = x.type.rank
     if op.mode == "nearest":
-        y = taken(n, x, axis, clamp(_rounded(at, op.rounding).cast(i64), 0, limit))
+        y = taken(n, x, axis, clamp(_rounded(positions, op.rounding).cast(i64), 0, limit))
     else:
-        y = _weighted(n, x, axis, at, scale / by, op)
+        y = _weighted(n, x, axis, positions, scale / by, op)
     if op.coordinates != "tf_crop_and_resize":
         return y
-    outside = (at < 0.0) | (limit.cast(wide) < at)
+    outside = (positions < 0.0) | (limit.cast(wide) < positions)
     fill = n.const(op.extrapolation, x.dtype)
     return where(along(outside, axis, rank), fill, y)
 
@@ -150,19 +150,19 @@ def _coordinates(
     number: int,
     keeps: bool,
 ) -> Value:
-    """Where the samples lie along an axis, in elements of the input."""
+    """The positions of the samples along an axis, in elements of the input."""
     wide = scale.dtype
     i = n.positions(size).cast(wide)
-    count, given = (n.of_dims((d,)).cast(wide) for d in (size, extent))
+    count, samples = (n.of_dims((d,)).cast(wide) for d in (size, extent))
     several = ~n.of_dims((size,)).equals(1)
     centred = (i + 0.5) * by / scale - 0.5
     if kind == "half_pixel_symmetric":
-        adjusted = count * by / (scale * given)
-        return centred + given * 0.5 * (1.0 - adjusted)
+        adjusted = count * by / (scale * samples)
+        return centred + samples * 0.5 * (1.0 - adjusted)
     if kind == "pytorch_half_pixel":
         return where(several, centred, 0.0)
     if kind == "align_corners":
-        return i * (given - 1.0) / maximum(count - 1.0, 1.0)
+        return i * (samples - 1.0) / maximum(count - 1.0, 1.0)
     if kind == "asymmetric":
         return i * by / scale
     if kind == "tf_half_pixel_for_nn":
@@ -171,9 +171,9 @@ def _coordinates(
     if kind == "tf_crop_and_resize":
         assert region is not None
         start, end = (picked(v, number).cast(wide) for v in (region.starts, region.ends))
-        step = (end - start) * (given - 1.0) / maximum(count - 1.0, 1.0)
-        middle = (start + end) * (given - 1.0) * 0.5
-        return where(several, start * (given - 1.0) + i * step, middle)
+        step = (end - start) * (samples - 1.0) / maximum(count - 1.0, 1.0)
+        middle = (start + end) * (samples - 1.0) * 0.5
+        return where(several, start * (samples - 1.0) + i * step, middle)
     return centred
 
 
@@ -188,9 +188,9 @@ def _rounded(at: Value, rounding: str) -> Value:
 
 
 def _weighted(n: OnnxNode, x: Value, axis: int, at: Value, scale: Value, op: Resampling) -> Value:
-    """Sums of elements around each of the places `at`, weighted by the kernel of the mode.
+    """Sums of elements around each of the positions `at`, weighted by the kernel of the mode.
 
-    The axis that is summed is in front of that of the samples, so that lanes run along samples.
+    The summed axis precedes the axis of the samples, so that lanes run along samples.
     """
     extent, rank = x.type.shape[axis], x.type.rank
     wide = f32 if x.dtype.bits <= 32 and x.dtype.is_float else f64

@@ -1,4 +1,4 @@
-"""ONNX's convolutions and pools, with their ways of writing padding."""
+"""ONNX's convolutions and pools, with their forms of padding."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tilesmith.ops import conv as cv
 from tilesmith.ops import deform, pool, rules, slicing
 
 _LARGEST = 1 << 31
-"""Largest stride, dilation, pad and kernel extent of a model that is not damaged."""
+"""Upper bound on strides, dilations, pads and kernel extents of a model that is not damaged."""
 
 _AUTO_PAD = ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID")
 
@@ -24,20 +24,20 @@ def _numbers(
     n: OnnxNode, name: str, count: int, low: int, default: int | None = None
 ) -> tuple[int, ...]:
     """A list of `count` ints of at least `low`."""
-    found = n.attr_ints(name)
-    if not found and default is not None:
+    numbers = n.attr_ints(name)
+    if not numbers and default is not None:
         return (default,) * count
-    if found is None or len(found) != count or any(not low <= v < _LARGEST for v in found):
-        shown = None if found is None else list(found)
+    if numbers is None or len(numbers) != count or any(not low <= v < _LARGEST for v in numbers):
+        shown = None if numbers is None else list(numbers)
         n.bad(
             f"attribute {name!r}: expected {count} numbers from {low} to {_LARGEST - 1}, found "
             f"{shown}"
         )
-    return found
+    return numbers
 
 
 class Geometry:
-    """Kernel, strides, dilations and pads of a node, `auto_pad` worked out."""
+    """Kernel, strides, dilations and pads of a node, after `auto_pad`."""
 
     def __init__(
         self, n: OnnxNode, x: Value, kernel: tuple[int, ...], ceil_mode: bool = False
@@ -73,7 +73,8 @@ class Geometry:
         begins: list[Dim] = []
         ends: list[Dim] = []
         for e, s, r in zip(self.extents, self.strides, self.reach, strict=True):
-            last = as_expr(extents.total((e, s - 1))) // s * s  # where a window after all would be
+            # the start of a window after all others
+            last = as_expr(extents.total((e, s - 1))) // s * s
             total = extents.larger(extents.total((as_dim(last - e), r - s)), 0)
             small = as_dim(as_expr(total) // 2)
             large = extents.difference(total, small)
@@ -87,7 +88,7 @@ class Geometry:
         return pads if len(pads) == len(self.pads) else None
 
     def windowed(self) -> Geometry:
-        """With the pads of a convolution or pool."""
+        """The geometry with the pads of a convolution or pool."""
         if self.auto_pad.startswith("SAME"):
             self.pads = self.same_pads()
         return self

@@ -1,4 +1,4 @@
-"""How each operator is written in ONNX: one function per operator, or the name alone."""
+"""The form of each operator in ONNX: one function per operator, or the name alone."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from .writer import CODES, Writer
 WriteNode: TypeAlias = Callable[[Writer, Node], None]
 
 WRITERS: dict[type[Op], WriteNode] = {}
-"""How nodes of each operator are written."""
+"""Writers of nodes, by operator."""
 
 
 def _named(kind: str, **attributes: str) -> WriteNode:
-    """A node of the same operands.  `attributes`: of ours, by the names that ONNX has for them."""
+    """A writer of a node with the same operands.  `attributes`: our names, by ONNX's names."""
 
     def write(w: Writer, n: Node) -> None:
         w.write(n, kind, **{k: getattr(n.op, ours) for k, ours in attributes.items()})
@@ -108,7 +108,7 @@ def _clip(w: Writer, n: Node) -> None:
 def _reduction(w: Writer, n: Node) -> None:
     assert isinstance(n.op, reduce.Reduction)
     axes = [] if n.op.axes is None else [w.numbers(n.op.axes)]
-    if n.op.axes == ():  # in ONNX no axes are all, unless it says otherwise
+    if n.op.axes == ():  # in ONNX no axes mean all, unless an attribute says otherwise
         w.write(n, "Abs" if isinstance(n.op, (reduce.ReduceL1, reduce.ReduceL2)) else "Identity")
         return
     w.write(n, type(n.op).__name__, *axes, keepdims=int(n.op.keepdims))
@@ -149,14 +149,14 @@ def _gemm(w: Writer, n: Node) -> None:
 
 
 def _window(op: Any) -> dict[str, Any]:
-    """Attributes of convolutions and pools; those that are empty have ONNX's defaults."""
+    """Attributes of convolutions and pools; empty ones have ONNX's defaults."""
     wanted = {"strides": op.strides, "pads": op.pads, "dilations": op.dilations}
     return {k: list(v) for k, v in wanted.items() if v}
 
 
 @_writes(conv.Conv, conv.ConvTranspose)
 def _conv(w: Writer, n: Node) -> None:
-    """A convolution together with its bias, which is a node of its own here."""
+    """A convolution together with its bias, which is a separate node here."""
     op = n.op
     assert isinstance(op, (conv.Conv, conv.ConvTranspose))
     attributes = {**_window(op), "group": op.groups}
@@ -176,7 +176,7 @@ def _conv(w: Writer, n: Node) -> None:
 
 
 def _channels(w: Writer, v: Value, out: Value) -> np.ndarray | None:
-    """A constant that has one number per channel, as a vector."""
+    """A constant with one number per channel, as a vector."""
     constant = w.graph.constant.get(v)
     count = out.shape[1]
     if constant is None or not isinstance(count, int):
@@ -242,7 +242,7 @@ def _pad(w: Writer, n: Node) -> None:
 def _quantize(w: Writer, n: Node) -> None:
     op = n.op
     assert isinstance(op, quantize.Quantize)
-    zero = _zero_point(w, n, op.to)  # says the type of the result
+    zero = _zero_point(w, n, op.to)  # it determines the type of the result
     if not zero:
         zero = [w.constant(np.zeros(n.inputs[1].type.static_shape, op.to.numpy))]
     _put_scaled(w, n, "QuantizeLinear", zero, op, saturate=None if op.saturates else 0)

@@ -28,8 +28,8 @@ def scale_at(n: OnnxNode, at: int, divides: bool = False) -> Value:
     v = n.input(at)
     if not n.builder.is_constant(v):
         return v
-    found = n.builder.data(v).read().astype(np.float32)
-    bad = found[~np.isfinite(found) | (divides & (found == 0))]
+    scales = n.builder.data(v).read().astype(np.float32)
+    bad = scales[~np.isfinite(scales) | (divides & (scales == 0))]
     if bad.size:
         wanted = "numbers other than 0" if divides else "numbers"
         n.bad(f"expected finite {wanted} as scales in input {at}, found {bad[0]}")
@@ -60,7 +60,7 @@ def dequantize(
     axis: int = 0,
     block: int = 0,
 ) -> Value:
-    """The numbers that q stands for, as `to`; scales may be one number, or vary along `axis`."""
+    """The numbers that q encodes, as `to`; scales may be one number, or vary along `axis`."""
     if not (block and scale.dtype is to):
         scale = scale.cast(f32)
     op = Dequantize(_place(n, q, scale, axis, block), block)
@@ -140,7 +140,7 @@ def _qlinear(n: OnnxNode) -> tuple[list[Value], tuple[Value, Value, Value]]:
 @onnx_op("QLinearMatMul", since=10)
 def qlinear_matmul(n: OnnxNode) -> Result:
     (a, a_zero, b, b_zero, y_zero), (a_scale, b_scale, y_scale) = _qlinear(n)
-    if a_scale.type.rank == 1 and not is_single(a_scale):  # one for each row
+    if a_scale.type.rank == 1 and not is_single(a_scale):  # a scale for each row
         a_scale = n.reshape(a_scale, (*a_scale.type.shape, 1))
     y = n.add(mm.MatMul(), without_zero_point(n, a, a_zero, -2), without_zero_point(n, b, b_zero))
     return _requantize(n, y, (a_scale, b_scale, y_scale), y_zero)

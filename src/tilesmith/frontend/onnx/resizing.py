@@ -1,4 +1,4 @@
-"""ONNX's Resize and Upsample: attributes and inputs become exact sizes and scales."""
+"""ONNX's Resize and Upsample: attributes and inputs are converted to exact sizes and scales."""
 
 from __future__ import annotations
 
@@ -42,14 +42,16 @@ def _scaled(n: OnnxNode, extent: Dim, scale: float) -> Dim:
 
 
 def _scales(n: OnnxNode, value: Value, count: int) -> tuple[float, ...]:
-    found = tuple(float(s) for s in n.array(value, "scales").reshape(-1))
-    if len(found) != count or not all(math.isfinite(s) and s > 0 for s in found):
-        n.bad(f"scales: expected {count} numbers above 0, found {list(found)}")
-    return found
+    factors = tuple(float(s) for s in n.array(value, "scales").reshape(-1))
+    if len(factors) != count or not all(math.isfinite(s) and s > 0 for s in factors):
+        n.bad(f"scales: expected {count} numbers above 0, found {list(factors)}")
+    return factors
 
 
 def _asymmetric(n: OnnxNode, scales: tuple[float, ...]) -> Result:
-    """What Upsample and the first Resize did: source = destination / scale, rounded down."""
+    """Nearest samples as in Upsample and the first Resize: source = destination / scale, rounded
+    down.
+    """
     x = n.input(0)
     sizes = checked_dims(
         [_scaled(n, d, s) for d, s in zip(x.type.shape, scales, strict=True)], "the result"
@@ -128,8 +130,8 @@ def resize(n: OnnxNode) -> Result:
         antialias,
     )
     roi = roi_input if coordinates == "tf_crop_and_resize" else None
-    given = [v for v in (roi, scales_input, sizes_input) if v is not None]
-    if not all(map(n.is_known, given)):
+    extents_of = [v for v in (roi, scales_input, sizes_input) if v is not None]
+    if not all(map(n.is_known, extents_of)):
         return _computed_resize(n, axes, of, policy, (roi, scales_input, sizes_input))
     dims = x.type.shape
     starts, ends = [0.0] * rank, [1.0] * rank
@@ -153,11 +155,12 @@ def resize(n: OnnxNode) -> Result:
             n.bad(f"sizes: expected {len(axes)} numbers above 0, found {list(wanted)}")
         if policy != "stretch" and axes:
             wanted = n.int_list(sizes_input, "sizes")
-            given = n.shape(x)
-            ratios = [w / given[a] if given[a] else 1.0 for w, a in zip(wanted, axes, strict=True)]
+            extents_of = n.shape(x)
+            pairs = zip(wanted, axes, strict=True)
+            ratios = [w / extents_of[a] if extents_of[a] else 1.0 for w, a in pairs]
             ratio = min(ratios) if policy == "not_larger" else max(ratios)
             for a in axes:
-                sizes[a], scales[a] = math.floor(ratio * given[a] + 0.5), ratio
+                sizes[a], scales[a] = math.floor(ratio * extents_of[a] + 0.5), ratio
         else:
             for a, w in zip(axes, wanted, strict=True):
                 sizes[a] = w
@@ -185,7 +188,7 @@ def _computed_resize(
     policy: str,
     given: tuple[Value | None, Value | None, Value | None],
 ) -> Value:
-    """Resize whose region, scales or sizes only a run knows."""
+    """Resize with a region, scales or sizes that only a run knows."""
     x, (roi, scales, sizes) = n.input(0), given
     region = None
     if op.coordinates == "tf_crop_and_resize":

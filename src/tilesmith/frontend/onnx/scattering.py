@@ -71,14 +71,14 @@ def _unpooled(n: OnnxNode, x: Value, indices: Value, dims: tuple[Dim, ...]) -> V
 def top_k(n: OnnxNode) -> Result:
     x = n.input(0)
     axis = n.axis(n.attr_int("axis", -1), x.type.rank)
-    given = n.input(1) if n.version >= 10 else None
+    count = n.input(1) if n.version >= 10 else None
     k: Dim
-    if given is None:
+    if count is None:
         k = n.attr_int("k")
-    elif n.known(given) is not None:
-        k = int(n.scalar(given, "k"))
+    elif n.known(count) is not None:
+        k = int(n.scalar(count, "k"))
     else:  # known before the kernel begins, which keeps no more elements than that
-        k = computed.count(n, given, x.type.shape[axis])
+        k = computed.count(n, count, x.type.shape[axis])
     largest = True
     if n.version >= 11:
         largest = n.attr_flag("largest", True)

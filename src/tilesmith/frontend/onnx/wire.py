@@ -1,4 +1,4 @@
-"""Finding the weights in a model file without reading them.
+"""The weights in a model file, located without reading them.
 
 Decoding a model as one protobuf message copies its weights several times.  So the encoded message
 is walked first, down to the graph's initializers (protobuf's wire format:
@@ -106,37 +106,37 @@ def _only(fields: list[_Field], count: int) -> list[_Field]:
     return fields
 
 
-def _fields(view: memoryview, at: int, end: int) -> Iterator[_Field]:
+def _fields(view: memoryview, position: int, end: int) -> Iterator[_Field]:
     """The fields between two offsets."""
-    while at < end:
-        start = at
-        tag, at = _varint(view, at, end)
+    while position < end:
+        start = position
+        tag, position = _varint(view, position, end)
         number, kind = tag >> 3, tag & 7
-        body = at
+        body = position
         if kind == _VARINT:
-            _, at = _varint(view, at, end)
+            _, position = _varint(view, position, end)
         elif kind == _FIXED64:
-            at += 8
+            position += 8
         elif kind == _FIXED32:
-            at += 4
+            position += 4
         elif kind == _BYTES:
-            size, body = _varint(view, at, end)
-            at = body + size
+            size, body = _varint(view, position, end)
+            position = body + size
         else:
             raise _UnusualError
-        if at > end or not number:
+        if position > end or not number:
             raise _UnusualError
-        yield _Field(number, kind, start, body, at)
+        yield _Field(number, kind, start, body, position)
 
 
-def _varint(view: memoryview, at: int, end: int) -> tuple[int, int]:
+def _varint(view: memoryview, position: int, end: int) -> tuple[int, int]:
     value = shift = 0
-    while at < end and shift < 64:
-        byte = view[at]
-        at += 1
+    while position < end and shift < 64:
+        byte = view[position]
+        position += 1
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
-            return value, at
+            return value, position
         shift += 7
     raise _UnusualError
 

@@ -33,8 +33,8 @@ OnFloats: TypeAlias = Callable[[OnnxNode, "tuple[Value, ...]"], Value]
 
 
 def _float(n: OnnxNode, at: int) -> Value:
-    """The number that inputs `at` (quantised), `at` + 1 (scale) and `at` + 2 (zero point) stand
-    for.
+    """The number that inputs `at` (quantised), `at` + 1 (scale) and `at` + 2 (zero point)
+    encode.
     """
     return dequantize(n, n.input(at), _one(n, scale_at(n, at + 1)), _zero(n, at + 2), f32)
 
@@ -47,8 +47,8 @@ def _one(n: OnnxNode, v: Value) -> Value:
 
 
 def _zero(n: OnnxNode, at: int) -> Value | None:
-    found = n.optional(at)
-    return None if found is None else _one(n, found)
+    zero = n.optional(at)
+    return None if zero is None else _one(n, zero)
 
 
 def _quantized(n: OnnxNode, y: Value, at: int, like: Value) -> Value:
@@ -98,9 +98,7 @@ _ON_FLOATS: dict[str, tuple[int, OnFloats]] = {
     "QLinearSoftmax": (1, _softmax),
     "QLinearReduceMean": (1, _mean),
 }
-"""Operators that compute with the numbers that quantised values stand for: how many there are,
-and how.
-"""
+"""Operators that compute with the decoded numbers: their count, and the operator on floats."""
 
 for _name, (_count, _compute) in _ON_FLOATS.items():
     contrib_op(_name)(partial(_on_floats, compute=_compute, count=_count))
@@ -109,7 +107,7 @@ for _name, (_count, _compute) in _ON_FLOATS.items():
 @contrib_op("QLinearConcat")
 def qlinear_concat(n: OnnxNode) -> Result:
     """The scale and zero point of the result come first."""
-    parts = [_float(n, at) for at in range(2, len(n.slots), 3)]
+    parts = [_float(n, index) for index in range(2, len(n.slots), 3)]
     if not parts:
         n.bad("expected at least one quantised input, found none")
     axis = n.axis(n.attr_int("axis"), parts[0].type.rank)
@@ -211,7 +209,7 @@ def q_gemm(n: OnnxNode) -> Result:
 
 
 def unpacked(n: OnnxNode, x: Value, bits: int) -> Value:
-    """The numbers of `bits` bits that lie in the bytes of the last axis, the lowest bits first."""
+    """The numbers of `bits` bits in the bytes of the last axis, the lowest bits first."""
     if bits not in (2, 4, 8):
         n.unsupported(f"numbers of {bits} bits (supported are 2, 4 and 8)")
     if x.dtype is not u8:
@@ -225,7 +223,7 @@ def unpacked(n: OnnxNode, x: Value, bits: int) -> Value:
 
 
 def _first(n: OnnxNode, x: Value, count: int) -> Value:
-    """The first `count` places of the last axis."""
+    """The first `count` elements of the last axis."""
     if n.extent(x, -1) == count:
         return x
     return n.add(slicing.Slice((0,), (count,), (x.type.rank - 1,), (1,)), x)
@@ -251,19 +249,19 @@ def _narrow(n: OnnxNode, x: Value, bits: int, shape: tuple[int, int], count: int
 
 
 _NARROW = {2: uint2, 4: uint4, 8: u8}
-"""The types of numbers of so many bits."""
+"""The unsigned types by their bits."""
 
 
 @contrib_op("MatMulNBits")
 def matmul_n_bits(n: OnnxNode) -> Result:
     """A times the transpose of B [N, K], which is quantised in blocks along K.
 
-    g_idx names the block of each step of K, if that is not the one in which it lies.
+    g_idx names the block of each step of K, where the blocks are not consecutive.
     """
     a, b, scales, zeros, bias = n.input(0), n.input(1), scale_at(n, 2), n.optional(3), n.optional(5)
     if n.attr_int("weight_prepacked", 0):
         n.unsupported("weights that are packed already")
-    n.ignore("accuracy_level")  # how much may be lost, not what is computed
+    n.ignore("accuracy_level")  # it limits the loss of accuracy, not the result
     columns, inner = n.attr_int("N"), n.attr_int("K")
     block, bits = n.attr_int("block_size"), n.attr_int("bits", 4)
     blocks = -(-inner // max(block, 1))
@@ -306,21 +304,20 @@ def _reordered(n: OnnxNode, numbers: Value, order: np.ndarray) -> Value:
 
 
 def _group_order(n: OnnxNode, groups: Value, inner: int, block: int) -> np.ndarray | None:
-    """The order of the steps of K in which those of a group are neighbours; None if groups are not
+    """The order of the steps of K that makes those of a group neighbours; None if groups are not
     known, or some group has more or fewer than `block` steps.
     """
     if groups.type.size < inner:
         n.bad(f"expected {inner} numbers in g_idx, found {groups.type}")
     if not n.builder.is_constant(groups):
         return None
-    found = n.builder.data(groups).read().reshape(-1)[:inner]
+    numbers = n.builder.data(groups).read().reshape(-1)[:inner]
     blocks = -(-inner // block)
-    if found.min() < 0 or found.max() >= blocks:
-        n.bad(
-            f"expected groups from 0 to {blocks - 1} in g_idx, found {found.min()} to {found.max()}"
-        )
-    order = np.argsort(found, kind="stable")
-    is_even = np.array_equal(found[order], np.arange(inner) // block)
+    if numbers.min() < 0 or numbers.max() >= blocks:
+        shown = f"{numbers.min()} to {numbers.max()}"
+        n.bad(f"expected groups from 0 to {blocks - 1} in g_idx, found {shown}")
+    order = np.argsort(numbers, kind="stable")
+    is_even = np.array_equal(numbers[order], np.arange(inner) // block)
     return order if is_even else None
 
 
@@ -329,17 +326,17 @@ def gather_block_quantized(n: OnnxNode) -> Result:
     """Rows of a quantised table, looked up before they become floats."""
     data, indices, scales, zeros = *(n.input(i) for i in range(3)), n.optional(3)
     rank, bits, block = data.type.rank, n.attr_int("bits", 4), n.attr_int("block_size", 128)
-    at = n.axis(n.attr_int("gather_axis", 0), rank)
+    gathered = n.axis(n.attr_int("gather_axis", 0), rank)
     axis = n.axis(n.attr_int("quantize_axis", 1), rank)
-    if at == axis:
-        n.bad(f"expected a gather_axis other than quantize_axis, found {at} for both")
+    if gathered == axis:
+        n.bad(f"expected a gather_axis other than quantize_axis, found {gathered} for both")
     parts = []
     for v in (data, scales, zeros):
-        found = None if v is None else n.add(gather.Gather(at), v, indices)
-        packed = found is not None and v is not scales and found.dtype is u8
-        parts.append(unpacked(n, found, bits) if found is not None and packed else found)
+        part = None if v is None else n.add(gather.Gather(gathered), v, indices)
+        packed = part is not None and v is not scales and part.dtype is u8
+        parts.append(unpacked(n, part, bits) if part is not None and packed else part)
     rows, factors, offsets = parts
-    place = axis if axis < at else axis + indices.type.rank - 1
+    place = axis if axis < gathered else axis + indices.type.rank - 1
     if rows is None or factors is None:
         n.bad("expected data and scales")
     if offsets is not None:
