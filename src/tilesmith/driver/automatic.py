@@ -66,7 +66,7 @@ class Layer:
 
 @dataclass(frozen=True, slots=True)
 class AutomaticPrecision:
-    """What was chosen.
+    """The precision that was chosen.
 
     text: the precision that says so, by names of nodes.
     layers: the products, in the order of the graph.
@@ -151,8 +151,8 @@ def _candidate(graph: Graph, low: DType, choice: Choice) -> Candidate:
 
 def _products(graph: Graph) -> list[tuple[Node, int]]:
     """Products of f32 with a constant, and its number; not those inside of control flow."""
-    found = ((n, constant_factor(n, graph.constant.__contains__)) for n in graph.nodes)
-    return [(n, factor) for n, factor in found if factor is not None]
+    factors = ((n, constant_factor(n, graph.constant.__contains__)) for n in graph.nodes)
+    return [(n, factor) for n, factor in factors if factor is not None]
 
 
 def _layers(
@@ -187,8 +187,8 @@ def _inside(
     def error(count: int) -> float:
         kept = set(order[:count])
         changed = low_precision(graph, lambda name: low if name in kept else None, choice)
-        found = _run(changed, inputs, here)
-        return max((relative_error(found[k], wanted[k]) for k in wanted), default=0.0)
+        outputs = _run(changed, inputs, here)
+        return max((relative_error(outputs[k], wanted[k]) for k in wanted), default=0.0)
 
     inside, outside, best = 0, len(order) + 1, 0.0
     count = len(order)
@@ -240,9 +240,9 @@ def _own_errors(
         graph, constants=tuple(constants), nodes=tuple(nodes), outputs=tuple(outputs),
         output_names=names, in_place=(),
     )  # fmt: skip
-    found = [float(np.max(v)) for v in _run(whole, inputs, here).values()]
+    maxima = [float(np.max(v)) for v in _run(whole, inputs, here).values()]
     errors: dict[str, float] = {}
-    for (n, _), off, size in zip(measured, found[::2], found[1::2], strict=True):
+    for (n, _), off, size in zip(measured, maxima[::2], maxima[1::2], strict=True):
         e = off / (size or 1.0) if np.isfinite(off) else float("inf")
         errors[n.loc] = max(e, errors.get(n.loc, 0.0))
     return errors

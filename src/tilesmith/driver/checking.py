@@ -61,7 +61,7 @@ from .session import Session
 
 @dataclass(frozen=True, slots=True)
 class OutputCheck:
-    """How one output of a kernel compares with the graph evaluator.
+    """Comparison of one output of a kernel with the graph evaluator.
 
     dtype: its element type.
     error: largest difference from the reference's range, relative to the reference's largest
@@ -83,8 +83,8 @@ class OutputCheck:
 
 @dataclass(frozen=True, slots=True)
 class KernelCheck:
-    """How one kernel, or the expansion of one composite operator, compares with its reference on
-    the same inputs.
+    """Comparison of one kernel, or of a composite operator's expansion, with its reference on the
+    same inputs.
 
     index: number of the kernel in the program; None for an operator.
     loc: the source model's node.
@@ -127,11 +127,11 @@ def check(
     request = Request.of(model, options, target=target, shapes=shapes)
     session = Session.of_request(request)
     graph = load_graph(request, session)
-    given = inputs if inputs is not None else random_inputs(expected_graph(graph))
-    arrays = checked_inputs(graph, given)
-    given = {v.name: a for v, a in zip(graph.inputs, arrays, strict=True)}
-    expansions = _expansions(graph, given, _sizes(graph, given), session.options)
-    return [*expansions, *_checked(graph, given, session)]
+    arrays_by_name = inputs if inputs is not None else random_inputs(expected_graph(graph))
+    arrays = checked_inputs(graph, arrays_by_name)
+    arrays_by_name = {v.name: a for v, a in zip(graph.inputs, arrays, strict=True)}
+    expansions = _expansions(graph, arrays_by_name, _sizes(graph, arrays_by_name), session.options)
+    return [*expansions, *_checked(graph, arrays_by_name, session)]
 
 
 def _checked(graph: Graph, given: Mapping[str, np.ndarray], session: Session) -> list[KernelCheck]:
@@ -140,15 +140,17 @@ def _checked(graph: Graph, given: Mapping[str, np.ndarray], session: Session) ->
     if outer is None:
         return _checked_alone(graph, [as_value(given[v.name]) for v in graph.inputs], session)
     known = {v: as_value(given[v.name]) for v in outer.inputs}
-    found: list[KernelCheck] = []
+    checks_so_far: list[KernelCheck] = []
     for node in outer.nodes:
         arrays = [known[v] for v in node.inputs]
         known |= zip(node.outputs, evaluate_op(node.op, *arrays), strict=True)
         if isinstance(node.op, Part):
             own = session if node.op.on_device else on_cpu(session)
             checks = _checked_alone(node.op.body, arrays, own)
-            found += [replace(c, index=len(found) + i) for i, c in enumerate(checks)]
-    return found
+            checks_so_far += [
+                replace(c, index=len(checks_so_far) + i) for i, c in enumerate(checks)
+            ]
+    return checks_so_far
 
 
 def _checked_alone(
@@ -213,10 +215,10 @@ class _Checks:
         expected, *near = references(bind(node.op.body, self.sizes), arrays, options)
         if node in self.numbers:
             number = self.numbers[node]
-            found = _run_alone(node, self.kernels[node], arrays, self.session, self.sizes)
+            computed = _run_alone(node, self.kernels[node], arrays, self.session, self.sizes)
             outputs = tuple(
                 _compared(f, e, others, options.bound(str(v.dtype)), str(v.dtype))
-                for v, f, e, *others in zip(node.outputs, found, expected, *near, strict=True)
+                for v, f, e, *others in zip(node.outputs, computed, expected, *near, strict=True)
             )
             ops = tuple(n.op.name for n in node.op.body.nodes)
             self.found[number] = KernelCheck(number, node.loc, ops, outputs)
@@ -273,8 +275,8 @@ def _expansions(
         known |= zip(node.outputs, expected, strict=True)
         if composite[i]:
             with np.errstate(all="ignore"):
-                found = eager.evaluate(op, *arrays)
-            for f, e in zip(found, expected, strict=True):
+                results = eager.evaluate(op, *arrays)
+            for f, e in zip(results, expected, strict=True):
                 if (f.shape, f.dtype) != (e.shape, e.dtype):
                     raise UsageError(
                         f"{op.name} node {node.loc!r}: its expansion gives {f.dtype} of shape "
@@ -282,7 +284,7 @@ def _expansions(
                     )
             outputs = tuple(
                 _compared(f, e, (), options.bound(str(v.dtype)), str(v.dtype))
-                for v, f, e in zip(node.outputs, found, expected, strict=True)
+                for v, f, e in zip(node.outputs, results, expected, strict=True)
             )
             yield KernelCheck(None, node.loc, (op.name,), outputs)
         for v in (*node.inputs, *node.outputs):
@@ -382,9 +384,9 @@ def _run_alone(
         np.array(v.layout.pack(by_value[v]) if v.layout else by_value[v], order="C")
         for v in renamed
     ]
-    for at, v in enumerate(renamed.values()):
-        if v.layout is None and physical[at].size < v.type.size:
-            physical[at] = np.resize(physical[at], v.type.static_shape)
+    for number, v in enumerate(renamed.values()):
+        if v.layout is None and physical[number].size < v.type.size:
+            physical[number] = np.resize(physical[number], v.type.static_shape)
     out = exe.run({f"in{i}": a for i, a in enumerate(physical)})
     return [
         v.layout.unpack(a, v.type.static_shape) if v.layout else a

@@ -159,14 +159,14 @@ def living_in(graph: Graph, homes: Mapping[str, str]) -> Graph:
             )
         if taken.setdefault(home, out) != out:
             raise UsageError(f"in_place: {taken[home]!r} and {out!r} are to live in {home!r}")
-        found, wanted = graph.outputs[outputs[out]].type, graph.inputs[inputs[home]].type
-        if found.dtype is not wanted.dtype or not same_shape(found.shape, wanted.shape):
+        result_type, wanted = graph.outputs[outputs[out]].type, graph.inputs[inputs[home]].type
+        if result_type.dtype is not wanted.dtype or not same_shape(result_type.shape, wanted.shape):
             raise UsageError(
                 f"in_place: output {out!r} can't live in {home!r}: expected the input's type "
-                f"{wanted}, found {found}; compile without it, or for shapes that agree"
+                f"{wanted}, found {result_type}; compile without it, or for shapes that agree"
             )
-        if found.dtype.is_host:
-            raise UsageError(f"in_place: {out!r} is {found}, which has no memory to live in")
+        if result_type.dtype.is_host:
+            raise UsageError(f"in_place: {out!r} is {result_type}, which has no memory to live in")
         pairs.append((outputs[out], inputs[home]))
     return replace(graph, in_place=tuple(pairs)) if homes else graph
 
@@ -320,14 +320,14 @@ def _homes(
 ) -> dict[Buffer, Buffer]:
     """The inputs' buffers in which outputs are to live, by the outputs' buffers."""
     buffer = dict(zip(args, func.buffers, strict=True))
-    found: dict[Buffer, Buffer] = {}
+    homes: dict[Buffer, Buffer] = {}
     for out, home in wanted.items():
         if out not in buffer or buffer[out] not in func.outputs or home not in buffer:
             raise UsageError(
                 f"in_place: expected an output and an input among the arguments, found {out!r} in "
                 f"{home!r}"
             )
-        if buffer[home] in found.values():
+        if buffer[home] in homes.values():
             raise UsageError(f"in_place: two outputs are to live in {home.name}")
         if buffer[home] not in may_be.get(buffer[out], ()):
             raise ScheduleError(
@@ -336,8 +336,8 @@ def _homes(
                 "indices, and arrays of equal shape and element size; inline the stages between "
                 f"them, or give {out.name} an array of its own"
             )
-        found[buffer[out]] = buffer[home]
-    return found
+        homes[buffer[out]] = buffer[home]
+    return homes
 
 
 @checked(UsageError)

@@ -221,7 +221,7 @@ def of_frontend(
     model, dynamic = request.model, request.dynamic
     example_inputs, example_kwargs = request.example_inputs, request.example_kwargs
     request = replace(request, example_inputs=None, example_kwargs=None)
-    given = [
+    examples_given = [
         name
         for name, examples in (("inputs", example_inputs), ("kwargs", example_kwargs))
         if examples is not None
@@ -231,7 +231,7 @@ def of_frontend(
             os.fspath(model)
         except TypeError:  # it gives no text
             raise ModelError(f"expected a model's path, found {shown(model)}") from None
-    if is_archive(model) and given:
+    if is_archive(model) and examples_given:
         from tilesmith.frontend.torch.script import loaded
 
         model = loaded(model)
@@ -243,9 +243,10 @@ def of_frontend(
         dynamic_of, dynamic = (None, dynamic) if is_exported_program(model) else (dynamic, None)
         model = captured(model, example_inputs, dynamic_of, example_kwargs)
         return replace(request, model=model, dynamic=dynamic), exported_of(model)
-    if given:
+    if examples_given:
         raise UsageError(
-            f"example_{given[0]} are for a torch.nn.Module; the model is a {type(model).__name__}"
+            f"example_{examples_given[0]} are for a torch.nn.Module; the model is a "
+            f"{type(model).__name__}"
         )
     if is_archive(model):
         from tilesmith.frontend.archive import ARCHIVE

@@ -88,18 +88,18 @@ def tuned_body(body: Graph) -> Graph | None:
     """The canonical `body` at its expected sizes: what tuning knows a group by; None for an open
     group that can't have these sizes.
     """
-    found = expected_graph(replace(canonical(body), in_place=()))
+    sized = expected_graph(replace(canonical(body), in_place=()))
     if body.symbols:
         try:
-            for node in found.nodes:
+            for node in sized.nodes:
                 node_structure(node)
         except ModelError:
             return None
-    return found
+    return sized
 
 
 def kernel_key(text: str, options: Options, target: Target, decisions: Decisions) -> str:
-    """What the cache knows a kernel by: the text of its fused body, and how it is scheduled."""
+    """Key of a kernel in the cache: its fused body's text and the decisions of its schedule."""
     chosen = [json.dumps(decisions)] if decisions else []
     return cache_key(text, options.key(), target.text, f"threads={target.threads}", *chosen)
 
@@ -124,7 +124,7 @@ _counting = Lock()
 
 
 def kernels_made() -> int:
-    """How many kernels this process has generated."""
+    """Number of kernels that this process has generated."""
     return _made
 
 
@@ -166,12 +166,12 @@ def _shared(body: Graph, nest: Func) -> set[int]:
 
     Raises ScheduleError if the loops don't allow that.
     """
-    found = set()
+    numbers = set()
     for out, operand in body.in_place:
         if not may_lie_over(nest, out, operand):
             raise ScheduleError(f"result {out} can't lie over operand {operand} in these loops")
-        found |= {operand, len(body.inputs) + out}
-    return found
+        numbers |= {operand, len(body.inputs) + out}
+    return numbers
 
 
 def start_early(workers: Children, graph: Graph, session: Session) -> None:
@@ -201,7 +201,7 @@ def compile_kernels(
     options = session.options
     cache = kernel_cache(options)
     target = session.target
-    found: dict[str, KernelCode] = {}
+    codes: dict[str, KernelCode] = {}
     missing: dict[str, _Missing] = {}
     of_node: dict[Node, str] = {}
     with session.timings.stage("kernels"):
@@ -213,18 +213,18 @@ def compile_kernels(
             key = of_node[node] = kernel_key(
                 _cached_text(body, text, session, chosen), options, target, chosen
             )
-            if key in found or key in missing:
+            if key in codes or key in missing:
                 continue
             # What is dumped is made again.
             code = None if session.dumper.enabled else _cached(cache, key)
             if code is not None:
-                found[key] = code
+                codes[key] = code
             else:
                 missing[key] = _Missing(body, text, node.loc, chosen)
-        _caching.info("kernels: %d in the cache, %d to compile", len(found), len(missing))
+        _caching.info("kernels: %d in the cache, %d to compile", len(codes), len(missing))
         with kernel_workers() if workers is None else nullcontext(workers) as helping:
-            found.update(_compile_all(missing, session, helping, cache))
-    return {node: found[key] for node, key in of_node.items()}
+            codes.update(_compile_all(missing, session, helping, cache))
+    return {node: codes[key] for node, key in of_node.items()}
 
 
 def _cached_text(body: Graph, text: str, session: Session, decisions: Decisions) -> str:
@@ -287,9 +287,9 @@ def _compile_all(
                 session.timings.add(name, seconds, path)
             return key, KernelCode.from_bytes(code)
 
-        for done, found in enumerate(pool.map(code_of, missing.items()), 1):
+        for done, compiled in enumerate(pool.map(code_of, missing.items()), 1):
             log_progress("compile", "kernels", done, len(missing))
-            yield found
+            yield compiled
 
 
 def belongs_here(body: Graph, decisions: Decisions) -> bool:
@@ -300,7 +300,7 @@ def belongs_here(body: Graph, decisions: Decisions) -> bool:
 
 
 def if_possible(decisions: Decisions, session: Session, make: Callable[[Decisions], T]) -> T:
-    """What `make` makes of decisions about a kernel, or of none where a record's are impossible.
+    """The result of `make` for a kernel's decisions, or for none where a record's are impossible.
 
     Raises ScheduleError where the user asked for the decisions, and where there are none.
     """
@@ -315,7 +315,7 @@ def if_possible(decisions: Decisions, session: Session, make: Callable[[Decision
 
 
 def answer(request: bytes) -> bytes:
-    """What a worker process makes of a `KernelJob`: times per stage and messages, then the
+    """The answer of a worker process to a `KernelJob`: times per stage and messages, then the
     `KernelCode`.
     """
     job = KernelJob.from_bytes(request)

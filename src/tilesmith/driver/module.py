@@ -24,17 +24,17 @@ if TYPE_CHECKING:
     from tilesmith.runtime.profile import Profile
 
 
-def _is_same(given: Any, constant: Any) -> bool:
+def _is_same(argument: Any, constant: Any) -> bool:
     """Whether an argument that is no tensor is the constant: 2.0 and True are not 2 and 1, -0.0 is
     not 0.0, and NaN is NaN.
     """
-    if isinstance(given, np.generic):
-        given = given.item()
-    if given is constant:
+    if isinstance(argument, np.generic):
+        argument = argument.item()
+    if argument is constant:
         return True
-    if type(given) is not type(constant):
+    if type(argument) is not type(constant):
         return False
-    return repr(given) == repr(constant) if isinstance(given, float) else given == constant
+    return repr(argument) == repr(constant) if isinstance(argument, float) else argument == constant
 
 
 class CompiledModule(Executable):
@@ -64,25 +64,25 @@ class CompiledModule(Executable):
         leaves = self._structure.leaves(args, kwargs)
         if self._signature.new:
             self._check_apart(leaves)
-        found = self._in_order((*self._tensors(leaves), *self._buffers))
-        results = found if isinstance(found, tuple) else (found,)
-        given = any(map(is_torch, leaves)) or any(isinstance(a, np.ndarray) for a in leaves)
-        if not given and "torch" in sys.modules:
+        outputs = self._in_order((*self._tensors(leaves), *self._buffers))
+        results = outputs if isinstance(outputs, tuple) else (outputs,)
+        takes_torch = any(map(is_torch, leaves)) or any(isinstance(a, np.ndarray) for a in leaves)
+        if not takes_torch and "torch" in sys.modules:
             results = tuple(r if is_torch(r) else to_torch(r) for r in results)
         return self._structure.restored(self._restored(results, leaves))
 
     def _tensors(self, leaves: Sequence[Any]) -> list[Any]:
         """The leaves that are inputs; numbers as arrays."""
-        found = []
+        tensors = []
         for i, (leaf, constant) in enumerate(zip(leaves, self._signature.arguments, strict=True)):
             if constant is None:
-                found.append(np.asarray(leaf) if isinstance(leaf, (int, float)) else leaf)
+                tensors.append(np.asarray(leaf) if isinstance(leaf, (int, float)) else leaf)
             elif not _is_same(leaf, constant[0]):
                 raise ModelError(
                     f"argument number {i + 1} is {leaf!r}; the module was compiled for "
                     f"{constant[0]!r}, which is a constant of it; compile it again for another"
                 )
-        return found
+        return tensors
 
     def _check_apart(self, leaves: Sequence[Any]) -> None:
         """Raises UsageError if an argument or a buffer that is written shares memory with another:
@@ -92,11 +92,11 @@ class CompiledModule(Executable):
         count = len(leaves)
         written = [count + buffers.index(t) if isinstance(t, str) else t for t in new]
         arrays = [*leaves, *self._buffers]
-        found = shared(arrays, written, allowed=lambda i, j: min(i, j) >= count)
-        if found is not None:
+        pair = shared(arrays, written, allowed=lambda i, j: min(i, j) >= count)
+        if pair is not None:
             first, second = (
                 f"argument number {i + 1}" if i < count else f"buffer {buffers[i - count]!r}"
-                for i in found
+                for i in pair
             )
             raise UsageError(
                 f"{first} is written by the module and shares memory with {second}; expected "
@@ -105,15 +105,15 @@ class CompiledModule(Executable):
 
     def _restored(self, results: Sequence[Any], leaves: Sequence[Any]) -> list[Any]:
         """The leaves of what the module gives; what it writes is written."""
-        made, at = [], 0
+        made, number = [], 0
         for kind in self._signature.results:
             if isinstance(kind, list):
                 made.append(kind[0])
                 continue
-            made.append(results[at].item() if kind == "size" else results[at])
-            at += 1
+            made.append(results[number].item() if kind == "size" else results[number])
+            number += 1
         buffers = dict(zip(self._signature.written, self._buffers, strict=True))
-        for target, new in zip(self._signature.new, results[at:], strict=True):
+        for target, new in zip(self._signature.new, results[number:], strict=True):
             place = buffers[target] if isinstance(target, str) else leaves[target]
             _write(place, new)
         return made
@@ -122,8 +122,8 @@ class CompiledModule(Executable):
     def load_weights(self, weights: Weights) -> None:
         arrays = arrays_of(weights)
         super().load_weights(arrays)
-        given = weights if isinstance(weights, Mapping) else arrays
-        self._state |= {name: w for name, w in given.items() if name in self._state}
+        tensors = weights if isinstance(weights, Mapping) else arrays
+        self._state |= {name: w for name, w in tensors.items() if name in self._state}
         for name, buffer in zip(self._signature.written, self._buffers, strict=True):
             if name in arrays:
                 _write(buffer, arrays[name])
@@ -162,7 +162,7 @@ class CompiledModule(Executable):
         return made
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """What `pickle` writes: the contents of `.tsm` files, how arguments and results are nested,
+        """The contents of a pickle: those of `.tsm` files, how arguments and results are nested,
         and the buffers that calls write.
         """
         programs = [(sizes, runner.program) for sizes, runner in self.runner.variants()]

@@ -26,7 +26,7 @@ from tilesmith.te import tensor as te
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """What a name stands for.
+    """An operator known by name.
 
     op: the class whose fields are its attributes.
     operands: names of the operands in order; the last of `optional` ones may be missing.
@@ -112,8 +112,8 @@ class _Builder:
             )
         if op.is_composite():
             return op.decompose(self, *inputs)
-        found = op.compute(*(v.tensor for v in inputs))
-        values = tuple(map(_Value, found if isinstance(found, tuple) else (found,)))
+        results = op.compute(*(v.tensor for v in inputs))
+        values = tuple(map(_Value, results if isinstance(results, tuple) else (results,)))
         return values[0] if len(values) == 1 else values
 
 
@@ -128,8 +128,8 @@ def arguments_of(
     builder = _Builder()
     values = [_Value(t) for t in inputs]
     last = values.pop() if bias else None
-    found = builder.add(op, *values)
-    results = found if isinstance(found, tuple) else (found,)
+    made = builder.add(op, *values)
+    results = made if isinstance(made, tuple) else (made,)
     if last is not None:
         (result,) = results
         channels = result.type.shape[1]

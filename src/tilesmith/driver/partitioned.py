@@ -50,15 +50,15 @@ def parts_of(graph: Graph, session: Session) -> tuple[Graph | None, Mapping[Node
             f"target {session.target.name!r} can't run {_counted(reasons)}; "
             'fallback="warn" runs these on the CPU'
         )
-    found = partition(graph, reasons.keys(), _is_light)
-    if found is None:
-        found = partition(whole, whole.nodes, _is_light)
+    divided = partition(graph, reasons.keys(), _is_light)
+    if divided is None:
+        divided = partition(whole, whole.nodes, _is_light)
         measured = dict.fromkeys(whole.nodes, "sizes that other parts measure")
         reasons = {**measured, **_refused(whole, session)}
-    assert found is not None  # one part knows what it measures
-    verify_places(found)
-    session.dumper("parts", found, print_graph)
-    return found, reasons
+    assert divided is not None  # one part knows what it measures
+    verify_places(divided)
+    session.dumper("parts", divided, print_graph)
+    return divided, reasons
 
 
 def check_runs_alone(graph: Graph, session: Session) -> None:
@@ -72,8 +72,8 @@ def check_runs_alone(graph: Graph, session: Session) -> None:
 
 
 def _refused(graph: Graph, session: Session) -> dict[Node, str]:
-    """What the device can't run, with the reasons."""
-    found: dict[Node, str] = {}
+    """Nodes that the device can't run, with the reasons."""
+    refusals: dict[Node, str] = {}
     tried: dict[tuple[Op, tuple[TensorType, ...]], str] = {}
     for node in graph.nodes:
         reason = _shown_refusal(node, session)
@@ -83,12 +83,12 @@ def _refused(graph: Graph, session: Session) -> dict[Node, str]:
                 tried[key] = _tried(node, session)
             reason = tried[key]
         if reason:
-            found[node] = reason
-    return found
+            refusals[node] = reason
+    return refusals
 
 
 def _shown_refusal(node: Node, session: Session) -> str:
-    """Why the device can't run a node, as its operator and types show; empty if it may."""
+    """Reason why the device can't run a node, as its operator and types show; empty if it may."""
     op, device = node.op, session.target.device
     assert device is not None
     if isinstance(op, Measure):
@@ -108,7 +108,7 @@ def _shown_refusal(node: Node, session: Session) -> str:
 
 
 def _tried(node: Node, session: Session) -> str:
-    """Why the device can't run an operator that is written as loops; empty if it can."""
+    """Reason why the device can't run an operator that is written as loops; empty if it can."""
     inputs = dict.fromkeys(node.inputs)
     names = {v: replace(v, name=f"in{i}") for i, v in enumerate(inputs)}
     outputs = tuple(replace(v, name=f"out{i}") for i, v in enumerate(node.outputs))
@@ -132,8 +132,8 @@ def _is_light(node: Node) -> bool:
     """True for an operator that computes each element of few others: no reduction, no loops."""
     if isinstance(node.op, (Control, Fused)) or not node.op.is_primitive():
         return False
-    found = node.op.tensors(*(v.type for v in node.inputs))
-    return not any(getattr(t.op, "reduce_axis", ()) for t in found.outputs)
+    tensors = node.op.tensors(*(v.type for v in node.inputs))
+    return not any(getattr(t.op, "reduce_axis", ()) for t in tensors.outputs)
 
 
 def _counted(reasons: Mapping[Node, str]) -> str:
@@ -167,13 +167,13 @@ def joined(
     for node in outer.nodes:
         for v in node.outputs:
             number[v] = len(number)
-        given, made = (tuple(number[v] for v in vs) for vs in (node.inputs, node.outputs))
+        operands, made = (tuple(number[v] for v in vs) for vs in (node.inputs, node.outputs))
         if isinstance(node.op, Part):
-            steps.append(PartCall(len(programs), given, made))
+            steps.append(PartCall(len(programs), operands, made))
             programs.append(parts[node])
         else:
             assert isinstance(node.op, (Upload, Download))
-            (source,), (to,) = given, made
+            (source,), (to,) = operands, made
             steps.append(Transfer(source, to, isinstance(node.op, Upload)))
     steps.append(Results(tuple(number[v] for v in outer.outputs)))
     names = Names()

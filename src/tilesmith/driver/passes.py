@@ -84,7 +84,7 @@ STRICT_LOOP_PASSES = (
     LoopPass("expand-functions", expand_functions, "nest"),
     LoopPass("order-reductions", order_reductions, "nest"),
 )
-"""What makes the meaning of a loop nest exact, down to the bits, for strict results."""
+"""Passes that make the meaning of a loop nest exact, down to the bits, for strict results."""
 
 
 def graph_passes(session: Session) -> tuple[tuple[str, GraphPass], ...]:

@@ -1,4 +1,4 @@
-"""Which products of a model read operands of a low type: what the user asked for, by name."""
+"""Products of a model that read operands of a low type, by name, as the user asked for."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tilesmith.support.precision import ANY, AUTO, pins_of, precision_text
 from .session import Session
 
 _WILD = re.compile(r"[*?\[,]")
-"""What a pattern does not take literally."""
+"""Characters that a pattern does not take literally."""
 
 _SHOWN = 8
 """Names of products in a message."""
@@ -50,8 +50,8 @@ def precision_pass(session: Session) -> Callable[[Graph], Graph]:
 
 
 def low_choice(session: Session) -> Choice:
-    """What becomes low where that is faster: convolutions that Winograd's algorithm on f32 computes
-    faster than the instructions for the low type stay f32.
+    """The choice of low operands where they are faster.  Convolutions that Winograd's algorithm on
+    f32 computes faster than the instructions for the low type stay f32.
     """
     target, bound = session.target, session.options.algorithm_bound
     lower = session.backend.low_precision(target)
@@ -105,11 +105,11 @@ def _literal(found: re.Match[str]) -> str:
 
 def products_of(graph: Graph) -> tuple[str, ...]:
     """The names of the products of f32 with a constant, in order, each once."""
-    found: dict[str, None] = {}
+    names: dict[str, None] = {}
     for part in graphs_in(graph):
         whole = decompose(part)
         constants = set(whole.constant)
         for n in whole.nodes:
             if constant_factor(n, constants.__contains__) is not None:
-                found[n.loc] = None
-    return tuple(found)
+                names[n.loc] = None
+    return tuple(names)

@@ -1,4 +1,4 @@
-"""How an executable was made, so that it can get other weights.
+"""The recipe of an executable, by which it can get other weights.
 
 Weights are folded into one another, and packed as kernels read them, by the graph passes.  So these
 run again: the model is imported with the new contents.  Where the result differs from the old one
@@ -23,7 +23,7 @@ from .request import Request
 
 
 class Recipe:
-    """What an executable was made of, and the weights that it got since."""
+    """The request that an executable was made of, and the weights that it got since."""
 
     def __init__(self, request: Request) -> None:
         self.request = request
@@ -57,10 +57,12 @@ class Recipe:
         if keys and keys.items() <= self._keys.items():
             return None
         request = replace(self.request, weights={**(self.request.weights or {}), **weights})
-        found = [reloaded(replace(request, sizes=dict(sizes)), p) for sizes, p in programs]
+        renewed_programs = [
+            reloaded(replace(request, sizes=dict(sizes)), p) for sizes, p in programs
+        ]
         self.request = request
         self._keys |= keys
-        return found
+        return renewed_programs
 
 
 def _bytes(array: np.ndarray) -> memoryview:

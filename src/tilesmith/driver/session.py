@@ -1,4 +1,4 @@
-"""What one compilation carries along, and how records get into it."""
+"""The state of one compilation, and the records that it looks into."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ _log = logger("records")
 
 
 class Tuned(Protocol):
-    """What tuning found for the text of a workload, as far as that `fits`, or for a relative in its
-    `family`.
+    """Looks up decisions of tuning for the text of a workload, as far as one `fits`, or for a
+    relative in its `family`.
     """
 
     def __call__(
@@ -70,7 +70,7 @@ took 1.08 times as long.  What was fitted before is not counted.
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """What one compilation carries along: options, what tuning found, and where to report.
+    """The state of one compilation: options, decisions of tuning, and where to report.
 
     options: the user's choices.
     target: the machine.
@@ -114,7 +114,7 @@ class Session:
 
     @property
     def backend(self) -> Backend:
-        """What makes code for the target."""
+        """The backend that makes code for the target."""
         return backend_of(self.target)
 
     def group(self, body: Graph, constants: Sequence[int] = ()) -> GroupSpace:
@@ -122,7 +122,7 @@ class Session:
         return GroupSpace(body, constants, self.target, self.backend.rules)
 
     def decisions(self, workload: str) -> Decisions:
-        """What is known to be best for a workload; nothing where the analytic choices are."""
+        """Decisions known to be best for a workload; none where the analytic choices are."""
         return self.tuned(workload).decisions if self.tuned is not None else {}
 
     def choose(self, knob: str, nodes: Sequence[Node], options: tuple[V, ...], default: V) -> V:
@@ -141,14 +141,14 @@ class Session:
             decisions = {}
         seen: dict[str, Knob] = {}
         try:
-            found = Config(decisions, seen).choice(knob, allowed, default)
+            chosen = Config(decisions, seen).choice(knob, allowed, default)
         except ScheduleError as e:  # of another version of us
             _log.warning("a tuning record is not used: %s", e)
             return default
         if self.asked is not None:
             question = self.asked.setdefault(workload, Question(seen[knob]))
             question.sources.update(n.loc for n in nodes if n.loc)
-        return found
+        return chosen
 
     def allowed(self, knob: str, options: tuple[V, ...]) -> tuple[V, ...]:
         """Those of a choice's options that the constraints leave."""
@@ -156,7 +156,7 @@ class Session:
 
     @property
     def jobs(self) -> int:
-        """How much to do at the same time."""
+        """Number of kernels to compile at the same time."""
         return job_count(self.options)
 
 
@@ -180,7 +180,7 @@ def recorded(session: Session) -> Iterator[Session]:
 
 
 def lookup(records: Records, session: Session) -> Lookup:
-    """What records say to a compilation."""
+    """A look-up of records for a compilation."""
     options = session.options
     threads = thread_count(options.threads)
     return Lookup(records, session.target.text, threads, options.nearest, session.timings)

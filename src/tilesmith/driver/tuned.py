@@ -1,4 +1,4 @@
-"""What tuning found, applied to a graph of fused groups."""
+"""Decisions of tuning, and constraints of users, applied to a graph of fused groups."""
 
 from __future__ import annotations
 
@@ -59,23 +59,23 @@ def apply_tuning(fused: Graph, session: Session) -> tuple[Graph, dict[Node, Deci
     for workload in sorted(groups, key=lambda w: len(nodes[w]) * known.size(w), reverse=True):
         best[workload] = known.decisions(workload, spaces.get(workload))
     for workload, node in ((w, n) for w in groups for n in nodes[w]):
-        found = best[workload]
-        if not found:
+        chosen = best[workload]
+        if not chosen:
             continue
         try:
-            wanted = groups[workload].packed_layouts(Config(found))
-            if (name := user_template(found)) is not None:
+            wanted = groups[workload].packed_layouts(Config(chosen))
+            if (name := user_template(chosen)) is not None:
                 session.outside.add(f"template {name}")
                 if template_of(name) is None:
                     _miss(name)
                     continue
-                groups[workload].schedule(Config(found))
+                groups[workload].schedule(Config(chosen))
         except ScheduleError as e:  # of another version of us
             if workload in spaces:
                 raise
             _log.warning("a tuning record is not used: %s", e)
             continue
-        decisions[node] = found
+        decisions[node] = chosen
         if wanted:
             layouts[node] = wanted
     new = everywhere(lambda graph: repack(graph, layouts))(fused)
@@ -101,7 +101,7 @@ def _miss(name: str) -> None:
 
 
 class _Known:
-    """What records say of the `groups` of a model, which are given by workload.
+    """Decisions on record for the `groups` of a model, which are given by workload.
 
     `fits`: how often decisions of a relative may still be fitted to a group.
     """
@@ -121,19 +121,19 @@ class _Known:
         return self._families[workload]
 
     def size(self, workload: str) -> float:
-        """How much work a group is, as far as it matters what is fitted first."""
+        """Work of the group: larger groups are fitted first."""
         is_open = self.session.tuned is not None and self.session.options.nearest
         return self.family(workload).size if is_open else 0.0
 
     def decisions(self, workload: str, space: Space | None) -> Decisions:
-        """What records say of a group, within the `space` that the user's constraints leave.
+        """Decisions on record for a group, within the `space` that the user's constraints leave.
 
         Where they say nothing, the analytic choices: no decisions, or the nearest in the `space`.
         """
         if space is None:
             return self._recorded(workload, lambda _: True)
-        found = self._recorded(workload, lambda d: space.keeping(d) is not None)
-        return space.keeping(found) or space.start
+        recorded = self._recorded(workload, lambda d: space.keeping(d) is not None)
+        return space.keeping(recorded) or space.start
 
     def _recorded(self, workload: str, obeys: Callable[[Decisions], bool]) -> Decisions:
         session = self.session
@@ -152,26 +152,26 @@ class _Known:
             return {}
         self.fits -= 1
         with session.timings.stage("refit"):
-            found = refit(self.groups[workload], match.decisions, session, self.threads)
+            fitted = refit(self.groups[workload], match.decisions, session, self.threads)
         if cache is not None:
-            cache.put(key, json.dumps(found).encode())
-        return found
+            cache.put(key, json.dumps(fitted).encode())
+        return fitted
 
 
 def refit(group: GroupSpace, wanted: Decisions, session: Session, threads: int) -> Decisions:
     """Decisions made for a relative of a group, as far as they are possible for it; none unless the
     performance model expects them to be faster than the analytic ones: nothing is measured here.
     """
-    found = group.space().refitted(wanted)
-    if not found:
+    fitted = group.space().refitted(wanted)
+    if not fitted:
         return {}
     try:
         ours, analytic = (
-            predicted_seconds(group, chosen, session, threads) for chosen in (found, {})
+            predicted_seconds(group, chosen, session, threads) for chosen in (fitted, {})
         )
     except ScheduleError:
         return {}
-    return found if ours < BELIEVED * analytic else {}
+    return fitted if ours < BELIEVED * analytic else {}
 
 
 def predicted_seconds(
@@ -181,7 +181,7 @@ def predicted_seconds(
     threads: int,
     constants: Place = "l3",
 ) -> float:
-    """What the performance model expects of a group's kernel; `constants`: where they lie."""
+    """Seconds of a group's kernel in the performance model; `constants`: where they lie."""
     quiet = Session(session.options, session.target)
     final = lower_loops(group.lower("k", Config(decisions)), quiet)
     places: list[Place] = ["l1"] * len(group.body.inputs)

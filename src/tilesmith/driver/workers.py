@@ -29,12 +29,12 @@ def workers_for(model: Any, options: Options) -> Children:
 
 
 def job_count(options: Options) -> int:
-    """How much to do at the same time."""
+    """Number of kernels to compile at the same time."""
     return options.jobs or len(os.sched_getaffinity(0))
 
 
 def worker_limit(options: Options) -> int:
-    """How many processes may compile kernels besides this one: none where stages are dumped or
+    """Most processes that compile kernels besides this one: none where stages are dumped or
     verified, since all of them stay in one process then.
     """
     return 0 if options.dump or options.verify_each else job_count(options) - 1

@@ -19,7 +19,7 @@ from .arrays import as_stored, to_numpy
 
 
 class Arguments:
-    """What a function of arrays expects.
+    """The arguments that a function of arrays expects.
 
     A scalar parameter that is a dimension of an array is taken from its shape.  Others follow the
     arrays as integers.
@@ -89,16 +89,16 @@ class Arguments:
 
     def _integer(self, scalar: Var, value: Any) -> int:
         try:
-            found = operator.index(value)
+            integer = operator.index(value)
         except TypeError:
-            found = None
-        if found is None or not -(1 << 63) <= found < 1 << 63:
-            shown = type(value).__name__ if found is None else found
+            integer = None
+        if integer is None or not -(1 << 63) <= integer < 1 << 63:
+            shown = type(value).__name__ if integer is None else integer
             raise ModelError(
                 f"{self.symbol}: argument {scalar.name!r}: expected an integer of 64 bits, found "
                 f"{shown}"
             )
-        return found
+        return integer
 
     def _array(self, buffer: Buffer, written: bool, value: Any) -> np.ndarray:
         what = f"{self.symbol}: argument {buffer.name!r}"

@@ -69,7 +69,7 @@ def to_numpy(value: Any, what: str, dtype: DType | None = None) -> np.ndarray:
     if is_torch(value):
         return _of_torch(value, what)
     try:
-        found = _of_interfaces(value, what)
+        array = _of_interfaces(value, what)
     except ModelError:
         raise
     except Exception as e:  # code of the object's class, which may raise anything
@@ -77,8 +77,8 @@ def to_numpy(value: Any, what: str, dtype: DType | None = None) -> np.ndarray:
             f"{what}: the {type(value).__name__} can't be read as an array: {type(e).__name__}: "
             f"{_one_line(e)}"
         ) from e
-    if found is not None:
-        return found
+    if array is not None:
+        return array
     raise ModelError(
         f"{what}: expected a NumPy array, a torch tensor or an object with DLPack or the array "
         "interface, "
@@ -210,7 +210,7 @@ def at_home(program: Program, inputs: Sequence[Any], given: Sequence[Any]) -> tu
     Raises UsageError if another one is given for such an output, ModelError if the input's can't be
     written.
     """
-    found = [*given]
+    outputs = [*given]
     for out, home in program.in_place:
         spec, name = program.outputs[out], f"input {program.inputs[home].name!r}"
         if given[out] is not None and given[out] is not inputs[home]:
@@ -219,8 +219,8 @@ def at_home(program: Program, inputs: Sequence[Any], given: Sequence[Any]) -> tu
                 "out, found another one; compile without in_place, or copy the result"
             )
         as_output(inputs[home], spec, f"{name}, in which output {spec.name!r} lives")
-        found[out] = inputs[home]
-    return tuple(found)
+        outputs[out] = inputs[home]
+    return tuple(outputs)
 
 
 def beginning(array: Any, shape: Sequence[int]) -> Any:
@@ -286,15 +286,15 @@ def to_torch(array: Any) -> Any:
     if not is_foreign(array.dtype):
         return torch.from_numpy(array)
     bits = torch.from_numpy(array.view(np.int16 if array.itemsize == 2 else np.uint8))
-    found = _TORCH_NAMES.get(dtype(array.dtype))
-    return bits if found is None else bits.view(getattr(torch, found))
+    torch_name = _TORCH_NAMES.get(dtype(array.dtype))
+    return bits if torch_name is None else bits.view(getattr(torch, torch_name))
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
     """A suggestion for a mistyped `name`: text to append to a message."""
     by_lower = {n.lower(): n for n in names}
-    found = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0.5)
-    return f"; did you mean {by_lower[found[0]]!r}?" if found else ""
+    matches = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0.5)
+    return f"; did you mean {by_lower[matches[0]]!r}?" if matches else ""
 
 
 def check_names(given: Iterable[str], what: str, specs: tuple[TensorSpec, ...]) -> None:

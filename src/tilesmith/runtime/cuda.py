@@ -99,15 +99,15 @@ class CudaDevice:
         """The same device with a stream of somebody else's."""
         if stream == self.stream:
             return self
-        found = copy(self)
-        found._stream = c_void_p(stream)
-        return found
+        device = copy(self)
+        device._stream = c_void_p(stream)
+        return device
 
     def within(self, watch: Watch) -> CudaDevice:
         """As `OpenDevice` says."""
-        found = copy(self)
-        found._watch = watch
-        return found
+        device = copy(self)
+        device._watch = watch
+        return device
 
     def _wait_in_time(self) -> None:
         self._watch.wait(self.about.name, self._is_busy)
@@ -124,10 +124,10 @@ class CudaDevice:
 
     def mark(self) -> Event:
         """An event that has come when the commands so far are done."""
-        found = c_void_p()
-        self._call("an event can't be made", "cuEventCreate", byref(found), c_uint(_NO_TIMES))
-        event = Event(self._cu, self._context, found)
-        self._call("an event can't be noted", "cuEventRecord", found, self._stream)
+        handle = c_void_p()
+        self._call("an event can't be made", "cuEventCreate", byref(handle), c_uint(_NO_TIMES))
+        event = Event(self._cu, self._context, handle)
+        self._call("an event can't be noted", "cuEventRecord", handle, self._stream)
         return event
 
     def after(self, event: Event) -> None:
@@ -142,10 +142,10 @@ class CudaDevice:
 
     def number_of(self, address: int) -> int:
         """The device that memory is on.  Raises DeviceError for memory of no device."""
-        found = c_int()
+        number = c_int()
         what = f"expected memory of a device at {address:#x}"
-        self._call(what, "cuPointerGetAttribute", byref(found), c_int(_ORDINAL), c_uint64(address))
-        return found.value
+        self._call(what, "cuPointerGetAttribute", byref(number), c_int(_ORDINAL), c_uint64(address))
+        return number.value
 
     def _call(self, what: str, function: str, *args: Any) -> None:
         """Call the driver with the context of this device, in whatever thread this is."""
@@ -155,11 +155,11 @@ class CudaDevice:
 
     def load(self, kernels: Iterable[DeviceKernel]) -> dict[str, c_void_p]:
         """As `OpenDevice` says: by symbol of a launch, the module with it."""
-        found: dict[str, c_void_p] = {}
+        modules: dict[str, c_void_p] = {}
         for kernel in kernels:
             module = self._module(kernel)
-            found |= dict.fromkeys((x.symbol for x in kernel.launches), module)
-        return found
+            modules |= dict.fromkeys((x.symbol for x in kernel.launches), module)
+        return modules
 
     def _module(self, kernel: DeviceKernel) -> c_void_p:
         """The driver compiles PTX, or finds what it made of it before in a cache of its own."""
@@ -181,10 +181,10 @@ class CudaDevice:
 
     def kernel(self, program: dict[str, c_void_p], symbol: str) -> _Function:
         """A kernel of a program."""
-        found = c_void_p()
+        handle = c_void_p()
         what = f"there is no kernel {symbol}"
-        self._call(what, "cuModuleGetFunction", byref(found), program[symbol], symbol.encode())
-        return _Function(symbol, found)
+        self._call(what, "cuModuleGetFunction", byref(handle), program[symbol], symbol.encode())
+        return _Function(symbol, handle)
 
     def assembly(self, program: dict[str, c_void_p]) -> str:
         """The driver does not give its machine code away."""
@@ -192,10 +192,10 @@ class CudaDevice:
 
     def empty(self, size: int) -> Memory:
         """Uninitialised memory of so many bytes.  Raises DeviceError if there is not so much."""
-        found = c_uint64()
+        address = c_uint64()
         what = f"expected {size} bytes in one piece, of {self.about.memory_bytes} in all"
-        self._call(what, "cuMemAlloc_v2", byref(found), c_size_t(max(size, 1)))
-        return Memory(self._cu, self._context, found.value, size)
+        self._call(what, "cuMemAlloc_v2", byref(address), c_size_t(max(size, 1)))
+        return Memory(self._cu, self._context, address.value, size)
 
     def write(self, memory: Memory | Address, array: np.ndarray) -> None:
         """Copy an array to the device."""
@@ -255,14 +255,14 @@ class CudaDevice:
     ) -> Callable[[], None]:
         """As `OpenDevice` says."""
         memory = [a[0] for a in args if isinstance(a, tuple)]
-        given: list[Any] = [
+        values: list[Any] = [
             c_uint64(a[0].address + a[1]) if isinstance(a, tuple) else c_int64(a or 0) for a in args
         ]
         if report is not None:
             memory.append(report)
-        given.append(c_uint64(0 if report is None else report.address))
-        places = (c_void_p * len(given))(*(ctypes.addressof(x) for x in given))
-        return _Start(self, kernel, tuple(blocks), tuple(threads), (memory, given), places)
+        values.append(c_uint64(0 if report is None else report.address))
+        places = (c_void_p * len(values))(*(ctypes.addressof(x) for x in values))
+        return _Start(self, kernel, tuple(blocks), tuple(threads), (memory, values), places)
 
     def launch(self, start: _Start) -> None:
         """Start a kernel."""

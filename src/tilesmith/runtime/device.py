@@ -16,7 +16,7 @@ from .native import Failure
 FAILURE_TYPE = np.dtype(
     [("code", "i4"), ("call", "i4"), ("assertion", "i4"), ("count", "i4"), ("values", "i8", VALUES)]
 )
-"""What a kernel notes of its first failure: the last fields of the context (`codegen.context`)."""
+"""Fields for a kernel's first failure: the last ones of the context (`codegen.context`)."""
 
 assert FAILURE_TYPE.itemsize == SIZE - BY_NAME["failure_code"].offset
 
@@ -82,11 +82,11 @@ class OpenDevice(Protocol):
         ...
 
     def assembly(self, program: Any) -> str:
-        """What the driver made of a program, if that is text; else its size."""
+        """The text that the driver made of a program; its size if that is no text."""
         ...
 
 
 def failure_of(noted: np.ndarray) -> Failure | None:
-    """What a thread noted in memory of `FAILURE_TYPE`, if one did."""
+    """The failure that a thread noted in memory of `FAILURE_TYPE`, if one did."""
     code, _, assertion, count, values = noted.tolist()
     return Failure(code, 0, assertion, tuple(values[:count])) if code else None

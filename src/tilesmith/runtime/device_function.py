@@ -54,7 +54,7 @@ class DeviceFunction(KernelFunction):
         size = dimension(self.kernel.workspace_bytes_shared, values)
         failure = np.zeros((), FAILURE_TYPE)
         report = device.empty(failure.nbytes) if self.kernel.messages else None
-        given: list[Argument] = [
+        arguments: list[Argument] = [
             *((own[_place(arrays[i])], 0) for i in self.arguments.places),
             *(values[v] for v in self.arguments.scalars),
             (device.empty(size), 0) if size else None,
@@ -62,7 +62,7 @@ class DeviceFunction(KernelFunction):
         launches = []
         for x in self._parts.launches:
             kernel, blocks = device.kernel(self._program, x.symbol), self._blocks(x, values)
-            launches.append((x, device.prepared(kernel, blocks, x.threads, given, report)))
+            launches.append((x, device.prepared(kernel, blocks, x.threads, arguments, report)))
 
         def run() -> None:
             for a in arrays:  # a kernel may leave elements of an output as they are
@@ -88,16 +88,16 @@ class DeviceFunction(KernelFunction):
     def _settle(self, report: Any, failure: np.ndarray) -> None:
         """Raises ModelError if a thread noted a failure."""
         self._device.read(failure, report)
-        found = failure_of(failure)
-        if found is not None:
-            raise ModelError(f"{self.kernel.symbol}: {found.text(self.kernel.messages)}")
+        reported = failure_of(failure)
+        if reported is not None:
+            raise ModelError(f"{self.kernel.symbol}: {reported.text(self.kernel.messages)}")
 
     @property
     def assembly(self) -> str:
-        """What the driver made of the program, if that is text; else its size."""
+        """The text that the driver made of the program; its size if that is no text."""
         return self._device.assembly(self._program)
 
 
 def _place(array: np.ndarray) -> tuple[int, int]:
-    """Which memory an array is: two arguments may be the same."""
+    """Identity of an array's memory: two arguments may be the same."""
     return array.ctypes.data, array.nbytes

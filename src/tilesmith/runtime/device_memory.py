@@ -21,7 +21,7 @@ from .program import Program
 
 @dataclass(frozen=True, slots=True)
 class DeviceMemory:
-    """What an executable allocates on its device, in bytes, for as long as it lives.
+    """Memory that an executable allocates on its device, in bytes, for as long as it lives.
 
     weights: constants, as kernels read them.
     arena: intermediate values, the kernels' workspaces, and what kernels note of failures.
@@ -56,17 +56,17 @@ class DeviceMemory:
 
 
 def device_memory(program: Program) -> DeviceMemory:
-    """What the executable of a program for a device allocates there."""
+    """Memory that the executable of a program for a device allocates there."""
     if not program.parts:
         return _memory_of(program, ())
     calls = [s for s in program.part_steps if isinstance(s, PartCall)]
-    found, known = DeviceMemory(), set[int]()
+    total, known = DeviceMemory(), set[int]()
     for call, part in zip(calls, program.parts, strict=True):
         if part.target.device is not None:
             there = {i for i, place in enumerate(call.inputs) if place in known}
-            found += _memory_of(part, there)
+            total += _memory_of(part, there)
             known.update((*call.inputs, *call.outputs))
-    return found
+    return total
 
 
 def _memory_of(program: Program, there: Collection[int]) -> DeviceMemory:

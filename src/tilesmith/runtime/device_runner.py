@@ -86,9 +86,10 @@ class DeviceRunner(Runner):
         self._constants = device.empty(program.constants.nbytes)
         device.write(self._constants, program.constants)
         self._arena = device.empty(program.arena_bytes)
-        given = there or {}
+        memory = there or {}
         self._inputs = [
-            given[i] if i in given else device.empty(s.bytes) for i, s in enumerate(program.inputs)
+            memory[i] if i in memory else device.empty(s.bytes)
+            for i, s in enumerate(program.inputs)
         ]
         homes = dict(program.in_place)
         self._outputs = [
@@ -102,7 +103,7 @@ class DeviceRunner(Runner):
         self._is_open = True
 
     def _bound(self, device: OpenDevice, inputs: Sequence[Any], outputs: Sequence[Any]) -> _Steps:
-        """What each step does.
+        """A function for each step.
 
         device: with the queue that runs it.
         inputs, outputs: memory of each.
@@ -120,7 +121,7 @@ class DeviceRunner(Runner):
     def _made(
         self, step: Step, device: OpenDevice, place: Callable[[Arg], tuple[Any, int]]
     ) -> list[Callable[[], None]]:
-        """What a step does."""
+        """The function of a step."""
         if isinstance(step, Copy):
             (source, start), (to, end) = place(step.source), place(step.to)
             assert isinstance(step.bytes, int)
@@ -128,16 +129,16 @@ class DeviceRunner(Runner):
             return [lambda: device.copy(to, end, source, start, size)]
         assert isinstance(step, KernelCall)
         kernel = self._kernels[step.symbol]
-        given: list[Argument] = [a.index if a.kind == "scalar" else place(a) for a in step.args]
-        given.append(place(step.workspace))
-        found: list[Callable[[], None]] = []
+        arguments: list[Argument] = [a.index if a.kind == "scalar" else place(a) for a in step.args]
+        arguments.append(place(step.workspace))
+        starts: list[Callable[[], None]] = []
         for launch in kernel.launches:
             made = device.kernel(self._built, launch.symbol)  # its own: it keeps arguments
             blocks = [int(n.value) for n in launch.blocks if isinstance(n, Const)]
-            found.append(device.prepared(made, blocks, launch.threads, given, self._report))
+            starts.append(device.prepared(made, blocks, launch.threads, arguments, self._report))
         if kernel.messages:
-            found.append(lambda: self._settle(device, step, kernel.messages))
-        return found
+            starts.append(lambda: self._settle(device, step, kernel.messages))
+        return starts
 
     def _settle(self, device: OpenDevice, call: KernelCall, messages: tuple[str, ...]) -> None:
         """Raises ModelError if a thread noted a failure."""
@@ -153,15 +154,15 @@ class DeviceRunner(Runner):
 
     def call(self, arrays: tuple[Any, ...], out: Any) -> Any:
         """As `Runner` says.  Raises DeviceError if the device fails."""
-        given = given_outputs(self.program, out)
+        outs = given_outputs(self.program, out)
         is_on_device = shares_memory(self.program.target) and any(
-            is_shared(a) for a in (*arrays, *given) if a is not None
+            is_shared(a) for a in (*arrays, *outs) if a is not None
         )
         if is_on_device:
-            return self._call_there(arrays, given)
+            return self._call_there(arrays, outs)
         stored, outputs = stored_inputs(self.program, arrays), self.program.outputs
-        given = at_home(self.program, arrays, given)
-        kept = kept_outputs(self.program, stored, given, outputs)
+        outs = at_home(self.program, arrays, outs)
+        kept = kept_outputs(self.program, stored, outs, outputs)
         results = [
             np.empty(s.static_shape, stored_dtype(s.dtype)) if k is None else k
             for s, k in zip(outputs, kept, strict=True)
@@ -169,7 +170,7 @@ class DeviceRunner(Runner):
         with self._lock:
             self._run(stored, results)
         typed = [r.view(s.dtype.numpy) for r, s in zip(results, outputs, strict=True)]
-        return as_given(typed, given, arrays)
+        return as_given(typed, outs, arrays)
 
     def _call_there(self, arrays: Sequence[Any], given: Sequence[Any]) -> Any:
         """As a call, with arrays of which some lie on the device."""
@@ -191,9 +192,9 @@ class DeviceRunner(Runner):
                     del self._shared[next(iter(self._shared))]
                 self._shared[key] = self._bound(device, call.inputs, call.outputs)
             self._start(device, self._shared[key])
-            found = call.copy_out()
+            results = call.copy_out()
             self._last = device.mark()
-        return found[0] if len(found) == 1 else found
+        return results[0] if len(results) == 1 else results
 
     def _run(self, stored: tuple[np.ndarray, ...], results: list[np.ndarray]) -> None:
         self.open()

@@ -75,7 +75,7 @@ class Executable:
 
     @property
     def memory(self) -> DeviceMemory:
-        """What the executable takes of the device's memory while it lives, in bytes; nothing on the
+        """Memory of the device that the executable takes while it lives, in bytes; nothing on the
         CPU.
 
         Arrays of callers, and what the driver itself needs, are not in it.
@@ -134,9 +134,9 @@ class Executable:
     def _in_places(self, arrays: tuple[Any, ...], named: Mapping[str, Any]) -> tuple[Any, ...]:
         """All inputs in order, of those by position and those by name.  Raises ModelError."""
         check_inputs(named, self.inputs)
-        given, named = named, {**self._defaults, **named}
+        named_given, named = named, {**self._defaults, **named}
         names = [s.name for s in self.inputs]
-        twice = [n for n in names[: len(arrays)] if n in given]
+        twice = [n for n in names[: len(arrays)] if n in named_given]
         if twice:
             raise ModelError(f"input {twice[0]!r} is given twice, by its position and by its name")
         absent = [n for n in names[len(arrays) :] if n not in named]
@@ -171,8 +171,8 @@ class Executable:
         elif _is_mapping(out) and (inputs is None or _is_names(inputs)):
             asked = self._output_names if inputs is None else inputs
             check_names(asked, "output", self.outputs)
-            found = self._run_named(out, None)
-            return [found[name] for name in asked]
+            results = self._run_named(out, None)
+            return [results[name] for name in asked]
         raise UsageError(
             "run: expected the inputs by name, as in exe.run({'x': x}), and out as a mapping too, "
             "or a list of the outputs' names (None: all of them) and then the inputs by name, as "
@@ -222,13 +222,13 @@ class Executable:
         UsageError for an executable from a `.tsm` file.
         """
         variants = self.runner.variants()
-        given = [(sizes, runner.program) for sizes, runner in variants]
-        for (_, runner), program in zip(variants, renewed(self.recipe, weights, given)):
+        programs = [(sizes, runner.program) for sizes, runner in variants]
+        for (_, runner), program in zip(variants, renewed(self.recipe, weights, programs)):
             runner.become(program)
         self._start(self.runner)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """What `pickle` writes: the contents of `.tsm` files, and the limits."""
+        """The contents of a pickle: those of `.tsm` files, and the limits."""
         programs = [(sizes, runner.program) for sizes, runner in self.runner.variants()]
         return _restored, (programs, self.threads, self.limits), {"recipe": self.recipe}
 

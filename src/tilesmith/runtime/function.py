@@ -142,7 +142,7 @@ class NativeFunction(KernelFunction):
 def native(
     compile: Callable[[str, Target, int], bytes], assemble: Callable[[str, Target], str]
 ) -> Callable[..., NativeFunction]:
-    """What makes functions of kernels, given the compiler of their texts (see `backend.base`)."""
+    """Maker of functions of kernels, given the compiler of their texts (see `backend.base`)."""
 
     def make(
         kernel: Kernel, arguments: Arguments, target: Target, *, opt: int, threads: int | None
@@ -162,17 +162,17 @@ _STEPS = {
 
 def _steps(d: Expr | int, number: Mapping[Var, int]) -> list[tuple[int, int]]:
     """A dimension as steps on a stack.  Raises ModelError if it depends on something unknown."""
-    found: list[tuple[int, int]] = []
+    pairs: list[tuple[int, int]] = []
     waiting: list[Expr | int] = [d]
     while waiting:  # from the last step to the first
         e = waiting.pop()
         if isinstance(e, (int, Const)):
-            found.append((0, e if isinstance(e, int) else int(e.value)))
+            pairs.append((0, e if isinstance(e, int) else int(e.value)))
         elif isinstance(e, Var) and e in number:
-            found.append((1, number[e]))
+            pairs.append((1, number[e]))
         elif isinstance(e, Binary) and e.op in _STEPS:
-            found.append((_STEPS[e.op], 0))
+            pairs.append((_STEPS[e.op], 0))
             waiting += (e.a, e.b)
         else:
             raise ModelError(f"the dimension {d} can't be computed from the arguments")
-    return found[::-1]
+    return pairs[::-1]

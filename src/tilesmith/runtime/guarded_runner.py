@@ -46,14 +46,14 @@ class GuardedRunner(Runner):
         """
         if self.cpu is None:
             try:
-                found = self.inner.call(arrays, out)
+                results = self.inner.call(arrays, out)
                 _late.discard(self.inner)
-                return found
+                return results
             except DeviceError as e:
                 if self.limits.seconds is not None:
                     _late.add(self.inner)
-                given = out if isinstance(out, (tuple, list)) else (out,)
-                if self._stand_in is None or any(map(is_shared, (*arrays, *given))):
+                outputs = out if isinstance(out, (tuple, list)) else (out,)
+                if self._stand_in is None or any(map(is_shared, (*arrays, *outputs))):
                     raise
                 log_fallback(self.program.target.name, e)
                 self.cpu = self._stand_in()

@@ -186,34 +186,34 @@ class HostRunner(Runner):
         """The slow path: convert what the fast path refuses, or say what is wrong with it."""
         stored = stored_inputs(self.program, arrays)
         sizes = None if self.sizes is None else self.sizes.of(stored)
-        given, kept = self._none_given, list(self._none_given)
+        outputs, kept = self._none_given, list(self._none_given)
         if out is not None or self._homes is not None:
-            given = at_home(self.program, arrays, given_outputs(self.program, out))
-            kept = kept_outputs(self.program, stored, given, self._sized_outputs(sizes))
+            outputs = at_home(self.program, arrays, given_outputs(self.program, out))
+            kept = kept_outputs(self.program, stored, outputs, self._sized_outputs(sizes))
         room = self._room(kept, sizes)
-        found = self._call(*self._arguments(stored, room, sizes))
-        if not isinstance(found, list):  # of the results of a run with a host
-            self.check(found, kept)
-            found = room
-        results = self._found(found)
+        outcome = self._call(*self._arguments(stored, room, sizes))
+        if not isinstance(outcome, list):  # of the results of a run with a host
+            self.check(outcome, kept)
+            outcome = room
+        results = self._found(outcome)
         views = [r if v is None else r.view(v) for r, v in zip(results, self._views, strict=True)]
-        return as_given(views, given, arrays)
+        return as_given(views, outputs, arrays)
 
     def _found(self, room: Sequence[Any]) -> list[np.ndarray]:
         """The results after a run, as arrays of the shapes that it found."""
         results = list(room[: len(self._outputs)])
-        at = 0
+        first = 0
         for i in self._grown:
             rank = len(self._outputs[i].shape)
-            shape = room[-1][at : at + rank].tolist()
+            shape = room[-1][first : first + rank].tolist()
             results[i] = np.ndarray(shape, self._results[i].dtype, results[i])
-            at += rank
+            first += rank
         return results
 
     def _arguments(
         self, stored: tuple[np.ndarray, ...], room: tuple[Any, ...], sizes: RunSizes | None
     ) -> tuple[Any, ...]:
-        """What `Runner.call` gets."""
+        """Arguments of `Runner.call`."""
         host = None if self.host is None else self.host.native
         return stored, room, None if sizes is None else sizes.call, host
 
@@ -316,7 +316,7 @@ def _array(spec: TensorSpec) -> tuple[str, int, tuple[int, ...]]:
 
 
 def explained(program: Program, failure: Failure, given: Sequence[Any]) -> str:
-    """Why a run of `program` failed; `given`: the arrays for results, if the caller gave some."""
+    """Reason why a run of `program` failed; `given`: arrays for results that the caller gave."""
     if failure.code == Code.EXTENT:
         return unfit_extent(program.measurements[failure.call], failure.values)
     if failure.code == Code.GROWTH:

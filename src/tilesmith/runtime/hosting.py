@@ -95,16 +95,16 @@ class _Call:
         """Shapes and bytes of the inputs, then of the outputs, for the extents that are arguments
         of the call.
         """
-        found = self._seen.get(given)
-        if found is None:
+        known = self._seen.get(given)
+        if known is None:
             numbers = iter(given)
             shapes = [a.filled(numbers) for a in (*self.inputs, *self.outputs)]
             arrays = zip((*self.inputs, *self.outputs), shapes, strict=True)
-            found = tuple((s, math.prod(s) * a.numpy.itemsize) for a, s in arrays)
+            known = tuple((s, math.prod(s) * a.numpy.itemsize) for a, s in arrays)
             if len(self._seen) >= _MOST_SEEN:
                 self._seen.clear()
-            self._seen[given] = found
-        return found
+            self._seen[given] = known
+        return known
 
 
 class HostFunctions:
@@ -170,17 +170,17 @@ def _run(
         )
     call = prepared[number]
     extents = call.extents(arguments[call.places :])
-    given = [  # native tensors are copied, for their memory is another's later
-        value if a.is_host else _view(a.numpy, at, extent).copy()
-        for a, at, extent, value in zip(call.inputs, arguments, extents, objects)
+    inputs = [  # native tensors are copied, for their memory is another's later
+        value if a.is_host else _view(a.numpy, address, extent).copy()
+        for a, address, extent, value in zip(call.inputs, arguments, extents, objects)
     ]
-    found: list[Any] = []
+    computed: list[Any] = []
     try:
-        made = call.function(*given)
+        made = call.function(*inputs)
         results = made if isinstance(made, tuple) else (made,)
         if len(results) != len(call.outputs):
             raise ModelError(f"expected {len(call.outputs)} results, found {len(results)}")
-        for i, (array, value) in enumerate(zip(call.outputs, results), len(given)):
+        for i, (array, value) in enumerate(zip(call.outputs, results), len(inputs)):
             if not array.is_host:
                 _write(array, arguments[i], extents[i], value)
                 continue
@@ -188,12 +188,12 @@ def _run(
                 raise ModelError(
                     f"expected a result of shape {extents[i][0]}, found {np.shape(value)}"
                 )
-            found.append(value)
+            computed.append(value)
     except TilesmithError as e:
         raise type(e)(f"{call.named}: {e}") from e
     except Exception as e:  # whatever the reference evaluator or NumPy say of these inputs
         raise ModelError(f"{call.named}: {type(e).__name__}: {e}") from e
-    return found
+    return computed
 
 
 def _described(prepared: Sequence[_Call], number: int) -> str:
@@ -205,14 +205,14 @@ def _described(prepared: Sequence[_Call], number: int) -> str:
 
 
 def _write(array: _Array, address: int, extent: _Extent, value: Any) -> None:
-    found = np.asarray(value)
-    fits = found.dtype == array.numpy or np.can_cast(found.dtype, array.numpy, "same_kind")
-    if found.shape != extent[0] or not fits:
+    made = np.asarray(value)
+    fits = made.dtype == array.numpy or np.can_cast(made.dtype, array.numpy, "same_kind")
+    if made.shape != extent[0] or not fits:
         raise ModelError(
-            f"expected a result {array.dtype}{list(extent[0])}, found {found.dtype}"
-            f"{list(found.shape)}"
+            f"expected a result {array.dtype}{list(extent[0])}, found {made.dtype}"
+            f"{list(made.shape)}"
         )
-    _view(array.numpy, address, extent)[...] = found
+    _view(array.numpy, address, extent)[...] = made
 
 
 def boxed(value: Any, spec: TensorSpec) -> np.ndarray:
@@ -221,12 +221,12 @@ def boxed(value: Any, spec: TensorSpec) -> np.ndarray:
 
     Raises ModelError for a value that is not of the input's type.
     """
-    found = checked(value, spec.dtype, f"input {spec.name!r}")
+    checked_value = checked(value, spec.dtype, f"input {spec.name!r}")
     if spec.dtype is string:
-        check_shape(found, spec, "input")
-        return found
+        check_shape(checked_value, spec, "input")
+        return checked_value
     box = np.empty((), object)
-    box[()] = found
+    box[()] = checked_value
     return box
 
 

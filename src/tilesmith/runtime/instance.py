@@ -60,12 +60,12 @@ class Instance:
         way.
         """
         self._check_idle()
-        at = _position(key, "input", self.exe.inputs)
-        spec = self.exe.inputs[at]
+        position = _position(key, "input", self.exe.inputs)
+        spec = self.exe.inputs[position]
         array = value if spec.dtype.is_host else as_array(value, spec)
         if not spec.dtype.is_host:
             check(array, spec, "input")
-        self._inputs[at] = array
+        self._inputs[position] = array
 
     def set_output(self, key: str | int, array: Any) -> None:
         """Bind an output: later runs write to `array`, as to `out` of a call; None gives the output
@@ -75,14 +75,14 @@ class Instance:
         submitted run is under way.  The array itself is checked by the run.
         """
         self._check_idle()
-        at = _position(key, "output", self.exe.outputs)
-        if at in self._homes:
-            home = self.exe.inputs[self._homes[at]].name
+        position = _position(key, "output", self.exe.outputs)
+        if position in self._homes:
+            home = self.exe.inputs[self._homes[position]].name
             raise ModelError(
-                f"output {self.exe.outputs[at].name!r} lives in the memory of input {home!r}: bind "
-                "that with set_input"
+                f"output {self.exe.outputs[position].name!r} lives in the memory of input "
+                f"{home!r}: bind that with set_input"
             )
-        self._out[at] = self._own[at] if array is None else array
+        self._out[position] = self._own[position] if array is None else array
 
     def run(self) -> None:
         """Run the model on what is bound.
@@ -101,10 +101,10 @@ class Instance:
         run is under way.
         """
         self._check_idle()
-        at = _position(key, "output", self.exe.outputs)
+        position = _position(key, "output", self.exe.outputs)
         if self._results is None:
             raise UsageError("get_output: expected a run before it, found none that succeeded")
-        return self._results[at]
+        return self._results[position]
 
     def submit(self) -> Future[Any]:
         """Start a run on the instance's own thread and return at once.
@@ -123,9 +123,9 @@ class Instance:
 
     def _run(self, arrays: Sequence[Any]) -> Any:
         self._results = None
-        found = self.exe._in_order(arrays, self._given())
-        self._results = (found,) if len(self.exe.outputs) == 1 else tuple(found)
-        return found
+        results = self.exe._in_order(arrays, self._given())
+        self._results = (results,) if len(self.exe.outputs) == 1 else tuple(results)
+        return results
 
     def _given(self) -> Any:
         """The memory for the outputs, as `out` of a call."""

@@ -28,8 +28,8 @@ class Limits:
 
     def check(self, target: Target) -> None:
         """Raises UsageError for limits of a target that is no device."""
-        given = {"memory_limit": self.memory, "time_limit": self.seconds}
-        named = [name for name, value in given.items() if value is not None]
+        limits = {"memory_limit": self.memory, "time_limit": self.seconds}
+        named = [name for name, value in limits.items() if value is not None]
         if named and target.device is None:
             raise UsageError(
                 f"{' and '.join(named)}: expected a target that is a device, found "

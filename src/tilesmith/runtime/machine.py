@@ -65,7 +65,7 @@ def cpu_name() -> str:
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """What measuring found.
+    """Measured rates of a machine.
 
     machine: the rates.
     spread: the median over kernels of the median time of a repetition over the best one.
@@ -94,10 +94,10 @@ def measure(target: Target, threads: int, rounds: int = ROUNDS) -> Measurement:
         best = {rate: min(times) for rate, times in taken.items()}
         join = max(best.pop("fork_join") - best.pop("no_fork"), 0.0) if count > 1 else 0.0
         best = {k: v for k, v in best.items() if k not in ("fork_join", "no_fork")}
-        found = {k: 1 / v for k, v in best.items()}
+        measured = {k: 1 / v for k, v in best.items()}
         if rates:
-            found = raised(found, rates[0], count)
-        rates.append(Rates(count, **found, fork_join=join))
+            measured = raised(measured, rates[0], count)
+        rates.append(Rates(count, **measured, fork_join=join))
     held = _held(target, memory, rates[0])
     machine = Machine(cpu_name(), target.vector_bits // 8, held, tuple(rates))
     return Measurement(machine, statistics.median(spreads))
@@ -156,7 +156,7 @@ def core_rates(target: Target, rounds: int = 50) -> list[CoreRate]:
         return []
     peak = _peak(target, 1)
     allowed = os.sched_getaffinity(0)
-    found: list[CoreRate] = []
+    rates: list[CoreRate] = []
     try:
         for cpu in sorted(allowed):
             os.sched_setaffinity(0, {cpu})
@@ -166,10 +166,10 @@ def core_rates(target: Target, rounds: int = 50) -> list[CoreRate]:
                 peak.run()
                 seconds.append(time.perf_counter() - start)
             mean = sum(seconds) / rounds
-            found.append(CoreRate(cpu, peak.amount / min(seconds), peak.amount / mean))
+            rates.append(CoreRate(cpu, peak.amount / min(seconds), peak.amount / mean))
     finally:
         os.sched_setaffinity(0, allowed)
-    return found
+    return rates
 
 
 def _trials(target: Target, threads: int, memory: np.ndarray) -> Sequence[_Trial]:
@@ -269,7 +269,7 @@ def _fma_text(lanes: int, threads: int, repeats: int) -> str:
 def _read_text(lanes: int, threads: int, steps: int, again: int) -> str:
     slots = [f"acc[ramp({i * lanes}, 1, {lanes})]" for i in range(8)]
     unit = 8 * lanes
-    at = f"t * {steps * unit} + k * {unit}"
+    position = f"t * {steps * unit} + k * {unit}"
     return "\n".join(
         [
             f"def read(x: f32[{threads * steps * unit}], y: f32[{threads * lanes}]) -> y:",
@@ -279,7 +279,7 @@ def _read_text(lanes: int, threads: int, steps: int, again: int) -> str:
             f"        for r in range({again}):",
             f"            for k in range({steps}):",
             *(
-                f"                {s} = {s} + x[ramp({at} + {i * lanes}, 1, {lanes})]"
+                f"                {s} = {s} + x[ramp({position} + {i * lanes}, 1, {lanes})]"
                 for i, s in enumerate(slots)
             ),
             f"        y[ramp(t * {lanes}, 1, {lanes})] = {' + '.join(slots)}",
@@ -290,7 +290,7 @@ def _read_text(lanes: int, threads: int, steps: int, again: int) -> str:
 
 def _write_text(lanes: int, threads: int, steps: int, again: int) -> str:
     unit = 8 * lanes
-    at = f"t * {steps * unit} + k * {unit}"
+    position = f"t * {steps * unit} + k * {unit}"
     return "\n".join(
         [
             f"def write(x: f32[4], y: f32[{threads * steps * unit}]) -> y:",
@@ -298,7 +298,7 @@ def _write_text(lanes: int, threads: int, steps: int, again: int) -> str:
             f"        for r in range({again}):",
             f"            for k in range({steps}):",
             *(
-                f"                y[ramp({at} + {i * lanes}, 1, {lanes})] = "
+                f"                y[ramp({position} + {i * lanes}, 1, {lanes})] = "
                 f"broadcast(x[{i % 4}], {lanes})"
                 for i in range(8)
             ),

@@ -82,13 +82,13 @@ class Context(ctypes.Structure):
     def failure(self, code: int) -> Failure:
         """The failure recorded by a run that returned `code`; it is cleared for the next run."""
         values = tuple(self.failure_values[: self.failure_count])
-        found = Failure(code, self.failure_call, self.failure_assertion, values)
+        reported = Failure(code, self.failure_call, self.failure_assertion, values)
         self.failure_code = 0
-        return found
+        return reported
 
 
 class Failure(NamedTuple):
-    """Why a run failed.
+    """The failure of a run.
 
     `code`: a `Code`.  `call`: index of the kernel call.  `assertion`: index among the kernel's
     messages.  `values`: the integers that the assertion compared.
@@ -100,14 +100,14 @@ class Failure(NamedTuple):
     values: tuple[int, ...]
 
     def text(self, messages: Sequence[str]) -> str:
-        """What went wrong, for people; `messages` are those of the kernel's assertions."""
+        """Text of the failure for people; `messages` are those of the kernel's assertions."""
         from tilesmith.codegen.assertions import explained  # which imports expressions
 
         if self.code == context.Code.ASSERTION:
             return explained(messages[self.assertion], self.values)
         if self.code == context.Code.MEMORY:
-            needed, given = self.values
-            return f"{needed} bytes of memory are needed, {given} were given"
+            needed, available = self.values
+            return f"{needed} bytes of memory are needed, {available} were given"
         return f"the code expects another version of the native interface than {context.ABI}"
 
 

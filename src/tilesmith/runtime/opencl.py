@@ -40,9 +40,9 @@ class OpenClDevice:
 
     def within(self, watch: Watch) -> OpenClDevice:
         """As `OpenDevice` says."""
-        found = copy(self)
-        found._watch = watch
-        return found
+        device = copy(self)
+        device._watch = watch
+        return device
 
     def _wait_in_time(self) -> None:
         if not self._watch.is_set:
@@ -117,13 +117,13 @@ class OpenClDevice:
             return self._cl.Kernel(program, symbol)
 
     def assembly(self, program: Any) -> str:
-        """What the driver made of a program, if that is text; else its size."""
+        """As `OpenDevice` says."""
         with self._errors("a program can't be read"):
-            (found,) = program.get_info(self._cl.program_info.BINARIES)
+            (binary,) = program.get_info(self._cl.program_info.BINARIES)
         try:
-            return found.decode("ascii")
+            return binary.decode("ascii")
         except UnicodeDecodeError:
-            return f"{len(found)} bytes of machine code for {self.device.name}"
+            return f"{len(binary)} bytes of machine code for {self.device.name}"
 
     def empty(self, size: int) -> Any:
         """Uninitialised memory of so many bytes.  Raises DeviceError if there is not so much."""

@@ -17,7 +17,7 @@ _WORK = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where the elements of an array lie.
+    """Memory of the elements of an array.
 
     address: of the first element.
     shape: in elements.
@@ -89,16 +89,16 @@ def shared(
 
 def _bounds(arrays: Sequence[Any], written: Collection[int]) -> list[tuple[int, int, bool]]:
     """For each array with bytes the bounds of its place, and whether it is written."""
-    torch, found = sys.modules.get("torch"), []
+    torch, bounds = sys.modules.get("torch"), []
     tensor, strided = ((), None) if torch is None else (torch.Tensor, torch.strided)
     for i, x in enumerate(arrays):
         if isinstance(x, tensor) and x.layout is strided and x.is_contiguous():  # at once for most
             start, size = x.data_ptr(), x.nbytes
             if size:
-                found.append((start, start + size, i in written))
+                bounds.append((start, start + size, i in written))
         elif (place := _place(x)) is not None:
-            found.append((*place.bounds, i in written))
-    return found
+            bounds.append((*place.bounds, i in written))
+    return bounds
 
 
 def _place(x: Any) -> Place | None:
@@ -115,7 +115,7 @@ def _place(x: Any) -> Place | None:
 def _pair(
     arrays: Sequence[Any], written: Collection[int], allowed: Callable[[int, int], bool]
 ) -> tuple[int, int] | None:
-    """What `shared` finds, where the bounds of arrays overlap."""
+    """The result of `shared`, where the bounds of arrays overlap."""
     places = {i: p for i, a in enumerate(arrays) if (p := _place(a)) is not None}
     for i in sorted(set(written) & set(places)):
         for j, place in places.items():

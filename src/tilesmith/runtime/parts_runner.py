@@ -79,8 +79,8 @@ class PartsRunner(Runner):
                 {i: self._memory[a] for i, a in enumerate(call.inputs) if a in self._memory}
             )
             memory = (*runner.input_memory, *runner.output_memory)
-            for place, found in zip((*call.inputs, *call.outputs), memory, strict=True):
-                self._memory.setdefault(place, found)
+            for place, region in zip((*call.inputs, *call.outputs), memory, strict=True):
+                self._memory.setdefault(place, region)
         self._is_open = True
 
     def _check_steps(self) -> None:
@@ -102,18 +102,18 @@ class PartsRunner(Runner):
     def call(self, arrays: tuple[Any, ...], out: Any) -> Any:
         """As `Runner` says.  Raises DeviceError if the device fails."""
         stored = stored_inputs(self.program, arrays)
-        given = at_home(self.program, arrays, given_outputs(self.program, out))
+        outputs = at_home(self.program, arrays, given_outputs(self.program, out))
         with self._lock:
-            found = self._run(stored)
+            results = self._run(stored)
         specs = [
             s if s.dtype.is_host else TensorSpec(s.name, s.dtype, np.shape(r))
-            for s, r in zip(self.program.outputs, found, strict=True)
+            for s, r in zip(self.program.outputs, results, strict=True)
         ]
-        kept = kept_outputs(self.program, stored, given, specs)
-        for k, r in zip(kept, found, strict=True):
+        kept = kept_outputs(self.program, stored, outputs, specs)
+        for k, r in zip(kept, results, strict=True):
             if k is not None:
                 k[...] = as_stored(r)
-        return as_given(found, given, arrays)
+        return as_given(results, outputs, arrays)
 
     def _run(self, stored: Sequence[Any]) -> list[Any]:
         """The results, each an array of its own."""
@@ -142,8 +142,8 @@ class PartsRunner(Runner):
         return dict(enumerate(views))
 
     def _call_part(self, runner: HostRunner, step: PartCall, values: dict[int, Any]) -> None:
-        found = runner.call(tuple(values[a] for a in step.inputs), None)
-        results = (found,) if len(step.outputs) == 1 else found
+        computed = runner.call(tuple(values[a] for a in step.inputs), None)
+        results = (computed,) if len(step.outputs) == 1 else computed
         values.update(zip(step.outputs, results, strict=True))
 
     def _transfer(self, step: Transfer, values: dict[int, Any]) -> None:
@@ -159,13 +159,13 @@ class PartsRunner(Runner):
     def _taken(self, places: Sequence[int], values: Mapping[int, Any]) -> list[Any]:
         """The results: inputs, and those of which there are two, are copied."""
         seen: set[int] = set()
-        found: list[Any] = []
+        taken_values: list[Any] = []
         for a in places:
             value = values[a]
             again = a < len(self.program.inputs) or a in seen
-            found.append(value.copy() if again and isinstance(value, np.ndarray) else value)
+            taken_values.append(value.copy() if again and isinstance(value, np.ndarray) else value)
             seen.add(a)
-        return found
+        return taken_values
 
     def timed(self, arrays: tuple[Any, ...], repeats: int, both: bool = False) -> Times:
         stored = stored_inputs(self.program, arrays)
@@ -186,7 +186,7 @@ class PartsRunner(Runner):
         self.open()
         values = self._inputs_of(stored)
         parts = iter(self._runners)
-        found: list[tuple[np.ndarray, np.ndarray]] = []
+        timed_parts: list[tuple[np.ndarray, np.ndarray]] = []
         for step in self.program.part_steps:
             if isinstance(step, Transfer):
                 self._transfer(step, values)
@@ -194,13 +194,15 @@ class PartsRunner(Runner):
                 runner = next(parts)
                 if isinstance(runner, DeviceRunner):
                     seconds = runner.timed_there()
-                    found.append((seconds, np.ones(len(seconds), np.int64)))
+                    timed_parts.append((seconds, np.ones(len(seconds), np.int64)))
                     continue
-                given = tuple(values[a] for a in step.inputs)
+                inputs = tuple(values[a] for a in step.inputs)
                 self._call_part(runner, step, values)
-                times = runner.timed(given, 1)
-                found.append((times.seconds, times.runs))
-        all_seconds, all_runs = zip(*found) if found else ((np.zeros(0),), (np.zeros(0, int),))
+                times = runner.timed(inputs, 1)
+                timed_parts.append((times.seconds, times.runs))
+        all_seconds, all_runs = (
+            zip(*timed_parts) if timed_parts else ((np.zeros(0),), (np.zeros(0, int),))
+        )
         return np.concatenate(all_seconds), np.concatenate(all_runs)
 
     def trim(self) -> int:

@@ -1,5 +1,5 @@
-"""What this CPU multiplies at best in each element type: tiles of sums in registers, by the fastest
-tensor intrinsic.
+"""Best rate at which this CPU multiplies in each element type: tiles of sums in registers, by the
+fastest tensor intrinsic.
 
     for k in range(repeats):                       # rows x columns tiles
         acc[r, n] = intrinsic(acc[r, n], x[r], w[k % 4, n])
@@ -63,18 +63,18 @@ def fastest(target: Target) -> dict[str, TensorIntrinsic]:
     """For each type that the target has an instruction for, the one with the most products in the
     time of a multiply-add.  Bytes are multiplied as numbers of 16 bits where that is as fast.
     """
-    found: dict[str, TensorIntrinsic] = {}
+    fastest_of: dict[str, TensorIntrinsic] = {}
 
     def products(i: TensorIntrinsic) -> float:
         return math.prod(i.extents) / i.time(target.model)
 
     for i in sorted(available(target).values(), key=products, reverse=True):
         if i.accumulates:
-            found.setdefault(type_of(i), i)
-    words, bytes_ = found.get("int16"), found.get("int8")
+            fastest_of.setdefault(type_of(i), i)
+    words, bytes_ = fastest_of.get("int16"), fastest_of.get("int8")
     if words is not None and (bytes_ is None or products(bytes_) < products(words)):
-        found["int8"] = words
-    return {t: found[t] for t in TYPES if t in found}
+        fastest_of["int8"] = words
+    return {t: fastest_of[t] for t in TYPES if t in fastest_of}
 
 
 def type_peaks(threads: int = 1, rounds: int = ROUNDS) -> tuple[Peak, ...]:

@@ -1,4 +1,4 @@
-"""Where the time of a model goes, kernel by kernel.
+"""The time of a model, kernel by kernel.
 
 A second main function, made on demand, calls the program's kernels and takes the time between them.
 So they run as always: in order, with the program's threads, with the caches as the previous kernel

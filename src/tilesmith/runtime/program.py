@@ -105,7 +105,7 @@ class Program:
 
     @cached_property
     def places(self) -> tuple[Target, ...]:
-        """Where each of `calls` runs."""
+        """The part in which each of `calls` runs."""
         own = (self.target for _ in calls_of(self.steps))
         return (*own, *(place for p in self.parts for place in p.places))
 
@@ -122,20 +122,20 @@ class Program:
     @cached_property
     def default_arrays(self) -> dict[str, np.ndarray]:
         """By name, the inputs that a caller may leave out, with what they hold then."""
-        found: dict[str, np.ndarray] = {}
-        for i, at in self.defaults:
+        arrays: dict[str, np.ndarray] = {}
+        for i, offset in self.defaults:
             spec = self.inputs[i]
-            held = self.constants[at : at + spec.bytes].view(spec.dtype.numpy)
-            found[spec.name] = array = held.reshape(spec.static_shape)
+            held = self.constants[offset : offset + spec.bytes].view(spec.dtype.numpy)
+            arrays[spec.name] = array = held.reshape(spec.static_shape)
             array.flags.writeable = False
-        return found
+        return arrays
 
     @property
     def index_limits(self) -> dict[str, int]:
         """Inputs that are indices, by name, and of how many elements at expected sizes."""
         told = self.metadata.get("indices")
-        found = told.items() if isinstance(told, dict) else ()
-        return {name: n for name, n in found if type(n) is int and n > 0}
+        limits = told.items() if isinstance(told, dict) else ()
+        return {name: n for name, n in limits if type(n) is int and n > 0}
 
     @property
     def needs_callbacks(self) -> bool:
@@ -154,7 +154,7 @@ class Program:
 
     @cached_property
     def slots(self) -> int:
-        """How many slots a run may grow; the first are the outputs."""
+        """Number of slots that a run may grow; the first are the outputs."""
         return slots_of(self.steps)
 
     @property
@@ -217,7 +217,9 @@ def pack_constants(
             end += round_up(max(c.bytes, 1))
     blob = allocate(round_up(end) or ALIGNMENT)
     with ThreadPoolExecutor(jobs) as pool:  # copying arrays, NumPy holds no lock
-        written = [pool.submit(c.write, blob[at : at + c.bytes]) for c, at in places.items()]
+        written = [
+            pool.submit(c.write, blob[offset : offset + c.bytes]) for c, offset in places.items()
+        ]
         for w in written:
             w.result()
     return blob, [places[c] for c in constants]

@@ -46,7 +46,7 @@ _log = logger("machine")
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What is known of a machine's rates.
+    """Rates of a machine, and the soundness of their measurement.
 
     machine: the best of each rate.
     doubts: why the last measurement is not sound; empty if it is.
@@ -90,9 +90,9 @@ def kept_rates(cache_dir: Path | None = None, again: bool = False) -> Kept:
     if before is not None and not before.is_due(time.time()):
         return before
     start = clocks()
-    found = measure(target, threads)
-    doubts = _doubts(found.machine, target, found.spread, share_of_others(start, clocks()))
-    best = found.machine if before is None else faster(before.machine, found.machine)
+    measured = measure(target, threads)
+    doubts = _doubts(measured.machine, target, measured.spread, share_of_others(start, clocks()))
+    best = measured.machine if before is None else faster(before.machine, measured.machine)
     kept = Kept(best, doubts, 1 if before is None else before.attempts + 1, time.time())
     if doubts:
         _log.info("rates of this machine, measurement %d: %s", kept.attempts, doubts)
@@ -101,7 +101,7 @@ def kept_rates(cache_dir: Path | None = None, again: bool = False) -> Kept:
 
 
 def _doubts(found: Machine, target: Target, spread: float, load: float | None) -> str:
-    """Why a measurement is not sound; empty if it is.
+    """Reason why a measurement is not sound; empty if it is.
 
     spread: typical time of repetitions over the best.
     load: share of the cores' time that others used meanwhile; None where the system does not say.

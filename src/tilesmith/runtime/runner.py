@@ -90,12 +90,12 @@ def given_outputs(program: Program, out: Any) -> tuple[Any, ...]:
     count = len(program.outputs)
     if out is None:
         return (None,) * count
-    given = tuple(out) if isinstance(out, (tuple, list)) else (out,)
-    if len(given) != count:
+    outputs = tuple(out) if isinstance(out, (tuple, list)) else (out,)
+    if len(outputs) != count:
         raise ModelError(
-            f"out: expected {count} arrays ({listing(program.outputs)}), found {len(given)}"
+            f"out: expected {count} arrays ({listing(program.outputs)}), found {len(outputs)}"
         )
-    return given
+    return outputs
 
 
 def kept_outputs(
@@ -124,7 +124,7 @@ def as_given(results: Sequence[Any], given: Sequence[Any], arrays: Sequence[Any]
     input is one; a single one alone.
     """
     fresh = map(to_torch, results) if any(map(is_torch, arrays)) else results
-    found = tuple(
+    outputs = tuple(
         f if g is None else beginning(g, f.shape) for f, g in zip(fresh, given, strict=True)
     )
-    return found[0] if len(found) == 1 else found
+    return outputs[0] if len(outputs) == 1 else outputs

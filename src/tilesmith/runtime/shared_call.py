@@ -113,18 +113,18 @@ class SharedCall:
             array = to_numpy(value, what, spec.dtype)
             check(array, spec, kind)
             return _Array(as_stored(array), False)
-        found = taken(value, what, self.device.stream)
-        array = found.shadow
+        shared = taken(value, what, self.device.stream)
+        array = shared.shadow
         check(array, spec, kind)
         if not array.flags.c_contiguous:
             raise ModelError(
                 f"{what}: expected a C-contiguous array on the device, found strides "
                 f"{array.strides} in bytes; copy it, with .contiguous() or ascontiguousarray"
             )
-        self._check_device(found.number, array, what)
-        if found.stream is not None and found.stream != self.device.stream:
-            self.device.after(self.device.on(found.stream).mark())
-        return _Array(array.view(stored_dtype(spec.dtype)), True, found.stream is None)
+        self._check_device(shared.number, array, what)
+        if shared.stream is not None and shared.stream != self.device.stream:
+            self.device.after(self.device.on(shared.stream).mark())
+        return _Array(array.view(stored_dtype(spec.dtype)), True, shared.stream is None)
 
     def _check_device(self, number: int | None, array: np.ndarray, what: str) -> None:
         if not array.size:

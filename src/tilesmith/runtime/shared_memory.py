@@ -70,7 +70,7 @@ _pointer.restype, _pointer.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes
 
 
 class _Held:
-    """What a shadow is made of.
+    """The base of a shadow.
 
     owner: lives as long as the shadow.
     """
@@ -89,7 +89,7 @@ def shadow(
     owner: what the memory belongs to.
     """
     stored = f"u{dtype.bytes}" if is_foreign(dtype.numpy) else dtype.numpy
-    found = np.asarray(
+    array = np.asarray(
         _Held(
             {
                 "version": 3,
@@ -101,7 +101,7 @@ def shadow(
             owner,
         )
     )
-    return found.view(dtype.numpy)
+    return array.view(dtype.numpy)
 
 
 def is_shared(value: Any) -> bool:
@@ -119,8 +119,8 @@ def is_shared(value: Any) -> bool:
 def stream_of(values: Iterable[Any]) -> int | None:
     """The stream of the first array that names one."""
     for value in values:
-        if (found := _stream(value)) is not None:
-            return found
+        if (stream := _stream(value)) is not None:
+            return stream
     return None
 
 
@@ -164,8 +164,10 @@ def taken(value: Any, what: str, stream: int) -> Taken:
     dtype = next((d for d in _CODES if d.numpy.str == name), None)
     if dtype is None:
         raise _unknown(what, name)
-    found = shadow(interface["data"][0], dtype, interface["shape"], interface.get("strides"), value)
-    return Taken(found, None, _stream(value))
+    shadowed = shadow(
+        interface["data"][0], dtype, interface["shape"], interface.get("strides"), value
+    )
+    return Taken(shadowed, None, _stream(value))
 
 
 def _of_torch(value: Any, what: str) -> Taken:
@@ -175,8 +177,8 @@ def _of_torch(value: Any, what: str) -> Taken:
     if dtype is None or value.is_conj() or value.is_neg():
         raise _unknown(what, name)
     strides = [n * dtype.bytes for n in value.stride()]
-    found = shadow(value.data_ptr(), dtype, value.shape, strides, value)
-    return Taken(found, value.get_device(), _stream(value))
+    shadowed = shadow(value.data_ptr(), dtype, value.shape, strides, value)
+    return Taken(shadowed, value.get_device(), _stream(value))
 
 
 def _of_dlpack(value: Any, what: str, stream: int) -> Taken:
@@ -189,8 +191,8 @@ def _of_dlpack(value: Any, what: str, stream: int) -> Taken:
         raise _unknown(what, f"kind {t.code} of {t.bits} bits")
     strides = [t.strides[i] * dtype.bytes for i in range(t.rank)] if t.strides else None
     shape = [t.shape[i] for i in range(t.rank)]
-    found = shadow((t.data or 0) + t.offset, dtype, shape, strides, capsule)
-    return Taken(found, t.device[1], None)
+    shadowed = shadow((t.data or 0) + t.offset, dtype, shape, strides, capsule)
+    return Taken(shadowed, t.device[1], None)
 
 
 def _unknown(what: str, name: str) -> ModelError:
@@ -264,9 +266,9 @@ class DeviceArray:
 
     def numpy(self) -> np.ndarray:
         """A copy on the host, shape and dtype as here.  Raises DeviceError if the device fails."""
-        found = np.empty(self.shape, self.dtype.numpy)
-        self._device.read(found.view(_PLAIN[self.dtype.bytes].numpy), self.memory)
-        return found
+        array = np.empty(self.shape, self.dtype.numpy)
+        self._device.read(array.view(_PLAIN[self.dtype.bytes].numpy), self.memory)
+        return array
 
     def __repr__(self) -> str:
         extents = ", ".join(map(str, self.shape))

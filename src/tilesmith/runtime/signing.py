@@ -132,7 +132,7 @@ def verify(path: str | Path, key: str | Path) -> tuple[Path, ...]:
 
 
 def _verified_list(listed: Path, key: str | Path) -> list[Path]:
-    found = []
+    entries = []
     for line in signed_contents(listed, key).decode("utf-8", "replace").splitlines():
         digest, _, name = line.partition("  ")
         pure = PurePosixPath(name)
@@ -143,8 +143,8 @@ def _verified_list(listed: Path, key: str | Path) -> list[Path]:
             raise SignatureError(f"{file} is missing, which {listed} covers")
         if _digest(file) != digest:
             raise SignatureError(f"{file} was changed: its contents are not those that were signed")
-        found.append(file)
-    return found
+        entries.append(file)
+    return entries
 
 
 def secret_key(path: str | Path) -> Any:
@@ -192,7 +192,7 @@ def _digest(path: Path) -> str:
 
 
 class _Parts:
-    """What is used of the package `cryptography`."""
+    """The names that are used of the package `cryptography`."""
 
     def __init__(self) -> None:
         from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm

@@ -78,10 +78,10 @@ class SizedRunner(Runner):
         specs = self.program.inputs
         if self.general.sizes is None or len(arrays) != len(specs):
             return self.general
-        given = [as_array(a, s) for a, s in zip(arrays, specs, strict=True)]
-        if any(a.ndim != len(s.shape) for a, s in zip(given, specs, strict=True)):
+        inputs = [as_array(a, s) for a, s in zip(arrays, specs, strict=True)]
+        if any(a.ndim != len(s.shape) for a, s in zip(inputs, specs, strict=True)):
             return self.general  # which says what is wrong
-        extents = self.general.sizes.extents([a.shape for a in given])
+        extents = self.general.sizes.extents([a.shape for a in inputs])
         sizes_of_call = self._by_name(extents)
         for sizes, runner in self.fixed:
             if all(sizes_of_call[name] == n for name, n in sizes.items()):

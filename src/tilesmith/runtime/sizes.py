@@ -26,7 +26,7 @@ _KEPT = 64
 
 @dataclass(frozen=True, slots=True)
 class RunSizes:
-    """What a run needs.
+    """Sizes that a run needs.
 
     call: for `Runner.call`: bytes of arena and scratch, then the extents of the symbols.
     outputs: shapes of the results; None for one that depends on data, or is an object
@@ -73,8 +73,8 @@ class SizeFunction:
         Raises ModelError if two inputs have different extents for one symbol, for an extent outside
         its range, and if the run needs more memory than there is.
         """
-        found = self._of_extents(self.extents([a.shape for a in arrays]))
-        for (n, axis), wanted in zip(self._formulas, found.formulas, strict=True):
+        sizes = self._of_extents(self.extents([a.shape for a in arrays]))
+        for (n, axis), wanted in zip(self._formulas, sizes.formulas, strict=True):
             if arrays[n].shape[axis] != wanted:
                 spec = self._program.inputs[n]
                 raise ModelError(
@@ -85,8 +85,8 @@ class SizeFunction:
         if self._as_given:
             if len(self._seen) >= _KEPT:
                 self._seen.clear()
-            self._seen[tuple(a.shape for a in arrays)] = found
-        return found
+            self._seen[tuple(a.shape for a in arrays)] = sizes
+        return sizes
 
     def seen(self, arrays: Sequence[Any]) -> RunSizes | None:
         """The sizes for NumPy arrays of shapes that `of` has found to be right before; None for
@@ -97,14 +97,14 @@ class SizeFunction:
 
     def extents(self, shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
         """The symbols' extents for the shapes of the inputs."""
-        found = [-1] * len(self._positions)
+        extents = [-1] * len(self._positions)
         for n, axis, position in self._places:
             extent = shapes[n][axis]
-            if found[position] == -1:
-                found[position] = extent
-            elif found[position] != extent:
+            if extents[position] == -1:
+                extents[position] = extent
+            elif extents[position] != extent:
                 self._disagree(position, shapes)
-        return tuple(found)
+        return tuple(extents)
 
     def _disagree(self, position: int, shapes: Sequence[tuple[int, ...]]) -> None:
         inputs, symbol = self._program.inputs, self._program.symbols[position]
@@ -128,20 +128,20 @@ class SizeFunction:
 
     def _compute(self, extents: tuple[int, ...]) -> RunSizes:
         program = self._program
-        given = (ctypes.c_int64 * len(extents))(*extents)
+        numbers = (ctypes.c_int64 * len(extents))(*extents)
         values = (ctypes.c_int64 * program.size_values)()
-        code = self._function(given, values)
+        code = self._function(numbers, values)
         if code != Code.OK:
             self._refuse(code, extents)
         shapes: list[tuple[int, ...] | None] = []
-        at = OUTPUTS
+        first = OUTPUTS
         for i, spec in enumerate(program.outputs):
             if i in program.grown or spec.dtype.is_host:
                 shapes.append(None)
                 continue
-            shapes.append(tuple(values[at : at + len(spec.shape)]))
-            at += len(spec.shape)
-        formulas = tuple(values[at : at + len(self._formulas)])
+            shapes.append(tuple(values[first : first + len(spec.shape)]))
+            first += len(spec.shape)
+        formulas = tuple(values[first : first + len(self._formulas)])
         results = zip(program.outputs, shapes, strict=True)
         needed = values[ARENA] + values[SCRATCH] * self._threads
         needed += sum(s.dtype.bytes * math.prod(shape) for s, shape in results if shape is not None)
@@ -176,16 +176,16 @@ class SizeFunction:
 
 
 def unfit_extent(measurement: Measurement, values: Sequence[int]) -> str:
-    """Why extents that a run found can't be; `values` are those of the failure."""
+    """Reason why extents that a run found can't be; `values` are those of the failure."""
     label = f"{measurement.label}: " if measurement.label else ""
     if not values:
         names = ", ".join(e.name for e in measurement.extents)
         return f"{label}the data make an extent that depends on {names} negative or too large"
-    number, found, low, high = values
+    number, extent, low, high = values
     name = measurement.extents[number].name
     if low == high:
-        return f"{label}the sizes or data of this run make {name!r} {found}; expected {low}"
-    return f"{label}the data make dimension {name!r} {found}; expected {low} to {high}"
+        return f"{label}the sizes or data of this run make {name!r} {extent}; expected {low}"
+    return f"{label}the data make dimension {name!r} {extent}; expected {low} to {high}"
 
 
 def demands(program: Program, places: Sequence[tuple[str, int]]) -> str:
@@ -193,23 +193,23 @@ def demands(program: Program, places: Sequence[tuple[str, int]]) -> str:
 
     places: names of inputs, and axes.
     """
-    found = {
+    by_dimension = {
         told["dimension"]: f"; dimension {told['dimension']!r} is {told['now']}: {told['demand']}"
         for told in _told(program)
         if not {tuple(p) for p in told["places"]}.isdisjoint(places)
     }
-    return "".join(found.values())
+    return "".join(by_dimension.values())
 
 
 def _told(program: Program) -> Iterator[dict[str, Any]]:
     """The dimensions in the metadata, which may be a file's and hold anything."""
     told = program.metadata.get("narrowed")
-    for found in told if isinstance(told, list) else ():
-        if isinstance(found, dict) and isinstance(found.get("places"), list):
-            places = found["places"]
-            is_text = all(isinstance(found.get(k), str) for k in ("dimension", "now", "demand"))
+    for entry in told if isinstance(told, list) else ():
+        if isinstance(entry, dict) and isinstance(entry.get("places"), list):
+            places = entry["places"]
+            is_text = all(isinstance(entry.get(k), str) for k in ("dimension", "now", "demand"))
             if is_text and all(_is_place(p) for p in places):
-                yield found
+                yield entry
 
 
 def _is_place(value: Any) -> bool:

@@ -18,7 +18,7 @@ from tilesmith.support.version import VERSION
 
 _NOT_INPUTS = {"self", "Outputs"}
 _NOT_OUTPUTS = {*dir(tuple), "Any", "np", "npt"}
-"""What the parameters of a call, and the fields of its result, must not be called."""
+"""Names that the parameters of a call, and the fields of its result, must not have."""
 
 _LOADER = '''"""{about}"""
 
@@ -106,7 +106,7 @@ def check_module_name(path: Path) -> None:
 
 
 def _values(program: Program, file: str) -> dict[str, str]:
-    """What stands for the words in braces."""
+    """The texts in the place of the words in braces."""
     inputs = _identifiers((s.name for s in program.inputs), _NOT_INPUTS)
     outputs = _identifiers((s.name for s in program.outputs), _NOT_OUTPUTS)
     pairs = zip(inputs, program.inputs, strict=True)
@@ -163,7 +163,7 @@ def _values(program: Program, file: str) -> dict[str, str]:
 
 
 def _arguments(inputs: Sequence[str], optional: Mapping[str, str]) -> str:
-    """What the executable is called with; `optional`: the model's names of what may be None."""
+    """Parameters of the executable's call; `optional`: names in the model that may be None."""
     shown = [n for n in inputs if n not in optional]
     if optional:
         pairs = ", ".join(f'("{_quoted(name)}", {n})' for n, name in optional.items())
@@ -173,7 +173,7 @@ def _arguments(inputs: Sequence[str], optional: Mapping[str, str]) -> str:
 
 def _identifiers(names: Iterable[str], taken: Iterable[str]) -> list[str]:
     """Names as identifiers, all different, and none that is taken."""
-    found: list[str] = []
+    identifiers: list[str] = []
     used = set(taken)
     for name in names:
         made = re.sub(r"\W", "_", name, flags=re.ASCII).strip("_") or "value"
@@ -185,8 +185,8 @@ def _identifiers(names: Iterable[str], taken: Iterable[str]) -> list[str]:
         while made in used:
             made, number = f"{base}_{number}", number + 1
         used.add(made)
-        found.append(made)
-    return found
+        identifiers.append(made)
+    return identifiers
 
 
 def _array(spec: TensorSpec) -> str:

@@ -1,4 +1,4 @@
-"""How many threads a program uses.
+"""The number of threads that a program uses.
 
 In descending priority: an argument, TILESMITH_NUM_THREADS, OMP_NUM_THREADS, the number of physical
 cores that this process may use (CPU affinity and cgroup limits considered).  A second hardware
@@ -43,9 +43,9 @@ def target_of(options: Options) -> Target:
 
 def physical_cores() -> int:
     """Physical cores that this process may use; at least 1."""
-    found = len(cores()) or os.cpu_count() or 1
+    count = len(cores()) or os.cpu_count() or 1
     quota = cgroup.cpus()
-    return max(1, found if quota is None else min(found, math.ceil(quota)))
+    return max(1, count if quota is None else min(count, math.ceil(quota)))
 
 
 def cores() -> list[list[int]]:
@@ -54,10 +54,10 @@ def cores() -> list[list[int]]:
     """
     if not hasattr(os, "sched_getaffinity"):
         return []
-    found: dict[str, list[int]] = {}
+    by_core: dict[str, list[int]] = {}
     for cpu in sorted(os.sched_getaffinity(0)):
-        found.setdefault(_siblings(cpu), []).append(cpu)
-    return list(found.values())
+        by_core.setdefault(_siblings(cpu), []).append(cpu)
+    return list(by_core.values())
 
 
 def _siblings(cpu: int) -> str:

@@ -141,8 +141,8 @@ def write_program(program: Program, f: IO[bytes], weights: str | None = None) ->
         info.file_size = program.constants.nbytes
         with z.open(info, "w") as entry:
             data = program.constants.data
-            for at in range(0, len(data), _PIECE):
-                entry.write(data[at : at + _PIECE])
+            for begin in range(0, len(data), _PIECE):
+                entry.write(data[begin : begin + _PIECE])
 
 
 def to_bytes(program: Program) -> bytes:
@@ -242,12 +242,12 @@ def _read(
         if hashlib.sha256(data).hexdigest() != c["sha256"]:
             _bad(path, f"the code of {symbol} does not match its checksum")
         objects[symbol] = data
-    found = []
+    made_parts = []
     for name, digest in parts.items():
         data = _contents(path, z, entries, name, _PART_LIMIT)
         if hashlib.sha256(data).hexdigest() != digest:
             _bad(path, f"{name} does not match its checksum")
-        found.append(from_bytes(data))
+        made_parts.append(from_bytes(data))
     if find_weights is not None and apart is not None:
         blob = _weights_apart(path, find_weights(apart), weights)
     else:
@@ -257,7 +257,7 @@ def _read(
     return Program(
         program.inputs, program.outputs, program.steps, program.arena_bytes, program.scratch_bytes,
         blob, objects, program.target, program.metadata, program.kernels,
-        program.symbols, program.size_values, program.in_place, tuple(found),
+        program.symbols, program.size_values, program.in_place, tuple(made_parts),
         program.part_steps, program.defaults, program.bounds,
     )  # fmt: skip
 
@@ -277,9 +277,9 @@ def _check_kind(path: Path, names: Iterable[str]) -> None:
 
 def _check_version(path: Path, manifest: Any) -> None:
     """Raises ModelError if the file is sound, but of another version."""
-    found = manifest.get("format") if isinstance(manifest, dict) else None
-    abi = manifest.get("abi") if found == FORMAT else ABI
-    for what, is_, ours in (("format", found, FORMAT), ("native interface", abi, ABI)):
+    version = manifest.get("format") if isinstance(manifest, dict) else None
+    abi = manifest.get("abi") if version == FORMAT else ABI
+    for what, is_, ours in (("format", version, FORMAT), ("native interface", abi, ABI)):
         if is_ != ours:
             raise ModelError(
                 f"{path} has version {is_!r} of the {what}; this version of tilesmith reads "
@@ -375,10 +375,17 @@ def from_manifest(m: dict[str, Any]) -> tuple[Program, dict[str, dict[str, str]]
     if not isinstance(m["metadata"], dict):
         raise ValueError("metadata is not an object")
     kernels = {s: KernelInfo.from_json(k) for s, k in m["kernels"].items() if s in code}
-    defaults = tuple((number(i, len(inputs) - 1), number(at, weights)) for i, at in m["defaults"])
-    for i, at in defaults:
+    defaults = tuple(
+        (number(i, len(inputs) - 1), number(offset, weights)) for i, offset in m["defaults"]
+    )
+    for i, offset in defaults:
         spec = inputs[i]
-        if not spec.is_static or spec.dtype.is_host or at % ALIGNMENT or at + spec.bytes > weights:
+        if (
+            not spec.is_static
+            or spec.dtype.is_host
+            or offset % ALIGNMENT
+            or offset + spec.bytes > weights
+        ):
             raise ValueError(f"the default of input {spec} does not lie in the weights")
     bounds = tuple(
         (

@@ -24,7 +24,7 @@ Weights: TypeAlias = str | os.PathLike[str] | Mapping[str, Any]
 
 
 class Recipe(Protocol):
-    """How an executable gets other weights (`driver.recipe`)."""
+    """A recipe by which an executable gets other weights (`driver.recipe`)."""
 
     def renewed(
         self,
@@ -89,11 +89,11 @@ def read_safetensors(path: Path) -> dict[str, np.ndarray]:
         )
     try:
         header = json.loads(bytes(content[8 : 8 + size]))
-        found = {k: _tensor(v, content[8 + size :]) for k, v in header.items() if k != _ABOUT}
+        tensors = {k: _tensor(v, content[8 + size :]) for k, v in header.items() if k != _ABOUT}
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as e:
         reason = " ".join(f"{type(e).__name__}: {e}".split())
         raise ModelError(f"{path}: not a sound .safetensors file: {reason}") from None
-    return found
+    return tensors
 
 
 _ABOUT = "__metadata__"

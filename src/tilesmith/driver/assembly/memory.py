@@ -1,4 +1,4 @@
-"""Where values lie in the memory of a program: parts of the arena, slots, and cells of loops."""
+"""Memory of a program's values: parts of the arena, slots, and cells of loops."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Room:
 
 @dataclass(frozen=True, slots=True)
 class Base:
-    """Where a part of a memory begins.
+    """Beginning of a part of a memory.
 
     offset: in bytes.
     slot: number of the memory; None for the arena.
@@ -49,7 +49,7 @@ class Base:
 
 @dataclass(frozen=True, slots=True)
 class Cells:
-    """What a loop itself needs of the arena, as offsets.
+    """Memory of the arena that a loop itself needs, as offsets.
 
     number: of the iteration's number.
     again: of the condition.
@@ -168,6 +168,6 @@ def takes_turns(node: Node, value: Value) -> bool:
 
 
 def stages_inside(node: Node) -> list[Stage]:
-    """Where the symbols of a loop's body become known."""
+    """The stages at which the symbols of a loop's body become known."""
     assert isinstance(node.op, Loop)
     return [Stage(node, is_inside=True)] if node.op.inside else []

@@ -61,7 +61,7 @@ def pack_defaults(graph: Graph) -> tuple[Blob, tuple[tuple[int, int], ...]]:
 
 
 def _defaults(graph: Graph) -> list[Contents]:
-    """What inputs hold that a caller leaves out, in the layout that callers know."""
+    """Contents of inputs that a caller leaves out, in the layout that callers know."""
     return [_contents(c) for c in graph.default_of.values()]
 
 
@@ -86,7 +86,7 @@ def assemble(
     first_default = len(offsets) - len(fused.defaults)
     places = zip(constants_in(fused), offsets[:first_default], strict=True)
     defaults = zip((i for i, _ in fused.defaults), offsets[first_default:], strict=True)
-    where = {c.value: Arg("constant", at) for c, at in places}
+    where = {c.value: Arg("constant", offset) for c, offset in places}
     placement = Placement(kernels, where, run, len(fused.outputs))
     memory = placement.plan(fused)
     scratch = run.scratch
@@ -147,17 +147,17 @@ def assemble(
 
 def check_steps(steps: Sequence[Step], target: str, is_sized: bool) -> None:
     """Raises UnsupportedError for what a program on a device does not do."""
-    found = sorted({type(s).__name__ for s in steps if not isinstance(s, (KernelCall, Copy))})
-    found += ["sizes that only a run knows"] if is_sized else []
-    if found:
+    refused = sorted({type(s).__name__ for s in steps if not isinstance(s, (KernelCall, Copy))})
+    refused += ["sizes that only a run knows"] if is_sized else []
+    if refused:
         raise UnsupportedError(
-            f"target {target!r} runs kernels and copies of fixed sizes, found {', '.join(found)}; "
-            "give shapes=, or compile for 'native'"
+            f"target {target!r} runs kernels and copies of fixed sizes, found "
+            f"{', '.join(refused)}; give shapes=, or compile for 'native'"
         )
 
 
 def _contents(constant: Constant) -> Contents:
-    """What the blob of constants holds for one: packed straight into it."""
+    """The contents of a constant in the blob, packed straight into it."""
     value, data = constant.value, constant.data
     shape = value.type.static_shape
     shape = value.layout.physical_shape(shape) if value.layout else shape
@@ -169,7 +169,7 @@ def _contents(constant: Constant) -> Contents:
 
 
 def spec_of(value: Value, name: str, names: Names) -> TensorSpec:
-    """What a caller passes: the physical array, for users always the logical one."""
+    """The array that a caller passes: the physical one, which users know as the logical one."""
     return TensorSpec(name, value.dtype, _shown(physical_shape(value), names))
 
 

@@ -57,8 +57,8 @@ class Sizes:
         self._host = [i for i, v in enumerate(fused.outputs) if v.dtype.is_host]
         measured = (i for i, r in enumerate(self._results) if any(map(self.stage_of, r)))
         self.grown = [i for i in measured if i not in self._host]
-        found = ((i, largest_shape(self._results[i], self._stages)) for i in self.grown)
-        self.bounds = {i: shape for i, shape in found if shape is not None}
+        largest_shapes = ((i, largest_shape(self._results[i], self._stages)) for i in self.grown)
+        self.bounds = {i: shape for i, shape in largest_shapes if shape is not None}
         extents = [d for v in fused.inputs for d in v.shape]
         self._formulas = [d for d in extents if not isinstance(d, (int, Var))]
         self._extents = dict.fromkeys(
@@ -94,7 +94,7 @@ class Sizes:
         return max((self._number_of.get(s, 0) for s in symbols_of((size,))), default=0)
 
     def stage_of(self, size: Dim) -> Stage | None:
-        """Where a size becomes known; None if it is before a run."""
+        """The stage at which a size becomes known; None if it is before a run."""
         number = self._number_at(size)
         return self._stages[number - 1] if number else None
 
@@ -113,10 +113,10 @@ class Sizes:
         return Arg("place", self._value(offset), slot=slot)
 
     def scalars(self, node: Node) -> list[Arg]:
-        """What the scalar parameters of a kernel get."""
+        """Arguments for the scalar parameters of a kernel."""
         kernel, own = self._kernels[node], self._own.get(node, {})
-        given = (self.amount(own[kernel.symbols[i]]) for i in kernel.scalars)
-        return [Arg("scalar", d) if isinstance(d, int) else d for d in given]
+        extents = (self.amount(own[kernel.symbols[i]]) for i in kernel.scalars)
+        return [Arg("scalar", d) if isinstance(d, int) else d for d in extents]
 
     def amount(self, size: Dim) -> int | Arg:
         """A size.  It is not simplified: proofs about the maxima in it would take long."""
@@ -151,7 +151,7 @@ class Sizes:
 
     def scratch_at(self, stage: Stage) -> Dim:
         """Bytes of scratch memory that each thread needs as the extents of a stage say."""
-        return largest([n for n, at in self._scratch_at if at == stage])
+        return largest([n for n, known_at in self._scratch_at if known_at == stage])
 
     def report(self) -> tuple[Report, ...]:
         """The step that tells extents of results to the caller, if there are such."""
@@ -160,7 +160,7 @@ class Sizes:
 
     @property
     def count(self) -> int:
-        """How many values there are."""
+        """Number of values."""
         return len(self._values)
 
     def programs(self) -> dict[str, SizeProgram]:

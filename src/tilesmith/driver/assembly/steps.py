@@ -61,7 +61,7 @@ from tilesmith.program.nodes import (
 )
 
 START = Base()
-"""Where the arena begins."""
+"""The beginning of the arena."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,34 +126,34 @@ class Placement:
             return scope.regions[memory.region[owner]] if owner in memory.region else base
 
         where = {c.value: self.constants[c.value] for c in graph.constants}
-        where |= {v: self.place(base_of(v) + at) for v, at in memory.offsets.items()}
+        where |= {v: self.place(base_of(v) + offset) for v, offset in memory.offsets.items()}
         where |= scope.grown
         where |= border
-        where |= {v: where[home].at(at) for v, (home, at) in memory.outside.items()}
-        found = scope.taken_at(None)
+        where |= {v: where[home].at(offset) for v, (home, offset) in memory.outside.items()}
+        steps_so_far = scope.taken_at(None)
         for stage, source in before.items():
-            found += [self.sizes.measurement(stage, source), *scope.taken_at(stage)]
+            steps_so_far += [self.sizes.measurement(stage, source), *scope.taken_at(stage)]
         for node in graph.nodes:
             work = base_of(node) + memory.workspace.get(node, 0)
             behind: list[Step] = []
             source = where[node.inputs[0]] if node.inputs else None
             if isinstance(node.op, If):
-                found.append(self._branch(node, node.op, where, work, scope.rooms))
+                steps_so_far.append(self._branch(node, node.op, where, work, scope.rooms))
                 source = self.place(work)
             elif isinstance(node.op, Loop):
                 steps, behind = self._loop(node, node.op, where, work, scope)
-                found += steps
+                steps_so_far += steps
                 source = self.place(work + Cells.extents).at(8 * node.op.known)
             elif isinstance(node.op, Host):
-                found.append(self._host_call(node, node.op, where))
+                steps_so_far.append(self._host_call(node, node.op, where))
             elif node in self.kernels:
-                found.append(self._call(node, where, work))
+                steps_so_far.append(self._call(node, where, work))
             if symbols_defined(node):
                 assert source is not None
                 stage = Stage(node)
-                found += [self.sizes.measurement(stage, source), *scope.taken_at(stage)]
-            found += behind
-        return tuple(found)
+                steps_so_far += [self.sizes.measurement(stage, source), *scope.taken_at(stage)]
+            steps_so_far += behind
+        return tuple(steps_so_far)
 
     def grow(self, room: Room, value: Value) -> Grow:
         """The step that takes the memory of a value."""
@@ -224,8 +224,8 @@ class Placement:
                     ends += [self.grow(room, v)] if room is not None else []
                     ends.append(Copy(source, where[outer], self.amount(v)))
             if op.symbols:
-                found = op.extents(body)
-                numbers = tuple(self.sizes.amount(found[s]) for s in op.symbols)
+                extents = op.extents(body)
+                numbers = tuple(self.sizes.amount(extents[s]) for s in op.symbols)
                 ends.append(Store(self.place(base), numbers))
             work = base + extents_bytes(op)
             branches.append((*self.steps(body, border, work, inside), *ends))
@@ -252,7 +252,7 @@ class Placement:
         loop = LoopParts(body, border, slices)
         if op.ran is None:  # what is collected too is handed on in the collected result
             self._collect(loop, node, op, where, scope)
-        others = [None if at is None else self.place(base + at) for at in cells.others]
+        others = [None if offset is None else self.place(base + offset) for offset in cells.others]
         self._carry(loop, node, op, where, others, scope)
         if op.ran is not None:
             self._collect(loop, node, op, where, scope)
@@ -332,14 +332,14 @@ class Placement:
                     loop.start.insert(-1, Grow(home.slot, self.amount(before)))
                     loop.rooms[v] = Room(home.slot, shorter=current)
                 continue
-            at, first, end = loop.border[current], where[before], where[out]
+            current_place, first, end = loop.border[current], where[before], where[out]
             size = None if finds_size(node, out) else self.amount(out)
-            if size is None and end != at:
-                loop.behind.append(Copy(at, end, self.amount(out)))
+            if size is None and end != current_place:
+                loop.behind.append(Copy(current_place, end, self.amount(out)))
             is_own = loop.computes(v)
             if other is not None and not is_own and (v not in moving or v is current):
                 lies = loop.place(v, self.constants)
-                loop.carried.append(Carried(at.index, first, lies, end, size))
+                loop.carried.append(Carried(current_place.index, first, lies, end, size))
                 continue
             target, room = Arg("pointer", self.pointer()), None
             if other is None:
@@ -355,7 +355,7 @@ class Placement:
                 loop.ends.append(Copy(loop.place(v, self.constants), target, self.amount(v)))
             slot = None if room is None else room.slot
             loop.carried.append(
-                Carried(at.index, first, target, end, size, target.index, other, slot)
+                Carried(current_place.index, first, target, end, size, target.index, other, slot)
             )
 
     def _longer(
@@ -423,18 +423,18 @@ class _Scope:
 
     def taken_at(self, stage: Stage | None) -> list[Step]:
         """The memory taken at a stage; None: when the graph begins."""
-        found: list[Step] = []
+        grows: list[Step] = []
         sizes = self._placement.sizes
         if stage in self.regions:
             slot = self.regions[stage].slot
             assert slot is not None
-            found.append(Grow(slot, sizes.amount(self._memory.regions[stage])))
-        found += self._taken.get(stage, ())
+            grows.append(Grow(slot, sizes.amount(self._memory.regions[stage])))
+        grows += self._taken.get(stage, ())
         scratch: Dim = 0 if stage is None else sizes.scratch_at(stage)
         if not same_dim(scratch, 0):
             size = sizes.amount(aligned(scratch))
-            found.append(Grow(self._placement.slot(), size, for_threads=True))
-        return found
+            grows.append(Grow(self._placement.slot(), size, for_threads=True))
+        return grows
 
 
 def sources(node: Node) -> tuple[str, ...]:

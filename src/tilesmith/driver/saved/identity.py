@@ -1,4 +1,4 @@
-"""What a model is known by in the cache: a hash of its bytes.
+"""Identity of a model in the cache: a hash of its bytes.
 
 The cache also keeps the hash of a file under the state of that file, so that a second process need
 not read 400 MB again.  The kernel sets the time of change that is part of the state; no program can
@@ -24,11 +24,11 @@ from tilesmith.support.folders import open_regular
 from tilesmith.support.options import Options, cache_dir_from_environment
 
 Stamp: TypeAlias = tuple[int, ...]
-"""What says that a file was not written to since: identity, size and times; none for bytes."""
+"""State of a file, which changes when it is written to: identity, size, times; none for bytes."""
 
 
 SETTLED_SECONDS = 60
-"""How old the last change of a file must be for its state to stand for its bytes: twice the time
+"""Least age of a file's last change for which its state stands for its bytes: twice the time
 after which Linux writes back pages that were written to.
 """
 
@@ -77,9 +77,9 @@ def identify(model: Any, known: Cache | None = None) -> Identity | None:
             state = os.fstat(f.fileno())
             stamp = _stamp(state)
             key = content_key(memoryview(f"state of a file: {stamp}".encode()))
-            found = known.get(key) if known is not None else None
-            if found is not None:
-                return Identity(stamp, found.decode())
+            known_content = known.get(key) if known is not None else None
+            if known_content is not None:
+                return Identity(stamp, known_content.decode())
             age = time.time() - max(state.st_mtime, state.st_ctime)
             content = content_key(memoryview(mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ)))
             unchanged = _stamp(os.fstat(f.fileno())) == stamp

@@ -50,7 +50,7 @@ def kernel_cache(options: Options) -> Cache | None:
 
 @dataclass(frozen=True, slots=True)
 class SavedProgram:
-    """Where the program of a model is kept.
+    """The place in the cache where the program of a model is kept.
 
     cache: the store.
     key: of the program in it.
@@ -90,9 +90,9 @@ class SavedProgram:
 
     def load(self) -> Program | None:
         """The program, if it was kept."""
-        found = self._load(self.key)
-        if found is not None:
-            return found
+        program = self._load(self.key)
+        if program is not None:
+            return program
         uses = self.cache.get(self._uses_key)
         if uses is None:
             return None
@@ -191,16 +191,16 @@ def _records(options: Options) -> str:
     state: list[Stamp] = []
     for file in (path, path.with_name(path.name + "-wal")):  # and SQLite's log beside it
         try:
-            found = stamp_of(file)
+            stamp = stamp_of(file)
         except OSError:
             continue
-        if found[2]:  # an open database has an empty log
-            state.append(found)
+        if stamp[2]:  # an open database has an empty log
+            state.append(stamp)
     return repr((state, options.nearest, thread_count(options.threads)))
 
 
 def _shown(r: Request) -> str:
-    """What a request says beside the model and the options, for the key.  Raises TypeError,
+    """Text of a request beside the model and the options, for the key.  Raises TypeError,
     ValueError or AttributeError for what the frontend will refuse.
     """
     arrays = {k: np.ascontiguousarray(v) for k, v in (r.values or {}).items()}

@@ -138,38 +138,40 @@ def _with_own_workspace(
 
 def _without_comment(text: str) -> str:
     """A kernel's text behind its first comment, which is put on a line of its own before."""
-    head, found, rest = text.partition("*/\n")
-    return f"int32_t {rest.removeprefix('int32_t ')}" if found and head.startswith("/*") else text
+    head, end, rest = text.partition("*/\n")
+    return f"int32_t {rest.removeprefix('int32_t ')}" if end and head.startswith("/*") else text
 
 
 def _constants(program: Program, kernels: dict[str, SourceKernel]) -> list[_Constant]:
-    found: dict[int, _Constant] = {}
+    constants: dict[int, _Constant] = {}
     for call in calls_of(program.steps):
         buffers = kernels[call.symbol].buffers
         for arg, (type_, count) in zip(call.args, buffers, strict=False):
             if arg.kind == "constant" and count:
-                before = found.get(arg.index)
+                before = constants.get(arg.index)
                 if before is None or before.count < count:
                     label = call.label or call.symbol
-                    found[arg.index] = _Constant(arg.index, type_, count, label)
-    for i, at in program.defaults:
+                    constants[arg.index] = _Constant(arg.index, type_, count, label)
+    for i, offset in program.defaults:
         spec = program.inputs[i]
         count = math.prod(spec.static_shape)
         if count:
-            found.setdefault(at, _Constant(at, _stored(spec), count, f"default of {spec.name}"))
-    return list(_apart(sorted(found.values(), key=lambda c: c.begin), program.constants.nbytes))
+            constants.setdefault(
+                offset, _Constant(offset, _stored(spec), count, f"default of {spec.name}")
+            )
+    return list(_apart(sorted(constants.values(), key=lambda c: c.begin), program.constants.nbytes))
 
 
 def _apart(found: Sequence[_Constant], end: int) -> Iterator[_Constant]:
     """The constants, with bytes between them that no kernel has a type for."""
-    at = 0
+    last = 0
     for c in found:
-        if c.begin > at:
-            yield _Constant(at, "uint8_t", c.begin - at, "")
+        if c.begin > last:
+            yield _Constant(last, "uint8_t", c.begin - last, "")
         yield c
-        at = c.begin + c.bytes
-    if end > at:
-        yield _Constant(at, "uint8_t", end - at, "")
+        last = c.begin + c.bytes
+    if end > last:
+        yield _Constant(last, "uint8_t", end - last, "")
 
 
 def _weights(program: Program, constants: Sequence[_Constant]) -> str:
@@ -232,13 +234,13 @@ def _shape(spec: TensorSpec) -> tuple[int, ...]:
 def _run(program: Program, name: str) -> str:
     ram = ram_bytes(program)
     defaults = dict(program.defaults)
-    given = (
+    extents = (
         f"(void *)(input_{i} ? (const char *)input_{i} : (const char *)&weights + {defaults[i]})"
         if i in defaults
         else f"(void *)input_{i}"
         for i in range(len(program.inputs))
     )
-    inputs = ", ".join(given) or "NULL"
+    inputs = ", ".join(extents) or "NULL"
     outputs = ", ".join(f"(void *)output_{i}" for i in range(len(program.outputs))) or "NULL"
     lines = [
         f"static uint64_t memory[{max(ram // 8, 1)}]; /* intermediate values */",

@@ -29,8 +29,8 @@ def private(code: bytes, rename: Callable[[str], str]) -> bytes:
         raise InternalError("expected a little-endian ELF object")
     layout = _WIDE if code[4] == 2 else _NARROW
     out = bytearray(code)
-    at, count = layout.sections(code)
-    headers = [at + i * layout.header_bytes for i in range(count)]
+    offset, count = layout.sections(code)
+    headers = [offset + i * layout.header_bytes for i in range(count)]
     for header in headers:
         if struct.unpack_from("<I", code, header + 4)[0] == _SYMBOL_TABLE:
             link = struct.unpack_from("<I", code, header + layout.link)[0]
@@ -39,8 +39,8 @@ def private(code: bytes, rename: Callable[[str], str]) -> bytes:
 
 
 class _Layout:
-    """Where fields lie in objects of one address size: `word` is the `struct` format of an address;
-    the others are offsets and sizes in bytes.
+    """Offsets and sizes in bytes of fields in objects of one address size; `word` is the `struct`
+    format of an address.
     """
 
     def __init__(
@@ -53,10 +53,10 @@ class _Layout:
         self.symbol_bytes, self.info, self.section = symbol, info, part
 
     def sections(self, code: bytes) -> tuple[int, int]:
-        """Where the section headers begin, and their number."""
-        (at,) = struct.unpack_from(f"<{self.word}", code, self._table)
+        """The offset of the section headers, and their number."""
+        (offset,) = struct.unpack_from(f"<{self.word}", code, self._table)
         (count,) = struct.unpack_from("<H", code, self._counts)
-        return at, count
+        return offset, count
 
 
 _WIDE = _Layout("Q", 0x28, 0x3C, (64, 0x18, 0x20, 0x28), 24, 4, 6)
@@ -82,19 +82,19 @@ def _rewrite(
     begin, size = place(texts)
     names = bytearray(out[begin : begin + size])
     first, total = place(table)
-    for at in range(first, first + total, layout.symbol_bytes):
-        (name_at,) = struct.unpack_from("<I", out, at)
-        info = out[at + layout.info]
+    for entry in range(first, first + total, layout.symbol_bytes):
+        (name_at,) = struct.unpack_from("<I", out, entry)
+        info = out[entry + layout.info]
         if info >> 4 == _LOCAL:
             continue
         old = bytes(names[name_at : names.index(b"\0", name_at)]).decode()
         new = rename(old)
         if new != old:
-            struct.pack_into("<I", out, at, len(names))
+            struct.pack_into("<I", out, entry, len(names))
             names += new.encode() + b"\0"
-        if struct.unpack_from("<H", out, at + layout.section)[0] != _UNDEFINED:
-            out[at + layout.info] = _WEAK << 4 | info & 15
-            out[at + layout.info + 1] = _HIDDEN
+        if struct.unpack_from("<H", out, entry + layout.section)[0] != _UNDEFINED:
+            out[entry + layout.info] = _WEAK << 4 | info & 15
+            out[entry + layout.info + 1] = _HIDDEN
     struct.pack_into(word, out, texts + layout.offset, len(out))
     struct.pack_into(word, out, texts + layout.size, len(names))
     out += names

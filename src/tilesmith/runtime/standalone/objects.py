@@ -1,4 +1,4 @@
-"""What libraries have in common: checks of programs, where weights lie, and objects."""
+"""Common parts of libraries: checks of programs, where weights lie, and objects."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MOST_VALUES = 512
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """What was written.
+    """The files of a library.
 
     library: the library or object.
     header: its C header; of a Python module, the type stub.
@@ -104,10 +104,10 @@ def check_programs(programs: Sequence[Program]) -> None:
 def check_shapes_known(program: Program, what: str) -> None:
     """Raises UsageError for outputs whose shapes depend on data; `what` has no room for them."""
     if program.grown:
-        found = [program.outputs[i] for i in program.grown]
+        unknown = [program.outputs[i] for i in program.grown]
         raise UsageError(
             f"{what} gives results whose shapes are known before a run, found "
-            f"{', '.join(map(str, found))}{_deciding(program, found)}; a C library or a "
+            f"{', '.join(map(str, unknown))}{_deciding(program, unknown)}; a C library or a "
             "WebAssembly module takes such a model, or fix inputs that sizes depend on with values="
         )
 
@@ -162,20 +162,20 @@ def program_objects(
     tools: Toolchain,
 ) -> list[Path]:  # fmt: skip
     """The objects of the code of programs, and of weights inside the library."""
-    found: dict[str, Path] = {}
+    objects: dict[str, Path] = {}
     for level, program in enumerate(programs):
         rename = partial(function_name, name, level)
         for symbol, code in program.objects.items():
             path = scratch / f"{rename(symbol)}.o"
-            if rename(symbol) not in found:
+            if rename(symbol) not in objects:
                 path.write_bytes(private(code, rename) if tools.system.is_elf else code)
-                found[rename(symbol)] = path
+                objects[rename(symbol)] = path
     inside = [
         _embedded(program, place, scratch, tools)
         for program, place in zip(programs, places, strict=True)
         if place.symbol
     ]
-    return [*found.values(), *inside]
+    return [*objects.values(), *inside]
 
 
 def runtime_objects(parts: Sequence[str], scratch: Path, tools: Toolchain) -> list[Path]:
@@ -210,7 +210,7 @@ def _embedded(program: Program, place: Weights, scratch: Path, tools: Toolchain)
 def places_of(
     programs: Sequence[Program], name: str, weights: WeightsPlace
 ) -> tuple[list[Weights], int]:
-    """Where each program's constants lie, and the size of their file, which has equal ones once."""
+    """Place of each program's constants, and the size of their file, which has equal ones once."""
     begin, seen, places = ALIGNMENT, dict[int, int](), []
     for level, program in enumerate(programs):
         total = weights_sum(program.constants)

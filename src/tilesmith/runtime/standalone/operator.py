@@ -213,7 +213,7 @@ def _parameters(code: OperatorCode) -> str:
 
 
 def _words(code: OperatorCode, tools: Toolchain, flags: Sequence[str]) -> dict[str, str]:
-    """What the templates leave open."""
+    """The values that the templates leave open."""
     workspace = code.kernel.function.workspace_bytes
     needed = code.reference.workspace_bytes
     if not (isinstance(workspace, int) and isinstance(needed, int)):

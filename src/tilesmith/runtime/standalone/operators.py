@@ -50,12 +50,12 @@ def operator_objects(
     text: the C file of an operator, from its number, its name, and the text that defines its
         `description`.
     """
-    found: dict[Path, None] = {}
+    objects: dict[Path, None] = {}
     for i, (name, programs) in enumerate(ops.items()):
         places, _ = places_of(programs, f"op{i}", "inside")
-        found |= dict.fromkeys(program_objects(programs, f"op{i}", places, scratch, tools))
+        objects |= dict.fromkeys(program_objects(programs, f"op{i}", places, scratch, tools))
         own = scratch / f"op{i}.c"
         own.write_text(text(i, name, tables(f"op{i}", programs, places, 0)), encoding="utf-8")
         tools.compile(own, own.with_suffix(".o"))
-        found[own.with_suffix(".o")] = None
-    return list(found)
+        objects[own.with_suffix(".o")] = None
+    return list(objects)

@@ -26,7 +26,7 @@ RUNTIME = ("library/model.c", "library/plugin.c", "pool.c")
 """The files of the runtime that a plugin needs."""
 
 MOST_AXES, MOST_SYMBOLS = 8, 64
-"""What an operator may have: TILESMITH_MOST_AXES, and MOST_SYMBOLS of `plugin.c`."""
+"""Limits of an operator: TILESMITH_MOST_AXES, and MOST_SYMBOLS of `plugin.c`."""
 
 
 def write_plugin(ops: Mapping[str, Sequence[Program]], folder: Path, name: str) -> Exported:

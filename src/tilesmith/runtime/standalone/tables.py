@@ -31,7 +31,7 @@ HEAD_BYTES = 128
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """Where the constants of a program lie.
+    """The place of a program's constants.
 
     symbol: of the array that holds them in the library; "" where they are in a file.
     begin: offset in the file, in bytes.
@@ -55,7 +55,7 @@ def template(file: str, name: str, **others: str) -> str:
 
 
 def function_name(name: str, level: int, symbol: str) -> str:
-    """What a function of a program is called in a library: kernels, whose names are hashes of their
+    """The name of a program's function in a library: kernels, whose names are hashes of their
     contents, keep theirs.
     """
     if symbol.startswith(ENTRY.removesuffix("main")):
@@ -168,7 +168,7 @@ def header(name: str, programs: Sequence[Program], threads: int, file_bytes: int
 
 
 def _head_bytes(program: Program) -> int:
-    """What `model.c` takes of an arena for itself (`head_bytes` there)."""
+    """Bytes that `model.c` takes of an arena for itself (`head_bytes` there)."""
     if not program.grown:
         return HEAD_BYTES
     axes = sum(len(program.outputs[i].shape) for i in program.grown)
@@ -243,12 +243,12 @@ def _functions(name: str, level: int, program: Program, weights: Weights) -> lis
         f"{{{text(c.label or c.symbol)}, {messages.get(c.messages, 'NONE')}}}"
         for c in program.calls
     ]
-    found = ["\n".join(lines), _array("struct tilesmith_call", f"calls_{level}", rows)]
+    parts = ["\n".join(lines), _array("struct tilesmith_call", f"calls_{level}", rows)]
     if program.defaults:
         places = dict(program.defaults)
         begins = [str(places.get(i, -1)) for i in range(len(program.inputs))]
-        found.append(_array("int64_t", f"defaults_{level}", begins))
-    return found
+        parts.append(_array("int64_t", f"defaults_{level}", begins))
+    return parts
 
 
 def _program(name: str, level: int, program: Program, weights: Weights) -> str:

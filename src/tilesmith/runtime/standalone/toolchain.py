@@ -31,7 +31,7 @@ ZIG_SYSTEMS = {"armv7": "arm-linux-gnueabihf"}
 
 @dataclass(frozen=True, slots=True)
 class System:
-    """How an operating system has libraries.
+    """The form that libraries have on an operating system.
 
     zig: zig's name of it, behind the architecture.
     shared, static: the file name of a library.

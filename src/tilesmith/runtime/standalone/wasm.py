@@ -32,7 +32,7 @@ _LINK = ("-mexec-model=reactor", "-s", f"-Wl,-z,stack-size={1 << 20}")
 
 
 def is_module(target: Target) -> bool:
-    """Whether what is made for a target is a WebAssembly module."""
+    """Whether the code for a target is a WebAssembly module."""
     return target.architecture == ARCHITECTURE
 
 
@@ -119,7 +119,7 @@ def _member(spec: TensorSpec, kind: str, is_optional: bool = False) -> str:
 
 
 def _description(program: Program, file_bytes: int) -> dict[str, object]:
-    """What the JavaScript module knows of the model."""
+    """The facts of the model that the JavaScript module has."""
     homes = dict(program.in_place)
 
     def of(spec: TensorSpec) -> dict[str, object]:
