@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from tilesmith.driver import assembly, kernels
+from tilesmith.driver import kernels
+from tilesmith.driver.assembly import program as assembly
 from tilesmith.program.functions import SIZES
 from tilesmith.program.interpret import Function
 from tilesmith.support.options import Options

@@ -15,7 +15,7 @@ from small_models import model, node
 import tilesmith as ts
 from tilesmith import driver
 from tilesmith.codegen.targets import host
-from tilesmith.driver import identity
+from tilesmith.driver.saved import identity
 from tilesmith.runtime.tsm import to_manifest
 from tilesmith.search_space.records import Key, Records, Trial
 from tilesmith.support.cache import Cache, Room, content_key

@@ -15,8 +15,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import tilesmith as ts
+from tilesmith.engines.ort import accelerated
 from tilesmith.engines.ort.parts import Part, Source
-from tilesmith.ort import accelerated
 
 FLOAT = TensorProto.FLOAT
 
