@@ -12,8 +12,7 @@ from tilesmith.driver.passes import optimise
 from tilesmith.driver.request import Request
 from tilesmith.driver.session import Session
 from tilesmith.frontend.load import source_nodes
-from tilesmith.graph.control import Control, If, graphs_in, kernels_in
-from tilesmith.graph.host import Host
+from tilesmith.graph.control import Control, Host, If, graphs_in, kernels_in
 from tilesmith.graph.measure import Measure, stages_in
 from tilesmith.graph.nodes import Fused, Graph, Node
 from tilesmith.ir.sizes import LARGEST

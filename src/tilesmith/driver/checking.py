@@ -20,7 +20,7 @@ import numpy as np
 
 from tilesmith.codegen.kernel import KernelCode
 from tilesmith.graph.bind import bind, expected_graph
-from tilesmith.graph.control import If, Loop, kernels_in
+from tilesmith.graph.control import Host, If, Loop, kernels_in
 from tilesmith.graph.evaluate import (
     as_value,
     checked_inputs,
@@ -30,7 +30,6 @@ from tilesmith.graph.evaluate import (
     first_iteration,
     logical_array,
 )
-from tilesmith.graph.host import Host
 from tilesmith.graph.indices import index_limits
 from tilesmith.graph.measure import Measure
 from tilesmith.graph.nodes import Fused, Graph, Node, Value

@@ -6,8 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 
-from tilesmith.graph.control import Control, If, Loop
-from tilesmith.graph.host import Host
+from tilesmith.graph.control import Control, Host, If, Loop
 from tilesmith.graph.measure import Measure
 from tilesmith.graph.nodes import Fused, Graph, Node
 from tilesmith.graph.parts import Download, Part, Upload, verify_places

@@ -1,7 +1,9 @@
 """Control flow: operators that hold graphs and run a part of them, or run one repeatedly.
 
-They are steps of the main function, not kernels; `Measure`, which holds no graph, is
-one too (`graph.measure`).
+They are steps of the main function, not kernels.  So are two that hold no graph: `Measure`
+(`graph.measure`) and `Host`, which calls a function of the host for an operator without native
+code, such as one on strings.  Values of host types (`ir.dtypes`) live on the host; compiled code
+moves the numbers of objects.
 
 A body reads its own inputs and constants only: values of the graph around it are passed explicitly.
 Values at the border of a body are row-major.
@@ -16,15 +18,20 @@ values change their shapes, the body has symbols of its own: the extents of its 
       %x: f32[4], %w: f32[8,8]) { ... }, carried=1, sliced=(1,), collected=(1,), steps=9}
     %a: f32[m] = loop(%count, %x) {body=graph step(%i: i64[], %a: f32[n]) { ... -> f32[n + 1] },
       carried=1, results=(f32[m],), symbols=(`m`,), bounds=(2147483647,)}
+    %words: string[4] = host(%text) {function="string_normalizer", settings="{...}",
+      results=(string[4],), operator="StringNormalizer"}
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Any, TypeVar
+
+import numpy as np
 
 from tilesmith.graph.nodes import Fused, Graph, InPlace, Node, Structure, Value
+from tilesmith.host_functions import prepare
 from tilesmith.ir.dtypes import bool_, i64
 from tilesmith.ir.expr import Expr, Var, as_expr
 from tilesmith.ir.extents import difference
@@ -333,3 +340,36 @@ def kernels_in(graph: Graph) -> Iterator[tuple[Graph, Node]]:
         for g, n in nodes_in(graph)
         if isinstance(n.op, Fused) and not isinstance(n.op, InPlace)
     )
+
+
+@dataclass(frozen=True)
+class Host(Control):
+    """A function of the host, which has no state.
+
+    function: its name in the table of `tilesmith.host_functions`.
+    settings: the constant arguments of the function: an object in JSON, or "" for nothing.
+    results: types of the results.  Symbols in them are known before the node runs.
+    operator: its name in the source model.
+    is_fallback: whether it runs here for want of native code.
+    """
+
+    function: Label[str]
+    settings: Label[str]
+    results: Label[tuple[TensorType, ...]]
+    operator: Label[str] = ""
+    is_fallback: Label[bool] = False
+
+    def infer(self, *types: TensorType) -> tuple[TensorType, ...]:
+        return self.results
+
+    def reference(self, *inputs: Any) -> Any:
+        return prepare(self.function, self.settings)(*inputs)
+
+
+def conform(value: Any, type: TensorType) -> Any:
+    """A result of a host function, converted to its type: an array, unless it is no tensor."""
+    if type.dtype.is_host and type.dtype.name != "string":
+        return value
+    if type.dtype.is_host:
+        return np.asarray(value, object)
+    return np.asarray(value, type.dtype.numpy)

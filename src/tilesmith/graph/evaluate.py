@@ -16,8 +16,7 @@ import numpy as np
 
 from tilesmith.graph.bind import Binding
 from tilesmith.graph.builder import array_type, expansion
-from tilesmith.graph.control import If, Loop, matched
-from tilesmith.graph.host import Host, conform
+from tilesmith.graph.control import Host, If, Loop, conform, matched
 from tilesmith.graph.measure import Measure, check_extents
 from tilesmith.graph.nodes import Constant, Fused, Graph, Node, Value
 from tilesmith.ir.expr import Var

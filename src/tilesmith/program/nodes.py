@@ -215,9 +215,9 @@ class HostArray(Node):
 
 @dataclass(frozen=True, slots=True)
 class HostCall(Step):
-    """A function of the host (see `graph.host`).
+    """A function of the host (see `graph.control`).
 
-    function, settings, operator, is_fallback: as of `graph.host.Host`.
+    function, settings, operator, is_fallback: as of `graph.control.Host`.
     label: for people: the source model's node.
     inputs: the tensors that it reads.
     outputs: the tensors that it writes.

@@ -22,14 +22,14 @@ Declarations that the first line does not mention stand at the beginning of the 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import fields
 from functools import cache
 from typing import Any
 
 from tilesmith.ir.grammar import Line, NodeField, Role, Slot, fields_with, lines_of
 
-from .nodes import Arg, Node, Step
+from .nodes import Arg, Node
 from .operands import print_operand
 
 NUMBERED = ("slot", "pointer", "output")
@@ -39,11 +39,6 @@ NUMBERED = ("slot", "pointer", "output")
 def print_program(main: Node) -> str:
     """The text of a main program."""
     return "\n".join(_lines(main, "")) + "\n"
-
-
-def print_steps(steps: Iterable[Step]) -> str:
-    """The text of steps."""
-    return "".join(f"{line}\n" for step in steps for line in _lines(step, ""))
 
 
 def head(node: Node) -> str:

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from tilesmith.ir import interval as iv
 from tilesmith.ir.context import Context
-from tilesmith.ir.expr import Expr, Var, const, free_vars
+from tilesmith.ir.expr import Expr, Load, Var, const, free_vars, substitute
 from tilesmith.ir.extents import larger
 from tilesmith.ir.simplify import EMPTY
 from tilesmith.ir.types import Dim
@@ -26,10 +26,8 @@ from tilesmith.support.depth import at_depth
 from tilesmith.support.errors import ScheduleError, UsageError
 
 from .lower_extern import extern_plan
-from .lower_guards import with_inner_guards
-from .lower_inline import inline
 from .lower_memory import STACK_BYTES, allocation, bytes_of_stack, halo, parameter
-from .lower_nest import NestWriter
+from .lower_nest import NestWriter, with_inner_guards
 from .lower_plan import Region, StagePlan, make_plan
 from .lower_region import region
 from .lower_round import check_rounding
@@ -39,6 +37,7 @@ from .lower_slide import ahead_of_readers, slid
 from .lower_threads import check_scope
 from .ranges import Readable, check_reads
 from .relations import SplitRelation, dim
+from .rewrite import map_loads
 from .schedule import Schedule
 from .state import At, StageState, State
 from .tensor import Compute, Extern, Tensor
@@ -246,3 +245,40 @@ def _symbols(state: State) -> tuple[Var, ...]:
             inside = (v for e in stage.op.body for v in free_vars(e) if v.sizes is not None)
             symbols.update(dict.fromkeys(sorted(inside, key=lambda v: v.name)))
     return tuple(symbols)
+
+
+Read = tuple[str, int]
+
+
+def inline(state: State) -> dict[str, tuple[Expr, ...]]:
+    """Bodies of the stages that have loops.  Every Load reads the tensor of the stage that computes
+    it.
+
+    Stages that are not read any more are left out.
+    """
+    tensors: dict[Read, Tensor] = {}
+    for name, stage in state.stages.items():
+        for t in stage.op.outputs:
+            tensors[name, t.index] = t
+    inlined: dict[str, tuple[Expr, ...]] = {}
+    bodies: dict[str, tuple[Expr, ...]] = {}
+
+    def resolve(load: Load) -> Expr:
+        assert isinstance(load.buffer, Tensor)
+        read = state.tensors[load.buffer]
+        body = inlined.get(read[0])
+        if body is None:
+            current = tensors[read]
+            return load if current is load.buffer else Load(current, load.indices)
+        axes = state.stages[read[0]].compute.axis
+        return substitute(
+            body[read[1]], {a.var: i for a, i in zip(axes, load.indices, strict=True)}
+        )
+
+    consumers = state.consumers()
+    for name, stage in state.stages.items():
+        if stage.is_placeholder or not (consumers[name] or stage.is_output):
+            continue
+        body = map_loads(stage.compute.body, resolve)
+        (inlined if stage.attach == "inline" else bodies)[name] = body
+    return bodies

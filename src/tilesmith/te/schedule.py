@@ -22,8 +22,7 @@ from tilesmith.support.errors import ScheduleError
 
 from . import steps as st
 from . import text
-from .history import History
-from .stage import AxisLike, Stage, StageLike, TensorLike, stage_of
+from .stage import AxisLike, History, Stage, StageLike, TensorLike, stage_of
 from .state import State, initial
 from .steps import Step, from_json
 from .steps.winograd import WinogradStages

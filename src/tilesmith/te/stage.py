@@ -17,9 +17,10 @@ from tilesmith.support.arguments import checked_methods
 from tilesmith.support.errors import ScheduleError
 
 from . import steps as st
-from .history import History
+from .check import check
 from .relations import Tail
-from .state import Attach, StageState
+from .state import Attach, StageState, State
+from .steps import Step
 from .tensor import IterVar, Operation, Tensor
 
 _ELSEWHERE = {
@@ -39,6 +40,41 @@ def word(where: str, name: str) -> str:
     """Message for a missing attribute `name`, with our word if it is another project's."""
     ours = _ELSEWHERE.get(name)
     return f"there is no {where}.{name}" + (f": {ours}" if ours else "")
+
+
+@checked_methods(ScheduleError)
+class History:
+    """The steps applied to a state, in order.
+
+    state: the resulting structure, an immutable value.
+    steps: all steps since the unscheduled state.
+    """
+
+    def __init__(self, state: State, steps: tuple[Step, ...] = ()) -> None:
+        self._state = state
+        self._steps = steps
+
+    @property
+    def state(self) -> State:
+        return self._state
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        return self._steps
+
+    def apply(self, step: Step) -> None:
+        """Append one step.  Raises ScheduleError, and changes nothing, if it is illegal."""
+        state = step.apply(self._state)
+        check(state)
+        self._state = state
+        self._steps = (*self._steps, step)
+
+    def checkpoint(self) -> tuple[State, tuple[Step, ...]]:
+        """The value that `restore` needs to return to this point."""
+        return self._state, self._steps
+
+    def restore(self, point: tuple[State, tuple[Step, ...]]) -> None:
+        self._state, self._steps = point
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,8 +37,7 @@ from tilesmith.driver.assembly.memory import (
     takes_turns,
 )
 from tilesmith.driver.assembly.sizes import Sizes
-from tilesmith.graph.control import If, Loop
-from tilesmith.graph.host import Host
+from tilesmith.graph.control import Host, If, Loop
 from tilesmith.graph.measure import Stage, stages_of, symbols_defined
 from tilesmith.graph.nodes import Fused, Graph, Node, Value
 from tilesmith.graph.passes.memory_plan import MemoryPlan, aligned, largest, plan, value_bytes

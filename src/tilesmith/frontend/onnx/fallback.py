@@ -19,7 +19,7 @@ from tilesmith.frontend.onnx.attributes import Attributes
 from tilesmith.frontend.onnx.objects import as_value, element, scalar, tensor_of
 from tilesmith.frontend.onnx.proto import messages
 from tilesmith.frontend.onnx.types import type_of_text
-from tilesmith.graph.host import Host
+from tilesmith.graph.control import Host
 from tilesmith.graph.nodes import Value
 from tilesmith.host_functions import prepare
 from tilesmith.ir.dtypes import DType, string, u8, unknown

@@ -1,4 +1,4 @@
-"""Values of the host during import (see `graph.host`): strings, and objects that are no tensors.
+"""Values of the host during import (see `graph.control`): strings, and objects that are no tensors.
 
 Sequences and optional values that are known stay out of the graph as slots; `as_value` makes them
 values where a node on the host reads them.
@@ -17,7 +17,7 @@ from tilesmith.frontend.common.limits import checked_shape
 from tilesmith.frontend.common.slots import Slot, TensorList
 from tilesmith.frontend.onnx.node import OnnxNode
 from tilesmith.frontend.onnx.proto import text
-from tilesmith.graph.host import Host
+from tilesmith.graph.control import Host
 from tilesmith.graph.measure import Measure
 from tilesmith.graph.nodes import Value
 from tilesmith.ir.dtypes import DType, host_type, i64, string, unknown

@@ -17,8 +17,7 @@ from typing import Protocol
 
 import numpy as np
 
-from tilesmith.graph.control import nodes_in
-from tilesmith.graph.host import Host
+from tilesmith.graph.control import Host, nodes_in
 from tilesmith.graph.nodes import Constant, Data, Fused, Graph, Node, Relayout, Value
 from tilesmith.ir.layout import Layout
 from tilesmith.ir.types import same_dim

@@ -15,7 +15,7 @@ from tilesmith.ir.affine import as_affine
 from tilesmith.ir.expr import Expr, Var, const, free_vars, post_order
 from tilesmith.ir.simplify import simplify
 from tilesmith.ir.symbols import expected_size
-from tilesmith.te.lower_inline import inline
+from tilesmith.te.lower import inline
 from tilesmith.te.schedule import Schedule
 from tilesmith.te.state import State
 from tilesmith.te.tensor import Compute, Reduce, Tensor

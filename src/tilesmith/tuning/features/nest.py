@@ -20,7 +20,7 @@ from tilesmith.ir.affine import as_affine
 from tilesmith.ir.expr import Binary, Expr, Load, Var, post_order
 from tilesmith.ir.layout import Layout, LayoutDim
 from tilesmith.ir.loop_tables import ForKind
-from tilesmith.te.lower_inline import inline
+from tilesmith.te.lower import inline
 from tilesmith.te.relations import SplitRelation
 from tilesmith.te.rewrite import loads
 from tilesmith.te.state import At, StageState, State
