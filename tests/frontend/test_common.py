@@ -23,8 +23,7 @@ from tilesmith.frontend.common.node import NodeContext
 from tilesmith.frontend.common.order import Named, ordered
 from tilesmith.frontend.common.problems import Site
 from tilesmith.frontend.common.registry import Registry
-from tilesmith.frontend.common.scope import Scope
-from tilesmith.frontend.common.slots import FAILED
+from tilesmith.frontend.common.slots import FAILED, Scope
 from tilesmith.frontend.common.source import Frontend, Source
 from tilesmith.graph.evaluate import evaluate
 from tilesmith.graph.nodes import Graph, Value

@@ -29,13 +29,25 @@ from collections import Counter
 
 from tilesmith.ir import expr as ir
 from tilesmith.ir.dtypes import bf16, bool_, f16, f32, f64
-from tilesmith.ir.expr import Expr, const
+from tilesmith.ir.expr import Binary, Expr, const
 from tilesmith.ir.target import Target
+from tilesmith.ir.threefry import PARITY, threefry
 from tilesmith.loop.nodes import Func
 from tilesmith.loop.visit import map_stmt
 
-from . import math_f32, math_f64, math_f64_angles, math_random, math_trig, math_wide
-from .math_terms import INF, Bindings, Expansion, equal, intrinsic, less, literal, pick
+from . import math_f32, math_f64, math_f64_angles, math_trig, math_wide
+from .math_terms import (
+    INF,
+    Bindings,
+    Expansion,
+    equal,
+    intrinsic,
+    less,
+    literal,
+    pick,
+    shift_left,
+    shift_right,
+)
 
 KEPT = frozenset(("sqrt", "abs", "floor", "ceil", "trunc", "round", "fma", "bitcast", "scalef"))
 """Intrinsics that code generation maps to instructions itself."""
@@ -110,7 +122,7 @@ def _expanded(call: ir.Call, let: Bindings) -> Expr:
         return call
     if name == "threefry":
         c0, c1, k0, k1 = args
-        return math_random.threefry_word(c0, c1, k0, k1, let)
+        return _threefry_word(c0, c1, k0, k1, let)
     if dtype.is_int or dtype.is_bool:
         return _expanded_integer(call, let)
     if name == "isnan":
@@ -227,3 +239,18 @@ def _with_expansions(
 
     body = map_stmt(func.body, f_expr=rewrite)
     return func.with_body(body)
+
+
+def _threefry_word(c0: Expr, c1: Expr, k0: Expr, k1: Expr, let: Bindings) -> Expr:
+    """The first word of the block of a counter and a key."""
+
+    def add(a: Expr, b: Expr | int) -> Expr:
+        return let("t", a + (b if isinstance(b, Expr) else literal(b, a)))
+
+    def rotated(a: Expr, b: Expr, n: int) -> Expr:
+        turned = Binary("or", shift_left(a, n), shift_right(a, 32 - n))
+        return let("r", Binary("xor", turned, b))
+
+    third = Binary("xor", Binary("xor", k0, k1), literal(PARITY, k0))
+    word, _ = threefry((c0, c1), (k0, k1, let("k", third)), add, rotated)
+    return word

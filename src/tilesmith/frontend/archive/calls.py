@@ -10,8 +10,7 @@ from tilesmith.frontend.archive.arguments import argument
 from tilesmith.frontend.archive.composites import Composites
 from tilesmith.frontend.archive.json_values import Json
 from tilesmith.frontend.aten.functional import Functional, functional
-from tilesmith.frontend.aten.places import line_of
-from tilesmith.frontend.aten.program import PLACED, Block, Call, Memory, Ref, needed
+from tilesmith.frontend.aten.program import PLACED, Block, Call, Memory, Ref, line_of, needed
 from tilesmith.support.errors import UnsupportedError
 
 _DEEPEST = 16

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass
 
-from tilesmith.frontend.onnx.bodies import standard_function
-from tilesmith.frontend.onnx.registry import OPERATORS
+from tilesmith.frontend.onnx.registry import OPERATORS, standard_function
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,17 +20,15 @@ from tilesmith.frontend.common.importer import Importer
 from tilesmith.frontend.common.limits import MAX_DEPTH
 from tilesmith.frontend.common.order import ordered
 from tilesmith.frontend.common.problems import Site
-from tilesmith.frontend.common.scope import Scope
-from tilesmith.frontend.common.slots import FAILED, Failed, Slot
+from tilesmith.frontend.common.slots import FAILED, Failed, Scope, Slot
 from tilesmith.frontend.common.weights import NewWeights
 from tilesmith.frontend.onnx.attributes import Attributes
-from tilesmith.frontend.onnx.bodies import standard_function
 from tilesmith.frontend.onnx.custom import import_function
 from tilesmith.frontend.onnx.fallback import ReferenceNode, by_stand_in, types_for_strings
 from tilesmith.frontend.onnx.node import OnnxNode
 from tilesmith.frontend.onnx.objects import STRING, is_object, string_constant, strings_in
 from tilesmith.frontend.onnx.proto import text
-from tilesmith.frontend.onnx.registry import OBJECTS, OPERATORS, ImportFunction
+from tilesmith.frontend.onnx.registry import OBJECTS, OPERATORS, ImportFunction, standard_function
 from tilesmith.frontend.onnx.structure import captured, named, node_name, subgraphs
 from tilesmith.frontend.onnx.tensors import Contents, decode, decode_sparse
 from tilesmith.graph.nodes import Value

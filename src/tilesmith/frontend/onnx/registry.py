@@ -4,12 +4,17 @@ versions.
 A function is registered with `@onnx_op("Conv", since=1)`; it gets an `OnnxNode` and returns the
 node's output (a tuple if there are several).  Looking up never imports anything: the operator
 modules are imported by `frontend.onnx`.
+
+Other operators may be functions of ONNX: their bodies come with the `onnx` package, and are
+imported like those of a model's own functions.  Nothing of the model but the operator's name
+reaches the package.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeAlias
+from functools import lru_cache
+from typing import Any, TypeAlias
 
 from tilesmith.frontend.common.registry import Registry
 from tilesmith.frontend.common.slots import Result
@@ -42,3 +47,24 @@ def same_operator(name: str, make: Callable[[], Op], arity: int = 1, since: int 
         return n.add(make(), *(n.input(i) for i in range(arity)))
 
     OPERATORS.register(name, since=since)(convert)
+
+
+@lru_cache(maxsize=256)
+def standard_function(domain: str, name: str, version: int) -> Any | None:
+    """The FunctionProto of an operator at an opset, with its attributes' defaults; None if ONNX
+    defines it otherwise, or not at all.
+    """
+    import onnx  # delayed: only who meets such an operator pays for it
+
+    try:
+        schema: Any = onnx.defs.get_schema(name, version, domain)
+    except onnx.defs.SchemaError:
+        return None
+    if schema.deprecated or not schema.has_function:
+        return None
+    function = onnx.FunctionProto()
+    function.CopyFrom(schema.function_body)
+    for attribute in schema.attributes.values():
+        if attribute.default_value.name:
+            function.attribute_proto.append(attribute.default_value)
+    return function

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tilesmith.frontend.aten.functional import VIEWS
-from tilesmith.frontend.aten.places import line_of
+from tilesmith.frontend.aten.program import line_of
 from tilesmith.frontend.aten.registry import OPERATORS
 from tilesmith.frontend.torch.script import argument_names, as_module
 from tilesmith.frontend.torch.state import with_state

@@ -7,8 +7,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tilesmith.frontend.aten.places import line_of
-from tilesmith.frontend.aten.program import PLACED, Block, Call, Memory, Ref
+from tilesmith.frontend.aten.program import PLACED, Block, Call, Memory, Ref, line_of
 from tilesmith.frontend.aten.tensors import element_type
 from tilesmith.frontend.torch.sizes import memory_order
 from tilesmith.support.errors import UnsupportedError
