@@ -330,24 +330,11 @@ def padded(
     return where(inside, padding, filler)
 
 
-def parted(n: OnnxNode, x: Value, axis: int, sizes: Value) -> tuple[Value, ...]:
-    """x cut along `axis` into parts of computed sizes."""
-    extent = x.type.shape[axis]
-    excess = listed(sizes).sum((0,)).reshape(1) - n.of_dims((extent,))
-    known = n.elements(sizes, "split")
-    measured = n.measured(listed(sizes), known, [extent] * len(known), excess)
-    return _parts(n, x, axis, measured)
-
-
 def parts(n: OnnxNode, x: Value, axis: int, sizes: Sequence[Dim]) -> tuple[Value, ...]:
-    """x cut along `axis` into parts of sizes that follow from open dimensions, of which some may be
-    negative: a run with such ones is refused.
+    """x cut along `axis` into parts of computed sizes, of which some may be negative: a run with
+    such ones, or with others than the whole, is refused.
     """
     n.builder.require_equal(extents.total(sizes), x.type.shape[axis])
-    return _parts(n, x, axis, sizes)
-
-
-def _parts(n: OnnxNode, x: Value, axis: int, sizes: Sequence[Dim]) -> tuple[Value, ...]:
     parts, start = [], 0
     for size in sizes:
         parts.append(_window(n, x, axis, start, size))

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tilesmith.frontend.common.limits import checked_dims
+from tilesmith.frontend.common.lists import listed
 from tilesmith.frontend.common.repeating import tiled
 from tilesmith.frontend.common.slots import Result
 from tilesmith.frontend.onnx import computed
@@ -134,15 +135,13 @@ def concat(n: OnnxNode) -> Result:
 def split(n: OnnxNode) -> Result:
     x = n.input(0)
     axis = n.axis(n.attr_int("axis", 0), x.type.rank)
-    if (sizes_input := n.computed("split", 1, since=13)) is not None:
-        if sizes_input.type.rank != 1 or not same_dim(sizes_input.type.shape[0], n.output_count):
-            n.bad(f"split: expected {n.output_count} sizes, found {sizes_input.type}")
-        return computed.parted(n, x, axis, sizes_input)
-    sizes = n.dims_or_input("split", 1, since=13)
-    if n.version == 1 and sizes is None:  # the first opset had both, and a default
-        sizes_input = n.optional(1)
-        sizes = None if sizes_input is None else n.dims(sizes_input, "split")
     count, extent = n.output_count, x.type.shape[axis]
+    sizes: tuple[Dim, ...] | None = n.attr_ints("split") if n.version < 13 else None
+    # the first opset had both
+    sizes_input = n.optional(1) if n.version >= 13 or (n.version == 1 and sizes is None) else None
+    if sizes_input is not None:
+        known = n.elements(sizes_input, "split")
+        sizes = n.measured(listed(sizes_input), known, [extent] * len(known))
     is_given = sizes is not None
     if n.version >= 18 and n.has("num_outputs"):
         wanted = n.attr_int("num_outputs")
@@ -160,7 +159,8 @@ def split(n: OnnxNode) -> Result:
         sizes = (n.builder.divided("split", extent, count, what, n.loc),) * count
     if len(sizes) != count:
         n.bad(f"split: expected {count} sizes, found {list(sizes)}")
-    if is_given and not all(extents.is_at_most(0, size) for size in sizes):
+    is_computed = sizes_input is not None and not n.is_known(sizes_input)
+    if is_computed or (is_given and not all(extents.is_at_most(0, size) for size in sizes)):
         return computed.parts(n, x, axis, sizes)  # a run whose sizes are negative is refused
     parts = n.add(slicing.Split(axis, sizes), x)
     return parts if isinstance(parts, tuple) else (parts,)
@@ -176,28 +176,23 @@ def slice_attributes(n: OnnxNode) -> Result:
 
 @onnx_op("Slice", since=10)
 def slice_inputs(n: OnnxNode) -> Result:
-    axes, steps = n.optional(3), n.optional(4)
-    if not all(n.is_known(v) for v in (n.input(1), n.input(2), axes, steps) if v is not None):
-        return _computed_slice(n, axes, steps)
-    starts, ends = (n.dims(n.input(i), what) for i, what in ((1, "starts"), (2, "ends")))
-    return _slice(
-        n,
-        starts,
-        ends,
-        None if axes is None else n.int_list(axes, "axes"),
-        None if steps is None else n.int_list(steps, "steps"),
-    )
-
-
-def _computed_slice(n: OnnxNode, axes: Value | None, steps: Value | None) -> Value:
     x, starts, ends = (n.input(i) for i in range(3))
-    counts = {len(n.elements(v, "bounds")) for v in (starts, ends, axes, steps) if v is not None}
-    if len(counts) > 1:
+    axes, steps = n.optional(3), n.optional(4)
+    operands = [v for v in (starts, ends, axes, steps) if v is not None]
+    if all(map(n.is_known, operands)):
+        known = None if axes is None else n.int_list(axes, "axes")
+        by = None if steps is None else n.int_list(steps, "steps")
+        return _slice(n, n.dims(starts, "starts"), n.dims(ends, "ends"), known, by)
+    if len({len(n.elements(v, "bounds")) for v in operands}) > 1:
         n.bad(f"expected as many ends, axes and steps as starts, {starts.type}")
-    places: Value | tuple[int, ...] = tuple(range(starts.type.size)) if axes is None else axes
-    if isinstance(places, Value) and n.is_known(places):
-        places = n.axes(n.int_list(places, "axes"), x.type.rank)
-    return computed.sliced(n, x, starts, ends, places, steps)
+    return computed.sliced(n, x, starts, ends, _axes(n, axes, starts.type.size), steps)
+
+
+def _axes(n: OnnxNode, axes: Value | None, count: int) -> Value | tuple[int, ...]:
+    """The axes in a list, as numbers if they are known; the first `count` ones by default."""
+    if axes is None:
+        return tuple(range(count))
+    return n.axes(n.int_list(axes, "axes"), n.input(0).type.rank) if n.is_known(axes) else axes
 
 
 def _slice(
@@ -226,39 +221,22 @@ def pad_attributes(n: OnnxNode) -> Result:
 
 @onnx_op("Pad", since=11)
 def pad_inputs(n: OnnxNode) -> Result:
-    x, rank = n.input(0), n.input(0).type.rank
+    x, pads, rank = n.input(0), n.input(1), n.input(0).type.rank
     value, axes_input = n.optional(2), n.optional(3) if n.version >= 18 else None
-    if not all(n.is_known(v) for v in (n.input(1), value, axes_input) if v is not None):
-        return _computed_pad(n, value, axes_input)
-    pads = n.dims(n.input(1), "pads")
-    axes = (
-        tuple(range(rank)) if axes_input is None else n.axes(n.int_list(axes_input, "axes"), rank)
-    )
-    if len(pads) != 2 * len(axes):
-        n.bad(f"pads: expected {2 * len(axes)} for {len(axes)} axes, found {len(pads)}")
-    begins: list[Dim] = [0] * rank
-    ends: list[Dim] = [0] * rank
-    for i, a in enumerate(axes):
-        begins[a], ends[a] = pads[i], pads[len(axes) + i]
     mode = n.attr_string("mode", "constant", among=PAD_MODES)
-    filler = 0 if value is None else n.scalar(value, "constant_value")
-    return n.add(slicing.Pad((*begins, *ends), mode, filler), x)
-
-
-def _computed_pad(n: OnnxNode, value: Value | None, axes: Value | None) -> Value:
-    x, pads = n.input(0), n.input(1)
-    places: Value | tuple[int, ...] = tuple(range(x.type.rank)) if axes is None else axes
-    if isinstance(places, Value) and n.is_known(places):
-        places = n.axes(n.int_list(places, "axes"), x.type.rank)
-    count = len(n.elements(places, "axes")) if isinstance(places, Value) else len(places)
+    axes = _axes(n, axes_input, rank)
+    count = len(n.elements(axes, "axes")) if isinstance(axes, Value) else len(axes)
     if len(n.elements(pads, "pads")) != 2 * count:
         n.bad(f"pads: expected {2 * count} for {count} axes, found {pads.type}")
-    mode = n.attr_string("mode", "constant", among=PAD_MODES)
     filler: Value | float | int | bool = 0
     if value is not None:
-        known = n.known(value) is not None
-        filler = n.scalar(value, "constant_value") if known else n.reshape(value, ())
-    return computed.padded(n, x, pads, places, mode, filler)
+        is_known = n.is_known(value)
+        filler = n.scalar(value, "constant_value") if is_known else n.reshape(value, ())
+    if isinstance(axes, Value) or isinstance(filler, Value) or not n.is_known(pads):
+        return computed.padded(n, x, pads, axes, mode, filler)
+    numbers = dict(zip((*axes, *(a + rank for a in axes)), n.dims(pads, "pads"), strict=True))
+    borders = tuple(numbers.get(a, 0) for a in range(2 * rank))
+    return n.add(slicing.Pad(borders, mode, filler), x)
 
 
 @onnx_op("Tile", since=6)
