@@ -318,12 +318,7 @@ class _FuncParser(ExprParser):
         values[field] = const(self.integer(), i32) if is_literal else self.expression()
 
     def read_list(self, field: str, values: dict[str, Any]) -> None:
-        items: list[Expr] = []
-        while not self.at(")"):
-            if items:
-                self.expect(",")
-            items.append(self.expression())
-        values[field] = tuple(items)
+        values[field] = self.arguments()
 
     def read_string(self, field: str, values: dict[str, Any]) -> None:
         values[field] = self.string()

@@ -17,7 +17,7 @@ from tilesmith.ir.affine import as_affine
 from tilesmith.ir.expr import Expr, Var, all_of, as_expr, const, post_order
 from tilesmith.ir.extents import difference, is_at_most, total
 from tilesmith.ir.types import Dim, TensorType, same_dim
-from tilesmith.te.tensor import SUM, Compute, Placeholder, Reduce, Tensor
+from tilesmith.te.tensor import SUM, Compute, Placeholder, Reduce, Tensor, producers_first
 
 from .base import Op
 
@@ -77,19 +77,8 @@ SAMPLES = 2
 
 def stages(outputs: tuple[Tensor, ...]) -> tuple[Compute, ...]:
     """The computes behind `outputs`, producers first."""
-    order: dict[Compute, None] = {}
-
-    waiting: list[tuple[Compute | Placeholder, bool]] = [(t.op, False) for t in reversed(outputs)]
-    while waiting:
-        op, is_ready = waiting.pop()
-        if isinstance(op, Placeholder) or op in order:
-            continue
-        if is_ready:
-            order[op] = None
-        else:
-            waiting.append((op, True))
-            waiting += [(t.op, False) for t in reversed(op.inputs)]
-    return tuple(order)
+    order = producers_first(t.op for t in outputs)
+    return tuple(op for op in order if not isinstance(op, Placeholder))
 
 
 def loads(op: Compute) -> tuple[ir.Load, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from tilesmith.graph.evaluate import logical_array
@@ -13,7 +14,7 @@ from tilesmith.ops.structure import product_of_loads, stages, zero_padding
 from tilesmith.te import tensor as te
 from tilesmith.te.rewrite import map_loads
 from tilesmith.te.schedule import Schedule, create_schedule
-from tilesmith.te.tensor import Compute, Tensor
+from tilesmith.te.tensor import Compute, Tensor, producers_first
 
 STEP = "schedule"
 """Key of the function attributes that hold the kernel's schedule, one step each."""
@@ -65,12 +66,19 @@ class Group:
         dims = self.layout(op.outputs[0]).dims
         return next((d.axis for d in reversed(dims) if not same_dim(op.shape[d.axis], 1)), None)
 
-    def with_tensor(self, old: Tensor, new: Tensor) -> Group:
-        """The group with reads of `old` replaced by reads of `new`."""
+    def with_tensor(
+        self, old: Tensor, new: Tensor, read: Callable[[Load], Expr] | None = None
+    ) -> Group:
+        """The group with `new` in the place of `old`.
+
+        read: what a read of `old` becomes, if that is not the read of `new` at the same index.
+        """
         mapping = {old: new}
 
         def renamed(load: Load) -> Expr:
-            return Load(mapping.get(load.buffer, load.buffer), load.indices)  # type: ignore[arg-type]
+            if read is not None and load.buffer is old:
+                return read(load)
+            return Load(mapping.get(load.buffer, load.buffer), load.indices, load.mask)  # type: ignore[arg-type]
 
         for stage in self.stages:
             if any(t in mapping for t in stage.inputs):
@@ -84,14 +92,8 @@ class Group:
 
 def upstream(op: Compute) -> set[Compute]:
     """The stages that `op` depends on."""
-    producers: set[Compute] = set()
-    pending = [t.op for t in op.inputs]
-    while pending:
-        producer = pending.pop()
-        if isinstance(producer, Compute) and producer not in producers:
-            producers.add(producer)
-            pending += [t.op for t in producer.inputs]
-    return producers
+    behind = producers_first(t.op for t in op.inputs)
+    return {producer for producer in behind if isinstance(producer, Compute)}
 
 
 def constant_literals(body: Graph) -> dict[Value, Const]:

@@ -22,7 +22,7 @@ from tilesmith.support.arguments import shown
 from tilesmith.support.errors import ScheduleError
 
 from .relations import Relation
-from .tensor import Compute, IterVar, Operation, Placeholder, Recurrence, Tensor
+from .tensor import Compute, IterVar, Operation, Placeholder, Recurrence, Tensor, producers_first
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,17 +329,7 @@ def make_stage(
 
 def initial(outputs: tuple[Operation, ...]) -> State:
     """The unscheduled state of `outputs` and all their producers."""
-    order: dict[Operation, None] = {}
-    stack: list[tuple[Operation, bool]] = [(op, False) for op in reversed(outputs)]
-    inputs: dict[Operation, tuple[Tensor, ...]] = {}
-    while stack:
-        op, expanded = stack.pop()
-        if expanded:
-            order[op] = None
-        elif op not in inputs:
-            inputs[op] = op.inputs
-            stack.append((op, True))
-            stack.extend((t.op, False) for t in reversed(inputs[op]))
+    order = producers_first(outputs)
     states = {
         t: n
         for op in order
@@ -357,7 +347,7 @@ def initial(outputs: tuple[Operation, ...]) -> State:
                 tensors.update({t: (name, n) for n, t in enumerate(op.recurrence.states)})
     stages: dict[str, StageState] = {}
     for name, op in names.items():
-        reads = tuple(tensors[t] for t in inputs[op])
+        reads = tuple(tensors[t] for t in order[op])
         stages[name] = make_stage(name, op, reads, is_output=op in outputs)
     state = State(stages, tensors)
     for name, stage in stages.items():

@@ -8,7 +8,7 @@ operations and defines their loops.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -211,6 +211,22 @@ class Extern(Compute):
 
 
 Operation: TypeAlias = Placeholder | Compute
+
+
+def producers_first(ops: Iterable[Operation]) -> dict[Operation, tuple[Tensor, ...]]:
+    """`ops` and all operations behind them, producers first, each with the tensors it reads."""
+    order: dict[Operation, tuple[Tensor, ...]] = {}
+    inputs: dict[Operation, tuple[Tensor, ...]] = {}
+    stack = [(op, False) for op in reversed([*ops])]
+    while stack:
+        op, expanded = stack.pop()
+        if expanded:
+            order[op] = inputs[op]
+        elif op not in inputs:
+            inputs[op] = op.inputs
+            stack.append((op, True))
+            stack.extend((t.op, False) for t in reversed(inputs[op]))
+    return order
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -12,7 +12,7 @@ from tilesmith.loop.text import print_func
 from tilesmith.support.arguments import checked
 from tilesmith.support.errors import ScheduleError
 
-from .tensor import Compute, Extern, Operation, Placeholder, Reduce, Tensor
+from .tensor import Compute, Extern, Operation, Placeholder, Reduce, Tensor, producers_first
 
 
 class _Names:
@@ -126,19 +126,8 @@ def _dim(n: Dim, names: _Names) -> str:
 
 def _print(outputs: Sequence[Operation], canonical: bool) -> str:
     names = _Names(canonical)
-    order: dict[Operation, None] = {}
-    stack: list[tuple[Operation, bool]] = [(op, False) for op in reversed(outputs)]
-    seen: set[Operation] = set()
-    while stack:
-        op, expanded = stack.pop()
-        if expanded:
-            order[op] = None
-        elif op not in seen:
-            seen.add(op)
-            stack.append((op, True))
-            stack.extend((t.op, False) for t in reversed(op.inputs))
     lines: list[str] = []
-    for op in order:
+    for op in producers_first(outputs):
         if isinstance(op, Placeholder):
             shape = ", ".join(_dim(d, names) for d in op.shape)
             lines.append(f"{names.of(op, 't')}: {op.dtype}[{shape}]")

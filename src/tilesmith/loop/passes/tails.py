@@ -58,7 +58,7 @@ def tail_versions(stmt: Stmt, ctx: Context, extents: frozenset[Var], budget: int
         if last is not None and rows and unrolled_size(stmt) <= budget:
             versions = _shorter(stmt, last, loop, whole, ctx)
             for n in rows:
-                exact = _whole(_of_rows(stmt, last, n), ctx)
+                exact = _whole(_of_rows(stmt, last, n, True), ctx)
                 versions = If(ir.Compare("eq", from_affine(*last), const(n - 1)), exact, versions)
             return versions
     return whole
@@ -88,12 +88,13 @@ def _likely_rows(last: Affine, loop: For, extents: frozenset[Var]) -> tuple[int,
     return tuple(n for n in {1: None, left % tile + 1: None} if n < tile)
 
 
-def _of_rows(stmt: Stmt, last: Affine, rows: int) -> Stmt:
-    """`stmt` if the last row of register tiles is number `rows` - 1."""
+def _of_rows(stmt: Stmt, last: Affine, rows: int, is_whole: bool) -> Stmt:
+    """`stmt` with register tiles of `rows` rows only, without guards if all are there."""
     if isinstance(stmt, For) and _guard(stmt) == last:
         assert isinstance(stmt.body, If)
-        return For(stmt.var, stmt.start, const(rows), stmt.kind, stmt.body.then)
-    return rebuild_through(stmt, lambda s: _of_rows(s, last, rows), lambda e: e)
+        body = stmt.body.then if is_whole else stmt.body
+        return For(stmt.var, stmt.start, const(rows), stmt.kind, body)
+    return rebuild_through(stmt, lambda s: _of_rows(s, last, rows, is_whole), lambda e: e)
 
 
 def _shorter(stmt: Stmt, last: Affine, loop: For, whole: Stmt, ctx: Context) -> Stmt:
@@ -103,16 +104,9 @@ def _shorter(stmt: Stmt, last: Affine, loop: For, whole: Stmt, ctx: Context) -> 
     for part in PARTS:
         rows = -(-int(loop.extent.value) // part)
         if rows > 1:
-            short = _whole(_first_rows(stmt, last, rows), ctx)
+            short = _whole(_of_rows(stmt, last, rows, False), ctx)
             shortest = If(ir.Compare("lt", from_affine(*last), const(rows)), short, shortest)
     return shortest
-
-
-def _first_rows(stmt: Stmt, last: Affine, rows: int) -> Stmt:
-    """`stmt` with register tiles of `rows` rows only."""
-    if isinstance(stmt, For) and _guard(stmt) == last:
-        return For(stmt.var, stmt.start, const(rows), stmt.kind, stmt.body)
-    return rebuild_through(stmt, lambda s: _first_rows(s, last, rows), lambda e: e)
 
 
 def _whole(stmt: Stmt, ctx: Context) -> Stmt:

@@ -11,7 +11,6 @@ from tilesmith.graph.nodes import Graph
 from tilesmith.ir.target import Target
 from tilesmith.ir.types import same_dim
 from tilesmith.loop.nodes import Func
-from tilesmith.ops.winograd import WinogradConv
 from tilesmith.strategy import attempts
 from tilesmith.strategy.attempts import Rule
 from tilesmith.strategy.group import STEP, Group, group_tensors
@@ -52,7 +51,7 @@ def schedules(
     def named(rule: _Form) -> Rule:
         def made(cfg: Config) -> tuple[Schedule, Group] | None:
             s = group.schedule()
-            return (s, group) if rule(s, group, target, cfg) else None
+            return None if rule(s, group, target, cfg) is False else (s, group)
 
         return made
 
@@ -64,7 +63,7 @@ def schedule(body: Graph, target: Target, cfg: Config = ANALYTIC) -> tuple[Sched
     return next(schedules(body, target, cfg))
 
 
-_Form: TypeAlias = Callable[[Schedule, Group, Target, Config], bool]
+_Form: TypeAlias = Callable[[Schedule, Group, Target, Config], "bool | None"]
 """Adds steps to an empty schedule; False, with nothing done, for a group that it does not know."""
 
 
@@ -73,32 +72,22 @@ def _forms(body: Graph, group: Group, target: Target) -> Iterator[tuple[str, _Fo
     if any(same_dim(a.extent, 0) for st in group.stages for a in (*st.axis, *st.reduce_axis)):
         pass  # empty loops and empty sums need no schedule
     elif is_attention(group):
-        yield "attention", _attention
+        yield "attention", lambda s, group, target, cfg: schedule_attention(s, group, target)
     elif (op := winograd_op(body)) is not None:
-        yield "Winograd's convolutions", partial(_winograd, op)
+        yield "Winograd's convolutions", partial(schedule_winograd, op)
     else:
         yield "products in scaled chunks", schedule_scaled_chunks
         if (product := product_of(group, target)) is not None:
             for name, form in _PRODUCTS:
                 yield name, partial(_product, form, product)
         if len({t.op for t in group.outputs}) == 1 and any(st.reduce_axis for st in group.stages):
-            yield "reductions", _reductions
+            yield "reductions", schedule_reductions
         yield "elementwise loops", _stage_by_stage
-    yield "plain loops", lambda s, group, target, cfg: True
-
-
-def _attention(s: Schedule, group: Group, target: Target, cfg: Config) -> bool:
-    schedule_attention(s, group, target)
-    return True
-
-
-def _winograd(op: WinogradConv, s: Schedule, group: Group, target: Target, cfg: Config) -> bool:
-    schedule_winograd(s, group, op, target, cfg)
-    return True
+    yield "plain loops", lambda s, group, target, cfg: None
 
 
 _PRODUCTS = (
-    ("products of integers", schedule_dots),
+    ("products with sums along lanes", schedule_dots),
     ("products with scaled rows", schedule_scaled_rows),
     ("products on tiles", schedule_tiles),
     ("products", schedule_contraction),
@@ -116,12 +105,7 @@ def _product(
     return form(s, product, cfg)
 
 
-def _reductions(s: Schedule, group: Group, target: Target, cfg: Config) -> bool:
-    schedule_reductions(s, group, target, cfg)
-    return True
-
-
-def _stage_by_stage(s: Schedule, group: Group, target: Target, cfg: Config) -> bool:
+def _stage_by_stage(s: Schedule, group: Group, target: Target, cfg: Config) -> None:
     """Schedule results, reductions and values read repeatedly in own loops; inline the rest."""
     outputs = {t.op for t in group.outputs}
     reductions = {st for st in group.stages if st.reduce_axis}
@@ -139,7 +123,6 @@ def _stage_by_stage(s: Schedule, group: Group, target: Target, cfg: Config) -> b
             schedule_rows(s, group, st, in_rows, target, kept, own)
         else:
             schedule_injective(s, group, st, target, keep=kept, cfg=own)
-    return True
 
 
 def is_generic(body: Graph, group: Group) -> bool:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tilesmith.ir.expr import Expr, Load, Var, free_vars, substitute, vars_of
+from tilesmith.ir.expr import Load, Var, free_vars, vars_of
 from tilesmith.ir.layout import Layout
 from tilesmith.ir.symbols import expected, expected_size
 from tilesmith.ir.target import Target
@@ -31,6 +31,7 @@ from tilesmith.te.tensor import Compute, IterVar, Tensor
 from .attention_result import extent, find_result, result_loops, simplified
 from .contraction import Contraction, RegisterTile, analyse, packed_layout
 from .injective import schedule_injective
+from .operands import source_of
 from .reduction import in_vectors, reduce_along, vectorize
 from .row_scale import scale_results
 
@@ -218,15 +219,9 @@ def _grouped_axes(group: Group, c: Contraction) -> frozenset[int]:
 
 def _walk(group: Group, load: Load, op: Compute) -> dict[Var, int] | None:
     """Strides of `load` in the memory of its source; None if stages between them do arithmetic."""
-    tensor, indices = load.buffer, load.indices
-    while isinstance(tensor, Tensor) and isinstance(tensor.op, Compute):
-        body = tensor.op.body[tensor.index]
-        if not isinstance(body, Load):
-            return None
-        mapping: dict[Expr, Expr] = dict(zip((x.var for x in tensor.op.axis), indices, strict=True))
-        indices = tuple(substitute(i, mapping) for i in body.indices)
-        tensor = body.buffer
-    assert isinstance(tensor, Tensor)
+    tensor, indices, _ = source_of(load)
+    if isinstance(tensor.op, Compute):
+        return None
     return strides(tensor, simplified(indices, (*op.axis, *op.reduce_axis)), group.layout(tensor))
 
 

@@ -192,7 +192,7 @@ def _across(
     and the inlined stage that reads it, if any.  None if blocks would not be full, or if a stage
     between them is stored.
     """
-    tensor, indices, reader = _through(c.w)
+    tensor, indices, reader = source_of(c.w)
     if reader is not None and s[c.w.buffer].state.attach != "inline":  # type: ignore[index]
         return None
     walk = strides_through(group, c.w)
@@ -214,7 +214,7 @@ def _across(
 
 def runs_along(group: Group, load: Load, var: Var) -> bool:
     """Whether neighbours along `var` are contiguous in memory, seen through inlined index maps."""
-    tensor, indices, _ = _through(load)
+    tensor, indices, _ = source_of(load)
     if isinstance(tensor.op, Compute):
         return True  # computed here, in an order of its own
     layout = group.layout(tensor)
@@ -227,7 +227,7 @@ def runs_along(group: Group, load: Load, var: Var) -> bool:
 
 def lies_along(s: Schedule, group: Group, load: Load, var: Var) -> bool:
     """Whether the next step of `var` reads the next element, if the operands are stored."""
-    tensor, indices, _ = _through(load)
+    tensor, indices, _ = source_of(load)
     layout = group.layout(tensor)
     if isinstance(tensor.op, Compute):
         state = s[tensor].state
@@ -237,7 +237,7 @@ def lies_along(s: Schedule, group: Group, load: Load, var: Var) -> bool:
     return known_strides(tensor, indices, layout).get(var) == 1
 
 
-def _through(load: Load) -> tuple[Tensor, tuple[Expr, ...], Tensor | None]:
+def source_of(load: Load) -> tuple[Tensor, tuple[Expr, ...], Tensor | None]:
     """The source of `load` before stages that only move elements: the tensor, the indices, and the
     stage that reads it, if any.
     """
@@ -254,7 +254,7 @@ def _through(load: Load) -> tuple[Tensor, tuple[Expr, ...], Tensor | None]:
 
 
 def strides_through(group: Group, load: Load) -> dict[Var, int] | None:
-    tensor, indices, _ = _through(load)
+    tensor, indices, _ = source_of(load)
     return strides(tensor, indices, group.layout(tensor))
 
 

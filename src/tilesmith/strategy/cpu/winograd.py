@@ -65,7 +65,7 @@ def winograd_layouts(node: Node, known: frozenset[int], target: Target) -> NodeL
 
 
 def schedule_winograd(
-    s: Schedule, group: Group, op: WinogradConv, target: Target, cfg: Config = ANALYTIC
+    op: WinogradConv, s: Schedule, group: Group, target: Target, cfg: Config = ANALYTIC
 ) -> None:
     """Schedule a group whose anchor is `op`, under elementwise epilogues."""
     product = _product(group.stages)

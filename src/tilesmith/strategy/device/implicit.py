@@ -27,13 +27,13 @@ from tilesmith.ir.expr import (
     vars_of,
 )
 from tilesmith.ir.target import Target
-from tilesmith.ops.structure import product_of_loads, stages
+from tilesmith.ops.structure import product_of_loads
 from tilesmith.strategy.group import Group
 from tilesmith.strategy.sketch.structure import bodies
 from tilesmith.te import tensor as te
 from tilesmith.te.rewrite import map_loads
 from tilesmith.te.schedule import Schedule
-from tilesmith.te.tensor import Compute, Reduce, Tensor
+from tilesmith.te.tensor import Compute, Reduce
 
 from .generic import inline_stages
 from .tensor_tiles import TensorTile, schedule_tensor_tiles, tensor_tile
@@ -157,28 +157,15 @@ def implicit_group(group: Group, target: Target) -> ImplicitGroup | None:
     old, new = conv.outputs[0], made.product.outputs[0]
     shape = tuple(_number(n) for n in old.shape)
 
-    def at(e: Load) -> Expr:
-        return new[made.read(e.indices, shape)] if e.buffer is old else e
+    def element(e: Load) -> Expr:
+        return new[made.read(e.indices, shape)]
 
-    replaced: dict[Tensor, Tensor] = {}
-
-    def now(e: Load) -> Expr:
-        new = replaced.get(e.buffer)  # type: ignore[arg-type]  # a tensor: this is no loop IR
-        return at(e if new is None else Load(new, e.indices, e.mask))
-
+    stand_in = new
     if output is old:
-        copy = te.compute(old.shape, lambda *i: at(old[i]), "result")
-        replaced[old] = copy
-    for op in group.stages:
-        if op is conv or not any(t is old or t in replaced for t in op.inputs):
-            continue
-        body = map_loads(op.body, now)
-        rebuilt = Compute(op.name, op.axis, body)
-        replaced |= dict(zip(op.outputs, rebuilt.outputs, strict=True))
-    result = replaced[output]
+        stand_in = te.compute(old.shape, lambda *i: element(old[i]), "result")
+    rebuilt = group.with_tensor(old, stand_in, element)
+    (result,) = rebuilt.outputs
     assert isinstance(result.op, Compute)
-    layouts = {replaced.get(t, t): layout for t, layout in group.layouts.items()}
-    rebuilt = Group(group.inputs, (result,), stages((result,)), layouts)
     return ImplicitGroup(rebuilt, made, tile, result.op)
 
 
