@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from tilesmith.ir import expr as ir
 from tilesmith.ir.affine import affine_form, from_affine
 from tilesmith.ir.dtypes import i64
-from tilesmith.ir.expr import Expr, const, post_order, reached
+from tilesmith.ir.expr import Expr, const, reached, reads_memory
 from tilesmith.ir.lane_offsets import lane_offsets
 from tilesmith.loop.nodes import Buffer, Store
 
@@ -46,7 +46,7 @@ def reach(stores: Iterable[Store]) -> Reach:
             if not isinstance(load.buffer, Buffer) or (load.mask is not None and mask is None):
                 continue
             where = place(load.buffer, load.indices[0]) if load.indices else None
-            if where is None or any(isinstance(n, ir.Load) for n in post_order(where[0][1])):
+            if where is None or reads_memory(where[0][1]):
                 continue
             read = [o for i, o in enumerate(where[1]) if _all_on(i, own, mask)]
             if read:

@@ -20,7 +20,7 @@ from tilesmith.runtime.standalone.objects import Exported
 from tilesmith.runtime.standalone.plugin import write_plugin
 from tilesmith.support.arguments import checked
 from tilesmith.support.errors import UsageError
-from tilesmith.support.folders import filled
+from tilesmith.support.folders import written_in
 from tilesmith.support.options import Options
 from tilesmith.te.schedule import Schedule
 from tilesmith.te.tensor import Placeholder, Tensor
@@ -121,9 +121,4 @@ def export_plugin(
     """
     request = Request.of(None, options, threads=threads)
     programs, folder = programs_of_operators(ops, targets, request), Path(folder)
-    try:
-        with filled(folder) as scratch:
-            made = write_plugin(programs, scratch, name)
-    except OSError as e:
-        raise UsageError(f"{str(folder)!r} can't be written: {e.strerror or e}") from e
-    return made.moved(scratch, folder)
+    return written_in(folder, lambda scratch: write_plugin(programs, scratch, name))

@@ -14,7 +14,7 @@ from typing import Literal
 
 from tilesmith.ir import expr as ir
 from tilesmith.ir.affine import as_affine
-from tilesmith.ir.expr import Expr, Var, all_of, as_expr, const, post_order
+from tilesmith.ir.expr import Expr, Var, all_of, as_expr, const, post_order, reads_memory
 from tilesmith.ir.extents import difference, is_at_most, total
 from tilesmith.ir.types import Dim, TensorType, same_dim
 from tilesmith.te.tensor import SUM, Compute, Placeholder, Reduce, Tensor, producers_first
@@ -209,17 +209,13 @@ def structure(op: Op, types: tuple[TensorType, ...]) -> Structure:
 
 def placed_by_data(load: ir.Load) -> bool:
     """Whether elements of a tensor index the read."""
-    return any(_reads(i) for i in load.indices)
+    return any(reads_memory(i) for i in load.indices)
 
 
 def _branches(op: Compute) -> int:
     """Number of selects of a compute with a read in a branch."""
     selects = {n for b in op.body for n in post_order(b) if isinstance(n, ir.Select)}
-    return sum(_reads(s.if_true) or _reads(s.if_false) for s in selects)
-
-
-def _reads(root: Expr) -> bool:
-    return any(isinstance(n, ir.Load) for n in post_order(root))
+    return sum(reads_memory(s.if_true) or reads_memory(s.if_false) for s in selects)
 
 
 def _of_computes(

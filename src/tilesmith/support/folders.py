@@ -10,12 +10,16 @@ import os
 import shutil
 import stat
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import fields, replace
 from pathlib import Path
-from typing import IO, BinaryIO
+from typing import IO, TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 from .errors import UsageError
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 
 @contextmanager
@@ -47,6 +51,28 @@ def filled(folder: Path) -> Iterator[Path]:
             os.rename(made, folder)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
+
+
+T = TypeVar("T", bound="DataclassInstance")
+
+
+def written_in(folder: Path, write: Callable[[Path], T]) -> T:
+    """The record of files that `write` makes in an empty folder, which become those of `folder`.
+
+    Raises UsageError if `folder` can't be written.
+    """
+
+    def moved(value: Any) -> Any:
+        if isinstance(value, tuple):
+            return tuple(map(moved, value))
+        return folder / value.relative_to(scratch) if isinstance(value, Path) else value
+
+    try:
+        with filled(folder) as scratch:
+            made = write(scratch)
+    except OSError as e:
+        raise UsageError(f"{str(folder)!r} can't be written: {e.strerror or e}") from e
+    return replace(made, **{f.name: moved(getattr(made, f.name)) for f in fields(made)})
 
 
 @contextmanager

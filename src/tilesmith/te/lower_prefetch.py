@@ -8,7 +8,7 @@ from typing import Protocol
 
 from tilesmith.ir import expr as ir
 from tilesmith.ir.context import Context
-from tilesmith.ir.expr import Expr, Var, const, minimum, post_order, substitute
+from tilesmith.ir.expr import Expr, Var, const, minimum, reads_memory, substitute
 from tilesmith.ir.loop_tables import SCOPES
 from tilesmith.ir.simplify import simplify
 from tilesmith.ir.symbols import expected
@@ -85,7 +85,7 @@ class PrefetchWriter:
             step = line if n == run else 1
             if not isinstance(part.extent, int):
                 return []
-            if any(isinstance(e, ir.Load) for e in post_order(part.start)):
+            if reads_memory(part.start):
                 start = substitute(part.start, bounded)  # an index that is loaded must exist
                 (index,) = self._nests.converted((start,), {}, ctx)
             else:

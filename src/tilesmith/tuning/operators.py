@@ -26,7 +26,7 @@ from tilesmith.runtime.standalone.operator import (
 from tilesmith.strategy.sketch import generated
 from tilesmith.support.arguments import checked
 from tilesmith.support.errors import UsageError
-from tilesmith.support.folders import filled
+from tilesmith.support.folders import written_in
 from tilesmith.support.options import Options
 from tilesmith.te.knobs import Config, Decisions
 from tilesmith.te.lower import lower
@@ -86,12 +86,7 @@ def export_op(
     else:
         schedule = _scheduled(tensors, session, tune)
     code, folder = _code(schedule, tensors, called, op, session), Path(folder)
-    try:
-        with filled(folder) as scratch:
-            made = write_operator(code, scratch)
-    except OSError as e:
-        raise UsageError(f"{str(folder)!r} can't be written: {e.strerror or e}") from e
-    return made.moved(scratch, folder)
+    return written_in(folder, lambda scratch: write_operator(code, scratch))
 
 
 def default_name(op: str) -> str:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tilesmith.ir.expr import Const, Expr, Load, Var, post_order, rebuilt, vars_of
+from tilesmith.ir.expr import Const, Expr, Load, Var, post_order, reads_memory, rebuilt, vars_of
 from tilesmith.ir.loop_tables import LOOP_KINDS, SCOPES
 
 from ..nodes import Allocate, Buffer, For, Func, Stmt, Store
@@ -51,7 +51,7 @@ def unroll_registers(func: Func) -> Func:
         variables = vars_of(indices) - bound
         if variables & filling:
             continue
-        if variables <= constant.keys() and not any(_reads(i) for i in indices):
+        if variables <= constant.keys() and not any(reads_memory(i) for i in indices):
             expanded |= variables
         elif buffer.scope == "register":
             addressed.add(buffer)
@@ -110,10 +110,6 @@ def _register_accesses(func: Func) -> Iterator[tuple[Buffer, tuple[Expr, ...]]]:
             buffer = node.buffer if isinstance(node, Load) else None
             if isinstance(buffer, Buffer) and not SCOPES[buffer.scope].is_addressed:
                 yield buffer, node.indices  # type: ignore[attr-defined]  # it is a load
-
-
-def _reads(e: Expr) -> bool:
-    return any(isinstance(n, Load) for n in post_order(e))
 
 
 def _with_addresses(body: Stmt, buffers: set[Buffer]) -> Stmt:

@@ -17,7 +17,7 @@ from tilesmith.runtime.stubs import write_stubs
 from tilesmith.runtime.tsm import save_program
 from tilesmith.support.arguments import checked
 from tilesmith.support.errors import UsageError
-from tilesmith.support.folders import filled, scratch_folder
+from tilesmith.support.folders import scratch_folder, written_in
 from tilesmith.support.version import VERSION
 
 from .objects import (
@@ -86,15 +86,15 @@ def export(
     if sign is not None:
         secret_key(sign)  # before anything is written
     folder = Path(folder)
-    try:
-        with filled(folder) as scratch:
-            made = _written(programs, scratch, name, format, weights, threads, glibc)
-            if sign is not None:
-                signatures = sign_files(scratch, name, made.files, sign)
-                made = replace(made, files=(*made.files, *signatures))
-    except OSError as e:
-        raise UsageError(f"{str(folder)!r} can't be written: {e.strerror or e}") from e
-    return made.moved(scratch, folder)
+
+    def write(scratch: Path) -> Exported:
+        made = _written(programs, scratch, name, format, weights, threads, glibc)
+        if sign is None:
+            return made
+        signatures = sign_files(scratch, name, made.files, sign)
+        return replace(made, files=(*made.files, *signatures))
+
+    return written_in(folder, write)
 
 
 def _written(

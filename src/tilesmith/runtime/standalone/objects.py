@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Literal, TypeAlias
@@ -47,20 +47,6 @@ class Exported:
     code_bytes: int
     ram_bytes: int = 0
     constant_bytes: int = 0
-
-    def moved(self, old: Path, new: Path) -> Exported:
-        """The same after all files went from a folder to another."""
-
-        def to(path: Path) -> Path:
-            return new / path.relative_to(old)
-
-        return replace(
-            self,
-            library=to(self.library),
-            header=to(self.header),
-            weights=None if self.weights is None else to(self.weights),
-            files=tuple(map(to, self.files)),
-        )
 
 
 def check_name(name: str) -> None:

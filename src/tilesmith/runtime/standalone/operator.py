@@ -113,17 +113,6 @@ class ExportedOperator:
     bench: Path
     files: tuple[Path, ...]
 
-    def moved(self, old: Path, new: Path) -> ExportedOperator:
-        """The same after all files went from a folder to another."""
-
-        def to(path: Path) -> Path:
-            return new / path.relative_to(old)
-
-        return ExportedOperator(
-            to(self.source), to(self.header), to(self.assembly), to(self.object), to(self.test),
-            to(self.bench), tuple(map(to, self.files)),
-        )  # fmt: skip
-
 
 def write_operator(code: OperatorCode, folder: Path) -> ExportedOperator:
     """Write the files to an empty folder.

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 
-from tilesmith.ir.expr import Expr, Load, Var, free_vars, post_order, same, vars_of
+from tilesmith.ir.expr import Expr, Load, Var, free_vars, post_order, reads_memory, same, vars_of
 from tilesmith.ir.layout import Layout
 from tilesmith.ir.loop_tables import LOOP_KINDS
 from tilesmith.ir.target import LINE_BYTES, Target
@@ -115,4 +115,4 @@ def _distance(
 
 def _by_index(indices: tuple[Expr, ...]) -> list[Expr]:
     """Numbers of the indices `indices` that are themselves read from memory."""
-    return [i for i in indices if any(isinstance(n, Load) for n in post_order(i))]
+    return [i for i in indices if reads_memory(i)]
