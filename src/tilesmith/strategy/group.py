@@ -9,11 +9,13 @@ from tilesmith.graph.evaluate import logical_array
 from tilesmith.graph.nodes import Graph, Value
 from tilesmith.ir.expr import Const, Expr, Load, const, post_order
 from tilesmith.ir.layout import Layout
+from tilesmith.ir.loop_tables import Scope
 from tilesmith.ir.types import same_dim
 from tilesmith.ops.structure import product_of_loads, stages, zero_padding
 from tilesmith.te import tensor as te
 from tilesmith.te.rewrite import map_loads
 from tilesmith.te.schedule import Schedule, create_schedule
+from tilesmith.te.stage import Stage, StageLike
 from tilesmith.te.tensor import Compute, Tensor, producers_first
 
 STEP = "schedule"
@@ -94,6 +96,17 @@ def upstream(op: Compute) -> set[Compute]:
     """The stages that `op` depends on."""
     behind = producers_first(t.op for t in op.inputs)
     return {producer for producer in behind if isinstance(producer, Compute)}
+
+
+def accumulator(s: Schedule, sums: StageLike, out: StageLike, scope: Scope) -> Stage:
+    """The stage that accumulates the reduction `sums` in `scope`, inside the loops of `out`:
+    itself, or its elementwise reader.
+    """
+    stage = s[sums]
+    if stage.name == s[out].name:
+        return s[s.cache_write(stage.op.outputs[0], scope)]
+    stage.set_scope(scope)
+    return stage
 
 
 def constant_literals(body: Graph) -> dict[Value, Const]:

@@ -22,9 +22,8 @@ from tilesmith.ir.target import Target
 from tilesmith.ir.types import same_dim
 from tilesmith.ops.structure import is_costly
 from tilesmith.strategy.access import strides
-from tilesmith.strategy.accumulator import accumulator
 from tilesmith.strategy.attention import Attention, attention_in
-from tilesmith.strategy.group import Group, upstream
+from tilesmith.strategy.group import Group, accumulator, upstream
 from tilesmith.te.schedule import Schedule
 from tilesmith.te.tensor import Compute, IterVar, Tensor
 

@@ -18,8 +18,7 @@ from tilesmith.ir.target import Target
 from tilesmith.ir.types import same_dim, same_shape
 from tilesmith.ops.structure import loads
 from tilesmith.strategy.access import accesses
-from tilesmith.strategy.accumulator import accumulator
-from tilesmith.strategy.group import Group, upstream
+from tilesmith.strategy.group import Group, accumulator, upstream
 from tilesmith.te.knobs import Config
 from tilesmith.te.schedule import Schedule
 from tilesmith.te.stage import Axis

@@ -36,10 +36,9 @@ from tilesmith.ir.target import Target
 from tilesmith.ir.types import same_dim, same_shape
 from tilesmith.ops.structure import loads, product_of_loads
 from tilesmith.perf.warps import BANKS
-from tilesmith.strategy.accumulator import accumulator
 from tilesmith.strategy.attention import Attention, attention_in
 from tilesmith.strategy.cpu.attention_result import reading
-from tilesmith.strategy.group import Group, upstream
+from tilesmith.strategy.group import Group, accumulator, upstream
 from tilesmith.te.schedule import Schedule
 from tilesmith.te.stage import Axis, Stage
 from tilesmith.te.tensor import Compute, Extern, Tensor

@@ -14,7 +14,7 @@ The threads of a wave read neighbours, and the waves of a block share the terms.
 from __future__ import annotations
 
 from tilesmith.ir.target import Target
-from tilesmith.strategy.accumulator import accumulator
+from tilesmith.strategy.group import accumulator
 from tilesmith.strategy.sketch.structure import StageBody
 from tilesmith.te.schedule import Schedule
 from tilesmith.te.stage import Stage

@@ -31,7 +31,7 @@ from tilesmith.ir.tensor_intrinsics import TensorIntrinsic, matches
 from tilesmith.ir.types import same_dim
 from tilesmith.loop.passes.vector_copies import WIDEST
 from tilesmith.perf.warps import BANKS, SECTOR, WORD, bank_conflicts
-from tilesmith.strategy.accumulator import accumulator
+from tilesmith.strategy.group import accumulator
 from tilesmith.strategy.intrinsics import available
 from tilesmith.te.schedule import Schedule
 from tilesmith.te.stage import Axis, Stage

@@ -26,7 +26,7 @@ from tilesmith.ir.loop_tables import BLOCKS, THREADS
 from tilesmith.ir.symbols import expected, expected_size
 from tilesmith.ir.target import Target
 from tilesmith.ops.structure import product_of_loads
-from tilesmith.strategy.accumulator import accumulator
+from tilesmith.strategy.group import accumulator
 from tilesmith.te.knobs import ANALYTIC, Config
 from tilesmith.te.schedule import Schedule
 from tilesmith.te.stage import Axis, Stage
