@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
+import numpy as np
 import pytest
 
+from tilesmith.graph.builder import Builder
 from tilesmith.graph.compare import difference
 from tilesmith.graph.control import If, Loop, in_bodies
 from tilesmith.graph.measure import bounds_of, symbols_defined, symbols_inside
-from tilesmith.graph.nodes import Constant, Graph, Node, Structure
+from tilesmith.graph.nodes import Constant, Graph, Node, Structure, Value
 from tilesmith.graph.parse import parse_graph
+from tilesmith.ir.dtypes import f32
 from tilesmith.ir.grammar import Role, fields_of, items_in, mapped
+from tilesmith.ir.types import TensorType
+from tilesmith.ops.elementwise import Add, Exp
 from tilesmith.ops.table import OPS
 
 STRUCTURES = [kind for kind in OPS.values() if issubclass(kind, Structure)]
@@ -60,3 +66,34 @@ def test_items_of_nested_tuples() -> None:
     assert [*items_in(value)] == [1, 2, 3, 4] and [*items_in(5)] == [5]
     assert mapped(value, lambda n: n) is value
     assert mapped(value, lambda n: n + 1) == (2, (3, (), (4,)), 5)
+
+
+def _by_roles(part: Any, new: dict[Value, Value]) -> Any:
+    """A graph or node with other values, as the roles of its fields say."""
+    if isinstance(part, Constant):
+        return part  # the values of constants stay
+    fields: dict[str, Any] = {}
+    for f in fields_of(type(part)):
+        value = getattr(part, f.name)
+        if f.role in (Role.BINDER, Role.RESULT, Role.REFERENCE):
+            fields[f.name] = mapped(value, lambda v: new.get(v, v))
+        elif f.role is Role.BODY:
+            fields[f.name] = mapped(value, lambda inner: _by_roles(inner, new))
+    same = all(getattr(part, name) is value for name, value in fields.items())
+    return part if same else replace(part, **fields)
+
+
+def test_other_values_agree_with_the_roles() -> None:
+    b = Builder()
+    x = b.input("x", TensorType(f32, (4,)))
+    y = b.add(Add(), x, b.constant(np.ones(4, np.float32), "one"))
+    z = b.add(Exp(), b.add(Exp(), y))
+    graph = b.finish([z, x])
+    for values in ((), (x,), (y,), (z, x), tuple(v for n in graph.nodes for v in n.outputs)):
+        new = {v: replace(v, name="other") for v in values}
+        made, expected = graph.with_values(new), _by_roles(graph, new)
+        assert (made.inputs, made.outputs) == (expected.inputs, expected.outputs)
+        assert made.constants == expected.constants == graph.constants
+        for n, m, old in zip(made.nodes, expected.nodes, graph.nodes, strict=True):
+            assert (n.op, n.inputs, n.outputs, n.loc) == (m.op, m.inputs, m.outputs, m.loc)
+            assert (n is old) == (m is old)
