@@ -95,9 +95,7 @@ class Arithmetic:
     def binary(
         self, op: str, dtype: DType, lanes: int, a: str, b: str, number: str | None = None
     ) -> str:
-        """Any operation but division and shifts; `number` is the float operand known not
-        to be NaN.
-        """
+        """An operation, no division or shift; `number`: the float operand that is no NaN."""
         type_ = value_type(dtype, lanes)
         if dtype.is_bool:
             name = _BOOL_OPS.get(op)

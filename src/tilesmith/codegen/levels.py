@@ -86,9 +86,7 @@ SYSTEMS = {
     "windows": {"x86_64": "x86_64-pc-windows-gnu"},
     "macos": {"aarch64": "aarch64-apple-macosx11.0.0", "x86_64": "x86_64-apple-macosx11.0.0"},
 }
-"""Systems other than Linux, by the end of a target's name (`x86-64-v3-windows`), with LLVM's triple
-for each architecture.
-"""
+"""LLVM's triples by architecture, for other systems than Linux: `x86-64-v3-windows`."""
 
 ABIS = {"riscv64": "lp64d"}
 """The calling convention of architectures for which LLVM's default differs from Linux's."""

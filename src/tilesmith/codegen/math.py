@@ -64,9 +64,7 @@ def scales(target: Target) -> bool:
 
 
 def _constant_power(x: Expr, y: float, let: Bindings) -> Expr | None:
-    """x^y for the exponents that are frequent in models, exactly or with few additional
-    roundings.
-    """
+    """x^y for frequent exponents, exactly or with few additional roundings."""
     if y == 1.0:
         return x
     if y == 0.0:

@@ -1,6 +1,4 @@
-"""exp, log and functions derived from them, in f32 arithmetic; errors are stated in
-`codegen.math`.
-"""
+"""exp, log and derived functions in f32 arithmetic; `codegen.math` states the errors."""
 
 from __future__ import annotations
 

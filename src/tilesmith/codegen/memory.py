@@ -162,9 +162,7 @@ class Memory:
         return self.ops.from_memory(buffer.dtype, lanes, self._stored(e, mask))
 
     def stored(self, e: Expr, mask: Mask | None) -> str:
-        """The value of `e` in its memory type; narrow floats that are loaded are not widened
-        first.
-        """
+        """The value of `e` in its memory type; loaded narrow floats are not widened first."""
         if isinstance(e, Load) and e.lanes > 1 and is_narrow(e.dtype):
             return self._stored(e, mask)
         return self.ops.to_memory(e.dtype, e.lanes, self.value(e, mask))
@@ -187,9 +185,7 @@ class Memory:
         return self.emit(f"select <{lanes} x i1> {active}, {choice}")
 
     def _active(self, own: Expr | None, lanes: int, mask: Mask | None) -> Mask | None:
-        """The conjunction of an access's own mask and the context's; None if all lanes are
-        active.
-        """
+        """The conjunction of an access's mask and the context's; None if all lanes are active."""
         if own is None:
             return mask
         text = self.value(own, mask if own.lanes > 1 else None)
@@ -382,9 +378,7 @@ class Memory:
         active: str,
         streaming: int | None,
     ) -> None:
-        """Store a vector; `streaming` is the alignment of a streaming store, None for an ordinary
-        one.
-        """
+        """Store a vector; `streaming`: alignment of a streaming store, None for others."""
         element, size = memory_type(buffer.dtype), buffer.dtype.bytes
         type_ = vector(element, lanes)
         ramp = self.as_ramp(index)

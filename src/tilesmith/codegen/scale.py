@@ -32,9 +32,7 @@ def scalef(b: Builder, lanes: int, x: str, y: str) -> str:
 
 
 def _picked(b: Builder, value: str, lanes: int, taken: range, size: int) -> str:
-    """The lanes `taken` of `value`, which has `lanes`; the last of them is repeated up to
-    `size`.
-    """
+    """The lanes `taken` of `value`, which has `lanes`, the last repeated up to `size`."""
     mask = shuffle_mask((*taken, *([taken[-1]] * (size - len(taken)))))
     type_ = vector("float", lanes)
     return b.emit(f"shufflevector {type_} {value}, {type_} poison, {mask}")

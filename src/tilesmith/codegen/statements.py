@@ -169,9 +169,7 @@ class Statements:
         self.env.bind(s.var, value)
 
     def _loop(self, s: nodes.For, start: str, end: str, nonempty: str) -> None:
-        """A counted loop with its test at the end; `nonempty` guards it unless it
-        certainly runs.
-        """
+        """A counted loop with its test at the end, and a guard unless it is `nonempty`."""
         head, leave = self.b.label("loop"), self.b.label("exit")
         code = Lines(head)
         var, following = self.b.name("i"), self.b.name("n")

@@ -90,9 +90,7 @@ _NOT_FOR_CODE = frozenset(
         "user-msr",
     }
 )
-"""Host features that compiled kernels can't use.  They are left out so that executables run on more
-machines.
-"""
+"""Host features that kernels can't use; without them executables run on more machines."""
 
 
 def has_slow_gathers(target: Target) -> bool:

@@ -155,9 +155,7 @@ class Values:
             return self.value(e.body, mask)
 
     def when_any(self, mask: Mask, e: Expr) -> str:
-        """`e` if any lane is active, else 0.  Without the mask it would read memory in inactive
-        lanes.
-        """
+        """`e` if any lane is active, else 0: it must not read memory for inactive lanes."""
         active = self.emit(f"call i1 @llvm.vector.reduce.or(<{mask.lanes} x i1> {mask.text})")
         type_, zero = value_type(e.dtype, e.lanes), self.ops.zero(e.dtype, e.lanes)
         return self.b.diamond(active, type_, lambda: self.value(e), lambda: zero)

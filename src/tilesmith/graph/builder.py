@@ -109,9 +109,7 @@ class Builder:
         return value
 
     def constant(self, array: np.ndarray | np.generic, name: str = "") -> Value:
-        """A value known at compile time.  Small unnamed constants of equal content are one
-        value.
-        """
+        """A constant.  Small unnamed constants of equal content are one value."""
         array = bare(array, f"constant {name!r}" if name else "constant")
         type = array_type(array)
         key = (type, array.tobytes()) if not name and array.nbytes <= SHARED_BYTES else None

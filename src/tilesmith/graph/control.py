@@ -133,9 +133,7 @@ class Loop(Control):
 
     @property
     def ran(self) -> Var | None:
-        """The number of iterations that ran, if only the loop itself finds it and results have it
-        as an extent.
-        """
+        """The number of iterations, if it is an extent of results and only the loop finds it."""
         return self.symbols[-1] if self.collected and self._is_open else None
 
     @property

@@ -185,9 +185,7 @@ class _Parser(TokenReader):
         return value, name, inputs.index(home)
 
     def label(self) -> str:
-        """A value's printed name, the key of a scope.  A number stands for a value without
-        a label.
-        """
+        """A value's name, the key of a scope; `%` and a number for one without a label."""
         token = self.token
         name = self.need("value", "'%' and a value's name")[1:]
         if name.startswith('"'):

@@ -163,9 +163,7 @@ _MOST_FACTORS = 64
 
 
 def factors_of(e: Expr) -> tuple[Expr, ...]:
-    """The operands of a chain of products; a very long chain counts as one operand, since squares
-    double it.
-    """
+    """The operands of a chain of products; a very long chain is one operand: squares double it."""
     factors: list[Expr] = []
     left = [e]
     while left:

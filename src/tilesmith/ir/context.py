@@ -1,6 +1,4 @@
-"""The place of an expression: the facts that hold there, and the results of simplifying
-under them.
-"""
+"""The place of an expression: facts that hold there, and simplification under them."""
 
 from __future__ import annotations
 
@@ -127,9 +125,7 @@ class Context(Facts):
         return self.assuming(cond).simplify(e)
 
     def revisited(self, e: Expr) -> Context | None:
-        """The context in which the select `e` is simplified instead of this one, if it was reached
-        too often (see `Nest`).
-        """
+        """The context for the select `e` instead of this one, if it was reached too often."""
         nest = self._nest
         if e not in nest.seen:
             nest.seen.add(e)
@@ -316,9 +312,7 @@ class Context(Facts):
         return sum_interval(form, self)
 
     def is_exact(self, form: Affine) -> bool:
-        """True if the sum, of type i64, does not overflow: it is index arithmetic, or its interval
-        proves it.
-        """
+        """True if the i64 sum doesn't overflow: it is index arithmetic, or its interval fits."""
         return all(is_index(a) for a in form[0]) or sum_interval(form, self).fits(i64)
 
     def nonnegative(self, form: Affine) -> bool:
@@ -330,9 +324,7 @@ _SUMS = ("add", "sub", "mul")
 
 
 def _terms(e: Expr) -> tuple[tuple[Expr, int], ...]:
-    """The operands of a sum, or of a sum's multiple, with their factors; none for another
-    expression.
-    """
+    """The operands of a sum, or of a sum's multiple, with factors; none for others."""
     if type(e) is Binary and e.op == "add":
         return (e.a, 1), (e.b, 1)
     if type(e) is Binary and e.op == "sub":

@@ -110,9 +110,7 @@ class CpuModel:
 
     @property
     def parallel_cycles(self) -> int:
-        """Least cycles of work on one core for which a second thread pays: it saves half of them
-        and costs a fork and join.
-        """
+        """Least cycles for which a second thread pays: it saves half, and costs a fork and join."""
         return 2 * self.fork_join_cycles
 
     @property

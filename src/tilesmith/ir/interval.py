@@ -53,9 +53,7 @@ def constant(value: int) -> Interval:
 
 
 def make(lo: int | None, hi: int | None, stride: int = 1, offset: int = 0) -> Interval:
-    """The interval in normal form: ends moved inward to multiples of the stride, constants
-    recognised.
-    """
+    """The interval in normal form: ends at multiples of the stride, constants recognised."""
     if stride == 0:
         return Interval(offset, offset, 0, offset)
     if stride > 1:

@@ -26,9 +26,7 @@ INFIX: dict[str, tuple[str, int]] = {
     "add": ("+", 9), "sub": ("-", 9), "mul": ("*", 10), "div": ("/", 10), "floordiv": ("//", 10),
     "floormod": ("%", 10),
 }  # fmt: skip
-"""Symbol and precedence; all are left-associative.  The other operations of `BINARY_OPS` are
-written as calls.
-"""
+"""Symbol and precedence; all are left-associative.  Other operations are written as calls."""
 LOGICAL = {"or": ("or", 1), "and": ("and", 2)}
 """Words and precedence of operations on bools."""
 COMPARISONS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<="}

@@ -46,9 +46,7 @@ _index: dict[Expr, bool] = {}
 
 
 def is_index(e: Expr) -> bool:
-    """True for index arithmetic, which does not overflow: i64 made of Vars, literals and values of
-    at most 32 bits.
-    """
+    """True for index arithmetic, which can't overflow: i64 of Vars, literals and narrow values."""
     known = _index.get(e)
     if known is not None:
         return known

@@ -19,9 +19,7 @@ _SENSITIVE = frozenset(("floordiv", "floormod", "truncdiv", "truncmod", "min", "
 
 
 def depends_on_indices(e: Expr) -> bool:
-    """True if facts about indices could change the simplification of `e`: it compares, divides or
-    takes a min.
-    """
+    """True if facts on indices could simplify `e`: it compares, divides or takes a min."""
     known = _depends.get(e)
     if known is None:
         known = any(
@@ -76,9 +74,7 @@ class Subjects:
         self._below: dict[Expr, int] = {}
 
     def meet(self, cond: Expr, e: Expr) -> bool:
-        """True if the truth of the simplified `cond`, which is not about indices, may change the
-        simplified `e`.
-        """
+        """True if the truth of `cond` (simplified, on data) may change the simplified `e`."""
         subjects = 0
         for part in _parts(cond):
             if type(part) is Compare and part.a.dtype is i64:

@@ -20,9 +20,7 @@ from .device import Device
 __all__ = ["LINE_BYTES", "CpuModel", "Target"]
 
 SHARES = 8
-"""Iterations per thread that suffice for load balance: the busiest thread takes at most an eighth
-longer than the average.
-"""
+"""Iterations per thread for load balance: the busiest thread takes at most 1/8 longer."""
 
 
 FUSING = {"x86_64": "fma", "wasm32": "relaxed-simd"}

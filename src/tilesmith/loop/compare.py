@@ -190,9 +190,7 @@ class _Matching:
         )  # fmt: skip
 
     def funcs(self, a: Func, b: Func) -> bool:
-        """Parameters correspond by position.  The names of the functions must agree, since linking
-        sees them.
-        """
+        """Parameters correspond by position; names of functions must agree, for the linker."""
         if a.name != b.name or a.attrs != b.attrs or len(a.params) != len(b.params):
             return False
         scalars = [(x, y) for x, y in zip(a.params, b.params) if isinstance(x, Var)]

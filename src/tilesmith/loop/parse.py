@@ -1,6 +1,4 @@
-"""The parser of loop IR text (the grammar is in `loop.text`).  Indentation delimits blocks, as in
-Python.
-"""
+"""The parser of loop IR text (grammar: `loop.text`).  Indentation delimits blocks, as in Python."""
 
 from __future__ import annotations
 

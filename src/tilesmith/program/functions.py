@@ -10,6 +10,4 @@ SIZES = "tilesmith_sizes"
 """The symbol of the function that computes the sizes of a run (see `codegen.sizes`)."""
 
 ARENA, SCRATCH, OUTPUTS = 0, 1, 2
-"""Positions of a run's sizes: bytes of the arena, bytes of scratch memory for each thread, the
-first output's extents.
-"""
+"""Positions of sizes: bytes of the arena, of scratch memory per thread, first output's extents."""

@@ -78,9 +78,7 @@ def region(
 def first_read(
     state: State, plans: Mapping[str, StagePlan], reader: StagePlan, name: str
 ) -> Expr | None:
-    """The first index of dimension 0 that `reader` reads of stage `name`, which is complete then;
-    None if that is not known.
-    """
+    """The first index of dimension 0 of stage `name` that `reader` reads; None if unknown."""
     top = reader.stage.name
     own = state.stages[name].attach
     for link in state.ancestors(reader.stage.name):

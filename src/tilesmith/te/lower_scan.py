@@ -32,9 +32,7 @@ def whole_steps(stage: StageState, regions: tuple[Region, ...]) -> tuple[Region,
 
 
 def step_condition(state: State, plans: Mapping[str, StagePlan], stage: StageState) -> Expr | None:
-    """The condition of a stage that reads the state of the scan around it: it runs from the first
-    step on that is not given.
-    """
+    """The condition of a stage that reads a scan's state: the step is computed, not given."""
     place = stage.attach
     assert isinstance(place, At)
     recurrence = state.stages[place.stage].recurrence

@@ -230,9 +230,7 @@ class State:
         return State(stages, tensors)
 
     def with_operation(self, stage: StageState) -> State:
-        """The state with a stage whose operation changed; `tensors` maps the new operation's
-        tensors to the stage too.
-        """
+        """The state with another operation of a stage, whose tensors `tensors` maps to it."""
         tensors = {**self.tensors, **{t: (stage.name, t.index) for t in stage.op.outputs}}
         return State({**self.stages, stage.name: stage}, tensors)
 

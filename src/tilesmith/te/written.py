@@ -1,6 +1,4 @@
-"""Checks of users' tensor expressions where they are written: extents, reducers, and the line of a
-compute, for later errors.
-"""
+"""Checks of users' tensor expressions at their source line: extents, reducers."""
 
 from __future__ import annotations
 

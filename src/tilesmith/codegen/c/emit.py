@@ -380,8 +380,6 @@ def translation_unit_of(texts: Iterable[str], helpers: Iterable[str]) -> str:
 def emit(
     func: Func, target: Target, *, shared: Collection[int] = (), strict: bool = False
 ) -> Kernel:
-    """A C file with `func` alone (see `write`); the text depends on no machine, and is the same for
-    `strict` results.
-    """
+    """A C file with `func` alone (see `write`), the same for all machines and for `strict`."""
     f = write(func, shared=shared)
     return Kernel(f.symbol, translation_unit([f]), f.workspace_bytes, 0, f.messages)

@@ -97,9 +97,7 @@ class Expressions:
 
     @contextmanager
     def nested(self) -> Iterator[list[str]]:
-        """The lines of a block inside the present one, which the caller writes; names and facts of
-        the block end with it.
-        """
+        """The lines of a nested block, which the caller writes; its names and facts end with it."""
         b, before = self.b, (self.b.lines, self.named, self.context)
         b.lines, self.named = [], dict(self.named)
         b.depth += 1

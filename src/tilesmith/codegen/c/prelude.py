@@ -260,9 +260,7 @@ def family_helper(op: str, dtype: DType, suffix: str = "f") -> str:
 
 
 def has_tensor_helper(name: str) -> bool:
-    """True when a `ts_<name>` computes the tensor intrinsic `name` from the old result and the
-    addresses of the operands.
-    """
+    """Whether `ts_<name>` computes a tensor intrinsic from the old result and addresses."""
     return f"ts_{name}" in _SINGLE
 
 

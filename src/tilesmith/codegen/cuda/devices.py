@@ -28,9 +28,7 @@ for each compute capability).
 """
 
 _FIRST_MMA = 80
-"""The first architecture with matrix instructions for all of f16, bf16, and bytes, and with
-asynchronous copies.
-"""
+"""The first architecture with matrix products of f16, bf16 and bytes, and asynchronous copies."""
 
 DEFAULT = "sm_80"
 """The architecture for machines without a device."""

@@ -1,6 +1,4 @@
-"""Weights in an archive: the bytes of each storage are an entry, and JSON says which tensors lie in
-it.
-"""
+"""Weights in an archive: an entry for each storage, and JSON with the tensors in it."""
 
 from __future__ import annotations
 

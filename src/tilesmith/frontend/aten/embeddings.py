@@ -93,9 +93,7 @@ def embedding_bag(
 
 
 def _bags_of(n: AtenNode, offsets: Value, bags: Dim, count: Dim) -> Value:
-    """The bag of each of `count` indices.  `offsets` has the beginning of each bag, and may have
-    the end of the last one.
-    """
+    """The bag of each of `count` indices; `offsets`: beginnings, perhaps the last end."""
     starts = n.cast(offsets, i64)
     if not same_dim(offsets.type.shape[0], bags):
         starts = n.add(slicing.Slice((0,), (bags,), (0,), (1,)), starts)
@@ -135,9 +133,7 @@ def embedding_bag_gradient(
     maximum_indices: Value, num_weights: Dim, scale_grad_by_freq: bool, mode: int, sparse: bool,
     per_sample_weights: Value | None = None, padding_idx: int = -1,
 ) -> Value:  # fmt: skip
-    """The cotangent of the table.  `offset2bag` is empty for some modes, and follows from
-    `offsets`.
-    """
+    """The cotangent of the table.  An empty `offset2bag` follows from `offsets`."""
     if sparse:
         n.unsupported("a sparse gradient")
     if scale_grad_by_freq:  # PyTorch's CPU kernel divides by the frequencies of other indices

@@ -167,9 +167,7 @@ def bound(
 
 
 def name_of(path: Sequence[object], number: int, count: int) -> str:
-    """The name of a leaf of the results, by the keys that lead to it; by its number if they are all
-    numbers.
-    """
+    """The name of a leaf of the results, by its keys; by its number if all are numbers."""
     keys = [str(k) for k in path]
     if any(not k.isdigit() for k in keys):
         return ".".join(keys)

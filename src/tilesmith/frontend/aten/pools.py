@@ -118,9 +118,7 @@ def averages(places: int, bins: int) -> np.ndarray:
 
 
 def _averaged(n: AtenNode, x: Value, axis: int, size: Dim) -> Value:
-    """Means along one axis: a split of it where windows don't overlap, else a product with a
-    matrix of weights.
-    """
+    """Means along an axis: of its parts if windows don't overlap, else by a matrix."""
     extent = x.type.shape[axis]
     if same_dim(extent, size):
         return x
@@ -159,9 +157,7 @@ for _rank in (1, 2, 3):
 
 
 def _windows(places: int, bins: int) -> np.ndarray:
-    """The places of each adaptive window [bins, largest window]; the last one is repeated where a
-    window is smaller.
-    """
+    """Positions of each window [bins, largest window]; smaller ones repeat the last."""
     starts = np.arange(bins) * places // bins
     ends = -(-(np.arange(bins) + 1) * places // bins)
     size = int((ends - starts).max(initial=0))

@@ -115,9 +115,7 @@ _FRAMES = ("torch/fx/", "torch/_", "torch/nn/", "torch/export/")
 
 
 def line_of(trace: str) -> str:
-    """The model's line in a stack trace: "model.py:7 in forward: h = self.conv(x)"; empty if it
-    names none.
-    """
+    """The model's line in a trace, "model.py:7 in forward: h = self.conv(x)"; empty if none."""
     places: list[tuple[str, str]] = []
     for line in trace.splitlines():
         text = line.strip()

@@ -18,9 +18,7 @@ def of_floats(n: AtenNode, self: Value, *, formula: Callable[[Value], Value]) ->
 
 
 def polynomial(x: Value, coefficients: Sequence[float]) -> Value:
-    """The sum of coefficients, two or more, times powers of `x`, the constant first (Horner's
-    rule).
-    """
+    """Two or more coefficients times powers of `x`, the constant first (Horner's rule)."""
     total = x * coefficients[-1] + coefficients[-2]
     for c in coefficients[-3::-1]:
         total = total * x + c

@@ -296,9 +296,7 @@ def split(n: AtenNode, self: Value, split_size: Dim, dim: int = 0) -> tuple[Valu
 
 
 def _parted(n: AtenNode, x: Value, size: Dim, axis: int, count: int) -> tuple[Value, ...]:
-    """`count` parts of `size`, of which the last may be smaller; a run is refused where there would
-    be another number.
-    """
+    """`count` parts of `size`, the last perhaps smaller; other counts refuse the run."""
     whole = x.type.shape[axis]
     parts = as_dim((as_expr(whole) + size - 1) // size)
     if not same_dim(parts, count):

@@ -28,9 +28,7 @@ _TYPES: dict[str, DType] = {
 
 
 def element_type(dtype: Any) -> DType:
-    """Our element type for a `torch.dtype`, or its name, or that of an array.  Raises
-    UnsupportedError.
-    """
+    """Our element type for that of PyTorch, its name, or an array.  Raises UnsupportedError."""
     if isinstance(dtype, np.dtype):
         return dtypes.dtype(dtype)
     name = str(dtype).removeprefix("torch.")

@@ -108,9 +108,7 @@ def _antialiasing(
     n: AtenNode, given: Sequence[Dim], wanted: Sequence[Dim], axis: int, factor: float | None,
     align_corners: bool, mode: str,
 ) -> Resize:  # fmt: skip
-    """One axis resampled.  `align_corners` changes the distance of samples, not where the first
-    lies.
-    """
+    """One axis resampled.  `align_corners` changes only the distance of samples."""
     if align_corners:
         before, after = given[axis], wanted[axis]
         if not isinstance(before, int) or not isinstance(after, int) or min(before, after) < 2:

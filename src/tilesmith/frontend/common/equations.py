@@ -11,9 +11,7 @@ from tilesmith.ir.symbols import as_dim, expected, symbol, symbols_of, value_of
 from tilesmith.ir.types import Dim, same_dim
 
 _TRIED = 1024
-"""The largest size that is tried: images and sequences are seldom larger where a layer behind them
-fixes their size.
-"""
+"""The largest size that is tried: few images and sequences with a fixed size are larger."""
 
 _TOGETHER = 4
 """Symbols of two extents for which sizes are tried, at most."""

@@ -51,9 +51,7 @@ _KNOWN_BYTES = 1 << 26
 
 
 def _widens_weights(op: Op, inputs: tuple[Value, ...]) -> bool:
-    """Whether `op` widens numbers of few bits in a matrix: they stay as they are, so that passes
-    see products of them.
-    """
+    """Whether `op` widens a matrix of few bits: it stays, so that passes see its product."""
     if not isinstance(op, (Cast, Dequantize)):
         return False
     return inputs[0].dtype.bits <= 8 and inputs[0].type.rank > 1
@@ -89,9 +87,7 @@ class FoldingBuilder(Builder):
         return self._streams
 
     def count(self) -> None:
-        """Counts a node of the source model, or one of its expansion; ModelError at too many
-        (`MAX_NODES`).
-        """
+        """Counts a node, of the model or an expansion; ModelError above `MAX_NODES`."""
         self._visited += 1
         if self._visited > MAX_NODES:
             raise ModelError(

@@ -22,14 +22,10 @@ from .symbols import Symbols
 from .weights import NewWeights
 
 Shapes: TypeAlias = "Mapping[str, Sequence[int] | int]"
-"""Shapes of inputs by name (`{"x": (1, 3, 224, 224)}`), or numbers for named dimensions
-(`{"batch": 1}`).
-"""
+"""Shapes of inputs by name (`{"x": (1, 3, 224, 224)}`), or named dimensions (`{"batch": 1}`)."""
 
 Values: TypeAlias = "Mapping[str, ArrayLike]"
-"""Inputs fixed to constants; they are no inputs of the graph any more.  Numbers and lists take the
-declared element type.
-"""
+"""Inputs fixed to constants.  Numbers and lists take the declared element type."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,9 +132,7 @@ def _given(
     shapes: Shapes,
     values: Mapping[str, np.ndarray],
 ) -> tuple[dict[str, tuple[int, ...]], dict[str, int]]:
-    """The shapes of inputs and the sizes of named dimensions in `shapes` and `values`, checked
-    against the declarations.
-    """
+    """Shapes of inputs and sizes of named dimensions, checked against the declarations."""
     shapes_of: dict[str, tuple[int, ...]] = {}
     sizes: dict[str, int] = {}
     for v in values:

@@ -47,9 +47,7 @@ class NodeContext:
     # The graph
 
     def add(self, op: Op, *inputs: Value) -> Any:
-        """The value (tuple of values) of an operator; a constant when its inputs are small
-        constants.
-        """
+        """The value (or tuple) of an operator; a constant if its inputs are small constants."""
         return self.builder.add(op, *inputs, loc=self.loc, name=self.label)
 
     def const(self, array: Any, dtype: DType | None = None) -> Value:
@@ -162,9 +160,7 @@ class NodeContext:
         return self.builder.partly(value)
 
     def extents(self, value: Value, what: str) -> tuple[Dim, ...]:
-        """The elements of a list of extents (or of one): numbers, symbolic, or measured by a
-        run.
-        """
+        """The elements of a list of extents (or of one): known, symbolic, or measured."""
         if self.is_known(value):
             return self.dims(value, what)
         known = self.elements(value, what)
@@ -205,9 +201,7 @@ class NodeContext:
         return tuple(new[i] if d is None else d for i, d in enumerate(known))
 
     def places(self, x: Value) -> Value:
-        """The positions of the elements other than 0, i64 [rank, how many], in row-major order;
-        only a run knows how many.
-        """
+        """Positions of the elements other than 0, i64 [rank, count]; a run knows the count."""
         positions, count = self.add(NonZero(), x)
         (length,) = self.measured(count, bounds=[positions.type.shape[1]])
         return self.add(Leading(length), positions)

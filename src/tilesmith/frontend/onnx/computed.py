@@ -98,9 +98,7 @@ def expanded(n: OnnxNode, x: Value, wanted: Value) -> Value:
 
 
 def flags(n: OnnxNode, axes: Value, rank: int) -> Value:
-    """A bool for each of `rank` axes: whether the list names it.  Negative ones count from the
-    end.
-    """
+    """Whether the list names each of `rank` axes.  Negative ones count from the end."""
     named = _placed(listed(axes), rank)
     same = along(named, 1, 2).equals(along(n.of_dims(range(rank)), 0, 2))
     return same.cast(i64).max((1,)).cast(bool_)
@@ -193,9 +191,7 @@ def unsqueezed(n: OnnxNode, x: Value, axes: Value) -> Value:
 
 
 def split_at(n: OnnxNode, x: Value, axis: Value) -> tuple[Value, tuple[Dim, ...]]:
-    """x with three axes: those before a computed one together, itself, and those after it.  Their
-    extents too.
-    """
+    """x with three axes: those before a computed one, itself, those after; and their extents."""
     dims, rank = x.type.shape, x.type.rank
     number = _placed(listed(axis), rank)
     own, order = n.of_dims(dims), n.of_dims(range(rank))
@@ -284,9 +280,7 @@ def _known_steps(
 def _offsets(
     n: OnnxNode, numbers: Value, is_moved: Sequence[bool], bounds: Sequence[Dim] = ()
 ) -> tuple[Dim, ...]:
-    """Numbers of 0 or more as extents, 0 along axes that do not move; they are expected to be
-    small.
-    """
+    """Numbers of 0 or more, expected to be small, as extents; 0 along axes that stay."""
     known = n.builder.partly(numbers)
     known = [k if moved else 0 for k, moved in zip(known, is_moved, strict=True)]
     return n.measured(numbers, known, bounds, usual=[0] * len(known))

@@ -90,9 +90,7 @@ def _products(
 
 
 def frames(n: OnnxNode, signal: Value, step: Value, length: Value) -> Value:
-    """signal [b, n, parts] cut into frames of a computed length and step: [b, frames, length,
-    parts].
-    """
+    """Frames [b, frames, length, parts] of a signal [b, n, parts]; a run knows the length."""
     own = n.of_dims((signal.type.shape[1],))
     stride = listed(step)
     many = (own - length) / stride + 1

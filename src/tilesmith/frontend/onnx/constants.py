@@ -138,9 +138,7 @@ def _window(n: OnnxNode, coefficients: tuple[float, float, float]) -> Result:
 
 @onnx_op("MelWeightMatrix", since=17)
 def mel_weight_matrix(n: OnnxNode) -> Result:
-    """Triangular filters over the frequencies of a transform; their corners are evenly spaced in
-    mel.
-    """
+    """Triangular filters over frequencies, with corners at even distances in mel."""
     names = ("num_mel_bins", "dft_length", "sample_rate", "lower_edge_hertz", "upper_edge_hertz")
     if not all(n.is_known(n.input(i)) for i in range(5)):
         dtype = element_type(n.attr_int("output_datatype", 1), "attribute 'output_datatype'")

@@ -154,9 +154,7 @@ def _check_alike(
     otherwise: Sequence[Value],
     in_rank: bool = False,
 ) -> None:
-    """Raises ValuesNeededError unless the branches' results have the same types, or element types
-    and ranks, if `in_rank`.
-    """
+    """Raises ValuesNeededError unless the results' types agree (`in_rank`: up to extents)."""
     if len(then) != len(otherwise):
         n.bad(
             f"expected as many results from both branches, found {len(then)} and {len(otherwise)}"

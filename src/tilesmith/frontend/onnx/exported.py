@@ -255,9 +255,7 @@ def _dequantize(w: Writer, n: Node) -> None:
 
 
 def _zero_point(w: Writer, n: Node, q: DType) -> list[str]:
-    """The zero points in the shape of the scales, if there are any.  Raises UnsupportedError where
-    ONNX has no form for them.
-    """
+    """The zero points, if any, in the scales' shape.  UnsupportedError if ONNX has no such form."""
     _, scale, *zero = n.inputs
     for v in zero:
         if v.dtype is not q or v.type.rank > scale.type.rank:

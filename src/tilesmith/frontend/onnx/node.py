@@ -170,18 +170,14 @@ class OnnxNode(NodeContext):
         return default
 
     def ints_or_input(self, name: str, index: int, since: int) -> tuple[int, ...] | None:
-        """A list that is attribute `name` before opset `since` and input number `index` from then
-        on.
-        """
+        """A list: attribute `name` before opset `since`, then input number `index`."""
         if self.version < since:
             return self.attr_ints(name)
         value = self.optional(index)
         return None if value is None else self.int_list(value, name)
 
     def computed(self, name: str, index: int, since: int) -> Value | None:
-        """Input number `index`, which stands for attribute `name` since an opset, if only a run
-        knows its contents.
-        """
+        """Input number `index`, which replaced attribute `name`, if only a run knows it."""
         value = self.optional(index) if self.version >= since else None
         return None if value is None or self.is_known(value) else value
 

@@ -142,9 +142,7 @@ def recurrent(n: OnnxNode) -> Result:
 
 
 def layer(n: OnnxNode, weights: WeightsOf) -> Result:
-    """The layer of a node whose W and R, [directions, gates * hidden, columns], are read by
-    `weights`.
-    """
+    """The layer of a node; `weights` reads its W and R, [directions, gates * hidden, columns]."""
     kind = n.op_type
     if n.version < 7:
         n.ignore("output_sequence")  # whether the node has the output, which its list says too

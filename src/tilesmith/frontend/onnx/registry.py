@@ -25,9 +25,7 @@ ImportFunction: TypeAlias = Callable[[OnnxNode], Result]
 
 OLDEST_OPSET = 1
 FAMILIAR_OPSET = 23
-"""Models up to this opset need not ask the `onnx` package, which takes long to import, whether it
-knows theirs.
-"""
+"""Up to this opset, models are not checked with the `onnx` package, which takes long to import."""
 
 OPERATORS: Registry[ImportFunction] = Registry()
 """The operators by domain (empty for the default one), name and opset version."""

@@ -49,9 +49,7 @@ def _scales(n: OnnxNode, value: Value, count: int) -> tuple[float, ...]:
 
 
 def _asymmetric(n: OnnxNode, scales: tuple[float, ...]) -> Result:
-    """Nearest samples as in Upsample and the first Resize: source = destination / scale, rounded
-    down.
-    """
+    """Nearest samples of Upsample and the first Resize: floor(destination / scale)."""
     x = n.input(0)
     sizes = checked_dims(
         [_scaled(n, d, s) for d, s in zip(x.type.shape, scales, strict=True)], "the result"

@@ -33,9 +33,7 @@ def is_single(x: Value) -> bool:
 
 
 def equal_where_open(n: OnnxNode, found: Sequence[Dim], wanted: Sequence[Dim]) -> bool:
-    """Whether shapes are equal.  Where that depends on open sizes, it is true, and these sizes are
-    equal from then on.
-    """
+    """Whether shapes are equal; open sizes on which that depends are equal from then on."""
     if len(found) != len(wanted) or any(
         extents.are_equal(a, b) is False for a, b in zip(found, wanted, strict=True)
     ):

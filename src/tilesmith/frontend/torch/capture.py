@@ -32,9 +32,7 @@ WHOLE = (
     "index_copy.default", "index_fill.int_Scalar", "index_fill.int_Tensor", "lstm.input",
     "gru.input", "rnn_tanh.input", "rnn_relu.input",
 )  # fmt: skip
-"""Overloads that stay whole although PyTorch can take them apart: an operator of ours does the same
-with fewer steps.
-"""
+"""Overloads that PyTorch could expand, but of which we have an operator with fewer steps."""
 
 TRACING = threading.RLock()
 """Held while PyTorch traces a program: its tracers keep their state in the process."""
@@ -144,9 +142,7 @@ def decompositions() -> Any:
 
 
 def _check_windows(graph: Any) -> None:
-    """Raises UnsupportedError where a tensor is written to through windows of it: PyTorch puts 0
-    where no window is.
-    """
+    """Raises UnsupportedError for writes through windows: PyTorch puts 0 outside of windows."""
     for windows in graph.nodes:
         if str(windows.target) != "aten.unfold.default":
             continue

@@ -53,9 +53,7 @@ def attributes(module: Any) -> Mapping[str, Any]:
 
 
 def target_name(target: Any) -> str:
-    """The name of an operator's overload, or of a function of Python: "aten.add.Tensor",
-    "operator.mul".
-    """
+    """The name of an overload or a function of Python: "aten.add.Tensor", "operator.mul"."""
     torch = sys.modules["torch"]
     if isinstance(target, torch._ops.OperatorBase):
         return str(target)
@@ -82,9 +80,7 @@ def argument(given: Any) -> Any:
 
 
 def _memory(node: Any) -> Memory | None:
-    """The traced layout of a node's tensor in memory; None where nothing is known, or for open
-    sizes in row-major order.
-    """
+    """The traced layout of a tensor; None if unknown, or for open sizes in row-major order."""
     held = node.meta.get("val")
     if held is None:
         return None

@@ -83,9 +83,7 @@ def _range(size: Any) -> tuple[int, int]:
 
 
 def numbers(sizes: Any) -> tuple[int, ...]:
-    """Sizes or strides, symbolic ones as the trace saw them.  Raises UnsupportedError for those
-    that depend on data.
-    """
+    """Sizes or strides at tracing.  Raises UnsupportedError for data-dependent ones."""
     numbers = []
     for s in sizes:
         if not isinstance(s, int) and not s.node.has_hint():

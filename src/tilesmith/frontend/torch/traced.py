@@ -244,6 +244,4 @@ _RANDOM_IF_TOLD = (
 """Operators that draw random numbers only if an argument says so; then their importer refuses."""
 
 _MEASURING = ("aten._local_scalar_dense.default", "aten.item.default", "aten.nonzero.default")
-"""Operators that make numbers of tensors, or shapes that depend on data: guards of PyTorch's need
-these.
-"""
+"""Operators that make numbers of tensors, or data-dependent shapes, for PyTorch's guards."""

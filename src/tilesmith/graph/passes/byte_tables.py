@@ -50,9 +50,7 @@ def _is_byte(v: Value) -> bool:
 
 
 def _function(r: Rewriter, last: Node) -> tuple[Value, list[Node]] | None:
-    """The only byte on which `last` depends, scalar constants aside, and nodes between, in
-    order.
-    """
+    """The only byte on which `last` depends, beside constants, and the nodes between."""
     source: Value | None = None
     order: dict[Node, None] = {}
     left = [last]

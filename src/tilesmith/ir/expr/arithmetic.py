@@ -381,9 +381,7 @@ _integers: dict[int, Const] = {}
 
 
 def const(value: int | float | bool, dtype: DType | str | None = None) -> Const:
-    """A literal of `dtype` (default: bool, i64 or f32, by the type of `value`), wrapped to its
-    range.
-    """
+    """A literal of `dtype`, wrapped to its range; by default bool, i64 or f32 like `value`."""
     if type(value) is int and (dtype is None or dtype is i64) and abs(value) <= _KEPT:
         literal = _integers.get(value)
         if literal is None:

@@ -126,9 +126,7 @@ def _swap(form: Affine, gone: tuple[Expr, ...], by: Affine) -> Affine:
 
 
 def _distribute(form: Affine, ctx: Context) -> Affine:
-    """`min(a, b) - a -> min(0, b - a)`: moves a sum into a min or max if it cancels an operand up
-    to a constant.
-    """
+    """`min(a, b) - a -> min(0, b - a)`, where that cancels an operand up to a constant."""
     for atom, k in form[0].items():
         if type(atom) is not Binary or atom.op not in ("min", "max") or abs(k) != 1:
             continue

@@ -198,9 +198,7 @@ def _vector_compare(e: Compare, ctx: Context) -> Expr:
 
 
 def _by_lanes(op: str, a: Expr, b: Expr, ctx: Context) -> bool | None:
-    """An inequality of ramps with constant strides holds in all lanes if it holds in the first and
-    the last.
-    """
+    """An inequality of ramps holds in all lanes if it does in the first and the last."""
     values = []
     for i in (0, a.lanes - 1):
         x, y = lane(a, i), lane(b, i)
@@ -260,9 +258,7 @@ def not_(e: Unary, ctx: Context) -> Expr:
 
 
 def connective(e: Binary, ctx: Context) -> Expr:
-    """`and` / `or` of bools, scalar or vector: literals, repetitions, opposites, implied
-    inequalities.
-    """
+    """`and` / `or` of bools: literals, repetitions, opposites, implied inequalities."""
     absorbing, neutral = (FALSE, TRUE) if e.op == "and" else (TRUE, FALSE)
     lanes = e.lanes
     parts: dict[Expr, None] = {}
@@ -301,9 +297,7 @@ def connective(e: Binary, ctx: Context) -> Expr:
 
 
 def _merge_inequalities(op: str, parts: list[Expr], ctx: Context) -> list[Expr] | None:
-    """Keep the strictest (`and`) or loosest (`or`) of inequalities over one sum; None if together
-    they decide the condition.
-    """
+    """Keep the strictest (`and`) or loosest (`or`) of inequalities over a sum; None if decided."""
     best: dict[frozenset[tuple[Expr, int]], tuple[int, Expr]] = {}
     dropped: set[Expr] = set()
     for p in parts:

@@ -31,9 +31,7 @@ from ..interval import Interval
 from .lanes import is_value, spread, uniform
 
 _NEUTRAL_RIGHT: dict[str, float] = {"add": -0.0, "sub": 0.0, "mul": 1.0, "div": 1.0}
-"""The right operands for which x op neutral is x, bit by bit, for floats; +0.0 is not neutral for
-add: -0.0 + 0.0 is 0.0.
-"""
+"""The neutral right operands of floats, bit by bit; not +0.0: -0.0 + 0.0 is 0.0."""
 
 _INT_NEUTRAL_RIGHT = {
     "add": 0, "sub": 0, "mul": 1, "floordiv": 1, "truncdiv": 1,

@@ -33,9 +33,7 @@ OnFloats: TypeAlias = Callable[[OnnxNode, "tuple[Value, ...]"], Value]
 
 
 def _float(n: OnnxNode, at: int) -> Value:
-    """The number that inputs `at` (quantised), `at` + 1 (scale) and `at` + 2 (zero point)
-    encode.
-    """
+    """The number in inputs `at` (quantised), `at` + 1 (scale) and `at` + 2 (zero point)."""
     return dequantize(n, n.input(at), _one(n, scale_at(n, at + 1)), _zero(n, at + 2), f32)
 
 
@@ -230,9 +228,7 @@ def _first(n: OnnxNode, x: Value, count: int) -> Value:
 
 
 def _narrow(n: OnnxNode, x: Value, bits: int, shape: tuple[int, int], count: int) -> Value:
-    """The first `count` numbers of each row of packed bytes; constants are unpacked when they are
-    needed.
-    """
+    """The first `count` numbers of each packed row; constants are unpacked on demand."""
     if bits not in _NARROW:
         n.unsupported(f"numbers of {bits} bits (supported are 2, 4 and 8)")
     to, rows = _NARROW[bits], (shape[0], shape[1] * bits // 8)
