@@ -26,7 +26,6 @@ graph/passes/sub_pixel.py APART CHANNELS
 graph/text.py INLINE_ELEMENTS
 strategy/cpu/ahead.py _MANY_ROWS
 strategy/cpu/attention.py SHARED_HEADS
-strategy/cpu/batches.py FEW MANY
 strategy/cpu/concat.py MOST_VECTORS
 strategy/cpu/contraction.py MAX_ROWS MAX_VECTORS PEELED_COLUMNS STREAMS UNEVEN
 strategy/cpu/dots.py MAX_UNROLLED_STEPS SLOWER
@@ -37,12 +36,12 @@ strategy/cpu/low_precision.py GAIN SOFTWARE_HALF
 strategy/cpu/operands.py LOST LOST_COMPETING PACKING PAIRING WALK
 strategy/cpu/planes.py MOST
 strategy/cpu/reduction.py ACCUMULATORS IN_ORDER MAX_UNROLLED WIDEST
-strategy/cpu/repeats.py LONG
 strategy/cpu/scaled_chunks.py BLOCK_VECTORS DECODING MOST_ROWS TOGETHER
 strategy/cpu/scaled_rows.py RUN_PAGES SHARED_ROWS SHARES STEPS
 strategy/cpu/tile_dots.py PASSES
 strategy/cpu/transposition.py LEAST_LINES ROWS U_BLOCKS V_BLOCKS
 strategy/cpu/unrolling.py DISPLACED MAX_UNROLLED UNROLL_FACTORS
+strategy/cpu/versions.py FEW LONG MANY
 strategy/cpu/winograd.py TILES
 strategy/cpu/winograd_cost.py EFFICIENCY ERRORS WINOGRAD_MARGIN
 strategy/device/attention.py KEYS RESULTS ROWS SIDES STEP STEPS

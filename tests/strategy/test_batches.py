@@ -23,7 +23,7 @@ from tilesmith.ops.conv import Conv
 from tilesmith.ops.elementwise import Add
 from tilesmith.ops.matmul import MatMul
 from tilesmith.search_space.groups import lower_group
-from tilesmith.strategy.cpu.batches import FEW, MANY, batch_versions
+from tilesmith.strategy.cpu.versions import FEW, MANY, batch_versions
 from tilesmith.strategy.versions import renamed
 from tilesmith.support.options import Options
 from tilesmith.te.knobs import Config

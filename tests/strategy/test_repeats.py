@@ -18,7 +18,7 @@ from tilesmith.loop.visit import children
 from tilesmith.ops.elementwise import Add
 from tilesmith.ops.shape import Expand, Reshape
 from tilesmith.search_space.groups import lower_group
-from tilesmith.strategy.cpu.repeats import LONG, repeated_rows
+from tilesmith.strategy.cpu.versions import LONG, repeated_rows
 from tilesmith.support.options import Options
 
 SESSION = driver.Session.of(Options())

@@ -15,13 +15,12 @@ from tilesmith.perf.cost import Place, Setting, predict
 from tilesmith.perf.kernel_work import work_of
 from tilesmith.perf.machine import nominal
 from tilesmith.strategy import cpu
-from tilesmith.strategy.cpu.batches import batch_versions
 from tilesmith.strategy.cpu.full_lanes import columns_choice
 from tilesmith.strategy.cpu.layouts import layout_policy
 from tilesmith.strategy.cpu.low_precision import factor_choice, low_precision_choice
 from tilesmith.strategy.cpu.packing import packed_layouts
-from tilesmith.strategy.cpu.repeats import repeated_rows
 from tilesmith.strategy.cpu.scaled_chunks import chunk_versions, packing_choice
+from tilesmith.strategy.cpu.versions import batch_versions, repeated_rows
 from tilesmith.strategy.cpu.winograd_cost import winograd_choice
 from tilesmith.strategy.rules import ScheduleRules
 from tilesmith.strategy.sketch import default_schedule, schedule_expression
