@@ -73,6 +73,7 @@ CASES: Cases = [
     ("ReduceLogSum", {"keepdims": 0}, {"x": np.abs(X), "a": _ints(2)}),
     ("ReduceMax", {"keepdims": 0}, {"x": X[:0], "a": _ints(1)}),
     ("ReduceMean", {}, {"x": X.astype(np.int32) * 9, "a": _ints(0, 2)}),
+    ("ReduceL2", {}, {"x": (X * 9).astype(np.int32), "a": _ints(0, 2)}),
     *(("CumSum", {"reverse": r}, {"x": X, "a": a}) for r in (0, 1)
       for a in (np.array(1), np.array(-1, np.int32))),
     ("Trilu", {"upper": 0}, {"x": X, "k": np.array(1)}),

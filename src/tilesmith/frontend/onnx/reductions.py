@@ -10,6 +10,7 @@ from tilesmith.frontend.common.slots import Result
 from tilesmith.frontend.onnx import computed
 from tilesmith.frontend.onnx.node import OnnxNode
 from tilesmith.frontend.onnx.registry import onnx_op
+from tilesmith.graph.nodes import Value
 from tilesmith.ir.dtypes import f64
 from tilesmith.ops import elementwise as ew
 from tilesmith.ops import reduce, scan
@@ -30,6 +31,14 @@ _REDUCTIONS: dict[str, Callable[..., Any]] = {
 
 
 _OF_FLOATS = (reduce.ReduceLogSum, reduce.ReduceLogSumExp)
+_OF_ONE_ELEMENT = (
+    reduce.ReduceMax,
+    reduce.ReduceMin,
+    reduce.ReduceMean,
+    reduce.ReduceSum,
+    reduce.ReduceProd,
+)
+"""Reductions that change nothing over no axes."""
 
 
 def reduction_of(n: OnnxNode, make: Callable[..., Any], axes_input_since: int) -> Result:
@@ -37,35 +46,26 @@ def reduction_of(n: OnnxNode, make: Callable[..., Any], axes_input_since: int) -
     x = n.input(0)
     keepdims = n.attr_flag("keepdims", True)
     computed_axes = n.computed("axes", 1, axes_input_since)
-    if computed_axes is not None:
-        n.ignore("noop_with_empty_axes")  # axes of another rank would be known
-        of = x.cast(f64) if x.dtype.is_int and make in _OF_FLOATS else x
-        return computed.reduced(n, of, computed_axes, make, keepdims).cast(x.dtype)
-    axes = n.ints_or_input("axes", 1, since=axes_input_since)
-    if n.version >= axes_input_since:
-        nothing = n.attr_flag("noop_with_empty_axes")
-        if not axes and nothing:
-            axes = ()
-            if make in (
-                reduce.ReduceMax,
-                reduce.ReduceMin,
-                reduce.ReduceMean,
-                reduce.ReduceSum,
-                reduce.ReduceProd,
-            ):
-                return n.add(ew.Identity(), x)
-        elif not axes:
-            axes = None
-    elif not axes:
-        axes = None
-    if axes is not None:
-        axes = n.axes(axes, x.type.rank)
+    axes: tuple[int, ...] | None = None
+    if computed_axes is None:
+        known = n.ints_or_input("axes", 1, since=axes_input_since)
+        axes = n.axes(known, x.type.rank) if known else None
+    is_noop = n.version >= axes_input_since and n.attr_flag("noop_with_empty_axes")
+    if is_noop and computed_axes is None and axes is None:
+        axes = ()
+        if make in _OF_ONE_ELEMENT:
+            return n.add(ew.Identity(), x)
+
+    def reduced(x: Value, make: Callable[..., Any]) -> Value:
+        if computed_axes is not None:
+            return computed.reduced(n, x, computed_axes, make, keepdims)
+        return n.add(make(axes, keepdims), x)
+
     if x.dtype.is_int and make is reduce.ReduceL2:  # the sum wraps, as in ONNX's function body
-        squares = n.add(reduce.ReduceSumSquare(axes, keepdims), x)
-        return sqrt(squares.cast(f64)).cast(x.dtype)
+        return sqrt(reduced(x, reduce.ReduceSumSquare).cast(f64)).cast(x.dtype)
     if x.dtype.is_int and make in _OF_FLOATS:  # computed exactly enough, then cut
-        return n.add(make(axes, keepdims), x.cast(f64)).cast(x.dtype)
-    return n.add(make(axes, keepdims), x)
+        return reduced(x.cast(f64), make).cast(x.dtype)
+    return reduced(x, make)
 
 
 for _name, _make in _REDUCTIONS.items():
@@ -82,11 +82,11 @@ def _arg(n: OnnxNode, make: Callable[..., Any]) -> Result:
 
 def _running(n: OnnxNode, make: Callable[..., Any]) -> Result:
     x = n.input(0)
+    exclusive, reverse = n.attr_flag("exclusive"), n.attr_flag("reverse")
     if not n.is_known(n.input(1)):
-        exclusive, reverse = n.attr_flag("exclusive"), n.attr_flag("reverse")
         return computed.running(n, x, n.input(1), lambda a: make(a, exclusive, reverse))
     axis = n.axis(int(n.scalar(n.input(1), "axis")), x.type.rank)
-    return n.add(make(axis, n.attr_flag("exclusive"), n.attr_flag("reverse")), x)
+    return n.add(make(axis, exclusive, reverse), x)
 
 
 onnx_op("ArgMax", since=1)(partial(_arg, make=reduce.ArgMax))
