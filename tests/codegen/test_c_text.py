@@ -11,8 +11,8 @@ import tilesmith as ts
 from common.c_library import CLibrary
 from tilesmith import driver, te
 from tilesmith.codegen.c import compiler
-from tilesmith.codegen.c.emit import translation_unit, write
-from tilesmith.codegen.c.entry import emit_entry
+from tilesmith.codegen.c.emit import emit_bare, translation_unit, write
+from tilesmith.codegen.lower_main import lower_main
 from tilesmith.codegen.targets import host
 from tilesmith.ir.dtypes import f32
 from tilesmith.ir.expr import Let, Var, const
@@ -136,7 +136,7 @@ def test_main_function(golden: Callable[[str], None]) -> None:
         KernelCall("k_2", (b, Arg("output", 0, 16), Arg("scalar", 3)), "sum", messages=("no",)),
         KernelCall("k_1", (a, Arg("constant", 0), Arg("output", 1)), "*/", messages=("x", "y")),
     ]
-    text = emit_entry(calls, host(), arena_bytes=512, scratch_bytes=0)
+    text = emit_bare(lower_main(calls, arena_bytes=512), host())
     golden(text)
     compiler.compile_object(text)
 

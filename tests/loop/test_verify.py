@@ -5,21 +5,26 @@ from __future__ import annotations
 import pytest
 
 from loop.functions import MATMUL, VECTORS
-from tilesmith.ir.dtypes import f32, i32
-from tilesmith.ir.expr import Binary, Broadcast, Call, Expr, Var, const
+from tilesmith.ir.dtypes import f32, i32, u8
+from tilesmith.ir.expr import Binary, Broadcast, Call, Compare, Expr, Var, const
 from tilesmith.loop.nodes import (
     Allocate,
     Assert,
     Buffer,
     CallFunction,
+    CallHost,
     Evaluate,
     For,
     Func,
+    Has,
     If,
     LetStmt,
+    Locate,
+    Point,
     Return,
     Stmt,
     Store,
+    While,
     seq,
 )
 from tilesmith.loop.parse import parse_func
@@ -28,6 +33,7 @@ from tilesmith.support.errors import VerifyError
 
 A, B = Buffer("A", f32, (4,)), Buffer("B", f32, (4,))
 M = Buffer("M", f32, (4, 4))
+T = Buffer("T", u8, (8,))
 VI, J, CODE = Var("i"), Var("j"), Var("code", i32)
 ZERO, ONE = const(0), const(1.0)
 
@@ -76,6 +82,13 @@ def test_good_functions() -> None:
         (CallFunction(CODE, "k", (A[ZERO],), "", seq()), "nest", "inside of a launch, or too"),
         (CallFunction(CODE, "k", (), "", CallFunction(CODE, "k", (), "", seq())), "final",
          "'code' is bound again"),
+        (CallHost(CODE, 0, A[ZERO], (), "", seq()), "final", "expected an element of bytes"),
+        (Locate(Buffer("L", u8, (4,), "heap"), T[ZERO], 0, seq()), "final", "'L' is no u8"),
+        (Point(T[ZERO], 0, T[ZERO]), "final", "written to a table that is only read"),
+        (Point(A[ZERO], 0, T[ZERO]), "final", "expected an element of bytes"),
+        (Has(CODE, T[ZERO], 0, seq()), "final", "'code' is i32, expected bool"),
+        (loop(While(Compare("lt", VI, const(3)), STORE)), "final", "inside of a counted loop"),
+        (While(ZERO, seq()), "final", "the condition is i64"),
         (Return(ZERO), "nest", "the result is no literal or variable of type i32"),
         (Evaluate(ONE), "nest", "only a call of 'prefetch' has an effect"),
         (Store(B, (ZERO,), Call("frob", (ONE,), f32)), "nest", "unknown function 'frob'"),
@@ -88,7 +101,7 @@ def test_good_functions() -> None:
 )  # fmt: skip
 def test_bad_functions(body: Stmt, stage: Stage, message: str) -> None:
     with pytest.raises(VerifyError, match=message):
-        verify(func(body), stage)
+        verify(func(body, T), stage)
 
 
 def test_message_names_pass_and_stage() -> None:

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from tilesmith.codegen.emit import emit
-from tilesmith.codegen.entry import emit_entry
+from tilesmith.codegen.emit import emit, emit_bare
 from tilesmith.codegen.kernel import Kernel
 from tilesmith.codegen.link import compile_object
+from tilesmith.codegen.lower_main import lower_main
 from tilesmith.codegen.targets import target
 from tilesmith.ir.dtypes import DType, f32, i64
 from tilesmith.ir.expr import Load, Var, const, maximum
@@ -110,7 +110,8 @@ def linked(
     metadata: Mapping[str, Any] | None = None,
 ) -> Program:
     """The program of the kernels, with its main function."""
-    text = emit_entry(calls, target, arena_bytes=arena_bytes, scratch_bytes=scratch_bytes)
+    entry = lower_main(calls, arena_bytes=arena_bytes, scratch_bytes=scratch_bytes)
+    text = emit_bare(entry, target)
     main = compile_object(text, target, opt=0)
     return Program(
         tuple(inputs),

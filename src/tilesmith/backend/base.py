@@ -25,7 +25,6 @@ from tilesmith.ir.target import Target
 from tilesmith.loop.nodes import Func
 from tilesmith.loop.verify import Stage
 from tilesmith.perf.cost import Place
-from tilesmith.program.nodes import Step
 from tilesmith.runtime.arguments import Arguments, KernelFunction
 from tilesmith.runtime.function import native
 from tilesmith.strategy.rules import ScheduleRules
@@ -71,25 +70,6 @@ class MakeFunction(Protocol):
 
         opt: the optimisation level, from 0 to 3.
         threads: number of threads, on a CPU.
-        """
-        ...
-
-
-class WriteEntry(Protocol):
-    """The writer of a program's main function."""
-
-    def __call__(
-        self,
-        steps: Sequence[Step],
-        target: Target,
-        *,
-        arena_bytes: int,
-        scratch_bytes: int,
-        sizes: int,
-    ) -> str:
-        """The text for the steps on a target.  They need `arena_bytes` of the arena, and
-        `scratch_bytes` of each thread's scratch memory.  If `sizes` is not 0, the first of that
-        many values of the function for sizes are those bytes instead.
         """
         ...
 
@@ -156,9 +136,8 @@ class Backend:
     lower_intrinsics: the last pass, which replaces the functions that the writer has no text for.
     emit: the writer: the text of a kernel in final form.
     tools: its toolchain.
-    entry: the text of a program's main function for its steps; None where there are only kernels.
-    bare: the writer of functions of their parameters alone, without workspace and context; None
-        without `entry`.
+    bare: the writer of functions of their parameters alone, which the main function and those for
+        sizes are; None where there are only kernels.
     predict: predicted seconds of a kernel in final form, from the number of threads and the memory
         where each argument lies.
     """
@@ -178,6 +157,5 @@ class Backend:
     lower_intrinsics: Callable[[Func, Target], Func]
     emit: WriteKernel
     tools: Toolchain
-    entry: WriteEntry | None
     bare: Callable[[Func, Target], str] | None
     predict: Callable[[Func, Target, int, Sequence[Place]], float]

@@ -14,7 +14,6 @@ from dataclasses import replace
 
 from tilesmith.codegen.c.compiler import assembly, compile_object
 from tilesmith.codegen.c.emit import emit, emit_bare
-from tilesmith.codegen.c.entry import emit_entry
 from tilesmith.codegen.c.source import emit_source, unit
 from tilesmith.codegen.c.vector_functions import emit_vectors
 from tilesmith.codegen.kernel import Kernel
@@ -83,7 +82,6 @@ C = replace(
     lower_intrinsics=all_are_known,
     emit=emit,
     tools=native_toolchain(compile_object, assembly),
-    entry=emit_entry,
     bare=emit_bare,
 )
 
@@ -119,6 +117,6 @@ VECTORS = replace(
     loop_passes=(
         p.LOOPS_OF_INTRINSICS, p.ONE_THREAD, *(q for q in CPU.loop_passes if q is not p.TENSORIZE)
     ),
-    entry=None, bare=None,
+    bare=None,
 )  # fmt: skip
 """Single kernels as C with vectors, on one thread."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilesmith.codegen.emit import emit, emit_bare
-from tilesmith.codegen.entry import emit_entry
 from tilesmith.codegen.link import assembly, compile_object
 from tilesmith.codegen.math import expand_math
 from tilesmith.graph.nodes import Graph
@@ -75,7 +74,6 @@ CPU = Backend(
     lower_intrinsics=expand_math,
     emit=emit,
     tools=native_toolchain(compile_object, assembly),
-    entry=emit_entry,
     bare=emit_bare,
     predict=predict_seconds,
 )

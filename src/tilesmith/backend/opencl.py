@@ -90,7 +90,6 @@ OPENCL = Backend(
     lower_intrinsics=all_are_known,
     emit=emit,
     tools=Toolchain(_text, _assembly, packed, _function),
-    entry=None,
     bare=None,
     predict=seconds,
 )

@@ -98,6 +98,11 @@ class Memory:
             start = self.value(as_expr(offset))
             return self.emit(f"getelementptr i8, ptr {base}, i64 {start}")
 
+    def place(self, e: Expr) -> str:
+        """The pointer to the element that a load would read."""
+        assert isinstance(e, Load) and isinstance(e.buffer, Buffer)
+        return self.address(e.buffer, e.indices[0])
+
     def address(self, buffer: Buffer, index: Expr, offset: int = 0) -> str:
         """Pointer to element `index + offset` (a scalar index)."""
         values = self.values

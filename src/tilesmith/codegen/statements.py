@@ -18,8 +18,10 @@ from tilesmith.ir.loop_tables import LOOP_KINDS
 from tilesmith.loop import nodes
 from tilesmith.loop.nodes import Buffer, Stmt
 from tilesmith.loop.passes.workspace import buffer_bytes
+from tilesmith.loop.visit import bound_vars
 from tilesmith.support.errors import InternalError
 
+from . import calls
 from .arithmetic import Arithmetic
 from .builder import Builder, ValueScope
 from .builder import Code as Lines
@@ -68,7 +70,10 @@ class Statements:
             nodes.Seq: self._seq, nodes.Evaluate: self._evaluate,
             nodes.Assert: self.checks.assertion, nodes.Return: self._return,
             nodes.Reinterpret: self._reinterpret, nodes.CopyBytes: self._copy_bytes,
-            nodes.CallFunction: self._call_function,
+            nodes.While: self._while,
+            **{kind: partial(self._outside, result) for kind, result in calls.RESULTS.items()},
+            nodes.Locate: self._locate,
+            nodes.Point: lambda s: calls.point(self.memory, s),
         }  # fmt: skip
         own = {kind: partial(write, self) for kind, write in hooks.statements.items()}
         self._rules = self._plain | own
@@ -263,17 +268,24 @@ class Statements:
         where = self.memory.address(location.buffer, index)
         self.b.do(f"call void @llvm.prefetch(ptr {where}, i32 0, i32 3, i32 1)")
 
-    def _location(self, place: ir.Expr) -> str:
-        """The pointer to an element."""
-        assert isinstance(place, ir.Load) and isinstance(place.buffer, Buffer)
-        return self.memory.address(place.buffer, place.indices[0])
+    def _while(self, s: nodes.While) -> None:
+        head, body, leave = (self.b.label(stem) for stem in ("while", "body", "exit"))
+        self.b.jump(head)
+        self.b.start_block(head)
+        with self.b.nested():
+            self.b.branch(self.value(s.cond), body, leave)
+            self.b.start_block(body)
+            self.statement(s.body)
+            self.b.jump(head)
+        self.b.start_block(leave)
 
     def _reinterpret(self, s: nodes.Reinterpret) -> None:
-        self.env.pointers[s.buffer] = self._location(s.place)
+        self.env.pointers[s.buffer] = self.memory.place(s.place)
         self._next.append(s.body)
 
     def _copy_bytes(self, s: nodes.CopyBytes) -> None:
-        to, source, count = self._location(s.to), self._location(s.source), self.value(s.count)
+        to, source = self.memory.place(s.to), self.memory.place(s.source)
+        count = self.value(s.count)
 
         def copy() -> None:
             operands = f"ptr {to}, ptr {source}, i64 {count}, i1 false"
@@ -281,17 +293,13 @@ class Statements:
 
         self.b.guarded(self.emit(f"icmp ne ptr {to}, {source}"), copy)
 
-    def _passed(self, e: ir.Expr) -> tuple[str, str]:
-        """Type and value of an argument: the address of a place, or a number."""
-        if isinstance(e, ir.Load):
-            return "ptr", self._location(e)
-        return value_type(e.dtype), self.value(e)
+    def _outside(self, result: Callable[[Memory, Any], str], s: Any) -> None:
+        (name,) = bound_vars(s)
+        self._named(name, result(self.memory, s), s.body)
 
-    def _call_function(self, s: nodes.CallFunction) -> None:
-        passed = [self._passed(e) for e in s.arguments]
-        self.module.called[s.function] = ", ".join(t for t, _ in passed)
-        operands = ", ".join(f"{t} {v}" for t, v in passed)
-        self._named(s.code, self.emit(f"call i32 @{s.function}({operands})"), s.body)
+    def _locate(self, s: nodes.Locate) -> None:
+        self.env.pointers[s.buffer] = calls.address(self.memory, s.table, s.number)
+        self._next.append(s.body)
 
     def _return(self, s: nodes.Return) -> None:
         self.settle()

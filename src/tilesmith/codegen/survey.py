@@ -74,8 +74,10 @@ class Survey:
         elif not isinstance(s, loop.Allocate):
             if isinstance(s, loop.CopyBytes):
                 self.written |= _of(s.to)
-            elif isinstance(s, loop.CallFunction):
-                self.written |= set().union(*map(_of, s.arguments))
+            elif isinstance(s, (loop.CallFunction, loop.CallHost, loop.Grow, loop.Point)):
+                self.written |= set().union(*map(_of, own_exprs(s)))
+            elif isinstance(s, loop.Locate):
+                self.written.add(s.buffer)  # by others, under other names
             self.asserts |= isinstance(s, (loop.Assert, loop.Return))
             for e in own_exprs(s):
                 self.expression(e)

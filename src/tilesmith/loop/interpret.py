@@ -378,6 +378,13 @@ class _Translation:
     def return_(self, s: nodes.Return) -> None:
         self.line(f"raise V.Returned({self.expr(s.code)})")  # loops may be separate functions
 
+    def while_(self, s: nodes.While) -> None:
+        self.line("while True:")
+        self.depth += 1
+        self.line(f"if not {self.expr(s.cond)}: break")
+        self.depth -= 1
+        self.body(s.body)
+
     def foreign(self, s: Stmt) -> None:
         raise InternalError(f"'{head(s)}' leaves the loops: a program is interpreted by its steps")
 
@@ -412,6 +419,9 @@ _STATEMENTS: dict[type, Callable[[_Translation, Any], None]] = {
     nodes.Barrier: _Translation.barrier,
     nodes.AsyncGroup: _Translation.async_group, nodes.Wait: _Translation.wait,
     nodes.WaveReduce: _Translation.wave_reduce,
-    nodes.CallFunction: _Translation.foreign,
+    nodes.While: _Translation.while_, nodes.CallFunction: _Translation.foreign,
+    nodes.CallHost: _Translation.foreign, nodes.Grow: _Translation.foreign,
+    nodes.Has: _Translation.foreign, nodes.Locate: _Translation.foreign,
+    nodes.Point: _Translation.foreign,
     nodes.Tensorize: lambda t, s: t.stmt(s.body),
 }  # fmt: skip

@@ -262,7 +262,7 @@ class CallFunction(Stmt):
 
     It stands outside of launches.  The function may change all memory that it is given.
 
-    code: the name, an `i32`.
+    var: the name, an `i32`.
     function: the symbol.
     arguments: numbers, and places: an element that is loaded in no expression around it is a place,
         whose address is passed.
@@ -270,11 +270,126 @@ class CallFunction(Stmt):
     body: the statements that may use the name.
     """
 
-    syntax = "let {code:var} = call {function:word}({arguments:list}), {label:string}\n{body}"
-    code: Binder[Var]
+    syntax = "let {var:var} = call {function:word}({arguments:list}), {label:string}\n{body}"
+    var: Binder[Var]
     function: Label[str]
     arguments: Operand[tuple[Expr, ...]]
     label: Label[str]
+    body: Body[Stmt]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CallHost(Stmt):
+    """A call of a function of the host, and a name for the code that it returns (`CallFunction`).
+
+    var: the name, an `i32`.
+    number: of the function.
+    context: the place where the context begins.
+    arguments: places, and numbers, which are passed as addresses.
+    label: for people.
+    body: the statements that may use the name.
+    """
+
+    syntax = (
+        "let {var:var} = host {number:number} of {context}({arguments:list}), {label:string}\n"
+        "{body}"
+    )
+    var: Binder[Var]
+    number: Label[int]
+    context: Operand[Expr]
+    arguments: Operand[tuple[Expr, ...]]
+    label: Label[str]
+    body: Body[Stmt]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Grow(Stmt):
+    """Memory of a slot from the context, and a name for whether there is enough.
+
+    var: the name, a `bool`.
+    table: the place where the table begins that takes the address.
+    number: of the address in the table.
+    context: the place where the context begins.
+    slot: number of the slot.
+    bytes: bytes that are needed.
+    keep: bytes that stay as they are.
+    body: the statements that may use the name.
+    """
+
+    syntax = (
+        "let {var:var} = grow {table}, {number:number} by {context}({slot}, {bytes}, {keep})\n"
+        "{body}"
+    )
+    var: Binder[Var]
+    table: Operand[Expr]
+    number: Label[int]
+    context: Operand[Expr]
+    slot: Operand[Expr]
+    bytes: Operand[Expr]
+    keep: Operand[Expr]
+    body: Body[Stmt]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Has(Stmt):
+    """A name for whether a table holds an address.
+
+    var: the name, a `bool`.
+    table: the place where the table begins.
+    number: of the address in the table.
+    body: the statements that may use the name.
+    """
+
+    syntax = "let {var:var} = has {table}, {number:number}\n{body}"
+    var: Binder[Var]
+    table: Operand[Expr]
+    number: Label[int]
+    body: Body[Stmt]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Locate(Stmt):
+    """A name for the memory whose address a table holds now.
+
+    buffer: the name, bytes of scope heap; its extent is 0, since nobody knows it.
+    table: the place where the table begins; an address takes as many bytes as the processor needs.
+    number: of the address in the table.
+    body: the statements that may use the name.
+    """
+
+    syntax = "locate {buffer:buffer} = {table}, {number:number}\n{body}"
+    buffer: Binder[Buffer]
+    table: Operand[Expr]
+    number: Label[int]
+    body: Body[Stmt]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Point(Stmt):
+    """The address of a place written to a table.
+
+    table: the place where the table begins.
+    number: of the address in the table.
+    place: the element whose address it is.
+    """
+
+    syntax = "point {table}, {number:number} to {place}"
+    table: Operand[Expr]
+    number: Label[int]
+    place: Operand[Expr]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class While(Stmt):
+    """Statements that run as long as a condition holds; it stands outside of other loops but those
+    of its kind.
+
+    cond: the condition, evaluated before each time.
+    body: the statements.
+    """
+
+    syntax = "while {cond}:\n{body}"
+    cond: Operand[Expr]
     body: Body[Stmt]
 
 

@@ -22,7 +22,11 @@
             wait 0
             barrier
             memcpy P[0], Q[n], 64
-            let code: i32 = call other(P[8], 3), "its name"
+            while P[0] != 0:u8:
+                locate M: u8[0] heap = T[0], 2
+                let code: i32 = call other(M[8], 3), "its name"
+                let there: bool = has T[0], 4
+                point T[0], 2 to P[8]
             reinterpret X: i64[2] heap = P[8]
 
 An allocation, let or reinterpretation holds until the end of its block.  If more statements follow

@@ -29,7 +29,7 @@ from tilesmith.support.errors import UsageError, VerifyError
 from . import nodes as loop
 from .nodes import Buffer, Func, Stmt
 from .text import head
-from .visit import declared, walk
+from .visit import bound_vars, declared, own_exprs, walk
 
 Stage = Literal["nest", "flat", "final"]
 STAGES: tuple[Stage, ...] = ("nest", "flat", "final")
@@ -342,16 +342,40 @@ class _Verifier:
         if not isinstance(s.code, (ir.Const, Var)) or s.code.dtype is not i32:
             self.fail("the result is no literal or variable of type i32", s.code)
 
-    def call_function(self, s: loop.CallFunction) -> None:
-        for e in s.arguments:
+    def calls(self, s: loop.CallFunction | loop.CallHost | loop.Grow | loop.Has) -> None:
+        """Checks a statement that names the result of other code, or whether there is any."""
+        for e in own_exprs(s):
             self.expr(e)
             if e.lanes != 1:
-                self.fail(f"{type_text(e)} is passed to '{s.function}', expected a scalar", e)
+                self.fail(f"{type_text(e)} is passed to other code, expected a scalar", e)
         if self.stage != "final" or self.in_launch:
             self.fail("other code is called inside of a launch, or too early")
-        if s.code.dtype is not i32:
-            self.fail(f"'{s.code.name}' is {type_text(s.code)}, expected i32")
-        self.bind(s.code)
+        if not isinstance(s, loop.CallFunction):
+            self.bytes_from(s.table if isinstance(s, (loop.Grow, loop.Has)) else s.context)
+        (name,) = bound_vars(s)
+        dtype = i32 if isinstance(s, (loop.CallFunction, loop.CallHost)) else bool_
+        if name.dtype is not dtype or name.lanes != 1:
+            self.fail(f"'{name.name}' is {type_text(name)}, expected {dtype}")
+        self.bind(name)
+
+    def locate(self, s: loop.Locate) -> None:
+        self.bytes_from(s.table)
+        b = s.buffer
+        if b.scope != "heap" or b.dtype is not u8 or b.shape != (0,) or b in self.buffers:
+            self.fail(f"'{b.name}' is no u8[0] heap, or has a name already")
+        self.buffers.add(b)
+        self.writable.add(b)
+
+    def point(self, s: loop.Point) -> None:
+        self.bytes_from(s.place)
+        if self.bytes_from(s.table) not in self.writable:
+            self.fail("an address is written to a table that is only read", s.table)
+
+    def while_(self, s: loop.While) -> None:
+        self.condition(s.cond)
+        if self.around:
+            self.fail("a loop with a condition inside of a counted loop")
+        self.stmt(s.body)
 
     # --- expressions ---
 
@@ -476,10 +500,15 @@ _STATEMENTS: dict[type, Callable] = {
     loop.WaveReduce: _Verifier.wave_reduce,
     loop.Evaluate: _Verifier.evaluate, loop.Assert: _Verifier.assert_, loop.Seq: _Verifier.stmt,
     loop.Return: _Verifier.return_, loop.Reinterpret: _Verifier.reinterpret,
-    loop.CopyBytes: _Verifier.copy_bytes, loop.CallFunction: _Verifier.call_function,
+    loop.CopyBytes: _Verifier.copy_bytes, loop.CallFunction: _Verifier.calls,
+    loop.CallHost: _Verifier.calls, loop.Grow: _Verifier.calls, loop.Has: _Verifier.calls,
+    loop.Locate: _Verifier.locate, loop.Point: _Verifier.point, loop.While: _Verifier.while_,
 }  # fmt: skip
 
-_NAMING = (loop.Allocate, loop.LetStmt, loop.Reinterpret, loop.CallFunction)
+_NAMING = (
+    loop.Allocate, loop.LetStmt, loop.Reinterpret, loop.Locate, loop.CallFunction, loop.CallHost,
+    loop.Grow, loop.Has,
+)  # fmt: skip
 """The statements that name something for the rest of their block."""
 
 _EXPRESSIONS: dict[type, Callable] = {

@@ -4,7 +4,7 @@ This module imports nothing, so that a process that only runs programs imports n
 """
 
 ENTRY = "tilesmith_main"
-"""The symbol of the main function (see `codegen.entry`)."""
+"""The symbol of the main function (see `codegen.lower_main`)."""
 
 SIZES = "tilesmith_sizes"
 """The symbol of the function that computes the sizes of a run (see `codegen.sizes`)."""

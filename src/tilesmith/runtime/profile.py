@@ -14,8 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from tilesmith.codegen.entry import emit_entry
+from tilesmith.codegen.emit import emit_bare
 from tilesmith.codegen.link import Library, compile_object
+from tilesmith.codegen.lower_main import lower_main
 from tilesmith.perf.cost import Place, Prediction, Setting, constants_place, predict
 from tilesmith.perf.info import KernelInfo
 from tilesmith.perf.machine import Machine
@@ -120,14 +121,14 @@ class Stopwatch:
 
     def __init__(self, program: Program, library: Library) -> None:
         self.calls = program.calls
-        text = emit_entry(
+        main = lower_main(
             program.steps,
-            program.target,
             PROFILED_ENTRY,
             len(program.outputs) + bool(program.grown),
             time.CLOCK_MONOTONIC,
             sizes=program.size_values,
         )
+        text = emit_bare(main, program.target)
         needed = {c.symbol for c in program.calls} | {m.sizes for m in program.measurements}
         needed |= {SIZES} if program.symbols else set()
         symbols = {name: library.address(name) for name in needed}

@@ -32,7 +32,7 @@ from tilesmith.loop import nodes
 from tilesmith.loop.facts import in_loop
 from tilesmith.loop.nodes import Buffer, Func, Stmt
 from tilesmith.loop.passes.workspace import element_count, plan_workspace
-from tilesmith.loop.text import names_the_rest
+from tilesmith.loop.text import flattened, names_the_rest
 from tilesmith.strategy.group import STEP
 from tilesmith.support.errors import InternalError
 
@@ -51,6 +51,7 @@ class CFunction:
     helpers: names of the functions of `prelude` that it calls.
     workspace_bytes: bytes behind the workspace argument.
     messages: texts of the assertions, in order.
+    called: declarations of other code that it calls.
     """
 
     symbol: str
@@ -58,6 +59,7 @@ class CFunction:
     helpers: frozenset[str]
     workspace_bytes: Dim
     messages: tuple[str, ...]
+    called: tuple[str, ...]
 
 
 class Statements:
@@ -84,7 +86,9 @@ class Statements:
             nodes.Seq: self._seq, nodes.Evaluate: self._evaluate, nodes.Assert: self._assert,
             nodes.Return: lambda s: self.b.line(f"return {self.text(s.code)};"),
             nodes.Reinterpret: self._reinterpret, nodes.CopyBytes: self._copy_bytes,
-            nodes.CallFunction: self._call_function,
+            nodes.CallFunction: self._call_function, nodes.CallHost: self._call_host,
+            nodes.Grow: self._grow, nodes.Has: self._has, nodes.Locate: self._locate,
+            nodes.Point: self._point, nodes.While: self._while,
         }  # fmt: skip
         own = {kind: partial(write, self) for kind, write in dialect.statements.items()}
         self._rules = self._plain | own
@@ -229,21 +233,82 @@ class Statements:
 
     def _call_function(self, s: nodes.CallFunction) -> None:
         self.values.begin(s.arguments)
+        types = (
+            "void *" if isinstance(e, Load) else VALUE_TYPES[e.dtype.name] for e in s.arguments
+        )
+        self.b.called[s.function] = f"int32_t {s.function}({', '.join(types)});"
+        passed = ", ".join(
+            self._address(e) if isinstance(e, Load) else self.text(e) for e in s.arguments
+        )
+        self._result(s, s.var, f"{s.function}({passed})", s.label)
+
+    def _call_host(self, s: nodes.CallHost) -> None:
+        self.values.begin(s.arguments)
         passed = [
-            ("void *", self._address(e)) if isinstance(e, Load)
-            else (VALUE_TYPES[e.dtype.name], self.text(e))
+            self._address(e) if isinstance(e, Load) else f"(void *)(intptr_t){self.text(e, UNARY)}"
             for e in s.arguments
-        ]  # fmt: skip
-        types = ", ".join(t for t, _ in passed)
-        self.b.called[s.function] = f"int32_t {s.function}({types});"
-        if s.label:
-            self.b.line(comment(s.label))
-        call = f"{s.function}({', '.join(text for _, text in passed)});"
-        self.b.line(call if _is_plain(s) else f"const int32_t {self.names(s.code)} = {call}")
+        ]
+        array = f"(void *const[]){{{', '.join(passed) or '0'}}}, {len(passed)}"
+        run = self._context(s.context)
+        self._result(s, s.var, f"{run}->host({run}->host_data, {s.number}, {array})", s.label)
+
+    def _grow(self, s: nodes.Grow) -> None:
+        self.values.begin((s.slot, s.bytes, s.keep))
+        run, numbers = self._context(s.context), map(self.text, (s.slot, s.bytes, s.keep))
+        memory = self.b.constant(
+            "void *", "memory", f"{run}->grow({run}->memory, {', '.join(numbers)})"
+        )
+        self._pointed(s.table, s.number, memory)
+        self._result(s, s.var, f"{memory} != NULL")
+
+    def _has(self, s: nodes.Has) -> None:
+        self._result(s, s.var, f"{self._located(s.table, s.number)} != NULL")
+
+    def _locate(self, s: nodes.Locate) -> None:
+        self.b.line(f"uint8_t *const {self.names(s.buffer)} = {self._located(s.table, s.number)};")
         self._next.append(s.body)
 
-    def _address(self, place: Load) -> str:
+    def _point(self, s: nodes.Point) -> None:
+        self.values.begin((s.place,))
+        self._pointed(s.table, s.number, self._address(s.place))
+
+    def _while(self, s: nodes.While) -> None:
+        self.b.line("for (;;) {")
+        with self.values.nested() as lines:
+            self.values.begin((s.cond,))
+            self.b.line(f"if (!({self.text(s.cond)}))")
+            self.b.line("    break;")
+            self.statement(s.body)
+        self.b.lines += lines
+        self.b.line("}")
+
+    def _result(self, s: Any, name: Var, text: str, label: str = "") -> None:
+        """A name for the result of other code, unless nothing uses it."""
+        if label:
+            self.b.line(comment(label))
+        type_ = (
+            "" if _is_plain(s) else f"const {VALUE_TYPES[name.dtype.name]} {self.names(name)} = "
+        )
+        self.b.line(f"{type_}{text};")
+        self._next.append(s.body)
+
+    def _context(self, place: Expr) -> str:
+        return f"((struct tilesmith_context *){self._address(place)})"
+
+    def _located(self, table: Expr, number: int) -> str:
+        """An address from a table."""
+        self.values.begin((table,))
+        text, _ = self.values.call("ts_address", self._address(table), str(number))
+        return text
+
+    def _pointed(self, table: Expr, number: int, address: str) -> None:
+        """An address goes to a table."""
+        text, _ = self.values.call("ts_point", self._address(table), str(number), address)
+        self.b.line(f"{text};")
+
+    def _address(self, place: Expr) -> str:
         """The pointer to an element as an argument."""
+        assert isinstance(place, Load)
         (index,) = place.indices
         name = self.names(place.buffer)
         return f"(void *){name}" if index is const(0) else f"(void *)({name} + {self.text(index)})"
@@ -302,12 +367,18 @@ def finished(writer: Statements, func: Func, symbol: str, is_bare: bool = False)
     about += [f"{key}: {value}" for key, value in func.attrs if key != STEP]
     text = "\n".join([comment("\n * ".join(about)), *lines]) + "\n"
     helpers = frozenset(writer.b.helpers)
-    return CFunction(symbol, text, helpers, writer.workspace.shared_bytes, tuple(writer.b.messages))
+    size, messages = writer.workspace.shared_bytes, tuple(writer.b.messages)
+    return CFunction(symbol, text, helpers, size, messages, tuple(writer.b.called.values()))
 
 
 def emit_bare(func: Func, target: Target) -> str:
-    """A C file with a function that has its own parameters only, `int32_t name(buffers...,
-    scalars...)`.
+    """A C file with a function that has its own parameters only (`write_bare`)."""
+    f = write_bare(func)
+    return translation_unit_of([*f.called, "", f.text] if f.called else [f.text], f.helpers)
+
+
+def write_bare(func: Func) -> CFunction:
+    """A C function that has its own parameters only, `int32_t name(buffers..., scalars...)`.
 
     Raises InternalError if it needs a workspace or a context: for memory from the heap or for
     assertions.
@@ -316,25 +387,13 @@ def emit_bare(func: Func, target: Target) -> str:
     f = finished(writer, func, func.name, is_bare=True)
     if f.messages or writer.workspace.offsets:
         raise InternalError(f"'{func.name}' has no context, and needs one")
-    return translation_unit([f])
+    return f
 
 
 def _is_plain(s: Stmt) -> bool:
     """Whether a statement names something that nothing uses."""
-    return isinstance(s, nodes.CallFunction) and isinstance(s.body, nodes.Seq) and not s.body.stmts
-
-
-def flattened(s: nodes.Seq) -> list[Stmt]:
-    """The statements of nested sequences."""
-    stmts: list[Stmt] = []
-    waiting: list[Stmt] = [s]
-    while waiting:
-        t = waiting.pop()
-        if isinstance(t, nodes.Seq):
-            waiting += reversed(t.stmts)
-        else:
-            stmts.append(t)
-    return stmts
+    is_call = isinstance(s, (nodes.CallFunction, nodes.CallHost))
+    return is_call and isinstance(s.body, nodes.Seq) and not s.body.stmts
 
 
 def shown_parameter(p: Buffer | Var) -> str:

@@ -159,6 +159,16 @@ def _reinterpret(to: str, source: str) -> str:
 
 
 _SINGLE: dict[str, str] = {
+    "ts_address": """\
+void *ts_address(const void *table, size_t number) {
+    void *address;
+    memcpy(&address, (const char *)table + number * sizeof address, sizeof address);
+    return address;
+}""",
+    "ts_point": """\
+void ts_point(void *table, size_t number, const void *to) {
+    memcpy((char *)table + number * sizeof to, &to, sizeof to);
+}""",
     # on processors with the DSP extension, two products of 16 bits in one instruction
     "ts_smlad_u8_i8": """\
 int32_t ts_smlad_u8_i8(int32_t c, const uint8_t *a, const int8_t *w) {

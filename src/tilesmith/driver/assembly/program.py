@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeAlias
 
 from tilesmith.codegen.kernel import KernelCode
+from tilesmith.codegen.lower_main import lower_main
 from tilesmith.codegen.sizes import sizes_function
 from tilesmith.driver.assembly.sizes import Sizes, physical_shape
 from tilesmith.driver.assembly.steps import Placement, Room
@@ -104,12 +105,12 @@ def assemble(
     }
     sizes = run.programs()
     objects: dict[str, str] = {}
-    if backend.entry is not None and backend.bare is not None:
-        objects[ENTRY] = backend.entry(steps, session.target, **fixed, sizes=run.count)
-        for name, p in sizes.items():
-            function = sizes_function(p, name)
-            verify(function, "final", "the sizes of a run")
-            objects[name] = backend.bare(function, session.target)
+    if backend.bare is not None:
+        functions = [lower_main(steps, ENTRY, sizes=run.count, **fixed)]
+        functions += (sizes_function(p, name) for name, p in sizes.items())
+        for function in functions:
+            verify(function, "final", "its lowering")
+            objects[function.name] = backend.bare(function, session.target)
     else:
         check_steps(steps, session.target.name, bool(sizes))
     outputs = zip(fused.outputs, fused.output_names, strict=True)

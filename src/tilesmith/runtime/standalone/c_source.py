@@ -16,10 +16,10 @@ from pathlib import Path
 
 import numpy as np
 
-from tilesmith.codegen.c.emit import comment, comment_line, translation_unit_of
-from tilesmith.codegen.c.entry import emit_entry
+from tilesmith.codegen.c.emit import comment, comment_line, translation_unit_of, write_bare
 from tilesmith.codegen.c.prelude import MEMORY_TYPES
 from tilesmith.codegen.c.source import SourceKernel, source_kernel
+from tilesmith.codegen.lower_main import lower_main
 from tilesmith.program.functions import ENTRY
 from tilesmith.program.nodes import Arg, KernelCall, Step
 from tilesmith.program.visit import calls_of, map_steps
@@ -102,17 +102,18 @@ def _source(
         return text if symbols is None else symbols.sub(lambda m: own[m[0]], text)
 
     unused = {s for s, k in kernels.items() if k.text.count("workspace") == _MENTIONS}
-    entry = emit_entry(
-        _with_own_workspace(program.steps, unused, program.arena_bytes),
-        program.target,
-        f"{name}_main",
-        arena_bytes=program.arena_bytes,
-        scratch_bytes=program.scratch_bytes,
-        declared=False,
+    main = write_bare(
+        lower_main(
+            _with_own_workspace(program.steps, unused, program.arena_bytes),
+            f"{name}_main",
+            arena_bytes=program.arena_bytes,
+            scratch_bytes=program.scratch_bytes,
+        )
     )
     texts = [f"static {_without_comment(renamed(k.text))}" for k in kernels.values()]
-    helpers = frozenset[str]().union(*(k.helpers for k in kernels.values()))
-    unit = translation_unit_of([*texts, "static " + renamed(entry)], helpers)
+    helpers = main.helpers.union(*(k.helpers for k in kernels.values()))
+    entry = "static " + _without_comment(renamed(main.text))
+    unit = translation_unit_of([*texts, entry], helpers)
     about = comment(
         f"{name}: a model compiled by Tilesmith {VERSION} for {program.target.name}.  C99; see "
         f"{name}.h."
@@ -260,7 +261,7 @@ def _run(program: Program, name: str) -> str:
         f"    context.scratch_bytes = {round_up(program.scratch_bytes)};",
         "    context.threads = 1;",
         "    context.parallel_for = tilesmith_serial_for;",
-        f"    return {name}_main(&context);",
+        f"    return {name}_main((uint8_t *)&context);",
         "}",
     ]
     return "\n".join(lines) + "\n"
