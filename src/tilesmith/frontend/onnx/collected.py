@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tilesmith.frontend.common.computed import viewed
 from tilesmith.frontend.common.lists import joined
-from tilesmith.frontend.onnx.computed import viewed
 from tilesmith.frontend.onnx.node import OnnxNode
 from tilesmith.graph.nodes import Value
 from tilesmith.ir import extents

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tilesmith.frontend.common.computed import along, taken
 from tilesmith.frontend.common.lists import listed, picked
-from tilesmith.frontend.onnx.computed import along, taken
 from tilesmith.frontend.onnx.node import OnnxNode
 from tilesmith.graph.nodes import Value
 from tilesmith.ir import extents

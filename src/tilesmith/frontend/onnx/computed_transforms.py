@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
+from tilesmith.frontend.common.computed import along, split_at
 from tilesmith.frontend.common.lists import joined, listed, picked
-from tilesmith.frontend.onnx.computed import along, split_at
 from tilesmith.frontend.onnx.node import OnnxNode
 from tilesmith.graph.nodes import Value
 from tilesmith.ir import extents

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from tilesmith.frontend.common.computed import along
 from tilesmith.frontend.common.limits import checked_dims
 from tilesmith.frontend.common.lists import joined, listed
 from tilesmith.frontend.common.ranges import ranged
 from tilesmith.frontend.common.slots import Result
 from tilesmith.frontend.onnx import attributes as at
-from tilesmith.frontend.onnx.computed import along
 from tilesmith.frontend.onnx.node import OnnxNode
 from tilesmith.frontend.onnx.objects import STRING, string_constant, strings_in
 from tilesmith.frontend.onnx.registry import onnx_op

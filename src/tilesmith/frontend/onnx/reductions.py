@@ -6,8 +6,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from tilesmith.frontend.common import computed
 from tilesmith.frontend.common.slots import Result
-from tilesmith.frontend.onnx import computed
 from tilesmith.frontend.onnx.node import OnnxNode
 from tilesmith.frontend.onnx.registry import onnx_op
 from tilesmith.graph.nodes import Value

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from tilesmith.frontend.common import computed
 from tilesmith.frontend.common.slots import Result
-from tilesmith.frontend.onnx import computed
 from tilesmith.frontend.onnx.convolutions import Geometry
 from tilesmith.frontend.onnx.node import OnnxNode
 from tilesmith.frontend.onnx.registry import onnx_op

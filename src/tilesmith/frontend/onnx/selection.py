@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from tilesmith.frontend.common.computed import taken
 from tilesmith.frontend.common.lists import joined, listed
 from tilesmith.frontend.common.slots import Result
-from tilesmith.frontend.onnx.computed import taken
 from tilesmith.frontend.onnx.node import OnnxNode
 from tilesmith.frontend.onnx.registry import onnx_op
 from tilesmith.graph.nodes import Value

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from tilesmith.frontend.common import computed
 from tilesmith.frontend.common.limits import checked_dims
 from tilesmith.frontend.common.lists import listed
 from tilesmith.frontend.common.repeating import tiled
 from tilesmith.frontend.common.slots import Result
-from tilesmith.frontend.onnx import computed
 from tilesmith.frontend.onnx.node import OnnxNode
 from tilesmith.frontend.onnx.registry import onnx_op
 from tilesmith.graph.nodes import Value

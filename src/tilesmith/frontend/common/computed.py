@@ -1,16 +1,14 @@
-"""ONNX's operators on shapes where an operand that decides the shape is computed by the model.
+"""Operators on shapes where an operand that decides the shape is computed by the model.
 
 Formulas bring operands that only a run knows to canonical form: extents without -1, starts from the
 front, a flag for each axis.  Then extents are measured, and elements are looked up.  Operands that
-are known when the model is compiled take the shorter way (`shapes`, `reductions`).
+are known when the model is compiled take the shorter way, an operator with attributes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from tilesmith.frontend.common.lists import joined, listed, picked
-from tilesmith.frontend.onnx.node import OnnxNode
 from tilesmith.graph.nodes import Value
 from tilesmith.ir import extents
 from tilesmith.ir.dtypes import bool_, i64
@@ -21,11 +19,14 @@ from tilesmith.ops.base import Op
 from tilesmith.ops.functions import clamp, maximum, where
 from tilesmith.ops.runtime_shape import Reinterpret, Stretch, Window
 
+from .lists import joined, listed, picked
+from .node import NodeContext
+
 _FAR = 1 << 40
 """Beyond every extent, and far from overflow."""
 
 
-def taken(n: OnnxNode, x: Value, axis: int, places: Value) -> Value:
+def taken(n: NodeContext, x: Value, axis: int, places: Value) -> Value:
     """The slices of x at `places` along `axis`, which are inside: a kernel need not refuse any."""
     if same_dim(x.type.shape[axis], 0):  # then nothing is taken
         dims = (*x.type.shape[:axis], *places.type.shape, *x.type.shape[axis + 1 :])
@@ -39,7 +40,7 @@ def along(places: Value, axis: int, rank: int) -> Value:
     return places.reshape(*[1] * axis, -1, *[1] * (rank - axis - 1))
 
 
-def viewed(n: OnnxNode, x: Value, dims: tuple[Dim, ...]) -> Value:
+def viewed(n: NodeContext, x: Value, dims: tuple[Dim, ...]) -> Value:
     """x under another shape, of as many elements in every run that is not refused."""
     if any(same_dim(d, 0) for d in x.type.shape):
         return n.const(0, x.dtype).expand(*dims)
@@ -51,7 +52,7 @@ def viewed(n: OnnxNode, x: Value, dims: tuple[Dim, ...]) -> Value:
 # Shapes
 
 
-def reshaped(n: OnnxNode, x: Value, wanted: Value, zero_is_zero: bool) -> Value:
+def reshaped(n: NodeContext, x: Value, wanted: Value, zero_is_zero: bool) -> Value:
     """-1 stands for the rest, 0 copies unless `zero_is_zero`."""
     known = n.elements(wanted, "shape")
     count, dims = len(known), x.type.shape
@@ -70,7 +71,7 @@ def reshaped(n: OnnxNode, x: Value, wanted: Value, zero_is_zero: bool) -> Value:
     return viewed(n, x, n.measured(exact, known, zero=excess))
 
 
-def expanded(n: OnnxNode, x: Value, wanted: Value) -> Value:
+def expanded(n: NodeContext, x: Value, wanted: Value) -> Value:
     """x broadcast with a shape."""
     known = n.elements(wanted, "shape")
     rank = max(len(known), x.type.rank)
@@ -97,7 +98,7 @@ def expanded(n: OnnxNode, x: Value, wanted: Value) -> Value:
 # Axes
 
 
-def flags(n: OnnxNode, axes: Value, rank: int) -> Value:
+def flags(n: NodeContext, axes: Value, rank: int) -> Value:
     """Whether the list names each of `rank` axes.  Negative ones count from the end."""
     named = _placed(listed(axes), rank)
     same = along(named, 1, 2).equals(along(n.of_dims(range(rank)), 0, 2))
@@ -108,12 +109,12 @@ def _placed(axes: Value, rank: int) -> Value:
     return where(axes < 0, axes + rank, axes)
 
 
-def _misnamed(n: OnnxNode, axes: Value, is_named: Value) -> Value:
+def _misnamed(n: NodeContext, axes: Value, is_named: Value) -> Value:
     """0 if all axes are in range and distinct."""
     return is_named.cast(i64).sum((0,)).reshape(1) - axes.type.size
 
 
-def _kept(n: OnnxNode, dims: Sequence[Dim], is_named: Value, count: int) -> Value:
+def _kept(n: NodeContext, dims: Sequence[Dim], is_named: Value, count: int) -> Value:
     """The `count` dimensions that are not named, in order."""
     rest = 1 - is_named.cast(i64)
     order = running_sum(n, rest) - 1
@@ -122,7 +123,7 @@ def _kept(n: OnnxNode, dims: Sequence[Dim], is_named: Value, count: int) -> Valu
     return counted.sum((1,))
 
 
-def running_sum(n: OnnxNode, numbers: Value) -> Value:
+def running_sum(n: NodeContext, numbers: Value) -> Value:
     """The running sum of a short list: each number plus those before it."""
     size = numbers.type.static_shape[0]
     order = n.of_dims(range(size))
@@ -130,7 +131,9 @@ def running_sum(n: OnnxNode, numbers: Value) -> Value:
     return (before.cast(i64) * along(numbers, 1, 2)).sum((1,))
 
 
-def reduced(n: OnnxNode, x: Value, axes: Value, make: Callable[..., Op], keepdims: bool) -> Value:
+def reduced(
+    n: NodeContext, x: Value, axes: Value, make: Callable[..., Op], keepdims: bool
+) -> Value:
     """A reduction over computed axes.
 
     An axis of extent d is seen as two, one kept and one reduced: 1 and d where the axis is named,
@@ -162,7 +165,7 @@ def _largest(dims: Sequence[Dim]) -> Dim:
     return largest
 
 
-def squeezed(n: OnnxNode, x: Value, axes: Value) -> Value:
+def squeezed(n: NodeContext, x: Value, axes: Value) -> Value:
     n.elements(axes, "axes")
     dims, rank = x.type.shape, x.type.rank
     named = flags(n, axes, rank)
@@ -174,7 +177,7 @@ def squeezed(n: OnnxNode, x: Value, axes: Value) -> Value:
     return viewed(n, x, measured)
 
 
-def unsqueezed(n: OnnxNode, x: Value, axes: Value) -> Value:
+def unsqueezed(n: NodeContext, x: Value, axes: Value) -> Value:
     n.elements(axes, "axes")
     dims = x.type.shape
     rank = x.type.rank + axes.type.size
@@ -190,7 +193,7 @@ def unsqueezed(n: OnnxNode, x: Value, axes: Value) -> Value:
     return viewed(n, x, n.measured(result, bounds=bounds, zero=wrong))
 
 
-def split_at(n: OnnxNode, x: Value, axis: Value) -> tuple[Value, tuple[Dim, ...]]:
+def split_at(n: NodeContext, x: Value, axis: Value) -> tuple[Value, tuple[Dim, ...]]:
     """x with three axes: those before a computed one, itself, those after; and their extents."""
     dims, rank = x.type.shape, x.type.rank
     number = _placed(listed(axis), rank)
@@ -206,7 +209,7 @@ def split_at(n: OnnxNode, x: Value, axis: Value) -> tuple[Value, tuple[Dim, ...]
     return viewed(n, x, measured), measured
 
 
-def running(n: OnnxNode, x: Value, axis: Value, make: Callable[[int], Op]) -> Value:
+def running(n: NodeContext, x: Value, axis: Value, make: Callable[[int], Op]) -> Value:
     """A scan along a computed axis."""
     lines, _ = split_at(n, x, axis)
     return viewed(n, n.add(make(1), lines), x.type.shape)
@@ -216,7 +219,7 @@ def running(n: OnnxNode, x: Value, axis: Value, make: Callable[[int], Op]) -> Va
 
 
 def _on_axes(
-    n: OnnxNode, given: Value, axes: Value | Sequence[int], rank: int, default: int
+    n: NodeContext, given: Value, axes: Value | Sequence[int], rank: int, default: int
 ) -> Value:
     """A number for each of `rank` axes: that of the list for the axes named, else `default`."""
     if not isinstance(axes, Value):
@@ -232,7 +235,7 @@ def _on_axes(
 
 
 def sliced(
-    n: OnnxNode,
+    n: NodeContext,
     x: Value,
     starts: Value,
     ends: Value,
@@ -265,7 +268,7 @@ def sliced(
 
 
 def _known_steps(
-    n: OnnxNode, steps: Value | None, axes: Value | Sequence[int], rank: int
+    n: NodeContext, steps: Value | None, axes: Value | Sequence[int], rank: int
 ) -> tuple[int, ...] | None:
     """The step along each axis, if all are known."""
     if steps is None:
@@ -278,7 +281,7 @@ def _known_steps(
 
 
 def _offsets(
-    n: OnnxNode, numbers: Value, is_moved: Sequence[bool], bounds: Sequence[Dim] = ()
+    n: NodeContext, numbers: Value, is_moved: Sequence[bool], bounds: Sequence[Dim] = ()
 ) -> tuple[Dim, ...]:
     """Numbers of 0 or more, expected to be small, as extents; 0 along axes that stay."""
     known = n.builder.partly(numbers)
@@ -287,7 +290,7 @@ def _offsets(
 
 
 def padded(
-    n: OnnxNode,
+    n: NodeContext,
     x: Value,
     pads: Value,
     axes: Value | Sequence[int],
@@ -324,7 +327,7 @@ def padded(
     return where(inside, padding, filler)
 
 
-def parts(n: OnnxNode, x: Value, axis: int, sizes: Sequence[Dim]) -> tuple[Value, ...]:
+def parts(n: NodeContext, x: Value, axis: int, sizes: Sequence[Dim]) -> tuple[Value, ...]:
     """x cut along `axis` into parts of computed sizes, of which some may be negative: a run with
     such ones, or with others than the whole, is refused.
     """
@@ -336,7 +339,7 @@ def parts(n: OnnxNode, x: Value, axis: int, sizes: Sequence[Dim]) -> tuple[Value
     return tuple(parts)
 
 
-def _window(n: OnnxNode, x: Value, axis: int, start: Dim, size: Dim) -> Value:
+def _window(n: NodeContext, x: Value, axis: int, start: Dim, size: Dim) -> Value:
     """`size` slices of x along `axis` from `start` on."""
     rank = x.type.rank
     starts = tuple(start if a == axis else 0 for a in range(rank))
@@ -346,7 +349,7 @@ def _window(n: OnnxNode, x: Value, axis: int, start: Dim, size: Dim) -> Value:
     return n.add(Window(starts, sizes, (1,) * rank), x)
 
 
-def triangle(n: OnnxNode, x: Value, k: Value, upper: bool) -> Value:
+def triangle(n: NodeContext, x: Value, k: Value, upper: bool) -> Value:
     """The elements on and above (or below) diagonal number k, others 0."""
     rows, columns = x.type.shape[-2:]
     beyond = along(n.positions(columns), 1, 2) - along(n.positions(rows), 0, 2)
@@ -355,7 +358,7 @@ def triangle(n: OnnxNode, x: Value, k: Value, upper: bool) -> Value:
     return where(dropped, 0, x)
 
 
-def count(n: OnnxNode, given: Value, most: Dim) -> Dim:
+def count(n: NodeContext, given: Value, most: Dim) -> Dim:
     """A number of elements that the model computes; `most` is its upper bound."""
     (number,) = n.measured(listed(given), bounds=[most])
     return number
