@@ -18,7 +18,7 @@ __all__ = ["Accelerated", "accelerate", "export_custom_ops"]
 __getattr__, __dir__ = exports(
     __name__,
     {
-        "tilesmith.engines.ort.accelerated": ["Accelerated", "accelerate"],
-        "tilesmith.engines.ort.library": ["export_custom_ops"],
+        "tilesmith.engines.ort.accelerated": "Accelerated accelerate",
+        "tilesmith.engines.ort.library": "export_custom_ops",
     },
 )

@@ -20,8 +20,8 @@ __all__ = ["FallbackWarning", "backend", "register"]
 __getattr__, __dir__ = exports(
     __name__,
     {
-        "tilesmith.engines.torch.compiling": ["backend"],
-        "tilesmith.engines.torch.pieces": ["FallbackWarning"],
-        "tilesmith.engines.torch.operators": ["register"],
+        "tilesmith.engines.torch.compiling": "backend",
+        "tilesmith.engines.torch.pieces": "FallbackWarning",
+        "tilesmith.engines.torch.operators": "register",
     },
 )

@@ -16,6 +16,7 @@ import tilesmith as ts
 from tilesmith import driver
 from tilesmith.codegen.targets import host
 from tilesmith.driver.saved import identity
+from tilesmith.driver.saved.program import SavedProgram
 from tilesmith.runtime.tsm import to_manifest
 from tilesmith.search_space.records import Key, Records, Trial
 from tilesmith.support.cache import Cache, Room, content_key
@@ -152,7 +153,7 @@ def test_a_damaged_program_is_compiled_again(
     damage: str,
 ) -> None:
     exe = ts.compile(path, options=options)
-    saved = driver.SavedProgram.of(driver.Request(path, options))
+    saved = SavedProgram.of(driver.Request(path, options))
     assert saved is not None
     entry = saved.cache.file(saved.key)
     (weights,) = weights_of(exe, options)
@@ -205,7 +206,7 @@ def test_weights_are_stored_once(path: Path, options: ts.Options, compiled: list
 def test_weights_outlive_the_programs_that_use_them(path: Path, options: ts.Options) -> None:
     ts.compile(path, options=options)
     exe = ts.compile(path, options=options)
-    saved = driver.SavedProgram.of(driver.Request(path, options))
+    saved = SavedProgram.of(driver.Request(path, options))
     assert saved is not None
     entry = saved.cache.file(saved.key)
     ts.compile(path, options=options)
@@ -225,7 +226,7 @@ def test_external_data_is_read_each_time(
 
 
 def test_a_model_that_changes_while_it_is_compiled(path: Path, options: ts.Options) -> None:
-    saved = driver.SavedProgram.of(driver.Request(path, options))
+    saved = SavedProgram.of(driver.Request(path, options))
     assert saved is not None
     program = driver.compile_model(driver.Request(path, options))
     path.write_bytes(scaled(3.0).SerializeToString())
@@ -299,5 +300,5 @@ def test_each_part_of_a_request_makes_a_key(path: Path, options: ts.Options) -> 
     ]
     requests += [driver.Request(path, options), driver.Request(path, options, forbid={"n": [4]})]
     requests += [driver.Request(path, options.with_(fallback="error"))]
-    keys = {saved.key for r in requests if (saved := driver.SavedProgram.of(r)) is not None}
+    keys = {saved.key for r in requests if (saved := SavedProgram.of(r)) is not None}
     assert len(keys) == len(requests)

@@ -14,6 +14,7 @@ import tilesmith as ts
 from tilesmith import driver, te
 from tilesmith.backend import CPU
 from tilesmith.driver.request import Request
+from tilesmith.driver.tuned import check_constraints
 from tilesmith.graph.evaluate import evaluate
 from tilesmith.graph.nodes import Graph
 from tilesmith.graph.parse import parse_graph
@@ -153,7 +154,7 @@ def test_layouts_of_weights_can_be_forbidden(graph: Graph, options: ts.Options) 
     assert len(knob.options) > 1
     constraints = Constraints.of(None, {"vectors": [knob.default]})
     constrained = dataclasses.replace(session, constraints=constraints)
-    driver.check_constraints(compiled.fused, constrained)
+    check_constraints(compiled.fused, constrained)
     (task,) = (t for t in tasks_of(compiled, constrained) if t.key == free.key)
     start = task.space.start
     assert start["vectors"] != knob.default

@@ -8,6 +8,7 @@ from zoo_models import Model
 
 import tilesmith as ts
 from tilesmith import driver
+from tilesmith.driver.compiler import plan_report
 from tilesmith.graph.compare import assert_structural_equal as assert_graphs_equal
 from tilesmith.graph.nodes import Fused, Graph
 from tilesmith.graph.parse import parse_graph
@@ -63,4 +64,4 @@ def test_the_arena_is_near_its_lower_bound_and_few_layouts_change(model: Model) 
     assert 0 <= program.metadata["relayouts"] <= 2
     bound = program.metadata["arena_lower_bound"]
     assert 0 < bound <= program.arena_bytes <= 1.1 * bound
-    assert "at least" in driver.plan_report(program)
+    assert "at least" in plan_report(program)

@@ -25,6 +25,7 @@ from typing import Annotated, Any
 import typer
 
 from tilesmith import driver
+from tilesmith.driver.checking import KernelCheck
 from tilesmith.driver.request import Request
 from tilesmith.support.array_files import read_arrays
 from tilesmith.support.errors import AccuracyError, UsageError
@@ -163,7 +164,7 @@ def _numbers(kernels: Sequence[int]) -> str:
     return ",".join("-".join(map(str, run)) for run in runs)
 
 
-def _row(c: driver.KernelCheck) -> dict[str, Any]:
+def _row(c: KernelCheck) -> dict[str, Any]:
     return {
         "source": c.loc,
         "operators": c.operators,

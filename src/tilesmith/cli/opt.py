@@ -43,6 +43,7 @@ from tilesmith.cli.console import note, print_json, print_table
 from tilesmith.cli.models import SOURCES
 from tilesmith.cli.outputs import apart_from, check_output
 from tilesmith.driver import Session
+from tilesmith.driver.kernels import if_possible
 from tilesmith.driver.request import Request
 from tilesmith.frontend.onnx.view import save_view
 from tilesmith.graph.control import nodes_in
@@ -384,7 +385,7 @@ def _lowered(
         plain = driver.canonical(body)
         return session.group(plain).lower(name, Config(chosen)), chosen
 
-    return driver.if_possible(decisions, session, lowered)
+    return if_possible(decisions, session, lowered)
 
 
 def _stage(nest: Func, to: str, session: Session, show: Show | None) -> str:

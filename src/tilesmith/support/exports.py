@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 
 def exports(
-    package: str, homes: Mapping[str, Sequence[str]]
+    package: str, homes: Mapping[str, str]
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """The `__getattr__` and `__dir__` (PEP 562) of a package.
 
-    homes: for each module, the names that it defines.  A module that defines none is a name itself.
+    homes: for each module, the names that it defines, with blanks between.  A module that
+        defines none is a name itself.
     """
-    home_of = {name: module for module, names in homes.items() for name in names}
+    home_of = {name: module for module, names in homes.items() for name in names.split()}
     home_of |= {module.rpartition(".")[2]: module for module, names in homes.items() if not names}
 
     def get(name: str) -> Any:

@@ -12,6 +12,7 @@ from typing import Any, Unpack
 
 from tilesmith import driver
 from tilesmith.driver import Request, Session
+from tilesmith.driver.partitioned import check_runs_alone
 from tilesmith.graph.bind import expected_graph
 from tilesmith.runtime.executable import Executable
 from tilesmith.runtime.threads import thread_count
@@ -101,7 +102,7 @@ def tune_model(request: Request, tuning: TuneOptions) -> Tuned:
     spent.begin("compiling untuned")
     # Records of expected sizes serve all sizes.
     graph = expected_graph(driver.load_graph(request, session))
-    driver.check_runs_alone(graph, session)
+    check_runs_alone(graph, session)
     count = thread_count(session.options.threads)
     loaded = budget.elapsed
     plain = Compiled.of(graph, session)

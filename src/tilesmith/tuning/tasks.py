@@ -11,6 +11,8 @@ import numpy as np
 from tilesmith import driver
 from tilesmith.codegen.kernel import KernelJob
 from tilesmith.driver import Session
+from tilesmith.driver.kernels import belongs_here
+from tilesmith.driver.saved.program import kernel_cache
 from tilesmith.graph.control import kernels_in
 from tilesmith.graph.nodes import Graph, Node
 from tilesmith.graph.text import print_graph
@@ -112,12 +114,12 @@ def _task(
     group: GroupSpace, space: Space, key: Key, cold: int, session: Session, now: KernelTime
 ) -> Task:
     body, constants = group.body, group.constants
-    cache = driver.kernel_cache(session.options)
+    cache = kernel_cache(session.options)
     cache_dir = cache.directory if cache is not None else None
 
     def build(candidate: Candidate) -> bytes:
         options, target = session.options, session.target
-        if driver.belongs_here(body, candidate):  # builders in other processes get its loops
+        if belongs_here(body, candidate):  # builders in other processes get its loops
             cfg = Config(candidate)
             func = group.lower(f"k_{key.workload}", cfg)
             return KernelJob(print_func(func), options, target, nest=True).to_bytes()

@@ -18,6 +18,8 @@ import numpy as np
 
 from tilesmith import driver
 from tilesmith.driver import Question, Session
+from tilesmith.driver.assembly.steps import sources
+from tilesmith.driver.kernels import tuned_body
 from tilesmith.graph.control import kernels_in
 from tilesmith.graph.nodes import Fused, Graph
 from tilesmith.runtime.executable import Executable
@@ -184,8 +186,8 @@ def _sources(
     for graph, node in kernels_in(fused):
         assert isinstance(node.op, Fused)
         constants = [i for i, v in enumerate(node.inputs) if v in graph.constant]
-        if (body := driver.tuned_body(node.op.body)) is not None:
-            note(group_workload(body, constants, accuracy), driver.sources(node))
+        if (body := tuned_body(node.op.body)) is not None:
+            note(group_workload(body, constants, accuracy), sources(node))
     for workload, question in asked.items():
         note(workload, question.sources)
     return by_key
