@@ -46,32 +46,26 @@ def command(
     if sign is not None:
         secret_key(sign)
     with apart_from(target):
-        _compile(model, wanted, target, stubs, sign, json)
-
-
-def _compile(
-    model: Path, wanted: Request, target: Path, stubs: bool, sign: Path | None, json: bool
-) -> None:
-    start = time.perf_counter()
-    exe = open_model(model, wanted)
-    seconds = time.perf_counter() - start
-    exe.save(target, sign, stubs)
-    size = None if is_stream(target) else target.stat().st_size
-    result = {
-        "model": str(model),
-        "output": str(target),
-        "bytes": size,
-        "seconds": seconds,
-        "target": wanted.options.target,
-        "inputs": [str(s) for s in exe.inputs],
-        "outputs": [str(s) for s in exe.outputs],
-        "needs_growth": exe.needs_growth,
-    }
-    if json:
-        print_json(result)
-    else:
-        print(f"wrote {target}" + (f" ({size_text(size)})" if size is not None else ""))
-        print(f"inputs:  {', '.join(result['inputs'])}")
-        print(f"outputs: {', '.join(result['outputs'])}")
-        if exe.needs_growth:
-            print("needs memory that grows while it runs: sizes depend on data")
+        start = time.perf_counter()
+        exe = open_model(model, wanted)
+        seconds = time.perf_counter() - start
+        exe.save(target, sign, stubs)
+        size = None if is_stream(target) else target.stat().st_size
+        result = {
+            "model": str(model),
+            "output": str(target),
+            "bytes": size,
+            "seconds": seconds,
+            "target": wanted.options.target,
+            "inputs": [str(s) for s in exe.inputs],
+            "outputs": [str(s) for s in exe.outputs],
+            "needs_growth": exe.needs_growth,
+        }
+        if json:
+            print_json(result)
+        else:
+            print(f"wrote {target}" + (f" ({size_text(size)})" if size is not None else ""))
+            print(f"inputs:  {', '.join(result['inputs'])}")
+            print(f"outputs: {', '.join(result['outputs'])}")
+            if exe.needs_growth:
+                print("needs memory that grows while it runs: sizes depend on data")

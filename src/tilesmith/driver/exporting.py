@@ -66,11 +66,9 @@ def export(
     The others are arguments of `compile`, for a model that is not compiled yet.  Raises what
     `compile` does, and UsageError for what can't be exported or where there is no C compiler.
     """
-    compiling = {
-        "example_inputs": example_inputs, "threads": threads, "shapes": shapes, "options": options,
-        "values": values, "dynamic": dynamic, "expected": expected, "in_place": in_place,
-        "pins": pins, "forbid": forbid, "example_kwargs": example_kwargs, "optional": optional,
-    }  # fmt: skip
+    compiling = dict(locals())
+    for own in ("model", "folder", "name", "targets", "format", "weights", "sign", "glibc"):
+        del compiling[own]
     if isinstance(model, Executable):
         asked = {"targets": targets or None, **compiling, "optional": optional or None}
         unused = [name for name, value in asked.items() if value is not None]

@@ -19,7 +19,7 @@ from tilesmith.program.nodes import Arg, Carried, Slice, Step
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class Growth:
     """Memory for one value, taken as soon as its size is known.
 
     slot: its number.
@@ -93,7 +93,7 @@ class LoopParts:
     border: where the body's inputs lie, and those results that it computes.
     slices: pointers to elements.
     carried: values that go around.
-    rooms: the memory that grows for results of the body.
+    growths: the memory that grows for results of the body.
     start: steps in front of the loop.
     ends: steps at the end of each iteration.
     behind: steps once the extents of the loop's results are known.
@@ -103,7 +103,7 @@ class LoopParts:
     border: dict[Value, Arg]
     slices: list[Slice]
     carried: list[Carried] = field(default_factory=list)
-    rooms: dict[Value, Room] = field(default_factory=dict)
+    growths: dict[Value, Growth] = field(default_factory=dict)
     start: list[Step] = field(default_factory=list)
     ends: list[Step] = field(default_factory=list)
     behind: list[Step] = field(default_factory=list)

@@ -10,7 +10,7 @@ from tilesmith.codegen.kernel import KernelCode
 from tilesmith.codegen.lower_main import lower_main
 from tilesmith.codegen.sizes import sizes_function
 from tilesmith.driver.assembly.sizes import Sizes, physical_shape
-from tilesmith.driver.assembly.steps import Placement, Room
+from tilesmith.driver.assembly.steps import Growth, Placement
 from tilesmith.driver.session import Session
 from tilesmith.graph.control import graphs_in
 from tilesmith.graph.nodes import Constant, Data, Graph, Node, Value
@@ -94,10 +94,10 @@ def assemble(
     run.begin(memory.arena_bytes, scratch)
     border = {v: Arg("input", i) for i, v in enumerate(fused.inputs)}
     border |= {v: Arg("output", i) for i, v in enumerate(fused.outputs)}
-    rooms = {fused.outputs[i]: Room(i) for i in run.grown}
-    border |= {v: Arg("arena", 0, slot=room.slot) for v, room in rooms.items()}
+    growths = {fused.outputs[i]: Growth(i) for i in run.grown}
+    border |= {v: Arg("arena", 0, slot=growth.slot) for v, growth in growths.items()}
     border |= {fused.outputs[o]: Arg("input", i) for o, i in fused.in_place}
-    steps = (*placement.steps(fused, border, rooms=rooms), *run.report())
+    steps = (*placement.steps(fused, border, growths=growths), *run.report())
     backend = session.backend
     fixed = {
         "arena_bytes": expected(memory.arena_bytes),

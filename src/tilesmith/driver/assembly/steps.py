@@ -26,8 +26,8 @@ from tilesmith.codegen.kernel import KernelCode
 from tilesmith.driver.assembly.memory import (
     Base,
     Cells,
+    Growth,
     LoopParts,
-    Room,
     appends,
     carries,
     extents_bytes,
@@ -95,8 +95,8 @@ class Placement:
 
     def _extra(self, node: Node, graph: Graph, stages: Sequence[Stage]) -> Dim:
         if isinstance(node.op, If):
-            room = largest([self.plan(body).arena_bytes for body in node.op.bodies])
-            return as_dim(extents_bytes(node.op) + room)
+            arena = largest([self.plan(body).arena_bytes for body in node.op.bodies])
+            return as_dim(extents_bytes(node.op) + arena)
         if isinstance(node.op, Loop):
             arena = self.plan(node.op.body, stages_inside(node)).arena_bytes
             return as_dim(Cells.of(node, node.op, graph, stages).bytes + arena)
@@ -107,19 +107,19 @@ class Placement:
         graph: Graph,
         border: Mapping[Value, Arg],
         base: Base = START,
-        rooms: Mapping[Value, Room] | None = None,
+        growths: Mapping[Value, Growth] | None = None,
         before: Mapping[Stage, Arg] | None = None,
     ) -> tuple[Step, ...]:
         """The steps of a graph.
 
         border: where its inputs lie, and those outputs that it computes.
         base: where its part of the arena begins.
-        rooms: of outputs that it computes, the memory to be taken for them.
+        growths: of outputs that it computes, the memory to be taken for them.
         before: where the extents lie that are known when it begins.
         """
         before = before or {}
         memory = self.plan(graph, [*before])
-        scope = _Scope(self, graph, memory, rooms or {}, [*before, *stages_of(graph)])
+        scope = _Scope(self, graph, memory, growths or {}, [*before, *stages_of(graph)])
 
         def base_of(owner: Value | Node) -> Base:
             return scope.regions[memory.region[owner]] if owner in memory.region else base
@@ -137,7 +137,7 @@ class Placement:
             behind: list[Step] = []
             source = where[node.inputs[0]] if node.inputs else None
             if isinstance(node.op, If):
-                steps_so_far.append(self._branch(node, node.op, where, work, scope.rooms))
+                steps_so_far.append(self._branch(node, node.op, where, work, scope.growths))
                 source = self.place(work)
             elif isinstance(node.op, Loop):
                 steps, behind = self._loop(node, node.op, where, work, scope)
@@ -154,10 +154,10 @@ class Placement:
             steps_so_far += behind
         return tuple(steps_so_far)
 
-    def grow(self, room: Room, value: Value) -> Grow:
+    def grow(self, growth: Growth, value: Value) -> Grow:
         """The step that takes the memory of a value."""
-        keep = 0 if room.shorter is None else self.amount(room.shorter)
-        return Grow(room.slot, self.amount(value), target=room.target, keep=keep)
+        keep = 0 if growth.shorter is None else self.amount(growth.shorter)
+        return Grow(growth.slot, self.amount(value), target=growth.target, keep=keep)
 
     def slot(self, count: int = 1) -> int:
         """A new slot, the first of `count`."""
@@ -206,21 +206,21 @@ class Placement:
         op: If,
         where: Mapping[Value, Arg],
         base: Base,
-        rooms: Mapping[Value, Room],
+        growths: Mapping[Value, Growth],
     ) -> Branch:
         branches: list[tuple[Step, ...]] = []
         for body in op.bodies:
             border = dict(zip(body.inputs, (where[v] for v in node.inputs[1:]), strict=True))
-            inside: dict[Value, Room] = {}
+            inside: dict[Value, Growth] = {}
             ends: list[Step] = []
             for v, outer in zip(body.outputs, node.outputs, strict=True):
-                room = rooms.get(outer) if finds_size(node, outer) else None
+                growth = growths.get(outer) if finds_size(node, outer) else None
                 if v in body.producer and v not in border:
                     border[v] = where[outer]
-                    inside |= {v: room} if room is not None else {}
+                    inside |= {v: growth} if growth is not None else {}
                 else:
                     source = border[v] if v in border else self.constants[v]
-                    ends += [self.grow(room, v)] if room is not None else []
+                    ends += [self.grow(growth, v)] if growth is not None else []
                     ends.append(Copy(source, where[outer], self.amount(v)))
             if op.symbols:
                 extents = op.extents(body)
@@ -266,7 +266,7 @@ class Placement:
         if op.inside:
             loop.start.append(self._stored(extents, op, op.first_extents(carried)))
             loop.ends.append(self._stored(extents, op, op.next_extents()))
-        steps = self.steps(body, border, base + cells.bytes, loop.rooms, before)
+        steps = self.steps(body, border, base + cells.bytes, loop.growths, before)
         repeat = Repeat(
             self.sizes.amount(op.steps) if op.steps is not None else where[node.inputs[0]],
             (*steps, *loop.ends),
@@ -291,13 +291,13 @@ class Placement:
         results = zip(results_of(op)[1], node.outputs[op.carried :], op.collected, strict=True)
         for v, out, way in results:
             element, whole, slot = Arg("pointer", self.pointer()), where[out], None
-            room = scope.rooms.get(out) if finds_size(node, out) else None
-            if room is not None:
-                slot = room.slot if room.target is None else self.slot()
+            growth = scope.growths.get(out) if finds_size(node, out) else None
+            if growth is not None:
+                slot = growth.slot if growth.target is None else self.slot()
                 whole = Arg("arena", 0, slot=slot)
                 loop.start.append(Grow(slot, 0))
-            if room is not None and room.target is not None:
-                loop.behind += [self.grow(room, out), Copy(whole, where[out], self.amount(out))]
+            if growth is not None and growth.target is not None:
+                loop.behind += [self.grow(growth, out), Copy(whole, where[out], self.amount(out))]
             loop.slices.append(self._slice(element.index, whole, v, way, slot))
             if loop.computes(v):
                 loop.border[v] = element
@@ -329,7 +329,7 @@ class Placement:
                 if other is None:
                     assert home.slot is not None
                     loop.start.insert(-1, Grow(home.slot, self.amount(before)))
-                    loop.rooms[v] = Room(home.slot, shorter=current)
+                    loop.growths[v] = Growth(home.slot, shorter=current)
                 continue
             current_place, first, end = loop.border[current], where[before], where[out]
             size = None if finds_size(node, out) else self.amount(out)
@@ -340,19 +340,19 @@ class Placement:
                 lies = loop.place(v, self.constants)
                 loop.carried.append(Carried(current_place.index, first, lies, end, size))
                 continue
-            target, room = Arg("pointer", self.pointer()), None
+            target, growth = Arg("pointer", self.pointer()), None
             if other is None:
-                room = Room(self.slot(2), target.index)
-                start, size_before = Arg("arena", 0, slot=room.slot + 1), self.amount(before)
-                loop.start += [Grow(room.slot + 1, size_before), Copy(first, start, size_before)]
+                growth = Growth(self.slot(2), target.index)
+                start, size_before = Arg("arena", 0, slot=growth.slot + 1), self.amount(before)
+                loop.start += [Grow(growth.slot + 1, size_before), Copy(first, start, size_before)]
                 first, end = start, None
             if is_own:
                 loop.border[v] = target
-                loop.rooms |= {v: room} if room is not None else {}
+                loop.growths |= {v: growth} if growth is not None else {}
             else:
-                loop.ends += [self.grow(room, v)] if room is not None else []
+                loop.ends += [self.grow(growth, v)] if growth is not None else []
                 loop.ends.append(Copy(loop.place(v, self.constants), target, self.amount(v)))
-            slot = None if room is None else room.slot
+            slot = None if growth is None else growth.slot
             loop.carried.append(
                 Carried(current_place.index, first, target, end, size, target.index, other, slot)
             )
@@ -363,11 +363,11 @@ class Placement:
         """The slot of a carried value to which iterations append: that of the result if it has one,
         to which it is copied otherwise.
         """
-        room = scope.rooms.get(out)
-        if room is not None and room.target is None:
-            return Arg("arena", 0, slot=room.slot)
+        growth = scope.growths.get(out)
+        if growth is not None and growth.target is None:
+            return Arg("arena", 0, slot=growth.slot)
         home = Arg("arena", 0, slot=self.slot())
-        loop.behind += [self.grow(room, out)] if room is not None else []
+        loop.behind += [self.grow(growth, out)] if growth is not None else []
         loop.behind.append(Copy(home, where[out], self.amount(out)))
         return home
 
@@ -387,7 +387,7 @@ class _Scope:
 
     graph: the graph.
     regions: where those of its memory plan lie.
-    rooms: of values, its own and those that a graph around gives it.
+    growths: of values, its own and those that a graph around gives it.
     grown: where results of control flow lie that have memory by themselves.
     stages: where extents become known, in order.
     """
@@ -397,28 +397,28 @@ class _Scope:
         placement: Placement,
         graph: Graph,
         memory: MemoryPlan,
-        given: Mapping[Value, Room],
+        given: Mapping[Value, Growth],
         stages: Sequence[Stage],
     ) -> None:
         self.graph, self.stages = graph, stages
         self._placement, self._memory = placement, memory
         self.regions = {stage: Base(0, placement.slot()) for stage in memory.regions}
-        self.rooms = {**given}
+        self.growths = {**given}
         self.grown: dict[Value, Arg] = {}
         for v in memory.grown:
             if takes_turns(graph.producer[v], v):
                 self.grown[v] = Arg("pointer", placement.pointer())
             else:
-                self.rooms[v] = Room(placement.slot())
-                self.grown[v] = Arg("arena", 0, slot=self.rooms[v].slot)
+                self.growths[v] = Growth(placement.slot())
+                self.grown[v] = Arg("arena", 0, slot=self.growths[v].slot)
         here = {*stages}
         self._taken: dict[Stage | None, list[Grow]] = {}
-        for v, room in self.rooms.items():
+        for v, growth in self.growths.items():
             node = graph.producer[v]
             if not finds_size(node, v) or carries(node, v):
                 stage = placement.sizes.stage_of(value_bytes(v))
                 known = stage if stage in here else None
-                self._taken.setdefault(known, []).append(placement.grow(room, v))
+                self._taken.setdefault(known, []).append(placement.grow(growth, v))
 
     def taken_at(self, stage: Stage | None) -> list[Step]:
         """The memory taken at a stage; None: when the graph begins."""

@@ -24,6 +24,8 @@ from torch._dynamo.variables.builder import VariableBuilder
 from torch._ops import OpOverload
 from torch.nn import functional as F
 
+from tilesmith.frontend.aten.recurrent import direction_of
+
 Tensors = Sequence[torch.Tensor]
 
 _KINDS = {
@@ -163,14 +165,12 @@ def _stack(
         shown = []
         for d in range(directions):
             number = layer * directions + d
-            w, r, *others = params[number * per : (number + 1) * per]
-            biases, projection = (others[:2], others[2:]) if has_biases else ([], others)
+            w, r, biases, hr = direction_of(params, number, per, has_biases)
             late = biases[1] if biases and kind == "gru" else None
             first = None
             if biases:
                 first = biases[0] if late is not None else biases[0] + biases[1]
             own = [s[number] for s in state]
-            hr = projection[0] if projection else None
             y, *after = _recurrence(kind, d == 1, F.linear(x, w, first), r, late, hr, own)
             shown.append(y)
             finals.append(after)

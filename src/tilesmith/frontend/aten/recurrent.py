@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 from tilesmith.frontend.aten.activations import relu
 from tilesmith.frontend.aten.node import AtenNode
@@ -26,6 +27,8 @@ from tilesmith.ops import elementwise as ew
 from tilesmith.ops import matmul as mm
 from tilesmith.ops import shape, slicing
 from tilesmith.ops.functions import tanh, where
+
+T = TypeVar("T")
 
 GATES = {"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1}
 """The number of gates of a kind of layer."""
@@ -291,13 +294,11 @@ def _stack(
         for d in range(directions):
             position = layer * directions + d
             own = [_row(n, s, position) for s in state]
-            w, r, *others = params[position * per : (position + 1) * per]
-            biases, projection = (others[:2], others[2:]) if has_biases else ([], others)
+            w, r, biases, hr = direction_of(params, position, per, has_biases)
             projected = n.add(mm.MatMul(transpose_b=True), x, w)
             late = kind == "gru" and bool(biases)
             for b in biases[:1] if late else biases:
                 projected = projected + b
-            hr = projection[0] if projection else None
             bias = biases[1] if late else None
             y, *after = recurrence(n, kind, projected, own, r, bias, hr, d == 1, False)
             shown.append(y)
@@ -306,6 +307,17 @@ def _stack(
     if batch_first:
         x = n.permute(x, (1, 0, 2))
     return (x, *(_stacked(n, states) for states in zip(*finals, strict=True)))
+
+
+def direction_of(
+    params: Sequence[T], number: int, per: int, has_biases: bool
+) -> tuple[T, T, Sequence[T], T | None]:
+    """The weights of inputs and of the state, the biases and the projection of one direction of a
+    layer, of which each has `per` of the `params`.
+    """
+    w, r, *others = params[number * per : (number + 1) * per]
+    biases, projection = (others[:2], others[2:]) if has_biases else ([], others)
+    return w, r, biases, projection[0] if projection else None
 
 
 def _row(n: AtenNode, v: Value, at: int) -> Value:
