@@ -112,7 +112,7 @@ def eye_like(n: OnnxNode) -> Result:
     dtype = element_type(n.attr_int("dtype"), "attribute 'dtype'") if n.has("dtype") else x.dtype
     k = n.attr_int("k", 0)
     row, column = (n.positions(d, 2, a) for a, d in enumerate(x.type.shape))
-    return (row + k).equals(column).cast(dtype)
+    return where((row + k).equals(column), n.const(1, dtype), n.const(0, dtype))
 
 
 @onnx_op("NonZero", since=9)
