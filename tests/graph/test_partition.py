@@ -17,10 +17,11 @@ from tilesmith.graph.passes.partition import partition
 from tilesmith.graph.text import constants_of, print_graph
 from tilesmith.graph.verify import verify
 from tilesmith.ir.dtypes import f32
+from tilesmith.ir.expr import Var
 from tilesmith.ir.types import TensorType
 from tilesmith.ops.activation import Relu
 from tilesmith.ops.elementwise import Add, Exp, Neg, Tanh
-from tilesmith.ops.shape import Reshape
+from tilesmith.ops.shape import Expand, Reshape
 from tilesmith.support.errors import VerifyError
 
 HOST = (Exp, Tanh)
@@ -90,6 +91,20 @@ def test_one_value_is_copied_instead_of_two_views():
     views = [b.add(Exp(), b.add(Reshape(s), x)) for s in ((2, 2), (4, 1))]
     made = divided(b.finish(views), (Reshape,))
     assert parts(made) == ["RELU", "reshape exp reshape exp"] and copies(made) == (1, 1)
+
+
+def test_a_part_takes_the_input_that_has_its_extents():
+    """No node reads it: each of them only asks for its size."""
+    rows = Var("rows")
+    b = Builder("g")
+    b.input("x", TensorType(f32, (rows, 4)))
+    y = b.add(Exp(), b.input("y", TensorType(f32, (1, 4))))
+    graph = b.finish([b.add(Expand((rows, 4)), y)])
+    found = partition(graph, graph.nodes, lambda _: False)
+    assert found is not None
+    verify(found)
+    (part,) = (n for n in found.nodes if isinstance(n.op, Part))
+    assert [v.name for v in part.inputs] == ["y", "x"]
 
 
 def test_outputs_that_no_node_computes():

@@ -11,7 +11,7 @@ copy before them is smaller than the copy after them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from math import prod
 
@@ -151,6 +151,8 @@ class _Builder:
         inside = {v for n in members for v in n.outputs}
         read = dict.fromkeys(v for n in members for v in n.inputs if v not in inside)
         operands = [v for v in read if v not in graph.constant]
+        if not on_device:
+            operands += self._sized_by(members, operands)
         others = {*graph.nodes} - {*members}
         results = [
             v
@@ -174,6 +176,19 @@ class _Builder:
         made = tuple(replace(v) for v in results)
         (self._device if on_device else self._host).update(zip(results, made, strict=True))
         self._nodes.append(Node(Part(body, on_device), tuple(arguments), made))
+
+    def _sized_by(self, members: list[Node], operands: Sequence[Value]) -> list[Value]:
+        """Inputs of the graph from which members know their sizes, though they read none of them."""
+        known = {d for v in operands for d in v.shape if isinstance(d, Var)}
+        used = {s for n in members for s in n.symbols}
+        used = used.union(symbols_of(d for v in operands for d in v.shape)) - known
+        sizes: list[Value] = []
+        for v in self._graph.inputs:
+            named = used.intersection(d for d in v.shape if isinstance(d, Var))
+            if named:
+                sizes.append(v)
+                used -= named
+        return sizes
 
     def _check_closed(self, body: Graph) -> None:
         extents = {d for v in body.inputs for d in v.shape if isinstance(d, Var)}
