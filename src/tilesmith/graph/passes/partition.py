@@ -178,7 +178,7 @@ class _Builder:
         self._nodes.append(Node(Part(body, on_device), tuple(arguments), made))
 
     def _sized_by(self, members: list[Node], operands: Sequence[Value]) -> list[Value]:
-        """Inputs of the graph from which members know their sizes, though they read none of them."""
+        """Inputs of the graph that no member reads, but from which members know their sizes."""
         known = {d for v in operands for d in v.shape if isinstance(d, Var)}
         used = {s for n in members for s in n.symbols}
         used = used.union(symbols_of(d for v in operands for d in v.shape)) - known
