@@ -1,12 +1,12 @@
-"""Tilesmith: an end-to-end deep learning compiler.  A trained model in, native code tuned for one
-machine out.
+"""Tilesmith is an end-to-end deep learning compiler. It turns a trained model into native code that
+is tuned for one machine.
 
     import tilesmith as ts
     exe = ts.compile("resnet50.onnx")
     y = exe(x)
 
-The names below are the public surface; importing the package loads none of the compiler, the first
-use of a name does.
+The names below are the public interface.  Importing the package does not load the compiler; the
+first use of a name does.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The value that holds all differences between kinds of target.
 
 A `Backend` names everything that differs between kinds of target; the rest of the compiler works on
-any.  `Target.backend` chooses it (see `backend.of`).  A new kind of target is one more value, made
-of functions of other rooms and of its own writer in `codegen`.
+any.  `Target.backend` chooses it (see `backend.of`).  A new kind of target is one more value.  It
+consists of functions from other packages and of its own writer in `codegen`.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class WriteKernel(Protocol):
     ) -> Kernel:
         """The text of a kernel in final form.
 
-        shared: numbers of the buffer parameters of which two may be the same memory.
+        shared: numbers of the buffer parameters that may share memory with one another.
         strict: every operation gives the interpreter's result to the bit.
         """
         ...
@@ -107,7 +107,8 @@ class Lines:
     """Choices of a target with very many threads for operators that are sequential along lines.
 
     longest: upper bound on the steps of one thread along a line.
-    are_few: whether an operator written as loops has too few independent iterations for a target.
+    are_few: decides whether an operator written as loops has too few independent iterations for a
+        target.
     """
 
     longest: int
@@ -120,18 +121,18 @@ class Backend:
 
     name: the value of `Target.backend`.
     layout_policy: costs of the layouts of values.
-    has_halos: whether values have a border of zeros for readers that would otherwise test indices
-        there.
-    winograd: tile sizes of convolutions, from the error that is allowed, the way of choosing, and
-        the type of the factors of the replaced kernel.
+    has_halos: whether values have a halo of zeros, so that readers need not test indices.
+    winograd: chooses tile sizes of convolutions, given the allowed error, the way of choosing, and
+        the element type of the factors of the direct convolution.
     columns: decides which convolutions of variables become products of matrices.
-    packing: decides which products read weights of few bits packed, from the way of choosing.
+    packing: decides which products read packed weights of few bits, given the way of choosing.
     low_precision: decides which factors of a product are stored in a low type.
     factors: storage types of the factors of integer products.
-    lines: distribution of operators that are sequential along lines over threads; None: any number
-        of lines will do.
+    lines: limits for operators that are sequential along lines; None if any number of lines is
+        fast.
     rules: the schedules of fused groups.
-    auto_schedule: a schedule for tensor expressions alone, from the error that is allowed.
+    auto_schedule: makes a schedule for tensor expressions that belong to no graph, given the
+        allowed error.
     loop_passes: from a loop nest to final loop IR, in order.
     lower_intrinsics: the last pass, which replaces the functions that the writer has no text for.
     emit: the writer: the text of a kernel in final form.

@@ -4,8 +4,8 @@ keep the text.
 The schedules are those for CPUs: their tiles fit registers and caches, and C compilers unroll
 constant loops over local arrays and keep the arrays in registers.  `VECTORS` has loops like those
 for LLVM, written with the vector extensions of GCC and Clang; it has kernels only.  `C` and
-`SOURCE` do not use Winograd's transforms: those are sums with constant factors only after
-unrolling.
+`SOURCE` do not use Winograd's algorithm: its transforms become sums with constant factors only
+after unrolling.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from .cpu import CPU
 
 
 def no_products(target: Target) -> ColumnsChoice:
-    """No products of columns: they were not compared with convolutions on such devices."""
+    """No convolution becomes a matrix product: the two were never compared on such devices."""
     return lambda node, is_exchanged: False
 
 
 def never(target: Target, bound: float, choose: Choose, element: DType) -> WinogradChoice:
-    """No convolution by minimal filtering."""
+    """No convolution uses Winograd's algorithm."""
 
     def direct(node: Node) -> int | None:
         return None
@@ -48,19 +48,19 @@ def never(target: Target, bound: float, choose: Choose, element: DType) -> Winog
 
 
 def all_are_known(func: Func, target: Target) -> Func:
-    """`func` as it is: the language has every function."""
+    """Return `func` unchanged: the language has all functions."""
     return func
 
 
 def bytes_alone(target: Target) -> FactorChoice:
-    """Factors of integer products stored as bytes: memory is scarcer than time, and such processors
+    """Store factors of integer products as bytes: memory is scarcer than time, and such processors
     extend bytes while they load them.
     """
     return lambda op, x, w: Factors(u8, i8)
 
 
 def expanded(func: Func, target: Target) -> Func:
-    """Mathematics as arithmetic, without instructions of one processor."""
+    """Expand mathematical functions into arithmetic, without instructions of one processor."""
     return expand_math(func, replace(target, features=frozenset()))
 
 

@@ -44,7 +44,7 @@ def _function(
 
 
 def _text(text: str, target: Target, opt: int) -> bytes:
-    """The stored form is the text, which the driver of the device compiles."""
+    """The text itself is the stored form: the driver of the device compiles it."""
     return text.encode()
 
 
@@ -55,7 +55,7 @@ def _assembly(text: str, target: Target) -> str:
 
 
 def few_bits(target: Target, choose: Choose) -> PackingChoice:
-    """No packed weights: weights of few bits are widened when they are loaded."""
+    """Pack no weights: weights of few bits are widened when they are loaded."""
     return lambda node, bits: False
 
 
@@ -68,7 +68,7 @@ def pairs(target: Target) -> FactorChoice:
 
 
 def seconds(final: Func, target: Target, threads: int, places: Sequence[Place]) -> float:
-    """No prediction: the performance model knows CPUs only."""
+    """Predict nothing: the performance model knows only CPUs."""
     return 0.0
 
 

@@ -1,13 +1,13 @@
 """The command line: `tilesmith VERB ...`, one file per verb.
 
 A verb's module is imported when the verb is used, so that `tilesmith --help` answers at once.  Each
-module has a function `command`; its first line of help stands here, in `VERBS`, where the help of
-the whole program reads it.
+module has a function `command`.  Its first line of help is in `VERBS` below, from where the
+program's help takes it.
 
 Exit codes: 0 done, 1 wrong usage or something that the system refuses, 2 bad model or input, 3 our
 own bug, 4 accuracy failure, 5 a device that fails, 130 interrupted, 143 ended by SIGTERM, 129 ended
-by SIGHUP.  The last two clean up as an interrupt does.
-A user sees one line per error, never a traceback; our own bugs leave a report file that has it.
+by SIGHUP.  A program ended by a signal cleans up as an interrupted one does. A user sees one line
+per error, never a traceback; our own bugs leave a report file that has it.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ def _program(
         False, "--version", callback=_show_version, is_eager=True, help="Show the version."
     ),
 ) -> None:
-    del version  # its callback did the work
+    del version  # the option's callback has printed the version
 
 
 def execute(arguments: Sequence[str] | None = None) -> int:
@@ -167,7 +167,7 @@ def execute(arguments: Sequence[str] | None = None) -> int:
             return _ended_by(number)
         _complain(str(e), e)
         return e.exit_code
-    except (_ReaderGone, BrokenPipeError):  # as `head` does
+    except (_ReaderGone, BrokenPipeError):  # `head` ends its reader so
         _drop_output((1, 2))
         return 0
     except _Ended as e:
@@ -186,7 +186,7 @@ def execute(arguments: Sequence[str] | None = None) -> int:
         _complain(f"this is a bug in tilesmith: {type(e).__name__}: {e}", e)
         return 3
     finally:
-        forget()  # the caller may continue
+        forget()  # the program that called us may continue
 
 
 def _ended_by(number: signal.Signals) -> int:
@@ -197,11 +197,13 @@ def _ended_by(number: signal.Signals) -> int:
 
 
 def _refused(e: OSError) -> str:
-    """Message of an error of the system: writing to stdout, if the error names no file."""
+    """The message of an operating system's error.  If the error names no file, it concerns
+    stdout.
+    """
     why = e.strerror or str(e)
     if e.filename is not None:
         return f"{os.fsdecode(e.filename)!r}: {why}"
-    _drop_output((1,))  # Python writes the rest when it ends
+    _drop_output((1,))  # Python writes what is left in its buffers when it ends
     return f"the output can't be written: {why}"
 
 
@@ -238,11 +240,11 @@ def _end(number: int, _frame: FrameType | None) -> None:
 
 
 def _open_standard_streams() -> None:
-    """Open those of the standard streams that the parent process closed.
+    """Open the standard streams that the parent process closed.
 
-    Otherwise the next file opened would get the number of one, and code that writes to that stream
-    (a library in C, a child process) would write to the file.  Writing to a closed stdout is an
-    error, as in other programs: its descriptor is open for reading only.
+    Otherwise the next opened file would get the descriptor of a closed stream.  Code that writes to
+    that stream (a C library, a child process) would then write to the file.  Writing to a closed
+    stdout is an error, as in other programs: its descriptor is open for reading only.
     """
     for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
         if getattr(sys, name) is None:
@@ -258,7 +260,7 @@ def _escape_on_stdout() -> None:
     """Escape characters that the encoding of stdout lacks, for instance in names of a model in
     locale C.
 
-    Bytes of a file's name that are no text are written unchanged.
+    Bytes of a file name that can't be decoded are written unchanged.
     """
     codecs.register_error("tilesmith.escape", _escape)
     if isinstance(sys.stdout, io.TextIOWrapper):

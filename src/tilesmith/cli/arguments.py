@@ -24,7 +24,7 @@ JsonFlag: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON in
 
 
 def _info(f: Field[Any]) -> Any:
-    """The command-line option of a field, as its metadata say."""
+    """The command-line option of a field, made from its metadata."""
     is_flag = f.type == "bool"
     name = f.name.replace("_", "-")
     flag = f.metadata["flag"] or f"--{name}"
@@ -208,12 +208,13 @@ _PARSERS: dict[str, Callable[[Any], Any]] = {
 
 
 def with_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add --operators and --templates to a verb, and replace each parameter that is a dataclass of
-    options by one command-line option per field: `Options`, `TuneOptions`, or `Request`,
-    whose options are `Options`.  `Annotated[Request, "shapes", ...]` has these fields of it alone.
+    """Add --operators and --templates to a verb.  Replace each parameter that is a dataclass of
+    options by one command-line option per field.  The dataclasses are `Options`, `TuneOptions` and
+    `Request`, whose field `options` is replaced by the fields of `Options`. `Annotated[Request,
+    "shapes", ...]` selects fields of `Request`.
 
-    A field that is not on the command line has its default; for `Options`, the environment takes
-    precedence over it.  A verb with a parameter of a field's name defines that option itself.
+    A field that is not on the command line keeps its default; for `Options`, the environment
+    overrides the default.  A verb with a parameter of a field's name defines that option itself.
     """
     signature = inspect.signature(command, eval_str=True)
     groups: dict[str, type] = {}
@@ -254,7 +255,7 @@ def with_options(command: Callable[..., Any]) -> Callable[..., Any]:
             given[group] = _made(kind, {k: v for k, v in values.items() if v is not None})
         return command(**given)
 
-    # what a verb names comes before what all verbs have
+    # the options that only this command has come before the common ones
     first = [p for group, names in named.items() for p in derived[group][: len(names)]]
     rest = [p for ps in derived.values() for p in ps if p not in first]
     parameters = [*own, *first, *files, *rest]
@@ -265,7 +266,9 @@ def with_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _made(kind: type, values: dict[str, Any]) -> Any:
-    """The dataclass of options with these values of the command line.  A `Request` has no model."""
+    """The dataclass of options with the values from the command line.  A `Request` gets no
+    model.
+    """
     if kind is Request:
         asked = {f.name: values.pop(n) for n, f in _request_fields() if n in values}
         parsed = {name: _PARSERS[name](value) for name, value in asked.items()}
@@ -276,7 +279,7 @@ def _made(kind: type, values: dict[str, Any]) -> Any:
 def _request_fields(names: Collection[str] = ()) -> list[tuple[str, Field[Any]]]:
     """The fields of `Request` that are on the command line, each with its parameter's name.
 
-    names: of these fields (default: all).
+    names: names of the fields to return (default: all).
     """
     named = [f for f in fields(Request) if f.metadata and (not names or f.name in names)]
     return [((f.metadata["flag"] or f.name).strip("-").replace("-", "_"), f) for f in named]
@@ -289,8 +292,9 @@ def _options(values: dict[str, Any]) -> Options:
 
 
 def _parameters(options: type, names: Collection[str] = ()) -> list[inspect.Parameter]:
-    """The command-line options for the fields of a dataclass of options; `names`: those of
-    `Request` (default: all).
+    """The command-line options for the fields of a dataclass of options.
+
+    names: fields of `Request` to include (default: all).
     """
     if options is Request:
         own = [

@@ -146,8 +146,8 @@ def _show(
 def trace_of(kernels: Iterable[KernelTime], model: str, threads: int) -> dict[str, Any]:
     """The events of a run: kernels one after the other, as they run.
 
-    Times are microseconds.  A kernel's threads begin and end together, so that it is one event; its
-    arguments contain their number.  Kernels that did not run have no event.
+    Times are microseconds.  A kernel's threads begin and end together, so a kernel is one event,
+    whose arguments contain the number of threads.  Kernels that did not run have no event.
     """
     events: list[dict[str, Any]] = [
         {"ph": "M", "name": "process_name", "pid": 1, "tid": 1, "args": {"name": model}},

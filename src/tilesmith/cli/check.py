@@ -3,13 +3,14 @@
 First, the expansion of each composite operator is compared with the operator's formula in f64.
 Then each kernel runs by itself on inputs that the graph evaluator computes.
 
-The error of an output is its largest difference, as a share of the largest magnitude expected.  The
-bound depends on the element type.  Some kernels round, as those of quantised models do.  There an
-element may be one step off if its unrounded value is near the boundary; column "stepped" counts
-such elements.  If anything is out of bounds, the first such kernel is named and the exit code is 4.
+The error of an output is its largest difference from the expected values, relative to their largest
+magnitude.  The bound depends on the element type.  Some kernels round, as those of quantised models
+do.  There an element may be one step off if its unrounded value is near the boundary; column
+"stepped" counts such elements.  If anything is out of bounds, the first such kernel is named and
+the exit code is 4.
 
-With --plan nothing is compiled or run.  It says what becomes of each node of the model: native code
-and the nodes that it is fused with, a constant known before the run, or a call of the host.
+With --plan nothing is compiled or run.  Instead, the fate of each model node is printed: native
+code and the nodes fused with it, a constant known before the run, or a call of the host.
 
 Example: tilesmith check resnet50.onnx
 """

@@ -1,9 +1,9 @@
 """Run every installed engine on the same model and input, taking turns.
 
-All engines compute in float32 with the same number of threads.  An engine's ratio is its time over
-ours in the same round, the median over rounds: above 1, it is slower than Tilesmith.  ONNX
-Runtime's inputs and outputs are bound to memory beforehand.  PyTorch takes part if --module names
-the module that the model was exported from.
+All engines compute in float32 with the same number of threads.  An engine's ratio is its time
+divided by ours in the same round.  The median over all rounds is shown; above 1, the engine is
+slower than Tilesmith.  ONNX Runtime's inputs and outputs are bound to memory beforehand.  PyTorch
+takes part if --module names the module that the model was exported from.
 
 Example: tilesmith compare resnet50.onnx --threads 1,2
 """
@@ -159,7 +159,7 @@ def compare(
                 run = prepare(model, inputs, exe.threads)
                 answers[name] = [np.array(a) for a in run()]
                 runs[name] = run
-        except Exception as e:  # an error of another engine is a result, not our failure
+        except Exception as e:  # another engine's error is a result and not our failure
             failed[name] = " ".join(str(e).split())[:200]
             note(f"{name} failed: {failed[name]}")
     with progress("measuring") as update:

@@ -1,7 +1,7 @@
 """Show what was detected: CPU, caches, threads, devices, tools, packages, cached kernels, records.
 
-Each CPU's line says what it does at its best and on average: where both differ much, something else
-runs there, and measurements are worth less.
+Each CPU's line shows its best and its average speed.  If they differ much, other programs run on
+that CPU, and measurements are less reliable.
 
 Example: tilesmith doctor --json
 """
@@ -156,7 +156,7 @@ def _cores() -> list[dict[str, Any]]:
 
 
 def _cores_line(cores: list[dict[str, Any]]) -> str:
-    """The range of all cores, and the busy ones by name."""
+    """The range of speeds over all cores, and the names of the busy ones."""
     if not cores:
         return "threads can't be pinned here"
     best = [c["gflops"] for c in cores]

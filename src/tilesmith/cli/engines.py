@@ -45,7 +45,7 @@ def bound_run(session: Any, inputs: Mapping[str, np.ndarray]) -> Run:
     if not all(isinstance(a, np.ndarray) and a.dtype.kind in "biuf" for a in bound):
         return lambda: session.run(None, feed)  # type: ignore[return-value]  # strings, sequences
     memory = [np.empty_like(r, order="C") for r in results]
-    held = (feed, memory)  # the binding holds addresses only
+    held = (feed, memory)  # the binding holds addresses only, so the arrays must stay alive
     binding = session.io_binding()
     for name, a in feed.items():
         binding.bind_input(name, "cpu", 0, a.dtype, a.shape, a.ctypes.data)
@@ -102,7 +102,7 @@ def torch_engines(module: Any) -> dict[str, Prepare]:
         import torch  # pyright: ignore[reportMissingImports]  # installed to compare
         from torch._inductor import config  # pyright: ignore[reportMissingImports]  # installed to compare
 
-        torch.set_num_threads(threads)  # the generated code contains the number
+        torch.set_num_threads(threads)  # the generated code contains the number of threads
         torch._dynamo.reset()
         config.freezing = True  # type: ignore[assignment]  # a switch, whatever its stub says
         return _torch_run(torch.compile(module), inputs, threads)

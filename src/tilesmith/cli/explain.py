@@ -1,7 +1,8 @@
 """Show where a model's time goes, kernel by kernel, and why.
 
-Each kernel stands beside the source nodes that it computes, the loops around most of its work, and
-what the performance model expects of it on this machine.  `--kernel N` shows one kernel in full.
+Each kernel is listed with the source nodes that it computes, the loops around most of its work, and
+the time that the performance model predicts on this machine.  `--kernel N` shows one kernel in
+full.
 
 Example: tilesmith explain resnet50.onnx --threads 1 --kernel 3
 """
@@ -175,7 +176,7 @@ def _show_precision(chosen: dict[str, Any]) -> None:
 
 
 def _columns(*cells: str) -> str:
-    """A line of the table of kernels: the columns take less than 80 characters."""
+    """The column headings of the table of kernels, less than 80 characters wide."""
     widths = (7, 9, 7, 8, 7, 10, 11)
     return "".join(f"{c:>{w}}" for c, w in zip(cells, widths, strict=False)) + f"  {cells[-1]}"
 
@@ -193,7 +194,9 @@ def _share(totals: dict[str, Any]) -> str:
 
 
 def _scaling(profile: Profile, target: Target) -> Scaling:
-    """The division of the time among threads by trip counts, given each kernel's time with them."""
+    """The scaling of the model's time with threads, computed from each kernel's trip counts and
+    time.
+    """
     rows = []
     assert profile.machine is not None
     for k in profile:
@@ -218,8 +221,8 @@ def _line(i: int, k: KernelTime, total: float) -> tuple[str, ...]:
 
 
 def _share_of_peak(k: KernelTime, threads: int) -> tuple[Peak, float] | None:
-    """The peak of the type that a kernel multiplies by a tensor intrinsic, and the fraction of it
-    that the kernel reaches.
+    """The peak rate of a kernel's tensor intrinsic, and the fraction of the peak that the kernel
+    reaches. None without an intrinsic.
     """
     peak = peak_of(k.info.intrinsic, threads) if k.info and k.info.intrinsic else None
     return None if peak is None else (peak, k.flops_per_second / peak.rate)

@@ -20,7 +20,7 @@ from tilesmith.runtime.profile import KernelTime, Profile
 
 
 def rows(exe: Executable, found: Profile) -> list[dict[str, Any]]:
-    """The kernels in order: the place of each, its time, and its launches."""
+    """One row per kernel, in order: its place, its time and its launches."""
     told: list[dict[str, Any]] = []
     for i, (k, place) in enumerate(zip(found, exe.program.places, strict=True)):
         launches = exe.launches.get(k.call.symbol, ()) if place.device is not None else ()
@@ -47,7 +47,7 @@ def rows(exe: Executable, found: Profile) -> list[dict[str, Any]]:
 
 
 def _counts(k: KernelTime, place: Target, launches: int) -> Sequence[LaunchCounts | None]:
-    """The static counts of a kernel's launches; None if its loops are not known."""
+    """The static counts of each launch of a kernel; None if its loops are not known."""
     if k.info is None or not launches:
         return [None] * launches
     counts = counts_of_loops(k.info.loops, place)
@@ -66,7 +66,7 @@ def _occupancy(row: dict[str, Any]) -> str:
 
 
 def show(name: str, exe: Executable, found: Profile, kernel: int | None, json: bool) -> None:
-    """Print the kernels, or one of them.  Rates are those of the work that the loops describe."""
+    """Print all kernels, or one of them.  Rates count the work that the loops describe."""
     told = rows(exe, found)
     told = told if kernel is None else [told[kernel]]
     copies = len(exe.program.transfers)
@@ -104,7 +104,7 @@ def show(name: str, exe: Executable, found: Profile, kernel: int | None, json: b
 
 
 def counts_of(func: Func, target: Target) -> tuple[LaunchCounts, ...]:
-    """Of each launch of a loop nest for a device, in order."""
+    """The counts of each launch of a device's loop nest, in order."""
     assert target.device is not None
     for p in backend_of(target).loop_passes:
         func = p.run(func)
@@ -112,5 +112,5 @@ def counts_of(func: Func, target: Target) -> tuple[LaunchCounts, ...]:
 
 
 def counts_of_loops(text: str, target: Target) -> tuple[LaunchCounts, ...]:
-    """The same from the text of the nest, as `KernelInfo.loops` has it."""
+    """Like `counts_of`, from the text of the loop nest in `KernelInfo.loops`."""
     return counts_of(parse_func(text), target)

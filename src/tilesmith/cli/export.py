@@ -94,7 +94,9 @@ def command(
 
 
 def _levels(target: str) -> tuple[str, ...]:
-    """The targets of a list such as `x86-64-v4,v3`: a bare level is one of the first's kind."""
+    """The targets in a list such as `x86-64-v4,v3`.  A bare level belongs to the same architecture
+    as the first target.
+    """
     first, *others = target.split(",")
     kind = re.sub(r"-?v\d+$", "", first)
     return (first, *(f"{kind}-{t}" if re.fullmatch(r"v\d+", t) else t for t in others))

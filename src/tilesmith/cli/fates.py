@@ -35,10 +35,11 @@ FATES = {
 class PlannedNode:
     """The fate of one node of the source model.
 
-    name: the node's.
-    operator: what the source model calls it; empty where the source can't be asked.
+    name: the node's name.
+    operator: the operator's name in the source model; empty if the source doesn't tell.
     fate: one of `FATES`.
-    kernels: the numbers of the kernels that compute it, or a part of it, in the program's order.
+    kernels: the numbers of the kernels that compute the node or a part of it, in the program's
+        order.
     fused_with: the other nodes that these kernels compute.
     """
 
@@ -51,12 +52,13 @@ class PlannedNode:
 
 @dataclass(frozen=True, slots=True)
 class OpenDimension:
-    """A dimension that only a run knows.
+    """A dimension whose size is known only at run time.
 
-    name: in the types of the graph.
+    name: its name in the types of the graph.
     low, high: the smallest and the largest size that a run may have.
-    expected: the size that decisions about speed reckon with.
-    is_measured: whether values say it, instead of the shape of an input.
+    expected: the size for which the program is made fast.
+    is_measured: whether a run computes the size from values, instead of taking it from an input's
+        shape.
     """
 
     name: str
@@ -68,12 +70,12 @@ class OpenDimension:
 
 @dataclass(frozen=True, slots=True)
 class ModelPlan:
-    """The program that a compilation will make of a model.
+    """The program that a compilation will make from a model.
 
-    nodes: the source model's, in its order.
+    nodes: the nodes of the source model, in its order.
     kernels: number of kernels in the program.
-    dimensions: those that are open.
-    grows: whether a run may need memory whose size nothing bounds before the run.
+    dimensions: the open dimensions.
+    grows: whether a run may need memory whose size has no upper bound before the run.
     """
 
     nodes: tuple[PlannedNode, ...]
@@ -113,8 +115,8 @@ class _Fates:
         self.names = tuple(dict.fromkeys((*inside, *self._steps)))
 
     def of(self, name: str, operator: str) -> PlannedNode:
-        """The fate of the node of this name; what a call of a function or a branch holds is its
-        own part.
+        """The fate of the node with this name.  Nodes inside a called function or a branch count as
+        parts of the node.
         """
         mine = [(names, i) for names, i in self._groups if any(_in(n, name) for n in names)]
         kernels = tuple(sorted(i for _, i in mine if i is not None))
@@ -128,8 +130,8 @@ class _Fates:
 
 
 def _in(name: str, node: str) -> bool:
-    """Whether `name` is the node's, or that of a node inside it: `loop/add`, and `loop.3/add` in an
-    iteration that was unrolled.
+    """Whether `name` is the node's name, or that of a node inside it: `loop/add`, or `loop.3/add`
+    in an unrolled iteration.
     """
     if not name.startswith(node):
         return False

@@ -1,7 +1,7 @@
 """Make a pair of keys that sign compiled models.
 
-The secret key goes to the file named, the public one beside it.  They are Ed25519 keys in PEM, like
-those of `openssl genpkey -algorithm ed25519`, which serve as well.
+The secret key is written to the named file, and the public key beside it.  Both are Ed25519 keys in
+PEM.  Keys made by `openssl genpkey -algorithm ed25519` also work.
 
 Example: tilesmith keygen release.pem
 """

@@ -24,7 +24,7 @@ FRAME = 6
 
 
 class TuningDisplay:
-    """Shows tuning that may take `seconds` or `trials`.  A context manager."""
+    """Display of a tuning run that may take `seconds` or `trials`.  A context manager."""
 
     def __init__(self, seconds: float, trials: int | None, interrupt: Interrupt) -> None:
         self._console = Console(stderr=True, highlight=False)
@@ -74,7 +74,7 @@ class TuningDisplay:
         if self._trials is not None and self._searching is not None:
             since, before = self._searching
             done = _sum(self._states, "trials") - before
-            if done:  # trials of earlier runs cost nothing
+            if done:  # trials of earlier runs took no time in this run
                 left = min(left, max(self._trials - done, 0) * (now - since) / done)
         stage = self._stage
         if stage == "done":

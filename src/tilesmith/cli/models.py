@@ -33,8 +33,8 @@ def open_model(
 ) -> Executable:
     """The model at `path`, ready to run: a `.tsm` is loaded, anything else compiled.
 
-    arrays: an input file's; they determine shapes that are symbolic in the model and on the command
-        line.
+    arrays: arrays of an input file; they determine the shapes that the model and the command line
+        leave symbolic.
 
     Raises UsageError if there is no such file, ModelError if it is damaged.
     """
@@ -56,7 +56,7 @@ def open_model(
 
 
 def _check_fits_compiled(wanted: Request) -> None:
-    """Raises UsageError for options that compiling alone has."""
+    """Raises UsageError for options that apply only to compiling."""
     advice = "; compile with it"
     rows = [
         (wanted.shapes, "--shape has", advice),
@@ -94,8 +94,8 @@ def with_shapes_of(
     shapes: Shapes | None,
     make: Callable[[Shapes | None], T],
 ) -> T:
-    """The result of `make` for `shapes`; if inputs stay symbolic, also for the shapes of
-    `arrays`.
+    """The result of `make`, called with `shapes`.  If inputs stay symbolic, it is called again with
+    the shapes of `arrays` added.
 
     arrays: by the input's name, with or without the prefix `in_`, or "" for the only input.
     """

@@ -50,7 +50,9 @@ def _check_access(path: Path, folder: Path) -> None:
 
 @contextmanager
 def apart_from(path: Path | None) -> Iterator[None]:
-    """Sends printed text to stderr if `path` is stdout, which then gets only the file's bytes."""
+    """Redirect printed text to stderr if `path` is stdout, so that stdout gets only the file's
+    bytes.
+    """
     if path is None or not _is_stdout(path):
         yield
         return

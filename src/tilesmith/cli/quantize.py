@@ -1,4 +1,4 @@
-"""Quantise a trained model: integers of 8 bits in its products, no training.
+"""Quantise a trained model without training: its products then use 8-bit integers.
 
 The data are samples of the model's inputs: a folder of .npz files (of .npy files, for a model with
 one input), or one such file with samples along axis 0; arrays are named as the model's inputs or

@@ -58,7 +58,7 @@ def command(
 ) -> None:
     if output is not None:
         if output.suffix != ".npz" and str(output) != "-" and not is_stream(output):
-            output = output.with_name(f"{output.name}.npz")  # as NumPy names it
+            output = output.with_name(f"{output.name}.npz")  # NumPy appends this suffix
         check_output(output)
     arrays = read_arrays(input) if input else {}
     exe = open_model(model, wanted, arrays)
@@ -111,8 +111,8 @@ def command(
 
 
 def _allowed(spec: TensorSpec) -> tuple[str, float]:
-    """The kind of an output's difference that is bounded, and the bound: integers are exact, but
-    quantised values (8 bits) may be one quantum off.
+    """The kind of an output's allowed difference, and its bound.  Integers are exact; quantised
+    values (8 bits) may be one quantum off.
     """
     if spec.dtype.is_float:
         return "relative", _TOLERANCES.get(spec.dtype.name, _COARSE)

@@ -1,9 +1,9 @@
 """Spend some seconds on making a model faster on this machine.
 
-Candidates for the schedules of its kernels are built and measured; what is found goes to the
-records, which every later compilation on this machine uses.  Ctrl-C ends the search after the trial
-in flight and keeps what it found (the exit code is 0; a second Ctrl-C gives up at once, with 130);
-tuning again goes on from there.  If no candidate was measured, the exit code is 1.
+Candidate schedules of its kernels are built and measured.  The results go to the records, which
+every later compilation on this machine uses.  Ctrl-C ends the search after the current trial and
+keeps the results, with exit code 0.  A second Ctrl-C stops at once, with exit code 130.  The next
+tuning continues from the kept results.  If no candidate was measured, the exit code is 1.
 
 Example: tilesmith tune resnet50.onnx --seconds 60 --threads 2
 """

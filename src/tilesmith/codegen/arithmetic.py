@@ -44,7 +44,7 @@ class Arithmetic:
     """Writes operations on operands to a builder.
 
     strict: results are the interpreter's, bit by bit (see `emit`).
-    libm: functions of the C library that are called, to which it adds (symbol, type, arguments).
+    libm: collects the C library functions that are called, as (symbol, type, arguments).
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class Arithmetic:
         self.libm = libm
 
     def round(self, dtype: DType, lanes: int, value: str) -> str:
-        """Narrow floats are rounded after every operation."""
+        """`value`, rounded to `dtype` if that is a narrow float, as after every operation."""
         if is_narrow(dtype):
             return narrow_floats.rounded(self.b, self.target, dtype, value, lanes)
         return value
@@ -117,18 +117,19 @@ class Arithmetic:
             sign = "u" if dtype.kind == "uint" else "s"
             return self.emit(f"call {type_} @llvm.{sign}{op}({type_} {a}, {type_} {b})")
         bools = vector("i1", lanes)
-        if self.strict:  # of two zeros the first wins, of two NaNs too
+        if self.strict:  # the first operand wins, whether both are zeros or both are NaN
             order = "ole" if op == "min" else "oge"
             ordered = self.emit(f"fcmp {order} {type_} {a}, {b}")
             first = self.emit(f"or {bools} {ordered}, {self.emit(f'fcmp uno {type_} {a}, {a}')}")
             return self.emit(f"select {bools} {first}, {type_} {a}, {type_} {b}")
         if number is not None and number != a:
-            a, b = b, a  # the number goes first: a NaN in the second place comes out
+            # The operand that is not NaN goes first: the instruction returns a NaN in second place.
+            a, b = b, a
         order = "olt" if op == "min" else "ogt"
         if number is not None:
             ordered = self.emit(f"fcmp {order} {type_} {a}, {b}")
             return self.emit(f"select {bools} {ordered}, {type_} {a}, {type_} {b}")
-        # `b` first: it is the one asked for NaN, and a reduction has to wait for `a`
+        # `b` first: the instruction tests it for NaN, and a reduction has to wait for `a`
         return self.emit(f"call nsz {type_} @llvm.{op}imum({type_} {b}, {type_} {a})")
 
     def compare(self, op: str, dtype: DType, lanes: int, a: str, b: str) -> str:
@@ -144,7 +145,11 @@ class Arithmetic:
         divisor: int | bool | float | None,
         plain: bool,
     ) -> str:
-        """Any of the four; `divisor`: its value if constant, `plain`: no operand is negative."""
+        """Any of the four divisions.
+
+        divisor: its value if it is constant.
+        plain: whether no operand is negative.
+        """
         type_ = value_type(dtype, lanes)
         if dtype.is_float:
             return self.round(dtype, lanes, self._float_division(op, dtype, lanes, a, b))
@@ -178,7 +183,9 @@ class Arithmetic:
         return self.emit(f"add {type_} {rest}, {missing}")
 
     def _guarded_division(self, op: str, dtype: DType, lanes: int, a: str, b: str) -> str:
-        """Division by any value: by zero gives 0, by -1 wraps.  The machine would trap."""
+        """Division by any value.  Division by zero gives 0, and by -1 wraps, where the machine
+        would trap.
+        """
         type_, bools = value_type(dtype, lanes), vector("i1", lanes)
         zero, one = self._const(0, dtype, lanes), self._const(1, dtype, lanes)
         is_zero = self.emit(f"icmp eq {type_} {b}, {zero}")
@@ -260,8 +267,8 @@ class Arithmetic:
     def _to_integer(self, source: DType, to: DType, lanes: int, a: str) -> str:
         """A float converted as `ir.storage.truncated` does.
 
-        `fptosi` of what its result can't hold is poison, so such a float becomes the least integer
-        first, which every type of float holds.
+        `fptosi` gives poison if the integer type can't hold the result.  So such a float is first
+        replaced by the smallest integer, which every float type can represent.
         """
         type_, bools = value_type(source, lanes), vector("i1", lanes)
         wide = i64 if to.bits == 64 else i32
@@ -405,7 +412,7 @@ class Arithmetic:
         return self.b.shuffle(type_, a, "poison", lanes)
 
     def _pair(self, op: str, dtype: DType, lanes: int, x: str, y: str) -> str:
-        """Combine two vectors; those of one lane stay vectors."""
+        """Combine two vectors.  The result is a vector even if they have one lane."""
         if lanes > 1:
             return self.binary(op, dtype, lanes, x, y)
         type_ = f"<1 x {value_type(dtype)}>"

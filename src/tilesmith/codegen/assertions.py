@@ -15,7 +15,7 @@ INDEX = "an index is outside its axis"
 
 
 def explained(message: str, values: Sequence[int]) -> str:
-    """The report for people: a message and the values."""
+    """The report for users: the message with its values."""
     if message == INDEX:
         index, position, extent = values
         if index == BY_ZERO:
@@ -24,7 +24,7 @@ def explained(message: str, values: Sequence[int]) -> str:
                 "(counted in row-major order)"
             )
         low = -extent
-        if position < 0:  # of `checked_place`; 64 bits wrap around
+        if position < 0:  # `checked_place` gives the position; 64-bit arithmetic wraps around
             index = ctypes.c_int64(index + FROM_FRONT).value
             low, position = 0, -1 - position
         return (
@@ -36,7 +36,7 @@ def explained(message: str, values: Sequence[int]) -> str:
 
 
 def compared(cond: Expr) -> list[Expr]:
-    """The integers that a condition compares, without constants: they explain a failure."""
+    """The integers that a condition compares, without constants.  Messages show them."""
     integers: dict[Expr, None] = {}
     connectives = (Binary, Unary)
     for e in reached([cond], lambda e: e.children[::-1] if isinstance(e, connectives) else ()):
@@ -47,7 +47,9 @@ def compared(cond: Expr) -> list[Expr]:
 
 
 def fail_function(symbol: str) -> str:
-    """Records the first failure in the context; several threads may fail at once."""
+    """The LLVM function that records the first failure in the context; several threads may fail at
+    once.
+    """
     values = [f"%v{i}" for i in range(VALUES)]
     params = ["ptr %context", "i32 %assertion", "i32 %count", *(f"i64 {v}" for v in values)]
     lines = [

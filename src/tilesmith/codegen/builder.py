@@ -2,9 +2,9 @@
 possible.
 
 A `ValueScope` is a region of structured control flow (function, loop body, branch, let).  Each loop
-is written to lines of its own, which join the parent's when the loop closes.  Until then the
-parent's block is still open, so a value that does not depend on the loop can be written *before*
-it.  So loop-invariant code is never inside a loop, and every inner scope finds the value again.
+has its own list of lines, which is appended to the parent's when the loop closes. Until then the
+parent's block is open, so a value that does not depend on the loop can be written *before* it. So
+loop-invariant code is never inside a loop, and inner scopes reuse the value.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Builder:
         return name
 
     def do(self, text: str) -> None:
-        """Append an instruction without a result."""
+        """Append an instruction that has no result."""
         self.scope.code.lines.append(f"  {text}")
 
     def start_block(self, label: str) -> None:
@@ -98,7 +98,7 @@ class Builder:
 
     @contextmanager
     def writing_in(self, scope: ValueScope) -> Iterator[None]:
-        """Write at the open end of an enclosing scope."""
+        """Write at the end of an enclosing scope, which is still open."""
         outer = self.scope
         self.scope = scope
         try:
@@ -109,11 +109,11 @@ class Builder:
     def home(self, level: int, surely: bool = False) -> ValueScope:
         """The outermost scope in which a value may be written.
 
-        The value depends on variables of scopes no deeper than `level`.  Values leave only loops:
-        outside a branch they might be computed without need.
+        The value depends on variables of scopes no deeper than `level`.  Values move out of loops
+        only: outside a branch they might be computed needlessly.
 
-        surely: False for a value that must be computed only if it is needed; it leaves neither a
-            branch nor a loop that may not run.
+        surely: False for a value that may be computed only where it is needed.  Such a value moves
+            out of neither a branch nor a loop that may not run.
         """
         best = scope = self.scope
         while scope.depth > level and (scope.surely or not surely):
@@ -160,7 +160,7 @@ class Builder:
     def diamond(
         self, cond: str, type_: str, if_true: Callable[[], str], if_false: Callable[[], str]
     ) -> str:
-        """Both sides of a branch, joined by a phi."""
+        """A value computed by two branches and joined by a phi."""
         yes, no, join = self.label("then"), self.label("else"), self.label("join")
         self.branch(cond, yes, no)
         self.start_block(yes)
@@ -177,6 +177,6 @@ class Builder:
         return self.emit(f"phi {type_} [ {a}, %{from_yes} ], [ {b}, %{from_no} ]")
 
     def function(self, head: str) -> str:
-        """The whole definition."""
+        """The text of the whole function definition."""
         lines = [f"define {head} #0 {{", "entry:", *self.allocas, *self.scope.code.lines, "}"]
         return "\n".join(lines)

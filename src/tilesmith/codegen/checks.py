@@ -14,7 +14,7 @@ from .values import Mask, Values
 
 
 class Checks:
-    """Writes checks, and calls of the function that records a failure.
+    """Writer of checks, and of calls of the function that records a failure.
 
     stop: the instruction that leaves the function after a failed assertion.
     """

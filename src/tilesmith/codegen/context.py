@@ -25,7 +25,7 @@ SIZES: dict[FieldType, int] = {"u32": 4, "i32": 4, "i64": 8, "ptr": 8}
 
 
 class Code(IntEnum):
-    """`enum tilesmith_code`: the result of a run."""
+    """The result of a run: `enum tilesmith_code`."""
 
     OK = 0
     ASSERTION = 1
@@ -59,7 +59,7 @@ class Field:
 
 
 def _laid_out(*declared: tuple[FieldType, str]) -> tuple[Field, ...]:
-    """Fields at their natural alignment; `name[n]` is an array."""
+    """The fields, each at its natural alignment; `name[n]` is an array."""
     fields: list[Field] = []
     end = 0
     for type_, text in declared:

@@ -5,9 +5,9 @@
     i32 @symbol(ptr buffers..., i64 scalars..., ptr workspace, ptr context)
 
 It returns 0, or the code of the failure that it recorded in the context.  `workspace` is 64-byte
-aligned.  The context is that of `runtime/csrc/tilesmith.h`.  Buffers need only the alignment of
-their elements.  A buffer that is written must not overlap another, but those that are `shared` may
-be the same memory.  Parallel loops inside a parallel loop run serially.
+aligned.  `runtime/csrc/tilesmith.h` declares the context.  Buffers need only the alignment of their
+elements.  A buffer that is written must not overlap another one.  Only `shared` buffers may be the
+same memory.  Parallel loops inside a parallel loop run serially.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ def emit(
 ) -> Kernel:
     """LLVM text of `func` (stage "final", mathematics expanded) for `target`.
 
-    shared: by number, the buffer parameters of which two may be the same memory.  Each element is
-        read there before it is written.
-    strict: products and sums are not contracted, and the results of all operations are the
-        interpreter's, signs of zeros included.
+    shared: numbers of the buffer parameters that may share memory with one another.  Each element
+        of such memory is read before it is written.
+    strict: products and sums are not contracted, and all results equal the interpreter's, including
+        signs of zeros.
 
     Raises InternalError for forms that an earlier pass should have removed.
     """
@@ -65,7 +65,8 @@ def emit(
 
 
 def emit_bare(func: Func, target: Target) -> str:
-    """LLVM text of a function of its parameters alone, `i32 @name(ptr buffers..., i64 scalars...)`.
+    """LLVM text of a function without workspace and context, `i32 @name(ptr buffers..., i64
+    scalars...)`.
 
     Raises InternalError if it needs a workspace or a context: for memory from the heap, for threads
     or for assertions.
@@ -112,7 +113,9 @@ def _definitions(func: Func, module: Module, large: frozenset[Buffer]) -> list[s
 
 
 def _body(func: Func, module: Module, large: frozenset[Buffer]) -> Statements:
-    """The statements of the whole kernel; the functions of its parallel loops join the module."""
+    """The statements of the whole kernel.  The functions of its parallel loops are added to the
+    module.
+    """
     module.streamed = large
     top = Statements(module)
     bind_parameters(func, top)
@@ -139,7 +142,9 @@ def parameters(func: Func, module: Module) -> list[tuple[str, str]]:
 
 
 def bind_parameters(func: Func, top: Statements) -> list[tuple[str, str]]:
-    """Bind buffers and scalars to the `parameters`, which are returned.  Scalars are i64."""
+    """Bind the buffers and scalars of `func` to its parameters, and return these.  Scalars are
+    i64.
+    """
     params = parameters(func, top.module)
     for buffer, (_, name) in zip(func.buffers, params, strict=False):
         top.env.pointers[buffer] = name

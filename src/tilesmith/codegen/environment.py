@@ -1,7 +1,7 @@
 """The operands of variables and the pointers of buffers in one LLVM function.
 
-The body of a parallel loop is a function of its own.  The values that it uses from outside are
-captured: they become its first parameters.
+The body of a parallel loop is a function of its own.  The values that it uses from the enclosing
+function are captured: they become its first parameters.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from .module import Module
 
 @dataclass(frozen=True, slots=True)
 class Capture:
-    """A value from outside.
+    """A value captured from the enclosing function.
 
     type: LLVM's type, followed by attributes if it has any.
-    outside: its name outside.
-    inside: its name here.
+    outside: its name in the enclosing function.
+    inside: its name in this function.
     """
 
     type: str
@@ -82,7 +82,7 @@ class Environment:
         return self.pointers[buffer]
 
     def capture(self, type_: str, outside: str) -> str:
-        """The name here of a value from outside."""
+        """The name in this function of a value of the enclosing function."""
         name = f"%c{len(self.captures)}"
         self.captures.append(Capture(type_, outside, name))
         return name

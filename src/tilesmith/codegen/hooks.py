@@ -1,4 +1,4 @@
-"""The differences of a target's code from a CPU's, as a value."""
+"""The differences between a target's code and a CPU's, as a value."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from .tensor_code import Value
 
 @dataclass(frozen=True, slots=True)
 class Hooks:
-    """The differences of a target's code; the defaults are those of a CPU.
+    """The differences between a target's code and a CPU's.  The defaults describe a CPU.
 
     statements: writers of statements by class, which take the function's `Statements` and the
         statement.  A writer passes statements that it doesn't handle to `Statements.plain`.
     has_threads: whether threads share parallel loops; otherwise these are serial.
     stop: the instruction that leaves the kernel after a failed assertion.
     vector_align: alignment in bytes of a vector in memory, given the bytes of an element and lanes.
-    thread_number: writes the number of this thread among those that run a call of an intrinsic
-        together, an i64; None where one thread runs a call alone.
+    thread_number: writes the number (i64) of this thread among the threads that run an intrinsic's
+        call together; None if one thread runs each call.
     element: writes the read of an element that this thread holds in registers; None for a buffer in
         memory.
-    part: likewise for this thread's part of an operand of an intrinsic.
+    part: writes the read of this thread's part of an intrinsic's operand; None likewise.
     check_operand: raises ScheduleError for an operand in memory that the threads can't load.
     """
 

@@ -1,4 +1,4 @@
-"""Forms of indices: flat, as sums, constant, and along columns."""
+"""Forms of indices: flat, sums of terms, constant, and along columns."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from tilesmith.support.errors import InternalError
 
 
 def flat_index(indices: tuple[Expr, ...]) -> Expr:
-    """The one index of a flat access; a 0-d buffer has its element at 0."""
+    """The single index of a flat access; a 0-d buffer has its element at 0."""
     if len(indices) > 1:
         raise InternalError(
             f"code generation needs flat buffers, found an access with {len(indices)} indices"
@@ -51,7 +51,7 @@ def constant_access(index: Expr, lanes: int) -> tuple[int, int] | None:
 
 
 def column_access(index: Expr, lanes: int) -> tuple[int, tuple[tuple[int, int], ...]] | None:
-    """An access with constant stride s > 1 from a constant, as one column of rows of s elements.
+    """An access with constant start and constant stride s > 1, as one column of rows of s elements.
 
     Returns the column's number, and each row as (first element, s).
     """

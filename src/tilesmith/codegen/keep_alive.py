@@ -1,7 +1,7 @@
 """Loops that must keep a unit of the CPU awake, as some tensor intrinsics require.
 
-Such an intrinsic declares the work after which the unit needs the code again.  A loop whose
-iterations together do more gets the code after every few of them: as many as fit.
+Such an intrinsic declares after how much work the unit needs the code again.  If the iterations of
+a loop together do more work, the code runs after every few iterations, as rarely as allowed.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ Breaks = dict[nodes.For, tuple[int, TensorIntrinsic]]
 
 
 def breaks(s: Stmt, model: CpuModel) -> Breaks:
-    """The loops in `s`, and `s` itself, that have to keep a unit awake."""
+    """The loops in `s`, including `s` itself, that must keep a unit awake."""
     loops: Breaks = {}
     _stretch(s, model, loops)
     return loops
 
 
 def _stretch(s: Stmt, model: CpuModel, found: Breaks) -> tuple[float, TensorIntrinsic | None]:
-    """The work at the end of `s` since the last such code, as a fraction of the work that may be
-    done without it, and the intrinsic.
+    """The work at the end of `s` after the last keep-alive code, and the intrinsic that needs the
+    code. The work is a fraction of the amount that is allowed without the code.
     """
     if isinstance(s, nodes.Store):
         return _of_call(s.value, model)
@@ -48,7 +48,7 @@ def _stretch(s: Stmt, model: CpuModel, found: Breaks) -> tuple[float, TensorIntr
 
 
 def _parts(stmt: Stmt) -> list[Stmt]:
-    """The stores and loops in `stmt` that are in no loop in it."""
+    """The stores and outermost loops in `stmt`."""
     parts: list[Stmt] = []
     waiting = [stmt]
     while waiting:

@@ -28,7 +28,7 @@ from tilesmith.te.knobs import Value, values_from_json
 class LaunchCall:
     """One launch of a kernel for a device.
 
-    symbol: its name.
+    symbol: the launch's name.
     blocks: number of blocks along x, y and z; expressions of the kernel's scalar parameters.
     threads: number of threads of a block along x, y and z.
     stops: whether a failed assertion in it must prevent later launches.
@@ -42,12 +42,12 @@ class LaunchCall:
 
 @dataclass(frozen=True, slots=True)
 class DeviceKernel:
-    """A kernel for a device, without the shared part of a text: headers and helpers.
+    """A kernel for a device, without the headers and helpers that the kernels of a text share.
 
     symbol: its name.
     text: the definitions of the launches.
     helpers: names of the helpers that they call.
-    workspace_bytes: bytes behind the workspace argument.
+    workspace_bytes: bytes of memory at the workspace argument.
     messages: texts of the assertions, in order.
     launches: its launches, in order.
     has_doubles: whether it computes with doubles.
@@ -70,11 +70,11 @@ class Kernel:
 
     symbol: its name.
     text: the module for a compiler: LLVM's language, C or OpenCL C.
-    workspace_bytes_shared: bytes behind the workspace argument, a multiple of 64; may depend on the
-        kernel's scalar parameters.
-    workspace_bytes_per_thread: bytes of scratch memory that each thread needs, likewise.
-    messages: of the assertions, in order.
-    parts: on a device, its launches.
+    workspace_bytes_shared: bytes of memory at the workspace argument, a multiple of 64; may depend
+        on the kernel's scalar parameters.
+    workspace_bytes_per_thread: bytes of scratch memory of each thread; may depend on them too.
+    messages: texts of the assertions, in order.
+    parts: the launches on a device.
     """
 
     symbol: str
@@ -93,10 +93,10 @@ class KernelCode:
     code: object code.
     workspace: bytes of shared workspace.
     workspace_per_thread: bytes of scratch memory per thread.
-    messages: of its assertions.
-    info: descriptions for people.
+    messages: texts of its assertions.
+    info: descriptions for users.
     symbols: the symbols of the fused body, in its order; the workspaces may depend on them.
-    scalars: the kernel's scalar parameters: for each, the position of its symbol.
+    scalars: for each scalar parameter of the kernel, the index of its symbol.
     """
 
     symbol: str
@@ -171,19 +171,19 @@ class KernelJob:
 
 
 def with_head(head: Any, body: bytes) -> bytes:
-    """JSON values in front of bytes."""
+    """Bytes with JSON values before them."""
     encoded = json.dumps(head).encode()
     return len(encoded).to_bytes(4, "little") + encoded + body
 
 
 def without_head(blob: bytes) -> tuple[Any, bytes]:
-    """The JSON values and the bytes after them."""
+    """The JSON values before the bytes, and the bytes."""
     end = 4 + int.from_bytes(blob[:4], "little")
     return json.loads(blob[4:end]), blob[end:]
 
 
 def check_unbound(loop: For) -> None:
-    """Raises ScheduleError for a loop over blocks or threads of a device, which no CPU has."""
+    """Raises ScheduleError for a loop over a device's blocks or threads, which no CPU has."""
     if LOOP_KINDS[loop.kind].level:
         raise ScheduleError(
             f"loop {loop.var.name} is bound to {loop.kind}, and the target is a CPU: use "

@@ -1,8 +1,7 @@
-"""Vectors of elements at known distances: whole vectors that cover them, and elements that may be
-read.
+"""Loads of elements at known distances: whole vectors that cover these elements.
 
-A load may also read elements that neighbouring unrolled loads read.  So vectors start at multiples
-of their width where possible.  Neighbours then share them, and none crosses a cache line
+A load may also read elements that adjacent unrolled loads read.  So vectors start at multiples of
+their width where possible.  Then adjacent loads share vectors, and no vector crosses a cache line
 needlessly.
 """
 
@@ -25,7 +24,7 @@ Reach = dict[Place, tuple[int, int]]
 
 
 def place(buffer: Buffer, index: Expr) -> tuple[Place, tuple[int, ...]] | None:
-    """The place of a vector index, and each lane's distance from it."""
+    """The start of a vector access, and each lane's distance from it."""
     lanes = lane_offsets(index)
     if lanes is None:
         return None
@@ -35,7 +34,9 @@ def place(buffer: Buffer, index: Expr) -> tuple[Place, tuple[int, ...]] | None:
 
 
 def reach(stores: Iterable[Store]) -> Reach:
-    """The elements that consecutive stores read in vectors under every mask."""
+    """The range of elements that consecutive stores certainly read in vectors, whatever the
+    masks.
+    """
     ranges: Reach = {}
     for s in stores:
         own = known_lanes(s.mask)
@@ -71,7 +72,7 @@ def _unconditional(root: Expr) -> Iterator[ir.Load]:
 
 
 def known_lanes(mask: Expr | None) -> tuple[bool, ...] | None:
-    """The lanes for which a mask holds, if that is known; else None."""
+    """For each lane whether a mask holds there; None if that is not known."""
     if isinstance(mask, ir.Binary) and mask.op == "and":
         a, b = known_lanes(mask.a), known_lanes(mask.b)
         return None if a is None or b is None else tuple(x and y for x, y in zip(a, b, strict=True))
@@ -98,7 +99,7 @@ _HOLDS = {
 
 
 def cover(offsets: Sequence[int], low: int, high: int, lanes: int) -> tuple[int, list[int]]:
-    """`(width, starts)` of vectors within `low..high` in which all `offsets` lie."""
+    """`(width, starts)` of vectors within `low..high` that contain all `offsets`."""
     width = 1 << (min(lanes, high - low + 1).bit_length() - 1)
     starts: list[int] = []
     for o in sorted(set(offsets)):

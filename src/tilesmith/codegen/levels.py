@@ -20,7 +20,7 @@ class Level:
     features: the instructions that code may use.
     vector_bits: width of a vector register.
     vector_registers: their number.
-    more: features that may be added: `x86-64-v4+avx512bf16`.
+    more: features that a name may add, as in `x86-64-v4+avx512bf16`.
     vector_ports: vector instructions that start in one cycle.
     """
 

@@ -2,7 +2,7 @@
 
 Objects are position-independent and need nothing but the C library.  So the same bytes serve the
 in-memory linker, saved executables and exported libraries.  llvmlite holds one lock around every
-call into LLVM: threads gain nothing here, so compile in several processes instead.
+call into LLVM, so kernels are compiled in several processes instead of threads.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def assembly(llvm_text: str, target: Target, opt: int = 2) -> str:
 
 
 def _around(text: str, message: str) -> str:
-    """The lines of `text` near the position that LLVM names."""
+    """The lines of `text` around the position in LLVM's message."""
     match = re.search(r":(\d+):\d+: error", message)
     if not match:
         return ""
@@ -165,10 +165,10 @@ class Library:
 def _jit() -> llvm.LLJIT:
     """The process's linker.  The target machine given to it only determines the platform.
 
-    LLVM's older linker maps each section for itself.  Code reaches constants by 32 bits, so where a
-    process has mapped more than 2 GiB and a hole of its memory fits the code only, it read
-    elsewhere.  The newer one maps all sections of a library in one piece.  On Windows it is not
-    complete.
+    LLVM's older linker maps each section separately.  Code addresses constants by 32-bit offsets.
+    In a process that has mapped more than 2 GiB, the constants may be too far away, and the code
+    reads wrong memory.  The newer linker maps all sections of a library in one piece.  On Windows
+    it is incomplete.
     """
     machine = llvm.Target.from_triple(llvm.get_process_triple()).create_target_machine(
         opt=0, reloc="pic", codemodel="small"

@@ -2,8 +2,8 @@
 
 An element has two types: in memory and as a value.  Bools are `i8` in memory and `i1` as values.
 `f16` and `bf16` are `i16` in memory and `float` as values, since the semantics of `ir.expr` allow
-rounding after every operation.  The `float` always holds a number that the narrow type has exactly.
-Storage types are `i8`, their codes, in both.
+rounding after every operation.  The `float` is always a number that the narrow type can represent
+exactly.  Elements of storage types are their codes, as `i8`, both in memory and as values.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ NONTEMPORAL_NODE = "!0 = !{i32 1}"
 
 
 def vector(element: str, lanes: int) -> str:
-    """`element` itself for one lane."""
+    """The LLVM vector type; for one lane, `element` itself."""
     return element if lanes == 1 else f"<{lanes} x {element}>"
 
 

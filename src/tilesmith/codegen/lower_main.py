@@ -51,8 +51,8 @@ def lower_main(
         clock number `clock` and the number of its runs are added; None for no times.
     arena_bytes: bytes of the arena that the steps need.
     scratch_bytes: bytes of scratch memory that each thread needs.
-    sizes: number of values that `codegen.sizes` computes, of which the first then say how many
-        bytes are needed; 0 if all sizes are numbers.
+    sizes: number of values that `codegen.sizes` computes; the first are then the bytes needed of
+        the arena and of scratch memory.  0 if all sizes are numbers.
     """
     lowering = Steps.of(steps, sizes, None if times is None else (times, clock))
     measured = list(measurements_of(steps))

@@ -1,8 +1,8 @@
 """Steps of the main function as statements of loop IR (decision 118).
 
 Memory is bytes.  Inputs, outputs, constants and the arena are located once.  Slots grow and
-pointers of loops move: their addresses stand in two tables, and each step locates those that it
-uses before it does anything else.  The extent of located memory is written as 0: nobody knows it.
+pointers of loops move: their addresses are in two tables, and each step first locates those that it
+uses.  The extent of located memory is written as 0: nobody knows it.
 """
 
 from __future__ import annotations
@@ -274,7 +274,7 @@ class Steps:
     # --- loops ---
 
     def repeat(self, step: program.Repeat) -> Stmt:
-        """A loop: its number of iterations, its condition and its pointers lie in memory."""
+        """A loop: its number of iterations, its condition and its pointers are in memory."""
         done, go = Buffer("done", i64, (1,), "stack"), Buffer("go", u8, (1,), "stack")
         i, count = Var("i"), Var("count")
         rooms, others = [done], dict[int, int]()
@@ -295,7 +295,7 @@ class Steps:
                 others[c.target], self._others = self._others, self._others + 1
                 turns = [self.place(c.end), self.place(c.other)]
                 if step.is_even:
-                    turns.reverse()  # the last one is written to its end
+                    turns.reverse()  # the last iteration then writes to the end
                 before += map(self.point, (c.target, others[c.target]), turns)
         inside = [self.slice(s, i, count) for s in step.slices]
         if step.number is not None:
@@ -361,7 +361,7 @@ class Steps:
     # --- times ---
 
     def stamp(self, call: int | None) -> Stmt:
-        """The time since the last stamp added to that of a call, if any."""
+        """The time since the last stamp, added to the time of a call if there is one."""
         if self.clock is None or self._clocks is None:
             return seq()
         times, now, last = self._clocks

@@ -59,7 +59,7 @@ loops have up to some dozens; a separate function costs them a call and saving r
 
 
 def scales(target: Target) -> bool:
-    """True if `scalef` on vectors of every length is one instruction of the machine."""
+    """True if `scalef` is one machine instruction for every vector length."""
     return target.features >= {"avx512f", "avx512vl"}
 
 
@@ -116,7 +116,8 @@ def _expanded(call: ir.Call, let: Bindings) -> Expr:
     name, args = call.name, call.args
     x = args[0]
     dtype = x.dtype
-    if name in ("bitcast", "prefetch", "scalef", "check_index"):  # no arithmetic, or finished
+    # No arithmetic, or expanded already.
+    if name in ("bitcast", "prefetch", "scalef", "check_index"):
         return call
     if name == "threefry":
         c0, c1, k0, k1 = args
@@ -146,7 +147,7 @@ def _expanded(call: ir.Call, let: Bindings) -> Expr:
     functions = _F64 if dtype is f64 and let.alone else _F32 if dtype is f32 else {}
     if name in functions:
         return functions[name](let("x", x), let)
-    return call  # an instruction, or the C library for f64
+    return call  # the target has an instruction, or the C library computes f64
 
 
 def _expanded_integer(call: ir.Call, let: Bindings) -> Expr:
@@ -164,7 +165,7 @@ def _expanded_integer(call: ir.Call, let: Bindings) -> Expr:
         return simple if simple is not None else _integer_power(x, call.args[1], let)
     if name == "fma":
         return x * call.args[1] + call.args[2]
-    return call  # the verifier has refused other types: the rest is for floats only
+    return call  # the rest is for floats only; the verifier has refused other types
 
 
 def expand(call: ir.Call, scales: bool = False, alone: bool = False) -> Expr:
@@ -179,17 +180,17 @@ def expand(call: ir.Call, scales: bool = False, alone: bool = False) -> Expr:
 
 
 def has_expansion(call: ir.Call) -> bool:
-    """Whether this is a function of one f32 with an expansion, so that it may stay a call."""
+    """Whether `call` is a function of one f32 that has an expansion, so that it may stay a call."""
     return call.name in _F32 and call.args[0].dtype is f32
 
 
 def expand_math(func: Func, target: Target) -> Func:
-    """`func` with every call expanded that has no instruction, the last pass before code generation
-    for `target`.
+    """`func` with every call expanded for which `target` has no instruction: the last pass before
+    code generation.
 
-    More than `MOST_EXPANDED` calls of a function stay calls, for which code generation defines it:
-    the time that LLVM takes grows faster than the length of a block.  The same object if there is
-    nothing to expand.
+    If a function has more than `MOST_EXPANDED` calls, they stay calls and code generation defines
+    the function, because LLVM's time grows faster than the length of a block.  Returns the same
+    object if there is nothing to expand.
     """
     calls: Counter[tuple[str, int]] = Counter()
     alone = target.device is not None
@@ -198,12 +199,12 @@ def expand_math(func: Func, target: Target) -> Func:
         return expanded
     return _with_expansions(
         func, scales(target), calls, alone
-    )  # which now knows all frequent functions
+    )  # the second pass knows all frequent functions
 
 
 def expand_functions(func: Func) -> Func:
-    """`func`, in any stage, with every call expanded as on a machine without `scalef`.  So the
-    results are the same bits everywhere, also in the interpreter.
+    """`func`, in any stage, with every call expanded as for a machine without `scalef`.  So all
+    machines and the interpreter give the same bits.
     """
     return _with_expansions(func, False)
 

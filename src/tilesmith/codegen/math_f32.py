@@ -45,14 +45,14 @@ def _reduced(x: Expr, let: Bindings) -> tuple[Expr, Expr, Expr]:
 
 
 def _power_of_two(biased: Expr) -> Expr:
-    """2^k for k in the range of normal exponents; the shift pushes the bias out of the word."""
+    """2^k for k in the range of normal exponents.  The shift drops the bias."""
     return terms.bits_of(terms.shift_left(biased, 23) + literal(0x3F800000, biased), f32)
 
 
 def _scaled(p: Expr, kf: Expr, biased: Expr, let: Bindings) -> Expr:
     """p * 2^k for -150 <= k <= 128, with overflow and denormals rounded correctly.
 
-    Without the instruction it takes two steps, as 2^k itself may be out of range.
+    Without `scalef`, it multiplies twice, since 2^k itself may be out of range.
     """
     if let.scales:
         return terms.scaled_by(p, kf)
@@ -151,7 +151,7 @@ def _log1p(x: Expr, let: Bindings) -> Expr:
     high, low = _log_parts(u, let)
     lost = (
         x - (u - literal(1.0, x))
-    ) / u  # what rounding 1 + x lost, seen through the logarithm's slope
+    ) / u  # adds the rounding error of 1 + x, multiplied by the logarithm's derivative
     result = let("l", terms.log_edges(u, high + (low + lost)))
     return terms.pick(terms.equal(x, 0.0), x, result, x)  # log1p(-0) is -0
 

@@ -1,8 +1,8 @@
 """Functions of f64 as arithmetic, for machines without a C library.
 
-Errors in units in the last place, which tests bound: exp exp2 log 2, log1p tanh erf cosh 3,
-sinh asinh acosh atanh 4, pow 2 for results near 1 and 8 near overflow.
-The reductions are those of f32; coefficients are our own fits.
+Errors in units in the last place, checked by tests: exp exp2 log 2, log1p tanh erf cosh 3, sinh
+asinh acosh atanh 4, pow 2 for results near 1 and 8 near overflow. The argument reductions are the
+same as for f32; the coefficients are our own fits.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def sign_of(x: Expr) -> Expr:
 
 
 def signed(magnitude: Expr, x: Expr) -> Expr:
-    """`magnitude`, which is not negative, with the sign of x."""
+    """`magnitude`, which must not be negative, with the sign of x."""
     return bits_of(Binary("or", bits_of(magnitude, u64), sign_of(x)), f64)
 
 
@@ -210,7 +210,7 @@ def _log1p(x: Expr, let: Bindings) -> Expr:
     x = let("x", x)
     u = let("u", x + literal(1.0, x))
     high, low = _log_parts(u, let)
-    lost = (x - (u - literal(1.0, x))) / u  # what rounding 1 + x lost, through the slope
+    lost = (x - (u - literal(1.0, x))) / u  # rounding error of 1 + x
     lost = pick(less(u, 2.0**60), lost, 0.0, x)
     result = let("l", log_edges(u, high + (low + lost)))
     return pick(equal(x, 0.0), x, result, x)  # log1p(-0) is -0
@@ -242,7 +242,9 @@ def _atanh(x: Expr, let: Bindings) -> Expr:
 
 
 def power(x: Expr, y: Expr, let: Bindings) -> Expr:
-    """x^y as 2^(y log2 |x|), the logarithm with twice the digits; C99's special cases."""
+    """x^y as 2^(y log2 |x|), where the logarithm has twice the digits.  Special cases are as in
+    C99.
+    """
     x, y = let("x", x), let("y", y)
     a = let("a", intrinsic("abs", x))
     one = literal(1.0, x)

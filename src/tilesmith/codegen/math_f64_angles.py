@@ -1,8 +1,8 @@
 """Trigonometric functions of f64 and their inverses as arithmetic, for machines without a C
 library.
 
-Errors in units in the last place, which tests bound: sin cos 2, asin acos atan 3, tan 4; for every
-argument.
+Errors in units in the last place, for every argument, checked by tests: sin cos 2, asin acos atan
+3, tan 4.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _ASIN = (
     0.00962140274734483, 0.009322101501082774, 0.0030350071727267623, 0.019579201619744684,
     -0.019277545928584557, 0.02963502626354855,
 )  # fmt: skip
-# bits of 2/pi after the binary point, behind 55 zeros
+# number of zeros before the bits of 2/pi
 _ZEROS = 55
 _TWO_OVER_PI = (
     0x0000000000000145, 0xF306DC9C882A53F8, 0x4EAFA3EA69BB81B6, 0xC52B3278872083FC,
@@ -70,7 +70,7 @@ def _words(first: Expr, count: int, let: Bindings) -> list[Expr]:
     for n in range(count):
         values = [literal(w, first) for w in _TWO_OVER_PI[n : len(_TWO_OVER_PI) - count + 1 + n]]
         bit = 0
-        while len(values) > 1:  # neighbours differ in one bit of the number
+        while len(values) > 1:  # one bit of the number chooses between neighbours
             mask = literal(1 << bit, first)
             odd = let("o", Compare("ne", both(first, mask), literal(0, first)))
             pairs = zip(values[::2], values[1::2], strict=False)
@@ -95,8 +95,8 @@ def _high_product(a: Expr, b: Expr, let: Bindings) -> Expr:
 def _quadrant(x: Expr, let: Bindings) -> tuple[Expr, Expr]:
     """(q, r) with |x| = q pi/2 + r modulo 2 pi, |r| <= pi/4; q is a u64 in 0..3.
 
-    |x| is m 2^(e-1075).  m times a 192-bit window of 2/pi, modulo 4 by wrapping, of which 128 bits
-    are kept.  An f64 may cancel about 62 bits where it is closest to a multiple of pi/2.
+    |x| is m 2^(e-1075).  The quotient is m times a 192-bit window of 2/pi; wrapping reduces it
+    modulo 4, and 128 bits are kept.  For an f64 close to a multiple of pi/2, about 62 bits cancel.
     """
     ax = let("ax", intrinsic("abs", x))
     small = let("small", less(ax, _PI_4))
@@ -184,7 +184,9 @@ def _atan(x: Expr, let: Bindings) -> Expr:
 
 
 def _asin_core(a: Expr, let: Bindings) -> tuple[Expr, Expr, Expr]:
-    """For 0 <= a: whether a > 1/2, and asin of t as t + rest, with t = a or sqrt((1 - a) / 2)."""
+    """For a >= 0: whether a > 1/2, and asin(t) as t + rest, where t is a, or sqrt((1 - a) / 2) if a
+    > 1/2.
+    """
     big = let("big", less(literal(0.5, a), a))
     z = let("z", pick(big, (literal(1.0, a) - a) * literal(0.5, a), a * a, a))
     t = let("t", pick(big, intrinsic("sqrt", z), a, a))

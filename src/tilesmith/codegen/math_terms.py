@@ -1,4 +1,4 @@
-"""The vocabulary of the expansions of mathematical functions."""
+"""The building blocks of the expansions of mathematical functions."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def bits_of(x: Expr, dtype: DType) -> Expr:
 
 
 def scaled_by(x: Expr, k: Expr) -> Expr:
-    """x * 2^k for an f32 k that is a whole number, rounded once; only where `Bindings.scales`."""
+    """x * 2^k, rounded once, for an f32 k that is a whole number; needs `Bindings.scales`."""
     return ir.Call("scalef", (x, k), x.dtype)
 
 
@@ -86,7 +86,7 @@ def clamp(x: Expr, low: float, high: float) -> Expr:
 def unless_below(x: Expr, low: float, let: Bindings, f: Callable[[Expr], Expr]) -> Expr:
     """f(x), and zero where x < low.
 
-    There `f` would underflow.  Some CPUs take more than a hundred cycles for that, and the masked
+    For smaller x, `f` would underflow, which takes some CPUs more than a hundred cycles.  Masked
     elements of a softmax are such numbers.
     """
     x = let("a", x)
@@ -124,7 +124,7 @@ Expansion = Callable[[Expr, Bindings], Expr]
 
 
 def log_edges(x: Expr, result: Expr) -> Expr:
-    """`result` for positive finite x; -inf at 0, NaN below; infinity and NaN are kept."""
+    """`result` for positive finite x; -inf at 0, NaN below 0; infinity and NaN stay."""
     edge = pick(equal(x, 0.0), -INF, pick(less(x, 0.0), NAN, x, x), x)
     inside = ir.Binary("and", less(literal(0.0, x), x), less(x, INF))
     return ir.Select(inside, result, edge)

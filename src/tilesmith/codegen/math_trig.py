@@ -8,7 +8,7 @@ from tilesmith.ir.expr import Binary, Cast, Compare, Expr, Select
 from . import math_terms as terms
 from .math_terms import INF, Bindings, Expansion, literal
 
-# bits of 2/pi after the binary point, behind 26 zeros
+# the bits of 2/pi, with 26 zeros before them
 _TWO_OVER_PI = (
     0x00000028BE60DB93, 0x91054A7F09D5F47D, 0x4D377036D8A5664F,
     0x10E4107F9458EAF7, 0xAEF1586DC91B8E90,
@@ -25,9 +25,9 @@ _COS = (0.0416666469744858613, -0.00138873704153273832, 0.000024438585816190684)
 def _quadrant(x: Expr, let: Bindings) -> tuple[Expr, Expr]:
     """(q, r) with |x| = q pi/2 + r modulo 2 pi, |r| <= pi/4; q is an i32 in 0..3.
 
-    |x| is m 2^(e-150).  m times a 96-bit window of 2/pi, modulo 4 by wrapping, leaves 62 bits of
-    fraction.  A float may cancel about 30 of them where it is closest to a multiple of pi/2; the
-    rest is more than a mantissa.
+    |x| is m 2^(e-150).  The quotient is m times a 96-bit window of 2/pi; wrapping reduces it modulo
+    4 and leaves 62 bits of fraction.  For a float close to a multiple of pi/2, about 30 bits
+    cancel; the rest is more than a mantissa.
     """
     ax = let("ax", terms.intrinsic("abs", x))
     bits = let("b", Cast(terms.bits_of(ax, u32), u64))

@@ -1,4 +1,6 @@
-"""Rarer functions of f32, computed in f64 with errors far below half a unit and rounded once."""
+"""Less frequent f32 functions, computed in f64 with errors far below half an f32 ulp and rounded
+once.
+"""
 
 from __future__ import annotations
 
@@ -68,7 +70,9 @@ def _atan(x: Expr, let: Bindings) -> Expr:
 
 
 def _asin_core(a: Expr, let: Bindings) -> tuple[Expr, Expr]:
-    """For 0 <= a: whether a > 1/2, and asin of a, or of sqrt((1 - a) / 2) then (NaN when a > 1)."""
+    """For a >= 0: whether a > 1/2, and asin(a), or asin(sqrt((1 - a) / 2)) if a > 1/2 (NaN if a >
+    1).
+    """
     big = let("big", terms.less(literal(0.5, a), a))
     half = (literal(1.0, a) - a) * literal(0.5, a)
     z = let("z", terms.pick(big, half, a * a, a))
@@ -93,7 +97,7 @@ def _acos(x: Expr, let: Bindings) -> Expr:
 
 
 def _two_exps(x: Expr, let: Bindings) -> tuple[Expr, Expr, Expr]:
-    """|x| in f64 (at most 100: beyond, f32 overflows), and half of e^|x| and of e^-|x|."""
+    """|x| in f64, at most 100 since f32 overflows beyond, and half of e^|x| and of e^-|x|."""
     a = let("a", terms.clamp_above(Cast(terms.intrinsic("abs", x), f64), 100.0))
     e = let("ex", _exp2_wide(let("y", a * literal(LOG2_E, a)), let) * literal(0.5, a))
     return a, e, literal(0.25, a) / e

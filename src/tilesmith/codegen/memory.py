@@ -1,7 +1,7 @@
 """Loads and stores: addresses and the kinds of vector access.
 
-An index is a sum.  Its terms are added to the buffer's pointer from the outermost loop inwards, and
-the constant last.  So unrolled accesses share one pointer per loop and differ only in a
+An index is a sum.  Its terms are added to the buffer's pointer, those of the outermost loop first
+and the constant last.  So unrolled accesses share one pointer per loop and differ only in a
 displacement.
 """
 
@@ -31,10 +31,10 @@ _MOST_PARTS = 8
 
 
 class Memory:
-    """Loads from memory and stores to it.
+    """Writer of loads and stores.
 
     reach: elements that the surrounding stores certainly read.
-    whole: the streaming ones among these stores, with their alignment.
+    whole: by streaming store among these, its alignment in bytes.
     streams: whether a streaming store was written.
     """
 
@@ -73,15 +73,15 @@ class Memory:
         return None
 
     def heap(self, buffer: Buffer) -> str:
-        """Pointer to a heap buffer: into the workspace, or into the scratch memory of a thread."""
+        """Pointer to a heap buffer, which lies in the workspace or in a thread's scratch memory."""
         plan = self.module.workspace
         offset = plan.offsets[buffer]
-        # the outermost scope of loops, not of branches: a value written here is available
-        # throughout one
+        # The outermost loop, outside of all branches: a value written here is available in all of
+        # it.
         top = self.b.home(0)
         if buffer not in plan.per_thread:
             base = "%workspace"
-        elif self.env.outside is None:  # its parallel loop has one iteration and runs as thread 0
+        elif self.env.outside is None:  # the one iteration of the parallel loop runs as thread 0
             base = self.env.field("scratch")
         else:
             base = self._scratch
@@ -111,7 +111,7 @@ class Memory:
         element = memory_type(buffer.dtype)
         by_level: dict[int, list[tuple[Expr, int]]] = {}
         for e, factor in terms:
-            # a load that can't be moved counts as innermost
+            # a load that can't be moved belongs to the innermost loop
             is_fixed = values.needs_guard(e)[0]
             level = values.home_of(e).depth if is_fixed else self.env.level(e)
             by_level.setdefault(level, []).append((e, factor))
@@ -258,8 +258,8 @@ class Memory:
         )
 
     def _picked(self, buffer: Buffer, index: Expr, lanes: int, mask: Mask | None) -> str | None:
-        """Elements at known distances: the vectors that cover them, shuffled; None if the distances
-        aren't known or there are too many vectors.
+        """Elements at known distances: vectors that cover them, shuffled.  None if the distances
+        are not known or if there are too many vectors.
         """
         where = place(buffer, index)
         if where is None or (mask is not None and mask.known is None):
@@ -299,8 +299,8 @@ class Memory:
         return result if all(taken) or mask is None else self._or_zero(mask.text, type_, result)
 
     def _collected(self, buffer: Buffer, index: Expr, lanes: int) -> str | None:
-        """Elements at indices that are contiguous in memory, loaded one by one (gathers are slower
-        on some processors); None for other indices.
+        """Elements at indices that are contiguous in memory, loaded one by one, since gathers are
+        slower on some processors.  None for other indices.
         """
         element, size = memory_type(buffer.dtype), buffer.dtype.bytes
         type_, result = vector(element, lanes), "poison"
@@ -353,7 +353,7 @@ class Memory:
         self._vector_store(buffer, index, lanes, stored, active, self.whole.get(s))
 
     def _to_store(self, s: Store, mask: Mask | None) -> str:
-        """The value of a store in its buffer's memory type; copied elements are not converted."""
+        """The value of a store in the buffer's memory type.  A copied element is not converted."""
         slots = self.registers.slots.get(s.buffer)
         if slots is not None and not slots.as_stored:
             return self.value(s.value, mask)
@@ -420,9 +420,9 @@ class Memory:
 
 
 def _is_padding(buffer: Buffer, index: Expr, mask: Mask) -> bool:
-    """True if a store without its mask would additionally write only padding after an allocation.
-    A core forwards a stored vector to a following load.  It does not forward a masked store: the
-    load waits until the store has reached the cache.
+    """True if a store without its mask would overwrite only the padding after an allocation,
+    besides the active lanes. A core forwards a stored vector to a following load.  It does not
+    forward a masked store: the load waits until the store has reached the cache.
     """
     access = constant_access(index, mask.lanes)
     padded = buffer.scope in ALLOCATED and SCOPES[buffer.scope].is_addressed

@@ -26,9 +26,9 @@ class Module:
     strict: whether results are the interpreter's, bit by bit.
     streamed: buffers written by streaming stores.
     functions: definitions made so far.
-    messages: of the assertions, in order.
+    messages: texts of the assertions, in order.
     libm: functions of the C library that are called.
-    called: other code that is called: types of the arguments by symbol.
+    called: argument types of other called functions, by symbol.
     outlined: symbols of mathematical functions that are defined here, by name and lanes.
     streams: whether any streaming store was written.
     """

@@ -93,7 +93,7 @@ def rounded(b: Builder, target: Target, dtype: DType, value: str, lanes: int) ->
 
 
 def _has_conversion(target: Target) -> bool:
-    """Whether the CPU rounds to bfloat16; strict results are those of a target without."""
+    """Whether the CPU's instruction rounds to bfloat16.  Strict results do not use it."""
     return {"avx512bf16", "avx512vl"} <= target.features
 
 

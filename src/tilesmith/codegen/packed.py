@@ -13,7 +13,7 @@ from tilesmith.support.errors import UnsupportedError
 def packed(kernel: Kernel, target: Target, opt: int) -> bytes:
     """A kernel of constant sizes as bytes.
 
-    Raises UnsupportedError for sizes that only a run knows.
+    Raises UnsupportedError for sizes that are known only at run time.
     """
     p = kernel.parts
     assert p is not None
@@ -31,7 +31,9 @@ def packed(kernel: Kernel, target: Target, opt: int) -> bytes:
 
 
 def unpacked(symbol: str, code: bytes) -> DeviceKernel:
-    """The kernel in the bytes of `packed`; the program knows the size of its workspace."""
+    """The kernel in the bytes that `packed` wrote.  The program stores the size of the kernel's
+    workspace.
+    """
     text, helpers, messages, launches, *flags = json.loads(code)
     calls = (
         LaunchCall(name, (const(x), const(y), const(z)), tuple(threads), stops)

@@ -1,6 +1,6 @@
 """Register buffers: one stack slot per distinct vector accessed, which LLVM turns into registers.
 
-A whole column of a block of row vectors may also be read; blocks are transposed in this way.
+A whole column of a block of row vectors may also be read, which transposes the block.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .builder import Builder
 from .indices import column_access, constant_access
 from .llvm_text import is_narrow, memory_type, value_type, vector
 
-# bytes within which shuffles need no table of indices, and which they move as a whole
+# Shuffles within this many bytes need no index table.  Each shuffle moves so many bytes as a whole.
 _LANE_BYTES = 16
 
 
@@ -27,7 +27,7 @@ class Slots:
     pointers: the slot of each vector, by (first element, lanes).
     memory: one block of memory instead of slots.
     as_stored: elements have their memory type, not their value type.
-    windows: columns that begin at different rows are read.
+    windows: whether columns are read from different first rows.
     """
 
     pointers: dict[tuple[int, int], str]
@@ -65,8 +65,9 @@ class Registers:
                 pointers[first, lanes] = self.b.alloca("r", self.slot_type(buffer, lanes))
             self.slots[buffer] = Slots(pointers, "", as_stored, windows)
             return
-        # vectors of several widths overlap: one block of memory, which LLVM splits as far as it can
-        as_stored = as_stored or buffer.dtype.is_bool  # a bit has no address
+        # Vectors of several widths overlap in one block of memory, which LLVM splits as far as it
+        # can.
+        as_stored = as_stored or buffer.dtype.is_bool  # a single bit has no address
         type_ = memory_type(buffer.dtype) if as_stored else value_type(buffer.dtype)
         name = self.b.alloca("r", f"[{max(a + n for a, n in ordered)} x {type_}]")
         self.slots[buffer] = Slots({}, name, as_stored)
@@ -125,16 +126,16 @@ class Registers:
     def _column(self, buffer: Buffer, column: int, rows: tuple[tuple[int, int], ...]) -> str:
         """One column of a block of row vectors.
 
-        The block is divided into square ones of 2^n rows, one below the other.  All are transposed
-        at once, in n rounds, so that the columns share most of the shuffles.  Each shuffle stays
-        within lanes of 16 bytes or moves such lanes as a whole: these are single instructions
-        without index tables.  Elements missing from squares may have any value.
+        The block is divided into square blocks of 2^n rows, one below the other.  All of them are
+        transposed at once, in n rounds, so that the columns share most of the shuffles.  Each
+        shuffle stays within 16-byte lanes or moves such lanes as a whole, which takes one
+        instruction without an index table.  Elements missing from a square may have any value.
         """
         wide = is_narrow(buffer.dtype) and not self.slots[buffer].as_stored
         width = _power_of_two(rows[0][1])
         blocks = _power_of_two(-(-len(rows) // width))
         group = min(width, _LANE_BYTES // (4 if wide else buffer.dtype.bytes))
-        count = width // group  # of lanes in a row
+        count = width // group  # number of lanes in a row
         slots = self.slots[buffer]
         loaded = [
             self._row(buffer, access, width)
@@ -194,8 +195,8 @@ class Registers:
         return rows[0]
 
     def _joined(self, type_: str, rows: list[str], column: int, group: int) -> str:
-        """Number `column` of the lanes of `group` elements of each square block of all `rows`, side
-        by side: each round takes every other lane of two neighbours.
+        """Of each square block of `rows`, the lane `column` of `group` elements; the lanes are side
+        by side.  Each round takes every second lane of two adjacent vectors.
         """
         width = int(type_[1:].split(" ", 1)[0])
         while len(rows) > 1:

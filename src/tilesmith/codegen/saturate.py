@@ -4,9 +4,9 @@
     u8(min(max(round(x) + 3, 0), 255))
 
 x86 converts a float to the nearest i32 in one instruction, whereas rounding and converting takes
-two, and narrows integers with saturation, which is the clipping.  Machines differ in the results
-for NaN and for numbers beyond i32.  So x is clipped before it is converted, which gives the same
-number since the limits are whole, and NaN becomes 0, as `ir.storage.truncated` defines.  A whole
+two.  It also narrows integers with saturation, which does the clipping.  Machines differ in the
+results for NaN and for numbers beyond i32.  So x is clipped before the conversion.  This gives the
+same number, since the limits are whole.  NaN becomes 0, as `ir.storage.truncated` defines.  A whole
 number is added after the conversion.
 """
 
@@ -68,7 +68,7 @@ def write(code: Arithmetic, found: Rounded, to: DType, lanes: int, x: str) -> st
     floats, wide, narrow = value_type(f32, lanes), value_type(i32, lanes), value_type(to, lanes)
     bools = vector("i1", lanes)
     below = code.binary("min", f32, lanes, x, high, number=high)
-    # no comparison with NaN holds: it becomes the limit
+    # comparisons with NaN are false, so NaN becomes the limit
     above = code.emit(f"fcmp ogt {floats} {below}, {low}")
     inside = code.emit(f"select {bools} {above}, {floats} {below}, {floats} {low}")
     made = code.emit(f"call {wide} @llvm.lrint({floats} {inside})")
@@ -77,14 +77,14 @@ def write(code: Arithmetic, found: Rounded, to: DType, lanes: int, x: str) -> st
     made = code.emit(f"select {bools} {is_number}, {wide} {made}, {wide} {nan}")
     if found.offset:
         made = code.binary("add", i32, lanes, made, literal(found.offset, i32, lanes))
-    # the limits of the type itself, at which instructions saturate
+    # the limits of the type itself, to which instructions saturate
     for op, limit in (("max", to.min), ("min", to.max)):
         made = code.binary(op, i32, lanes, made, literal(int(limit), i32, lanes))
     return code.emit(f"trunc {wide} {made} to {narrow}")
 
 
 def as_floats(code: Arithmetic, lanes: int, x: str, clipped: str) -> str:
-    """The integer as f32, the number that was rounded and clipped, but 0 for NaN."""
+    """The clipped integer as f32; NaN becomes 0."""
     floats = value_type(f32, lanes)
     is_number = code.emit(f"fcmp ord {floats} {x}, {x}")
     zero = literal(0.0, f32, lanes)

@@ -1,19 +1,19 @@
-"""The sizes of a run: numbers that a program computes from the extents that only the run knows.
+"""The sizes of a run: numbers that a program computes from the extents of its inputs.
 
     def tilesmith_sizes(extents: i64[..], values: i64[..]) -> values
 
-`extents` holds a number for each symbol, `values` takes the results: the bytes of the arena, the
-bytes of scratch memory for each thread, the extents of the outputs, those of inputs that are
-formulas of symbols, then what the main function uses itself.  Extents of outputs that only data
-say are left out; behind the inputs' stands what they do not exceed, where that is known.  It
-returns `Code.SIZES` if an extent is outside its range, or one that follows from it is negative, and
+`extents` holds a number for each symbol, and `values` receives the results.  These are, in order:
+the bytes of the arena, the bytes of scratch memory for each thread, the extents of the outputs, the
+extents of inputs that are formulas of symbols, known upper bounds on extents that depend on data,
+and the values that the main function uses.  Output extents that depend on data are left out.  The
+function returns `Code.SIZES` if an extent is outside its range or a derived extent is negative, and
 `Code.OVERFLOW` if a result does not fit 64 bits.  Nothing is allocated before it has returned 0, so
-no size, however hostile, reaches memory unchecked.
+every size is checked before it reaches memory.
 
-Where a run measures extents (see `program.nodes`), the main function calls a function of the same
-kind, which computes the dependent values from all extents known by then.
+When a run measures extents (see `program.nodes`), the main function calls a similar function.  It
+computes the dependent values from all extents known so far.
 
-It is a function of loop IR like any other, which has neither a workspace nor a context.
+It is an ordinary function of loop IR without workspace and context.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _TOGETHER = 16
 class SizeProgram:
     """The sizes of a run.
 
-    symbols: in the order of the extents.
+    symbols: the symbols, in the order of the extents.
     values: the expressions to compute, by position.
     extents: extents of tensors of the program, which must not be negative.
     checks: whether the symbols' ranges are checked.
@@ -66,7 +66,7 @@ class SizeProgram:
 def sizes_function(program: SizeProgram, name: str = SIZES) -> Func:
     """The function that computes the sizes.
 
-    Raises InternalError for a size that is no arithmetic of symbols.
+    Raises InternalError for a size that is not computed from symbols by arithmetic.
     """
     extents = Buffer("extents", i64, (len(program.symbols),))
     values = Buffer("values", i64, (max(program.values, default=-1) + 1,))
@@ -87,7 +87,7 @@ def sizes_function(program: SizeProgram, name: str = SIZES) -> Func:
 class _Body:
     """Statements that compute expressions of symbols; each operation is done once.
 
-    statements: those so far, and names for the rest of them with their values.
+    statements: the statements so far; each name is defined for the statements after it.
     """
 
     def __init__(self, symbols: Mapping[Var, Expr]) -> None:
@@ -112,12 +112,12 @@ class _Body:
         return self._names[size]
 
     def leave_if_overflow(self) -> None:
-        """Leave if a result since the last time does not fit."""
+        """Return from the function if a result since the last check does not fit."""
         self.leave_if(self._overflows, Code.OVERFLOW)
         self._overflows = []
 
     def leave_if(self, conditions: Sequence[Expr], code: Code) -> None:
-        """Leave if any of the conditions holds."""
+        """Return from the function if any of the conditions holds."""
         for i in range(0, len(conditions), _TOGETHER):
             some = any_of(*conditions[i : i + _TOGETHER])
             self.statements.append(If(some, Return(const(code, i32))))
@@ -134,7 +134,7 @@ class _Body:
 
 
 def _overflows(e: Expr) -> list[Expr]:
-    """The conditions under which the result of one operation does not fit."""
+    """The conditions under which the result of one operation does not fit 64 bits."""
     if isinstance(e, Unary) and e.op == "neg":
         return [call("sub_overflows", const(0), e.a)]
     if isinstance(e, Binary):

@@ -1,4 +1,5 @@
-"""Statements of loop IR to LLVM text, one function at a time: the kernel, and its parallel loops.
+"""Translation of loop IR statements to LLVM text, one function at a time: the kernel, and its
+parallel loops.
 
 A parallel loop becomes a function over a range of iterations.  Its captured values travel in a
 struct, its environment.  The context's `parallel_for` calls it with ranges.
@@ -42,7 +43,9 @@ from .values import Mask, Values
 
 
 class Statements:
-    """Statements of one LLVM function: the kernel, or a parallel loop inside it (`parent`)."""
+    """Writer of the statements of one LLVM function: the kernel, or a parallel loop inside it
+    (`parent`).
+    """
 
     def __init__(
         self, module: Module, hooks: Hooks = CPU, parent: Statements | None = None
@@ -62,7 +65,7 @@ class Statements:
         self.checks = Checks(self.values, module, "ret void" if parent else hooks.stop)
         further = {ir.Load: self.memory.load, ir.TensorCall: self.tensors.call, ir.Call: self._call}
         self.values.rules |= further
-        # statements that a rule leaves to be written later, so that nesting is not limited
+        # Statements that a rule postpones.  They keep the recursion shallow.
         self._next: list[Stmt] = []
         self._plain: dict[type[Stmt], Callable[[Any], None]] = {
             nodes.For: self._for, nodes.If: self._if, nodes.Store: self._store,
@@ -92,7 +95,7 @@ class Statements:
         self._next, self.b.scope = outside
 
     def plain(self, s: Stmt) -> None:
-        """Write `s` in the way of most targets."""
+        """Write `s` as most targets do."""
         self._plain[type(s)](s)
 
     def _call(self, e: ir.Call, mask: Mask | None) -> str:
@@ -103,7 +106,7 @@ class Statements:
         return self.values.call(e, mask)
 
     def _outlined(self, e: ir.Call, x: str) -> str:
-        """A call of a function of mathematics, which the module defines once."""
+        """A call of a mathematical function, which the module defines once."""
         module, type_ = self.module, value_type(e.dtype, e.lanes)
         symbol = module.outlined.get((e.name, e.lanes))
         if symbol is None:
@@ -129,7 +132,7 @@ class Statements:
             self._next.append(last)
 
     def _stores(self, stores: list[nodes.Store]) -> None:
-        """Consecutive stores that all run unconditionally."""
+        """Write consecutive stores that all run unconditionally."""
         memory, streamed = self.memory, self.module.streamed
         memory.reach = reach(stores)
         memory.whole = whole_lines(stores, streamed) if streamed else {}
@@ -186,9 +189,7 @@ class Statements:
             self.b.do(f"{following} = add nsw i64 {var}, 1")
             more = self.emit(f"icmp slt i64 {following}, {end}")
             self.b.branch(more, head, leave)
-        before = (
-            self.b.scope.code.label
-        )  # values moved out of the loop may have ended a block since
+        before = self.b.scope.code.label  # moving values out of the loop may have ended a block
         if nonempty:
             self.b.branch(nonempty, head, leave)
         else:
@@ -306,7 +307,7 @@ class Statements:
         self.b.do(f"ret i32 {self.value(s.code)}")
         self.b.start_block(self.b.label("after"))  # code after it never runs
 
-    # parallel loops
+    # Parallel loops
 
     def _parallel(self, s: nodes.For) -> None:
         """The loop as a function over a range of iterations, and the call that distributes it."""

@@ -1,7 +1,7 @@
 """Streaming stores: results that no cache can hold are written past the caches.
 
-An ordinary store to a line that is not cached first reads the line from memory; a copy then moves
-three bytes for two.  A streaming store (LLVM's `!nontemporal`) writes a whole line without reading
+An ordinary store to a line that is not cached first reads the line from memory, so a copy moves 3
+bytes instead of 2.  A streaming store (LLVM's `!nontemporal`) writes a whole line without reading
 it.  It pays only where whole lines are written.  It harms where the next kernel would have found
 the result in a cache.
 """
@@ -18,15 +18,16 @@ from tilesmith.ir.lane_offsets import lane_offsets
 from tilesmith.ir.target import LINE_BYTES, Target
 from tilesmith.loop.nodes import Buffer, Func, Store
 
-_LEAST_BYTES = 16  # least bytes of a streaming store: narrower ones have no vector instruction
+# Minimum size in bytes of a streaming store: narrower stores have no vector instruction.
+_LEAST_BYTES = 16
 
 
 def streamed(func: Func, loaded: Collection[Buffer], target: Target) -> frozenset[Buffer]:
-    """The outputs of `func` to write past the caches: those that it does not read, if together no
-    cache can hold them.
+    """The outputs of `func` to write past the caches: the outputs that it does not read, if they
+    exceed every cache together.
 
-    At the end, the results written first have left the cache, so a reader that starts there loses
-    nothing.
+    By the end, ordinary stores would have evicted the first results, so a reader that starts with
+    these loses nothing.
     """
     sizes = {b: b.dtype.bytes * math.prod(map(_extent, b.shape)) for b in func.outputs}
     if not target.overflows(sum(sizes.values())):

@@ -15,7 +15,7 @@ from .indices import column_access, constant_access
 
 
 def moved(s: loop.Store) -> Buffer | None:
-    """The buffer whose elements are stored as they were loaded; None for other stores."""
+    """The buffer whose elements a store copies unchanged; None for other stores."""
     value = s.value
     if isinstance(value, Load) and isinstance(value.buffer, Buffer):
         return value.buffer if value.buffer.dtype is s.buffer.dtype else None
@@ -23,20 +23,20 @@ def moved(s: loop.Store) -> Buffer | None:
 
 
 def _of(place: Expr) -> set[Buffer]:
-    """The buffer of an element."""
+    """The buffer that contains an element."""
     buffer = place.buffer if isinstance(place, Load) else None
     return {buffer} if isinstance(buffer, Buffer) else set()
 
 
 @dataclass(slots=True)
 class Survey:
-    """The uses of its buffers by a kernel.
+    """A kernel's uses of its buffers.
 
     written: buffers that are stored to.
     loaded: buffers that are loaded from.
     accesses: the accesses to register buffers, all constant, as (first element, lanes).
-    windows: register buffers with columns that are read from different rows on.
-    computed: register buffers with computed elements, not only copied ones.
+    windows: register buffers whose columns are read from different first rows.
+    computed: register buffers with computed elements, besides copied ones.
     asserts: whether the kernel may stop early.
     checks: whether it checks indices.
     """
@@ -49,14 +49,15 @@ class Survey:
     asserts: bool = False
     checks: bool = False
     _seen: set[Expr] = field(default_factory=set)
-    _tops: dict[Buffer, int] = field(default_factory=dict)  # the first row of a buffer's columns
+    # By buffer, the first row of its columns.
+    _tops: dict[Buffer, int] = field(default_factory=dict)
 
     def statement(self, stmt: Stmt) -> None:
         for s in walk(stmt):
             self._statement(s)
 
     def _statement(self, s: Stmt) -> None:
-        """Record the uses by a statement itself."""
+        """Record the uses by a statement, without those by statements inside it."""
         if isinstance(s, loop.Store):
             self.written.add(s.buffer)
             for i in s.indices:
@@ -69,7 +70,8 @@ class Survey:
             if s.mask is not None:
                 self.expression(s.mask)
         elif isinstance(s, loop.Reinterpret):
-            self.written |= {s.buffer, *_of(s.place)}  # each may be written through the other
+            # The two buffers share memory: a store to either changes both.
+            self.written |= {s.buffer, *_of(s.place)}
             self.expression(s.place)
         elif not isinstance(s, loop.Allocate):
             if isinstance(s, loop.CopyBytes):

@@ -1,8 +1,8 @@
 """The machines for which code can be made: the host, named ones, those of description files, C, and
 devices.
 
-A description file (TOML or JSON) is a table of fields of `CpuModel`, or of `Device` where the base
-is one, and:
+A description file (TOML or JSON) is a table with fields of `CpuModel`, or of `Device` if the base
+is a device, and:
 
     name = "server-64"      # shown to people; the file's name without it
     base = "x86-64-v4"      # whose instructions code may use, and whose other fields hold
@@ -101,8 +101,8 @@ def has_slow_gathers(target: Target) -> bool:
 def target(spec: str | Target) -> Target:
     """The target called `spec`: "native", an x86-64 level or an instruction set, a named machine,
     the path of a description file, "c" for C text that this machine's C compiler compiles, or a
-    device ("opencl", "opencl:1", "opencl-gpu", "cuda", "cuda-sm_90a").  A level or a machine may
-    have features added: `x86-64-v4+avx512bf16`.
+    device ("opencl", "opencl:1", "opencl-gpu", "cuda", "cuda-sm_90a").  A level or a machine may be
+    followed by features: `x86-64-v4+avx512bf16`.
 
     Raises UsageError for other names and for files with invalid values, DeviceError for a missing
     device.
@@ -146,7 +146,7 @@ def target(spec: str | Target) -> Target:
 
 
 def _on_system(level: str, system: str) -> Target:
-    """A level's target on another system.  Raises UsageError where there is no such system."""
+    """A level's target on another operating system.  Raises UsageError if the system is unknown."""
     base, triples = target(level), SYSTEMS[system]
     if base.architecture not in triples:
         raise UsageError(
@@ -178,7 +178,7 @@ def _described(path: Path) -> Target:
         m = tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
     except OSError as e:
         raise UsageError(f"can't read the target description {path}: {e.strerror}") from None
-    except (ValueError, RecursionError) as e:  # errors of either parser, and of the encoding
+    except (ValueError, RecursionError) as e:  # both parsers and the encoding raise these
         raise UsageError(f"{path} is no {path.suffix[1:].upper()} file: {e}") from None
     if not isinstance(m, dict):
         raise UsageError(f"{path}: expected a table of fields, found {type(m).__name__}")
@@ -208,7 +208,7 @@ def _c_target() -> Target:
 
 
 def _controller(name: str) -> Target:
-    """A microcontroller: one core of scalars, whose memory is as fast as a cache."""
+    """A microcontroller: one core without vectors, whose memory is as fast as a cache."""
     chip, kilobyte = CONTROLLERS[name], 1 << 10
     model = CpuModel(
         cores=1, ghz=0.1, fma_ports=1, vector_ports=1, load_ports=1, issue_width=1,
@@ -221,7 +221,9 @@ def _controller(name: str) -> Target:
 
 @lru_cache(maxsize=1)
 def host() -> Target:
-    """This machine; AMX is a feature of it only if the system lets this process use it."""
+    """This machine as a target.  It has AMX only if the operating system lets this process use
+    AMX.
+    """
     import llvmlite.binding as llvm
 
     triple = llvm.get_process_triple()
@@ -248,17 +250,17 @@ def host() -> Target:
 
 
 def _tuning(cpu: str, features: frozenset[str]) -> str:
-    """The CPU of that name, or an older CPU's successor if the features contradict the name."""
+    """The CPU of that name; if the features contradict the name, the successor of an older CPU."""
     has_tiles = "amx-tile" in features
     return _TILES_CPU if has_tiles and cpu not in _WITH_TILES else cpu
 
 
 def missing_features(machine: Target, needed: Target) -> tuple[str, ...]:
-    """Features of `needed` that `machine` lacks, sorted; code for `needed` runs on `machine` if
-    there are none.
+    """Features of `needed` that `machine` lacks, sorted.  If there are none, code for `needed` runs
+    on `machine`.
 
     Another architecture or system counts as a missing feature named after it.  Code for a device
-    needs nothing from the machine that it belongs to.
+    needs no features of the host.
     """
     if needed.device is not None:
         return ()
@@ -270,7 +272,9 @@ def missing_features(machine: Target, needed: Target) -> tuple[str, ...]:
 
 
 def covers(machine: Target, needed: Target) -> bool:
-    """True if code made for `needed` runs on `machine`; `missing_features` says why not."""
+    """True if code made for `needed` runs on `machine`.  `missing_features` gives the reasons if it
+    doesn't.
+    """
     return not missing_features(machine, needed)
 
 
@@ -280,7 +284,7 @@ def base_cpu(t: Target) -> str:
 
 
 def _cores() -> dict[str, int]:
-    """Physical cores of this machine and hardware threads of each; empty if unknown."""
+    """Numbers of this machine's cores and of the hardware threads per core; empty if unknown."""
     cores = {
         _numbers(os.path.join(folder, "thread_siblings_list"))
         for folder in glob.glob("/sys/devices/system/cpu/cpu[0-9]*/topology")
@@ -290,7 +294,7 @@ def _cores() -> dict[str, int]:
 
 
 def _caches() -> dict[str, int]:
-    """The fields of a model that the operating system reports about the caches of CPU 0."""
+    """The fields of a `CpuModel` about caches, as the operating system reports them for CPU 0."""
     sizes: dict[str, int] = {}
     smt = _cores().get("smt", 1)
     for folder in sorted(glob.glob("/sys/devices/system/cpu/cpu0/cache/index*")):

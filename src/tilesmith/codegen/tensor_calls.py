@@ -75,7 +75,9 @@ class TensorCalls:
         return held or Value(memory_type(e.dtype, e.lanes), self.memory.stored(e, mask))
 
     def _tile(self, intrinsic: TensorIntrinsic, operand: Operand, e: Expr) -> Value:
-        """An operand that the intrinsic loads itself; calls that read the same one share it."""
+        """An operand that the intrinsic loads itself.  Calls that read the same tile share the
+        load.
+        """
         rows = rows_of(e.indices[0]) if isinstance(e, Load) else None
         if rows is None or not isinstance(e, Load) or not isinstance(e.buffer, Buffer):
             raise InternalError(f"{intrinsic.name}: operand {operand} is no tile in memory: {e}")
@@ -90,7 +92,9 @@ class TensorCalls:
         return self.tiles[key]
 
     def keep_alive(self, s: For, var: str, start: str) -> None:
-        """Code that loops of some intrinsics must run regularly, at the end of iterations."""
+        """Write the code that loops with some intrinsics must run regularly, at the end of
+        iterations.
+        """
         if s not in self.module.breaks:
             return
         count, intrinsic = self.module.breaks[s]

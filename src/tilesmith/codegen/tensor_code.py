@@ -42,7 +42,9 @@ class Value:
 
 
 class TensorCode:
-    """Instructions for one call of an intrinsic; each method gives the value of one."""
+    """Instructions for one call of an intrinsic; each method returns the value of one
+    instruction.
+    """
 
     def __init__(self, builder: Builder, thread: Callable[[], Value]) -> None:
         self._builder = builder
@@ -129,7 +131,8 @@ class TensorCode:
         """The lanes of `x`, repeated `times` times: a tile that all rows of another one share."""
         if x.type == x.element:
             return Value(f"<{times} x {x.type}>", self._builder.splat(x.type, x.text, times))
-        if (x.element, x.lanes) in (("i16", 2), ("i8", 4)):  # LLVM repeats words better than parts
+        # LLVM broadcasts whole words better than their parts.
+        if (x.element, x.lanes) in (("i16", 2), ("i8", 4)):
             word = self._builder.splat("i32", self.bitcast(x, "i32").text, times)
             type_ = f"<{x.lanes * times} x {x.element}>"
             return self.bitcast(Value(f"<{times} x i32>", word), type_)

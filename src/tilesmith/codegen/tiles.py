@@ -1,7 +1,7 @@
 """The permission to use AMX tiles, which Linux grants on request.
 
-The registers of tiles take 8 KiB of each thread's state.  The system kills a process that uses them
-without permission.  The permission holds for all threads of the process.
+Tile registers take 8 KiB of each thread's state.  Linux kills a process that uses them without
+permission.  The permission holds for all threads of the process.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ class Mask:
     text: operand text of a bool vector.
     lanes: number of lanes.
     known: which lanes are active, if that is known.
-    outer: the mask of which this one is a subset; None if it is a subset of all lanes.
+    outer: the mask that contains this one; None for all lanes.
     """
 
     text: str
@@ -60,9 +60,10 @@ _DEEP = 32
 
 
 class Values:
-    """Writes expressions to a builder, each at most once where it is known.
+    """Writer of expressions; inside a scope that knows its value, an expression is not written
+    again.
 
-    rules: writers by class of expression.  Collaborators enter theirs: memory, calls.
+    rules: writers by class of expression.  `Memory` and the writers of calls add theirs.
     """
 
     def __init__(self, b: Builder, env: Environment, ops: Arithmetic, module: Module) -> None:
@@ -83,8 +84,8 @@ class Values:
     # analysis
 
     def needs_guard(self, e: Expr) -> tuple[bool, bool]:
-        """Whether `e` may be evaluated only under its condition, since it reads memory or checks an
-        index, and whether the kernel also writes that memory.
+        """Whether `e` reads memory or checks an index, so that it may be evaluated only under its
+        condition. Also whether the kernel writes that memory.
         """
         depends = ir.symbols(e)
         reads = self._memory.get(depends)
@@ -125,7 +126,7 @@ class Values:
         return result
 
     def _known(self, e: Expr, mask: Mask | None, fleeting: bool) -> str | None:
-        """The operand of `e` if it was written for the active lanes, or for more of them."""
+        """The operand of `e` if it was already written for all active lanes."""
         least = self.env.level(e) if self.b.scope.depth > _DEEP else 0
         while True:
             key = _key(e, mask)
@@ -150,7 +151,7 @@ class Values:
 
     def _let(self, e: ir.Let, mask: Mask | None) -> str:
         value = self.value(e.value, mask)
-        with self.b.nested():  # values that use the variable must not be written further out
+        with self.b.nested():  # values that use the variable must stay in its scope
             self.env.bind(e.var, value)
             return self.value(e.body, mask)
 
@@ -189,7 +190,9 @@ class Values:
         return self.ops.compare(e.op, e.a.dtype, e.lanes, a, b)
 
     def _tail_mask(self, e: ir.Compare) -> str | None:
-        """`Ramp(base, 1, n) < Broadcast(limit)` in 32-bit lanes: the count is clamped first."""
+        """The mask `Ramp(base, 1, n) < Broadcast(limit)` in 32-bit lanes.  The count is clamped
+        before it is narrowed.
+        """
         a, b = e.a, e.b
         if e.op not in ("lt", "le") or a.dtype is not i64:
             return None
@@ -235,7 +238,7 @@ class Values:
         return Mask(text, b.lanes, known, outer=a)
 
     def _uniform(self, e: Expr, mask: Mask | None) -> str:
-        """A scalar inside a vector expression."""
+        """A scalar expression inside a vector expression."""
         return self.when_any(mask, e) if mask and self.needs_guard(e)[0] else self.value(e)
 
     def _cast(self, e: ir.Cast, mask: Mask | None) -> str:
@@ -302,7 +305,7 @@ class Values:
 
 
 def _key(e: Expr, mask: Mask | None) -> object:
-    """The key of the operand of `e` in a scope."""
+    """The key under which a scope stores the operand of `e`."""
     return e if mask is None else (e, mask)
 
 

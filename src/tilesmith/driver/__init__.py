@@ -8,8 +8,8 @@
 Each distinct fused group is compiled once: its text, without names, is the key in this run and in
 the cache on disk.
 
-So is the whole program of a model; a module is loaded when one of its names is first used, so that
-what is there already takes no compiler.
+The cache on disk also keeps the whole program of a model.  Modules are loaded when one of their
+names is first used, so a cached program does not load the compiler.
 """
 
 from __future__ import annotations

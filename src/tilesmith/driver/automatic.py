@@ -1,9 +1,10 @@
-"""precision="auto": the fastest types of operands whose error stays inside the accuracy policy.
+"""Choice of precision="auto": the fastest operand types whose error stays within the accuracy
+policy.
 
-The error of a layer is that of its product with low operands against the one of f32, on the same
-values.  Layers above the bound stay f32.  If the answers of the model still are above it, layers
-with the largest errors return to f32, until the answers are inside.  All of it is computed by
-compiled code on this machine, whose arithmetic stands for the target's.
+The error of a layer is the difference between its product with low-precision operands and its f32
+product, on the same values.  Layers above the bound stay f32.  If the model's outputs are still
+above the bound, layers with the largest errors return to f32 until the outputs are within it.
+Compiled code on this machine computes all this, assuming that the target's arithmetic is the same.
 """
 
 from __future__ import annotations
@@ -46,12 +47,12 @@ Samples = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """A product and what was chosen for it.
+    """A product and its chosen type.
 
-    name: of the source model's node.
+    name: name of the node in the source model.
     type: "f32", or the low type.
-    form: what the target would read in the low type; None for nothing, as that is not faster.
-    error: largest difference that the low type makes, relative to the largest magnitude of the
+    form: operand types that the target would read in the low type; None if that is not faster.
+    error: largest difference caused by the low type, relative to the largest magnitude of the
         result; None if it was not measured.
     """
 
@@ -68,7 +69,7 @@ class Layer:
 class AutomaticPrecision:
     """The precision that was chosen.
 
-    text: the precision that says so, by names of nodes.
+    text: the equivalent value of `precision`, by names of nodes.
     layers: the products, in the order of the graph.
     error: of the model's outputs, relative to the largest magnitude of each; 0 for f32.
     bound: the largest error that the accuracy policy allows for the low type.
@@ -119,7 +120,7 @@ def choose_precision(
 
 
 def decided(request: Request) -> tuple[Request, AutomaticPrecision]:
-    """A request for "auto" as one for the types that are chosen, and why these."""
+    """The request with the types chosen for "auto", and the reasons for them."""
     session = Session.of(replace(request.options, precision="f32"))
     graph = load_graph(request, session)
     check_precision(graph, replace(session, options=request.options))
@@ -132,8 +133,9 @@ Candidate = tuple[DType, dict[str, Form], tuple[int, int, int]]
 
 
 def _candidate(graph: Graph, low: DType, choice: Choice) -> Candidate:
-    """The products that a low type makes faster, by name, and a rank: multiply-adds by instructions
-    for the type, weights that become low, and bits that it keeps.
+    """The products that a low type makes faster, by name, and a rank to compare types.  The rank is
+    the multiply-adds by instructions for the type, then the weights that become low, then the bits
+    of the type.
     """
     forms: dict[str, Form] = {}
     added = weights = 0
@@ -150,7 +152,9 @@ def _candidate(graph: Graph, low: DType, choice: Choice) -> Candidate:
 
 
 def _products(graph: Graph) -> list[tuple[Node, int]]:
-    """Products of f32 with a constant, and its number; not those inside of control flow."""
+    """The f32 products with a constant operand, and the operand's index.  Products inside control
+    flow are left out.
+    """
     factors = ((n, constant_factor(n, graph.constant.__contains__)) for n in graph.nodes)
     return [(n, factor) for n, factor in factors if factor is not None]
 
@@ -178,8 +182,8 @@ def _inside(
     bound: float,
     here: Session,
 ) -> tuple[list[str], float]:
-    """The most layers, those with the least errors first, with which the answers stay inside the
-    bound, and the error of these.
+    """The largest set of layers, added by ascending error, for which the outputs stay within the
+    bound. Also the error of the outputs for this set.
     """
     order = sorted((n for n in errors if errors[n] <= bound), key=lambda n: errors[n])
     wanted = _run(graph, inputs, here)
@@ -203,7 +207,9 @@ def _inside(
 
 
 def relative_error(found: np.ndarray, wanted: np.ndarray) -> float:
-    """Largest difference relative to the largest magnitude; infinite where one is no number."""
+    """The largest difference relative to the largest magnitude; infinite if one of the values is
+    NaN.
+    """
     a, b = (np.asarray(v, np.float64) for v in (found, wanted))
     if not a.size:
         return 0.0
@@ -214,7 +220,9 @@ def relative_error(found: np.ndarray, wanted: np.ndarray) -> float:
 def _own_errors(
     graph: Graph, forms: Mapping[str, Form], low: DType, inputs: Samples, here: Session
 ) -> dict[str, float]:
-    """The error of each product by itself, by name; the largest if several have the name."""
+    """The error of each product by itself, by name; the largest one if several products share a
+    name.
+    """
     constants, nodes = list(graph.constants), list(graph.nodes)
     outputs: list[Value] = []
 
@@ -249,6 +257,6 @@ def _own_errors(
 
 
 def _run(graph: Graph, inputs: Samples, session: Session) -> dict[str, np.ndarray]:
-    """The outputs of a graph on this machine, in the arithmetic that it is written in."""
+    """The outputs of a graph, computed on this machine in the graph's own types."""
     program = compile_program(replace(graph, in_place=()), session)
     return Executable(program, session.options.threads).run(inputs)

@@ -1,10 +1,10 @@
-"""Every kernel of a model by itself against the graph evaluator, and every composite operator's
-expansion against its own reference.
+"""Comparison of every kernel of a model with the graph evaluator, and of every composite operator's
+expansion with its own reference.
 
-Kernels are made of expansions, so their reference can't tell whether those are right.
+Kernels are made from expansions, so their reference can't tell whether the expansions are right.
 
-An operator that rounds makes a large difference of a small one: an element that lies next to the
-middle between two integers goes to the other one.  Where a kernel contains such a step, the
+An operator that rounds can turn a small difference into a large one: an element almost halfway
+between two integers may round to either of them.  Where a kernel contains such a step, the
 reference is a range: the steps are also evaluated with operands that are smaller and larger by the
 error that the accuracy policy allows, and a result may lie anywhere between.  So a quantised value
 may be one quantum off, and only where its unrounded value is that near to a boundary.
@@ -102,7 +102,7 @@ class KernelCheck:
 
     @property
     def worst(self) -> OutputCheck:
-        """The output that is out of bounds, or nearest to its bound."""
+        """The output with the largest error relative to its bound."""
         return max(self.outputs, key=lambda o: (not o.passed, o.error / (o.bound or 1.0)))
 
 
@@ -134,7 +134,9 @@ def check(
 
 
 def _checked(graph: Graph, given: Mapping[str, np.ndarray], session: Session) -> list[KernelCheck]:
-    """The kernels of a program, in order; of one for a device and the CPU, those of its parts."""
+    """The comparisons of a program's kernels, in order.  If parts run on a device and on the CPU,
+    those of all parts.
+    """
     outer, _ = parts_of(graph, session)
     if outer is None:
         return _checked_alone(graph, [as_value(given[v.name]) for v in graph.inputs], session)
@@ -155,7 +157,7 @@ def _checked(graph: Graph, given: Mapping[str, np.ndarray], session: Session) ->
 def _checked_alone(
     graph: Graph, arrays: Sequence[np.ndarray], session: Session
 ) -> list[KernelCheck]:
-    """The kernels of a program that runs in one place, in order."""
+    """The comparisons of the kernels of a program that runs in one place, in order."""
     fused = optimise(graph, session)
     kernels = compile_kernels(fused, session)
     numbers = {n: i for i, (_, n) in enumerate(kernels_in(fused))}
@@ -166,13 +168,13 @@ def _checked_alone(
 
 @dataclass(frozen=True, slots=True)
 class _Checks:
-    """The kernels checked so far.
+    """The comparisons made so far.
 
-    session: how the model was compiled.
+    session: the session that compiled the model.
     kernels: the code of each kernel.
     numbers: the number of each kernel in the program.
-    sizes: of the symbols that are known so far.
-    found: the results by number.
+    sizes: sizes of the symbols that are known so far.
+    found: the comparisons, by number.
     """
 
     session: Session
@@ -182,7 +184,7 @@ class _Checks:
     found: dict[int, KernelCheck]
 
     def graph(self, graph: Graph, inputs: Sequence[np.ndarray]) -> None:
-        """Check the kernels of a graph, and of the bodies in it, for logical inputs."""
+        """Check the kernels of a graph and of its bodies of control flow, for logical inputs."""
         known: dict[Value, np.ndarray] = dict(zip(graph.inputs, inputs, strict=True))
         known |= {c.value: logical_array(c) for c in graph.constants}
         last_use = {v: i for i, n in enumerate(graph.nodes) for v in n.inputs}
@@ -194,8 +196,8 @@ class _Checks:
                     known.pop(v, None)
 
     def node(self, node: Node, arrays: list[np.ndarray]) -> tuple[np.ndarray, ...]:
-        """The results of a node, its kernels checked: those of both branches, and of the first
-        iteration of a loop.
+        """The results of a node.  Its kernels are checked: those of both branches, or those of a
+        loop's first iteration.
         """
         if isinstance(node.op, Measure):
             self.sizes.update(node.op.measured(arrays[0], self.sizes))
@@ -237,21 +239,22 @@ class _Checks:
 
 
 def _extents_of(body: Graph, inputs: Sequence[np.ndarray]) -> dict[Var, int]:
-    """The symbols that are extents of inputs."""
+    """The sizes of the symbols that are extents of inputs."""
     pairs = ((d, n) for v, a in zip(body.inputs, inputs) for d, n in zip(v.shape, np.shape(a)))
     return {d: n for d, n in pairs if isinstance(d, Var)}
 
 
 def _sizes(graph: Graph, inputs: Mapping[str, np.ndarray]) -> dict[Var, int]:
-    """The sizes that the symbols of `graph` have for these inputs."""
+    """The sizes of the symbols of `graph` for these inputs."""
     return _extents_of(graph, [inputs[v.name] for v in graph.inputs])
 
 
 def _expansions(
     graph: Graph, given: Mapping[str, np.ndarray], sizes: Mapping[Var, int], options: Options
 ) -> Iterator[KernelCheck]:
-    """The composite operators of a model on what the references give for their inputs; `sizes`: of
-    the symbols that inputs have.
+    """The checks of a model's composite operators, on inputs that the references compute.
+
+    sizes: sizes of the symbols of inputs.
     """
     composite = [
         n.op.is_composite() and type(n.op).reference is not Op.reference for n in graph.nodes
@@ -294,8 +297,8 @@ def _expansions(
 def references(
     body: Graph, arrays: Sequence[np.ndarray], options: Options
 ) -> list[tuple[np.ndarray, ...]]:
-    """The outputs of a group for logical inputs; where it has steps, also those with lower and with
-    higher operands of the steps.
+    """The reference outputs of a group for logical inputs.  If the group rounds, also the outputs
+    for lower and for higher operands of the rounding steps.
     """
     if not any(n.op.has_steps for n in body.nodes):
         return [tuple(evaluate(body, arrays).values())]
@@ -315,8 +318,8 @@ def references(
 
 
 def _around(operand: Sequence[np.ndarray], options: Options) -> Sequence[np.ndarray]:
-    """An operand of a step, and what it may be at least and at most.  Whole numbers are the exact
-    results of steps before.
+    """The operand of a rounding step, and its lower and upper bound.  Whole numbers are exact
+    results of earlier steps, without bounds.
     """
     x = operand[0]
     dtype = to_dtype(x.dtype)
@@ -336,7 +339,9 @@ _MOST = 0.5
 def _compared(
     found: np.ndarray, expected: np.ndarray, near: Sequence[np.ndarray], bound: float, dtype: str
 ) -> OutputCheck:
-    """A result against its reference and, if there are any, the lowest and the highest ones."""
+    """Comparison of a result with its reference, and with the lowest and highest references if
+    there are any.
+    """
     spanned = (expected, *near)
     error = least_difference(found, spanned, bound)
     if not near or difference(found, expected) <= bound:
@@ -349,7 +354,7 @@ def _compared(
 
 
 def _bound(node: Node, sizes: Mapping[Var, int]) -> Node:
-    """The node at these sizes."""
+    """The node with its symbols replaced by sizes."""
     return bind(Graph("", node.inputs, (), (node,), node.outputs, ()), sizes).nodes[0]
 
 
@@ -360,8 +365,9 @@ def _run_alone(
     session: Session,
     sizes: Mapping[Var, int],
 ) -> list[np.ndarray]:
-    """The results of one kernel for logical input arrays, as logical arrays; `sizes`: of the
-    symbols.
+    """The results of one kernel for logical input arrays, as logical arrays.
+
+    sizes: sizes of the symbols.
     """
     assert isinstance(node.op, Fused)
     in_place = node.op.body.in_place
@@ -370,7 +376,7 @@ def _run_alone(
     node = _bound(node, sizes)
     renamed = {v: replace(v, name=f"in{i}") for i, v in enumerate(dict.fromkeys(node.inputs))}
     names = tuple(f"out{i}" for i in range(len(node.outputs)))
-    for o, i in in_place:  # a value that becomes longer has memory for that
+    for o, i in in_place:  # the memory has room for the longer value
         renamed[node.inputs[i]] = replace(renamed[node.inputs[i]], type=node.outputs[o].type)
     single = replace(node, inputs=tuple(renamed[v] for v in node.inputs))
     order = {v: i for i, v in enumerate(renamed)}
@@ -395,7 +401,7 @@ def _run_alone(
 
 def random_inputs(graph: Graph, seed: int = 0) -> dict[str, np.ndarray]:
     """Inputs of the right types: standard normal floats, integers 0 and 1, random bools; integers
-    that are indices lie in the axes that they index.
+    that are indices are inside the axes that they index.
     """
     rng = np.random.default_rng(seed)
     result: dict[str, Any] = {}

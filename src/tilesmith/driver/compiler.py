@@ -57,7 +57,7 @@ from .workers import kernel_workers
 def compile_model(
     request: Request, saved: SavedProgram | None = None, workers: Children | None = None
 ) -> Program:
-    """The program of a model, which is `saved` where that may be.
+    """The program of a model, which `saved` loads or keeps if possible.
 
     workers: processes that compile kernels; more are started where that pays (default: its own).
     """
@@ -95,14 +95,14 @@ def _requested(request: Request) -> tuple[Graph, Session]:
 
 
 def structure(fused: Graph) -> str:
-    """A hash of all of a program but the contents of its constants."""
+    """A hash of a program without the contents of its constants."""
     holes = (*fused.inputs, *(c.value for c in fused.constants))
     return cache_key(print_graph(replace(fused, inputs=holes, constants=(), defaults=())))
 
 
 def plan_report(program: Program) -> str:
-    """One line: the arena beside the least that any plan needs, the constants, and the conversions
-    between layouts that are left.
+    """One line with the arena's size and its lower bound, the size of the constants, and the number
+    of remaining layout conversions.
     """
     if program.parts:
         return "\n".join(f"part {i}: {plan_report(p)}" for i, p in enumerate(program.parts))
@@ -136,10 +136,12 @@ def load_graph(request: Request, session: Session | None = None) -> Graph:
 
 
 def living_in(graph: Graph, homes: Mapping[str, str]) -> Graph:
-    """`graph` whose outputs live in the memory of inputs, by name.
+    """`graph` with outputs that live in the memory of inputs.
 
-    Raises UsageError for names that it does not have, for two outputs in one input, and where the
-    types differ.
+    homes: inputs by output name.
+
+    Raises UsageError for unknown names, for two outputs in one input, and if types
+    differ.
     """
     inputs = {v.name: i for i, v in enumerate(graph.inputs)}
     outputs = {name: i for i, name in enumerate(graph.output_names)}
@@ -172,7 +174,7 @@ def living_in(graph: Graph, homes: Mapping[str, str]) -> Graph:
 
 
 def named_symbols(graph: Graph, sizes: Mapping[str, int]) -> dict[Var, int]:
-    """Sizes by name as sizes of the symbols of `graph`.
+    """Sizes of the symbols of `graph`, from sizes by name.
 
     Raises UsageError for a name that no symbol has and for a size outside its range.
     """
@@ -202,8 +204,9 @@ def compile_program(
     saved: where the program will be kept; its constants are packed there.
     workers: processes that compile kernels (default: its own).
 
-    Raises ModelError if the model's file was written to since the graph was loaded,
-    UnsupportedError for what a device can't run if the CPU shall not (`fallback="error"`).
+    Raises ModelError if the model's file changed since the graph was loaded.  Raises
+    UnsupportedError for operators that a device can't run, if the CPU may not run them
+    (`fallback="error"`).
     """
     with (
         kernel_workers() if workers is None else nullcontext(workers) as workers,
@@ -235,7 +238,8 @@ def _program(
     """A program that runs in one place."""
     start_early(workers, graph, session)
     fused, decisions = apply_tuning(optimise(graph, session), session)
-    packing = pool.submit(_pack, fused, session, saved)  # mostly without Python's lock
+    # This thread mostly runs without Python's lock.
+    packing = pool.submit(_pack, fused, session, saved)
     kernels = compile_kernels(fused, session, decisions, workers)
     with session.timings.stage("link"):
         program = assemble(fused, kernels, session, packing.result())
@@ -244,7 +248,7 @@ def _program(
 
 
 def _pack(fused: Graph, session: Session, saved: SavedProgram | None) -> Packed:
-    """The constants of a program, in the memory of the file where it will be kept."""
+    """The constants of a program, packed into the memory of the file that will keep it."""
     if saved is None:
         return pack(fused, session)
     packed = pack(fused, session, saved.allocate)
@@ -265,14 +269,14 @@ def build(
     in_place: Mapping[Tensor, Tensor] | None = None,
     accuracy: Accuracy | None = None,
 ) -> KernelFunction:
-    """Code for a schedule: a function of arrays for `args` in order, outputs (which it
-    fills) included.
+    """Compile a schedule to a function of arrays.  The function takes an array for each of `args`
+    in order, and fills those of outputs.
 
-    schedule: "auto" stands for the one that rules choose by the structure of the expressions.
+    schedule: the schedule; for "auto", rules choose one by the structure of the expressions.
     args: every placeholder, and at least one value of each output.
-    in_place: for outputs that are written into an input's array, that input.  Such an output is no
-        parameter of the function.  Without it, the same array may be given for an input and an
-        output wherever this would be allowed here.
+    in_place: inputs by output that is written into the input's array.  Such an output is not a
+        parameter of the function.  Even without it, a caller may pass the same array for an input
+        and an output if `in_place` would allow it.
     accuracy: "strict" fixes every bit of the results (docs/accuracy.md).
     options: all other options.
 
@@ -318,7 +322,7 @@ def _homes(
     wanted: Mapping[Tensor, Tensor],
     may_be: Mapping[Buffer, Sequence[Buffer]],
 ) -> dict[Buffer, Buffer]:
-    """The inputs' buffers in which outputs are to live, by the outputs' buffers."""
+    """By output's buffer, the input's buffer whose memory the output shares."""
     buffer = dict(zip(args, func.buffers, strict=True))
     homes: dict[Buffer, Buffer] = {}
     for out, home in wanted.items():
@@ -344,7 +348,7 @@ def _homes(
 def tensor_intrinsics(target: str | Target | None = None) -> Mapping[str, TensorIntrinsic]:
     """The shipped intrinsics that a target has, by name, for `Stage.tensorize`.
 
-    target: by default that of the options in the environment, as for `build`.
+    target: default: the target in the environment's options, as for `build`.
 
     `str(intrinsic)` shows what it computes.  `te.decl_tensor_intrin` declares others.  Raises
     UsageError for an unknown target.

@@ -1,7 +1,6 @@
 """From a model to an executable.
 
-A program that was compiled before needs no compiler; the compiler is loaded only if there is
-something to compile.
+The compiler is loaded only if a program must be compiled, not for one from the cache.
 """
 
 from __future__ import annotations
@@ -100,9 +99,9 @@ def compile(
     accuracy: "strict" fixes every bit of each kernel's results (docs/accuracy.md).
     precision: "bf16" or "f16": products and convolutions of f32 with constant weights read operands
         of this type where that is faster, and add in f32.  By pattern of node names, types of some
-        products (`{"head/*": "f32", "*": "bf16"}`): the first pattern that matches decides.
-        "auto": the fastest of these whose error on `samples` stays inside the accuracy policy; the
-        program's metadata and `tilesmith explain` say what was chosen for each product.
+        products (`{"head/*": "f32", "*": "bf16"}`): the first pattern that matches decides. "auto":
+        the fastest of these whose error on `samples` stays inside the accuracy policy; the
+        program's metadata and `tilesmith explain` show the choice for each product.
     samples: inputs by name, on which "auto" measures (default: random ones).
 
     Raises ModelError, UnsupportedError or UsageError, also for a name or a value that the model
@@ -128,9 +127,9 @@ def compiled(request: Request) -> Executable:
 
 
 def _made(request: Request, exported: Exported | None) -> Executable:
-    """The executable of a request whose model is one of a frontend.
+    """The executable of a request whose model a frontend reads.
 
-    exported: the program of PyTorch that the model is, if it is one.
+    exported: the exported PyTorch program of the model, if it has one.
     """
     options, decisions = request.options, None
     if options.target != "native":
@@ -197,7 +196,7 @@ def _made(request: Request, exported: Exported | None) -> Executable:
 
 
 def _check_runs_here(options: Options) -> None:
-    """Raises UsageError for a target whose code this machine can't run, before it is made."""
+    """Raises UsageError before compiling for a target whose code this machine can't run."""
     from tilesmith.codegen.targets import host, missing_features
     from tilesmith.runtime.threads import target_of
 
@@ -213,10 +212,10 @@ def _check_runs_here(options: Options) -> None:
 def of_frontend(
     request: Request, options: Options | None = None
 ) -> tuple[Request, Exported | None]:
-    """A request whose model is as frontends take it, and the exported program of one of PyTorch.
-    Raises UsageError for example inputs of another model.
+    """A request whose model a frontend can read, and for a PyTorch model its exported program.
+    Raises UsageError if another kind of model has example inputs.
 
-    options: say where what PyTorch says of an archive is kept; None: nowhere.
+    options: determine where PyTorch's answers about an archive are kept; None: nowhere.
     """
     model, dynamic = request.model, request.dynamic
     example_inputs, example_kwargs = request.example_inputs, request.example_kwargs
@@ -229,7 +228,7 @@ def of_frontend(
     if isinstance(model, os.PathLike):
         try:
             os.fspath(model)
-        except TypeError:  # it gives no text
+        except TypeError:  # __fspath__ returned no text
             raise ModelError(f"expected a model's path, found {shown(model)}") from None
     if is_archive(model) and examples_given:
         from tilesmith.frontend.torch.script import loaded
@@ -239,7 +238,7 @@ def of_frontend(
         from tilesmith.frontend.torch.capture import captured
         from tilesmith.frontend.torch.exported import exported as exported_of
 
-        # what it says of a module's dimensions is in the program then
+        # The program itself then determines the dimensions.
         dynamic_of, dynamic = (None, dynamic) if is_exported_program(model) else (dynamic, None)
         model = captured(model, example_inputs, dynamic_of, example_kwargs)
         return replace(request, model=model, dynamic=dynamic), exported_of(model)
@@ -263,7 +262,7 @@ def program_of(request: Request) -> Program:
     model, options = request.model, request.options
     cache = cache_of(options, "programs")
     with identifying(model, options, cache) as identified:
-        # NumPy and LLVM, while threads hash the model: both take a tenth of a second
+        # Import NumPy and LLVM while threads hash the model: each takes a tenth of a second.
         import_module("tilesmith.runtime.executable")
 
         from .saved.program import SavedProgram
@@ -276,7 +275,8 @@ def program_of(request: Request) -> Program:
         from .workers import workers_for
 
         with workers_for(model, options) as workers:
-            from .compiler import compile_model  # half a second that only a new model pays
+            # Importing the compiler takes half a second, which only a new model needs.
+            from .compiler import compile_model
 
             program = compile_model(request, saved, workers)
     return program
@@ -295,7 +295,7 @@ def load(
 
     memory_limit, time_limit: as `compile` says.
 
-    require_signature: the public key, a PEM file, of whoever must have signed it.
+    require_signature: public key (a PEM file) with which the file must be signed.
 
     Raises ModelError if the file is damaged or needs another CPU, SignatureError if it is not
     signed with that key.
@@ -326,7 +326,9 @@ class FallbackWarning(UserWarning):
 
 
 def warn_of_fallback(program: Program) -> None:
-    """One warning that names the operators without native code, and their share of the nodes."""
+    """Log one warning that names the operators without native code, and their fraction of the
+    nodes.
+    """
     counts = Counter(c.operator for c in program.host_calls if c.is_fallback)
     if not counts:
         return
@@ -343,7 +345,7 @@ def warn_of_fallback(program: Program) -> None:
 
 
 def warn_of_cpu(program: Program) -> None:
-    """One warning that names the operators that a device leaves to the CPU."""
+    """Log one warning that names the operators that run on the CPU instead of the device."""
     told = program.metadata["on_cpu"]
     shown = ", ".join(f"{name} ({n})" if n > 1 else name for name, _, n in told)
     reasons = "; ".join(dict.fromkeys(why for _, why, _ in told))

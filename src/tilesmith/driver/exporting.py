@@ -47,9 +47,9 @@ def export(
 ) -> Exported:
     """Write a model as a C library, which needs no Python where it runs (docs/libraries.md).
 
-    model: what `compile` takes, or what it made.
-    folder: is made, and takes headers, library, weights and an example.
-    name: of the library and its functions: a C identifier.
+    model: a model as for `compile`, or an executable.
+    folder: created if needed; receives headers, library, weights and an example.
+    name: name of the library and prefix of its functions: a C identifier.
     targets: levels of one kind of processor, such as `("x86-64-v4", "x86-64-v3")`, the best first:
         the library holds code for each and takes the first that its processor can run.  Default:
         the target of `options`.
@@ -63,8 +63,8 @@ def export(
     glibc: the oldest version of glibc that the library is to run with, such as "2.17"; needs the
         package `ziglang` (default: that of this machine).
 
-    The others are arguments of `compile`, for a model that is not compiled yet.  Raises what
-    `compile` does, and UsageError for what can't be exported or where there is no C compiler.
+    The others are arguments of `compile`, for a model that is not compiled yet.  Raises the errors
+    of `compile`, and UsageError for a model that can't be exported or if there is no C compiler.
     """
     compiling = dict(locals())
     for own in ("model", "folder", "name", "targets", "format", "weights", "sign", "glibc"):
@@ -91,7 +91,7 @@ def exported(
     sign: str | Path | None = None,
     glibc: str | None = None,
 ) -> Exported:
-    """`export` of a request."""
+    """`export` for a request."""
     options = request.options
     if options.precision == AUTO:
         raise UsageError(

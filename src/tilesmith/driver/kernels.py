@@ -1,8 +1,9 @@
 """Code for fused groups: each distinct one is compiled once, in this run and on disk.
 
-The cache has two steps.  A group's text, without names, with the target, threads and decisions of
-its schedule is the key of a symbol; the symbol is a hash of the loops, and the key of their code.
-So schedules for other numbers of threads share the code of all kernels whose loops are the same.
+The cache has two levels.  The first key is a group's text without names, the target, the number of
+threads and the decisions of its schedule.  It leads to a symbol, which is a hash of the loops.  The
+symbol is the key of the code.  So schedules for different numbers of threads share code if their
+loops are the same.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ EMPTY = Graph("", (), (), (), (), ())
 
 
 def canonical(body: Graph) -> Graph:
-    """`body` without names and with symbols of its own, so that equal groups have equal text."""
+    """`body` without names and with its own symbols, so that equal groups have equal text."""
     body, _ = localise(body)
     fresh = {v: replace(v, name=f"in{i}") for i, v in enumerate(body.inputs)}
 
@@ -85,8 +86,8 @@ def canonical(body: Graph) -> Graph:
 
 
 def tuned_body(body: Graph) -> Graph | None:
-    """The canonical `body` at its expected sizes: what tuning knows a group by; None for an open
-    group that can't have these sizes.
+    """The canonical `body` at its expected sizes, which is the key of tuning records.  None for an
+    open group that can't have these sizes.
     """
     sized = expected_graph(replace(canonical(body), in_place=()))
     if body.symbols:
@@ -105,7 +106,7 @@ def kernel_key(text: str, options: Options, target: Target, decisions: Decisions
 
 
 def _cached(cache: Cache | None, key: str) -> KernelCode | None:
-    """The code of a kernel, if it was kept."""
+    """The code of a kernel, if the cache has it."""
     symbol = cache.get(key) if cache is not None else None
     return _code_of(cache, symbol.decode()) if symbol is not None else None
 
@@ -162,7 +163,7 @@ def generate(body: Graph, nest: Func, session: Session, under: tuple[str, ...] =
 
 
 def _shared(body: Graph, nest: Func) -> set[int]:
-    """The numbers of the kernel's parameters of which two are the same memory.
+    """The numbers of the kernel's parameters that share memory with one another.
 
     Raises ScheduleError if the loops don't allow that.
     """
@@ -175,14 +176,14 @@ def _shared(body: Graph, nest: Func) -> set[int]:
 
 
 def start_early(workers: Children, graph: Graph, session: Session) -> None:
-    """Start the processes that the kernels of `graph` will need, before it is known how many: they
-    import the compiler while this process runs the graph passes.
+    """Start the processes that the kernels of `graph` will need, before their number is known.
+    They import the compiler while this process runs the graph passes.
     """
     _start(workers, len(graph.nodes) // NODES_PER_KERNEL, session)
 
 
 def _start(workers: Children, kernels: int, session: Session) -> int:
-    """Start processes for so many `kernels`; returns how many are to be used."""
+    """Start processes for this number of `kernels`.  Returns how many processes to use."""
     count = min(worker_limit(session.options), kernels // WORTH_A_WORKER)
     workers.grow(count)
     return count
@@ -194,9 +195,9 @@ def compile_kernels(
     decisions: Mapping[Node, Decisions] | None = None,
     workers: Children | None = None,
 ) -> dict[Node, KernelCode]:
-    """Code for each fused node; equal groups share one kernel, distinct ones are compiled at the
-    same time: in this process and in `workers` (default: its own), more of which are started where
-    that pays.
+    """Code for each fused node.  Equal groups share one kernel; distinct groups are compiled in
+    parallel, in this process and in `workers` (default: its own).  More workers are started if that
+    pays.
     """
     options = session.options
     cache = kernel_cache(options)
@@ -215,7 +216,7 @@ def compile_kernels(
             )
             if key in codes or key in missing:
                 continue
-            # What is dumped is made again.
+            # Code that is to be dumped is compiled again.
             code = None if session.dumper.enabled else _cached(cache, key)
             if code is not None:
                 codes[key] = code
@@ -228,8 +229,8 @@ def compile_kernels(
 
 
 def _cached_text(body: Graph, text: str, session: Session, decisions: Decisions) -> str:
-    """The text that stands for a kernel: with what its operators of users mean, or its loops where
-    a registered template makes them, since the decisions do not say what that does with them.
+    """The text that identifies a kernel.  It includes the meaning of users' operators, or the loops
+    if a registered template makes them, since decisions do not determine those.
     """
     if user_template(decisions) is None:
         return text + meanings(body.nodes)
@@ -257,7 +258,7 @@ def _compile_all(
 ) -> Iterator[tuple[str, KernelCode]]:
     """Code for each missing kernel by key: in this process and in others.
 
-    LLVM and Python have a lock each, so that threads alone keep no two cores busy.
+    LLVM and Python each have a global lock, so threads alone can't keep two cores busy.
     """
     count = _start(workers, len(missing), session)
     path = session.timings.path
@@ -273,7 +274,7 @@ def _compile_all(
                 )
                 try:
                     reply = workers.call_if_idle(job.to_bytes())
-                except ChildError as e:  # what is wrong with the kernel is found again here
+                except ChildError as e:  # the error in the kernel is found again here
                     _compiling.info("a kernel is compiled in this process; in a worker: %s", e)
             if reply is None:
                 return key, if_possible(
@@ -293,16 +294,17 @@ def _compile_all(
 
 
 def belongs_here(body: Graph, decisions: Decisions) -> bool:
-    """True if only this process can make a kernel's loops: users registered its template or an
-    operator in it.
+    """True if only this process can make a kernel's loops, because users registered its template or
+    an operator in it.
     """
     return user_template(decisions) is not None or has_custom(body)
 
 
 def if_possible(decisions: Decisions, session: Session, make: Callable[[Decisions], T]) -> T:
-    """The result of `make` for a kernel's decisions, or for none where a record's are impossible.
+    """The result of `make` for decisions about a kernel.  If a record's decisions are illegal, the
+    result without decisions.
 
-    Raises ScheduleError where the user asked for the decisions, and where there are none.
+    Raises ScheduleError if the user requested the decisions, or if there are none.
     """
     try:
         return make(decisions)
@@ -341,7 +343,9 @@ def _answered(job: KernelJob, session: Session) -> KernelCode:
 def _compile_anyhow(
     m: _Missing, key: str, session: Session, path: tuple[str, ...], cache: Cache | None
 ) -> KernelCode:
-    """As `_compile_kernel`, by the simplest schedule where there is no code for the rule's."""
+    """Like `_compile_kernel`, but with the simplest schedule if the rule's schedule can't be
+    compiled.
+    """
     plain = session.backend.rules.lower_plain
     try:
         return _compile_kernel(m, key, session, path, cache)
@@ -364,10 +368,10 @@ def _compile_kernel(
     cache: Cache | None,
     lower: Callable[[Graph, Target, str], Func] | None = None,
 ) -> KernelCode:
-    """The code of a kernel, which is that of another schedule where the loops are equal; `cache`
-    keeps it under `key`.
+    """The code of a kernel, which `cache` keeps under `key`.  If another schedule led to equal
+    loops, its code is used.
 
-    lower: makes its loops (default: as its decisions and the rules say).
+    lower: makes the kernel's loops (default: by its decisions and the rules).
     """
     try:
         with session.timings.stage("lower", under=path):

@@ -1,4 +1,4 @@
-"""Modules of PyTorch: compiled, and called as the module is."""
+"""Compiled modules of PyTorch, which are called like the original module."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 
 def _is_same(argument: Any, constant: Any) -> bool:
-    """Whether an argument that is no tensor is the constant: 2.0 and True are not 2 and 1, -0.0 is
-    not 0.0, and NaN is NaN.
+    """Whether an argument that is not a tensor equals the constant.  2.0 and True differ from 2 and
+    1, -0.0 differs from 0.0, and NaN equals NaN.
     """
     if isinstance(argument, np.generic):
         argument = argument.item()
@@ -41,15 +41,15 @@ class CompiledModule(Executable):
     """A compiled module; `module(*args, **kwargs)` takes and gives what the original does.
 
     Tensors may be torch tensors or NumPy arrays; if one is a torch tensor, or there is none, the
-    results are torch tensors, else NumPy arrays.  Nothing is copied but inputs that are not in
-    row-major order.  Gradients are not recorded.  Buffers and arguments that the module writes are
-    written.  Its parameters are constants, as they were when it was compiled or loaded last.
+    results are torch tensors, else NumPy arrays.  Only inputs that are not in row-major order are
+    copied.  Gradients are not recorded.  A call writes the same buffers and arguments as the module
+    does.  Parameters are constants, with the values at the last compilation or load.
 
-    `inputs`, `outputs`, `run` and `save` are those of an executable of tensors in order.
+    `inputs`, `outputs`, `run` and `save` treat it as an executable of tensors in order.
     """
 
     def __init__(self, runner: Runner, exported: Exported, recipe: Recipe | None = None) -> None:
-        """runner: of the program that `exported` was compiled to."""
+        """Wrap the runner of the program that was compiled from `exported`."""
         self.recipe = recipe
         self._start(runner)
         self._signature, self._structure = exported.signature, exported.structure
@@ -58,8 +58,8 @@ class CompiledModule(Executable):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the model.  Raises ModelError for arguments that differ from the example inputs in
-        structure, in constants, or in the types and fixed sizes of tensors; UsageError if one that
-        the module writes shares memory with another one.
+        structure, in constants, or in the types and fixed sizes of tensors; UsageError if an
+        argument that the module writes shares memory with another one.
         """
         leaves = self._structure.leaves(args, kwargs)
         if self._signature.new:
@@ -72,7 +72,7 @@ class CompiledModule(Executable):
         return self._structure.restored(self._restored(results, leaves))
 
     def _tensors(self, leaves: Sequence[Any]) -> list[Any]:
-        """The leaves that are inputs; numbers as arrays."""
+        """The leaves that are inputs, with numbers converted to arrays."""
         tensors = []
         for i, (leaf, constant) in enumerate(zip(leaves, self._signature.arguments, strict=True)):
             if constant is None:
@@ -104,7 +104,7 @@ class CompiledModule(Executable):
             )
 
     def _restored(self, results: Sequence[Any], leaves: Sequence[Any]) -> list[Any]:
-        """The leaves of what the module gives; what it writes is written."""
+        """The leaves of the module's results.  Values that the module writes are written here."""
         made, number = [], 0
         for kind in self._signature.results:
             if isinstance(kind, list):
@@ -138,7 +138,7 @@ class CompiledModule(Executable):
 
     @checked(ModelError)
     def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> None:
-        """`load_weights` as modules have it.
+        """Load weights like a module's `load_state_dict`.
 
         strict: whether every name of `state_dict` must be there.
 
@@ -150,7 +150,7 @@ class CompiledModule(Executable):
         self.load_weights(state)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> CompiledModule:
-        """A module that writes to buffers of its own; code and packed weights are shared."""
+        """A copy with its own buffers; code and packed weights are shared."""
         made = _restored(
             [(sizes, runner.program) for sizes, runner in self.runner.variants()],
             self.threads,
@@ -190,7 +190,7 @@ def _restored(
     structure: Structure,
     buffers: list[Any],
 ) -> CompiledModule:
-    """A compiled module of its parts."""
+    """A compiled module from its parts."""
     made = CompiledModule.__new__(CompiledModule)
     made._start(runner_of_sizes(programs, threads))
     made._signature, made._structure, made._buffers = signature, structure, buffers
@@ -199,7 +199,7 @@ def _restored(
 
 
 def _write(place: Any, new: Any) -> None:
-    """Writes a result into a tensor or array of the caller."""
+    """Write a result into a tensor or array of the caller."""
     if is_torch(place):
         with sys.modules["torch"].no_grad():
             place.copy_(new if is_torch(new) else to_torch(new))
@@ -208,5 +208,5 @@ def _write(place: Any, new: Any) -> None:
 
 
 def _writable(buffer: Any) -> Any:
-    """A buffer that calls may write to: a module's own tensor, a copy of what an archive holds."""
+    """A buffer that calls may write to: a module's own tensor, or a copy of an archive's array."""
     return buffer if is_torch(buffer) else np.array(buffer)

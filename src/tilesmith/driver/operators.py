@@ -33,7 +33,7 @@ class Operator:
     optional: how many may be missing.
     rank: dimensions of the first operand; None for any.
     has_bias: whether the last operand is added to each channel, axis 1, of the result.
-    fixed: attributes that the name or the operands' shapes say.
+    fixed: attributes that follow from the name or the operands' shapes.
     """
 
     op: type[Op]
@@ -122,7 +122,7 @@ def arguments_of(
 ) -> tuple[te.Tensor, ...]:
     """Placeholders for the operands of `op`, then its results.
 
-    bias: the last operand is not one of `op`, but added to each channel of its result.
+    bias: whether the last operand is a bias, which is added to each channel of the result of `op`.
     """
     inputs = [te.placeholder(t.shape, t.dtype, n) for n, t in zip(operands, types, strict=True)]
     builder = _Builder()

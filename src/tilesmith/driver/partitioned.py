@@ -1,4 +1,4 @@
-"""Models for a device of which parts run on the CPU: what the device can't run, and why."""
+"""Models for a device of which some parts run on the CPU, and the reasons for that."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ _log = logger("device")
 
 
 def parts_of(graph: Graph, session: Session) -> tuple[Graph | None, Mapping[Node, str]]:
-    """A graph as parts for the target, a device, and for the CPU; None if all of it can run on the
-    device.  And the nodes that the device can't run, each with the reason.
+    """A graph divided into parts for the target, a device, and for the CPU; None if all of it can
+    run on the device.  Also the nodes that the device can't run, each with the reason.
 
-    Raises UnsupportedError for such nodes if options say fallback="error".
+    Raises UnsupportedError for such nodes if the options have fallback="error".
     """
     if session.target.device is None:
         return None, {}
@@ -61,7 +61,7 @@ def parts_of(graph: Graph, session: Session) -> tuple[Graph | None, Mapping[Node
 
 
 def check_runs_alone(graph: Graph, session: Session) -> None:
-    """Raises UsageError for a graph of which the target, a device, leaves parts to the CPU."""
+    """Raises UsageError if parts of a graph must run on the CPU instead of the target, a device."""
     _, reasons = parts_of(graph, session)
     if reasons:
         raise UsageError(
@@ -128,7 +128,7 @@ def _tried(node: Node, session: Session) -> str:
 
 
 def _is_light(node: Node) -> bool:
-    """True for an operator that computes each element of few others: no reduction, no loops."""
+    """True for an operator whose elements each depend on few others: no reduction and no loops."""
     if isinstance(node.op, (Control, Fused)) or not node.op.is_primitive():
         return False
     tensors = node.op.tensors(*(v.type for v in node.inputs))
@@ -145,7 +145,7 @@ def _counted(reasons: Mapping[Node, str]) -> str:
 
 
 def on_cpu(session: Session) -> Session:
-    """The session that compiles the parts for the CPU."""
+    """The session that compiles the CPU's parts."""
     cpu = Session.of(session.options, target="native")
     return replace(
         cpu,
@@ -177,7 +177,7 @@ def joined(
     steps.append(Results(tuple(number[v] for v in outer.outputs)))
     names = Names()
     symbols = symbols_of(d for v in outer.inputs for d in v.shape)
-    for symbol in symbols:  # the names that callers use come first
+    for symbol in symbols:  # the symbols that callers use come first
         names(symbol)
     outputs = zip(outer.outputs, outer.output_names, strict=True)
     blob, defaults = pack_defaults(outer)

@@ -88,7 +88,9 @@ STRICT_LOOP_PASSES = (
 
 
 def graph_passes(session: Session) -> tuple[tuple[str, GraphPass], ...]:
-    """All graph passes in order, the target's own last; they run on bodies of control flow too."""
+    """All graph passes in order, the target's own passes last.  They also run on bodies of control
+    flow.
+    """
     policy = session.backend.layout_policy(session.target)
     options = session.options
     bound = options.algorithm_bound
@@ -121,7 +123,7 @@ def graph_passes(session: Session) -> tuple[tuple[str, GraphPass], ...]:
     if session.backend.lines is not None:
         lines = (("divide-lines", lambda g: divide_long_lines(g, session)),)
     products: tuple[tuple[str, GraphPass], ...] = ()
-    if not options.is_strict:  # which adds the terms of a sum in their order
+    if not options.is_strict:  # strict arithmetic adds the terms of a sum in their order
         are_products = session.backend.columns(session.target)
         products = (("columns", lambda g: columns(g, are_products)),)
     passes: tuple[tuple[str, GraphPass], ...] = (
@@ -142,7 +144,7 @@ def graph_passes(session: Session) -> tuple[tuple[str, GraphPass], ...]:
 
 
 def before_target(graph: Graph, session: Session) -> Graph:
-    """The folded graph, of which the layouts, algorithms and groups for the target are made."""
+    """The folded graph, from which layouts, algorithms and groups for the target are chosen."""
     passes = dict(graph_passes(replace(session, options=replace(session.options, precision="f32"))))
     for name, run in passes.items():
         if name == "split-taps":
@@ -152,8 +154,8 @@ def before_target(graph: Graph, session: Session) -> Graph:
 
 
 def before_parts(graph: Graph, session: Session) -> Graph:
-    """The folded graph of primitive and irregular operators, of which parts are made for several
-    targets: no pass in it asks the target.
+    """The folded graph of primitive and irregular operators, which is divided into parts for
+    several targets.  So none of its passes depends on the target.
     """
     strict = session.options.is_strict
     for name, run in (("decompose", decompose), *GRAPH_PASSES):
@@ -165,7 +167,7 @@ def before_parts(graph: Graph, session: Session) -> Graph:
 def divide_long_lines(
     graph: Graph, session: Session, may_divide: Callable[[Node], bool] = lambda node: True
 ) -> Graph:
-    """`graph` whose few long lines are divided for the target, a device.
+    """`graph`, where operators with few long lines have these divided among the device's threads.
 
     may_divide: whether the device can compute a node at all.
     """
@@ -193,7 +195,7 @@ def loop_passes(session: Session) -> tuple[LoopPass, ...]:
 
 
 def run_loop_passes(func: Func, session: Session, under: tuple[str, ...] = ()) -> Func:
-    """From a loop nest to the form that code generation takes."""
+    """Run the loop passes: from a loop nest to the form that code generation takes."""
     verify_loops(func, "nest", after="lower")
     session.dumper("lower", func, print_func, unit=func.name)
     for p in loop_passes(session):
@@ -207,7 +209,7 @@ def run_loop_passes(func: Func, session: Session, under: tuple[str, ...] = ()) -
 
 
 def lower_loops(func: Func, session: Session, under: tuple[str, ...] = ()) -> Func:
-    """From a loop nest to what the backend writes code from, its intrinsics lowered."""
+    """Run the loop passes and lower intrinsics, so that the backend can write code."""
     if session.options.unsafe:
         func = replace(func, body=map_stmt(func.body, f_expr=without_checks))
     return session.backend.lower_intrinsics(run_loop_passes(func, session, under), session.target)

@@ -1,4 +1,4 @@
-"""Products of a model that read operands of a low type, by name, as the user asked for."""
+"""Products of a model that read operands of a low type, as the user chose by name."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _SHOWN = 8
 
 
 def precision_pass(session: Session) -> Callable[[Graph], Graph]:
-    """The graph pass that the options ask for.  Raises UsageError for "auto"."""
+    """The graph pass that applies the precision from the options.  Raises UsageError for "auto"."""
     if session.options.precision == AUTO:
         raise UsageError(
             'precision="auto" is decided by measuring when a model is compiled: use ts.compile, or '
@@ -70,8 +70,8 @@ def low_choice(session: Session) -> Choice:
 
 
 def check_precision(graph: Graph, session: Session) -> None:
-    """Raises UsageError for a precision of a model that has no products of f32 with constants, and
-    for a pattern that matches none of them.
+    """Raises UsageError for a precision if a model has no f32 products with constants, or if a
+    pattern matches none of them.
     """
     text = session.options.precision
     if text == "f32":
@@ -91,8 +91,8 @@ def check_precision(graph: Graph, session: Session) -> None:
 
 
 def named(types: Mapping[str, str], all_of: Collection[str]) -> str:
-    """The precision that gives these names their types; one type alone if these are `all_of` the
-    names that there are.
+    """The precision that assigns these types to names; a single type if the names are `all_of`
+    them.
     """
     if set(types) == set(all_of) and len(set(types.values())) == 1:
         return next(iter(types.values()))
@@ -104,7 +104,7 @@ def _literal(found: re.Match[str]) -> str:
 
 
 def products_of(graph: Graph) -> tuple[str, ...]:
-    """The names of the products of f32 with a constant, in order, each once."""
+    """The names of f32 products with a constant, in order and without duplicates."""
     names: dict[str, None] = {}
     for part in graphs_in(graph):
         whole = decompose(part)

@@ -3,8 +3,8 @@
 Weights are folded into one another, and packed as kernels read them, by the graph passes.  So these
 run again: the model is imported with the new contents.  Where the result differs from the old one
 in the contents of constants alone, the kernels stay and the constants are packed; no code is
-generated.  Contents may also decide what a program computes: a scale of ones is left out.  Then
-the program is compiled anew, which is right in every case.
+generated.  Contents may also decide what a program computes: a scale of ones is left out.  Then the
+program is compiled again, which is always correct.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .request import Request
 
 
 class Recipe:
-    """The request that an executable was made of, and the weights that it got since."""
+    """The request of a compilation, and the weights that the executable got since."""
 
     def __init__(self, request: Request) -> None:
         self.request = request
@@ -33,7 +33,7 @@ class Recipe:
         return copy.copy(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """A file holds no model: a restored executable has no recipe."""
+        """A restored executable has no recipe, because files do not contain the model."""
         return type(None), ()
 
     def __copy__(self) -> Recipe:
@@ -46,8 +46,8 @@ class Recipe:
         weights: Mapping[str, np.ndarray],
         programs: Sequence[tuple[Mapping[str, int], Program]],
     ) -> list[Program] | None:
-        """Programs with other weights in the place of `programs`, each for the sizes beside it;
-        None if they have these weights.
+        """Programs with new weights that replace `programs`, each with the sizes for which it is
+        made; None if they already have these weights.
 
         weights: new contents by name; others stay.
 
@@ -70,10 +70,10 @@ def _bytes(array: np.ndarray) -> memoryview:
 
 
 def reloaded(request: Request, program: Program) -> Program:
-    """`program` with the weights of the request: its code and new constants, or a new program where
-    other contents lead to other code.
+    """`program` with the weights of the request.  Its code stays if only constants change;
+    otherwise the program is compiled again.
     """
-    from .assembly.program import pack  # and with it the compiler
+    from .assembly.program import pack  # this imports the compiler
     from .compiler import compile_model, fused_graph, structure
 
     fused, session = fused_graph(request)

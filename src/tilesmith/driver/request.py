@@ -1,6 +1,6 @@
 """A request for one compilation; `compile`, `export` and the command line make it.
 
-It names no part of the compiler, which a program from the cache does not need.
+This module does not import the compiler, since a program from the cache does not need it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Specialise: TypeAlias = Mapping[str, int] | Sequence[Mapping[str, int]] | Litera
 
 
 def _repeated_option(flag: str, metavar: str, help: str, default: Any = None) -> Any:
-    """A field that is an option of the command line, where it may be repeated."""
+    """A dataclass field that is a command-line option which may be repeated."""
     return option(default, f"{help} (repeatable).", flag=flag, metavar=metavar)
 
 
@@ -38,8 +38,8 @@ class Request:
     example_inputs, example_kwargs: arguments that a module of PyTorch is traced with.
     samples: inputs by name for the choice of a precision.
     sizes: numbers for symbols of the model, by the name that they have in its inputs' shapes.
-    weights: contents that weights get instead of their own, by name.
-    target: the target, if it was named beside the options.
+    weights: new contents of weights, by name.
+    target: the target, if it was given apart from the options.
     """
 
     model: Any
@@ -110,12 +110,12 @@ class Request:
         return Request(model, options, **asked)
 
     def levels(self, targets: Sequence[str]) -> Sequence[Request]:
-        """The same model for each of these targets; none: for its own."""
+        """The same model for each of these targets; without targets, only for its own."""
         named = targets or (self.options.target,)
         options = (self.options.with_(target=t) for t in named)
         return [replace(self, options=o) for o in options]
 
     def on_cpu(self) -> Request:
-        """The same model for this machine's CPU, which has no limits of a device."""
+        """The same model for this machine's CPU, without the limits of a device."""
         options = replace(self.options, target="native", memory_limit=None, time_limit=None)
         return replace(self, options=options)

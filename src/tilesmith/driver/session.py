@@ -49,7 +49,7 @@ class Tuned(Protocol):
 
 @dataclass(slots=True)
 class Question:
-    """A choice that a graph pass asked for.
+    """A choice that a graph pass makes.
 
     knob: its name and options.
     sources: the source nodes concerned.
@@ -108,7 +108,7 @@ class Session:
 
     @staticmethod
     def of_request(request: Request) -> Session:
-        """The session of one compilation, with the constraints that the request has."""
+        """The session of one compilation, with the constraints of the request."""
         constraints = Constraints.of(request.pins, request.forbid)
         return replace(Session.of(request.options), constraints=constraints)
 
@@ -118,7 +118,10 @@ class Session:
         return backend_of(self.target)
 
     def group(self, body: Graph, constants: Sequence[int] = ()) -> GroupSpace:
-        """The schedules of a fused group for the target; `constants`: inputs by number."""
+        """The possible schedules of a fused group for the target.
+
+        constants: numbers of the inputs that are constants.
+        """
         return GroupSpace(body, constants, self.target, self.backend.rules)
 
     def decisions(self, workload: str) -> Decisions:
@@ -126,15 +129,15 @@ class Session:
         return self.tuned(workload).decisions if self.tuned is not None else {}
 
     def choose(self, knob: str, nodes: Sequence[Node], options: tuple[V, ...], default: V) -> V:
-        """A choice of a graph pass (see `graph.passes.choices`), as tuning found best within the
-        constraints.
+        """The value of a graph pass's choice (see `graph.passes.choices`): the best known one
+        within the constraints.
         """
         allowed, own = self.allowed(knob, options), default
         default = nearest(options, allowed, own)
         if self.tuned is None and self.asked is None:
             return default
         workload = choice_workload(knob, nodes, self.options.accuracy)
-        if default != own:  # trials have another baseline
+        if default != own:  # trials have another baseline then
             workload = f"{workload}\nnot {own!r} but {default!r}"
         decisions = self.decisions(workload)
         if decisions.get(knob, default) in options and decisions.get(knob, default) not in allowed:
@@ -151,7 +154,7 @@ class Session:
         return chosen
 
     def allowed(self, knob: str, options: tuple[V, ...]) -> tuple[V, ...]:
-        """Those of a choice's options that the constraints leave."""
+        """The options of a choice that the constraints allow."""
         return self.constraints.allowed(knob, options) if self.constraints else options
 
     @property
@@ -162,8 +165,8 @@ class Session:
 
 @contextmanager
 def recorded(session: Session) -> Iterator[Session]:
-    """The session with the decisions on record for its target and number of threads; without any
-    where the records can't be used.
+    """The session with recorded decisions for its target and number of threads.  It has none if the
+    records can't be used.
     """
     path = records_path(session.options)
     if not session.options.use_records or not os.path.isfile(path):

@@ -36,7 +36,7 @@ kernel's.
 
 
 def apply_tuning(fused: Graph, session: Session) -> tuple[Graph, dict[Node, Decisions]]:
-    """The graph with constants packed as tuning found best, and its other decisions by node."""
+    """The graph with constants packed as tuning found best, and the other decisions by node."""
     decisions: dict[Node, Decisions] = {}
     layouts: dict[Node, Mapping[int, Layout]] = {}
     check_constraints(fused, session)
@@ -91,7 +91,7 @@ _missed: set[str] = set()
 
 
 def _miss(name: str) -> None:
-    """Warn, once, that records were made with a template that this process does not know."""
+    """Warn once that records were made with a template that this process does not know."""
     if name not in _missed:
         _missed.add(name)
         _log.warning(
@@ -128,7 +128,7 @@ class _Known:
     def decisions(self, workload: str, space: Space | None) -> Decisions:
         """Decisions on record for a group, within the `space` that the user's constraints leave.
 
-        Where they say nothing, the analytic choices: no decisions, or the nearest in the `space`.
+        If there are none, the analytic choices: no decisions, or the nearest in the `space`.
         """
         if space is None:
             return self._recorded(workload, lambda _: True)
@@ -159,8 +159,9 @@ class _Known:
 
 
 def refit(group: GroupSpace, wanted: Decisions, session: Session, threads: int) -> Decisions:
-    """Decisions made for a relative of a group, as far as they are possible for it; none unless the
-    performance model expects them to be faster than the analytic ones: nothing is measured here.
+    """Decisions made for a relative of a group, adapted to the group as far as possible.  None are
+    returned unless the performance model predicts a gain over the analytic ones: nothing is
+    measured here.
     """
     fitted = group.space().refitted(wanted)
     if not fitted:
@@ -191,8 +192,8 @@ def predicted_seconds(
 
 
 def group_space(node: Node, fused: Graph, session: Session) -> tuple[str, GroupSpace] | None:
-    """The workload of a kernel's node in a graph of fused groups, and its schedules; None where
-    there is nothing to decide on.
+    """The workload of a kernel's node in a graph of fused groups, and its possible schedules; None
+    if there is nothing to decide.
     """
     assert isinstance(node.op, Fused)
     body = tuned_body(node.op.body)
@@ -203,10 +204,9 @@ def group_space(node: Node, fused: Graph, session: Session) -> tuple[str, GroupS
 
 
 def check_constraints(fused: Graph, session: Session) -> None:
-    """Find out what the session's constraints leave of the schedules of kernels.
+    """Check that the session's constraints allow some schedules of the kernels.
 
-    Raises UsageError when they name what the model does not have, as the graph passes left it now
-    or before.
+    Raises UsageError if they name a kernel or a knob that the model does not have.
     """
     constraints = session.constraints
     if constraints is None:

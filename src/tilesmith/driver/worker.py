@@ -9,6 +9,6 @@ from tilesmith.support.child import serve
 from tilesmith.support.garbage import rarely_collected
 
 if __name__ == "__main__":
-    gc.freeze()  # the compiler itself is no garbage
+    gc.freeze()  # the garbage collector need not look at the compiler itself
     with rarely_collected():
         serve(answer)

@@ -16,7 +16,7 @@ LARGE = 1 << 20
 
 
 def kernel_workers() -> Children:
-    """Processes that compile kernels, none of them started."""
+    """Processes that compile kernels, none of them started yet."""
     return Children("tilesmith.driver.worker", 0)
 
 
@@ -47,4 +47,4 @@ def _bytes_of(model: Any) -> int:
     try:
         return os.stat(model).st_size if isinstance(model, (str, os.PathLike)) else 0
     except (OSError, ValueError):
-        return 0  # the frontend says what is wrong
+        return 0  # the frontend reports the error

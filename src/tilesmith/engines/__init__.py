@@ -1,1 +1,1 @@
-"""Faces for other engines: what PyTorch, ONNX Runtime and any other engine call."""
+"""Interfaces to other engines, which PyTorch, ONNX Runtime and other engines call."""

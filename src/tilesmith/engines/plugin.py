@@ -1,4 +1,4 @@
-"""Programs of operators, each known to an engine by its name."""
+"""Programs of operators for other engines, identified by name."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ def programs_of_operators(
 
     ops: by name of the operator: a model as for `compile`, an executable, or a schedule and its
         arguments (`(s, [x, y])`, as for `build`; "auto" in place of the schedule).
-    targets: levels of one kind of processor, the best first; none: the target of
-        `request`, whose model is of no account.
+    targets: levels of one kind of processor, the best first; none: the target of `request`, whose
+        model is ignored.
 
-    Raises the errors of `compile`, and UsageError for objects that are no operators.
+    Raises the errors of `compile`, and UsageError for objects that are not operators.
     """
     if not isinstance(ops, Mapping) or not ops:
         raise UsageError(f"expected operators by name, such as {{'Gelu': model}}, found {ops!r}")

@@ -1,4 +1,4 @@
-"""From a source model of any kind to a Graph: `load` is the frontends' one entry."""
+"""`load`, the entry point of all frontends, which makes a Graph from a source model of any kind."""
 
 from __future__ import annotations
 
@@ -41,28 +41,28 @@ def load(
     optional: Iterable[str] = (),
     narrowed: list[Narrowing] | None = None,
 ) -> Graph:
-    """The graph of a source model; a `Graph` is one already.
+    """The graph of a source model.  A `Graph` is returned unchanged.
 
     shapes: the shapes of inputs whose dimensions the model leaves open, by input name
         (`{"x": (1, 3, 224, 224)}`) or by the name of a dimension (`{"batch": 1}`).  Other open
         dimensions are symbols of the graph.
-    values: inputs that become constants: they are no inputs of the graph any more (for models
-        whose shapes depend on an input's value).
-    opened: takes in the names of files that the model refers to.
+    values: inputs that become constants instead of inputs of the graph (for models whose shapes
+        depend on an input's value).
+    opened: collects the names of files to which the model refers.
     dynamic: the smallest and largest size of open dimensions, or only the largest, by the
         dimension's name (`{"batch": (1, 64)}`) or by input and axis (`{"x": {0: (1, 64)}}`);
         1 to 2^31 - 1 for others.
-    expected: the sizes that decisions about speed reckon with, by the same names.
+    expected: the sizes for which the program is made fast, by the same names.
     fallback: whether nodes that can't be native code become calls of the host.
-    in_place: outputs that live in the memory of an input.  The frontend may take it from there that
-        they have an input's shape; whether they do, is for the caller to check.
+    in_place: outputs that live in the memory of an input.  The frontend may assume that they have
+        the input's shape; the caller checks this.
 
-    weights: contents that weights get instead of their own, by name.
+    weights: new contents of weights, by name.
     optional: initialisers of an ONNX model that become inputs of the graph, the last ones, with
         their contents as the default.
-    narrowed: takes in the dimensions that nodes restrict.
+    narrowed: collects the dimensions that nodes restrict.
 
-    Raises UsageError for a source that is no model; ModelError when the model is damaged or
+    Raises UsageError for a source that is not a model; ModelError when the model is damaged or
     inconsistent; OpenShapesError when it needs `shapes`; UnsupportedError, which lists every node
     that cannot be imported; its subclass ValuesNeededError when `values` would help.
     """
@@ -103,8 +103,9 @@ def _with_weights(graph: Graph, new: NewWeights) -> Graph:
 
 
 def source_nodes(model: Any) -> list[tuple[str, str]]:
-    """The names and operators of a source model's nodes, in its order; none for models without such
-    a list, such as a `Graph`.  Raises as `load` does for a source that is no model.
+    """The names and operators of a source model's nodes, in its order.  Empty for models without
+    such a list, such as a `Graph`.  Raises the same error as `load` for a source that is not a
+    model.
     """
     if isinstance(model, Graph):
         return []
@@ -113,7 +114,7 @@ def source_nodes(model: Any) -> list[tuple[str, str]]:
 
 
 def _recognised(model: Any, opened: set[str] | None = None) -> tuple[Frontend, Source]:
-    """A source model opened, and the frontend that reads it."""
+    """The frontend that reads a source model, and the opened source."""
     source = Source.of(model, " or ".join(f.file for f in reversed(FRONTENDS) if f.file), opened)
     for frontend in FRONTENDS:
         if frontend.recognises(source):
@@ -123,7 +124,9 @@ def _recognised(model: Any, opened: set[str] | None = None) -> tuple[Frontend, S
 
 
 def _load(frontend: Frontend, source: Source, given: Given) -> Graph:
-    """The graph, imported again with one symbol less while two extents must be equal."""
+    """The graph.  It is imported again with one symbol less as long as two extents must be
+    equal.
+    """
     while True:
         try:
             return frontend.load(source, given)

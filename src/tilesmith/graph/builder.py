@@ -63,19 +63,20 @@ def infer(op: Op, types: tuple[TensorType, ...]) -> tuple[TensorType, ...]:
             return tuple(v.type for v in expansion(op, types).outputs)
         return tuple(t if t.is_static else _simplified(t) for t in op.infer(*types))
     except UnequalDims:
-        raise  # with the extents, for a frontend
+        raise  # a frontend adds the extents to the message
     except OpenDimensionError as e:
         raise OpenDimensionError(_of_operator(op, types, str(e)), e.dims) from None
     except ModelError as e:
         kind, message = type(e), str(e)
     except (TypeError, ValueError, IndexError) as e:
-        # Expressions check shapes and dtypes with Python's own errors: here the model is bad.
+        # Expressions check shapes and dtypes with Python's own errors.  Here such an error means a
+        # bad model.
         kind, message = ModelError, str(e)
     raise kind(_of_operator(op, types, message))
 
 
 def _of_operator(op: Op, types: Sequence[TensorType], message: str) -> str:
-    """An error's message behind the operator's name and the types of its operands."""
+    """An error's message, preceded by the operator's name and the types of its operands."""
     shown = f"{op.name}({', '.join(map(str, types))})"
     return f"{shown}: {message.removeprefix(f'{op.name}: ')}"
 
@@ -149,7 +150,7 @@ class Builder:
         try:
             types = self._types(op, inputs)
         except UnequalDims:
-            raise  # with the extents, for a frontend
+            raise  # a frontend adds the extents to the message
         except TilesmithError as e:
             message = f"node {loc!r}: {e}" if loc else str(e)
             if isinstance(e, OpenDimensionError):

@@ -9,8 +9,9 @@ A body reads its own inputs and constants only: values of the graph around it ar
 Values at the border of a body are row-major.
 
 Shapes of results may depend on the branch taken, and on the iterations that ran.  The node then
-defines symbols, behind itself, for the extents that only a run knows.  In a loop whose carried
-values change their shapes, the body has symbols of its own: the extents of its carried inputs.
+defines symbols for the extents that are known only at run time; later nodes use them.  In a loop
+whose carried values change their shapes, the body has symbols of its own: the extents of its
+carried inputs.
 
     %y: f32[4] = if(%c, %x) {then=graph a(%x: f32[4]) { ... },
       otherwise=graph b(%x: f32[4]) { ... }}
@@ -58,7 +59,7 @@ class Control(Structure, abstract=True):
 class If(Control):
     """`then` if the first input is true, else `otherwise`; only that branch runs.
 
-    The other inputs are those of both branches.
+    The other inputs are passed to both branches.
 
     then, otherwise: the branches, whose inputs have the same types, and whose results differ in
         extents at most.
@@ -116,8 +117,8 @@ class Loop(Control):
         number.
     bounds: the upper bound of each symbol (as of `Measure`).
     inside: the body's own symbols, extents of carried inputs that change from one iteration to the
-        next.  The first ones grow by a number, as often as `steps` says, so that they are known
-        behind the loop; the others become `symbols`.
+        next.  The first ones grow by a number, `steps` times, so that they are known after the
+        loop; the others become `symbols`.
     """
 
     body: Body[Graph]
@@ -149,12 +150,14 @@ class Loop(Control):
         return matched(self.inside, self._carried_types, _types(carried), "carried values")
 
     def next_extents(self) -> dict[Var, Dim]:
-        """The body's symbols in the next iteration, as formulas in those of the current one."""
+        """The body's symbols in the next iteration, as formulas in the current iteration's
+        symbols.
+        """
         following = self.body.outputs[self.conditional :][: self.carried]
         return matched(self.inside, self._carried_types, _types(following), "results of the body")
 
     def last_extents(self) -> dict[Var, Dim]:
-        """The body's symbols behind the last iteration, as the results say."""
+        """The body's symbols after the last iteration, computed from the results."""
         if not self.inside:
             return {}
         return matched(self.inside, self._carried_types, self.results[: self.carried], "results")
@@ -166,7 +169,7 @@ class Loop(Control):
             known: dict[Expr, Dim] = {**first}
             first = {s: bound(d, known) for s, d in self.next_extents().items()}
         unknown = [first[s] for s in self.inside[self.known :]]
-        # the last symbol is the number of rows, if any
+        # The last symbol is the number of rows, if it has one.
         return dict(zip(self.symbols, [*unknown, steps]))
 
     @property
@@ -226,7 +229,9 @@ class Loop(Control):
         return whole
 
     def _check_inside(self, first: Mapping[Var, Dim], going: Mapping[Var, Dim]) -> None:
-        """Raises ModelError if an extent after the loop differs from what its iterations give."""
+        """Raises ModelError if an extent after the loop differs from the result of its
+        iterations.
+        """
         last = self.last_extents()
         if not {*first} == {*going} == {*last} == {*self.inside}:
             raise ModelError(f"the symbols {self.inside} are not those of carried values")
@@ -322,7 +327,9 @@ def graphs_in(graph: Graph) -> Iterator[Graph]:
 
 
 def nodes_in(graph: Graph) -> Iterator[tuple[Graph, Node]]:
-    """Each node with the graph that it is in: in order, those of bodies in place of their node."""
+    """Each node with its graph, in order; the nodes of bodies come in place of the node that has
+    the bodies.
+    """
     for n in graph.nodes:
         if isinstance(n.op, Control):
             for body in n.op.bodies:
@@ -365,7 +372,7 @@ class Host(Control):
 
 
 def conform(value: Any, type: TensorType) -> Any:
-    """A result of a host function, converted to its type: an array, unless it is no tensor."""
+    """A result of a host function, converted to its type: an array if it is a tensor."""
     if type.dtype.is_host and type.dtype.name != "string":
         return value
     if type.dtype.is_host:

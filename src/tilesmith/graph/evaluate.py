@@ -2,8 +2,8 @@
 
 Values are evaluated in order through each operator's `reference`.  A user's composite without one
 runs its expansion, a fused group its body.  Arrays have logical axes everywhere.  A layout only
-says how a constant's contents are stored, so those are unpacked first.  Symbols are bound as they
-become known: by the shapes of inputs, then by measures.
+describes how a constant's contents are stored, so these are unpacked first.  Symbols are bound as
+they become known: by the shapes of inputs, then by measures.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def evaluate_op(op: Op, *inputs: np.ndarray) -> tuple[np.ndarray, ...]:
 
 
 def as_value(given: Any) -> Any:
-    """An array, or a value of the host that is no tensor as it is."""
+    """An array from a value; a host value that is not a tensor stays unchanged."""
     return given if given is None or isinstance(given, (list, dict)) else np.asarray(given)
 
 
@@ -146,7 +146,7 @@ def extents_behind(
 
 
 def _lookup(graph: Graph, env: dict[Value, np.ndarray], value: Value) -> np.ndarray:
-    # Constants are not kept in `env`, since their `Data` keeps them.
+    # `env` holds no constants, since their `Data` holds the arrays.
     return env[value] if value in env else logical_array(graph.constant[value])
 
 

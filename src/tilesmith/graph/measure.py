@@ -117,7 +117,7 @@ def bounds_of(node: Node) -> tuple[Dim, ...]:
 
 
 def stages_of(graph: Graph) -> list[Stage]:
-    """The stages behind the nodes of a graph, in order."""
+    """The stages after the nodes of a graph, in order."""
     return [Stage(n) for n in graph.nodes if symbols_defined(n)]
 
 

@@ -2,13 +2,13 @@
 
 A `Graph` has inputs, constants, nodes in order, and outputs.  A `Node` applies an operator instance
 to values and defines new ones.  Each `Value` is defined once and compared by identity; its name is
-a label, made unique when printed.  Operators speak of logical axes.  A value's `layout` says how
-memory holds it (None: row-major).  Control flow and fused groups are nodes whose operator holds a
-sub-graph (`Structure`).  Everything is immutable: passes map Graph to Graph and return the same
+a label, made unique when printed.  Operators speak of logical axes.  A value's `layout` describes
+its order in memory (None: row-major).  Control flow and fused groups are nodes whose operator holds
+a sub-graph (`Structure`).  Everything is immutable: passes map Graph to Graph and return the same
 object if nothing changed.  `loc` names the source model's node; equality ignores it.
 
-Fields declare their roles (`ir.grammar`).  The attributes of an operator that is no `Structure` are
-plain data, in which there may be symbolic extents.
+Fields declare their roles (`ir.grammar`).  The attributes of an operator that is not a `Structure`
+are plain data, which may contain symbolic extents.
 """
 
 from __future__ import annotations
@@ -126,7 +126,8 @@ class Data:
     @cached_property
     def digest(self) -> str:
         """A hash of dtype, shape and contents, 16 hex digits; equal for equal constants."""
-        a = np.ascontiguousarray(self.array)  # makes a scalar rank 1, so the true shape is hashed
+        # Makes a scalar rank 1, so hash the original shape as well.
+        a = np.ascontiguousarray(self.array)
         h = hashlib.blake2b(f"{a.dtype}{self.array.shape}".encode(), digest_size=8)
         h.update(a.view(np.uint8).data if a.size and a.ndim else a.tobytes())
         return h.hexdigest()
@@ -226,7 +227,7 @@ class Graph:
 
     @cached_property
     def constant(self) -> dict[Value, Constant]:
-        """The constant behind each constant value."""
+        """The constant that defines each constant value."""
         return {c.value: c for c in self.constants}
 
     @property
@@ -307,7 +308,7 @@ class InPlace(Fused):
 class Relayout(Op):
     """The same tensor in another layout.
 
-    layout: that of the output value.
+    layout: the layout of the result.
     """
 
     layout: Layout

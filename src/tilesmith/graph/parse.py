@@ -258,7 +258,7 @@ class _Parser(TokenReader):
         return Node(op, tuple(inputs), tuple(outputs.values()), self.loc())
 
     def loc(self) -> str:
-        """The place in the source model, if a comment behind the node gives one."""
+        """The place in the source model, if a comment after the node gives one."""
         token = self.tokens[self.position]
         if token.kind != "loc":
             return ""
@@ -284,7 +284,7 @@ class _Parser(TokenReader):
         if self.accept("{"):
             self.listed("}", attribute)
         else:
-            self.position = after_inputs  # the loc comment is still to be read
+            self.position = after_inputs  # the location comment comes next
         try:
             return cls(**attributes)
         except (TypeError, ValueError) as e:

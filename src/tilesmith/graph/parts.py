@@ -2,7 +2,7 @@
 
 A value lives on the host or on the device.  Inputs and outputs of the program, and results of
 `Download` and of parts on the CPU, live on the host; results of `Upload` and of parts on the device
-live on the device.  A part reads and makes values of its own place only.
+live on the device.  A part reads and computes only values of its own place.
 
     graph main(%x: f32[4]) {
       %0: f32[4] = upload(%x)
@@ -60,7 +60,7 @@ class Download(_Transfer):
 
 def verify_places(graph: Graph) -> None:
     """Raises VerifyError where a node reads a value that lives in the other place."""
-    there: set[Value] = set()  # on the device
+    there: set[Value] = set()  # values on the device
     for node in graph.nodes:
         op = node.op
         assert isinstance(op, (Part, Upload, Download))

@@ -39,7 +39,7 @@ def verify(graph: Graph, after: str = "") -> None:
 
 
 class _Broken(Exception):
-    """An invariant does not hold; the message says which and where."""
+    """An invariant does not hold.  The message names the invariant and the place."""
 
 
 def _check_graph(graph: Graph) -> None:
@@ -108,7 +108,7 @@ def _check_constant(constant: Constant) -> None:
     if not value.type.is_static:
         raise _Broken(f"constant {value!r} has a symbolic dimension")
     if "array" not in constant.data.__dict__:
-        return  # contents that are not read yet
+        return  # the contents have not been read yet
     array = constant.data.array
     shape = value.type.static_shape
     if value.layout is not None:

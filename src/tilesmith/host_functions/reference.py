@@ -42,7 +42,7 @@ def onnx_model(model: str) -> Function:
 
 
 def _is_reshape(graph: Any, names: list[str]) -> bool:
-    """Whether a graph is one node that reshapes its first input, which is that of the graph."""
+    """Whether a graph has a single node, which reshapes the graph's first input."""
     if len(graph.node) != 1 or not names:
         return False
     (node,) = graph.node

@@ -2,7 +2,7 @@
 
 Python's `re` backtracks: on `(a+)+b` its time doubles with each letter of the text.  A model may
 contain any pattern, so one that may backtrack much is matched by following all states of an
-automaton at once (Thompson 1968).  The syntax tree is that of Python's parser.
+automaton at once (Thompson 1968).  The syntax tree comes from Python's parser.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _CATEGORIES = {
 def full_match(pattern: str) -> Matcher:
     """The predicate whether a whole text matches `pattern`.
 
-    Raises ModelError for a pattern that is no regular expression, or that needs backtracking.
+    Raises ModelError for a pattern that is not a regular expression, or that needs backtracking.
     """
     try:
         compiled, tree = re.compile(pattern), parser.parse(pattern)
@@ -150,7 +150,7 @@ class _Automaton:
         for _ in range(low):
             states = len(self.tests)
             then = self.sequence(body, then)
-            if len(self.tests) == states:  # it matches only "", however often
+            if len(self.tests) == states:  # it only matches "", any number of times
                 break
         return then
 
@@ -194,7 +194,7 @@ class _Automaton:
         passes = [None if t is None else [t(c) for c in letters] for t in self.tests]
         first = frozenset(self._reached((start,), "", 0))
         numbers, waiting, rows = {first: 0}, [first], bytearray()
-        for states in waiting:  # grows in the loop
+        for states in waiting:  # the loop appends to `waiting`
             left = [(p, self.after[s]) for s in states if (p := passes[s]) is not None]
             for letter in range(128):
                 following = [n for p, after in left if p[letter] for n in after]

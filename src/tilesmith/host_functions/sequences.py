@@ -108,7 +108,7 @@ def optional_get_element(value: Any) -> Any:
 
 @host_function("shape")
 def shape(value: np.ndarray, rank: int) -> np.ndarray:
-    """The extents of a tensor whose rank the model says."""
+    """The extents of a tensor whose rank is in the model."""
     if not isinstance(value, np.ndarray) or value.ndim != rank:
         raise ModelError(f"expected a tensor of rank {rank}, found {_described(value)}")
     return np.asarray(value.shape, np.int64)

@@ -119,7 +119,7 @@ _SPECIAL = {"INF": "inf", "+INF": "inf", "-INF": "-inf", "NAN": "nan"}
 
 @host_function("cast_from_string")
 def cast_from_string(x: np.ndarray, to: str) -> np.ndarray:
-    """Text as numbers.  Raises ModelError for text that is no number."""
+    """Text as numbers.  Raises ModelError for text that is not a number."""
     kind = np.dtype(to) if to != "bool" else np.dtype(bool)
     try:
         if kind.kind in "iu":

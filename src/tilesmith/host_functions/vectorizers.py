@@ -86,7 +86,7 @@ class _Grams:
     def __init__(self) -> None:
         self.numbers: dict[Any, int] = {}
         self.after: dict[tuple[int, int], int] = {}
-        self.place = [-1]  # place of the sequence that ends at each node; the root is node 0
+        self.place = [-1]  # by node, the index of the sequence that ends there; node 0 is the root
 
     def add(self, words: list[Any], place: int) -> None:
         node = 0
@@ -145,7 +145,7 @@ class _Finder:
         self, words: np.ndarray, distance: int, longest: int
     ) -> Iterator[tuple[int, np.ndarray]]:
         """For n = 1, 2, ...: the places of the n words that begin at each position of a row,
-        `distance` positions apart; -1 for words that are no sequence.
+        `distance` positions apart; -1 for words that do not form a sequence.
         """
         nodes = np.zeros_like(words)
         for n in range(1, longest + 1):
@@ -169,7 +169,7 @@ class _Finder:
 def decode_image(encoded: np.ndarray, pixel_format: str) -> np.ndarray:
     """The pixels u8[height, width, channels] of an encoded image.
 
-    Raises ModelError for bytes that are no image, and without the package Pillow.
+    Raises ModelError for bytes that are not an image, and without the package Pillow.
     """
     try:
         from PIL import Image, UnidentifiedImageError

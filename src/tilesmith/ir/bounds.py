@@ -161,7 +161,7 @@ class _Eliminator:
         whole = (const(0, e.dtype), simplify(e.b - 1, self.ctx))
         if a is None:
             return whole
-        # within one block the remainder follows the dividend
+        # if x and y lie in the same block, x % c <= y % c follows from x <= y
         if can_prove(a[0] // e.b == a[1] // e.b, self.ctx):
             return simplify(a[0] % e.b, self.ctx), simplify(a[1] % e.b, self.ctx)
         if can_prove(const(0, e.dtype) <= a[0], self.ctx):

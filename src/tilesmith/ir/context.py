@@ -240,7 +240,7 @@ class Context(Facts):
         rule = self._rules.get(type(e))
         if rule is not None:
             return rule(e, self)
-        # a kind without rules, like te's reductions: only the children are simplified
+        # Expressions without rules, such as te's reductions: simplify only their children.
         new = tuple(map(self.simplify, e.children))
         return e if same(new, e.children) else e.with_children(new)
 

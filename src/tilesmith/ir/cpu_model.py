@@ -138,7 +138,7 @@ class CpuModel:
 
     @staticmethod
     def from_json(m: Mapping[str, Any], base: CpuModel | None = None) -> CpuModel:
-        """The model with the fields of `m`, and those of `base` for fields that `m` does not name.
+        """The model with the fields of `m`.  Fields that `m` does not name are taken from `base`.
 
         Raises ValueError, naming the field, for unknown fields and for values that are not positive
         numbers of the right kind.

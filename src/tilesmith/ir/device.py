@@ -59,7 +59,7 @@ class Device:
     def from_json(m: Mapping[str, Any], base: Device | None = None) -> Device:
         """`base` with the fields that `m` names.
 
-        Raises ValueError for unknown fields, and for values that are no natural numbers.
+        Raises ValueError for unknown fields, and for values that are not natural numbers.
         """
         values = (base or Device()).to_json()
         for key, value in m.items():

@@ -5,7 +5,7 @@ A `DType` is a small interned value: compare with `is` or `==`.  Its text form i
 supplies them.
 
 Types of 8-bit floats and of fewer than 8 bits are storage types: values are moved and converted,
-and arithmetic is done on what they convert to.  Each element takes one byte, the code in its low
+and arithmetic is done on the converted values.  Each element takes one byte, the code in its low
 bits and zeros above, as in NumPy.  (The names `int4` to `uint2` leave `i2` and `i4` to loops.)
 """
 
@@ -185,7 +185,7 @@ def dtype(spec: DType | str | np.dtype | type) -> DType:
     if isinstance(spec, str) and spec in BY_NAME:
         return BY_NAME[spec]
     try:
-        if isinstance(spec, (str, np.dtype, type)):  # NumPy would ask other objects for attributes
+        if isinstance(spec, (str, np.dtype, type)):  # for other objects NumPy would read attributes
             return _FROM_NUMPY[np.dtype(spec)]
         raise TypeError
     except (KeyError, TypeError, ValueError):

@@ -84,7 +84,7 @@ def are_equal(a: Dim, b: Dim) -> bool | None:
 
 
 def factored(d: Dim) -> tuple[int, Counter[Expr]]:
-    """An extent as a number times expressions that are no products."""
+    """An extent as a number times expressions that are not products."""
     if isinstance(d, int):
         return d, Counter()
     terms, constant = affine_form(d)

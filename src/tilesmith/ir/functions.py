@@ -105,9 +105,9 @@ INTRINSICS: dict[str, Intrinsic] = {
         _whole("abs", np.abs, "fabs"), _whole("floor", np.floor), _whole("ceil", np.ceil),
         _whole("trunc", np.trunc),
         _whole("round", np.rint, "rint"),  # to nearest, ties to even
-        Intrinsic("pow", 2, _pow, libm="pow"),  # of integers too
+        Intrinsic("pow", 2, _pow, libm="pow"),  # also defined for integers
         Intrinsic("fma", 3, lambda a, b, c: a * b + c),
-        Intrinsic("threefry", 4, threefry_word, only=u32),  # of a counter and a key
+        Intrinsic("threefry", 4, threefry_word, only=u32),  # arguments: a counter and a key
         Intrinsic("isnan", 1, np.isnan, returns_bool=True),
         Intrinsic("isinf", 1, np.isinf, returns_bool=True),
         *map(_overflow, ("add", "sub", "mul")),

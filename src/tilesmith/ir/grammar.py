@@ -92,7 +92,7 @@ def values_of(node: object, fields: Iterable[NodeField]) -> tuple[Any, ...]:
 
 
 def items_in(value: object) -> Iterator[Any]:
-    """The items of nested tuples one by one; a value that is no tuple is its only item."""
+    """The items of nested tuples one by one; a value that is not a tuple is its only item."""
     if isinstance(value, tuple):
         for item in value:
             yield from items_in(item)
@@ -110,7 +110,7 @@ def mapped(value: Any, rule: Callable[[Any], Any]) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """A field in a line of text: `{field:form}`; the form says how the value is written.
+    """A field in a line of text: `{field:form}`; the form determines how the value is written.
 
     A slot without a field, `{:form}`, stands for the whole node.
     """

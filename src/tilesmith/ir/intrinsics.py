@@ -54,7 +54,7 @@ BY_ZERO = -(1 << 61)
 
 
 def checked_divisor(divisor: Expr, position: Expr) -> Expr:
-    """An integer as it is, but -1 for 0; compiled code reports the 0 with its `position`."""
+    """The integer unchanged, but -1 for 0; compiled code reports the 0 with its `position`."""
     fine = checked_index(select(divisor == 0, const(BY_ZERO), 1), 2, position)
     return divisor + cast(fine - 1, divisor.dtype)
 
@@ -77,8 +77,8 @@ def is_check(node: Expr) -> bool:
 
 
 def with_positions(root: Expr, f: Callable[[Expr], Expr] = lambda _: const(0)) -> Expr:
-    """`root` with checks that report other positions: `f` of their own.  By default only variables
-    on which the value of `root` depends remain in them.
+    """`root` with checks that report other positions: the result of `f` for their own positions.
+    By default only variables on which the value of `root` depends remain in them.
     """
     done: dict[Expr, Expr] = {}
     for node in post_order(root, done):

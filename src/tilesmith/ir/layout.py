@@ -162,7 +162,7 @@ class Layout:
 
     @property
     def dense(self) -> Layout:
-        """The same order of elements without spans, for memory of its own."""
+        """The same order of elements without spans, for separate memory."""
         return self.spanning((0,) * len(self.dims))
 
     def spanning(self, spans: tuple[int, ...]) -> Layout:

@@ -58,7 +58,7 @@ def is_index(e: Expr) -> bool:
         narrow = source.is_bool or (source.is_int and source.bits <= 32)
         result = e.type is i64 and (narrow or (source is i64 and is_index(e.a)))
     elif kind is ir.Compare or (e.dtype.is_bool and kind is not ir.Select):
-        result = True  # the facts don't matter here
+        result = True  # the proof does not need the facts
     elif kind in (ir.Load, ir.Call, ir.Let) or e.dtype is not i64:
         result = False
     else:
@@ -127,7 +127,8 @@ def _wrapped(values: Interval, e: Expr) -> Interval:
     dtype = e.dtype
     if dtype is not i64 or not is_index(e):
         return values if values.fits(dtype) else iv.of_dtype(dtype)
-    # index arithmetic does not overflow; an end beyond the type is dropped, the other one holds
+    # index arithmetic does not overflow; a bound outside of the type is dropped and the other one
+    # kept
     lo, hi, *steps = values
     return iv.make(
         None if lo is not None and lo < dtype.min else lo,
@@ -321,13 +322,13 @@ def _step(form: Affine, facts: Facts, depth: int, failed: dict[_Key, int]) -> bo
             parts = (facts.affine(atom.a), facts.affine(atom.b))
             both = (atom.op == "min") == (
                 k > 0
-            )  # the sum is the smaller of two sums: both must be >= 0
+            )  # the sum is the minimum of two sums: both must be >= 0
             proofs = (_search(combined(without, p, k), facts, depth, failed) for p in parts)
             if both:
                 return all(proofs)
             if any(proofs):
                 return True
-            # reflections, min(a, c - a): twice the smaller one is at most the sum
+            # min(a, c - a): twice the minimum is at most the sum
             total = combined(*parts)
             twice = combined(scaled(without, 2), total, k)
             is_simpler = len(total[0]) < len(parts[0][0]) + len(parts[1][0])
@@ -368,7 +369,8 @@ def _step(form: Affine, facts: Facts, depth: int, failed: dict[_Key, int]) -> bo
                 if _search(whole, facts, depth, failed):
                     return True
     if facts.symbolic:
-        for var in reversed(facts.symbolic):  # inner loops first: their ends mention the outer ones
+        # Inner loops first: their bounds mention outer variables.
+        for var in reversed(facts.symbolic):
             k = terms.get(var)
             if k is None:
                 continue

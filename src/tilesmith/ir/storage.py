@@ -2,7 +2,7 @@
 
 A `Cast` from or to a storage type stays one node until code is written.  Writers replace it by
 `converted`, so that every backend has the same conversions.  The interpreter and the reference
-evaluator use those of `ml_dtypes`, which must agree with these on all values.
+evaluator use the conversions of `ml_dtypes`, which must agree with these on all values.
 
 Conversions round to nearest, ties to even.  A number beyond the type's range becomes infinity or
 NaN if the type has one, else its largest number.  NaN becomes a zero in types without NaN.  To
@@ -169,7 +169,7 @@ def _encoded(x: Expr, dtype: DType) -> Expr:
     """The code of an f32, as a u32."""
     bits = _bits(x)
     if dtype is f8e8m0:
-        small = cast(compare("lt", 0x00400000, bits), u32)  # of denormal numbers
+        small = cast(compare("lt", 0x00400000, bits), u32)  # bits of denormal numbers
         whole = minimum((bits + 0x00400000) >> 23, 0xFF)
         code = _choose(compare("lt", bits, 0x00800000), small, whole)
         return _choose(compare("le", 0x7FFFFFFF, bits - 1), 0xFF, code)
@@ -180,7 +180,7 @@ def _encoded(x: Expr, dtype: DType) -> Expr:
     odd = (rest >> dropped) & 1
     rebias = (((format.bias - 127) << 23) + (1 << (dropped - 1)) - 1) % (1 << 32)
     normal = (rest + const(rebias, u32) + odd) >> dropped
-    # The sum has the last place of denormal results as its own.
+    # In the sum, the last mantissa bit has the weight of the last bit of denormal results.
     ruler = 2.0 ** (1 - format.bias + dropped)
     denormal = _bits(_number(rest) + ruler) - int(np.float32(ruler).view(np.uint32))
     is_small = compare("lt", rest, (128 - format.bias) << 23)

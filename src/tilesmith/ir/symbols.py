@@ -41,7 +41,7 @@ def value_of(dim: Dim, values: Mapping[Var, int]) -> int:
     """The value of an extent for these values of its symbols.
 
     Raises KeyError for a symbol without a value, and ValueError for an undefined result: a division
-    by zero, or an expression that is no arithmetic of integers.
+    by zero, or an expression that is not integer arithmetic.
     """
     if isinstance(dim, int):
         return dim

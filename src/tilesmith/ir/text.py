@@ -95,7 +95,7 @@ class Names:
     def __init__(self, taken: Iterable[str] | None = None) -> None:
         self._taken = set(reserved() if taken is None else taken)
         self._names: dict[int, str] = {}
-        self._kept: list[object] = []  # keeps the ids in use
+        self._kept: list[object] = []  # keeps objects alive whose ids are in use
 
     def __call__(self, item: Any) -> str:
         name = self._names.get(id(item))
@@ -192,7 +192,7 @@ def type_name(dtype: DType, lanes: int) -> str:
     return dtype.name if lanes == 1 else f"{dtype}x{lanes}"
 
 
-# --- the forms of fields: each adds to the parts and returns the precedence, unless it is an atom's
+# --- the forms of fields: each appends to the parts and returns the precedence, except of an atom
 # ---
 
 
@@ -262,7 +262,7 @@ def _word(e: Any, field: str, name_of: NameOf, parts: Parts) -> None:
 
 
 def _suffix(e: Any, field: str, name_of: NameOf, parts: Parts) -> None:
-    """A type, unless the name and the arguments say it."""
+    """The type of a value as text, unless the name and the arguments determine it."""
     dtype = getattr(e, field)
     if result_type(e.name, e.args[0].dtype if e.args else None) is not dtype:
         parts.append(f":{dtype}")

@@ -148,7 +148,7 @@ class LoopBuilder:
 
     def let(self, name: str, value: Expr) -> Var:
         """The current value of an expression, bound to a name until the end of the block."""
-        known = as_expr(value)  # an axis of te is replaced by its variable
+        known = as_expr(value)  # a `te` axis gives its variable
         var = Var(name, known.dtype)
         self._blocks[-1].append(lambda rest: nodes.LetStmt(var, known, rest))
         return var

@@ -64,7 +64,7 @@ class _Matching:
         there, back, equal = self.there, self.back, self.equal
         self.there, self.back, self.equal = {**there, a: b}, {**back, b: a}, set()
         yield
-        # partners of free names found inside stay
+        # Free names that got partners inside keep them outside.
         for x, y in self.there.items():
             if x is not a and x not in there and y not in back:
                 there[x], back[y] = y, x
@@ -135,7 +135,8 @@ class _Matching:
         )
 
     def stmts(self, a: Stmt, b: Stmt) -> bool:
-        with ExitStack() as names:  # of the allocations around, however many
+        # One context per enclosing allocation, of which there may be many.
+        with ExitStack() as names:
             while True:
                 first, second = flattened(a), flattened(b)
                 if len(first) != len(second):

@@ -1,6 +1,6 @@
 """Facts that hold inside a statement: the range of a loop's variable, the condition of a branch.
 
-A bound or condition that reads memory is about the moment when it is evaluated.  It is no fact
+A bound or condition that reads memory is about the moment when it is evaluated.  It does not hold
 inside a statement that writes to that memory.
 """
 

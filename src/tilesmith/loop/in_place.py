@@ -1,8 +1,7 @@
 """Proofs that an output of a kernel may use the memory of an input.
 
 An output may overwrite an input if each element of the input is read for the last time before the
-output's element in its place is written.  Two forms are proved, of which elementwise kernels
-consist:
+output's element in its place is written.  Two forms are proved, which cover elementwise kernels:
 
 - The input is read in the same iteration of the same loops in which the output is written, at the
   same indices, not after the store; and no two iterations write the same element.
@@ -82,7 +81,7 @@ def _is_used(func: Func, buffer: Buffer) -> bool:
 
 
 def _is_beginning(a: Buffer, b: Buffer) -> bool:
-    """Whether equal indices in `a` and in `b` mean equal offsets, and `a` is no longer."""
+    """Whether equal indices in `a` and in `b` mean equal offsets, and `a` is at most as long."""
     first = next((i for i, d in enumerate(b.shape) if not _is_same(d, 1)), 0)
     return (
         a.dtype.bytes == b.dtype.bytes

@@ -1,9 +1,9 @@
 """The interpreter: the meaning of loop IR.
 
 A function is translated to one Python function and run.  Each access is checked against the shape
-of its buffer.  Loops of all kinds run one iteration after the other.  The threads of a block take
-turns between barriers and exchanges of values, and asynchronous copies happen when a thread waits
-for them (`interpret_launch`).  `prefetch` does nothing.
+of its buffer.  Loops of all kinds run one iteration after the other.  The threads of a block run
+one after the other between barriers and exchanges of values, and asynchronous copies happen when a
+thread waits for them (`interpret_launch`).  `prefetch` does nothing.
 """
 
 from __future__ import annotations
@@ -346,7 +346,7 @@ class _Translation:
 
     def location(self, place: Expr) -> str:
         """The source of the array that begins at an element."""
-        assert isinstance(place, Load)  # the verifier has seen to it
+        assert isinstance(place, Load)  # the verifier has checked it
         data, dims = self.emit.buffers[place.buffer]
         return f"V.from_place({data}, {self.expr(place.indices[0])}, {dims[0]})"
 

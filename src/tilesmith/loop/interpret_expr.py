@@ -49,7 +49,7 @@ class Emitter:
         self.index: dict[Expr, bool] = {}
         self.active: str | None = None  # source of the mask of active lanes
         self.pending: list[str] | None = (
-            None  # lines of a branch that are written once it turns out to have any
+            None  # lines of a branch, which is omitted if it stays empty
         )
 
     # --- bindings ---
@@ -270,7 +270,7 @@ class Emitter:
         name = self.fresh("v")
         self.line(f"{name} = {value}")
         self.bind(e.var, name, is_index)
-        # a known part that mentions the variable belongs to another let
+        # A known expression that mentions the variable belongs to another let.
         self.done = {k: v for k, v in self.done.items() if k[0] is not e.var}
         outer = dict(self.done)
         body = self(e.body)

@@ -44,7 +44,9 @@ class Launch:
 
     @property
     def own(self) -> tuple[Buffer, ...]:
-        """The buffers in registers of each thread, or divided among those of each warp."""
+        """The buffers in registers of each thread, and those divided among the threads of a
+        warp.
+        """
         made = (s.buffer for s in walk(self.body) if isinstance(s, nodes.Allocate))
         return tuple(dict.fromkeys(b for b in made if not SCOPES[b.scope].is_addressed))
 

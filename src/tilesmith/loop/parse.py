@@ -291,7 +291,7 @@ class _FuncParser(ExprParser):
         if self.accept(","):
             self.expect("extent")
             self.expect("=")
-        else:  # the expression was the extent
+        else:  # the only expression was the extent
             self.position = before
             values[field] = const(0, values["var"].dtype)
 

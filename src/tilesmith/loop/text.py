@@ -36,8 +36,8 @@ computes its block.
 The lines of each statement stand with it in `loop.nodes` (`syntax`); here are blocks and the forms
 of fields.
 
-A loop starts at 0 unless it says `(start, extent=n)`.  Serial loops are `range`; `block_x` and
-`thread_x` bind a loop to `blockIdx.x` and `threadIdx.x`.  The outputs follow `->`.
+A loop starts at 0 unless it is written with `(start, extent=n)`.  Serial loops are `range`;
+`block_x` and `thread_x` bind a loop to `blockIdx.x` and `threadIdx.x`.  The outputs follow `->`.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ def verify(func: Func, stage: Stage, after: str = "", is_users: bool = False) ->
     """Raises VerifyError if `func` is not well formed for `stage`.
 
     after: the preceding pass.
-    is_users: whether a user wrote the function, so that an error is no bug of a pass.
+    is_users: whether a user wrote the function, so that an error is not a bug of a pass.
     """
     _Verifier(func, stage, after, is_users).run()
 
@@ -52,11 +52,11 @@ class _Verifier:
         self.writable: set[Buffer] = set(func.outputs)
         self.well_formed: set[Expr] = set()  # expressions that are checked already
         self.where: Stmt | None = None
-        self.around: list[str] = []  # kinds of the loops around the current statement
+        self.around: list[str] = []  # kinds of the enclosing loops, outermost first
         self.in_group = False
-        self.along_x = 0  # number of threads of a block along x
+        self.along_x = 0  # number of threads along x in a block
         self.varying: set[Var] = set()  # variables that differ between threads along x
-        # the condition under which only some threads along x reach the current statement
+        # The condition that selects the threads along x which reach the current statement.
         self.only = ""
 
     def fail(self, what: str, e: Expr | None = None) -> NoReturn:

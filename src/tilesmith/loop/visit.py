@@ -97,7 +97,7 @@ def map_stmt(stmt: Stmt, f_expr: ExprMap | None = None, f_stmt: StmtMap | None =
     Buffers stay the same objects (extents of allocations are not mapped).  An `f_stmt` that
     replaces an `Allocate` must also replace the loads and stores of its buffer.
     """
-    done: list[Stmt] = []  # the rebuilt statements whose parent waits for them
+    done: list[Stmt] = []  # the rebuilt statements of a parent that is not rebuilt yet
     waiting: list[tuple[Stmt, Iterator[Expr] | None]] = [(stmt, None)]
     while waiting:
         s, mapped = waiting.pop()

@@ -137,7 +137,8 @@ class Col2Im(Op):
                 for p, d, s, m in zip(k, win.dilations, win.strides, places, strict=True)
             )
             result[(..., *where)] += columns[:, :, number]
-        before = [(max(-b, 0), 0) for b in begins]  # elements that a negative pad cuts off are zero
+        # A negative pad removes elements, which count as zero.
+        before = [(max(-b, 0), 0) for b in begins]
         result = np.pad(result, [(0, 0), (0, 0), *before])
         inner = tuple(
             slice(max(b, 0), max(b, 0) + n) for b, n in zip(begins, self.image, strict=True)

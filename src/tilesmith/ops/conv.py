@@ -44,7 +44,7 @@ class Conv(Op):
     dilations: distance between taps, per spatial axis; empty: ones.
     groups: number of groups of channels.
     to: element type in which products are added, and of the result, for operands of any types;
-        None: that of the operands, which is one (16-bit floats are added in f32 and rounded).
+        None: the common type of the operands (16-bit floats are added in f32 and rounded).
     """
 
     heavy_reference = True

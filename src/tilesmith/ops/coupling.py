@@ -1,4 +1,4 @@
-"""Probabilities of classes from those of pairs of classes."""
+"""Probabilities of classes, computed from probabilities for pairs of classes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ _ROUNDS = 100
 
 @dataclass(frozen=True)
 class PairwiseCoupling(Op):
-    """The probabilities p of `classes` classes that best fit those of pairs of classes.
+    """The probabilities p of `classes` classes that best fit the probabilities for pairs of
+    classes.
 
     Input: f32[rows, pairs], the probability of i against j for each pair i < j of classes, in
     lexicographic order.  Output: f32[rows, classes].  It minimises the sum of

@@ -74,7 +74,7 @@ class Dft(Op):
         return shaped.transpose(*(int(a) for a in np.argsort(order)))
 
     def _real_matrix(self, n: int) -> np.ndarray:
-        """[(n // 2 + 1) * 2, n]: (frequency, its part) to time; the others are conjugates."""
+        """The matrix [(n // 2 + 1) * 2, n] from frequencies (two parts each) to samples."""
         count = n // 2 + 1
         angle = _angles(n, count, n)
         twice = np.full((count, 1), 2.0)

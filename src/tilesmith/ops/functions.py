@@ -27,8 +27,8 @@ Operand: TypeAlias = Any
 
 
 def apply(op: Op, *operands: Operand, dtype: DType | None = None) -> Any:
-    """The value of `op`; operands that are no tensors become some of `dtype` (default: that of the
-    first tensor).
+    """The value of `op`; operands that are not tensors become tensors of `dtype` (default: the type
+    of the first tensor).
 
     Raises InternalError where all tensors are of graphs that are finished.
     """

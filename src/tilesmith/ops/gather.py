@@ -29,7 +29,8 @@ def _place(indices: te.Tensor, point: tuple[Expr, ...], extent: Dim) -> Expr:
     """The index `indices[at]` as a position within 0..extent-1."""
     end = ir.as_expr(extent, const(0)) - 1
     place = checked_index(cast(indices[point], i64), end + 1, linear(point, indices.shape))
-    return ir.minimum(ir.maximum(place, 0), end)  # for analyses that don't know the intrinsic
+    # Bounds for analyses that don't know the intrinsic.
+    return ir.minimum(ir.maximum(place, 0), end)
 
 
 def linear(at: Sequence[Expr], shape: Sequence[Dim]) -> Expr:
@@ -87,7 +88,7 @@ class FromFront(Op):
 
         def place(*i: Expr) -> Expr:
             position = checked_place(cast(indices[i], i64), end + 1, linear(i, indices.shape))
-            # for analyses that don't know the intrinsic
+            # bounds for analyses that don't know the intrinsic
             return ir.minimum(ir.maximum(position, 0), end)
 
         return te.compute(indices.shape, place, self.name)
@@ -142,7 +143,7 @@ class GatherElements(_AlongAxis):
         def element(*i: Expr) -> Expr:
             point = [*i]
             for a, (d, e) in enumerate(zip(x.shape, indices.shape, strict=True)):
-                if not extents.is_at_most(e, d):  # true in every run that is not refused
+                if not extents.is_at_most(e, d):  # every run that is not refused satisfies it
                     point[a] = minimum(i[a], as_expr(d) - 1)
             point[axis] = _place(indices, i, x.shape[axis])
             return x[tuple(point)]

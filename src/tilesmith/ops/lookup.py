@@ -138,7 +138,9 @@ class CountRuns(Op):
         (line, start, step), (count, length) = walk, shape
 
         def order(run: Expr) -> Expr:
-            """-1, 0 or 1: the run in the line comes before that of the table, equals it, or not."""
+            """-1, 0 or 1: the run in the line comes before the table's run, equals it, or comes
+            after it.
+            """
             sign = b.variable("sign", const(0))
             with b.loop(length, "j") as j, b.when(sign.value == 0):
                 here = b.let("here", x[line, start + j * step])

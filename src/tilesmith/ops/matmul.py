@@ -1,7 +1,7 @@
 """Contractions: matmul and its ONNX relative gemm.
 
 A contraction is one reduce stage whose body is the product of its operands; strategies look for
-this form.  16-bit floats are accumulated in f32 and rounded by a stage of their own.
+this form.  16-bit floats are accumulated in f32 and rounded by a separate stage.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class MatMul(Op):
     transpose_a: whether a is stored [..., k, m].
     transpose_b: whether b is stored [..., n, k].
     to: element type in which products are added, and of the result, for operands of any types;
-        None: that of the operands, which is one (16-bit floats are added in f32 and rounded).
+        None: the common type of the operands (16-bit floats are added in f32 and rounded).
     """
 
     name: ClassVar[str] = "matmul"

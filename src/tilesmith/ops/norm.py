@@ -81,7 +81,7 @@ class MaskedSoftmax(Op):
         finite = maximum(highest, -x.type.dtype.largest)
         e = exp(x - finite)  # exp(-inf - finite) is 0
         total = e.sum(axes, keepdims=True)
-        divisor = maximum(total, 1)  # the sums of other rows are at least 1
+        divisor = maximum(total, 1)  # only a row of -inf has a sum below 1
         return e * reciprocal(divisor)
 
     def reference(self, *inputs: np.ndarray) -> np.ndarray:

@@ -159,8 +159,8 @@ class PackedMatMul(Op):
 
         def factor(*index: Expr) -> Expr:
             *lead, c, w, j = index
-            # a number that is not shifted down is too large by a power of two, by which this
-            # divides exactly
+            # The bits of a number are not shifted down, so it is too large by a power of two.
+            # Dividing by that is exact.
             exponent = const(127, i32) - cast(j % half, i32) * self.bits
             return row(lead, c, w * per + j) * call("bitcast", exponent << 23, dtype=f32)
 

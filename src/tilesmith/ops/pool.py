@@ -160,7 +160,7 @@ class MaxPoolIndices(_Pool):
         where = np.broadcast_to(marks, views.shape).reshape(*out, -1)
         where = np.where(where == -none - 1, none, where + none)
         best = values.max(-1)
-        is_best = (values == best[..., None]) | np.isnan(values)  # NaN is the best
+        is_best = (values == best[..., None]) | np.isnan(values)  # NaN counts as the largest
         first = np.where(is_best, where, none).min(-1)
         planes = np.arange(x.shape[0] * x.shape[1]).reshape(*x.shape[:2], *[1] * n)
         return best.astype(x.dtype), first + planes * numbers.size
@@ -168,9 +168,9 @@ class MaxPoolIndices(_Pool):
 
 @dataclass(frozen=True)
 class MaxPlaces(_Pool):
-    """The flat index (i64) of the maximum of each window, for inputs (x, maxima): that of the first
-    element that is equal, or NaN.  Numbers of 32 bits fill as many lanes as f32, so they are used
-    if a plane of x is small enough.
+    """The flat index (i64) of the maximum of each window, for inputs (x, maxima): the place of the
+    first element that equals the maximum, or is NaN.  Numbers of 32 bits fill as many lanes as f32,
+    so they are used if a plane of x is small enough.
 
     column_major: as in `MaxPoolIndices`.
     in_plane: whether to count in the spatial axes alone, not in the whole input.
@@ -197,7 +197,7 @@ class MaxPlaces(_Pool):
         def place(element: Expr, at: list[Expr], highest: Expr) -> Expr:
             flat: Expr = const(0)
             tests: list[Expr] = [element == highest]
-            if x.dtype.is_float:  # NaN is not equal to itself, and is the best
+            if x.dtype.is_float:  # NaN is not equal to itself, and counts as the largest
                 tests = [ir.any_of(tests[0], element != element)]
             for p, begin, extent, stride in zip(at, win.begins, spatial, strides, strict=True):
                 i = p if same_dim(begin, 0) else p - begin
@@ -212,7 +212,7 @@ class MaxPlaces(_Pool):
 
         def wide(*i: Expr) -> Expr:
             flat = cast(first[i], i64)
-            if number is not i64:  # no element
+            if number is not i64:  # the window has no element
                 flat = select(first[i] == number.max, const(i64.max, i64), flat)
             return flat if self.in_plane else (i[0] * channels + i[1]) * size + flat
 
@@ -275,7 +275,7 @@ class AvgPool(_Pool):
             start = (o * stride if stride != 1 else o) - begin
             if d == 1:
                 taps = ir.minimum(start + k, high) - ir.maximum(start, low)
-            else:  # taps j with low <= start + j * d < high, by two rounded-up divisions
+            else:  # two rounded-up divisions give the taps j with low <= start + j * d < high
                 first = ir.maximum((low - start + (d - 1)) // d, 0)
                 end = ir.minimum((high - start + (d - 1)) // d, k)
                 taps = end - first

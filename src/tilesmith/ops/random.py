@@ -54,7 +54,8 @@ class _Random(Op, abstract=True):
         for index, stride in zip(i, rules.strides_of(shape), strict=True):
             position = position + index * stride
         number: Expr = const(draw, u32)
-        if not isinstance(rules.product(shape), int):  # the number of wraps of the counter
+        # A symbolic shape may have so many elements that the counter wraps: count the wraps.
+        if not isinstance(rules.product(shape), int):
             number = number + Cast(position // _LARGEST * 2, u32)
         words = (Cast(position, u32), number, *(const(w, u32) for w in self.key))
         steps = Binary("shr", call("threefry", *words), const(32 - _STEPS, u32))

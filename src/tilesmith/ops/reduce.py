@@ -235,7 +235,7 @@ class ReduceLogSumExp(Reduction):
         shift = where(b.add(IsInf(), top), 0, top)  # otherwise inf - inf would give NaN
         total = exp(x - shift).sum(self.axes, self.keepdims)
         if not self.keepdims:
-            # the shift keeps an axis; a maximum over axes of extent 1 drops it
+            # The shift keeps its axes with extent 1.  A maximum over these drops them.
             shift = shift.max(self.axes)
         return log(total) + shift
 
@@ -275,7 +275,7 @@ class _ArgExtreme(Op, abstract=True):
         def place(*i: Expr) -> Expr:
             value = element(*i)
             is_extreme = value == best[i]
-            if x.dtype.is_float:  # NaN wins, and if there is one, the extreme equals nothing
+            if x.dtype.is_float:  # the extreme may be NaN, which equals nothing
                 is_extreme = ir.any_of(is_extreme, call("isnan", value))
             return first_or_last(select(is_extreme, cast(k.var, index), nowhere), axis=k)
 

@@ -107,7 +107,8 @@ class Resize(Op):
                 if self.scales:
                     return step, den, twice
                 apart = extents.larger(difference(extent, size), difference(size, extent))
-                return step, product((den, extents.smaller(apart, 1))), twice  # 0: no change
+                # The offset is 0 if the extent does not change.
+                return step, product((den, extents.smaller(apart, 1))), twice
             case "align_corners":
                 last = extents.larger(difference(size, 1), 1)
                 return difference(extent, 1), 0, last

@@ -30,7 +30,7 @@ class Reinterpret(Op):
     def compute(self, *inputs: te.Tensor) -> te.Tensor:
         x = rules.only(self.name, inputs)
 
-        # any index will do, as there are no elements
+        # There are no elements, so any index is valid.
         if any(same_dim(d, 0) for d in (*x.shape, *self.shape)):
             return te.compute(self.shape, lambda *i: x[(as_expr(0),) * x.rank], self.name)
 
@@ -40,7 +40,7 @@ class Reinterpret(Op):
                 flat = flat + i * stride
             indices: list[ExprLike] = []
             for extent, stride in zip(x.shape, rules.strides_of(x.shape), strict=True):
-                # an extent of 0 is no divisor: there are no elements then
+                # An extent of 0 can't be a divisor; such a tensor has no elements.
                 indices.append(flat // _positive(stride) % _positive(extent))
             return x[tuple(indices)]
 

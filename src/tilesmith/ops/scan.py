@@ -52,7 +52,7 @@ class Scan(Op, abstract=True):
         x, y = b.input("x", types[0]), b.output("y", types[0])
         wide = rules.accumulator(dtype)
         inner = shape[axis + 1 :]
-        # Memory for totals has a constant size; a single total is a number.
+        # Memory for totals has a constant size, and a single total is a scalar.
         row = tuple(d for d in inner[-1:] if isinstance(d, int) and d != 1)
         lines = inner[: len(inner) - len(row)]
         with b.independent_nest(shape[:axis], "o") as o, b.independent_nest(lines, "m") as m:

@@ -6,7 +6,7 @@ and in compiled code; with the option `unsafe` compiled code clamps it.  `reduct
 update with the old element.  "none" replaces it: the last of several updates to a position wins.
 "add", "mul", "min" and "max" combine, one update after the other.
 
-With `in_place` the compiled code copies nothing: the memory of the result is that of the data.
+With `in_place` the compiled code copies nothing: the result uses the data's memory.
 `graph.passes.overwrite` sets it if no later node reads the data.
 """
 
@@ -325,7 +325,7 @@ class ScatterSorted(Op):
 
         with b.independent(count, "n") as n, b.independent_nest(inner) as i:
             to = b.let("at", places[n])
-            if self.reduction == "none":  # the last one wins
+            if self.reduction == "none":  # the last update wins
                 with b.when(ir.any_of(n == count - 1, places[ir.minimum(n + 1, count - 1)] > to)):
                     combine(to, n, i)
             else:

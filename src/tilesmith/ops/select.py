@@ -69,7 +69,7 @@ class Leading(Op):
         def element(*i: Expr) -> Expr:
             if extents.is_at_most(self.count, extent):
                 return x[i]
-            # always true, but no kernel knows that
+            # The condition is always true, but no kernel can prove it.
             return te.if_then_else(i[-1] < extent, x[i], zero)
 
         return te.compute((*x.shape[:-1], self.count), element, self.name)

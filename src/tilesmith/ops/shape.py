@@ -89,7 +89,7 @@ def _groups(source: Sequence[Dim], target: Sequence[Dim]) -> list[Group]:
     """Cut both shapes into the smallest runs of axes with equal products."""
     groups: list[Group] = []
     i = j = 0
-    if 0 in [d for d in source if isinstance(d, int)]:  # no elements: any index will do
+    if 0 in [d for d in source if isinstance(d, int)]:  # no elements, so any index is valid
         return [([d], []) for d in source]
     while i < len(source) or j < len(target):
         if i < len(source) and _is(source[i], 1) and not (j < len(target) and _is(target[j], 1)):
@@ -131,7 +131,8 @@ def _source_index(groups: list[Group], index: Sequence[Expr]) -> list[ExprLike]:
         wide = [d for d in ins if not _is(d, 1)]
         terms = [(j, d) for j, d in outs if not _is(d, 1)]
         if not terms:
-            # a plain variable if both sides have one axis, so that an unchanged axis stays plain
+            # With one axis on both sides, the index stays a plain variable.  So the index of an
+            # unchanged axis stays plain.
             paired = len(ins) == 1 and len(outs) == 1
             result += [index[outs[0][0]]] if paired else [const(0)] * len(ins)
             continue

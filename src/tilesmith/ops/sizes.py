@@ -1,4 +1,4 @@
-"""Tensors made of symbolic dimensions, and of positions along an axis."""
+"""Tensors computed from symbolic dimensions, and from positions along an axis."""
 
 from __future__ import annotations
 

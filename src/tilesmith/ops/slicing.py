@@ -391,8 +391,8 @@ BORDERS: dict[str, Callable[[Expr, Dim, int, int], Expr]] = {
 
 
 def _mirrored_once(i: Expr, extent: Expr, first: Expr, final: Expr) -> tuple[Expr, Expr]:
-    """The index of a mirrored axis for borders that are no wider than it, and whether they are,
-    given the first and the last index.
+    """The index into a mirrored axis, for borders that are at most as wide as the axis.  Also the
+    condition for that, from the first and the last index.
     """
     last = extent - 1
     i = ir.maximum(i, -i)
@@ -412,7 +412,7 @@ def bordered(
     reach: the first and the last index of all elements along each axis.
 
     Remainders along the last axis with a border are computed outside only: inside, neighbours are
-    read as one vector.  Where a mirrored border is no wider than the axis, which is tested at run
+    read as one vector.  If a mirrored border is at most as wide as the axis, which is tested at run
     time, no remainders are computed.
     """
     source = list(at)

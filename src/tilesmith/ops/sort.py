@@ -117,7 +117,7 @@ class TopK(Op):
         by position.
         """
         first = heap.value(heap[const(0)], source)
-        # memory that threads of lanes may read
+        # Memory that the threads of all lanes may read.
         worst = b.scratch("worst", first.dtype, (1,), "stack")
         worst[const(0)] = first
 
@@ -164,7 +164,8 @@ class TopK(Op):
     def reference(self, *inputs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         x = np.moveaxis(inputs[0], self.axis, -1)
         n = x.shape[-1]
-        # largest first: the last elements of the reversed line in ascending order, reversed
+        # Largest first: sort the reversed line in ascending order, take its last elements and
+        # reverse them.
         if self.largest:
             order = n - 1 - np.argsort(x[..., ::-1], axis=-1, kind="stable")[..., ::-1]
         else:
@@ -333,8 +334,8 @@ class _Heap:
                 self.places[i] = place
 
     def sink(self, entry: tuple[Expr, ...], start: Expr, size: Expr) -> None:
-        """Put `entry` in the place of the one at `start`, or below it among the first `size`, as
-        the heap property requires.
+        """Replace the entry at `start` by `entry`, or put `entry` below it among the first `size`,
+        as the heap property requires.
         """
         b = self.b
         held = self.held(entry)

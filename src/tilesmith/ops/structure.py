@@ -76,7 +76,7 @@ SAMPLES = 2
 
 
 def stages(outputs: tuple[Tensor, ...]) -> tuple[Compute, ...]:
-    """The computes behind `outputs`, producers first."""
+    """The computes from which `outputs` are computed, producers first."""
     order = producers_first(t.op for t in outputs)
     return tuple(op for op in order if not isinstance(op, Placeholder))
 
@@ -167,7 +167,7 @@ def zero_padding(op: Compute) -> tuple[ir.Load, tuple[tuple[int, int], ...]] | N
         if after is None:
             return None
         pads.append((begin, after))
-        # exactly the tests that keep the read inside, so that the select hides nothing else
+        # Test exactly what keeps the read inside, so that the select hides nothing else.
         inside += [axis.var >= begin] if begin else []
         inside += [axis.var < as_expr(end)] if after else []
     return (load, tuple(pads)) if body.cond is all_of(*inside) else None
@@ -267,7 +267,7 @@ def _whole_axes(
                     next(spatial, None)
                     if not same_dim(
                         core.axis[i].extent, 1
-                    ):  # one sum per position, not one for all
+                    ):  # compute one sum per position and not one for all
                         return None, False
             elif index is not next(spatial, None):
                 return None, False

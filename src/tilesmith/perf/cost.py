@@ -99,7 +99,8 @@ def _body_seconds(b: LoopBody, rates: Rates, target: Target, threads: int) -> fl
     """Seconds of one thread for all iterations of a body."""
     model, vector = target.model, target.vector_bits // 8
     cycle = 2 * (vector // 4) * threads / rates.flops * model.fma_ports
-    own = cycle / (vector * threads)  # of the vectors that all threads move per second
+    # Converts bytes per second of all threads to vectors per cycle of one thread.
+    own = cycle / (vector * threads)
     core = replace(model, load_ports=rates.l1_load * own, store_ports=rates.l1_store * own)
     looped = replace(b.each, issued=b.each.issued + 1)
     return (b.trips * looped.cycles(core) + b.entries * model.entry_cycles) * cycle
@@ -154,12 +155,12 @@ def _links(
         known = setting.places[s.argument] if 0 <= s.argument < len(setting.places) else "l1"
         for n, crossing in enumerate((s.l1, s.l2, s.l3)):
             away = 1 - survives[n]
-            if known != "l1":  # a constant
+            if known != "l1":  # the buffer is a constant
                 away = float(PLACES.index(known) > n)
             elif s.argument >= 0 and n < 2:
                 away = 1 - survives[n] / setting.threads
             own = share
-            if s.shared:  # all threads read it over the one link to memory
+            if s.shared:  # all threads read it over one link to memory
                 own = 1 / threads if n == 2 else 1.0
             for first, again, rate in zip(s.footprint, crossing, per_second[n], strict=True):
                 links[n].append(_Move(s.during, first * away * own * threads / rate))

@@ -64,7 +64,8 @@ class OpenLoop:
     seen: set[Expr] = field(default_factory=set)
     # products that are not part of a multiply-add yet
     products: set[Expr] = field(default_factory=set)
-    owned: set[Buffer] = field(default_factory=set)  # allocated in the body: new in each iteration
+    # Buffers allocated in the body, which are new in each iteration.
+    owned: set[Buffer] = field(default_factory=set)
     chains: dict[tuple[Buffer, tuple[Expr, ...]], float] = field(default_factory=dict)
 
 
@@ -123,7 +124,7 @@ class _Reader:
             for p in func.params
             if isinstance(p, Var) and p.dtype.is_int
         }
-        self.box: Context = EMPTY  # the loop variables' ranges
+        self.box: Context = EMPTY  # ranges of the loop variables
         self.periods = periods(func.body)
 
     # statements
@@ -256,7 +257,7 @@ class _Reader:
             waiting = [c for c in parts if c not in known]
             if isinstance(
                 e, ir.Let
-            ):  # the value first, since the body refers to the place where it is computed
+            ):  # the value comes first, since the body refers to the place where it is computed
                 if e.value in known:
                     self.depth[e.var] = known[e.value]
                 else:
@@ -290,7 +291,7 @@ class _Reader:
             isinstance(e, ir.Broadcast) and _free(e.value)
         ):
             return
-        if e.dtype.is_int and e.lanes == 1:  # addresses: sums are part of the access itself
+        if e.dtype.is_int and e.lanes == 1:  # an address: the access itself includes the sums
             if isinstance(e, Binary) and e.op in ("floordiv", "floormod"):
                 c.issued += self.target.model.integer_divide_cycles * share
             elif not index and not isinstance(e, ir.Cast):
@@ -304,7 +305,7 @@ class _Reader:
         elif isinstance(e, Binary) and e.op in ("add", "sub") and e.dtype.is_float:
             scope.flops += flops * share
             product = next((m for m in (e.a, e.b) if m in scope.products), None)
-            if product is not None:  # part of a multiply-add that is counted already
+            if product is not None:  # a multiply-add that is already counted includes the product
                 scope.products.remove(product)
                 return
             fused = any(isinstance(m, Binary) and m.op == "mul" for m in (e.a, e.b))
@@ -378,7 +379,7 @@ class _Reader:
             return 0.5
         if stride == 1 and known is None:
             return max(runs / self.vector, 0.5)
-        if vectors <= MOST_VECTORS and not write:  # each vector is shuffled
+        if vectors <= MOST_VECTORS and not write:  # a shuffle takes each vector apart
             scope.count.alu += vectors
             scope.count.issued += vectors
             return float(vectors)

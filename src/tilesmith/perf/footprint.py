@@ -37,7 +37,7 @@ class Access:
 
     buffer: Buffer
     write: bool
-    terms: tuple[tuple[Expr, int], ...]  # atom, stride in bytes
+    terms: tuple[tuple[Expr, int], ...]  # by atom, its stride in bytes
     run: int
     offsets: set[int] = field(default_factory=set)
 

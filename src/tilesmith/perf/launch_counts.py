@@ -289,7 +289,7 @@ def _global(s: _Site, width: int, around: _Around) -> str:
 
 
 def _conflicts(s: _Site, around: _Around) -> int:
-    """Bank conflicts of one execution: of each load of an instruction on tiles."""
+    """Bank conflicts of one execution, or of each load for an instruction on tiles."""
     worst = 0
     for value in around.samples():
         if s.call:

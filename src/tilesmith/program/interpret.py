@@ -64,7 +64,7 @@ class Address:
 
     def kernel_view(self, dtype: np.dtype, shape: Sequence[int]) -> np.ndarray:
         """The array that a kernel gets.  It may be declared larger than the part that the kernel
-        uses: one whose rows lie in longer rows of another ends behind these.
+        uses, if its rows are inside longer rows of another array.
         """
         return self._view(dtype, shape, len(self.memory))
 
@@ -75,7 +75,7 @@ class Address:
         return self.memory[self.offset : end].view(dtype).reshape(shape)
 
     def check_end(self) -> None:
-        """Raises InternalError if guard bytes behind the memory were written."""
+        """Raises InternalError if guard bytes after the memory were written."""
         if (self.memory[self.size :] != _ARBITRARY).any():
             raise InternalError(f"something is written behind a memory of {self.size} bytes")
 
@@ -326,7 +326,7 @@ class _Run:
                 memory[:keep] = before[:keep]
 
     def grow(self, step: nodes.Grow) -> None:
-        if step.for_threads:  # scratch memory belongs to kernels
+        if step.for_threads:  # kernels have scratch memory of their own
             return
         if step.target is None:
             self.take(step.slot, self.number(step.bytes), self.number(step.keep))

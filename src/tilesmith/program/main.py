@@ -86,8 +86,8 @@ class Main(Node):
 
     inputs, outputs: in order.
     symbols: extents of inputs that only a run knows, in the order of their numbers.
-    arena_bytes, scratch_bytes, constant_bytes: sizes of these memories; scratch memory is that of
-        each thread.
+    arena_bytes, scratch_bytes, constant_bytes: sizes of these memories; each thread has its own
+        scratch memory.
     size_values: number of values that the functions of sizes compute.
     in_place: outputs that live in the memory of an input: pairs of the numbers of both.
     parts: number of programs in it.

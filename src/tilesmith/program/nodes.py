@@ -138,13 +138,13 @@ class Carried(Node):
     first: address of the value before the first iteration.
     following: address where an iteration leaves the next value.
     end: address where the value is needed after the last iteration; None with a `slot`.
-    bytes: its size, a number or an "extent"; None if the size changes: then a step behind the loop
+    bytes: its size, a number or an "extent"; None if the size changes: then a step after the loop
         copies the value from `pointer` to its end.
     target: number of the pointer to the one of two alternating memories where an iteration may
         write the next value; None if that is elsewhere.
     other: the memory that alternates with `end`; None without a `target`, and with a `slot`.
     slot: number of the first of two alternating slots, which a `Grow` in each iteration makes large
-        enough; the value before the first iteration lies in the second one.
+        enough; the value before the first iteration is in the second one.
     """
 
     syntax = (

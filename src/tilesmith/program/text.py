@@ -102,7 +102,7 @@ def form_of(slot: Slot) -> tuple[str, bool, str]:
 
 @cache
 def declarations_of(kind: type[Node]) -> tuple[NodeField, ...]:
-    """The declarations of a kind of node that stand in lines of their own."""
+    """The declarations of a kind of node that are on separate lines."""
     lines = lines_of(kind)
     said = {form_of(i)[0] for line in lines for i in line.items if isinstance(i, Slot)}
     declared = fields_with(kind, Role.BINDER) if lines[0].is_block else ()

@@ -115,7 +115,7 @@ def _check_parts(main: Main) -> None:
 
 
 def _check_measured(main: Main) -> None:
-    """Raises VerifyError unless measured extents are numbered behind those of inputs."""
+    """Raises VerifyError unless numbers of measured extents follow those of inputs."""
     places = sorted({(m.first, len(m.extents)) for m in measurements_of(main.steps)})
     end = len(main.symbols)
     for first, count in places:
@@ -156,12 +156,13 @@ class _Verifier:
             raise VerifyError(f"control flow is nested more than {self.depth} deep")
         for step in steps:
             self.step(step, scope)
-            if isinstance(step, nodes.Repeat):  # after it, these hold the addresses of results
+            # After the loop, these hold the addresses of its results.
+            if isinstance(step, nodes.Repeat):
                 moved = {c.pointer for c in step.carried if c.bytes is None}
                 scope = _Scope(scope.pointers | moved, scope.targets, scope.depth)
 
     def step(self, step: Step, scope: _Scope) -> None:
-        if not isinstance(step, nodes.Repeat):  # a loop reads some of them inside
+        if not isinstance(step, nodes.Repeat):  # a loop reads some of its arguments inside
             for arg in own_args(step):
                 self.arg(arg, scope, step)
         match step:

@@ -64,7 +64,7 @@ def hull(options: Sequence[Option]) -> list[Option]:
     corners: list[Option] = []
     for o in sorted(options, key=lambda o: (o.seconds, o.noise)):
         if corners and o.noise >= corners[-1].noise:
-            continue  # slower and no more exact
+            continue  # this choice is slower and not more exact
         while len(corners) > 1 and _rate(corners[-1], o) >= _rate(corners[-2], corners[-1]):
             corners.pop()
         corners.append(o)
@@ -100,7 +100,7 @@ def cheapest(
     def after(taken: Sequence[Step[L]]) -> dict[L, str]:
         return fastest | {s.layer: s.after.scheme for s in taken}
 
-    low, high = 0, len(steps)  # the limit is kept after `high` steps
+    low, high = 0, len(steps)  # the error is within the limit after `high` steps
     if keeps(fastest):
         return fastest
     while high - low > 1:
@@ -110,7 +110,7 @@ def cheapest(
         else:
             low = middle
     taken = steps[:high]
-    last = {s.layer: s for s in taken}  # of several steps of one layer, the last can be undone
+    last = {s.layer: s for s in taken}  # of several steps of one layer, only the last can be undone
     dearest = sorted(last.values(), key=lambda s: s.seconds, reverse=True)
     for step in [s for s in dearest if s is not taken[-1]][:TAKEN_BACK]:
         fewer = [s for s in taken if s is not step]

@@ -174,7 +174,7 @@ def _schemes(layers: Sequence[Layer], wanted: QuantizeOptions) -> dict[Layer, tu
     all_: Any = SCHEMES if wanted.scheme == AUTO else (wanted.scheme,)
     allowed: dict[Layer, Any] = dict.fromkeys(layers, all_)
     for layer in layers:
-        if not layer.is_product:  # weights in groups are for matrix products
+        if not layer.is_product:  # only matrix products can have weights in groups
             allowed[layer] = tuple(s for s in all_ if s != "int4-weights") or ("f32",)
     for pattern, scheme in (wanted.pins or {}).items():
         matched = [layer for layer in layers if fnmatchcase(layer.name, pattern)]

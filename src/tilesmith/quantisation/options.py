@@ -1,7 +1,7 @@
 """All options of quantisation, as one frozen value.
 
 `ts.quantize` takes the fields as keyword arguments (`QuantizeChoices`).  The command line is made
-from the fields' metadata, like that of `Options`.
+from the fields' metadata, as for `Options`.
 """
 
 from __future__ import annotations

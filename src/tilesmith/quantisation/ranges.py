@@ -117,7 +117,7 @@ def _entropy(seen: Observed, to: DType) -> tuple[float, float]:
             return np.inf
         true = n[inside].copy()
         values, numbers = x[inside], np.rint(x[inside] / mapping.scale).astype(np.int64)
-        true[0] += n[x < values[0]].sum()  # clipped values are at the ends
+        true[0] += n[x < values[0]].sum()  # clipped values count at the ends
         true[-1] += n[x > values[-1]].sum()
         kept = n[inside]
         numbers -= numbers.min()
@@ -127,7 +127,7 @@ def _entropy(seen: Observed, to: DType) -> tuple[float, float]:
         )
         guess = np.where(kept > 0, share[numbers], 0.0)
         p, q = true / true.sum(), guess / max(guess.sum(), 1.0)
-        tiny = 1e-9  # clipped mass in an empty bin costs much, not infinitely much
+        tiny = 1e-9  # clipped values in an empty bin then cost much, but not infinitely much
         used = p > 0
         return float((p[used] * np.log(p[used] / np.maximum(q[used], tiny))).sum())
 

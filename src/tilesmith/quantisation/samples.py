@@ -135,7 +135,7 @@ def _array(value: Any, where: str) -> np.ndarray:
 def _files(path: Path) -> list[Path]:
     try:
         is_folder, is_there = path.is_dir(), path.exists()
-    except (OSError, ValueError) as e:  # the system can't look up such a name
+    except (OSError, ValueError) as e:  # the operating system can't look up such a name
         raise UsageError(f"samples: {shown(str(path))} can't be a path: {e}") from None
     if is_folder:
         files = sorted(p for p in path.iterdir() if p.suffix in (".npz", ".npy"))

@@ -1,4 +1,4 @@
-"""A kernel as a Python callable, and what it expects: arrays for buffers, integers for scalars."""
+"""A kernel as a Python callable, and its arguments: arrays for buffers, integers for scalars."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Arguments:
     func: the kernel before flattening, whose parameters give the shapes to check.
     may_be: for an output, the inputs that may be the same array; no other argument may overlap an
         output.
-    lives_in: for an output without an argument of its own, the input in whose array it lies.
+    lives_in: for an output without a separate argument, the input whose array contains it.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class Arguments:
     def checked(self, args: Sequence[Any]) -> tuple[list[np.ndarray], dict[Expr, int]]:
         """The arguments as arrays that the kernel can use, and the values of all symbols.
 
-        Raises ModelError or UsageError, which says what is wrong.
+        Raises ModelError or UsageError if they do not fit.
         """
         count = len(self.buffers)
         if len(args) != count + len(self.given):
@@ -141,7 +141,7 @@ class KernelFunction(ABC):
     which are written in place: the result of `tilesmith.build`.
 
     kernel: its text.
-    arguments: what it expects.
+    arguments: the arguments that it expects.
     target: the machine that it was compiled for.
     """
 

@@ -1,5 +1,5 @@
-"""Users' arrays as NumPy arrays, without copies where possible, and results back as users'
-types.
+"""Conversion of users' arrays to NumPy arrays, without copies where possible, and of results to
+users' types.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ _TORCH_NAMES = {d: name for name, d in _TORCH_TYPES.items()}
 
 
 def is_torch(value: Any) -> bool:
-    torch = sys.modules.get("torch")  # who passes a tensor has imported it
+    torch = sys.modules.get("torch")  # a caller that passes a tensor has imported torch
     return torch is not None and isinstance(value, torch.Tensor)
 
 
 def is_dual(value: Any) -> bool:
-    """Whether a value is a tensor of PyTorch with a tangent, of forward-mode differentiation."""
+    """Whether a value is a PyTorch tensor with a tangent, for forward-mode differentiation."""
     if not is_torch(value):
         return False
-    forward_ad = sys.modules["torch.autograd.forward_ad"]  # which torch imports
+    forward_ad = sys.modules["torch.autograd.forward_ad"]  # torch imports this module
     return forward_ad.unpack_dual(value).tangent is not None
 
 
 def check_no_dual(value: Any, what: str) -> None:
-    """Raises ModelError for a tensor of PyTorch with a tangent, which native code would drop."""
+    """Raises ModelError for a PyTorch tensor with a tangent, which native code would drop."""
     if is_dual(value):
         raise ModelError(
             f"{what}: expected a tensor without a tangent, found a dual tensor of forward-mode "
@@ -72,7 +72,7 @@ def to_numpy(value: Any, what: str, dtype: DType | None = None) -> np.ndarray:
         array = _of_interfaces(value, what)
     except ModelError:
         raise
-    except Exception as e:  # code of the object's class, which may raise anything
+    except Exception as e:  # the object's own code may raise anything
         raise ModelError(
             f"{what}: the {type(value).__name__} can't be read as an array: {type(e).__name__}: "
             f"{_one_line(e)}"
@@ -87,7 +87,9 @@ def to_numpy(value: Any, what: str, dtype: DType | None = None) -> np.ndarray:
 
 
 def _cure(value: Any, dtype: DType | None) -> str:
-    """Advice to who gave a Python container for an array: text to append to a message."""
+    """Advice for a caller who passed a Python container instead of an array: text to append to a
+    message.
+    """
     if isinstance(value, (list, tuple, range)):
         name = "dtype" if dtype is None else f"np.{dtype.numpy.name}"
         if dtype is not None and dtype.numpy.isbuiltin != 1:
@@ -99,7 +101,7 @@ def _cure(value: Any, dtype: DType | None) -> str:
 
 
 def _of_torch(value: Any, what: str) -> np.ndarray:
-    """A view of a torch tensor; a copy of one with a conjugation or negation to come."""
+    """A view of a torch tensor.  If a conjugation or negation is pending, a copy."""
     torch = sys.modules["torch"]
     if value.device.type != "cpu":
         raise ModelError(
@@ -120,11 +122,11 @@ def _of_torch(value: Any, what: str) -> np.ndarray:
     try:
         tensor = value.detach().resolve_conj().resolve_neg()
         stored = _TORCH_TYPES.get(str(tensor.dtype).removeprefix("torch."))
-        if stored is not None:  # NumPy knows it only through ml_dtypes
+        if stored is not None:  # NumPy knows this type only through ml_dtypes
             integer = torch.int16 if stored.bytes == 2 else torch.uint8
             return tensor.view(integer).numpy().view(stored.numpy)
         return tensor.numpy()
-    except (TypeError, RuntimeError, ValueError) as e:  # a type that NumPy lacks, a wrapper
+    except (TypeError, RuntimeError, ValueError) as e:  # NumPy lacks the type, or a wrapper
         raise ModelError(
             f"{what}: the tensor of {value.dtype} can't be read as an array: {_one_line(e)}; "
             "expected one with memory of its own, neither nested nor fake nor inside torch.func; "
@@ -137,7 +139,7 @@ def _one_line(error: Exception) -> str:
 
 
 def _of_interfaces(value: Any, what: str) -> np.ndarray | None:
-    """A view of an object that says how it is an array; None for another one."""
+    """A view of an object that has an array interface; None for another object."""
     interface = getattr(value, "__cuda_array_interface__", None)
     device = getattr(value, "__dlpack_device__", None)
     if interface is not None or (device is not None and int(device()[0]) not in _ON_CPU):
@@ -154,7 +156,7 @@ def _of_interfaces(value: Any, what: str) -> np.ndarray | None:
 
 
 def check(array: np.ndarray, spec: TensorSpec, what: Literal["input", "output"]) -> None:
-    """Raises ModelError unless dtype and shape are those of `spec`."""
+    """Raises ModelError unless dtype and shape match `spec`."""
     if array.dtype != spec.dtype.numpy:
         cure = "; convert it with .astype" if what == "input" else ""
         raise ModelError(
@@ -165,7 +167,7 @@ def check(array: np.ndarray, spec: TensorSpec, what: Literal["input", "output"])
 
 
 def check_shape(array: np.ndarray, spec: TensorSpec, what: Literal["input", "output"]) -> None:
-    """Raises ModelError unless the shape is that of `spec`."""
+    """Raises ModelError unless the shape matches `spec`."""
     same_rank = len(array.shape) == len(spec.shape)
     if not same_rank or any(isinstance(d, int) and d != n for d, n in zip(spec.shape, array.shape)):
         raise ModelError(
@@ -174,15 +176,15 @@ def check_shape(array: np.ndarray, spec: TensorSpec, what: Literal["input", "out
 
 
 def _shape(spec: TensorSpec) -> str:
-    """As Python shows the shape of an array, with names for what only a run knows."""
+    """The text of a shape in Python's notation, with names for extents known only at run time."""
     shown = ", ".join(map(str, spec.shape))
     return f"({shown},)" if len(spec.shape) == 1 else f"({shown})"
 
 
 def as_output(value: Any, spec: TensorSpec, what: str = "") -> np.ndarray:
-    """The memory of an array that a caller gives for an output, as `as_stored` has it.
+    """The memory of an array that a caller passes for an output, in the form of `as_stored`.
 
-    what: the output in messages, if not by its own name.
+    what: the output's description in messages (default: its name).
 
     Raises ModelError unless a result of `spec` can be written there.
     """
@@ -195,7 +197,7 @@ def as_output(value: Any, spec: TensorSpec, what: str = "") -> np.ndarray:
         )
     array = to_numpy(value, what)
     check(array, spec, "output")
-    # The view of a torch tensor with a conjugation or negation to come is a copy.
+    # A torch tensor whose conjugation or negation is pending has no view, only a copy.
     is_view = isinstance(value, np.ndarray) or array.ctypes.data == value.data_ptr()
     flags = array.flags
     if not (is_view and flags.c_contiguous and flags.aligned and flags.writeable):
@@ -224,8 +226,8 @@ def at_home(program: Program, inputs: Sequence[Any], given: Sequence[Any]) -> tu
 
 
 def beginning(array: Any, shape: Sequence[int]) -> Any:
-    """The first elements of a contiguous array or torch tensor as one of `shape`; the array itself
-    if it has that shape.
+    """The first elements of a contiguous array or torch tensor in the given `shape`; the array
+    itself if it has that shape.
     """
     if tuple(array.shape) == tuple(shape):
         return array
@@ -235,8 +237,8 @@ def beginning(array: Any, shape: Sequence[int]) -> Any:
 def check_apart(
     inputs: Sequence[tuple[str, np.ndarray]], outputs: Sequence[tuple[str, np.ndarray]]
 ) -> None:
-    """Raises UsageError if an output shares memory with another array; all are C-contiguous and
-    have a name for the message.
+    """Raises UsageError if an output shares memory with another array.  All arrays are C-contiguous
+    and have a name for the message.
     """
     before = list(inputs)
     for name, array in outputs:
@@ -249,8 +251,8 @@ def check_apart(
 
 
 def as_stored(array: np.ndarray) -> np.ndarray:
-    """A C-contiguous, aligned array of a type that has a buffer: bit patterns for types without a
-    NumPy letter.
+    """A C-contiguous, aligned array of a type that supports the buffer protocol: bit patterns for
+    types without a NumPy letter.
     """
     if not (array.flags.c_contiguous and array.flags.aligned):
         array = np.array(array, order="C")
@@ -259,7 +261,7 @@ def as_stored(array: np.ndarray) -> np.ndarray:
 
 def is_foreign(dtype: np.dtype) -> bool:
     """True for bfloat16 and storage types, which NumPy can't export through the buffer protocol."""
-    return dtype.isbuiltin == 2  # a type of another package
+    return dtype.isbuiltin == 2  # another package defined the type
 
 
 def stored_dtype(dtype: DType) -> np.dtype:
@@ -272,13 +274,13 @@ def stored_dtype(dtype: DType) -> np.dtype:
 
 
 def stored_shape(spec: TensorSpec) -> tuple[int | str, ...]:
-    """The shape of native memory; that of a host type is one number."""
+    """The shape of native memory.  For a host type it is a single number."""
     return () if spec.dtype.is_host else spec.shape
 
 
 def to_torch(array: Any) -> Any:
-    """A torch tensor over the memory of `array`: its codes (uint8) if torch lacks the type.
-    Strings, and what is no array, are given back.
+    """A torch tensor over the memory of `array`; its codes (uint8) if torch lacks the type.
+    Strings and objects are returned unchanged.
     """
     torch = sys.modules["torch"]
     if not isinstance(array, np.ndarray) or array.dtype.hasobject:
@@ -309,7 +311,9 @@ def check_names(given: Iterable[str], what: str, specs: tuple[TensorSpec, ...]) 
 
 
 def check_inputs(given: Iterable[str], specs: tuple[TensorSpec, ...]) -> None:
-    """`check_names` for inputs, which says how an initialiser of the model becomes one."""
+    """Like `check_names` for inputs.  The message explains how an initialiser of the model becomes
+    an input.
+    """
     try:
         check_names(given, "input", specs)
     except ModelError as e:

@@ -26,13 +26,13 @@ _LOG_BYTES = 16 << 10
 _NO_TIMES = 2  # of `CUevent_flags`
 _ORDINAL = 9  # of `CUpointer_attribute`: the number of a device
 _NOT_READY = 600  # of `CUresult`: commands of a stream are not done yet
-_REFUSED = (200, 218)  # an image, or its PTX, is not valid
+_REFUSED = (200, 218)  # the image or its PTX is invalid
 
 
 class Memory:
-    """Memory of a device, which is given back when nothing refers to it.
+    """Device memory, which is freed when nothing refers to it.
 
-    address: of its first byte, on the device.
+    address: device address of its first byte.
     size: bytes.
     """
 
@@ -43,7 +43,7 @@ class Memory:
 
 
 def _free(cu: Driver, current: c_void_p, address: int) -> None:
-    """Give memory back; after a kernel has failed the driver has done that itself."""
+    """Free memory.  After a kernel has failed, the driver has already freed it."""
     cu.quietly("cuCtxSetCurrent", current)
     cu.quietly("cuMemFree_v2", c_uint64(address))
 
@@ -52,14 +52,14 @@ def _free(cu: Driver, current: c_void_p, address: int) -> None:
 class Address:
     """Memory that belongs to somebody else.
 
-    address: of its first byte, on the device.
+    address: device address of its first byte.
     """
 
     address: int
 
 
 class Event:
-    """A place in a stream, which the driver forgets when nothing refers to it."""
+    """A position in a stream, which is destroyed when nothing refers to it."""
 
     def __init__(self, cu: Driver, current: c_void_p, handle: c_void_p) -> None:
         self.handle = handle
@@ -92,11 +92,11 @@ class CudaDevice:
 
     @property
     def stream(self) -> int:
-        """The driver's name of the stream."""
+        """The driver's handle of the stream."""
         return self._stream.value or 0
 
     def on(self, stream: int) -> CudaDevice:
-        """The same device with a stream of somebody else's."""
+        """The same device with somebody else's stream."""
         if stream == self.stream:
             return self
         device = copy(self)
@@ -104,7 +104,7 @@ class CudaDevice:
         return device
 
     def within(self, watch: Watch) -> CudaDevice:
-        """As `OpenDevice` says."""
+        """The same device, whose waits obey a watch (see `OpenDevice`)."""
         device = copy(self)
         device._watch = watch
         return device
@@ -113,7 +113,7 @@ class CudaDevice:
         self._watch.wait(self.about.name, self._is_busy)
 
     def _is_busy(self) -> bool:
-        """Whether commands of the stream are not done yet."""
+        """Whether commands of the stream are unfinished."""
         try:
             self._call("a kernel failed", "cuStreamQuery", self._stream)
         except DeviceError:
@@ -123,7 +123,7 @@ class CudaDevice:
         return False
 
     def mark(self) -> Event:
-        """An event that has come when the commands so far are done."""
+        """An event that completes when all commands so far are done."""
         handle = c_void_p()
         self._call("an event can't be made", "cuEventCreate", byref(handle), c_uint(_NO_TIMES))
         event = Event(self._cu, self._context, handle)
@@ -131,7 +131,7 @@ class CudaDevice:
         return event
 
     def after(self, event: Event) -> None:
-        """Later commands wait for an event."""
+        """Make later commands wait for an event."""
         what = "an event can't be waited for"
         self._call(what, "cuStreamWaitEvent", self._stream, event.handle, c_uint(0))
 
@@ -141,20 +141,22 @@ class CudaDevice:
         self._wait("a kernel failed")
 
     def number_of(self, address: int) -> int:
-        """The device that memory is on.  Raises DeviceError for memory of no device."""
+        """The number of the device that contains an address.  Raises DeviceError if no device
+        does.
+        """
         number = c_int()
         what = f"expected memory of a device at {address:#x}"
         self._call(what, "cuPointerGetAttribute", byref(number), c_int(_ORDINAL), c_uint64(address))
         return number.value
 
     def _call(self, what: str, function: str, *args: Any) -> None:
-        """Call the driver with the context of this device, in whatever thread this is."""
+        """Call the driver with the context of this device, in any thread."""
         what = f"{self.about.name}: {what}"
         self._cu(what, "cuCtxSetCurrent", self._context)
         self._cu(what, function, *args)
 
     def load(self, kernels: Iterable[DeviceKernel]) -> dict[str, c_void_p]:
-        """As `OpenDevice` says: by symbol of a launch, the module with it."""
+        """Load kernels (see `OpenDevice`): modules by the symbol of a launch."""
         modules: dict[str, c_void_p] = {}
         for kernel in kernels:
             module = self._module(kernel)
@@ -162,7 +164,9 @@ class CudaDevice:
         return modules
 
     def _module(self, kernel: DeviceKernel) -> c_void_p:
-        """The driver compiles PTX, or finds what it made of it before in a cache of its own."""
+        """The module of a kernel.  The driver compiles PTX, or takes the code from its own
+        cache.
+        """
         module, log = c_void_p(), (c_char * _LOG_BYTES)()
         options = (c_int * 2)(_ERROR_LOG, _ERROR_LOG_BYTES)
         values = (c_void_p * 2)(ctypes.addressof(log), _LOG_BYTES)
@@ -187,11 +191,13 @@ class CudaDevice:
         return _Function(symbol, handle)
 
     def assembly(self, program: dict[str, c_void_p]) -> str:
-        """The driver does not give its machine code away."""
+        """A note that the driver does not expose its machine code."""
         return f"{len(program)} kernels as machine code for {self.about.name}"
 
     def empty(self, size: int) -> Memory:
-        """Uninitialised memory of so many bytes.  Raises DeviceError if there is not so much."""
+        """Uninitialised memory of `size` bytes.  Raises DeviceError if there is too little
+        memory.
+        """
         address = c_uint64()
         what = f"expected {size} bytes in one piece, of {self.about.memory_bytes} in all"
         self._call(what, "cuMemAlloc_v2", byref(address), c_size_t(max(size, 1)))
@@ -216,7 +222,7 @@ class CudaDevice:
     def read(self, array: np.ndarray, memory: Memory | Address) -> None:
         """Copy memory of the device into an array, once everything before it is done."""
         if array.nbytes:
-            self._wait_in_time()  # else the copy would come too late
+            self._wait_in_time()  # waiting later would copy too late
             what = "a kernel failed, or its results can't be read"
             self._call(
                 what,
@@ -234,7 +240,7 @@ class CudaDevice:
     def copy(
         self, to: Memory | Address, end: int, source: Memory | Address, start: int, size: int
     ) -> None:
-        """Copy memory of the device, so many bytes behind the beginnings."""
+        """Copy `size` bytes of device memory; both offsets are in bytes."""
         if size:
             self._call(
                 f"{size} bytes can't be copied on it",
@@ -253,7 +259,7 @@ class CudaDevice:
         args: Sequence[Argument],
         report: Memory | None,
     ) -> Callable[[], None]:
-        """As `OpenDevice` says."""
+        """A function that starts a kernel (see `OpenDevice`)."""
         memory = [a[0] for a in args if isinstance(a, tuple)]
         values: list[Any] = [
             c_uint64(a[0].address + a[1]) if isinstance(a, tuple) else c_int64(a or 0) for a in args
@@ -284,7 +290,7 @@ class CudaDevice:
 class _Start:
     """A launch with its arguments.
 
-    kept: memory, and the values that `places` points to, which live as long as the launch.
+    kept: memory, and the values to which `places` points, kept alive as long as the launch.
     places: the addresses of the values.
     """
 

@@ -1,4 +1,4 @@
-"""A device of this machine, whatever its driver: what an executable asks of it."""
+"""The interface of an open device, independent of its driver."""
 
 from __future__ import annotations
 
@@ -44,7 +44,9 @@ class OpenDevice(Protocol):
         ...
 
     def empty(self, size: int) -> Any:
-        """Uninitialised memory of so many bytes.  Raises DeviceError if there is not so much."""
+        """Uninitialised memory of `size` bytes.  Raises DeviceError if there is too little
+        memory.
+        """
         ...
 
     def write(self, memory: Any, array: np.ndarray) -> None:
@@ -56,7 +58,7 @@ class OpenDevice(Protocol):
         ...
 
     def copy(self, to: Any, end: int, source: Any, start: int, size: int) -> None:
-        """Copy memory of the device, so many bytes behind the beginnings."""
+        """Copy `size` bytes of device memory; both offsets are in bytes."""
         ...
 
     def prepared(
@@ -67,14 +69,14 @@ class OpenDevice(Protocol):
         args: Sequence[Argument],
         report: Any,
     ) -> Callable[[], None]:
-        """A function that starts a kernel; without any blocks there is nothing to do.
+        """A function that starts a kernel.  Without blocks it does nothing.
 
         report: memory of `FAILURE_TYPE`.
         """
         ...
 
     def within(self, watch: Watch) -> Self:
-        """The same device and queue, whose commands are waited for as long as a watch allows."""
+        """The same device and queue, where waits obey the time limit of a watch."""
         ...
 
     def finish(self) -> None:

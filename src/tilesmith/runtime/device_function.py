@@ -19,13 +19,14 @@ from .devices import opened
 
 
 class DeviceFunction(KernelFunction):
-    """A kernel that runs on a device: arrays are copied there, and the outputs back."""
+    """A kernel that runs on a device.  A call copies arrays to the device, and outputs back."""
 
     def __init__(
         self, kernel: Kernel, arguments: Arguments, target: Target, program: Any = None
     ) -> None:
-        """program: what the device made of the kernel; by default it is loaded when it is first
-        needed.
+        """Wrap a kernel.
+
+        program: the loaded program; by default it is loaded at the first call.
         """
         super().__init__(kernel, arguments, target)
         assert kernel.parts is not None
@@ -41,13 +42,15 @@ class DeviceFunction(KernelFunction):
         return self._given or self._device.load([self._parts])
 
     def __call__(self, *args: Any) -> None:
-        """As `KernelFunction` says.  Raises DeviceError if the device has not enough memory, or
-        fails.
+        """Run on arrays (see `KernelFunction`).  Raises DeviceError if the device has not enough
+        memory, or fails.
         """
         self.bind(*args)()
 
     def bind(self, *args: Any) -> Callable[[], None]:
-        """As `KernelFunction` says, with memory on the device that every call uses again."""
+        """The call with these arguments (see `KernelFunction`), which reuses the same device
+        memory.
+        """
         arrays, values = self.arguments.checked(args)
         device = self._device
         own = {_place(a): device.empty(a.nbytes) for a in arrays}
@@ -65,7 +68,7 @@ class DeviceFunction(KernelFunction):
             launches.append((x, device.prepared(kernel, blocks, x.threads, arguments, report)))
 
         def run() -> None:
-            for a in arrays:  # a kernel may leave elements of an output as they are
+            for a in arrays:  # a kernel may leave elements of an output unchanged
                 device.write(own[_place(a)], a)
             if report is not None:
                 failure[...] = 0
@@ -86,7 +89,7 @@ class DeviceFunction(KernelFunction):
         return [max(dimension(n, values), 0) for n in launch.blocks]
 
     def _settle(self, report: Any, failure: np.ndarray) -> None:
-        """Raises ModelError if a thread noted a failure."""
+        """Raises ModelError if a thread recorded a failure."""
         self._device.read(failure, report)
         reported = failure_of(failure)
         if reported is not None:

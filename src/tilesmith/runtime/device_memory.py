@@ -1,7 +1,7 @@
-"""Memory of a device that a program needs, and how much of it an executable may take.
+"""The device memory that a program needs, and its limit.
 
-Other allocators, such as PyTorch's, use the same memory.  So what a program needs is known before
-anything is allocated, and a limit refuses programs that need more.
+Other allocators, such as PyTorch's, use the same memory.  So the need is computed before anything
+is allocated, and programs above the limit are refused.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class DeviceMemory:
 
     @property
     def total(self) -> int:
-        """Bytes of all."""
+        """Total bytes."""
         return self.weights + self.arena + self.inputs + self.outputs
 
     def __add__(self, other: DeviceMemory) -> DeviceMemory:
@@ -70,7 +70,10 @@ def device_memory(program: Program) -> DeviceMemory:
 
 
 def _memory_of(program: Program, there: Collection[int]) -> DeviceMemory:
-    """there: inputs, by number, that lie on the device already."""
+    """The device memory of a program.
+
+    there: numbers of inputs that are already on the device.
+    """
     homes = {o for o, _ in program.in_place}
     return DeviceMemory(
         program.constants.nbytes,

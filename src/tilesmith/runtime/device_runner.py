@@ -1,7 +1,7 @@
 """A compiled model that runs on a device.
 
-Weights are copied to the device once, and values stay there: in one arena, as the memory plan says.
-A call copies its inputs there and its outputs back, and nothing else.
+Weights are copied to the device once.  Intermediate values stay on the device, in one arena with
+the offsets of the memory plan.  A call copies only its inputs and outputs.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _KEPT = 8
 class DeviceRunner(Runner):
     """A program whose kernels run on a device.
 
-    Calls from several threads follow each other.
+    Calls from several threads run one after the other.
     """
 
     def __init__(
@@ -51,15 +51,15 @@ class DeviceRunner(Runner):
         opens: bool = True,
         watch: Watch | None = None,
     ) -> None:
-        """threads: is ignored, since the device has its own.
-        limits: what the program may take of the device.
-        opens: whether to use the device at once; else `open` does.
-        watch: of the calls of which this program is a part (default: its own).
+        """threads: ignored, since the device has its own. limits: limits for the device's memory
+        and time. opens: whether to open the device now; otherwise `open` does. watch: the watch of
+        the calls to which this program belongs (default: a new one).
 
-        A program for a device that this machine lacks can be kept, saved and shown; calls fail.
+        If this machine lacks the device, the program can still be kept, saved and shown, but not
+        called.
 
-        Raises DeviceError if the device can't be used, or if the program needs more memory than it
-        has, or than the limit.
+        Raises DeviceError if the device can't be used, or if the program needs more memory than the
+        device or the limit allows.
         """
         check_memory(program, limits.memory)
         self.program, self.threads, self.limits = program, threads or 1, limits
@@ -67,15 +67,15 @@ class DeviceRunner(Runner):
         self._lock = Lock()
         self._kernels = {name: unpacked(name, code) for name, code in program.objects.items()}
         self._shared: dict[tuple[int, ...], _Steps] = {}
-        self._last: Event | None = None  # comes when the last call on a caller's stream is done
+        self._last: Event | None = None  # completes when the last call on a caller's stream has
         self._is_open = False
         if opens and is_there(program.target):
             self.open()
 
     def open(self, there: Mapping[int, Any] | None = None) -> None:
-        """Copy the weights to the device and load the kernels, if that has not happened yet.
+        """Copy the weights to the device and load the kernels, unless this was done before.
 
-        there: by number, memory of the device that an input has already.
+        there: by input number, device memory that the input already has.
 
         Raises DeviceError if there is no device, or if it has not enough memory.
         """
@@ -110,7 +110,7 @@ class DeviceRunner(Runner):
         """
 
         def place(a: Arg) -> tuple[Any, int]:
-            """Memory of the device, and bytes behind its beginning."""
+            """The device memory of an argument, and its offset in bytes."""
             if a.kind in ("input", "output"):
                 return (inputs if a.kind == "input" else outputs)[a.index], a.offset
             memory = self._constants if a.kind == "constant" else self._arena
@@ -133,7 +133,8 @@ class DeviceRunner(Runner):
         arguments.append(place(step.workspace))
         starts: list[Callable[[], None]] = []
         for launch in kernel.launches:
-            made = device.kernel(self._built, launch.symbol)  # its own: it keeps arguments
+            # Each launch needs its own kernel object, which keeps arguments.
+            made = device.kernel(self._built, launch.symbol)
             blocks = [int(n.value) for n in launch.blocks if isinstance(n, Const)]
             starts.append(device.prepared(made, blocks, launch.threads, arguments, self._report))
         if kernel.messages:
@@ -141,7 +142,7 @@ class DeviceRunner(Runner):
         return starts
 
     def _settle(self, device: OpenDevice, call: KernelCall, messages: tuple[str, ...]) -> None:
-        """Raises ModelError if a thread noted a failure."""
+        """Raises ModelError if a thread recorded a failure."""
         device.read(self._failure, self._report)
         failure = failure_of(self._failure)
         if failure is not None:
@@ -153,7 +154,7 @@ class DeviceRunner(Runner):
         device.write(self._report, self._failure)
 
     def call(self, arrays: tuple[Any, ...], out: Any) -> Any:
-        """As `Runner` says.  Raises DeviceError if the device fails."""
+        """Run the program (see `Runner`).  Raises DeviceError if the device fails."""
         outs = given_outputs(self.program, out)
         is_on_device = shares_memory(self.program.target) and any(
             is_shared(a) for a in (*arrays, *outs) if a is not None
@@ -173,8 +174,8 @@ class DeviceRunner(Runner):
         return as_given(typed, outs, arrays)
 
     def _call_there(self, arrays: Sequence[Any], given: Sequence[Any]) -> Any:
-        """As a call, with arrays of which some lie on the device."""
-        from .shared_call import SharedCall  # few programs are called so
+        """Run the program on arrays of which some are on the device."""
+        from .shared_call import SharedCall  # delayed: few programs are called this way
 
         check_count(arrays, self.program.inputs)
         with self._lock:
@@ -204,19 +205,19 @@ class DeviceRunner(Runner):
             self.device.write(memory, array)
         self.run_there()
         if self.program.in_place:
-            self.device.finish()  # what fails does so before an input's array is written
+            self.device.finish()  # report failures before an input's array is written
         for memory, array in zip(self._outputs, results, strict=True):
             self.device.read(array, memory)
 
     def _wait_for_last(self, device: OpenDevice) -> None:
-        """Let a call begin when the last one on a caller's stream is done with the memory."""
+        """Wait until the last call on a caller's stream no longer uses the memory."""
         if self._last is not None:
             assert isinstance(device, CudaDevice)
             device.after(self._last)
             self._last = None
 
     def run_there(self) -> None:
-        """Run the kernels, from inputs that lie on the device, and leave the outputs there."""
+        """Run the kernels on inputs that are on the device, and leave the outputs there."""
         self.open()
         self._start(self.device, self._steps)
 
@@ -228,15 +229,15 @@ class DeviceRunner(Runner):
                 start()
 
     def timed_there(self) -> np.ndarray:
-        """Run the kernels as `run_there` does, one after the other.  Returns the seconds of each
-        call by the clock of the host, from its start to its end.
+        """Run the kernels like `run_there`, one after the other.  Returns the seconds of each call,
+        from start to end, by the host's clock.
         """
         self.open()
         self._watch.start()
         self._clear(self.device)
         seconds: list[float] = []
         for step, starts in self._steps:
-            self.device.read(self._failure, self._report)  # waits for all that came before
+            self.device.read(self._failure, self._report)  # this waits for all earlier commands
             begin = time.perf_counter()
             for start in starts:
                 start()
@@ -247,13 +248,13 @@ class DeviceRunner(Runner):
 
     @property
     def input_memory(self) -> tuple[Any, ...]:
-        """Memory of the device, for each input."""
+        """The device memory of each input."""
         self.open()
         return tuple(self._inputs)
 
     @property
     def output_memory(self) -> tuple[Any, ...]:
-        """Memory of the device, for each output."""
+        """The device memory of each output."""
         self.open()
         return tuple(self._outputs)
 

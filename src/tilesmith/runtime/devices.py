@@ -9,7 +9,7 @@ from .device import OpenDevice
 
 
 def opened(target: Target) -> OpenDevice:
-    """The device of a target.  Raises DeviceError if it is not there, or can't be used."""
+    """The device of a target, opened.  Raises DeviceError if it is missing or can't be used."""
     assert target.device is not None
     if target.backend == "opencl":
         from . import opencl
@@ -23,14 +23,14 @@ def opened(target: Target) -> OpenDevice:
 
 
 def is_there(target: Target) -> bool:
-    """False where no driver has a device for a target that any machine can compile for."""
+    """False if no driver has the device of a target for which any machine can compile."""
     if target.backend == "cuda":
         from tilesmith.codegen.cuda import driver
 
         return driver.count() > 0
-    return True  # opening it says what is wrong
+    return True  # opening the file reports the error
 
 
 def shares_memory(target: Target) -> bool:
-    """Whether calls take arrays of other libraries where they lie on the device."""
+    """Whether calls accept arrays of other libraries in device memory."""
     return target.backend == "cuda"

@@ -1,7 +1,7 @@
 """A compiled model that can be called.
 
-`Executable` is the face that users see; a `Runner` runs the program behind it, on the CPU, on a
-device, or part by part on both.  It may be called from several threads at once.
+`Executable` is the interface for users.  Its `Runner` runs the program on the CPU, on a device, or
+part by part on both.  Several threads may call it at once.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ class Executable:
     """`exe(*arrays)` runs the model on arrays in the order of `inputs`; the result is an array, or
     a tuple for several outputs.
 
-    NumPy arrays in, NumPy arrays out; if an input is a torch tensor, so are the outputs.
-    Contiguous inputs are used in place.  Results are fresh arrays, or those that a caller gives as
-    `out`.  The shape of a result may depend on data; its memory then grows while the model runs.
-    Calls on a device follow each other.
+    The outputs are NumPy arrays, or torch tensors if an input is one.  Contiguous inputs are used
+    in place.  Results are new arrays, or the caller's arrays in `out`.  The shape of a result may
+    depend on data; its memory then grows while the model runs.  Calls on a device run one after the
+    other.
 
     program: the compiled model as data; the program for all sizes, if there are several.
     threads: number of threads on the CPU.
-    limits: what the executable may take of a device.
-    recipe: what it was made of; None for one from a file.
+    limits: limits for a device's memory and time.
+    recipe: the inputs of its compilation; None for an executable from a file.
     """
 
     recipe: Recipe | None = None
@@ -52,13 +52,13 @@ class Executable:
     def __init__(
         self, program: Program, threads: int | None = None, limits: Limits = UNLIMITED
     ) -> None:
-        """threads: of the CPU.
-        limits: what the executable may take of a device.
+        """threads: number of threads on the CPU. limits: limits for a device's memory and time.
 
-        A program for a device that this machine lacks can be kept, saved and shown; calls fail.
+        If this machine lacks the device, the executable can still be kept, saved and shown, but not
+        called.
 
-        Raises ModelError if this machine lacks what the program was compiled for, DeviceError if
-        its device can't be used or has not enough memory.
+        Raises ModelError if this machine lacks features that the program needs, DeviceError if its
+        device can't be used or has not enough memory.
         """
         self._start(runner_of(program, threads, limits))
 
@@ -93,7 +93,7 @@ class Executable:
 
     @property
     def specialised(self) -> tuple[Sizes, ...]:
-        """The sizes that have programs of their own."""
+        """The sizes for which there are separate programs."""
         return tuple(sizes for sizes, _ in self.runner.variants() if sizes)
 
     @property
@@ -106,33 +106,33 @@ class Executable:
 
     @property
     def needs_growth(self) -> bool:
-        """Whether a run asks for memory whose size only its data say (see `Program`)."""
+        """Whether a run needs memory whose size depends on data (see `Program`)."""
         return self.program.needs_growth
 
     def __call__(self, *arrays: Any, out: Any = None, **named: Any) -> Any:
         """Run the model.
 
-        named: inputs by name, for those that `arrays` leaves out.  Inputs with a default
-            (`optional` of `compile`) need not be given.
-        out: where the results go: for a single output an array, else a sequence in the order of
-            `outputs`, in which None stands for a fresh array.  An array is a NumPy array or a
-            torch tensor, C-contiguous and writable, that shares no memory with an input or another
-            output.  It is returned in its output's place.  Where the shape depends on data, it has
-            room for the result, which is a view of its beginning.
+        named: inputs by name that are not in `arrays`.  Inputs with a default (`optional` of
+            `compile`) may be omitted.
+        out: arrays for the results: one array for a single output, else a sequence in the order of
+            `outputs`, where None stands for a new array.  An array is a NumPy array or a torch
+            tensor, C-contiguous and writable, and shares no memory with an input or another output.
+            It is returned as the output.  If the shape depends on data, the array must be large
+            enough, and the result is a view of its beginning.
 
         An output that lives in an input (`in_place` of `compile`) is written to the input's array,
         which must be writable and C-contiguous, and is returned.
 
         Raises ModelError if count, type or shape of the inputs or of `out` is wrong, UsageError if
-        `out` shares memory with other arguments, DeviceError if a device fails and no CPU answers
-        in its place, or can't since arrays lie on the device.
+        `out` shares memory with other arguments.  Raises DeviceError if a device fails and the CPU
+        does not run the model instead; it can't if arrays are on the device.
         """
         if named or (self._defaults and len(arrays) < self._input_count):
             arrays = self._in_places(arrays, named)
         return self._run(arrays, out)
 
     def _in_places(self, arrays: tuple[Any, ...], named: Mapping[str, Any]) -> tuple[Any, ...]:
-        """All inputs in order, of those by position and those by name.  Raises ModelError."""
+        """All inputs in order, from positional and named ones.  Raises ModelError."""
         check_inputs(named, self.inputs)
         named_given, named = named, {**self._defaults, **named}
         names = [s.name for s in self.inputs]
@@ -156,14 +156,14 @@ class Executable:
     def run(self, inputs: Any, out: Any = None) -> dict[str, Any] | list[Any]:
         """Run the model on inputs by name; returns the outputs by name.
 
-        out: for some outputs, arrays that the results go to (see `__call__`).
+        out: arrays for the results of some outputs (see `__call__`).
 
         `exe.run(None, {"x": x})` and `exe.run(["y"], {"x": x})` are ONNX Runtime's call: names of
         outputs, in which None stands for all of them, then the inputs by name.  They return a list
         of those outputs.
 
-        Raises what a call does, ModelError for wrong or missing names, and UsageError for what is
-        no mapping of names.
+        Raises the errors of a call, ModelError for wrong or missing names, and UsageError for an
+        argument that is not a mapping of names.
         """
         if _is_mapping(inputs):
             if out is None or _is_mapping(out):
@@ -180,10 +180,11 @@ class Executable:
         )
 
     def _by_place(self, arrays: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Inputs in order, of those or of a single mapping of names; defaults where none is given.
-        Raises ModelError.
+        """Inputs in order, from positional ones or a single mapping of names, with defaults for
+        missing ones. Raises ModelError.
         """
-        is_value = len(self.inputs) == 1 and self.inputs[0].dtype.is_host  # which may be a dict
+        # The value may itself be a dict.
+        is_value = len(self.inputs) == 1 and self.inputs[0].dtype.is_host
         if len(arrays) == 1 and _is_mapping(arrays[0]) and not is_value:
             return self._in_places((), arrays[0])
         is_short = self._defaults and len(arrays) < len(self.inputs)
@@ -207,14 +208,16 @@ class Executable:
         return dict(zip(self._output_names, (result,) if self._single else result, strict=True))
 
     def _in_order(self, arrays: Sequence[Any], out: Any = None) -> Any:
-        """The results for arrays in the order of `inputs`, however a subclass is called."""
+        """The results for arrays in the order of `inputs`, even if a subclass has another calling
+        convention.
+        """
         return self._run(tuple(arrays), out)
 
     @checked(UsageError)
     def load_weights(self, weights: Weights) -> None:
-        """Give the model other weights, by their names in the source model; those that are not
-        named stay.  Folded and packed weights are made anew; code only where contents decide what
-        it computes (docs/weights.md).  No call may run meanwhile.
+        """Replace weights of the model, by their names in the source model; others stay.  Folded
+        and packed weights are computed again.  Code is generated only if the contents change the
+        program (docs/weights.md).  No call may run at the same time.
 
         weights: the path of a `.safetensors` file, or arrays or torch tensors by name.
 
@@ -233,20 +236,20 @@ class Executable:
         return _restored, (programs, self.threads, self.limits), {"recipe": self.recipe}
 
     def trim(self) -> int:
-        """Give memory that no call and no result uses back to the system; returns how many bytes.
-        The next call takes memory anew, which costs it some time.
+        """Return memory that no call and no result uses to the system.  Returns the number of
+        bytes.  The next call allocates again, which takes some time.
         """
         return self.runner.trim()
 
     @checked(UsageError)
     def profile(self, *arrays: Any, repeats: int = 10) -> Profile:
-        """The time of each kernel on the given inputs, the least of `repeats` runs, with the
-        performance model's prediction for this machine (which is measured at first use).  There is
-        none for a device.
+        """The time of each kernel on the given inputs, the minimum of `repeats` runs.  For the CPU
+        it includes the performance model's prediction; the machine is measured at first use.
 
         arrays: the inputs in order, or a single mapping with all of them by name, as `run` takes.
         """
-        # To load and run needs no compiler; the performance model, and measuring, do.
+        # Loading and running a model needs no compiler; the performance model and the measurements
+        # need it.
         from .profile import Profile, timed, unpredicted
         from .rates import machine
 
@@ -263,8 +266,8 @@ class Executable:
 
     @checked(UsageError)
     def kernel_seconds(self, *arrays: Any, repeats: int = 10) -> np.ndarray:
-        """The time of each of the program's calls, the least of `repeats` runs; inputs as for
-        `profile`.
+        """The time of each of the program's calls, the minimum of `repeats` runs.  Inputs are as
+        for `profile`.
         """
         return self.runner.timed(self._by_place(arrays), repeats).seconds
 
@@ -307,7 +310,7 @@ class Executable:
 
 
 def executable_of(runner: Runner, recipe: Recipe | None = None) -> Executable:
-    """The executable of a program that is ready to run."""
+    """The executable of a runner."""
     made = Executable.__new__(Executable)
     made.recipe = recipe
     made._start(runner)
@@ -325,4 +328,4 @@ def _is_names(value: Any) -> bool:
 
 
 def _is_mapping(value: Any) -> bool:
-    return type(value) is dict or isinstance(value, Mapping)  # the first is ten times as fast
+    return type(value) is dict or isinstance(value, Mapping)  # the first test is ten times as fast

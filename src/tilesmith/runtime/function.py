@@ -86,7 +86,9 @@ class NativeFunction(KernelFunction):
             ) from e
 
     def __call__(self, *args: Any) -> None:
-        """As `KernelFunction` says; an input that is not C-contiguous or aligned is copied."""
+        """Run on arrays (see `KernelFunction`).  An input that is not C-contiguous or aligned is
+        copied.
+        """
         try:
             outcome = self._call(args) if self._plain else False
             if outcome is False:
@@ -105,8 +107,9 @@ class NativeFunction(KernelFunction):
         )
 
     def bind(self, *args: Any) -> Callable[[], None]:
-        """As `KernelFunction` says.  A plain call with NumPy arrays is nearly as fast; a bound one
-        saves converting other arguments (torch tensors, bfloat16, strided inputs) each time.
+        """The call with these arguments (see `KernelFunction`).  With NumPy arrays it is hardly
+        faster than a plain call.  Other arguments (torch tensors, bfloat16, strided inputs) are
+        converted only once.
         """
         arguments = self._checked(args)
         call = self._call
@@ -126,7 +129,7 @@ class NativeFunction(KernelFunction):
         return (*arrays, *(values[v] for v in self.arguments.given))
 
     def _settle(self, outcome: Any) -> None:
-        """Raise what the outcome of a call with checked arguments stands for, if anything."""
+        """Raise the error of a call with checked arguments, if there is one."""
         if outcome is False:
             raise InternalError(f"{self.kernel.symbol} refuses arguments that were checked")
         if outcome is not None:
@@ -161,10 +164,12 @@ _STEPS = {
 
 
 def _steps(d: Expr | int, number: Mapping[Var, int]) -> list[tuple[int, int]]:
-    """A dimension as steps on a stack.  Raises ModelError if it depends on something unknown."""
+    """A dimension as operations of a stack machine.  Raises ModelError if it depends on something
+    unknown.
+    """
     pairs: list[tuple[int, int]] = []
     waiting: list[Expr | int] = [d]
-    while waiting:  # from the last step to the first
+    while waiting:  # visits the steps from last to first
         e = waiting.pop()
         if isinstance(e, (int, Const)):
             pairs.append((0, e if isinstance(e, int) else int(e.value)))

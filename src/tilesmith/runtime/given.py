@@ -1,4 +1,4 @@
-"""Inputs as users give them."""
+"""Conversion of inputs that users pass."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ from .sizes import demands
 def as_array(value: Any, spec: TensorSpec) -> np.ndarray:
     """A user's value for an input, of the input's shape; one of a host type is checked and boxed.
 
-    A Python number is one for an input without dimensions, if the input's type has it.
+    A Python number is accepted for an input without dimensions if the input's type can represent
+    it.
 
-    Raises ModelError for what is no array.
+    Raises ModelError for a value that is not an array.
     """
     if spec.dtype.is_host:
         from .hosting import boxed
@@ -32,8 +33,8 @@ def as_array(value: Any, spec: TensorSpec) -> np.ndarray:
 
 
 def _number(value: bool | int | float, spec: TensorSpec) -> np.ndarray:
-    """A Python number as an array without dimensions.  Raises ModelError unless the input is one of
-    a type that has the number: floats round it, as far as they reach.
+    """A Python number as an array without dimensions.  Floats are rounded to the input's type if it
+    has their range.  Raises ModelError if the type can't represent the number.
     """
     what = f"input {spec.name!r}"
     if spec.shape != ():
@@ -55,8 +56,8 @@ def _number(value: bool | int | float, spec: TensorSpec) -> np.ndarray:
 def stored_inputs(program: Program, arrays: Sequence[Any]) -> tuple[np.ndarray, ...]:
     """The inputs of a run as native code reads them, copied where their memory is of another form.
 
-    Raises ModelError if count, type or shape is wrong; about a shape, it says which node demands
-    it, if one does.
+    Raises ModelError if count, type or shape is wrong; For a shape, the message names the node that
+    requires it, if there is one.
     """
     check_count(arrays, program.inputs)
     converted: list[np.ndarray] = []

@@ -1,4 +1,6 @@
-"""Failures of a device: the CPU answers in its place, and memory that kernels still use is kept."""
+"""Handling of device failures: the CPU runs the model instead, and memory that kernels still use
+stays allocated.
+"""
 
 from __future__ import annotations
 
@@ -19,30 +21,33 @@ _late: set[Runner] = set()
 
 
 def log_fallback(target: str, reason: DeviceError) -> None:
-    """Say that the CPU computes what a device was to compute."""
+    """Log that the CPU computes instead of a device."""
     _log.warning('target %r: the CPU answers from now on (fallback="cpu"): %s', target, reason)
 
 
 class GuardedRunner(Runner):
     """The runner of a device's program, whose calls may raise DeviceError.
 
-    inner: the runner itself.
-    cpu: the executable that answers since the device has failed.
+    inner: the wrapped runner.
+    cpu: the CPU's executable, which answers calls after the device has failed.
     """
 
     def __init__(
         self, runner: Runner, stand_in: Callable[[], Callable[..., Any]] | None = None
     ) -> None:
-        """stand_in: makes the executable for the CPU that answers then; None: none does."""
+        """Wrap a runner.
+
+        stand_in: makes the CPU's executable after a failure; None for no fallback.
+        """
         self.inner, self._stand_in = runner, stand_in
         self.program, self.threads, self.limits = runner.program, runner.threads, runner.limits
         self.cpu: Callable[..., Any] | None = None
 
     def call(self, arrays: tuple[Any, ...], out: Any) -> Any:
-        """As `Runner` says.
+        """Run the program (see `Runner`).
 
-        Raises DeviceError if the device fails and no CPU answers in its place, or can't since
-        arrays lie on the device.
+        Raises DeviceError if the device fails and the CPU does not run the model instead.  It can't
+        if arrays are on the device.
         """
         if self.cpu is None:
             try:

@@ -1,8 +1,8 @@
 """Native code that is called in this process.
 
-Calls may overlap: each takes an arena from a free list; code and constants are only read.  They
-share the workers of the process's pool.  Arenas that no call has used for a minute are returned to
-the system by the next call of any executable.
+Calls may overlap, since each takes an arena from a free list, and code and constants are only read.
+Calls share the workers of the process's pool.  Any call returns arenas that were unused for a
+minute to the system.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ class HostRunner(Runner):
     """A program for the CPU, ready to run.
 
     sizes: computes the sizes of a run; None for a program whose dimensions are all numbers.
-    host: the functions that run in Python; None where there are none.
+    host: the functions that run in Python; None if there are none.
     """
 
     def __init__(
         self, program: Program, threads: int | None = None, limits: Limits = UNLIMITED
     ) -> None:
-        """Raises ModelError if this machine lacks what the program was compiled for."""
+        """Raises ModelError if this machine lacks features that the program needs."""
         missing = missing_features(host(), program.target)
         if missing:
             raise ModelError(
@@ -66,7 +66,7 @@ class HostRunner(Runner):
         ]
         self.host: HostFunctions | None = None
         if program.needs_callbacks or program.uses_objects:
-            from .hosting import HostFunctions  # few models have any
+            from .hosting import HostFunctions  # delayed: few models have host functions
 
             self.host = HostFunctions(program)
         self.sizes: SizeFunction | None = None
@@ -135,8 +135,8 @@ class HostRunner(Runner):
         return results[0] if self._single else results
 
     def _again(self, arrays: tuple[Any, ...]) -> tuple[Any, ...] | None:
-        """The results, if a checked run had arrays of these shapes and these fit too: native code
-        checks types and fixed extents, and that strings are strings.
+        """The results, if an earlier run with arrays of these shapes was checked; else None.
+        Native code checks types, fixed extents, and that strings are strings.
         """
         if not self._may_repeat or len(arrays) != self._input_count:
             return None
@@ -152,7 +152,7 @@ class HostRunner(Runner):
             pairs = zip(sizes.outputs, self._results)
             room = tuple([None if d is None else np.empty(d, r.dtype) for d, r in pairs])
         status = self._call(*self._arguments(arrays, room, sizes))
-        if type(status) is list:  # the results of a run with a host
+        if type(status) is list:  # a run with host functions returns its results
             room = status
         elif status != 0:
             self.check(status if isinstance(status, tuple) else 0)
@@ -160,8 +160,8 @@ class HostRunner(Runner):
         return tuple(self._found(room) if self._grown else room)
 
     def _room(self, given: Iterable[Any], sizes: RunSizes | None = None) -> tuple[Any, ...]:
-        """The memory that results are written to: of the arrays given, and fresh; at the end that
-        for the shapes of those that depend on data.
+        """The memory for results: given arrays and new ones.  At the end, memory for the shapes of
+        results that depend on data.
         """
         shapes = [None] * len(self._outputs) if sizes is None else sizes.outputs
         grown = self._grown
@@ -183,7 +183,9 @@ class HostRunner(Runner):
         return tuple(room)
 
     def _run_checked(self, arrays: tuple[Any, ...], out: Any) -> Any:
-        """The slow path: convert what the fast path refuses, or say what is wrong with it."""
+        """The slow path: convert arguments that the fast path refuses, or raise an error about
+        them.
+        """
         stored = stored_inputs(self.program, arrays)
         sizes = None if self.sizes is None else self.sizes.of(stored)
         outputs, kept = self._none_given, list(self._none_given)
@@ -200,7 +202,7 @@ class HostRunner(Runner):
         return as_given(views, outputs, arrays)
 
     def _found(self, room: Sequence[Any]) -> list[np.ndarray]:
-        """The results after a run, as arrays of the shapes that it found."""
+        """The results after a run, with the shapes that the run computed."""
         results = list(room[: len(self._outputs)])
         first = 0
         for i in self._grown:
@@ -231,8 +233,9 @@ class HostRunner(Runner):
         status: int | list[Any] | tuple[int, int, int, tuple[int, ...]],
         given: Sequence[Any] = (),
     ) -> None:
-        """Raises ModelError unless a run's status is 0 or a list of results; `given`: the arrays
-        for results.
+        """Raises ModelError unless a run's status is 0 or a list of results.
+
+        given: the arrays for results.
         """
         if isinstance(status, tuple):
             raise ModelError(explained(self.program, Failure(*status), given))
@@ -281,10 +284,10 @@ class HostRunner(Runner):
     def run_at(
         self, inputs: tuple[int, ...], outputs: tuple[int, ...], sizes: RunSizes | None = None
     ) -> None:
-        """Run the model on memory that holds arrays in row-major order.  Nothing is checked: memory
-        of another size, or results that overlap other memory, break the process.
+        """Run the model on memory that contains arrays in row-major order.  Nothing is checked:
+        memory of a wrong size, or results that overlap other memory, corrupt the process.
 
-        sizes: those of `sizes_of`, for a program with open dimensions.
+        sizes: the result of `sizes_of`, for a program with open dimensions.
 
         Raises ModelError if the run fails.
         """
@@ -301,8 +304,8 @@ class HostRunner(Runner):
         return self._native.call_at
 
     def sizes_of(self, arrays: Sequence[Any]) -> RunSizes | None:
-        """The sizes of a run on arrays or tensors whose types and ranks are right; None for a
-        program without open dimensions.  Raises ModelError for sizes that it does not take.
+        """The sizes of a run on arrays or tensors of correct types and ranks; None for a program
+        without open dimensions.  Raises ModelError for sizes that the program does not accept.
         """
         return None if self.sizes is None else self.sizes.of(arrays)
 

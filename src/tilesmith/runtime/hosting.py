@@ -1,4 +1,4 @@
-"""The part of a program that runs in Python: its host functions, and values that are no native
+"""The part of a program that runs in Python: its host functions, and values that are not native
 tensors.
 
 Native memory holds the numbers of such values among the objects of a run, which the C runtime
@@ -39,7 +39,7 @@ class _Array:
     dtype: its element type.
     numpy: the same for NumPy.
     shape: its extents; None for one that is an argument of the call.
-    is_host: whether native memory holds its number alone.
+    is_host: whether native memory contains only its object number.
     """
 
     dtype: DType
@@ -49,7 +49,9 @@ class _Array:
 
     @property
     def native(self) -> tuple[str, int, tuple[int, ...]]:
-        """Kind, bytes of an element and shape for `Host`; "v" is a type that C has no name for."""
+        """Kind, bytes of an element and shape for `Host`.  Kind "v" stands for a type that C
+        lacks.
+        """
         shape = tuple(-1 if d is None else d for d in self.shape)
         if self.is_host:
             return "s" if self.dtype is string else "o", 8, shape
@@ -71,9 +73,9 @@ class _Call:
     """A call of a host function, which is prepared once.
 
     named: the node and its operator, for messages.
-    function: what it runs.
+    function: the prepared function.
     inputs, outputs: the tensors that it reads and writes.
-    native: its form in the C runtime, or None.
+    native: its native form in the C runtime, or None.
     """
 
     def __init__(self, call: HostCall) -> None:
@@ -110,8 +112,8 @@ class _Call:
 class HostFunctions:
     """The host functions of a program, each prepared once.
 
-    prepared: they, in the order of their numbers.
-    native: what a run gets.
+    prepared: the functions, in the order of their numbers.
+    native: the data that a run receives.
     """
 
     def __init__(self, program: Program) -> None:
@@ -125,12 +127,14 @@ class HostFunctions:
 
     @property
     def seconds(self) -> list[float]:
-        """Time spent in each call, of all runs together."""
+        """Total time of each call over all runs, in seconds."""
         return self.native.seconds()
 
     def times(self, before: Sequence[float], runs: int) -> tuple[tuple[str, float], ...]:
-        """Seconds per run of each call, by node and operator, in `runs` runs since `seconds` was
-        `before`.
+        """Seconds per run of each call, by node and operator.
+
+        before: the result of `seconds` before the runs.
+        runs: number of runs since then.
         """
         spent = [(now - then) / runs for now, then in zip(self.seconds, before, strict=True)]
         return tuple(
@@ -139,13 +143,13 @@ class HostFunctions:
 
 
 def _prepared(call: HostCall, named: str) -> tuple[Any, Any]:
-    """The function of a call, and its native form or None."""
+    """The prepared function of a call, and its native form or None."""
     try:
         function = prepare(call.function, call.settings)
         return function, native_form(getattr(function, "native", None))
     except TilesmithError as e:
         raise type(e)(f"{named}: {e}") from e.__cause__
-    except Exception as e:  # settings that came from a file
+    except Exception as e:  # the settings come from a file, so any error is possible
         raise ModelError(f"{named}: {type(e).__name__}: {e}") from e
 
 
@@ -155,10 +159,10 @@ def _run(
     arguments: tuple[int, ...] | int,
     objects: tuple[Any, ...] | None,
 ) -> list[Any]:
-    """Run a function on its arguments (see `HostCall.arguments`); gives its results that are no
+    """Run a function on its arguments (see `HostCall.arguments`); returns the results that are not
     native tensors.
 
-    objects: for each input that is no native tensor, its value; None for a call that is none of
+    objects: for each input that is not a native tensor, its value; None for a call that is none of
         `prepared`, or has another number of `arguments`, which is given.
 
     Raises ModelError, naming the node, for what the function raises.
@@ -170,7 +174,7 @@ def _run(
         )
     call = prepared[number]
     extents = call.extents(arguments[call.places :])
-    inputs = [  # native tensors are copied, for their memory is another's later
+    inputs = [  # copy native tensors: another value uses their memory later
         value if a.is_host else _view(a.numpy, address, extent).copy()
         for a, address, extent, value in zip(call.inputs, arguments, extents, objects)
     ]
@@ -191,7 +195,7 @@ def _run(
             computed.append(value)
     except TilesmithError as e:
         raise type(e)(f"{call.named}: {e}") from e
-    except Exception as e:  # whatever the reference evaluator or NumPy say of these inputs
+    except Exception as e:  # the reference evaluator or NumPy may raise anything for these inputs
         raise ModelError(f"{call.named}: {type(e).__name__}: {e}") from e
     return computed
 
@@ -216,8 +220,8 @@ def _write(array: _Array, address: int, extent: _Extent, value: Any) -> None:
 
 
 def boxed(value: Any, spec: TensorSpec) -> np.ndarray:
-    """A user's value for an input of a host type, as an array of objects: strings by their shape,
-    others alone.
+    """A user's value for an input of a host type, as an array of objects.  Strings have their own
+    shape, and other values are the only element.
 
     Raises ModelError for a value that is not of the input's type.
     """

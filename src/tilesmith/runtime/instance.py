@@ -1,4 +1,4 @@
-"""Runs of an executable with bound inputs and outputs, in the manner of graph executors."""
+"""Repeated runs of an executable with bound inputs and outputs, like a graph executor."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _UNBOUND = object()
 class Instance:
     """An executable with memory for one run at a time: `set_input`, `run`, `get_output`.
 
-    All instances of an executable share its code and weights.  Each has outputs of its own, which
-    every run overwrites; where only a run knows the shape of an output, its memory is fresh.  One
-    instance belongs to one thread at a time; different instances run at once.  In a forked child an
-    instance is idle, whatever it did in its parent.
+    All instances of an executable share its code and weights.  Each has its own outputs, which
+    every run overwrites.  An output whose shape depends on data gets new memory in each run.  Only
+    one thread may use an instance at a time, but different instances can run in parallel.  In a
+    forked child an instance is idle, even if it was running in the parent.
 
     Inputs and outputs are named by their names or their positions.
     """
@@ -56,8 +56,7 @@ class Instance:
         """Bind an input: later runs read `value`, a NumPy array, a torch tensor or anything that
         NumPy views, of the input's type and shape.  A C-contiguous array is not copied.
 
-        Raises ModelError for a wrong name, type or shape, UsageError while a submitted run is under
-        way.
+        Raises ModelError for a wrong name, type or shape, UsageError during a submitted run.
         """
         self._check_idle()
         position = _position(key, "input", self.exe.inputs)
@@ -68,8 +67,8 @@ class Instance:
         self._inputs[position] = array
 
     def set_output(self, key: str | int, array: Any) -> None:
-        """Bind an output: later runs write to `array`, as to `out` of a call; None gives the output
-        its own memory back.
+        """Bind an output: later runs write to `array`, as to `out` of a call.  None restores the
+        output's own memory.
 
         Raises ModelError for a wrong name or an output that lives in an input, UsageError while a
         submitted run is under way.  The array itself is checked by the run.
@@ -85,17 +84,17 @@ class Instance:
         self._out[position] = self._own[position] if array is None else array
 
     def run(self) -> None:
-        """Run the model on what is bound.
+        """Run the model on the bound inputs and outputs.
 
-        Raises what a call of the executable does, ModelError if an input is not bound, UsageError
-        while a submitted run is under way.
+        Raises the errors of a call of the executable, ModelError if an input is not bound,
+        UsageError during a submitted run.
         """
         self._check_idle()
         self._run(self._bound())
 
     def get_output(self, key: str | int) -> Any:
-        """The output of the last run: a NumPy array, or what `set_output` bound.  The next run
-        overwrites it.
+        """The output of the last run: a NumPy array, or the array that `set_output` bound.  The
+        next run overwrites it.
 
         Raises ModelError for a wrong name, UsageError before the first run and while a submitted
         run is under way.
@@ -109,7 +108,7 @@ class Instance:
     def submit(self) -> Future[Any]:
         """Start a run on the instance's own thread and return at once.
 
-        The future's result is what a call of the executable returns; it raises what the run raises.
+        The future's result is the result of a call of the executable, or the exception of the run.
         A callback of the future (`add_done_callback`) may bind other inputs and submit the next
         run.  Raises ModelError if an input is not bound, UsageError while a submitted run is under
         way.
@@ -128,7 +127,7 @@ class Instance:
         return results
 
     def _given(self) -> Any:
-        """The memory for the outputs, as `out` of a call."""
+        """The memory for the outputs, in the form of `out` of a call."""
         if all(array is None for array in self._out):
             return None
         return self._out[0] if len(self._out) == 1 else list(self._out)
@@ -140,7 +139,7 @@ class Instance:
         return list(self._inputs)
 
     def _check_idle(self) -> None:
-        if self._process != os.getpid():  # a forked child has neither our thread nor its run
+        if self._process != os.getpid():  # a forked child has neither the thread nor its run
             self._process, self._runs, self._future = os.getpid(), None, None
         if self._future is not None and not self._future.done():
             raise UsageError(
@@ -150,7 +149,7 @@ class Instance:
 
 
 def _position(key: str | int, what: str, specs: tuple[TensorSpec, ...]) -> int:
-    """The place of an input or output.  Raises ModelError if there is none."""
+    """The index of an input or output.  Raises ModelError if there is none."""
     if isinstance(key, str):
         (check_inputs((key,), specs) if what == "input" else check_names((key,), what, specs))
         return next(i for i, s in enumerate(specs) if s.name == key)

@@ -16,7 +16,7 @@ class Limits:
     """Limits of an executable on a device; None: no limit.
 
     memory: bytes of the device's memory.
-    seconds: of a call.
+    seconds: time of a call.
     """
 
     memory: int | None = None
@@ -27,7 +27,7 @@ class Limits:
         return Limits(options.memory_limit, options.time_limit)
 
     def check(self, target: Target) -> None:
-        """Raises UsageError for limits of a target that is no device."""
+        """Raises UsageError for limits if the target is not a device."""
         limits = {"memory_limit": self.memory, "time_limit": self.seconds}
         named = [name for name, value in limits.items() if value is not None]
         if named and target.device is None:
@@ -45,9 +45,9 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 20e-6, 1e-3
 
 
 class Watch:
-    """The time that a call may take on a device; one for each executable.
+    """The time that a call may take on a device; one object for each executable.
 
-    seconds: of a call; None: as many as it needs, and nothing is asked.
+    seconds: limit for a call; None for no limit, in which case the device is not polled.
     """
 
     def __init__(self, seconds: float | None) -> None:
@@ -55,21 +55,21 @@ class Watch:
         self._end: float | None = None
 
     def start(self) -> None:
-        """A call begins."""
+        """Record that a call begins."""
         if self.seconds is not None:
             self._end = time.monotonic() + self.seconds
 
     @property
     def is_set(self) -> bool:
-        """Whether the call has an end."""
+        """Whether the call has a time limit."""
         return self._end is not None
 
     def wait(self, device: str, is_busy: Callable[[], bool]) -> None:
-        """Wait until a device is not busy; return at once if no time is set.
+        """Wait until a device is not busy.  Return at once without a time limit.
 
         device: its name.
 
-        Raises DeviceError when the time of the call is over.
+        Raises DeviceError when the call exceeds its time limit.
         """
         if self._end is None:
             return

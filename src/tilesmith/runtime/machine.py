@@ -1,9 +1,9 @@
-"""Measuring this CPU, once, with small kernels of our own.
+"""Measurement of this CPU, done once, with small kernels.
 
-Each kernel is a page of loop IR made for the target's vectors: chains of multiply-adds in
-registers, and sums and stores over arrays that fit one level of the memory.  Each runs many times
-in turns with the others.  The fastest time counts, since other load can only slow a kernel down.
-`runtime.rates` keeps the result.
+Each kernel is a short loop IR function made for the target's vectors: chains of multiply-adds in
+registers, or sums and stores over arrays that fit one memory level.  The kernels run many times,
+alternating.  The fastest time counts, since other load can only slow a kernel down. `runtime.rates`
+keeps the result.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ thread takes no visible part.
 
 @dataclass(frozen=True, slots=True)
 class _Trial:
-    """`run` does `amount` units of `rate`."""
+    """A kernel to time: `run` does `amount` units of `rate`."""
 
     rate: str
     amount: float
@@ -58,7 +58,7 @@ def cpu_name() -> str:
         for line in Path("/proc/cpuinfo").read_text().splitlines():
             if line.startswith("model name"):
                 return line.partition(":")[2].strip()
-    except OSError:  # not Linux
+    except OSError:  # the system is not Linux
         pass
     return platform.processor() or platform.machine()
 
@@ -79,7 +79,7 @@ def measure(target: Target, threads: int, rounds: int = ROUNDS) -> Measurement:
     """The rates of the host with one thread and with `threads`."""
     counts = sorted({1, threads})
     memory = aligned_bytes(_dram_bytes(target)).view(np.float32)
-    memory[:] = 1.0  # touched, so that it is there
+    memory[:] = 1.0  # writing makes the system provide the pages
     rates: list[Rates] = []
     spreads: list[float] = []
     for count in counts:
@@ -104,8 +104,8 @@ def measure(target: Target, threads: int, rounds: int = ROUNDS) -> Measurement:
 
 
 def _held(target: Target, memory: np.ndarray, one: Rates) -> int:
-    """Bytes that L3 holds: the largest of some sizes that are read at a rate nearer that of L3 than
-    that of memory; the described size if no larger one fits it.
+    """The effective size of L3 in bytes: the largest tested size whose read rate is nearer to that
+    of L3 than to that of memory.  It is at least the described size.
     """
     middle = math.sqrt(one.l3 * one.dram)
     held = _sizes(target, 1)["l3"]
@@ -149,8 +149,8 @@ class CoreRate:
 
 
 def core_rates(target: Target, rounds: int = 50) -> list[CoreRate]:
-    """The current rate of each CPU that this process may use, one after the other, with this thread
-    pinned to it; empty if threads can't be pinned.
+    """The current rate of each CPU that this process may use.  The thread is pinned to one CPU
+    after the other; the result is empty if threads can't be pinned.
     """
     if not hasattr(os, "sched_setaffinity"):
         return []
@@ -193,7 +193,7 @@ def _trials(target: Target, threads: int, memory: np.ndarray) -> Sequence[_Trial
 def _reading(
     rate: str, target: Target, threads: int, memory: np.ndarray, size: int, passes: int
 ) -> _Trial:
-    """Reads `size` bytes so many times."""
+    """A trial that reads `size` bytes `passes` times."""
     lanes = target.vector_bits // 32
     steps, array = _part(target, threads, memory, size)
     sums = aligned_bytes(threads * lanes * 4).view(np.float32)
@@ -202,8 +202,10 @@ def _reading(
 
 
 def _part(target: Target, threads: int, memory: np.ndarray, size: int) -> tuple[int, np.ndarray]:
-    """About `size` bytes of memory, and the iterations of a thread that touch its part of them."""
-    unit = 8 * target.vector_bits // 32  # elements of an iteration
+    """About `size` bytes of memory, and the number of iterations in which a thread reads its part
+    of them.
+    """
+    unit = 8 * target.vector_bits // 32  # elements per iteration
     steps = max(size // 4 // threads // unit, 1)
     return steps, memory[: steps * unit * threads]
 
@@ -308,7 +310,7 @@ def _write_text(lanes: int, threads: int, steps: int, again: int) -> str:
 
 
 def _fork_text(lanes: int, extent: int) -> str:
-    """Parallel loops whose iterations take a few microseconds, so that every thread takes one."""
+    """Parallel loops whose iterations take a few microseconds, so that every thread runs one."""
     slots = [f"acc[ramp({i * lanes}, 1, {lanes})]" for i in range(8)]
     return "\n".join(
         [

@@ -1,4 +1,4 @@
-"""The loaded C runtime, and the few ways in which Python touches memory for it."""
+"""The loaded C runtime, and the functions with which Python accesses memory for it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ except ImportError as e:
         f"({e}); install a wheel, or in a source tree run `pip install -e .`"
     ) from e
 
-_abi = getattr(_native, "ABI", 0)  # 0: an extension that was built before there were versions
+_abi = getattr(_native, "ABI", 0)  # 0 means an extension that was built before versions existed
 if _abi != context.ABI or not hasattr(_native, "Host"):
     raise InternalError(
         "the C runtime of tilesmith is of another version: expected an extension with interface "
@@ -43,7 +43,7 @@ keep_arenas = _native.keep_arenas
 
 
 def native_form(described: tuple[Any, ...] | None) -> Any:
-    """The form in C of a host function (see `host_functions.native`)."""
+    """The native form of a host function (see `host_functions.native`)."""
     return None if described is None else getattr(_native, described[0])(*described[1:])
 
 
@@ -117,7 +117,7 @@ def aligned_bytes(size: int) -> np.ndarray:
 
 
 def zeroed_bytes(size: int) -> np.ndarray:
-    """`aligned_bytes` that are zero; memory is taken when a page is first written."""
+    """Like `aligned_bytes`, but zero.  The system provides a page when it is first written."""
     return _aligned(np.zeros(size + ALIGNMENT, np.uint8), size)
 
 

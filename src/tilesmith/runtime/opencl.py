@@ -39,7 +39,7 @@ class OpenClDevice:
         self._watch = Watch(None)
 
     def within(self, watch: Watch) -> OpenClDevice:
-        """As `OpenDevice` says."""
+        """The same device, whose waits obey a watch (see `OpenDevice`)."""
         device = copy(self)
         device._watch = watch
         return device
@@ -52,17 +52,17 @@ class OpenClDevice:
             self._queue.flush()
             self._watch.wait(self.device.name, lambda: last.command_execution_status > _COMPLETE)
             if last.command_execution_status < _COMPLETE:
-                last.wait()  # raises what failed
+                last.wait()  # raises the errors of earlier commands
 
     def finish(self) -> None:
-        """As `OpenDevice` says."""
+        """Wait until all commands are done."""
         self._wait_in_time()
         with self._errors("a kernel failed"):
             self._queue.finish()
 
     @contextmanager
     def _errors(self, what: str) -> Iterator[None]:
-        """Raises DeviceError for what the driver reports."""
+        """A context that raises DeviceError for errors of the driver."""
         try:
             yield
         except self._cl.MemoryError as e:
@@ -75,7 +75,7 @@ class OpenClDevice:
             raise DeviceError(f"{self.device.name}: {what}: {e}") from None
 
     def build(self, text: str, optimise: bool = True) -> Any:
-        """A program.
+        """A compiled program.
 
         optimise: whether the driver's compiler does.
 
@@ -96,9 +96,9 @@ class OpenClDevice:
         )
 
     def _built(self, text: str, optimise: bool) -> tuple[Any, str]:
-        """A program, and why the driver's compiler refuses it."""
+        """A compiled program, and the reason if the driver's compiler refuses it."""
         with self._errors("a program can't be built"), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # pyopencl turns each message of a compiler into one
+            warnings.simplefilter("ignore")  # pyopencl turns each compiler message into a warning
             program = self._cl.Program(self._context, text)
             try:
                 options = ["-cl-std=CL1.2", *([] if optimise else ["-cl-opt-disable"])]
@@ -108,16 +108,16 @@ class OpenClDevice:
             return program, ""
 
     def load(self, kernels: Iterable[DeviceKernel]) -> Any:
-        """As `OpenDevice` says."""
+        """A program of kernels (see `OpenDevice`)."""
         return self.build(translation_unit(kernels))
 
     def kernel(self, program: Any, symbol: str) -> Any:
-        """A kernel of a program, which will keep arguments."""
+        """A new object for a kernel of a program; it stores arguments."""
         with self._errors(f"there is no kernel {symbol}"):
             return self._cl.Kernel(program, symbol)
 
     def assembly(self, program: Any) -> str:
-        """As `OpenDevice` says."""
+        """The driver's code of a program (see `OpenDevice`)."""
         with self._errors("a program can't be read"):
             (binary,) = program.get_info(self._cl.program_info.BINARIES)
         try:
@@ -126,7 +126,9 @@ class OpenClDevice:
             return f"{len(binary)} bytes of machine code for {self.device.name}"
 
     def empty(self, size: int) -> Any:
-        """Uninitialised memory of so many bytes.  Raises DeviceError if there is not so much."""
+        """Uninitialised memory of `size` bytes.  Raises DeviceError if there is too little
+        memory.
+        """
         with self._errors(f"expected {size} bytes in one piece"):
             return self._cl.Buffer(self._context, self._cl.mem_flags.READ_WRITE, max(size, 1))
 
@@ -140,7 +142,7 @@ class OpenClDevice:
     def read(self, array: np.ndarray, memory: Any) -> None:
         """Copy memory of the device into an array, once everything before it is done."""
         if array.nbytes:
-            self._wait_in_time()  # else the copy would come too late
+            self._wait_in_time()  # waiting later would copy too late
             with self._errors("a kernel failed, or its results can't be read"):
                 self._cl.enqueue_copy(self._queue, array, memory, is_blocking=True)
 
@@ -152,9 +154,9 @@ class OpenClDevice:
         args: Sequence[Argument],
         report: Any,
     ) -> Callable[[], None]:
-        """As `OpenDevice` says; the kernel is one of its own."""
+        """A function that starts a kernel (see `OpenDevice`), with a kernel object of its own."""
         size = tuple(b * t for b, t in zip(blocks, threads, strict=True))
-        kept: list[Any] = []  # a kernel does not keep the memory that it is given
+        kept: list[Any] = []  # a kernel does not keep its memory alive
         for a in args:
             if isinstance(a, tuple):
                 kept += [a[0], np.int64(a[1])]
@@ -177,7 +179,7 @@ class OpenClDevice:
         return start
 
     def copy(self, to: Any, end: int, source: Any, start: int, size: int) -> None:
-        """Copy memory of the device, so many bytes behind the beginnings."""
+        """Copy `size` bytes of device memory; both offsets are in bytes."""
         if size:
             with self._errors(f"{size} bytes can't be copied on it"):
                 self._cl.enqueue_copy(

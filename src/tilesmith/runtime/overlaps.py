@@ -1,4 +1,4 @@
-"""Arrays of a caller that share memory, one of which is written."""
+"""Detection of callers' arrays that share memory, of which one is written."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ class Place:
 
     @property
     def bounds(self) -> tuple[int, int]:
-        """The addresses of the first byte and behind the last."""
+        """The addresses of the first byte and after the last byte."""
         steps = [(n - 1) * s for n, s in zip(self.shape, self.strides, strict=True)]
         before = sum(s for s in steps if s < 0)
         return self.address + before, self.address + sum(steps) - before + self.itemsize
 
     @property
     def __array_interface__(self) -> dict[str, Any]:
-        """As NumPy has it; it reads nothing there."""
+        """The layout in NumPy's array interface; no memory is read."""
         return {
             "version": 3,
             "data": (self.address, True),
@@ -49,7 +49,7 @@ class Place:
         }
 
     def meets(self, other: Place) -> bool:
-        """Whether the two have a byte in common."""
+        """Whether the two arrays have a byte in common."""
         try:
             return np.shares_memory(
                 np.asarray(self),
@@ -70,11 +70,11 @@ def shared(
     written: Collection[int],
     allowed: Callable[[int, int], bool] = _never,
 ) -> tuple[int, int] | None:
-    """The numbers of an array that is written, and of another one that has a byte in common with
-    it.  NumPy arrays and torch tensors on any device are looked at; other objects are not.
+    """The numbers of a written array and of another array that has a byte in common with it; None
+    if there are none. Only NumPy arrays and torch tensors, on any device, are checked.
 
-    written: numbers of arrays.
-    allowed: whether two arrays by their numbers may share memory.
+    written: numbers of the written arrays.
+    allowed: whether two arrays, given by number, may share memory.
     """
     bounds = sorted(_bounds(arrays, written))
     end_of_any = end_of_written = 0
@@ -88,11 +88,12 @@ def shared(
 
 
 def _bounds(arrays: Sequence[Any], written: Collection[int]) -> list[tuple[int, int, bool]]:
-    """For each array with bytes the bounds of its place, and whether it is written."""
+    """For each array with bytes, the bounds of its memory and whether it is written."""
     torch, bounds = sys.modules.get("torch"), []
     tensor, strided = ((), None) if torch is None else (torch.Tensor, torch.strided)
     for i, x in enumerate(arrays):
-        if isinstance(x, tensor) and x.layout is strided and x.is_contiguous():  # at once for most
+        # Quick answer for most tensors.
+        if isinstance(x, tensor) and x.layout is strided and x.is_contiguous():
             start, size = x.data_ptr(), x.nbytes
             if size:
                 bounds.append((start, start + size, i in written))

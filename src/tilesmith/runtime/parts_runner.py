@@ -32,19 +32,20 @@ from .runner import Runner, Times, as_given, given_outputs, kept_outputs
 class PartsRunner(Runner):
     """A program whose parts run on a device and on the CPU.
 
-    Calls from several threads follow each other.
+    Calls from several threads run one after the other.
     """
 
     def __init__(
         self, program: Program, threads: int | None = None, limits: Limits = UNLIMITED
     ) -> None:
-        """threads: of the parts on the CPU.
-        limits: what the program may take of the device.
+        """threads: number of threads of the CPU's parts. limits: limits for the device's memory and
+        time.
 
-        A program for a device that this machine lacks can be kept, saved and shown; calls fail.
+        If this machine lacks the device, the program can still be kept, saved and shown, but not
+        called.
 
-        Raises DeviceError if the device can't be used, or if the program needs more memory than it
-        has, or than the limit.
+        Raises DeviceError if the device can't be used, or if the program needs more memory than the
+        device or the limit allows.
         """
         check_memory(program, limits.memory)
         self.program, self.limits = program, limits
@@ -57,8 +58,8 @@ class PartsRunner(Runner):
             else DeviceRunner(part, threads, opens=False, watch=self._watch)
             for part in program.parts
         ]
-        self._specs: dict[int, TensorSpec] = {}  # of values on the device
-        self._memory: dict[int, Any] = {}  # of the same values
+        self._specs: dict[int, TensorSpec] = {}  # specifications of values on the device
+        self._memory: dict[int, Any] = {}  # memory of the same values
         self._check_steps()
         self.threads = max((runner.threads for runner in self._runners), default=threads or 1)
         self._is_open = False
@@ -66,7 +67,7 @@ class PartsRunner(Runner):
             self.open()
 
     def open(self) -> None:
-        """Make the parts on the device ready to run, if that has not happened yet.
+        """Make the parts on the device ready to run, unless this was done before.
 
         Raises DeviceError if there is no device, or if it has not enough memory.
         """
@@ -100,7 +101,7 @@ class PartsRunner(Runner):
                 raise ModelError(f"the steps of the program do not fit its parts: {head(step)}")
 
     def call(self, arrays: tuple[Any, ...], out: Any) -> Any:
-        """As `Runner` says.  Raises DeviceError if the device fails."""
+        """Run the program (see `Runner`).  Raises DeviceError if the device fails."""
         stored = stored_inputs(self.program, arrays)
         outputs = at_home(self.program, arrays, given_outputs(self.program, out))
         with self._lock:
@@ -116,7 +117,7 @@ class PartsRunner(Runner):
         return as_given(results, outputs, arrays)
 
     def _run(self, stored: Sequence[Any]) -> list[Any]:
-        """The results, each an array of its own."""
+        """The results, each in a separate array."""
         self.open()
         self._watch.start()
         values = self._inputs_of(stored)
@@ -136,7 +137,7 @@ class PartsRunner(Runner):
         raise InternalError("the program has no results")
 
     def _inputs_of(self, stored: Sequence[Any]) -> dict[int, Any]:
-        """The first values: the inputs."""
+        """The first values of a run: its inputs."""
         pairs = zip(stored, self.program.inputs, strict=True)
         views = (a if s.dtype.is_host else a.view(s.dtype.numpy) for a, s in pairs)
         return dict(enumerate(views))
@@ -157,7 +158,7 @@ class PartsRunner(Runner):
         device.read(as_stored(array), memory)
 
     def _taken(self, places: Sequence[int], values: Mapping[int, Any]) -> list[Any]:
-        """The results: inputs, and those of which there are two, are copied."""
+        """The results.  Inputs among them are copied, and so are values that are results twice."""
         seen: set[int] = set()
         taken_values: list[Any] = []
         for a in places:
@@ -182,7 +183,7 @@ class PartsRunner(Runner):
         return Times(best, runs, whole)
 
     def _timed_once(self, stored: Sequence[Any]) -> tuple[np.ndarray, np.ndarray]:
-        """The seconds of each call in one run, and how often it ran."""
+        """The seconds of each call in one run, and the number of times that it ran."""
         self.open()
         values = self._inputs_of(stored)
         parts = iter(self._runners)

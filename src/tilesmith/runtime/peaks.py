@@ -45,7 +45,7 @@ class Peak:
 
     type: one of `TYPES`.
     intrinsic: its name.
-    rate: multiplications and additions per second, of all threads.
+    rate: multiplications and additions per second of all threads together.
     """
 
     type: str
@@ -54,14 +54,14 @@ class Peak:
 
 
 def type_of(intrinsic: TensorIntrinsic) -> str:
-    """The type that an intrinsic multiplies: one of `TYPES`, for the shipped ones."""
+    """The element type that an intrinsic multiplies: one of `TYPES` for the shipped intrinsics."""
     widest: DType = max((o.dtype for o in intrinsic.operands), key=lambda d: d.bits)
     return f"int{widest.bits}" if widest.is_int else widest.name
 
 
 def fastest(target: Target) -> dict[str, TensorIntrinsic]:
-    """For each type that the target has an instruction for, the one with the most products in the
-    time of a multiply-add.  Bytes are multiplied as numbers of 16 bits where that is as fast.
+    """For each type with an instruction on the target, the intrinsic with the most products in the
+    time of a multiply-add.  Bytes may be multiplied as 16-bit numbers if that is equally fast.
     """
     fastest_of: dict[str, TensorIntrinsic] = {}
 
@@ -78,7 +78,7 @@ def fastest(target: Target) -> dict[str, TensorIntrinsic]:
 
 
 def type_peaks(threads: int = 1, rounds: int = ROUNDS) -> tuple[Peak, ...]:
-    """The measured peak of each type that the host has an instruction for: about 50 ms."""
+    """The measured peak of each type with an instruction on the host.  This takes about 50 ms."""
     target = host()
     return tuple(
         Peak(name, i.name, rate(i, target, threads, rounds)) for name, i in fastest(target).items()
@@ -87,8 +87,8 @@ def type_peaks(threads: int = 1, rounds: int = ROUNDS) -> tuple[Peak, ...]:
 
 @lru_cache(maxsize=16)
 def peak_of(intrinsic: str, threads: int) -> Peak | None:
-    """The measured peak of the type that an intrinsic multiplies, on so many threads; None where
-    this process knows no such intrinsic, or the host has no instruction for its type.
+    """The measured peak, on `threads` threads, of the type that an intrinsic multiplies.  None if
+    this process does not know the intrinsic, or if the host lacks it.
     """
     try:
         name = type_of(tensor_intrinsic(intrinsic))
@@ -113,7 +113,7 @@ def rate(intrinsic: TensorIntrinsic, target: Target, threads: int, rounds: int =
 def register_loop(
     intrinsic: TensorIntrinsic, target: Target, threads: int
 ) -> tuple[Callable[[], None], float]:
-    """The loop as a function, and the multiplications and additions of a call."""
+    """The loop as a function, and the number of multiplications and additions of a call."""
     repeats = max(int(_REPEATS / intrinsic.time(target.model)), 1)
     func = parse_func(loop_text(intrinsic, target, repeats, threads))
     kernel = emit(func, target)
@@ -131,7 +131,9 @@ def register_loop(
 
 
 def _tiles(intrinsic: TensorIntrinsic, target: Target) -> tuple[int, int]:
-    """Rows and columns of tiles: more sums than the latency of any CPU needs, in registers."""
+    """Rows and columns of tiles that fit registers, with enough sums to hide the latency of any
+    CPU.
+    """
     registers = intrinsic.registers or target.vector_registers
     return 2, 2 if registers < 16 else 4 if registers < 32 else 10
 
@@ -152,7 +154,8 @@ def loop_text(i: TensorIntrinsic, target: Target, repeats: int, threads: int) ->
     steps = [
         f"            {sums(r * columns + n)} = tensor_{i.name}({sums(r * columns + n)}, "
         f"{tile('x', str(r * x.size), x.size)}, {tile('w', f'{changing} + {n * w.size}', w.size)})"
-        for n in range(columns)  # outside: a tile of w is in a register for a short time
+        # Outer loop: a tile of w then occupies a register only for a short time.
+        for n in range(columns)
         for r in range(rows)
     ]
     return "\n".join(

@@ -2,7 +2,8 @@
 
 A second main function, made on demand, calls the program's kernels and takes the time between them.
 So they run as always: in order, with the program's threads, with the caches as the previous kernel
-left them.  Their times add up to the whole; that of a kernel in a loop is the sum over iterations.
+left them.  Their times add up to the whole; the time of a kernel in a loop is the sum over
+iterations.
 """
 
 from __future__ import annotations
@@ -32,11 +33,11 @@ class KernelTime:
     """One kernel of a program.
 
     call: the call.
-    seconds: the least of its times, that of all its runs together.
-    runs: how often it runs, which loops and branches decide.
+    seconds: minimum time of all its runs in one call together.
+    runs: number of its runs in one call, which loops and branches determine.
     info: its description, if the program has one.
-    prediction: the performance model's; None without a description, and for a kernel of all sizes
-        in a run of other sizes than the expected ones, which its description is about.
+    prediction: the performance model's prediction.  None without a description, and for a kernel
+        with symbolic sizes if the run does not have the expected sizes.
     """
 
     call: KernelCall
@@ -47,16 +48,18 @@ class KernelTime:
 
     @property
     def flops_per_second(self) -> float:
-        """0 without a prediction: the work is not known."""
+        """Floating-point operations per second; 0 without a prediction, since the work is
+        unknown.
+        """
         return self._rate(self.info.work.flops) if self.info and self.prediction else 0.0
 
     @property
     def bytes_per_second(self) -> float:
-        """0 without a prediction: the work is not known."""
+        """Bytes moved per second; 0 without a prediction, since the work is unknown."""
         return self._rate(self.info.work.bytes) if self.info and self.prediction else 0.0
 
     def _rate(self, amount: float) -> float:
-        """So much per run, per second; 0 for a kernel that does not run."""
+        """An amount per run as an amount per second; 0 for a kernel that does not run."""
         return amount * self.runs / self.seconds if self.runs else 0.0
 
     @property
@@ -72,9 +75,9 @@ class Profile:
     """The kernels of a program with their times.
 
     kernels: in order.
-    whole: seconds of the fastest run of all of them, by the program's own main function.
+    whole: seconds of the fastest whole run, by the program's own main function.
     threads: number of threads.
-    machine: the rates behind the predictions; None where there are none, as for a device.
+    machine: the rates behind the predictions; None without predictions, as for a device.
     host: seconds of a run in each host function, by node and operator.
     """
 
@@ -117,7 +120,7 @@ class Profile:
 
 
 class Stopwatch:
-    """The profiled main function of a program, linked against kernels that are loaded already."""
+    """The profiled main function of a program, linked against the loaded kernels."""
 
     def __init__(self, program: Program, library: Library) -> None:
         self.calls = program.calls
@@ -140,14 +143,17 @@ class Stopwatch:
         return self._library.address(PROFILED_ENTRY)
 
     def times(self) -> np.ndarray:
-        """Memory for the times that runs take, the program's last output: a run adds to it, for
-        each call, nanoseconds and how often it ran.
+        """The memory of the program's last output, for times.  For each call, a run adds
+        nanoseconds and the number of runs.
         """
         return np.zeros((max(len(self.calls), 1), 2), np.int64)
 
 
 def unpredicted(program: Program, seconds: np.ndarray, runs: np.ndarray) -> tuple[KernelTime, ...]:
-    """The program's kernels with their times, of so many runs each."""
+    """The program's kernels with their times, without predictions.
+
+    runs: number of runs of each.
+    """
     rows = zip(program.calls, seconds.tolist(), runs.tolist(), strict=True)
     return tuple(KernelTime(c, t, n, program.kernels.get(c.symbol)) for c, t, n in rows)
 
@@ -160,9 +166,10 @@ def timed(
     machine: Machine,
     extents: Sequence[int] = (),
 ) -> tuple[KernelTime, ...]:
-    """The program's kernels with their times, of so many runs each, and predictions.
+    """The program's kernels with their times and predictions.
 
-    extents: those of the program's symbols in these runs.
+    runs: number of runs of each.
+    extents: extents of the program's symbols in these runs.
     """
     usual = all(s.sizes.expected == n for s, n in zip(program.symbols, extents, strict=True))
     size = program.constants.nbytes + program.arena_bytes

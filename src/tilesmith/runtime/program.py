@@ -39,26 +39,26 @@ Blob: TypeAlias = np.ndarray
 class Program:
     """A compiled model.
 
-    inputs, outputs: in order.
-    steps: what the main function does, in order.
+    inputs, outputs: specifications, in order.
+    steps: the steps of the main function, in order.
     arena_bytes: intermediate values and the kernels' shared workspaces, at expected sizes.
-    scratch_bytes: scratch memory of each thread (the largest `workspace_bytes_per_thread`),
-        likewise.
+    scratch_bytes: scratch memory of each thread (the largest `workspace_bytes_per_thread`), at
+        expected sizes.
     constants: bytes, at a 64-byte boundary.
     objects: by symbol, the object code that defines it; `ENTRY` is the main function.
     target: the machine.
-    metadata: JSON values for people.
+    metadata: JSON values for users.
     kernels: by symbol, descriptions of kernels, where known.
-    symbols: what a run computes its sizes from; its function for sizes is the object `SIZES`.
-    size_values: how many values that function, and those behind measurements, compute.
+    symbols: symbols from which a run computes its sizes, by the function in the object `SIZES`.
+    size_values: number of values that this function and those of measurements compute.
     in_place: outputs that live in the memory of an input: pairs of the output's number and the
         input's, which have one type.
     parts: programs for a device and for the CPU, of which this one consists.
-    part_steps: what it does then; it has no `steps` or code of its own, and no constants but the
-        defaults.
-    defaults: what inputs hold that a caller leaves out: pairs of the input's number and where its
-        contents begin in `constants`.  These inputs are the last ones, of static shape.
-    bounds: by number, extents that those of an output whose shape depends on data do not exceed.
+    part_steps: the steps of a program with parts.  It has no `steps` and no code, and its only
+        constants are the defaults.
+    defaults: contents of inputs that a caller may omit: pairs of the input's number and the offset
+        of its contents in `constants`.  These inputs are the last ones and have static shapes.
+    bounds: by number of an output whose shape depends on data, upper bounds of its extents.
     """
 
     inputs: tuple[TensorSpec, ...]
@@ -80,11 +80,11 @@ class Program:
     bounds: tuple[tuple[int, tuple[int | str, ...]], ...] = ()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Program:
-        return self  # nothing in it changes
+        return self  # the program is immutable
 
     @cached_property
     def main(self) -> Main:
-        """The main program: the steps, or those of a program that consists of parts."""
+        """The main program: `steps`, or `part_steps` for a program with parts."""
         return Main(
             self.inputs,
             self.outputs,
@@ -111,7 +111,7 @@ class Program:
 
     @cached_property
     def transfers(self) -> tuple[Transfer, ...]:
-        """The copies between the host and the device, but for those of a whole device program."""
+        """The copies between host and device.  Programs that run wholly on a device have none."""
         return tuple(s for s in self.part_steps if isinstance(s, Transfer))
 
     @cached_property
@@ -121,7 +121,7 @@ class Program:
 
     @cached_property
     def default_arrays(self) -> dict[str, np.ndarray]:
-        """By name, the inputs that a caller may leave out, with what they hold then."""
+        """By name, the inputs that a caller may omit, with their default contents."""
         arrays: dict[str, np.ndarray] = {}
         for i, offset in self.defaults:
             spec = self.inputs[i]
@@ -132,14 +132,16 @@ class Program:
 
     @property
     def index_limits(self) -> dict[str, int]:
-        """Inputs that are indices, by name, and of how many elements at expected sizes."""
+        """By name, the inputs that are indices, with the number of elements that they index at
+        expected sizes.
+        """
         told = self.metadata.get("indices")
         limits = told.items() if isinstance(told, dict) else ()
         return {name: n for name, n in limits if type(n) is int and n > 0}
 
     @property
     def needs_callbacks(self) -> bool:
-        """Whether a part of the program runs in Python, so that it can't run without it."""
+        """Whether a part of the program runs in Python, so that the program needs Python."""
         return bool(self.host_calls)
 
     @property
@@ -159,8 +161,8 @@ class Program:
 
     @property
     def needs_growth(self) -> bool:
-        """Whether a run asks for memory whose size only it finds: some size depends on data, and no
-        bound for it is known before, or a result has such a shape.
+        """Whether a run needs memory whose size it computes.  That is so if a size depends on data
+        and has no known bound, or if a result has such a shape.
         """
         return self.slots > 0
 
@@ -206,8 +208,8 @@ def pack_constants(
 ) -> tuple[Blob, list[int]]:
     """One blob with all `constants` at 64-byte offsets, and the offsets.
 
-    `jobs` of them are written at the same time.  The same object is stored once.
-    allocate: gives so many zeroed bytes at a 64-byte boundary.
+    `jobs` constants are written in parallel.  The same object is stored only once. allocate:
+    allocates that many zeroed bytes at a 64-byte boundary.
     """
     places: dict[Contents, int] = {}
     end = 0

@@ -1,10 +1,10 @@
-"""The rates of this machine as they are kept in the cache folder, under the CPU's identity.
+"""The rates of this machine, kept in the cache folder under the CPU's identity.
 
 Other load can only make a measurement slower, and a process may well start for the first time on a
-busy machine.  So a measurement is kept for good only if it is sound: other programs left the cores
-alone, repetitions agreed, and no rate is far below the machine's description.  One that is not
-serves for now.  Later processes measure again, after waits that double, and keep the best of each
-rate.  After some times the machine is believed to be as slow as it seems.
+busy machine.  So a measurement is final only if it is reliable: other programs did not use the
+cores, repetitions agreed, and no rate is far below the machine's description.  An unreliable
+measurement is used for the moment. Later processes measure again, after waiting times that double,
+and keep the best of each rate. After some attempts the best rates become final.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Kept:
     last: float
 
     def is_due(self, now: float) -> bool:
-        """Whether to measure again.  A clock that was put back makes no machine wait."""
+        """Whether to measure again.  If the clock was set back, the answer is yes."""
         wait = FIRST_WAIT * 2 ** (self.attempts - 1)
         doubted = bool(self.doubts) and self.attempts < ATTEMPTS
         return doubted and not 0 <= now - self.last < wait
@@ -70,18 +70,23 @@ class Kept:
 
     @staticmethod
     def from_json(m: Mapping[str, Any]) -> Kept:
-        """Raises ValueError, KeyError or TypeError for anything that `to_json` does not write."""
+        """Raises ValueError, KeyError or TypeError for values that `to_json` does not write."""
         machine = Machine.from_json(m["machine"])
         return Kept(machine, str(m["doubts"]), int(m["attempts"]), float(m["last"]))
 
 
 def machine(cache_dir: Path | None = None, again: bool = False) -> Machine:
-    """The rates of this machine: from earlier measurements, or measured now (about two seconds)."""
+    """The rates of this machine, kept from earlier measurements or measured now (about two
+    seconds).
+    """
     return kept_rates(cache_dir, again).machine
 
 
 def kept_rates(cache_dir: Path | None = None, again: bool = False) -> Kept:
-    """As `machine`, with what is known about its measurements.  `again` forgets earlier ones."""
+    """Like `machine`, with facts about the measurements.
+
+    again: whether to forget earlier ones.
+    """
     target, threads = host(), physical_cores()
     identity = f"{VERSION};{cpu_name()};{threads};{target.text}"
     name = hashlib.blake2b(identity.encode(), digest_size=8).hexdigest()
@@ -104,7 +109,8 @@ def _doubts(found: Machine, target: Target, spread: float, load: float | None) -
     """Reason why a measurement is not sound; empty if it is.
 
     spread: typical time of repetitions over the best.
-    load: share of the cores' time that others used meanwhile; None where the system does not say.
+    load: share of the cores' time that others used meanwhile; None if the system does not report
+        it.
     """
     if load is not None and load > BUSY:
         return f"other programs used {load:.0%} of the cores meanwhile"
@@ -123,8 +129,8 @@ def _doubts(found: Machine, target: Target, spread: float, load: float | None) -
 
 
 def faster(a: Machine, b: Machine) -> Machine:
-    """The best of each rate of two measurements of one machine; `b` where they are of different
-    numbers of threads.
+    """The best of each rate of two measurements of one machine.  If they have different numbers of
+    threads, `b`.
     """
     if [r.threads for r in a.rates] != [r.threads for r in b.rates]:
         return b
@@ -136,13 +142,13 @@ def faster(a: Machine, b: Machine) -> Machine:
 
 
 def _rates_of(r: Rates) -> dict[str, float]:
-    """The fields of which more is better."""
+    """The fields for which larger is better."""
     names = (f.name for f in fields(Rates) if f.name not in ("threads", "fork_join"))
     return {name: getattr(r, name) for name in names}
 
 
 def _read(path: Path) -> Kept | None:
-    """None if the machine was never measured, or the file is damaged."""
+    """The kept rates; None if the machine was never measured, or if the file is damaged."""
     try:
         return Kept.from_json(json.loads(path.read_text()))
     except (OSError, ValueError, KeyError, TypeError):
@@ -150,7 +156,7 @@ def _read(path: Path) -> Kept | None:
 
 
 def _write(path: Path, text: str) -> None:
-    """Write the file whole or not at all; if that fails, the next process measures again."""
+    """Write the file completely or not at all.  If that fails, the next process measures again."""
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=".")

@@ -35,7 +35,7 @@ def _references(blocks: list[np.ndarray]) -> list[int]:
 
 
 class Results:
-    """`fresh()` gives an uninitialised array of `shape` and `dtype` without other references."""
+    """Memory for results.  `fresh()` returns an uninitialised array without other references."""
 
     fresh: Callable[[], np.ndarray]
 
@@ -65,7 +65,7 @@ class Results:
             return self._array(block)
 
     def trim(self) -> int:
-        """Give back the memory of blocks into which no array looks; returns how many bytes."""
+        """Free the blocks that no array uses.  Returns the number of bytes."""
         with self._lock:
             counts = _references(self._blocks)
             idle = sum(b.nbytes for b, n in zip(self._blocks, counts) if n == _IDLE)
@@ -73,6 +73,6 @@ class Results:
             return idle
 
     def _array(self, block: np.ndarray) -> np.ndarray:
-        """A view, which keeps `block` referenced, as all of its own views do."""
+        """A view of `block`.  It and all of its own views keep `block` alive."""
         start = -block.ctypes.data % ALIGNMENT
         return block[start : start + self._bytes].view(self.dtype).reshape(self.shape)

@@ -1,8 +1,8 @@
-"""Runners: they run a program behind the face of an `Executable`, each in its own way.
+"""Runners, which run the program of an `Executable` in different ways.
 
 `HostRunner` calls native code of this process, `DeviceRunner` starts kernels of a device, and
-`PartsRunner` runs programs of both.  Around them, `SizedRunner` chooses among programs for some
-sizes, and `GuardedRunner` lets the CPU answer where a device fails.
+`PartsRunner` runs programs of both.  `SizedRunner` wraps several runners and chooses by size.
+`GuardedRunner` wraps a device's runner and uses the CPU if the device fails.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ Sizes: TypeAlias = Mapping[str, int]
 class Times:
     """Times of the calls of a program.
 
-    seconds: the least time of each call.
-    runs: how often each call ran in the last run.
+    seconds: minimum time of each call.
+    runs: number of times that each call ran in the last run.
     whole: seconds of the fastest whole run, if whole runs were asked for.
-    extents: those of the program's symbols in these runs.
+    extents: extents of the program's symbols in these runs.
     host: seconds of a run in each host function, by node and operator.
     """
 
@@ -45,9 +45,9 @@ class Times:
 class Runner(ABC):
     """A program that is ready to run.
 
-    program: the program; of all sizes, if there are several.
-    threads: of the CPU.
-    limits: of the device.
+    program: the program; the one for all sizes if there are several.
+    threads: number of threads on the CPU.
+    limits: limits for a device.
     """
 
     program: Program
@@ -59,18 +59,21 @@ class Runner(ABC):
 
     @abstractmethod
     def call(self, arrays: tuple[Any, ...], out: Any) -> Any:
-        """The results of a run on all inputs in order; `Executable` explains `out`."""
+        """The results of a run on all inputs in order.  See `Executable` for `out`."""
 
     @abstractmethod
     def timed(self, arrays: tuple[Any, ...], repeats: int, both: bool = False) -> Times:
-        """The least times of `repeats` runs; with `both`, as many whole runs are timed too."""
+        """Minimum times of `repeats` runs.
+
+        both: whether to time as many whole runs too.
+        """
 
     def trim(self) -> int:
-        """Give memory that is not in use back to the system.  Returns the number of bytes."""
-        return 0  # memory of a device stays the program's
+        """Return unused memory to the system.  Returns the number of bytes."""
+        return 0  # the program keeps the memory on a device
 
     def variants(self) -> Variants:
-        """The runners among which a call chooses, with the sizes that they are for."""
+        """The runners among which a call chooses, each with its sizes."""
         return [({}, self)]
 
     def again(self) -> Runner:
@@ -78,7 +81,7 @@ class Runner(ABC):
         return type(self)(self.program, self.threads, self.limits)
 
     def become(self, program: Program) -> None:
-        """Run another program from now on."""
+        """Replace the program, for all later runs."""
         type(self).__init__(self, program, self.threads, self.limits)
 
 
@@ -86,7 +89,7 @@ Variants: TypeAlias = "Sequence[tuple[Sizes, Runner]]"
 
 
 def given_outputs(program: Program, out: Any) -> tuple[Any, ...]:
-    """For each output the array that the caller gives for it, or None.  Raises ModelError."""
+    """For each output the caller's array, or None.  Raises ModelError."""
     count = len(program.outputs)
     if out is None:
         return (None,) * count
@@ -101,7 +104,7 @@ def given_outputs(program: Program, out: Any) -> tuple[Any, ...]:
 def kept_outputs(
     program: Program, stored: Sequence[Any], given: Sequence[Any], specs: Sequence[TensorSpec]
 ) -> list[Any]:
-    """For each output the memory of the array given for it, or None.
+    """For each output the memory of the caller's array, or None.
 
     stored: the inputs.
     specs: the outputs of this run.
@@ -120,8 +123,8 @@ def kept_outputs(
 
 
 def as_given(results: Sequence[Any], given: Sequence[Any], arrays: Sequence[Any]) -> Any:
-    """The results as the caller gets them: what it gave, else fresh arrays, or torch tensors if an
-    input is one; a single one alone.
+    """The results in the caller's form: the caller's arrays, new arrays, or torch tensors if an
+    input is one.  A single result is not put into a tuple.
     """
     fresh = map(to_torch, results) if any(map(is_torch, arrays)) else results
     outputs = tuple(

@@ -18,7 +18,7 @@ def runner_of(
 ) -> Runner:
     """The runner of a program.
 
-    limits: what it may take of a device.
+    limits: limits for a device's memory and time.
     stand_in: makes the executable for the CPU that answers once the device has failed.
 
     Raises ModelError if this machine lacks what the program was compiled for, DeviceError if its
@@ -40,7 +40,7 @@ def runner_of(
 def runner_of_sizes(
     programs: Sequence[tuple[Sizes, Program]], threads: int, limits: Limits = UNLIMITED
 ) -> Runner:
-    """The runner of a program for all sizes, the first, and of those for some."""
+    """The runner of several programs: the first one is for all sizes, the others for some sizes."""
     (_, program), *fixed = programs
     if not fixed:
         return runner_of(program, threads, limits)

@@ -1,4 +1,4 @@
-"""A call whose arrays lie on the device already: they are read and written where they are."""
+"""A call on arrays in device memory, which are read and written in place."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ _VECTOR = 16
 class _Array:
     """An argument.
 
-    stored: its memory on the host, or the shadow of its memory on the device.
-    is_there: whether it lies on the device.
+    stored: its memory on the host, or the shadow of its device memory.
+    is_there: whether it is on the device.
     waits: whether the call must end before its owner may use it again.
     """
 
@@ -53,15 +53,15 @@ class _Array:
 
     @property
     def is_usable(self) -> bool:
-        """Whether kernels can use its memory as it is."""
+        """Whether kernels can use its memory in place."""
         return self.is_there and self.address % _VECTOR == 0
 
 
 class SharedCall:
     """The arguments of one call, on one stream.
 
-    device: with the stream of the call.
-    inputs, outputs: memory on the device for each; the caller's, or the executable's own.
+    device: the device with the stream of the call.
+    inputs, outputs: device memory of each, the caller's or the executable's.
     """
 
     def __init__(
@@ -72,8 +72,8 @@ class SharedCall:
         given: Sequence[Any],
         own: tuple[Sequence[Any], Sequence[Any]],
     ) -> None:
-        """given: for each output, what the caller gives for it, or None.
-        own: the executable's memory for inputs and outputs.
+        """given: for each output, the caller's array or None. own: the executable's memory for
+        inputs and outputs.
 
         Raises ModelError for arrays of a wrong type, shape or device, UsageError for an output that
         shares memory with another array.
@@ -141,7 +141,7 @@ class SharedCall:
             )
 
     def _at_home(self, out: int, given: Any, homes: dict[int, int]) -> Any:
-        """As `arrays.at_home` says."""
+        """The arrays of outputs (see `arrays.at_home`)."""
         if out not in homes:
             return given
         home = self._arrays[homes[out]]
@@ -168,7 +168,7 @@ class SharedCall:
         check_apart(inputs, [(f"output {s.name!r}", w.stored) for s, w in pairs if w is not None])
 
     def _made(self, spec: TensorSpec) -> Any:
-        """A fresh result."""
+        """A new array for a result."""
         shape = spec.static_shape
         if self._like is not None:
             return torch_result(self._like, spec.dtype, shape)
@@ -183,7 +183,7 @@ class SharedCall:
         return Address(fresh.data_ptr() if is_torch(fresh) else fresh.memory.address)
 
     def copy_in(self) -> None:
-        """Copy inputs that kernels can't use where they are."""
+        """Copy the inputs that kernels can't use in place."""
         for array, memory in zip(self._read, self.inputs, strict=True):
             if not array.is_there:
                 self.device.write(memory, array.stored)
@@ -192,7 +192,7 @@ class SharedCall:
                 self.device.copy(memory, 0, source, 0, array.stored.nbytes)
 
     def copy_out(self) -> tuple[Any, ...]:
-        """Copy outputs to where the caller wants them, and wait where that is needed.
+        """Copy outputs to the caller's arrays, and wait if necessary.
 
         Returns the results.
         """

@@ -1,10 +1,10 @@
 """Arrays in memory of a CUDA device that other libraries share: PyTorch, CuPy, JAX, and ours.
 
-Such an array is described by a shadow: a NumPy array with its address, type, shape and strides, so
-that the checks of arrays of the host serve for it too.  Nothing may read a shadow's elements.
+Such an array is described by a shadow: a NumPy array with its address, type, shape and strides.  So
+the checks for host arrays also work for it.  Nothing may read a shadow's elements.
 
-A library says on which stream it computes: PyTorch by its current stream, others in the CUDA array
-interface.  With DLPack it is told a stream, and lets that wait.
+A library's stream is known: PyTorch has a current stream, and other libraries name a stream in the
+CUDA array interface.  With DLPack, the consumer passes a stream, and the library makes it wait.
 """
 
 from __future__ import annotations
@@ -83,10 +83,10 @@ class _Held:
 def shadow(
     address: int, dtype: DType, shape: Sequence[int], strides: Sequence[int] | None, owner: Any
 ) -> np.ndarray:
-    """The shadow of memory of a device.
+    """The shadow of device memory.
 
-    strides: bytes.
-    owner: what the memory belongs to.
+    strides: in bytes.
+    owner: the owner of the memory.
     """
     stored = f"u{dtype.bytes}" if is_foreign(dtype.numpy) else dtype.numpy
     array = np.asarray(
@@ -138,9 +138,9 @@ def _stream(value: Any) -> int | None:
 class Taken:
     """An array of another library.
 
-    shadow: of its memory.
-    number: of its device; None if only its address says it.
-    stream: that computes it; None if it needs no waiting.
+    shadow: shadow of its memory.
+    number: number of its device; None if only its address determines it.
+    stream: stream that computes it; None if no waiting is needed.
     """
 
     shadow: np.ndarray
@@ -204,13 +204,14 @@ def _torch_dtype(dtype: DType) -> Any:
 
 
 def torch_result(like: Any, dtype: DType, shape: Sequence[int]) -> Any:
-    """A fresh tensor of PyTorch, on the device of another one."""
+    """A new PyTorch tensor on the device of another one."""
     torch = sys.modules["torch"]
     return torch.empty(tuple(shape), dtype=_torch_dtype(dtype), device=like.device)
 
 
 class DeviceArray:
-    """A result in memory of a CUDA device, for inputs there that are not PyTorch's.
+    """A result in CUDA device memory, returned if inputs are device arrays of other libraries than
+    PyTorch.
 
     `cupy.asarray(a)`, `torch.as_tensor(a)` and `jax.dlpack.from_dlpack(a)` take it without a copy;
     `a.numpy()` copies it to the host.
@@ -222,8 +223,10 @@ class DeviceArray:
     def __init__(
         self, device: Any, number: int, memory: Any, dtype: DType, shape: tuple[int, ...]
     ) -> None:
-        """device: the open device, with the stream that computes the elements.
-        number: of the device.
+        """Wrap device memory.
+
+        device: the open device, with the stream that computes the elements.
+        number: number of the device.
         """
         self._device, self._number, self.memory = device, number, memory
         self.dtype, self.shape = dtype, shape
@@ -245,7 +248,7 @@ class DeviceArray:
         return _CUDA[0], self._number
 
     def __dlpack__(self, *, stream: int | None = None, **_: Any) -> Any:
-        """A capsule; `stream` waits for the elements, -1: nothing does.
+        """A DLPack capsule.  `stream` waits for the elements; for -1, nothing waits.
 
         Raises BufferError for element types that DLPack does not have.
         """
@@ -265,7 +268,9 @@ class DeviceArray:
         return capsule
 
     def numpy(self) -> np.ndarray:
-        """A copy on the host, shape and dtype as here.  Raises DeviceError if the device fails."""
+        """A copy on the host, with the same shape and dtype.  Raises DeviceError if the device
+        fails.
+        """
         array = np.empty(self.shape, self.dtype.numpy)
         self._device.read(array.view(_PLAIN[self.dtype.bytes].numpy), self.memory)
         return array

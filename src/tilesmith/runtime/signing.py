@@ -1,8 +1,8 @@
-"""Ed25519 signatures of compiled models, apart from them: `FILE.sig` holds the 64 bytes.
+"""Ed25519 signatures of compiled models, in separate files: `FILE.sig` contains the 64 bytes.
 
-A `.tsm` file is signed as it is.  A library consists of several files: `NAME.sha256` lists their
+A `.tsm` file is signed directly.  A library consists of several files: `NAME.sha256` lists their
 digests, as `sha256sum` writes them, and that list is signed.  Keys are PEM files, and signatures
-are those of RFC 8032 over the file's contents, so `openssl` makes and checks both too.
+follow RFC 8032 over the file's contents, so `openssl` can also make and check them.
 """
 
 from __future__ import annotations
@@ -58,7 +58,10 @@ def make_keys(path: str | Path) -> tuple[Path, Path]:
 
 
 def sign_file(path: Path, key: str | Path) -> Path:
-    """Write `path`.sig.  key: a secret key.  Raises UsageError if the key is none."""
+    """Write `path`.sig.
+
+    key: a secret key.  Raises UsageError if it is not a secret key.
+    """
     signature = secret_key(key).sign(path.read_bytes())
     beside = _signature_of(path)
     with written(beside) as f:
@@ -76,11 +79,11 @@ def sign_files(folder: Path, name: str, files: Iterable[Path], key: str | Path) 
 
 
 def signed_contents(path: Path, key: str | Path) -> bytes:
-    """The contents of a signed file, all from one reading of it.
+    """The contents of a signed file, which is read only once.
 
-    key: the public key of whoever must have signed it.
-    Raises SignatureError if the signature is not there, damaged or another's, UsageError if the key
-    is no public key or `cryptography` is missing.
+    key: the public key with which it must be signed. Raises SignatureError if the signature is
+        missing, damaged or made with another key, UsageError if the key is not a public key or
+        `cryptography` is missing.
     """
     lib, public = _cryptography(), public_key(key)
     try:
@@ -114,10 +117,10 @@ def verify(path: str | Path, key: str | Path) -> tuple[Path, ...]:
     """Check the signatures of a `.tsm` file, or of the libraries that `export` wrote to a folder.
     Returns the files that are covered.
 
-    key: the public key of whoever must have signed them, a PEM file.
+    key: the public key (a PEM file) with which they must be signed.
 
-    Raises SignatureError if a signature is missing, damaged or another's, or if a file that it
-    covers was changed; UsageError if the key is no public key or `cryptography` is missing.
+    Raises SignatureError if a signature is missing, damaged or made with another key, or if a
+    signed file was changed; UsageError if the key is not a public key or `cryptography` is missing.
     """
     path = Path(path)
     if not path.is_dir():
@@ -205,7 +208,7 @@ class _Parts:
 
 
 def _cryptography() -> _Parts:
-    """Raises UsageError where the package is not installed."""
+    """The package `cryptography`.  Raises UsageError if it is not installed."""
     try:
         return _Parts()
     except ImportError as e:

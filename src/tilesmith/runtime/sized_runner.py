@@ -1,4 +1,4 @@
-"""One program for all sizes, with faster ones beside it for some."""
+"""One program for all sizes, and faster programs for some sizes."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ class SizedRunner(Runner):
         sizes = self._by_name(extents)
         try:
             made = HostRunner(self._make(sizes), self.threads)
-        except TilesmithError as e:  # the program for all sizes serves these, too
+        except TilesmithError as e:  # the program for all sizes accepts these sizes too
             _log.warning("no executable is made for %s: %s", sizes, e)
             return
         self.fixed = [(sizes, made), *self.fixed]

@@ -1,4 +1,4 @@
-"""The sizes of a run, where they are not known before."""
+"""The sizes of a run, if they are not known before it."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class SizeFunction:
         )
 
     def of(self, arrays: Sequence[Any]) -> RunSizes:
-        """The sizes for inputs, in order, whose ranks and fixed extents are right.
+        """The sizes for inputs, in order, of correct ranks and fixed extents.
 
         Raises ModelError if two inputs have different extents for one symbol, for an extent outside
         its range, and if the run needs more memory than there is.
@@ -89,8 +89,8 @@ class SizeFunction:
         return sizes
 
     def seen(self, arrays: Sequence[Any]) -> RunSizes | None:
-        """The sizes for NumPy arrays of shapes that `of` has found to be right before; None for
-        others, and where memory has another form than arrays, such as 4-bit integers.
+        """The sizes for NumPy arrays whose shapes `of` has accepted before.  None for other arrays,
+        and for types with a different form in memory, such as 4-bit integers.
         """
         shapes = [a.shape if type(a) is np.ndarray else None for a in arrays]
         return self._seen.get(tuple(shapes))
@@ -189,7 +189,8 @@ def unfit_extent(measurement: Measurement, values: Sequence[int]) -> str:
 
 
 def demands(program: Program, places: Sequence[tuple[str, int]]) -> str:
-    """Text to append to a message about axes of inputs: the last demand on each dimension there.
+    """Text to append to a message about axes of inputs: the last requirement on each of their
+    dimensions.
 
     places: names of inputs, and axes.
     """
@@ -202,7 +203,7 @@ def demands(program: Program, places: Sequence[tuple[str, int]]) -> str:
 
 
 def _told(program: Program) -> Iterator[dict[str, Any]]:
-    """The dimensions in the metadata, which may be a file's and hold anything."""
+    """The dimensions in the metadata, which come from a file and so may be invalid."""
     told = program.metadata.get("narrowed")
     for entry in told if isinstance(told, list) else ():
         if isinstance(entry, dict) and isinstance(entry.get("places"), list):

@@ -1,7 +1,7 @@
 """Python modules for compiled models: a loader with named inputs and outputs, and its type stub.
 
-Beside `NAME.tsm` stand `NAME.py`, which loads it, and `NAME.pyi`, which tells editors and type
-checkers what it takes and gives.  Names that are no identifiers of Python are made such.
+`NAME.py` loads `NAME.tsm` in the same folder.  `NAME.pyi` describes its inputs and outputs for
+editors and type checkers.  Names that are not Python identifiers are changed.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class Model:
 def write_stubs(program: Program, path: str | Path) -> tuple[Path, Path]:
     """Write `NAME.py` and `NAME.pyi` beside the program's file `NAME.tsm`, and return their paths.
 
-    Raises UsageError if NAME is no name of a module, or the files can't be written.
+    Raises UsageError if NAME is not a valid module name, or the files can't be written.
     """
     path = Path(path)
     check_module_name(path)
@@ -97,7 +97,7 @@ def write_stubs(program: Program, path: str | Path) -> tuple[Path, Path]:
 
 
 def check_module_name(path: Path) -> None:
-    """Raises UsageError if a module beside `path`, with its name, could not be imported."""
+    """Raises UsageError if a module with the name and folder of `path` could not be imported."""
     if not path.stem.isidentifier() or keyword.iskeyword(path.stem):
         raise UsageError(
             f"a module beside {str(path)!r} could not be imported: expected a file whose name is "
@@ -106,7 +106,7 @@ def check_module_name(path: Path) -> None:
 
 
 def _values(program: Program, file: str) -> dict[str, str]:
-    """The texts in the place of the words in braces."""
+    """The replacements of the words in braces."""
     inputs = _identifiers((s.name for s in program.inputs), _NOT_INPUTS)
     outputs = _identifiers((s.name for s in program.outputs), _NOT_OUTPUTS)
     pairs = zip(inputs, program.inputs, strict=True)
@@ -172,7 +172,7 @@ def _arguments(inputs: Sequence[str], optional: Mapping[str, str]) -> str:
 
 
 def _identifiers(names: Iterable[str], taken: Iterable[str]) -> list[str]:
-    """Names as identifiers, all different, and none that is taken."""
+    """Names as identifiers, all different from one another and from `taken`."""
     identifiers: list[str] = []
     used = set(taken)
     for name in names:
@@ -194,7 +194,7 @@ def _array(spec: TensorSpec) -> str:
     if spec.dtype.is_host:
         return "Any"
     scalar = spec.dtype.numpy.type
-    if scalar.__module__ != "numpy":  # types that NumPy lacks
+    if scalar.__module__ != "numpy":  # NumPy lacks these types
         return "npt.NDArray[Any]"
     return f"npt.NDArray[np.{scalar.__name__}]"
 
@@ -202,7 +202,7 @@ def _array(spec: TensorSpec) -> str:
 def _listed(
     names: Sequence[str], specs: Sequence[TensorSpec], optional: Collection[str] = ()
 ) -> list[str]:
-    """Each name with type and shape, and the name that the model has for it."""
+    """Each name with its type and shape, and its name in the model."""
     return [
         f"{n}: {_quoted(s.type)}"
         + (f' ("{_quoted(s.name)}" of the model)' if n != s.name else "")
@@ -212,9 +212,7 @@ def _listed(
 
 
 def _lines(*parts: str | tuple[str, Sequence[str]], depth: int = 2) -> str:
-    """A docstring of lines, and of sections with a title each; sections without lines are left
-    out.
-    """
+    """A docstring made of lines and of titled sections; sections without lines are omitted."""
     margin = "    " * depth
     text = [p for p in parts if isinstance(p, str)]
     sections = [p for p in parts if isinstance(p, tuple) and p[1]]
@@ -224,5 +222,5 @@ def _lines(*parts: str | tuple[str, Sequence[str]], depth: int = 2) -> str:
 
 
 def _quoted(name: str) -> str:
-    """A name inside quotes of Python."""
+    """A name between quotes, as a Python literal."""
     return name.encode("unicode_escape").decode("ascii").replace('"', '\\"')

@@ -19,7 +19,7 @@ from tilesmith.support.options import Options, threads_from_environment
 
 
 def thread_count(threads: int | None = None) -> int:
-    """The number of threads to use; None: as the environment says.
+    """The number of threads to use; for None, the environment decides.
 
     Raises UsageError unless numbers are from 1 to 4096.
     """
@@ -31,8 +31,8 @@ def thread_count(threads: int | None = None) -> int:
 
 
 def target_of(options: Options) -> Target:
-    """The target that the options name, with schedules for as many threads as they ask for; else as
-    the described machine has cores, or this one.
+    """The target in the options, with schedules for the requested number of threads.  By default it
+    is the number of cores of the described machine, or of this one.
     """
     target = targets.target(options.target)
     asked = options.threads or threads_from_environment()
@@ -49,8 +49,8 @@ def physical_cores() -> int:
 
 
 def cores() -> list[list[int]]:
-    """The processors that this process may use, by number, core by core; empty where the system
-    doesn't say (macOS, Windows).
+    """The processors that this process may use, by number, core by core; empty if the system
+    doesn't report them (macOS, Windows).
     """
     if not hasattr(os, "sched_getaffinity"):
         return []
@@ -61,7 +61,7 @@ def cores() -> list[list[int]]:
 
 
 def _siblings(cpu: int) -> str:
-    """A name for the core of which `cpu` is a hardware thread."""
+    """A key of the core to which the hardware thread `cpu` belongs."""
     return cgroup.read(f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list") or str(
         cpu
     )

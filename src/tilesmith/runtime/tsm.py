@@ -4,13 +4,12 @@ A ZIP archive without compression: `manifest.json`, `code/N.o` and `weights.bin`
 consists of parts also `parts/N.tsm`, each such a file.  All of it is read
 into memory of this process: a file that is overwritten or cut short later changes no executable.
 
-The cache keeps the weights in a file of their own, which programs and processes share: their
-archives have no `weights.bin`, and the manifest names that file and its checksum.  It is mapped:
-files of the cache appear by renaming, and are removed but never written to.
+The cache keeps weights in separate files, which programs and processes share.  Archives in the
+cache have no `weights.bin`; the manifest contains the file's name and checksum.  The file is mapped
+into memory, which is safe: files of the cache are created by renaming and never changed.
 
-The reader trusts nothing that it can check: every name, size, offset and checksum is checked before
-anything is allocated or linked.  It can't check what the machine code does: a file from a stranger
-is a program from a stranger.
+The reader checks every name, size, offset and checksum before anything is allocated or linked.  It
+can't check the machine code, so load only files that you trust.
 """
 
 from __future__ import annotations
@@ -53,9 +52,9 @@ _MANIFEST_LIMIT = 64 << 20
 _CODE_LIMIT = 1 << 30
 _PART_LIMIT = 1 << 46
 _PIECE = 4 << 20  # bytes of weights that are read or written at once
-_SUMMED = 64 << 10  # bytes that are added up for a checksum
+_SUMMED = 64 << 10  # bytes per step of a checksum
 _SYMBOL = re.compile(r"[A-Za-z_][A-Za-z0-9_.$]{0,255}")
-_DATE = (1980, 1, 1, 0, 0, 0)  # a fixed date: the same program gives the same file
+_DATE = (1980, 1, 1, 0, 0, 0)  # a constant date, so that the same program gives the same file
 
 
 def save_program(
@@ -64,7 +63,7 @@ def save_program(
     sign: str | Path | None = None,
     stubs: bool = False,
 ) -> None:
-    """Write `program` to `path`; the file appears whole or not at all.  A stream is written to.
+    """Write `program` to a file, which appears completely or not at all, or to a stream.
 
     sign: a secret key, with which the file is signed.
     stubs: whether a Python module that loads the file, and its type stub, stand beside it.
@@ -82,7 +81,7 @@ def save_program(
             TypeError,
             ValueError,
             OSError,
-        ) as e:  # it takes text, is closed, or can't be written
+        ) as e:  # the stream accepts text only, is closed, or can't be written
             raise UsageError(f"save: expected a stream of bytes, open for writing: {e}") from e
         return
     path = Path(path)
@@ -92,7 +91,7 @@ def save_program(
             "save it to a file"
         )
     if sign is not None:
-        secret_key(sign)  # before anything is written
+        secret_key(sign)  # refuse a bad key before anything is written
     if stubs:
         check_module_name(path)
     try:
@@ -119,9 +118,9 @@ FindWeights: TypeAlias = Callable[[str], Path | None]
 
 
 def write_program(program: Program, f: IO[bytes], weights: str | None = None) -> None:
-    """Write a `.tsm` file to a stream at its beginning.
+    """Write a `.tsm` file to the beginning of a stream.
 
-    weights: name of a file that holds the weights; None puts them into the archive.
+    weights: name of a file that contains the weights; None puts them into the archive.
     """
     code = {
         symbol: (f"code/{i}.o", data) for i, (symbol, data) in enumerate(program.objects.items())
@@ -153,7 +152,7 @@ def to_bytes(program: Program) -> bytes:
 
 
 def from_bytes(content: bytes) -> Program:
-    """The program in the bytes of a `.tsm` file.  Raises ModelError if it is not a sound one."""
+    """The program in the bytes of a `.tsm` file.  Raises ModelError if the file is damaged."""
     return load_program(content)
 
 
@@ -167,8 +166,8 @@ def load_program(
 ) -> Program:
     """The program in the file at `path`, or in the bytes of one.
 
-    find_weights: finds weights that the archive keeps elsewhere.
-    require_signature: the public key of whoever must have signed the file.
+    find_weights: finds weights that are not in the archive.
+    require_signature: the public key with which the file must be signed.
 
     Raises ModelError if the file is not a sound `.tsm`, SignatureError if it is not signed.
     """
@@ -186,7 +185,7 @@ def load_program(
             opened = io.BytesIO(content)
         elif require_signature is None:
             opened = open_regular(path)
-        else:  # what was checked is what is read: the file may change meanwhile
+        else:  # read the bytes that were checked, since the file may change meanwhile
             opened = io.BytesIO(signed_contents(path, Path(require_signature)))
         with opened as f, zipfile.ZipFile(f) as z:
             return _read(path, f, z, find_weights)
@@ -263,7 +262,9 @@ def _read(
 
 
 def _check_kind(path: Path, names: Iterable[str]) -> None:
-    """Raises ModelError for archives of another kind, which says the call that takes them."""
+    """Raises ModelError for archives of another kind.  The message names the function that reads
+    them.
+    """
     files = {name.rpartition("/")[2] for name in names}
     if _MANIFEST not in files and "data.pkl" in files:
         _bad(
@@ -276,7 +277,7 @@ def _check_kind(path: Path, names: Iterable[str]) -> None:
 
 
 def _check_version(path: Path, manifest: Any) -> None:
-    """Raises ModelError if the file is sound, but of another version."""
+    """Raises ModelError if the file is valid but of another version."""
     version = manifest.get("format") if isinstance(manifest, dict) else None
     abi = manifest.get("abi") if version == FORMAT else ABI
     for what, is_, ours in (("format", version, FORMAT), ("native interface", abi, ABI)):
@@ -295,7 +296,7 @@ def _contents(
         _bad(path, f"it has no entry {name!r}")
     if info.file_size > limit:
         _bad(path, f"entry {name!r} has {info.file_size} bytes, more than {limit}")
-    return z.read(info)  # checks the CRC
+    return z.read(info)  # this also checks the CRC
 
 
 def _weights(path: Path, f: IO[bytes], info: zipfile.ZipInfo, size: int) -> np.ndarray:
@@ -313,24 +314,27 @@ def _weights(path: Path, f: IO[bytes], info: zipfile.ZipInfo, size: int) -> np.n
 
 
 def _weights_apart(path: Path, file: Path | None, size: int) -> np.ndarray:
-    """The weights in a file of their own, mapped."""
+    """The weights in a separate file, mapped into memory."""
     if file is None or file.stat().st_size != size:
         _bad(path, "the file of its weights is not there, or has another size")
     return np.asarray(np.memmap(file, np.uint8, "r", shape=(size,)))
 
 
 def _checksum(weights: np.ndarray) -> str:
-    """A checksum against damage, at the speed of memory: a hash of the sums of 64 KB pieces."""
+    """A checksum against damage, at memory speed: a hash of the sums of 64 KB pieces."""
     whole = weights.size // _SUMMED * _SUMMED
     sums = weights[:whole].view(np.uint64).reshape(-1, _SUMMED // 8).sum(1)
     return hashlib.sha256(sums.tobytes() + weights[whole:].tobytes()).hexdigest()
 
 
-# the manifest
+# The manifest
 
 
 def to_manifest(program: Program, files: dict[str, str]) -> dict[str, Any]:
-    """`program` without its bytes as JSON values; `files`: archive name of each object."""
+    """`program` without its code and weights, as JSON values.
+
+    files: archive name of each object.
+    """
     return {
         "format": FORMAT,
         "abi": ABI,
@@ -406,7 +410,7 @@ def from_manifest(m: dict[str, Any]) -> tuple[Program, dict[str, dict[str, str]]
 
 
 def number(value: Any, limit: int) -> int:
-    """A number from 0 to a limit.  Raises ValueError for all else."""
+    """A number from 0 to a limit.  Raises ValueError for anything else."""
     if type(value) is not int or not 0 <= value <= limit:
         raise ValueError(f"expected a number from 0 to {limit}, found {value!r}")
     return value

@@ -48,7 +48,7 @@ _TYPES: dict[str, DType] = {
 def arrays_of(weights: Weights) -> dict[str, np.ndarray]:
     """Weights by name, in memory of the caller or of the mapped file where that is possible.
 
-    Raises ModelError for a file that can't be read, and for what is no array.
+    Raises ModelError for a file that can't be read, and for a value that is not an array.
     """
     if isinstance(weights, (str, os.PathLike)):
         return read_safetensors(Path(weights))
@@ -58,7 +58,7 @@ def arrays_of(weights: Weights) -> dict[str, np.ndarray]:
 def renewed(
     recipe: Recipe | None, weights: Weights, programs: Sequence[tuple[Mapping[str, int], Program]]
 ) -> list[Program]:
-    """Programs with other weights in the place of `programs`; none if they have these.
+    """Programs with new weights that replace `programs`; none if they already have these weights.
 
     recipe: how they were made.
 
@@ -73,7 +73,7 @@ def renewed(
 
 
 def read_safetensors(path: Path) -> dict[str, np.ndarray]:
-    """The arrays in a `.safetensors` file, in the mapped file.
+    """The arrays of a `.safetensors` file, in the mapped file.
 
     The format (https://github.com/huggingface/safetensors): 8 bytes of the header's size, the
     header in JSON, and the arrays in row-major order.

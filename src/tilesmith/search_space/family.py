@@ -123,7 +123,7 @@ def _without_extents(text: str) -> tuple[str, tuple[int, ...]]:
 
     def extent(number: re.Match[str]) -> str:
         n = int(number[0])
-        if n <= 1 or n >= 1 << 31:  # "to the end", and counts from the end, are no extents
+        if n <= 1 or n >= 1 << 31:  # "to the end" and positions from the end are no extents
             return number[0]
         extents.append(n)
         return "_"

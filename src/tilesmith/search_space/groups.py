@@ -106,7 +106,7 @@ def lower_group(
     """The kernel of a fused group as a loop nest: parameters are the group's inputs, then its
     outputs, then the symbols of its extents.
     """
-    # operators written as loops need no schedule
+    # operators that are written as loops need no schedule
     written = any(n.op.is_irregular() for n in body.nodes)
     if body.symbols and not written:
         try:
@@ -124,7 +124,7 @@ def lower_group(
                 return func
             one = lower_group(bind(body, {versions.extent: 1}), target, rules, name, cfg)
             return versions.with_one(one, func)
-        except (ScheduleError, ModelError) as e:  # for instance for sizes that the group can't have
+        except (ScheduleError, ModelError) as e:  # for instance, the group can't have these sizes
             if cfg.chosen:
                 raise
             _log.info("%s: open sizes become plain loops: %s", operators(body), e)
@@ -152,7 +152,7 @@ def _lower_open(
     if not all(isinstance(n, int) for n in extents):
         cfg = replace(cfg, open_sums=True)
     if user_template(cfg.chosen) is None and any(expected(v) != n for v, n in sizes.items()):
-        cfg = replace(cfg, chosen={}, seen=None)  # decisions were made for expected sizes
+        cfg = replace(cfg, chosen={}, seen=None)  # the decisions were made for expected sizes
     near = typical_graph(bind(body, sizes))
     body, names = expecting(body, sizes)
     by_rule = cfg.chosen.get(SCHEDULE, STRATEGY) == STRATEGY

@@ -342,7 +342,8 @@ class Records:
         rows = self._query(f'SELECT {names}, anchor, "group", extents FROM workloads')
         families: dict[Key, Family] = {}
         for row in rows:
-            with suppress(ValueError, TypeError):  # a family is needed only to find relatives
+            # Only the search for related workloads needs a family.
+            with suppress(ValueError, TypeError):
                 families[Key.of_row(row)] = Family.of_row(*row[len(_KEY) :])
         return families
 
@@ -374,7 +375,7 @@ class Records:
         known = tuple(islice(self._sound(row for *_, row in near), relatives))
         best: Trial | None = None
         if mine is not None:
-            # A row that is no trial may hide others.
+            # A row that is not a trial may hide other rows.
             fastest = next(self._sound([mine]), None) or self.best(key)
             if (
                 fastest is not None

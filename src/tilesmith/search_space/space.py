@@ -65,7 +65,7 @@ class Space:
     def _baseline(self) -> Candidate:
         try:
             self._asked({})
-        except ScheduleError:  # the constraints may make it possible
+        except ScheduleError:  # the constraints may make the default legal
             return self.start
         return {}
 
@@ -125,7 +125,7 @@ class Space:
                 return
             except ScheduleError:
                 raise
-            except Exception:  # a function of ints may fail in any way on traced numbers
+            except Exception:  # a user's function of ints may raise anything for traced numbers
                 self.paths = None
                 seen.clear()
         self.schedule(Config(chosen, seen))
@@ -200,11 +200,11 @@ class Space:
                 chosen |= moved
                 continue
             except ScheduleError:
-                last = next(reversed(seen.values()), None)  # the last one declared
+                last = next(reversed(seen.values()), None)  # the knob that was declared last
                 if last is None or last.name in self._pinned or last.name not in chosen:
                     raise
                 if chosen[last.name] in last.options:
-                    raise  # a valid value, but the schedule is impossible
+                    raise  # the value is valid, but the schedule is illegal
                 other = instead(last, chosen.pop(last.name))
                 if other is not None:
                     chosen[last.name] = other

@@ -21,9 +21,9 @@ class Attention:
 
     scores: the first product.
     logits: the stage that the reductions of rows read: the scores, or a function of each score.
-    chain: the stages between the products, also the logits if they are no scores.
+    chain: the stages between the products, including the logits if these are not the scores.
     values: the second product.
-    epilogue: the stages behind it.
+    epilogue: the stages after it.
     """
 
     scores: Compute

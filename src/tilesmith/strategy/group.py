@@ -71,7 +71,7 @@ class Group:
     def with_tensor(
         self, old: Tensor, new: Tensor, read: Callable[[Load], Expr] | None = None
     ) -> Group:
-        """The group with `new` in the place of `old`.
+        """The group with `old` replaced by `new`.
 
         read: what a read of `old` becomes, if that is not the read of `new` at the same index.
         """
@@ -141,7 +141,7 @@ def group_tensors(body: Graph) -> Group:
         t = tensors[v]
         if isinstance(t.op, te.Placeholder) or t in set(
             outputs
-        ):  # an output that is an input is copied
+        ):  # an input that is also an output is copied
             t = te.compute(t.shape, lambda *i, t=t: t[i], "copy")
         outputs.append(t)
         if v.layout is not None:

@@ -21,7 +21,7 @@ def is_irregular(body: Graph) -> bool:
 
 
 def is_mapped(body: Graph) -> bool:
-    """True if the operator's loops are those of a user's schedule."""
+    """True if the operator's loops come from a user's schedule."""
     return body.nodes[0].op.is_scheduled
 
 

@@ -141,7 +141,7 @@ def stores(func: Func) -> int:
         values[s.var] = 0
         try:
             times = max(value_of(s.extent, values), 0)
-        except (KeyError, ValueError):  # data decide the extent
+        except (KeyError, ValueError):  # the extent depends on data
             times = 1
         return times * inside(s.body)
 

@@ -47,7 +47,7 @@ C = TypeVar("C", bound=type)
 
 _MOST_LETTERS = 80
 _MOST_ITEMS = 4
-_LONGEST_PATH = 4096  # bytes: an upper bound on all systems
+_LONGEST_PATH = 4096  # bytes: no operating system allows a longer path
 _DEPTH = 2
 _OURS = "tilesmith."
 
@@ -69,7 +69,7 @@ def shown(value: object, depth: int = _DEPTH) -> str:
     if kind.__module__.startswith(_OURS) and kind.__str__ is not object.__str__:
         try:
             text = str(value)
-        except Exception:  # an object that is deep, or incomplete
+        except Exception:  # the object is nested too deeply, or incomplete
             text = ""
         if 0 < len(text) <= _MOST_LETTERS and text.isprintable():
             return text
@@ -180,7 +180,7 @@ def _path(value: Any) -> Any:
     if name is None and isinstance(value, os.PathLike):
         try:
             name = os.fspath(value)
-        except TypeError:  # its __fspath__ returned another type
+        except TypeError:  # __fspath__ returned another type
             raise _Unfit from None
     if not isinstance(name, str) or "\0" in name:
         raise _Unfit
@@ -239,7 +239,7 @@ def _kind(hint: Any) -> _Kind | None:
         return _several(cls, parts)
     if cls in (Any, object) or hasattr(
         cls, "__total__"
-    ):  # a TypedDict: its function checks the keys
+    ):  # for a TypedDict, the function checks the keys
         return None
     if cls in _STAND_INS:
         expected, others = _STAND_INS[cls]
@@ -254,7 +254,7 @@ def _either(kinds: Sequence[_Kind | None]) -> _Kind | None:
         if kind is None:
             return None
         known.append(kind)
-    if any(k.convert is _path for k in known):  # where a path is allowed, a string is one
+    if any(k.convert is _path for k in known):  # a path may be given as a string
         known = [k for k in known if k.convert is not _text]
     if len(known) == 1:
         return known[0]
@@ -289,7 +289,7 @@ def _several(cls: Any, parts: tuple[Any, ...]) -> _Kind:
             return value
         try:
             elements = list(value)
-        except (TypeError, ValueError, RuntimeError):  # arrays: no dimensions, no memory
+        except (TypeError, ValueError, RuntimeError):  # arrays without dimensions or memory
             raise _Unfit from None
         items = [_item(item, v, n) for n, v in enumerate(elements)]
         if all(map(_is, items, elements)):
@@ -304,7 +304,7 @@ def _several(cls: Any, parts: tuple[Any, ...]) -> _Kind:
 
 
 def _fixed(parts: tuple[Any, ...]) -> _Kind:
-    """A tuple with a fixed number of items, each of its own kind."""
+    """A tuple with a fixed number of items, each of a given kind."""
     kinds = [_kind(p) for p in parts]
 
     def convert(value: Any) -> Any:

@@ -76,7 +76,7 @@ def check_bare(value: Any, what: str) -> None:
 
 
 def bare(value: Any, what: str) -> np.ndarray:
-    """The array that NumPy makes of `value`.  Raises as `check_bare` does."""
+    """The array that NumPy makes from `value`.  Raises as `check_bare` does."""
     check_bare(value, what)
     return np.asarray(value)
 

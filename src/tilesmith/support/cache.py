@@ -1,6 +1,6 @@
 """Stores of compiled code on disk, addressed by a hash of everything that determines it.
 
-A folder has a store for each kind of entry (`STORES`), with a size limit of its own.  Programs with
+A folder has a store for each kind of entry (`STORES`), with its own size limit.  Programs with
 their weights are a thousand times as large as kernels and must not evict them.
 
 An entry is one file, `STORE/ab/abcdef...`: a checksum, then the bytes; or a file that is read in
@@ -43,7 +43,7 @@ from tilesmith.support.logs import logger
 _log = logger("cache")
 _DIGEST = 32
 _MAGIC = b"TSC1"
-_PIECE = 8 << 20  # bytes that one thread hashes at a time
+_PIECE = 8 << 20  # bytes that a thread hashes at a time
 _KEY = re.compile(r"[0-9a-f]{8,128}\Z")
 
 
@@ -124,7 +124,7 @@ class Cache:
         renew_in_children(self)
         self._size: int | None = None  # estimated bytes in the folder; None until first needed
         self._usable: bool | None = None
-        self._trusted: set[Path] = set()  # folders of entries that were checked
+        self._trusted: set[Path] = set()  # folders of entries that passed the check
 
     def get(self, key: str) -> bytes | None:
         """The blob stored under `key`, or None."""
@@ -199,7 +199,8 @@ class Cache:
         except OSError:
             return None
         try:
-            os.posix_fallocate(fd, 0, size)  # so that writing to the memory can't fail
+            # Reserve the space, so that writing to the memory can't fail.
+            os.posix_fallocate(fd, 0, size)
             return Room(fd, size)
         except OSError:
             os.close(fd)
@@ -282,7 +283,7 @@ class Cache:
                 resolved = existing.resolve(strict=True)
                 why = distrusted(resolved)
             except FileNotFoundError:
-                return False  # nothing is stored yet; a later put may create it
+                return False  # nothing is stored yet; a later `put` may create the folder
             except OSError as e:
                 self._usable = False
                 _say_once(f"the cache {self.directory} is not used: {e}")

@@ -119,7 +119,7 @@ class Child:
         if self._process is not None:
             if self._process.poll() is None or not self._has_answered:
                 return self._process
-            self.end()  # it died between two requests, so neither is the cause
+            self.end()  # the process died between two requests, so neither of them is the cause
         if not sys.executable or getattr(sys, "frozen", False):
             raise ChildError("crash", "there is no Python interpreter to start a process with")
         # the child must be able to import what this process can
@@ -132,7 +132,7 @@ class Child:
                 stdout=subprocess.PIPE,
                 stderr=words,
                 env={**os.environ, "PYTHONPATH": path, "OPENBLAS_NUM_THREADS": "1"},
-                process_group=0,  # an interrupt from the terminal is only for this process
+                process_group=0,  # a terminal's interrupt goes only to this process
                 bufsize=0,
             )
         except OSError as e:
@@ -140,7 +140,8 @@ class Child:
             raise ChildError("crash", f"the process can't be started: {e}") from e
         assert process.stdin is not None
         os.set_blocking(process.stdin.fileno(), False)
-        with contextlib.suppress(OSError, AttributeError):  # it ended at once, or this is not Linux
+        # The process ended at once, or the system is not Linux.
+        with contextlib.suppress(OSError, AttributeError):
             if self._processors:
                 os.sched_setaffinity(process.pid, self._processors)
             if self._memory_bytes is not None:
@@ -214,7 +215,7 @@ class Children:
         """Start processes until there are `count`.  They initialise while the caller continues."""
         for _ in range(count - len(self._all)):
             child = self._new()
-            with contextlib.suppress(ChildError):  # `call` reports it again
+            with contextlib.suppress(ChildError):  # `call` reports the error again
                 child.start()
             self._all.append(child)
             self._idle.put(child)
@@ -271,14 +272,14 @@ def serve(answer: Callable[[bytes], bytes]) -> None:
     """
     threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
     replies = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # output of a library must not get between the answers
+    os.dup2(2, 1)  # a library's output must not mix with the answers
 
     def answered() -> bytes:
         try:
             return answer(request)
         except MemoryError:  # too little memory is left to continue
             os._exit(OUT_OF_MEMORY)
-        except Exception as e:  # the error is the caller's
+        except Exception as e:  # the caller gets the error
             raise ChildError("failed", f"{type(e).__name__}: {e}") from e
 
     source = sys.stdin.buffer

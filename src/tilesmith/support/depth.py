@@ -85,7 +85,7 @@ def _on_larger_stack(function: Callable[[], R]) -> R:
         _here.is_deep = True
         try:
             results.append(context.run(function))
-        except BaseException as e:  # raised again by the thread that waits
+        except BaseException as e:  # the waiting thread raises it again
             failed.append(e)
 
     thread = threading.Thread(target=run, name="tilesmith-deep", daemon=True)
@@ -98,7 +98,8 @@ def _on_larger_stack(function: Callable[[], R]) -> R:
                 raise RecursionError("no memory for a larger stack") from None
             finally:
                 threading.stack_size(size)
-        # an interrupt ends the wait: then the thread's calls are too deep, and it ends
+        # An interrupt ends the wait and restores the recursion limit.  Then the calls of the
+        # thread are too deep, and it ends.
         thread.join()
     if failed:
         raise failed[0]

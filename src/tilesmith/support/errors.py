@@ -74,7 +74,9 @@ class OpenShapesError(ModelError):
 
 
 class UnsupportedError(ModelError):
-    """The model is valid but uses what Tilesmith does not do yet; lists all such uses at once."""
+    """The model is valid but uses a feature that Tilesmith does not support yet; lists all such
+    uses at once.
+    """
 
 
 class OpenDimensionError(UnsupportedError, ValueError):

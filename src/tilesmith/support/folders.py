@@ -33,7 +33,8 @@ def filled(folder: Path) -> Iterator[Path]:
     Raises OSError if `folder` can't be written.
     """
     folder = folder.absolute()  # a relative path may look like an option of a compiler
-    near = next(p for p in (folder, *folder.parents) if p.exists())  # on the same file system
+    # A temporary folder must be on the same file system.
+    near = next(p for p in (folder, *folder.parents) if p.exists())
     if near == folder and not folder.is_dir():
         raise NotADirectoryError(errno.ENOTDIR, "it is a file, expected a folder", str(folder))
     scratch = Path(tempfile.mkdtemp(prefix=".tilesmith-", dir=near))
@@ -103,7 +104,7 @@ def written(path: Path) -> Iterator[IO[bytes]]:
 
     Raises OSError if `path` can't be written.
     """
-    if is_stream(path):  # before links are followed: those of /dev/fd name no files
+    if is_stream(path):  # test before links are resolved: links in /dev/fd name no files
         content = io.BytesIO()
         yield content
         number = _descriptor(path)
@@ -140,7 +141,7 @@ _MOST_LINKS = 40
 
 
 def _descriptor(path: Path) -> int | None:
-    """The number of the open descriptor that `path`, or a link behind it, names."""
+    """The number of the open descriptor that `path`, or the target of a link, names."""
     folders = {os.path.realpath(p) for p in ("/dev/fd", "/proc/self/fd")}
     name = os.path.abspath(path)
     for _ in range(_MOST_LINKS):
@@ -186,8 +187,8 @@ def distrusted(path: Path) -> str:
     if they can't.
 
     `path`: without symbolic links (see `Path.resolve`).  All folders above it count too: users who
-    may write to one of them may put another folder in its place.  In a sticky folder, such as /tmp,
-    only the owner of an entry may.
+        may write to one of them may replace it by another folder.  In a sticky folder, such as
+        /tmp, only the owner of an entry may.
 
     Raises OSError.
     """
@@ -209,7 +210,8 @@ def distrusted_entry(path: Path, info: os.stat_result, *, is_last: bool = True) 
         return ""
     if info.st_mode & stat.S_IWOTH:
         return f"anybody may write to {path}; chmod o-w it"
-    # The group of root, and a user's own group, which has the user's number.
+    # Groups whose only member is trusted: root's, and a user's own group, which has the user's
+    # number.
     if info.st_mode & stat.S_IWGRP and info.st_gid not in (0, info.st_uid):
         return f"the group {info.st_gid} may write to {path}; chmod g-w it"
     return ""

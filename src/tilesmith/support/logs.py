@@ -68,7 +68,7 @@ class _Stderr(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         try:
             print(self.format(record), file=sys.stderr)
-        except Exception:  # as in all handlers of `logging`: a message stops no program
+        except Exception:  # as in all handlers of `logging`, an error in a message stops no program
             self.handleError(record)
 
 

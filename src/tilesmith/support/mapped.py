@@ -66,7 +66,7 @@ def map_model(path: Path, expected: str = "a model's file") -> memoryview:
         return memoryview(MappedFile(fd, path))
     except BaseException as e:
         os.close(fd)
-        if isinstance(e, (OSError, ValueError)):  # ValueError: it became empty
+        if isinstance(e, (OSError, ValueError)):  # ValueError: the file became empty
             raise ModelError(f"cannot read the model {str(path)!r}: {e}") from None
         raise
 
@@ -94,14 +94,15 @@ def release(array: np.ndarray) -> None:
     if not array.flags.forc or not array.size:
         return
     begin = array.ctypes.data - np.frombuffer(file, np.uint8).ctypes.data
-    first = -(-begin // mmap.PAGESIZE) * mmap.PAGESIZE  # pages shared with neighbours are kept
+    # Keep the pages that are shared with neighbouring tensors.
+    first = -(-begin // mmap.PAGESIZE) * mmap.PAGESIZE
     size = (begin + array.nbytes) // mmap.PAGESIZE * mmap.PAGESIZE - first
     if size > 0:
         file.madvise(mmap.MADV_DONTNEED, first, size)
 
 
 def check_unchanged(arrays: Iterable[np.ndarray]) -> None:
-    """Raises ModelError if a mapped file in which one of the arrays lies was written to."""
+    """Raises ModelError if a mapped file that contains one of the arrays was written to."""
     for file in {f for f in map(_file, arrays) if f is not None}:
         file.check()
 

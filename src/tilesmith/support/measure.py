@@ -148,7 +148,7 @@ class Ratio:
 def compare(
     a: Callable[[], object], b: Callable[[], object], rounds: int, turn_seconds: float = 0.1
 ) -> Ratio:
-    """The time of `a` relative to that of `b`, measured alternately."""
+    """The time of `a` divided by the time of `b`, measured alternately."""
     before = clocks()
     samples = interleave({"a": a, "b": b}, rounds=rounds, turn_seconds=turn_seconds)
     return with_interval(samples["a"], samples["b"], share_of_others(before, clocks()))
@@ -180,7 +180,8 @@ def clocks() -> Clocks | None:
         return None
     cores = {f"cpu{n}" for n in os.sched_getaffinity(0)}
     rows = [line.split() for line in lines if line.partition(" ")[0] in cores]
-    # user, nice, system, interrupts (hard and soft), stolen by other virtual machines
+    # ticks in the states: user, nice, system, hard and soft interrupts, stolen by other virtual
+    # machines
     ticks = sum(int(row[i]) for row in rows for i in (1, 2, 3, 6, 7, 8))
     return ticks / os.sysconf("SC_CLK_TCK"), time.process_time(), time.perf_counter()
 

@@ -282,7 +282,7 @@ def threads_from_environment(environ: Mapping[str, str] | None = None) -> int | 
     ours = _number(env, "TILESMITH_NUM_THREADS")
     if ours is not None:
         return ours
-    # OpenMP programs set this for others, so an invalid value is no error of our user's.
+    # OpenMP programs set this variable for others, so an invalid value is not the user's error.
     first = env.get("OMP_NUM_THREADS", "").split(",")[0].strip()
     return int(first) if first.isdecimal() and int(first) > 0 else None
 

@@ -59,7 +59,8 @@ class Timings:
         """
         before = self.path
         path = (*(before if under is None else under), name)
-        with self._lock:  # so that a parent stands before its children in the report
+        # Parents are recorded before their children, so that the report has that order.
+        with self._lock:
             self._totals.setdefault(path, (0.0, 0))
         self._local.path = path
         start = time.perf_counter()
@@ -95,7 +96,8 @@ class Timings:
         with self._lock:
             totals = dict(self._totals)
         for path in totals:
-            for end in range(1, len(path) + 1):  # a parent named only by `under` still gets a line
+            # A parent that is named only by `under` also gets a line.
+            for end in range(1, len(path) + 1):
                 siblings = children.setdefault(path[: end - 1], [])
                 if path[:end] not in siblings:
                     siblings.append(path[:end])

@@ -28,7 +28,7 @@ def run_user_file(path: Path, kind: str, function: str, table: dict[str, Any]) -
     spec = spec_from_loader(name, SourceFileLoader(name, str(path)))
     assert spec is not None and spec.loader is not None
     module = module_from_spec(spec)
-    sys.modules[name] = module  # its dataclasses look themselves up there
+    sys.modules[name] = module  # its dataclasses look up their module there
     try:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as e:

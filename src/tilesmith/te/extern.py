@@ -50,7 +50,7 @@ def extern(
     inputs: the tensors that the loops read.
     body: writes the loops.  It is called with a `LoopBuilder` and an `Array` for each input and
         each result.
-    dtype: element type of the result, or one for each; by default that of the first input.
+    dtype: element type of the result, or one for each; by default the type of the first input.
 
     Machine code does not check the indices of the loops.  Raises ExpressionError for loops that are
     not well formed, such as stores into an input.
@@ -79,7 +79,7 @@ def extern(
         raise ExpressionError(
             f"{name}: the body gets a LoopBuilder and {len(arrays)} arrays: {e}"
         ) from None
-    except ValueError:  # the parameters of such a callable are not known
+    except ValueError:  # the parameters of this callable are unknown
         pass
     body(b, *arrays)
     func = b.finish()

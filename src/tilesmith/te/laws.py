@@ -61,7 +61,7 @@ class Laws:
 
     @property
     def missing(self) -> list[str]:
-        """The laws that combining in any order needs and that do not hold."""
+        """The laws that do not hold although combining in any order needs them."""
         laws = {"associative": self.associative, "commutative": self.commutative}
         return [law for law, holds in laws.items() if not holds]
 

@@ -179,7 +179,7 @@ def _allocate(
         plan.origin = tuple(r.start for r in plan.storage or plan.regions)
     if isinstance(stage.op, Extern):
         shape = list(stage.op.shape)
-    elif stage.is_output:  # a private value is indexed like a buffer of the caller
+    elif stage.is_output:  # a private output is indexed like a buffer of the caller
         shape = [dim(a.extent) for a in axes]
     else:
         shape = [plan.spans[a.var] for a in axes]

@@ -71,7 +71,7 @@ def exchanged(
             f"{plan.stage.attach}: expected compute_at inside a loop that is bound to blocks"
         )
     reduce = plan.body[0]
-    # checked by `annotated`
+    # `annotated` has checked this
     assert isinstance(reduce, Reduce) and reduce.reducer.operation is not None
     own = [
         x
@@ -143,7 +143,7 @@ class _Exchange:
         """Combine the partial results of the threads along one index."""
         count = self.block.sizes[kind]
         lanes = self.lanes if kind == THREADS[0] else 1
-        width = min(lanes, count & -count)  # a power of two
+        width = min(lanes, count & -count)  # the largest power of two that divides the count
         stmts = [self.shuffled(width)] if width > 1 else []
         parts, writers = count // width, _Writers(width, count)
         memory: list[Buffer] = []

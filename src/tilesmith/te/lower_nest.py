@@ -119,7 +119,7 @@ class NestWriter:
                 made = nodes.For(loop.var, const(-early), extent, loop.kind, body)
                 body = bound_loop(self.state, self.plans, plan, loop, made)
             elif LOOP_KINDS[loop.kind].level and plan.stage.attach == "root":
-                # this makes a launch
+                # the loop becomes a launch
                 made = nodes.For(loop.var, const(0), const(1), loop.kind, body)
                 body = bound_loop(self.state, self.plans, plan, loop, made)
             if tensorized is not None and tensorized[0] == loop.name:
@@ -323,7 +323,7 @@ def with_inner_guards(state: State, plan: StagePlan) -> StagePlan:
 
 
 def is_late(plan: StagePlan, g: PlacedGuard, entry: int) -> bool:
-    """Whether a guard moves to loop number `entry`: stages that slide run before it is true."""
+    """Whether a guard moves to loop number `entry`, since sliding stages run before it is true."""
     return g.depth <= entry and g.depth >= 0 and not plan.is_closing(g)
 
 

@@ -320,7 +320,7 @@ def make_plan(
 
 
 def _extents(stage: StageState, roots: tuple[Dim, ...]) -> dict[str, Dim]:
-    """The extents of all axes, simplified, given those of the root axes."""
+    """The extents of all axes, simplified, from the extents of the root axes."""
     extents = stage.extents(roots).items()
     return {name: dim(simplify(e)) if isinstance(e, Expr) else e for name, e in extents}
 

@@ -36,7 +36,7 @@ class Nests(Protocol):
     def physical(
         self, name: str, buffer: Buffer, logical: tuple[Expr, ...], ctx: Context
     ) -> tuple[Expr, ...]:
-        """Indices of a stage's buffer for those of its tensor."""
+        """Indices of a stage's buffer for indices of its tensor."""
         ...
 
     def converted(

@@ -143,8 +143,8 @@ def _region(
     """The region for symbolic bounds: of constant extent, or the whole domain.
 
     A constant above the expected extent of a symbolic domain comes from the range of a symbol.  It
-    is useless where it is far above, or where the bounds are those of the domain: then the region
-    is the whole domain too.
+    is useless if it is far above, or if the bounds equal those of the domain: then the region is
+    the whole domain too.
 
     A reader that is `rounded` up reads past the domain, and the region must contain that too; None
     if it cannot.  A region that `slides` begins without a clamp if that makes it no larger.  The
@@ -207,7 +207,9 @@ def _most(lo: Expr, hi: Expr, ctx: Context) -> int | None:
 
 
 def _either(both: bool, a: int | None, b: int | None) -> int | None:
-    """The bound of an extent that is that of either operand: the larger one if it may be `both`."""
+    """The bound of an extent that equals one operand's extent: the larger one if it may be
+    `both`.
+    """
     if a is None or b is None:
         return None if both else a if b is None else b
     return max(a, b) if both else min(a, b)

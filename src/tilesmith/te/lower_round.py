@@ -54,7 +54,7 @@ def check_rounding(
             for c in conds:
                 vars_used |= free_vars(c)
             if not vars_used & rounded:
-                continue  # the same read happens for a point inside the domain
+                continue  # a point inside the domain has the same read
             ctx = facts
             for c in conds:
                 if not any(isinstance(n, Load) for n in post_order(c)):
@@ -94,11 +94,11 @@ def _check_read(
     name, number = state.tensors[read_of(load)]
     producer = state.stages[name]
     if isinstance(producer.attach, At) and not producer.is_output and producer.name not in plans:
-        # attached: its region will be computed from these very reads, and so contains them
+        # The producer is attached: its region is computed from these reads, so it contains them.
         if any(needs_guard(n) for i in load.indices for n in post_order(i)):
             raise _error(plan, f"it reads {load}, whose index depends on data")
         for scan, part in _parts_of_scans(state, plans, name):
-            if scan == plan.stage.name:  # its memory is rounded up as well
+            if scan == plan.stage.name:  # the memory of a scan is also rounded up
                 continue
             raise _error(
                 plan,
@@ -143,7 +143,7 @@ def _last(plans: Mapping[str, StagePlan], plan: StagePlan, value: Expr, ctx: Con
     if not symbolic:
         return interval(value, ctx).hi
     for extent in symbolic:
-        ctx = ctx.assuming(extent >= 1)  # otherwise nothing is read
+        ctx = ctx.assuming(extent >= 1)  # with extent 0 nothing is read
     ends = eliminate(value, {x.var: (0, x.last) for x in loops}, ctx)
     known = {v for extent in symbolic for v in free_vars(extent)}
     return as_dim(ends[1]) if ends is not None and free_vars(ends[1]) <= known else None

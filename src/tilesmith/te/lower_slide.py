@@ -173,7 +173,7 @@ class _Slide:
         assert growth is not None
         least, most = growth
         rises, new = most > 0, min(max(most, -least), size)
-        begin = -self.ahead[v]  # the readers' first iteration
+        begin = -self.ahead[v]  # start with the first iteration of the readers
         self.ahead[v] -= (new - size) // new
         first = substitute(start, {v: const(begin)})
         known = substitute(start, {v: v - 1})  # start of the window one iteration ago

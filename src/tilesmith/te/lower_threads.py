@@ -50,7 +50,7 @@ def by_warp(state: State, plans: Mapping[str, StagePlan], plan: StagePlan, body:
 
 
 def check_intrinsic(stage: StageState, name: str) -> None:
-    """Raises ScheduleError for an instruction of a warp whose result is no fragment."""
+    """Raises ScheduleError for an instruction of a warp whose result is not a fragment."""
     threads = tensor_intrinsic(name).threads
     if threads > 1 and not is_of_warp(stage):
         raise ScheduleError(

@@ -94,7 +94,7 @@ class _Reads:
             facts = self.facts.with_box(self._box)
             for n in self.extents.values():
                 if isinstance(n, Expr):
-                    facts = facts.assuming(n >= 1)  # otherwise nothing is computed
+                    facts = facts.assuming(n >= 1)  # with extent 0 nothing is computed
             if self.start:
                 facts = facts.assuming(self.op.axis[0].var >= self.start)
             self._context = facts
@@ -149,7 +149,7 @@ class _Reads:
         ctx = self.context
         for cond in conds:
             if ctx.simplify(cond) is const(False):
-                return  # never read
+                return  # nothing reads the tensor
             ctx = ctx.assuming(cond)
         for index in indices:
             low, high = self._inside(index, ctx)
@@ -230,7 +230,7 @@ class _Reads:
 
 
 def _computed(load: ir.Load) -> Expr:
-    """The value of a read from a tensor whose elements have an expression of their own."""
+    """The value of a read from a tensor whose elements are given by an expression."""
     assert isinstance(load.buffer, Tensor)
     op = load.buffer.op
     if isinstance(op, (Placeholder, Extern)) or isinstance(op.body[0], Reduce):
@@ -240,7 +240,7 @@ def _computed(load: ir.Load) -> Expr:
 
 
 def _inside(index: _Index, ctx: Context) -> tuple[bool, bool]:
-    """Whether `index` is proved to lie above the first and below the last element."""
+    """Whether `index` is proved to be above the first and below the last element."""
     values = ctx.interval(index.value)
     end = index.end
     low = values.lo is not None and values.lo >= index.first

@@ -116,11 +116,11 @@ class AxisRelation(ABC):
 
     @abstractmethod
     def extents(self, of: Mapping[str, Dim]) -> tuple[Dim, ...]:
-        """Extents of the axes made, given those of all axes before."""
+        """Extents of the new axes, from the extents of all earlier axes."""
 
     @abstractmethod
     def resolve(self, known: AxisValues, extents: Mapping[str, Dim]) -> None:
-        """Add the values of the parents to `known`, which has those of the axes made."""
+        """Add the values of the parents to `known`, which has the values of the new axes."""
 
 
 class _OfOneAxis(AxisRelation):

@@ -52,7 +52,8 @@ def guarded_loads(root: Expr) -> Iterator[tuple[Load, tuple[Expr, ...]]]:
         before.append(known)
         if isinstance(node, Load):
             yield node, known if node.mask is None else (*known, node.mask)
-        if isinstance(node, Select):  # the condition first, since it needs the fewest conditions
+        # The condition comes first, since it has the fewest conditions around it.
+        if isinstance(node, Select):
             stack += [
                 (node.if_true, (*known, node.cond)),
                 (node.if_false, (*known, Unary("not", node.cond))),

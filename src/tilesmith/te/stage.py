@@ -190,7 +190,7 @@ class Stage:
         return axis
 
     def _made(self, step: st.Step) -> tuple[Axis, ...]:
-        """The axes that `step` makes of others."""
+        """The axes that `step` makes from others."""
         self._history.apply(step)
         return self._axes(self.state.relations[-1].made)
 
@@ -338,8 +338,8 @@ class Stage:
             which the target must have (`Device.shuffle_lanes`).  Other threads, and all of them
             with 1, use shared memory.
 
-        Raises ScheduleError for an unknown index, or one that another loop of the stage has.
-        Raises it also for a reduction axis that is bound to blocks, or whose reduction is no sum,
+        Raises ScheduleError for an unknown index, or one that another loop of the stage has. Raises
+        it also for a reduction axis that is bound to blocks, or whose reduction is not a sum,
         product, minimum or maximum.
         """
         self._history.apply(st.Bind(self.name, self.axis_name(axis), index, lanes))
@@ -477,7 +477,7 @@ class Stage:
                                                    use B[i % 2]
 
         Stages in shared memory that are pipelined at one loop have the same depth.  A stage that
-        reads what it stores, such as a sum, is no copy: it is computed ahead synchronously.
+        reads what it stores, such as a sum, is not a copy: it is computed ahead synchronously.
         """
         self._history.apply(st.Pipeline(self.name, depth))
 

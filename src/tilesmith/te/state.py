@@ -93,8 +93,8 @@ class StageState:
         those computed ahead.
     prefetches: its prefetches.
     pragmas: (axis, key, value) notes for code generation.
-    is_adaptable: whether a loop whose extent is not a constant may get another kind than `kinds`
-        says, because that was chosen for an expected size.
+    is_adaptable: whether a loop whose extent is not a constant may get another kind than in
+        `kinds`, because that was chosen for an expected size.
     lanes: number of neighbouring threads that exchange partial results of its reduction by
         shuffles; 1: none do.
     tensorized: a loop and the tensor intrinsic that computes it and the loops inside; None for
@@ -194,7 +194,7 @@ class StageState:
 
 
 def with_relation(stage: StageState, relation: Relation) -> StageState:
-    """`stage` with the loops that `relation` makes in the place of its parents."""
+    """`stage` with the parents of `relation` replaced by the loops that it makes."""
     first = stage.leaves.index(relation.parents[0])
     rest = stage.leaves[first + len(relation.parents) :]
     leaves = (*stage.leaves[:first], *relation.made, *rest)

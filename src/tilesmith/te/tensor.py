@@ -214,7 +214,7 @@ Operation: TypeAlias = Placeholder | Compute
 
 
 def producers_first(ops: Iterable[Operation]) -> dict[Operation, tuple[Tensor, ...]]:
-    """`ops` and all operations behind them, producers first, each with the tensors it reads."""
+    """`ops` and all operations that they need, producers first, each with the tensors it reads."""
     order: dict[Operation, tuple[Tensor, ...]] = {}
     inputs: dict[Operation, tuple[Tensor, ...]] = {}
     stack = [(op, False) for op in reversed([*ops])]
@@ -261,7 +261,7 @@ class Tensor(Operators):
             return op.func.outputs[self.index].dtype
         return op.dtype if isinstance(op, Placeholder) else op.body[self.index].dtype
 
-    __iter__ = None  # otherwise Python would try the indices 0, 1, ...
+    __iter__ = None  # without it, Python would try the indices 0, 1, ...
 
     def __getitem__(self, indices: Any) -> Load:
         parts = indices if isinstance(indices, tuple) else (indices,)
@@ -457,7 +457,7 @@ def _extremum(reducer: Reducer) -> Callable[..., Expr]:
     return extremum
 
 
-sum = _reduction(SUM)  # as te.sum, the name that TE users know
+sum = _reduction(SUM)  # named as in TVM, te.sum
 prod = _reduction(PROD)
 min = _extremum(MIN)  # te.min
 max = _extremum(MAX)  # te.max

@@ -67,7 +67,7 @@ def decl_tensor_intrin(
         conflicts.  For each load: the bytes per thread, and the offset of each thread.
     tolerance: relative error of the instruction against the expression; 0 for none.
 
-    Raises ExpressionError for an expression that is no instruction.
+    Raises ExpressionError for an expression that does not describe an instruction.
     """
     op = result.op
     if not name.isidentifier():

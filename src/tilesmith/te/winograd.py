@@ -1,7 +1,7 @@
 """The stages of a Winograd convolution as tensor expressions.
 
 Tensors have the axes [x, y, ...]: the points of a tile first, then all other axes.  The arithmetic
-along one axis is that of `interpolation`.  Both the schedule step `winograd` and the operator
+along one axis comes from `interpolation`.  Both the schedule step `winograd` and the operator
 `winograd_conv`, whose weights are transformed at compile time, are made of these.
 """
 

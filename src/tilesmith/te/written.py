@@ -38,7 +38,7 @@ def extent(n: Dim, what: str) -> Dim:
     if isinstance(n, float):
         cure = "; write // for a whole quotient" if n.is_integer() else ""
         raise ExpressionError(f"{what}: an extent is a whole number, found {n}{cure}")
-    if isinstance(n, bool) or not isinstance(n, Integral):  # NumPy's integers are integers, too
+    if isinstance(n, bool) or not isinstance(n, Integral):  # NumPy's integers count too
         raise ExpressionError(f"{what}: an extent is a whole number, found {shown(n)}")
     if n < 0:
         raise ExpressionError(f"{what}: an extent is at least 0, found {shown(int(n))}")
@@ -69,7 +69,7 @@ def line_of_caller(depth: int) -> str:
     """
     frame = sys._getframe(depth + 1)
     while frame.f_back is not None and frame.f_globals.get("__name__") == arguments.__name__:
-        frame = frame.f_back  # the function that checks the arguments
+        frame = frame.f_back  # skip the function that checks the arguments
     if frame.f_globals.get("__name__", "").startswith("tilesmith."):
         return ""
     return f"{frame.f_code.co_filename}:{frame.f_lineno}"

@@ -2,7 +2,7 @@
 
 A model learns from the trials of a run as they arrive, and orders candidates that were not
 measured.  Only the order within a workload matters: neither ratios to the analytic schedule nor
-scores are comparable across workloads.  Groups say which rows belong to the same workload.
+scores are comparable across workloads.  Groups tell which rows belong to the same workload.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class CostModel(Protocol):
     """Anything with these two methods can guide a search."""
 
     def fit(self, features: Array, ratios: Array, groups: Array) -> object:
-        """Learn anew from all trials so far: features float32 [n, F], measured times as ratios to
+        """Learn again from all trials so far: features float32 [n, F], measured times as ratios to
         the analytic schedule's [n] (infinite for a failure), number of the workload [n].
         """
         ...
@@ -268,7 +268,7 @@ class Learner:
     them.
 
     On a query the model is fitted again after `REFIT` new trials, or after a tenth as many as all.
-    Raises UsageError if a model's answer is not as `CostModel` says.
+    Raises UsageError if a model's answer violates `CostModel`.
     """
 
     REFIT = 4
@@ -307,7 +307,7 @@ class Learner:
 
 
 def check_model(model: object) -> None:
-    """Raises UsageError for an object that is no cost model."""
+    """Raises UsageError for an object that is not a cost model."""
     missing = [n for n in ("fit", "predict") if not callable(getattr(model, n, None))]
     if missing:
         raise UsageError(

@@ -6,7 +6,7 @@ with the requested native target get candidates, since a time is valid for one k
 Trials come back to this process, the only one that writes records.
 
 A node that disconnects loses its current work.  Its candidates are measured on another node, up to
-`ATTEMPTS` times.  After that they are `lost`, which is no verdict on them.
+`ATTEMPTS` times.  After that they are `lost`, which does not count as a result.
 """
 
 from __future__ import annotations
@@ -158,11 +158,11 @@ class RayMeasurer(BaselineMeasurer):
                     else:
                         cause = f"{ATTEMPTS} nodes went away while they measured it"
                         yield trial(task.key, job.candidate, "lost", task.label, cause)
-        finally:  # a caller that takes no more trials needs no more builds
+        finally:  # when the caller takes no more trials, builds are pointless
             for ref in building:
                 self._ray.cancel(ref)
             for _, node in running.values():
-                node.busy = False  # its next candidate waits there
+                node.busy = False  # the next candidate is waiting there
 
     # --- nodes
 
@@ -218,7 +218,7 @@ class RayMeasurer(BaselineMeasurer):
         self._losses[node.id] = self._losses.get(node.id, 0) + 1
         _log.warning("a node of the fleet went away: %s", node.about.name if node.about else "")
         self._nodes.pop(node.id, None)
-        self._ray.kill(node.station)  # in case it was only unreachable
+        self._ray.kill(node.station)  # the worker may only be unreachable
 
     def _wait(self, refs: Sequence[Any]) -> list[Any]:
         """The ones of `refs` that are done; waits briefly for at least one."""
@@ -236,7 +236,7 @@ class RayMeasurer(BaselineMeasurer):
         exceptions = self._ray.exceptions
         try:
             return self._ray.get(ref)
-        except exceptions.RayTaskError:  # raised by our own code: a bug, or a full disk
+        except exceptions.RayTaskError:  # an error of our own code: a bug or a full disk
             raise
         except exceptions.RayError:
             if node is not None:
@@ -319,8 +319,8 @@ def _join(ray: Any, address: str | None) -> None:
             ray.init(address, include_dashboard=None if address else False, **quiet)
             return
         except (ConnectionError, ImportError, RuntimeError, TimeoutError, ValueError) as e:
-            ray.shutdown()  # a connection that is half established
-            # A cluster forks a server for each client while its threads run, which may crash.
+            ray.shutdown()  # the connection is only half established
+            # A cluster forks one server per client while its threads run, which may crash.
             if left and isinstance(e, ConnectionAbortedError):
                 continue
             where = address or "this machine"

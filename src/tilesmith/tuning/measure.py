@@ -1,7 +1,7 @@
 """Measuring: other processes build candidates, several at once, and then run them one by one.
 
 A crash of the process that builds or runs a candidate costs only that candidate: the process is
-started again, and the trial records the failure.  The running candidate has processors of its own.
+started again, and the trial records the failure.  The running candidate has its own processors.
 Others are built meanwhile if there are more processors than it needs.  A lock keeps all other
 tuners of this machine from measuring.
 """
@@ -183,7 +183,7 @@ class LocalMeasurer(BaselineMeasurer):
 
     def __exit__(self, *_: object) -> None:
         self._pool.shutdown(wait=False, cancel_futures=True)
-        self._builders.kill()  # nobody waits for their builds any more
+        self._builders.kill()  # nobody needs their builds any more
         self._pool.shutdown(wait=True)
         self._builders.end()
         self._runner.end()
@@ -205,7 +205,7 @@ class LocalMeasurer(BaselineMeasurer):
                 job = MeasureJob(arrays, baseline, kernel, plan)
                 answer = run_alone(self._runner, job, self.run_seconds + plan.seconds)
                 yield trial_of(task, candidate, answer)
-        finally:  # a caller that takes no more trials needs no more builds
+        finally:  # when the caller takes no more trials, builds are pointless
             for build in builds:
                 build.cancel()
 
@@ -232,7 +232,7 @@ def request_of(task: Task, candidate: Candidate) -> bytes | Trial:
     """The request to a builder, or the trial of a candidate that can't be lowered."""
     try:
         return task.build(candidate)
-    except TilesmithError as e:  # legal steps that can't be lowered together
+    except TilesmithError as e:  # each step is legal, but they can't be lowered together
         return trial_of(task, candidate, Answer("failed", text=str(e)))
 
 
@@ -318,6 +318,6 @@ def _open_lock(path: Path | None) -> int:
     path = path or Path(tempfile.gettempdir()) / f"tilesmith-measuring-{os.getuid()}.lock"
     try:
         return os.open(path, os.O_RDONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
-    # another user's lock, in a folder where only its owner may create it again
+    # another user holds the lock, in a folder where only its owner may create it again
     except PermissionError:
         return os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)

@@ -65,7 +65,7 @@ def export_op(
     ScheduleError.
     """
     session = Session.of(options, target=target, threads=1)
-    operator_tools(session.target)  # refuses impossible targets before anything takes time
+    operator_tools(session.target)  # an impossible target is refused before anything takes time
     called = name or (default_name(op) if isinstance(op, str) else "kernel")
     if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", called) or Names().fresh(called) != called:
         raise UsageError(

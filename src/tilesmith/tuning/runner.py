@@ -279,7 +279,8 @@ class Bench:
                 self._baseline = (key, contender(job.baseline, arguments, plan))
             baseline = self._baseline[1]
             ours, theirs = (self._timer(k, plan) for k in (candidate, baseline))
-            if baseline.least > plan.seconds:  # too slow to be run again for every candidate
+            # Running it again for every candidate would take too long.
+            if baseline.least > plan.seconds:
                 answer = in_turns(ours, lambda _: baseline.least, plan)
             else:
                 answer = in_turns(ours, theirs, plan)

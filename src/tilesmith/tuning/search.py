@@ -46,8 +46,8 @@ SEARCHES: dict[str, Callable[[Space, int, Guide | None], Search]] = {
 
 
 def check_search(name: str, model: CostModel | None = None) -> None:
-    """Raises UsageError for an unknown search, for a model that is no cost model, and for a model
-    given to a search that uses none.
+    """Raises UsageError for an unknown search, for a model that is not a cost model, and for a
+    model given to a search that uses none.
     """
     if name not in SEARCHES:
         raise UsageError(f"there is no search {name!r}; there are {', '.join(SEARCHES)}")

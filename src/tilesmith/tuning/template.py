@@ -183,10 +183,10 @@ def _tune(
                     lambda s: tuning.tell("searching", s),
                 )  # fmt: skip
         start = task.space.start
-        # otherwise pins exclude the candidate with which ratios compare
+        # Otherwise a pin excludes the candidate that is the denominator of all ratios.
         is_known = start == task.space.baseline
         best = _best(state, 1 - MARGIN if is_known else float("inf"))
-        # A check here is not valid for other machines, nor for caches that are flushed.
+        # The check is valid only on this machine, and only if caches are not flushed.
         is_here = workers is None and not flush and covers(host(), session.target)
         if best is not None and is_known and is_here and _is_short(best):
             best = _checked(best, start, task, lambda d: _made(template, d, session, count))

@@ -3,8 +3,8 @@
 A kernel that is fast by itself may be slow in the model: its inputs are elsewhere in the caches, or
 threads share the work in another way.  So both models are profiled alternately, and decisions whose
 kernels are slower in the model are dropped.  The others must make the whole faster; otherwise the
-least certain ones are dropped too.  Decisions that there is no time to judge remain open for the
-next run, and unused.
+least certain ones are dropped too.  Decisions that were not judged for lack of time remain unused,
+and open for the next run.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def better_of(
     each: float = 0.0,
 ) -> tuple[Executable, Ratio]:
     """The executable with the decisions on record, and its speedup over `plain`; `plain` and `NONE`
-    if none is faster.
+    if no other is faster.
 
     left: seconds that are left.
     needed: seconds for the rest of the check (see `seconds_needed`).

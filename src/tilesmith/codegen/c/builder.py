@@ -26,7 +26,7 @@ _RESERVED = frozenset((
 
 
 class Names:
-    """A unique C identifier for each variable and buffer, made of its label."""
+    """A unique C identifier for each variable and buffer, derived from its label."""
 
     def __init__(self, reserved: Iterable[str] = ()) -> None:
         self._taken = {*_RESERVED, *reserved}
@@ -40,7 +40,7 @@ class Names:
         return name
 
     def renew(self, item: Var) -> None:
-        """Give `item` another identifier from here on."""
+        """Give `item` another identifier from now on."""
         self._names[item] = self.fresh(item.name)
 
     def alias(self, item: Var | BufferLike, text: str) -> None:
@@ -61,12 +61,12 @@ class Names:
 
 
 class Builder:
-    """The lines of a function in the present block.
+    """The lines of a function, appended to the current block.
 
-    depth: of the block, in levels of indentation.
+    depth: indentation level of the block.
     helpers: names of the functions of `prelude` that the text calls.
     messages: texts of the failures that the function reports.
-    called: declarations of other code that it calls, by symbol.
+    called: declarations of the external code that the function calls, by symbol.
     """
 
     def __init__(self, names: Names) -> None:

@@ -28,7 +28,8 @@ INCLUDE = Path(__file__).parents[2] / "runtime" / "csrc"
 
 
 def find_compiler() -> tuple[str, ...]:
-    """The command of a C compiler: `CC`, else the machine's own, else that of the wheel `ziglang`.
+    """The command of a C compiler: `CC`, else the system's compiler, else the one in the wheel
+    `ziglang`.
 
     Raises UsageError when there is none.
     """
@@ -74,9 +75,9 @@ def run_compiler(text: str, flags: tuple[str, ...], suffix: str) -> bytes:
 
 
 def compile_object(text: str, target: Target | None = None, opt: int = 2) -> bytes:
-    """Relocatable object code for this machine of a translation unit.
+    """Relocatable object code for this machine, compiled from a translation unit.
 
-    `opt`: 0 for none, else the compiler's -O3, which vectorises loops in every compiler.
+    opt: 0 for none, else the compiler's -O3, which makes every compiler vectorise loops.
     """
     return run_compiler(text, ("-c", "-O0" if opt == 0 else "-O3"), ".o")
 

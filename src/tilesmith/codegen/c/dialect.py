@@ -1,4 +1,4 @@
-"""The differences of a language from portable C, as a value."""
+"""The differences between a language and portable C, as a value."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ def _own_parameters(b: Builder) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """The differences of a language from portable C; the defaults are portable C's.
+    """The differences between a language and portable C.  The defaults describe portable C.
 
     name: its name in messages.
     reserved: words that can't be names in it.
     float_suffix: ending of the names of functions on `float`.
     memory: qualifier of pointers to the memory of arguments and of the workspace.
-    is_first: a further condition for noting a failure.
+    is_first: an additional condition for recording a failure.
     failed: statement of a kernel after a failed assertion; "" to go on.
     pointer: declarations of the parameters for a buffer, given the type of its elements and whether
         its pointer is restricted.

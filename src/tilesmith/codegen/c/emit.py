@@ -49,7 +49,7 @@ class CFunction:
     symbol: its name in C.
     text: its definition in C.
     helpers: names of the functions of `prelude` that it calls.
-    workspace_bytes: bytes behind the workspace argument.
+    workspace_bytes: bytes of memory at the workspace argument.
     messages: texts of the assertions, in order.
     called: declarations of other code that it calls.
     """
@@ -79,7 +79,7 @@ class Statements:
         self.overlapping = self.workspace.overlapping() | {func.buffers[i] for i in shared}
         if self.workspace.per_thread:
             raise InternalError(f"{dialect.name} is written from serial loops, found parallel ones")
-        self._next: list[Stmt] = []  # statements that are written after the present one
+        self._next: list[Stmt] = []  # statements to be written after the current one
         self._plain: dict[type[Stmt], Callable[[Any], None]] = {
             nodes.For: self._for, nodes.If: self._if, nodes.Store: self._store,
             nodes.Allocate: self._allocate, nodes.LetStmt: self._let_statement,
@@ -102,7 +102,9 @@ class Statements:
         self._next = outside
 
     def then(self, s: Stmt) -> None:
-        """Write `s` after the present statement; without recursion, nesting is not limited."""
+        """Write `s` after the current statement.  This avoids recursion, so nesting is not
+        limited.
+        """
         self._next.append(s)
 
     def plain(self, s: Stmt) -> None:
@@ -110,7 +112,7 @@ class Statements:
         self._plain[type(s)](s)
 
     def parameters(self, func: Func) -> list[str]:
-        """The declarations of the parameters, the runtime's included."""
+        """The declarations of the parameters, including those that the runtime passes."""
         shown = []
         for p in func.params:
             if isinstance(p, Buffer):
@@ -129,7 +131,7 @@ class Statements:
         return "" if buffer in self.overlapping else "restrict "
 
     def inside(self, s: Stmt) -> None:
-        """Write `s` one level deeper; facts about variables end with it."""
+        """Write `s` one level deeper; facts about its variables are forgotten afterwards."""
         with self.values.nested() as lines:
             self.statement(s)
         self.b.lines += lines
@@ -143,7 +145,7 @@ class Statements:
                 self._next.append(part)
 
     def block(self, s: Stmt) -> None:
-        """Write `s`; what it names ends with it."""
+        """Write `s` as a block; its names go out of scope at its end."""
         last = s.stmts[-1] if isinstance(s, nodes.Seq) and s.stmts else s
         if names_the_rest(last) and not _is_plain(last):
             self._braced(s)
@@ -343,16 +345,18 @@ class Statements:
 def write(func: Func, symbol: str | None = None, *, shared: Collection[int] = ()) -> CFunction:
     """The C function of `func` (stage "final", scalar and serial).
 
-    `symbol` defaults to the function's name, made an identifier.  `shared`: by number, the buffer
-    parameters of which two may be the same memory.  Raises InternalError for forms that an earlier
-    pass should have removed.
+    `symbol` defaults to the function's name, made an identifier.  `shared`: numbers of the buffer
+    parameters that may share memory with one another.  Raises InternalError for forms that an
+    earlier pass should have removed.
     """
     symbol = re.sub(r"[^A-Za-z0-9_]", "_", symbol or func.name)
     return finished(Statements(func, shared), func, symbol)
 
 
 def finished(writer: Statements, func: Func, symbol: str, is_bare: bool = False) -> CFunction:
-    """The C function from a writer of `func`; a bare one has its own parameters only."""
+    """The C function whose statements `writer` wrote; a bare function has only the parameters of
+    `func`.
+    """
     *params, workspace, context = writer.parameters(func)
     if not is_bare:
         params.append(f"{workspace}, {context}")
@@ -420,19 +424,19 @@ def comment_text(text: str) -> str:
 
 
 def comment_line(text: str) -> str:
-    """`text`, changed so that it may stand in one line of a C comment."""
+    """`text`, changed so that it can be a line inside a C comment."""
     return comment_text(text).replace("\n", " ")
 
 
 def translation_unit(functions: Iterable[CFunction], rest: str = "") -> str:
-    """One C file with the functions and the helpers that they call; `rest` follows them."""
+    """One C file with the functions and the helpers that they call, followed by `rest`."""
     functions = tuple(functions)
     helpers: set[str] = set().union(*(f.helpers for f in functions))
     return translation_unit_of([f.text for f in functions] + ([rest] if rest else []), helpers)
 
 
 def translation_unit_of(texts: Iterable[str], helpers: Iterable[str]) -> str:
-    """One C file with these texts, behind the helpers that they call."""
+    """One C file with these texts, preceded by the helpers that they call."""
     return f"{HEADERS}\n{definitions(helpers)}" + "\n".join(texts)
 
 

@@ -1,8 +1,8 @@
 """Scalar expressions as C text.
 
-A part that a statement uses several times becomes a local constant in front of the statement.  A
+A subexpression that a statement uses several times becomes a local constant before the statement. A
 `Select` whose branches load something evaluates only the chosen one: as `?:`, or as `if` and `else`
-where a branch needs constants of its own.  Index arithmetic (`i64` made of loop variables and
+where a branch needs constants of its own.  Index arithmetic (`i64` computed from loop variables and
 literals) can't overflow and is written with C's operators; other integers wrap by helper functions.
 """
 
@@ -52,12 +52,14 @@ Rule = Callable[[Any], tuple[str, int]]
 
 
 class Expressions:
-    """`text(e)` is the C text of an expression; lines that must run before it go to the builder.
+    """Writer of expressions.  `text(e)` is the C text of an expression; lines that must run before
+    it go to the builder.
 
     context: facts about variables.
-    wrapping: i64 variables whose values may wrap around, since they are no index arithmetic.
+    wrapping: i64 variables that hold data instead of index arithmetic, so that their values may
+        wrap around.
     bound: values of the local constants that stand for variables.
-    named: the local constants of the present statement, by expression.
+    named: the local constants of the current statement, by expression.
     slots: the variables that hold the vectors of register buffers.
     rules: writers of scalars by class: the text and its precedence.
     vector_rules: writers of vectors.
@@ -86,13 +88,13 @@ class Expressions:
         self.vector_type: Callable[[Expr], str] = self.type_of
 
     def begin(self, exprs: Iterable[Expr]) -> None:
-        """Start a statement that holds `exprs`: count the uses of their parts."""
+        """Start a statement that contains `exprs`: count how often each subexpression occurs."""
         self.named = {}
         self._uses = {}
         self.count(exprs)
 
     def count(self, exprs: Iterable[Expr]) -> None:
-        """Count the uses of parts of further expressions of the statement."""
+        """Count the subexpressions of further expressions of the statement."""
         count_uses(exprs, self._uses)
 
     @contextmanager
@@ -137,7 +139,7 @@ class Expressions:
         return VALUE_TYPES[e.dtype.name] if e.lanes == 1 else self.vector_type(e)
 
     def is_index(self, e: Expr) -> bool:
-        """True when the i64 `e` can't overflow: it is made of loop variables and literals."""
+        """True when the i64 `e` can't overflow: it is computed from loop variables and literals."""
         known = self._is_index.get(e)
         if known is None:
             if isinstance(e, Var):
@@ -173,7 +175,7 @@ class Expressions:
         return f"{helper}({', '.join(shown)})", ATOM
 
     def rounded(self, dtype: DType, text: str, precedence: int) -> tuple[str, int]:
-        """16-bit floats are rounded after every operation."""
+        """`text`, rounded to `dtype` if that is a 16-bit float, as after every operation."""
         return self.call(f"ts_round_{dtype}", text) if is_narrow(dtype) else (text, precedence)
 
     # one method per node: the text and its precedence
@@ -337,7 +339,7 @@ class Expressions:
         return self.term(e.body)
 
     def local(self, var: Var, value: Expr) -> None:
-        """Define `var` as a constant in the present block."""
+        """Define `var` as a constant in the current block."""
         self.bound[var] = value
         text = self.text(value)
         if self.is_index(value):
@@ -365,7 +367,7 @@ class Expressions:
         if not dtype.is_float:
             if name in ("isnan", "isinf"):
                 return "false", ATOM
-            if not has_helper(name, dtype):  # a rounding
+            if not has_helper(name, dtype):  # rounding leaves an integer as it is
                 return self.term(args[0])
             return self.call(f"ts_{name}_{dtype}", *args)
         if name in ("isnan", "isinf"):

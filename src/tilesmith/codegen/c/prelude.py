@@ -38,7 +38,9 @@ MEMORY_TYPES: dict[str, str] = VALUE_TYPES | {
 
 
 def is_narrow(dtype: DType) -> bool:
-    """True for the 16-bit floats: they are computed in `float`, rounded after every operation."""
+    """True for the 16-bit floats, which are computed in `float` and rounded after every
+    operation.
+    """
     return dtype.is_float and dtype.bits == 16
 
 
@@ -257,7 +259,7 @@ uint32_t ts_threefry(uint32_t x, uint32_t y, uint32_t k0, uint32_t k1) {{
 def family_helper(op: str, dtype: DType, suffix: str = "f") -> str:
     """The definition of `ts_<op>_<dtype>`; names of functions on `float` end in `suffix`.
 
-    Raises KeyError when `op` has none for that kind.
+    Raises KeyError when `op` has no helper for that kind of type.
     """
     return Template(_FAMILIES[dtype.kind][op]).substitute(
         n=dtype.name,
@@ -284,7 +286,7 @@ def definitions(
 ) -> str:
     """C text of the helpers `names` and of those that they call.
 
-    own: definitions that replace those here.
+    own: definitions that replace those of this module.
     suffix: ending of the names of functions on `float`.
     """
     single = {**_SINGLE, **(own or {})}

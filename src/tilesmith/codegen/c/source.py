@@ -1,8 +1,8 @@
-"""Kernels that stay C text: source code for processors that only their maker's compiler
-supports.
+"""Kernels that stay C text, for processors that only their maker's compiler supports.
 
 Two comments before a kernel name the helpers of `prelude` that it calls, and the C types and
-numbers of elements of its buffers.  They are for programs that put kernels into one file.
+numbers of elements of its buffers.  Programs that put several kernels into one file read these
+comments.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class SourceKernel:
 def emit_source(
     func: Func, target: Target, *, shared: Collection[int] = (), strict: bool = False
 ) -> Kernel:
-    """The C function of `func` behind the two comments; the same for `strict` results."""
+    """The C function of `func`, preceded by the two comments; the same for `strict` results."""
     f = write(func, shared=shared)
     buffers = [
         f"{MEMORY_TYPES[p.dtype.name]} {_count(p)}" for p in func.params if isinstance(p, Buffer)

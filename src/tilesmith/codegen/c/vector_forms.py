@@ -1,4 +1,4 @@
-"""Vector expressions with a short text in C, by contents or addresses of lanes."""
+"""Vector expressions that have a short C text because of their lanes' values or addresses."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ Access = tuple[int, int]
 
 
 def padded(lanes: int) -> int:
-    """Lanes of the C type for that many lanes: the next power of two."""
+    """The number of lanes of the C vector type: `lanes`, rounded up to a power of two."""
     return 1 << (lanes - 1).bit_length()
 
 
 def value_name(dtype: DType) -> str:
-    """The element type of values in C."""
+    """The element type of C values of `dtype`."""
     return "f32" if is_narrow(dtype) else dtype.name
 
 
 def value_bits(dtype: DType) -> int:
-    """The bits of an element of values in C."""
+    """The number of bits of an element of C values of `dtype`."""
     return 32 if is_narrow(dtype) else 8 * dtype.bytes
 
 

@@ -1,8 +1,8 @@
 """Loop IR to C with the vector extensions of GCC and Clang.
 
 `write_vectors` turns a `Func` in its final stage, vectors included, into one C function with the
-parameters of `emit.write`.  Elements of register buffers that are always used as the same vectors
-are variables of their own, which compilers keep in registers.
+parameters of `emit.write`.  If the elements of a register buffer are always accessed as the same
+vectors, each vector becomes a variable, which compilers keep in registers.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class VectorFunction:
     """A kernel as the text of one C function with vectors.
 
     function: its text, helpers, workspace and messages.
-    types: the vector types that it names: an element type, by name, and lanes.
+    types: the vector types that it uses, as (name of the element type, lanes).
     """
 
     function: CFunction
@@ -72,12 +72,12 @@ class _Kernel:
         f.plain(s)
 
     def _declared(self, b: Buffer, accesses: set[Access]) -> Iterator[tuple[Access, str]]:
-        """Variables for the vectors of a register buffer."""
+        """The variables that hold the vectors of a register buffer."""
         for first, lanes in sorted(accesses):
             name = self.values.names.fresh(f"{b.name}_{first}")
             vector = self.vectors.vector
             type_ = VALUE_TYPES[b.dtype.name] if lanes == 1 else vector(b.dtype.name, lanes)
-            # of a slot that is written in part, the other lanes are read too
+            # Masked stores leave some lanes undefined, but reads load the whole vector.
             partly = lanes > 1 and self._masks.get((b, first), _WHOLE) is not _WHOLE
             self.values.b.line(f"{type_} {name}{' = {0}' if partly else ''};")
             yield (first, lanes), name
@@ -131,8 +131,8 @@ _WHOLE, _MIXED = object(), object()
 def _register_accesses(
     buffer: Buffer, body: Stmt
 ) -> tuple[set[Access] | None, dict[int | None, object]]:
-    """The vectors as which a register buffer is used in `body`, if it is used in no other way; and
-    the one mask under which each is written, if there is one, by the first element.
+    """The vectors that `body` accesses in a register buffer, or None if it is accessed in another
+    way.  Also, by first element, the mask under which each vector is written, if there is only one.
     """
     uses: set[Access | None] = set()
     masks: dict[int | None, object] = {}
@@ -142,7 +142,7 @@ def _register_accesses(
         if isinstance(s, nodes.Store) and s.buffer is buffer:
             uses.add(constant_access(s.indices, max(s.value.lanes, *(i.lanes for i in s.indices))))
             mask = _WHOLE if holds(s.mask) else s.mask
-            if s.mask is not None and ir.symbols(s.mask) & inside:  # the mask may change
+            if s.mask is not None and ir.symbols(s.mask) & inside:  # the loop may change the mask
                 mask = _MIXED
             first = constant_first(s.indices)
             if masks.setdefault(first, mask) is not mask:
@@ -171,7 +171,7 @@ def write_vectors(
 
 
 def vector_unit(functions: Iterable[VectorFunction], rest: str = "") -> str:
-    """One C file with the functions, behind the types and helpers that they name."""
+    """One C file with the functions, preceded by the types and helpers that they use."""
     functions = tuple(functions)
     helpers = frozenset[str]().union(*(f.function.helpers for f in functions))
     types = frozenset[tuple[str, int]]().union(*(f.types for f in functions))
@@ -182,7 +182,7 @@ def vector_unit(functions: Iterable[VectorFunction], rest: str = "") -> str:
 def emit_vectors(
     func: Func, target: Target, *, shared: Collection[int] = (), strict: bool = False
 ) -> Kernel:
-    """A C file with `func` alone; the text is the same for `strict` results."""
+    """A C file that contains only `func`; the text is the same for `strict` results."""
     f = write_vectors(func, shared=shared)
     own = f.function
     return Kernel(own.symbol, vector_unit([f]), own.workspace_bytes, 0, own.messages)

@@ -1,10 +1,10 @@
 """Vector expressions as C text, in the vector extensions of GCC and Clang.
 
-A vector of n lanes is a `ts_<element>x<m>`, where m is the next power of two from n; further lanes
-are never read.  A vector of bools is a mask: 0 or -1 in each lane of a vector of integers, as wide
-as the compared values (`mask_bits`).  Arithmetic is written with C's operators on vectors.
-Other operations are loops over the lanes, written by the rules for scalars: functions, gathers,
-conversions that saturate, and choices that guard memory.
+A vector of n lanes is a `ts_<element>x<m>`, where m is n rounded up to a power of two.  Lanes after
+the first n are never read.  A vector of bools is a mask: 0 or -1 in each lane of a vector of
+integers, as wide as the compared values (`mask_bits`).  Arithmetic is written with C's operators on
+vectors. Other operations are loops over the lanes, written by the rules for scalars: functions,
+gathers, saturating conversions, and selects that guard memory accesses.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ LANE, NEXT = "lane", "next"  # variables of loops over lanes
 
 
 class Vectors:
-    """Writer of expressions with any number of lanes, an extension of the writer of scalars.
+    """Writer of vector expressions, an extension of the writer of scalar expressions.
 
     written: buffers that the kernel stores to.
     types: the vector types that the text names.
@@ -58,8 +58,8 @@ class Vectors:
         self.text = values.text
         self.written = written
         self.types: set[tuple[str, int]] = set()
-        self._bits_of: dict[Expr, int] = {}  # widths of masks that are computed
-        # elements of a vector variable in the present loop over lanes
+        self._bits_of: dict[Expr, int] = {}  # widths of masks that are computed, in bits
+        # elements of a vector variable in the current loop over lanes
         self._elements: dict[Var, Var] = {}
         values.rules[ir.VectorReduce] = self._reduced
         values.vector_type = self.vector_type
@@ -73,13 +73,13 @@ class Vectors:
     # types
 
     def vector_type(self, e: Expr) -> str:
-        """The type that the value of a vector has."""
+        """The C type of a vector expression's value."""
         if e.dtype.is_bool:
             return self.vector(f"i{self.mask_bits(e)}", e.lanes)
         return self.vector(value_name(e.dtype), e.lanes)
 
     def vector(self, element: str, lanes: int) -> str:
-        """The name of the type of vectors of an element type, by name."""
+        """The name of the vector type with this element type and number of lanes."""
         self.types.add((element, padded(lanes)))
         return f"ts_{element}x{padded(lanes)}"
 
@@ -119,13 +119,15 @@ class Vectors:
         return name
 
     def _operand(self, e: Expr, other: Expr, least: int) -> str:
-        """An operand beside another; C repeats a scalar itself, unless both are scalars."""
+        """An operand of a binary operation.  C itself repeats a scalar, except if both operands are
+        scalars.
+        """
         if isinstance(e, ir.Broadcast) and not isinstance(other, ir.Broadcast):
             return self._scalar(e.value, least)
         return self.text(e, least)
 
     def _scalar(self, e: Expr, least: int) -> str:
-        if e.dtype.is_int and e.dtype.bits != 64:  # else C has promoted it
+        if e.dtype.is_int and e.dtype.bits != 64:  # C promotes narrower integers to int
             return f"({VALUE_TYPES[e.dtype.name]}){self.text(e, UNARY)}"
         return self.text(e, least)
 
@@ -185,7 +187,9 @@ class Vectors:
         return self._in_lanes(e)
 
     def _extreme(self, e: ir.Binary) -> tuple[str, int]:
-        """The smaller or larger operand: the second if the first isn't, and NaN if one is NaN."""
+        """The minimum or maximum.  If the operands are equal it is the second one, and NaN if
+        either is NaN.
+        """
         a, b = self.name(e.a), self.name(e.b)
         keep, leave = ("<=", ">") if e.op == "min" else (">=", "<")
         known = e.b.value if isinstance(e.b, ir.Broadcast) else None
@@ -273,7 +277,9 @@ class Vectors:
         return self.at(e.buffer, start, e.lanes), UNARY
 
     def _tail(self, e: ir.Load, mask: Expr, start: Expr) -> tuple[str, int]:
-        """A load under a run-time mask: of the whole vector if the mask holds in all lanes."""
+        """A load under a run-time mask.  If the mask holds in all lanes, the whole vector is loaded
+        at once.
+        """
         holds = holds_everywhere(mask)
         if holds is None or padded(e.lanes) != e.lanes:
             return self._in_lanes(e)
@@ -308,7 +314,8 @@ class Vectors:
     def _in_lanes(self, e: Expr) -> tuple[str, int]:
         """The value of `e` by a loop over its lanes.
 
-        Operands are evaluated before the loop, unless `e` decides which of their lanes may be.
+        Operands are evaluated before the loop, unless `e` decides which of their lanes may be
+        evaluated.
         """
         if not (isinstance(e, ir.Select) or self.values.reads(e)):
             for c in e.children:
@@ -327,7 +334,7 @@ class Vectors:
         self.b.line(f"{name}[{LANE}] = {value};")
 
     def loop_over_lanes(self, lanes: int, body: Callable[[Var], None]) -> None:
-        """Lines that run for each lane; their names end with them."""
+        """Lines that run for each lane.  Names defined in them end with them."""
         lane = Var(LANE, i64)
         self.names.alias(lane, LANE)
         with self.values.nested() as inside:
@@ -343,7 +350,10 @@ class Vectors:
         return self._lane_of(e, lane, {})
 
     def _lane_of(self, e: Expr, lane: Var, done: dict[Expr, Expr]) -> Expr:
-        """done: lanes that are written already, since parts may be shared."""
+        """One lane of `e` as a scalar expression.
+
+        done: lanes that are already written, since subexpressions may be shared.
+        """
         if e not in done:
             done[e] = self._new_lane_of(e, lane, done)
         return done[e]
@@ -401,7 +411,7 @@ class Vectors:
         return (f"({name} != 0)" if e.dtype.is_bool and e.size == 1 else name), ATOM
 
     def _halved(self, e: ir.VectorReduce, source: str) -> str:
-        """Both halves of a vector combined, repeatedly."""
+        """The two halves of a vector combined, repeatedly until one lane is left."""
         lanes = e.a.lanes
         while lanes > 1:
             lanes //= 2

@@ -47,8 +47,9 @@ request to the driver.
 
 
 def target(spec: str) -> Target:
-    """The target called `spec`: "cuda" for the first device of this machine, or for any of sm_80 or
-    newer where there is none; "cuda:1" for the second one, "cuda-sm_90a" for an architecture.
+    """The target called `spec`: "cuda" is the first device of this machine, or any device of sm_80
+    or newer if the machine has none. "cuda:1" is the second device, and "cuda-sm_90a" an
+    architecture.
 
     Raises UsageError for other names, DeviceError if there is no such device.
     """

@@ -51,11 +51,11 @@ class Description:
     name: the maker's name.
     capability: compute capability, as (major, minor).
     shared_bytes: shared memory that a kernel may declare.
-    block_threads: most threads of a block.
-    block: most threads of a block along x, y and z.
-    wave: threads of a warp.
-    units: multiprocessors.
-    memory_bytes: memory of the device.
+    block_threads: maximum number of threads of a block.
+    block: maximum number of threads of a block along x, y and z.
+    wave: number of threads of a warp.
+    units: number of multiprocessors.
+    memory_bytes: size of the device's memory, in bytes.
     """
 
     name: str

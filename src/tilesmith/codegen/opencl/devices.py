@@ -1,6 +1,6 @@
 """The OpenCL devices of this machine, described as targets.
 
-pyopencl is imported only here, when a device is asked for.
+Only this module imports pyopencl, and only when a device is requested.
 """
 
 from __future__ import annotations
@@ -21,7 +21,10 @@ GENERIC = "opencl-gpu"
 
 
 def target_of(device: Device, name: str, model: str) -> Target:
-    """The target of a device; model: the maker's name for it."""
+    """The target that describes a device.
+
+    model: the maker's name for the device.
+    """
     return Target(
         name, "opencl", model, frozenset(), 128, device.registers, CpuModel(), 2, NAME, device
     )
@@ -122,12 +125,12 @@ def _shuffle_lanes(found: pyopencl.Device) -> int:
 
 
 def _told_wave(found: pyopencl.Device) -> int:
-    """The width of a wave that some makers report; 0 for others."""
+    """The width of a wave if the vendor's extension reports it; else 0."""
     cl = package()
     for name in ("warp_size_nv", "wavefront_width_amd"):
         try:
             return int(getattr(found, name))
-        except (cl.Error, AttributeError):  # another maker's
+        except (cl.Error, AttributeError):  # a device of another vendor
             continue
     return 0
 

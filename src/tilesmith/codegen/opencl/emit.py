@@ -5,11 +5,12 @@ Each launch of a function (see `loop.launches`) becomes one kernel
     __kernel void symbol_number(__global buffers..., long scalars..., __global char *workspace,
                                 __global struct tilesmith_context *context)
 
-Memory is given as an object of the driver and the number of bytes behind its beginning.
+Each memory argument is an object of the driver and an offset in bytes.
 
 Loops that are bound to blocks and threads become the indices of a group and of a work-item, shared
-memory is `__local`, and a barrier orders accesses to it; accesses to global memory too, where
-threads of a launch read what they write there.  Everything else is C (see `codegen.c.emit`).
+memory is `__local`, and a barrier orders accesses to it.  A barrier also orders accesses to global
+memory if threads of a launch read there what others wrote.  Everything else is C (see
+`codegen.c.emit`).
 """
 
 from __future__ import annotations
@@ -107,7 +108,7 @@ class _Launch:
         outer, start = values.context, s.start
         values.context = in_loop(outer, s)
         first = "" if isinstance(start, Const) and not start.value else f"{f.text(start)} + "
-        if s.var in self._bound:  # a copy of the loop
+        if s.var in self._bound:  # the loop was copied
             f.names.renew(s.var)
         self._bound.add(s.var)
         type_ = VALUE_TYPES[s.var.dtype.name]
@@ -174,7 +175,7 @@ def write(
     """The launches of `func` (stage "final", scalar and serial or bound loops).
 
     symbol: defaults to the function's name, made an identifier.
-    shared: by number, the buffer parameters of which two may be the same memory.
+    shared: numbers of the buffer parameters that may share memory with one another.
 
     Raises ScheduleError for features that the device lacks.
     """
@@ -217,7 +218,7 @@ def write(
 
 
 def translation_unit(kernels: Iterable[DeviceKernel]) -> str:
-    """One text with the kernels and their helpers; if one is strict, all are."""
+    """One text with the kernels and their helpers.  If one kernel is strict, all are."""
     kernels = tuple(kernels)
     called: set[str] = set().union(*(k.helpers for k in kernels))
     head = ROUNDED if any(k.is_strict for k in kernels) else ""
@@ -233,7 +234,7 @@ def kernel_of(p: DeviceKernel, text: str) -> Kernel:
 def emit(
     func: Func, target: Target, *, shared: Collection[int] = (), strict: bool = False
 ) -> Kernel:
-    """A text with `func` alone (see `write`).
+    """A text that contains only `func` (see `write`).
 
     strict: products are rounded before they are added.
 

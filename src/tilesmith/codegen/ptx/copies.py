@@ -1,8 +1,9 @@
 """Groups of asynchronous copies (see `loop.nodes.AsyncGroup`).
 
-A store in a group is such a copy if it moves as many bytes as an instruction can from global to
-shared memory.  So is a store of zeros where a condition does not hold: it reads nothing there.  Any
-other store happens at once; so do all stores on a target without such instructions.
+A store in a group becomes an asynchronous copy if an instruction can move that many bytes from
+global to shared memory.  A copy under a condition may store zeros instead where the condition does
+not hold; it then reads nothing.  Any other store happens at once, and so does every store on a
+target without such instructions.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ from tilesmith.strategy.intrinsics import async_copies
 
 
 class Copies:
-    """Groups of copies in one launch; the predicates return whether they wrote a copy."""
+    """Writer of groups of copies in one launch.  Its predicates return whether they wrote a
+    copy.
+    """
 
     def __init__(self, target: Target) -> None:
         self._copies = async_copies(target)
@@ -35,21 +38,23 @@ class Copies:
             self._copies.commit(f.tensors.code())
 
     def wait(self, f: Statements, s: Wait) -> None:
-        """Wait for all groups but the last ones."""
+        """Wait until all groups but the most recent ones are complete."""
         if self._copies is not None:
             self._copies.wait(f.tensors.code(), s.pending)
 
     def store(self, f: Statements, s: Store) -> bool:
-        """Write `s` if it is a copy."""
+        """Write `s` if it is an asynchronous copy."""
         return self._copied(f, s, s.value)
 
     def branch(self, f: Statements, s: If) -> None:
-        """A branch, which may be one copy."""
+        """Write a branch, which may be one copy."""
         if not self._is_filled(f, s):
             f.plain(s)
 
     def _is_filled(self, f: Statements, s: If) -> bool:
-        """Write `s` if it is one copy, or zeros in its place."""
+        """Write `s` if it is one copy under a condition, or zeros where the condition does not
+        hold.
+        """
         copy, zeros = s.then, s.otherwise
         if not isinstance(copy, Store) or not isinstance(zeros, Store):
             return False
@@ -71,7 +76,7 @@ class Copies:
             return False
         first, start = (_first(flat_index(i), value.lanes) for i in (s.indices, value.indices))
         if first is None or start is None or (cond is not None and reads_memory(start)):
-            return False  # without the condition, the index must not be read
+            return False  # when the condition is false, the index may be out of bounds
         taken = None
         if cond is not None:
             chosen = f.emit(f"select i1 {f.value(cond)}, i32 {size}, i32 0")

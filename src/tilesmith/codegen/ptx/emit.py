@@ -5,8 +5,8 @@ Each launch of a function (see `loop.launches`) becomes one kernel
     ptx_kernel void @symbol_number(ptr buffers..., i64 scalars..., ptr workspace, ptr report)
 
 Loops that are bound to blocks and threads become special registers, shared memory becomes variables
-in address space 3.  Everything else is written as for a CPU: LLVM finds out which pointers are to
-which memory.  `report` is the end of the context that a failure is noted in.
+in address space 3.  Everything else is written as for a CPU, and LLVM infers the address spaces of
+pointers. `report` is the last part of the context, in which a failure is recorded.
 """
 
 from __future__ import annotations
@@ -175,7 +175,7 @@ def emit(
     """LLVM text of the launches of `func` (stage "final", scalar and serial or bound loops).
 
     symbol: defaults to the function's name, made an identifier.
-    shared: by number, the buffer parameters of which two may be the same memory.
+    shared: numbers of the buffer parameters that may share memory with one another.
     strict: products are rounded before they are added.
 
     Raises ScheduleError for features that the device lacks.
@@ -233,8 +233,8 @@ def _definition(func: Func, launch: Launch, module: Module, symbol: str) -> list
 
 
 def _resident(launch: Launch) -> int:
-    """Blocks that should fit on a multiprocessor at once: the assembler may use the registers that
-    they leave to each other, neither more, nor fewer with spills.
+    """The number of blocks that should fit on a multiprocessor at once.  The assembler may then use
+    all registers that the blocks leave, but no more.
     """
     threads = -(-prod(launch.threads) // _WARP) * _WARP
     fitting = _FILE // (threads * (launch.registers + _SCALARS))
@@ -242,6 +242,6 @@ def _resident(launch: Launch) -> int:
 
 
 def with_text(kernel: Kernel, text: str) -> Kernel:
-    """A kernel with the text for its device."""
+    """A kernel of which the text is complete for its device."""
     assert kernel.parts is not None
     return replace(kernel, parts=replace(kernel.parts, text=text))

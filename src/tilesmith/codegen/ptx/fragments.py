@@ -1,13 +1,13 @@
 """Tiles that the threads of a warp hold together, and the instructions that all of them run.
 
-In loop IR, the first thread of a warp does all work on a fragment for the whole warp; here all
-threads share it.  A fragment is made of tiles of 16 x 8 elements, one after the other.  Thread t of
-a warp holds four of each, as `mma` instructions require:
+In loop IR, the first thread of a warp does all work on a fragment; the generated code divides it
+among all threads of the warp.  A fragment consists of tiles of 16 x 8 elements, one after the
+other. Thread t of a warp holds four of each, as `mma` instructions require:
 
     row t // 4 and row t // 4 + 8, columns t % 4 * 2 and t % 4 * 2 + 1
 
-so that its element n is number n // 2 * 64 + 2 * t + n % 2 of the tile.  Other code may use that
-element in thread t alone.
+So element n of thread t is element n // 2 * 64 + 2 * t + n % 2 of the tile.  Other code may use
+that element only in thread t.
 """
 
 from __future__ import annotations
@@ -37,15 +37,17 @@ _WORD = 4
 
 
 class Fragments:
-    """The tiles of one launch, as the slots of a thread's elements, and the statements on them.
+    """Writer of the tiles of one launch: the slots of a thread's elements, and the statements on
+    tiles.
 
-    Methods that take a statement return whether it is a statement on tiles, which they wrote.
+    Methods that take a statement write it if it is a statement on tiles, and return whether it is
+    one.
     """
 
     def __init__(self, launch: Launch) -> None:
         self._launch = launch
         self._slots: dict[Buffer, list[str]] = {}
-        self._numbers: set[Var] = set()  # numbers of threads in their warp
+        self._numbers: set[Var] = set()  # thread numbers within a warp
 
     def of_warp(self, f: Statements, s: For) -> bool:
         """Write `s` if the first thread of a warp runs it for all of them."""
@@ -64,7 +66,9 @@ class Fragments:
         return True
 
     def binds_number(self, v: Var, s: For) -> None:
-        """Note that `v`, the variable of a loop over threads, is a thread's number in its warp."""
+        """Record that `v`, the variable of a loop over threads, is the thread's number in its
+        warp.
+        """
         starts = isinstance(s.start, Const) and s.start.value == 0
         if s.kind == THREADS[0] and starts:
             self._numbers.add(v)
@@ -126,7 +130,7 @@ class Fragments:
         return self._slots[buffer][int(first.value) // TILE]
 
     def store(self, f: Statements, s: Store) -> bool:
-        """A store of a whole tile."""
+        """Write `s` if it stores a whole tile."""
         if not _is_fragment(s):
             return False
         pointer = self._tile_of(s.buffer, flat_index(s.indices), s.value.lanes)
@@ -135,7 +139,7 @@ class Fragments:
         return True
 
     def part(self, b: Builder, e: Expr) -> Value | None:
-        """As `Hooks.part`."""
+        """This thread's part of a tile (see `Hooks.part`)."""
         if not isinstance(e, Load) or e.buffer not in self._slots:
             return None
         assert isinstance(e.buffer, Buffer)
@@ -144,7 +148,7 @@ class Fragments:
         return Value(type_, b.emit(f"load {type_}, ptr {pointer}, align 16"))
 
     def element(self, b: Builder, buffer: Buffer, index: Expr) -> str | None:
-        """As `Hooks.element`."""
+        """The element that this thread holds (see `Hooks.element`)."""
         if buffer not in self._slots:
             return None
         terms, first = affine_form(index)
@@ -163,7 +167,9 @@ class Fragments:
 
 
 def check_operand(intrinsic: TensorIntrinsic, operand: Operand, e: Load) -> None:
-    """As `Hooks.check_operand`: a thread loads its part in words."""
+    """Raise ScheduleError unless threads can load the operand in 32-bit words (see
+    `Hooks.check_operand`).
+    """
     rows = rows_of(e.indices[0])
     if intrinsic.threads > 1 and rows is not None:
         terms, first = affine_form(rows.first)

@@ -1,7 +1,7 @@
 """Values that the threads of a warp exchange.
 
-A `WaveReduce` of n lanes takes log2(n) rounds.  In each, a thread combines its value with that of
-the thread whose number differs in one bit: n / 2 first, 1 last.  In the end each thread has the
+A `WaveReduce` of n lanes takes log2(n) rounds.  In each, a thread combines its value with the value
+of the thread whose number differs in one bit: n / 2 first, 1 last.  In the end each thread has the
 result.
 """
 
@@ -42,7 +42,7 @@ def reduce_wave(f: Statements, s: WaveReduce) -> str:
 
 
 def _members(f: Statements, lanes: int) -> str:
-    """The threads of a warp that take part, a bit for each: those of the group."""
+    """The mask of the threads in a warp that take part: one bit for each thread of the group."""
     if lanes == _WARP:
         return "-1"
     lane = f.emit(f"call i32 {_LANE}()")
@@ -51,7 +51,7 @@ def _members(f: Statements, lanes: int) -> str:
 
 
 def _shuffled(f: Statements, value: str, dtype: DType, members: str, distance: int) -> str:
-    """The value of the thread whose number differs by the bit `distance`, moved in words."""
+    """The value of the thread whose number differs in the bit `distance`, moved in 32-bit words."""
     type_ = value_type(dtype)
     bits = _FLOATS.get(type_, dtype.bits)
     whole = f"i{bits}"

@@ -23,8 +23,8 @@ class Growth:
     """Memory for one value, taken as soon as its size is known.
 
     slot: its number.
-    target: number of the pointer to it, if it takes turns with the next slot (see `Grow`).
-    shorter: what the memory has already, and keeps (see `appends`).
+    target: number of the pointer to it, if it alternates with the next slot (see `Grow`).
+    shorter: the shorter value that the memory already contains and keeps (see `appends`).
     """
 
     slot: int
@@ -49,14 +49,14 @@ class Base:
 
 @dataclass(frozen=True, slots=True)
 class Cells:
-    """Memory of the arena that a loop itself needs, as offsets.
+    """Memory that a loop itself needs, as offsets in its part of the arena.
 
-    number: of the iteration's number.
-    again: of the condition.
-    others: for each carried value, of the buffer that takes turns with the result; None if slots
-        take turns.  A value that is appended to needs no buffer.
-    bytes: of all.
-    extents: of the extents that the loop finds, one after the other, the first of all.
+    number: the iteration number.
+    again: the condition.
+    others: for each carried value, the buffer that alternates with the result; None if slots
+        alternate.  A value that is appended to needs no buffer.
+    bytes: total size in bytes.
+    extents: the first of the extents that the loop finds, which are one after the other.
     """
 
     number: int
@@ -67,7 +67,7 @@ class Cells:
 
     @staticmethod
     def of(node: Node, op: Loop, graph: Graph, stages: Sequence[Stage]) -> Cells:
-        """The cells of a node of `graph`, in which extents become known at `stages`."""
+        """The cells of a loop node of `graph`, whose extents become known at `stages`."""
         number = extents_bytes(op)
         end: Dim = number + 2 * LINE_BYTES
         others: list[Dim | None] = []
@@ -90,13 +90,13 @@ class LoopParts:
     """A loop under construction.
 
     body: its body.
-    border: where the body's inputs lie, and those results that it computes.
+    border: places of the body's inputs, and of the results that it computes.
     slices: pointers to elements.
-    carried: values that go around.
-    growths: the memory that grows for results of the body.
-    start: steps in front of the loop.
+    carried: values that one iteration passes to the next.
+    growths: memory that grows for results of the body.
+    start: steps before the loop.
     ends: steps at the end of each iteration.
-    behind: steps once the extents of the loop's results are known.
+    behind: steps to run once the extents of the loop's results are known.
     """
 
     body: Graph
@@ -117,7 +117,7 @@ class LoopParts:
 
 
 def extents_bytes(op: If | Loop) -> int:
-    """Bytes for the extents that control flow finds."""
+    """Bytes for the extents that control flow computes."""
     count = len(op.inside) + (op.ran is not None) if isinstance(op, Loop) else len(op.symbols)
     size = aligned(8 * count)
     assert isinstance(size, int)
@@ -131,14 +131,12 @@ def results_of(op: Loop) -> tuple[tuple[Value, ...], tuple[Value, ...]]:
 
 
 def is_aliased(op: Loop, carried: Value, stacked: Sequence[Value]) -> bool:
-    """Whether the next iteration reads a carried value in a collected result, which stays where it
-    is.
-    """
+    """Whether the next iteration reads a carried value in place in a collected result."""
     return op.ran is None and carried in stacked and carried in op.body.producer
 
 
 def appends(op: Loop, k: int) -> bool:
-    """Whether an iteration writes the next carried value `k` behind the current one."""
+    """Whether an iteration writes the next carried value `k` directly after the current one."""
     current, following = op.body.inputs[1 + k], op.body.outputs[op.conditional + k]
     node = op.body.producer.get(following)
     if node is None or not isinstance(node.op, Fused):
@@ -149,19 +147,19 @@ def appends(op: Loop, k: int) -> bool:
 
 
 def finds_size(node: Node, value: Value) -> bool:
-    """Whether a node finds the bytes of its result while it runs."""
+    """Whether a node computes the size of its result while it runs."""
     return not value.dtype.is_host and not {*symbols_defined(node)}.isdisjoint(
         symbols_of(value.shape)
     )
 
 
 def carries(node: Node, value: Value) -> bool:
-    """Whether a result is a carried value of a loop."""
+    """Whether a result of a loop is one of its carried values."""
     return isinstance(node.op, Loop) and value in node.outputs[: node.op.carried]
 
 
 def takes_turns(node: Node, value: Value) -> bool:
-    """Whether a result is a carried value of a loop for which two slots take turns."""
+    """Whether a result of a loop is a carried value that alternates between two slots."""
     return carries(node, value) and not (
         isinstance(node.op, Loop) and appends(node.op, index_of(node.outputs, value))
     )

@@ -1,4 +1,4 @@
-"""From kernels to a program: memory, constants, calls."""
+"""Assembly of a program from kernels: memory, constants and calls."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ begins.
 
 
 def pack(fused: Graph, session: Session, allocate: Callable[[int], Blob] = zeroed_bytes) -> Packed:
-    """The constants as kernels want them, in memory that `allocate` gives."""
+    """Pack the constants as kernels read them, into memory from `allocate`."""
     with session.timings.stage("pack", under=()):
-        # Bodies of control flow share constants with one another and with the graphs around them.
+        # The bodies of control flow share constants with one another and with the enclosing graphs.
         shared: dict[tuple[Data, Layout | None], Contents] = {}
         contents = []
         for c in constants_in(fused):
@@ -78,9 +78,9 @@ def assemble(
     packed: Packed | None = None,
     extents: Mapping[Node, Sequence[Dim]] | None = None,
 ) -> Program:
-    """Lay out memory and constants, where they are not `packed`, and list the kernel calls.
+    """Lay out memory, and the constants unless they are `packed`, and list the kernel calls.
 
-    extents: what the symbols of kernels stand for, where the node's body does not say it.
+    extents: extents for symbols of kernels that the node's body does not define.
     """
     run = Sizes(fused, kernels, extents or {})
     blob, offsets = packed if packed is not None else pack(fused, session)
@@ -123,7 +123,7 @@ def assemble(
         blob,
         {
             **{k.symbol: k.code for k in kernels.values()},
-            # calls only: nothing to optimize
+            # the module only calls functions, so there is nothing to optimise
             **{
                 name: backend.tools.compile(text, session.target, 0)
                 for name, text in objects.items()
@@ -147,7 +147,7 @@ def assemble(
 
 
 def check_steps(steps: Sequence[Step], target: str, is_sized: bool) -> None:
-    """Raises UnsupportedError for what a program on a device does not do."""
+    """Raises UnsupportedError for steps that a device's program can't contain."""
     refused = sorted({type(s).__name__ for s in steps if not isinstance(s, (KernelCall, Copy))})
     refused += ["sizes that only a run knows"] if is_sized else []
     if refused:
@@ -175,5 +175,5 @@ def spec_of(value: Value, name: str, names: Names) -> TensorSpec:
 
 
 def _shown(dims: Sequence[Dim], names: Names) -> tuple[int | str, ...]:
-    """Extents as callers see them."""
+    """Extents as callers see them: numbers and names."""
     return tuple(d if isinstance(d, int) else print_expr(d, names) for d in dims)

@@ -26,12 +26,12 @@ from tilesmith.runtime.program import (
 class Sizes:
     """The sizes of a run: numbers, and values that the program computes from its symbols.
 
-    symbols: that inputs have, in the order of the extents that a caller gives.
-    names: the names of symbols for users.
-    workspaces: of each node, if it needs some.
+    symbols: symbols of the inputs, in the order of the extents that a caller gives.
+    names: names of the symbols for users.
+    workspaces: workspace bytes by node, for nodes that need a workspace.
     scratch: bytes of scratch memory for each thread that are known before a run.
     grown: numbers of the outputs whose extents a run measures.
-    bounds: what these extents do not exceed, where that is known before.
+    bounds: upper bounds on these extents, where they are known before a run.
     """
 
     def __init__(
@@ -42,13 +42,13 @@ class Sizes:
     ) -> None:
         self.names = Names()
         self.symbols = symbols_of(d for v in fused.inputs for d in v.shape)
-        for s in self.symbols:  # the names that callers use come first
+        for s in self.symbols:  # the symbols that callers use come first
             self.names(s)
         graphs = list(graphs_in(fused))
         self._stages = list(stages_in(fused))
         self._all = [*self.symbols]  # in the order of the extents
         self._first: dict[Stage, int] = {}  # the number of a stage's first extent
-        self._number_of: dict[Var, int] = {}  # the number of the stage, from 1
+        self._number_of: dict[Var, int] = {}  # by stage, its number; the first is 1
         for i, stage in enumerate(self._stages):
             self._first[stage] = len(self._all)
             self._all += stage.symbols
@@ -86,11 +86,13 @@ class Sizes:
         self._scratch_at = [(n, stage) for n, stage in needed if isinstance(stage, Stage)]
 
     def _outside(self, node: Node, size: Dim) -> Dim:
-        """A size in a kernel's own symbols, in those of the program."""
+        """A size in a kernel's symbols, translated to symbols of the program."""
         return bound(size, self._own.get(node, {}))
 
     def _number_at(self, size: Dim) -> int:
-        """The number of the stage, from 1, at which a size is known; 0 if it is before."""
+        """The number of the stage at which a size becomes known, from 1; 0 if it is known
+        before.
+        """
         return max((self._number_of.get(s, 0) for s in symbols_of((size,))), default=0)
 
     def stage_of(self, size: Dim) -> Stage | None:
@@ -99,7 +101,7 @@ class Sizes:
         return self._stages[number - 1] if number else None
 
     def begin(self, arena: Dim, scratch: Dim) -> None:
-        """Make the first values those that callers read."""
+        """Put the values that callers read first."""
         if self._all:
             unknown = {*self.grown, *self._host}
             known = (d for i, r in enumerate(self._results) if i not in unknown for d in r)
@@ -107,7 +109,7 @@ class Sizes:
             self._values = [arena, scratch, *known, *self._formulas, *most]
 
     def place(self, offset: Dim, slot: int | None = None) -> Arg:
-        """An offset in the arena, or in a slot."""
+        """An argument for an offset in the arena, or in a slot."""
         if isinstance(offset, int):
             return Arg("arena", offset, slot=slot)
         return Arg("place", self._value(offset), slot=slot)
@@ -119,7 +121,9 @@ class Sizes:
         return [Arg("scalar", d) if isinstance(d, int) else d for d in extents]
 
     def amount(self, size: Dim) -> int | Arg:
-        """A size.  It is not simplified: proofs about the maxima in it would take long."""
+        """A size as a number or an argument.  It is not simplified, since proofs about its maxima
+        take long.
+        """
         if isinstance(size, Const):
             return int(size.value)
         return size if isinstance(size, int) else Arg("extent", self._value(size))
@@ -131,7 +135,7 @@ class Sizes:
         return self._number[size]
 
     def measurement(self, stage: Stage, source: Arg) -> Measurement:
-        """The step of a stage whose extents lie at `source`."""
+        """The step that reads the extents of a stage from `source`."""
         return Measurement(
             source,
             self._first[stage],
@@ -150,11 +154,11 @@ class Sizes:
         )
 
     def scratch_at(self, stage: Stage) -> Dim:
-        """Bytes of scratch memory that each thread needs as the extents of a stage say."""
+        """Bytes of scratch memory that each thread needs, given the extents of a stage."""
         return largest([n for n, known_at in self._scratch_at if known_at == stage])
 
     def report(self) -> tuple[Report, ...]:
-        """The step that tells extents of results to the caller, if there are such."""
+        """The step that reports extents of results to the caller, if there are any."""
         shapes = ((i, tuple(map(self.amount, self._results[i]))) for i in self.grown)
         return (Report(len(self._results), tuple(shapes)),) if self.grown else ()
 
@@ -164,8 +168,8 @@ class Sizes:
         return len(self._values)
 
     def programs(self) -> dict[str, SizeProgram]:
-        """The functions that compute the values, by name: one that a run calls first, if inputs
-        have symbols, and one for each stage.
+        """The functions that compute the values, by name.  One runs first, if inputs have symbols;
+        each stage has another one.
         """
         stages = range(0 if self.symbols else 1, len(self._stages) + 1)
         symbols = tuple(self._all)

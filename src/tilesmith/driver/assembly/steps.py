@@ -1,20 +1,21 @@
-"""From a graph of fused groups to the steps of the main function: where every value lies.
+"""Lowering of a graph of fused groups to the steps of the main function, with a place in memory for
+each value.
 
-Each body of control flow has a region of the arena that belongs to its node while that runs, with a
-memory plan of its own.  A body reads and writes the memory of the values at its border in place:
+Each body of control flow has its own memory plan, in a region of the arena that belongs to its node
+while the node runs.  A body reads its inputs and writes its results in place:
 
 - Both branches of an `If` write to the memory of its results.
-- A carried value of a `Loop` takes turns between the memory of the result and one other buffer.  If
-  it is collected too, the next iteration reads it there.  If iterations append to it, it stays in
-  one memory, which grows unless the result's size is known before the loop.
-- A body sees the elements of sliced inputs where they lie, and writes those of collected results to
-  their place.
+- A carried value of a `Loop` alternates between the memory of the result and one other buffer.  If
+  it is also collected, the next iteration reads it in the collected result.  If iterations append
+  to it, it stays in one memory, which grows unless the result's size is known before the loop.
+- A body reads the elements of sliced inputs in place, and writes elements of collected results in
+  place.
 
 A result that a body does not compute, such as one of its inputs, is copied where it must be.
 
-At a stage, where extents become known, the main function takes the memory that depends on them: for
-regions of the memory plan, for results of the program, and for those of control flow.  A branch
-takes the memory of its results itself.
+At a stage, some extents become known.  Then the main function allocates the memory that depends on
+them: regions of the memory plan, results of the program and results of control flow.  A branch
+allocates the memory of its own results.
 """
 
 from __future__ import annotations
@@ -68,8 +69,8 @@ class Placement:
     """Memory and steps under construction.
 
     kernels: the code of the kernels' nodes.
-    constants: where the constants of all graphs lie.
-    sizes: what may be known to a run only.
+    constants: places of the constants of all graphs.
+    sizes: sizes, of which some are known only at run time.
     outputs: number of the program's results, which are the first slots.
     """
 
@@ -82,9 +83,9 @@ class Placement:
     _slots: list[int] = field(default_factory=list)
 
     def plan(self, graph: Graph, before: Sequence[Stage] = ()) -> MemoryPlan:
-        """The memory plan of a graph, in which its control flow has the memory of its bodies.
+        """The memory plan of a graph.  Its control flow nodes include the memory of their bodies.
 
-        before: where symbols become known that the graph has as the body of a loop.
+        before: stages at which symbols become known that the graph has as the body of a loop.
         """
         if graph not in self._plans:
             stages = [*before, *stages_of(graph)]
@@ -160,7 +161,7 @@ class Placement:
         return Grow(growth.slot, self.amount(value), target=growth.target, keep=keep)
 
     def slot(self, count: int = 1) -> int:
-        """A new slot, the first of `count`."""
+        """The first of `count` new slots."""
         first = self.outputs + len(self._slots)
         self._slots.extend(range(first, first + count))
         return first
@@ -240,7 +241,8 @@ class Placement:
         current, elements = rest[: op.carried], rest[op.carried :][: len(sliced)]
         border = {number: self.place(base + cells.number)}
         border |= {v: Arg("pointer", self.pointer()) for v in (*current, *elements)}
-        for v, out in zip(current, node.outputs):  # what a pointer is behind the loop
+        # Memory to which each pointer refers after the loop.
+        for v, out in zip(current, node.outputs):
             border[v] = scope.grown.get(out, border[v])
         fixed = rest[op.carried + len(sliced) :]
         border |= {v: where[outer] for v, outer in zip(fixed, same, strict=True)}
@@ -249,7 +251,7 @@ class Placement:
             for v, outer, way in zip(elements, sliced, op.sliced, strict=True)
         ]
         loop = LoopParts(body, border, slices)
-        if op.ran is None:  # what is collected too is handed on in the collected result
+        if op.ran is None:  # a collected result also holds the values that are handed on
             self._collect(loop, node, op, where, scope)
         others = [None if offset is None else self.place(base + offset) for offset in cells.others]
         self._carry(loop, node, op, where, others, scope)
@@ -287,7 +289,7 @@ class Placement:
         where: Mapping[Value, Arg],
         scope: _Scope,
     ) -> None:
-        """Add the results that have an element of each iteration."""
+        """Add the collected results, which have an element for each iteration."""
         results = zip(results_of(op)[1], node.outputs[op.carried :], op.collected, strict=True)
         for v, out, way in results:
             element, whole, slot = Arg("pointer", self.pointer()), where[out], None
@@ -314,11 +316,13 @@ class Placement:
         others: Sequence[Arg | None],
         scope: _Scope,
     ) -> None:
-        """Add the values that iterations hand on; `others`: the buffers that take turns with
-        results.
+        """Add the carried values.
+
+        others: the buffers that alternate with the results.
         """
         number, *rest = loop.body.inputs
-        moving = {number, *rest[: op.carried]}  # memory that is another's in the next iteration
+        # Values whose memory changes from one iteration to the next.
+        moving = {number, *rest[: op.carried]}
         carried = op.split(node.inputs)[0]
         values = zip(rest, results_of(op)[0], carried, node.outputs, others)
         for k, (current, v, before, out, other) in enumerate(values):
@@ -360,8 +364,8 @@ class Placement:
     def _longer(
         self, loop: LoopParts, out: Value, where: Mapping[Value, Arg], scope: _Scope
     ) -> Arg:
-        """The slot of a carried value to which iterations append: that of the result if it has one,
-        to which it is copied otherwise.
+        """The slot of a carried value to which iterations append.  It is the result's slot if there
+        is one; otherwise the value is copied to the result.
         """
         growth = scope.growths.get(out)
         if growth is not None and growth.target is None:
@@ -374,16 +378,18 @@ class Placement:
     def _slice(
         self, pointer: int, whole: Arg, element: Value, way: int, slot: int | None = None
     ) -> Slice:
-        """The pointer to an element in the memory of all of them."""
+        """The pointer to one element of a stacked value."""
         return Slice(pointer, whole, self.amount(element), way < 0, slot)
 
     def _stored(self, to: Arg, op: Loop, extents: Mapping[Var, Dim]) -> Store:
-        """The extents of the body's carried inputs in an iteration, for its measurement."""
+        """The step that stores the extents of the body's carried inputs for the measurement of an
+        iteration.
+        """
         return Store(to, tuple(self.sizes.amount(extents[s]) for s in op.inside))
 
 
 class _Scope:
-    """The memory that a graph takes while it runs.
+    """The memory that a graph uses while it runs.
 
     graph: the graph.
     regions: where those of its memory plan lie.
@@ -421,7 +427,7 @@ class _Scope:
                 self._taken.setdefault(known, []).append(placement.grow(growth, v))
 
     def taken_at(self, stage: Stage | None) -> list[Step]:
-        """The memory taken at a stage; None: when the graph begins."""
+        """The steps that allocate memory at a stage; None stands for the beginning of the graph."""
         grows: list[Step] = []
         sizes = self._placement.sizes
         if stage in self.regions:

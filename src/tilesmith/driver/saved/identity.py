@@ -34,7 +34,9 @@ after which Linux writes back pages that were written to.
 
 
 class Identity(NamedTuple):
-    """The state of a model's file and the key of its bytes; no state for a model that is bytes."""
+    """The state of a model's file and the key of its bytes.  A model given as bytes has no
+    state.
+    """
 
     stamp: Stamp
     content: str
@@ -45,7 +47,9 @@ Identified: TypeAlias = Callable[[], Identity | None]
 
 
 def keeps_programs(options: Options) -> bool:
-    """Whether compiled programs are kept: not where the passes are to be seen at work."""
+    """Whether compiled programs are kept.  They are not if the user wants to see the passes at
+    work.
+    """
     shown = options.dump or options.verify_each or options.time_passes
     return options.use_cache and not shown
 
@@ -63,10 +67,10 @@ def stamp_of(path: str | os.PathLike[str]) -> Stamp:
 
 
 def identify(model: Any, known: Cache | None = None) -> Identity | None:
-    """The identity of a model that is a path or bytes; None for others and where it can't be read:
-    the frontend says what is wrong.
+    """The identity of a model that is a path or bytes; None for other models.  Also None if it
+    can't be read, since the frontend reports the error.
 
-    known: where the hashes of files are kept.
+    known: the cache that keeps hashes of files.
     """
     try:
         if isinstance(model, bytes):
@@ -84,7 +88,7 @@ def identify(model: Any, known: Cache | None = None) -> Identity | None:
             content = content_key(memoryview(mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ)))
             unchanged = _stamp(os.fstat(f.fileno())) == stamp
         settled = unchanged and age >= SETTLED_SECONDS
-        # A cache that may only be read still serves, without a warning.
+        # A read-only cache is used without a warning.
         if known is not None and settled and os.access(known.directory, os.W_OK):
             known.put(key, content.encode())
         return Identity(stamp, content)
@@ -94,8 +98,10 @@ def identify(model: Any, known: Cache | None = None) -> Identity | None:
 
 @contextmanager
 def identifying(model: Any, options: Options, known: Cache | None) -> Iterator[Identified]:
-    """A function that waits for the model's identity, which threads find meanwhile; it gives None
-    where programs are not kept.  `known` is the cache of programs.
+    """A context in which threads compute the model's identity.  It yields a function that waits for
+    the identity, which returns None if programs are not kept.
+
+    known: the cache of programs.
     """
     if not keeps_programs(options):
         yield lambda: None

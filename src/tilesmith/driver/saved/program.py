@@ -1,14 +1,16 @@
 """Whole compiled programs in the cache on disk, so that a model compiled before needs no compiler.
 
-A program is known by everything that determines it: the model's bytes, the shapes and decisions
-asked for, the options, the target and the state of the tuning records.  It is kept as a `.tsm`
-file without weights.  The packed weights are an entry of their own, known by their bytes: programs
-that differ in code alone share them.  They are mapped as they are: nothing is packed, and processes
-that run one model share the memory.  A program that depends on anything else (see
-`Session.outside`) is not kept, nor one that would fill more than a `SHARE` of the cache.
+The key of a program includes everything that determines it: the model's bytes, the requested shapes
+and decisions, the options, the target and the state of the tuning records.  The program is kept as
+a `.tsm` file without weights.  The packed weights are a separate entry, whose key is a hash of
+their bytes, so programs that differ only in code share them.  They are mapped into memory without
+packing, and processes that run the same model share the memory.  Two kinds of programs are not
+kept: programs that depend on anything else (see `Session.outside`), and programs that would fill
+more than a `SHARE` of the cache.
 
-Which operators of users a model contains is known once it was read.  So the key above leads to a
-list of their uses, and the key of the program is made of it and of what these operators mean now.
+The users' operators in a model are known only after it is read.  So the key above leads to a list
+of their uses.  The program's key consists of this list and of the current definitions of these
+operators.
 """
 
 from __future__ import annotations
@@ -67,9 +69,13 @@ class SavedProgram:
     def of(
         request: Request, identified: Identified | None = None, cache: Cache | None = None
     ) -> SavedProgram | None:
-        """None if nothing is kept: for models that are neither a file nor bytes, without a cache,
-        and if the passes are to be shown.  `identified` gives the model's identity, and `cache` is
-        the cache of programs, if the caller has them.
+        """The place of a program in the cache; None if it is not kept.  That is so for models that
+        are neither a file nor bytes, without a cache, and if passes are to be shown.
+
+        identified: returns the model's identity.
+        cache: the cache of programs.
+
+        The caller may omit both.
         """
         model, options = request.model, request.options
         cache = cache_of(options, "programs") if cache is None else cache
@@ -78,7 +84,7 @@ class SavedProgram:
         try:
             shown = _shown(request)
         except (TypeError, ValueError, AttributeError):
-            return None  # the frontend says what is wrong
+            return None  # the frontend reports the error
         target = target_of(options)
         identity = identify(model) if identified is None else identified()
         if identity is None:
@@ -89,7 +95,7 @@ class SavedProgram:
         return SavedProgram(cache, key, model, identity.stamp)
 
     def load(self) -> Program | None:
-        """The program, if it was kept."""
+        """The program, if the cache has it."""
         program = self._load(self.key)
         if program is not None:
             return program
@@ -99,16 +105,16 @@ class SavedProgram:
         try:
             return self._load(self._key_with(json.loads(uses)))
         except TilesmithError:
-            return None  # the operators are others now; to compile says what is wrong, if anything
+            return None  # the operators have changed; the compiler reports any error
 
     @property
     def _uses_key(self) -> str:
-        """Of the list of uses of operators of users."""
+        """The key of the list of uses of users' operators."""
         return cache_key(self.key, "uses")
 
     def _key_with(self, uses: Sequence[str]) -> str:
-        """The key of a program with these uses of operators of users."""
-        from tilesmith.graph.custom import meanings_of_uses  # and with it a part of the compiler
+        """The key of a program with these uses of users' operators."""
+        from tilesmith.graph.custom import meanings_of_uses  # this imports a part of the compiler
 
         return cache_key(self.key, *uses, meanings_of_uses(uses))
 
@@ -120,7 +126,8 @@ class SavedProgram:
 
         def weights(key: str) -> Path | None:
             entries.append(key)
-            return self.cache.file(key)  # used after the program: it is evicted after it
+            # Read after the program, so that the program is evicted first.
+            return self.cache.file(key)
 
         try:
             return load_program(path, weights)
@@ -137,7 +144,7 @@ class SavedProgram:
         return zeroed_bytes(size) if room is None else np.frombuffer(room, np.uint8)
 
     def complete(self, constants: Blob) -> None:
-        """Say that the memory that `allocate` gave holds what it shall."""
+        """Declare that the memory from `allocate` is filled."""
         room = _room_of(constants)
         if room is not None:
             room.complete()
@@ -146,7 +153,7 @@ class SavedProgram:
     def keep(self, program: Program, uses: Sequence[str] = ()) -> None:
         """Keep the program that was just compiled, unless the model's file changed meanwhile.
 
-        uses: of operators of users in the model (`graph.custom.uses_of`).
+        uses: uses of users' operators in the model (`graph.custom.uses_of`).
         """
         if _bytes(program) > SHARE * self.cache.max_bytes:
             return
@@ -172,24 +179,27 @@ class SavedProgram:
 
 
 def _bytes(program: Program) -> int:
-    """Bytes of weights and code, also of the parts."""
+    """Bytes of weights and code, including those of the parts."""
     own = program.constants.nbytes + sum(map(len, program.objects.values()))
     return own + sum(map(_bytes, program.parts))
 
 
 def _room_of(blob: Blob) -> Room | None:
-    """The room in a cache that a blob of constants lies in."""
+    """The cache file that contains a blob of constants."""
     owner = blob.base.obj if isinstance(blob.base, memoryview) else blob.base
     return owner if isinstance(owner, Room) else None
 
 
 def _records(options: Options) -> str:
-    """The state of the tuning records, and what they are asked; empty where there are none."""
+    """The state of the tuning records and the questions that they answer; empty if there are
+    none.
+    """
     path = records_path(options)
     if not options.use_records or not os.path.isfile(path):
         return ""
     state: list[Stamp] = []
-    for file in (path, path.with_name(path.name + "-wal")):  # and SQLite's log beside it
+    # The database and SQLite's write-ahead log beside it.
+    for file in (path, path.with_name(path.name + "-wal")):
         try:
             stamp = stamp_of(file)
         except OSError:

@@ -1,4 +1,6 @@
-"""`accelerate`: a model for ONNX Runtime in which our operators compute the parts they speed up."""
+"""`accelerate`: an ONNX Runtime model in which our operators compute the parts that they speed
+up.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +56,7 @@ class Accelerated:
         """An `onnxruntime.InferenceSession` of the model.
 
         options: `onnxruntime.SessionOptions`.  The library is added, and the session's threads do
-            not spin unless the options say so: threads that spin would take cores from the
+            not spin unless the options enable it: threads that spin would take cores from the
             operators'.
         arguments: other arguments of `InferenceSession`, such as providers.
         """
@@ -65,7 +67,7 @@ class Accelerated:
             options.register_custom_ops_library(str(self.library))
             try:
                 options.get_session_config_entry(NO_SPINNING[0])
-            except RuntimeError:  # the user's options don't set it
+            except RuntimeError:  # the user's options do not contain it
                 options.add_session_config_entry(*NO_SPINNING)
         return onnxruntime.InferenceSession(str(self.model), options, **arguments)
 
@@ -123,9 +125,9 @@ def _read(model: Any) -> onnx.ModelProto:
             model = onnx.load_from_string(model)
         elif isinstance(model, (str, os.PathLike)):
             model = onnx.load(os.fspath(model))
-        elif not isinstance(model, onnx.ModelProto):  # `open` takes an integer as a descriptor
+        elif not isinstance(model, onnx.ModelProto):  # `open` takes an integer as a file descriptor
             raise TypeError("give a path, bytes or an onnx.ModelProto")
-    except Exception as e:  # errors of protobuf and of the file system
+    except Exception as e:  # protobuf and the file system raise various errors
         raise UsageError(f"expected an ONNX model, found {shown(model)}: {e}") from e
     if model.ByteSize() > onnx.checker.MAXIMUM_PROTOBUF:
         raise UsageError(
@@ -136,7 +138,7 @@ def _read(model: Any) -> onnx.ModelProto:
 
 
 class _Search:
-    """The parts that make a model faster.
+    """The search for parts that make a model faster.
 
     chosen: the parts found so far.
     """
@@ -177,11 +179,11 @@ class _Search:
             self._sessions[tried] = self._session(made, library)
             before, after = self.compared(tried, ROUNDS, self.chosen)
         except TilesmithError:
-            return False  # one of two halves may be faster
+            return False  # one half may be faster by itself
         return after <= GAIN * before
 
     def write(self, parts: Sequence[Part], library: Path) -> None:
-        """Write the library of some parts."""
+        """Write the library of operators that compute these parts."""
         ops = {operator(p): self._models[p] for p in parts}
         options = self._options.with_(fallback="error")
         export_custom_ops(
@@ -191,7 +193,7 @@ class _Search:
     def compared(
         self, parts: tuple[Part, ...], rounds: int, others: tuple[Part, ...] = ()
     ) -> tuple[float, float]:
-        """Seconds of a run with `others` replaced, and with `parts`: medians."""
+        """Median seconds of a run, first with `others` replaced and then with `parts` replaced."""
         feed, sessions = self._feed, (self._sessions[others], self._sessions[parts])
         calls = {n: lambda s=s: s.run(None, feed) for n, s in zip("ab", sessions, strict=True)}
         taken = interleave(calls, rounds=rounds, turn_seconds=TURN_SECONDS)
@@ -220,7 +222,9 @@ class _Search:
 
 
 def _with_all_outputs(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model with every value of its nodes as an output: sessions report types of outputs."""
+    """The model with every intermediate value as an output, since sessions report only types of
+    outputs.
+    """
     made = onnx.ModelProto()
     made.CopyFrom(model)
     known = {o.name for o in model.graph.output}
@@ -238,8 +242,8 @@ _ELEMENTS = {name.lower(): code for name, code in onnx.TensorProto.DataType.item
 def _types(session: Any, feed: Mapping[str, np.ndarray]) -> dict[str, onnx.TypeProto]:
     """The types of a session's inputs and outputs that are tensors.
 
-    An extent that the session does not know is symbolic.  The session reports an unknown shape as
-    that of a scalar, so a run determines the rank.
+    An extent that the session does not know is symbolic.  The session reports an unknown shape as a
+    scalar's, so a run determines the rank.
     """
     try:
         arrays = [*(feed[v.name] for v in session.get_inputs()), *session.run(None, feed)]
@@ -257,7 +261,7 @@ def _types(session: Any, feed: Mapping[str, np.ndarray]) -> dict[str, onnx.TypeP
 
 
 def _element_of(value: Any) -> int | None:
-    """The number of the element type of a session's value; None if it is no tensor."""
+    """The number of the element type of a session's value; None if it is not a tensor."""
     kind, _, element = value.type.rstrip(")").partition("(")
     return _ELEMENTS.get(element) if kind == "tensor" else None
 

@@ -69,7 +69,9 @@ class Source:
         return sorted(parts_found, key=len, reverse=True)
 
     def borders(self, part: Part) -> tuple[list[str], list[str]]:
-        """The values that a part reads from outside, and those of its own that others read."""
+        """The values that a part reads from outside, and those of its own values that others
+        read.
+        """
         made: dict[str, None] = {}
         read: dict[str, None] = {}
         for i in range(part.begin, part.end):
@@ -104,7 +106,7 @@ class Source:
         return helper.make_value_info(name, self._types[name])
 
     def with_parts(self, parts: Iterable[Part]) -> onnx.ModelProto:
-        """The model with one node in the place of each part.  The parts do not overlap."""
+        """The model, where one node replaces each part.  The parts do not overlap."""
         nodes, next_node = [], 0
         for part in sorted(parts, key=lambda p: p.begin):
             nodes += self._nodes[next_node : part.begin]
@@ -145,7 +147,7 @@ def operator(part: Part) -> str:
 
 
 def _read(node: onnx.NodeProto) -> Iterable[str]:
-    """The values that a node reads, also inside its graphs."""
+    """The values that a node reads, including those that its subgraphs read."""
     yield from (name for name in node.input if name)
     for attribute in node.attribute:
         for graph in (attribute.g, *attribute.graphs):
@@ -153,7 +155,7 @@ def _read(node: onnx.NodeProto) -> Iterable[str]:
 
 
 def _free(graph: onnx.GraphProto) -> Iterable[str]:
-    """The outer values that a graph reads."""
+    """The values of enclosing graphs that a graph reads."""
     own = {t.name for t in graph.initializer} | {i.name for i in graph.input}
     read: Sequence[str] = ()
     for node in graph.node:

@@ -1,1 +1,1 @@
-"""PyTorch: the backend of `torch.compile`, and operators of users."""
+"""PyTorch: the backend of `torch.compile`, and operators that users define."""

@@ -1,7 +1,7 @@
 """Calls of native code on tensors of PyTorch, without copies: the code receives addresses.
 
-Ranks of inputs are as traced, which Dynamo's guards ensure.  Types and strides are checked, since
-Dynamo itself makes tensors of numbers.
+Dynamo's guards ensure that ranks of inputs are as traced.  Types and strides are checked, since
+Dynamo itself converts numbers to tensors.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ class Native:
         self._types = [torch_type(s.dtype) for s in exe.program.inputs]
 
     def are_fit(self, tensors: Sequence[Any]) -> bool:
-        """Whether tensors for the code's inputs have its element types and hold their numbers
-        themselves.  Numbers of Python are accepted.
+        """Whether tensors for the code's inputs have its element types and store their values
+        directly. Python numbers are accepted.
         """
         for t, dtype in zip(tensors, self._types, strict=True):
             if isinstance(t, torch.Tensor) and (
@@ -74,7 +74,7 @@ class Native:
         return True
 
     def __call__(self, args: Sequence[Any]) -> list[Any]:
-        """The tensors of `outputs`, fresh ones.  Raises ModelError if the run fails."""
+        """New tensors for `outputs`.  Raises ModelError if the run fails."""
         tensors = [args[i] for i in self.inputs]
         for i in self._scalars:
             if not isinstance(tensors[i], torch.Tensor):

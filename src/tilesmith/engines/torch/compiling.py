@@ -70,7 +70,8 @@ def backend(
         decompositions=_decompositions(),
     )
     as_loops(graph)
-    # Attention with its own gradient is a kernel of PyTorch; the other form consists of products.
+    # Attention with a custom gradient is a kernel of PyTorch; this form consists of matrix
+    # products.
     plain = sdpa_kernel(SDPBackend.MATH) if torch.is_grad_enabled() else nullcontext()
     with plain:
         compiled = compiler(graph, example_inputs)
@@ -79,7 +80,7 @@ def backend(
 
 @cache
 def _decompositions() -> dict[Any, Any]:
-    """The decompositions of operators: to core ATen, except those that have an importer."""
+    """The decompositions of operators to core ATen, except of operators that have an importer."""
     return {
         operator: function
         for operator, function in core_aten_decompositions().items()
@@ -129,7 +130,7 @@ def _written() -> set[int]:
 
 
 def _metadata() -> Any:
-    """AOTAutograd's metadata of the graph being compiled; None outside of it."""
+    """AOTAutograd's metadata of the graph being compiled; None outside of a compilation."""
     context = TracingContext.try_get()
     return None if context is None else context.fw_metadata
 

@@ -76,7 +76,9 @@ class _Sizes:
 
 
 class _Equal(_Sizes):
-    """One symbol for sizes that are equal in the example; PyTorch is told that they are equal."""
+    """Sizes that get one symbol if they are equal in the example; PyTorch is told that they are
+    equal.
+    """
 
     def dim(self, size: Any) -> Dim:
         if isinstance(size, int) or not size.node.has_hint():
@@ -87,7 +89,7 @@ class _Equal(_Sizes):
 
 
 class _Numbers(_Sizes):
-    """Numbers for sizes; PyTorch is told that other sizes need another graph."""
+    """Sizes that become numbers; PyTorch is told that other sizes need another graph."""
 
     def dim(self, size: Any) -> Dim:
         return int(size)

@@ -1,16 +1,16 @@
 """The test whether weights still have their contents, by one call of native code for all of
 them.
 
-PyTorch's counter of writes does not count all of them: fused optimizers, statistics of batch norm
-and writes through `weight.data` or NumPy leave it unchanged, and memory may be reused.  So contents
-are compared, by a digest: each call reads all weights.  After some calls without changes, the
-system is asked instead which pages were written, where it can tell.  With `freeze=True` the user
-asserts that all writes are counted; then addresses and counters suffice.
+PyTorch's counter does not count all writes: fused optimizers, statistics of batch norm and writes
+through `weight.data` or NumPy leave it unchanged, and memory may be reused.  So contents are
+compared by a digest, for which each call reads all weights.  After some calls without changes, the
+operating system is asked instead which pages were written, if it can tell.  With `freeze=True` the
+user asserts that all writes are counted; then addresses and counters suffice.
 
 Native code calls PyTorch's own functions: `aoti_torch_get_data_ptr` of its C interface, and the
 function of `aten::_version`, which has a C++ name.  Both take a tensor's handle, which is stored in
-the Python object.  Its offset is looked up once and checked on a tensor.  If a check fails, Python
-makes the test.
+the Python object.  The handle's offset is looked up once and checked on a tensor.  If a check
+fails, Python does the comparison.
 """
 
 from __future__ import annotations
@@ -104,8 +104,8 @@ def span(x: torch.Tensor) -> int:
 def unchanged(
     numbers: Sequence[int], weights: Sequence[torch.Tensor], then: State, threads: int = 1
 ) -> Callable[[Any], bool]:
-    """A function of a call's inputs, a list or a tuple: whether inputs `numbers` are `weights` with
-    the state `then`.
+    """A function of a call's inputs (a list or a tuple) that tests whether the inputs with these
+    `numbers` are `weights` in the state `then`.
 
     It may return False for other objects with the same contents.
 
@@ -124,7 +124,8 @@ def unchanged(
     state_of_each = then.addresses, then.versions, sizes
     patience = _PATIENCE if watches_pages_from_environment() else -1
 
-    def may_watch() -> bool:  # devices write pinned memory, which the system doesn't notice
+    # A device may write pinned memory without the operating system noticing.
+    def may_watch() -> bool:
         return not any(map(torch.Tensor.is_pinned, held))
 
     return Unchanged(
@@ -136,13 +137,15 @@ def unchanged(
 def _interface() -> _Interface | None:
     """The functions and offsets for native code; None if this PyTorch fails a check."""
     try:
-        library = ctypes.CDLL(torch._C.__file__)  # its symbols and those of its dependencies
+        # Finds symbols of the library and of its dependencies.
+        library = ctypes.CDLL(torch._C.__file__)
         address_of, version_of = library.aoti_torch_get_data_ptr, library[_VERSION]
     except (OSError, AttributeError):
         return None
     version_of.restype = ctypes.c_int64
     offset = object.__basicsize__
-    with torch.inference_mode(False), torch.no_grad():  # tensors of inference mode have no counter
+    # Tensors made in inference mode have no version counter.
+    with torch.inference_mode(False), torch.no_grad():
         tensors = torch.zeros(3), torch.nn.Parameter(torch.zeros(2), requires_grad=False)[1:]
         for made in tensors:
             made.add_(1)

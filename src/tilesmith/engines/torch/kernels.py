@@ -90,7 +90,8 @@ class Kernels:
         exe = self._families[key].program(tuple(tuple(t.shape) for t in tensors))
         sizes = exe.sizes_of(tensors)
         shapes = [s.static_shape for s in exe.program.outputs] if sizes is None else sizes.outputs
-        known = [s for s in shapes if s is not None]  # all of them, since no extent depends on data
+        # All are known, since no extent depends on data.
+        known = [s for s in shapes if s is not None]
         return _Call(exe, sizes, known, [torch_type(s.dtype) for s in exe.program.outputs])
 
 
@@ -112,7 +113,7 @@ class _Family:
             pattern = _opened(seen, shapes)
             try:
                 exe = self._compiled(pattern)
-            except TilesmithError:  # the operator needs numbers; the next line reports the error
+            except TilesmithError:  # the operator needs constant sizes: the next line reports it
                 return self._compiled(shapes)
             self._open.append((pattern, exe))
             return exe
@@ -137,8 +138,8 @@ def _empty(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
 
 
 def _opened(seen: Shapes, shapes: Shapes) -> list[tuple[Dim, ...]]:
-    """Shapes with a symbol for each size that differs between two calls; sizes that changed from
-    one number to another in the same way share a symbol.  Sizes of 0 and 1 are numbers.
+    """Shapes with a symbol for each size that differs between two calls.  Sizes with the same two
+    values share a symbol.  Sizes of 0 and 1 stay numbers.
     """
     symbols: dict[tuple[int, int], Dim] = {}
 

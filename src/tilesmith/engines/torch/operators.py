@@ -59,15 +59,15 @@ def register(
     definition: a function.  It gets a placeholder for each parameter without annotation, or
         annotated `te.Tensor`; and numbers, for parameters annotated int, float, bool, str,
         tuple[int, ...] or tuple[float, ...].  It returns a tensor or a tuple of tensors, which
-        rules schedule; or a schedule and its arguments, `(s, [x, y])`, whose results are those of
-        the arguments that are no placeholders.  Extents of placeholders are symbolic if the
-        caller's are.  Alternatively a finished schedule, of tensors whose sizes are numbers.
+        rules schedule; or a schedule and its arguments, `(s, [x, y])`, whose results are the
+        arguments that are not placeholders.  Extents of placeholders are symbolic if the caller's
+        are.  Alternatively a finished schedule, of tensors whose sizes are numbers.
     args: arguments of a finished schedule: placeholders, which are the parameters, and results.
     results: number of tensors that it returns.
     gradient: gets the gradient of each result, then the arguments of the call, and returns the
         gradient for each tensor among these, None for one without.  It uses functions of PyTorch,
         or is another registered operator.
-    options: options of the code for calls in eager mode; the default is that of `ts.compile`.
+    options: options of the code for calls in eager mode, with the defaults of `ts.compile`.
 
     Returns the operator, as in `torch.ops`.  Raises UsageError.
     """

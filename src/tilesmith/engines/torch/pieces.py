@@ -61,8 +61,7 @@ class Piece:
         self._results = Results(module)
         self._problems: Mapping[str, Problem] = {}
         self._call: Callable[..., Any] | None = None
-        # The graph computes with the sizes of a weight that Dynamo left symbolic, as with an
-        # input's.
+        # The graph also computes with sizes of weights that Dynamo left symbolic.
         fixed = [i for i in weights if not _is_open(inputs[i].meta.get("val"))]
         self._weights = Weights(fixed, self._compiled, freeze)
         self._quick: Call | None = None
@@ -73,12 +72,12 @@ class Piece:
     def call(self, args: Sequence[Any]) -> Any:
         """The results of the graph for these inputs."""
         if forward_ad._current_level >= 0 and any(map(is_dual, args)):
-            return self._module(*args)  # native code has no tangents
+            return self._module(*args)  # native code has no forward-mode derivatives
         if self._quick is not None and (results := self._quick(args)) is not None:
             return results
         if self._call is None:
             if not all(has_memory(a) or a.is_meta for a in args if isinstance(a, torch.Tensor)):
-                return self._module(*args)  # nothing to compile for: PyTorch infers types
+                return self._module(*args)  # nothing to compile: PyTorch only infers types
             self._call = self._first(args)
         return self._call(*args)
 
@@ -96,14 +95,14 @@ class Piece:
 
     def _run(self, *args: Any) -> Any:
         packed = self._weights.packed(args)
-        if packed is None:  # a constant that is no longer one is needed
+        if packed is None:  # the part needs a constant that is not constant any more
             self._quick, self._call = None, self._divided()
             return self._call(*args)
         if packed.quick is None:
             packed.quick = quick_call(packed, self._results)
-        self._quick = packed.quick  # calls with the same weights follow
+        self._quick = packed.quick  # later calls with the same weights take the quick path
         if not packed.native.are_fit([args[i] for i in packed.native.inputs]):
-            return self._module(*args)  # types differ from those that Dynamo traced
+            return self._module(*args)  # the types differ from those that Dynamo traced
         return self._results.finished(args, packed.native(args))
 
     def _compiled(self, args: Sequence[Any], constant: Sequence[int]) -> Native | None:
@@ -113,7 +112,7 @@ class Piece:
         reading = read(self._module, held, self._results.native)
         self._problems = reading.problems
         for problem in reading.problems.values():
-            if problem.site.operator in PLACED:  # the memory of a part is not that of the whole
+            if problem.site.operator in PLACED:  # a part has other memory than the whole graph
                 raise UnsupportedError(str(report([*reading.problems.values()])))
         if reading.problems:
             return None
@@ -183,11 +182,13 @@ def _divided(
     weights: Weights,
     options: Options,
 ) -> Callable[..., Any]:
-    """The function of a graph in which PyTorch makes the calls with problems, and pieces others."""
+    """The function of a graph.  PyTorch makes the calls that have problems, and pieces compute the
+    others.
+    """
     graph = module.graph
     left = set(problems)
     parts = [n for n in graph.nodes if n.op == "call_function" and n.target is operator.getitem]
-    # A call and the parts of its result stay together.
+    # A call and the operators that unpack its results stay together.
     left |= {n.args[0].name for n in parts if n.name in left}
     left |= {n.name for n in parts if n.args[0].name in left}
     if all(n.name in left for n in graph.nodes if n.op == "call_function"):
@@ -200,7 +201,7 @@ def _divided(
     for n in whole.graph.nodes:
         if n.op == "call_module":
             part = whole.get_submodule(n.target)
-            assert isinstance(part, torch.fx.GraphModule)  # made by the partitioner
+            assert isinstance(part, torch.fx.GraphModule)  # the partitioner made it
             constant = [i for i, a in enumerate(n.args) if a.name in static]
             delattr(whole, n.target)
             object.__setattr__(whole, n.target, Piece(part, constant, options, weights.freeze))

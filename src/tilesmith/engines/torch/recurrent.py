@@ -62,8 +62,8 @@ def trace_recurrent_modules(backend: Callable[..., Any]) -> None:
 def _keep_steps_open(
     overload: OpOverload, key: DispatchKey, kind: str, backend: Callable[..., Any]
 ) -> None:
-    """Makes Dynamo infer the shapes of a recurrent function's results by `_called` for `backend`:
-    PyTorch's own function for fake tensors repeats the step, so that the number of steps is fixed.
+    """Make Dynamo infer the shapes of a recurrent function's results by `_called` for `backend`.
+    PyTorch's own function for fake tensors repeats the step, which fixes the number of steps.
     """
     whole = overload.py_kernels[key]
 
@@ -236,13 +236,15 @@ class _Recurrence(torch.autograd.Function):
 
 
 def _before(of_steps: torch.Tensor, first: torch.Tensor, reverse: bool) -> torch.Tensor:
-    """The state before each step, from those after each step and the one before all of them."""
+    """The state before each step: the first state, then the states after all steps but the last
+    one.
+    """
     if reverse:
         return torch.cat([of_steps[1:], first[None]])
     return torch.cat([first[None], of_steps[:-1]])
 
 
-# The operators for calls in eager mode and of fake tensors
+# Custom operators for eager mode and for fake tensors
 
 
 _LIBRARY = torch.library.Library("tilesmith", "FRAGMENT")

@@ -72,7 +72,9 @@ def _sources(leaves: Sequence[Any]) -> tuple[list[Node], set[Node]]:
 def _places(
     leaves: Sequence[Any], available: Sequence[Node]
 ) -> list[tuple[int | None, Any]] | None:
-    """The number of each result in `available`, or a constant; None if one must be computed."""
+    """The index of each result in `available`, or its constant value; None if a result must be
+    computed.
+    """
     order = {n: i for i, n in enumerate(available)}
     if any(isinstance(x, Node) and x not in order for x in leaves):
         return None

@@ -24,8 +24,8 @@ def with_sharing(
     example_inputs: Sequence[Any],
     written: Collection[int],
 ) -> Callable[..., Any]:
-    """`compiled`, except for calls in which an argument that is written shares memory with another
-    one, but did not in the example: `graph` computes these, operator by operator.
+    """A function that calls `compiled`, except if a written argument shares memory with another one
+    and did not in the example.  `graph` computes such calls, operator by operator.
 
     example_inputs: the inputs for which `compiled` was made, possibly fake tensors.
     written: numbers of the arguments that are written.
@@ -44,7 +44,7 @@ def with_sharing(
 
 
 def _sharing(inputs: Sequence[Any], written: Collection[int]) -> set[tuple[int, int]]:
-    """The numbers of inputs that share memory, of which the first is written."""
+    """Pairs of input numbers that share memory, where the first input of each pair is written."""
     places = {
         i: (x.untyped_storage()._cdata, _place(x))
         for i, x in enumerate(inputs)

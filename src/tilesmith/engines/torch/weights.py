@@ -50,9 +50,10 @@ class Weights:
         make: Callable[[Sequence[Any], Sequence[int]], Native | None],
         freeze: bool = False,
     ) -> None:
-        """numbers: numbers of the inputs that are weights.
+        """Keep the compiled code of weights.
 
-        make: compiles for these inputs with constants in place of some, by number.
+        numbers: numbers of the inputs that are weights.
+        make: compiles for inputs, of which some, by number, are constants.
         freeze: whether PyTorch counts all writes to weights.
         """
         self.numbers = list(numbers)
@@ -85,7 +86,9 @@ class Weights:
         return state([args[i] for i in self._constant], self.freeze)
 
     def _changed(self, last: Packed, args: Sequence[Any], now: State) -> bool:
-        """Records which weights of the last call were written; whether one has become an input."""
+        """Record which weights of the last call were written.  Returns whether one of them has
+        become an input.
+        """
         is_same = [args[i] is w for i, w in zip(last.numbers, last.weights, strict=True)]
         then, current = last.state.told, now.told
         for i, same, a, b in zip(last.numbers, is_same, then, current, strict=True):

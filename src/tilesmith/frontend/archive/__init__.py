@@ -1,8 +1,8 @@
 """The frontend for archives of PyTorch: `.pt2` files, as `torch.export.save` writes them.
 
-PyTorch's own loader unpickles example inputs and evaluates text; this one reads JSON and arrays,
-trusts neither, and needs no PyTorch.  The reader is imported at the first archive: it brings
-PyTorch's operators, which a model of another kind does not need.
+PyTorch's own loader unpickles example inputs and evaluates text.  This one only reads JSON and
+arrays, checks both, and needs no PyTorch.  The reader is imported when the first archive is read,
+because it imports the importers of PyTorch's operators.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ _DEEPEST = 16
 
 
 def current_of(value: Any, current: Callable[[str], str]) -> Any:
-    """An argument; a name of a tensor is replaced by the name of its present contents."""
+    """An argument in which the name of a tensor is replaced by the name of its current contents."""
     return Ref(current(value.name)) if isinstance(value, Ref) else value
 
 
@@ -40,11 +40,11 @@ _BRANCHING = {
 class CallGraph:
     """Reads the calls of a graph.
 
-    graph: as the archive has it.
-    composites: takes composed operators apart.
-    prefix: of the names that it defines.
-    given: the meaning of the names of its inputs, for a graph inside another one.
-    depth: how many graphs are around it.
+    graph: the graph in the archive's form.
+    composites: expands composed operators.
+    prefix: prefix of the names that it defines.
+    given: meanings of its input names, for a graph inside another one.
+    depth: number of enclosing graphs.
     traced: collects what the archive records about names.
     """
 
@@ -56,7 +56,7 @@ class CallGraph:
     traced: dict[str, Json] = field(default_factory=dict)
 
     def functional(self) -> Functional:
-        """The calls as ones that write to nothing, composed operators taken apart."""
+        """The calls as ones that write to nothing, with composed operators expanded."""
         return functional(self.composites.expanded(self.calls(), self.traced))
 
     def calls(self) -> Iterator[Call]:
@@ -102,7 +102,7 @@ class CallGraph:
         return tuple(s.integer(0) for _, s in strides), offset.integer(0)
 
     def _inner(self, node: Json, inputs: list[Json], at: int) -> Iterator[Call]:
-        """The calls of a graph that stand for a call of it."""
+        """The calls of a subgraph that replace a call of it."""
         if len(inputs) <= at:
             node.bad(f"at least {at + 1} arguments")
         if at == 4 and argument(inputs[2]["arg"]) is not False:
@@ -160,7 +160,7 @@ class CallGraph:
         return Block(tuple(n.name for n in names), tuple(calls), outputs)
 
     def _own(self, given: Any) -> Any:
-        """An argument, its names as they are called outside of this graph."""
+        """An argument with the names that its parts have outside of this graph."""
         if isinstance(given, Ref):
             return self.given.get(given.name, Ref(f"{self.prefix}{given.name}"))
         if isinstance(given, list):

@@ -2,7 +2,8 @@
 apart.
 
 PyTorch itself takes them apart, where it is installed: it gets one call at a time, never the file.
-What it can't, or without PyTorch, stays as it is, for the importer to refuse.
+Operators that PyTorch can't decompose stay unchanged, and the importer refuses them.  So do all of
+them without PyTorch.
 """
 
 from __future__ import annotations
@@ -28,10 +29,10 @@ _ = aten.FAMILIES
 
 @dataclass(slots=True)
 class Composites:
-    """Takes composed operators of one archive apart.
+    """Expands the composed operators of one archive.
 
     ranges, hints: see `Exported`.
-    guards: gets conditions on sizes that the calls hold for.
+    guards: collects conditions on sizes under which the calls are valid.
     kept: results of an earlier reading of the archive.
     """
 
@@ -69,10 +70,10 @@ class Composites:
             yield from [call] if calls_of is None else calls_of
 
     def keep(self) -> None:
-        """Keeps the answers of PyTorch, after all calls were read."""
+        """Keep PyTorch's answers, after all calls were read."""
         if self.kept is None or self.kept.is_whole or not self._found or not self._are_apart:
             return
-        if self._expansion is not None:  # PyTorch is there
+        if self._expansion is not None:  # PyTorch is installed
             self.kept.save(self.guards[self._known_guards :], self._found)
 
     def _expanded(self, call: Call, traced: Mapping[str, Json]) -> Expanded:
@@ -83,7 +84,7 @@ class Composites:
         names = names_in([*call.args, *call.kwargs.values()])
         try:
             traced_names = {name: _traced(traced[name]) for name in names if name in traced}
-        except UnsupportedError:  # of an element type, which its own call is refused for
+        except UnsupportedError:  # the call itself is refused for this element type
             return None
         expansion = self._expansion.of(call, traced_names)
         return None if expansion == [call] else [*_checks(call, traced_names), *expansion]

@@ -31,7 +31,7 @@ class Archive:
 
         name: its name in messages.
 
-        Raises ModelError if it is no sound ZIP file.
+        Raises ModelError if it is not a valid ZIP file.
         """
         self._content, self.name = memoryview(content), name
         try:
@@ -107,7 +107,7 @@ class Archive:
 
 
 class _Stream(io.RawIOBase):
-    """Bytes as a file that is only read; `BytesIO` would copy them."""
+    """A byte array as a read-only file, without the copy that `BytesIO` makes."""
 
     def __init__(self, content: memoryview) -> None:
         self._content, self._at = content, 0

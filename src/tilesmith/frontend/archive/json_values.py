@@ -11,9 +11,9 @@ from tilesmith.support.errors import ModelError
 
 @dataclass(frozen=True, slots=True)
 class Json:
-    """A JSON value.  All that reads it raises ModelError for a value of another kind.
+    """A JSON value.  Every method that reads it raises ModelError for a value of another kind.
 
-    value: as Python's `json` gives it.
+    value: the value that Python's `json` returns.
     place: the file, and the keys that lead to the value.
     """
 
@@ -46,7 +46,7 @@ class Json:
         return [value for _, value in self.items()]
 
     def one(self) -> tuple[str, Json]:
-        """The key and the value of an object that has one: a union of PyTorch's schema."""
+        """The key and the value of an object that has only one: a union in PyTorch's schema."""
         if not isinstance(self.value, dict) or len(self.value) != 1:
             self.bad("an object with one key")
         return next(self.items())
@@ -72,7 +72,7 @@ class Json:
         return self.value
 
     def number(self) -> float:
-        """A float; PyTorch writes those that JSON doesn't have as text."""
+        """A float.  PyTorch writes floats that JSON lacks as text."""
         special = {"Infinity": float("inf"), "-Infinity": float("-inf"), "NaN": float("nan")}
         if isinstance(self.value, str) and self.value in special:
             return special[self.value]

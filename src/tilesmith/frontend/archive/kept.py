@@ -1,7 +1,7 @@
 """The expansions of an archive's composed operators, kept in the cache on disk.
 
-Only PyTorch knows it, and to import PyTorch takes longer than all else of a second compilation.  So
-the calls are kept under the archive's program and PyTorch's version.
+Only PyTorch knows an expansion, and importing PyTorch takes longer than the rest of a second
+compilation.  So the calls are kept under a key of the archive's program and PyTorch's version.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ class _StrangeError(Exception):
 class Kept:
     """The expansions of one archive.
 
-    cache: where they are kept.
-    key: under which.
-    guards: the conditions that they hold for.
+    cache: the cache that keeps them.
+    key: their key.
+    guards: the conditions under which they are valid.
     calls: the expansion of each call, by its target and name.
-    is_whole: whether all are there, and none was asked of PyTorch since.
+    is_whole: whether the cache had all of them, so that PyTorch was not asked.
     """
 
     cache: Cache
@@ -61,7 +61,7 @@ class Kept:
         return kept
 
     def save(self, guards: Sequence[str], calls: Mapping[tuple[str, str], Expanded]) -> None:
-        """Keeps the expansions; without those that have arguments of another form."""
+        """Keep the expansions, except those that have arguments of another form."""
         try:
             rows = [[*key, _encoded_calls(expansion)] for key, expansion in calls.items()]
         except _StrangeError:

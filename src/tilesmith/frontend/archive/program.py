@@ -87,7 +87,7 @@ def exported_of(archive: Archive, cache: Cache | None = None) -> Exported:
 
 
 def _guards(program: Json) -> list[str]:
-    guards = program.get("guards_code")  # not every minor version has them
+    guards = program.get("guards_code")  # some minor versions have no guards
     return [] if guards is None else [g.text() for g in guards.list()]
 
 

@@ -28,13 +28,13 @@ _KINDS: dict[str, type] = {
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """A tensor or number, or a container of such.
+    """A tensor or number, or a container of tensors and numbers.
 
     kind: tuple, list or dict; None for a tensor or a number.  Other containers are dicts where
         their parts have names, and else tuples.
     keys: of the parts, in order.
     parts: in order.
-    type: the name of a container that is none of Python's; empty for these.
+    type: the name of a container type outside of Python's own; empty for Python's.
     """
 
     kind: type | None = None
@@ -44,7 +44,7 @@ class Tree:
 
     @staticmethod
     def of(text: Json) -> Tree:
-        """The tree in a text as `torch.utils._pytree.treespec_dumps` gives it: version 1 of it."""
+        """The tree from the text that `torch.utils._pytree.treespec_dumps` writes, in version 1."""
         try:
             json_value = Json(json.loads(text.text()), text.place)
         except (ValueError, RecursionError):
@@ -78,7 +78,7 @@ class Tree:
         return Tree(kind, keys, parts, name if is_other else "")
 
     def leaves(self, given: Any) -> Iterator[Any]:
-        """The tensors and numbers of `given`.  Raises ModelError if it is nested otherwise."""
+        """The tensors and numbers in `given`.  Raises ModelError if it is nested differently."""
         if self.kind is None:
             yield given
             return

@@ -34,7 +34,7 @@ def dtype_of(found: Json) -> DType:
 
 
 def weights_of(archive: Archive, model: str, names: Collection[str]) -> dict[str, np.ndarray]:
-    """The weights of a model that are called so, as arrays in the archive's memory."""
+    """The weights of a model with these names, as arrays in the archive's memory."""
     tables = [
         (folder, archive.json(file)["config"])
         for folder, file in (

@@ -1,4 +1,4 @@
-"""The operators of PyTorch's ATen library, whatever source a program of them was read from.
+"""The operators of PyTorch's ATen library, for programs from any source.
 
 Importing this package registers every operator; it does not import `torch`.
 """

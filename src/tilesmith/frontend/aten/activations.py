@@ -67,7 +67,7 @@ def rrelu(
     n: AtenNode, self: Value, lower: Number = 1 / 8, upper: Number = 1 / 3, training: bool = False,
     generator: object = None,
 ) -> Value:  # fmt: skip
-    """Outside training the slope is the mean of its limits."""
+    """A leaky ReLU: outside of training the slope is the mean of its limits."""
     if training:
         n.unsupported(reason_of("aten.rrelu_with_noise.default"))
     low, high = (float(n.number(v, "a limit")) for v in (lower, upper))
@@ -95,7 +95,9 @@ def rrelu_backward(
     n: AtenNode, grad_output: Value, self: Value, noise: Value, lower: Number, upper: Number,
     training: bool, self_is_result: bool,
 ) -> Value:  # fmt: skip
-    """The slope at a negative element is the mean, or in training the random slope."""
+    """The gradient of a randomised leaky ReLU.  For negative elements, the slope is the mean of the
+    limits, or in training the random slope.
+    """
     low, high = (float(n.number(v, "a limit")) for v in (lower, upper))
     if training and high - low > 1e-6:
         return grad_output * noise

@@ -39,6 +39,6 @@ def flash_attention(
     attn_mask: Value | None = None,
     scale: float | None = None,
 ) -> tuple[Value, None]:
-    """PyTorch's kernel; the second result is for its gradient, which nothing else reads."""
+    """PyTorch's attention kernel.  The second result is only for its gradient."""
     y = scaled_dot_product_attention(n, query, key, value, attn_mask, dropout_p, is_causal, scale)
     return y, None

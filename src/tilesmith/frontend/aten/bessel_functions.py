@@ -1,7 +1,7 @@
 """Modified Bessel functions of the first kind, of order 0 and 1, also scaled by exp(-|x|).
 
-Each is a series for |x| up to 8, and one in 8 / |x| beyond.  The error is at most 5 ulp for order
-0 and 12 ulp for order 1, in f32 and in f64.
+Each uses one series in |x| up to 8, and another in 8 / |x| beyond.  The error is at most 5 ulp for
+order 0 and 12 ulp for order 1, in f32 and in f64.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def _bessel(x: Value, *, order: int, is_scaled: bool) -> Value:
         near = near * size
     far = outer.at(8.0 / maximum(size, 8.0)) / sqrt(size)
     value = where(size < 8.0, near, far)
-    if not is_scaled:  # by halves, since exp(|x|) leaves the range before the product does
+    if not is_scaled:  # multiply by exp(|x| / 2) twice: exp(|x|) overflows before the product does
         half = exp(size * 0.5)
         value = value * half * half
     return where(x < 0.0, -value, value) if order == 1 else value

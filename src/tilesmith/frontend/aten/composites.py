@@ -1,7 +1,6 @@
 """Operators that PyTorch takes apart before a compiler sees them.
 
-They are in programs that nothing was taken apart in: archives as `torch.export.save` writes them,
-and TorchScript.
+They occur in programs that were not decomposed: archives from `torch.export.save`, and TorchScript.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ def addbmm(
 
 
 def _scaled_sum(n: AtenNode, x: Value, product: Value, beta: Number, alpha: Number) -> Value:
-    """beta * x + alpha * product; with a beta of 0, NaN in x does not count."""
+    """beta * x + alpha * product.  If beta is 0, NaN in x is ignored."""
     by, factor = n.number(beta, "beta"), n.number(alpha, "alpha")
     if factor != 1:
         product = product * factor
@@ -103,7 +103,7 @@ def solve(n: AtenNode, A: Value, B: Value, left: bool = True) -> Value:
 
 @aten_op("aten.linalg_inv.default", "aten.inverse.default")
 def inverse(n: AtenNode, A: Value) -> Value:
-    """The inverses of matrices; a run refuses a singular one."""
+    """The inverses of matrices.  A run refuses a singular matrix."""
     rows = n.add(Iota(A.type.shape[-1]))
     is_one = n.reshape(rows, (-1, 1)).equals(rows)
     return n.add(linalg.Solve(), A, n.expand(n.cast(is_one, A.dtype), A.type.shape))
@@ -111,7 +111,7 @@ def inverse(n: AtenNode, A: Value) -> Value:
 
 @aten_op("aten._linalg_det.default")
 def determinant_alone(n: AtenNode, A: Value) -> tuple[Value]:
-    """The first result; PyTorch computes results that need the factors, as gradients do."""
+    """Only the determinant; PyTorch computes the results with the factors, which gradients need."""
     return (determinant(n, A),)
 
 

@@ -52,7 +52,7 @@ def while_loop(
     carried_inputs: Sequence[Any],
     additional_inputs: Sequence[Any] = (),
 ) -> Sequence[Any]:
-    """The carried values after the last iteration, of which there may be none."""
+    """The carried values after the last iteration; there may be no iteration."""
     state = [n.tensor(v) for v in carried_inputs]
     going = _condition(n, cond_fn(n.builder, [*state, *additional_inputs]))
     known = n.known(going)
@@ -88,7 +88,7 @@ def _inside(body: Body, operands: Sequence[Any]) -> list[Any]:
 
 
 def _tensors(n: AtenNode, body: Body, results: Any) -> list[Value]:
-    """The results of a body, as tensors."""
+    """The results of a body, converted to tensors."""
     whole = results if isinstance(results, (list, tuple)) else [results]
     if any(r is None for r in whole):
         n.unsupported("None as a result that only a run chooses")

@@ -101,7 +101,7 @@ def col2im(
     padding: Sequence[int],
     stride: Sequence[int],
 ) -> Value:
-    """Columns [N, C * window, places], or without N, added up to images."""
+    """Columns [N, C * window, positions] added up to images; N may be missing."""
     image = tuple(int(n.number(d, "an extent of the image")) for d in output_size)
     pads = tuple(padding)
     op = columns.Col2Im(image, tuple(kernel_size), tuple(stride), (*pads, *pads), tuple(dilation))

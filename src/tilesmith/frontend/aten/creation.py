@@ -109,7 +109,7 @@ def arange(
     if not any(isinstance(x, (Expr, Value)) for x in (start, end)):
         first, last = n.number(start, "start"), n.number(end, "end")
         whole = (int(first), int(last), int(by))
-        if dtype is i64:  # of this type alone, ends are rounded before elements are counted
+        if dtype is i64:  # for i64 only, ATen rounds both ends before it counts elements
             first, last, by = whole
         count = max(math.ceil((last - first) / by), 0)
         if dtype.is_int:
@@ -149,7 +149,7 @@ def linspace(
 ) -> Value:
     first, last = n.number(start, "start"), n.number(end, "end")
     dtype = dtype or f32
-    if dtype.is_int:  # rounded before they are divided; ATen counts from the nearer end
+    if dtype.is_int:  # ATen rounds the ends before it divides, and counts from the nearer end
         first, last = int(first), int(last)
         step, i = (last - first) / max(steps - 1, 1), np.arange(steps)
         near = np.where(i < steps // 2, first + step * i, last - step * (steps - 1 - i))
@@ -160,7 +160,7 @@ def linspace(
 def _triangle(
     n: AtenNode, row: int, col: int, offset: int = 0, dtype: DType | None = None, *, is_upper: bool
 ) -> Value:
-    """The places of a triangle of a matrix, [2, how many]."""
+    """The positions of the elements in a triangle of a matrix, [2, count]."""
     places = np.triu_indices(row, offset, col) if is_upper else np.tril_indices(row, offset, col)
     return n.const(np.stack(places).astype((dtype or i64).numpy))
 

@@ -38,12 +38,12 @@ def _called(cls: type[Op], n: AtenNode, *args: Any, **kwargs: Any) -> Any:
     attributes = {name: _attribute(n, types[name], a, name) for name, a in told.items()}
     try:
         return n.add(cls(**attributes), *inputs)
-    except (ExpressionError, ScheduleError) as e:  # such as of a size that is not known
+    except (ExpressionError, ScheduleError) as e:  # for example, a size is not known
         raise UnsupportedError(str(e)) from e
 
 
 def _attribute(n: AtenNode, type_: Any, given: Any, name: str) -> Any:
-    """A number, a string or a tuple, of the type that the operator's attribute has."""
+    """A number, a string or a tuple, converted to the type of the operator's attribute."""
     if get_origin(type_) is tuple:
         return tuple(n.number(a, name) for a in given)
     return type_(given if isinstance(given, str) else n.number(given, name))

@@ -36,12 +36,13 @@ def cdist(n: AtenNode, x1: Value, x2: Value, p: float, compute_mode: int | None 
 
 @aten_op("aten._cdist_backward.default")
 def cdist_gradient(n: AtenNode, grad: Value, x1: Value, x2: Value, p: float, cdist: Value) -> Value:
-    """The cotangent of x1; where the distance is 0 there is none."""
+    """The cotangent of x1, which is 0 where the distance is 0."""
     difference = _differences(n, x1, x2)
     zero = n.tensor(0.0, x1.dtype)
     distance = n.reshape(cdist, (*cdist.type.shape, 1))
     size = abs(difference)
-    slope = n.add(ew.Sign(), difference)  # of norms of order 1 and infinity, where they have one
+    # The gradient of norms of order 1 and infinity, where these are differentiable.
+    slope = n.add(ew.Sign(), difference)
     if p == 0:
         slope = slope * zero
     elif math.isinf(p):
@@ -58,7 +59,7 @@ def cdist_gradient(n: AtenNode, grad: Value, x1: Value, x2: Value, p: float, cdi
 
 @aten_op("aten._pdist_forward.default")
 def pdist(n: AtenNode, self: Value, p: float = 2) -> Value:
-    """Distances of each row to those after it, in order."""
+    """The distances of each row to all later rows, in order."""
     first, second = np.triu_indices(n.extent(self, 0), 1)
     rows = (n.add(Gather(0), self, n.const(i.astype(np.int64))) for i in (first, second))
     return vector_norm(n, n.add(ew.Sub(), *rows), p, -1)

@@ -23,7 +23,7 @@ BITS = {f16: i16, bf16: i16, f32: i32, f64: i64}
 
 
 def _function(n: AtenNode, self: Value, make: Callable[[], Op]) -> Value:
-    """A function of floats; integers become f32."""
+    """A function of floats, applied to a tensor; integers become f32."""
     return n.add(make(), n.floating(self))
 
 
@@ -53,7 +53,7 @@ def _logarithm(n: AtenNode, x: Value, base: float) -> Value:
 
 @aten_op("aten.expm1.default")
 def expm1(n: AtenNode, self: Value) -> Value:
-    """tanh(x / 2) * (exp(x) + 1), which keeps its digits for small x."""
+    """exp(x) - 1 as tanh(x / 2) * (exp(x) + 1), which is accurate for small x."""
     x = n.floating(self)
     half = x * 0.5
     return fn.tanh(half) * (fn.exp(x) + 1)
@@ -84,7 +84,7 @@ def neg(n: AtenNode, self: Value) -> Value:
 
 
 def _number_function(n: AtenNode, self: Value, make: Callable[[], Op]) -> Value:
-    """A function of numbers under which bools stay."""
+    """A function of numbers, applied to a tensor; bools stay unchanged."""
     return self if self.dtype.is_bool else n.add(make(), self)
 
 
@@ -93,7 +93,7 @@ aten_op("aten.abs.default")(partial(_number_function, make=ew.Abs))
 
 @aten_op("aten.sign.default", "aten.sgn.default")
 def sign(n: AtenNode, self: Value) -> Value:
-    """-1, 0 or 1; of NaN, which has none, 0."""
+    """The sign as -1, 0 or 1; 0 for NaN."""
     result = _number_function(n, self, ew.Sign)
     if not self.dtype.is_float:
         return result
@@ -200,13 +200,13 @@ def floor_divide(n: AtenNode, self: Operand, other: Operand) -> Value:
         whole = x / y
         if x.dtype.kind != "int":
             return whole
-        # not (x - x % y) / y: the difference may leave the range of the type
+        # (x - x % y) / y could overflow: the difference may leave the range of the type
         nothing, rest = n.tensor(0, x.dtype), n.add(ew.Mod(True), x, y)
         signs = (v < nothing for v in (rest, y))
         differ = n.add(ew.LogicalXor(), *signs)
         lower = differ & rest.differs(nothing)
         return whole - n.cast(lower, x.dtype)
-    # As in C++ and Python: the remainder is exact, the quotient of the difference nearly so.
+    # As in C++ and Python, the remainder is exact and the quotient of the difference nearly so.
     zero, one, half = (n.tensor(v, x.dtype) for v in (0, 1, 0.5))
     rest = n.add(ew.Mod(True), x, y)
     whole = (x - rest) / y
@@ -233,7 +233,7 @@ def fmod(n: AtenNode, self: Operand, other: Operand) -> Value:
 @aten_op("aten.pow.Tensor_Tensor", "aten.pow.Tensor_Scalar", "aten.pow.Scalar")
 def power(n: AtenNode, self: Operand, exponent: Operand) -> Value:
     x, y = n.common(self, exponent)
-    if x.dtype.is_bool:  # 0 ** 1 alone is 0
+    if x.dtype.is_bool:  # 0 ** 1 is the only power that is False
         return x | ~y
     if isinstance(exponent, (int, float)) and exponent in (2, 0.5, 1):
         if exponent == 1:
@@ -250,7 +250,7 @@ def atan2(n: AtenNode, self: Value, other: Value) -> Value:
     def number(v: float) -> Value:
         return n.tensor(v, dtype)
 
-    # Two infinities, and two zeros, have the angle of (+-1, +-1) and of (+-0, +-1).
+    # Two infinities have the angle of (+-1, +-1), and two zeros that of (+-0, +-1).
     both_infinite = n.add(ew.IsInf(), y) & n.add(ew.IsInf(), x)
     is_zero = x.equals(number(0))
     both_zero = is_zero & y.equals(number(0))
@@ -370,11 +370,11 @@ def masked_fill(n: AtenNode, self: Value, mask: Value, value: Operand) -> Value:
 
 @aten_op("prims.convert_element_type.default")
 def convert_element_type(n: AtenNode, a: Value, dtype: DType) -> Value:
-    """A conversion of numbers as tracing with open sizes writes it."""
+    """The conversion of a number, as tracing with symbolic sizes writes it."""
     return n.cast(a, dtype)
 
 
 @aten_op("aten._to_copy.default", "aten.to.dtype", "aten.to.dtype_layout")
 def to_dtype(n: AtenNode, self: Operand, dtype: DType | None = None, *placement: object) -> Value:
-    """PyTorch takes a number, too."""
+    """A conversion to `dtype`; PyTorch also accepts a number."""
     return n.tensor(self, dtype)

@@ -57,8 +57,9 @@ def embedding_bag(
     mode: int = _SUM, sparse: bool = False, per_sample_weights: Value | None = None,
     include_last_offset: bool = False, padding_idx: int = -1,
 ) -> tuple[Value, Value, Value, Value]:  # fmt: skip
-    """Rows summed up, averaged or compared by bags; the bag of each index; rows in each bag; of
-    bags that are compared, the index of each maximum (of others nothing that is read).
+    """Per bag, the sum, mean or maximum of its rows.  Also the bag of each index, the number of
+    rows in each bag, and for maxima the index of each maximum (for other modes this result is
+    unused).
 
     Bag b has the indices from `offsets[b]` on.  Rows of `padding_idx` do not count.
     """
@@ -86,7 +87,7 @@ def embedding_bag(
         divisor = n.cast(maximum(sizes_column, 1), result.dtype)
         result = result / divisor
     largest = sizes
-    if mode == _MAX:  # an empty bag is zeros
+    if mode == _MAX:  # an empty bag gives zeros
         largest = _largest(n, rows, result, bag, indices)
         result = where(n.truth(sizes_column), result, 0)
     return result, bag, sizes, largest
@@ -97,8 +98,7 @@ def _bags_of(n: AtenNode, offsets: Value, bags: Dim, count: Dim) -> Value:
     starts = n.cast(offsets, i64)
     if not same_dim(offsets.type.shape[0], bags):
         starts = n.add(slicing.Slice((0,), (bags,), (0,), (1,)), starts)
-    # The number of bags that begin at an index or before it; the offset of an empty bag may be
-    # `count`.
+    # Count the bags that begin at or before each index.  The offset of an empty bag may be `count`.
     marks = n.full(0, (extents.total((count, 1)),), i64)
     marks = n.add(scatter.ScatterElements(0, "add"), marks, starts, n.full(1, (bags,), i64))
     begun = n.add(slicing.Slice((0,), (count,), (0,), (1,)), n.add(scan.CumSum(0), marks))
@@ -106,7 +106,9 @@ def _bags_of(n: AtenNode, offsets: Value, bags: Dim, count: Dim) -> Value:
 
 
 def _counted(n: AtenNode, indices: Value, padding_idx: int) -> Value:
-    """Whether each index is not that of the padding; below 0 there is none."""
+    """Whether each index counts, since it is not the padding index.  A negative padding index
+    matches none.
+    """
     if padding_idx < 0:
         return n.full(True, indices.type.shape, bool_)
     return n.cast(indices, i64).differs(padding_idx)
@@ -136,7 +138,7 @@ def embedding_bag_gradient(
     """The cotangent of the table.  An empty `offset2bag` follows from `offsets`."""
     if sparse:
         n.unsupported("a sparse gradient")
-    if scale_grad_by_freq:  # PyTorch's CPU kernel divides by the frequencies of other indices
+    if scale_grad_by_freq:  # PyTorch's CPU kernel divides by the frequencies of the wrong indices
         n.unsupported("a gradient that is scaled by the frequency of indices in bags")
     bags, width = grad.type.shape
     count = indices.type.shape[0]

@@ -1,4 +1,4 @@
-"""The complementary error function, to the last digits also where it is tiny."""
+"""The complementary error function, accurate to the last digits even where it is tiny."""
 
 from __future__ import annotations
 
@@ -34,10 +34,11 @@ _LARGEST = 28.0
 
 @aten_op("aten.erfc.default", "aten.special_erfc.default")
 def erfc(n: AtenNode, self: Value) -> Value:
-    """1 - erf(x) near 0; elsewhere that would cancel, and this is t exp(-z^2 + series), z = |x|.
+    """1 - erf(x) near 0.  Elsewhere the subtraction would cancel, so it is t exp(-z^2 + series)
+    with z = |x|.
 
-    exp magnifies the rounding of z^2 by z^2.  So z^2 is w^2 + (z - w) (z + w), w a multiple of 1/16
-    whose square is exact.
+    exp magnifies the rounding of z^2 by z^2.  So z^2 is computed as w^2 + (z - w) (z + w), where w
+    is a multiple of 1/16 whose square is exact.
     """
     floats = n.floating(self)
     x = floats if floats.dtype is f64 else n.cast(floats, f32)
@@ -57,7 +58,7 @@ def erfc(n: AtenNode, self: Value) -> Value:
     tail = of(ew.Mul(), of(ew.Mul(), t, main), of(ew.Exp(), of(ew.Sub(), series, rest)))
     is_negative = x < 0.0
     tail = where(is_negative, of(ew.Sub(), 2.0, tail), tail)
-    is_far = of(ew.Abs(), x) > 0.5  # not so for NaN
+    is_far = of(ew.Abs(), x) > 0.5  # False for NaN
     near = of(ew.Sub(), 1.0, of(ew.Erf(), x))
     return n.cast(where(is_far, tail, near), floats.dtype)
 
@@ -72,8 +73,8 @@ _TAIL = ((1.641345311, 3.429567803, -1.624906493, -1.970840454), (1.637067800, 3
 
 @aten_op("aten.erfinv.default")
 def erfinv(n: AtenNode, self: Value) -> Value:
-    """A guess by rational functions, then Newton's steps: with erf near 0, elsewhere with erfc,
-    since 1 - |y| is exact there and erf(x) is not.
+    """An initial value by rational functions, then Newton steps.  Near 0 they use erf.  Elsewhere
+    they use erfc, since 1 - |y| is exact there and erf(x) is not.
     """
     floats = n.floating(self)
     y = floats if floats.dtype is f64 else n.cast(floats, f32)

@@ -1,7 +1,7 @@
 """An exported program: calls of operators, its inputs and outputs, and the weights.
 
-Objects of `torch.export` and archives of them are read into this one description.  A `Graph` is
-made of it (`graph.py`); who calls the compiled program reads its signature.
+Objects of `torch.export` and their archives are both read into this description.  `graph.py` makes
+a `Graph` of it, and callers of the compiled program read its signature.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ Kind = Literal["tensor", "size", "constant"]
 class Input:
     """An argument of the program, or a weight that its calls use.
 
-    name: in the calls.
-    kind: a tensor, a number that is an input (also one that is no extent), or a constant.
+    name: its name in the calls.
+    kind: a tensor, a number that is an input (whether an extent or not), or a constant.
     dtype: element type of a tensor or of a number; None for a constant.
     dims: extents of a tensor: numbers, and expressions of symbols by their text.
     value: the constant.
-    weight: the name of the weight that it is; None for an argument.
+    weight: the weight's name; None for an argument.
     """
 
     name: str
@@ -69,7 +69,7 @@ class Structure(Protocol):
     def leaves(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any]:
         """The arguments of a call, one after another.
 
-        Raises ModelError if they are nested otherwise than the module's.
+        Raises ModelError if their nesting differs from the module's.
         """
         ...
 
@@ -89,13 +89,13 @@ class Exported:
     name: its name in messages.
     inputs: its arguments in order, and weights.
     outputs: results in order, then written tensors.
-    weights: tensors or arrays by name, of which inputs say which are used.
-    state: the names of those that the module's state holds: parameters and persistent buffers.
-    ranges: of the symbols in extents, by their text.
+    weights: tensors or arrays by name; inputs determine which are used.
+    state: the names of the weights in the module's state: parameters and persistent buffers.
+    ranges: ranges of the symbols in extents, by their text.
     hints: values of symbolic extents in the example, by their text.
-    structure: of its arguments and results.
+    structure: nesting of its arguments and results.
     calls: its calls, each after the calls that it uses.
-    guards: conditions on the sizes of arguments that its trace took for granted (`guards.py`).
+    guards: conditions on the sizes of arguments that its trace assumed (`guards.py`).
     """
 
     name: str

@@ -1,12 +1,12 @@
 """Programs whose calls write to tensors, as programs whose calls only make new ones.
 
 `torch.export` leaves calls such as `aten.add_.Tensor` in programs that were not decomposed, and so
-does TorchScript.  Such a call becomes the one that makes a new tensor, and what comes after it uses
-the new tensor.  If the tensor that is written is a view, the new contents are put into the tensor
-that is viewed; other views of that are made again where they are used.
+does TorchScript.  Such a call becomes a call that makes a new tensor, which later calls use.  If
+the written tensor is a view, the new contents are put into the viewed tensor.  Other views of that
+tensor are made again where they are used.
 
-Whether `reshape` or `contiguous` make a view depends on strides, which calls do not say.  So a
-tensor is refused that may have been written to through another one and may not.
+Whether `reshape` or `contiguous` make a view depends on strides, which calls do not contain.  So a
+tensor is refused if it is unclear whether another tensor wrote to its memory.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ VIEWS = _SAME | _PERHAPS | _MOVED | _PARTS.keys() | _OTHER_VIEWS
 
 
 def functional(calls: Iterable[Call]) -> Functional:
-    """Calls that write to nothing, in the place of `calls`."""
+    """Calls without writes that replace `calls`."""
     made = Functional()
     for call in calls:
         made.add(call)
@@ -105,9 +105,9 @@ def written_by(call: Call) -> str | None:
 class _Memory:
     """Memory that a tensor and its views share.
 
-    version: how often it was written to.
+    version: number of writes to it.
     kin: other memory that may be the same.
-    is_unsure: whether it may have been written to, and may not.
+    is_unsure: whether it is unclear if it was written to.
     """
 
     version: int = 0
@@ -120,9 +120,9 @@ class _Tensor:
     """The tensor that a name of the program denotes.
 
     current: its name in the new program.
-    memory: where it lies.
-    version: that of its memory when `current` was made.
-    of: the tensor that it is a view of, if it is one.
+    memory: the memory that contains it.
+    version: version of its memory when `current` was made.
+    of: the viewed tensor, if it is a view.
     call: the call that makes the view, and the number of its result.
     """
 
@@ -137,7 +137,7 @@ class _Tensor:
 class Functional:
     """A program without writes.
 
-    calls: in order; finding the name of a tensor may add some.
+    calls: its calls in order; finding the name of a tensor may add some.
     """
 
     calls: list[Call] = field(default_factory=list)
@@ -161,7 +161,7 @@ class Functional:
                 self._view(call)
 
     def current(self, name: str) -> str:
-        """The name of the present contents of the tensor `name` of the given program."""
+        """The name of the current contents of the tensor `name` of the original program."""
         tensor = self._tensors.get(name)
         return name if tensor is None else self._now(tensor)
 
@@ -173,7 +173,7 @@ class Functional:
             self._tensors[name] = view
 
     def _copy(self, call: Call) -> None:
-        """The result lies in memory of its own, or in that of the argument."""
+        """Add a call whose result has new memory, or the memory of the argument."""
         memory, new = self._first(call).memory, _Memory()
         group = [memory, *memory.kin, new]
         for m in group:
@@ -192,10 +192,10 @@ class Functional:
         tensor, name = self._first(call), call.name
         self.calls.append(replace(self._renamed(call), target=target))
         self._put(tensor, name, call.where)
-        self._tensors[name] = tensor  # such a call gives the tensor that it writes to
+        self._tensors[name] = tensor  # such a call returns the tensor that it writes to
 
     def _batch_norm(self, call: Call) -> None:
-        """Batch normalisation in training writes its statistics."""
+        """Add a batch normalisation in training, which writes its statistics."""
         x, weight, bias, mean, variance, _, momentum, eps, *_ = self._renamed(call).args
         results = (call.name, "", "", self._name("mean"), self._name("variance"))
         args = (x, weight, bias, mean, variance, True, momentum, eps)
@@ -205,11 +205,13 @@ class Functional:
             self._put(self._tensor(statistic.name), new, call.where)
 
     def _put(self, tensor: _Tensor, name: str, where: str) -> None:
-        """Makes `name` the contents of a tensor, and writes it into the tensor that it views."""
+        """Make `name` the contents of a tensor, and write it into the tensor that this one
+        views.
+        """
         memory = tensor.memory
         for other in memory.kin:
             other.is_unsure = True
-        befores = []  # earlier contents of the tensors that are written together
+        befores = []  # previous contents of the tensors that are written together
         of = tensor.of
         while of is not None:
             befores.append(self._now(of))
@@ -241,7 +243,7 @@ class Functional:
         return tensor.current
 
     def _first(self, call: Call) -> _Tensor:
-        """The tensor that a call views or writes to: its first argument."""
+        """The tensor that a call views or writes to, which is its first argument."""
         first = call.args[0] if call.args else None
         if not isinstance(first, Ref):
             raise UnsupportedError(f"{call.target} writes to {first!r} at {call.where}")
@@ -268,16 +270,16 @@ class Functional:
 
 
 def _trains(call: Call) -> bool:
-    """Whether a call writes the statistics of a batch normalisation."""
+    """Whether a call updates the statistics of a batch normalisation."""
     if call.target != "aten.batch_norm.default" or len(call.args) < 8:
         return False
     return call.args[5] is True and isinstance(call.args[3], Ref)
 
 
 def _inverse(view: Call, number: int, whole: str, part: str, result: str, where: str) -> Call:
-    """The call that gives the tensor `whole` with new contents of a view of it: `part`.
+    """The call that makes the tensor `whole` with `part` as the new contents of a view.
 
-    number: of the view among the results of its call.
+    number: index of the view among the results of its call.
     """
     target, more = view.target, [*view.args[1:]]
     if target in _SAME:
@@ -300,8 +302,8 @@ def _inverse(view: Call, number: int, whole: str, part: str, result: str, where:
 
 
 def _scatter(view: Call, number: int, more: list[Any]) -> tuple[str, list[Any]] | None:
-    """The call that puts new contents into a part of a tensor, and its arguments behind these two;
-    None where sizes decide it.
+    """The operator that puts new contents into a part of a tensor, and its further arguments; None
+    if sizes must decide.
 
     more: the arguments of `view` behind its tensor.
     """

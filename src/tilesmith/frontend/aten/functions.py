@@ -22,7 +22,8 @@ def exp2(n: AtenNode, self: Value) -> Value:
 
 def _shift(n: AtenNode, self: Operand, other: Operand, direction: str) -> Value:
     a, b = n.common(self, other)
-    if direction == "right" and a.dtype.kind == "int":  # by too much: the sign in every bit
+    # Shifts by at least the width leave the sign in every bit.
+    if direction == "right" and a.dtype.kind == "int":
         bits = n.tensor(a.dtype.bits, b.dtype)
         inside = (b >= 0) & (b < bits)
         b = fn.where(inside, b, a.dtype.bits - 1)
@@ -39,7 +40,7 @@ for _direction, _short in (("left", "lshift"), ("right", "rshift")):
 
 @aten_op("aten.signbit.default")
 def signbit(n: AtenNode, self: Value) -> Value:
-    """Whether the sign is negative, which that of -0 is."""
+    """Whether the sign bit is set, as it is for -0."""
     if self.dtype.is_bool:
         return n.full(False, self.type.shape, bool_)
     x = n.add(ew.Bitcast(BITS[self.dtype]), self) if self.dtype.is_float else self
@@ -54,7 +55,7 @@ def copysign(n: AtenNode, self: Value, other: Operand) -> Value:
 
 
 def _extreme_of_numbers(n: AtenNode, self: Value, other: Value, *, is_max: bool) -> Value:
-    """The larger or smaller one; where one is NaN, the other one."""
+    """The larger or smaller one of two numbers; if one is NaN, the other one."""
     x, y = n.common(self, other)
     result = (maximum if is_max else minimum)(n, x, y)
     if not x.dtype.is_float:

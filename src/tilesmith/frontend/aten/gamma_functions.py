@@ -46,14 +46,16 @@ _TRIGAMMA = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6)
 def _lgamma(x: Value) -> Value:
     """log |gamma(x)|.
 
-    Near its zeros 1 and 2 it is a series times (x - 1) (x - 2).  Up to 8 the recurrence leads
-    there, above 8 Stirling's series serves, and below 0 the reflection.  For x > 0 the error is at
-    most 3 ulp in f32 and f64.  For x < 0 it is that of 1 near the zeros, which are differences.
+    Near its zeros 1 and 2, it is a series times (x - 1) (x - 2).  Up to 8 the recurrence leads to
+    that interval, above 8 Stirling's series is used, and below 0 the reflection formula.  For x > 0
+    the error is at most 3 ulp in f32 and f64.  For x < 0, near the zeros, the result is a
+    difference, so only the absolute error is small.
     """
     size = abs(x)
     is_low = x < -0.25
     positive = where(is_low, size, x)
-    # (-0.25, 0.75) by one step up, (2.25, 8) by steps down; one logarithm of all of them
+    # One recurrence step up for (-0.25, 0.75), steps down for (2.25, 8); then one logarithm for
+    # all.
     is_small = positive < 0.75
     argument = where(is_small, positive + 1.0, positive)
     steps = where(is_small, abs(positive), 1.0)
@@ -68,7 +70,7 @@ def _lgamma(x: Value) -> Value:
     big = maximum(positive, 8.0)
     inverse = 1.0 / big
     tail = inverse * polynomial(inverse * inverse, _STIRLING)
-    # (x - 1/2) (log(x) - 1) leaves the range later than its parts would
+    # (x - 1/2) (log(x) - 1) overflows later than its expanded terms
     far = (big - 0.5) * (log(big) - 1.0) + (tail + (0.5 * math.log(2 * math.pi) - 0.5))
     result = where(positive < 8.0, near, far)
     fraction = x - rint(x)
@@ -81,8 +83,8 @@ def _lgamma(x: Value) -> Value:
 
 def _digamma(x: Value) -> Value:
     """The derivative of lgamma: the recurrence up to 10, then the asymptotic series; below 0 the
-    reflection.  The error is a few ulp of the largest term, as in PyTorch: its zeros are
-    differences.
+    reflection formula.  The error is a few ulp of the largest term, as in PyTorch, since values
+    near the zeros are differences.
     """
     is_low = x < 0.0
     argument, total = _raised(where(is_low, 1.0 - x, x), lambda at: 1.0 / at)
@@ -92,7 +94,7 @@ def _digamma(x: Value) -> Value:
     result = (log(argument) - tail) - total
     fraction = (x - apply(ew.Trunc(), x)) * math.pi
     turned = result - math.pi / apply(ew.Tan(), fraction)
-    turned = where(fraction.equals(0.0), math.nan, turned)  # a pole
+    turned = where(fraction.equals(0.0), math.nan, turned)  # the function has a pole here
     result = where(is_low, turned, result)
     return where(x.equals(0.0), -1.0 / x, result)
 
@@ -110,7 +112,9 @@ def _trigamma(x: Value) -> Value:
 
 
 def _raised(x: Value, term: Callable[[Value], Value]) -> tuple[Value, Value]:
-    """`x`, not negative, by steps of 1 up to 10, and the sum of a term before each step."""
+    """`x`, not negative, raised to at least 10 by steps of 1.  Also the sum of a term over the
+    values before each step.
+    """
     total = where(x < 10.0, term(x), 0.0)
     for _ in range(9):
         x = where(x < 10.0, x + 1.0, x)

@@ -1,5 +1,5 @@
 """Gradients that PyTorch computes by operators of their own, as the backward graphs of a compiler
-backend call them.  Most others are made of core operators.
+backend call them.  Most others consist of core operators.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ def convolution_backward(
     """The gradients of input, weight and bias, each where `output_mask` asks for it.
 
     The gradient of a convolution's input is a transposed convolution, and vice versa.  The gradient
-    of the weight is a convolution too, with samples in the place of channels: the gradient of the
-    result is its filter, and stride and dilation change places.
+    of the weight is also a convolution, where samples take the role of channels.  The gradient of
+    the result is the filter, and stride and dilation are exchanged.
     """
     rank = weight.type.rank - 2
     strides, pads, dilations = (spread(v, rank) for v in (stride, padding, dilation))
@@ -64,7 +64,7 @@ def transposed_convolution(
             strides, n.shape(grad)[2:], dilations, n.shape(weight)[2:], strict=True
         )
     ]
-    # the tail of each axis: windows beyond the input, or positions in no window
+    # The tail of each axis: windows beyond the input, or positions that no window reads.
     over = [w - p - size for w, p, size in zip(whole, pads, shape, strict=True)]
     ends, more = [max(e, 0) for e in over], [max(-e, 0) for e in over]
     op = conv.ConvTranspose(tuple(strides), (*pads, *ends), tuple(dilations), groups, tuple(more))
@@ -85,7 +85,7 @@ def _of_weight(
     batch, channels, *size = n.shape(images)
     per_group = channels // groups
     spatial = [*range(2, len(size) + 2)]
-    # with these pads the places are those of the kernel; a negative one leaves pixels out
+    # With these pads the result has the kernel's extents; a negative pad omits pixels.
     ends = [
         d * (k - 1) + s * (o - 1) + 1 - p - i
         for d, k, s, o, p, i in zip(
@@ -94,7 +94,7 @@ def _of_weight(
     ]
     filters = n.permute(grad, (1, 0, *spatial))
     if per_group == 1 and groups > 1 and not same_dim(batch, 0):
-        # depthwise: samples are one more spatial axis, so that channels remain an axis of their own
+        # A depthwise convolution: samples become a spatial axis, so that channels remain an axis.
         turned = n.permute(images, (1, 0, *spatial))
         x = n.reshape(turned, (1, channels, batch, *size))
         out, *places = n.shape(filters)
@@ -109,7 +109,7 @@ def _of_weight(
 
 
 def _cropped(n: AtenNode, x: Value, shape: Sequence[int]) -> Value:
-    """The beginning of each spatial axis."""
+    """`x` cropped at the end of each spatial axis."""
     axes = tuple(range(2, x.type.rank))
     if all(same_dim(d, s) for d, s in zip(x.type.shape[2:], shape, strict=True)):
         return x

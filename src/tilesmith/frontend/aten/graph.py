@@ -22,8 +22,8 @@ from tilesmith.ir.types import Dim, TensorType
 
 def graph_of(program: Exported, given: Given) -> Graph:
     """The graph of an exported program (see `frontend.load`).  Its inputs are the tensors and sizes
-    among the program's arguments, then the buffers that it writes; its outputs the tensors and
-    sizes that it gives, then the new contents of buffers and arguments that it writes.
+    among the program's arguments, then the buffers that it writes.  Its outputs are the program's
+    tensors and sizes, then the new contents of the buffers and arguments that it writes.
     """
     with errors_name(program.name):
         return _Reader(program, given).graph()
@@ -54,8 +54,8 @@ class _Reader:
         return self._finished()
 
     def _contents(self) -> dict[str, Any]:
-        """The weights by name, new ones where the caller gives them: for one of tied weights, or
-        equal ones for all of them, they stay tied.
+        """The weights by name, with the caller's new contents.  Tied weights stay tied if the
+        caller replaces only one of them, or all of them by equal contents.
         """
         held = {i.weight: self._program.weights[i.weight] for i in self._program.inputs if i.weight}
         if not self._given.weights.arrays:
@@ -76,7 +76,7 @@ class _Reader:
         return contents
 
     def _constant(self, name: str) -> Value:
-        """A weight, in the module's memory; tied weights are one constant."""
+        """A weight in the module's memory.  Tied weights become one constant."""
         tensor = self._weights[name]
         key = memory_of(tensor)
         if key not in self._shared:
@@ -101,7 +101,7 @@ class _Reader:
                 self._importer.names[i.name] = i.value
 
     def _dim(self, size: int | str, of: Input, axis: int) -> int | str:
-        """A size as a number, or the name of a symbol: of its first place."""
+        """A size as a number or as a symbol's name.  The name is the symbol's first place."""
         return size if isinstance(size, int) else self._dims.setdefault(size, f"{of.name}.{axis}")
 
     def _declare_ranges(self) -> None:
@@ -122,7 +122,7 @@ class _Reader:
         guards.require(n, self._program.guards, self._importer.names, symbols)
 
     def _written(self) -> None:
-        """Buffers that the program writes are inputs."""
+        """Make the buffers that the program writes inputs of the graph."""
         names = {i.weight: i.name for i in self._program.inputs}
         for target in self._signature.written:
             tensor = self._program.weights[target]
@@ -140,5 +140,5 @@ class _Reader:
         return dce(self._builder.finish(values, [*names, *(f"new.{o.written}" for o in new)]))
 
     def _value(self, result: Any) -> Value:
-        """A result, which may be a number or a size, as a tensor."""
+        """A result as a tensor; it may be a number or a size."""
         return AtenNode(self._builder, "", "", "").tensor(result)

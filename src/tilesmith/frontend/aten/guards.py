@@ -1,12 +1,13 @@
 """Assumptions of `torch.export` about open sizes while it traced a program.
 
-A branch of Python on a size is taken as the example takes it, and so is what an operator makes of
-sizes: how long the parts of a `tensor_split` are.  Such a program is right for sizes only that
-decide so too.  PyTorch keeps the conditions as text of Python; a run that breaks one is refused.
+During tracing, a Python branch on a size goes the way that the example's size decides.  Operators
+that compute with sizes, such as `tensor_split`, also use the example's.  The traced program is
+correct only for sizes that lead to the same decisions.  PyTorch keeps the conditions as Python
+text, and a run that violates one is refused.
 
-Conditions that a computed size is 1, or is not, or is not 0, are not checked: PyTorch notes them
-wherever such a size could be broadcast, and calls check sizes where they are imported.  Conditions
-on remainders are checked.
+Three kinds of conditions are not checked: that a computed size is 1, is not 1, or is not 0.
+PyTorch adds them wherever such a size could be broadcast, and imported calls check sizes
+themselves.  Conditions on remainders are checked.
 """
 
 from __future__ import annotations
@@ -27,19 +28,19 @@ from tilesmith.ir.types import Dim
 def require(
     n: AtenNode, guards: Sequence[str], names: Mapping[str, Any], symbols: Mapping[str, Dim]
 ) -> None:
-    """Makes runs be refused whose sizes break a guard.
+    """Makes runs refuse sizes that violate a guard.
 
     names: the program's inputs, by the names of its arguments.
     symbols: sizes that guards may name.
 
-    Raises ModelError for a guard that no size keeps.
+    Raises ModelError for a guard that no size satisfies.
     """
     wrong: dict[Dim, str] = {}
     for text in guards:
         try:
             excess = _Reader(names, symbols).excess(ast.parse(text, mode="eval").body)
         except (_OtherError, SyntaxError, RecursionError):
-            # conditions on other things than sizes: types and structure are checked elsewhere
+            # This condition is not about sizes; types and structure are checked elsewhere.
             continue
         values = extents.values_of(excess)
         if values.lo is not None and values.lo > 0:
@@ -51,7 +52,7 @@ def require(
 
 
 def _shown(text: str) -> str:
-    """A guard as our messages write sizes: x.0 for the first axis of x."""
+    """A guard in the notation of our messages: x.0 for the first axis of x."""
     return re.sub(r"L\['(\w+)'\](\S*?)\.size\(\)\[(\d+)\]", r"\1\2.\3", text)
 
 
@@ -60,7 +61,7 @@ class _OtherError(Exception):
 
 
 class _Reader:
-    """Reads conditions as formulas: 0 where the condition holds, and more elsewhere."""
+    """Reads conditions as formulas that are 0 where the condition holds, and positive elsewhere."""
 
     def __init__(self, names: Mapping[str, Any], symbols: Mapping[str, Dim]) -> None:
         self._names, self._symbols = names, symbols
@@ -122,7 +123,7 @@ def _name(node: ast.expr) -> str:
 
 
 def _is_usual(left: ast.expr, operator: ast.cmpop, right: ast.expr) -> bool:
-    """Whether a condition is one that PyTorch notes for broadcasting."""
+    """Whether a condition is one that PyTorch adds for broadcasting."""
     if isinstance(left, (ast.Subscript, ast.Name)) or not isinstance(right, ast.Constant):
         return False
     if any(isinstance(n, ast.Mod) for n in ast.walk(left)):
@@ -132,7 +133,7 @@ def _is_usual(left: ast.expr, operator: ast.cmpop, right: ast.expr) -> bool:
 
 
 def _above(a: Dim, b: Dim, more: int = 0) -> Dim:
-    """The excess of `a` over `b` - `more`; 0 if there is none."""
+    """The excess of `a` over `b` - `more`; 0 if `a` is smaller."""
     return extents.larger(extents.total((extents.difference(a, b), more)), 0)
 
 

@@ -1,4 +1,6 @@
-"""The walk over a program of ATen operators: names become values, calls become operators."""
+"""The walk over a program of ATen operators, in which names become values and calls become
+operators.
+"""
 
 from __future__ import annotations
 
@@ -22,12 +24,16 @@ from tilesmith.support.errors import ModelError, UnsupportedError
 class AtenImporter(Importer):
     """Imports the calls of one program.
 
-    names: the meaning of names so far: values, numbers, symbolic sizes, tuples of these, or
-        `FAILED`.  A reader enters the inputs and constants.
+    names: meanings of the names defined so far: values, numbers, symbolic sizes, tuples of these,
+        or `FAILED`.  A reader adds the inputs and constants.
     """
 
     def __init__(self, builder: Any, may_fall_back: bool = True) -> None:
-        """may_fall_back: whether PyTorch runs refused operators; else messages say how it would."""
+        """Create an importer.
+
+        may_fall_back: whether PyTorch runs refused operators; otherwise messages explain how it
+            would.
+        """
         super().__init__(builder)
         self.names: dict[str, Any] = {}
         self._may_fall_back = may_fall_back
@@ -35,7 +41,7 @@ class AtenImporter(Importer):
     def run(self, calls: Iterable[Call]) -> None:
         """Imports calls, each of which comes after the calls that it uses.
 
-        Unsupported operators are noted, for `check` to report.  Raises ModelError.
+        Unsupported operators are recorded, and `check` reports them.  Raises ModelError.
         """
         for call in calls:
             self.builder.count()
@@ -58,7 +64,7 @@ class AtenImporter(Importer):
     def run_block(self, builder: FoldingBuilder, block: Block, arguments: Sequence[Any]) -> Any:
         """The results of a block, in `builder`.
 
-        Raises NotedError where calls in it are unsupported, which are noted.
+        Raises NotedError if calls in it are unsupported; these are recorded.
         """
         inside = AtenImporter(builder, self._may_fall_back)
         inside.names.update(zip(block.inputs, arguments, strict=True))
@@ -100,9 +106,9 @@ class AtenImporter(Importer):
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """A block as an operator's import function gets it.
+    """A block as an argument of an operator's import function.
 
-    importer: the importer of the enclosing program; it notes unsupported operators.
+    importer: the importer of the enclosing program; it records unsupported operators.
     block: its calls.
     """
 

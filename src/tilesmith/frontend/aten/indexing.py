@@ -1,4 +1,4 @@
-"""Elements taken and written at computed places, and found."""
+"""Operators that read and write elements at computed positions, and that find positions."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ class _Places:
         return self.n.permute(found, perm)
 
     def updates(self, values: Value) -> Value:
-        """Values for the places, broadcast, as [indices..., rest...]."""
+        """Values for the positions, broadcast to [indices..., rest...]."""
         n, count = self.n, len(self.shape)
         shape = (*self.rest[: self.first], *self.shape, *self.rest[self.first :])
         wide = n.expand(values, shape)
@@ -164,7 +164,7 @@ def index_copy(n: AtenNode, self: Value, dim: int, index: Value, source: Value) 
 
 @aten_op("aten.index_fill.int_Scalar", "aten.index_fill.int_Tensor")
 def index_fill(n: AtenNode, self: Value, dim: int, index: Value, value: Operand) -> Value:
-    """Negative indices count from the end here."""
+    """`self` with `value` at the indices of an axis.  Negative indices count from the end here."""
     x = self if self.type.rank else n.reshape(self, (1,))
     position: list[Value | None] = [*[None] * n.axis(dim, x.type.rank), n.reshape(index, (-1,))]
     return n.reshape(index_put(n, x, position, n.tensor(value, self.dtype)), self.type.shape)

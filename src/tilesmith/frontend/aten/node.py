@@ -1,5 +1,5 @@
-"""A call as an operator's import function sees it: the methods of `NodeContext` to add to the
-graph, and ATen's conversions between element types, numbers and shapes.
+"""The interface of an operator's import function to one call.  It has the methods of `NodeContext`
+to add to the graph, and ATen's conversions between element types, numbers and shapes.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ class AtenNode(NodeContext):
     """One call during import.
 
     target: the operator's overload.
-    count: how many results the program takes from it where it gives a list, as it has for the sizes
-        that the program was made with; None for others.
+    count: number of results if the call returns a list, for the sizes with which the program was
+        made; None for other calls.
     """
 
     target: str
@@ -36,7 +36,7 @@ class AtenNode(NodeContext):
         """`x` converted to `dtype`; `x` itself when it has that type, or for None."""
         if dtype is None or x.dtype is dtype:
             return x
-        if dtype is f8e4m3fn:  # of the types of 8 bits, the one in which PyTorch saturates
+        if dtype is f8e4m3fn:  # of the 8-bit types, the only one in which PyTorch saturates
             if not x.dtype.is_float or x.dtype.is_storage:
                 x = self.cast(x, f32)
             x = self.add(ew.Clip(-dtype.largest, dtype.largest), x)
@@ -81,7 +81,7 @@ class AtenNode(NodeContext):
     # Shapes
 
     def from_front(self, index: Value, extent: Dim) -> Value:
-        """Indices of an axis of `extent`, i64; ATen refuses negative ones here, and a run does."""
+        """Indices of an axis of `extent`, as i64.  As in ATen, a run refuses negative ones here."""
         if same_dim(extent, 0):
             return self.cast(index, i64)
         return self.add(FromFront(extent), index)
@@ -96,7 +96,9 @@ class AtenNode(NodeContext):
         return self.expand(self.tensor(value, dtype), dims)
 
     def dims_of(self, sizes: Sequence[Dim | Value]) -> tuple[Dim, ...]:
-        """Sizes as a call has them; a value is one that a run measures."""
+        """The sizes in a call's argument as extents.  A value among them becomes an extent that a
+        run measures.
+        """
         return tuple(
             d if not isinstance(d, Value) else self.extents(self.cast(d, i64), "a size")[0]
             for d in sizes

@@ -91,12 +91,12 @@ def native_group_norm_backward(
 
 
 def _normal(x: Value, mean: Value, rstd: Value) -> Value:
-    """(x - mean) / deviation."""
+    """(x - mean) * rstd."""
     return (x - mean.cast(x.dtype)) * rstd.cast(x.dtype)
 
 
 def _of_input(n: AtenNode, grad: Value, normal: Value, rstd: Value, axes: tuple[int, ...]) -> Value:
-    """The gradient of the tensor that was normalised over `axes`.
+    """The gradient of a normalisation's input.  The normalisation is over `axes`.
 
     With g the gradient of the normalised values y: (g - mean(g) - y mean(g y)) / deviation.
     """

@@ -43,7 +43,7 @@ for _name, _make in (("softmax", norm.Softmax), ("log_softmax", norm.LogSoftmax)
 
 @aten_op("aten._safe_softmax.default")
 def safe_softmax(n: AtenNode, self: Value, dim: int, dtype: DType | None = None) -> Value:
-    """Softmax of which a row of minus infinity gives zeros, as in attention."""
+    """Softmax that gives zeros for a row of minus infinity, as in attention."""
     x = n.floating(n.cast(self, dtype))
     return n.add(norm.MaskedSoftmax(n.axis(dim, x.type.rank, "dim")), x)
 
@@ -55,7 +55,9 @@ def _filled(
 
 
 def _wide(n: AtenNode, x: Value, *parameters: Value | None) -> Value:
-    """`x` in the type of its parameters, which is wider where products alone are of 16 bits."""
+    """`x` in the type of its parameters.  It is wider than the type of `x` in mixed precision,
+    where only products have 16 bits.
+    """
     types = [p.dtype for p in parameters if p is not None]
     return n.cast(x, types[0]) if types else x
 
@@ -157,7 +159,7 @@ def batch_norm_without_statistics(
 def _of_batch(
     n: AtenNode, x: Value, weight: Value | None, bias: Value | None, eps: float
 ) -> tuple[Value, Value, Value, Value]:
-    """The result, mean, reciprocal deviation and variance of the batch."""
+    """The normalised result of a batch, and the batch's mean, reciprocal deviation and variance."""
     channels = x.type.shape[1:2]
     axes = (0, *range(2, x.type.rank))
     wide = norm.widened(x)
@@ -182,7 +184,7 @@ def batch_norm_functional(
     n: AtenNode, input: Value, weight: Value | None, bias: Value | None, running_mean: Value,
     running_var: Value, training: bool, momentum: float, eps: float,
 ) -> tuple[Value, ...]:  # fmt: skip
-    """The result, mean and reciprocal deviation of the batch, and the running statistics after."""
+    """The result, the batch's mean and reciprocal deviation, and the updated running statistics."""
     if not training:
         results = batch_norm_of_statistics(
             n, input, weight, bias, running_mean, running_var, momentum, eps
@@ -190,12 +192,12 @@ def batch_norm_functional(
         return (*results, running_mean, running_var)
     y, mean, inverse, variance = _of_batch(n, input, weight, bias, eps)
     count = extents.product((input.type.shape[0], *input.type.shape[2:]))
-    # the running variance is the unbiased one
+    # the running variance is divided by count - 1
     rest = extents.larger(extents.difference(count, 1), 1)
     factor = n.tensor(count, variance.dtype) / rest
     unbiased = variance * factor
     is_empty = None
-    if not extents.is_at_most(1, count):  # a batch of nothing leaves the statistics as they are
+    if not extents.is_at_most(1, count):  # an empty batch leaves the statistics unchanged
         is_empty = n.tensor(count, i64).equals(n.tensor(0, i64))
     after = []
     for old, new in ((running_mean, mean), (running_var, unbiased)):

@@ -28,7 +28,10 @@ def _max_pool_backward(
 
 
 def _to_maxima(n: AtenNode, grad_output: Value, self: Value, indices: Value, *, rank: int) -> Value:
-    """Each window's gradient goes to its maximum, whose place in its image `indices` has."""
+    """The gradient of max pooling: each window's gradient goes to its maximum.
+
+    indices: position of each maximum in its image.
+    """
     images = extents.product(self.type.shape[:-rank])
     flat = [
         n.reshape(v, (images, extents.product(v.type.shape[-rank:])))
@@ -43,7 +46,9 @@ def _avg_pool_backward(
     padding: Numbers, ceil_mode: bool, count_include_pad: bool, divisor_override: int | None, *,
     rank: int,
 ) -> Value:  # fmt: skip
-    """Each window's gradient, divided as its sum was, goes to all of its places."""
+    """The gradient of average pooling: each window's gradient, divided as its sum was, goes to all
+    positions of the window.
+    """
     kernel = spread(kernel_size, rank)
     strides, pads = spread(stride, rank) or kernel, spread(padding, rank)
     sizes, out = n.shape(self)[-rank:], n.shape(grad_output)[-rank:]
@@ -100,7 +105,9 @@ def along_axis(n: AtenNode, x: Value, axis: int, matrix: np.ndarray) -> Value:
 def _replication_backward(
     n: AtenNode, grad_output: Value, self: Value, padding: Sequence[int], *, rank: int
 ) -> Value:
-    """Gradients beyond an end are added to the end's; negative padding has cut it off."""
+    """The gradient of replication padding: gradients beyond an end are added to the end's gradient.
+    Negative padding cuts pixels off, whose gradient is 0.
+    """
     x = grad_output
     for i in range(rank):
         before, after = padding[2 * i], padding[2 * i + 1]

@@ -25,7 +25,7 @@ Numbers: TypeAlias = "Sequence[int] | int"
 
 
 def _batched(n: AtenNode, x: Value, rank: int, make: Callable[[Value], Value]) -> Value:
-    """`make` of images [N, C, spatial...], which may lack the batch."""
+    """The result of `make` for images [N, C, spatial...]; `x` may lack the batch axis."""
     if x.type.rank == rank + 2:
         return make(x)
     y = make(n.reshape(x, (1, *x.type.shape)))
@@ -36,7 +36,7 @@ def _max_pool(
     n: AtenNode, self: Value, kernel_size: Numbers, stride: Numbers = (), padding: Numbers = 0,
     dilation: Numbers = 1, ceil_mode: bool = False, *, rank: int,
 ) -> tuple[Value, Value]:  # fmt: skip
-    """The maxima, and where they are in their plane."""
+    """The maxima, and their positions in the plane."""
     kernel = spread(kernel_size, rank)
     strides = spread(stride, rank) or kernel
     pads, dilations = spread(padding, rank), spread(dilation, rank)
@@ -64,7 +64,7 @@ def _avg_pool(
     ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: int | None = None, *,
     rank: int,
 ) -> Value:  # fmt: skip
-    if self.dtype.is_int:  # a quotient of integers, rounded toward zero
+    if self.dtype.is_int:  # an integer quotient, rounded toward zero
         settings = (kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
         mean = _avg_pool(n, n.cast(self, f64), *settings, rank=rank)
         return n.cast(n.add(ew.Trunc(), mean), self.dtype)
@@ -75,8 +75,8 @@ def _avg_pool(
     op = pool.AvgPool(kernel, strides, (*pads, *pads), (), ceil_mode, includes)
     if divisor_override is None:
         return _batched(n, self, rank, lambda x: n.add(op, x))
-    # A mean divides by how many places a window has, which differs at the end in ceil mode.  So a
-    # window's sum is taken; LpPool adds magnitudes, hence one for each sign.
+    # A mean divides by the number of positions in a window, which differs at the end in ceil mode.
+    # So this computes a window's sum.  LpPool adds magnitudes, so there is one for each sign.
     total = pool.LpPool(kernel, strides, (*pads, *pads), (), ceil_mode, 1)
     zero = n.tensor(0, self.dtype)
     parts = [
@@ -93,7 +93,7 @@ for _rank in (1, 2, 3):
 def _adaptive_avg_pool(
     n: AtenNode, self: Value, output_size: Sequence[int | None] | int, *, rank: int
 ) -> Value:
-    """Means of windows that divide each axis as evenly as whole places allow."""
+    """Means of windows that divide each axis as evenly as whole positions allow."""
     sizes = (output_size,) * rank if isinstance(output_size, int) else tuple(output_size)
     sizes = sizes * rank if len(sizes) == 1 else sizes
     wanted: list[Dim] = [
@@ -109,7 +109,7 @@ def _adaptive_avg_pool(
 
 
 def averages(places: int, bins: int) -> np.ndarray:
-    """The matrix [bins, places] that makes the mean of each adaptive window."""
+    """The matrix [bins, places] that computes the mean of each adaptive window."""
     weights = np.zeros((bins, places))
     for b in range(bins):
         start, end = b * places // bins, -(-(b + 1) * places // bins)
@@ -138,7 +138,7 @@ def _averaged(n: AtenNode, x: Value, axis: int, size: Dim) -> Value:
 
 
 def _open_averages(n: AtenNode, places: Dim, bins: Dim, dtype: DType) -> Value:
-    """The matrix of `averages` of type `dtype` where extents are open."""
+    """The matrix of `averages` in type `dtype`, for symbolic extents."""
     b, place = n.positions(bins, 2), n.positions(places, 2, 1)
     count, whole, one = (n.tensor(d, i64) for d in (bins, places, 1))
     start = b * whole / count
@@ -167,7 +167,7 @@ def _windows(places: int, bins: int) -> np.ndarray:
 def _adaptive_max_pool(
     n: AtenNode, self: Value, output_size: Sequence[int] | int, *, rank: int
 ) -> tuple[Value, Value]:
-    """Maxima of windows as `_adaptive_avg_pool` has them, and where they are in their plane."""
+    """Maxima of the windows of `_adaptive_avg_pool`, and their positions in the plane."""
     sizes = spread(output_size, rank)
     lead = self.type.shape[: self.type.rank - rank]
     images = n.shape(self)[-rank:]

@@ -1,8 +1,8 @@
-"""A program of ATen operators, whatever it was read from: calls of operators by name.
+"""A program of ATen operators, independent of its source: calls of operators by name.
 
 Readers of several sources make it: graphs of `torch.export` and of a compiler backend, the JSON of
-an archive, TorchScript.  So it holds names, numbers, lists and element types of ours, and nothing
-of PyTorch.
+    an archive, and TorchScript.  So it contains only names, numbers, lists and our element types,
+    and nothing of PyTorch.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 @dataclass(frozen=True, slots=True)
 class Ref:
-    """An argument that an input, a constant or an earlier call defined as `name`."""
+    """An argument that refers to an input, a constant or a call's result by `name`."""
 
     name: str
 
@@ -30,7 +30,7 @@ class Call:
     kwargs: further arguments by name.
     results: the name of the result; or a name for each of several results, "" for an unused one.
     where: the line of the model's source that made the call, for messages; empty if not known.
-    several: how many results `results` stands for where it is the name of a list; None for others.
+    several: number of results if `results` is the name of a list; None otherwise.
     """
 
     target: str
@@ -42,7 +42,7 @@ class Call:
 
     @property
     def count(self) -> int | None:
-        """Number of results that the program takes; None for a result that is no list."""
+        """The number of results that the program takes; None for a result that is not a list."""
         return self.several if isinstance(self.results, str) else len(self.results)
 
     @property
@@ -93,8 +93,8 @@ _CHECKS = ("aten._assert_", "aten.sym_constrain_")
 
 
 def needed(calls: Sequence[Call], results: Any) -> list[Call]:
-    """The calls that make `results`, and those that check something, in a program that writes
-    nothing.  Names of results that nothing uses become empty.
+    """The calls that compute `results`, and those that check something, in a program without
+    writes. Results that nothing uses get empty names.
 
     results: arguments of calls.
     """

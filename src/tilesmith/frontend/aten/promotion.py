@@ -1,7 +1,7 @@
 """The element types of results, by ATen's rules.
 
-Tensors of rank 1 or more decide before tensors of rank 0, and those before Python numbers, unless
-the later ones are of a higher kind: bool, integer, float.
+Tensors of rank 1 or more take precedence over tensors of rank 0, and these over Python numbers. An
+operand of lower precedence decides only if it is of a higher kind: bool, integer, float.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def number_type(x: Number) -> DType:
 
 
 def promoted_types(a: DType, b: DType) -> DType:
-    """The smallest type that holds both, as `torch.promote_types`."""
+    """The smallest type that can represent both, as `torch.promote_types`."""
     if a is b:
         return a
     low, high = sorted((a, b), key=lambda d: (_RANKS[d.kind], d.bits))
@@ -48,7 +48,8 @@ def promoted_types(a: DType, b: DType) -> DType:
 
 def result_type(operands: Iterable[Operand]) -> DType:
     """The common element type of operands, as `torch.result_type`."""
-    by_category: list[DType | None] = [None, None, None]  # tensors, rank 0, numbers
+    # By category: tensors of rank 1 or more, tensors of rank 0, numbers.
+    by_category: list[DType | None] = [None, None, None]
     for x in operands:
         is_tensor = isinstance(x, Value)
         category = 2 if not is_tensor else 0 if x.type.rank else 1

@@ -112,7 +112,7 @@ def int_mm(n: AtenNode, self: Value, mat2: Value) -> Value:
 def choose_qparams(
     n: AtenNode, input: Value, quant_min: int, quant_max: int, eps: float, dtype: DType
 ) -> tuple[Value, Value]:
-    """A scale f64[1] and a zero point i64[1] for the range of a tensor, which includes 0."""
+    """A scale f64[1] and a zero point i64[1] for a tensor's range, extended to include 0."""
     low, high = _range(n, input)
     scale = (high - low) / (quant_max - quant_min)
     scale = maximum(scale, np.float32(eps))
@@ -125,7 +125,7 @@ def choose_qparams(
 def choose_qparams_symmetric(
     n: AtenNode, input: Value, quant_min: int, quant_max: int, eps: float, dtype: DType
 ) -> tuple[Value, Value]:
-    """As `choose_qparams`, for a range around 0."""
+    """Like `choose_qparams`, for a range that is symmetric around 0."""
     low, high = _range(n, input)
     most = maximum(-low, high)
     scale = most / ((quant_max - quant_min) / 2)

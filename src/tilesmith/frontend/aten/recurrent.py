@@ -4,9 +4,9 @@ One product multiplies the inputs of all steps by their weights; a step then mul
 state.  Gates stand side by side, in PyTorch's order: input, forget, cell, output (LSTM), reset,
 update, new (GRU).
 
-The backend of `torch.compile` writes `tilesmith.recurrence` and `tilesmith.recurrence_backward` for
-a layer's steps (`tilesmith.engines.torch.recurrent`); `aten.lstm.input` and the like are whole
-stacks of layers in programs of `torch.export`.
+The backend of `torch.compile` uses `tilesmith.recurrence` and `tilesmith.recurrence_backward` for a
+layer's steps (`tilesmith.engines.torch.recurrent`).  In programs of `torch.export`, whole stacks of
+layers are calls such as `aten.lstm.input`.
 """
 
 from __future__ import annotations
@@ -51,16 +51,16 @@ def recurrence(
     x: the inputs times their weights plus biases, [steps, batch, gates * hidden].
     state: before the first step: [batch, hidden] (LSTM with a projection: [batch, projected]), and
         the cell of an LSTM, [batch, hidden].
-    weight: of the state, [gates * hidden, hidden or projected].
-    bias: of a GRU's product with the state, [3 * hidden]; others have theirs in `x`.
+    weight: weights of the state, [gates * hidden, hidden or projected].
+    bias: bias of a GRU's product with the state, [3 * hidden]; other layers have it in `x`.
     projection: [projected, hidden].
     reverse: whether the last step comes first.
     keep: whether results for `recurrence_backward` are wanted.
 
-    Returns the outputs of all steps, [steps, batch, hidden or projected], the state after the last
-    step, and if they are kept the gates of each step (of a GRU also its product with the state that
-    the reset gate multiplies): [steps, batch, gates * hidden], and an LSTM's cells, [steps, batch,
-    hidden].
+    Returns the outputs of all steps, [steps, batch, hidden or projected], and the state after the
+    last step.  With `keep`, also the gates of each step, [steps, batch, gates * hidden], and an
+    LSTM's cells, [steps, batch, hidden].  A GRU's gates include the product with the state that the
+    reset gate multiplies.
     """
     body, inner, (*before, xt) = _body(n, kind, [v.type for v in state], [x])
     others = (None if v is None else body.capture(v) for v in (bias, projection))
@@ -80,7 +80,8 @@ def recurrence_backward(
     weight: Value,
     reverse: bool,
 ) -> list[Value]:
-    """The gradient of `recurrence` without a projection, whose `reverse` is that of the call.
+    """The gradient of `recurrence` without a projection.  `reverse` is the same as in the forward
+    call.
 
     shown: the gradient of the outputs of all steps, [steps, batch, hidden].
     state: the gradients of the state after the last step, each [batch, hidden].
@@ -88,8 +89,8 @@ def recurrence_backward(
         a GRU, the cell or state before the step, [steps, batch, hidden].
     weight: of the state.
 
-    Gives the gradient of `x`, [steps, batch, gates * hidden], of the product with the state (of a
-    GRU, for others it is the same), and of the state before the first step.
+    Returns the gradients of `x`, [steps, batch, gates * hidden], of the product with the state
+    (only for a GRU, as it is the same otherwise), and of the state before the first step.
     """
     body, inner, inputs = _body(n, kind, [v.type for v in state], [shown, *kept])
     grads, (dy, *saved) = inputs[: len(state)], inputs[len(state) :]
@@ -109,8 +110,8 @@ def recurrence_backward(
 def _body(
     n: AtenNode, kind: str, state: Sequence[TensorType], sliced: Sequence[Value]
 ) -> tuple[Body, AtenNode, list[Value]]:
-    """The body of a loop over time: its builder, a node in it, and its inputs: the state, and an
-    element of each of `sliced`.
+    """A loop body over time: its builder, a node in it, and its inputs.  The inputs are the state
+    and an element of each of `sliced`.
     """
     body = Body(n.builder, kind)
     elements = [TensorType(v.dtype, v.type.shape[1:]) for v in sliced]
@@ -126,9 +127,10 @@ def _loop(
     collected: Sequence[Value],
     reverse: bool,
 ) -> tuple[Value, ...]:
-    """The state after the last step, and `collected` of all steps.
+    """The state after the last step, and the `collected` values of all steps.
 
-    states: before the first step, in the graph; and after a step, in the body.
+    states: the state before the first step, in the enclosing graph, and the state after a step, in
+        the body.
     """
     before, after = states
     way = -1 if reverse else 1
@@ -176,8 +178,9 @@ def _forward(
 def _backward(
     n: AtenNode, kind: str, grads: Sequence[Value], kept: Sequence[Value]
 ) -> tuple[list[Value], Value | None]:
-    """The gradients of a step's `x` and of its product with the state, if that is another one; and
-    of the state itself without that product: of an LSTM's cell, of a GRU's state, None (RNN).
+    """The gradients of a step's `x` and of its product with the state, if these differ.  Also the
+    part of the state's gradient that does not go through that product: of an LSTM's cell or a GRU's
+    state; None for an RNN.
     """
 
     def mul(a: Value, *others: Value) -> Value:
@@ -241,7 +244,7 @@ def lstm(
     bidirectional: bool,
     batch_first: bool,
 ) -> tuple[Value, ...]:
-    del num_layers  # `params` and the state determine it
+    del num_layers  # the number of `params` and the state determine it
     _check_dropout(n, dropout, train)
     return _stack(n, "lstm", input, hx, params, has_biases, bidirectional, batch_first)
 
@@ -280,8 +283,8 @@ def _stack(
     bidirectional: bool,
     batch_first: bool,
 ) -> tuple[Value, ...]:
-    """A stack of layers: the outputs of the last one, and the state of all after the last step,
-    [layers * directions, batch, hidden], like the state before the first step.
+    """The outputs of a stack's last layer, and the state of all layers after the last step.  The
+    state has the form of the initial one, [layers * directions, batch, hidden].
     """
     if batch_first:
         x = n.permute(x, (1, 0, 2))

@@ -43,13 +43,13 @@ def axes_of(n: AtenNode, x: Value, dim: Axes) -> tuple[int, ...]:
 
 
 def reduced(n: AtenNode, x: Value, dim: Axes, keepdim: bool, make: _Reduction) -> Value:
-    """A reduction; a tensor of rank 0 is one of a single element."""
+    """A reduction of a tensor, where a tensor of rank 0 counts as one of a single element."""
     axes = axes_of(n, x, dim)
     return n.add(make(axes, keepdim), x) if axes else x
 
 
 def _wide(n: AtenNode, x: Value, dtype: DType | None) -> Value:
-    """Integers and bools are summed as i64."""
+    """The operand of a sum: integers and bools become i64."""
     if dtype is not None:
         return n.cast(x, dtype)
     return x if x.dtype.is_float else n.cast(x, i64)
@@ -102,7 +102,7 @@ aten_op("aten.amin.default", "aten.min.default")(partial(_extreme, make=reduce.R
 def _truths(
     n: AtenNode, self: Value, dim: Axes = None, keepdim: bool = False, *, make: _Reduction
 ) -> Value:
-    """PyTorch answers in u8 where it is asked in u8."""
+    """The truth of a reduction; as in PyTorch, the result is u8 if the operand is u8."""
     truths = reduced(n, n.truth(self), dim, keepdim, make)
     return n.cast(truths, u8) if self.dtype is u8 else truths
 
@@ -131,7 +131,7 @@ def _place_of_number(
     n: AtenNode, self: Value, dim: int | None = None, keepdim: bool = False, *,
     make: Callable[[int, bool], Op],
 ) -> Value:  # fmt: skip
-    if self.dtype.is_bool:  # torch.export takes it, and PyTorch's kernels do not
+    if self.dtype.is_bool:  # torch.export accepts bools, but PyTorch's kernels do not
         n.unsupported("PyTorch has it for numbers only, found bool; convert the tensor")
     return _place(n, self, dim, keepdim, make=make)
 
@@ -199,7 +199,9 @@ def variance_of_all(n: AtenNode, self: Value, unbiased: bool = True) -> Value:
 def deviation(
     n: AtenNode, self: Value, dim: Axes = None, correction: Unbiased = None, keepdim: bool = False
 ) -> Value:
-    """The root of the scaled variance, which is in range where the variance itself is not."""
+    """The standard deviation: the root of the scaled variance, multiplied by the scale.  It is in
+    range even where the variance is not.
+    """
     scaled, scale = _scaled_variance(n, self, dim, correction, keepdim)
     root = sqrt(scaled)
     return n.cast(root if scale is None else root * scale, self.dtype)

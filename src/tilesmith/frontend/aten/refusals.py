@@ -44,5 +44,5 @@ def reason_of(target: str, may_fall_back: bool = True) -> str:
 def _has_pytorch() -> bool:
     try:
         return find_spec("torch") is not None
-    except ValueError:  # it is kept from being imported
+    except ValueError:  # an import hook blocks the module
         return False

@@ -1,9 +1,9 @@
 """The table of ATen operators: which Python function imports which overload.
 
-A function is registered with `@aten_op("aten.add.Tensor")`.  It gets an `AtenNode` and the call's
-arguments, which its parameters name in the order of the operator's schema, so that a source may
-give any of them by position or by name.  It does not get those in `PLACEMENT` that stand by name.
-Tensors are values; a symbolic size is an expression.
+A function is registered with `@aten_op("aten.add.Tensor")`.  It receives an `AtenNode` and the
+call's arguments.  Its parameters have the names and the order of the operator's schema, so that a
+source may pass arguments by position or by name.  Keyword arguments in `PLACEMENT` are dropped.
+Tensors are values, and a symbolic size is an expression.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Elements written along an axis, and at places of the memory."""
+"""Operators that write elements along an axis, or at positions in memory."""
 
 from __future__ import annotations
 
@@ -39,11 +39,14 @@ def _scattered(
     reduction: str = "none",
     from_end: bool = False,
 ) -> Value:
-    """from_end: whether negative indices count from the end; else they are refused."""
-    if index.type.is_empty:  # of any rank
+    """`self` with elements of `src` written along an axis.
+
+    from_end: whether negative indices count from the end; otherwise they are refused.
+    """
+    if index.type.is_empty:  # an empty index may have any rank
         return self
     shape, dtype = self.type.shape, self.dtype
-    if dtype.is_bool and reduction != "none":  # a sum of bools is `or`, a product is `and`
+    if dtype.is_bool and reduction != "none":  # for bools, a sum is `or` and a product is `and`
         self, src = n.cast(self, u8), n.cast(src, u8)
         reduction = {"add": "max", "mul": "min"}.get(reduction, reduction)
     if not self.type.rank:
@@ -87,7 +90,9 @@ def scatter_reduce(
     reduce: str,
     include_self: bool = True,
 ) -> Value:
-    """A mean is a sum over a count; without `include_self`, sums start at the identity."""
+    """`self` with elements combined along an axis.  A mean is a sum divided by a count.  Without
+    `include_self`, sums start at the identity.
+    """
     reduction = "add" if reduce == "mean" else _REDUCTIONS[reduce]
     start = self
     if not include_self:
@@ -105,7 +110,7 @@ def scatter_reduce(
         first = _scattered(n, ones, dim, index, n.full(0, index.type.shape, self.dtype))
     count = _scattered(n, first, dim, index, one, "add")
     mean = total / count
-    if self.dtype.is_int:  # ATen rounds down
+    if self.dtype.is_int:  # ATen rounds integer means down
         rest = total - mean * count
         negative = rest < 0
         mean = mean - n.cast(negative, self.dtype)
@@ -114,14 +119,14 @@ def scatter_reduce(
 
 @aten_op("aten.masked_scatter.default")
 def masked_scatter(n: AtenNode, self: Value, mask: Value, source: Value) -> Value:
-    """The elements of `source` in order where the mask holds."""
+    """`self` with the elements of `source` written in order where the mask holds."""
     shape = rules.broadcast_shapes("masked_scatter", self.type.shape, mask.type.shape)
     mask, self = n.expand(mask, shape), n.expand(self, shape)
     flat = n.cast(n.reshape(mask, (-1,)), i64)
     number = n.add(scan.CumSum(0), flat) - 1
     number = where(n.reshape(mask, (-1,)), number, 0)
     items = n.reshape(source, (-1,))
-    taken = n.add(gather.Gather(0), items, number)  # refuses a number beyond the last item
+    taken = n.add(gather.Gather(0), items, number)  # Gather refuses an index beyond the last item
     return where(mask, n.reshape(n.cast(taken, self.dtype), shape), self)
 
 
@@ -150,7 +155,7 @@ def index_reduce(
     reduce: str,
     include_self: bool = True,
 ) -> Value:
-    """Slices of `source`, each combined with that of `self` at its index."""
+    """`self` with each slice of `source` combined with the slice at its index."""
     rank = source.type.rank
     if not rank:
         index = n.reshape(index, ())
@@ -164,7 +169,7 @@ def index_reduce(
 
 @aten_op("aten.put.default")
 def put(n: AtenNode, self: Value, index: Value, source: Value, accumulate: bool = False) -> Value:
-    """Elements at places of the flat tensor."""
+    """`self` with elements written at positions of the flattened tensor."""
     flat, places, items = (n.reshape(v, (-1,)) for v in (self, index, source))
     reduction = "add" if accumulate else "none"
     written = _scattered(n, flat, 0, places, items, reduction, from_end=True)
@@ -172,7 +177,7 @@ def put(n: AtenNode, self: Value, index: Value, source: Value, accumulate: bool 
 
 
 def _written(n: AtenNode, x: Value, places: np.ndarray, src: Value) -> Value:
-    """`x` with `src` at known places of the flat tensor."""
+    """`x` with `src` at known positions of the flattened tensor."""
     flat = n.reshape(x, (-1,))
     items = n.reshape(n.expand(n.cast(src, x.dtype), places.shape), (-1,))
     elements = n.add(scatter.ScatterElements(0), flat, n.const(places.reshape(-1)), items)
@@ -195,9 +200,9 @@ def strided_places(
     offset: int | None,
     memory: Memory | None = None,
 ) -> np.ndarray:
-    """The places in memory of a tensor's elements, i64 of its shape.
+    """The positions in memory of a tensor's elements, as i64 in the tensor's shape.
 
-    memory: of the tensor whose offset is the one where none is given.
+    memory: layout of a tensor, whose offset is the default.
     """
     if offset is None and memory is not None:
         offset = int(n.number(memory[1], "an offset"))
@@ -218,7 +223,10 @@ def as_strided(
     storage_offset: int | None = None,
     memory: Memory | None = None,
 ) -> Value:
-    """Places in the memory of `self`, which is row-major unless `memory` says how it lies."""
+    """A view of the memory of `self`, as a copy.
+
+    memory: layout of `self` in memory; row-major by default.
+    """
     flat = n.reshape(self, (extents.product(self.type.shape),))
     places = _elements(n, self, memory, strided_places(n, size, stride, storage_offset, memory))
     whole = np.arange(places.size).reshape(places.shape)
@@ -242,7 +250,7 @@ def as_strided_scatter(
 
 
 def _elements(n: AtenNode, x: Value, memory: Memory | None, places: np.ndarray) -> np.ndarray:
-    """The numbers of the elements of `x`, in its logical order, that lie at these places."""
+    """The indices of the elements of `x`, in its logical order, at these positions."""
     if memory is None:
         return places
     strides, offset = memory

@@ -16,7 +16,7 @@ from tilesmith.ops.functions import where
 
 @aten_op("aten.repeat_interleave.Tensor")
 def repeat_interleave(n: AtenNode, repeats: Value, output_size: Dim | Value | None = None) -> Value:
-    """The number of each element, repeated as often as the element's value says."""
+    """The index of each element, repeated as often as the element's value."""
     counts = n.cast(repeats, i64)
     negative = counts < 0
     n.builder.require_zero(n.cast(negative, i64).sum((0,), keepdims=True))
@@ -30,7 +30,10 @@ def repeat_interleave(n: AtenNode, repeats: Value, output_size: Dim | Value | No
 
 
 def _segments(n: AtenNode, counts: Value, total: Dim) -> Value:
-    """For each of `total` rows in order, the number of its segment; segments have `counts` rows."""
+    """For each of `total` rows in order, the number of its segment.
+
+    counts: number of rows of each segment.
+    """
     longer = extents.total((total, 1))
     one = n.full(1, counts.type.shape, i64)
     begins = scatter_add(n, n.full(0, (longer,), i64), 0, n.add(scan.CumSum(0), counts), one)
@@ -47,7 +50,9 @@ def segment_reduce(
     indices: Value | None = None, offsets: Value | None = None, axis: int = 0,
     unsafe: bool = False, initial: Number | None = None,
 ) -> Value:  # fmt: skip
-    """A segment without rows gives the initial value; its mean is NaN."""
+    """A reduction of each segment.  A segment without rows gives the initial value, and NaN for a
+    mean.
+    """
     told = lengths if lengths is not None else offsets
     if told is None or told.type.rank != 1 or axis:
         n.unsupported("expected lengths or offsets of rank 1, and axis 0")

@@ -1,4 +1,4 @@
-"""Special functions as formulas, which are computed in f32 or f64."""
+"""Special functions as formulas, computed in f32 or f64."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from tilesmith.ir.dtypes import f32, f64
 
 
 def of_floats(n: AtenNode, self: Value, *, formula: Callable[[Value], Value]) -> Value:
-    """The result of a call by a formula: in f64 for f64, else in f32; integers are f32."""
+    """The result of a call computed by a formula: in f64 for f64, else in f32.  Integers become
+    f32.
+    """
     x = n.floating(self)
     floats = x if x.dtype is f64 else n.cast(x, f32)
     return n.cast(formula(floats), x.dtype)
@@ -27,11 +29,12 @@ def polynomial(x: Value, coefficients: Sequence[float]) -> Value:
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """A function by Chebyshev's polynomials on an interval, computed with 50 digits.
+    """A function approximated by Chebyshev polynomials on an interval; the coefficients were
+    computed with 50 digits.
 
     low, high: the interval.
-    short: how many of the coefficients f32 needs.
-    coefficients: for f64, as numbers that NumPy's `chebval` takes.
+    short: number of coefficients that f32 needs.
+    coefficients: coefficients for f64, as for NumPy's `chebval`.
     """
 
     low: float
@@ -40,7 +43,7 @@ class Series:
     coefficients: tuple[float, ...]
 
     def at(self, x: Value) -> Value:
-        """Its value where `x` is inside the interval, by Clenshaw's recurrence."""
+        """The value for `x` inside the interval, by Clenshaw's recurrence."""
         middle, half = (self.low + self.high) / 2, (self.high - self.low) / 2
         t = (x - middle) * (1 / half)
         twice = t + t

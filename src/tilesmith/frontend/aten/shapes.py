@@ -1,4 +1,4 @@
-"""Operators that move elements: views (copies of values here), joins, cuts and pads."""
+"""Operators that move elements: views (copies here), concatenations, slices and pads."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def alias(n: AtenNode, self: Value) -> Value:
 
 @aten_op("aten.copy.default")
 def copy(n: AtenNode, self: Value, src: Operand, non_blocking: bool = False) -> Value:
-    """`src` with the shape and type of `self`; PyTorch takes a number, too."""
+    """`src` with the shape and type of `self`; PyTorch also accepts a number."""
     return n.expand(n.tensor(src, self.dtype), self.type.shape)
 
 
@@ -76,7 +76,7 @@ def unflatten(n: AtenNode, self: Value, dim: int, sizes: Sequence[Size]) -> Valu
 
 @aten_op("aten.expand.default", "aten.expand_copy.default")
 def expand(n: AtenNode, self: Value, size: Sequence[Size], implicit: bool = False) -> Value:
-    """-1 keeps an axis."""
+    """`self` broadcast to a size, in which -1 keeps an axis."""
     wanted = n.dims_of(size)
     more = len(wanted) - self.type.rank
     dims = [
@@ -139,7 +139,7 @@ def unsqueeze(n: AtenNode, self: Value, dim: int) -> Value:
 
 @aten_op("aten.squeeze.default", "aten.squeeze.dim", "aten.squeeze.dims", "aten.squeeze_copy.dims")
 def squeeze(n: AtenNode, self: Value, dim: Sequence[int] | int | None = None) -> Value:
-    """Without the axes of extent 1 among those of `dim`, by default all."""
+    """`self` without the axes of `dim` that have extent 1; by default all axes."""
     rank = self.type.rank
     if rank == 0:
         return self
@@ -158,14 +158,15 @@ def select(n: AtenNode, self: Value, dim: int, index: Size) -> Value:
     if isinstance(index, int) and not extents.is_at_most(
         index + 1 if index >= 0 else -index, dims[axis]
     ):
-        # Not proved to lie inside, since PyTorch's ranges of sizes may be too wide: a run looks.
+        # PyTorch's ranges of sizes may be too wide to prove that the index is inside; the run
+        # checks it.
         return n.add(Gather(axis), self, n.const(index, i64))
     cut = n.add(_at(index, dims[axis], axis), self)
     return n.reshape(cut, (*dims[:axis], *dims[axis + 1 :]))
 
 
 def _at(index: Dim, extent: Dim, axis: int) -> slicing.Slice:
-    """The slice of one place; a negative index counts from the end."""
+    """The slice of one position; a negative index counts from the end."""
     if isinstance(index, int) and index < 0:
         index = extents.total((extent, index))
     return slicing.Slice((index,), (extents.total((index, 1)),), (axis,), (1,))
@@ -174,7 +175,7 @@ def _at(index: Dim, extent: Dim, axis: int) -> slicing.Slice:
 def _cut(
     n: AtenNode, self: Value, dim: int, start: Size | None, end: Size | None, step: int
 ) -> tuple[int, Dim, Dim]:
-    """The axis, and the first and last place of a slice as sizes."""
+    """The axis of a slice, and its first and last position as sizes."""
     axis = n.axis(dim, self.type.rank)
     first, last = n.dims_of((0 if start is None else start,
                              self.type.shape[axis] if end is None else end))  # fmt: skip
@@ -209,7 +210,7 @@ def slice_scatter(
     n: AtenNode, self: Value, src: Value, dim: int = 0, start: Size | None = None,
     end: Size | None = None, step: int = 1,
 ) -> Value:  # fmt: skip
-    """`self` with the places of a slice replaced by those of `src`."""
+    """`self` with the positions of a slice replaced by `src`."""
     axis, first, last = _cut(n, self, dim, start, end, step)
     src = n.cast(src, self.dtype)
     cut = slicing.Slice((first,), (last,), (axis,), (step,)).cuts(self.type.shape)[axis]
@@ -250,7 +251,9 @@ def select_scatter(n: AtenNode, self: Value, src: Value, dim: int, index: Dim) -
 
 @aten_op("aten.cat.default", "aten.concat.default", "aten.concatenate.default")
 def cat(n: AtenNode, tensors: Sequence[Value], dim: int = 0) -> Value:
-    """Tensors of shape [0] count as empty, whatever the rank of the others."""
+    """The concatenation of tensors.  A tensor of shape [0] is ignored, whatever the rank of the
+    others.
+    """
     dtype = result_type(tensors)
     kept = [x for x in tensors if not (x.type.rank == 1 and same_dim(x.type.shape[0], 0))]
     if not kept:
@@ -363,7 +366,8 @@ def roll(
             shift %= extent
         if same_dim(shift, 0):
             continue
-        # The source of the first element.  Shifts that are negative or beyond the extent wrap.
+        # Index of the first element's source.  Negative shifts and shifts beyond the extent wrap
+        # around.
         start = as_dim((as_expr(0) - shift) % extents.larger(extent, 1))
         parts = (slice_(n, x, axis, start, extent), slice_(n, x, axis, 0, start))
         x = n.add(slicing.Concat(axis), *parts)
@@ -421,7 +425,9 @@ def diagonal(n: AtenNode, self: Value, offset: int = 0, dim1: int = 0, dim2: int
 
 
 def _pads(rank: int, pad: Sequence[Dim]) -> tuple[Dim, ...]:
-    """ATen's pads, pairs from the last axis on, as those before all axes and then after."""
+    """ATen's pads, which are pairs starting with the last axis, as all pads before the axes
+    followed by all pads after them.
+    """
     before: list[Dim] = [0] * rank
     after: list[Dim] = [0] * rank
     for i in range(len(pad) // 2):

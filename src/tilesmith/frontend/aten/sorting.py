@@ -1,4 +1,4 @@
-"""Elements in order: sorts, places among sorted ones, and elements that differ."""
+"""Sorting, search in sorted elements, and distinct elements."""
 
 from __future__ import annotations
 
@@ -66,9 +66,9 @@ def kthvalue(n: AtenNode, self: Value, k: int, dim: int = -1, keepdim: bool = Fa
 
 
 def _ranked(n: AtenNode, x: Value, rank: Value, dim: int, keepdim: bool) -> Pair:
-    """The element of a rank along an axis, and its place.
+    """The element of a given rank along an axis, and its index.
 
-    rank: i64, of rank 0, or of the shape of `x` with an extent of 1 along the axis.
+    rank: i64, of rank 0, or of the shape of `x` with extent 1 along the axis.
     """
     if not x.type.rank:
         return x, n.tensor(0, i64)
@@ -84,13 +84,15 @@ def _ranked(n: AtenNode, x: Value, rank: Value, dim: int, keepdim: bool) -> Pair
 
 @aten_op("aten.median.dim")
 def median(n: AtenNode, self: Value, dim: int, keepdim: bool = False) -> Pair:
-    """The lower one of two elements in the middle; NaN where there is one."""
+    """The median, and its index.  Of two elements in the middle it is the lower one; NaN if any
+    element is NaN.
+    """
     return _median(n, self, dim, keepdim, ignores_nan=False)
 
 
 @aten_op("aten.nanmedian.dim")
 def nanmedian(n: AtenNode, self: Value, dim: int, keepdim: bool = False) -> Pair:
-    """The median of the elements that are numbers."""
+    """The median of the elements that are not NaN, and its index."""
     return _median(n, self, dim, keepdim, ignores_nan=True)
 
 
@@ -103,7 +105,7 @@ def _median(n: AtenNode, x: Value, dim: int, keepdim: bool, ignores_nan: bool) -
     middle = last / two
     if not x.dtype.is_float:
         return _ranked(n, x, middle, axis, keepdim)
-    # NaN stand behind all numbers
+    # NaN is ordered after all numbers
     count = n.cast(isnan(n, x), i64).sum((axis,), keepdims=True)
     if ignores_nan:
         rest = maximum(last - count, 0)
@@ -124,13 +126,13 @@ def nanmedian_of_all(n: AtenNode, self: Value) -> Value:
 
 @aten_op("aten.mode.default")
 def mode(n: AtenNode, self: Value, dim: int = -1, keepdim: bool = False) -> Pair:
-    """The smallest of the elements that are there most often, and its last place."""
+    """The smallest of the most frequent elements, and its last index."""
     if not self.type.rank:
         return self, n.tensor(0, i64)
     axis = n.axis(dim, self.type.rank)
     x = n.cast(self, u8) if self.dtype.is_bool else self
     values, places = sort_stable(n, x, True, axis)
-    # An element's number in its run of equals, from the place of the run's first
+    # Position of an element in its run of equal elements, counted from the run's first.
     extent = x.type.shape[axis]
     place = n.positions(extent, x.type.rank, axis)
     before = n.add(gather.Gather(axis), values, n.add(ew.Max(), *_previous(n, extent)))
@@ -146,13 +148,15 @@ def mode(n: AtenNode, self: Value, dim: int = -1, keepdim: bool = False) -> Pair
 
 
 def _previous(n: AtenNode, extent: Dim) -> tuple[Value, Value]:
-    """The places before each of an axis, and 0, which is the least of them."""
+    """The preceding index for each index of an axis, at least 0; and 0 itself."""
     return n.positions(extent) - 1, n.tensor(0)
 
 
 @aten_op("aten.histc.default")
 def histc(n: AtenNode, self: Value, bins: int = 100, min: Number = 0, max: Number = 0) -> Value:
-    """Number of elements in each of `bins` parts of the range, the last with its end."""
+    """The number of elements in each of `bins` equal parts of a range.  The last part includes its
+    end.
+    """
     least, most = (float(n.number(v, "a limit")) for v in (min, max))
     if least == most:
         n.unsupported(
@@ -175,7 +179,7 @@ def histc(n: AtenNode, self: Value, bins: int = 100, min: Number = 0, max: Numbe
 
 
 def _running_extreme(n: AtenNode, self: Value, dim: int, *, make: Callable[[int], Op]) -> Pair:
-    """The extreme so far, and the last place that has it."""
+    """The extreme of all elements so far, and the last index that has it."""
     if not self.type.rank:
         return self, n.tensor(0, i64)
     axis = n.axis(dim, self.type.rank)
@@ -191,7 +195,7 @@ aten_op("aten.cummax.default")(partial(_running_extreme, make=scan.CumMax))
 aten_op("aten.cummin.default")(partial(_running_extreme, make=scan.CumMin))
 
 
-# Places among sorted elements
+# Indices into sorted elements
 
 
 @aten_op("aten.searchsorted.Tensor", "aten.searchsorted.Scalar")
@@ -199,7 +203,9 @@ def searchsorted(
     n: AtenNode, sorted_sequence: Value, self: Operand, out_int32: bool = False,
     right: bool = False, side: str | None = None, sorter: Value | None = None,
 ) -> Value:  # fmt: skip
-    """Number of elements less than each value; with `right` also equal ones.  NaN is last."""
+    """For each value, the number of elements that are less; with `right`, less or equal.  NaN is
+    ordered last.
+    """
     keys = sorted_sequence
     if sorter is not None:
         keys = n.add(gather.GatherElements(keys.type.rank - 1), keys, sorter)
@@ -222,14 +228,15 @@ def bucketize(
     return searchsorted(n, boundaries, self, out_int32, right)
 
 
-# Elements that differ
+# Distinct elements
 
 
 def _of_runs(n: AtenNode, rows: Value, order: Value | None) -> tuple[Value, Value, Value]:
-    """For runs of equal rows: the first row of each, the run of each row, and their lengths.
+    """For runs of equal rows: the first row of each run, the run of each row, and the lengths of
+    runs.
 
-    rows: [count, width], equal ones beside one another.
-    order: where the rows stood before, i64 [count]; the second result is in that order.
+    rows: [count, width], with equal rows adjacent.
+    order: original positions of the rows, i64 [count]; the second result is in the original order.
     """
     count = rows.type.shape[0]
     last = extents.difference(count, 1)
@@ -253,8 +260,8 @@ def unique(
     n: AtenNode, self: Value, sorted: bool = True, return_inverse: bool = False,
     return_counts: bool = False,
 ) -> tuple[Value, Value, Value]:  # fmt: skip
-    """The elements that differ, ascending; the place of each element among them; how often each is.
-    Without `sorted` too, as any order is allowed then.
+    """The distinct elements in ascending order, the index of each element among them, and their
+    counts. They are also in ascending order without `sorted`, as any order is allowed then.
     """
     if not n.extent(n.reshape(self, (-1,)), 0):
         return n.reshape(self, (0,)), n.full(0, self.type.shape, i64), n.full(0, (0,), i64)
@@ -280,14 +287,14 @@ def unique_dim(
 
 
 def _rows(n: AtenNode, x: Value, dim: int) -> tuple[int, Value]:
-    """An axis from 0, and the slices along it as rows [count, width]."""
+    """The axis counted from the front, and the slices along it as rows [count, width]."""
     axis = n.axis(dim, x.type.rank)
     moved = n.permute(x, [axis, *(a for a in range(x.type.rank) if a != axis)])
     return axis, n.reshape(moved, (x.type.shape[axis], -1))
 
 
 def _slices(n: AtenNode, x: Value, axis: int, rows: Value) -> Value:
-    """Rows as slices of `x` along an axis."""
+    """Rows turned back into slices of `x` along an axis."""
     rest = [d for a, d in enumerate(x.type.shape) if a != axis]
     wide = n.reshape(rows, (rows.type.shape[0], *rest))
     return n.permute(wide, [*range(1, axis + 1), 0, *range(axis + 1, x.type.rank)])
@@ -301,7 +308,9 @@ def unique_consecutive(
     return_counts: bool = False,
     dim: int | None = None,
 ) -> tuple[Value, Value, Value]:
-    """One of each run of equal elements, or of equal slices along `dim`."""
+    """One element of each run of equal elements, or one slice of each run of equal slices along
+    `dim`.
+    """
     if dim is None:
         if not n.extent(n.reshape(self, (-1,)), 0):
             return n.reshape(self, (0,)), n.full(0, self.type.shape, i64), n.full(0, (0,), i64)

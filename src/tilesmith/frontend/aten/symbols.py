@@ -1,7 +1,7 @@
 """Sizes: Python's arithmetic on them between the calls of operators.
 
-Sizes are numbers or expressions.  What no expression says (quotients, values that only a run knows)
-is computed with tensors of rank 0 of i64 and f64.
+Sizes are numbers or expressions.  Other values, such as quotients and values known only at run
+time, are computed with i64 and f64 tensors of rank 0.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def sym_numel(n: AtenNode, self: Value) -> Any:
 
 @aten_op("aten.sym_stride.int")
 def sym_stride(n: AtenNode, self: Value, dim: int) -> Any:
-    """The stride of a tensor whose elements are in row-major order, as ours are."""
+    """The stride of a tensor whose elements are in row-major order, as all tensors are here."""
     return extents.product(self.type.shape[n.axis(dim, self.type.rank) + 1 :])
 
 
@@ -62,7 +62,7 @@ def item(n: AtenNode, self: Value) -> Any:
 
 
 def _size_or_value(n: AtenNode, x: Value) -> Any:
-    """A tensor of rank 0, as a number or an expression where it is known to be one."""
+    """A tensor of rank 0, as a number or an expression if it is known."""
     held = n.builder.contents(x)
     if held is not None and isinstance(number := held.reshape(()).item(), (int, float, Expr)):
         return number
@@ -70,7 +70,7 @@ def _size_or_value(n: AtenNode, x: Value) -> Any:
 
 
 def _values(n: AtenNode, *numbers: Any) -> tuple[Value, ...]:
-    """Numbers as tensors of rank 0, all integers or all floats."""
+    """Numbers as tensors of rank 0, either all integers or all floats."""
     is_float = any(
         isinstance(x, float) or (isinstance(x, Value) and x.dtype.is_float) for x in numbers
     )
@@ -234,7 +234,7 @@ def sym_ite(n: AtenNode, condition: Any, then: Any, otherwise: Any) -> Any:
 
 @aten_op("aten._assert_scalar.default")
 def assert_scalar(n: AtenNode, self: Any, assert_msg: str) -> None:
-    """A run is refused where the condition does not hold."""
+    """Make a run refuse values for which the condition does not hold."""
     if isinstance(self, Value):
         wrong = n.cast(~n.truth(self), i64)
         n.builder.require_zero(n.reshape(wrong, (1,)))
@@ -251,7 +251,7 @@ def assert_async(n: AtenNode, self: Value, assert_msg: str) -> None:
 def assert_tensor_metadata(
     n: AtenNode, a: Value, size: Any = None, stride: Any = None, dtype: Any = None
 ) -> None:
-    """A check of the types at tracing; open sizes follow from the inputs' types."""
+    """Check types at tracing; symbolic sizes follow from the types of inputs."""
     if dtype is not None and a.dtype is not dtype:
         n.bad(f"expected a tensor of {dtype}, found {a.type}")
     if size is not None and (len(size) != a.type.rank or not all(map(_fits, size, a.type.shape))):
@@ -264,4 +264,4 @@ def _fits(size: Any, extent: Any) -> bool:
 
 @aten_op("aten.sym_constrain_range_for_size.default", "aten.sym_constrain_range.default")
 def sym_constrain_range(n: AtenNode, size: Any, min: Any = None, max: Any = None) -> None:
-    """The range of a size that a run measures; measurements check ranges themselves."""
+    """Ignore the range of a size that a run measures: measurements check ranges themselves."""

@@ -1,4 +1,4 @@
-"""Tensors and element types of PyTorch as ours; also arrays in the place of tensors."""
+"""Conversion of PyTorch's tensors and element types to ours.  Arrays may replace tensors."""
 
 from __future__ import annotations
 
@@ -28,7 +28,9 @@ _TYPES: dict[str, DType] = {
 
 
 def element_type(dtype: Any) -> DType:
-    """Our element type for that of PyTorch, its name, or an array.  Raises UnsupportedError."""
+    """Our element type for a PyTorch type, its name, or an array's type.  Raises
+    UnsupportedError.
+    """
     if isinstance(dtype, np.dtype):
         return dtypes.dtype(dtype)
     name = str(dtype).removeprefix("torch.")
@@ -56,9 +58,9 @@ def contents(tensor: Any, what: str) -> np.ndarray:
 
 
 def memory_of(tensor: Any) -> Hashable:
-    """A key that is equal for tensors with the same elements in memory: tied weights."""
+    """A key that is equal for tensors that share all elements in memory, such as tied weights."""
     if not isinstance(tensor, np.ndarray) and str(tensor.layout) != "torch.strided":
-        return id(tensor)  # it has no memory of its own; `contents` refuses it
+        return id(tensor)  # it has no memory of its own, and `contents` refuses it
     if isinstance(tensor, np.ndarray):
         return (tensor.ctypes.data, tensor.dtype, tensor.shape, tensor.strides)
     return (tensor.data_ptr(), tensor.dtype, tuple(tensor.shape), tensor.stride())

@@ -26,8 +26,8 @@ def _resized(
     align_corners: bool = False,
     exact: bool = False,
 ) -> Value:
-    """[N, C, spatial...] with spatial axes of `output_size`, or scaled by `factors`, which then
-    decide where the samples lie.
+    """[N, C, spatial...] resampled to spatial axes of `output_size`, or scaled by `factors`.
+    Factors, if given, also determine the positions of the samples.
     """
     sizes, factors = _sizes(n, x, output_size, factors)
     scales = (1.0, 1.0, *factors) if factors and not align_corners else ()
@@ -42,7 +42,9 @@ def _resized(
 def _sizes(
     n: AtenNode, x: Value, output_size: Sequence[Dim] | None, factors: Sequence[float] | None
 ) -> tuple[tuple[Dim, ...], Sequence[float] | None]:
-    """The sizes of the spatial axes, and the factors if they decide."""
+    """The sizes of the spatial axes, and the scale factors if these determine the positions of
+    samples.
+    """
     if output_size is not None:
         return tuple(output_size), None
     assert factors is not None
@@ -80,7 +82,7 @@ for _rank, _linear in ((1, "linear1d"), (2, "bilinear2d"), (3, "trilinear3d")):
 aten_op("aten.upsample_bicubic2d.vec")(partial(_interpolated, mode="cubic"))
 
 
-# Smaller images whose pixels are weighted means: a kernel that shrinks is widened
+# Downsampling: each pixel is a weighted mean, and the kernel widens as the image shrinks
 
 
 def _antialiased_to(
@@ -124,7 +126,9 @@ def _antialiased_backward(
     n: AtenNode, grad_output: Value, output_size: Sequence[int], input_size: Sequence[int],
     align_corners: bool, scales_h: float | None = None, scales_w: float | None = None, *, mode: str,
 ) -> Value:  # fmt: skip
-    """By each axis, the product with the transposed matrix of the resampling."""
+    """The gradient of an antialiased resampling: along each axis, the product with the transposed
+    matrix of the resampling.
+    """
     x = grad_output
     for axis, factor in ((2, scales_h), (3, scales_w)):
         lines = np.eye(input_size[axis])[:, None, :, None]

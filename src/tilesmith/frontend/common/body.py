@@ -1,4 +1,4 @@
-"""Sub-graphs of control flow while they are imported: graphs of their own."""
+"""Sub-graphs of control flow during import, which become separate graphs."""
 
 from __future__ import annotations
 
@@ -26,29 +26,33 @@ from them are known there.
 class Body(FoldingBuilder):
     """The builder of a body.
 
-    Values of the graph around it are captured: constants are shared, others become inputs after
-    those that the body's operator gives it.
+    Values of the enclosing graph are captured: constants are shared, and other values become inputs
+    after those that the body's operator passes.
     """
 
     def __init__(self, outer: FoldingBuilder, name: str, is_branch: bool = False) -> None:
-        """is_branch: a run may pass it by."""
+        """Begin a body.
+
+        is_branch: whether a run may skip it.
+        """
         super().__init__(name)
         self.always_runs = outer.always_runs and not is_branch
         self.misfit = ""
         """The reason why it can't be a graph: no sizes satisfy its nodes."""
         self._outer = outer
         self.measured = outer.measured
-        self._loc, self._label = outer._loc, outer._label  # the node whose body it is
+        # Messages name the node that has this body.
+        self._loc, self._label = outer._loc, outer._label
         self._inside: dict[Value, Value] = {}
         self.captured: list[Value] = []
         """The values of the graph around that are inputs, in order."""
 
     def given(self, types: Sequence[TensorType]) -> list[Value]:
-        """New inputs that the operator gives the body."""
+        """New inputs that the operator passes to the body."""
         return [self.input(f"in{len(self._inputs)}", t) for t in types]
 
     def capture(self, value: Value) -> Value:
-        """The value in this body for a value of the graph around."""
+        """The value in this body that stands for a value of the enclosing graph."""
         if value not in self._inside:
             self._inside[value] = self._captured(value)
         return self._inside[value]
@@ -65,7 +69,7 @@ class Body(FoldingBuilder):
         return self.input(f"in{len(self._inputs)}", value.type)
 
     def refuse(self, why: str, types: Sequence[TensorType], loc: str) -> tuple[Value, ...]:
-        """Results of these types, from an empty body that refuses every run that comes to it."""
+        """Results of these types, from an empty body that refuses every run that reaches it."""
         zero = symbol("misfits", 0, 0)
         self.add(Measure((zero,), (0,), f"misfits ({why})"), self.add(Extents((1,), (1,))), loc=loc)
         return tuple(
@@ -73,7 +77,7 @@ class Body(FoldingBuilder):
         )
 
     def slot(self, slot: Slot) -> Slot:
-        """The slot in this body for a slot of the graph around."""
+        """The slot in this body that stands for a slot of the enclosing graph."""
         if isinstance(slot, Value):
             return self.capture(slot)
         if isinstance(slot, TensorList):
@@ -95,7 +99,7 @@ class Body(FoldingBuilder):
 def alternatives(
     bodies: Sequence[Body], results: Sequence[Sequence[Value]]
 ) -> tuple[list[Graph], tuple[Value, ...]]:
-    """Graphs with the same inputs, which are captured values, and those values."""
+    """Graphs with the same inputs, and the captured values that these inputs stand for."""
     captured = tuple(dict.fromkeys(v for b in bodies for v in b.captured))
     graphs = []
     for body, values in zip(bodies, results, strict=True):

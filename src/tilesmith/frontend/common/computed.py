@@ -44,7 +44,7 @@ def viewed(n: NodeContext, x: Value, dims: tuple[Dim, ...]) -> Value:
     """x under another shape, of as many elements in every run that is not refused."""
     if any(same_dim(d, 0) for d in x.type.shape):
         return n.const(0, x.dtype).expand(*dims)
-    # Without axes, a copy of it is one loop.
+    # Copying a flattened tensor takes one loop.
     flat = x if x.type.rank == 1 else x.reshape(extents.product(x.type.shape))
     return n.add(Reinterpret(dims), flat)
 
@@ -86,7 +86,7 @@ def expanded(n: NodeContext, x: Value, wanted: Value) -> Value:
     result: list[Dim | None] = []
     for d, w in zip(dims, known, strict=True):
         if isinstance(d, int) and d != 1:
-            result.append(d)  # anything but 1 and d is refused
+            result.append(d)  # extents other than 1 and d are refused
         elif w is None or isinstance(w, int):
             result.append(d if w == 1 else w)
         else:
@@ -136,8 +136,8 @@ def reduced(
 ) -> Value:
     """A reduction over computed axes.
 
-    An axis of extent d is seen as two, one kept and one reduced: 1 and d where the axis is named,
-    else d and 1.
+    Each axis of extent d is split into one that is kept and one that is reduced.  Their extents are
+    1 and d if the axis is reduced, else d and 1.
     """
     n.elements(axes, "axes")
     dims, rank = x.type.shape, x.type.rank
@@ -215,13 +215,15 @@ def running(n: NodeContext, x: Value, axis: Value, make: Callable[[int], Op]) ->
     return viewed(n, n.add(make(1), lines), x.type.shape)
 
 
-# Cuts and borders
+# Slices and pads
 
 
 def _on_axes(
     n: NodeContext, given: Value, axes: Value | Sequence[int], rank: int, default: int
 ) -> Value:
-    """A number for each of `rank` axes: that of the list for the axes named, else `default`."""
+    """A number for each of `rank` axes: the list's number for axes that are named, else
+    `default`.
+    """
     if not isinstance(axes, Value):
         if tuple(axes) == tuple(range(rank)):
             return given
@@ -299,7 +301,7 @@ def padded(
 ) -> Value:
     """Elements added before and after axes, removed where a pad is negative.
 
-    filler: of mode "constant"; a value where only a run knows it.
+    filler: the filler in mode "constant"; a value if it is known only at run time.
     """
     dims, rank = x.type.shape, x.type.rank
     count = pads.type.size // 2
@@ -312,7 +314,7 @@ def padded(
     known = [None if p else d for d, p in zip(dims, is_padded, strict=True)]
     usual = [expected(d) for d in dims]
     sizes = n.measured(own + begins + ends, known, usual=usual)
-    if any(same_dim(d, 0) for d in dims):  # nothing to read
+    if any(same_dim(d, 0) for d in dims):  # nothing is read
         value = filler if isinstance(filler, Value) else n.const(filler, x.dtype)
         return value.expand(*sizes)
     added, removed = (_offsets(n, maximum(v, 0), is_padded) for v in (begins, -begins))
@@ -344,7 +346,7 @@ def _window(n: NodeContext, x: Value, axis: int, start: Dim, size: Dim) -> Value
     rank = x.type.rank
     starts = tuple(start if a == axis else 0 for a in range(rank))
     sizes = (*x.type.shape[:axis], size, *x.type.shape[axis + 1 :])
-    if any(same_dim(d, 0) for d in x.type.shape):  # nothing to read
+    if any(same_dim(d, 0) for d in x.type.shape):  # nothing is read
         return n.const(0, x.dtype).expand(*sizes)
     return n.add(Window(starts, sizes, (1,) * rank), x)
 

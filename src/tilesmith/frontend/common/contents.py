@@ -1,8 +1,8 @@
 """Contents of small tensors whose elements depend on symbolic dimensions.
 
 Source models compute shapes with operators (shape, gather, add, concat, reshape).  The elements of
-such a result are found by interpreting the operator's tensor expression with elements that are
-extents.  Arithmetic of extents in floats is taken as exact.
+such a result are found by interpreting the operator's tensor expression on extents.  Arithmetic of
+extents in floats is taken as exact.
 """
 
 from __future__ import annotations
@@ -54,11 +54,11 @@ Contents: TypeAlias = "np.ndarray"
 
 
 class _Unknown(Exception):
-    """The element can't be said."""
+    """The element can't be expressed."""
 
 
 def is_small(type: TensorType) -> bool:
-    """Whether a tensor of this type is looked into."""
+    """Whether a tensor of this type is small enough that its contents are tracked."""
     return type.is_static and type.size <= _MOST
 
 
@@ -134,7 +134,7 @@ class _Interpreter:
         if isinstance(e, ir.Const):
             return e.value
         if isinstance(e, Var):
-            return values.get(e, e)  # a Var that is no axis is a symbol
+            return values.get(e, e)  # a variable that is not an axis is a symbolic size
         if isinstance(e, ir.Load):
             assert isinstance(e.buffer, Tensor)
             index = tuple(self._number(i, values, op) for i in e.indices)
@@ -276,7 +276,7 @@ def _cast(x: Element, source: DType, to: DType) -> Element:
         return _compare("ne", x, 0, source)
     if to.is_float:
         return _ratio(x)
-    if isinstance(x, Ratio):  # toward zero
+    if isinstance(x, Ratio):  # rounds toward zero
         return _binary("truncdiv", x.number, x.by, to)
     return x
 

@@ -1,4 +1,4 @@
-"""The sizes for which two extents are equal: by solving for one symbol, or else by trial."""
+"""Solutions for the equality of two extents: by solving for one symbol, or else by trial."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def solved(a: Dim, b: Dim) -> dict[Expr, Expr] | None:
 
 
 def _limited(var: Var, other: Dim) -> dict[Expr, Expr] | None:
-    """The symbol with a smaller range if `other` is min(var, number) or max(var, number)."""
+    """A symbol with a smaller range, if `other` is min(var, number) or max(var, number)."""
     if not isinstance(other, Binary) or other.op not in ("min", "max"):
         return None
     ends = [e for e in (other.a, other.b) if isinstance(e, Const)]
@@ -59,7 +59,9 @@ def _limited(var: Var, other: Dim) -> dict[Expr, Expr] | None:
 
 
 def _same_form(a: Dim, b: Dim) -> dict[Expr, Expr] | None:
-    """One symbol for two, if the extents are then equal: both are (n + 1) // 2, say."""
+    """One symbol that replaces two, if the extents are then equal, for example if both are (n + 1)
+    // 2.
+    """
     left, right = (free_vars(as_expr(d)) for d in (a, b))
     for x in sorted(left - right, key=lambda v: v.name):
         for y in sorted(right - left, key=lambda v: v.name):
@@ -72,7 +74,7 @@ def _same_form(a: Dim, b: Dim) -> dict[Expr, Expr] | None:
 
 
 def _joined(a: Var, b: Var) -> dict[Expr, Expr] | None:
-    """One symbol for two, with the sizes that both permit."""
+    """One symbol that replaces two, with the sizes that both allow."""
     x, y = _sizes(a), _sizes(b)
     low, high = max(x.low, y.low), min(x.high, y.high)
     if low > high:
@@ -87,8 +89,8 @@ def _sizes(var: Var) -> Sizes:
 
 
 def fitting(a: Dim, b: Dim) -> dict[Expr, Expr] | None:
-    """Symbols with other expected sizes, at which `a` equals `b`; None if none are found, or if
-    they are equal at those that they have.
+    """Symbols with other expected sizes, at which `a` equals `b`.  None if no such sizes are found,
+    or if the extents are already equal at the expected sizes.
 
     As many symbols as possible get one common size, since images are mostly square.  Among the
     sizes that fit, the expected one is divisible by the highest power of two.

@@ -1,4 +1,6 @@
-"""Errors of frontends that callers can act upon, and the model's name in front of all of them."""
+"""Errors of frontends that callers can act upon, and the context that adds the model's name to
+messages.
+"""
 
 from __future__ import annotations
 
@@ -17,11 +19,11 @@ from tilesmith.support.errors import (
 
 
 class NotedError(UnsupportedError):
-    """A node is unsupported because of nodes inside its sub-graph, which are noted already."""
+    """A node is unsupported because of nodes inside its sub-graph, which are already recorded."""
 
 
 class LocatedError(ModelError):
-    """A ModelError whose message already says at which node."""
+    """A ModelError whose message already names the node."""
 
 
 class ValuesNeededError(UnsupportedError):
@@ -37,7 +39,7 @@ class ValuesNeededError(UnsupportedError):
 
 
 class OpenValueError(OpenDimensionError):
-    """A number is needed for a tensor `value`, whose elements follow from open dimensions."""
+    """A number is needed for a tensor `value`, but its elements depend on open dimensions."""
 
     def __init__(self, message: str, dims: Sequence[Any], value: Value) -> None:
         super().__init__(message, dims)
@@ -50,7 +52,7 @@ def errors_name(model: str) -> Iterator[None]:
     try:
         yield
     except UnequalDims:
-        raise  # the model is imported again
+        raise  # the driver imports the model again
     except ValuesNeededError as e:
         raise ValuesNeededError(_one_line(model, e), e.inputs) from None
     except OpenShapesError as e:

@@ -1,9 +1,9 @@
-"""Operators of graphs, made of a user's function that returns tensor expressions or a schedule.
+"""Graph operators made from a user's function that returns tensor expressions or a schedule.
 
-One registered operator is three classes.  Programs call the composite class.  For inputs of given
-types it becomes one of the others: a tensor expression, which is fused with its neighbours and
-scheduled by rule; or loops, where the user has a schedule, or where `te.extern` or `te.scan`
-computes something.
+One registered operator has three classes.  Programs call the composite class.  For inputs of given
+types it becomes one of the other two.  One is a tensor expression, which is fused with adjacent
+operators and scheduled by rule.  The other is loops, if the user has a schedule or uses `te.extern`
+or `te.scan`.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from tilesmith.te.tensor import Placeholder, Tensor, placeholder
 class Parameter:
     """A parameter of an operator.
 
-    name: in calls.
-    type: of a number, a string or a tuple of these; None for a tensor.
-    default: its default, as a tuple of one; empty if every call gives it.
+    name: its name in calls.
+    type: type of a number, a string or a tuple of these; None for a tensor.
+    default: a tuple with its default value; empty if every call must pass it.
     """
 
     name: str
@@ -46,11 +46,11 @@ class Definition:
     """A user's definition of an operator.
 
     name: "namespace::name".
-    parameters: in the order of calls.
-    function: from a placeholder for each tensor, and numbers, to a tensor, several tensors, or a
+    parameters: its parameters, in the order of calls.
+    function: maps a placeholder for each tensor, and numbers, to a tensor, several tensors, or a
         schedule and its arguments.
-    results: how many tensors it gives.
-    module: where the function is from.
+    results: number of tensors that it returns.
+    module: the module that defines the function.
     """
 
     name: str
@@ -74,7 +74,7 @@ class Definition:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Made:
-    """A definition for inputs of given types.
+    """A definition applied to inputs of given types.
 
     inputs: a placeholder for each input.
     outputs: the results.
@@ -95,7 +95,7 @@ class _Defined(Op, abstract=True):
         return _made(self.definition, self, types)
 
     def __eq__(self, other: object) -> bool:
-        """0.0 and -0.0 are equal numbers, and not the same to a definition."""
+        """Equality that distinguishes 0.0 and -0.0, since a definition may depend on the sign."""
         return type(other) is type(self) and self._key == other._key
 
     def __hash__(self) -> int:
@@ -106,7 +106,7 @@ class _Defined(Op, abstract=True):
         return repr([*self.attributes.values()])
 
     def reference(self, *inputs: np.ndarray) -> np.ndarray | tuple[np.ndarray, ...]:
-        """The expressions without the schedule, interpreted."""
+        """The results of interpreting the expressions, without the schedule."""
         made = self.made(tuple(map(array_type, inputs)))
         results = [
             np.empty(TensorType(t.dtype, t.shape).static_shape, t.dtype.numpy) for t in made.outputs
@@ -129,14 +129,14 @@ class _Called(_Defined, abstract=True):
 
 
 class _Expression(_Defined, abstract=True):
-    """The operator where rules schedule it."""
+    """The operator as a tensor expression, scheduled by rules."""
 
     def compute(self, *inputs: Tensor) -> Tensor | tuple[Tensor, ...]:
         return _called(self.definition, self.attributes, inputs)[1]
 
 
 class _Loops(_Defined, abstract=True):
-    """The operator where its author schedules it."""
+    """The operator as loops, scheduled by its author."""
 
     is_scheduled = True
 
@@ -145,7 +145,7 @@ class _Loops(_Defined, abstract=True):
 
     def loops(self, *types: TensorType) -> Func:
         func = self.made(types).loops
-        assert func is not None  # the composite would have chosen the other class
+        assert func is not None  # otherwise the composite would have chosen the other class
         return func
 
 
@@ -164,7 +164,7 @@ def define(definition: Definition) -> type[Op]:
         "as_loops": _entered(f"{name}.loops", _Loops, of),
     }
     made = _entered(name, _Called, {**of, **parts})
-    expansion.cache_clear()  # another operator may have had this name
+    expansion.cache_clear()  # an operator replaced another one of the same name
     infer.cache_clear()
     return made
 
@@ -192,8 +192,10 @@ def _entered(name: str, base: type[Op], namespace: Mapping[str, Any]) -> type[Op
 
 @lru_cache(maxsize=1024)
 def _made(definition: Definition, op: _Defined, types: tuple[TensorType, ...]) -> _Made:
-    """Raises UsageError where the user's function fails, ExpressionError or ScheduleError for
-    uncomputable results.
+    """The definition applied to inputs of these types.
+
+    Raises UsageError if the user's function fails, and ExpressionError or ScheduleError if the
+    results can't be computed.
     """
     tensors = [p for p in definition.parameters if p.type is None]
     if len(types) != len(tensors):
@@ -202,7 +204,7 @@ def _made(definition: Definition, op: _Defined, types: tuple[TensorType, ...]) -
     schedule, outputs, inputs = _called(definition, op.attributes, inputs)
     if schedule is None and unscheduled(outputs) is not None:
         schedule = create_schedule(outputs)
-    # Lowering refuses reads that may leave a tensor: now, where the call is known.
+    # Lowering refuses reads that may be out of bounds: here, where the call is known.
     func = _lowered(schedule or create_schedule(outputs), inputs, outputs)
     for buffer, t in zip(func.buffers, (*inputs, *outputs), strict=True):
         if buffer.shape != t.shape:
@@ -226,7 +228,7 @@ def _called(
         result = definition.function(*args)
     except TilesmithError:
         raise
-    except Exception as e:  # whatever the user's function raises
+    except Exception as e:  # the user's function may raise anything
         raise UsageError(f"{definition.name} of {shown}: {type(e).__name__}: {e}") from e
     schedule = None
     if isinstance(result, tuple) and result and isinstance(result[0], Schedule):
@@ -248,7 +250,9 @@ def _called(
 
 
 def _lowered(schedule: Schedule, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> Func:
-    """Loops whose parameters are all inputs, also those that nothing reads, then the outputs."""
+    """The lowered function.  Its parameters are all inputs, even if nothing reads them, then the
+    outputs.
+    """
     read = [t for t in inputs if t in schedule.state.tensors]
     func = lower(schedule, [*read, *outputs])
     if len(read) == len(inputs):

@@ -5,9 +5,9 @@ are opened beneath the model's folder one path component at a time, relative to 
 before (`openat`), and links are refused at every step; only regular files are read, and only
 within their size.
 
-Only one kind of link is followed: a link in the place of a data file, to a file beneath the folder
-of the model's own file.  Caches store models so: the files are links to a folder of contents.  The
-target of a link is opened with the same checks, beneath that folder.
+Only one kind of link is followed: a data file may be a link to a file beneath the folder of the
+model's own file.  Caches store models in this way: the files are links into a folder of contents.
+The target of a link is opened with the same checks, beneath that folder.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ _FILE = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 class ExternalFiles:
     """The data files beneath one folder; each is opened once and closed when nothing refers to it
-    any more.  `opened` takes in their names.
+    any more. `opened` collects their names.
 
-    home: a folder that links in the place of data files may lead to; None if links are refused.
+    home: the folder that data files may link to; None if links are refused.
     """
 
     def __init__(
@@ -87,7 +87,9 @@ class ExternalFiles:
         return ExternalFile(location, fd, info.st_size)
 
     def _descriptor(self, folder: Path, parts: Sequence[str]) -> int:
-        """The open file at `parts` beneath `folder`, or the one that a link there leads to."""
+        """The descriptor of the file at `parts` beneath `folder`, or of the file that a link there
+        leads to.
+        """
         try:
             return _open_beneath(folder, parts)
         except OSError as e:
@@ -100,7 +102,7 @@ class ExternalFiles:
 
 
 def _open_beneath(folder: Path, parts: Sequence[str]) -> int:
-    """The open file at `parts` beneath `folder`, where no part but `folder` is a link."""
+    """The descriptor of the file at `parts` beneath `folder`.  None of the parts may be a link."""
     opened: list[int] = []
     try:
         here = os.open(folder, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY)

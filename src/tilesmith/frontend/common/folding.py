@@ -96,7 +96,9 @@ class FoldingBuilder(Builder):
 
     @contextmanager
     def at(self, loc: str, label: str) -> Iterator[None]:
-        """Inside, formulas are of the source model's node `loc`, whose first output is `label`."""
+        """A context in which formulas belong to the source model's node `loc`, whose first output
+        is `label`.
+        """
         before = self._loc, self._label
         self._loc, self._label = loc, label
         try:
@@ -307,7 +309,8 @@ class FoldingBuilder(Builder):
         fits = self.add(LogicalOr(), self.add(Equal(), *lists), self.add(LogicalOr(), *is_one))
         zero = self.add(Sub(), one, self.add(Cast(i64), fits))
         for d in (a, b):
-            if isinstance(d, int):  # not 1, or the extents would broadcast in every run
+            # A constant extent here is not 1, or the extents would always broadcast.
+            if isinstance(d, int):
                 self.require_zero(zero)
                 return d
         return self.measure(self.add(Where(), is_one[0], *reversed(lists)), (LARGEST,), zero)[0]
@@ -326,7 +329,7 @@ class FoldingBuilder(Builder):
     def _computed(
         self, op: Op, inputs: tuple[Value, ...], outputs: tuple[Value, ...]
     ) -> tuple[Value, ...]:
-        """The outputs; constants or extents where they are small and their contents are known."""
+        """The outputs; small outputs with known contents are constants or extents."""
         values = (*inputs, *outputs)
         if any(v in self._contents for v in inputs) or not op.is_static:
             return self._symbolic(op, inputs, outputs) if all(map(_is_small, values)) else outputs

@@ -1,7 +1,7 @@
 """Importing node by node: a node that fails does not stop the walk.
 
-An unsupported node is noted and poisons its outputs (`FAILED`); nodes that use them are skipped,
-and all problems are reported together at the end (`problems.report`).
+An unsupported node is recorded, and its outputs become `FAILED`.  Nodes that use these are skipped.
+All problems are reported together at the end (`problems.report`).
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ class Importer:
     def attempt(
         self, site: Site, make: Callable[[], Sequence[Slot] | None]
     ) -> Sequence[Slot] | None:
-        """The node's outputs as `make` gives them; None when it is unsupported, which is noted.
+        """The node's outputs, computed by `make`; None if the node is unsupported, which is
+        recorded.
 
         Raises LocatedError, naming the node, when the model is bad there, and UnequalDims when
         symbols should be replaced.
@@ -54,12 +55,12 @@ class Importer:
         except ModelError as e:
             raise LocatedError(_located(site, str(e))) from None
         except (ArithmeticError, LookupError, MemoryError, TypeError, ValueError) as e:
-            # Numbers that no operator is prepared for: the file is at fault, not the compiler.
+            # An operator does not expect such numbers: the file is at fault, not the compiler.
             reason = f"{type(e).__name__}: {e}" if str(e) else type(e).__name__
             raise LocatedError(_located(site, reason)) from e
 
     def note(self, site: Site, error: UnsupportedError) -> None:
-        """Keeps an error for the report at the end."""
+        """Record an error for the report at the end."""
         if not isinstance(error, NotedError):
             needs = (error.inputs or None) if isinstance(error, ValuesNeededError) else None
             is_open = isinstance(error, OpenDimensionError)
@@ -67,8 +68,8 @@ class Importer:
             self._problems.append(Problem(site, str(error), needs, is_open, dims))
 
     def check(self) -> None:
-        """Raises UnsupportedError, which lists everything noted, if there is anything;
-        OpenShapesError where numbers for the dimensions that are open would help.
+        """Raises UnsupportedError, which lists everything recorded, if there is anything.  Raises
+        OpenShapesError if numbers for the open dimensions would help.
         """
         if self._problems:
             concerned = symbols_of(d for p in self._problems for d in p.dims)

@@ -34,8 +34,8 @@ class Declared:
 
     name: its name.
     dtype: element type.
-    dims: a number, the name of an open dimension, or "" for an open one without a name; None if the
-        rank is open.
+    dims: for each axis a number, the name of an open dimension, or "" for an unnamed one; None if
+        the rank is open.
     """
 
     name: str

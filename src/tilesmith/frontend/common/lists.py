@@ -1,4 +1,4 @@
-"""Lists of sizes that a run computes: tensors of rank 1, with which formulas are written."""
+"""Lists of sizes that a run computes, as tensors of rank 1, and the formulas on them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def listed(value: Value, dtype: DType = i64) -> Value:
 
 
 def picked(numbers: Value, at: int | Sequence[int]) -> Value:
-    """The elements of a list with these numbers, as a list."""
+    """The elements of a list at these indices, as a list."""
     return apply(Gather(0), numbers, [at] if isinstance(at, int) else [*at], dtype=i64)
 
 

@@ -1,5 +1,5 @@
-"""The context of an operator's import function, for every format: it adds nodes to the graph, reads
-values that must be known, and reports errors.
+"""The base of the interface that import functions use, for every format.  It adds nodes to the
+graph, reads values that must be known, and reports errors.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ _MOST_POSITIONS = 1 << 24
 
 @dataclass(slots=True, eq=False)
 class NodeContext:
-    """One node during import; formats add the reading of inputs and attributes.
+    """One node during import.  Subclasses for each format read inputs and attributes.
 
     builder: makes the graph.
     loc: the node's name, for messages and as the `loc` of the nodes made from it.
-    label: the name of its first output, which labels the values that it becomes.
+    label: the name of its first output, which becomes the label of its values.
     """
 
     builder: FoldingBuilder
@@ -84,7 +84,7 @@ class NodeContext:
             numbers = self.add(Iota(count))
         return self.reshape(numbers, (*[1] * axis, count, *[1] * (rank - axis - 1)))
 
-    # Values that must be known
+    # Values that must be constant
 
     def known(self, value: Value) -> np.ndarray | None:
         """The contents of a value that does not depend on the model's inputs, else None."""
@@ -150,7 +150,7 @@ class NodeContext:
         return self.builder.contents(value) is not None or self.known(value) is not None
 
     def elements(self, value: Value, what: str) -> list[Dim | None]:
-        """The elements of a list (or scalar) of integers; None if only a run knows them.
+        """The elements of a list (or scalar) of integers; None for elements known only at run time.
 
         Raises ModelError for another type, OpenDimensionError for a list of unknown length.
         """
@@ -180,10 +180,10 @@ class NodeContext:
     ) -> tuple[Dim, ...]:
         """The elements of an i64 list as extents, measured by a run where they are not `known`.
 
-        known: the extents that are; by default none.
+        known: the known extents; by default none.
         usual: expected extents; by default their bounds.
         bounds: upper bounds of the extents; by default the largest size.
-        zero: a list of numbers that are 0 in every run that is not refused.
+        zero: a list of numbers; a run in which one is not 0 is refused.
         """
         known = known or [None] * value.type.static_shape[0]
         bounds = bounds or [LARGEST] * len(known)
@@ -228,7 +228,7 @@ class NodeContext:
         return axis % rank if rank else 0
 
     def axes(self, axes: tuple[int, ...], rank: int, what: str = "axes") -> tuple[int, ...]:
-        """Several distinct axes, as `axis`."""
+        """Several distinct axes, each checked as by `axis`."""
         numbers = tuple(self.axis(a, rank, what) for a in axes)
         if len(set(numbers)) != len(numbers):
             raise ModelError(f"{what}: expected distinct axes, found {list(axes)}")
@@ -237,9 +237,9 @@ class NodeContext:
     # Errors
 
     def bad(self, message: str) -> NoReturn:
-        """The model is wrong at this node."""
+        """Raise an error: the model is wrong at this node."""
         raise ModelError(message)
 
     def unsupported(self, message: str) -> NoReturn:
-        """The model is right, but Tilesmith cannot do this."""
+        """Raise an error: the model is valid, but Tilesmith does not support it."""
         raise UnsupportedError(message)

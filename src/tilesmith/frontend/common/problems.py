@@ -19,7 +19,7 @@ class Site:
     """A node of the source model, for messages.
 
     operator: its qualified name in the source format, such as "Relu" or "aten.relu.default".
-    version: of the operator set, in words ("opset 13"); empty where the format has none.
+    version: version of the operator set, in words ("opset 13"); empty if the format has none.
     loc: the node's name.
     """
 
@@ -30,13 +30,13 @@ class Site:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Something unsupported.
+    """An unsupported feature.
 
-    site: where.
-    message: text of the problem.
-    inputs: model inputs whose values would solve it; None if none would.
-    is_open: numbers for dimensions that are open would solve it.
-    dims: the extents that it is about, where they are known.
+    site: its node.
+    message: description of the problem.
+    inputs: model inputs whose values would solve it; None if there are none.
+    is_open: whether numbers for open dimensions would solve it.
+    dims: the extents concerned, if they are known.
     """
 
     site: Site
@@ -55,9 +55,9 @@ def shapes_hint(name: str) -> str:
 
 
 def report(problems: Sequence[Problem], open_inputs: Sequence[str] = ()) -> ModelError:
-    """One error for all features of a model that Tilesmith lacks, by operator.
+    """One error for all unsupported features of a model, by operator.
 
-    open_inputs: the inputs with dimensions that are open; the first one is the one to fix.
+    open_inputs: the inputs with open dimensions; the advice is about the first one.
     """
     groups: dict[tuple[str, str, str], list[str]] = {}
     for p in problems:

@@ -1,5 +1,5 @@
-"""Ranges of numbers whose ends are numbers, extents, or computed by the model: one formula, which
-folds as far as its operands are known.
+"""Ranges of numbers.  Their ends are numbers, extents, or computed by the model.  One formula
+serves all three and folds if its operands are known.
 """
 
 from __future__ import annotations
@@ -58,6 +58,6 @@ def ranged(n: NodeContext, operands: Sequence[Value]) -> Value:
     else:
         steps = ceil((end - first) / step)
         count = steps.cast(i64)
-        wrong = ~(steps < _MOST)  # too long, or no number
+        wrong = ~(steps < _MOST)  # the range is too long, or its length is NaN
     (length,) = n.measured(maximum(count, 0), zero=wrong.cast(i64))
     return (n.positions(length).cast(wide) * step + first).cast(dtype)

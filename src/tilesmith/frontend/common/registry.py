@@ -11,7 +11,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 @dataclass(frozen=True, slots=True)
 class _Entry(Generic[F]):
-    """`function` is for versions `since` to `until` inclusive (None: the newest)."""
+    """An import function for versions `since` to `until` inclusive (None: up to the newest)."""
 
     since: int
     until: int | None

@@ -1,4 +1,4 @@
-"""Repetition of whole axes, as all sources have it (`Tile`, `repeat`)."""
+"""Repetition of whole axes, as in ONNX's `Tile` and ATen's `repeat`."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from tilesmith.ir.types import Dim, same_dim
 
 
 def tiled(n: NodeContext, x: Value, repeats: Sequence[Dim]) -> Value:
-    """`x` with each axis repeated; one number for each.
+    """`x` with each axis repeated; `repeats` has one number per axis.
 
-    Copies get an axis of their own, so that whole rows are copied instead of a remainder being
-    taken for each element: [d0, d1] -> [1, d0, 1, d1] -> [r0, d0, r1, d1] -> [r0 d0, r1 d1].
+    Copies get a separate axis, so that whole rows are copied and no remainder is computed for each
+    element: [d0, d1] -> [1, d0, 1, d1] -> [r0, d0, r1, d1] -> [r0 d0, r1 d1].
     """
     apart: list[Dim] = []
     wide: list[Dim] = []

@@ -12,7 +12,9 @@ from tilesmith.support.errors import ModelError
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """A value that could not be made: its node is reported at the end, its users are skipped."""
+    """A value that could not be made.  Its node is reported at the end, and its users are
+    skipped.
+    """
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -29,7 +31,7 @@ class TensorList:
 
 @dataclass(frozen=True, slots=True)
 class Absent:
-    """An optional value that is not there."""
+    """An optional value that is missing."""
 
 
 FAILED, ABSENT = Failed(), Absent()

@@ -22,11 +22,11 @@ class Source:
 
     model: the path, bytes or object.
     content: the bytes, or the mapped file at the path; None for an object.
-    name: its name in messages; empty for an object, in which a frontend may find a name.
-    folder: where the file may refer to others; None when the model is not a file.
-    opened: takes in the names of such files as they are opened.
-    home: the folder in which the model's own file lies, which is another one than `folder` where
-        the path is a link.
+    name: its name in messages; empty for an object, whose name a frontend may find.
+    folder: folder of the files to which the model may refer; None when the model is not a file.
+    opened: collects the names of such files as they are opened.
+    home: the folder that contains the model's own file.  It differs from `folder` if the path is a
+        link.
     """
 
     model: Any
@@ -63,9 +63,9 @@ class Frontend:
     file: the name of its files in messages ("an ONNX file"); empty if it reads none.
     kinds: the sources that it accepts, for messages ("a path to an ONNX model").
     recognises: whether a source is of this kind, by its content or the object's type.
-    load: its graph.  Raises ModelError when the model is damaged or inconsistent; UnsupportedError,
-        which lists every node that cannot be imported; UnequalDims when it is to be called again
-        with fewer symbols.
+    load: makes the graph.  Raises ModelError when the model is damaged or inconsistent;
+        UnsupportedError, which lists every node that cannot be imported; UnequalDims when it must
+        be called again with fewer symbols.
     nodes: the names and operators of a source's nodes, in order; none if they can't be listed.
     """
 

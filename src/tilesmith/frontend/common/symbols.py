@@ -1,8 +1,8 @@
 """The dimensions that stay open when a model is imported: one symbol for each.
 
-A model is imported again when two of its extents turn out to be equal for some sizes only
-(`UnequalDims`): one symbol is then replaced by its value.  Where no replacement makes them equal,
-symbols get expected sizes that do, and a run checks the rest (`FoldingBuilder.add`).
+If two extents of a model turn out to be equal only for some sizes (`UnequalDims`), the model is
+imported again.  One symbol is then replaced by its value.  If no replacement makes the extents
+equal, symbols get expected sizes that do, and a run checks its own sizes (`FoldingBuilder.add`).
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ Place: TypeAlias = "tuple[str, int, int]"
 
 @dataclass(frozen=True, slots=True)
 class Narrowing:
-    """A dimension that has fewer sizes than the model says, since a node demands it.
+    """A dimension that allows fewer sizes than the model declares, since a node requires it.
 
     dimension: its name.
     places: the axes that have it, and their inputs.
     now: the new dimension: a number, a range, or a formula of other dimensions.
-    demand: the node, and its demand.
+    demand: the node, and its requirement.
     """
 
     dimension: str
@@ -59,7 +59,7 @@ class Narrowing:
 class Symbols:
     """The open dimensions: symbols, until more is known.
 
-    dynamic: the ranges from the caller; others are the model's, or from 1 to 2^31 - 1.
+    dynamic: the ranges from the caller; the others come from the model, or are 1 to 2^31 - 1.
     expected: the sizes that the caller expects; by default 1 for an input's first axis, 224 for the
         last two of four, and 128 for others, or the nearest in the range.
     """
@@ -76,16 +76,16 @@ class Symbols:
         """The dimensions that nodes have restricted, in order."""
 
     def declare(self, name: str, low: int, high: int, expected: int | None = None) -> None:
-        """Sizes that the model declares for the open dimension `name`, or for the axis "NAME.AXIS"
-        of an input without a name, for the case that the caller is silent.
+        """Record sizes that the model declares for the open dimension `name`, or for the axis
+        "NAME.AXIS" of an input without a name.  The caller's sizes take precedence.
 
-        expected: the size that decisions reckon with, by default the usual one.
+        expected: the size for which the program is made fast; by default the usual one.
         """
         self._declared[name] = (low, high, expected)
 
     @property
     def given(self) -> dict[str, str]:
-        """The names that the caller used, and the argument in which."""
+        """The names that the caller used, and for each the argument that contains it."""
         return {
             **dict.fromkeys(self._expected, "expected"),
             **dict.fromkeys(self._ranges, "dynamic"),
@@ -141,8 +141,8 @@ class Symbols:
         return symbol(key, low, high, expected)
 
     def restrict(self, error: UnequalDims) -> None:
-        """Replaces a symbol so that two extents are equal, or symbols so that they are at the
-        expected sizes.  Raises OpenDimensionError if none can be replaced.
+        """Replace a symbol so that two extents are equal, or give symbols expected sizes at which
+        they are. Raises OpenDimensionError if neither is possible.
         """
         replaced = replacement(error.first, error.second)
         if replaced is None:
@@ -173,12 +173,12 @@ def _narrower(before: Dim, now: Dim) -> str | None:
         return f"that of {now.name!r}"
     old, new = before.sizes, now.sizes
     if old is None or new is None or (old.low, old.high) == (new.low, new.high):
-        return None  # another size is expected
+        return None  # the node expects another size
     return f"from {new.low} to {new.high}"
 
 
 def _of(given: Mapping[str, object], name: str, place: Place) -> object:
-    """The part of `given` about a dimension, by its name or its position."""
+    """The entry of `given` for a dimension, by its name or its position."""
     axes = given.get(place[0])
     if name in given and not isinstance(given[name], Mapping):
         return given[name]

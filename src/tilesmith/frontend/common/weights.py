@@ -1,4 +1,4 @@
-"""Contents that take the place of those that a model's weights have."""
+"""New contents for a model's weights."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class NewWeights:
     _types: dict[str, TensorType] = field(default_factory=dict)
 
     def array(self, name: str, type: TensorType) -> np.ndarray | None:
-        """The new contents of a weight of the model; None where it keeps its own.  What does not
-        fit is for `check` to report.
+        """The new contents of a weight of the model; None if it keeps its own.  `check` reports
+        contents that do not fit.
         """
         self._types[name] = type
         array = self.arrays.get(name)
@@ -39,8 +39,8 @@ class NewWeights:
         return data if array is None else Data.of(np.ascontiguousarray(array).reshape(array.shape))
 
     def check(self) -> None:
-        """Raises ModelError, which lists everything that is wrong, for contents of other types than
-        the model's weights, and for names that it does not have.
+        """Raises ModelError, which lists all errors: contents of other types than the model's
+        weights, and names that the model does not have.
         """
         wrong = []
         for name, array in self.arrays.items():

@@ -65,7 +65,8 @@ def hard_sigmoid(n: OnnxNode) -> Result:
 @onnx_op("Shrink", since=9)
 def shrink(n: OnnxNode) -> Result:
     x, op = n.input(0), act.Shrink(n.attr_float("bias", 0.0), n.attr_float("lambd", 0.5))
-    if x.dtype.is_int:  # the bias may be a fraction: the difference is cut, not the bias
+    # The bias may be a fraction, so the difference is truncated and not the bias.
+    if x.dtype.is_int:
         return n.add(op, x.cast(f64)).cast(x.dtype)
     return n.add(op, x)
 
@@ -98,7 +99,7 @@ def softmax(n: OnnxNode) -> Result:
 
 @onnx_op("Softmax", "LogSoftmax", "Hardmax", since=1, until=12)
 def softmax_flattened(n: OnnxNode) -> Result:
-    """Before opset 13 the axes from `axis` on were one."""
+    """Softmax before opset 13, which treats all axes from `axis` on as one."""
     x = n.input(0)
     axis = n.axis(n.attr_int("axis", 1), x.type.rank)
     if x.type.is_empty:

@@ -23,8 +23,8 @@ from tilesmith.ops import matmul as mm
 def attention(n: OnnxNode) -> Result:
     """Scores, masks and softmax as the operator's specification draws them.
 
-    Without a mask and extra outputs this is one `Attention` operator; otherwise the parts are
-    spelled out.  A query whose keys are all masked gives zeros.
+    Without a mask and extra outputs this is one `Attention` operator; otherwise it consists of
+    several operators.  A query whose keys are all masked gives zeros.
     """
     q, k, v = (n.input(i) for i in range(3))
     mask, past_key, past_value = n.optional(3), n.optional(4), n.optional(5)
@@ -143,7 +143,9 @@ def _bias(
     left: int,
     right: int,
 ) -> Value | None:
-    """The term added to the scores: 0 or a float mask where a key counts, -inf elsewhere."""
+    """The term added to the scores: -inf for keys that are masked out, otherwise 0 or the float
+    mask.
+    """
     rows, columns = q.type.shape[2], k.type.shape[2]
     zero, lowest = n.const(0, q.dtype), n.const(-math.inf, q.dtype)
     parts: list[Value] = []
@@ -158,7 +160,7 @@ def _bias(
             part = n.add(slicing.Pad(pads, "constant", filler), mask)
         parts.append(fn.where(part, zero, lowest) if part.dtype.is_bool else part)
     allowed: list[Value] = []
-    # Position of a query among the keys: row + the number of keys before the first query.
+    # Position of a query among the keys: its row plus the number of keys before the first query.
     query, key = n.positions(rows, 2, 0), n.positions(columns, 2, 1)
     before = n.of_dims((past,), ())
     if lengths is not None:
@@ -183,7 +185,7 @@ def _bias(
 
 @onnx_op("FlexAttention", since=1, domain="ai.onnx.preview")
 def flex_attention(n: OnnxNode) -> Result:
-    """Attention whose scores and weights sub-graphs may change."""
+    """Attention with sub-graphs that may change scores and weights."""
     q, k, v = (n.input(i) for i in range(3))
     if not q.type.rank == k.type.rank == v.type.rank == 4:
         n.bad(f"expected Q, K and V of rank 4, found {q.type}, {k.type} and {v.type}")

@@ -28,7 +28,7 @@ _SINGULAR = ("f", "i", "s", "t", "g", "sparse_tensor", "tp")
 def attribute_type(proto: Any) -> int:
     """The type of an AttributeProto.
 
-    Files of the first ONNX versions leave it out: then the field that is filled in tells.
+    Files of the first ONNX versions omit the type; then it follows from the field that has a value.
     """
     if proto.type:
         return int(proto.type)
@@ -36,11 +36,11 @@ def attribute_type(proto: Any) -> int:
         filled = proto.HasField(field) if field in _SINGULAR else len(getattr(proto, field))
         if filled:
             return code
-    return INTS  # nothing at all is filled in: an empty list
+    return INTS  # an empty list, to which nothing is added
 
 
 class Attributes:
-    """The attributes of one node, with references to a function's attributes already replaced."""
+    """The attributes of one node.  References to attributes of a function are already resolved."""
 
     def __init__(self, protos: dict[str, Any]) -> None:
         self._protos = protos
@@ -105,5 +105,5 @@ class Attributes:
 
     @property
     def unread(self) -> list[str]:
-        """Attributes that nothing has asked for: their meaning would be lost."""
+        """Attributes that nothing has read, whose meaning would be lost."""
         return sorted(set(self._protos) - self._read)

@@ -1,7 +1,7 @@
 """Shapes of carried values while a loop is imported: extents that change become symbols.
 
-The body is imported for the shapes before the loop first.  Extents that its results do not keep
-become symbols of the body, and it is imported again, until no result differs in another extent.
+First, the body is imported for the shapes before the loop.  Extents that differ in its results
+become symbols of the body, and it is imported again, until no other extent differs.
 
     acc: f32[1, 4]         one iteration makes f32[2, 4] of it
     acc: f32[n, 4]         and f32[n + 1, 4] of that, so that n is all that changes
@@ -30,7 +30,7 @@ _USUAL = 128
 
 
 class CarriedShapes:
-    """The types of carried values inside a loop and behind it.
+    """The types of carried values inside a loop and after it.
 
     Extents that are equal before the loop and after an iteration share a symbol, until a further
     import of the body shows that they differ.
@@ -60,7 +60,7 @@ class CarriedShapes:
 
     @property
     def types(self) -> list[TensorType]:
-        """Inside the body."""
+        """The types of the carried values inside the body."""
         return [self._type(k, self._symbol) for k in range(len(self._state))]
 
     def _type(self, k: int, dims: dict[Place, Var] | dict[Place, Dim]) -> TensorType:
@@ -69,13 +69,15 @@ class CarriedShapes:
         return TensorType(value.dtype, shape)
 
     def fit(self, results: Sequence[Value]) -> bool:
-        """Whether an iteration keeps element types and ranks, and all of other host types."""
+        """Whether an iteration keeps element types and ranks, and keeps host types unchanged."""
         return len(results) == len(self._state) and all(
             a.dtype is b.dtype and a.type.rank == b.type.rank for a, b in zip(results, self._state)
         )
 
     def settle(self, results: Sequence[Value]) -> bool:
-        """Whether results of an iteration have its inputs' types; else `types` get wider."""
+        """Whether results of an iteration have the types of its inputs.  If not, `types` become
+        more general.
+        """
         following = {p: results[p[0]].shape[p[1]] for p in self._first}
         groups: dict[tuple[Var | None, Dim, Dim], list[Place]] = {}
         for place, first in self._first.items():
@@ -102,7 +104,7 @@ class CarriedShapes:
         return symbol(f"{self._name}.{len(self._symbol)}", low, LARGEST, usual)
 
     def hidden(self, body: Graph) -> set[Var]:
-        """The symbols that nothing behind the loop can refer to."""
+        """The symbols to which nothing after the loop can refer."""
         return {*self.symbols, *(s for stage in stages_of(body) for s in stage.symbols)}
 
     def completed(self, op: Loop) -> Loop | None:
@@ -145,7 +147,7 @@ class CarriedShapes:
 
 
 def _stays(symbol: Var, after: Dim) -> bool:
-    """Whether an extent never falls below the least that its symbol may be."""
+    """Whether an extent never falls below the lower bound of its symbol."""
     assert symbol.sizes is not None
     if symbol.sizes.low == 0:
         return True

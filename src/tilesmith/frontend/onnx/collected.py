@@ -1,7 +1,7 @@
-"""Results that a loop collects although only its iterations find their shapes.
+"""Collected results of a loop whose shapes are known only during its iterations.
 
-The elements of all iterations are appended to one list, which is a carried value.  Behind the loop
-it gets the shape that all iterations must agree about.
+The elements of all iterations are appended to one list, which is a carried value.  After the loop
+the list gets the shape, which must be the same in all iterations.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ WIDTH = 3
 class Ragged:
     """A collected result whose elements differ in shape.
 
-    number: among the results that the loop collects.
+    number: its index among the results that the loop collects.
     element: the result of an iteration.
     """
 
@@ -55,7 +55,7 @@ class Ragged:
         return [whole, now, maximum(differed, most)]
 
     def stacked(self, n: OnnxNode, carried: Sequence[Value], count: Value) -> Value:
-        """The result, of which `count` iterations gave an element."""
+        """The collected result, to which `count` iterations added an element."""
         elements, dims, differed = carried
         rows = count.reshape(1)
         whole = joined(rows, maximum(dims, 0))

@@ -121,7 +121,7 @@ def _along(
 ) -> Value:
     """x with `size` samples along `axis`, scaled by `scale` / `by`.
 
-    keeps: whether an axis that keeps its extent is left as it is, as where sizes are given.
+    keeps: whether an axis that keeps its extent is copied instead of resampled, as for given sizes.
     """
     extent = x.type.shape[axis]
     wide = scale.dtype

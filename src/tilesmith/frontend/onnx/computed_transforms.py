@@ -1,4 +1,4 @@
-"""Fourier transforms, and images from columns, where an axis or a size is computed by the model."""
+"""Fourier transforms, and images from columns, when the model computes an axis or a size."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tilesmith.ops.runtime_shape import Reinterpret
 def transformed(
     n: OnnxNode, x: Value, axis: Value, length: Value | None, inverse: bool, onesided: bool
 ) -> Value:
-    """The discrete Fourier transform along a computed axis, or of a computed length."""
+    """The discrete Fourier transform along a computed axis, or with a computed length."""
     dims, rank = x.type.shape, x.type.rank
     parts = n.extent(x, -1)
     if not x.dtype.is_float or parts not in (1, 2):
@@ -56,14 +56,14 @@ def _products(
     """lines [b, d, a, parts] to [b, count, a, 1 or 2], by products with sines and cosines.
 
     period: the length of the transform.
-    taken: how many of the d elements are read; there may be fewer, others are 0.
+    taken: number of elements to read; if d is smaller, the missing ones are 0.
     """
     extent, parts = lines.type.shape[1], n.extent(lines, 3)
     k, j = along(n.positions(extent), 0, 2), along(n.positions(count), 1, 2)
     angle = ((k * j % period).cast(f64) * 2) * math.pi
     angle = angle / period.cast(f64)
     weight = (k < taken).cast(f64)
-    if real:  # all frequencies but the first and the middle one stand for two
+    if real:  # every frequency but the first and the middle one stands for a conjugate pair
         middle = (k * 2).equals(period) | k.equals(0)
         weight = weight * where(middle, 1.0, angle * 0.0 + 2.0)
     if inverse:
@@ -110,7 +110,8 @@ def images(
     pads: tuple[int, ...],
     dilations: tuple[int, ...],
 ) -> Value:
-    """Col2Im for computed sizes: each pixel sums the elements of the blocks that it lies in.
+    """Col2Im for computed sizes: each pixel is the sum of its elements in all blocks that contain
+    it.
 
     x [batch, channels * elements of a block, blocks].
     """

@@ -84,7 +84,7 @@ def shape_of(n: OnnxNode) -> Result:
     dims = n.input(0).type.shape
     if n.version >= 15:
         start, end = n.attr_int("start", 0), n.attr_int("end") if n.has("end") else None
-        dims = dims[start:end]  # both clip, as in Python
+        dims = dims[start:end]  # both ends are clipped, as in Python
     return n.of_dims(dims, (len(dims),))
 
 
@@ -95,7 +95,8 @@ def size_of(n: OnnxNode) -> Result:
 
 @onnx_op("Range", since=11)
 def range_of(n: OnnxNode) -> Result:
-    n.ignore("stash_type")  # the precision of a float range's steps; here it is the type's own
+    # It sets the precision of a float range's steps; here the steps have the range's own type.
+    n.ignore("stash_type")
     return ranged(n, [n.input(i) for i in range(3)])
 
 

@@ -20,11 +20,12 @@ def matmul(n: OnnxNode) -> Result:
 @onnx_op("Gemm", since=1)
 def gemm(n: OnnxNode) -> Result:
     if n.version < 7:
-        n.ignore("broadcast")  # C broadcasts as later; without the attribute it has y's shape
+        # C broadcasts as in later versions; without the attribute it has y's shape.
+        n.ignore("broadcast")
     alpha, beta = n.attr_float("alpha", 1.0), n.attr_float("beta", 1.0)
     turned = n.attr_flag("transA"), n.attr_flag("transB")
     if n.version < 11:
-        n.input(2)  # became optional in opset 11
+        n.input(2)  # C became optional in opset 11
     a, b, c = n.input(0), n.input(1), n.optional(2)
     if a.dtype.is_int and not (alpha.is_integer() and beta.is_integer()):
         y = _fractions(n, n.add(mm.Gemm(1.0, 1.0, *turned), a, b), alpha, c, beta)
@@ -36,7 +37,7 @@ def gemm(n: OnnxNode) -> Result:
 
 
 def _fractions(n: OnnxNode, y: Value, alpha: float, c: Value | None, beta: float) -> Value:
-    """alpha y + beta c for integers, computed in f64 and cut to an integer at the end."""
+    """alpha y + beta c for integers, computed in f64 and truncated to an integer at the end."""
     wide = y.cast(f64) * alpha
     if c is not None:
         term = c.cast(f64) * beta

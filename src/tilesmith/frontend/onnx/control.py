@@ -1,8 +1,8 @@
 """ONNX's If, and the code that it shares with loops (`loops`).
 
-A condition that is known chooses a branch.  Others become nodes with graphs.  Where the branches'
-results differ in shape, those that only a run knows are symbols that the node defines.  What nodes
-can't express is resolved during import: both branches are computed (they have no effects), and
+If a condition is known, it chooses a branch.  Otherwise the node becomes a graph node with two
+bodies. If the branches' results differ in an extent, the node defines a symbol for it.  Branches
+that can't be bodies are resolved during import: both are computed (they have no effects), and
 `Where` chooses.
 """
 
@@ -41,7 +41,7 @@ def graph_attribute(n: OnnxNode, name: str) -> Any:
 def results_of(slots: list[Slot]) -> tuple[Slot, ...]:
     """The results of a sub-graph.
 
-    Raises NotedError when a node inside failed: that problem is noted already.
+    Raises NotedError when a node inside failed, which is already recorded.
     """
     if any(s is FAILED for s in slots):
         raise NotedError("its sub-graph has nodes that are not supported")
@@ -49,7 +49,7 @@ def results_of(slots: list[Slot]) -> tuple[Slot, ...]:
 
 
 def tensors(n: OnnxNode, slots: Sequence[Slot]) -> tuple[Value, ...]:
-    """The results of a sub-graph where only tensors can be."""
+    """The results of a sub-graph, which must be tensors."""
     for s in slots:
         if not isinstance(s, Value):
             n.unsupported(f"{kind_of(s)} as a result that is chosen or collected at run time")
@@ -91,8 +91,9 @@ def if_(n: OnnxNode) -> Result:
 def _refusing(
     n: OnnxNode, bodies: list[Body], number: int, others: Sequence[Slot] | None
 ) -> list[Slot] | None:
-    """The results of a branch that never fits, whose runs are refused: zeros of the types of the
-    other branch's.  None where these depend on extents that only that branch measures.
+    """The results of a branch that is invalid, so that runs that take it are refused: zeros of the
+    types of the other branch's results.  None if these types depend on extents that only the other
+    branch measures.
     """
     results = only_tensors(others)
     if results is None or not all(
@@ -140,7 +141,9 @@ def either(name: str, a: Dim, b: Dim) -> Var:
 
 
 def _both(n: OnnxNode, condition: Value, branches: tuple[Any, Any]) -> Result:
-    """Both branches' results with a choice between them; for branches that are no graphs."""
+    """The results of both branches, and a selection between them, for branches that can't be
+    bodies.
+    """
     then, otherwise = (values_of(n, n.inline(g, (), n.loc)) for g in branches)
     _check_alike(n, condition, then, otherwise)
     condition = one(n, condition)
@@ -168,7 +171,7 @@ def _check_alike(
 
 
 def only_tensors(slots: Sequence[Slot] | None) -> tuple[Value, ...] | None:
-    """The results of a body where only tensors can be; None for others."""
+    """The results of a body if all are tensors; else None."""
     if slots is None:
         return None
     values = tuple(s for s in slots if isinstance(s, Value))
@@ -176,14 +179,16 @@ def only_tensors(slots: Sequence[Slot] | None) -> tuple[Value, ...] | None:
 
 
 def as_values(body: Body, slots: Sequence[Slot]) -> tuple[Value, ...]:
-    """The results of a body, sequences and optional values as values of the host."""
+    """The results of a body, where sequences and optional values become values of the host."""
     return tuple(as_value(body, s) for s in slots)
 
 
 def _lifted(
     bodies: Sequence[Body], then: Sequence[Value], otherwise: Sequence[Value]
 ) -> tuple[tuple[Value, ...], ...]:
-    """The results of both branches; where one is a value of the host, so is the other."""
+    """The results of both branches.  If a result is a host value in one branch, it is also one in
+    the other.
+    """
     types = [common_type(a.type, b.type) for a, b in zip(then, otherwise)]
     return tuple(
         tuple(v if t is None else lifted(body, v, t) for v, t in zip(values, types))

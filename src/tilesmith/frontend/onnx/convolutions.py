@@ -104,7 +104,7 @@ def add_bias(n: OnnxNode, y: Value, bias: Value | None) -> Value:
 
 
 def _kernel(n: OnnxNode, x: Value, w: Value) -> tuple[int, ...]:
-    """The kernel's extents, which the attribute must repeat if it is there."""
+    """The kernel's extents.  If the attribute exists, it must be equal."""
     if w.type.rank != x.type.rank or w.type.rank < 3:
         n.bad(
             f"expected x [N, C, spatial...] and weights of the same rank, found {x.type} and "
@@ -123,7 +123,7 @@ def convolve(n: OnnxNode, x: Value, w: Value) -> Value:
     """The convolution without bias that the node's attributes describe."""
     g = Geometry(n, x, _kernel(n, x, w)).windowed()
     pads = g.numbers()
-    if pads is None:  # SAME around an extent that only a run knows
+    if pads is None:  # SAME padding for an extent that is known only at run time
         rank = len(g.kernel)
         x = n.add(slicing.Pad((0, 0, *g.pads[:rank], 0, 0, *g.pads[rank:])), x)
         pads = (0,) * (2 * rank)
@@ -162,7 +162,7 @@ def conv_transpose(n: OnnxNode) -> Result:
     ]
     same = not wanted and g.auto_pad.startswith("SAME")
     if wanted or same:
-        sizes = tuple(scaled) if same else (wanted or ())[-rank:]  # some also give N and C
+        sizes = tuple(scaled) if same else (wanted or ())[-rank:]  # some models also give N and C
         if len(sizes) != rank or any(isinstance(w, int) and w < 1 for w in sizes):
             n.bad(f"attribute 'output_shape': expected {rank} extents, found {list(sizes)}")
         totals = [extents.difference(f, w) for f, w in zip(full, sizes, strict=True)]

@@ -12,11 +12,11 @@ from tilesmith.frontend.onnx.registry import OPERATORS, standard_function
 class Coverage:
     """The support of one operator.
 
-    domain: of the operator; empty for ai.onnx.
-    name: of the operator.
-    opsets: versions at which it is imported, such as "1-6, 7+"; "body" if it is imported as the
-        body that ONNX gives; empty if it is not imported.
-    missing: versions that introduced a definition of it which is not imported.
+    domain: the operator's domain; empty for ai.onnx.
+    name: the operator's name.
+    opsets: versions at which it is imported, such as "1-6, 7+"; "body" if ONNX's function body is
+        imported; empty if it is not imported.
+    missing: versions that introduced a definition that is not imported.
     newest: whether its newest definition is imported.
     defined: whether the onnx package defines it.
     """

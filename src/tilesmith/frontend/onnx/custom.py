@@ -1,4 +1,4 @@
-"""Operators that users register, in the tables in which ours are.
+"""Operators that users register, in the same tables as built-in operators.
 
     @ts.register_op("com.example")
     @dataclass(frozen=True)
@@ -86,7 +86,7 @@ def register_op(domain: str, name: str | None = None) -> Callable[[C], C]:
         _check_class(cls)
         cls.name = f"{domain}.{label}"
         OPS[cls.name] = cls
-        expansion.cache_clear()  # a composite may add the operator that is replaced
+        expansion.cache_clear()  # a composite may refer to the operator that is being replaced
         infer.cache_clear()
         return cls
 
@@ -94,7 +94,7 @@ def register_op(domain: str, name: str | None = None) -> Callable[[C], C]:
 
 
 def unregister_op(cls: type[Op]) -> None:
-    """Forget an operator of a user."""
+    """Remove a user's operator from the tables."""
     del OPS[cls.name]
 
 

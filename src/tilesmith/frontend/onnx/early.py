@@ -1,7 +1,7 @@
 """ONNX's operators in opsets 1 to 6, where they differ from later ones.
 
-Then operands broadcast only where an attribute says so, element types had names, and several
-operators had attributes where they have inputs today.
+In these versions, operands broadcast only if an attribute allows it, element types were names, and
+several operators had attributes that are inputs today.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ _TYPE_NAMES = {
 
 
 def _binary(n: OnnxNode, make: Callable[[], Op]) -> Result:
-    """With `broadcast` the axes of B are those of A from `axis` on, by default A's last ones."""
+    """A binary operator.  With `broadcast`, the axes of B correspond to those of A from `axis` on,
+    by default to the last ones.
+    """
     a, b = n.input(0), n.input(1)
     if not n.attr_flag("broadcast"):
         n.ignore("axis")

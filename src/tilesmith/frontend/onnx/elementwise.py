@@ -138,7 +138,7 @@ def bit_shift(n: OnnxNode) -> Result:
     direction = n.attr_string("direction", among=("LEFT", "RIGHT"))
     x, by = n.input(0), n.input(1)
     if direction == "RIGHT" and x.dtype.kind == "int":
-        # A shift out of range leaves only the sign, as does one by all bits but one.
+        # A shift that is out of range leaves only the sign.  So does a shift by all bits but one.
         low, last = n.const(0, by.dtype), n.const(by.dtype.bits - 1, by.dtype)
         inside = (by >= low) & (by <= last)
         by = fn.where(inside, by, last)
@@ -155,7 +155,7 @@ def is_inf(n: OnnxNode) -> Result:
     negative, positive = n.attr_flag("detect_negative", True), n.attr_flag("detect_positive", True)
     x = n.input(0)
     if not (negative or positive):
-        x = fn.is_nan(x)  # asks for nothing: false everywhere, whatever x is
+        x = fn.is_nan(x)  # neither infinity is detected, so the result is false for every x
         return x & False
     return n.add(ew.IsInf(negative, positive), x)
 
@@ -188,7 +188,7 @@ def bit_cast(n: OnnxNode) -> Result:
     ):
         n.bad(f"expected a type as wide as {x.dtype} to reinterpret it as, found {to}")
     if to.is_bool or x.dtype.is_bool or to is x.dtype:
-        return x.cast(to)  # a bool is a byte that is 0 or 1
+        return x.cast(to)  # a bool is stored as a byte that is 0 or 1
     return n.add(ew.Bitcast(to), x)
 
 

@@ -1,9 +1,8 @@
 """Graphs as ONNX models.
 
-A graph of the source's operators, as a frontend makes it, is written node by node; composite
-operators that ONNX lacks are written as what they are made of.  Files are of opset 21, the first
-with blocked quantisation; operators that came later are expanded.  Types between nodes are left
-out: readers infer them.
+A graph of the source's operators, from a frontend, is written node by node.  Composite operators
+that ONNX lacks are expanded.  Files use opset 21, the first with blocked quantisation, and later
+operators are expanded.  Types between nodes are omitted, since readers infer them.
 """
 
 from __future__ import annotations
@@ -64,7 +63,8 @@ def to_onnx(graph: Graph) -> ModelProto:
 
 @checked(UsageError)
 def save_onnx(graph: Graph, path: str | os.PathLike[str]) -> None:
-    """Write `graph` to an ONNX file, its weights in it, or beside it if they need over 2 GB.
+    """Write `graph` to an ONNX file, with its weights inside, or in a second file if they exceed 2
+    GB.
 
     Raises UnsupportedError for a graph that ONNX has no form for, UsageError if the file can't be
     written.

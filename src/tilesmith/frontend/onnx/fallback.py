@@ -36,10 +36,10 @@ class ReferenceNode:
 
     builder: makes the graph.
     node: the NodeProto.
-    domain: of its operator.
+    domain: domain of its operator.
     opsets: domain -> version.
-    attributes: the node's.
-    inputs: the inputs by name, in order; sub-graphs' captured values too.
+    attributes: the node's attributes.
+    inputs: its inputs by name, in order, including values that sub-graphs capture.
     loc: its place, for messages.
     """
 
@@ -52,16 +52,16 @@ class ReferenceNode:
     loc: str
 
     def run(self, types: Sequence[TensorType] | None, is_fallback: bool) -> list[Slot]:
-        """The node's outputs, None for those that it leaves out.
+        """The node's outputs, None for those that it omits.
 
-        types: of its outputs; None: by the operator's definition.
+        types: types of its outputs; by default from the operator's definition.
 
         Raises UnsupportedError if the reference evaluator lacks the operator.
         """
         settings = json.dumps({"model": base64.b64encode(self._model()).decode()})
         try:
             prepare("onnx", settings)
-        except Exception as e:  # of the kinds of the onnx package
+        except Exception as e:  # the onnx package has several kinds of errors
             raise UnsupportedError(
                 f"the operator is not supported, nor by the reference evaluator ({_first_line(e)})"
             ) from None
@@ -97,8 +97,8 @@ class ReferenceNode:
         return model.SerializeToString()
 
     def _defined(self) -> list[TensorType]:
-        """The types of the outputs by the operator's definition; their ranks are not known."""
-        import onnx  # delayed: only who meets such an operator pays for it
+        """The types of the outputs from the operator's definition.  Their ranks are unknown."""
+        import onnx  # delayed: few models contain such an operator
 
         try:
             version = self.opsets.get(self.domain, 1)
@@ -128,8 +128,8 @@ def by_stand_in(
     slots: Sequence[Slot],
     make: Callable[[Sequence[Slot]], Sequence[Slot]],
 ) -> list[Value] | None:
-    """A node's outputs for numbers in the place of strings, whose shapes are those for strings.
-    None where they are not known that way.
+    """A node's outputs when numbers replace its strings, which have the same shapes.  None if the
+    shapes can't be found in this way.
 
     make: imports the node with other inputs.
     """
@@ -153,7 +153,7 @@ def by_stand_in(
 
 
 def types_for_strings(values: Sequence[Value]) -> list[TensorType]:
-    """The types that such outputs have for strings."""
+    """The types of a node's outputs for strings, from the outputs for numbers."""
     return [TensorType(string if v.dtype is _STAND_IN else v.dtype, v.shape) for v in values]
 
 

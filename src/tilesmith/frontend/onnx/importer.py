@@ -1,6 +1,6 @@
-"""The walk over an ONNX model: names become values, nodes become operators.
+"""The walk over an ONNX model, in which names become values and nodes become operators.
 
-Functions of the model are inlined, and control flow is resolved where its condition is known.
+Functions of the model are inlined, and control flow is resolved if its condition is known.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _DEFAULT_DOMAINS = ("", "ai.onnx")
 
 @dataclass(slots=True)
 class Frame(Scope):
-    """A graph or function body: its names, and the opsets and attributes that its nodes see."""
+    """A graph or function body: its names, and the opsets and attributes that its nodes use."""
 
     opsets: dict[str, int] = field(default_factory=dict)
     attributes: Attributes | None = None
@@ -93,8 +93,8 @@ class OnnxImporter(Importer):
     ) -> None:
         """Defines a graph's stored tensors in `frame`, except those named in `skip`.
 
-        weights: the bytes of tensors whose messages hold none, by position.
-        optional: names of those that are inputs: their contents go to `defaults` instead.
+        weights: the bytes of tensors whose messages have no bytes, by position.
+        optional: names of tensors that become inputs, with their contents added to `defaults`.
         """
         for i, t in enumerate(graph.initializer):
             if t.data_type == STRING:
@@ -155,8 +155,8 @@ class OnnxImporter(Importer):
     def nested(
         self, body: Body, graph: Any, frame: Frame, arguments: Sequence[Slot], loc: str
     ) -> list[Slot] | None:
-        """`subgraph` with the nodes added to `body`; None, with nothing noted, where something in
-        it is unsupported or does not fit, of which `body.misfit` tells.
+        """The outputs of a sub-graph whose nodes are added to `body`.  None, with nothing recorded,
+        if something in it is unsupported or does not fit; `body.misfit` then has the reason.
         """
         outer, noted, calls = self.builder, len(self._problems), len(self._calls)
         self.builder = body
@@ -251,9 +251,7 @@ class OnnxImporter(Importer):
             by_name[name] = attributes.find(name)
         for name in function.attribute:
             if text(name, "an attribute's name") not in by_name:
-                by_name.pop(
-                    name, None
-                )  # an attribute without default may be left out, its users see none
+                by_name.pop(name, None)  # an optional attribute without default is omitted
         inner = Frame(
             None,
             f"{loc}/",
@@ -274,9 +272,9 @@ class _Visit:
     """A node while it is imported.
 
     importer: walks over the model.
-    node, frame: the NodeProto and where it stands.
+    node, frame: the NodeProto and the body that contains it.
     domain, op_type, version: its operator.
-    loc: its place, for messages.
+    loc: its location, for messages.
     function: the model's function that it calls, if it calls one.
     inputs: the inputs, None for one that is left out.
     outputs: the names of its outputs ("" for one left out).
@@ -297,7 +295,7 @@ class _Visit:
         """The node's outputs; None where an input failed.  Raises UnsupportedError."""
         captured = [self.frame.find(name) for name in self._captured]
         if any(isinstance(v, Failed) for v in (*self.inputs, *captured)):
-            self._find()  # which says if the operator is not supported either
+            self._find()  # it also reports an unsupported operator
             return None
         if self.function is None and any(map(is_object, self.inputs)):
             function = OBJECTS.find(self.domain, self.op_type, self.version)
@@ -317,8 +315,8 @@ class _Visit:
     def _on_host(self) -> Sequence[Slot]:
         """The outputs of an operator that reads objects and has no function for them.
 
-        Strings and lists belong on the host.  A tensor of numbers, whose rank is not known, does
-        not, nor does an operator that nothing here imports.
+        Strings and lists belong on the host.  A tensor of numbers of unknown rank does not belong
+        there, and neither does an operator without an import function.
         """
         is_known = OPERATORS.find(self.domain, self.op_type, self.version) is not None
         objects = [s.dtype for s in self.inputs if isinstance(s, Value) and s.dtype.is_host]
@@ -357,8 +355,8 @@ class _Visit:
         return self._checked(results)
 
     def _native_of_open(self, inputs: Sequence[Slot]) -> Sequence[Slot]:
-        """The same, but an operand that follows from open dimensions is treated as one that a run
-        computes where a number is wanted.
+        """The outputs, where an operand that depends on open dimensions is treated as computed at
+        run time if a number is needed.
         """
         try:
             return self._native(inputs)
@@ -377,7 +375,7 @@ class _Visit:
         raise first
 
     def _made(self, importer: ImportFunction, inputs: Sequence[Slot]) -> Sequence[Slot]:
-        """The outputs by an import function."""
+        """The outputs from an import function."""
         walk, frame = self.importer, self.frame
         label = next((o for o in self.outputs if o), "")
         context = OnnxNode(
@@ -406,7 +404,7 @@ class _Visit:
         return results
 
     def _by_reference(self, is_fallback: bool = False) -> Sequence[Slot]:
-        """The outputs by the reference evaluator, on the host."""
+        """The outputs computed by the reference evaluator, on the host."""
         names = dict.fromkeys((*filter(None, self.node.input), *self._captured))
         reference = ReferenceNode(
             self.importer.builder,
@@ -426,7 +424,8 @@ class _Visit:
         types = types_for_strings(stood_in)
         held = all(reference.builder.contents(v) is not None for v in stood_in)
         if held and not any(t.dtype.is_host for t in types):
-            # shapes, which depend on no string; strings are none, even without elements
+            # The results are shapes, which depend on no string.  A string stays a string even
+            # without elements.
             return stood_in
         return reference.run(types, is_fallback)
 
@@ -434,12 +433,12 @@ class _Visit:
     def _attributes(self) -> Attributes:
         attributes = Attributes.of(self.node, self.frame.attributes)
         if not self.domain and self.version < 6:
-            attributes.find("consumed_inputs")  # a hint that inputs may be overwritten
+            attributes.find("consumed_inputs")  # it only hints that inputs may be overwritten
         return attributes
 
     @property
     def _captured(self) -> list[str]:
-        """Names of the graphs around that the node's sub-graphs use."""
+        """Names in enclosing graphs that the node's sub-graphs use."""
         return [name for graph in subgraphs(self.node) for name in sorted(captured(graph))]
 
 

@@ -1,8 +1,8 @@
 """Open dimensions of inputs that may be empty: a model does nothing with them but join others.
 
 A decoder's caches are so.  Their length is 0 in the first step, and each later node sees the length
-behind the join, which is at least 1.  That is read off the nodes, before the model is imported, and
-not off names (decision 112).
+after the concatenation, which is at least 1.  That is read off the nodes, before the model is
+imported, and not off names (decision 112).
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ _SIZES = ("Shape", "Size")
 
 
 def joined(graph: Any, inputs: Sequence[Declared]) -> list[str]:
-    """Names of the open dimensions, "NAME.AXIS" where one has none, all of whose axes are joined.
+    """Names of the open dimensions whose axes are all only concatenated.  An unnamed one is
+    "NAME.AXIS".
 
     graph: a GraphProto.
     """
@@ -46,7 +47,7 @@ def joined(graph: Any, inputs: Sequence[Declared]) -> list[str]:
 
 
 class _Uses:
-    """The nodes that read a value, those of branches and bodies too."""
+    """The nodes that read each value, including nodes in branches and bodies."""
 
     def __init__(self, graph: Any, given: frozenset[str]) -> None:
         self._given = given
@@ -67,7 +68,7 @@ class _Uses:
                     waiting.append(inner)
 
     def joins(self, name: str, axis: int, rank: int) -> bool:
-        """Whether each node that sees this axis joins it with another, and one does."""
+        """Whether each node that reads this axis concatenates along it, and at least one does."""
         waiting, seen, some = [(name, axis)], {(name, axis)}, False
         while waiting:
             value, position = waiting.pop()
@@ -85,8 +86,8 @@ class _Uses:
         return some
 
     def _then(self, node: Any, i: int, axis: int, rank: int) -> int | None:
-        """The axis of the results that is this axis of input `i`; `_JOINED`; `_GONE` where the
-        results are numbers; None for any other use.
+        """The axis of the results that corresponds to this axis of input `i`.  `_JOINED` for a
+        concatenation, `_GONE` if the results are numbers, and None for any other use.
         """
         op = text(node.op_type, "an operator's name")
         domain = text(node.domain, "a domain")
@@ -113,7 +114,7 @@ class _Uses:
 
 
 def _numbers(node: Any, name: str) -> list[int]:
-    """The integers of an attribute; none where it is something else, which the import refuses."""
+    """The integers of an attribute; none if it has another type, which the import refuses."""
     for a in node.attribute:
         if a.name == name and attribute_type(a) in (INT, INTS):
             return [int(a.i)] if attribute_type(a) == INT else [int(v) for v in a.ints]

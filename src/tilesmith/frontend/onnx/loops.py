@@ -1,7 +1,7 @@
 """ONNX's Loop and Scan.
 
-A loop of a few steps, or all values of which are known, is unrolled.  Others become nodes with
-graphs.  Carried values may change their shapes (`carried`).
+A loop of a few steps, or with only known values, is unrolled.  Any other loop becomes a node with a
+body.  Carried values may change their shapes (`carried`).
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def _loop_of_objects(
     condition: Value | None,
     state: Sequence[Value],
 ) -> tuple[Value, ...] | None:
-    """A loop at run time that carries values of the host; None where it can't be.
+    """A loop at run time that carries values of the host; None if that is impossible.
 
     Carried values and the body's results for them get a common type, which may take several rounds.
     """
@@ -150,8 +150,8 @@ def _loop_node(
     objects: bool = False,
     ragged: Sequence[Ragged] = (),
 ) -> tuple[Value, ...] | None:
-    """A loop at run time; None for one that is better unrolled, or that can only be: of a few
-    steps, all values of which are known, or whose carried values have other ranks in each step.
+    """A loop at run time; None for a loop that should or must be unrolled.  It should be if it has
+    few steps or only known values, and must be if carried values change their rank.
 
     ragged: collected results whose shapes only iterations find.
     """
@@ -184,7 +184,7 @@ def _loop_node(
             break
     collected = results[len(state) :]
     if any(v.dtype.is_host for v in collected):
-        return None  # objects of all iterations are no tensor
+        return None  # the objects of all iterations don't form a tensor
     always = body.known(again)
     is_conditional = always is None or not always.all() or first is not True
     if is_conditional and first is False:
@@ -229,8 +229,8 @@ def _with_ragged(
     own: int,
     ragged: Sequence[Ragged],
 ) -> list[Value]:
-    """The results of a body in which `ragged` ones are carried, behind its `own` carried values and
-    a number of iterations.
+    """The results of a body in which `ragged` results are carried, after its `own` carried values
+    and a number of iterations.
     """
     count, *rest = inner[own:]
     going = [count + 1]
@@ -245,17 +245,17 @@ def _with_ragged(
 def _stacked(
     n: OnnxNode, made: Sequence[Value], own: int, ragged: Sequence[Ragged]
 ) -> tuple[Value, ...]:
-    """The results of the loop as ONNX has them."""
+    """The results of the loop in ONNX's form."""
     count, *rest = made[own:]
     collected = [*rest[WIDTH * len(ragged) :]]
-    for i, r in enumerate(ragged):  # in the order of their numbers
+    for i, r in enumerate(ragged):  # in order of their index
         rows = r.stacked(n, rest[WIDTH * i : WIDTH * (i + 1)], count)
         collected.insert(r.number, rows)
     return (*made[:own], *collected)
 
 
 def _lifted(body: Body, found: Sequence[Value], state: Sequence[Value]) -> list[Slot]:
-    """The results of a body, where carried values are of more general host types."""
+    """The results of a body, with carried values converted to more general host types."""
     again, *results = found
     common = [common_type(v.type, s.type) for v, s in zip(results, state)]
     pairs = zip(results, [*common, *[None] * (len(results) - len(state))], strict=True)
@@ -268,7 +268,9 @@ def _holds_graphs(graph: Any) -> bool:
 
 
 def _steps(n: OnnxNode, limit: Value | None, known: int | None, is_extent: bool) -> Dim | None:
-    """The number of iterations as an extent, measured if results have it; None if it isn't one."""
+    """The number of iterations as an extent; it is measured if results have it.  None if it is not
+    an extent.
+    """
     if known is not None:
         return max(int(known), 0)
     if limit is None:
@@ -326,7 +328,9 @@ def scan(n: OnnxNode) -> Result:
 
 @onnx_op("Scan", since=8, until=8)
 def scan_of_batches(n: OnnxNode) -> Result:
-    """Opset 8: the first axis of all values is that of the batch, the second that of sequences."""
+    """Scan in opset 8, where the first axis of all values is the batch and the second the
+    sequence.
+    """
     body, count = graph_attribute(n, "body"), n.attr_int("num_scan_inputs")
     if n.optional(0) is not None:
         n.unsupported("sequences of several lengths (sequence_lens of Scan at opset 8)")
@@ -397,7 +401,7 @@ def _scan_node(
     given: tuple[Sequence[int], Sequence[int]],
     wanted: tuple[Sequence[int], Sequence[int]],
 ) -> tuple[Value, ...] | None:
-    """A scan as a loop at run time; None where its state has other types in each step.
+    """A scan as a loop at run time; None if the types of its state change from step to step.
 
     given, wanted: for each sequence and each collected result, its axis and whether it is backward.
     """
@@ -427,7 +431,7 @@ def _scan_node(
 
 
 def _moved(n: OnnxNode, value: Value, axis: int, to: int) -> Value:
-    """A tensor with one axis in another place."""
+    """A tensor with one axis moved."""
     if axis == to:
         return value
     order = [i for i in range(value.type.rank) if i != axis]
@@ -436,7 +440,7 @@ def _moved(n: OnnxNode, value: Value, axis: int, to: int) -> Value:
 
 
 def _list(n: OnnxNode, name: str, count: int) -> tuple[int, ...]:
-    """A list of `count` ints, zeros when it is not given."""
+    """A list of `count` ints; zeros if the attribute is missing."""
     numbers = n.attr_ints(name)
     if numbers is not None and len(numbers) != count:
         n.bad(f"attribute {name!r}: expected {count} numbers, found {list(numbers)}")

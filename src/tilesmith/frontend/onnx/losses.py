@@ -1,4 +1,4 @@
-"""ONNX's loss functions, made of gathers and reductions."""
+"""ONNX's loss functions, composed of gathers and reductions."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _loss(n: OnnxNode, logs: Value, labels: Value, weight: Value | None) -> Valu
     zero = n.const(0, logs.dtype)
     kept = None
     if ignored is not None:
-        # An ignored label may lie outside of the classes: class 0 stands in for it, with weight 0.
+        # An ignored label may lie outside of the classes.  Class 0 with weight 0 replaces it.
         kept = labels.differs(ignored)
         labels = where(kept, labels, 0)
     index = n.add(shape.Unsqueeze((1,)), labels)

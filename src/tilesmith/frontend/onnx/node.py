@@ -1,5 +1,5 @@
-"""An ONNX node as an operator's import function sees it: its inputs as graph values, its
-attributes, and the methods of `NodeContext` to add to the graph.
+"""The interface of an import function to one ONNX node: its inputs as graph values, its attributes,
+and the methods of `NodeContext` to add to the graph.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ class OnnxNode(NodeContext):
     not read.
 
     op_type: the operator.
-    version: of the opset that the operator is in.
-    attributes: by name.
+    version: version of the operator's opset.
+    attributes: attributes by name.
     slots_given: the node's inputs.
     outputs: the names of its outputs ("" for one left out).
-    files: where tensors in attributes may have their data.
-    inline: the outputs of a sub-graph (a GraphProto) for given inputs, its nodes added here; the
-        last argument is its place, for messages.
-    nest: the same with the nodes added to a body, which captures the values that it uses of the
-        graphs around; None if a part can't be in a body, and then nothing is reported.
+    files: external data of tensors in attributes.
+    inline: adds the nodes of a sub-graph (a GraphProto) for given inputs and returns its outputs;
+        the last argument is its location, for messages.
+    nest: does the same in a body, which captures the values that it uses of enclosing graphs;
+        returns None, and reports nothing, if a part can't be in a body.
     in_place: values that live in the memory of an input of the model, by name.
     """
 
@@ -62,12 +62,12 @@ class OnnxNode(NodeContext):
 
     @property
     def slots(self) -> tuple[Slot, ...]:
-        """All inputs, whatever they hold."""
+        """All inputs, whatever they contain."""
         self._inputs_read = len(self.slots_given)
         return self.slots_given
 
     def slot(self, index: int) -> Slot:
-        """Input number `index`, whatever it holds; None when it is left out."""
+        """Input number `index`, whatever it contains; None if it is omitted."""
         self._inputs_read = max(self._inputs_read, index + 1)
         return self.slots_given[index] if index < len(self.slots_given) else None
 
@@ -76,7 +76,7 @@ class OnnxNode(NodeContext):
         return self._required(self.optional(index), index)
 
     def optional(self, index: int) -> Value | None:
-        """Input number `index`; None when it is left out."""
+        """Input number `index`; None if it is omitted."""
         return self._tensor(self.slot(index), index)
 
     def _tensor(self, slot: Slot, index: int) -> Value | None:
@@ -99,7 +99,7 @@ class OnnxNode(NodeContext):
 
     @property
     def output_count(self) -> int:
-        """Number of outputs that the node names, left-out ones in the middle included."""
+        """The number of outputs that the node names, including omitted ones in the middle."""
         return len(self.outputs)
 
     def as_operator(
@@ -160,7 +160,7 @@ class OnnxNode(NodeContext):
         return None if strings is None else tuple(text(s, f"attribute {name!r}") for s in strings)
 
     def ignore(self, *names: str) -> None:
-        """Declares that attributes have no meaning for the result (hints for training)."""
+        """Mark attributes as read that have no effect on the result, such as hints for training."""
         for name in names:
             self.attributes.find(name)
 
@@ -182,14 +182,14 @@ class OnnxNode(NodeContext):
         return None if value is None or self.is_known(value) else value
 
     def dims_or_input(self, name: str, index: int, since: int) -> tuple[Dim, ...] | None:
-        """As `ints_or_input`, for numbers or symbolic dimensions."""
+        """Like `ints_or_input`, for numbers or symbolic dimensions."""
         if self.version < since:
             return self.attr_ints(name)
         value = self.optional(index)
         return None if value is None else self.dims(value, name)
 
     def check_all_read(self) -> None:
-        """Raises ModelError for attributes and inputs that the import function did not look at."""
+        """Raises ModelError for attributes and inputs that the import function did not read."""
         if self.attributes.unread:
             raise ModelError(
                 f"has unknown attributes {', '.join(map(repr, self.attributes.unread))}"

@@ -16,7 +16,8 @@ from tilesmith.ops import norm
 
 @onnx_op("BatchNormalization", since=1)
 def batch_normalization(n: OnnxNode) -> Result:
-    """With statistics that are given or, in training, the batch's own, which move the given ones.
+    """Normalisation with given statistics or, in training, with the batch's statistics, which
+    update the given ones.
 
     Before opset 14 a node trains if it names more outputs than the first.
     """
@@ -28,7 +29,7 @@ def batch_normalization(n: OnnxNode) -> Result:
     if n.version >= 14:
         training = n.attr_flag("training_mode")
     kept = n.attr_float("momentum", 0.9)
-    if n.version < 9 and not n.attr_flag("spatial", True):  # statistics of each place of an image
+    if n.version < 9 and not n.attr_flag("spatial", True):  # statistics for each pixel position
         x = n.reshape(x, (dims[0], math.prod(n.shape(mean))))
         parameters = tuple(n.reshape(v, (v.type.size,)) for v in parameters)
     channels = x.type.shape[1] if x.type.rank > 1 else 1
@@ -67,7 +68,7 @@ def layer_normalization(n: OnnxNode) -> Result:
 
 
 def _check_stash(n: OnnxNode) -> None:
-    """Moments are computed in f32 for narrower inputs, which is the attribute's default."""
+    """Check attribute `stash_type`.  Narrower inputs have moments in f32, which is its default."""
     stash = element_type(n.attr_int("stash_type", 1), "attribute 'stash_type'")
     if stash.name != "f32":
         n.unsupported(f"stash_type {stash}; only f32 is supported")
@@ -85,7 +86,7 @@ def rms_normalization(n: OnnxNode) -> Result:
 def instance_normalization(n: OnnxNode) -> Result:
     x, scale, bias = (n.input(i) for i in range(3))
     op = norm.InstanceNorm(n.attr_float("epsilon", 1e-5))
-    if x.type.rank == 2:  # one place per channel
+    if x.type.rank == 2:  # one position per channel
         wide = n.add(op, n.reshape(x, (*x.type.shape, 1)), scale, bias)
         return n.reshape(wide, x.type.shape)
     return n.add(op, x, scale, bias)
@@ -98,7 +99,7 @@ def group_normalization(n: OnnxNode) -> Result:
     scale, bias = n.input(1), n.input(2)
     if n.version >= 21:
         _check_stash(n)
-    elif groups > 0:  # opset 18 gave scale and bias per group
+    elif groups > 0:  # opset 18 defined scale and bias per group
         channels = n.extent(x, 1)
         scale, bias = (_per_channel(n, v, groups, channels) for v in (scale, bias))
     return n.add(norm.GroupNorm(groups, n.attr_float("epsilon", 1e-5)), x, scale, bias)

@@ -1,4 +1,5 @@
-"""Values of the host during import (see `graph.control`): strings, and objects that are no tensors.
+"""Values of the host during import (see `graph.control`): strings, and objects that are not
+tensors.
 
 Sequences and optional values that are known stay out of the graph as slots; `as_value` makes them
 values where a node on the host reads them.
@@ -41,7 +42,7 @@ def is_object(slot: Slot) -> bool:
 
 
 def element(dtype: DType) -> DType:
-    """The element type of a tensor; `unknown` for a value that may be no tensor."""
+    """The element type of a tensor; `unknown` for a value that may be something else."""
     if not dtype.is_host or dtype is string:
         return dtype
     return dtype.of[0] if dtype.form == "tensor" else unknown
@@ -92,7 +93,7 @@ def as_value(builder: FoldingBuilder, slot: Slot, loc: str = "") -> Value:
 def strings_in(tensor: Any, what: str) -> np.ndarray:
     """The contents of a TensorProto of strings.
 
-    Raises ModelError unless it holds as many as its shape says, in UTF-8.
+    Raises ModelError unless it contains as many strings as its shape requires, in UTF-8.
     """
     shape = TensorType(string, checked_shape(tensor.dims, what)).static_shape
     strings = [_decoded(s, what) for s in tensor.string_data]
@@ -108,7 +109,7 @@ def _decoded(value: bytes, what: str) -> str:
 
 
 def string_constant(builder: FoldingBuilder, array: np.ndarray, name: str) -> Value:
-    """Strings that are known."""
+    """A constant of strings."""
     settings = json.dumps({"values": array.reshape(-1).tolist(), "shape": list(array.shape)})
     type = TensorType(string, array.shape)
     return builder.add(Host("string_constant", settings, (type,), "Constant"), loc=name, name=name)
@@ -120,7 +121,9 @@ def strings(shape: Sequence[Dim]) -> TensorType:
 
 
 def common_type(a: TensorType, b: TensorType) -> TensorType | None:
-    """The host type of values of either type; None where they are the same, or none is one."""
+    """The host type to which both types can be converted.  None if they are equal, or if neither is
+    a host type.
+    """
     if a == b or not (a.dtype.is_host or b.dtype.is_host):
         return None
     x, y = element(a.dtype), element(b.dtype)
@@ -129,14 +132,14 @@ def common_type(a: TensorType, b: TensorType) -> TensorType | None:
 
 
 def lifted(builder: FoldingBuilder, value: Value, type: TensorType) -> Value:
-    """A value as one of a more general host type."""
+    """A value converted to a more general host type."""
     if value.type == type:
         return value
     return builder.add(Host("identity", "", (type,)), value)
 
 
 def natively(n: OnnxNode, value: Value, dtype: DType, rank: int, usual: int) -> Value:
-    """A tensor of unknown extents as a native one, whose extents the run measures.
+    """A host tensor of unknown extents as a native tensor, whose extents the run measures.
 
     usual: extent for which kernels are made fast.
     """

@@ -1,8 +1,8 @@
-"""Reading a model's bytes into a protobuf, and text out of it, without trusting either.
+"""Reading of a model's bytes into a protobuf message, and of text from it, without trusting either.
 
-Only the pure message classes of the `onnx` package are used. Its checker, shape inference and
-version converter are native code that a small hostile file can make abort the process, so they are
-never called here.
+Only the pure message classes of the `onnx` package are used.  Its checker, shape inference and
+version converter are native code, which a small hostile file can make abort the process, so they
+are never called here.
 """
 
 from __future__ import annotations
@@ -32,14 +32,15 @@ def recognises(source: Source) -> bool:
 
 
 def read_model(source: Source) -> tuple[Any, dict[int, np.ndarray]]:
-    """The decoded model without its large weights, and these: bytes by number of the initializer.
+    """The decoded model without its large weights, and the bytes of these by number of the
+    initializer.
 
     Raises ModelError for bytes that are not an ONNX model.
     """
     content, name = source.content, source.name
     if content is None:
         return source.model, {}
-    from google.protobuf.message import DecodeError  # delayed: only who reads ONNX pays for it
+    from google.protobuf.message import DecodeError  # delayed: only ONNX models need protobuf
 
     if not content:
         raise ModelError(f"expected an ONNX model in {name}, found nothing (0 bytes)")
@@ -73,8 +74,8 @@ def read_model(source: Source) -> tuple[Any, dict[int, np.ndarray]]:
 def messages() -> Any:
     """The module of message classes of the `onnx` package.
 
-    The package itself would be imported before it: a tenth of a second, most of it for native code
-    that is never called here.  Who imports the package later gets the same classes.
+    The package itself is not imported, which would take a tenth of a second, mostly for native code
+    that is never called here.  A later import of the package uses the same classes.
     """
     name = "onnx.onnx_ml_pb2"
     loaded = sys.modules.get(name)
@@ -93,7 +94,7 @@ def messages() -> Any:
 def text(value: str | bytes, what: str) -> str:
     """A string of the model.
 
-    Raises ModelError for one that is not UTF-8, which protobuf gives as `bytes`.
+    Raises ModelError for a string that is not UTF-8, which protobuf returns as `bytes`.
     """
     if isinstance(value, str):
         return value

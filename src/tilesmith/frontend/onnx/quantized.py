@@ -1,7 +1,7 @@
-"""ONNX's quantised operators, made of the canonical ones and integer products.
+"""ONNX's quantised operators, composed of the canonical ones and integer products.
 
-`q = saturate(round(x / scale) + zero_point)`, `x = (q - zero_point) * scale`; scales may be one
-number, one per place of an axis, or one per block along an axis.
+`q = saturate(round(x / scale) + zero_point)`, `x = (q - zero_point) * scale`; Scales may be one
+number, one per index of an axis, or one per block along an axis.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from tilesmith.ops.quantize import Dequantize, DynamicQuantize, Quantize
 
 
 def scale_at(n: OnnxNode, at: int, divides: bool = False) -> Value:
-    """Input `at`, a scale.  Raises ModelError for a constant with a NaN or an infinity, or with a
-    zero by which numbers are divided (`divides`).
+    """Input `at`, a scale.  Raises ModelError for a constant that contains a NaN or an infinity, or
+    a zero if it is a divisor (`divides`).
     """
     v = n.input(at)
     if not n.builder.is_constant(v):
@@ -121,7 +121,7 @@ def dynamic_quantize_linear(n: OnnxNode) -> Result:
 def _requantize(
     n: OnnxNode, product: Value, scales: tuple[Value, Value, Value], zero: Value
 ) -> Value:
-    """`product` in steps of the result; `zero` may vary along the last axis."""
+    """`product` quantised to steps of the result; `zero` may vary along the last axis."""
     a, b, y = (s.cast(f32) for s in scales)
     steps = product.cast(f32) * (a * b / y)
     zero = n.reshape(zero, ()) if is_single(zero) else zero
@@ -129,7 +129,9 @@ def _requantize(
 
 
 def _qlinear(n: OnnxNode) -> tuple[list[Value], tuple[Value, Value, Value]]:
-    """The operands, each with its zero point, and the result's; the scales of all three."""
+    """The operands, each minus its zero point, the result's zero point, and the scales of all
+    three.
+    """
     a, _, a_zero, b, _, b_zero, _, y_zero = (n.input(i) for i in range(8))
     scales = scale_at(n, 1), scale_at(n, 4), scale_at(n, 6, divides=True)
     for d in (a.dtype, b.dtype, y_zero.dtype):

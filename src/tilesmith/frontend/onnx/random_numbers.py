@@ -60,7 +60,7 @@ def _scaled(n: OnnxNode, x: Value, scale: float, offset: float, dtype: DType) ->
 
 
 def _shape(n: OnnxNode) -> tuple[tuple[Dim, ...], DType]:
-    """The shape and type that a node asks for, by attributes or as its input has them."""
+    """The shape and type that a node requests, by attributes or from its input."""
     if n.op_type in _SHAPED_LIKE_INPUT:
         x = n.input(0)
         return x.type.shape, _float_type(n, x.dtype)
@@ -97,8 +97,8 @@ def bernoulli(n: OnnxNode) -> Result:
 
 @onnx_op("Multinomial", since=7)
 def multinomial(n: OnnxNode) -> Result:
-    """Draws classes by inverting the cumulative distribution: a class is the number of bounds that
-    are not above a number drawn from [0, 1).
+    """Draw classes by inverting the cumulative distribution.  The class is the number of bounds
+    that are at most a number drawn from [0, 1).
     """
     x = n.input(0)
     if x.type.rank != 2 or not x.dtype.is_float or any(same_dim(d, 0) for d in x.type.shape):
@@ -147,7 +147,7 @@ def dropout(n: OnnxNode) -> Result:
 
 
 def _computed_dropout(n: OnnxNode, x: Value, rate: Value | None, mode: Value) -> Result:
-    """Dropout where only a run knows whether the model is trained, or the ratio."""
+    """Dropout, if the ratio or the training mode is known only at run time."""
     training = mode.reshape()
     ratio = n.const(0.5, f32) if rate is None else rate.reshape().cast(f32)
     u = n.add(RandomUniform(x.type.shape, _key(n, integer=True)))

@@ -115,7 +115,7 @@ def _graph(
 def _check_optional(
     given: Given, proto: Any, frame: Frame, defaults: Mapping[str, Contents]
 ) -> None:
-    """Raises UsageError for names that are not those of stored tensors of numbers."""
+    """Raises UsageError for names that are not names of stored tensors of numbers."""
     for name in given.optional:
         if name in given.values:
             raise UsageError(f"{name!r} is fixed by values=: it can't be optional as well")
@@ -135,7 +135,7 @@ def _check_optional(
 
 
 def _distinct(names: Sequence[str]) -> list[str]:
-    """The names of outputs; where one is listed again, it gets the next free number."""
+    """The names of outputs.  A repeated name gets the next free number."""
     taken, distinct = set(names), list[str]()
     for name in names:
         own = name
@@ -171,7 +171,7 @@ def _checked_opsets(model: Any) -> dict[str, int]:
 
 
 def _declared(value_info: Any) -> Declared:
-    """An input as declared.  Raises ModelError or UnsupportedError when it is no tensor."""
+    """An input as declared.  Raises ModelError or UnsupportedError if it is not a tensor."""
     what = f"input {value_info.name!r}"
     kind = value_info.type.WhichOneof("value")
     if kind is None:
@@ -197,8 +197,8 @@ def _declared(value_info: Any) -> Declared:
 def _check_declared(value_info: Any, value: Value, overridden: bool) -> None:
     """Raises ModelError when an output's declared element type is not the one that was inferred.
 
-    A shape that differs from the inferred one is a warning: exporters write it from names of
-    dimensions that they were given, no node depends on it, and the nodes determine it.
+    A shape that differs from the inferred one causes only a warning.  Exporters write it from given
+    names of dimensions, and no node depends on it.
     """
     if (
         value_info.type.WhichOneof("value") != "tensor_type"
@@ -208,7 +208,7 @@ def _check_declared(value_info: Any, value: Value, overridden: bool) -> None:
     what = f"output {value_info.name!r}"
     declared = element_type(value_info.type.tensor_type.elem_type, what, strings=True)
     if value.dtype is not string and value.dtype.is_host:
-        return  # only a run knows them
+        return  # these sizes are known only at run time
     if declared is not value.dtype:
         raise ModelError(f"{what} is declared as {declared}, but the model computes {value.type}")
     if not value_info.type.tensor_type.HasField("shape") or overridden:

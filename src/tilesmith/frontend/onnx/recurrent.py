@@ -31,7 +31,7 @@ Activation: TypeAlias = tuple[str, float, float]
 
 _GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
 _DEFAULTS = {"RNN": ("Tanh",), "GRU": ("Sigmoid", "Tanh"), "LSTM": ("Sigmoid", "Tanh", "Tanh")}
-# Name -> (alpha, beta) where the specification gives them a default.
+# Default (alpha, beta) by name, where the specification has defaults.
 _PARAMETERS = {
     "Affine": (1.0, 0.0),
     "LeakyRelu": (0.01, 0.0),
@@ -70,9 +70,9 @@ class _Layer:
     kind: RNN, GRU or LSTM.
     clip: bound of the inputs of activations.
     linear_first: whether a GRU multiplies by its weights before it resets.
-    coupled: whether an LSTM forgets as much as it lets in.
-    lengths: of the sequences in a batch.
-    hidden: numbers in a state.
+    coupled: whether an LSTM's input and forget gates are coupled.
+    lengths: lengths of the sequences in a batch.
+    hidden: size of a state.
     """
 
     kind: str
@@ -85,9 +85,9 @@ class _Layer:
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """The factors of one direction's inputs or states, [columns, gates * hidden].
+    """The weights of one direction's inputs or states, [columns, gates * hidden].
 
-    parts: the values that it is made of.
+    parts: the values that it consists of.
     times: the product of rows with these parts.
     """
 
@@ -116,9 +116,9 @@ def _times_rows(n: OnnxNode, x: Value, parts: Sequence[Value]) -> Value:
 class _Cell:
     """The weights of one direction.
 
-    recurrent: those of the state.
-    bias: of the product with the state, [gates * hidden], where it is not part of the inputs.
-    peephole: [3 * hidden].
+    recurrent: weights of the state.
+    bias: bias of the product with the state, [gates * hidden], if it is not part of the inputs.
+    peephole: peephole weights, [3 * hidden].
     functions: names and parameters of the activations.
     """
 
@@ -145,7 +145,8 @@ def layer(n: OnnxNode, weights: WeightsOf) -> Result:
     """The layer of a node; `weights` reads its W and R, [directions, gates * hidden, columns]."""
     kind = n.op_type
     if n.version < 7:
-        n.ignore("output_sequence")  # whether the node has the output, which its list says too
+        # It says whether the node has the output, and so does the list of outputs.
+        n.ignore("output_sequence")
     x, w, r, bias = n.input(0), n.input(1), n.input(2), n.optional(3)
     lengths, h0 = n.optional(4), n.optional(5)
     c0, peepholes = (n.optional(6), n.optional(7)) if kind == "LSTM" else (None, None)
@@ -216,7 +217,8 @@ def _over_time(
 ) -> tuple[Value, ...]:
     """The final state, and the outputs of all steps, [steps, batch, hidden].
 
-    inputs: times weights plus biases, [steps, batch, gates * hidden], and the number of steps.
+    inputs: the inputs times weights plus biases, [steps, batch, gates * hidden], and the number of
+        steps.
     """
     projected, steps = inputs
     element = projected.type.shape[1:]
@@ -267,7 +269,8 @@ def _functions(n: OnnxNode, count: int) -> list[list[Activation]]:
         }
         name = known.get(name.lower(), name)
         alpha, beta = _PARAMETERS.get(name, (1.0, 0.0))
-        if name in _PARAMETERS:  # parameters are given in order, to those functions that take them
+        # The list of parameters has entries only for functions that use them.
+        if name in _PARAMETERS:
             alpha = alphas.pop(0) if alphas else alpha
             if name in ("Affine", "ScaledTanh", "HardSigmoid"):
                 beta = betas.pop(0) if betas else beta

@@ -42,7 +42,7 @@ _OF_ONE_ELEMENT = (
 
 
 def reduction_of(n: OnnxNode, make: Callable[..., Any], axes_input_since: int) -> Result:
-    """The reduction `make` over the axes that an attribute names or, later, an input."""
+    """The reduction `make` over the axes from an attribute or, in later opsets, from an input."""
     x = n.input(0)
     keepdims = n.attr_flag("keepdims", True)
     computed_axes = n.computed("axes", 1, axes_input_since)
@@ -63,7 +63,7 @@ def reduction_of(n: OnnxNode, make: Callable[..., Any], axes_input_since: int) -
 
     if x.dtype.is_int and make is reduce.ReduceL2:  # the sum wraps, as in ONNX's function body
         return sqrt(reduced(x, reduce.ReduceSumSquare).cast(f64)).cast(x.dtype)
-    if x.dtype.is_int and make in _OF_FLOATS:  # computed exactly enough, then cut
+    if x.dtype.is_int and make in _OF_FLOATS:  # computed precisely enough, then truncated
         return reduced(x.cast(f64), make).cast(x.dtype)
     return reduced(x, make)
 

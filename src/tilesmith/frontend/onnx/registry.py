@@ -39,7 +39,7 @@ object_op = OBJECTS.register
 
 
 def same_operator(name: str, make: Callable[[], Op], arity: int = 1, since: int = 1) -> None:
-    """Registers an operator without attributes that one of ours with `arity` inputs equals."""
+    """Register an operator without attributes that equals one of ours with `arity` inputs."""
 
     def convert(n: OnnxNode) -> Result:
         return n.add(make(), *(n.input(i) for i in range(arity)))

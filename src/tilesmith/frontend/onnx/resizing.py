@@ -63,7 +63,7 @@ def upsample_attribute(n: OnnxNode) -> Result:
 
 
 def upsampled(n: OnnxNode, scales: tuple[float, ...]) -> Result:
-    """The first input enlarged by `scales`, which are attributes."""
+    """The first input enlarged by `scales`."""
     rank = n.input(0).type.rank
     if len(scales) != rank or not all(math.isfinite(s) and s >= 1 for s in scales):
         n.bad(f"scales: expected {rank} numbers of at least 1, found {list(scales)}")
@@ -87,7 +87,7 @@ def _check_count(n: OnnxNode, value: Value, count: int, what: str) -> None:
 
 
 def _on_floats(n: OnnxNode, op: Resampling, x: Value, resized: Callable[[Value], Value]) -> Value:
-    """Interpolated integers are rounded, and limited to their type's range."""
+    """Integers interpolated as floats, then rounded and clamped to their type's range."""
     if op.mode == "nearest" or x.dtype.is_float:
         return resized(x)
     y = resized(x.cast(f64 if x.dtype.bits > 16 else f32))
@@ -111,7 +111,7 @@ def resize(n: OnnxNode) -> Result:
         else "stretch"
     )
     antialias = n.attr_flag("antialias") if n.version >= 18 else False
-    # Empty tensors stand for left-out inputs in opset 11.
+    # In opset 11 empty tensors stand for omitted inputs.
     scales_input, sizes_input = (
         None if v is None or same_shape(v.type.shape, (0,)) else v
         for v in (scales_input, sizes_input)

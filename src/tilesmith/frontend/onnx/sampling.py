@@ -1,4 +1,4 @@
-"""ONNX's operators that read images at places given as data, and Fourier transforms."""
+"""ONNX's operators that read images at positions in a tensor, and Fourier transforms."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ _MODES = {"nearest": "nearest", "linear": "linear", "bilinear": "linear", "cubic
 
 @onnx_op("GridSample", since=16)
 def grid_sample(n: OnnxNode) -> Result:
-    mode = n.attr_string("mode", "linear", among=tuple(_MODES))  # words of all versions
+    # The names of the modes in all versions.
+    mode = n.attr_string("mode", "linear", among=tuple(_MODES))
     padding = n.attr_string("padding_mode", "zeros", among=("zeros", "border", "reflection"))
     op = sample.GridSample(_MODES[mode], padding, n.attr_flag("align_corners"))
     return n.add(op, n.input(0), n.input(1))
@@ -87,7 +88,7 @@ def max_roi_pool(n: OnnxNode) -> Result:
     y = fn.where(columns, image, lowest).max((4,))
     is_high = n.reshape(high, (regions, 1, pooled[0], 1))
     there = is_high & n.reshape(wide, (regions, 1, 1, pooled[1]))
-    return fn.where(there, y, 0)  # a bin outside of the image is 0
+    return fn.where(there, y, 0)  # a bin outside of the image gives 0
 
 
 def _column(n: OnnxNode, rois: Value, at: int) -> Value:
@@ -96,7 +97,9 @@ def _column(n: OnnxNode, rois: Value, at: int) -> Value:
 
 
 def _bins(n: OnnxNode, corners: Value, at: int, count: int, extent: Dim) -> tuple[Value, Value]:
-    """The positions of an axis in each bin, bool [R, count, extent]; and which bins have any."""
+    """For each bin, the positions of an axis in it, bool [R, count, extent], and whether there are
+    any.
+    """
     regions = corners.type.shape[0]
     start, end = (n.reshape(_column(n, corners, at + i), (regions, 1)) for i in (0, 2))
     d = corners.dtype
@@ -183,7 +186,7 @@ def stft(n: OnnxNode) -> Result:
 def _computed_stft(
     n: OnnxNode, signal: Value, step: Value, window: Value | None, length: Value | None
 ) -> Value:
-    """STFT whose frames have a step or a length that only a run knows."""
+    """STFT with a step or a length of frames that is known only at run time."""
     if window is None and length is None:
         n.bad("expected a window or frame_length, found neither")
     if window is None:

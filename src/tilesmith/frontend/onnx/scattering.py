@@ -82,5 +82,5 @@ def top_k(n: OnnxNode) -> Result:
     largest = True
     if n.version >= 11:
         largest = n.attr_flag("largest", True)
-        n.ignore("sorted")  # any order will do if it is 0
+        n.ignore("sorted")  # 0 allows any order
     return n.add(sort.TopK(k, axis, largest), x)

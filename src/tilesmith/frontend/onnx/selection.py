@@ -1,4 +1,4 @@
-"""ONNX's operators whose results are as many as the data say: unique elements, boxes."""
+"""ONNX's operators whose number of results depends on the data: unique elements, boxes."""
 
 from __future__ import annotations
 
@@ -72,15 +72,15 @@ def unique(n: OnnxNode) -> Result:
 def _groups(n: OnnxNode, rows: Value, order: Value, is_sorted: bool) -> tuple[Value, Value, Value]:
     """For groups of equal rows: their first rows, the group of each row, and their sizes.
 
-    order: the rows from the smallest, equal ones in their order.  Groups have that order too, or
-        that of their first rows.
+    order: the rows in ascending order; equal rows keep their order.  Groups have the same order, or
+        the order of their first rows.
     """
     count = rows.type.shape[0]
     ordered = n.add(gather.Gather(0), rows, order)
-    # a missing predecessor is replaced by the first row
+    # the first row replaces a missing predecessor
     below = taken(n, ordered, 0, n.positions(count) - 1)
     differs = ordered.differs(below)
-    if rows.dtype.is_float:  # NaN is one element
+    if rows.dtype.is_float:  # all NaN count as one element
         same = is_nan(ordered) & is_nan(below)
         differs = differs & ~same
     changes = differs.cast(i64).max((1,))
@@ -97,7 +97,7 @@ def _groups(n: OnnxNode, rows: Value, order: Value, is_sorted: bool) -> tuple[Va
     zeros = n.const([0], i64).expand(count)
     is_first = n.add(scatter.ScatterElements(0), zeros, firsts, firsts * 0 + 1)
     appearing = n.places(is_first).reshape(-1)
-    rank = n.add(scan.CumSum(0), is_first) - 1  # of a first row among the first rows
+    rank = n.add(scan.CumSum(0), is_first) - 1  # index of each first row among the first rows
     group = n.add(gather.Gather(0), inverse, appearing)
     sizes = n.add(gather.Gather(0), sizes, group)
     first = n.add(gather.Gather(0), firsts, inverse)
@@ -105,6 +105,6 @@ def _groups(n: OnnxNode, rows: Value, order: Value, is_sorted: bool) -> tuple[Va
 
 
 def _scattered(n: OnnxNode, places: Value, numbers: Value) -> Value:
-    """The numbers, each at its place: the inverse of a lookup."""
+    """The numbers, each at its position: the inverse of a lookup."""
     zeros = n.const([0], i64).expand(*places.type.shape)
     return n.add(scatter.ScatterElements(0), zeros, places, numbers)

@@ -1,8 +1,8 @@
 """ONNX's sequences of tensors and optional values.
 
-Where the length of a sequence and the positions in it are known, they are resolved during import,
-and only the tensors remain in the graph.  Other sequences, optional values and maps are values of
-the host (`frontend.onnx.objects`).
+If the length of a sequence and the positions in it are known, the sequence is resolved during
+import, and only its tensors remain in the graph.  Other sequences, optional values and maps are
+values of the host (`frontend.onnx.objects`).
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ def _position(n: OnnxNode, index: int, length: int, default: int) -> int:
 
 
 def _position_known(n: OnnxNode, index: int) -> bool:
-    """Whether a position in a sequence is known, or left out."""
+    """Whether a position in a sequence is known, or omitted."""
     position = n.slot(index)
     return not isinstance(position, Value) or n.known(position) is not None
 
 
 def _at_run_time(n: OnnxNode, position: int) -> Value | None:
-    """The sequence as a value, where it or a position in it, an input, is known to a run only."""
+    """The sequence as a host value, if it or a position in it is known only at run time."""
     sequence = n.slot(0)
     if not isinstance(sequence, TensorList) and not is_object(sequence):
         n.bad(f"expected a sequence as input number 1, found {kind_of(sequence)}")
@@ -165,7 +165,7 @@ def split_to_sequence(n: OnnxNode) -> Result:
     extent = n.shape(x)[axis]
     sizes: tuple[int, ...] = (1,) * extent
     if split is not None:
-        keep = True  # the attribute is only about parts of one
+        keep = True  # the attribute matters only when `split` is given
         sizes = n.int_list(split, "split")
         if not n.shape(split):
             (part,) = sizes

@@ -56,7 +56,9 @@ def reshape(n: OnnxNode) -> Result:
 
 
 def reshaped(n: OnnxNode, dims: tuple[Dim, ...], zero_is_zero: bool) -> Value:
-    """The first input with shape `dims`: -1 stands for the rest, 0 copies unless `zero_is_zero`."""
+    """The first input with shape `dims`: -1 stands for the remaining extent, and 0 copies an extent
+    unless `zero_is_zero`.
+    """
     x = n.input(0)
     numbers = [d for d in dims if isinstance(d, int)]
     if any(d < -1 for d in numbers):
@@ -83,7 +85,7 @@ def transpose(n: OnnxNode) -> Result:
 
 
 def _with_axes(n: OnnxNode) -> tuple[Value, Value | None, tuple[int, ...] | None]:
-    """The input; the axes, if a run computes them; the axes, if they are known."""
+    """The input, the axes if a run computes them, and the axes if they are known."""
     computed_axes = n.computed("axes", 1, since=13)
     known = n.ints_or_input("axes", 1, since=13) if computed_axes is None else None
     return n.input(0), computed_axes, known
@@ -94,7 +96,7 @@ def squeeze(n: OnnxNode) -> Result:
     x, computed_axes, axes = _with_axes(n)
     if computed_axes is not None:
         return computed.squeezed(n, x, computed_axes)
-    if axes is None:  # which axes go must not depend on the run: an open one stays
+    if axes is None:  # the rank may not depend on the run, so an axis of symbolic extent stays
         axes = tuple(i for i, d in enumerate(x.type.shape) if same_dim(d, 1))
         for d in x.type.shape:
             if extents.are_equal(d, 1) is None:
@@ -258,7 +260,7 @@ def space_to_depth(n: OnnxNode) -> Result:
     y = n.add(shape.SpaceToDepth(block), x)
     if mode == "DCR":
         return y
-    batch, c, h, w = y.type.shape  # blocks first; CRD wants channels first
+    batch, c, h, w = y.type.shape  # DCR order: blocks come before channels; CRD has channels first
     what = "the channel count"
     inner = n.builder.divided("space_to_depth", c, block * block, what, n.loc)
     y = y.reshape(batch, block * block, inner, h, w)
@@ -285,7 +287,7 @@ def center_crop_pad(n: OnnxNode) -> Result:
     ends: list[Dim] = [0] * x.type.rank
     for a, w in zip(axes, wanted, strict=True):
         difference = extents.difference(w, x.type.shape[a])
-        # The middle is kept; of an odd difference the larger half goes to the end.
+        # Keep the middle; if the difference is odd, the end loses one more than the start.
         half = as_dim(binary("truncdiv", as_expr(difference), 2))
         begins[a], ends[a] = half, extents.difference(difference, half)
     return n.add(slicing.Pad((*begins, *ends), "constant", 0), x)
@@ -354,7 +356,7 @@ def reverse_sequence(n: OnnxNode) -> Result:
     steps, sequences = dims[time], dims[batch]
     if not rules.equal_shapes("reverse_sequence", lengths.type.shape, (sequences,)):
         n.bad(f"sequence_lens: expected [{sequences}], found {lengths.type}")
-    # Step t of a sequence of length l comes from l-1-t while t < l, else from itself.
+    # Step t comes from l-1-t if t < l (the sequence's length), else from t.
     position = n.positions(steps, 2, time)
     length = n.reshape(lengths, (1, sequences) if time == 0 else (sequences, 1))
     mirrored = length - np.int64(1) - position

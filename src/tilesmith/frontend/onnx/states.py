@@ -1,5 +1,5 @@
-"""ONNX's operators that take a state from the call before and give the next one: caches of keys
-and values, causal convolutions, linear attention.
+"""ONNX's operators with a state that one call passes to the next: caches of keys and values, causal
+convolutions, linear attention.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _STEPS = 1 << 12
 
 @onnx_op("TensorScatter", since=24)
 def tensor_scatter(n: OnnxNode) -> Result:
-    """`update` written along `axis` of the cache from each sample's position on."""
+    """The cache with `update` written along `axis` from each sample's position on."""
     cache, update, indices = n.input(0), n.input(1), n.optional(2)
     axis = n.axis(n.attr_int("axis", -2), cache.type.rank)
     circular = n.attr_string("mode", "linear", among=("linear", "circular")) == "circular"
@@ -50,7 +50,9 @@ def tensor_scatter(n: OnnxNode) -> Result:
 
 @onnx_op("CausalConvWithState", since=27)
 def causal_conv_with_state(n: OnnxNode) -> Result:
-    """A depthwise convolution over the state and the input; the state is their last positions."""
+    """A depthwise convolution over the state and the input.  The new state is their last
+    positions.
+    """
     x, weight, bias, past = n.input(0), n.input(1), n.optional(2), n.optional(3)
     activation = n.attr_string("activation", "none", among=("none", "silu", "swish"))
     if x.type.rank != 3 or weight.type.rank != 3:
@@ -75,7 +77,7 @@ def linear_attention(n: OnnxNode) -> Result:
 
     Unrolled over time.
     """
-    n.ignore("chunk_size")  # how to compute it
+    n.ignore("chunk_size")  # it chooses an algorithm, not a result
     q, k, v = (n.input(i) for i in range(3))
     past, decay, beta = (n.optional(i) for i in range(3, 6))
     rules = ("linear", "gated", "delta", "gated_delta")
@@ -132,7 +134,8 @@ def linear_attention(n: OnnxNode) -> Result:
 
 
 def _per_head(n: OnnxNode, x: Value, lead: tuple[Dim, int, int], widths: tuple[int, ...]) -> Value:
-    """[batch, steps, heads * width] as [batch, heads, steps, width], for one of `widths`.
+    """[batch, steps, heads * width] as [batch, heads, steps, width], where the width is one of
+    `widths`.
 
     lead: batch, heads and steps.
     """

@@ -34,7 +34,7 @@ def _text(n: OnnxNode, index: int = 0) -> Value:
 
 
 def _like(value: Value, dtype: DType) -> TensorType:
-    """A tensor of `dtype` in the shape of another one."""
+    """The type of a tensor of `dtype` with the shape of another one."""
     if value.dtype.form == "tensor":
         return scalar(tensor_of(dtype))
     return TensorType(dtype, value.shape)
@@ -74,13 +74,13 @@ def regex_full_match(n: OnnxNode) -> Result:
 @onnx_op("StringNormalizer", since=10)
 @object_op("StringNormalizer", since=10)
 def string_normalizer(n: OnnxNode) -> Result:
-    n.ignore("locale")  # cases are Unicode's
+    n.ignore("locale")  # upper and lower case follow Unicode
     x = _text(n)
     case = n.attr_string("case_change_action", "NONE", among=("NONE", "LOWER", "UPPER"))
     words = list(n.attr_strings("stopwords") or ())
     result = scalar(tensor_of(string)) if words else _like(x, string)
     if not words and any(same_dim(d, 0) for d in x.shape):
-        result = scalar(tensor_of(string))  # one empty string stands for none
+        result = scalar(tensor_of(string))  # one empty string stands for an empty list
     return on_host(
         n, "string_normalizer", [result], [x],
         case=case, sensitive=n.attr_flag("is_case_sensitive"), stopwords=words,
@@ -126,7 +126,7 @@ def label_encoder(n: OnnxNode) -> Result:
 
 
 def _table(n: OnnxNode) -> tuple[list[Any], list[Any], Any, DType]:
-    """Keys, values, the value for other keys, and the type of values."""
+    """Keys, values, the default value, and the type of values."""
     keys, _ = _column(n, "keys")
     values, dtype = _column(n, "values")
     defaults = {

@@ -11,7 +11,7 @@ from tilesmith.frontend.onnx.proto import text
 
 
 def node_name(node: Any) -> str:
-    """A node's name for messages: its own, else that of its first output."""
+    """A node's name for messages: its own name, else the name of its first output."""
     own = text(node.name, "a node's name")
     return own or next((text(o, "an output's name") for o in node.output if o), "")
 
@@ -27,7 +27,7 @@ def subgraphs(node: Any) -> Iterator[Any]:
 
 
 def captured(graph: Any) -> set[str]:
-    """Names that a sub-graph uses but does not define: they come from the graphs around it."""
+    """Names that a sub-graph uses but does not define, which enclosing graphs define."""
     defined = {text(v.name, "an input's name") for v in graph.input}
     defined |= {text(t.name, "an initializer's name") for t in graph.initializer}
     defined |= {text(t.values.name, "an initializer's name") for t in graph.sparse_initializer}
@@ -40,7 +40,7 @@ def captured(graph: Any) -> set[str]:
 
 
 def uses(node: Any) -> set[str]:
-    """Names that a node needs: its inputs and the captures of its sub-graphs."""
+    """Names that a node uses: its inputs, and names that its sub-graphs capture."""
     names = {text(i, "an input's name") for i in node.input if i}
     for graph in subgraphs(node):
         names |= captured(graph)
@@ -48,6 +48,6 @@ def uses(node: Any) -> set[str]:
 
 
 def named(node: Any) -> Named[Any]:
-    """A NodeProto by names.  Raises ModelError for names that are no text."""
+    """The names of a NodeProto.  Raises ModelError for names that are not text."""
     outputs = (text(o, "an output's name") for o in node.output)
     return Named(node, node_name(node), tuple(o for o in outputs if o), uses(node))

@@ -66,7 +66,7 @@ _TYPED_FIELDS = (
 
 
 def _field_of(d: DType) -> str:
-    """The repeated field for values of an element type that are not in `raw_data`."""
+    """The repeated field that contains values of an element type if they are not in `raw_data`."""
     if d is dt.f32:
         return "float_data"
     if d is dt.f64:
@@ -89,7 +89,7 @@ def element_type(code: int, what: str, strings: bool = False) -> DType:
 
     strings: whether it may be `string`.
 
-    Raises UnsupportedError for a type that tensors here cannot have, ModelError for an unknown
+    Raises UnsupportedError for an element type that Tilesmith lacks, ModelError for an unknown
     code.
     """
     dtype = ELEMENT_TYPES.get(code)
@@ -141,7 +141,7 @@ def _stored_bytes(type: TensorType) -> int:
 
 
 def _unpacked(raw: np.ndarray, type: TensorType) -> np.ndarray:
-    """The elements of a stream of bits, the lowest first."""
+    """The elements of a stream of bits, lowest bits first."""
     bits, word = type.dtype.bits, raw
     if bits == 6:  # four elements in three bytes
         words = np.zeros((-(-len(raw) // 3), 4), np.uint8)
@@ -156,7 +156,7 @@ def _from_bytes(raw: np.ndarray, type: TensorType) -> np.ndarray:
     if type.dtype.is_storage:
         return _unpacked(raw, type)
     if type.dtype.is_bool:
-        # A byte other than 0 and 1 would be a bool that is neither true nor false.
+        # A byte other than 0 and 1 would be an invalid bool.
         return (raw != 0).reshape(type.static_shape)
     little = type.dtype.numpy.newbyteorder("<") if type.dtype is not dt.bf16 else type.dtype.numpy
     return raw.view(little).astype(type.dtype.numpy, copy=False).reshape(type.static_shape)
@@ -171,7 +171,7 @@ def _from_field(tensor: Any, type: TensorType, what: str) -> np.ndarray:
             f"{what}: expected the values of {type} in {name}, found {', '.join(wrong)}"
         )
     field = getattr(tensor, name)
-    packed = d.bits in (2, 4)  # several elements in each value; 6 bits are alone
+    packed = d.bits in (2, 4)  # several elements share a value; 6-bit elements do not
     expected = _stored_bytes(type) if packed else type.size
     if len(field) != expected:
         raise ModelError(f"{what}: expected {expected} values for {type}, found {len(field)}")

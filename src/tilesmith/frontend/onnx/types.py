@@ -39,7 +39,7 @@ def type_of_text(text: str) -> DType:
 
 
 def _inner(text: str) -> DType:
-    """The type of a sequence's items; a tensor is named by its elements."""
+    """The type of a sequence's items; for a tensor, its element type."""
     if text in _NAMES:
         return _NAMES[text]
     tensor = type_of_text(text)
@@ -47,7 +47,7 @@ def _inner(text: str) -> DType:
 
 
 def host_type_of(type: Any, what: str, depth: int = 0) -> DType:
-    """The host type of a TypeProto; of a tensor, its element type.
+    """The host type of a TypeProto; for a tensor, its element type.
 
     Raises UnsupportedError for sparse tensors and opaque types.
     """

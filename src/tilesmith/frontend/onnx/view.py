@@ -27,7 +27,7 @@ GROUPS = f"{DOMAIN}.fused"
 
 
 def viewed(graph: Graph) -> ModelProto:
-    """The model that shows `graph`."""
+    """The ONNX model that displays `graph`."""
     from onnx import helper
 
     functions: list[FunctionProto] = []
@@ -43,7 +43,7 @@ def viewed(graph: Graph) -> ModelProto:
 
 
 def save_view(graph: Graph, path: Path) -> None:
-    """Write `viewed` to a file.  Raises UsageError if that is not possible."""
+    """Write the result of `viewed` to a file.  Raises UsageError if that is not possible."""
     try:
         save_model(viewed(graph), graph, path)
     except OSError as e:
@@ -83,7 +83,7 @@ def _put(writer: Writer, node: Node, functions: list[FunctionProto]) -> None:
 
 
 def _function(node: Node, functions: list[FunctionProto]) -> str:
-    """A function of the model that is the body of a fused group; returns its name."""
+    """Add a function to the model with the body of a fused group; return its name."""
     from onnx import helper
 
     assert isinstance(node.op, Fused)
@@ -106,7 +106,7 @@ def _function(node: Node, functions: list[FunctionProto]) -> str:
 
 
 def _attributes(node: Node, functions: list[FunctionProto]) -> dict[str, Any]:
-    """The operator's attributes that have a value, and the layouts of results."""
+    """The operator's attributes that have a value, and the layouts of its results."""
     shown: dict[str, Any] = {}
     for name, value in node.op.attributes.items():
         if isinstance(value, Graph):
@@ -127,7 +127,9 @@ def _layouts(node: Node) -> dict[str, Any]:
 
 
 def _info(name: str, v: Value) -> Any:
-    """The type of a value, open sizes by name; without one where ONNX has no such elements."""
+    """The type of a value, with open sizes by name.  The type is omitted if ONNX lacks the element
+    type.
+    """
     from onnx import TensorProto, helper
 
     shape = [d if isinstance(d, int) else str(d) for d in v.type.shape]

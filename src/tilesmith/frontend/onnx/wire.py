@@ -62,7 +62,7 @@ def split(content: Buffer) -> Split:
 
 
 def _without_weights(view: memoryview, weights: dict[int, tuple[int, int]]) -> list[Buffer]:
-    """The pieces of the model without large weights, which are entered in `weights`."""
+    """The pieces of the model without large weights, which are added to `weights`."""
     model = list(_fields(view, 0, len(view)))
     (graph,) = _only([f for f in model if f.number == _MODEL_GRAPH], 1)
     inner: list[Buffer] = []

@@ -47,7 +47,7 @@ class Writer:
         return self._names[v]
 
     def constant(self, array: np.ndarray) -> str:
-        """The name of a small constant; equal ones are one."""
+        """The name of a small constant; equal constants share one name."""
         key = (f"{array.dtype}{array.shape}", array.tobytes())
         if key not in self._constants:
             self._constants[key] = self._fresh("c")
@@ -56,11 +56,11 @@ class Writer:
         return self._constants[key]
 
     def numbers(self, values: Any) -> str:
-        """The name of a constant of i64, as shapes and axes are given."""
+        """The name of a constant of i64, as ONNX's shapes and axes are."""
         return self.constant(np.asarray(values, np.int64))
 
     def put(self, kind: str, inputs: list[str], outputs: list[str], **attributes: Any) -> None:
-        """Add a node; attributes that are None are left out."""
+        """Add a node.  Attributes that are None are omitted."""
         from onnx import helper
 
         stated = {k: v for k, v in attributes.items() if v is not None}
@@ -68,12 +68,15 @@ class Writer:
         self.nodes.append(helper.make_node(kind, inputs, outputs, name=label, **stated))
 
     def write(self, node: Node, kind: str, *more: str, **attributes: Any) -> None:
-        """The node as one of ONNX; `more`: inputs after its own."""
+        """Write a node as one ONNX node.
+
+        more: inputs after its own.
+        """
         inputs = [self.name(v) for v in node.inputs]
         self.put(kind, [*inputs, *more], [self.name(v) for v in node.outputs], **attributes)
 
     def between(self, kind: str, inputs: list[str], **attributes: Any) -> str:
-        """The result of a node that has none of ours behind it."""
+        """The result of a new ONNX node that corresponds to none of our nodes."""
         result = self._fresh("t")
         self.put(kind, inputs, [result], **attributes)
         return result
@@ -87,7 +90,7 @@ class Writer:
         return helper.make_tensor_value_info(name, CODES[v.dtype], v.type.static_shape)
 
     def only_reader(self, v: Value, kind: type[Op]) -> Node | None:
-        """The node of this kind that alone reads `v`, if there is one."""
+        """The node of this kind that is the only reader of `v`, if there is one."""
         readers = self.graph.consumers.get(v, ())
         if len(readers) != 1 or v in self.graph.outputs or type(readers[0].op) is not kind:
             return None

@@ -1,8 +1,8 @@
 """The PyTorch frontend: exported programs of `torch.export`.
 
-Importing this package does not import `torch`: who hands in an object of PyTorch has imported it.
-The reader is imported at the first such object: it brings PyTorch's operators, which a model of
-another kind does not need.
+Importing this package does not import `torch`: a caller that passes a PyTorch object has imported
+it.  The reader is imported for the first such object, because it imports the importers of PyTorch's
+operators.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""From a module of PyTorch to a program: `torch.export`, and the decompositions that are wanted."""
+"""Capture of a PyTorch module as a program by `torch.export`, and the decompositions to apply."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def _captured_script(
     module, arguments = as_module(model, args, kwargs)
     bound = dict(zip(argument_names(model), arguments, strict=False))
     shapes = _dynamic_shapes("the script", bound, dynamic)
-    with warnings.catch_warnings():  # of PyTorch, about how its own converter copies modules
+    with warnings.catch_warnings():  # PyTorch warns how its own converter copies modules
         warnings.simplefilter("ignore", FutureWarning)
         return _exported(module, arguments, {}, None if shapes is None else tuple(shapes.values()))
 
@@ -97,7 +97,7 @@ def _exported(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any], shapes:
 
     try:
         program = torch.export.export(model, args, kwargs, dynamic_shapes=shapes, strict=False)
-    except Exception as e:  # whatever the user's own code raises while it is traced
+    except Exception as e:  # the user's code may raise anything while it is traced
         raise ModelError(f"torch.export can't export {type(model).__name__}: {e}") from e
     return _decomposed(program)
 
@@ -113,7 +113,7 @@ def _decomposed(program: Any) -> Any:
     _check_windows(program.graph)
     try:
         return with_state(program).run_decompositions(decompositions())
-    # errors of PyTorch's own checks, such as those of loops that write to outer tensors
+    # PyTorch's own checks raise these, for example for loops that write to outer tensors
     except Exception as e:
         raise ModelError(
             f"PyTorch can't express the program by operators that write to no tensor: {e}"
@@ -121,8 +121,8 @@ def _decomposed(program: Any) -> Any:
 
 
 def _is_whole_composite(node: Any) -> bool:
-    """Whether a node calls an operator that PyTorch composes of others and no import function
-    takes: `run_decompositions({})` leaves it whole.
+    """Whether a node calls an operator that PyTorch composes of others and that has no import
+    function. `run_decompositions({})` does not decompose it.
     """
     overload = node.target
     if not isinstance(overload, sys.modules["torch"]._ops.OpOverload):
@@ -131,7 +131,9 @@ def _is_whole_composite(node: Any) -> bool:
 
 
 def decompositions() -> Any:
-    """PyTorch's table of decompositions to core ATen, without operators that stay whole."""
+    """PyTorch's table of decompositions to core ATen, without operators that are not to be
+    decomposed.
+    """
     torch = sys.modules["torch"]
 
     table = torch.export.default_decompositions()
@@ -245,7 +247,9 @@ def _axes(value: Any, given: Any, name: str, dims: dict[str, Any]) -> Any:
 
 
 def _dim(given: Any, name: str, dims: dict[str, Any]) -> Any:
-    """An axis: a `Dim` as it is; a name, a largest size, or a smallest and a largest as a `Dim`."""
+    """An axis as a `Dim`, from a `Dim`, a name, a largest size, or a smallest and a largest
+    size.
+    """
     torch = sys.modules["torch"]
 
     if given is None:

@@ -1,7 +1,8 @@
-"""Calls of operators that nothing here imports, as the calls that PyTorch composes them of.
+"""Expansion of calls of operators without an import function into the calls that PyTorch composes
+them of.
 
-A module is decomposed as a whole, by `torch.export` (`capture.py`).  A file that was saved before
-that is not: to load it as PyTorch does would run what it pickles.  Here PyTorch gets one call at a
+`torch.export` decomposes whole modules (`capture.py`).  A file saved before decomposition can't be
+treated so, since loading it with PyTorch would run pickled code.  Here PyTorch gets one call at a
 time, on tensors without contents.  It sees the operator, its arguments and the types of tensors:
 nothing that could run code of the file.
 
@@ -58,7 +59,7 @@ class Traced:
 
 
 class _RefusedError(Exception):
-    """A call that can't be expanded; it stays as it is."""
+    """A call that can't be expanded; it stays unchanged."""
 
 
 class Expansion:
@@ -66,7 +67,7 @@ class Expansion:
 
     ranges: of its symbols, by name.
     hints: values of symbols in the example, by name.
-    guards: gets conditions on the symbols, by these names, which the calls hold for.
+    guards: collects conditions on the symbols, by these names, under which the calls are valid.
 
     Raises ImportError where PyTorch is missing.
     """
@@ -85,7 +86,8 @@ class Expansion:
         self._known: dict[Any, tuple[list[Call], Any]] = {}
 
     def of(self, call: Call, traced: Mapping[str, Traced]) -> list[Call]:
-        """The calls that a call is composed of; itself alone if PyTorch does not compose it.
+        """The calls of which PyTorch composes a call; only the call itself if PyTorch does not
+        compose it.
 
         traced: the meanings of the names among its arguments.
         """
@@ -97,13 +99,13 @@ class Expansion:
         try:
             meanings = [traced[name] for name in names]
             calls, results = self._expanded(operator, call, names, meanings)
-        except Exception as e:  # whatever tracing any operator raises: the call is refused as it is
+        except Exception as e:  # tracing may raise anything; the call is then refused as it is
             _log.info("PyTorch can't take %s apart: %s: %s", target, type(e).__name__, e)
             return [call]
         renaming = {f"{i}": name for i, name in enumerate(names)}
         calls = [_renamed(c, renaming, call) for c in calls]
         results = [_argument(r, renaming, call.name) for r in results]
-        if target != call.target:  # the written tensor gets the operator's result
+        if target != call.target:  # the result is the tensor that the operator wrote to
             put = Call("aten.copy_.default", [call.args[0], results[0]], {}, call.name, call.where)
             return [*calls, put]
         wanted = (call.results,) if isinstance(call.results, str) else call.results
@@ -117,7 +119,7 @@ class Expansion:
         return [*calls, *ends]
 
     def _operator(self, target: str) -> Any:
-        """The operator that is called so, if PyTorch composes it of others; None for another."""
+        """The operator with this name if PyTorch composes it of others; else None."""
         parts = target.split(".")
         if len(parts) != 3 or not all(p.isidentifier() for p in parts):
             return None
@@ -161,7 +163,8 @@ class Expansion:
 
         actual, guards = self._actual, len(self._env.guards)
         with TRACING, self._mode, torch.no_grad(), python(), _limit():
-            with self._env.ignore_fresh_unbacked_symbols():  # no call of the trace defines them
+            # No call of the trace defines these symbols.
+            with self._env.ignore_fresh_unbacked_symbols():
                 inputs = [self._input(t) for t in given]
             module, signature = aot.aot_export_module(
                 Called(), inputs, decompositions=_table(), trace_joint=False, dynamic_shapes=True
@@ -220,7 +223,7 @@ class Expansion:
         return size if isinstance(size, int) else self._evaluated(ast.parse(size, mode="eval").body)
 
     def _evaluated(self, node: ast.expr) -> Any:
-        """The symbolic number that an expression of SymPy is."""
+        """The symbolic number for an expression of SymPy."""
         if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
             raise _RefusedError("an expression of another form")
         name = node.func.id
@@ -251,7 +254,7 @@ class Expansion:
                 hint, source, symbolic.DimDynamic.DYNAMIC, do_not_specialize_zero_one=True
             )
             size = self._env.create_symintnode(symbol, hint=hint, source=source)
-            # PyTorch takes a size that is open to be neither 0 nor 1, also for a whole program.
+            # PyTorch assumes that an open size is neither 0 nor 1, even for a whole program.
             symbolic.constrain_range(size, min=min(max(bounds.low, 2), high), max=high)
         self._symbols[name] = size
         return size
@@ -312,7 +315,9 @@ def _is_composed(operator: Any) -> bool:
 
 
 def _limit() -> Any:
-    """Ends a trace that becomes too long: numbers in a file may ask for billions of calls."""
+    """A context that ends a trace that becomes too long, since numbers in a file may ask for
+    billions of calls.
+    """
     mode = import_module("torch.utils._python_dispatch").TorchDispatchMode
     count = 0
 
@@ -330,7 +335,7 @@ def _limit() -> Any:
 
 
 def _constants(module: Any) -> Iterator[Call]:
-    """Calls that make the tensors of one number that a decomposition brings along."""
+    """Calls that make the constant tensors that a decomposition contains."""
     for name, tensor in fx.attributes(module).items():
         if tensor.numel() != 1:
             raise _RefusedError("a constant of many elements")
@@ -339,7 +344,7 @@ def _constants(module: Any) -> Iterator[Call]:
 
 
 def _argument_key(given: Any, numbers: Mapping[str, int]) -> Any:
-    """An argument whose names are the numbers of inputs."""
+    """An argument in which names are replaced by the numbers of inputs."""
     if isinstance(given, Ref):
         return Ref(str(numbers[given.name]))
     if isinstance(given, (list, tuple)):

@@ -103,7 +103,8 @@ def _kind(arg: Any) -> Kind:
 
 
 def _range(found: Any) -> Range:
-    low = int(found.lower) if found.lower > 0 else 0  # of values that are no sizes, minus infinity
+    # Values that are no sizes may go down to minus infinity.
+    low = int(found.lower) if found.lower > 0 else 0
     return Range(low, None if found.upper > LARGEST else int(found.upper))
 
 
@@ -159,7 +160,7 @@ class Pytrees:
 
 
 def _in_order(given: Any, spec: Any) -> Any:
-    """Nested arguments with the keys of dicts in the order that a specification has them in."""
+    """Nested arguments with dict keys in the order of a specification."""
     if spec.is_leaf() or type(given) is not spec.type:
         return given
     if spec.type is dict and set(given) == set(spec.context):
@@ -170,7 +171,7 @@ def _in_order(given: Any, spec: Any) -> Any:
 
 
 def _argument_names(program: Any) -> tuple[str, ...]:
-    """The names of a module's arguments as the program knows them; none where it does not."""
+    """The names of a module's arguments; empty if the program does not contain them."""
     for call in program.module_call_graph:
         if call.fqn == "" and call.signature is not None:
             return tuple(call.signature.forward_arg_names or ())

@@ -1,8 +1,9 @@
 """Loops of TorchScript whose number of iterations only a run knows, as PyTorch's `while_loop`.
 
-PyTorch's converter repeats the body of a `prim::Loop` as often as a constant says, and refuses
-other loops.  Here these become a call of `_repeated`, which is traced like other functions.  So
-does `to`, which PyTorch's converter always turns into a copy, and `detach` stays a view.
+PyTorch's converter repeats the body of a `prim::Loop` a constant number of times, and refuses other
+loops.  Here other loops become a call of `_repeated`, which is traced like other functions. `to`
+likewise becomes a call of a function, since PyTorch's converter always makes it a copy. `detach`
+stays a view.
 """
 
 from __future__ import annotations
@@ -20,8 +21,9 @@ _DETACH, _ALIAS = "aten::detach", "aten::alias"
 
 @contextmanager
 def loops_converted() -> Iterator[None]:
-    """Inside, PyTorch's converter knows all loops.  It makes the converter of a block by the name
-    in its module, so the name is ours meanwhile.
+    """A context in which PyTorch's converter converts all loops.  The converter creates the
+    converter of a block by its name in the module, so the name refers to our class inside the
+    context.
     """
     module: Any = import_module("torch._export.converter")
     with _LOCK:
@@ -56,12 +58,12 @@ def _detached_kept(model: Any) -> Iterator[None]:
     try:
         yield
     finally:
-        _replace(graphs, _ALIAS, _DETACH)  # also where PyTorch inlined them meanwhile
+        _replace(graphs, _ALIAS, _DETACH)  # replace also the calls that PyTorch has inlined since
 
 
 def _has_graph(part: Any) -> bool:
-    """Whether a part of a module of TorchScript, or a function, has code: lists of modules and
-    those that are never called have a graph that can't be asked for.
+    """Whether a part of a TorchScript module has code.  Lists of modules, and modules that are
+    never called, have a graph that can't be read.
     """
     inner = getattr(part, "_c", None)
     if inner is not None and not inner._has_method("forward"):
@@ -70,7 +72,7 @@ def _has_graph(part: Any) -> bool:
 
 
 def _replace(graphs: Sequence[Any], old: str, new: str) -> None:
-    """Nodes with a single argument by those of another kind."""
+    """Replace nodes with a single argument by nodes of another kind."""
     for graph in graphs:
         for node in graph.findAllNodes(old):
             made = graph.create(new, [node.inputsAt(0)], 1)
@@ -95,8 +97,8 @@ def _converter(plain: Any) -> Any:
                 super().convert_prim_Loop(node)
 
         def convert_aten_to(self, node: Any) -> None:
-            """PyTorch's converter copies a tensor that is written to later, although `to` gives
-            one that has the type already back itself.
+            """Convert `to`.  PyTorch's converter copies a tensor that is written to later, although
+            `to` returns the same tensor if it already has the type.
             """
             target = module.get_op_overload(node)
             args, _ = self.get_args_kwargs(node, target._schema)
@@ -130,8 +132,8 @@ def _converter(plain: Any) -> Any:
 
 
 def _cast(x: Any, dtype: Any, copies: Any) -> Any:
-    """A tensor of a type: `x` itself if it is of that type, as `Tensor.to` has it."""
-    if not isinstance(x, import_module("torch").Tensor):  # a number, which PyTorch takes too
+    """A tensor converted to a type.  As in `Tensor.to`, `x` itself if it has that type."""
+    if not isinstance(x, import_module("torch").Tensor):  # PyTorch also accepts a number
         return import_module("torch").ops.aten.to.dtype(x, dtype)
     return x.to(dtype, copy=True) if copies or x.dtype != dtype else x
 
@@ -147,7 +149,7 @@ _ON_NUMBERS = {
 
 
 def _open_numbers(module: Any) -> None:
-    """Lets a block and those inside of it take open numbers in the place of numbers."""
+    """Let a block and its inner blocks accept symbolic numbers where they expect numbers."""
     for part in module.modules():
         for node in part.graph.nodes if hasattr(part, "graph") else ():
             packet, _, overload = str(node.target).removeprefix("aten.").partition(".")
@@ -167,10 +169,10 @@ def _repeated(
 ) -> tuple[Any, ...]:
     """The carried values after the last iteration.
 
-    body: maps the other values, the iteration's number and the carried values to the condition for
-        going on and the next carried values.
-    count: the most iterations.
-    going: whether there is a first one.
+    body: maps the other values, the iteration number and the carried values to the condition for
+        another iteration and the next carried values.
+    count: maximum number of iterations.
+    going: whether the first iteration runs.
     """
     torch = import_module("torch")
     while_loop = import_module("torch._higher_order_ops").while_loop
@@ -209,7 +211,7 @@ def _kind(torch: Any, x: Any) -> Any:
 
 
 def _tensor(torch: Any, x: Any, kind: Any) -> Any:
-    """A tensor of its own."""
+    """A tensor with separate memory."""
     if isinstance(x, torch.Tensor):
         return x.clone() if kind is None else x.to(kind, copy=True).reshape(())
     return torch.scalar_tensor(x, dtype=kind)

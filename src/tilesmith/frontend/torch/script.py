@@ -1,5 +1,5 @@
-"""TorchScript, which PyTorch keeps but no longer develops: its modules become programs of
-`torch.export`, by PyTorch's own converter.
+"""TorchScript, which PyTorch no longer develops.  PyTorch's converter turns its modules into
+programs of `torch.export`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def loaded(model: Any) -> Any:
     check_storages(os.fspath(model) if is_path else model, _name(model))
     try:
         return torch.jit.load(os.fspath(model) if is_path else io.BytesIO(model), "cpu")
-    except Exception as e:  # whatever PyTorch raises for a damaged file
+    except Exception as e:  # PyTorch may raise anything for a damaged file
         raise ModelError(f"torch.jit.load can't load {_name(model)}: {_line(e)}") from e
 
 
@@ -58,7 +58,7 @@ def as_module(model: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> t
             warnings.simplefilter("ignore")
             with loops_converted():
                 return converter.TS2EPConverter(model, arguments).convert().module(), arguments
-    except Exception as e:  # whatever a converter of any operator raises
+    except Exception as e:  # a converter may raise anything
         raise UnsupportedError(
             f"PyTorch can't convert this TorchScript: {_line(e)}; trace it, or compile the "
             "torch.nn.Module that it was made of"

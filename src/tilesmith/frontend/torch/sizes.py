@@ -1,4 +1,4 @@
-"""Symbolic sizes of PyTorch's fake tensors as ours."""
+"""Conversion of symbolic sizes in PyTorch's fake tensors to our symbols."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from tilesmith.support.errors import UnsupportedError
 
 
 class SymbolicSizes:
-    """Sizes in the symbols of one trace: each symbol that is an axis of some input is one of ours,
-    and other sizes are expressions in them.  A size that no expression says is a symbol of its own.
+    """The sizes of one trace in our symbols.  Each symbol that is an axis of an input becomes one
+    of our symbols, and other sizes are expressions of them.  A size that can't be expressed becomes
+    a new symbol.
     """
 
     def __init__(self, symbols: Symbols) -> None:
@@ -25,7 +26,7 @@ class SymbolicSizes:
         self._places: dict[Any, tuple[str, int, int]] = {}
 
     def seen(self, name: str, shape: Any) -> None:
-        """Notes the shape of the input `name`, before `dim` is asked for anything."""
+        """Record the shape of the input `name`, before the first call of `dim`."""
         for axis, size in enumerate(shape):
             if isinstance(size, int):
                 continue
@@ -76,9 +77,10 @@ class SymbolicSizes:
 
 
 def _range(size: Any) -> tuple[int, int]:
-    """The least and the largest that a size may be, as its trace knows."""
+    """The smallest and the largest possible value of a size, according to its trace."""
     bounds = size.node.shape_env.bound_sympy(size.node.expr)
-    low, high = (min(max(b, 0), LARGEST) for b in (bounds.lower, bounds.upper))  # may be infinite
+    # Bounds may be infinite.
+    low, high = (min(max(b, 0), LARGEST) for b in (bounds.lower, bounds.upper))
     return int(low), int(high)
 
 
@@ -93,8 +95,8 @@ def numbers(sizes: Any) -> tuple[int, ...]:
 
 
 def memory_order(tensor: Any) -> tuple[int, ...] | None:
-    """The axes of a tensor by decreasing stride, so that it is in row-major order once they are
-    permuted so; None for one with gaps or with elements that overlap.
+    """The axes of a tensor by decreasing stride, so that permuting them gives row-major order.
+    None for a tensor with gaps or overlapping elements.
     """
     shape, strides = numbers(tensor.shape), numbers(tensor.stride())
     rank = len(shape)

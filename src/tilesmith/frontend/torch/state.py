@@ -1,5 +1,5 @@
-"""Tensors that a program writes and that its modules do not register, such as those of a cache that
-is an object of Python.
+"""Tensors that a program writes although no module registers them, such as the tensors of a cache
+that is a Python object.
 
 `torch.export` lifts such a tensor as a constant, also where it is a buffer as well.  A constant
 that is written has no place in the signature of a program without operators that modify tensors,
@@ -21,7 +21,8 @@ from tilesmith.frontend.aten.tensors import memory_of
 
 def with_state(program: Any) -> Any:
     """An `ExportedProgram` whose constants are buffers, each tensor once, and whose tensors are
-    copied into those of their shape; the program itself if that is so, or it writes no tensors.
+    copied only into tensors of the same shape.  The program itself if it has this form or writes no
+    tensors.
     """
     specs = program.graph_signature.input_specs
     has_constants = any(s.kind.name == "CONSTANT_TENSOR" for s in specs)
@@ -31,7 +32,7 @@ def with_state(program: Any) -> Any:
     torch = sys.modules["torch"]
     signatures = torch.export.graph_signature
 
-    with warnings.catch_warnings():  # of PyTorch, about how its own classes are copied
+    with warnings.catch_warnings():  # PyTorch warns how its own classes are copied
         warnings.simplefilter("ignore", FutureWarning)
         graph = copy.deepcopy(program.graph)
     nodes = {n.name: n for n in graph.nodes}

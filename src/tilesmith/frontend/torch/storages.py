@@ -1,8 +1,8 @@
-"""Whether a TorchScript file holds the numbers that its tensors are said to have.
+"""A check that a TorchScript file contains as many elements as its tensors declare.
 
-`torch.jit.load` believes the counts of elements that `data.pkl` and `constants.pkl` name, and reads
-behind the end of a file that is shorter: another process's memory or a crash.  The pickles are read
-here without a class of theirs being called.
+`torch.jit.load` trusts the counts of elements in `data.pkl` and `constants.pkl`.  If a file is
+shorter, it reads beyond the end, which gives arbitrary memory or a crash.  The pickles are read
+here without calling any of their classes.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class _Storages(pickle.Unpickler):
 
 
 def check_storages(model: str | bytes, name: str) -> None:
-    """Raises ModelError if a tensor of a TorchScript file has fewer numbers than it is said to.
+    """Raises ModelError if a tensor of a TorchScript file has fewer elements than declared.
 
     PyTorch itself reports other damage of the file.
 
@@ -81,14 +81,17 @@ def check_storages(model: str | bytes, name: str) -> None:
 
 
 def _shorter(z: zipfile.ZipFile) -> Iterator[tuple[str, int, int]]:
-    """Files with fewer bytes than tensors need: name, bytes needed, bytes there."""
+    """Files with fewer bytes than tensors need, each as its name, the bytes needed and the bytes
+    present.
+    """
     sizes = {i.filename: i.file_size for i in z.infolist()}
     top = next(iter(sizes), "").partition("/")[0]
     for part in _PARTS:
         if f"{top}/{part}.pkl" not in sizes:
             continue
         reader = _Storages(io.BytesIO(z.read(f"{top}/{part}.pkl")))
-        with suppress(Exception):  # whatever a damaged pickle raises; PyTorch reads it too
+        # A damaged pickle may raise anything; PyTorch reads the file as well.
+        with suppress(Exception):
             reader.load()
         for key, size, count in reader.named:
             file = f"{top}/{part}/{key}"

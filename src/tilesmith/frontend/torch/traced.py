@@ -1,11 +1,11 @@
-"""From an FX graph that a compiler backend gets to a Graph.
+"""Conversion of a compiler backend's FX graph to a Graph.
 
 Such a graph calls operators of ATen that modify nothing.  Its inputs are tensors and sizes; so are
 its results.  Each node's `meta["val"]` is the traced value: a fake tensor, a number, or a tuple of
 these.
 
-A call that nothing here imports does not end the walk.  What it gives is then an input of the
-graph, so that one walk finds all such calls; the caller decides who computes them.
+A call without an import function does not end the walk.  Its result becomes an input of the graph,
+so that one walk finds all such calls.  The caller decides how to compute them.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ RANDOM = "it draws random numbers by PyTorch's generator"
 class Read:
     """An FX graph that was read.
 
-    graph: the graph; its inputs are `inputs`, its outputs those that were asked for.
+    graph: the graph; its inputs are `inputs`, its outputs are the requested ones.
     inputs: names of the nodes that are its inputs, in order.
     orders: by the name of an input or output, the order of its axes in memory, where that is not
         row-major.  The graph has the axes in this order.
-    problems: by the name of a node, why it can't be imported.
+    problems: by node name, the reason why it can't be imported.
     """
 
     graph: Graph
@@ -58,7 +58,7 @@ def read(module: Any, constants: Mapping[str, Any], outputs: Sequence[Any]) -> R
     """The Graph of a `torch.fx.GraphModule`.
 
     constants: tensors for some of its inputs, by the name of the placeholder.
-    outputs: the nodes whose tensors the graph gives.
+    outputs: the nodes whose tensors are the graph's outputs.
 
     Raises UnsupportedError where sizes can't stay open.
     """
@@ -118,8 +118,8 @@ class _Reader:
         return Read(graph, tuple(self.inputs), self.orders, self.problems)
 
     def _used(self, graph: Graph) -> Graph:
-        """`graph` without the numbers of Python that nothing reads: some have no value in a run,
-        such as the sizes of nested tensors.
+        """`graph` without the Python numbers that nothing reads, since some, such as the sizes of
+        nested tensors, have no value in a run.
         """
         kept = [v in graph.consumers or v in graph.outputs or n not in self.numbers
                 for v, n in zip(graph.inputs, self.inputs, strict=True)]  # fmt: skip
@@ -138,7 +138,7 @@ class _Reader:
         return FAILED if foreign(held) else self._input(node.name, held, sizes)
 
     def _input(self, name: str, held: Any, sizes: SymbolicSizes) -> Any:
-        """The meaning of an input: a size that an axis determines, else a value of the graph."""
+        """The meaning of an input: a size that an axis determines, or else a value of the graph."""
         if is_symbolic(held):
             is_int = isinstance(held, sys.modules["torch"].SymInt)
             dim = sizes.dim(held) if is_int else None
@@ -174,7 +174,7 @@ class _Reader:
             importer.names[call.name] = self._stand_in(call.name, node.meta.get("val"), sizes)
 
     def _stand_in(self, name: str, held: Any, sizes: SymbolicSizes) -> Any:
-        """Inputs in the place of a call's results."""
+        """Inputs that replace a call's results."""
         if isinstance(held, (tuple, list)):
             return [self._stand_in(f"{name}.{i}", h, sizes) for i, h in enumerate(held)]
         is_tensor = isinstance(held, sys.modules["torch"].Tensor)
@@ -183,13 +183,13 @@ class _Reader:
         return self._input(name, held, sizes)
 
     def _arranged(self, node: AtenNode, of: Any, value: Any) -> Value:
-        """An output with its type and axes as PyTorch would have them in memory."""
+        """An output with the type and order of axes that PyTorch would produce."""
         if value is None or value is FAILED:
-            return node.const(0)  # `problems` is not empty, and the graph will not be used
+            return node.const(0)  # `problems` is not empty, so the graph is never used
         held = of.meta["val"]
         if is_symbolic(held):
             return node.tensor(value)
-        # Readers of the result expect PyTorch's traced type, even where its kernel has another one:
+        # Readers expect PyTorch's traced type, even if its kernel returns another one, as for
         # statistics of batch norms under autocast.
         value = node.cast(node.tensor(value), element_type(held.dtype))
         order = memory_order(held)

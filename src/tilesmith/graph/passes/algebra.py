@@ -71,7 +71,7 @@ def _sign(x: float) -> float:
     return math.copysign(1.0, x)
 
 
-# Neutral elements
+# Identity elements
 
 _NO_MINUS_ZERO: tuple[type[Op], ...] = (Conv, ConvTranspose, MatMul, ReduceSum, Exp, Abs, Sigmoid)
 """Operators that never give -0.0: sums start at +0.0, and +0.0 + -0.0 is +0.0; or by definition."""
@@ -185,7 +185,7 @@ def _clip(r: Rewriter, n: Node) -> Result:
     new_low, new_high = n.op.min, n.op.max
     if new_low is not None and new_high is not None and new_low > new_high:
         return None
-    # Limits move into the outer interval: then one clip to them has the effect of both.
+    # Clip the outer interval to the inner limits: then one clip has the effect of both.
     bounds = []
     for limit, outer, pick in ((low, new_low, max), (high, new_high, min)):
         both = [b for b in (limit, outer) if b is not None]
@@ -227,7 +227,7 @@ def _cast_of_cast(r: Rewriter, n: Node) -> Result:
     return r.add(Cast(n.op.to), inner.inputs[0])
 
 
-# Constants that meet
+# Constants that can be combined
 
 
 def _integer_chain(kind: type[Op], combine: Any) -> Rule:

@@ -194,7 +194,7 @@ def _taps_in_padding(r: Rewriter, n: Node) -> Result:
         end = (results - 1) * strides[a]
         used = [t for t, offset in enumerate(reach) if offset < size and offset + end >= 0]
         begin, stop = (used[0], used[-1] + 1) if used else (0, 1)
-        # pads are kept: the part that is cut off is at most the padding
+        # pads stay unchanged, so at most the padding is cut off
         first.append(min(begin, max(before, 0) // dilations[a]))
         last.append(max(stop, taps - max(after, 0) // dilations[a]))
     kept = [b - a for a, b in zip(first, last, strict=True)]

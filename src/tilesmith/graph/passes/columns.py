@@ -1,4 +1,4 @@
-"""Convolutions of variables become matrix products if the target's choice says so.
+"""Convolutions of variables become matrix products if the target chooses so.
 
     conv(x, w)            ->  w @ im2col(x)
     conv_transpose(x, w)  ->  col2im(w' @ x)

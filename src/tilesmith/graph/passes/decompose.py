@@ -40,8 +40,8 @@ def decompose_only(graph: Graph, chosen: Callable[[Op], bool]) -> Graph:
 
 
 class _Expansion:
-    """The graph under construction; `renamed` maps results that got no value of their own, and
-    `goes` says which operators are expanded.
+    """The graph under construction; `renamed` maps results to other values that replace them, and
+    `goes` decides which operators are expanded.
     """
 
     def __init__(self, constants: tuple[Constant, ...], goes: Callable[[Op], bool]) -> None:
@@ -57,11 +57,11 @@ class _Expansion:
             return
         body = expansion(node.op, tuple(v.type for v in node.inputs))
         inner: dict[Value, Value] = dict(zip(body.inputs, node.inputs))
-        for c in body.constants:  # shared between all uses of one expansion
+        for c in body.constants:  # all uses of one expansion share these constants
             self.constants.setdefault(c.value, c)
             inner[c.value] = c.value
-        # A result keeps its own value if the body computes it (once); an input that is passed
-        # through, or a result returned twice, is renamed.
+        # A result keeps its own value if the body computes it once.  A result is renamed if it is
+        # an input or occurs twice.
         final: dict[Value, Value] = {}
         for result, out in zip(node.outputs, body.outputs, strict=True):
             if out not in inner:
@@ -73,7 +73,7 @@ class _Expansion:
             source = self.constants.get(made.inputs[0]) if isinstance(n.op, Reshape) else None
             if source is None or source.value.layout or not outputs[0].type.is_static:
                 self.add(made)
-            else:  # rules recognise scales and zero points by their being constants
+            else:  # rules recognise scales and zero points because they are constants
                 self.constants[outputs[0]] = _reshaped(source, outputs[0])
         for result, out in zip(node.outputs, body.outputs):
             value = self.renamed.get(inner[out], inner[out])

@@ -173,7 +173,7 @@ class _Division:
         return r.add(back, values), r.add(back, places)
 
     def scatter_elements(self, r: Rewriter, node: Node) -> Result:
-        """Each update has a position of its own in the order of all elements of the data."""
+        """The updates, each with its own position in the order of all elements of the data."""
         op, (data, indices, _) = node.op, node.inputs
         assert isinstance(op, ScatterElements)
         if not (data.type.is_static and indices.type.is_static):

@@ -45,7 +45,7 @@ def fold(graph: Graph, limit: int = FOLDED_BYTES) -> Graph:
             nodes.append(node)
     if len(nodes) == len(graph.nodes):
         return graph
-    # The folded results keep their values, so other nodes are unchanged.
+    # The folded results keep their values, so other nodes stay unchanged.
     return dce(replace(graph, constants=tuple(constants.values()), nodes=tuple(nodes)))
 
 

@@ -44,7 +44,8 @@ def _combine(
     with np.errstate(all="ignore"):
         # A few thousand elements are converted at a time: weights are large.
         function(a, b, out=result, dtype=np.float64, casting="unsafe")
-    ends = (result.min(), result.max()) if result.size else ()  # a NaN becomes both
+    # If an element is NaN, so are both ends.
+    ends = (result.min(), result.max()) if result.size else ()
     return result if all(math.isfinite(float(end)) for end in ends) else None
 
 
@@ -133,9 +134,7 @@ def _shift(sign: int) -> Rule:
                 continue
             if inner is None:
                 if sign < 0 and _anchor(r, x) and x.type == n.outputs[0].type:
-                    return r.add(
-                        Add(), x, r.constant(-offset)
-                    )  # the form that the other rules match
+                    return r.add(Add(), x, r.constant(-offset))  # other rules match this form
                 continue
             for value, constant in (inner.inputs, inner.inputs[::-1]):
                 bias, anchor = r.array(constant), _anchor(r, value)

@@ -11,7 +11,7 @@ which nodes may join:
 - Elementwise and injective nodes chain with each other while no costly element is computed more
   than once.
 
-Attention is a kind of group of its own, which is formed first (`fuse_attention`).
+Attention is a separate kind of group, which is formed first (`fuse_attention`).
 
 Fusing may change the way a value is computed or read (attention, a costly epilogue, a prologue).
 Then it is a choice that measurements may overrule (`choices`).
@@ -125,7 +125,7 @@ class _Fusion:
                 group = _Group("attention", members, outputs=(result,))
                 self.group_of |= dict.fromkeys(members, group)
         for kind in ("contraction", "reduction", "opaque", "elementwise", "injective"):
-            if kind == "elementwise":  # one pass over both, in program order
+            if kind == "elementwise":  # fuse both in one pass, in program order
                 seeds = sorted(
                     by_kind.get("elementwise", []) + by_kind.get("injective", []),
                     key=self.order.__getitem__,
@@ -190,8 +190,8 @@ class _Fusion:
         """`nodes` without reshapes at their end that would divide for each element: alone, a
         reshape is a view (`place`).  The nodes before stay one group.
 
-        Divisions by constants are left to the schedule, except remainders behind copies of rows:
-        the copies of a row, side by side, are one row there.
+        Divisions by constants are left to the schedule, except remainders after copies of rows: the
+        copies of a row, side by side, are one row there.
         """
         if group.kind != "injective":
             return nodes
@@ -219,7 +219,7 @@ class _Fusion:
         if self.segment[node] != self.segment[group.nodes[0]]:
             return False
         if isinstance(node.op, Relayout) and group.kind != "injective":
-            return False  # the kernel would store with a stride
+            return False  # the kernel would need strided stores
         if isinstance(node.op, Relayout) and any(self.structure(m).samples for m in members):
             return False
         if s.samples and not self.samples_views(node, members):

@@ -77,7 +77,7 @@ def attention(
             elif (
                 isinstance(node.op, Reshape) and same_shape(out[-2:], shape[-2:]) and len(live) == 1
             ):
-                shape = out  # heads in groups, or no more
+                shape = out  # heads are grouped, or there is only one level
             elif s.kind != "elementwise" or not (
                 same_shape(out, shape) or same_shape(out, (*shape[:-1], 1))
             ):

@@ -58,7 +58,7 @@ def _padded_inputs(node: Node) -> list[tuple[Value, Pads]]:
 def _may_have_halo(graph: Graph, value: Value) -> bool:
     producer = graph.producer.get(value)
     if producer is None or value in graph.outputs:
-        return False  # memory of the caller or of a constant
+        return False  # the caller or a constant owns the memory
     if len(producer.outputs) != 1:
         return False
     if any(isinstance(n.op, Control) for n in graph.consumers[value]):

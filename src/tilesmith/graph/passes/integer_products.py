@@ -4,10 +4,10 @@
     matmul(a, b)                  ->  matmul(i16(a), i16(b), to=i32)
 
 Here `a` and `b` are numbers of type i32 that fit 16 bits.  Quantised models hold such products, of
-8-bit numbers minus their zero points.  Sums of integers are exact, where those of floats round.  A
-product of floats is rewritten if bounds of its operands prove that its sums fit 32 bits.  Sums of
-i32 wrap as before and need no proof.  Padding is with zeros, which is the number that a zero point
-represents.  The storage of operands is another choice (`factors`).
+8-bit numbers minus their zero points.  Sums of integers are exact, while sums of floats are
+rounded.  A product of floats is rewritten if bounds of its operands prove that its sums fit 32
+bits.  Sums of i32 wrap as before and need no proof.  Padding is with zeros, which is the number
+that a zero point represents.  The storage of operands is another choice (`factors`).
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ _DEEPEST = 8
 
 
 def _bounds(r: Rewriter, v: Value, depth: int = _DEEPEST) -> Bounds:
-    """Bounds of the elements of `v`, integers; those of their type beyond `depth` nodes."""
+    """Bounds of the elements of `v`, integers.  Beyond `depth` nodes, the bounds of the type."""
     whole = int(v.dtype.min), int(v.dtype.max)
     array = r.array(v)
     if array is not None:

@@ -3,9 +3,9 @@
 Every kernel can read any layout (a layout is an index map), but not equally fast.  A contraction
 writes the layout that its kernel is made for.  A node that reads and writes memory in one order can
 have row-major, or any layout of a contraction of the same rank.  The choice for all nodes is a
-partitioned Boolean quadratic problem.  The cost of a pair of producer and reader is that of reading
-the producer's layout, or of a `relayout` between them if that is cheaper.  The graph's inputs and
-outputs are row-major, and so are those of control flow.  Constants are packed when they are first
+partitioned Boolean quadratic problem.  The cost of a pair of producer and reader is the cost of
+reading the producer's layout, or of a `relayout` between them if that is cheaper.  Inputs and
+outputs of the graph and of control flow are row-major.  Constants are packed when they are first
 read, at no cost.
 """
 

@@ -26,7 +26,7 @@ from tilesmith.support.errors import ModelError
 
 
 def localise(body: Graph) -> tuple[Graph, tuple[Dim, ...]]:
-    """A fused body with symbols of its own, and the extent that each of them replaces.
+    """A fused body with its own symbols, and the extent that each symbol replaces.
 
     The body itself with its own symbols, if it has none or if its types don't follow from its
     operands' alone.

@@ -55,7 +55,7 @@ def largest_shape(shape: Sequence[Dim], stages: Sequence[Stage]) -> tuple[Dim, .
 def _bound(factor: Dim, stages: Sequence[Stage]) -> tuple[Dim | None, int]:
     """Upper bound of a factor, and the number of the last stage on which it depends.
 
-    None if none is known, or if the bound might not fit 64 bits.
+    None if no bound is known, or if it might not fit 64 bits.
     """
     last, is_exact = -1, isinstance(factor, int) or interval(factor).hi is not None
     for i, stage in reversed(list(enumerate(stages))):

@@ -209,7 +209,7 @@ def homes_of(graph: Graph) -> dict[Value, tuple[Value, int]]:
             over, under = node.outputs[out], node.inputs[operand]
             if over not in results:
                 inside[over] = under, 0
-            elif under not in inputs:  # a caller may give the same memory for the result
+            elif under not in inputs:  # a caller may pass the same memory for the result
                 inside[under] = over, 0
         if isinstance(node.op, InPlace):
             parts, wholes = node.outputs, node.inputs

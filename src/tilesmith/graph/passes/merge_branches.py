@@ -35,7 +35,7 @@ def merge_branches(graph: Graph) -> Graph:
 
 
 def _is_part(graph: Graph, v: Value) -> bool:
-    """Whether a sum is only a term of another one, whose terms include all of its own."""
+    """Whether a sum is only a term of another sum, which includes all of its terms."""
     readers = graph.consumers.get(v, ())
     if len(readers) != 1 or readers[0].inputs.count(v) != 1 or v in graph.outputs:
         return False
@@ -95,7 +95,7 @@ def _is_branch(r: Rewriter, v: Value, total: Value) -> bool:
 
 
 def _merged(r: Rewriter, a: Value, b: Value) -> Value | None:
-    """The sum of two convolutions as one, if the kernel of `b` is inside that of `a`."""
+    """The sum of two convolutions as one, if the kernel of `b` fits inside the kernel of `a`."""
     large, small = r.producer(a, Conv), r.producer(b, Conv)
     assert large is not None and isinstance(large.op, Conv)
     assert small is not None and isinstance(small.op, Conv)

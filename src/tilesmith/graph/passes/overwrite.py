@@ -1,7 +1,7 @@
 """Results in the memory of operands that are not needed any more.
 
 A scatter writes over its data instead of over a copy of them if it is the last user of their
-memory.  So its cost is that of its updates, however large the tensor is.
+memory.  So its cost depends only on its updates, however large the tensor is.
 
 An append (`graph.passes.append`) in a loop likewise writes after the carried value.
 
@@ -136,10 +136,10 @@ class _Overwriting:
             return False  # the memory around the data has another size
         made_by = self.graph.producer[data].op
         if isinstance(made_by, Control) and not data.type.is_static:
-            return False  # its memory is taken where its size is computed
+            return False  # its memory is allocated where its size is computed
         own_symbols = symbols_defined(self.graph.producer[data])
         if not {*own_symbols}.isdisjoint(symbols_of(data.shape)):
-            return False  # that node takes memory for it, not the node that computes the result
+            return False  # that node allocates the memory, not the node that computes the result
         own = self.given.get(result)  # the data must not overwrite it
         return own is None or own not in self.uses or self.uses[own][-1] < self.uses[data][0]
 
@@ -190,8 +190,8 @@ def _data(node: Node) -> int | None:
 
 
 def _single(node: Node, *kinds: type[Op]) -> Node | None:
-    """The only node in a fused one, if it is of these kinds, and its first operand is no constant
-    and no other operand: then it reads only the elements that it writes over.
+    """The only node in a fused one, if it is of these kinds, and its first operand is neither a
+    constant nor also another operand: then it reads only the elements that it writes over.
     """
     body = node.op.body if isinstance(node.op, Fused) else None
     if body is None or len(body.nodes) != 1:

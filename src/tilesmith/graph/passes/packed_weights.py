@@ -4,7 +4,7 @@
 
 Folding would replace `q` by floats, 4 to 16 times as large.  Products of few rows take as long as
 reading their weights; such weights are decoded in registers, in each run.  A prediction (`Choice`)
-says whether that pays; if the number of rows is symbolic, one program serves few and many.
+decides whether that pays; if the number of rows is symbolic, one program serves few and many.
 
 `dequantize` is the operator of that name, or its expansion for scales per channel, as importers
 write it: `mul(cast(sub(cast(q), zero_point)), scale)`.
@@ -81,7 +81,7 @@ def _packed(r: Rewriter, n: Node, choice: Choice) -> Result:
     block = weights.block or inner
     chunk = _chunk(block, inner)
     if weights.block and weights.axis % 2 != int(weights.turned):
-        return None  # blocks of columns
+        return None  # weights in blocks of columns
     if chunk < min(SHORTEST_CHUNK, inner) or not choice(n, q.dtype.bits):
         return None
     blocks, bits = -(-inner // block), q.dtype.bits

@@ -152,7 +152,7 @@ class _Placement:
             del self.operands[node]
             return
         for v, slot in slots.items():
-            needs = self.fits(v, slot)  # together with those that are inside already
+            needs = self.fits(v, slot)  # including the operands that are already inside
             if needs is not None:
                 self.slots[v] = slot
                 self.inside.add(v)
@@ -168,7 +168,7 @@ class _Placement:
         if v in self.outside or v in self.dense or any(same_dim(d, 0) for d in v.type.shape):
             return None
         if slot.whole in self.outside and not slot.whole.type.is_static:
-            return None  # the address and size of its memory are known at run time only
+            return None  # its address and size are known only at run time
         ours, theirs = _layout(v), _layout(slot.whole)
         if any(d.part != "whole" for d in (*ours.dims, *theirs.dims)):
             return None
@@ -180,7 +180,7 @@ class _Placement:
         needs = self.needs(slot.whole).joined(self.needs(v), slot.axis)
         bare = slot.whole in self.outside or slot.whole in self.dense
         if bare and needs is not None and any(map(any, needs.halo)):
-            return None  # the caller's array has no border
+            return None  # the caller's array has no halo
         return needs
 
     def needs(self, v: Value) -> _Needs:
@@ -270,7 +270,7 @@ class _Placement:
         axis, whole = _axis(node), self.value(node.outputs[0])
         seen = _layout(whole)
         stride = _stride(seen, whole, axis)
-        assert isinstance(stride, int)  # as in `fits`, with any halo along other axes
+        assert isinstance(stride, int)  # as in `fits`; only other axes may have a halo
         nodes, inputs, offsets = [], [], []
         position = 0
         for v in self.operands[node]:
@@ -354,7 +354,7 @@ def _within(part: Value, whole: Value, seen: Layout) -> Layout:
         if isinstance(n, int) and isinstance(extent, int):
             n += d.before + d.after
             dims.append(replace(d, span=extent if n != extent and not alone else 0))
-        else:  # equal on both sides
+        else:  # both sides are equal
             dims.append(replace(d, span=0))
         alone = alone and same_dim(n, 1)
     return Layout(tuple(dims))
@@ -366,7 +366,7 @@ def _is_readable(layout: Layout, v: Value) -> bool:
     if not spans:
         return True
     run = expected_size(v.type.shape[d.axis] for d in layout.dims[max(spans) :])
-    return run * v.dtype.bytes >= LINE_BYTES  # a vector, and a cache line
+    return run * v.dtype.bytes >= LINE_BYTES  # at least one cache line
 
 
 def _stride(layout: Layout, v: Value, axis: int) -> Dim:

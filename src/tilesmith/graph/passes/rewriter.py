@@ -149,7 +149,7 @@ class Rewriter:
         return replacement
 
     def _rewrite(self, node: Node) -> tuple[Value, ...] | None:
-        # Rules are about results and ignore layouts, so nodes with layouts are kept.
+        # Rules describe results and ignore layouts, so nodes with layouts stay unchanged.
         if not node.outputs or any(v.layout is not None for v in (*node.inputs, *node.outputs)):
             return None
         for rule in (*self._rules.get(type(node.op), ()), *self._general):

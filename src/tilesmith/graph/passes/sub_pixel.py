@@ -57,7 +57,7 @@ def _phases(r: Rewriter, node: Node) -> Result:
         return None
     n = x.type.rank - 2
     kernel = w.type.static_shape[2:]
-    # A stride does not spread a single element: with the kernel's extent as stride, each tap is a
+    # Striding does not spread a single element.  With the kernel's extent as stride, each tap is a
     # phase.
     strides = tuple(
         k if d == 1 else s
@@ -76,8 +76,8 @@ def _phases(r: Rewriter, node: Node) -> Result:
     if _apart_is_less(x.type.static_shape[2:], out.static_shape[1] // op.groups, taps, axes):
         y = _apart(r, node, axes, strides)
         return _window(r, y, (0,) * n, out.static_shape[2:])
-    # The product of a single element is the result with its channels last, if the channels of a
-    # phase are neighbours; otherwise phases are neighbours, as in the rows of planes.
+    # For a single element, the product is the result with channels last if a phase's channels are
+    # adjacent.  Otherwise the phases are adjacent, as in the rows of planes.
     outside = all(d == 1 for d in x.type.static_shape[2:])
     phases = _phase_weights(r, w, op.groups, strides, taps, outside)
     around = tuple(t - 1 for t in taps)

@@ -1,4 +1,4 @@
-"""Convolutions with a 3x3 window become Winograd convolutions if the target's choice says so.
+"""Convolutions with a 3x3 window become Winograd convolutions if the target chooses so.
 
     conv(x, w)  ->  winograd_conv(x, G w G')
 

@@ -266,7 +266,7 @@ class Const(Expr):
     def _key(cls, args: tuple[Any, ...]) -> Any:
         value = args[0]
         type_ = args[1] if len(args) > 1 else i64
-        if isinstance(value, float):  # -0.0 and NaN payloads are values of their own
+        if isinstance(value, float):  # -0.0 and NaN payloads are distinct values
             return (cls, struct.pack("<d", value), type_.name)
         return (cls, value, type_.name, type(value) is bool)
 
@@ -528,7 +528,7 @@ def power(x: ExprLike, y: ExprLike) -> Expr:
 
 
 def absolute(x: ExprLike) -> Expr:
-    """The absolute value of a number; that of the smallest signed integer is itself."""
+    """The absolute value of a number.  The smallest signed integer stays unchanged."""
     e = as_expr(x)
     if e.dtype.is_bool:
         raise ExpressionError(f"abs({e}) is not defined on bool; cast first")

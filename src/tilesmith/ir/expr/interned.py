@@ -59,7 +59,7 @@ class Interned(type):
         _set_lanes(made, lanes)
         set_symbols(made, None)
         if key is not None:
-            with _lock:  # another thread may have made the same node
+            with _lock:  # another thread may have created the same node
                 ref = _nodes.get(key)
                 other = None if ref is None else ref()
                 if other is not None:

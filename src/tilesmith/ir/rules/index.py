@@ -234,7 +234,7 @@ def floormod(e: Binary, ctx: Context) -> Expr:
     q = block(values, c)
     if q is not None:
         return ctx.build(combined(form, ({}, -q * c)))
-    if values.stride % c == 0:  # an aligned dividend
+    if values.stride % c == 0:  # the dividend is a multiple of c
         return const(values.offset % c)
     rest: Affine = ({x: k for x, k in form[0].items() if k % c}, form[1] % c)
     if not ctx.is_exact(rest):
@@ -318,7 +318,7 @@ def _remove(items: list[Expr], item: Expr) -> bool:
 def extremum(e: Binary, ctx: Context) -> Expr:
     """`min` and `max`: removes operands that can't be the result, and orders the others."""
     operands: dict[Expr, None] = {}
-    if reads_memory(e):  # shorter chains on data stay as they are: a longer one shares them
+    if reads_memory(e):  # short chains of loads stay unchanged: a longer chain contains them
         operands = dict.fromkeys((ctx.simplify(e.a), ctx.simplify(e.b)))
         stack = []
     else:

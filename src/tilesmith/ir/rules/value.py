@@ -41,7 +41,7 @@ _COMMUTES = frozenset(("add", "mul", "or", "xor", "and", "min", "max"))
 
 
 def scalar_binary(e: Binary, ctx: Context) -> Expr:
-    """Scalar operations except those of index arithmetic."""
+    """Scalar operations except index arithmetic."""
     a, b = ctx.simplify(e.a), ctx.simplify(e.b)
     if type(a) is Const and type(b) is Const:
         folded = fold_binary(e.op, a, b)
@@ -164,7 +164,7 @@ def cast(e: Cast, ctx: Context) -> Expr:
         ):
             return ctx.simplify(Cast(a.a, e.type))
     if type(a) is Ramp and a.dtype.is_int and e.type.is_int and e.type.bits <= a.dtype.bits:
-        # dropping high bits commutes with sums
+        # truncation distributes over sums
         return ctx.simplify(Ramp(Cast(a.base, e.type), Cast(a.stride, e.type), a.size))
     return e if a is e.a else Cast(a, e.type)
 

@@ -3,10 +3,10 @@
 A barrier is placed before a statement that conflicts with an access since the last barrier: one of
 the two writes.  A branch or a loop counts as one statement.
 
-Two accesses with the same index are those of one thread, if no part of the index has changed
-between them.  This needs that no branch lets only some threads store: a store with the same index
-in two threads is itself a race.  Nor does a store conflict with itself in another iteration: it
-writes each element once before it is read.  A loop is analysed twice, the second time as a later
+Two accesses with the same index belong to one thread, if no part of the index has changed between
+them.  This needs that no branch lets only some threads store: a store with the same index in two
+threads is itself a race.  Nor does a store conflict with itself in another iteration: it writes
+each element once before it is read.  A loop is analysed twice, the second time as a later
 iteration.
 
 A store to memory of several threads must be inside loops over all indices of threads that the
@@ -128,10 +128,11 @@ class _Block:
         if isinstance(s, nodes.Barrier):
             self.pending.clear()
             return s
-        if names_the_rest(s):  # such statements only name values for those that follow
+        if names_the_rest(s):  # these statements only define names for the statements after them
             if isinstance(s, nodes.LetStmt) and self.varies(s.value):
                 self.varying.add(s.var)
-            if isinstance(s, nodes.WaveReduce):  # each group of threads has its own exchange
+            # Each group of threads exchanges its own values, so the result differs between groups.
+            if isinstance(s, nodes.WaveReduce):
                 self.varying.add(s.var)
             own = _own_accesses(s, self.tracked)
             before = self.before(own)

@@ -39,7 +39,7 @@ def bind_parts(func: Func) -> Func:
 
 def _bound(stmt: Stmt) -> Stmt:
     if isinstance(stmt, (Allocate, Evaluate)):
-        return stmt  # extents are shallow; a prefetched load must stay a load
+        return stmt  # extents are small expressions; a prefetched load must remain a load
     parts = _parts(own_exprs(stmt))
     if not parts:
         return stmt

@@ -109,9 +109,7 @@ def _decided(stmt: Stmt, chosen: If, value: bool, known: Context) -> bool | None
     """The value of the condition of a statement, if it has one and it is known."""
     if not isinstance(stmt, If):
         return None
-    if (
-        stmt.cond is chosen.cond
-    ):  # needed since the simplifier may not prove that a condition implies itself
+    if stmt.cond is chosen.cond:  # the simplifier may not prove that a condition implies itself
         return value
     cond = known.simplify(stmt.cond)
     return bool(cond.value) if isinstance(cond, Const) else None

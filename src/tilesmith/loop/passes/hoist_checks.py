@@ -5,7 +5,7 @@ copied without a check for each of its vectors.
         y[w * i + j] = t[w * check_index(x[i],     ->    for j in range(n):
                                          m, w * i + j)]      y[w * i + j] = t[w * p + j]
 
-The position, which only a report uses, is that of the first iteration.  A check moves only if that
+The position, which only a report uses, comes from the first iteration.  A check moves only if that
 iteration surely makes it: so the report stays the same.  LLVM can't move it, since a check may
 report.
 """

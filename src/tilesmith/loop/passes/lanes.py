@@ -214,7 +214,7 @@ class LaneValues:
         no = mask
         if _needs_mask(e.if_false):
             no = self.narrower(mask, ir.Unary("not", cond), ir.Unary("not", e.cond))
-        # the loads of the conditions are available already
+        # the loads in the condition have been evaluated
         known = dict(self.known.get(mask, {}))
         known |= {load: self.expr(load, mask) for load in _surely_loaded(e.cond)}
         for narrow in (m for m in (yes, no) if m is not mask):

@@ -104,7 +104,7 @@ class _Peeler:
         return rebuild_through(stmt, lambda s: self.stmt(s, inner), lambda e: e)
 
     def loop(self, stmt: For, ctx: Context) -> Stmt:
-        if stmt.kind == "vectorized":  # masks implement its guards
+        if stmt.kind == "vectorized":  # its guards become masks
             return stmt
         inner = in_loop(ctx, stmt)
         if (
@@ -115,7 +115,7 @@ class _Peeler:
             split = self.split_for(stmt.body, inner, stmt.var)
             if split is not None:
                 return self.cut(stmt, split, ctx)
-        # guards that depend on its own variable alone will be constants
+        # guards that depend only on the loop's own variable become constants
         if stmt.kind == "unrolled":
             body = self.stmt(stmt.body, inner)
         else:
@@ -187,7 +187,7 @@ class _Peeler:
                 continue
             values = ctx.sum_interval(reduced)
             if values.hi is not None and values.hi < 0:
-                continue  # it is never true, so nothing is gained
+                continue  # the condition is never true, so splitting gains nothing
             return guard, reduced
         return None
 
@@ -205,7 +205,7 @@ class _Peeler:
             if start.lo is None or start.hi is None or count.hi is None:
                 continue
             low, high = start.lo, max(start.hi + count.hi - 1, start.lo)
-            before = ranges.get(loop.var, (low, high))  # copies of a loop share its variable
+            before = ranges.get(loop.var, (low, high))  # copies of a loop have the same variable
             ranges[loop.var] = (min(low, before[0]), max(high, before[1]))
         return ranges
 
@@ -225,7 +225,8 @@ class _Peeler:
             (first, split.low, {}),
             (split.high + 1, end, {}),
         )
-        for low, high, facts in ranges:  # the main part first: it takes precedence in the budget
+        # The main part comes first because it takes precedence in the budget.
+        for low, high, facts in ranges:
             if low < high:
                 parts.append(self.part(stmt, low, high, facts, ctx))
             else:
@@ -258,7 +259,8 @@ class _Peeler:
         self.budget -= unrolled_size(stmt)
         main_ctx, rest_ctx = ctx.assuming(cond), ctx.assuming(Unary("not", cond))
         main = self.simplified(renamed(stmt, {g.node: g.held for g in decided}), main_ctx)
-        main = self.again(main, main_ctx, var, bounds, atom)  # first, since it runs most
+        # The main part comes first because it runs most.
+        main = self.again(main, main_ctx, var, bounds, atom)
         if rest_values[0] == rest_values[1]:
             rest = renamed(stmt, {atom: const(rest_values[0])})
             rest = self.stmt(self.simplified(rest, rest_ctx), rest_ctx)
@@ -267,7 +269,7 @@ class _Peeler:
         return If(cond, main, None if _is_nothing(rest) else rest)
 
     def again(self, stmt: Stmt, ctx: Context, var: Var, before: Interval, atom: Expr) -> Stmt:
-        if ctx.interval(atom) == before:  # no new facts: the same split would follow
+        if ctx.interval(atom) == before:  # no new facts, so the same split would follow
             return self.stmt(stmt, ctx)
         return self.body(stmt, ctx, var)
 

@@ -23,7 +23,7 @@ def scalarize(func: Func) -> Func:
 
 
 def without_threads(func: Func) -> Func:
-    """`func` with serial loops in the place of parallel ones; the same object if it has none."""
+    """`func` with parallel loops replaced by serial ones; the same object if it has none."""
     return func.with_body(map_stmt(func.body, f_stmt=_without_threads))
 
 

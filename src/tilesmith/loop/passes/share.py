@@ -86,7 +86,7 @@ def named_values(
     guarded: set[Expr] = set()
     for node in order:
         if isinstance(node, Let):
-            return [], tuple(roots)  # inner expressions depend on its variable
+            return [], tuple(roots)  # inner expressions depend on the variable of the let
         if needs_guard(node) or not guarded.isdisjoint(node.children):
             guarded.add(node)
     if not _are_copied([n for n in order if _protects(n, guarded)], guarded):
@@ -159,7 +159,7 @@ class _Guards:
         left = dict.fromkeys(places)
         # inner ones first: two of them make an outer one
         work = sorted(left, key=len, reverse=True)
-        for n, place in enumerate(work):  # the list may grow
+        for n, place in enumerate(work):  # the loop appends to the list
             if any(place[:length] in left for length in range(len(place))):
                 left.pop(place, None)
             elif place in left and place and (*place[:-1], place[-1] ^ 1) in left:

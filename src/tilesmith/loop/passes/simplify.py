@@ -114,8 +114,8 @@ def _narrowed(
     elif stmt.kind == "vectorized" and (
         not _is_good_width(int(count.value)) or _touches_registers(body)
     ):
-        # a full vector with a constant mask is better code than an odd number of lanes, and
-        # accesses of two widths would keep a register buffer out of registers
+        # A full vector with a constant mask is faster than an odd number of lanes.  Accesses of two
+        # widths would keep a register buffer out of registers.
         return None
     inner = nodes.If(all_of(*kept), body.then, None, body.likely) if kept else body.then
     return nodes.For(stmt.var, low, count, stmt.kind, inner)

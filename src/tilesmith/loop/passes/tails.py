@@ -44,7 +44,7 @@ PARTS = (2, 4)
 
 
 def tail_versions(stmt: Stmt, ctx: Context, extents: frozenset[Var], budget: int) -> Stmt:
-    """The tail `stmt` in versions, of which one runs.
+    """Versions of the tail `stmt`; one of them runs.
 
     extents: the symbolic extents.
     budget: upper bound on the stores, after unrolling, of the version for the expected size.
@@ -157,7 +157,7 @@ def _is_own(stmt: Stmt, row: Var) -> bool:
 
 
 def _of_row(stmt: Stmt, var: Var, row: Expr) -> Stmt:
-    """`stmt` with reads of `row` in the place of its own; registers stay those of `var`."""
+    """`stmt` for `row` instead of its own row.  Registers stay the same, indexed by `var`."""
     if not isinstance(stmt, Store):
         return rebuild_through(stmt, lambda s: _of_row(s, var, row), lambda e: _read(e, var, row))
     value = _read(stmt.value, var, row)

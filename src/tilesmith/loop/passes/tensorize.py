@@ -69,7 +69,7 @@ def _call(stmt: Tensorize) -> Stmt:
         loops.append(inner)
         inner = inner.body
     guard = const(True)
-    if isinstance(inner, If) and inner.otherwise is None:  # a tail
+    if isinstance(inner, If) and inner.otherwise is None:  # the tail of the loop
         guard, inner = inner.cond, inner.then
     if not isinstance(inner, Store) or any(not isinstance(f.extent, ir.Const) for f in loops):
         return stmt.body
@@ -77,10 +77,10 @@ def _call(stmt: Tensorize) -> Stmt:
     sizes = {f.var: int(f.extent.value) for f in loops if isinstance(f.extent, ir.Const)}
     is_reduced = [f.var not in affine_form(inner.indices[0])[0] for f in loops]
     shape = [(sizes[f.var], r) for f, r in zip(loops, is_reduced, strict=True)]
-    fitting = (intrinsic, *(of_rows(intrinsic, n) for n, _ in shape))  # a tail has fewer rows
+    fitting = (intrinsic, *(of_rows(intrinsic, n) for n, _ in shape))  # the tail has fewer rows
     fitted = next((i for i in fitting if i is not None and _has_shape(i, shape)), None)
     if fitted is None:
-        return stmt.body  # a tail of another form
+        return stmt.body  # no intrinsic computes such a tail
     intrinsic = fitted
     problem = ""
     for term in _terms(intrinsic, inner):
@@ -90,7 +90,7 @@ def _call(stmt: Tensorize) -> Stmt:
                 axes = [loops[n].var for n in order]
                 strides = {o: _strides(e, axes) for o, e in tiles.items()}
                 if any(_moves(s) != _moves(intrinsic.strides(o)) for o, s in strides.items()):
-                    continue  # position of another operand
+                    continue  # another operand has this index
                 problem = _misplaced(intrinsic, tiles, strides)
                 if not problem:
                     vectors = {

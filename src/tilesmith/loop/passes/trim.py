@@ -132,7 +132,7 @@ class _Trimmer:
             below = below.with_interval(loop.var, make(first.lo, first.hi + count.hi - 1))
         for guard in self.guards.collect(stmt.body):
             if guard.held is not const(True):
-                continue  # a clamp
+                continue  # the condition clamps an index
             k, ends = _rest(guard.form, stmt.var, bound, below)
             if k == 0 or ends is None:
                 continue

@@ -80,7 +80,7 @@ class _Unroller:
         if e.lanes == 1 and e.dtype is i64 and isinstance(e, (ir.Binary, ir.Unary)):
             return self.index(e, values)
         if isinstance(e, ir.Let):
-            var = Var(e.var.name, e.var.type, e.var.size)  # each copy its own
+            var = Var(e.var.name, e.var.type, e.var.size)  # each copy has its own variable
             value = self.expr(e.value, values)
             return ir.Let(var, value, self.expr(e.body, values.with_var(e.var, var)))
         new = tuple([self.expr(c, values) for c in e.children])
@@ -223,7 +223,7 @@ class _Unroller:
             nonlocal inner
             if not values.vars:
                 return item
-            copy = Var(item.name, item.type, item.size)  # each copy its own
+            copy = Var(item.name, item.type, item.size)  # each copy has its own variable
             inner = inner.with_var(item, copy)
             return copy
 

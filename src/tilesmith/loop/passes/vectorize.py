@@ -121,7 +121,7 @@ class _Vectorizer(LaneValues):
             return self.let_stmt(stmt, mask)
         if isinstance(stmt, nodes.Allocate):
             return self.allocate(stmt, mask)
-        if isinstance(stmt, nodes.Evaluate):  # a prefetch: the first lane's
+        if isinstance(stmt, nodes.Evaluate):  # prefetch only for the first lane
             return nodes.Evaluate(substitute(stmt.value, {self.var: self.start}))
         if isinstance(stmt, nodes.Assert) and mask is None and not self.differs(stmt.cond):
             return stmt
@@ -167,7 +167,7 @@ class _Vectorizer(LaneValues):
         if stmt.otherwise is None and self.differs(stmt.cond):
             parts = conjuncts(stmt.cond)
             common = [c for c in parts if not self.differs(c)]
-            if common:  # conditions on which all lanes agree stay a branch
+            if common:  # a condition that all lanes share stays a branch
                 rest = all_of(*(c for c in parts if self.differs(c)))
                 inner = nodes.If(rest, stmt.then, None, stmt.likely)
                 return self.branch(nodes.If(all_of(*common), inner, None, stmt.likely), mask)

@@ -139,7 +139,7 @@ class CastE8M0(Elementwise):
 
 @dataclass(frozen=True)
 class Bitcast(Elementwise):
-    """The bits of x as those of `to`, a type of the same width."""
+    """The bits of x read as type `to`, which has the same width."""
 
     to: DType
     kinds: ClassVar[tuple[str, ...]] = rules.ANY

@@ -1,1 +1,1 @@
-"""Programs as C libraries, which need no Python where they run."""
+"""Programs as C libraries, which run without Python."""

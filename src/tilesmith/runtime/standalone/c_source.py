@@ -2,7 +2,7 @@
 
 The text is C99 and needs `math.h` and `string.h` of the C library, no allocation and no threads.
 Weights are a constant structure, which the linker puts into flash memory.  All intermediate values
-lie in one static array.
+are in one static array.
 """
 
 from __future__ import annotations
@@ -31,8 +31,9 @@ from tilesmith.support.version import VERSION
 
 from .toolchain import SOURCES
 
-_ROW = 12  # numbers in a line
-_MENTIONS = 2  # of the workspace in a kernel that does not use it: the parameter, and its void cast
+_ROW = 12  # numbers per line
+# Of the workspace in a kernel that does not use it: the parameter and its cast to void.
+_MENTIONS = 2
 _NUMPY = {
     "float": np.float32, "double": np.float64,
     **{f"{u}int{b}_t": np.dtype(f"{u}int{b}") for u in ("", "u") for b in (8, 16, 32, 64)},
@@ -47,7 +48,7 @@ class _Constant:
     """A member of the structure of weights.
 
     begin: offset in the program's constants, in bytes.
-    type: of an element, in C.
+    type: C type of an element.
     count: number of elements.
     label: the node of the source model that reads it.
     """
@@ -125,8 +126,8 @@ def _source(
 def _with_own_workspace(
     steps: Sequence[Step], unused: Collection[str], end: int
 ) -> tuple[Step, ...]:
-    """The steps; kernels that use no workspace get the end of the arena, which is no memory of
-    others.
+    """The steps, where kernels without workspace get the end of the arena, which contains no
+    values.
     """
 
     def moved(step: Step) -> Step:
@@ -138,7 +139,7 @@ def _with_own_workspace(
 
 
 def _without_comment(text: str) -> str:
-    """A kernel's text behind its first comment, which is put on a line of its own before."""
+    """A kernel's text without its first comment, preceded by that comment on a separate line."""
     head, end, rest = text.partition("*/\n")
     return f"int32_t {rest.removeprefix('int32_t ')}" if end and head.startswith("/*") else text
 
@@ -164,7 +165,7 @@ def _constants(program: Program, kernels: dict[str, SourceKernel]) -> list[_Cons
 
 
 def _apart(found: Sequence[_Constant], end: int) -> Iterator[_Constant]:
-    """The constants, with bytes between them that no kernel has a type for."""
+    """The constants, with byte arrays for the gaps between them, for which no kernel has a type."""
     last = 0
     for c in found:
         if c.begin > last:
@@ -210,7 +211,7 @@ def _number(value: np.generic) -> str:
 
 
 def _parameters(program: Program) -> str:
-    """Of NAME_run: the inputs, then the outputs."""
+    """The parameters of NAME_run: the inputs, then the outputs."""
     shown = [f"const {_typed(s, f'input_{i}')}" for i, s in enumerate(program.inputs)]
     shown += [_typed(s, f"output_{i}") for i, s in enumerate(program.outputs)]
     return ", ".join(shown) or "void"

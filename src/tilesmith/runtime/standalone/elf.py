@@ -1,8 +1,9 @@
-"""Symbols of relocatable ELF objects: renamed, and made fit to stand in one library with others.
+"""Symbols of relocatable ELF objects: they are renamed and changed so that several objects can be
+in one library.
 
-Compiled code names its functions alike in every program.  In a library they get names of their own,
-no linker exports them, and a function that two objects define with the same name is the same.
-Source: System V ABI, chapter 4 (object files).
+Compiled code has the same function names in every program.  In a library each program gets its own
+names, which no linker exports.  If two objects define a function of the same name, the definitions
+are the same. Source: System V ABI, chapter 4 (object files).
 """
 
 from __future__ import annotations
@@ -19,11 +20,12 @@ _UNDEFINED = 0
 
 
 def private(code: bytes, rename: Callable[[str], str]) -> bytes:
-    """The object with its functions renamed, hidden, and weak: of equal definitions one is used.
+    """The object with its functions renamed, hidden and weak, so that the linker keeps one of equal
+    definitions.
 
     rename: a symbol's new name, for definitions and for references.
 
-    Raises InternalError for what is no little-endian ELF object.
+    Raises InternalError if the code is not a little-endian ELF object.
     """
     if code[:4] != b"\x7fELF" or code[5] != 1:
         raise InternalError("expected a little-endian ELF object")
@@ -68,7 +70,7 @@ def _rewrite(
 ) -> None:
     """Change the symbols of one table; their names move to the end of the object.
 
-    table, texts: where the headers of the symbol table and of its names begin.
+    table, texts: offsets of the headers of the symbol table and of its names.
     """
     word = f"<{layout.word}"
 

@@ -1,4 +1,6 @@
-"""`export`: a folder with a model's library, headers, weights and an example; or its C source."""
+"""`export`: writes a folder with a model's library, headers, weights and an example, or its C
+source.
+"""
 
 from __future__ import annotations
 
@@ -71,20 +73,20 @@ def export(
 
     programs: one model compiled for several levels of one kind of processor, the best first.  The
         library takes the first that its processor can run.
-    folder: is made; files of the same names are replaced, each at once.  If anything fails, nothing
-        there has changed.
-    name: of the library and its functions: a C identifier.
-    threads: that the programs were scheduled for.
+    folder: created if needed; files of the same names are replaced atomically.  If anything fails,
+        the folder stays unchanged.
+    name: name of the library and prefix of its functions: a C identifier.
+    threads: number of threads for which the programs were scheduled.
     sign: a secret key, with which the digests of all files are signed.
-    glibc: the oldest version of glibc that the library is to run with (default: this machine's).
+    glibc: the oldest version of glibc with which the library must run (default: this machine's).
 
-    Raises UsageError for what can't be exported, and where no compiler is found.
+    Raises UsageError for a program that can't be exported, and if no compiler is found.
     """
     _check_names(programs, name, format, weights)
     if format != "python":
         check_programs(programs)
     if sign is not None:
-        secret_key(sign)  # before anything is written
+        secret_key(sign)  # refuse a bad key before anything is written
     folder = Path(folder)
 
     def write(scratch: Path) -> Exported:
@@ -134,8 +136,8 @@ def _check_names(programs: Sequence[Program], name: str, format: str, weights: s
 def _write_source(
     programs: Sequence[Program], folder: Path, name: str, format: Format, weights: WeightsPlace
 ) -> Exported:
-    """C source for a microcontroller."""
-    from .c_source import ram_bytes, write_source  # and with it the writer of C
+    """Write C source for a microcontroller."""
+    from .c_source import ram_bytes, write_source  # delayed: this imports the writer of C
 
     program = programs[0]
     if format != "c" or len(programs) > 1 or program.target.backend != "source":
@@ -153,7 +155,7 @@ def _write_source(
 
 
 def _write_python(programs: Sequence[Program], folder: Path, name: str) -> Exported:
-    """A `.tsm` file, and a Python module that loads it."""
+    """Write a `.tsm` file, and a Python module that loads it."""
     if len(programs) > 1:
         raise UsageError(f"a Python module is for one target, found {len(programs)}")
     folder.mkdir(parents=True, exist_ok=True)
@@ -167,7 +169,7 @@ def _write_python(programs: Sequence[Program], folder: Path, name: str) -> Expor
 def _write_module(
     programs: Sequence[Program], folder: Path, name: str, format: Format, weights: WeightsPlace
 ) -> Exported:
-    """A WebAssembly module and its scripts."""
+    """Write a WebAssembly module and its scripts."""
     if format != "shared" or len(programs) > 1:
         raise UsageError(
             "a WebAssembly module has one program and one format: expected one target and "
@@ -242,7 +244,9 @@ def _objects(
     programs: Sequence[Program], name: str, places: Sequence[Weights], file_bytes: int,
     include: Path, scratch: Path, tools: Toolchain,
 ) -> list[Path]:  # fmt: skip
-    """The objects of a library: the program's code, its tables, the runtime, weights inside."""
+    """The objects of a library: the program's code, its tables, the runtime, and weights if they
+    are inside.
+    """
     tables = scratch / f"{name}.c"
     names = [] if tools.system.is_elf else own_names(name)
     text = source(name, programs, places, file_bytes)

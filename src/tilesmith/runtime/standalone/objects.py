@@ -1,4 +1,4 @@
-"""Common parts of libraries: checks of programs, where weights lie, and objects."""
+"""Common parts of libraries: checks of programs, places of weights, and objects."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Exported:
 
 
 def check_name(name: str) -> None:
-    """Raises UsageError for what can't be the name of a library."""
+    """Raises UsageError for an invalid library name."""
     if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]{0,63}", name):
         raise UsageError(
             f"name of a library: expected a C identifier (letters, digits, _), found {name!r}"
@@ -58,7 +58,7 @@ def check_name(name: str) -> None:
 
 
 def check_programs(programs: Sequence[Program]) -> None:
-    """Raises UsageError for programs that can't stand in a library, or not in one library."""
+    """Raises UsageError for programs that can't be in a library, or not in the same library."""
     kinds = sorted({p.target.triple for p in programs})
     if len(kinds) > 1:
         raise UsageError(f"one library is for one kind of processor, not {', '.join(kinds)}")
@@ -88,7 +88,10 @@ def check_programs(programs: Sequence[Program]) -> None:
 
 
 def check_shapes_known(program: Program, what: str) -> None:
-    """Raises UsageError for outputs whose shapes depend on data; `what` has no room for them."""
+    """Raises UsageError for outputs whose shapes depend on data.
+
+    what: the kind of library, which does not support them.
+    """
     if program.grown:
         unknown = [program.outputs[i] for i in program.grown]
         raise UsageError(
@@ -99,8 +102,8 @@ def check_shapes_known(program: Program, what: str) -> None:
 
 
 def _deciding(program: Program, outputs: Sequence[TensorSpec]) -> str:
-    """The nodes whose kernels find extents of the outputs, for messages; of an extent that is a
-    formula, or that no kernel writes by itself, none.
+    """The nodes whose kernels compute extents of the outputs, for messages.  Empty for extents that
+    are formulas, or that no kernel writes by itself.
     """
     dims = {d for o in outputs for d in o.shape}
     named: dict[str, None] = {}
@@ -109,7 +112,8 @@ def _deciding(program: Program, outputs: Sequence[TensorSpec]) -> str:
         if isinstance(step, (KernelCall, HostCall)):
             writer |= dict.fromkeys(args_of([step]), step.label)
         elif isinstance(step, Measurement):
-            free = [e.name for e in step.extents if e.low != e.high]  # others are checks
+            # Extents with one possible value are only checked.
+            free = [e.name for e in step.extents if e.low != e.high]
             label = step.label or writer.get(step.source, "")
             if label and dims.intersection(free):
                 named[label] = None
@@ -117,7 +121,7 @@ def _deciding(program: Program, outputs: Sequence[TensorSpec]) -> str:
 
 
 def check_system(programs: Sequence[Program]) -> None:
-    """Raises UsageError for targets that have no C libraries."""
+    """Raises UsageError for targets without C libraries."""
     for t in (p.target for p in programs):
         if t.device is not None or t.system not in SYSTEMS:
             raise UsageError(
@@ -130,8 +134,8 @@ def check_system(programs: Sequence[Program]) -> None:
 
 
 def check_extents(program: Program) -> None:
-    """Raises UsageError for inputs that have an extent which others determine: whoever calls the
-    program compares shapes with numbers and symbols.
+    """Raises UsageError for inputs with an extent that others determine, because callers compare
+    shapes only with numbers and symbols.
     """
     symbols = {s.name for s in program.symbols}
     for spec in program.inputs:
@@ -165,7 +169,7 @@ def program_objects(
 
 
 def runtime_objects(parts: Sequence[str], scratch: Path, tools: Toolchain) -> list[Path]:
-    """The objects of files of the runtime; their functions are visible in the library only."""
+    """The objects of the runtime's files.  Their functions are visible only inside the library."""
     objects = []
     for part in parts:
         compiled = scratch / f"tilesmith_{Path(part).stem}.o"
@@ -177,7 +181,7 @@ def runtime_objects(parts: Sequence[str], scratch: Path, tools: Toolchain) -> li
 
 
 def _embedded(program: Program, place: Weights, scratch: Path, tools: Toolchain) -> Path:
-    """An object with the constants of a program."""
+    """An object that contains the constants of a program."""
     end = ".S" if tools.system.is_elf else ".c"
     raw, text, made = (scratch / f"{place.symbol}{end}" for end in (".bin", end, ".o"))
     program.constants.tofile(raw)
@@ -211,7 +215,7 @@ def places_of(
 
 
 def weights_sum(data: np.ndarray) -> int:
-    """`tilesmith_sum` of bytes."""
+    """The checksum of bytes that `tilesmith_sum` computes."""
     raw = np.zeros(-(-data.nbytes // 8) * 8, np.uint8)
     raw[: data.nbytes] = data
     words = raw.view("<u8")

@@ -1,4 +1,4 @@
-"""One operator as C source: what the operator generator writes into a folder.
+"""One operator as C source, which the operator generator writes into a folder.
 
 NAME.c has the kernel, NAME.h its declaration.  NAME_test.c compares it with plain loops,
 NAME_bench.c measures it.  The last two draw their inputs from a seed by the same text.
@@ -48,7 +48,7 @@ CPU_FLAGS: dict[str, tuple[str, str]] = {
 class Argument:
     """A parameter of the operator.
 
-    name: in C.
+    name: its name in C.
     dtype: element type.
     shape: extents.
     is_output: whether the operator writes it.
@@ -73,13 +73,13 @@ class Argument:
 
 @dataclass(frozen=True, slots=True)
 class OperatorCode:
-    """An operator, to be written.
+    """An operator to be written.
 
-    name: of the function and the files: a C identifier.
-    about: one line that says what it computes.
+    name: name of the function and the files: a C identifier.
+    about: a one-line description of its computation.
     kernel: the scheduled loops, with the workspace that they need.
     reference: the same without a schedule.
-    arguments: in the order of the function's parameters.
+    arguments: the function's parameters in order.
     flops: floating-point operations of the plain loops.
     bounds: largest error of each output, relative to its largest element; 0: exact.
     target: the machine.
@@ -100,7 +100,7 @@ class ExportedOperator:
     """The files of an operator.
 
     source, header: C text.
-    assembly, object: what the compiler made of it.
+    assembly, object: the compiler's output.
     test, bench: programs in C.
     files: all paths.
     """
@@ -266,8 +266,8 @@ def _fill(code: OperatorCode, a: Argument) -> str:
 
 
 def _drawn(a: Argument) -> str:
-    """An element of an input.  Numbers for which an operator is made positive (a variance) are not
-    negative, whatever reads them.
+    """An element of an input, as C text.  If numbers must be positive for the operator (a
+    variance), they are not negative for any reader.
     """
     if a.dtype.is_bool:
         return "(uint8_t)(draw() % 2)"

@@ -1,4 +1,4 @@
-"""Libraries of operators: programs by the name under which an engine calls them."""
+"""Libraries of operators: programs with the names by which an engine calls them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .toolchain import Toolchain
 
 
 def check_operator(name: str, programs: Sequence[Program]) -> None:
-    """Raises UsageError for programs that can't be an operator of another engine."""
+    """Raises UsageError for programs that can't be operators of another engine."""
     check_programs(programs)
     check_system(programs)
     check_extents(programs[0])
@@ -47,7 +47,7 @@ def operator_objects(
 
     ops: by name, an operator's program for each level.
     scratch: the folder to write to.
-    text: the C file of an operator, from its number, its name, and the text that defines its
+    text: makes the C file of an operator from its number, its name, and the text that defines its
         `description`.
     """
     objects: dict[Path, None] = {}

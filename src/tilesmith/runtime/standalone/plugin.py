@@ -101,7 +101,9 @@ def _operator(number: int, name: str, description: str) -> str:
 
 
 def _header(name: str, ops: Mapping[str, Sequence[Program]]) -> str:
-    """The header of a plugin: what its operators are, and the function that registers them."""
+    """The header of a plugin: the descriptions of its operators, and the function that registers
+    them.
+    """
     upper = name.upper()
     targets = next(iter(ops.values()))
     lines = [

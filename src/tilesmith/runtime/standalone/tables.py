@@ -44,7 +44,8 @@ class Weights:
 
 
 def template(file: str, name: str, **others: str) -> str:
-    """A text for the library `name`; others: more words in it, and what they stand for.
+    """A template's text for the library `name`.  `others`: more words in it, with their
+    replacements.
 
     A word may be a part of a name, but not of a longer word in capitals.
     """
@@ -64,7 +65,9 @@ def function_name(name: str, level: int, symbol: str) -> str:
 
 
 def own_names(name: str) -> list[str]:
-    """Definitions for a C file: the functions of a library's only program keep their names."""
+    """Definitions for a C file in which the functions of a library's only program keep their
+    names.
+    """
     return [f"#define {function_name(name, 0, s)} {s}" for s in (ENTRY, SIZES)]
 
 
@@ -81,7 +84,7 @@ def source(
 ) -> str:
     """The C file that defines a library's functions: tables for `model.c`, and calls of it.
 
-    file_bytes: size of the file of weights; 0: there is none.
+    file_bytes: size of the file of weights; 0 if there is none.
     """
     parts = (f'#include "{name}.h"', EXPORTED, tables(name, programs, weights, file_bytes))
     return "\n\n".join((*parts, template("functions.c", name)))
@@ -176,7 +179,10 @@ def _head_bytes(program: Program) -> int:
 
 
 def described(title: str, specs: Sequence[TensorSpec], defaults: Collection[str] = ()) -> list[str]:
-    """Lines of a C comment about inputs or outputs, of which those in `defaults` have one."""
+    """Lines of a C comment about inputs or outputs.
+
+    defaults: names of inputs that have a default.
+    """
     lines = [f" * {title}:"]
     for i, s in enumerate(specs):
         also = f" (optional: number {i} of tilesmith_model_default)" if s.name in defaults else ""
@@ -194,7 +200,7 @@ def text(value: str) -> str:
 
 
 def _array(type: str, name: str, rows: Iterable[str]) -> str:
-    """A constant array; C has none without elements, so that one is zero."""
+    """A constant C array.  C has no empty arrays, so an empty one gets a single zero."""
     rows = list(rows)
     body = ",\n".join(f"    {r}" for r in rows) if rows else "    {0}"
     return f"static const {type} {name}[] = {{\n{body}\n}};"

@@ -1,4 +1,4 @@
-"""The C compiler, linker and archiver for a target: this machine's, else those of `ziglang`."""
+"""The C compiler, linker and archiver for a target: this machine's tools, or those of `ziglang`."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ ZIG_SYSTEMS = {"armv7": "arm-linux-gnueabihf"}
 class System:
     """The form that libraries have on an operating system.
 
-    zig: zig's name of it, behind the architecture.
+    zig: its name for zig, which follows the architecture.
     shared, static: the file name of a library.
     flags: that link a shared library; FILE is its name, IMPORTS the path of its import library.
     libraries: what a program needs beside the model's, as CMake names them.
@@ -51,7 +51,7 @@ class System:
 SYSTEMS = {
     "linux": System(
         "linux-gnu", "lib{}.so", "lib{}.a",
-        # it stays loaded: the threads of its pool run its code
+        # the library stays loaded, since the threads of its pool run its code
         ("-Wl,-z,nodelete", "-Wl,-soname,FILE", "-Wl,-z,noexecstack", "-lm", "-pthread"),
         "Threads::Threads;m", True,
     ),
@@ -68,8 +68,8 @@ class Toolchain:
 
     compiler: compiles and links C.
     archiver: makes static libraries.
-    flags: of every call of the compiler.
-    system: where the files run.
+    flags: flags of every call of the compiler.
+    system: operating system on which the files run.
     """
 
     compiler: tuple[str, ...]
@@ -78,33 +78,35 @@ class Toolchain:
     system: System = SYSTEMS["linux"]
 
     def compile(self, source: Path, to: Path, *flags: str) -> None:
-        """An object of a C or assembly file.  Raises UsageError as all methods do."""
+        """Compile a C or assembly file to an object.  Raises UsageError on failure, as all methods
+        do.
+        """
         includes = (f"-I{SOURCES}", f"-I{SOURCES / 'library'}")
         self._run(
             (*self.compiler, *self.flags, *includes, *flags, "-c", str(source), "-o", str(to))
         )
 
     def assembly(self, source: Path, to: Path) -> None:
-        """The assembly of a C file."""
+        """Compile a C file to assembly."""
         self._run((*self.compiler, *self.flags, "-S", str(source), "-o", str(to)))
 
     def shared(self, objects: Sequence[Path], to: Path) -> None:
-        """A shared library."""
+        """Link a shared library."""
         words = {"FILE": to.name, "IMPORTS": str(to.with_suffix(".lib"))}
         flags = [re.sub("FILE|IMPORTS", lambda m: words[m[0]], f) for f in self.system.flags]
         self.link(objects, to, "-shared", *flags)
 
     def static(self, objects: Sequence[Path], to: Path) -> None:
-        """A static library."""
+        """Make a static library."""
         to.unlink(missing_ok=True)
         self._run((*self.archiver, "rcs", str(to), *map(str, objects)))
 
     def merged(self, objects: Sequence[Path], to: Path) -> None:
-        """One object."""
+        """Merge objects into one."""
         self.link(objects, to, "-r", "-nostdlib")
 
     def link(self, objects: Sequence[Path], to: Path, *flags: str) -> None:
-        """A file that the linker makes of objects."""
+        """Link objects to a file."""
         self._run((*self.compiler, "-o", str(to), *map(str, objects), *flags))
 
     def _run(self, command: Sequence[str]) -> None:

@@ -41,7 +41,7 @@ def write_module(
 ) -> list[Path]:
     """Write `NAME.wasm`, `NAME.mjs` and `NAME.d.mts`, and return their paths.
 
-    place, file_bytes: where the weights lie, and the size of their file (0: they are inside).
+    place, file_bytes: place of the weights, and the size of their file (0 if they are inside).
 
     Raises UsageError where ziglang is not installed, and for element types that no JavaScript array
     has.
@@ -83,7 +83,7 @@ def _toolchain() -> Toolchain:
 
 
 def _source(program: Program, name: str, place: Weights, file_bytes: int, scratch: Path) -> str:
-    """The C file of the module's tables, its functions, and weights inside it."""
+    """The C file with the module's tables, its functions, and weights if they are inside."""
     lines = ['#include "tilesmith_model.h"', *own_names(name)]
     if place.symbol:
         program.constants.tofile(scratch / "weights.bin")

@@ -117,7 +117,7 @@ def _stage_by_stage(s: Schedule, group: Group, target: Target, cfg: Config) -> N
     for st in group.stages:
         if st not in kept and st not in buffered:
             s[st.outputs[0]].compute_inline()
-    for i, st in enumerate(kept):  # every kept stage has loops of its own
+    for i, st in enumerate(kept):  # every kept stage has its own loop nest
         own = cfg.under(str(i)) if i else cfg
         if (in_rows := rows.get(st)) is not None:
             schedule_rows(s, group, st, in_rows, target, kept, own)

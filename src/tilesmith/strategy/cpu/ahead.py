@@ -103,7 +103,7 @@ def _distance(
         return 0
     last = int(tensor.shape[-1])  # type: ignore[arg-type]  # a number, for no scalar is so large
     along = [i for i in indices if inner in free_vars(i)]
-    # elements of a row are read in any order
+    # Readers access the elements of a row in any order.
     if same(along, by_index) and same(along, [indices[-1]]):
         most_of_it = row >= last * size // LINE_BYTES
         return 1 if most_of_it and last * size <= target.model.l1_bytes // 2 else 0

@@ -52,7 +52,7 @@ def with_scaled_results(group: Group) -> Group:
 def schedule_attention(s: Schedule, group: Group, target: Target) -> None:
     """Schedule an attention group (`with_scaled_results`)."""
     a = attention_in(group)
-    assert a is not None  # fusion makes only groups with both products
+    assert a is not None  # fusion makes only groups that have both products
     values, scores = a.values, _contraction(a.scores)
     result = find_result(group, values, a.epilogue, target)
     top = result.stage
@@ -60,7 +60,7 @@ def schedule_attention(s: Schedule, group: Group, target: Target) -> None:
     for stage in a.epilogue:
         if stage is not top and stage is not out.op:
             s[stage.outputs[0]].compute_inline()
-    if top is not out.op:  # the order of the result needs a pass over it
+    if top is not out.op:  # a separate pass puts the result in order
         schedule_injective(s, group, out.op, target, keep=(top,))  # type: ignore[arg-type]  # not an input
     acc = accumulator(s, values, top, "register").op.outputs[0]
     scores_acc = accumulator(s, a.scores, a.logits, "register").op.outputs[0]

@@ -34,8 +34,8 @@ def redirect(
     position: int,
     offset: Dim,
 ) -> Stmt:
-    """`body` that reads `old` in the place of `sources`, and whose writes to `old` go to `new`, at
-    `offset` along dimension `position`.
+    """`body`, reading `old` instead of `sources`.  Its writes to `old` go to `new`, at `offset`
+    along dimension `position`.
     """
 
     def expr(e: Expr) -> Expr:

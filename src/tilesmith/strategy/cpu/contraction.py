@@ -163,7 +163,7 @@ def best_tile(
             break
         column_tiles = -(-columns // width)
         for height in range(1, min(rows, MAX_ROWS) + 1):
-            # a broadcast may be a memory operand of the FMA
+            # A broadcast may be a memory operand of the FMA, which needs no register.
             spare = scratch + (1 if broadcast else height)
             if height * count + count + spare > target.vector_registers:
                 break
@@ -180,7 +180,7 @@ def best_tile(
                 cost *= PEELED_COLUMNS
             # tall tiles are long code, and their rows may map to the same cache sets
             cost *= 1 + 0.004 * height
-            if outer == 1:  # each row of a whole product is a stream to prefetch
+            if outer == 1:  # each row of a whole product is a separate stream to prefetch
                 cost *= 1 + 0.01 * max(height - STREAMS, 0)
             if cost < best_cost:
                 best, best_cost = RegisterTile(height, count, lanes), cost
@@ -273,9 +273,7 @@ def row_distance(c: Contraction) -> int:
 def fusable_rows(c: Contraction) -> tuple[IterVar, ...]:
     """The trailing row axes that may be fused: adjacent in memory, and not read through windows."""
     rows = [r for r in c.rows if r is not c.vector]
-    rows = [
-        r for r in rows if expected(r.extent) > 1
-    ] or rows  # an axis of one element adds no rows
+    rows = [r for r in rows if expected(r.extent) > 1] or rows  # an axis of extent 1 adds no rows
     if not rows:
         return ()
     plain = _positions(c)
@@ -367,7 +365,7 @@ def packed_layout(c: Contraction, tile: RegisterTile, depth: int = 1) -> Layout 
     reduce = [position.pop(a.var) for a in reduction_order(c) if a.var in position]
     others = sorted(position.values())
     dims = [LayoutDim(d) for d in (*others, *sorted(fixed))]
-    if c.is_batched:  # each tile has weights of its own, so the axis itself is innermost
+    if c.is_batched:  # each tile has its own weights, so the axis itself is innermost
         return Layout((*dims, *(LayoutDim(d) for d in reduce), LayoutDim(v)))
     if depth == 1:
         steps, within = [LayoutDim(d) for d in reduce], []

@@ -72,7 +72,8 @@ def lane_products_for(c: Contraction, target: Target) -> TensorIntrinsic | None:
 
 def products_per_fma(element: DType, target: Target) -> float:
     """Products of type `element` that one lane adds in the time of a multiply-add of f32.  It is
-    that of the best dot-product instruction for this type or wider integers, or 1 if there is none.
+    the number for the best dot-product instruction for this type or wider integers, or 1 if there
+    is none.
     """
     rates = [
         products_per_time(i, target)
@@ -95,7 +96,8 @@ def _takes(operand: DType, element: DType) -> bool:
 
 def joinable(channels: Dim, element: DType) -> Dim:
     """Channels, padded with zeros to fill lanes of `element`, so that instructions can add them."""
-    depth = max(f32.bytes // element.bytes, 1)  # a lane adds as many neighbours as fill its bytes
+    # Each lane adds as many adjacent elements as fit into its bytes.
+    depth = max(f32.bytes // element.bytes, 1)
     if not isinstance(channels, int) or channels == 1:
         return channels
     return -(-channels // depth) * depth

@@ -71,7 +71,7 @@ def schedule_dots(s: Schedule, p: Product, cfg: Config) -> bool:
     steps = [x for x in sums.leaf_axes if x not in sums.axis]
     unrolled_steps = height * width * -(-k.extent // lanes)
     if isinstance(unrolled_steps, int) and unrolled_steps <= MAX_UNROLLED_STEPS:
-        # short sums: one row after the other
+        # Sums are short, so finish one row before the next.
         sums.reorder(*kept, *steps, first)
         unrolled = [*kept, *steps]
     else:

@@ -57,7 +57,8 @@ def columns_choice(target: Target) -> Choice:
         else:
             steps, places = w[0], x[0] * math.prod(x[2:])
             op, left = MatMul(transpose_a=True), (steps, math.prod(w[1:]))
-            under = left[1] * places  # reordered by images, then added
+            # Elements that are reordered to have images outermost, then added.
+            under = left[1] * places
             copied = (steps * places, under, under)
         types = (TensorType(dtype, shape) for shape in (left, (steps, places)))
         product = contraction_of(op.tensors(*types), frozenset())
@@ -83,10 +84,10 @@ def _best_lanes(c: Contraction, target: Target) -> tuple[Contraction, float]:
     if other.is_batched:
         count, lane = expected_size(result), other.vector.var
         if count > min(expected_size(x), expected_size(w)):
-            return c, own  # its neighbours would have to be reordered too
+            return c, own  # the producer and the reader would have to reorder as well
         if not all(any(i is lane for i in load.indices) for load in (other.x, other.w)):
-            return c, own  # lanes would gather from groups of several channels
-        # `x` is copied for its border in any case; a copy that also reorders costs more
+            return c, own  # lanes would gather elements from groups of several channels
+        # `x` is copied in any case for its halo; reordering in that copy costs more.
         either = _copying(expected_size(x), size, target)
         copied = _copying(expected_size(w), size, target) + _exchange(count, size, target)
         cost = _cycles(other, target) + either + copied
@@ -143,7 +144,7 @@ def _cycles(c: Contraction, target: Target) -> float:
     assert c.vector is not None
     rows = max(expected_size(a.extent for a in c.rows if a is not c.vector), 1)
     if c.is_batched:
-        rows = max(row_extent(c), 1)  # each row reads vectors of its own
+        rows = max(row_extent(c), 1)  # each row reads its own vectors
     columns = max(expected(c.vector.extent), 1)
     size = c.op.outputs[0].dtype.bytes
     cycles = best_tile(rows, columns, target, size, not c.is_batched)[1]

@@ -237,7 +237,7 @@ def share_and_vectorize(
     if axes and 1 < (phases := cycle(divided[-2])) <= min(most, sizes[-1]):
         axes[-1], phase = stage.split(axes[-1], factor=phases)
         stage.unroll(phase)
-        apart = True  # the phases separate them
+        apart = True  # the phases separate the two loops
         sizes[-1] = -(-sizes[-1] // phases)
     axes.append(inner)
     sizes.append(size)
@@ -284,7 +284,7 @@ def _fusable_runs(
     reads = [known_strides(t, indices, group.layout(t)) for t, indices in places(op, keep)]
     split_at = condition_vars(op, keep)
     runs: list[list[int]] = [[order[0]]]
-    last = order[0]  # the innermost axis of the current run that has more than one element
+    last = order[0]  # the innermost axis of the current run whose extent is not 1
     for i in order[1:]:
         outer, inner = op.axis[last], op.axis[i]
         extent = expected(inner.extent)

@@ -26,7 +26,8 @@ def lower_irregular(body: Graph, target: Target, name: str) -> Func:
     if is_mapped(body):
         return func
     pairs = ((body.outputs[o], body.inputs[i]) for o, i in body.in_place)
-    left = {v for pair in pairs for v in pair}  # updated in place, so little of them is accessed
+    # These are updated in place, so only a small part is accessed.
+    left = {v for pair in pairs for v in pair}
     values = dict.fromkeys((*body.inputs, *body.outputs))
     elements = sum(expected_size(v.type.shape) for v in values if v not in left)
     size = max(elements, _iterations(func.body))

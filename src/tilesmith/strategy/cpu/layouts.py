@@ -108,7 +108,7 @@ class ByAxes:
             gathered = _gathered(node, number, layout, result)
             return _moving(node, number, layout, result) * moved if gathered is None else gathered
         if s.kind == "opaque" or (s.kind == "reduction" and s.reduced is not None):
-            return 0.0  # the kernel runs along its memory order, so any layout is as good
+            return 0.0  # the kernel follows the memory order, so every layout costs the same
         if keeps_axes:
             other_rank = value.type.rank != node.outputs[0].type.rank
             return 0.0 if other_rank or _same(layout, result, value) else ACROSS * moved
@@ -205,7 +205,7 @@ def _gathered(node: Node, number: int, layout: Choice, result: Choice) -> float 
 
 @lru_cache(maxsize=4096)
 def _vector_read(op: Op, types: tuple[TensorType, ...], number: int) -> bool:
-    """Whether a contraction loads operand `number`, which is no weight, in vectors along the
+    """Whether a contraction loads operand `number`, which is not a weight, in vectors along the
     innermost axis of its result (a depthwise convolution, the transforms of a Winograd one).
     """
     if isinstance(op, WinogradConv):
@@ -246,7 +246,7 @@ def _copied_along(op: Op, types: tuple[TensorType, ...], number: int, innermost:
             continue
         if load is c.x:
             return walked_axis(c, copy)
-        # a `w` that is computed otherwise, such as by a transposition, is packed in the kernel
+        # If another stage computes `w`, such as a transposition, the kernel packs it.
         if zero_padding(copy.op) is not None and c.vector is not None:
             return next(i for i, e in enumerate(load.indices) if c.vector.var in free_vars(e))
     return None

@@ -88,7 +88,7 @@ def schedule_contraction(s: Schedule, p: Product, cfg: Config) -> bool:
     merged = len(row_at) - 1  # axes of `acc` that flattening merged, all at row_at[0]
     vector_axis = a.axis[vector_at - merged if row_at and vector_at > row_at[0] else vector_at]
     last = a.axis.index(vector_axis)
-    # rows are whole vectors, so that each vector can be a register
+    # Rows are whole vectors, so that registers can hold the accumulators.
     s.transform_layout(acc, Layout.with_innermost(acc.rank, last, tile.lanes))
     spatial = [a.axis[row_at[0]], vector_axis] if row_at else [vector_axis]
     places = [a.axis.index(x) for x in spatial]
@@ -107,7 +107,7 @@ def schedule_contraction(s: Schedule, p: Product, cfg: Config) -> bool:
         a.unroll(x)
     own = lane_products_for(c, target) if dot is None and width % tile.lanes == 0 else None
     if own is not None and not all(lies_along(s, group, f, p.vector.var) for f in (c.x, c.w)):
-        own = None  # for instance two channels made from one: a lane of `x` is read twice
+        own = None  # a lane of `x` is read twice, for instance if two channels are made from one
     if own is not None:
         vectors, lanes = a.split(spatial[-1], factor=tile.lanes)
         a.unroll(vectors)
@@ -115,7 +115,7 @@ def schedule_contraction(s: Schedule, p: Product, cfg: Config) -> bool:
     elif dot is None:
         in_vectors(a, spatial[-1], width, tile.lanes)
     else:
-        # weights are packed in whole vectors, so the last vector is multiplied as a whole
+        # Weights are packed in whole vectors, so the last vector is multiplied as a whole.
         tail = "roundup" if p.columns % tile.lanes else "peel"
         vectors, lanes = a.split(spatial[-1], factor=tile.lanes, tail=tail)
         a.unroll(vectors)
@@ -165,7 +165,7 @@ def _tile(p: Product, columns: int, cfg: Config, scratch: int) -> tuple[Register
     distance = row_distance(c) if walk is None else abs(walk.get(run[-1].var, 0))
 
     def choose(vectors: int | None = None) -> tuple[RegisterTile, int]:
-        # a plain int, since decisions are keys of a table
+        # Decisions are keys of a table, so they must be plain ints.
         vectors = None if vectors is None else int(vectors)
         if slide is not None:
             best = sliding_tile(slide, rows, columns, target, element, vectors)

@@ -125,7 +125,7 @@ def schedule_operands(
         if not along and not is_paired and _copy_as_it_lies(stage, group, c, tile, copy, target):
             return
         order = list(dict.fromkeys(d.axis for d in packed.dims if d.part != "inner"))
-        if along:  # read in place
+        if along:  # the operand is read in place
             order.append(order.pop(0))
         loops = [stage.axis[i] for i in order]
         stage.reorder(*loops)
@@ -167,7 +167,7 @@ def _packs(group: Group, c: Contraction, tile: RegisterTile, target: Target, cfg
     """
     walk, tensor = strides_through(group, c.w), c.w.buffer
     if walk is None or c.w.buffer in group.layouts or not isinstance(tensor, Tensor):
-        return False  # computed in an order of its own, or a constant that is packed already
+        return False  # it is computed in its own order, or it is a constant that is packed already
     if not all(isinstance(n, int) for n in tensor.shape):
         return False
     size = c.w.dtype.bytes
@@ -216,7 +216,7 @@ def runs_along(group: Group, load: Load, var: Var) -> bool:
     """Whether neighbours along `var` are contiguous in memory, seen through inlined index maps."""
     tensor, indices, _ = source_of(load)
     if isinstance(tensor.op, Compute):
-        return True  # computed here, in an order of its own
+        return True  # it is computed here, in its own order
     layout = group.layout(tensor)
     column = column_block(layout)
     if column is not None:
@@ -259,7 +259,7 @@ def strides_through(group: Group, load: Load) -> dict[Var, int] | None:
 
 
 def _pads(op: Compute) -> bool:
-    if not op.inputs:  # a literal
+    if not op.inputs:  # the operand is a literal
         return False
     return any(not isinstance(b, Load) for b in op.body) or any(
         not _plain(load) for load in loads(op)
@@ -357,7 +357,7 @@ def prefetch_block(
     weights don't stay in the L2 cache.
 
     Each `step` of the first tiles prefetches one cache line, or as many as cover the whole block.
-    On first use weights would come from memory, and the hardware prefetcher starts anew at every
+    On first use weights would come from memory, and the hardware prefetcher starts again at every
     page.
 
     weights: a tensor; nothing is prefetched if it is not packed in column blocks.

@@ -23,7 +23,7 @@ from .winograd import winograd_op
 def packed_layouts(
     body: Graph, constants: Iterable[int], target: Target, cfg: Config
 ) -> dict[int, Layout]:
-    """Layouts, by input number, of those `constants` of a fused body that must be packed anew."""
+    """Layouts, by input number, of the `constants` of a fused body that must be packed again."""
     packed: dict[int, Layout] = {}
     for i in constants:
         value = body.inputs[i]
@@ -31,14 +31,14 @@ def packed_layouts(
         if value.layout is None or column is None:
             continue
         if winograd_op(body) is not None:
-            continue  # its blocks have the one width for which its products are written
+            continue  # these blocks have the only width for which the products exist
         axis, block = column.axis, column.block
         lanes = target.vector_lanes(_sum_bytes(body, value))
         columns = value.type.static_shape[axis]
         if block % lanes:
-            continue  # narrower than a vector: no choice
+            continue  # a block narrower than a vector is no choice
         vectors = cfg.choice("vectors", tile_vectors(columns, lanes), block // lanes)
-        if not same_dim(vectors * lanes, block):  # a symbol while features are traced
+        if not same_dim(vectors * lanes, block):  # `vectors` is a symbol while features are traced
             packed[i] = _with_block(value.layout, axis, vectors * lanes)
     return packed
 

@@ -1,4 +1,4 @@
-"""Contractions that whole groups are scheduled around: what the forms of their loops share.
+"""Contractions that whole groups are scheduled around: the common part of their loop forms.
 
 Each form (`dots`, `scaled_rows`, `tile_dots`, `matmul`, `scaled_chunks`) computes the sums of a
 tile of the result, then the epilogue.  The forms differ in where the sums are stored and in what
@@ -102,7 +102,7 @@ class Product:
         return tuple(st for st in self.group.stages if st not in before)
 
     def inline(self, s: Schedule, stages: Iterable[Compute]) -> None:
-        """Inline those of `stages` that are neither sums nor the result."""
+        """Inline the `stages` that are neither sums nor the result."""
         for stage in stages:
             if stage is not self.sums and stage is not self.result.op and not stage.reduce_axis:
                 s[stage.outputs[0]].compute_inline()

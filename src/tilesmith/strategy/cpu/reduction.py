@@ -81,7 +81,7 @@ def schedule_reductions(s: Schedule, group: Group, target: Target, cfg: Config =
     if out in results and len(out.body) == 1:
         results[out] = s.cache_write(group.outputs[0], "register")
     level = _schedule_output(s, group, out, reducing, target, cfg)
-    for stage in reversed(group.stages):  # readers first: a stage is attached where its reader is
+    for stage in reversed(group.stages):  # readers first: a stage is attached to its reader's loops
         if stage.reduce_axis:
             if stage is not out or len(stage.body) == 1:
                 _attach_reduction(s, group, stage, results[stage], level, cfg)
@@ -326,7 +326,7 @@ def in_vectors(stage: Any, axis: Any, width: int, lanes: int) -> None:
 def _one_loop(
     handle: Any, group: Group, op: Compute, axes: list[IterVar], level: _Level
 ) -> tuple[Any, int]:
-    """One loop over those of `axes` that every access walks with one stride, and its extent."""
+    """One loop over the `axes` that every access walks with one stride, and its extent."""
     by_var = {
         a.var: x
         for a, x in zip(

@@ -67,7 +67,8 @@ def _scaled_factor(group: Group, contraction: Compute) -> tuple[Load, Tensor, Lo
             continue
         if len(group.consumers(product.op)) != 1 or k.var not in set(factor.indices):
             continue
-        if product.dtype is not contraction.outputs[0].dtype:  # the sum has a wider type
+        # The sum has a wider type than the result.
+        if product.dtype is not contraction.outputs[0].dtype:
             continue
         own = tuple(a.var for a in product.op.axis)
         summed = own[index_of(factor.indices, k.var)]

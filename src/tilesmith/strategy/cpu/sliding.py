@@ -80,7 +80,7 @@ def sliding_tile(
     number of steps of the window to unroll.
 
     That number is 1 if too few registers remain for the shared vectors; the tile is then no better
-    than that of a product.  `vectors` fixes the vectors per row.
+    than a product's tile.  `vectors` fixes the vectors per row.
     """
     lanes = target.vector_lanes(element_bytes)
     best, best_cost = (RegisterTile(1, vectors or 1, lanes), 1), float("inf")
@@ -97,7 +97,7 @@ def sliding_tile(
                 cost = full * _cycles(slide, height, count, taps, target)
                 if rest:
                     cost += _cycles(slide, rest, count, taps, target)
-                # tall tiles are long code, and register allocation for all rows is hard
+                # Tall tiles are long code, and their many rows make register allocation hard.
                 cost *= -(-columns // (count * lanes)) * (1 + 0.01 * height)
                 if cost < best_cost:
                     best, best_cost = (RegisterTile(height, count, lanes), taps), cost

@@ -110,7 +110,8 @@ class TileBlock:
         vectors = [n * o.size * o.dtype.bytes * 8 / target.vector_bits
                    for n, o in zip((self.rows, self.columns), i.operands, strict=True)]  # fmt: skip
         each = i.time(model)
-        fresh = max(each, i.first_fmas or 0.0)  # the first product with a tile of columns
+        # The first product that uses a column tile costs more.
+        fresh = max(each, i.first_fmas or 0.0)
         calls = self.columns * fresh + (tiles - self.columns) * each
         return tile_cycles(Instructions(fma=calls, load=sum(vectors)), 2 * vectors[1], model)
 
@@ -207,7 +208,7 @@ def _divided(
             for n in range(1, registers):
                 width = n * declared.extents[1]
                 needed = n == 1 or width - declared.extents[1] < columns
-                # a register has one shape, so a tail needs another one
+                # A tile register has one shape, so a tail needs a register of its own.
                 tiles = r * n + r + n + (n + 1 if tail else 0)
                 if tiles <= registers and needed and not width % lanes:
                     blocks.append(TileBlock(intrinsic, r, n, joins))

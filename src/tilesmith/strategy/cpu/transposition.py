@@ -12,8 +12,8 @@ Otherwise the rows of the next v are prefetched, since hardware does not foresee
 row.
 
 If no cache holds `y`, streaming stores are best, which need whole lines.  If the row length of `y`
-is no multiple of a line and L is one line, v is skewed: each u of a block begins at the start of a
-line.
+is not a multiple of a line and L is one line, v is skewed: each u of a block begins at the start of
+a line.
 """
 
 from __future__ import annotations

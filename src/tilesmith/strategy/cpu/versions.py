@@ -40,7 +40,7 @@ def _with_one_result(body: Graph) -> Group | None:
 
 
 def batch_versions(body: Graph) -> Versions | None:
-    """Versions for few rows (as expected) and for many.  None if the group is no product, if its
+    """Versions for few rows (as expected) and for many.  None if the group is not a product, if its
     rows are not the batch (pixels of an image), or if the batch is expected to be large.
     """
     group = _with_one_result(body)

@@ -106,7 +106,7 @@ def blocking(sizes: Sizes, target: Target, cfg: Config = ANALYTIC) -> Blocking:
     column_blocks = -(-sizes.filters // columns)
     wanted = target.shared_trips // 2  # a block has several rows of register tiles
     few = sizes.tiles < wanted * tile.rows // 2
-    # Column blocks share the transformed input; a single one has no other to share it with.
+    # Column blocks share the transformed input; with a single one nothing is shared.
     shared = own < tile.rows or (few and column_blocks > 1)
     shared = cfg.choice("transform_first", (False, True), shared)
     limit = max(budget // columns if shared else own, tile.rows)
@@ -152,8 +152,8 @@ def winograd_cycles(sizes: Sizes, target: Target) -> float:
     weights = points * sizes.channels * sizes.filters * 4 / dram_rate(target)
     images = sizes.m**2 * sizes.tiles * (sizes.channels + sizes.filters) * 4
     far = images / target.model.l3_bytes_per_cycle if images > target.model.l2_bytes else 0.0
-    # For each point of a tile a vector moves in and out, and once more between product and
-    # transform. It takes about m operations, two per cycle.
+    # For each point of a tile, a vector moves in and out, and once more between product and
+    # transform. This takes about m operations, two per cycle.
     moved = 2 * points * sizes.tiles * (channels + 2 * filters)
     arithmetic = sizes.m * points * sizes.tiles * (channels + filters)
     return max(products, weights) + moved + arithmetic / 2 + far + target.model.parallel_cycles
@@ -211,7 +211,7 @@ def winograd_choice(
         assert isinstance(node.op, Conv)
         x, w = ([*map(expected, v.shape)] for v in node.inputs)
         if 0 in (*x, *w):
-            return None  # no product could be saved
+            return None  # a Winograd convolution would save no multiplications
         best, fewest = None, WINOGRAD_MARGIN * direct_cycles(node, target, element)
         for m in allowed:
             sizes = Sizes.of(WinogradConv(m, node.op.pads), x, w[0])

@@ -66,7 +66,7 @@ RESULTS = 64
 class Stages:
     """The stages of an attention that one launch computes.
 
-    core: the products and what is between them.
+    core: the products and the stages between them.
     running: the combination of the results of all chunks; None: there is one chunk.
     out: the result: the second product, or a function of each of its elements.  It may have its
         axes in another order, and several of them merged, as where heads are joined.
@@ -197,7 +197,7 @@ def fastest(stages: Stages, target: Target, keys: int) -> Blocking | None:
     *heads, length, across = (a.extent for a in stages.last.axis)
     count, rows, width = expected_size(heads), expected(length), expected(across)
     is_whole = stages.running is None and keys >= stages.keys
-    # results of a chunk; otherwise also maximum, total and sum of all chunks
+    # The results of a chunk; otherwise also the maximum, total and sum of all chunks.
     numbers = 1 if is_whole else 4
 
     def made(step: int, threads: tuple[int, int], each: int) -> Blocking:
@@ -354,7 +354,7 @@ def _reduce_row(s: Schedule, stage: Stage, b: Blocking, place: tuple[Stage, Axis
     for whole, first in ((stage, 0), (partial, 1)):
         own = s[s.cache_write(whole.op.outputs[0], "register")]
         axes = list(whole.axis)
-        if first:  # partial results of a row are contiguous
+        if first:  # the partial results of a row are contiguous
             order = (*range(1, len(axes)), 0)
             s.transform_layout(whole.op.outputs[0], Layout(tuple(map(LayoutDim, order))))
         row, y = whole.split(axes[first + b.stages.row], factor=along_y, tail="guard")

@@ -1,7 +1,7 @@
 """Schedules for any expression on a device.
 
 A stage without a reduction is inlined, unless it is costly and read more than once.  Each other
-stage is a launch of its own, whose result the next one reads from memory.  Rules for products
+stage is a separate launch, whose result the next one reads from memory.  Rules for products
 (`tiles`) or for rows (`rows`) may instead compute it together with its reader.  One thread runs
 recurrences and loops that a user wrote.
 """
@@ -233,7 +233,7 @@ def _epilogue(pending: Mapping[str, StageBody], name: str, done: set[str]) -> st
 def _alone_in_rows(s: Schedule, name: str, target: Target) -> None:
     """Bind a block to each element of a reduction that no other stage is computed with."""
     stage = s[name]
-    if not stage.axis:  # a single element: each step of its sum is a launch
+    if not stage.axis:  # The stage has a single element, so each step of its sum is a launch.
         share_terms(s, name, block_size(target))
         return
     own = s[s.cache_write(stage.op.outputs[0], "register" if is_combined(stage) else "shared")]

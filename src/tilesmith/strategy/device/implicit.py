@@ -185,7 +185,7 @@ def schedule_implicit(found: ImplicitGroup, target: Target) -> Schedule | None:
         return None
     along = (made.product.reduce_axis[-1].var, made.product.axis[-1].var)
     if not all(any(x.stride(v) == 1 for v in along) for x in kept[product.name].reads):
-        return None  # neighbours in memory are neither channels nor filters
+        return None  # adjacent elements in memory are neither channels nor filters
     rows = (*made.positions, made.column)
     schedule_tensor_tiles(s, found.tile, product.name, out.name, target, rows)
     return s

@@ -61,7 +61,7 @@ def _is_fill(s: Stmt) -> bool:
     if not isinstance(s, Store) or not isinstance(s.value, Const):
         return False
     if SCOPES[s.buffer.scope].owner:
-        return False  # local to a thread
+        return False  # the memory is local to a thread
     return own <= vars_of(s.indices)
 
 
@@ -99,7 +99,7 @@ def _independent(s: For) -> int:
 
 
 def _count(s: For) -> int:
-    """Iterations of a loop; 1 where that is no constant."""
+    """Iterations of a loop; 1 if the number is not a constant."""
     extent = simplify(s.extent)
     return int(extent.value) if isinstance(extent, Const) else 1
 

@@ -127,7 +127,7 @@ def share_terms(s: Schedule, name: str, threads: int) -> list[str]:
     laws = stage.state.compute.laws
     while threads > 1 and laws.in_parts:
         terms = fused(stage, stage.reduce_axis)
-        if laws.interleaved:  # neighbouring threads read neighbours
+        if laws.interleaved:  # adjacent threads read adjacent elements
             _, part = stage.split(terms, factor=threads, tail="guard")
         else:
             part, _ = stage.split(terms, nparts=threads, tail="guard")

@@ -51,7 +51,7 @@ def parts_of(
 
 def parts_of_elements(body: StageBody, target: Target) -> int:
     """Like `parts_of`, for a product of a vector and a matrix, if each thread computes one element
-    and neighbours read neighbours; 1 for undivided sums, and for stages that are no such product.
+    and neighbours read neighbours; 1 for undivided sums, and for other stages.
     """
     factors, op = product_of_loads(body.op), body.op
     if factors is None or not op.axis:
@@ -79,7 +79,7 @@ def divide_sum(s: Schedule, name: str, out: str, parts: int, target: Target) -> 
     part, _ = stage.split(terms, nparts=parts)
     partial = s.rfactor(stage.op.outputs[0], part)
     layout = s[out].state.layout
-    if layout is not None:  # in the order in which the sums are read
+    if layout is not None:  # the layout follows the order in which the sums are read
         behind = (replace(d, axis=d.axis + 1) for d in layout.dims)
         s.transform_layout(partial, Layout((LayoutDim(0), *behind)))
     thread = bind_elements(s[out], target)

@@ -119,7 +119,7 @@ def _chunk(stages: Stages, target: Target) -> int | None:
 
 
 def _softmax(a: Attention) -> _Softmax | None:
-    """The expressions of an attention; None if its rows are no softmax."""
+    """The expressions of an attention; None if its rows are not a softmax."""
     scores, logits, values = a.scores, a.logits, a.values
     element = logits.outputs[0].dtype
     if len(a.rows) != 2 or not same_shape(values.shape[:-1], scores.shape[:-1]):
@@ -170,7 +170,7 @@ def _softmax(a: Attention) -> _Softmax | None:
 
 
 def _renamed(e: Expr, axes: Sequence[te.IterVar], others: Sequence[te.IterVar]) -> Expr:
-    """`e` with other axes in the place of its own."""
+    """`e` with other axes instead of its own."""
     return substitute(e, {a.var: b.var for a, b in zip(axes, others, strict=True)})
 
 

@@ -164,7 +164,7 @@ def _staged(t: TensorTile, op: Compute, target: Target, divides: bool) -> Iterat
 
 def _can_copy_ahead(t: TensorTile, target: Target) -> bool:
     if t.turned:
-        return False  # stored element by element
+        return False  # the tile is stored one element at a time
     for number, tensor in enumerate((t.a, t.b)):
         row = tensor.shape[-1]
         assert isinstance(row, int)
@@ -174,7 +174,7 @@ def _can_copy_ahead(t: TensorTile, target: Target) -> bool:
 
 
 def _has_waves(t: TensorTile, op: Compute) -> bool:
-    """Whether each wave has a part of its own: no tile of one wave holds the whole result."""
+    """Whether each wave has its own part: no tile of one wave holds the whole result."""
     sides = zip(t.waves, t.block, (op.axis[t.row], op.axis[t.column]), strict=True)
     return all(
         n == 1 or (isinstance(x.extent, int) and size // n < x.extent) for n, size, x in sides
@@ -196,8 +196,8 @@ def _is_product(i: TensorIntrinsic) -> bool:
 
 
 def _row(op: Compute, a: Load, b: Load, k: Var) -> int | None:
-    """The axis of the rows: the last one on which `a` depends and `b` does not.  None if the
-    operands are no matrices whose columns are the last axis.
+    """The axis of the rows: the last one on which `a` depends and `b` does not.  None unless the
+    operands are matrices whose columns are the last axis.
     """
     last = op.axis[-1].var
     if not all(isinstance(i, (Var, Const)) for i in (*a.indices, *b.indices)):
@@ -285,7 +285,7 @@ def schedule_tensor_tiles(
     kt, ki = own.split(ki, factor=depth)
     own.reorder(*others, *taps, ko, kt, it, jt, i, j, ki)
     if t.buffers > 1:
-        ko = fused(own, [*taps, ko])  # one loop, which is pipelined
+        ko = fused(own, [*taps, ko])  # fuse them into one loop, which is pipelined
     for axis in (kt, it, jt):
         own.unroll(axis)
     own.tensorize(i, t.intrinsic)
@@ -347,7 +347,7 @@ def _load(s: Schedule, operand: Stage, t: TensorTile, number: int) -> None:
         pad, size, down = _padding(t, number, distance)
         lanes = size // dtype.bytes
         operand.storage_align(operand.axis[-2], row + pad)
-        if down:  # neighbouring threads fill neighbouring rows
+        if down:  # adjacent threads fill adjacent rows
             *rows, across = operand.axis
             ro, ri = operand.split(fused(operand, rows), factor=_stored_together(size))
             vectors, vector = operand.split(across, factor=lanes)
@@ -406,7 +406,7 @@ def _padded(t: TensorTile, number: int, distance: int) -> tuple[int, int, int, b
         for down in (False, True):
             across = min(vectors, t.intrinsic.threads // together) * size
             if down and (rows % together or across < SECTOR):
-                # a wave would load less of each row than a transaction of global memory moves
+                # Each row would get less than one transaction of global memory.
                 continue
             places = (
                 (n // (vectors * together) * together + n % together, n // together % vectors)

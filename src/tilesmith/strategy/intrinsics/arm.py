@@ -34,7 +34,7 @@ def _scalar_dot() -> TensorIntrinsic:
     a, w = te.placeholder((4,), "u8", "a"), te.placeholder((4,), "i8", "w")
     k = te.reduce_axis(4, "k")
     c = te.compute((), lambda: te.sum(a[k].astype("i32") * w[k].astype("i32"), axis=k), "c")
-    # two multiply-adds, and extensions that are shared by the rows and columns of a tile
+    # The instruction does two multiply-adds.  The rows and columns of a tile share the extensions.
     return te.decl_tensor_intrin("smlad_u8_i8", c, _smlad, features=("dsp",), fmas=2.5)
 
 

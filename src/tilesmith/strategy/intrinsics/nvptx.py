@@ -57,7 +57,7 @@ def _load(code: Any, operand: Any, pointer: Any, distance: int) -> tuple[Any, ..
     g, t = code.integer("lshr", thread, 2), code.integer("and", thread, 3)
     reads = _reads(operand, distance)
     size = reads[0][0]
-    # of thread 0; the offsets of other threads differ by a constant
+    # Offsets of thread 0; those of other threads differ by a constant.
     offsets = [offset[0] for _, offset in reads]
     of_g, of_t = reads[0][1][4], reads[0][1][1]
     place = code.integer("add", code.integer("mul", g, of_g), code.integer("mul", t, of_t))

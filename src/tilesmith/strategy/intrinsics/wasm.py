@@ -22,7 +22,7 @@ def _dot(name: str, weights: str) -> TensorIntrinsic:
         wide = w if weights == "i16" else code.widened(w, "i16", True)
         return code.add(old, code.call("llvm.wasm.dot", old.type, a, wide))
 
-    # the addition is a second instruction
+    # The addition takes a second instruction.
     return lane_dot(name, 4, 2, ("i16", weights, "i32"), emit, ("simd128",), fmas=4 / 3, scratch=1)
 
 

@@ -54,7 +54,7 @@ def _pmaddwd(lanes: int, weights: str = "i16") -> TensorIntrinsic:
         wide = w if weights == "i16" else code.widened(w, "i16", True)
         return code.add(old, code.call(f"llvm.x86.{suffix}", old.type, a, wide))
 
-    # The addition is a second instruction, on the ports of the multiplication too.
+    # The addition takes a second instruction, which also uses the multiplication ports.
     name = "pmaddwd" if weights == "i16" else f"pmaddwd_{weights}"
     if weights != "i16" and lanes == 4:
         feature = "sse4.1"
@@ -99,7 +99,7 @@ def _bf16(lanes: int) -> TensorIntrinsic:
         return code.call(f"llvm.x86.avx512bf16.dpbf16ps.{32 * lanes}", old.type, old, *pair)
 
     features = ("avx512bf16",) if lanes == 16 else ("avx512bf16", "avx512vl")
-    # it rounds to odd between the two products, and flushes denormals to zero
+    # The instruction rounds to odd between the two products and flushes denormals to zero.
     return lane_dot(
         f"vdpbf16ps_{lanes}", lanes, 2, ("bf16", "bf16", "f32"), emit, features,
         tolerance=2 * _UNIT_ROUNDOFF, fmas="bf16_dot_fmas",
@@ -162,11 +162,11 @@ def _amx(
         def touch(code: Any) -> None:
             shape = code.constant("i16", rows), code.constant("i16", steps * _LANE_BYTES)
             place = code.scratch(rows * steps * _LANE_BYTES), code.constant("i64", steps * 4)
-            # a tile of zeros would occupy another register
+            # Loading a tile of zeros would occupy another register.
             tile = code.call("llvm.x86.tileloadd64.internal", "x86_amx", *shape, *place)
             code.run("llvm.x86.tilestored64.internal", *shape, *place, tile)
 
-        # A row takes one cycle of the only unit, in which two multiply-adds could start.
+        # A row occupies the only unit for one cycle, in which two multiply-adds could start.
         return te.decl_tensor_intrin(
             full_name, c, emit, load=_load_tile, features=("amx-tile", feature),
             fmas=2.0 * max(rows, _BUSY_ROWS), first_fmas=2.0 * steps, registers=_TILES,

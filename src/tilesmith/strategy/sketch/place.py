@@ -1,8 +1,8 @@
 """Rules that place stages: inlined into their readers, in the tile of a reader, or alone.
 
-The result is a list of *nests*.  A nest is a stage with loops of its own, its `root`, and the
-stages computed inside them.  These are reductions whose results the root reads at its own index
-(the accumulators of its tile), and stages that are stored for a tile.
+The result is a list of *nests*.  A nest is a stage with its own loops, its `root`, and the stages
+computed inside them.  These are reductions whose results the root reads at its own index (the
+accumulators of its tile), and stages that are stored for a tile.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def place_injective(s: Schedule, target: Target, cfg: Config, apart: Set[str]) -
 
 def _usual_places(s: Schedule, apart: Set[str]) -> dict[str, tuple[str, bool]]:
     """The default placement of each stage without a reduction, consumers first, and whether it is
-    final whatever counting says.
+    final regardless of counted costs.
 
     It is final for stages that a reduction writes or reads: other rules fuse those chains.
     """
@@ -145,7 +145,8 @@ def _reads_by_stage(s: Schedule, name: str) -> dict[str, int]:
 def _is_reread(s: Schedule, name: str, reads: Mapping[str, Mapping[str, int]]) -> bool:
     """Whether a reduction, directly or through inlined stages, reads most elements repeatedly."""
     size = expected_size(s.state.stages[name].op.shape)
-    times = sum(counts.get(name, 0) for counts in reads.values())  # inlined readers count once
+    # Count the readers of inlined readers too.
+    times = sum(counts.get(name, 0) for counts in reads.values())
     through = [r for r in s.state.consumers()[name] if s.state.stages[r].compute.reduce_axis]
     for reader in through:
         if name not in reads[reader]:
@@ -335,7 +336,7 @@ def _point(
     axes: list[int] = []
     for index, axis in zip(load.indices, own.axis, strict=True):
         if isinstance(index, Const) and same_dim(axis.extent, 1):
-            axes.append(-1 - len(axes))  # not an axis of the root
+            axes.append(-1 - len(axes))  # an axis that does not belong to the root
             continue
         if not isinstance(index, Var) or index not in root_axes:
             return None

@@ -82,7 +82,7 @@ def stored_stages(
 
 
 def _values(op: Compute) -> tuple[Expr, ...]:
-    first = op.body[0] if op.body else None  # None for loops written by hand.
+    first = op.body[0] if op.body else None  # loops written by hand have no body
     return first.sources if isinstance(first, Reduce) else op.body
 
 
@@ -93,7 +93,7 @@ def _needed(state: State, points: Mapping[str, Mapping[str, int]]) -> dict[str, 
         if not stage.is_placeholder:
             op = stage.compute
             elements = least = expected_size(op.shape)
-            # a scan is read by its own steps, so all of it is needed
+            # The steps of a scan read their own results, so all of them are needed.
             later = (r in evaluations for r in points[name])
             if not stage.is_output and all(points[name].values()) and all(later):
                 least = min(

@@ -145,7 +145,7 @@ def read_of(state: State, load: ir.Load) -> Read:
             strides[atom] = coefficient if strides.get(atom, 0) == 0 else None
             continue
         inside = _within_block(atom)
-        if inside is not None:  # neighbours as long as they are in one block
+        if inside is not None:  # they stay adjacent as long as they are in one block
             strides[inside] = coefficient
             continue
         period = _period(atom)

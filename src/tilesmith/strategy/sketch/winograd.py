@@ -97,7 +97,7 @@ def filtered_cycles(op: Compute, w: Windowed, m: int, target: Target) -> float:
     t = points(m)
     tiles = math.prod(-(-expected(op.axis[p].extent) // m) for p in w.places)
     results = expected_size(a.extent for n, a in enumerate(op.axis[:-1]) if n not in w.places)
-    results *= -(-expected(op.axis[-1].extent) // lanes)  # whole vectors
+    results *= -(-expected(op.axis[-1].extent) // lanes)  # only whole vectors are computed
     reduced = expected_size(a.extent for a in w.others)
 
     def vectors(shape: Any, dims: tuple[int, int]) -> int:

@@ -47,7 +47,7 @@ def element_cycles(values: Sequence[Expr], lane: Var | None, target: Target) -> 
             gathered += 2.0 if chosen else 1.0
         elif last:
             counted.load += 1.0 if last == 1 else 1.5 + abs(last)
-        stack += [i for i in e.indices if strides[i] is None]  # the index is computed, too
+        stack += [i for i in e.indices if strides[i] is None]  # computing the index takes work too
     counted.issued += counted.load
     return counted.cycles(model) / lanes + gathered * model.gather_cycles
 
@@ -70,7 +70,7 @@ def _count(e: Expr, counted: Instructions, target: Target) -> None:
     if kind is None:
         return
     if isinstance(e, ir.Cast) and e.dtype.is_int and e.dtype.bytes == 8 and e.a.dtype.is_float:
-        times = 2.0 * target.vector_lanes(LANE_BYTES)  # executed for each lane
+        times = 2.0 * target.vector_lanes(LANE_BYTES)  # each lane executes it
     elif isinstance(e, ir.Binary) and e.op in ("floordiv", "floormod"):
         times = target.model.integer_divide_cycles
     else:
@@ -103,7 +103,7 @@ def _stride(e: Expr, below: Sequence[float | None], lane: Var | None) -> float |
     if not isinstance(e, ir.Binary):
         return None
     a, b = below
-    if e.op in ("min", "max"):  # a clamp has the difference of the side that varies
+    if e.op in ("min", "max"):  # a clamp changes with the operand that varies
         return b if a == 0 else a
     if a is None or b is None:
         return None

@@ -17,7 +17,7 @@ from .base import Name, Names, Number, Quoted, Size, Step, TailField, primitive
 
 
 def scheduled(state: State, name: str, what: str) -> StageState:
-    """The stage `name`, which must have loops of its own."""
+    """The stage `name`, which must have its own loops."""
     stage = state.stage(name)
     _ = stage.compute  # raises for a placeholder
     if stage.attach == "inline":
@@ -26,7 +26,9 @@ def scheduled(state: State, name: str, what: str) -> StageState:
 
 
 def leaf(stage: StageState, axis: str, what: str) -> int:
-    """The position of loop `axis`.  If it is no loop, the error names the step that replaced it."""
+    """The position of loop `axis`.  If it is not a loop any more, the error names the step that
+    replaced it.
+    """
     if axis in stage.tensorized_loops():
         assert stage.tensorized is not None
         raise ScheduleError(
@@ -67,7 +69,7 @@ def _free_of_attachments(state: State, stage: StageState, axis: str, what: str) 
 
 
 def _derived(state: State, stage: StageState, relation: Relation) -> State:
-    """The loops that `relation` makes, in the place of its parents."""
+    """The loops that `relation` makes, which replace its parents."""
     return state.with_stage(with_relation(stage, relation))
 
 

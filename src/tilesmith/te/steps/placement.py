@@ -89,7 +89,7 @@ class ComputeRoot(Step):
 
 
 def _computed_at(state: State, name: str, what: str) -> StageState:
-    """The stage `name`, which must be computed at a loop, into memory of its own."""
+    """The stage `name`, which must be computed at a loop, into its own memory."""
     stage = _intermediate(state, name, what)
     if not isinstance(stage.attach, At):
         raise ScheduleError(

@@ -49,7 +49,7 @@ def known_width(width: Number, n: Number) -> Number:
 
 
 def extents_of(stage: StageState, domain: Sequence[Number]) -> dict[str, Number]:
-    """Extents of all axes, given those of the roots: `StageState.extents` on numbers."""
+    """Extents of all axes, from the extents of the roots: `StageState.extents` on numbers."""
     extents = dict(zip(stage.roots, domain, strict=True))
     for rel in stage.relations:
         if isinstance(rel, FuseRelation):

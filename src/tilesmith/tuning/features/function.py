@@ -5,7 +5,7 @@ The split factors of `cfg.split` and the numbers of `cfg.choice` are numeric kno
 made once with a symbol for each, and its features become one function of all of them.
 
 A schedule function that tests the number of a knob (`if rows > 4`) can't run with symbols.  It
-fails, or its features differ from those of the same schedule made with numbers, which is checked
+fails, or its features differ from the features of the same schedule with numbers.  This is checked
 for every structure.  Then it runs with numbers that record the questions about them
 (`search_space.paths`), once for all candidates that give the same answers.  Schedules that differ
 only in numbers share one function of these (`skeleton`).  A function that can't be traced in this
@@ -188,7 +188,7 @@ class FeatureFunction:
             if leaf.structure is None and leaf.candidates >= WORTH:
                 leaf.structure = self.structure(mine[0])
                 if self._symbols != before:
-                    return self(candidates)  # other knobs are structural now
+                    return self(candidates)  # the structure now depends on other knobs
             if leaf.structure is not None:
                 result[rows] = leaf.structure.features(leaf.structure.encode(mine))
             else:

@@ -50,7 +50,7 @@ def kernel_features(state: State, machine: FeatureSetting) -> list[Number]:
     """The values of `OWN` for a schedule's state."""
     nest = SymbolicNest(state)
     prints = SymbolicFootprints(nest)
-    # Producers before consumers, the largest first: an order that is independent of the knobs'
+    # Producers before consumers, and the largest first: this order does not depend on the knobs'
     # values.
     ranked = sorted(nest.statements.values(), key=_work, reverse=True)
     statements = [statement_features(nest, prints, s, machine) for s in ranked]

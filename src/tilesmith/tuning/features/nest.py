@@ -287,7 +287,7 @@ class SymbolicNest:
     def _moves(self, name: str, e: Expr) -> bool:
         return any(v in self._roots[name] or isinstance(v, Load) for v in post_order(e))
 
-    # --- accesses
+    # Accesses
 
     def _accesses(self, name: str, body: tuple[Expr, ...]) -> list[SymbolicAccess]:
         grouped: dict[object, tuple[tuple[str, int], tuple[Expr, ...], list[tuple[int, ...]]]] = {}

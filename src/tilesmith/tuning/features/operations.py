@@ -75,7 +75,9 @@ def _reads(e: Expr) -> bool:
 
 
 def _values(roots: tuple[Expr, ...]) -> Iterator[Expr]:
-    """The nodes that compute values, each once, without those of indices and selects by indices."""
+    """The nodes that compute values, each once, without nodes of indices and without selects by
+    indices.
+    """
     seen: set[Expr] = set()
     stack = list(roots)
     while stack:

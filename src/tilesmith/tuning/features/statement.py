@@ -44,7 +44,7 @@ STATEMENT = (
 )  # fmt: skip
 """Names of the features of a statement."""
 
-# A core of no particular machine: the prior ranks candidates, a model learns the rest.
+# Rates of a generic core: the prior only ranks candidates, and a model learns the rest.
 CYCLE = 0.4e-9
 ISSUE = 4.0
 """Instructions that a core issues per cycle."""
@@ -145,7 +145,7 @@ def statement_features(
     spill = sym.maximum(sym.sub(sym.div(held, registers), 1.0), 0.0)
     body = sym.mul(sym.mul(unrolled, vectors), max(each, 1))
 
-    # one thread's time
+    # time of one thread
     gathered = sym.mul(sym.minimum(lanes, hardware), GATHER)
     waiting = _waiting(path, copied, target)
     cycles = sum(CYCLES[k] * n for k, n in counts.items()) / max(target.model.fma_ports, 1)
@@ -167,7 +167,8 @@ def statement_features(
 
     traffic = [sym.total(prints.traffic(s, a, c) for a in s.accesses) for c in machine.caches]
     speeds = (L2_BYTES, L3_BYTES, DRAM_BYTES)
-    whole = prints.whole  # bytes left in a cache from the last call, if it holds all tensors
+    # Bytes that remain in a cache after the last call, if the cache holds all tensors.
+    whole = prints.whole
     memory = sym.largest(
         [
             sym.where(sym.is_most(whole, c), 0.0, sym.div(t, b))

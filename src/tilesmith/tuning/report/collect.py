@@ -58,7 +58,7 @@ def _task(state: Progress, started: float, target: Target, threads: int) -> Task
     expected = _predicted(state, target, threads)
     attempts = tuple(
         Attempt(
-            max(t.when - started, 0.0),  # trials of earlier runs were there at once
+            max(t.when - started, 0.0),  # the trials of earlier runs were available at once
             t.ratio,
             t.status,
             t.cause,

@@ -103,7 +103,7 @@ class Network:
         hidden = np.tanh(x @ w + b)
         p = _softmax(hidden @ v + offsets)
         logs = np.log(np.maximum(p, 1e-12))
-        # d/ds of log p[taken] is onehot - p; of the entropy -p (log p + H)
+        # For log p[taken], the derivative by s is onehot - p; for the entropy it is -p (log p + H).
         ds = -advantage * p + ENTROPY * -p * (logs - (p * logs).sum())
         ds[taken] += advantage
         dh = np.outer(ds, v) * (1 - hidden**2)
@@ -134,7 +134,7 @@ class Policy(Search):
                 continue
             features = np.array([self._features(start, m) for m in moves])
             count = Counter(m.knob for m in moves)
-            # knobs, not options, start with equal probability
+            # Every knob starts with the same probability, whatever its number of options.
             offsets = -np.log([count[m.knob] for m in moves])
             p = self.network.policy(features, offsets)
             taken = min(int(np.searchsorted(np.cumsum(p), self.rng.random())), len(moves) - 1)
@@ -142,7 +142,8 @@ class Policy(Search):
             before = self.costs.get(candidate_key(start), self.best_cost)
             self._open[key] = _Choice(features, offsets, taken, moves[taken], before)
             return moves[taken].candidate
-        return self.space.mutated(self.best, self.rng, turns=3)  # all neighbours are known
+        # All neighbours of the best candidate were tried.
+        return self.space.mutated(self.best, self.rng, turns=3)
 
     def _learn(self, candidate: Candidate, cost: float) -> None:
         choice = self._open.pop(candidate_key(candidate), None)

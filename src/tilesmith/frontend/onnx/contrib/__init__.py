@@ -1,7 +1,7 @@
 """Operators of domain com.microsoft that exporters, optimisers and quantisers write.
 
-They are made of the operators that there are; many are an ONNX operator with other inputs, which
-`OnnxNode.as_operator` gives.  Their meaning is ONNX Runtime's (docs/ContribOperators.md there).
+They are composed of other operators.  Many are an ONNX operator with other inputs, which
+`OnnxNode.as_operator` makes.  ONNX Runtime defines their meaning (docs/ContribOperators.md there).
 """
 
 from functools import partial

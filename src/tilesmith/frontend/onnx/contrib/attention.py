@@ -31,7 +31,7 @@ from tilesmith.ops import matmul as mm
 
 
 def _all(n: OnnxNode, conditions: list[Value]) -> Value | None:
-    """Whether all hold; None without any."""
+    """Whether all conditions hold; None if there are no conditions."""
     return reduce(and_, conditions) if conditions else None
 
 
@@ -47,7 +47,7 @@ def _scale(n: OnnxNode, q: Value) -> float:
 def _attend(
     n: OnnxNode, q: Value, k: Value, v: Value, bias: Value | None, allowed: Value | None
 ) -> Value:
-    """Joined heads of softmax(q k^T scale + bias) v over the keys that are `allowed`."""
+    """softmax(q k^T scale + bias) v over the keys that are `allowed`, with heads joined."""
     if allowed is not None:
         zero = n.const(0, q.dtype) if bias is None else bias
         bias = fn.where(allowed, zero, -math.inf)
@@ -56,7 +56,9 @@ def _attend(
 
 
 def _mask_bias(n: OnnxNode, mask: Value | None, q: Value, k: Value) -> Value | None:
-    """0 where a mask lets a key be seen, `mask_filter_value` elsewhere, broadcast to the scores."""
+    """The bias for a mask, broadcast to the scores: 0 where a key is visible, `mask_filter_value`
+    elsewhere.
+    """
     filtered = n.attr_float("mask_filter_value", -10000.0)
     if mask is None:
         return None
@@ -66,7 +68,7 @@ def _mask_bias(n: OnnxNode, mask: Value | None, q: Value, k: Value) -> Value | N
     twice = extents.product((batch, 2))
     both = same_shape(dims, (twice,)) and not same_shape(dims, (batch,))
     if both or equal_where_open(n, dims, (batch,)):
-        # where the keys end and, for padding on the left, start
+        # where the keys end and, for left padding, where they start
         bounds = n.reshape(mask.cast(i64), (*dims, 1, 1, 1))
         ends = n.add(slicing.Split(0, (batch, batch)), bounds)[0] if both else bounds
         seen = key < ends
@@ -84,7 +86,7 @@ def _mask_bias(n: OnnxNode, mask: Value | None, q: Value, k: Value) -> Value | N
 
 
 def _causal(n: OnnxNode, q: Value, k: Value) -> Value | None:
-    """The mask of keys for each query of a causal attention: the last query sees all."""
+    """The causal mask: which keys each query sees.  The last query sees all keys."""
     if not n.attr_flag("unidirectional"):
         return None
     rows, columns = q.type.shape[2], k.type.shape[2]
@@ -152,7 +154,7 @@ def multi_head_attention(n: OnnxNode) -> Result:
 
 @contrib_op("DecoderMaskedMultiHeadAttention")
 def decoder_masked_multi_head_attention(n: OnnxNode) -> Result:
-    """Attention of one query; the past may be a buffer with room for the new key."""
+    """Attention of one query; the past may be a buffer that has space for the new key."""
     n.ignore("output_qk")
     query, inputs = n.input(0), [n.optional(i) for i in range(11)]
     mask, extra, *past, length, _, beams, bias = inputs[3:]
@@ -231,7 +233,7 @@ def rotary_embedding(n: OnnxNode) -> Result:
 
 
 def _angles(n: OnnxNode, given: Value, batch: Dim, length: Dim) -> Value:
-    """Positions [batch, length] of positions, or of the first one."""
+    """Positions [batch, length], from given positions or from the position of the first row."""
     wanted, dims = (batch, length), given.type.shape
     if same_shape(dims, wanted) or (not is_single(given) and equal_where_open(n, dims, wanted)):
         return given
@@ -244,7 +246,7 @@ def _angles(n: OnnxNode, given: Value, batch: Dim, length: Dim) -> Value:
 
 @contrib_op("GroupQueryAttention")
 def group_query_attention(n: OnnxNode) -> Result:
-    """Causal attention over a cache in which new keys and values are written behind the old."""
+    """Causal attention over a cache, to which new keys and values are appended."""
     query, key, value, past_key, past_value = n.input(0), *(n.optional(i) for i in range(1, 5))
     last, total = n.input(5).cast(i64), n.input(6)
     if not is_single(total):
@@ -262,7 +264,7 @@ def group_query_attention(n: OnnxNode) -> Result:
         query, key, value = n.add(slicing.Split(2, sizes), query)
     q, k, v = heads_of(n, query, heads), heads_of(n, key, shared), heads_of(n, value, shared)
     batch, _, rows, _ = q.type.shape
-    # rows of a prompt begin at 0, padding follows them; later rows end where the sequence does
+    # Prompt rows begin at 0 and are padded at the end; later rows end with the sequence.
     ends = n.reshape(last, (batch, 1)) + 1
     is_prompt = total.equals(n.of_dims((rows,), ()))
     later = ends - n.of_dims((rows,), ())
@@ -314,7 +316,7 @@ def _enlarged(n: OnnxNode, old: Value, total: Value) -> Value:
 
 
 def _written(n: OnnxNode, old: Value, new: Value, place: Value) -> Value:
-    """The cache `old` with `new` at rows `place` of each sample."""
+    """The cache `old` with `new` written from row `place` of each sample on."""
     dims = new.type.shape
     position = n.reshape(place, (dims[0], 1, dims[2], 1)).expand(*dims)
     return n.add(scatter.ScatterElements(2), old, position, new)
@@ -329,7 +331,7 @@ def _with_sink(
     allowed: Value | None,
     sink: Value | None,
 ) -> Value:
-    """`_attend` with one more score, 0 or each head's `sink`, whose key has no value."""
+    """`_attend` with an additional score, 0 or each head's `sink`, whose key has no value."""
     (batch, _, rows, _), heads = q.type.shape, n.extent(q, 1)
     group = heads // n.extent(k, 1)
     if group > 1:

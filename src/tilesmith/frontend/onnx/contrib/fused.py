@@ -19,7 +19,7 @@ from tilesmith.ops.functions import rsqrt
 
 
 def _sum(n: OnnxNode, *terms: Value | None) -> Value:
-    """The sum of those that are there."""
+    """The sum of the inputs that are not omitted."""
     total, *rest = (t for t in terms if t is not None)
     for term in rest:
         total = total + term
@@ -28,7 +28,9 @@ def _sum(n: OnnxNode, *terms: Value | None) -> Value:
 
 @contrib_op("FusedMatMul", "TransposeMatMul")
 def fused_matmul(n: OnnxNode) -> Result:
-    """alpha A B; `transBatchA` puts the second of A's axes behind the batch axes first."""
+    """alpha A B.  `transBatchA` moves the second axis of A behind the batch axes before any
+    transposition.
+    """
     operands = []
     for i, side in enumerate("AB"):
         x = n.input(i)
@@ -45,7 +47,7 @@ def fused_matmul(n: OnnxNode) -> Result:
 
 
 def _activated(n: OnnxNode, y: Value) -> Value:
-    """`y` through the function that attribute `activation` names, if it does."""
+    """`y`, or the activation that the attribute `activation` names, applied to `y`."""
     name = n.attr_string("activation", "")
     single = [f"activation_{p}" for p in ("alpha", "beta", "gamma")]
     numbers = n.attr_floats("activation_params") or [n.attr_float(a) for a in single if n.has(a)]
@@ -76,31 +78,31 @@ def _value(n: OnnxNode, result: Result) -> Value:
 
 @contrib_op("FusedConv")
 def fused_conv(n: OnnxNode) -> Result:
-    """A convolution, plus Z, through an activation."""
+    """A convolution plus Z, followed by an activation."""
     y = _value(n, conv(n.as_operator("Conv", 11, n.slots[:3])))
     return _activated(n, _sum(n, y, n.optional(3)))
 
 
 def _channels(n: OnnxNode, x: Value, last: bool) -> Value:
-    """[N, C, ...] of [N, ..., C], or back when `last`."""
+    """[N, ..., C] as [N, C, ...], or the reverse if `last`."""
     inner = range(1, x.type.rank - 1)
     perm = (0, *(i + 1 for i in inner), 1) if last else (0, x.type.rank - 1, *inner)
     return x.transpose(*perm)
 
 
 def channels_first(n: OnnxNode, x: Value) -> Value:
-    """[N, C, spatial...] of [N, spatial..., C]."""
+    """[N, spatial..., C] as [N, C, spatial...]."""
     return _channels(n, x, last=False)
 
 
 def channels_last(n: OnnxNode, x: Value) -> Value:
-    """[N, spatial..., C] of [N, C, spatial...]."""
+    """[N, C, spatial...] as [N, spatial..., C]."""
     return _channels(n, x, last=True)
 
 
 @contrib_op("NhwcConv")
 def nhwc_conv(n: OnnxNode) -> Result:
-    """Images and weights have their channels last."""
+    """A convolution whose images and weights have their channels last."""
     x, w = (channels_first(n, n.input(i)) for i in (0, 1))
     return channels_last(n, _value(n, conv(n.as_operator("Conv", 11, (x, w, n.optional(2))))))
 
@@ -129,7 +131,9 @@ def quick_gelu(n: OnnxNode) -> Result:
 @onnx_op("SimplifiedLayerNormalization", since=1)
 @contrib_op("SimplifiedLayerNormalization")
 def simplified_layer_normalization(n: OnnxNode) -> Result:
-    """A root mean square norm, and 1 / root mean square; in the domain of ONNX's by history."""
+    """An RMS norm, and the reciprocal of the root mean square.  For historical reasons it belongs
+    to ONNX's domain.
+    """
     x = n.input(0)
     axis = n.axis(n.attr_int("axis", -1), x.type.rank)
     n.ignore("stash_type")
@@ -145,7 +149,7 @@ def _norm(
     epsilon: float,
     rms: bool = False,
 ) -> Result:
-    """The normalised `x`; with its inverse deviation if the node names it."""
+    """The normalised `x`, and its reciprocal deviation if the node has that output."""
     if not rms:
         op = norm.LayerNorm(axis, epsilon)
         return n.add(op, x, scale, *([] if bias is None else [bias]))

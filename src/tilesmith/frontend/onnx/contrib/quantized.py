@@ -1,4 +1,4 @@
-"""Quantised operators of com.microsoft, made of casts, scales and the operators on floats."""
+"""Quantised operators of com.microsoft, composed of casts, scales and operators on floats."""
 
 from __future__ import annotations
 
@@ -50,14 +50,16 @@ def _zero(n: OnnxNode, at: int) -> Value | None:
 
 
 def _quantized(n: OnnxNode, y: Value, at: int, like: Value) -> Value:
-    """`y` by the scale and zero point in inputs `at` and `at` + 1."""
+    """`y` quantised with the scale and zero point in inputs `at` and `at` + 1."""
     zero = _zero(n, at + 1)
     to = like.dtype if zero is None else zero.dtype
     return quantize(n, y, _one(n, scale_at(n, at, divides=True)), zero, to)
 
 
 def _on_floats(n: OnnxNode, compute: OnFloats, count: int) -> Result:
-    """`compute` on `count` quantised inputs, three inputs each; the result is quantised."""
+    """`compute` applied to `count` dequantised operands, each of which takes three inputs.  The
+    result is quantised.
+    """
     y = compute(n, tuple(_float(n, 3 * i) for i in range(count)))
     return _quantized(n, y, 3 * count, n.input(0))
 
@@ -104,7 +106,9 @@ for _name, (_count, _compute) in _ON_FLOATS.items():
 
 @contrib_op("QLinearConcat")
 def qlinear_concat(n: OnnxNode) -> Result:
-    """The scale and zero point of the result come first."""
+    """A concatenation of quantised tensors.  The scale and zero point of the result are the first
+    inputs.
+    """
     parts = [_float(n, index) for index in range(2, len(n.slots), 3)]
     if not parts:
         n.bad("expected at least one quantised input, found none")
@@ -137,7 +141,9 @@ def integer_product(
     a_zero: Value | None,
     b_zero: Value | None,
 ) -> Value:
-    """(a - a_zero) (b - b_zero) in i32, times both scales; those of b may be one per column."""
+    """(a - a_zero) (b - b_zero) in i32, times both scales.  The scales of b may be one per
+    column.
+    """
     wide_a, wide_b = without_zero_point(n, a, a_zero, -2), without_zero_point(n, b, b_zero)
     return n.add(mm.MatMul(), wide_a, wide_b).cast(f32) * (_flat(n, a_scale) * _flat(n, b_scale))
 
@@ -164,15 +170,15 @@ def dynamic_quantize_matmul(n: OnnxNode) -> Result:
 def _dynamic_product(
     n: OnnxNode, x: Value, b: Value, b_scale: Value, b_zero: Value | None
 ) -> Value:
-    """x, quantised by its own range, times b."""
+    """The product of x and b, where x is quantised by its own range."""
     a, scale, zero = n.add(DynamicQuantize(), x)
     return integer_product(n, a, b, scale, b_scale, zero, b_zero)
 
 
 @contrib_op("DynamicQuantizeLSTM")
 def dynamic_quantize_lstm(n: OnnxNode) -> Result:
-    """LSTM whose inputs (of all steps together) and states (of each step) are quantised by their
-    own ranges.  Weights are stored [directions, columns, gates].
+    """An LSTM whose inputs and states are quantised by their own ranges: the inputs for all steps
+    together, the states in each step.  Weights are [directions, columns, gates].
     """
     slots = n.slots
     stored = [(n.input(w), scale_at(n, s), n.input(s + 1)) for w, s in ((1, 8), (2, 10))]
@@ -275,7 +281,8 @@ def matmul_n_bits(n: OnnxNode) -> Result:
         zeros = _first(n, unpacked(n, zeros, bits), blocks) if zeros.dtype is u8 else zeros
     groups = n.optional(4)
     order = None if groups is None else _group_order(n, groups, inner, block)
-    if groups is not None and order is None:  # groups of any sizes: a scale for each weight
+    # Groups may have any sizes, so each weight gets a scale.
+    if groups is not None and order is None:
         places = _first(n, n.reshape(groups, (1, groups.type.size)), inner)
         places = n.reshape(places, (inner,))
         each = n.add(gather.Gather(1), scales, places)

@@ -1,8 +1,8 @@
 """The table of nodes that a walk through decision trees reads.
 
-All branches become `x <= limit`.  `x < v` is `x <= u` for the number u before v, and the opposite
-comparisons exchange the branches.  A test for members of a set becomes a search tree over the
-numbers at which the answer changes.
+All comparisons become `x <= limit`.  `x < v` becomes `x <= u`, where u is the largest number below
+v. The opposite comparisons exchange the branches.  A test for membership in a set becomes a search
+tree over the numbers at which the answer changes.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ LEAF = 7
 
 @dataclass(frozen=True, slots=True)
 class Nodes:
-    """The nodes of all trees, as a model gives them.
+    """The nodes of all trees, as the model stores them.
 
-    mode: i64[n], which comparison, or LEAF.
+    mode: i64[n], the comparison, or LEAF.
     feature: i64[n], the feature that is compared.
     value: float[n], the other operand of the comparison.
     tracks: bool[n], whether NaN passes the comparison.
-    yes: i64[n], the next node if the comparison holds; a leaf's is the leaf itself.
+    yes: i64[n], the next node if the comparison holds; for a leaf, the leaf itself.
     no: i64[n], the next node if it does not.
     members: the set of each node of mode MEMBER.
     """
@@ -53,8 +53,8 @@ class Ways:
     feature: i32[n], the feature that a node compares.
     limit: float[n], the other operand of the comparison.
     missing: u8[n], whether NaN goes to `yes`.
-    yes: i32[n], the next node where the feature is not above the limit; a leaf's is the leaf.
-    no: i32[n], the next node elsewhere.
+    yes: i32[n], the next node if the feature is at most the limit; for a leaf, the leaf itself.
+    no: i32[n], the next node otherwise.
     """
 
     feature: np.ndarray
@@ -67,7 +67,7 @@ class Ways:
         """The table that `TreeEnsemble` walks (feature, limit, missing, next), its first rows being
         `roots`, and the node of each row.
 
-        Both ways of a node lie side by side, so that one number leads to them.
+        The two successors of a node are adjacent, so that one number refers to both.
         """
         own = np.arange(len(self.yes))
         is_leaf = self.yes == own
@@ -113,7 +113,7 @@ def ways_of(nodes: Nodes) -> Ways:
 
 
 def _before(value: np.ndarray) -> np.ndarray:
-    """The largest number below each; NaN, which nothing is below, where there is none."""
+    """The largest number below each number; NaN if there is none."""
     below = np.nextafter(value, value.dtype.type(-np.inf))
     return np.where(value == -np.inf, value.dtype.type(np.nan), below)
 
@@ -138,14 +138,14 @@ class _Search:
         """Added nodes by their position in the table."""
 
     def add(self, node: int) -> None:
-        """Puts a search in the place of a node."""
+        """Replace a node by a search tree."""
         forest, mode = self._nodes, int(self._nodes.mode[node])
         members = forest.members[node] if mode == MEMBER else forest.value[node : node + 1]
         inside, outside = int(forest.yes[node]), int(forest.no[node])
         if mode == NEQ:
             inside, outside = outside, inside
         tracked = forest.yes[node] if forest.tracks[node] or mode == NEQ else forest.no[node]
-        ends: list[float] = []  # of the intervals that have one answer
+        ends: list[float] = []  # ends of the intervals on which the answer is constant
         targets: list[int] = []
         members = np.unique(members[~np.isnan(members)])
         for low, member in zip(_before(members), members, strict=True):
@@ -155,13 +155,15 @@ class _Search:
             ends.append(float(member))
             targets.append(inside)
         if not ends:
-            ends, targets = [np.nan], [inside]  # nothing is below NaN
+            ends, targets = [np.nan], [inside]  # no number is below NaN
         targets.append(outside)
         nan_at = targets.index(int(tracked)) if int(tracked) in targets else len(targets) - 1
         feature = int(forest.feature[node])
 
         def build(low: int, high: int, place: int | None = None) -> int:
-            """The node that tells intervals low to high - 1 apart; a new one without `place`."""
+            """The node that decides between intervals low to high - 1; a new node if `place` is
+            None.
+            """
             if high - low == 1:
                 return targets[low]
             if place is None:
@@ -175,7 +177,9 @@ class _Search:
 
 
 def depth_of(ways: Ways, roots: np.ndarray) -> int:
-    """The longest way from a root to a leaf, at least 1.  Raises ModelError if one never ends."""
+    """The longest path from a root to a leaf, at least 1.  Raises ModelError if a path never
+    ends.
+    """
     front, depth = np.unique(roots), 0
     while True:
         front = front[ways.yes[front] != front]

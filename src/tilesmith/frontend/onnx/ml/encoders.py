@@ -1,4 +1,4 @@
-"""Encoders: categories as other categories, as vectors of zeros and a one, or as counts of runs."""
+"""Encoders: categories become other categories, one-hot vectors, or counts of n-grams."""
 
 from __future__ import annotations
 
@@ -23,9 +23,8 @@ from tilesmith.ops.lookup import CountRuns, Position
 
 
 def position(n: OnnxNode, x: Value, keys: np.ndarray) -> tuple[Value, np.ndarray]:
-    """The position of each element of x in `keys`, as an index into the sorted keys; the second
-    result is the order of these.  The count of keys stands for an element that is not there.  The
-    last of equal keys counts.
+    """The position of each element of x in `keys`, as an index into the sorted keys, and the order
+    that sorts them.  A missing element gets the number of keys.  Of equal keys the last one counts.
     """
     known, last = np.unique(keys[::-1], return_index=True)
     return n.add(Position(), x, n.const(known)), len(keys) - 1 - last
@@ -43,20 +42,20 @@ def one_hot_encoder(n: OnnxNode) -> Result:
     else:
         place, order = position(n, x.cast(i64), np.asarray(cats, np.int64))
     if n.attr_flag("zeros", True):
-        order = np.append(order, count)  # behind the last category: a row of zeros
+        order = np.append(order, count)  # index of the row of zeros, after the last category
     column = n.add(gather.Gather(0), n.const(order.astype(np.int64)), place)
     return n.add(gather.OneHot(count), column, n.const((0.0, 1.0), f32))
 
 
 def _numbered(n: OnnxNode, x: Value, keys: list[object], default: int) -> Value:
-    """The numbers of strings in a list, and `default` for others."""
+    """The number of each string in a list; `default` for other strings."""
     return mapped(n, x, keys, range(len(keys)), default)
 
 
 @object_op("CategoryMapper", domain="ai.onnx.ml")
 @ml_op("CategoryMapper")
 def category_mapper(n: OnnxNode) -> Result:
-    """Strings to integers or the other way, as the input says."""
+    """Strings to integers or the reverse, depending on the input."""
     x, names, ints = n.input(0), n.attr_strings("cats_strings") or (), n.attr_ints("cats_int64s")
     name, number = n.attr_string("default_string", "_Unused"), n.attr_int("default_int64", -1)
     if ints is None or len(ints) != len(names):
@@ -88,7 +87,7 @@ def _has_strings(n: OnnxNode, name: str) -> bool:
 
 
 def _list(n: OnnxNode, side: str) -> np.ndarray:
-    """The keys or the values."""
+    """The list of keys, or of values."""
     if stored := n.attributes.get(f"{side}_tensor", at.TENSOR):
         return decode(stored, n.files, f"attribute '{side}_tensor'").data.array.reshape(-1)
     ints, floats = n.attr_ints(f"{side}_int64s"), n.attr_floats(f"{side}_floats")

@@ -38,7 +38,9 @@ def scaler(n: OnnxNode) -> Result:
 
 @ml_op("Normalizer")
 def normalizer(n: OnnxNode) -> Result:
-    """Rows whose norm is 0 stay as they are; the MAX norm is the largest value, not magnitude."""
+    """Rows divided by their norms.  Rows of norm 0 stay unchanged.  The MAX norm is the largest
+    value and not the largest magnitude.
+    """
     norms: dict[str, Callable[..., Op]] = {
         "MAX": reduce.ReduceMax, "L1": reduce.ReduceL1, "L2": reduce.ReduceL2
     }  # fmt: skip

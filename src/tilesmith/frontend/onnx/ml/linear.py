@@ -21,7 +21,7 @@ from tilesmith.ops.functions import clip, exp, tanh, where
 
 
 def _numbers(n: OnnxNode, name: str, count: int | None = None) -> np.ndarray:
-    """A list of floats, of `count` if that is given."""
+    """A list of floats, whose length must be `count` if that is given."""
     numbers = np.asarray(n.attr_floats(name) or (), np.float32)
     if count is not None and len(numbers) != count:
         n.bad(f"attribute {name!r}: expected {count} numbers, found {len(numbers)}")
@@ -52,7 +52,7 @@ def linear_regressor(n: OnnxNode) -> Result:
 
 @ml_op("LinearClassifier")
 def linear_classifier(n: OnnxNode) -> Result:
-    n.ignore("multi_class")  # says how the model was trained
+    n.ignore("multi_class")  # it records only how the model was trained
     names, transform = ml.labels(n, "classlabels_ints"), ml.post_transform(n)
     count = len(n.attr_floats("intercepts") or ()) or len(names)
     if count not in (1, len(names)):
@@ -67,7 +67,7 @@ def linear_classifier(n: OnnxNode) -> Result:
 
 
 def _kernel(n: OnnxNode, x: Value, vectors: np.ndarray) -> Value:
-    """The kernel of samples and vectors[v, features], f32[samples, v]."""
+    """The kernel function of each sample and each row of vectors[v, features], f32[samples, v]."""
     kind = n.attr_string("kernel_type", "LINEAR", ("LINEAR", "POLY", "RBF", "SIGMOID"))
     gamma, offset, degree = _numbers(n, "kernel_params", 3) if n.has("kernel_params") else (0,) * 3
     constant = partial(n.const, dtype=f32)
@@ -127,7 +127,7 @@ def svm_classifier(n: OnnxNode) -> Result:
 
 
 def _without_vectors(n: OnnxNode, x: Value, names: Labels, transform: str) -> Result:
-    """A linear machine: one function for each class."""
+    """A linear machine, with one function for each class."""
     n.ignore("kernel_type", "kernel_params", "support_vectors")
     weights = _rows(n, "coefficients", len(names))
     scores = n.add(mm.MatMul(False, True), x, n.const(weights))
@@ -148,7 +148,7 @@ def _without_vectors(n: OnnxNode, x: Value, names: Labels, transform: str) -> Re
 class _Pairs:
     """The machines of a classifier, one for each pair of classes i < j.
 
-    weights: f32[vectors, pairs], of the support vectors in each machine.
+    weights: f32[vectors, pairs], the weights of the support vectors in each machine.
     first: f32[pairs, classes], 1 at class i of each pair.
     second: f32[pairs, classes], 1 at class j of each pair.
     """
@@ -172,7 +172,9 @@ class _Pairs:
         return len(self._pairs)
 
     def probabilities(self, n: OnnxNode, scores: Value) -> Value:
-        """J. Platt's probability for each pair, coupled, f32[samples, classes]."""
+        """The probabilities of classes, f32[samples, classes], coupled from J. Platt's probability
+        for each pair.
+        """
         slope, offset = (n.const(_numbers(n, f"prob_{k}", len(self))) for k in "ab")
         fitted = scores * slope + offset
         one = n.const(1.0, f32)

@@ -48,8 +48,8 @@ def flat(n: OnnxNode, x: Value) -> Value:
 class Labels:
     """The labels of a classifier's classes: integers, or strings, which are chosen on the host.
 
-    ints: the labels, i64[classes]; their numbers if they are strings.
-    names: the labels that are strings, else none.
+    ints: the labels, i64[classes]; their indices if they are strings.
+    names: the labels if they are strings, else none.
     """
 
     ints: np.ndarray
@@ -59,13 +59,15 @@ class Labels:
         return len(self.ints)
 
     def of(self, n: OnnxNode, place: Value) -> Value:
-        """The labels of classes given by their places, i64 or strings[samples]."""
+        """The labels of classes given by index, i64 or strings[samples]."""
         if not self.names:
             return n.add(gather.Gather(0), n.const(self.ints), place)
         return mapped(n, place, self.ints.tolist(), self.names, "")
 
     def chosen(self, n: OnnxNode, is_second: Value) -> Value:
-        """The labels by 0 or 1 of a decision that ONNX Runtime labels so, if they are integers."""
+        """The labels for a decision between two classes.  If labels are integers, ONNX Runtime uses
+        0 and 1 here.
+        """
         return self.of(n, is_second) if self.names else is_second
 
 
@@ -91,7 +93,7 @@ def labels(n: OnnxNode, ints: str, strings: str = "classlabels_strings") -> Labe
 
 
 def best(n: OnnxNode, scores: Value) -> Value:
-    """The place of each sample's largest score, i64[samples]."""
+    """The index of each sample's largest score, i64[samples]."""
     return n.add(reduce.ArgMax(-1, False), scores)
 
 
@@ -110,7 +112,7 @@ def _probit(n: OnnxNode, p: Value) -> Value:
 
 
 def _softmax_zero(n: OnnxNode, scores: Value) -> Value:
-    """Softmax over the scores that are not 0; those stay 0."""
+    """Softmax over the scores that are not 0; zeros stay 0."""
     constant = partial(n.const, dtype=scores.dtype)
     largest = scores.max((-1,), keepdims=True)
     is_counted = abs(scores) > constant(1e-7)
@@ -138,22 +140,23 @@ _POST_TRANSFORMS: dict[str, Callable[[OnnxNode, Value], Value]] = {
 
 
 def post_transform(n: OnnxNode) -> str:
-    """The name of the function that the scores go through."""
+    """The name of the function that is applied to the scores."""
     return n.attr_string("post_transform", "NONE", tuple(_POST_TRANSFORMS))
 
 
 def transformed(n: OnnxNode, scores: Value, name: str) -> Value:
-    """`scores`, T[samples, scores], through the function `name`."""
+    """The function `name` applied to `scores`, T[samples, scores]."""
     if n.extent(scores, 1) == 1 and name != "PROBIT":
         return scores
     return _POST_TRANSFORMS[name](n, scores)
 
 
 def of_two(n: OnnxNode, score: Value, is_mirrored: bool, name: str) -> Value:
-    """The scores of two classes by that of the second, T[samples, 1] to T[samples, 2].
+    """The scores of two classes from the score of the second, T[samples, 1] to T[samples, 2].
 
-    is_mirrored: whether the first score is the negative of the second, else 1 minus it.
-    name: of the transformation; LOGISTIC always mirrors, and neither SOFTMAX is applied.
+    is_mirrored: whether the first score is the negative of the second, or else 1 minus it.
+    name: name of the transformation.  LOGISTIC always mirrors, and SOFTMAX and SOFTMAX_ZERO are not
+        applied.
     """
     if is_mirrored or name == "LOGISTIC":
         first = -score

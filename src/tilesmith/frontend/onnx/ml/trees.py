@@ -59,7 +59,7 @@ def _dtype(x: Value) -> DType:
 
 
 def _ints(n: OnnxNode, name: str, count: int | None = None) -> np.ndarray:
-    """A list of integers, of `count` if that is given."""
+    """A list of integers, whose length must be `count` if that is given."""
     numbers = np.asarray(n.attr_ints(name) or (), np.int64)
     if count is not None and len(numbers) != count:
         n.bad(f"attribute {name!r}: expected {count} numbers, found {len(numbers)}")
@@ -77,13 +77,13 @@ def _tensor(n: OnnxNode, name: str) -> np.ndarray | None:
 
 
 def _floats(n: OnnxNode, name: str, dtype: DType) -> np.ndarray:
-    """A list of floats, or since version 3 a tensor."""
+    """A list of floats, which may be a tensor since version 3."""
     stored = _tensor(n, f"{name}_as_tensor")
     return np.asarray((n.attr_floats(name) or ()) if stored is None else stored, dtype.numpy)
 
 
 class _Keys:
-    """Places of nodes by tree and number in the tree."""
+    """Lookup of node positions by tree and node number."""
 
     def __init__(self, n: OnnxNode, trees: np.ndarray, ids: np.ndarray) -> None:
         self._n, self._trees, self._ids = n, np.unique(trees), np.unique(ids)
@@ -94,7 +94,7 @@ class _Keys:
             n.bad("expected nodes with numbers of their own, found two with the same")
 
     def _keys(self, trees: np.ndarray, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """One number for each pair, and whether the pair may exist."""
+        """One number for each pair of tree and node, and whether the pair may exist."""
         (t, has_tree), (i, has_id) = _searched(self._trees, trees), _searched(self._ids, ids)
         return t * len(self._ids) + i, has_tree & has_id
 
@@ -111,13 +111,15 @@ class _Keys:
 
 
 def _searched(values: np.ndarray, wanted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The positions of `wanted` among ascending values, and whether they are there."""
+    """The positions of `wanted` among ascending values, and whether each was found."""
     positions = np.minimum(np.searchsorted(values, wanted), len(values) - 1)
     return positions, values[positions] == wanted
 
 
 def _forest(n: OnnxNode, dtype: DType, prefix: str, group: str) -> _Forest:
-    """The trees of an operator before version 5; weights stand in attributes with `prefix`."""
+    """The trees of an operator before version 5, whose attributes of weights begin with
+    `prefix`.
+    """
     n.ignore("nodes_hitrates", "nodes_hitrates_as_tensor")
     trees = _ints(n, "nodes_treeids")
     count = len(trees)
@@ -189,7 +191,7 @@ def _regression(
     x = ml.samples(n, n.input(0), _dtype(n.input(0)))
     combine = aggregate.lower() if aggregate in ("MIN", "MAX") else "sum"
     y = _combined(n, x, forest, outputs, combine)
-    if combine != "sum":  # an output without any leaf is 0
+    if combine != "sum":  # an output without leaves is 0
         is_start = y.equals(np.inf if combine == "min" else -np.inf)
         y = where(is_start, 0.0, y)
     if aggregate == "AVERAGE":
@@ -228,7 +230,9 @@ def tree_ensemble(n: OnnxNode) -> Result:
 
 
 def _forest_of_inner_nodes(n: OnnxNode, dtype: DType) -> _Forest:
-    """The trees of TreeEnsemble, which keeps leaves apart; they follow the other nodes here."""
+    """The trees of TreeEnsemble, whose leaves are stored separately; here they follow the other
+    nodes.
+    """
     n.ignore("nodes_hitrates")
     feature = _ints(n, "nodes_featureids")
     count = len(feature)
@@ -272,7 +276,7 @@ def _forest_of_inner_nodes(n: OnnxNode, dtype: DType) -> _Forest:
 
 
 def _members(n: OnnxNode, mode: np.ndarray, values: np.ndarray) -> dict[int, np.ndarray]:
-    """The sets of nodes of mode MEMBER; in `values` a NaN ends each."""
+    """The sets of nodes of mode MEMBER.  In `values`, a NaN ends each set."""
     asking = np.flatnonzero(mode == branches.MEMBER)
     ends = np.flatnonzero(np.isnan(values))
     sets = [part[~np.isnan(part)] for part in np.split(values, ends)]
@@ -287,8 +291,9 @@ def _members(n: OnnxNode, mode: np.ndarray, values: np.ndarray) -> dict[int, np.
 def tree_ensemble_classifier(n: OnnxNode) -> Result:
     """The class with the best score.
 
-    With two classes, the second is chosen above a limit: 0.5 if all weights belong to one class and
-    none is negative, as they are probabilities then, else 0.
+    With two classes, the second is chosen if its score is above a limit.  The limit is 0.5 if all
+    weights belong to one class and none is negative, since they are probabilities then.  Otherwise
+    it is 0.
     """
     names, transform = ml.labels(n, "classlabels_int64s"), ml.post_transform(n)
     count, dtype = len(names), _dtype(n.input(0))
@@ -312,7 +317,9 @@ def tree_ensemble_classifier(n: OnnxNode) -> Result:
 
 
 def _counted(n: OnnxNode, x: Value, forest: _Forest, scores: Value, has_base: bool) -> Value:
-    """The scores, but -infinity for classes that no leaf has a weight for: they are not chosen."""
+    """The scores, with -infinity for classes without weights in any reached leaf, so that these are
+    not chosen.
+    """
     count = n.extent(scores, 1)
     everywhere = [forest.is_everywhere(k) for k in range(count)]
     if has_base or all(everywhere) or (None in everywhere and forest.weight.min(initial=0) >= 0):
@@ -342,7 +349,7 @@ def _of_two_classes(
     has_first = not is_single or forest.column[0] == 0
 
     def scored(has_second: bool) -> tuple[Value, Value]:
-        """The score that decides, and both scores."""
+        """The score that decides, and the scores of both classes."""
         if len(base) == 2 and has_second:
             second = s0 + base[1:] if len(base) > 1 else s0
             first = -second if has_first else s0
