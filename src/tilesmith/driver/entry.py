@@ -289,7 +289,6 @@ def load(
     require_signature: str | os.PathLike[str] | None = None,
     memory_limit: int | None = None,
     time_limit: float | None = None,
-    example_kwargs: Mapping[str, Any] | None = None,
 ) -> Executable:
     """The executable in a `.tsm` file, or in the bytes of one.
 
