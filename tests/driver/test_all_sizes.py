@@ -17,11 +17,11 @@ from tilesmith.graph.builder import Builder
 from tilesmith.graph.control import kernels_in
 from tilesmith.graph.evaluate import evaluate
 from tilesmith.graph.nodes import Fused, Graph
-from tilesmith.ir.dtypes import f32
+from tilesmith.ir.dtypes import f32, i64
 from tilesmith.ir.expr import Load, Var
 from tilesmith.ir.symbols import symbol
 from tilesmith.ir.types import Dim, TensorType
-from tilesmith.ops import conv, matmul, norm, pool, reduce, shape, slicing
+from tilesmith.ops import conv, matmul, norm, pool, reduce, scatter, shape, slicing, sort
 from tilesmith.ops.activation import Relu
 from tilesmith.ops.elementwise import Add, Exp, Mul
 from tilesmith.runtime.executable import Executable
@@ -298,6 +298,29 @@ def test_an_extent_that_would_be_negative() -> None:
     assert exe(np.zeros((1, 1, 5), np.float32)).shape == (1, 1, 1)
     with pytest.raises(ModelError, match="n = 3: these sizes make an extent inside it negative"):
         exe(np.zeros((1, 1, 3), np.float32))
+
+
+def test_more_elements_than_there_are() -> None:
+    """No extent of a result shows that an operator reads or writes beyond its first operand."""
+    n = symbol("n", 1, 100, 1)
+    b = Builder("best")
+    values, places = b.add(sort.TopK(5), b.input("x", TensorType(f32, (n,))))
+    exe = ts.compile(b.finish([values, places]))
+    x = np.arange(7, dtype=np.float32)
+    assert [y.tolist() for y in exe(x)] == [[6, 5, 4, 3, 2], [6, 5, 4, 3, 2]]
+    with pytest.raises(ModelError, match=r"n = 4: .* less than an operator needs"):
+        exe(x[:4])
+
+    b = Builder("scattered")
+    data = b.input("data", TensorType(f32, (2, 4)))
+    indices = b.input("indices", TensorType(i64, (2, n)))
+    updates = b.input("updates", TensorType(f32, (2, n)))
+    exe = ts.compile(b.finish(b.add(scatter.ScatterElements(0), data, indices, updates)))
+    zeros, ones = np.zeros((2, 4), np.float32), np.ones((2, 9), np.float32)
+    positions = np.stack([np.zeros(9, np.int64), np.ones(9, np.int64)])
+    assert exe(zeros, positions[:, :3], ones[:, :3]).sum() == 6
+    with pytest.raises(ModelError, match=r"n = 9: .* less than an operator needs"):
+        exe(zeros, positions, ones)
 
 
 def test_specialised_programs_beside_the_general_one(monkeypatch: pytest.MonkeyPatch) -> None:

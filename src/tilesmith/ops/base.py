@@ -26,7 +26,7 @@ import numpy as np
 
 from tilesmith.ir.expr import Expr
 from tilesmith.ir.grammar import items_in
-from tilesmith.ir.types import TensorType
+from tilesmith.ir.types import Dim, TensorType
 from tilesmith.loop.nodes import Func
 from tilesmith.support.arguments import checked
 from tilesmith.support.errors import InternalError, ModelError, UnsupportedError, UsageError
@@ -125,6 +125,14 @@ class Op:
     def infer(self, *types: TensorType) -> tuple[TensorType, ...]:
         """Result types.  Raises ModelError (expected, found) if inputs do not fit the operator."""
         return tuple(TensorType(t.dtype, t.shape) for t in self.tensors(*types).outputs)
+
+    def slack(self, *types: TensorType) -> tuple[Dim, ...]:
+        """Differences of extents that must not be negative, for inputs of `types`.
+
+        `infer` refuses them as numbers; with open sizes each run checks them.  Extents of results
+        are always checked.
+        """
+        return ()
 
     @checked(ModelError)
     def tensors(self, *types: TensorType) -> OpTensors:

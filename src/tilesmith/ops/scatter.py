@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from tilesmith.ir import expr as ir
+from tilesmith.ir import extents
 from tilesmith.ir.dtypes import i64
 from tilesmith.ir.expr import Expr, cast, const, select
 from tilesmith.ir.intrinsics import checked_index
@@ -118,6 +119,11 @@ class ScatterElements(Op):
                 rules.shape_text(indices),
             )
         return (types[0],)
+
+    def slack(self, *types: TensorType) -> tuple[Dim, ...]:
+        data, indices = types[0].shape, types[1].shape
+        others = (a for a in range(len(data)) if a != self.axis % len(data))
+        return tuple(extents.difference(data[a], indices[a]) for a in others)
 
     def loops(self, *types: TensorType) -> Func:
         b, (indices, updates), result = _begin(self.name, types, self.in_place)

@@ -61,6 +61,9 @@ class TopK(Op):
         shape = (*x.shape[:axis], self.k, *x.shape[axis + 1 :])
         return TensorType(x.dtype, shape), TensorType(i64, shape)
 
+    def slack(self, *types: TensorType) -> tuple[Dim, ...]:
+        return (extents.difference(types[0].shape[self.axis], self.k),)
+
     def loops(self, *types: TensorType) -> Func:
         results = self.infer(*types)
         shape = types[0].shape

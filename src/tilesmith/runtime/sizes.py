@@ -167,7 +167,11 @@ class SizeFunction:
                     f"dimension {symbol.name!r}: expected {symbol.sizes.low} to "
                     f"{symbol.sizes.high}, found {n}{cure}"
                 )
-        why = "are too large" if code == Code.OVERFLOW else "make an extent inside it negative"
+        why = (
+            "are too large"
+            if code == Code.OVERFLOW
+            else "make an extent inside it negative, or less than an operator needs"
+        )
         raise ModelError(f"the model can't run with {self._shown(extents)}: these sizes {why}")
 
     def _shown(self, extents: tuple[int, ...]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from tilesmith.codegen.kernel import KernelCode
 from tilesmith.codegen.sizes import SizeProgram
@@ -13,6 +13,7 @@ from tilesmith.graph.passes.localise import localise
 from tilesmith.graph.passes.memory_bounds import known_before, largest_shape
 from tilesmith.graph.passes.memory_plan import largest
 from tilesmith.ir.expr import Const, Expr, Var, as_expr, minimum
+from tilesmith.ir.extents import values_of
 from tilesmith.ir.symbols import as_dim, bound, symbols_of
 from tilesmith.ir.text import Names
 from tilesmith.ir.types import Dim, same_dim
@@ -65,8 +66,7 @@ class Sizes:
             d
             for g in graphs
             for n in g.nodes
-            for v in n.outputs
-            for d in v.shape
+            for d in (*(d for v in n.outputs for d in v.shape), *_slack(n))
             if isinstance(d, Expr) and not isinstance(d, Var)
         )
         self._kernels = kernels
@@ -182,6 +182,15 @@ class Sizes:
             )
             for stage in stages
         }
+
+
+def _slack(node: Node) -> Iterator[Dim]:
+    """Differences of extents that may be negative but must not be."""
+    for n in node.op.body.nodes if isinstance(node.op, Fused) else (node,):
+        for d in n.op.slack(*(v.type for v in n.inputs)):
+            low = values_of(d).lo
+            if low is None or low < 0:
+                yield d
 
 
 def physical_shape(value: Value) -> tuple[Dim, ...]:
