@@ -12,7 +12,7 @@ from tilesmith.graph.builder import Builder
 from tilesmith.graph.compare import difference
 from tilesmith.graph.control import If, Loop, in_bodies
 from tilesmith.graph.measure import bounds_of, symbols_defined, symbols_inside
-from tilesmith.graph.nodes import Constant, Graph, Node, Structure, Value
+from tilesmith.graph.nodes import Constant, Graph, Node, Structure, Value, with_values
 from tilesmith.graph.parse import parse_graph
 from tilesmith.ir.dtypes import f32
 from tilesmith.ir.grammar import Role, fields_of, items_in, mapped
@@ -91,7 +91,7 @@ def test_other_values_agree_with_the_roles() -> None:
     graph = b.finish([z, x])
     for values in ((), (x,), (y,), (z, x), tuple(v for n in graph.nodes for v in n.outputs)):
         new = {v: replace(v, name="other") for v in values}
-        made, expected = graph.with_values(new), _by_roles(graph, new)
+        made, expected = with_values(graph, new), _by_roles(graph, new)
         assert (made.inputs, made.outputs) == (expected.inputs, expected.outputs)
         assert made.constants == expected.constants == graph.constants
         for n, m, old in zip(made.nodes, expected.nodes, graph.nodes, strict=True):

@@ -200,12 +200,6 @@ class Graph:
     in_place: Label[tuple[tuple[int, int], ...]] = ()
     defaults: Label[tuple[tuple[int, Data], ...]] = ()
 
-    def with_values(self, new: Mapping[Value, Value]) -> Graph:
-        """The graph with other inputs and results in place of some; constants stay."""
-        inputs, outputs = (tuple([new.get(v, v) for v in vs]) for vs in (self.inputs, self.outputs))
-        nodes = tuple([n.with_values(new) for n in self.nodes])
-        return replace(self, inputs=inputs, nodes=nodes, outputs=outputs)
-
     @cached_property
     def producer(self) -> dict[Value, Node]:
         """The node that defines each value."""
@@ -234,6 +228,13 @@ class Graph:
     def default_of(self) -> dict[Value, Constant]:
         """The default of each input that has one, as a constant."""
         return {self.inputs[i]: Constant(self.inputs[i], data) for i, data in self.defaults}
+
+
+def with_values(graph: Graph, new: Mapping[Value, Value]) -> Graph:
+    """The graph with other inputs and results in place of some; constants stay."""
+    inputs, outputs = (tuple([new.get(v, v) for v in vs]) for vs in (graph.inputs, graph.outputs))
+    nodes = tuple([n.with_values(new) for n in graph.nodes])
+    return replace(graph, inputs=inputs, nodes=nodes, outputs=outputs)
 
 
 def _extents(part: object) -> Iterator[Expr]:

@@ -21,7 +21,7 @@ from tilesmith.graph.bind import Binding
 from tilesmith.graph.builder import array_type
 from tilesmith.graph.control import Control, If, Loop
 from tilesmith.graph.evaluate import logical_array
-from tilesmith.graph.nodes import Constant, Data, Graph, Node, Value
+from tilesmith.graph.nodes import Constant, Data, Graph, Node, Value, with_values
 from tilesmith.graph.passes.dce import dce
 from tilesmith.ir.expr import Expr, Var
 from tilesmith.ir.symbols import bound, expected_size, symbols_of
@@ -157,7 +157,7 @@ class _Simplification:
             return body
         data = {i: self.constants[o].data for i, o in zip(formal, given) if i in sunk}
         constants = (*body.constants, *(Constant(new, data[old]) for old, new in sunk.items()))
-        return replace(body.with_values(sunk), inputs=body.inputs, constants=constants)
+        return replace(with_values(body, sunk), inputs=body.inputs, constants=constants)
 
     # Loops
 
@@ -280,7 +280,7 @@ class _Simplification:
         taken = {v.name for v in body.inputs}
         formal = {v: replace(v, name=_fresh(v.name or "same", taken)) for v in made}
         nodes = tuple(n for n in body.nodes if n not in leaving)
-        body = replace(body, nodes=nodes).with_values(formal)
+        body = with_values(replace(body, nodes=nodes), formal)
         body = replace(body, inputs=(*body.inputs, *formal.values()))
         return body, (*given, *made.values())
 

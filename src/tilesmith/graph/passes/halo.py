@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tilesmith.graph.control import Control
-from tilesmith.graph.nodes import Graph, Node, Value
+from tilesmith.graph.nodes import Graph, Node, Value, with_values
 from tilesmith.ir.layout import Layout
 from tilesmith.ops.structure import stages, structure, zero_padding
 
@@ -41,7 +41,7 @@ def add_halos(graph: Graph, choose: Choose = preferred) -> Graph:
     if not wanted:
         return graph
     new = {v: replace(v, layout=_with_halo(v, pads)) for v, pads in wanted.items()}
-    return graph.with_values(new)
+    return with_values(graph, new)
 
 
 def _padded_inputs(node: Node) -> list[tuple[Value, Pads]]:

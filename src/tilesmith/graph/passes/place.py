@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 
 from tilesmith.graph.control import Control
-from tilesmith.graph.nodes import Fused, Graph, InPlace, Node, Value
+from tilesmith.graph.nodes import Fused, Graph, InPlace, Node, Value, with_values
 from tilesmith.ir.extents import product
 from tilesmith.ir.layout import Layout
 from tilesmith.ir.symbols import expected_size
@@ -390,4 +390,4 @@ def _with_layouts(body: Graph, inputs: tuple[Value, ...], outputs: tuple[Value, 
         for inner, outer in zip((*body.inputs, *body.outputs), (*inputs, *outputs), strict=True)
         if inner.layout != outer.layout
     }
-    return body.with_values(fresh) if fresh else body
+    return with_values(body, fresh) if fresh else body

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from tilesmith.graph.nodes import Constant, Fused, Graph, Node, Value
+from tilesmith.graph.nodes import Constant, Fused, Graph, Node, Value, with_values
 from tilesmith.ir.layout import Layout
 
 from .layout import pack
@@ -47,4 +47,4 @@ def repack(graph: Graph, wanted: Mapping[Node, Mapping[int, Layout]]) -> Graph:
 def with_packing(body: Graph, layouts: Mapping[int, Layout | None]) -> Graph:
     """A fused body whose inputs, by number, have other layouts (None: row-major)."""
     new = {body.inputs[i]: replace(body.inputs[i], layout=la) for i, la in layouts.items()}
-    return body.with_values(new) if new else body
+    return with_values(body, new) if new else body
