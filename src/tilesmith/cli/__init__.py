@@ -167,7 +167,7 @@ def execute(arguments: Sequence[str] | None = None) -> int:
             return _ended_by(number)
         _complain(str(e), e)
         return e.exit_code
-    except (_ReaderGone, BrokenPipeError):  # `head` ends its reader so
+    except (_ReaderGone, BrokenPipeError):  # the reader of a pipe has ended, such as `head`
         _drop_output((1, 2))
         return 0
     except _Ended as e:

@@ -28,7 +28,7 @@ from tilesmith.support.errors import VerifyError
 
 @dataclass(frozen=True)
 class Part(Fused):
-    """A part of a program that runs in one place.
+    """A part of a program that runs on the host or on the device.
 
     body: the nodes of the part.
     on_device: whether it runs on the device.
@@ -59,7 +59,7 @@ class Download(_Transfer):
 
 
 def verify_places(graph: Graph) -> None:
-    """Raises VerifyError where a node reads a value that lives in the other place."""
+    """Raises VerifyError where a node reads a value of the other memory (host or device)."""
     there: set[Value] = set()  # values on the device
     for node in graph.nodes:
         op = node.op

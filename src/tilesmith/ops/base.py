@@ -10,9 +10,9 @@ three methods, from which everything else follows:
 - `loops` (irregular): loops written by hand, for operators that no tensor expression describes,
   such as sorting and scattering.  Result types are stated in `infer`.
 
-`reference` is the meaning in NumPy.  That of a composite operator is independent of its expansion:
-a formula, or NumPy's own function for it, in f64.  Users may omit it for their composite operators.
-`infer` is overridden only where `compute` cannot determine the type.
+`reference` is the meaning in NumPy.  The reference of a composite operator is independent of its
+expansion: a formula, or NumPy's own function for it, in f64.  Users may omit it for their composite
+operators.  `infer` is overridden only where `compute` cannot determine the type.
 """
 
 from __future__ import annotations
@@ -171,7 +171,7 @@ class Op:
 
 
 def kind_of(cls: type[Op]) -> str:
-    """The kind of an operator, as a word; empty for one that only holds others."""
+    """The kind of an operator, as a word; empty if it defines none of the three methods."""
     kinds = {
         "primitive": cls.is_primitive(),
         "composite": cls.is_composite(),

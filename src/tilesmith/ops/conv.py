@@ -40,11 +40,11 @@ class Conv(Op):
     deep learning).
 
     strides: per spatial axis; empty: ones.
-    pads: zeros before every spatial axis, then those after every axis; empty: none.
+    pads: zeros before each spatial axis, then zeros after each axis; empty: none.
     dilations: distance between taps, per spatial axis; empty: ones.
     groups: number of groups of channels.
-    to: element type in which products are added, and of the result, for operands of any types;
-        None: the common type of the operands (16-bit floats are added in f32 and rounded).
+    to: element type of the sums and of the result, for operands of any types; None: the common type
+        of the operands (16-bit floats are added in f32 and rounded).
     """
 
     heavy_reference = True

@@ -34,7 +34,7 @@ class Dft(Op):
     inverse: whether to compute the inverse transform.
     onesided: whether only the first half of the frequencies is returned, which determine a real
         signal.  With `inverse` they are the input, and the result is a real signal of `length` (0:
-        the even one).
+        the even length).
     """
 
     heavy_reference = True

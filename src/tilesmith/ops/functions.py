@@ -1,7 +1,7 @@
 """Functions of values under construction, to write formulas with: `where(x > 0, x, exp(x) - 1)`.
 
-Each adds one operator by the builder that makes the values.  Numbers and arrays among the operands
-become constants with the element type of the first tensor that is not a condition.
+Each function adds one operator to the graph that contains the values.  Numbers and arrays among the
+operands become constants with the element type of the first tensor that is not a condition.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def apply(op: Op, *operands: Operand, dtype: DType | None = None) -> Any:
     """The value of `op`; operands that are not tensors become tensors of `dtype` (default: the type
     of the first tensor).
 
-    Raises InternalError where all tensors are of graphs that are finished.
+    Raises InternalError if the graphs of all tensors are finished.
     """
     tensors = [x for x in operands if not isinstance(x, _NUMBERS)]
     builder = next((b for b in (x.builder for x in tensors) if b is not None), None)
@@ -75,7 +75,7 @@ def clip(x: Any, low: float | None, high: float | None) -> Any:
 
 
 def clamp(x: Any, low: Operand, high: Operand) -> Any:
-    """At least `low`, and at most `high`, which wins."""
+    """`x` limited to `low`..`high`; `high` wins if they cross."""
     return minimum(maximum(x, low), high)
 
 

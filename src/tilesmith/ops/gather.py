@@ -75,8 +75,8 @@ class _AlongAxis(Op, abstract=True):
 
 @dataclass(frozen=True)
 class FromFront(Op):
-    """Indices of an axis of `extent` as they are, i64, for operators without negative indices: one
-    raises ModelError, as an index beyond the end does.
+    """Indices of an axis of `extent` as they are, i64, for operators without negative indices.  A
+    negative index raises ModelError, as an index beyond the end does.
     """
 
     extent: Dim

@@ -21,8 +21,8 @@ from .base import Op
 
 @dataclass(frozen=True)
 class Position(Op):
-    """The position of each element among ascending keys; the number of keys if it is not one of
-    them.
+    """The position of each element among ascending keys; the number of keys for an element that is
+    not a key.
 
     Inputs: x T[...], keys T[n], without duplicates; NaN, which equals NaN here, comes last.
     Output: i64[...].

@@ -27,8 +27,8 @@ class MatMul(Op):
 
     transpose_a: whether a is stored [..., k, m].
     transpose_b: whether b is stored [..., n, k].
-    to: element type in which products are added, and of the result, for operands of any types;
-        None: the common type of the operands (16-bit floats are added in f32 and rounded).
+    to: element type of the sums and of the result, for operands of any types; None: the common type
+        of the operands (16-bit floats are added in f32 and rounded).
     """
 
     name: ClassVar[str] = "matmul"

@@ -1,4 +1,4 @@
-"""Weights of few bits: as graphs have them, and packed for products that wait for memory.
+"""Weights of few bits: their form in graphs, and a packed form for products that wait for memory.
 
 The form in a graph, whatever the source of the model:
 
@@ -6,8 +6,8 @@ The form in a graph, whatever the source of the model:
 
 `q` [K, N] (or [N, K], read transposed) holds numbers of 2, 4 or 8 bits: `i8`, `u8`, or a storage
 type such as `uint4`.  `dequantize {axis, block}` gives one scale and zero point to each index of an
-axis, or to each block of indices; the latter becomes `dequantize_blocks`.  If q and its scales are
-constants, the pass `packed_weights` decides whether the product reads them packed.
+axis, or to each block of indices.  With blocks it becomes `dequantize_blocks`.  If q and its scales
+are constants, the pass `packed_weights` decides whether the product reads them packed.
 """
 
 from __future__ import annotations

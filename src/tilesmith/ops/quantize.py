@@ -27,8 +27,8 @@ from .slicing import Slice
 
 @dataclass(frozen=True)
 class Quantize(Op):
-    """x [...] f32, its scales and optional zero points, to integers, for which ties are rounded to
-    even, or to floats of few bits.
+    """Converts x [...] f32, with its scales and optional zero points, to integers, where ties round
+    to even, or to floats of few bits.
 
     to: element type of the result, at most 16 bits.
     axis: the axis along which scales vary.
@@ -66,8 +66,8 @@ class Quantize(Op):
 
 @dataclass(frozen=True)
 class Dequantize(Op):
-    """Numbers q [...] of few bits, their scales and optional zero points, back to floats of the
-    scales' type.
+    """Converts numbers q [...] of few bits, with their scales and optional zero points, back to
+    floats of the scales' type.
 
     axis: the axis along which scales vary.
     block: number of indices along `axis` that share a scale; 0: one index, or all if there is a
@@ -100,8 +100,8 @@ class Dequantize(Op):
 
 @dataclass(frozen=True)
 class DynamicQuantize(Op):
-    """x [...] f32 to u8 with the range of its values, extended to include 0.  The results are
-    integers, the scale f32[] and the zero point u8[]; a range of zero has scale 1.
+    """Converts x [...] f32 to u8 by the range of its values, extended to include 0.  The results
+    are integers, the scale f32[] and the zero point u8[]; a range of zero has scale 1.
     """
 
     def decompose(self, b: GraphBuilder, *inputs: Any) -> Any:

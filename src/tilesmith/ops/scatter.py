@@ -288,8 +288,8 @@ class ScatterSorted(Op):
     (i64).  Updates of equal positions are neighbours, and their numbers ascend.  The thread of the
     first one combines all of them, in order.
 
-    depth: number of axes of the data that a position enumerates in row-major order; the others are
-        those of a slice, and the last ones of `updates`.
+    depth: number of axes of the data that a position enumerates in row-major order; the other axes
+        are the axes of a slice, and the last axes of `updates`.
     reduction: operation that combines an update with the old element.
     in_place: whether the result occupies the memory of the data.
     """

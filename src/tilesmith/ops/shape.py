@@ -254,7 +254,7 @@ class Transpose(Op):
 
 @dataclass(frozen=True)
 class Expand(Op):
-    """Broadcast to `shape`, or to the common shape of it and the input's if that is larger."""
+    """Broadcast to `shape`, or to the common shape of `shape` and the input if that is larger."""
 
     shape: tuple[Dim, ...]
 

@@ -242,7 +242,7 @@ class Pad(Op):
 
     pads: before every axis, then after every axis.
     mode: "constant", "reflect" (without repeating the border), "edge" or "wrap".
-    value: of the elements added in mode "constant".
+    value: value of the elements added in mode "constant".
     """
 
     pads: tuple[Dim, ...]

@@ -28,8 +28,8 @@ _PLACES = 1 << 32
 """Number of positions that fit into a key."""
 
 BLOCK, LANES = 64, 16
-"""Elements that are compared with the worst of the best so far before any is examined alone, and
-the number of them side by side.
+"""Elements that are compared with the worst one kept before any is examined alone, and the lanes of
+that comparison.
 """
 
 
@@ -115,9 +115,9 @@ class TopK(Op):
     ) -> None:
         """Insert the elements after the first k into the heap if they precede its worst.
 
-        Few do: vectors are compared with the worst value at once, and skipped if none is better.
-        Else the lanes are examined, out of order, which is allowed since equal elements are ordered
-        by position.
+        Few elements do.  So vectors are compared with the worst value, and skipped if no lane is
+        better.  Otherwise the lanes are examined, out of order, which is allowed since equal
+        elements are ordered by position.
         """
         first = heap.value(heap[const(0)], source)
         # Memory that the threads of all lanes may read.
@@ -317,7 +317,7 @@ class _Heap:
         self.places[i] = entry[-1]
 
     def held(self, entry: tuple[Expr, ...]) -> tuple[Expr, ...]:
-        """A copy of `entry` as data: a `let` may not hold it, as its name would be an index."""
+        """A copy of `entry` in variables: the name of a `let` would be an index, not data."""
         return tuple(self.b.variable("held", e).value for e in entry)
 
     def value(self, entry: tuple[Expr, ...], source: _Line) -> Expr:

@@ -57,8 +57,8 @@ class Structure:
     is_costly: whether it evaluates transcendental functions.
     divides: whether the indices of its reads contain quotients or remainders.
     branches: number of selects that read an element in only one of their branches.
-    samples: numbers of the operands of which it reads several elements per result, at indices that
-        data decide.
+    samples: numbers of the operands from which it reads several elements per result, at indices
+        that data decide.
     """
 
     kind: Kind

@@ -291,7 +291,7 @@ class _Reader:
             isinstance(e, ir.Broadcast) and _free(e.value)
         ):
             return
-        if e.dtype.is_int and e.lanes == 1:  # an address: the access itself includes the sums
+        if e.dtype.is_int and e.lanes == 1:  # index arithmetic: accesses include its sums
             if isinstance(e, Binary) and e.op in ("floordiv", "floormod"):
                 c.issued += self.target.model.integer_divide_cycles * share
             elif not index and not isinstance(e, ir.Cast):

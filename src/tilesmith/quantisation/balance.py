@@ -94,8 +94,8 @@ def _source(graph: Graph, x: Value, made_by: Mapping[Value, Layer]) -> Layer | N
 
 
 def _scales(layers: Sequence[Layer], seen: Observed, worth: float) -> np.ndarray | None:
-    """Divisors of the channels of the input.  None to leave them alone, as where more than the
-    fraction `worth` of the expected error would remain.
+    """Divisors of the channels of the input.  None where more than the fraction `worth` of the
+    expected error would remain.
     """
     assert seen.largest is not None and seen.squares is not None
     x = seen.largest.astype(np.float64)
@@ -126,8 +126,8 @@ def _input_largest(layer: Layer) -> np.ndarray:
 
 
 def _expected_error(layers: Sequence[Layer], seen: Observed, s: np.ndarray) -> float:
-    """The mean squared error of results caused by rounding, up to a factor: of the input, with the
-    step of its largest channel, and of the weights.
+    """The mean squared error of results, up to a factor, from rounding the weights, and from
+    rounding the input with the step of its largest channel.
     """
     assert seen.largest is not None and seen.squares is not None
     step = float((seen.largest / s).max()) / 255
@@ -157,7 +157,7 @@ def _scaled(layer: Layer, s: np.ndarray) -> np.ndarray:
 
 @dataclass(slots=True)
 class _Plan:
-    """Multiplications and divisions by s, by the result of the node that they change.
+    """Multiplications and divisions by s, keyed by the result of the node that they change.
 
     read: layers whose weights are multiplied along their inputs.
     divided: layers whose input is divided by a node of its own.

@@ -27,9 +27,9 @@ from .weights import in_groups, per_channel
 class Costs:
     """Predicted seconds of layers.
 
-    Layers are predicted one by one, with a fixed int8 layer's input in integers: the layer before
-    writes them in its own kernel.  Equal layers are predicted once.  Weights are in the level of
-    memory that holds those of the whole model.
+    Layers are predicted one by one.  The input of an int8 layer with a fixed range is already in
+    integers, since the layer before writes them.  Equal layers are predicted once.  Weights are in
+    the level of memory that holds all weights of the model.
     """
 
     def __init__(self, layers: Sequence[Layer], to: DType, group: int, session: Session) -> None:

@@ -13,7 +13,7 @@ LEAST = float(np.finfo(np.float32).tiny) * 2 * HALF
 """Smaller magnitudes count as zero: their bin widths and scales are not normal in f32."""
 
 _LARGEST_OF_F32 = float(np.finfo(np.float32).max) / 2 / HALF
-"""Bins of larger numbers are computed in f64: a difference times the bins overflows f32."""
+"""Bins of larger numbers are computed in f64: difference * number of bins overflows f32."""
 
 
 @dataclass(slots=True)

@@ -41,7 +41,7 @@ def prepared(graph: Graph) -> Graph:
 class Layer:
     """A product or convolution with constant weights.
 
-    name: of its source node, unique in the model.
+    name: name of its source node, unique in the model.
     node: its operator's node.
     weights: contents of the weights; a convolution's are [OC, IC / groups, kernel...].
     bias: the node that adds a constant vector to its result, if there is one.

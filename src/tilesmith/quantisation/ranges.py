@@ -82,7 +82,7 @@ def _percentile(seen: Observed, to: DType) -> tuple[float, float]:
 
 
 def _least(seen: Observed, cost: Callable[[float, float], float]) -> tuple[float, float]:
-    """The range of least cost: both ends clipped at one fraction of the largest, then alone."""
+    """The range of least cost: both ends clipped at one fraction of the largest, then each end."""
     largest = max(-seen.low, seen.high)
     limits = [largest * float(s) for s in _SHRINKS]
     both = [(max(seen.low, -limit), min(seen.high, limit)) for limit in limits]
@@ -93,7 +93,7 @@ def _least(seen: Observed, cost: Callable[[float, float], float]) -> tuple[float
 
 
 def _mean_squared(seen: Observed, to: DType) -> tuple[float, float]:
-    """The least mean squared error of rounding and clipping."""
+    """The range with the least mean squared error of rounding and clipping."""
     x, n = seen.centres, seen.bins
 
     def cost(low: float, high: float) -> float:
@@ -104,8 +104,8 @@ def _mean_squared(seen: Observed, to: DType) -> tuple[float, float]:
 
 
 def _entropy(seen: Observed, to: DType) -> tuple[float, float]:
-    """The least Kullback-Leibler divergence of the quantised distribution from the true one
-    (Migacz, 8-bit Inference with TensorRT, 2017), generalised to ranges that are not symmetric.
+    """The range whose quantised distribution has the least Kullback-Leibler divergence (Migacz,
+    8-bit Inference with TensorRT, 2017), generalised to ranges that are not symmetric.
     """
     x, n = seen.centres, seen.bins.astype(np.float64)
     bin_width = seen.reach / (len(n) // 2)

@@ -16,7 +16,7 @@ class LayerReport:
     scheme: the layer's scheme.
     low, high: the range of its input that integers represent; None unless it is fixed.
     snr: signal-to-noise ratio of the model's answers with this layer alone quantised, in dB;
-        infinite if it is not, None if there were no samples.
+        infinite if it stays in floats, None without samples.
     cosine: the answers' cosine similarity in the same setting.
     seconds: predicted time of the layer.
     float_seconds: predicted time without quantisation.

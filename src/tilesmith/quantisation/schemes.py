@@ -30,7 +30,7 @@ groups, for matrix products.
 """
 
 _MOVEMENT: tuple[type[Op], ...] = (MaxPool, Reshape, Transpose, Flatten, Squeeze, Unsqueeze)
-"""Operators whose result is the same whether integers are rounded before or after them."""
+"""Operators that give the same result whether values are quantised before or after them."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

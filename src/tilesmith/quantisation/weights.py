@@ -18,7 +18,7 @@ class QuantisedWeights:
     integers: in the shape of the weights.
     scales: f32, one per index of `axis`, or in the shape of the weights with one per block.
     axis: the axis along which scales vary.
-    block: indices along `axis` that share a scale; 0: one.
+    block: indices along `axis` that share a scale; 0: each index has its own.
     to: element type of the integers.
     """
 

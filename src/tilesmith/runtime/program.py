@@ -208,8 +208,10 @@ def pack_constants(
 ) -> tuple[Blob, list[int]]:
     """One blob with all `constants` at 64-byte offsets, and the offsets.
 
-    `jobs` constants are written in parallel.  The same object is stored only once. allocate:
-    allocates that many zeroed bytes at a 64-byte boundary.
+    The same object is stored only once.
+
+    jobs: number of constants that are written in parallel.
+    allocate: returns zeroed memory of a given number of bytes, at a 64-byte boundary.
     """
     places: dict[Contents, int] = {}
     end = 0

@@ -31,8 +31,8 @@ def thread_count(threads: int | None = None) -> int:
 
 
 def target_of(options: Options) -> Target:
-    """The target in the options, with schedules for the requested number of threads.  By default it
-    is the number of cores of the described machine, or of this one.
+    """The target in the options, with schedules for the requested number of threads.  The default
+    is the number of cores of the described machine, or of this machine.
     """
     target = targets.target(options.target)
     asked = options.threads or threads_from_environment()

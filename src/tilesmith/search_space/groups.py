@@ -211,7 +211,7 @@ class GroupSpace:
     def known(self, names: Collection[str] = ()) -> dict[str, Knob]:
         """The knobs of the analytic schedule.
 
-        If some of `names` are not among them, also the knobs that other values of these add.
+        If some of `names` are missing, also the knobs that exist with other values of these.
         """
         return self._plain.reachable(names)
 

@@ -1,9 +1,9 @@
 """The known behaviour of a schedule function: a tree of its questions.
 
 Its nodes are the knobs that the function declares, and the questions that it asks about their
-numbers (see `traced`).  A run answers one after the other and so follows a path.  Two candidates on
-the same path make the same schedule with other numbers.  For a candidate on a known path, no run is
-needed to know its knobs, or that it is impossible.
+numbers (see `traced`).  A run answers the questions one by one, and so follows a path.  Two
+candidates on the same path make the same schedule with other numbers.  For a candidate on a known
+path, no run is needed to know its knobs, or that it is impossible.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tilesmith.te.knobs import Config, Decisions, Knob, Options, V, Value
 from .traced import Asked
 
 Key = tuple[str, int | None]
-"""A numeric knob, or number `part` of a knob."""
+"""(knob, None) for a numeric knob; (knob, part) for one of the numbers in a knob's value."""
 
 
 @dataclass(slots=True, eq=False)

@@ -3,7 +3,7 @@
 A trial is the time of one candidate of a workload on a target with a number of threads, and the
 time of the analytic schedule at the same moment; or the reason why the candidate failed.  Each
 trial is one committed insertion into a write-ahead log.  So a killed process loses only the trial
-in flight, and several processes may write at once.  A candidate that is measured again replaces its
+in flight, and several processes may write at once.  A new measurement of a candidate replaces its
 trial.
 
 The family of each workload is in another table.  Files that predate families get that table when

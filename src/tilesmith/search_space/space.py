@@ -86,7 +86,7 @@ class Space:
     def reachable(self, wanted: Collection[str]) -> dict[str, Knob]:
         """The knobs of the analytic candidate.
 
-        If some `wanted` are not among them, also the knobs that another value of one of these adds.
+        If some of `wanted` are missing, also the knobs that exist with other values of these.
         """
         known = dict(self._asked(self.start))
         if set(wanted) - set(known):
@@ -164,7 +164,7 @@ class Space:
             return None
 
     def keeping(self, wanted: Candidate) -> Candidate | None:
-        """The candidate with all of `wanted`; None if that is impossible."""
+        """The candidate with all decisions `wanted`; None if that is impossible."""
         candidate = self.legal(wanted)
         return candidate if candidate is not None and {**candidate, **wanted} == candidate else None
 
@@ -342,7 +342,7 @@ def candidate_of(key: str) -> Candidate:
 
 
 def _is_value(value: object) -> bool:
-    """Whether it may be the value of a knob: integers have 64 bits, as loops have."""
+    """Whether `value` may be a knob's value: integers have 64 bits, as in loops."""
     if isinstance(value, list):
         return all(map(_is_value, value))
     if isinstance(value, int):

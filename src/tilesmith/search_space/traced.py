@@ -23,7 +23,7 @@ Note = Callable[[Expr, int], object]
 
 
 class Asked:
-    """A run's questions about the numbers of its knobs; `note` receives them with their answers."""
+    """A run's questions about the numbers of its knobs; `note` receives questions and answers."""
 
     def __init__(self, note: Note) -> None:
         self.is_over = False

@@ -29,7 +29,7 @@ class Group:
     inputs: parameters that the kernel reads, in order.
     outputs: parameters that it writes, after the inputs.
     stages: the computes, producers first.
-    layouts: of the parameters that are not row-major.
+    layouts: layouts of the parameters that are not row-major.
     """
 
     inputs: tuple[Tensor, ...]

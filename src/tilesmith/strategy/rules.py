@@ -24,7 +24,7 @@ class ScheduleRules:
     schedules: the schedules of a group by each rule that fits, the best first, each with the
         expressions that it schedules: these, or others of the same group.
     generate: adds the steps that fit any expression to an empty schedule.
-    is_generic: whether a group is no more than its expressions, so that `generate` fits it.
+    is_generic: whether expressions describe all of a group, so that `generate` fits it.
     is_fixed: whether a group of primitive operators has loops that leave nothing to decide.
     packed_layouts: by input number, the layouts that decisions give to constants.
     versions: the symbolic extent for whose sizes a group has several schedules, if there is one.

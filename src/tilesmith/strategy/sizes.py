@@ -43,7 +43,7 @@ of 224, which is contiguous.
 """
 
 _MOST = 32
-"""Upper bound on the average times that an element is computed: many times the halo of a tile."""
+"""Upper bound on how often an element is computed on average; halos of tiles cause much less."""
 
 
 def for_all_sizes(schedule: Schedule, group: Group) -> Schedule:

@@ -432,7 +432,7 @@ def checked(
 def _parameters(
     function: Callable[..., Any], besides: Collection[str]
 ) -> tuple[list[tuple[str, _Kind | None]], _Kind | None, dict[str, _Kind]]:
-    """The parameters by position, further ones, and those by name."""
+    """Kinds of the parameters by position, of `*args`, and of the parameters by name."""
     hints = {name: hint for name, hint in _hints(function).items() if name not in besides}
     places: list[tuple[str, _Kind | None]] = []
     rest: _Kind | None = None

@@ -15,8 +15,8 @@ from .errors import ModelError
 
 
 def difference(found: np.ndarray, expected: np.ndarray) -> float:
-    """Largest difference relative to the largest expected magnitude; infinite at a lone NaN or
-    inf.
+    """Largest difference relative to the largest expected magnitude; infinite where only one of
+    both is NaN or infinite.
     """
     a, b = np.asarray(found, np.float64), np.asarray(expected, np.float64)
     same = (a == b) | (np.isnan(a) & np.isnan(b))
@@ -31,8 +31,8 @@ def difference(found: np.ndarray, expected: np.ndarray) -> float:
 
 
 def least_difference(found: np.ndarray, references: Sequence[np.ndarray], bound: float) -> float:
-    """The `difference` from the first reference; if it is above `bound`, that from the nearest
-    values in the range that all references span.
+    """The `difference` from the first reference; if it is above `bound`, the `difference` from the
+    nearest values in the range that all references span.
     """
     error = difference(found, references[0])
     if error <= bound or len(references) == 1:
@@ -48,8 +48,8 @@ def nearest(found: np.ndarray, references: Sequence[np.ndarray]) -> np.ndarray:
 
 _MASK = "mask"
 _UNITS = ("unit", "units")
-"""Properties of the classes of such arrays: `numpy.ma`, and packages of units (astropy, pint,
-unyt).  The C runtime knows the same names (csrc/module.c).
+"""Names of the properties by which arrays with masks or units are recognised: `numpy.ma`, and
+packages of units (astropy, pint, unyt).  The C runtime knows the same names (csrc/module.c).
 """
 
 

@@ -109,7 +109,7 @@ class Room(mmap.mmap):
 class Cache:
     """`get` and `put` blobs by hexadecimal key in one store of a folder.
 
-    `max_bytes` is the limit of all stores of the folder together; this one has its share of it.
+    `max_bytes` limits all stores of the folder together; this store has its fraction of that.
     """
 
     def __init__(
@@ -157,7 +157,7 @@ class Cache:
         return path
 
     def put_file(self, key: str, write: Callable[[IO[bytes]], object]) -> None:
-        """Store the file that `write` writes under `key`: read in place, checked by its format."""
+        """Store under `key` the file that `write` writes.  Its reader checks it in place."""
         path = self._path(key)
         if not self._is_usable(create=True):
             return
@@ -325,8 +325,8 @@ class Cache:
         return files
 
     def _evict(self, limit: int) -> int:
-        """Remove the least recently used entries down to `limit` bytes; returns the rest's
-        bytes.
+        """Remove the least recently used entries down to `limit` bytes; returns the bytes that
+        remain.
         """
         files = sorted(self._files())
         size = sum(s for _, s, _ in files)

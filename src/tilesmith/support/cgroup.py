@@ -37,7 +37,7 @@ def usable_memory() -> int | None:
 
 
 def _values(file: str) -> Iterator[str]:
-    """The contents of a file of the process's group and those above: the least limit applies."""
+    """The contents of a file in the process's group and in each group above: the least applies."""
     lines = read("/proc/self/cgroup").splitlines()
     group = next((line[3:].rstrip("/") for line in lines if line.startswith("0::")), "")
     while True:

@@ -2,7 +2,7 @@
 typed error.
 
 Walks of expressions have their own stacks.  Passes over statements are recursive in each level of
-branches, loops and names, since the statements inside need the facts of those around.
+branches, loops and names, since inner statements need the facts of outer ones.
 """
 
 from __future__ import annotations
@@ -98,8 +98,8 @@ def _on_larger_stack(function: Callable[[], R]) -> R:
                 raise RecursionError("no memory for a larger stack") from None
             finally:
                 threading.stack_size(size)
-        # An interrupt ends the wait and restores the recursion limit.  Then the calls of the
-        # thread are too deep, and it ends.
+        # An interrupt ends the wait, and the recursion limit is restored.  The thread's calls then
+        # exceed the limit, so it ends.
         thread.join()
     if failed:
         raise failed[0]

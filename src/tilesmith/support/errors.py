@@ -20,7 +20,7 @@ LONGEST = 6 * _END
 names of nodes and most paths.
 """
 _LONGEST_LINE = 4 * LONGEST
-"""Upper bound on the letters of a line that is kept whole: some values with text about them."""
+"""Upper bound on the letters of a line kept whole: room for some values with text around them."""
 
 
 def brief(text: str, longest: int = LONGEST, end: int = _END) -> str:

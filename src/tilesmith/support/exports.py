@@ -13,8 +13,8 @@ def exports(
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """The `__getattr__` and `__dir__` (PEP 562) of a package.
 
-    homes: for each module, the names that it defines, with blanks between.  A module that
-        defines none is a name itself.
+    homes: for each module, the names that it defines, with blanks between.  An empty text exports
+        the module itself.
     """
     home_of = {name: module for module, names in homes.items() for name in names.split()}
     home_of |= {module.rpartition(".")[2]: module for module, names in homes.items() if not names}

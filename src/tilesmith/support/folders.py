@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def filled(folder: Path) -> Iterator[Path]:
-    """Yields an empty folder to write to; at the end its files become those of `folder`.
+    """Yields an empty folder to write to; at the end its files are moved to `folder`.
 
     If the body fails, `folder` is unchanged, or absent.  A new `folder` appears by one rename.  In
     one that exists, each file is replaced by a rename, and other files stay: processes that have a
@@ -58,7 +58,7 @@ T = TypeVar("T", bound="DataclassInstance")
 
 
 def written_in(folder: Path, write: Callable[[Path], T]) -> T:
-    """The record of files that `write` makes in an empty folder, which become those of `folder`.
+    """The record that `write` returns for the files that it made, after they moved to `folder`.
 
     Raises UsageError if `folder` can't be written.
     """
@@ -210,8 +210,8 @@ def distrusted_entry(path: Path, info: os.stat_result, *, is_last: bool = True) 
         return ""
     if info.st_mode & stat.S_IWOTH:
         return f"anybody may write to {path}; chmod o-w it"
-    # Groups whose only member is trusted: root's, and a user's own group, which has the user's
-    # number.
+    # Two groups have only trusted members: root's group, and a user's own group, whose number is
+    # the user's.
     if info.st_mode & stat.S_IWGRP and info.st_gid not in (0, info.st_uid):
         return f"the group {info.st_gid} may write to {path}; chmod g-w it"
     return ""

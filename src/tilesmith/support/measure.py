@@ -1,10 +1,10 @@
 """Timing of several alternatives, with a ratio that can be trusted.
 
-A machine's speed drifts by tens of percent within seconds (other load, clock, temperature).  Two
-times taken one after the other compare moments.  `interleave` alternates: in every round each
-contender runs for a short while, and only ratios within rounds are meaningful.  Threads that spin
-after their work (OpenBLAS's do for tens of milliseconds) would take a core from the next contender,
-so a turn begins only when this process is idle.
+A machine's speed drifts by tens of percent within seconds (other load, clock, temperature).  So two
+runs in succession compare the machine's speeds, not the programs.  `interleave` alternates: in
+every round each contender runs for a short while, and only ratios within rounds are meaningful.
+Threads that spin after their work (OpenBLAS's do for tens of milliseconds) would take a core from
+the next contender, so a turn begins only when this process is idle.
 
 The rest is noise.  `compare` quantifies it: an interval for the ratio, and the fraction of the
 cores that other programs used meanwhile.

@@ -36,7 +36,7 @@ _ONE_STEP = {
     "f8e4m3fn": 0.125, "f8e4m3fnuz": 0.125, "f8e5m2": 0.25, "f8e5m2fnuz": 0.25, "f8e8m0": 1.0,
     "f6e2m3": 0.125, "f6e3m2": 0.25, "f4e2m1": 0.5,
 }  # fmt: skip
-"""By storage type, the relative distance of neighbours: a number near a tie may round away."""
+"""Relative distance of neighbouring numbers of a type: near a tie either may be the result."""
 
 BOUNDS: dict[Accuracy, dict[str, float]] = {
     "default": {"f64": 1e-10, "f32": 1e-4, "f16": 1e-2, "bf16": 5e-2} | _ONE_STEP,

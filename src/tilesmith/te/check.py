@@ -5,7 +5,7 @@ it.
 - A loop with attached stages is not vectorised.
 - An inlined stage has nothing attached.
 - A scan's steps follow each other (`check_scan`).
-- Loops over which a stage's memory is carried run in sequence.
+- Loops that carry values of a stage to their next iteration run in sequence.
 - An output may be attached only where its reader provably visits each element, so that it is
   written completely.
 """

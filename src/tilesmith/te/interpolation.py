@@ -9,8 +9,8 @@ The matrices are those of Toom-Cook interpolation at t - 1 finite points and at 
 finite points are 0 and pairs +q, -q, which share the even and the odd part of their polynomial.
 
 Accuracy: for m = 4 the pairs are sqrt(1/2) and sqrt(2), between which rounding errors grow least.
-Largest error against float64 over the largest magnitude of the result, normal random data, tiles
-summed in sequence:
+Largest error against float64, relative to the largest magnitude of the result, for normal random
+data and tiles summed in sequence:
 
     channels      direct     m = 2      m = 4      m = 4 with the textbook's points 1 and 2
     64            0.9e-6     0.3e-6     1.3e-6     5.8e-6

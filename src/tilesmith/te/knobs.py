@@ -35,7 +35,7 @@ MAX_PARTS = 16
 """Upper bound on the loops that `split` makes of one."""
 
 MAX_ORDERED = 5
-"""Upper bound on the loops of which every order is a value of one knob: 120 orders."""
+"""Upper bound on the loops that one knob puts in any order: 120 orders."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,7 @@ class Config:
     ) -> tuple[Axis, ...]:
         """Split a loop into `parts`, outermost first.
 
-        The value holds the extents of all but the outermost (default: 1 each).
+        The knob's value holds the extents of all loops but the outermost (default: 1 each).
         """
         if default is not None:
             parts = len(default) + 1
@@ -162,7 +162,7 @@ class Config:
         axis: AxisLike,
         kinds: Sequence[str] = ("none", "unroll", "vectorize"),
     ) -> str:
-        """Give a loop one of `kinds` (`none`, `unroll`, `vectorize`, `parallel`), or the first."""
+        """Give a loop one of `kinds` (`none` or a method of `Stage`), by default the first."""
         known = ("none", "unroll", "vectorize", "parallel")
         if not kinds or not all(k in known for k in kinds):
             raise ScheduleError(
@@ -204,7 +204,7 @@ def split_factors(extent: int, parts: int) -> list[tuple[int, ...]]:
 
 
 def values_from_json(chosen: Mapping[str, Any]) -> Decisions:
-    """Decisions with the tuples that JSON turned into lists."""
+    """Decisions read from JSON, with tuples in place of its lists."""
     return {k: _tuples(v) for k, v in chosen.items()}
 
 

@@ -26,7 +26,7 @@ _TRIPLES = 192
 """Number of triples: each pair of values in `_values` occurs, most of them several times."""
 
 _ROUNDINGS = 64
-"""Largest difference that is no contradiction, in rounding errors of the largest operand."""
+"""Largest difference that contradicts no law, in rounding errors of the largest operand."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +76,8 @@ ALL_LAWS = Laws(True, True, True)
 def laws_found(
     combine: Combine, start: Values, dtypes: tuple[DType, ...], *, counts: bool = False
 ) -> Laws | None:
-    """The laws that no triple contradicts.  None if they can't be tried: the combination or the
-    start is not made of its operands and constants only.
+    """The laws that no triple contradicts.  None if they can't be tried, since the combination or
+    the start uses more than its operands and constants.
 
     counts: whether to try only whole numbers from 1 on.
     """
@@ -132,7 +132,7 @@ def _is_closed(results: list[Values], arguments: list[list[Array]], i: Var) -> b
 
 
 def _values(dtype: DType, counts: bool) -> np.ndarray:
-    """Numbers of `dtype`, few enough that equal ones are combined."""
+    """Sample values of `dtype`: so few that triples contain equal ones."""
     if dtype.is_bool:
         return np.array([False, True])
     if counts:
@@ -154,7 +154,7 @@ def _difference(
     forms: tuple[str, str],
 ) -> str:
     """Values for which two results differ by more than rounding, in words; "" if there are none.
-    Triples that give no number, or infinity from finite numbers, are ignored.
+    Triples are ignored if they give NaN, or infinity from finite numbers.
 
     between: intermediate results, whose magnitude counts for rounding.
     forms: texts of the two formulas.

@@ -201,7 +201,7 @@ def _allocate(
 
 
 def _unlaid(stage: StageState, plan: StagePlan) -> StageState:
-    """`stage` as a private plain array, if it is an output that no caller requested."""
+    """`stage`, with a single buffer if it is an output that no caller requested."""
     return replace(stage, buffers=1) if stage.is_output else stage
 
 

@@ -33,7 +33,7 @@ _OUTWARDS = tuple(reversed(THREADS))
 """The indices of threads as dimensions of memory: neighbours along x are contiguous."""
 
 ALONE = 16
-"""Most partial results in shared memory that each thread combines alone to save a barrier."""
+"""Upper bound on the partial results that each thread combines alone, to save a barrier."""
 
 
 def is_exchanged(plan: StagePlan) -> bool:
@@ -53,8 +53,8 @@ def _shared_out(plan: StagePlan) -> list[ForKind]:
 def exchanged(
     state: State, plans: Mapping[str, StagePlan], plan: StagePlan, at: tuple[Expr, ...]
 ) -> Stmt:
-    """The statement that gives all threads the complete element of `plan` at indices `at`, of which
-    each has computed a part.
+    """The statement that gives all threads the complete element of `plan` at indices `at`.  Each
+    thread has computed a part of it.
 
     Raises ScheduleError if the threads have no private memory for it, and outside of a launch.
     """
@@ -111,7 +111,7 @@ class _Block:
 
 @dataclass(frozen=True, slots=True)
 class _Writers:
-    """The threads that hold partial results: every `distance`-th one before `end`."""
+    """The threads that hold partial results: every `distance`-th thread before number `end`."""
 
     distance: int
     end: int
@@ -203,7 +203,7 @@ class _Exchange:
     def combined(
         self, shared: Buffer, kind: ForKind, parts: int, each: int, readers: int = 1
     ) -> Stmt:
-        """Each thread combines `each` values: all for one reader, else every `readers`-th one."""
+        """Each thread combines `each` values: all for one reader, else every `readers`-th value."""
 
         def body(names: Mapping[ForKind, Var]) -> Stmt:
             t, n = names[kind], Var("n")

@@ -154,8 +154,8 @@ class NestWriter:
         )
 
     def _entry(self, plan: StagePlan) -> int:
-        """The innermost loop at which a stage slides, or -1: the guards of `plan` that may be false
-        while such stages run are placed there.
+        """The innermost loop at which a stage slides, or -1.  The guards of `plan` that may be
+        false while such stages run are placed there.
         """
         own = [loop.var for loop in plan.loops]
         return max(

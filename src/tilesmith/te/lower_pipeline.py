@@ -131,7 +131,7 @@ class Pipeline:
 
 
 def _reads_own(nest: Stmt) -> bool:
-    """Whether `nest` reads shared memory that it stores to, as a sum: it can't be asynchronous."""
+    """Whether `nest` reads shared memory that it stores to, like a sum, and must be synchronous."""
     stored = {x.buffer for x in walk(nest) if isinstance(x, nodes.Store)}
     stored = {b for b in stored if SCOPES[b.scope].owner == "block"}
     return any(

@@ -122,9 +122,9 @@ class StagePlan:
     buffers: memory of its values.
     origin: logical index of the first element in the buffers.
     contexts: cached results of `context`.
-    ahead: loops around the nest along which this stage slides (`lower_slide`), or stages that read
-        it do.  For each, the number of iterations before the first one in which it runs.
-    early: own loops that begin that many iterations before the first one, for stages inside.
+    ahead: for each loop around the nest along which this stage or a reader of it slides
+        (`lower_slide`), the number of negative iterations in which the stage runs.
+    early: for each own loop, the number of negative iterations that it has for stages inside.
     conditions: conditions for the nest to run.
     folds: modulus of indices in the buffers, per dimension; None for none.
     storage: the elements in the buffers, if they differ from those that one nest computes.
@@ -288,7 +288,7 @@ def make_plan(
             if tail is not None:
                 spans[axis.var] = _rounded_extent(stage, root, extents)
             if not (same_dim(region.extent, axis.extent) and region.start is const(0)):
-                # No stage computes tiles of the last region that begin past the end.
+                # Tiles of the last region that begin past the end of the domain are not computed.
                 begins = substitute(point, at_first)
                 if not free_vars(begins).isdisjoint(depths):
                     place(Guard(begins < dim_expr(axis.extent), "guard"), False, is_fact=False)

@@ -25,7 +25,7 @@ from .state import PrefetchMark, State
 
 
 class Nests(Protocol):
-    """The part of the writer of nests (`lower_nest`) that prefetches use.
+    """The attributes of `lower_nest.NestWriter` that prefetches use.
 
     parameters: the buffers of arguments, by stage and number of the value.
     """

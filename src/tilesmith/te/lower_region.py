@@ -142,11 +142,11 @@ def _region(
 ) -> Region | None:
     """The region for symbolic bounds: of constant extent, or the whole domain.
 
-    A constant above the expected extent of a symbolic domain comes from the range of a symbol.  It
-    is useless if it is far above, or if the bounds equal those of the domain: then the region is
-    the whole domain too.
+    A constant above the expected extent of a symbolic domain comes from the range of a symbol.  If
+    it is far above, or if the bounds equal the domain's, it is useless, and the region is the whole
+    domain.
 
-    A reader that is `rounded` up reads past the domain, and the region must contain that too; None
+    A reader that is `rounded` up reads past the domain.  The region must contain those reads; None
     if it cannot.  A region that `slides` begins without a clamp if that makes it no larger.  The
     region of a scan's step (`is_step`) is no wider than its readers: they read the state at their
     own index.
@@ -207,9 +207,7 @@ def _most(lo: Expr, hi: Expr, ctx: Context) -> int | None:
 
 
 def _either(both: bool, a: int | None, b: int | None) -> int | None:
-    """The bound of an extent that equals one operand's extent: the larger one if it may be
-    `both`.
-    """
+    """Upper bound on the larger of two extents (`both`), else on the smaller, from their bounds."""
     if a is None or b is None:
         return None if both else a if b is None else b
     return max(a, b) if both else min(a, b)

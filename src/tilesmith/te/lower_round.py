@@ -127,7 +127,7 @@ def _check_read(
 def _parts_of_scans(
     state: State, plans: Mapping[str, StagePlan], name: str
 ) -> Iterator[tuple[str, str]]:
-    """The scans around stage `name` that hold only a part of their domain, with its extents."""
+    """The scans around stage `name` that hold a part of their domain, with its extents as text."""
     for scan, plan in plans.items():
         if plan.stage.recurrence is None or name not in state.inside_scan(scan):
             continue

@@ -36,8 +36,8 @@ from .state import At, StageState, State
 def ahead_of_readers(
     state: State, plans: Mapping[str, StagePlan], name: str, target: StagePlan, depth: int
 ) -> Mapping[Var, int]:
-    """For the loops around loop number `depth` of `target` along which readers of stage `name`
-    slide: the number of iterations before the first one in which they read it.
+    """For each loop around loop number `depth` of `target` along which readers of stage `name`
+    slide, the number of negative iterations in which they read it.
     """
     counts: dict[Var, int] = {}
     for plan in plans.values():

@@ -62,7 +62,7 @@ def check_intrinsic(stage: StageState, name: str) -> None:
 def thread_loops(
     state: State, plans: Mapping[str, StagePlan], at: At
 ) -> Iterator[tuple[StagePlan, int, list[StageLoop]]]:
-    """Loops from `at` outwards bound to threads: per stage, the number of its loop and these."""
+    """For `at` and each place around it: plan, number of the loop, outer loops bound to threads."""
     for link in (at, *state.ancestors(at.stage)):
         plan = plans[link.stage]
         last = plan.depth(link.axis)
@@ -232,7 +232,7 @@ def by_one(state: State, plans: Mapping[str, StagePlan], plan: StagePlan, body: 
 def thread_sizes(
     state: State, plans: Mapping[str, StagePlan], plan: StagePlan
 ) -> dict[ForKind, int]:
-    """Threads of a block along each index in the launch of `plan`; indices of one left out."""
+    """Threads of a block along each index in the launch of `plan`, if more than one."""
     root = _root(state, plan.stage.name)
     sizes: dict[ForKind, int] = {}
     for other in plans.values():

@@ -44,7 +44,7 @@ def check_reads(
     stack: list[Operation] = list(ops)
     seen: set[Operation] = set(stack)
     asserted: dict[Expr, Assert] = {}
-    starts: dict[Operation, int] = {}  # by stage of a scan's step, the first step that it computes
+    starts: dict[Operation, int] = {}  # by stage inside a scan, the first step that it computes
     while stack:
         op = stack.pop()
         if isinstance(op, Placeholder):
@@ -65,7 +65,7 @@ class _Index:
     """An index of a read that is not proved yet.
 
     value: the index.
-    dimension: its number.
+    dimension: the number of the dimension that it indexes.
     first, end: its required range; `end` is past the last.
     """
 
@@ -137,7 +137,7 @@ class _Reads:
         return unproved
 
     def _inside(self, index: _Index, ctx: Context) -> tuple[bool, bool]:
-        """Whether `index` is proved to be at least the first and at most the last one."""
+        """Whether `index` is proved to be at least the first and at most the last element."""
         low, high = _inside(index, ctx)
         if not (low and high) and reads_memory(index.value):
             (value,) = map_loads((index.value,), _computed)
@@ -159,7 +159,7 @@ class _Reads:
                 raise self._error(load, index, low, high)
 
     def _ends_inside(self, index: _Index, ctx: Context) -> tuple[bool, bool]:
-        """Like `_inside`, for the ends of the index: needed for products of axes with extents."""
+        """Like `_inside`, by the index's ends over all axes: for products of axes and extents."""
         ends = eliminate(index.value, self._box, ctx)
         if ends is None:
             return False, False
@@ -240,7 +240,7 @@ def _computed(load: ir.Load) -> Expr:
 
 
 def _inside(index: _Index, ctx: Context) -> tuple[bool, bool]:
-    """Whether `index` is proved to be above the first and below the last element."""
+    """Whether `index` is proved to be at least the first and at most the last element."""
     values = ctx.interval(index.value)
     end = index.end
     low = values.lo is not None and values.lo >= index.first

@@ -81,8 +81,8 @@ class AxisValues:
 
     values: each axis in terms of the loops.
     overhang: root axes whose value may exceed their extent, with the tail to use there.
-    guards: conditions for axes inside others: a value past its extent would continue in the next
-        iteration of its neighbour, or a value may be before the start of its axis.
+    guards: conditions that no padding can replace.  A value past the extent of an inner axis would
+        belong to the outer axis's next iteration, or a value may be before the start of its axis.
     """
 
     values: dict[str, Expr]

@@ -151,8 +151,8 @@ class Schedule(History):
             s['C'].split('i', factor=6)
             s['C'].vectorize('ii')
 
-        Tensors and axes have the names that they have in the schedule.  A split by an expression
-        needs variables with the names of its own.
+        Tensors and axes have the names that they have in the schedule.  The text of a split by an
+        expression refers to the expression's variables by name.
         """
         return "\n".join(map(str, self.steps))
 

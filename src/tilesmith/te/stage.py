@@ -253,7 +253,7 @@ class Stage:
         self._history.apply(st.TensorizeLoops(self.name, self.axis_name(axis), name))
 
     def skew(self, axis: AxisLike, by: AxisLike, factor: int, modulus: int) -> Axis:
-        """Begin a loop `(by * factor) % modulus` later for each iteration of another.
+        """Begin a loop `(by * factor) % modulus` later for each iteration of another loop.
 
             for i in 4:                  for i in 4:
                 for j in 5:        ->        for js in 5 + 2:            # factor=1, modulus=3
@@ -338,9 +338,9 @@ class Stage:
             which the target must have (`Device.shuffle_lanes`).  Other threads, and all of them
             with 1, use shared memory.
 
-        Raises ScheduleError for an unknown index, or one that another loop of the stage has. Raises
-        it also for a reduction axis that is bound to blocks, or whose reduction is not a sum,
-        product, minimum or maximum.
+        Raises ScheduleError for an unknown index, or one that another loop of the stage has.
+        Raises it also for a reduction axis that is bound to blocks, or whose reduction is not a
+        sum, product, minimum or maximum.
         """
         self._history.apply(st.Bind(self.name, self.axis_name(axis), index, lanes))
 
@@ -437,7 +437,7 @@ class Stage:
         over: a loop inside `axis` over which the prefetches are spread; without it they are issued
             at once.
         parts: for a loop of another stage, the number of successive iterations that read the same
-            elements: each prefetches one of that many parts.
+            elements.  Each prefetches one of that many parts.
         """
         source, value = self._history.state.resolve(tensor)
         place = "" if over is None else self.axis_name(over)

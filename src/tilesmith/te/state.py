@@ -53,7 +53,7 @@ class PrefetchMark:
     offset: prefetch distance in iterations of `axis`.
     over: the loop over which the prefetches are spread; empty for none.
     of: the stage with the loop `axis`; empty for the stage itself.
-    parts: iterations of `axis` that share the work, if it is another stage's.
+    parts: iterations of `axis` that share the work, if `axis` is another stage's loop.
     """
 
     source: str
@@ -89,12 +89,12 @@ class StageState:
     scope: scope of its memory; None: chosen by lowering.
     layout: layout of its memory; None is row-major.
     aligns: (axis number, factor, offset) of storage_align.
-    buffers: pipeline depth: the number of parts of it that exist at a time, for this iteration and
-        those computed ahead.
+    buffers: pipeline depth: the number of iterations whose parts exist at a time, this one and
+        those ahead.
     prefetches: its prefetches.
     pragmas: (axis, key, value) notes for code generation.
     is_adaptable: whether a loop whose extent is not a constant may get another kind than in
-        `kinds`, because that was chosen for an expected size.
+        `kinds`, which was chosen for an expected size.
     lanes: number of neighbouring threads that exchange partial results of its reduction by
         shuffles; 1: none do.
     tensorized: a loop and the tensor intrinsic that computes it and the loops inside; None for
@@ -283,8 +283,8 @@ class State:
         return tuple(inside)
 
     def kept_over(self, name: str) -> tuple[str, ...]:
-        """The loops that carry values of stage `name` to their next iteration, outermost first:
-        those of the stage inside which it is computed, between its memory and itself.
+        """The loops that carry values of stage `name` to their next iteration, outermost first.
+        They belong to the stage inside which it is computed, and lie between its memory and itself.
         """
         stage = self.stages[name]
         place = stage.attach

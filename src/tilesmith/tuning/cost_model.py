@@ -267,8 +267,8 @@ class Learner:
     """The knowledge that all searches of a run share: their trials, and the model that learns from
     them.
 
-    On a query the model is fitted again after `REFIT` new trials, or after a tenth as many as all.
-    Raises UsageError if a model's answer violates `CostModel`.
+    On a query the model is fitted again after `REFIT` new trials, or after a tenth of the number of
+    all trials.  Raises UsageError if a model's answer violates `CostModel`.
     """
 
     REFIT = 4

@@ -47,8 +47,8 @@ def decide(
     """The session with the best choices known, and the model compiled with them.
 
     Measurements on record are not repeated.  Each trial's baseline is the model with the decisions
-    until then.  Values are tried as long as `left` (seconds) exceeds the time of one: at first
-    `takes`, then the longest so far.
+    until then.  Values are tried as long as `left` (seconds) exceeds the time of one trial: at
+    first `takes`, then the longest so far.
     """
     inputs = random_inputs(plain.executable)
     made: dict[str, Decisions] = {}

@@ -273,8 +273,8 @@ def machine_lock(
     """Hold the exclusive right to measure on this machine; the process's end releases it.
 
     path: the lock; by default one for each user.
-    shared: hold a shared right instead, to disturb measurements: several processes can, while none
-        measures.
+    shared: hold a shared right instead, for work that would disturb measurements.  Several
+        processes can hold it, while no process measures.
     seconds: the longest wait.  After it a warning says that others measure too, and the work
         continues.
     """

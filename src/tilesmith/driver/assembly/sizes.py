@@ -168,8 +168,8 @@ class Sizes:
         return len(self._values)
 
     def programs(self) -> dict[str, SizeProgram]:
-        """The functions that compute the values, by name.  One runs first, if inputs have symbols;
-        each stage has another one.
+        """The functions that compute the values, by name.  There is one for the start of a run, if
+        inputs have symbols, and one for each stage.
         """
         stages = range(0 if self.symbols else 1, len(self._stages) + 1)
         symbols = tuple(self._all)

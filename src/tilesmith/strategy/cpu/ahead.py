@@ -114,5 +114,5 @@ def _distance(
 
 
 def _by_index(indices: tuple[Expr, ...]) -> list[Expr]:
-    """Numbers of the indices `indices` that are themselves read from memory."""
+    """Those of `indices` that are themselves read from memory."""
     return [i for i in indices if reads_memory(i)]

@@ -151,7 +151,7 @@ def best_tile(
     vectors: fixes the vectors per row.
     row_bytes: stride in bytes between the elements that neighbouring rows read.  Rows whose cache
         lines evict each other from the L1 cache cost an L2 read in every step.
-    outer: number of such outputs; if there are many, threads share these instead of rows.
+    outer: number of such outputs; if there are many, threads share outputs instead of rows.
     scratch: registers that the instruction needs besides accumulators and operands.
     """
     lanes = target.vector_lanes(element_bytes)
@@ -391,7 +391,7 @@ def walked(index: Expr) -> Var | None:
 
 
 def column_block(layout: Layout | None) -> LayoutDim | None:
-    """The dimension of columns within a block, of a layout made by `packed_layout`; else None."""
+    """The dimension of columns within a block, if `packed_layout` made the layout; else None."""
     if layout is None or layout.dims[-1].part != "inner":
         return None
     return layout.dims[-2] if layout.dims[-2].part == "inner" else layout.dims[-1]

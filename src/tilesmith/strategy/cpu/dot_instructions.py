@@ -19,8 +19,8 @@ from .contraction import Contraction, reduction_order
 
 
 def dot_for(c: Contraction, target: Target) -> TensorIntrinsic | None:
-    """The instruction with the most products of `c` per multiply-add's time; None if none fits, or
-    if multiply-adds of f32 are as fast.
+    """The instruction with the most products of `c` in the time of a multiply-add; None if none
+    fits, or if multiply-adds of f32 are as fast.
 
     It may round differently, unless the target hides such instructions for strict results
     (`intrinsics.exact_target`).
@@ -116,9 +116,8 @@ def joined_axis(c: Contraction) -> IterVar | None:
 
 
 def _is_dot(i: TensorIntrinsic) -> bool:
-    """Whether `i` is a dot product: each lane adds products of neighbours in its own row of one
-    operand with those of the other operand, which all lanes share; or a scalar adds products of
-    neighbours.
+    """Whether `i` is a dot product: a lane, or a scalar result, adds products of neighbours in two
+    operands.  Each lane has its own row of one operand, and all lanes share the other operand.
     """
     if i.accumulates and i.is_reduced == (True,):
         return len(i.operands) == 2

@@ -20,7 +20,7 @@ from tilesmith.perf.cycles import dram_rate
 from .contraction import Contraction, analyse, best_tile, contraction_of, row_extent
 
 GAIN = 0.7
-"""Upper bound on the ratio of predicted cycles for which a product leaves its own order: its
+"""Upper bound on the ratio of predicted cycles for which a product leaves its own order, since its
 neighbours may have to be reordered too.
 """
 

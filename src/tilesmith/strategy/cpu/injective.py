@@ -42,7 +42,7 @@ a dozen instructions per lane.
 """
 
 MAX_COPIES = 64
-"""Upper bound on the copies of a body for both reasons together."""
+"""Upper bound on copies of the body times vectors side by side."""
 
 
 def schedule_injective(

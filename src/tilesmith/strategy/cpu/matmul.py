@@ -55,7 +55,7 @@ from .unrolling import UNROLL_FACTORS, unrolled_steps
 
 
 def schedule_contraction(s: Schedule, p: Product, cfg: Config) -> bool:
-    """Schedule the whole group around a product; this form fits every one."""
+    """Schedule the whole group around a product; this form fits every product."""
     group, c, target = p.group, p.c, p.target
     joined = joined_steps(group.layouts.get(c.w.buffer))  # type: ignore[arg-type]  # a tensor
     dot = dot_for(c, target) if joined > 1 else dot_of_variables(group, c, p.rows, target, cfg)

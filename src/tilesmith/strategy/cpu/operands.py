@@ -40,7 +40,7 @@ WALK = 8
 """Shortest axis that a copy moves last: half a cache line of float32."""
 
 PACKING = 5.0
-"""Time of packing a column block, in tiles of rows computed from it."""
+"""Time of packing a column block, relative to computing one tile of rows from it."""
 
 PAIRING = 16
 """Fewest rows for which to pack a `w` so that the steps added by one instruction are contiguous."""

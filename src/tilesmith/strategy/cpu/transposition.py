@@ -125,7 +125,7 @@ def _stays_inside(op: Compute, node: Load, tensor: Tensor) -> bool:
 
 
 def _shifted(e: Expr) -> Var | None:
-    """The variable to which `e` is equal up to a constant: slices begin anywhere."""
+    """The variable v if `e` is v plus a constant, as in a slice; else None."""
     terms, _ = affine_form(e)
     atom = next(iter(terms), None)
     return atom if len(terms) == 1 and isinstance(atom, Var) and terms[atom] == 1 else None

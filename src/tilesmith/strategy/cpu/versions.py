@@ -22,14 +22,15 @@ from tilesmith.strategy.versions import Versions
 from tilesmith.te.tensor import Compute
 
 FEW = 4
-"""Largest expected batch with a second version: its register tiles are too low for large ones."""
+"""Largest expected batch with a second version: large ones need register tiles of more rows."""
 
 MANY = 64
-"""Rows for which the second version is scheduled: more than the highest register tile has."""
+"""Rows for which the second version is scheduled: more than any register tile has."""
 
 LONG = 16
-"""Elements of a row that fills a vector by itself, and copies of a shorter row that count as few.
-A vector of copies takes about as long as so many small rows (measured on Zen 5 with rows of 3).
+"""Fewest elements of a row that fills vectors by itself.  It is also the most copies of a shorter
+row that count as few.  A vector of copies takes about as long as so many small rows (measured on
+Zen 5 with rows of 3).
 """
 
 

@@ -181,8 +181,8 @@ def _is_row(op: Compute, row: int, scores: Compute) -> bool:
 
 
 def _is_combined(op: Compute, values: Compute) -> bool:
-    """Whether a reduction combines the chunks of `values` for each of its rows and columns; chunks
-    are the axis before rows.
+    """Whether a reduction combines the chunks of `values` for each of its rows and columns; the
+    axis of chunks is just before that of rows.
     """
     chunk, (*others, m, n) = op.reduce_axis[0], op.axis
     expected_indices = tuple(a.var for a in (*others, chunk, m, n))

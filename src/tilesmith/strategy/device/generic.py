@@ -231,7 +231,7 @@ def _epilogue(pending: Mapping[str, StageBody], name: str, done: set[str]) -> st
 
 
 def _alone_in_rows(s: Schedule, name: str, target: Target) -> None:
-    """Bind a block to each element of a reduction that no other stage is computed with."""
+    """Bind a block to each element of a reduction that is computed without other stages."""
     stage = s[name]
     if not stage.axis:  # The stage has a single element, so each step of its sum is a launch.
         share_terms(s, name, block_size(target))

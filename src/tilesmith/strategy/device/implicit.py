@@ -53,7 +53,7 @@ class Implicit:
     column: int
 
     def read(self, indices: tuple[Expr, ...], shape: tuple[int, ...]) -> tuple[Expr, Expr]:
-        """Indices in the product of the element of the result at `indices`."""
+        """Indices in the product that correspond to `indices` of the result."""
         row: Expr = const(0)
         for n in self.positions:
             row = indices[n] if n == self.positions[0] else row * shape[n] + indices[n]

@@ -18,8 +18,8 @@ from tilesmith.strategy.cpu.layouts import ByAxes
 from tilesmith.te.tensor import IterVar
 
 OTHER = 1.0
-"""Cost of reading a value in another order than that of a product's result, in passes over the
-value.  It is less than two, so that no relayout pays for this alone.
+"""Cost of reading a value in another order than a product's result has, in passes over the value.
+It is less than two, so that no relayout pays for this alone.
 """
 
 

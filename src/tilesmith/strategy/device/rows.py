@@ -36,8 +36,9 @@ STEP = 16
 def rows_of(
     out: StageBody, reductions: Sequence[StageBody], target: Target
 ) -> frozenset[Var] | None:
-    """The axes of `out` that number the rows which all of `reductions` reduce; stages computed from
-    such results may be among these.  None where the reductions are better computed separately.
+    """The axes of `out` that number the rows which all of `reductions` reduce.  `reductions` may
+    include stages computed from their results.  None where the reductions are better computed
+    separately.
     """
     names = {r.name for r in reductions}
     rows = {v for x in out.reads if x.source in names for v in vars_of(x.load.indices)}

@@ -31,10 +31,10 @@ def parts_of(
 
     blocks: number of blocks for undivided sums.
     tile: rows and columns of the result that a block computes.
-    multiple: the terms of a part are a multiple of it.
+    multiple: a divisor of the number of terms in a part.
 
-    The blocks of all parts run at the same time.  Parts have the same number of terms.  Partial
-    sums are stored and loaded once, which moves no more elements than blocks load of the operands.
+    The blocks of all parts run at the same time.  Parts have the same number of terms.  Storing and
+    loading partial sums moves no more elements than blocks load of the operands.
     """
     assert target.device is not None
     length, (height, width) = divided_axis(op).extent, tile

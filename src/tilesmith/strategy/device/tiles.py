@@ -41,7 +41,7 @@ TILE = 4
 STEP = 32
 """Steps of the sum whose operands are in shared memory at a time."""
 TILES, STEPS = (2, 4, 8), (8, 16, 32, 64)
-"""Values of both that tuning may choose."""
+"""Values of `TILE` and `STEP` that tuning may choose."""
 SIDES = 32, 8
 """Most threads of a block along y and x.  The threads of a wave read 8 columns with stride `TILE`,
 and 4 rows.  No two of these elements share a bank, if rows along the sum are padded by one element.
@@ -236,7 +236,7 @@ def _threads(extent: int, most: int) -> int:
 def _results_of_threads(
     stage: Stage, own: Stage, product: Product, target: Target, cfg: Config
 ) -> None:
-    """Bind threads along memory's innermost axis, with several results along the other's."""
+    """Bind threads to a result's elements, each to several along the axis of `_rows_of_threads`."""
     order = in_memory(stage)
     axes = list(stage.axis)
     tiled, count = _rows_of_threads(product, axes, order)

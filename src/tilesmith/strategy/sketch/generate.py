@@ -4,8 +4,8 @@
     winograd                   convolutions with a 3x3 window by minimal filtering
     inline / store / root      where stages without reductions are computed
     rfactor                    long reductions to few elements, part by part
-    block                      reductions in blocks of a loop of the reduction that reads them
-    fuse, cache write          reductions in the tile of what reads them, accumulators
+    block                      reductions in blocks of a loop of their reader, a reduction
+    fuse, cache write          reductions in the tile of their reader, accumulators
     tile, pack, order, unroll  loops of each nest
     parallel
 

@@ -49,7 +49,7 @@ class Outer:
     axis: the loop's axis.
     trips: its iterations.
     exact: whether all iterations do the same work.
-    bytes: bytes that each iteration loads and no other does.
+    bytes: bytes that each iteration loads and no other iteration does.
     """
 
     axis: Axis

@@ -29,7 +29,7 @@ REREAD = 1.5
 BLOCKS = (8, 16, 24, 32, 48, 64, 96, 128)
 """Elements per block along an axis."""
 FAR = 2
-"""Size of a result, in L2 caches, from which on it is evicted before it is read again."""
+"""Size of a result, relative to the L2 cache, from which on it is evicted before it is reread."""
 
 
 @dataclass(slots=True, eq=False)
@@ -37,7 +37,8 @@ class Nest:
     """A stage with loops, and the stages computed inside them.
 
     root: name of the stage.
-    fused: for each reduction in the tile, the root's axis that corresponds to each of its own.
+    fused: for each reduction in the tile, the root's axis that corresponds to each axis of the
+        reduction.
     stored: the stages that are stored for a tile.
     strips: the strips in which the root and other stages without reductions are computed.
     block: (axis of the root, elements per block) for which other nests are computed.
@@ -101,7 +102,7 @@ def _usual_places(s: Schedule, apart: Set[str]) -> dict[str, tuple[str, bool]]:
     """The default placement of each stage without a reduction, consumers first, and whether it is
     final regardless of counted costs.
 
-    It is final for stages that a reduction writes or reads: other rules fuse those chains.
+    It is final for stages before or after a reduction, since other rules fuse such chains.
     """
     s = s.copy()
     places: dict[str, tuple[str, bool]] = {}

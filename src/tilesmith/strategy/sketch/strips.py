@@ -264,7 +264,7 @@ def _cycles(
 
 
 def _sources(body: StageBody) -> dict[str, Source]:
-    """The reads of a stage from each other one, as functions of the size of its part."""
+    """The reads of a stage from each other stage, as functions of the size of its part."""
     axes = [a.var for a in body.op.axis]
     numbers = {v: i for i, v in enumerate(axes)}
     contexts = [_probe(axes, [expected(a.extent) for a in body.op.axis], n) for n in PROBES]

@@ -97,7 +97,7 @@ class Operand:
 class TileModel:
     """Cycles of a reduction for a given tile.
 
-    extents: of the spatial axes.
+    extents: extents of the spatial axes.
     operands: the reads.
     steps: values reduced to one element.
     last: the part of these steps along the last reduction axis; 0 if there is none.
@@ -301,7 +301,7 @@ def choose_tile(
 ) -> tuple[SketchTile, frozenset[int]]:
     """Knobs `lane`, `vectors`, `rows.…`: the register tile and the operands to pack for it.
 
-    names: of the spatial axes.
+    names: names of the spatial axes.
     packable: by lane axis, the operands that may be packed so that lanes are contiguous.
     """
     by_lane: dict[int, tuple[float, frozenset[int]]] = {}

@@ -75,7 +75,7 @@ def _derived(state: State, stage: StageState, relation: Relation) -> State:
 
 @primitive("split")
 class Split(Step):
-    """`factor` or `nparts` may be an expression: then the schedule stands for many."""
+    """`factor` or `nparts` may be an expression; then the schedule stands for many schedules."""
 
     axis: Name
     factor: Size = None

@@ -89,7 +89,7 @@ class CacheWrite(Step):
 
 @primitive("cache_read", of_schedule=True)
 class CacheRead(Step):
-    """Readers of value `value` of `stage` read a copy in `scope` instead: those of `A[e]` read
+    """Readers of value `value` of `stage` read a copy in `scope` instead: `A[e]` becomes
     `A_scope[e]`, where `A_scope[i] = A[i]`.
     """
 
@@ -339,7 +339,7 @@ class UnflattenAxis(Step):
 
 
 def _where(inside: Expr | None, value: Expr) -> Expr:
-    """`value` of an element inside the domain; outside, where none is read, a start or zero."""
+    """`value` inside the domain; outside, where nothing is read, the start value or zero."""
     if inside is None:
         return value
     if not isinstance(value, Reduce):

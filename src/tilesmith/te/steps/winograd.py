@@ -64,8 +64,8 @@ class WinogradStages(NamedTuple):
 
 
 def windowed(op: Compute) -> Windowed | None:
-    """`op` as a sum of products over a 3x3 window, without strides and dilations; None if it is
-    none.
+    """`op` as a sum of products over a 3x3 window, without strides and dilations; None for other
+    computes.
 
     If there are more than two window axes, the last two count.
     """

@@ -167,8 +167,8 @@ def digits_of(
     roots: Mapping[Expr, str],
     terms: Mapping[Expr, int],
 ) -> dict[str, list[Expr]]:
-    """Fused axes of which an index contains a multiple, with the terms that compose it, the last
-    part's first.
+    """The fused axes that an index contains, times a factor.  Each comes with the terms that
+    compose its number, the innermost part first.
 
     For example, `14 * row + column` is the number of the axis made by `fuse(row, column)`.
 

@@ -336,9 +336,8 @@ def _cut(
     floor: Number,
     hardware: int,
 ) -> Number:
-    """Cycles that the last iterations of loops take beyond their part, where they are not whole:
-    their vectors are not full, and the latency of their results is not hidden by the rest of the
-    body.
+    """Extra cycles of partial last iterations of loops: their vectors are not full, and the rest of
+    the body does not hide the latency of their results.
     """
     losses: list[Number] = []
     for loop in path[:copied]:

@@ -187,8 +187,8 @@ class ChoiceFacts:
     sources: the source nodes.
     default: the pass's own value.
     chosen: the value that was kept.
-    tried: for each value, the time of the kernels of these nodes relative to that before; infinite
-        if the whole model got slower.
+    tried: for each value, the time of the kernels of these nodes relative to the time before;
+        infinite if the whole model got slower.
     """
 
     what: str
