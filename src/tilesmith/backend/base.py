@@ -137,8 +137,8 @@ class Backend:
     lower_intrinsics: the last pass, which replaces the functions that the writer has no text for.
     emit: the writer: the text of a kernel in final form.
     tools: its toolchain.
-    bare: the writer of functions of their parameters alone, which the main function and those for
-        sizes are; None where there are only kernels.
+    bare: the writer of functions that use only their parameters: the main function and the
+        functions for sizes; None where there are only kernels.
     predict: predicted seconds of a kernel in final form, from the number of threads and the memory
         where each argument lies.
     """

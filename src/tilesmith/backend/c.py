@@ -110,7 +110,7 @@ SOURCE = replace(
         code=_text,
     ),
 )
-"""Portable C for processors that only others' compilers know: a program keeps the text."""
+"""Portable C for processors that only other compilers support: a program keeps the text."""
 
 VECTORS = replace(
     CPU, name="vectors", lower_intrinsics=expanded, emit=emit_vectors, tools=C.tools,

@@ -7,7 +7,7 @@ program's help takes it.
 Exit codes: 0 done, 1 wrong usage or something that the system refuses, 2 bad model or input, 3 our
 own bug, 4 accuracy failure, 5 a device that fails, 130 interrupted, 143 ended by SIGTERM, 129 ended
 by SIGHUP.  A program ended by a signal cleans up as an interrupted one does. A user sees one line
-per error, never a traceback; our own bugs leave a report file that has it.
+per error, never a traceback.  For our own bugs, a report file contains the traceback.
 """
 
 from __future__ import annotations

@@ -130,8 +130,8 @@ class _Fates:
 
 
 def _in(name: str, node: str) -> bool:
-    """Whether `name` is the node's name, or that of a node inside it: `loop/add`, or `loop.3/add`
-    in an unrolled iteration.
+    """Whether `name` is the node's name, or the name of a node inside it: `loop/add`, or
+    `loop.3/add` in an unrolled iteration.
     """
     if not name.startswith(node):
         return False

@@ -221,7 +221,7 @@ def _read(path: Path, wanted: Request, session: Session) -> Graph | Func:
 def _check_text(ir: Graph | Func, path: Path, after: str | None, session: Session) -> None:
     """Raises UsageError for text that is no program, for instance with wrong types.
 
-    after: the pass that wrote a kernel's loops; without it they may be those of any stage.
+    after: the pass that wrote a kernel's loops; without it they may come from any stage.
     """
     try:
         if isinstance(ir, Graph):
@@ -265,7 +265,7 @@ def _check_final(
 def _chosen(
     passes: str | None, known: Mapping[str, object], after: str | None, to: str, is_open: bool
 ) -> list[str]:
-    """The passes to run: the requested ones, else (`is_open`) those after `after` up to `to`."""
+    """The requested passes, else (`is_open`) the passes after `after` up to `to`."""
     every = list(known)
     if passes is None:
         first = every.index(after) + 1 if after is not None else 0

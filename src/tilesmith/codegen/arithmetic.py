@@ -95,7 +95,7 @@ class Arithmetic:
     def binary(
         self, op: str, dtype: DType, lanes: int, a: str, b: str, number: str | None = None
     ) -> str:
-        """An operation, no division or shift; `number`: the float operand that is no NaN."""
+        """An operation, but no division or shift; `number`: the float operand that isn't NaN."""
         type_ = value_type(dtype, lanes)
         if dtype.is_bool:
             name = _BOOL_OPS.get(op)

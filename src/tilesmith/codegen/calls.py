@@ -22,7 +22,7 @@ def call_function(m: Memory, s: nodes.CallFunction) -> str:
 
 
 def call_host(m: Memory, s: nodes.CallHost) -> str:
-    """The code that a function of the host returns; its arguments stand in an array."""
+    """The code that a function of the host returns; its arguments are in an array."""
     passed = [_passed(m, e) for e in s.arguments]
     array = m.b.alloca("host", f"[{len(passed)} x ptr]", 8) if passed else "null"
     for i, (type_, value) in enumerate(passed):

@@ -19,7 +19,7 @@ class Level:
     cpu: LLVM's name of the processor for whose timing code is scheduled.
     features: the instructions that code may use.
     vector_bits: width of a vector register.
-    vector_registers: their number.
+    vector_registers: number of vector registers.
     more: features that a name may add, as in `x86-64-v4+avx512bf16`.
     vector_ports: vector instructions that start in one cycle.
     """

@@ -45,7 +45,7 @@ CONTEXT = Buffer("context", u8, (0,))
 FAILURE = Buffer("failure", i32, (4,), "heap")
 """The numbers of a failure in the context: code, call, assertion, number of values."""
 _HUGE = 1 << 46
-"""Bytes of scratch memory for a thread, of which those of all threads may not fit 64 bits."""
+"""Bytes of a thread's scratch memory above which the bytes of all threads may not fit 64 bits."""
 _ADDRESS = 8
 """Bytes of an address in a table of the main function's own; some processors need fewer."""
 

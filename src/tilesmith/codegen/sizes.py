@@ -13,7 +13,7 @@ every size is checked before it reaches memory.
 When a run measures extents (see `program.nodes`), the main function calls a similar function.  It
 computes the dependent values from all extents known so far.
 
-It is an ordinary function of loop IR without workspace and context.
+Both are ordinary functions of loop IR, without workspace and context.
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ class Survey:
             self._statement(s)
 
     def _statement(self, s: Stmt) -> None:
-        """Record the uses by a statement, without those by statements inside it."""
+        """Record the uses by a statement, without uses by statements inside it."""
         if isinstance(s, loop.Store):
             self.written.add(s.buffer)
             for i in s.indices:
@@ -79,7 +79,7 @@ class Survey:
             elif isinstance(s, (loop.CallFunction, loop.CallHost, loop.Grow, loop.Point)):
                 self.written |= set().union(*map(_of, own_exprs(s)))
             elif isinstance(s, loop.Locate):
-                self.written.add(s.buffer)  # by others, under other names
+                self.written.add(s.buffer)  # other code may write to it, under other names
             self.asserts |= isinstance(s, (loop.Assert, loop.Return))
             for e in own_exprs(s):
                 self.expression(e)

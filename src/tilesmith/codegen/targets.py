@@ -1,5 +1,5 @@
-"""The machines for which code can be made: the host, named ones, those of description files, C, and
-devices.
+"""The machines for which code can be made: the host, named machines, machines in description files,
+C, and devices.
 
 A description file (TOML or JSON) is a table with fields of `CpuModel`, or of `Device` if the base
 is a device, and:

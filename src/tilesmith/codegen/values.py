@@ -5,7 +5,7 @@ which its value is written and reused:
 
 - Without reads: in the outermost scope that has its variables.
 - Integers read unconditionally from buffers that nobody writes (indices), and checked indices:
-  likewise, but never where their condition does not hold.
+  likewise, but only where their condition holds.
 - Other reads of such buffers: kept in their scope.
 - Reads of written buffers: kept within one statement.
 

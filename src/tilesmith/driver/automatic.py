@@ -71,7 +71,7 @@ class AutomaticPrecision:
 
     text: the equivalent value of `precision`, by names of nodes.
     layers: the products, in the order of the graph.
-    error: of the model's outputs, relative to the largest magnitude of each; 0 for f32.
+    error: error of the model's outputs, relative to the largest magnitude of each; 0 for f32.
     bound: the largest error that the accuracy policy allows for the low type.
     """
 
@@ -94,7 +94,7 @@ def choose_precision(
 ) -> AutomaticPrecision:
     """The choice for `graph`.
 
-    samples: inputs by name, of the expected sizes; default: random ones.
+    samples: inputs by name, of the expected sizes; default: random inputs.
     """
     plain = before_target(expected_graph(graph), session)
     inputs = dict(random_inputs(plain) if samples is None else samples)

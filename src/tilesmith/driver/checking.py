@@ -87,8 +87,8 @@ class KernelCheck:
 
     index: number of the kernel in the program; None for an operator.
     loc: the source model's node.
-    operators: of the fused group, or the one.
-    outputs: in the kernel's order.
+    operators: operators of the fused group, or the composite operator.
+    outputs: comparisons in the kernel's order.
     """
 
     index: int | None
@@ -117,7 +117,7 @@ def check(
     """Run every kernel of a model by itself, on the reference's values of its inputs, and compare;
     before that, the expansion of every composite operator.
 
-    inputs: by name; default: random ones of the right types and expected sizes.
+    inputs: arrays by name; default: random arrays of the right types and expected sizes.
 
     The reference is `graph.evaluate`.
 
@@ -135,7 +135,7 @@ def check(
 
 def _checked(graph: Graph, given: Mapping[str, np.ndarray], session: Session) -> list[KernelCheck]:
     """The comparisons of a program's kernels, in order.  If parts run on a device and on the CPU,
-    those of all parts.
+    the comparisons of all parts.
     """
     outer, _ = parts_of(graph, session)
     if outer is None:
@@ -196,8 +196,8 @@ class _Checks:
                     known.pop(v, None)
 
     def node(self, node: Node, arrays: list[np.ndarray]) -> tuple[np.ndarray, ...]:
-        """The results of a node.  Its kernels are checked: those of both branches, or those of a
-        loop's first iteration.
+        """The results of a node.  Its kernels are checked: for control flow, the kernels of both
+        branches, or of a loop's first iteration.
         """
         if isinstance(node.op, Measure):
             self.sizes.update(node.op.measured(arrays[0], self.sizes))

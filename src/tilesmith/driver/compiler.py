@@ -117,7 +117,7 @@ def plan_report(program: Program) -> str:
 def load_graph(request: Request, session: Session | None = None) -> Graph:
     """The graph of a model, as its frontend makes it; see `frontend.load`.
 
-    session: of the compilation (default: a new one of the request).
+    session: the compilation's session (default: a new session for the request).
 
     Raises UsageError for outputs that can't live in the memory of an input.
     """
@@ -274,9 +274,9 @@ def build(
 
     schedule: the schedule; for "auto", rules choose one by the structure of the expressions.
     args: every placeholder, and at least one value of each output.
-    in_place: inputs by output that is written into the input's array.  Such an output is not a
-        parameter of the function.  Even without it, a caller may pass the same array for an input
-        and an output if `in_place` would allow it.
+    in_place: for each output that is written into an input's array, that input.  Such an output is
+        not a parameter of the function.  Even without it, a caller may pass the same array for an
+        input and an output if `in_place` would allow it.
     accuracy: "strict" fixes every bit of the results (docs/accuracy.md).
     options: all other options.
 

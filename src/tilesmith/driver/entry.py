@@ -73,7 +73,7 @@ def compile(
     dynamic: what sizes open dimensions may have: the largest, or the smallest and the largest, by
         the dimension's name (`{"batch": (1, 64)}`) or by input and axis (`{"x": {0: 64}}`);
         default: 1 to 2^31 - 1.  For a `torch.nn.Module` it also says which dimensions are open at
-        all: by argument and axis, as here or as `torch.export` has it; "auto": as many as can be.
+        all: by argument and axis, as here or as for `torch.export`; "auto": as many as can be.
     expected: the sizes for which the program is made fast, by the same names.  It is right for all.
     specialise: sizes, by dimension, for which faster programs are compiled beside the one for all
         sizes: `{"batch": 8}`, or a list of such; "auto": for those that many calls have, in the
@@ -86,9 +86,9 @@ def compile(
     values: by name, inputs that get a fixed value, such as those that shapes depend on.  The
         executable has no such inputs.
     fallback: "warn" runs operators without native code on the host, by ONNX's reference evaluator,
-        and warns once; "error" refuses them (docs/host.md).  So for operators that a device can't
-        run, which run on the CPU.  "cpu" is "warn", and where a device is not there, refuses the
-        model or fails, the CPU answers in its place; a warning is logged (docs/gpu.md).
+        and warns once; "error" refuses them (docs/host.md).  This also holds for operators that a
+        device can't run, which run on the CPU.  With "cpu", the CPU also runs the model if a device
+        is missing, refuses the model or fails; a warning is logged (docs/gpu.md).
     optional: initialisers of an ONNX model, by name, that become inputs, the last ones in this
         order.  A call may leave them out: their values are the defaults.
     in_place: by name, outputs that live in the memory of an input, such as caches
@@ -292,7 +292,7 @@ def load(
 ) -> Executable:
     """The executable in a `.tsm` file, or in the bytes of one.
 
-    memory_limit, time_limit: as `compile` says.
+    memory_limit, time_limit: as for `compile`.
 
     require_signature: public key (a PEM file) with which the file must be signed.
 

@@ -61,10 +61,11 @@ def export(
     sign: a secret Ed25519 key, a PEM file: NAME.sha256 lists the digests of all files, and
         NAME.sha256.sig is its signature, which `verify` checks.
     glibc: the oldest version of glibc that the library is to run with, such as "2.17"; needs the
-        package `ziglang` (default: that of this machine).
+        package `ziglang` (default: this machine's).
 
-    The others are arguments of `compile`, for a model that is not compiled yet.  Raises the errors
-    of `compile`, and UsageError for a model that can't be exported or if there is no C compiler.
+    All other arguments are those of `compile`, for a model that is not compiled yet.  Raises the
+    errors of `compile`, and UsageError for a model that can't be exported or if there is no C
+    compiler.
     """
     compiling = dict(locals())
     for own in ("model", "folder", "name", "targets", "format", "weights", "sign", "glibc"):

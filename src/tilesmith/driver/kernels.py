@@ -256,7 +256,7 @@ NODES_PER_KERNEL = 6
 def _compile_all(
     missing: Mapping[str, _Missing], session: Session, workers: Children, cache: Cache | None
 ) -> Iterator[tuple[str, KernelCode]]:
-    """Code for each missing kernel by key: in this process and in others.
+    """Code for each missing kernel by key, compiled in this process and in other processes.
 
     LLVM and Python each have a global lock, so threads alone can't keep two cores busy.
     """

@@ -152,7 +152,7 @@ def operator_arguments(
     """Placeholders for the operands of an operator, then its results.
 
     name: one of `OPERATORS`, or an operator's own name (`tilesmith ops`).
-    shapes: of the operands.
+    shapes: shapes of the operands.
     dtype: their element type, or one for each.
 
     Raises UsageError and ModelError for what does not fit.

@@ -1,10 +1,10 @@
 """The recipe of an executable, by which it can get other weights.
 
-Weights are folded into one another, and packed as kernels read them, by the graph passes.  So these
-run again: the model is imported with the new contents.  Where the result differs from the old one
-in the contents of constants alone, the kernels stay and the constants are packed; no code is
-generated.  Contents may also decide what a program computes: a scale of ones is left out.  Then the
-program is compiled again, which is always correct.
+Weights are folded into one another, and packed as kernels read them, by the graph passes.  So the
+model is imported with the new contents, and the passes run again.  Where the result differs from
+the old one in the contents of constants alone, the kernels stay and the constants are packed; no
+code is generated.  Contents may also decide what a program computes: a scale of ones is left out.
+Then the program is compiled again, which is always correct.
 """
 
 from __future__ import annotations

@@ -78,7 +78,7 @@ class Session:
     dumper: where stages are written.
     tuned: what tuning found; None for nothing.
     asked: if given, collects the choices that graph passes ask for, by workload.
-    constraints: the user's, on these choices and on kernels.
+    constraints: the user's constraints on these choices and on kernels.
     outside: collects what the program depends on besides the model itself, the options and the
         records: files of external data, and templates that users registered.
     fitted_share: see `FITTED_SHARE`.

@@ -1,6 +1,6 @@
 """Processes that compile kernels.
 
-This module imports little: a process gets ready while this one imports the compiler.
+This module imports little, so that processes start while this process imports the compiler.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ def job_count(options: Options) -> int:
 
 
 def worker_limit(options: Options) -> int:
-    """Most processes that compile kernels besides this one: none where stages are dumped or
-    verified, since all of them stay in one process then.
+    """Upper bound on the processes that compile kernels besides this one.  It is 0 where stages are
+    dumped or verified, since all stages stay in one process then.
     """
     return 0 if options.dump or options.verify_each else job_count(options) - 1
 

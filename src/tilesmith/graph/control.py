@@ -1,9 +1,9 @@
 """Control flow: operators that hold graphs and run a part of them, or run one repeatedly.
 
-They are steps of the main function, not kernels.  So are two that hold no graph: `Measure`
-(`graph.measure`) and `Host`, which calls a function of the host for an operator without native
-code, such as one on strings.  Values of host types (`ir.dtypes`) live on the host; compiled code
-moves the numbers of objects.
+They are steps of the main function, not kernels.  So are two operators that hold no graph:
+`Measure` (`graph.measure`) and `Host`, which calls a function of the host for an operator without
+native code, such as one on strings.  Values of host types (`ir.dtypes`) live on the host; compiled
+code moves the numbers of objects.
 
 A body reads its own inputs and constants only: values of the graph around it are passed explicitly.
 Values at the border of a body are row-major.
@@ -65,7 +65,7 @@ class If(Control):
         extents at most.
     results: the types of the results; empty if both branches agree.
     symbols: those extents in `results` that depend on the branch.
-    bounds: the upper bound of each symbol (as of `Measure`).
+    bounds: the upper bound of each symbol (as in `Measure`).
     """
 
     then: Body[Graph]
@@ -107,7 +107,7 @@ class Loop(Control):
     carried: number of values that an iteration hands to the next one.
     sliced: for each sliced input, 1 if iteration i sees its element i, -1 if it sees them
         backwards, the last one first.
-    collected: the same for each result that has an element of every iteration.
+    collected: 1 or -1, as in `sliced`, for each result that has an element of every iteration.
     steps: number of iterations (the most, if `conditional`), which may be an extent that only a run
         knows; None: it is an input, and nothing is sliced.
     conditional: whether there is a condition.
@@ -115,7 +115,7 @@ class Loop(Control):
     symbols: those extents in `results` that depend on the iterations that ran: of carried values,
         then, if results are collected but the number of iterations is not known before, that
         number.
-    bounds: the upper bound of each symbol (as of `Measure`).
+    bounds: the upper bound of each symbol (as in `Measure`).
     inside: the body's own symbols, extents of carried inputs that change from one iteration to the
         next.  The first ones grow by a number, `steps` times, so that they are known after the
         loop; the others become `symbols`.
@@ -339,7 +339,7 @@ def nodes_in(graph: Graph) -> Iterator[tuple[Graph, Node]]:
 
 
 def kernels_in(graph: Graph) -> Iterator[tuple[Graph, Node]]:
-    """Those of `nodes_in` that become kernels: the calls of the program, in order."""
+    """The nodes of `nodes_in` that become kernels: the calls of the program, in order."""
     return (
         (g, n)
         for g, n in nodes_in(graph)

@@ -6,11 +6,11 @@
       return %y as "y"
     }
 
-A symbol of a program is defined by the shapes of its inputs, or by one node before all its
-uses: a `Measure`, or an `If` or `Loop` whose results depend on the run.  A symbol defined in a body
-of control flow is visible only there.  Such a node is a barrier: passes move no node across it.
-`dce` removes a `Measure` whose symbols nothing uses, unless each of them has one possible value:
-that is an assertion.
+A symbol of a program is defined by the shapes of its inputs, or by one node before all its uses: a
+`Measure`, or an `If` or `Loop` whose results depend on the run.  A symbol defined in a body of
+control flow is visible only there.  Such a node is a barrier: passes move no node across it.  `dce`
+removes a `Measure` whose symbols nothing uses, unless each of them has one possible value, which
+makes it an assertion.
 """
 
 from __future__ import annotations

@@ -54,7 +54,8 @@ class Value(Formula):
     name: label for people.
     type: element type and logical shape.
     layout: order in memory; None for row-major.
-    made_by: gives the builder of its graph until that is finished; formulas add nodes to it.
+    made_by: gives the builder of its graph until the graph is finished; formulas add nodes to the
+        graph.
     """
 
     name: str

@@ -10,7 +10,7 @@
 - The body of a fused group agrees with its node about types and layouts.
 - Values at the border of control flow are row-major.
 - A symbol that a node defines is used only after it, in the same graph or in bodies inside it.
-  Those of a loop's body are used only there.
+  Symbols of a loop's body are used only there.
 """
 
 from __future__ import annotations

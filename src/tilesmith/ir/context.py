@@ -224,8 +224,8 @@ class Context(Facts):
 
     def _from_below(self, e: Expr) -> Expr:
         """Simplify an expression deeper than Python's stack: operands first, so that each step
-        finds their results in the cache.  Conditions teach nothing meanwhile, since each would need
-        the rest again.
+        finds their results in the cache.  Meanwhile conditions add no facts, since each would need
+        the remaining expression again.
         """
         learns, self._learns = self._learns, False
         try:

@@ -42,24 +42,25 @@ class CpuModel:
     dram_bytes_per_cycle: bytes that one core reads from memory while the others do, too.
     dram_gbytes: GB/s that all cores together read from memory.
     bytes_in_flight: memory's latency times the bandwidth of one core: the prefetch distance.
-    fork_join_cycles: to start and end a parallel loop.
+    fork_join_cycles: cycles to start and end a parallel loop.
 
     Instructions, in cycles:
-    run_cycles, jump_cycles: of reading a vector, in long runs, and in register tiles that walk
+    run_cycles, jump_cycles: cost of reading a vector, in long runs, and in register tiles that walk
         across rows, from L1, L2, L3 and memory.
     l1_miss_cycles: extra cost of a broadcast from L2.
-    load_cycles: of a vector load beside arithmetic, which hides most of it.
+    load_cycles: cost of a vector load beside arithmetic, which hides most of it.
     loop_cycles: a loop's own instructions, per iteration.
     loop_fmas: multiply-adds that a loop's own instructions displace per iteration, where they share
         ports.
-    entry_cycles: of entering a loop, and of the mispredicted branch at its end.
-    gather_cycles: of one element that is not next to the last lane's.
-    copy_cycles: of copying an element to another order.
-    lane_sum_cycles: to add up the lanes of a vector.
-    divide_cycles, integer_divide_cycles: of a vector division, of an integer one by a constant.
-    library_cycles: of a call of the C library's mathematics, per lane.
-    bf16_dot_fmas: of a dot product of pairs of bf16 in all lanes, in multiply-adds.
-    forward_cycles: from a store to a load of the same address.
+    entry_cycles: cost of entering a loop, and of the mispredicted branch at its end.
+    gather_cycles: cost of one element that is not next to the last lane's.
+    copy_cycles: cost of copying an element to another order.
+    lane_sum_cycles: cost of adding up the lanes of a vector.
+    divide_cycles: cost of a vector division.
+    integer_divide_cycles: cost of an integer division by a constant.
+    library_cycles: cost of a call of the C library's mathematics, per lane.
+    bf16_dot_fmas: cost of a dot product of pairs of bf16 in all lanes, in multiply-adds.
+    forward_cycles: latency from a store to a load of the same address.
     """
 
     cores: int = 0

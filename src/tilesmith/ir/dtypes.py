@@ -27,8 +27,8 @@ Form = Literal["tensor", "seq", "optional", "map"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DType:
-    """A scalar element type.  The only ones are those below and those of `host_type`, so they are
-    compared and hashed by identity.
+    """A scalar element type.  The only instances are those below and the results of `host_type`, so
+    they are compared and hashed by identity.
 
     name: its text form.
     kind: bool, signed or unsigned integer, float, or an object of the host.
@@ -36,7 +36,7 @@ class DType:
     is_storage: whether only moves and conversions are defined on it, no arithmetic.
     form: kind of object of a host type: a tensor of unknown rank, a list, an optional value, a
         dict; None for strings and for unknown objects.
-    of: element types of those; of a dict, the types of keys and values.
+    of: element types of such an object; for a dict, the types of keys and values.
     """
 
     name: str

@@ -125,7 +125,7 @@ class Line:
 
     items: literal text and slots, in order.
     body: the field with those statements; None if there are none.
-    is_block: whether those are indented; otherwise they are the rest of the block.
+    is_block: whether these statements are indented; otherwise they are the rest of the block.
     """
 
     items: tuple[str | Slot, ...]

@@ -73,10 +73,10 @@ class AsyncCopies:
     sizes: bytes of a copy.  Both addresses are multiples of them.
     features: LLVM's names of the features that a target needs.
     copy: writes a copy.  Arguments: both pointers, the first one to shared memory; the size in
-        bytes; and the number of these that are read, an i32: the others become zeros.  None: all
-        are read.
+        bytes; and the number of bytes that are read, an i32; the other bytes become zeros.  None:
+        all are read.
     commit: ends the group of the copies since the last one.
-    wait: waits for all but the latest groups, given the number of those.
+    wait: waits for all but the latest groups, given their number.
     """
 
     sizes: tuple[int, ...]

@@ -5,8 +5,8 @@
 
 - Literals: `5` is i64, `1.5` is f32, `true` is bool; others name their type: `5:i32`, `nan:f64`.
 - `and`, `or`, `not` are the operations on bools; `&`, `|`, `~` are the same ones on integers.
-- Casts are written as calls of the type's name.  A call names its type if it is not that of its
-  first argument: `bitcast(x):i32`.
+- Casts are written as calls of the type's name.  A call names its type if it differs from the type
+  of its first argument: `bitcast(x):i32`.
 - In a long expression a repeated part is written once as `($1 := part)` and then as `$1`.
 """
 

@@ -69,8 +69,8 @@ class Launch:
 def launches(func: Func) -> tuple[Launch, ...]:
     """The launches of `func`, a kernel of any stage.
 
-    Raises ScheduleError if a launch is inside a loop, depends on memory that another one writes, or
-    does something between its loops over blocks.
+    Raises ScheduleError if a launch is inside a loop, depends on memory that another launch writes,
+    or does something between its loops over blocks.
     """
     return tuple(_launch(body, func) for body in _parts(func.body, func))
 

@@ -30,7 +30,7 @@ from .text import print_func
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Buffer:
-    """A dense row-major array; two never overlap.
+    """A dense row-major array; two buffers never overlap.
 
     name: label for people.
     dtype: element type.
@@ -247,7 +247,7 @@ class CopyBytes(Stmt):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Return(Stmt):
-    """The end of the function, whatever follows; it stands in no loop but serial ones.
+    """The end of the function, whatever follows; all loops around it are serial.
 
     code: result of the function, a literal or a variable (`i32`); it is 0 at the end of the body.
     """
@@ -264,8 +264,8 @@ class CallFunction(Stmt):
 
     var: the name, an `i32`.
     function: the symbol.
-    arguments: numbers, and places: an element that is loaded in no expression around it is a place,
-        whose address is passed.
+    arguments: numbers, and places.  A load that is an argument by itself is a place, whose address
+        is passed.
     label: for people.
     body: the statements that may use the name.
     """
@@ -283,7 +283,7 @@ class CallHost(Stmt):
     """A call of a function of the host, and a name for the code that it returns (`CallFunction`).
 
     var: the name, an `i32`.
-    number: of the function.
+    number: number of the function.
     context: the place where the context begins.
     arguments: places, and numbers, which are passed as addresses.
     label: for people.
@@ -307,8 +307,8 @@ class Grow(Stmt):
     """Memory of a slot from the context, and a name for whether there is enough.
 
     var: the name, a `bool`.
-    table: the place where the table begins that takes the address.
-    number: of the address in the table.
+    table: the place where the table begins that receives the address.
+    number: number of the address in the table.
     context: the place where the context begins.
     slot: number of the slot.
     bytes: bytes that are needed.
@@ -336,7 +336,7 @@ class Has(Stmt):
 
     var: the name, a `bool`.
     table: the place where the table begins.
-    number: of the address in the table.
+    number: number of the address in the table.
     body: the statements that may use the name.
     """
 
@@ -353,7 +353,7 @@ class Locate(Stmt):
 
     buffer: the name, bytes of scope heap; its extent is 0, since nobody knows it.
     table: the place where the table begins; an address takes as many bytes as the processor needs.
-    number: of the address in the table.
+    number: number of the address in the table.
     body: the statements that may use the name.
     """
 
@@ -369,7 +369,7 @@ class Point(Stmt):
     """The address of a place written to a table.
 
     table: the place where the table begins.
-    number: of the address in the table.
+    number: number of the address in the table.
     place: the element whose address it is.
     """
 
@@ -381,8 +381,7 @@ class Point(Stmt):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class While(Stmt):
-    """Statements that run as long as a condition holds; it stands outside of other loops but those
-    of its kind.
+    """Statements that run as long as a condition holds; all loops around it are of this kind.
 
     cond: the condition, evaluated before each time.
     body: the statements.
@@ -407,9 +406,10 @@ class Barrier(Stmt):
 class AsyncGroup(Stmt):
     """A group of asynchronous copies of a thread: stores to shared memory that may happen later.
 
-    A thread's groups are done in order.  What one stores may be used by that thread after a `Wait`
-    for it, and by others after a `Barrier` behind that.  Until then nothing may use or change the
-    elements.  A group without stores counts, too.  Values are those at the time of the group.
+    A thread's groups are done in order.  The elements that a group stores may be used by its thread
+    after a `Wait` for the group, and by other threads after a later `Barrier`.  Until then nothing
+    may use or change them.  A group without stores counts, too.  Values are those at the time of
+    the group.
 
     body: the statements that store; no barrier, and no other group.
     """

@@ -29,7 +29,7 @@ def children(stmt: Stmt) -> tuple[Stmt, ...]:
 def own_exprs(stmt: Stmt) -> tuple[Expr, ...]:
     """The expressions of the statement itself, not those of statements inside it.
 
-    Those of an allocation are its symbolic extents.
+    The expressions of an allocation are its symbolic extents.
     """
     if isinstance(stmt, nodes.Allocate):
         return tuple(d for d in stmt.buffer.shape if isinstance(d, Expr))
@@ -210,8 +210,8 @@ def rebuild_through(stmt: Stmt, sub: StmtMap, ex: ExprMap, passed: StmtMap = lam
 def left_through(
     stmt: Stmt, sub: Callable[[Stmt], Stmt | None], is_passed: Callable[[Stmt], bool]
 ) -> Stmt | None:
-    """The remainder of a sequence or an allocation after `sub` has removed statements.  Nested ones
-    for which `is_passed` holds are entered, however deep.  None if nothing is left.
+    """The remainder of a sequence or an allocation after `sub` has removed statements.  Nested
+    statements for which `is_passed` holds are entered, however deep.  None if nothing is left.
     """
     done: list[Stmt | None] = []
     waiting = [(stmt, False)]

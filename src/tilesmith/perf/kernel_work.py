@@ -86,8 +86,8 @@ def _parts(
 def _divided(
     root: LoopDigit, parts: Sequence[LoopDigit], prints: Footprints, caches: Sequence[int]
 ) -> dict[LoopDigit, list[Traffic]]:
-    """A nest's footprint and its traffic of each cache, divided among parts of it in proportion to
-    their own.  Bytes that no part touches count for the last one.
+    """A nest's footprint and its traffic of each cache, divided among its parts in proportion to
+    their own.  Bytes that no part touches count for the last part.
     """
     by_part: dict[LoopDigit, list[Traffic]] = {part: [] for part in parts}
     for cache in (None, *caches):

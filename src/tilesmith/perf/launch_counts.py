@@ -41,7 +41,7 @@ Values = np.ndarray | None
 
 @dataclass(frozen=True, slots=True)
 class LaunchCounts:
-    """Counts of one launch; those of memory are of the main loops.
+    """Counts of one launch; accesses to memory are counted in the main loops.
 
     threads: threads per block.
     coalesced, uncoalesced, unknown: accesses to global memory.
@@ -49,9 +49,9 @@ class LaunchCounts:
     shared: accesses to shared memory.
     bank_conflicts: times that banks are asked again, for one run of each access.
     matrix: instructions on tiles that warps run.
-    barriers: in the whole launch.
+    barriers: barriers in the whole launch.
     shared_bytes: shared memory of a block.
-    occupancy: threads that a multiprocessor holds at a time, of those that it can; limited by
+    occupancy: threads that a multiprocessor holds at a time, relative to its maximum; limited by
         shared memory and by the registers of arrays.
     """
 

@@ -48,7 +48,7 @@ class Machine:
     cpu: its name.
     vector_bytes: width in bytes of the vectors that it was measured with.
     l3_bytes: capacity of L3; of a cache that other machines share, the part that is left.
-    rates: by ascending number of threads, the first for one thread.
+    rates: rates by ascending number of threads, the first for one thread.
     """
 
     cpu: str

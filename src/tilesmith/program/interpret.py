@@ -128,7 +128,7 @@ _I64, _BYTE, _SHAPELESS = np.dtype(np.int64), np.dtype(np.uint8), ()
 class _Run:
     """A run of a main program.
 
-    memories: of inputs, outputs, constants and the arena, by their names in text.
+    memories: memories of inputs, outputs, constants and the arena, by their names in text.
     values, extents: results and operands of the functions of sizes.
     slots: memory that grows.
     pointers: current addresses of the loops' pointers.

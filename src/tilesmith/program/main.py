@@ -17,7 +17,7 @@ from .nodes import Node, Step
 class TensorSpec(Node):
     """An input or output of a program.
 
-    name: for users.
+    name: its name for users.
     dtype: element type.
     shape: extents.  An extent that only a run knows is the name of a symbol; for an output also a
         formula of symbols, or the name of an extent that the run measures.
@@ -60,8 +60,8 @@ class TensorSpec(Node):
 class Symbol(Node):
     """A size that only a run knows.
 
-    name: in the shapes of inputs.
-    low, high, expected: of its `ir.sizes.Sizes`.
+    name: its name in the shapes of inputs.
+    low, high, expected: fields of its `ir.sizes.Sizes`.
     """
 
     syntax = "{name} from {low} to {high} expected {expected}"
@@ -84,7 +84,7 @@ class Symbol(Node):
 class Main(Node):
     """The main program.
 
-    inputs, outputs: in order.
+    inputs, outputs: specifications, in order.
     symbols: extents of inputs that only a run knows, in the order of their numbers.
     arena_bytes, scratch_bytes, constant_bytes: sizes of these memories; each thread has its own
         scratch memory.

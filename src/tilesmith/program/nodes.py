@@ -26,7 +26,7 @@ class Arg:
 
     kind: meaning of `index`.
     index: number of an input or output; byte offset into the constants or the arena; the scalar
-        itself; of a "place" in the arena and an "extent", the number of the value that
+        itself; for a "place" in the arena and an "extent", the number of the value that
         `codegen.sizes` computes; or the number of a pointer that a loop moves.
     offset: bytes from the start of an input or output, from a place, or from a pointer.
     slot: for "arena" and "place", the number of the slot, a memory that grows, that replaces the
@@ -197,7 +197,7 @@ class Repeat(Step):
 class HostArray(Node):
     """A tensor that a host function reads or writes.
 
-    dtype: the element type by name; of a host type, the memory holds the number of one object.
+    dtype: the element type by name; for a host type, the memory holds the number of one object.
     place: its address, row-major.
     shape: its extents, each a number or an "extent".
     """
@@ -217,7 +217,7 @@ class HostArray(Node):
 class HostCall(Step):
     """A function of the host (see `graph.control`).
 
-    function, settings, operator, is_fallback: as of `graph.control.Host`.
+    function, settings, operator, is_fallback: as in `graph.control.Host`.
     label: for people: the source model's node.
     inputs: the tensors that it reads.
     outputs: the tensors that it writes.
@@ -245,7 +245,7 @@ class HostCall(Step):
 class Extent(Node):
     """An extent that a run finds.
 
-    name: of the symbol, or its formula, for people.
+    name: name of the symbol, or its formula, for people.
     low: its lower bound.
     high: its upper bound, a number or an "extent".
     """
@@ -282,8 +282,8 @@ class Grow(Step):
     slot: its number; the first slots are the outputs.
     bytes: the least size, a number or an "extent".
     for_threads: whether it is scratch memory of that size for each thread.
-    target: number of the pointer to memory that a loop writes (see `Carried`): of the slot and the
-        next one, the one whose turn it is grows.
+    target: number of the pointer to memory that a loop writes (see `Carried`): the slot and the
+        next slot grow in turn.
     keep: number of bytes that stay as they are, or an "extent".
     """
 

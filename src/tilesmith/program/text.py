@@ -14,8 +14,8 @@
 The lines of each step stand with it in `program.nodes` (`syntax`); `program.operands` explains
 arguments.  `{field}` is the value by its type: a number, a text in quotes, an argument, a node, or
 several of these with commas between, in brackets where they are nested.  `{field:word}` has no
-quotes, and `{field:slot}`, `{field:pointer}` and `{field:output}` have the number behind that word.
-`{field=}` is written as ` field=value` unless it is the default, a truth as the name alone.
+quotes, and `{field:slot}`, `{field:pointer}` and `{field:output}` have the number after that word.
+`{field=}` is written as ` field=value` unless it is the default, a bool as the name alone.
 Declarations that the first line does not mention stand at the beginning of the body.
 """
 
@@ -33,7 +33,7 @@ from .nodes import Arg, Node
 from .operands import print_operand
 
 NUMBERED = ("slot", "pointer", "output")
-"""Forms of fields that are numbers behind a word."""
+"""Forms of fields that are a word with a number."""
 
 
 def print_program(main: Node) -> str:

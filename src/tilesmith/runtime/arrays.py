@@ -206,11 +206,11 @@ def as_output(value: Any, spec: TensorSpec, what: str = "") -> np.ndarray:
 
 
 def at_home(program: Program, inputs: Sequence[Any], given: Sequence[Any]) -> tuple[Any, ...]:
-    """For each output the array that it is written to, or None: the one `given`, or that of the
-    input in which it lives.
+    """For each output the array to which it is written: the array `given`, or the array of the
+    input in which it lives; else None.
 
-    Raises UsageError if another one is given for such an output, ModelError if the input's can't be
-    written.
+    Raises UsageError if another array is given for an output that lives in an input, ModelError if
+    the input's array can't be written.
     """
     outputs = [*given]
     for out, home in program.in_place:

@@ -16,14 +16,12 @@ from .native import Failure
 FAILURE_TYPE = np.dtype(
     [("code", "i4"), ("call", "i4"), ("assertion", "i4"), ("count", "i4"), ("values", "i8", VALUES)]
 )
-"""Fields for a kernel's first failure: the last ones of the context (`codegen.context`)."""
+"""Fields for a kernel's first failure: the last fields of the context (`codegen.context`)."""
 
 assert FAILURE_TYPE.itemsize == SIZE - BY_NAME["failure_code"].offset
 
 Argument: TypeAlias = "tuple[Any, int] | int | None"
-"""An argument of a kernel: memory of the device and the bytes behind its beginning, a number, or no
-memory.
-"""
+"""An argument of a kernel: memory of the device and an offset in bytes, a number, or no memory."""
 
 
 class OpenDevice(Protocol):

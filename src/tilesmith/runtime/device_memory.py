@@ -25,8 +25,10 @@ class DeviceMemory:
 
     weights: constants, as kernels read them.
     arena: intermediate values, the kernels' workspaces, and what kernels note of failures.
-    inputs: copies of the inputs; an input that another part of the program computes counts there.
-    outputs: results, before they are copied back; one that lives in an input counts there.
+    inputs: copies of the inputs; an input that another part of the program computes counts in that
+        part.
+    outputs: results, before they are copied back; a result that lives in an input counts as an
+        input.
     """
 
     weights: int = 0

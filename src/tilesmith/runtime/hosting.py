@@ -1,9 +1,9 @@
 """The part of a program that runs in Python: its host functions, and values that are not native
 tensors.
 
-Native memory holds the numbers of such values among the objects of a run, which the C runtime
-keeps (`csrc/host.c`).  They live until the run ends.  Of some functions it has a form of its own,
-which runs for plain inputs; the Python function runs for all others, and raises what is wrong.
+Native memory holds the numbers of such values among the objects of a run, which the C runtime keeps
+(`csrc/host.c`).  They live until the run ends.  Of some functions the C runtime has a native form,
+which runs for plain inputs.  For other inputs the Python function runs, and raises errors.
 """
 
 from __future__ import annotations

@@ -123,11 +123,11 @@ def _held(target: Target, memory: np.ndarray, one: Rates) -> int:
 
 
 def raised(found: Mapping[str, float], one: Rates, threads: int) -> dict[str, float]:
-    """The rates `found` for several threads, raised to what those of `one` thread imply, since
-    other load may have taken some.
+    """The rates `found` for several threads, raised to the least rates that those of `one` thread
+    imply, since other load may have taken some.
 
-    The sum of what each core has for itself is expected up to a tenth.  A rate that all cores share
-    is at least that of one core.
+    A rate of resources that each core has for itself is at least 0.9 times the sum over the cores.
+    A rate that all cores share is at least the rate of one core.
     """
     least = {k: getattr(one, k) * (0.9 * threads if k in _OWN else 1) for k in found}
     return {k: max(v, least[k]) for k, v in found.items()}

@@ -100,7 +100,7 @@ class Failure(NamedTuple):
     values: tuple[int, ...]
 
     def text(self, messages: Sequence[str]) -> str:
-        """Text of the failure for people; `messages` are those of the kernel's assertions."""
+        """Text of the failure for people; `messages`: the texts of the kernel's assertions."""
         from tilesmith.codegen.assertions import explained  # which imports expressions
 
         if self.code == context.Code.ASSERTION:

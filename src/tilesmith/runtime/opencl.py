@@ -24,7 +24,7 @@ _EMPTY = "__kernel void nothing(void) {}"
 """A text that every compiler takes, unless it lacks support for the device itself."""
 
 _COMPLETE = 0
-"""The status of a command that is done; that of one that failed is less (`CL_COMPLETE`)."""
+"""The status of a command that is done; a failed command has a lower one (`CL_COMPLETE`)."""
 
 
 class OpenClDevice:

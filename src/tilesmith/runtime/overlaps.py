@@ -19,9 +19,9 @@ _WORK = 10_000
 class Place:
     """Memory of the elements of an array.
 
-    address: of the first element.
-    shape: in elements.
-    strides: in bytes.
+    address: address of the first element.
+    shape: extents.
+    strides: strides in bytes.
     itemsize: bytes of an element.
     """
 

@@ -74,7 +74,7 @@ class KernelTime:
 class Profile:
     """The kernels of a program with their times.
 
-    kernels: in order.
+    kernels: times of the kernels, in order.
     whole: seconds of the fastest whole run, by the program's own main function.
     threads: number of threads.
     machine: the rates behind the predictions; None without predictions, as for a device.

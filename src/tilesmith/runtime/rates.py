@@ -51,7 +51,7 @@ class Kept:
     machine: the best of each rate.
     doubts: why the last measurement is not sound; empty if it is.
     attempts: measurements so far.
-    last: when the last one was made, in seconds since 1970.
+    last: time of the last measurement, in seconds since 1970.
     """
 
     machine: Machine
@@ -85,7 +85,7 @@ def machine(cache_dir: Path | None = None, again: bool = False) -> Machine:
 def kept_rates(cache_dir: Path | None = None, again: bool = False) -> Kept:
     """Like `machine`, with facts about the measurements.
 
-    again: whether to forget earlier ones.
+    again: whether to forget earlier measurements.
     """
     target, threads = host(), physical_cores()
     identity = f"{VERSION};{cpu_name()};{threads};{target.text}"
@@ -108,9 +108,9 @@ def kept_rates(cache_dir: Path | None = None, again: bool = False) -> Kept:
 def _doubts(found: Machine, target: Target, spread: float, load: float | None) -> str:
     """Reason why a measurement is not sound; empty if it is.
 
-    spread: typical time of repetitions over the best.
-    load: share of the cores' time that others used meanwhile; None if the system does not report
-        it.
+    spread: typical time of repetitions relative to the best.
+    load: fraction of the cores' time that other programs used meanwhile; None if the system does
+        not report it.
     """
     if load is not None and load > BUSY:
         return f"other programs used {load:.0%} of the cores meanwhile"

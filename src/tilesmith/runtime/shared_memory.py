@@ -204,7 +204,7 @@ def _torch_dtype(dtype: DType) -> Any:
 
 
 def torch_result(like: Any, dtype: DType, shape: Sequence[int]) -> Any:
-    """A new PyTorch tensor on the device of another one."""
+    """A new PyTorch tensor on the device of the tensor `like`."""
     torch = sys.modules["torch"]
     return torch.empty(tuple(shape), dtype=_torch_dtype(dtype), device=like.device)
 
@@ -216,7 +216,7 @@ class DeviceArray:
     `cupy.asarray(a)`, `torch.as_tensor(a)` and `jax.dlpack.from_dlpack(a)` take it without a copy;
     `a.numpy()` copies it to the host.
 
-    dtype: of its elements.
+    dtype: element type.
     shape: its extents.
     """
 

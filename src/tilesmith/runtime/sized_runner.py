@@ -28,7 +28,8 @@ MOST = 8
 class SizedRunner(Runner):
     """The program for all sizes; calls with some sizes run programs that are made for these.
 
-    Such a program may fix all symbols or some of them.  The one that fixes most is taken.
+    Such a program may fix all symbols or some of them.  The program that fixes most symbols is
+    taken.
     """
 
     def __init__(
@@ -38,10 +39,10 @@ class SizedRunner(Runner):
         fixed: Sequence[tuple[Sizes, Program]],
         make: Callable[[Sizes], Program] | None = None,
     ) -> None:
-        """program: for all sizes.
+        """program: the program for all sizes.
 
         fixed: programs with the sizes that they are for.
-        make: makes one; called in the background for sizes that are hot (see `HOT`).
+        make: makes such a program; called in the background for sizes that are hot (see `HOT`).
         """
         self.general = HostRunner(program, threads)
         self.program, self.threads = program, self.general.threads

@@ -180,7 +180,7 @@ class SizeFunction:
 
 
 def unfit_extent(measurement: Measurement, values: Sequence[int]) -> str:
-    """Reason why extents that a run found can't be; `values` are those of the failure."""
+    """Reason why extents that a run found are impossible; `values`: the failure's values."""
     label = f"{measurement.label}: " if measurement.label else ""
     if not values:
         names = ", ".join(e.name for e in measurement.extents)

@@ -1,8 +1,8 @@
 """The `.tsm` file: a program in one file.
 
-A ZIP archive without compression: `manifest.json`, `code/N.o` and `weights.bin`; of a program that
-consists of parts also `parts/N.tsm`, each such a file.  All of it is read
-into memory of this process: a file that is overwritten or cut short later changes no executable.
+A ZIP archive without compression: `manifest.json`, `code/N.o` and `weights.bin`; for a program that
+consists of parts also a file `parts/N.tsm` for each part.  All of it is read into memory of this
+process: a file that is overwritten or cut short later changes no executable.
 
 The cache keeps weights in separate files, which programs and processes share.  Archives in the
 cache have no `weights.bin`; the manifest contains the file's name and checksum.  The file is mapped
@@ -66,7 +66,7 @@ def save_program(
     """Write `program` to a file, which appears completely or not at all, or to a stream.
 
     sign: a secret key, with which the file is signed.
-    stubs: whether a Python module that loads the file, and its type stub, stand beside it.
+    stubs: whether a Python module that loads the file, and its type stub, are written beside it.
 
     Raises UsageError if there is no such folder, if it can't be written to, or for a bad key.
     """

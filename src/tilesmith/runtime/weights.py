@@ -34,7 +34,7 @@ class Recipe(Protocol):
 
 
 _HEADER_LIMIT = 100 << 20
-"""Most bytes of a header, as the format itself has it."""
+"""Upper bound on the bytes of a header, as in the format's definition."""
 
 _TYPES: dict[str, DType] = {
     "BOOL": dtypes.bool_, "F16": dtypes.f16, "BF16": dtypes.bf16, "F32": dtypes.f32,

@@ -9,8 +9,8 @@ into one C function
 which returns 0, or the code of the failure that it noted in the context: the calling convention of
 `runtime/csrc/tilesmith.h`, which the text includes.  Loops, conditions and allocations are written
 as they are in loop IR, with its names.  Buffers of scope stack or register become local arrays,
-those of scope heap lie in `workspace`.  `translation_unit` puts functions and the helpers that they
-call into one file.
+buffers of scope heap lie in `workspace`.  `translation_unit` puts functions and the helpers that
+they call into one file.
 """
 
 from __future__ import annotations

@@ -252,7 +252,7 @@ uint32_t ts_threefry(uint32_t x, uint32_t y, uint32_t k0, uint32_t k1) {{
     return x;
 }}""",
 }
-"""Helpers by name, each behind those that it calls."""
+"""Helpers by name, each after the helpers that it calls."""
 
 
 @lru_cache(maxsize=256)

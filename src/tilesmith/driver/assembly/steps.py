@@ -113,10 +113,10 @@ class Placement:
     ) -> tuple[Step, ...]:
         """The steps of a graph.
 
-        border: where its inputs lie, and those outputs that it computes.
+        border: places of its inputs, and of the outputs that it computes.
         base: where its part of the arena begins.
-        growths: of outputs that it computes, the memory to be taken for them.
-        before: where the extents lie that are known when it begins.
+        growths: memory to be taken for the outputs that it computes.
+        before: places of the extents that are known when it begins.
         """
         before = before or {}
         memory = self.plan(graph, [*before])
@@ -318,7 +318,7 @@ class Placement:
     ) -> None:
         """Add the carried values.
 
-        others: the buffers that alternate with the results.
+        others: for each carried value, the buffer that alternates with the result.
         """
         number, *rest = loop.body.inputs
         # Values whose memory changes from one iteration to the next.
@@ -392,9 +392,9 @@ class _Scope:
     """The memory that a graph uses while it runs.
 
     graph: the graph.
-    regions: where those of its memory plan lie.
-    growths: of values, its own and those that a graph around gives it.
-    grown: where results of control flow lie that have memory by themselves.
+    regions: places of the regions of its memory plan.
+    growths: growths by value, its own and those from a graph around it.
+    grown: places of results of control flow that have separate memory.
     stages: where extents become known, in order.
     """
 

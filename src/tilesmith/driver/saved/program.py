@@ -42,7 +42,7 @@ from tilesmith.support.errors import ModelError, TilesmithError
 from tilesmith.support.options import Options, records_path
 
 SHARE = 1 / 3
-"""Most of the cache of programs that one program may take, as a share."""
+"""Largest fraction of the cache of programs that one program may take."""
 
 
 def kernel_cache(options: Options) -> Cache | None:
@@ -55,9 +55,9 @@ class SavedProgram:
     """The place in the cache where the program of a model is kept.
 
     cache: the store.
-    key: of the program in it.
-    model: as the user gave it.
-    stamp: of the model's file.
+    key: key of the program in it.
+    model: the model as the user gave it.
+    stamp: stamp of the model's file.
     """
 
     cache: Cache

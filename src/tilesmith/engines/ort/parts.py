@@ -69,9 +69,7 @@ class Source:
         return sorted(parts_found, key=len, reverse=True)
 
     def borders(self, part: Part) -> tuple[list[str], list[str]]:
-        """The values that a part reads from outside, and those of its own values that others
-        read.
-        """
+        """The values that a part reads from outside, and its own values that other nodes read."""
         made: dict[str, None] = {}
         read: dict[str, None] = {}
         for i in range(part.begin, part.end):

@@ -27,7 +27,7 @@ _is_row_major = torch.Tensor.is_contiguous
 
 
 def has_memory(x: torch.Tensor) -> bool:
-    """Whether the elements of a tensor are in memory.  Those of fake tensors are not."""
+    """Whether the elements of a tensor are in memory; false for fake tensors."""
     return not isinstance(x, FakeTensor) and (_address(x) != 0 or x.numel() == 0)
 
 

@@ -157,7 +157,7 @@ def _warn(what: str) -> None:
 
 @cache
 def _say_random(operators: tuple[str, ...]) -> None:
-    """Log random operators, once for the same ones in a process."""
+    """Log random operators; the same operators only once in a process."""
     warnings.warn(
         f"{', '.join(operators)}: random numbers are drawn by PyTorch, so that its seeds mean what "
         "they mean in eager mode",

@@ -2,8 +2,8 @@
 
 Dynamo breaks graphs at recurrent modules unless its option `allow_rnn` is true while it traces.  A
 backend is called after tracing, and the option applies to the whole process.  So the place where
-Dynamo reads it is wrapped: it is true there while this backend's graphs are traced, and unchanged
-for all others (`trace_recurrent_modules`).
+Dynamo reads it is wrapped: the option is true there while this backend's graphs are traced, and
+unchanged for all other graphs (`trace_recurrent_modules`).
 
 PyTorch decomposes recurrent functions into their steps, or into kernels of its own.  `as_loops`
 keeps the steps of one direction of a layer as one operator, "tilesmith::recurrence", from which the

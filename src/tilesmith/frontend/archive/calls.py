@@ -56,7 +56,7 @@ class CallGraph:
     traced: dict[str, Json] = field(default_factory=dict)
 
     def functional(self) -> Functional:
-        """The calls as ones that write to nothing, with composed operators expanded."""
+        """The calls without writes to tensors, and with composed operators expanded."""
         return functional(self.composites.expanded(self.calls(), self.traced))
 
     def calls(self) -> Iterator[Call]:

@@ -2,8 +2,8 @@
 apart.
 
 PyTorch itself takes them apart, where it is installed: it gets one call at a time, never the file.
-Operators that PyTorch can't decompose stay unchanged, and the importer refuses them.  So do all of
-them without PyTorch.
+Operators that PyTorch can't decompose stay unchanged, and the importer refuses them.  Without
+PyTorch, all composed operators stay unchanged.
 """
 
 from __future__ import annotations

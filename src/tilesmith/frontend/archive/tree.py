@@ -32,7 +32,7 @@ class Tree:
 
     kind: tuple, list or dict; None for a tensor or a number.  Other containers are dicts where
         their parts have names, and else tuples.
-    keys: of the parts, in order.
+    keys: keys of the parts, in order.
     parts: in order.
     type: the name of a container type outside of Python's own; empty for Python's.
     """
@@ -142,7 +142,7 @@ class Trees:
 
     arguments: a tuple of the positional arguments and a dict of the others.
     results: the results of the module.
-    argument_names: of all arguments, the positional ones first; empty if not known.
+    argument_names: names of all arguments, the positional ones first; empty if not known.
     """
 
     arguments: Tree

@@ -152,12 +152,12 @@ def bound(
     count: int,
     keywords: Collection[str],
 ) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
-    """The arguments of a call as the example had them: those that it gave by position may be given
-    by keyword.  Arguments that are others than the example's are returned as they are.
+    """The arguments of a call in the example's form.  Positional arguments of the example may be
+    given by keyword.  If the arguments are not the example's, they are returned unchanged.
 
-    names: of the example's arguments, the positional ones first; empty if not known.
-    count: how many of these were positional.
-    keywords: the names of the others.
+    names: names of the example's arguments, the positional ones first; empty if not known.
+    count: number of these that were positional.
+    keywords: the names of the other arguments.
     """
     missing = names[len(args) : count]
     if len(args) >= count or set(kwargs) != {*missing, *keywords}:

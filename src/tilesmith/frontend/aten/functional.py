@@ -305,7 +305,7 @@ def _scatter(view: Call, number: int, more: list[Any]) -> tuple[str, list[Any]] 
     """The operator that puts new contents into a part of a tensor, and its further arguments; None
     if sizes must decide.
 
-    more: the arguments of `view` behind its tensor.
+    more: the arguments of `view` after its tensor.
     """
     if view.kwargs or any(
         isinstance(a, Ref) for m in more for a in (m if isinstance(m, list) else [m])

@@ -81,7 +81,7 @@ class AtenNode(NodeContext):
     # Shapes
 
     def from_front(self, index: Value, extent: Dim) -> Value:
-        """Indices of an axis of `extent`, as i64.  As in ATen, a run refuses negative ones here."""
+        """Indices of an axis of `extent`, as i64.  As in ATen, a run refuses negative indices."""
         if same_dim(extent, 0):
             return self.cast(index, i64)
         return self.add(FromFront(extent), index)

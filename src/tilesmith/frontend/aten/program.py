@@ -61,7 +61,7 @@ PLACED = (
     "aten.as_strided_copy.default",
     "aten.as_strided_scatter.default",
 )
-"""Operators that ask where their first argument lies.  Readers say so: `memory=` is a `Memory`."""
+"""Operators that get the layout of their first argument as `memory=`, a `Memory`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,8 +49,8 @@ def recurrence(
     """The steps of one direction of a layer.
 
     x: the inputs times their weights plus biases, [steps, batch, gates * hidden].
-    state: before the first step: [batch, hidden] (LSTM with a projection: [batch, projected]), and
-        the cell of an LSTM, [batch, hidden].
+    state: the state before the first step: [batch, hidden] (LSTM with a projection: [batch,
+        projected]), and the cell of an LSTM, [batch, hidden].
     weight: weights of the state, [gates * hidden, hidden or projected].
     bias: bias of a GRU's product with the state, [3 * hidden]; other layers have it in `x`.
     projection: [projected, hidden].
@@ -87,7 +87,7 @@ def recurrence_backward(
     state: the gradients of the state after the last step, each [batch, hidden].
     kept: for all steps, the gates as `recurrence` gives them (RNN: its output) and, for an LSTM and
         a GRU, the cell or state before the step, [steps, batch, hidden].
-    weight: of the state.
+    weight: weight of the state.
 
     Returns the gradients of `x`, [steps, batch, gates * hidden], of the product with the state
     (only for a GRU, as it is the same otherwise), and of the state before the first step.

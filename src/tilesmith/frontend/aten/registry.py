@@ -20,6 +20,6 @@ OPERATORS: Registry[ImportFunction] = Registry()
 """The operators by the name of the overload; they have no domain and one version."""
 
 PLACEMENT = frozenset(("layout", "device", "pin_memory", "memory_format", "non_blocking", "copy"))
-"""Arguments that say where a result lies in memory and how it gets there; a graph says neither."""
+"""Arguments about where a result is stored and how it is copied there, which a graph ignores."""
 
 aten_op = OPERATORS.register

@@ -41,7 +41,7 @@ def _segments(n: AtenNode, counts: Value, total: Dim) -> Value:
 
 
 _KINDS = {"sum": "sum", "mean": "sum", "prod": "prod", "max": "amax", "min": "amin"}
-"""Reductions of segments, and those of scatters."""
+"""Reductions of segments, and the equivalent reductions of scatters."""
 
 
 @aten_op("aten.segment_reduce.default")

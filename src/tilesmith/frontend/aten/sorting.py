@@ -179,7 +179,7 @@ def histc(n: AtenNode, self: Value, bins: int = 100, min: Number = 0, max: Numbe
 
 
 def _running_extreme(n: AtenNode, self: Value, dim: int, *, make: Callable[[int], Op]) -> Pair:
-    """The extreme of all elements so far, and the last index that has it."""
+    """The extreme of all elements so far, and the last index of an element equal to it."""
     if not self.type.rank:
         return self, n.tensor(0, i64)
     axis = n.axis(dim, self.type.rank)

@@ -53,7 +53,7 @@ def viewed(n: NodeContext, x: Value, dims: tuple[Dim, ...]) -> Value:
 
 
 def reshaped(n: NodeContext, x: Value, wanted: Value, zero_is_zero: bool) -> Value:
-    """-1 stands for the rest, 0 copies unless `zero_is_zero`."""
+    """x in the shape `wanted`: -1 stands for the rest, 0 copies an extent unless `zero_is_zero`."""
     known = n.elements(wanted, "shape")
     count, dims = len(known), x.type.shape
     sizes = listed(wanted)
@@ -99,7 +99,7 @@ def expanded(n: NodeContext, x: Value, wanted: Value) -> Value:
 
 
 def flags(n: NodeContext, axes: Value, rank: int) -> Value:
-    """Whether the list names each of `rank` axes.  Negative ones count from the end."""
+    """Whether the list names each of `rank` axes.  Negative axes count from the end."""
     named = _placed(listed(axes), rank)
     same = along(named, 1, 2).equals(along(n.of_dims(range(rank)), 0, 2))
     return same.cast(i64).max((1,)).cast(bool_)
@@ -194,7 +194,7 @@ def unsqueezed(n: NodeContext, x: Value, axes: Value) -> Value:
 
 
 def split_at(n: NodeContext, x: Value, axis: Value) -> tuple[Value, tuple[Dim, ...]]:
-    """x with three axes: those before a computed one, itself, those after; and their extents."""
+    """x with three axes: before a computed axis, that axis, after it; and their extents."""
     dims, rank = x.type.shape, x.type.rank
     number = _placed(listed(axis), rank)
     own, order = n.of_dims(dims), n.of_dims(range(rank))
@@ -330,8 +330,8 @@ def padded(
 
 
 def parts(n: NodeContext, x: Value, axis: int, sizes: Sequence[Dim]) -> tuple[Value, ...]:
-    """x cut along `axis` into parts of computed sizes, of which some may be negative: a run with
-    such ones, or with others than the whole, is refused.
+    """x cut along `axis` into parts of computed sizes, of which some may be negative.  A run is
+    refused if a size is negative, or if their sum is not the extent.
     """
     n.builder.require_equal(extents.total(sizes), x.type.shape[axis])
     parts, start = [], 0

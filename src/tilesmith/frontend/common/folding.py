@@ -316,8 +316,8 @@ class FoldingBuilder(Builder):
         return self.measure(self.add(Where(), is_one[0], *reversed(lists)), (LARGEST,), zero)[0]
 
     def require_equal(self, a: Dim, b: Dim) -> None:
-        """Refuses runs in which two extents differ, of which one is measured.  Raises UnequalDims
-        where others are equal for some sizes only, ModelError where they never are.
+        """Refuses runs in which two extents differ, if one of them is measured.  Raises UnequalDims
+        where other extents are equal for some sizes only, ModelError where they never are.
         """
         if self.measured.isdisjoint(symbols_of((a, b))):
             if not equal("the operator", a, b):
@@ -408,7 +408,7 @@ class FoldingBuilder(Builder):
         return tuple(v.name for v in self._inputs if not v.type.is_static)
 
     def open_inputs_with(self, symbols: Iterable[Var]) -> tuple[str, ...]:
-        """The same names, first those of inputs that have some of these symbols."""
+        """The names of `open_inputs`, first the inputs that have some of these symbols."""
         wanted = set(symbols)
         inputs = [v for v in self._inputs if not v.type.is_static]
         inputs.sort(key=lambda v: wanted.isdisjoint(symbols_of(v.shape)))

@@ -61,8 +61,8 @@ _READERS: dict[Any, Callable[[OnnxNode, str], Any]] = {
 def register_op(domain: str, name: str | None = None) -> Callable[[C], C]:
     """A decorator that makes a class an operator of ONNX models.
 
-    domain: of the operator in ONNX, not the default one.
-    name: of the operator in its domain; default: the class's.
+    domain: the operator's domain in ONNX, not the default domain.
+    name: the operator's name in its domain; default: the class's name.
 
     The class is a frozen dataclass and a subclass of `ts.Op` with a docstring.
 

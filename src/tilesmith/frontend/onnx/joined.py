@@ -1,8 +1,8 @@
-"""Open dimensions of inputs that may be empty: a model does nothing with them but join others.
+"""Open dimensions of inputs that may be empty, since a model only concatenates along them.
 
-A decoder's caches are so.  Their length is 0 in the first step, and each later node sees the length
-after the concatenation, which is at least 1.  That is read off the nodes, before the model is
-imported, and not off names (decision 112).
+A decoder's caches have such dimensions.  Their length is 0 in the first step, and each later node
+sees the length after the concatenation, which is at least 1.  They are found by the nodes, before
+the model is imported, and not by names (decision 112).
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ def _text(n: OnnxNode, index: int = 0) -> Value:
 
 
 def _like(value: Value, dtype: DType) -> TensorType:
-    """The type of a tensor of `dtype` with the shape of another one."""
+    """The type of a tensor of `dtype` with the shape of `value`."""
     if value.dtype.form == "tensor":
         return scalar(tensor_of(dtype))
     return TensorType(dtype, value.shape)

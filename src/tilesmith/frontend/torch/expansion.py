@@ -39,17 +39,17 @@ _MOST_CALLS = 2_000
 """Most calls that one call may become."""
 
 _LARGEST_NUMBER = 1 << 24
-"""Largest integer among the arguments: it may say how many tensors a list has room for."""
+"""Largest integer among the arguments: it may be the number of tensors in a list."""
 
 
 @dataclass(frozen=True, slots=True)
 class Traced:
     """The meaning of a program's name during tracing.
 
-    sizes: of a tensor; None for a number.
-    strides: of a tensor.
-    dtype: of a tensor.
-    value: of a number.
+    sizes: sizes of a tensor; None for a number.
+    strides: strides of a tensor.
+    dtype: element type of a tensor.
+    value: value of a number.
     """
 
     sizes: tuple[Size, ...] | None = None
@@ -65,7 +65,7 @@ class _RefusedError(Exception):
 class Expansion:
     """Expands calls of one program.
 
-    ranges: of its symbols, by name.
+    ranges: ranges of its symbols, by name.
     hints: values of symbols in the example, by name.
     guards: collects conditions on the symbols, by these names, under which the calls are valid.
 

@@ -114,7 +114,7 @@ class Pytrees:
 
     arguments: the specification of a tuple of positional arguments and a dict of others.
     results: the specification of the module's results.
-    argument_names: of all arguments, the positional ones first; empty if not known.
+    argument_names: names of all arguments, the positional ones first; empty if not known.
     """
 
     arguments: Any

@@ -24,7 +24,7 @@ class Choose(Protocol):
 
 
 class Allow(Protocol):
-    """The ones of `options` that the user's constraints allow for `knob`; at least one."""
+    """The `options` that the user's constraints allow for `knob`; at least one."""
 
     def __call__(self, knob: str, options: tuple[V, ...]) -> tuple[V, ...]: ...
 

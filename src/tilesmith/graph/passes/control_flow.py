@@ -146,7 +146,7 @@ class _Simplification:
         self.extents |= {s: bound(d, self.extents) for s, d in extents.items()}
 
     def with_constants(self, body: Graph, given: Sequence[Value]) -> Graph:
-        """`body` with those of its last inputs replaced that are constants among `given`."""
+        """`body` with its last inputs replaced where they are constants among `given`."""
         formal = body.inputs[len(body.inputs) - len(given) :]
         sunk = {
             inner: replace(inner)

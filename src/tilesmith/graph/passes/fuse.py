@@ -48,8 +48,8 @@ MAX_NODES = 48
 
 MAX_BRANCHES = 8
 """Upper bound on the selects in a group that read an element in only one of their branches.  Such
-reads are guarded by all conditions around them; their number may be that of the paths through the
-selects.
+reads are guarded by all conditions around them; there may be as many conditions as paths through
+the selects.
 """
 
 

@@ -11,7 +11,7 @@ A result of the program that lives in an input (`Graph.in_place`) is written the
   input,
 - or by any kernels that run after the input was used for the last time.
 
-Any other one is computed elsewhere and copied at the end.
+Any other result is computed elsewhere and copied at the end.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ values in memory between kernels are integers.
                                              ->  i8(clip(round(x + (b + z - 128)), -128, 127))
 
 The first and the last rule change roundings of floats: a number exactly or nearly halfway between
-two steps may round to the other one.  The other rule is exact: all numbers are small integers.  A
+two steps may round to the other step.  The other rule is exact: all numbers are small integers.  A
 number of 8 bits minus its zero point fits 16 bits.  All readers share one form, in which products
 take their operands: signed bytes if one of them does (see `factors`), else 16 bits.
 """
@@ -55,7 +55,7 @@ def _factors(graph: Graph) -> set[Value]:
 
 
 def _signed(graph: Graph) -> frozenset[Value]:
-    """The unsigned bytes that some reader uses minus `SHIFT`, as signed ones."""
+    """The unsigned bytes from which some reader subtracts `SHIFT`, to use them as signed bytes."""
     signed: set[Value] = set()
     for node in graph.nodes:
         if isinstance(node.op, Cast) and node.op.to is i8:

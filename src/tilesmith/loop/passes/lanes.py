@@ -266,7 +266,7 @@ def _surely_loaded(cond: Expr) -> list[ir.Load]:
 
 
 def _accumulate(terms: dict[Expr, int], e: Expr, k: int, constant: int) -> int:
-    """Add `k * e` to `terms`; returns the constant plus that of `k * e`."""
+    """Add `k * e` to `terms`; returns the constant plus the constant of `k * e`."""
     inner, c = affine_form(e)
     for atom, n in inner.items():
         terms[atom] = terms.get(atom, 0) + k * n

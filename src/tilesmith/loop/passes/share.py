@@ -122,7 +122,7 @@ class _Guards:
         self.places: dict[Expr, dict[Place, None]] = {node: {} for node in guarded}
         self.conds: dict[Expr, int] = {}
         self.parts: dict[Expr, Expr] = {}
-        """Conditions that get names too: those of values, and their operands."""
+        """Conditions that get names too: conditions of values, and operands of these."""
 
     def of(self, roots: Iterable[Expr], order: list[Expr], mask: Expr | None) -> dict[Expr, Expr]:
         """The values to be named, each with its condition."""
@@ -216,5 +216,5 @@ def _placed(
 
 
 def _topmost(root: Expr, named: Container[Expr]) -> list[Expr]:
-    """The named nodes of `root` that are not inside another one of them."""
+    """The named nodes of `root` that are not inside another named node."""
     return [n for n in reached([root], lambda n: () if n in named else n.children) if n in named]

@@ -5,7 +5,7 @@ If the number of rows in the tail of a register tile is known at run time only, 
 row would be a branch in the innermost loop.  So the tail has versions.  One is for the number of
 rows that are left at the expected size.  One is for a single row: a language model generates one
 token at a time.  In the others all rows of a tile, of half a tile or of a quarter are computed, the
-fewest that are enough; those past the last one repeat it.
+fewest that are enough; rows past the last one repeat it.
 
     for i in unrolled(4):                ->   if n - o * 4 == 3:
         if likely(o * 4 + i < n):                 for i in unrolled(3):

@@ -196,7 +196,7 @@ def _vector(
 ) -> ir.Load:
     """The elements of a tile, from the first one on.
 
-    wanted, found: for each axis, the stride that the tile has in a vector, and in memory.
+    wanted, actual: for each axis, the stride that the tile has in a vector, and in memory.
     """
     first = simplify(substitute(load.indices[0], begin))
     if operand.size == 1:

@@ -1,7 +1,7 @@
 """Planning of a kernel's heap buffers: offsets in a workspace, from the buffers' live ranges.
 
 Buffers allocated outside parallel loops share one region of `shared_bytes`, which the caller passes
-to the kernel.  Those inside a parallel loop exist once per thread, in a region of
+to the kernel.  Buffers inside a parallel loop exist once per thread, in a region of
 `per_thread_bytes`.  A kernel run by n threads needs `shared_bytes + n * per_thread_bytes`.
 
 A buffer's live range extends from its first use to its last.  A loop that uses it, inside its

@@ -32,12 +32,13 @@ class Exported:
     """The files of a library.
 
     library: the library or object.
-    header: its C header; of a Python module, the type stub.
+    header: its C header; for a Python module, the type stub.
     weights: the file of weights; None where they are inside.
     files: all files.
     code_bytes: size of the library without weights inside it.
-    ram_bytes: of C source, the intermediate values, which are static; the stack is not counted.
-    constant_bytes: of C source, the weights, for flash memory.
+    ram_bytes: for C source, bytes of the intermediate values, which are static; the stack is not
+        counted.
+    constant_bytes: for C source, bytes of the weights, for flash memory.
     """
 
     library: Path
@@ -134,8 +135,8 @@ def check_system(programs: Sequence[Program]) -> None:
 
 
 def check_extents(program: Program) -> None:
-    """Raises UsageError for inputs with an extent that others determine, because callers compare
-    shapes only with numbers and symbols.
+    """Raises UsageError for inputs with an extent that other extents determine, because callers
+    compare shapes only with numbers and symbols.
     """
     symbols = {s.name for s in program.symbols}
     for spec in program.inputs:
@@ -200,7 +201,7 @@ def _embedded(program: Program, place: Weights, scratch: Path, tools: Toolchain)
 def places_of(
     programs: Sequence[Program], name: str, weights: WeightsPlace
 ) -> tuple[list[Weights], int]:
-    """Place of each program's constants, and the size of their file, which has equal ones once."""
+    """Place of each program's constants, and the size of their file; it stores equal ones once."""
     begin, seen, places = ALIGNMENT, dict[int, int](), []
     for level, program in enumerate(programs):
         total = weights_sum(program.constants)

@@ -32,7 +32,7 @@ FLAGS = ("-O3", "-fno-math-errno", "-ffp-contract=fast", "-Wall", "-Wextra", "-W
 """Understood by gcc, clang and zig; warnings in generated text are errors."""
 
 ZIG_FLAGS = ("-fno-sanitize=undefined", "-Wno-unused-command-line-argument")
-"""zig traps on undefined behaviour by default, and says -c in front of every -S."""
+"""zig traps on undefined behaviour by default, and adds -c to every -S."""
 
 CPU_FLAGS: dict[str, tuple[str, str]] = {
     "x86-64-v4": ("-march=x86-64-v4", "-mcpu=x86_64_v4"),

@@ -33,9 +33,9 @@ def write_plugin(ops: Mapping[str, Sequence[Program]], folder: Path, name: str) 
     """Write `include/NAME.h` and the other headers, and `lib/libNAME.so` or the system's like, to
     an empty folder.
 
-    ops: by the name that an engine knows it by, an operator's program for each level of one kind
-        of processor, the best first.
-    name: of the library: a C identifier.
+    ops: by the operator's name for engines, its program for each level of one kind of processor,
+        the best first.
+    name: name of the library: a C identifier.
 
     Raises UsageError for what can't be an operator, and where no compiler is found; OSError.
     """

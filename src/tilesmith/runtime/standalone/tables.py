@@ -33,7 +33,7 @@ HEAD_BYTES = 128
 class Weights:
     """The place of a program's constants.
 
-    symbol: of the array that holds them in the library; "" where they are in a file.
+    symbol: symbol of the array that holds them in the library; "" where they are in a file.
     begin: offset in the file, in bytes.
     sum: their checksum (see `tilesmith_sum`).
     """

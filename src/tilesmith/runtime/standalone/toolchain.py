@@ -35,9 +35,10 @@ class System:
 
     zig: its name for zig, which follows the architecture.
     shared, static: the file name of a library.
-    flags: that link a shared library; FILE is its name, IMPORTS the path of its import library.
+    flags: flags that link a shared library; FILE is its name, IMPORTS the path of its import
+        library.
     libraries: what a program needs beside the model's, as CMake names them.
-    is_elf: whether objects are ELF files; functions of others keep their names.
+    is_elf: whether objects are ELF files; in other objects functions keep their names.
     """
 
     zig: str
@@ -121,8 +122,8 @@ class Toolchain:
 def toolchain(target: Target, glibc: str | None = None) -> Toolchain:
     """The tools for a target: this machine's for its own kind, else those of `ziglang`.
 
-    glibc: the oldest version of glibc that libraries are to run with, such as "2.17"; default:
-        that of the compiler.  Only `ziglang` has others than the machine's.
+    glibc: the oldest version of glibc that libraries are to run with, such as "2.17"; default: the
+        compiler's.  Only `ziglang` has other versions than the machine's.
 
     Raises UsageError when there are none.
     """

@@ -28,7 +28,7 @@ def _sum(n: OnnxNode, *terms: Value | None) -> Value:
 
 @contrib_op("FusedMatMul", "TransposeMatMul")
 def fused_matmul(n: OnnxNode) -> Result:
-    """alpha A B.  `transBatchA` moves the second axis of A behind the batch axes before any
+    """alpha A B.  `transBatchA` moves the second axis of A after the batch axes before any
     transposition.
     """
     operands = []

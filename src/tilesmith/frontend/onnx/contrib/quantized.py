@@ -307,8 +307,8 @@ def _reordered(n: OnnxNode, numbers: Value, order: np.ndarray) -> Value:
 
 
 def _group_order(n: OnnxNode, groups: Value, inner: int, block: int) -> np.ndarray | None:
-    """The order of the steps of K that makes those of a group neighbours; None if groups are not
-    known, or some group has more or fewer than `block` steps.
+    """The order of the steps of K that makes the steps of a group neighbours; None if groups are
+    not known, or some group has more or fewer than `block` steps.
     """
     if groups.type.size < inner:
         n.bad(f"expected {inner} numbers in g_idx, found {groups.type}")

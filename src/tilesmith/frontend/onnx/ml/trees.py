@@ -31,11 +31,11 @@ _TRANSFORMS = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")
 class _Forest:
     """Trees with weights at their leaves.
 
-    nodes: of all trees, leaves among them.
+    nodes: nodes of all trees, leaves among them.
     roots: i64[trees], the first node of each tree.
     place: i64[weights], the leaf that has a weight.
     column: i64[weights], the output that a weight goes to.
-    weight: float[weights].
+    weight: float[weights], the weights.
     """
 
     nodes: Nodes
