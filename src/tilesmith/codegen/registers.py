@@ -16,7 +16,7 @@ from .builder import Builder
 from .indices import column_access, constant_access
 from .llvm_text import is_narrow, memory_type, value_type, vector
 
-# Shuffles within this many bytes need no index table.  Each shuffle moves so many bytes as a whole.
+# Shuffles within this many bytes need no index table.  One shuffle moves this many bytes.
 _LANE_BYTES = 16
 
 

@@ -54,7 +54,7 @@ def parts_of(graph: Graph, session: Session) -> tuple[Graph | None, Mapping[Node
         divided = partition(whole, whole.nodes, _is_light)
         measured = dict.fromkeys(whole.nodes, "sizes that other parts measure")
         reasons = {**measured, **_refused(whole, session)}
-    assert divided is not None  # one part knows what it measures
+    assert divided is not None  # a single part measures all of its sizes itself
     verify_places(divided)
     session.dumper("parts", divided, print_graph)
     return divided, reasons

@@ -137,7 +137,7 @@ class Session:
         if self.tuned is None and self.asked is None:
             return default
         workload = choice_workload(knob, nodes, self.options.accuracy)
-        if default != own:  # trials have another baseline then
+        if default != own:  # then trials have another baseline
             workload = f"{workload}\nnot {own!r} but {default!r}"
         decisions = self.decisions(workload)
         if decisions.get(knob, default) in options and decisions.get(knob, default) not in allowed:
@@ -145,7 +145,7 @@ class Session:
         seen: dict[str, Knob] = {}
         try:
             chosen = Config(decisions, seen).choice(knob, allowed, default)
-        except ScheduleError as e:  # of another version of us
+        except ScheduleError as e:  # the record is from another version of Tilesmith
             _log.warning("a tuning record is not used: %s", e)
             return default
         if self.asked is not None:

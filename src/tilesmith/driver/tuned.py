@@ -70,7 +70,7 @@ def apply_tuning(fused: Graph, session: Session) -> tuple[Graph, dict[Node, Deci
                     _miss(name)
                     continue
                 groups[workload].schedule(Config(chosen))
-        except ScheduleError as e:  # of another version of us
+        except ScheduleError as e:  # the record is from another version of Tilesmith
             if workload in spaces:
                 raise
             _log.warning("a tuning record is not used: %s", e)

@@ -169,7 +169,7 @@ class Loop(Control):
             known: dict[Expr, Dim] = {**first}
             first = {s: bound(d, known) for s, d in self.next_extents().items()}
         unknown = [first[s] for s in self.inside[self.known :]]
-        # The last symbol is the number of rows, if it has one.
+        # A symbol after the unknown extents is the number of rows.
         return dict(zip(self.symbols, [*unknown, steps]))
 
     @property

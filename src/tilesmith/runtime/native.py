@@ -101,7 +101,7 @@ class Failure(NamedTuple):
 
     def text(self, messages: Sequence[str]) -> str:
         """Text of the failure for people; `messages`: the texts of the kernel's assertions."""
-        from tilesmith.codegen.assertions import explained  # which imports expressions
+        from tilesmith.codegen.assertions import explained  # delayed: it imports expressions
 
         if self.code == context.Code.ASSERTION:
             return explained(messages[self.assertion], self.values)

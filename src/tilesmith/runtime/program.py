@@ -220,7 +220,7 @@ def pack_constants(
             places[c] = end
             end += round_up(max(c.bytes, 1))
     blob = allocate(round_up(end) or ALIGNMENT)
-    with ThreadPoolExecutor(jobs) as pool:  # copying arrays, NumPy holds no lock
+    with ThreadPoolExecutor(jobs) as pool:  # NumPy copies arrays without Python's lock
         written = [
             pool.submit(c.write, blob[offset : offset + c.bytes]) for c, offset in places.items()
         ]

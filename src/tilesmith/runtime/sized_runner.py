@@ -81,7 +81,7 @@ class SizedRunner(Runner):
             return self.general
         inputs = [as_array(a, s) for a, s in zip(arrays, specs, strict=True)]
         if any(a.ndim != len(s.shape) for a, s in zip(inputs, specs, strict=True)):
-            return self.general  # which says what is wrong
+            return self.general  # which reports the error
         extents = self.general.sizes.extents([a.shape for a in inputs])
         sizes_of_call = self._by_name(extents)
         for sizes, runner in self.fixed:

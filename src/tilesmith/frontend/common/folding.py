@@ -288,7 +288,7 @@ class FoldingBuilder(Builder):
         wanted = b if isinstance(b, int) else 0
         excess = a if isinstance(b, int) else extents.difference(a, b)
         here, made = len(self._nodes), self._made
-        self._made = {}  # nodes at the front use no result that was made before
+        self._made = {}  # the nodes move to the front, so they can't use earlier results
         elements = self.add(Extents((excess,), (1,)))
         fit = symbol("fit", wanted, wanted)
         self.add(Measure((fit,), (wanted,), str(excess)), elements, loc=loc)

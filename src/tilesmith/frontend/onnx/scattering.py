@@ -77,7 +77,7 @@ def top_k(n: OnnxNode) -> Result:
         k = n.attr_int("k")
     elif n.known(count) is not None:
         k = int(n.scalar(count, "k"))
-    else:  # known before the kernel begins, which keeps no more elements than that
+    else:  # the kernel keeps only k elements, so k must be known before it begins
         k = computed.count(n, count, x.type.shape[axis])
     largest = True
     if n.version >= 11:

@@ -87,7 +87,7 @@ def _captured_script(
     module, arguments = as_module(model, args, kwargs)
     bound = dict(zip(argument_names(model), arguments, strict=False))
     shapes = _dynamic_shapes("the script", bound, dynamic)
-    with warnings.catch_warnings():  # PyTorch warns how its own converter copies modules
+    with warnings.catch_warnings():  # PyTorch warns about copies that its own converter makes
         warnings.simplefilter("ignore", FutureWarning)
         return _exported(module, arguments, {}, None if shapes is None else tuple(shapes.values()))
 

@@ -32,7 +32,7 @@ def with_state(program: Any) -> Any:
     torch = sys.modules["torch"]
     signatures = torch.export.graph_signature
 
-    with warnings.catch_warnings():  # PyTorch warns how its own classes are copied
+    with warnings.catch_warnings():  # PyTorch warns about copies of its own classes
         warnings.simplefilter("ignore", FutureWarning)
         graph = copy.deepcopy(program.graph)
     nodes = {n.name: n for n in graph.nodes}

@@ -310,7 +310,7 @@ def _merge_inequalities(op: str, parts: list[Expr], ctx: Context) -> list[Expr] 
         k -= p.op == "lt"
         key = frozenset(terms.items())
         opposite = best.get(frozenset((a, -c) for a, c in terms.items()))
-        # terms >= -k and terms <= other: no value is left, or (or) every value is covered
+        # terms >= -k and terms <= other: no value is left, or with `or` every value is covered
         if opposite is not None and (
             (op == "and" and -k > opposite[0]) or (op == "or" and -k <= opposite[0] + 1)
         ):

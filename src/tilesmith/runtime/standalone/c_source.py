@@ -32,7 +32,7 @@ from tilesmith.support.version import VERSION
 from .toolchain import SOURCES
 
 _ROW = 12  # numbers per line
-# Of the workspace in a kernel that does not use it: the parameter and its cast to void.
+# Uses of the workspace's name in a kernel without one: the parameter and its cast to void.
 _MENTIONS = 2
 _NUMPY = {
     "float": np.float32, "double": np.float64,

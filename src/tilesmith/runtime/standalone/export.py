@@ -274,4 +274,4 @@ def _write_weights(
         f.truncate(file_bytes)
 
 
-assert OUTPUTS == 2  # `model.c` finds the extents of outputs behind the two sizes of memory
+assert OUTPUTS == 2  # `model.c` finds the extents of outputs after the two sizes of memory
