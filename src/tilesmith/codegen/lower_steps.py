@@ -76,7 +76,7 @@ class Steps:
 
     @staticmethod
     def of(steps: Sequence[Step], sizes: int, clock: tuple[int, int] | None = None) -> Steps:
-        """The state before the first of `steps`, whose sizes are so many values."""
+        """The state before the first of `steps`; functions for sizes compute `sizes` values."""
         ends = (m.first + len(m.extents) for m in measurements_of(steps))
         loops = [s for s in steps_in(steps) if isinstance(s, program.Repeat)]
         moved = [c for loop in loops for c in loop.carried]

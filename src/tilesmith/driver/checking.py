@@ -114,8 +114,8 @@ def check(
     shapes: Mapping[str, Sequence[int]] | None = None,
     options: Options | None = None,
 ) -> list[KernelCheck]:
-    """Run every kernel of a model by itself, on the reference's values of its inputs, and compare;
-    before that, the expansion of every composite operator.
+    """Compare the expansion of every composite operator of a model with its reference, then every
+    kernel, run by itself on the reference's values of its inputs.
 
     inputs: arrays by name; default: random arrays of the right types and expected sizes.
 
@@ -333,7 +333,7 @@ def _around(operand: Sequence[np.ndarray], options: Options) -> Sequence[np.ndar
 
 
 _MOST = 0.5
-"""Most by which the operand of a step is changed: a result is one step off at most."""
+"""Upper bound on the change of a step's operand, so that a result is at most one step off."""
 
 
 def _compared(

@@ -130,8 +130,8 @@ class CompiledModule(Executable):
 
     def state_dict(self) -> dict[str, Any]:
         """The parameters and persistent buffers by the module's names: the module's own tensors,
-        the arrays of an archive, or what was loaded since.  A restored or copied module has the
-        buffers that it writes, and none else: its weights are packed.
+        the arrays of an archive, or what was loaded since.  A restored or copied module has only
+        the buffers that it writes, since its weights are packed.
         """
         written = zip(self._signature.written, self._buffers, strict=True)
         return {**self._state, **{name: b for name, b in written if name in self._state}}

@@ -35,8 +35,8 @@ _log = logger("records")
 
 
 class Tuned(Protocol):
-    """Looks up decisions of tuning for the text of a workload, as far as one `fits`, or for a
-    relative in its `family`.
+    """Looks up the decisions of tuning that `fits` accepts for the text of a workload, or those for
+    a relative in its `family`.
     """
 
     def __call__(

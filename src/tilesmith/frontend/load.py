@@ -24,7 +24,7 @@ from .torch import TORCH
 
 FRONTENDS: tuple[Frontend, ...] = (TORCH, ARCHIVE, ONNX)
 """In the order in which they are asked.  ONNX is last: its files have no signature, so it takes
-every file that no other recognises.
+every file that no other frontend recognises.
 """
 
 

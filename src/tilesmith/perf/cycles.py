@@ -53,8 +53,9 @@ class Instructions:
 def tile_cycles(step: Instructions, shown: float, model: CpuModel) -> float:
     """Cycles of one step of a register tile's loop.
 
-    shown: loads that take time beside arithmetic.  One from L2, at half a vector per cycle, counts
-        twice: little of that time shows while L2 hits, more when neighbours on this machine use it.
+    shown: loads that take time beside arithmetic.  A load from L2, at half a vector per cycle,
+        counts twice.  Arithmetic hides most of its time while L2 hits, and less when other programs
+        use L2.
     """
     return step.cycles(model) + model.load_cycles * shown + model.loop_cycles
 

@@ -118,7 +118,7 @@ class _Parser(TokenReader):
                 values[name] = self.value(hint, form)
 
     def absent(self, kind: type[Node], name: str, hint: Any) -> Any:
-        """The value of a field that is not written."""
+        """The value of a field that the text omits."""
         default = default_of(kind, name)
         if hint is bool:
             return False

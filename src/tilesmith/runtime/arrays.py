@@ -26,10 +26,10 @@ _TORCH_TYPES: dict[str, DType] = {
     "float8_e5m2fnuz": f8e5m2fnuz,
     "float8_e8m0fnu": f8e8m0,
 }
-"""Torch's names of the types that both have, but not NumPy itself."""
+"""Torch's names of the types that torch and Tilesmith have, but NumPy lacks."""
 
 _ON_CPU = (1, 3)
-"""Kinds of devices in DLPack with memory that the CPU reads: its own, and what CUDA pins."""
+"""Kinds of devices in DLPack with memory that the CPU reads: its own, and memory that CUDA pins."""
 
 _TORCH_NAMES = {d: name for name, d in _TORCH_TYPES.items()}
 

@@ -30,10 +30,10 @@ from .runner import Runner, Times, as_given, given_outputs, kept_outputs
 from .shared_memory import is_shared
 
 _Steps: TypeAlias = "list[tuple[Step, list[Callable[[], None]]]]"
-"""Steps with what each does, one function after the other."""
+"""Steps, each with the functions that run it, in order."""
 
 _KEPT = 8
-"""Sets of callers' arrays of which the launches are kept."""
+"""Sets of callers' arrays whose launches are kept."""
 
 
 class DeviceRunner(Runner):

@@ -18,7 +18,7 @@ from .given import as_array
 from .program import TensorSpec
 
 _UNBOUND = object()
-"""In the place of an input that nobody bound."""
+"""Stands for an input that is not bound."""
 
 
 @checked_methods(UsageError)

@@ -30,12 +30,12 @@ from .machine import cpu_name, measure
 from .threads import physical_cores
 
 VERSION = 3
-"""Version of the measuring kernels and of the files; a new one measures again."""
+"""Version of the measuring kernels and of the files; a new version measures again."""
 
 SPREAD = 1.5
-"""Typical time of a repetition over the best one, from which on something else took turns."""
+"""Typical time of a repetition relative to the best, from which on other programs ran too."""
 PLAUSIBLE = 0.5
-"""Share of the described rate below which a measured one is doubted.  Descriptions are cautious."""
+"""Fraction of the (cautiously) described rate below which a measured rate is doubted."""
 ATTEMPTS = 8
 """Measurements after which one is kept for good, whatever it looks like."""
 FIRST_WAIT = 60.0

@@ -31,7 +31,7 @@ from .shared_memory import (
 )
 
 _VECTOR = 16
-"""Bytes that memory which kernels use begins at a multiple of."""
+"""Alignment in bytes of memory that kernels use."""
 
 
 @dataclass(frozen=True, slots=True)

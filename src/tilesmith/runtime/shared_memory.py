@@ -151,7 +151,7 @@ class Taken:
 def taken(value: Any, what: str, stream: int) -> Taken:
     """An array on a device, as its library describes it.
 
-    stream: that will use it.
+    stream: the stream that will use it.
 
     Raises ModelError naming `what` for element types that have no name here.
     """

@@ -22,7 +22,7 @@ HOT = 32
 """Calls with the same sizes after which they get a program of their own."""
 
 MOST = 8
-"""Programs that are made because their sizes are hot."""
+"""Upper bound on the programs that are made because their sizes are hot."""
 
 
 class SizedRunner(Runner):

@@ -185,7 +185,7 @@ class Sizes:
 
 
 def _slack(node: Node) -> Iterator[Dim]:
-    """Differences of extents that may be negative but must not be."""
+    """Differences of extents that must not be negative, which only a run can check."""
     for n in node.op.body.nodes if isinstance(node.op, Fused) else (node,):
         for d in n.op.slack(*(v.type for v in n.inputs)):
             low = values_of(d).lo

@@ -85,7 +85,7 @@ class Placement:
     def plan(self, graph: Graph, before: Sequence[Stage] = ()) -> MemoryPlan:
         """The memory plan of a graph.  Its control flow nodes include the memory of their bodies.
 
-        before: stages at which symbols become known that the graph has as the body of a loop.
+        before: for the body of a loop, the stages at which its symbols become known.
         """
         if graph not in self._plans:
             stages = [*before, *stages_of(graph)]
@@ -234,7 +234,7 @@ class Placement:
     def _loop(
         self, node: Node, op: Loop, where: Mapping[Value, Arg], base: Base, scope: _Scope
     ) -> tuple[list[Step], list[Step]]:
-        """The steps of a loop, and those that follow once the extents of its results are known."""
+        """The steps of a loop, and the steps to run once the extents of its results are known."""
         body, cells = op.body, Cells.of(node, op, scope.graph, scope.stages)
         carried, sliced, same = op.split(node.inputs)
         number, *rest = body.inputs

@@ -27,7 +27,7 @@ from .library import export_custom_ops
 from .parts import DOMAIN, Part, Source, operator
 
 GAIN = 0.98
-"""A part is replaced if this is an upper bound on the model's relative time then: less is noise."""
+"""Upper bound on the model's relative time for which a part is replaced; less gain is noise."""
 LEAST_NODES = 2
 """A part of fewer nodes is not divided further: each operator costs a call."""
 ROUNDS, FINAL_ROUNDS = 7, 15

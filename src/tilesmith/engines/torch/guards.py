@@ -62,7 +62,7 @@ class State:
 
     @property
     def told(self) -> tuple[Any, ...]:
-        """For each weight, a value that is equal while its contents are."""
+        """For each weight, a value that stays equal as long as its contents do."""
         return tuple(
             (address, version) if digest is None else digest
             for address, version, digest in zip(

@@ -15,7 +15,7 @@ import torch
 from tilesmith.runtime.overlaps import Place, shared
 
 _ORIGIN = 64
-"""An address for the beginning of a storage without one; NumPy treats 0 as none."""
+"""An address for a storage that has none; NumPy treats 0 as no address."""
 
 
 def with_sharing(

@@ -17,7 +17,7 @@ from tilesmith.ir.dtypes import DType, dtype
 from tilesmith.support.cache import Cache, cache_key
 
 Expanded: TypeAlias = "list[Call] | None"
-"""The calls in the place of one; None where it stays as it is."""
+"""The calls that replace one call; None where the call stays as it is."""
 
 
 class _StrangeError(Exception):

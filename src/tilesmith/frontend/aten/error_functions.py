@@ -29,7 +29,7 @@ _SERIES = (
 """
 _TERMS = {f32: 12, f64: 28}
 _LARGEST = 28.0
-"""There it is 0 in f64."""
+"""Argument from which on erfc is 0 in f64."""
 
 
 @aten_op("aten.erfc.default", "aten.special_erfc.default")

@@ -20,7 +20,7 @@ def reason_of(target: str, may_fall_back: bool = True) -> str:
     """The reason why an operator is refused, with advice.
 
     target: its overload, such as "aten.rand.default".
-    may_fall_back: whether PyTorch does it then, so that nothing need be done.
+    may_fall_back: whether PyTorch then runs the operator, so that no action is needed.
     """
     advice = "" if may_fall_back else f"; {WAY_OUT}"
     namespace, name, overload = (*target.split("."), "", "")[:3]

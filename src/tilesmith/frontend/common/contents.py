@@ -28,7 +28,7 @@ from tilesmith.ops.base import Op
 from tilesmith.te.tensor import Compute, Placeholder, Reduce, Tensor
 
 _MOST = 64
-"""Most elements of a tensor that is looked into."""
+"""Upper bound on the elements of a tensor whose contents are tracked."""
 
 _DENOMINATOR = 1 << 10
 """Largest denominator of a float by which an extent is multiplied."""

@@ -14,7 +14,7 @@ _TRIED = 1024
 """The largest size that is tried: few images and sequences with a fixed size are larger."""
 
 _TOGETHER = 4
-"""Symbols of two extents for which sizes are tried, at most."""
+"""Upper bound on the symbols of two extents for which sizes are tried."""
 
 
 def replacement(a: Dim, b: Dim) -> dict[Expr, Expr] | None:

@@ -45,7 +45,7 @@ _FEW = 4
 further graphs: bodies in bodies would be imported twice and more at each level, 2**n times in all.
 """
 _PLENTY = 1 << 40
-"""Most steps of a loop that nothing ends before: it would take days."""
+"""Upper bound on the steps of a loop without a condition: more would take days."""
 _ENDLESS = (1 << 63) - 1
 
 

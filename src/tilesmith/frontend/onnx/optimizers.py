@@ -19,7 +19,7 @@ from tilesmith.ops.functions import sqrt, where
 _DOMAIN = "ai.onnx.preview.training"
 
 Step = Callable[[OnnxNode, Value, Value, tuple[Value, ...]], tuple[Value, ...]]
-"""The new tensor and states of the rate, the number of steps, and one tensor's operands."""
+"""Maps the rate, the number of steps and one tensor's operands to the new tensor and states."""
 
 
 def _regularised(n: OnnxNode, x: Value, gradient: Value) -> Value:

@@ -27,7 +27,7 @@ def byte_tables(graph: Graph) -> Graph:
 
 
 def _table(r: Rewriter, n: Node) -> Result:
-    """Replace a cast to 8 bits at the end of a function of one other number of 8 bits."""
+    """Replace a cast to 8 bits by a lookup, if its result depends on a single number of 8 bits."""
     result = n.outputs[0]
     if not _is_byte(result):
         return None

@@ -79,7 +79,7 @@ class _Division:
         }
 
     def is_worthwhile(self, node: Node, lines: int, steps: int) -> bool:
-        """Whether a node has few lines, no wave for each unit, that take a thread many steps."""
+        """Whether a node has few lines (less than a wave per unit), each of many steps."""
         few = lines < self.device.units * self.device.wave
         return few and steps > self.longest and lines > 0 and self.may_divide(node)
 

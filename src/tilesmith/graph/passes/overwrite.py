@@ -181,7 +181,7 @@ class _Overwriting:
 
 
 def _data(node: Node) -> int | None:
-    """The number of the operand that a node consisting of a scatter writes over a copy of."""
+    """The number of the operand whose copy a node consisting of a scatter writes over."""
     inner = _single(node, ScatterElements, ScatterNd, ScatterSorted)
     if inner is None or inner.op.attributes["in_place"]:
         return None

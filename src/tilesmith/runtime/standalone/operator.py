@@ -266,9 +266,7 @@ def _fill(code: OperatorCode, a: Argument) -> str:
 
 
 def _drawn(a: Argument) -> str:
-    """An element of an input, as C text.  If numbers must be positive for the operator (a
-    variance), they are not negative for any reader.
-    """
+    """An element of an input, as C text; elements of a variance are positive."""
     if a.dtype.is_bool:
         return "(uint8_t)(draw() % 2)"
     if a.dtype.is_int:
