@@ -34,8 +34,7 @@ class Checks:
         lanes, type_ = e.lanes, value_type(e.type, e.lanes)
         value, limit = self.value(index, mask), self.value(extent)
         zero, one = (literal(n, e.type, lanes) for n in (0, 1))
-        # The value is in range if neither `above` nor `below` is negative: one test of the sign of
-        # both.
+        # In range if neither `above` nor `below` is negative: one test of both signs.
         above = self.emit(f"add {type_} {value}, {limit}")
         last = self.emit(f"sub {type_} {limit}, {one}")
         below = self.emit(f"sub {type_} {last}, {value}")

@@ -63,9 +63,8 @@ def export(
     glibc: the oldest version of glibc that the library is to run with, such as "2.17"; needs the
         package `ziglang` (default: this machine's).
 
-    All other arguments are those of `compile`, for a model that is not compiled yet.  Raises the
-    errors of `compile`, and UsageError for a model that can't be exported or if there is no C
-    compiler.
+    The other arguments are those of `compile`, for a model that is not compiled.  Raises the errors
+    of `compile`, and UsageError for a model that can't be exported or if there is no C compiler.
     """
     compiling = dict(locals())
     for own in ("model", "folder", "name", "targets", "format", "weights", "sign", "glibc"):

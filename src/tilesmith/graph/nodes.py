@@ -54,8 +54,7 @@ class Value(Formula):
     name: label for people.
     type: element type and logical shape.
     layout: order in memory; None for row-major.
-    made_by: gives the builder of its graph until the graph is finished; formulas add nodes to the
-        graph.
+    made_by: gives the builder of its graph until the graph is finished; formulas add nodes to it.
     """
 
     name: str

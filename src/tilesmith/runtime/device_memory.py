@@ -25,10 +25,8 @@ class DeviceMemory:
 
     weights: constants, as kernels read them.
     arena: intermediate values, the kernels' workspaces, and what kernels note of failures.
-    inputs: copies of the inputs; an input that another part of the program computes counts in that
-        part.
-    outputs: results, before they are copied back; a result that lives in an input counts as an
-        input.
+    inputs: copies of the inputs, except those that other parts of the program compute.
+    outputs: results, before they are copied back, except those that live in an input.
     """
 
     weights: int = 0

@@ -28,8 +28,7 @@ MOST = 8
 class SizedRunner(Runner):
     """The program for all sizes; calls with some sizes run programs that are made for these.
 
-    Such a program may fix all symbols or some of them.  The program that fixes most symbols is
-    taken.
+    Such a program may fix all symbols or some.  The program that fixes most symbols is taken.
     """
 
     def __init__(

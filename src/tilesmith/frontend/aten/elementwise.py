@@ -206,8 +206,7 @@ def floor_divide(n: AtenNode, self: Operand, other: Operand) -> Value:
         differ = n.add(ew.LogicalXor(), *signs)
         lower = differ & rest.differs(nothing)
         return whole - n.cast(lower, x.dtype)
-    # As in C++ and Python, the remainder is exact, and the quotient of the difference is nearly
-    # exact.
+    # As in C++ and Python, the remainder is exact, and the difference's quotient nearly exact.
     zero, one, half = (n.tensor(v, x.dtype) for v in (0, 1, 0.5))
     rest = n.add(ew.Mod(True), x, y)
     whole = (x - rest) / y

@@ -74,8 +74,7 @@ def _sign(x: float) -> float:
 # Identity elements
 
 _NO_MINUS_ZERO: tuple[type[Op], ...] = (Conv, ConvTranspose, MatMul, ReduceSum, Exp, Abs, Sigmoid)
-"""Operators that never give -0.0, by definition or since sums start at +0.0: +0.0 + -0.0 is +0.0.
-"""
+"""Operators that never give -0.0, by definition or since their sums start at +0.0."""
 
 
 def _add_zero(r: Rewriter, n: Node) -> Result:

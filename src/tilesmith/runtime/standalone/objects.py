@@ -36,8 +36,7 @@ class Exported:
     weights: the file of weights; None where they are inside.
     files: all files.
     code_bytes: size of the library without weights inside it.
-    ram_bytes: for C source, bytes of the intermediate values, which are static; the stack is not
-        counted.
+    ram_bytes: for C source, bytes of the static intermediate values; the stack is not counted.
     constant_bytes: for C source, bytes of the weights, for flash memory.
     """
 

@@ -35,8 +35,7 @@ class System:
 
     zig: its name for zig, which follows the architecture.
     shared, static: the file name of a library.
-    flags: flags that link a shared library; FILE is its name, IMPORTS the path of its import
-        library.
+    flags: flags to link a shared library; FILE is its name, IMPORTS its import library's path.
     libraries: what a program needs beside the model's, as CMake names them.
     is_elf: whether objects are ELF files; in other objects functions keep their names.
     """

@@ -37,8 +37,7 @@ def rows_of(
     out: StageBody, reductions: Sequence[StageBody], target: Target
 ) -> frozenset[Var] | None:
     """The axes of `out` that number the rows which all of `reductions` reduce.  `reductions` may
-    include stages computed from their results.  None where the reductions are better computed
-    separately.
+    include stages computed from their results.  None where separate reductions are better.
     """
     names = {r.name for r in reductions}
     rows = {v for x in out.reads if x.source in names for v in vars_of(x.load.indices)}

@@ -37,8 +37,7 @@ class Nest:
     """A stage with loops, and the stages computed inside them.
 
     root: name of the stage.
-    fused: for each reduction in the tile, the root's axis that corresponds to each axis of the
-        reduction.
+    fused: for each reduction in the tile, the root's axis that corresponds to each of its axes.
     stored: the stages that are stored for a tile.
     strips: the strips in which the root and other stages without reductions are computed.
     block: (axis of the root, elements per block) for which other nests are computed.

@@ -55,9 +55,7 @@ class Filtered:
 
 
 def filter_windows(s: Schedule, target: Target, bound: float, cfg: Config) -> list[Filtered]:
-    """Compute convolutions in tiles of the size in knob `winograd`, whose error is within `bound`;
-    0 leaves a convolution as it is.  Returns those in tiles.
-    """
+    """Tile convolutions by knob `winograd`: a size with an error within `bound`, or 0 for none."""
     tiles = tuple(m for m in SQUARES if ERRORS[m] <= bound)
     filtered: list[Filtered] = []
     for stage in list(s.stages):
