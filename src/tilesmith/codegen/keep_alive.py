@@ -17,7 +17,7 @@ from tilesmith.loop.nodes import Stmt
 from tilesmith.loop.visit import children
 
 Breaks = dict[nodes.For, tuple[int, TensorIntrinsic]]
-"""The loops that need such code: iterations between two uses, a power of two; the intrinsic."""
+"""The loops that need keep-alive code: iterations between uses, a power of two; the intrinsic."""
 
 
 def breaks(s: Stmt, model: CpuModel) -> Breaks:

@@ -96,7 +96,7 @@ def _unless_there(name: str, failed: Stmt) -> Stmt:
 
 
 def _sized(lowering: Steps) -> Stmt:
-    """The sizes computed; return if they are refused."""
+    """The call that computes the sizes; it returns from the function if they are refused."""
     extents = Buffer("extents", u8, (0,), "heap")
     places = extents[const(0)], lowering.values[const(0)]
 
@@ -108,7 +108,7 @@ def _sized(lowering: Steps) -> Stmt:
 
 
 def _extents_of_inputs(lowering: Steps, count: int) -> Stmt:
-    """The extents that are known at the beginning kept with those that are measured."""
+    """Stores of the inputs' extents beside the extents that will be measured."""
     extents = Buffer("extents", u8, (0,), "heap")
     numbers = Buffer("numbers", i64, (count,), "heap")
     kept = (Store(lowering.measured, (const(i),), numbers[const(i)]) for i in range(count))

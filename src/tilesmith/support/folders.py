@@ -202,7 +202,7 @@ def distrusted(path: Path) -> str:
 def distrusted_entry(path: Path, info: os.stat_result, *, is_last: bool = True) -> str:
     """`distrusted` for one file or folder, without the folders above it.
 
-    is_last: whether its own entries matter, so that a sticky folder is no safer than another.
+    is_last: whether `path` itself is checked.  A sticky folder is trusted only above that path.
     """
     if info.st_uid not in (0, os.geteuid()):
         return f"{path} belongs to another user (number {info.st_uid})"

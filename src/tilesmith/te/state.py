@@ -27,10 +27,10 @@ from .tensor import Compute, IterVar, Operation, Placeholder, Recurrence, Tensor
 
 @dataclass(frozen=True, slots=True)
 class At:
-    """The place of a stage that is computed inside a loop of another one, once per iteration.
+    """The place of a stage that is computed in each iteration of another stage's loop.
 
-    stage: that stage.
-    axis: its loop.
+    stage: the stage with the loop.
+    axis: the loop.
     """
 
     stage: str

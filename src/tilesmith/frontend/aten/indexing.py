@@ -137,7 +137,7 @@ def index_put(
 
 
 def _slices(n: AtenNode, self: Value, dim: int, index: Value) -> tuple[Value, list[Value | None]]:
-    """`self` with at least an axis, and `index` as advanced indices, not negative, for `dim`."""
+    """`self`, of rank 1 at least, and advanced indices that select `index` along `dim`."""
     x = self if self.type.rank else n.reshape(self, (1,))
     axis = n.axis(dim, x.type.rank)
     position = n.from_front(n.reshape(index, (-1,)), x.type.shape[axis])

@@ -76,7 +76,8 @@ def _avg_pool(
     if divisor_override is None:
         return _batched(n, self, rank, lambda x: n.add(op, x))
     # A mean divides by the number of positions in a window, which differs at the end in ceil mode.
-    # So this computes a window's sum.  LpPool adds magnitudes, so there is one for each sign.
+    # So this computes a window's sum.  LpPool adds magnitudes, so positive and negative numbers
+    # have separate pools.
     total = pool.LpPool(kernel, strides, (*pads, *pads), (), ceil_mode, 1)
     zero = n.tensor(0, self.dtype)
     parts = [

@@ -179,8 +179,8 @@ def _backward(
     n: AtenNode, kind: str, grads: Sequence[Value], kept: Sequence[Value]
 ) -> tuple[list[Value], Value | None]:
     """The gradients of a step's `x` and of its product with the state, if these differ.  Also the
-    part of the state's gradient that does not go through that product: of an LSTM's cell or a GRU's
-    state; None for an RNN.
+    part of the gradient of an LSTM's cell or a GRU's state that does not go through that product;
+    None for an RNN.
     """
 
     def mul(a: Value, *others: Value) -> Value:

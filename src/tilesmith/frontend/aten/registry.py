@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 from tilesmith.frontend.common.registry import Registry
 
 ImportFunction: TypeAlias = Callable[..., Any]
-"""From an `AtenNode` and arguments to a value, a number, or a tuple of such."""
+"""Maps an `AtenNode` and arguments to a value, a number, or a tuple of these."""
 
 OPERATORS: Registry[ImportFunction] = Registry()
 """The operators by the name of the overload; they have no domain and one version."""

@@ -20,7 +20,7 @@ from tilesmith.ops import slicing
 from tilesmith.ops.functions import maximum, where
 
 WIDTH = 3
-"""Carried values for each such result: elements, extents, and by how much they ever differed."""
+"""Carried values for each ragged result: elements, extents, and by how much they ever differed."""
 
 
 @dataclass(frozen=True, slots=True)

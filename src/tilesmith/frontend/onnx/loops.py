@@ -268,8 +268,8 @@ def _holds_graphs(graph: Any) -> bool:
 
 
 def _steps(n: OnnxNode, limit: Value | None, known: int | None, is_extent: bool) -> Dim | None:
-    """The number of iterations as an extent; it is measured if results have it.  None if it is not
-    an extent.
+    """The number of iterations as an extent; None if it is not an extent.  It is measured if it is
+    an extent of results.
     """
     if known is not None:
         return max(int(known), 0)

@@ -25,7 +25,7 @@ from tilesmith.ops.elementwise import Add
 
 
 def merge_branches(graph: Graph) -> Graph:
-    """`graph` with such sums of convolutions merged; the same object if there are none.
+    """`graph` with sums of convolutions merged; the same object if there are none.
 
     Weights must be constants, and the terms must have no other readers.
     """

@@ -140,7 +140,7 @@ class _Overwriting:
         own_symbols = symbols_defined(self.graph.producer[data])
         if not {*own_symbols}.isdisjoint(symbols_of(data.shape)):
             return False  # that node allocates the memory, not the node that computes the result
-        own = self.given.get(result)  # the data must not overwrite it
+        own = self.given.get(result)  # its input, which the data must not overwrite
         return own is None or own not in self.uses or self.uses[own][-1] < self.uses[data][0]
 
     def settle(self, out: int, home: int) -> None:

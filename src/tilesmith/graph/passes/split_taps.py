@@ -36,7 +36,7 @@ Tap = tuple[int, ...]
 
 
 def split_taps(graph: Graph) -> Graph:
-    """`graph` with such convolutions rewritten; the same object if there are none.
+    """`graph` with dilated convolutions rewritten; the same object if there are none.
 
     They must be dilated, without strides and groups, have constant weights, and have an element
     type that is its own accumulator type.

@@ -15,8 +15,8 @@ from ..visit import bound_vars, map_stmt, own_exprs, walk
 
 
 def order_reductions(func: Func) -> Func:
-    """`func` (stage "nest") with such loops unrolled, or serial if their extent is not known; the
-    same object if there are none.
+    """`func` (stage "nest") with vectorised loops of reductions unrolled, or serial if their extent
+    is not known; the same object if there are none.
     """
 
     def in_order(stmt: Stmt) -> Stmt:

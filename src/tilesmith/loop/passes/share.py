@@ -49,7 +49,7 @@ Place = tuple[int, ...]
 
 
 def share(func: Func) -> Func:
-    """`func` (stage "nest") with such values named; the same object if there are none."""
+    """`func` (stage "nest") with values of many branches named; the same object if none is."""
     return func.with_body(map_stmt(func.body, f_stmt=_shared))
 
 

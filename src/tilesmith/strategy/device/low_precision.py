@@ -1,4 +1,4 @@
-"""Low types on devices: products that instructions on tiles compute read operands of these."""
+"""Low types on devices: the operands of products that instructions on tiles compute."""
 
 from __future__ import annotations
 

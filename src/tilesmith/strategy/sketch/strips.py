@@ -221,7 +221,7 @@ def _cycles(
     part: Sequence[int],
     target: Target,
 ) -> float:
-    """Predicted cycles of the busiest core for the root in parts of `part` and all `order`."""
+    """Predicted cycles of the busiest core for the root and all stages `order`, in parts `part`."""
     model, shape = target.model, members[root].shape
     count = math.prod(-(-n // p) if p else 0 for n, p in zip(shape, part, strict=True))
     regions: dict[str, list[float]] = {root: [float(p) for p in part]}

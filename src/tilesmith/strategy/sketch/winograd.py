@@ -77,7 +77,7 @@ def filter_windows(s: Schedule, target: Target, bound: float, cfg: Config) -> li
 
 
 def _fits(op: Compute, w: Windowed) -> bool:
-    """Whether it is float32 and vectors can run along the last dimension of every tensor."""
+    """Whether `op` is float32 and vectors can run along the last dimension of every tensor."""
     last = len(op.axis) - 1
     if w.image.dtype is not f32:
         return False
