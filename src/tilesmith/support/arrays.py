@@ -1,7 +1,7 @@
-"""Arrays of NumPy: their distance, which accuracy policies bound, random ones, and bare ones.
+"""Arrays of NumPy: the distance of two arrays, random arrays, and plain arrays from other objects.
 
 Some arrays have more than plain numbers: elements are masked, or the numbers have a unit.  NumPy
-drops both silently when it makes a plain array of one, so they are refused.
+drops masks and units silently when it makes a plain array, so such arrays are refused.
 """
 
 from __future__ import annotations

@@ -218,7 +218,7 @@ class RayMeasurer(BaselineMeasurer):
         self._losses[node.id] = self._losses.get(node.id, 0) + 1
         _log.warning("a node of the fleet went away: %s", node.about.name if node.about else "")
         self._nodes.pop(node.id, None)
-        self._ray.kill(node.station)  # the worker may only be unreachable
+        self._ray.kill(node.station)  # the worker may be alive but unreachable
 
     def _wait(self, refs: Sequence[Any]) -> list[Any]:
         """The ones of `refs` that are done; waits briefly for at least one."""

@@ -1,5 +1,5 @@
-"""PyTorch's fast paths of multi-head attention and of encoder layers.  In inference modules call
-each as one operator, so traces contain them.
+"""PyTorch's fast paths of multi-head attention and of encoder layers.  During inference, modules
+call each path as one operator, so traces contain them.
 """
 
 from __future__ import annotations
