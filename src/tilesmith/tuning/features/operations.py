@@ -6,21 +6,8 @@ from collections.abc import Iterator
 
 from tilesmith.ir import expr as ir
 from tilesmith.ir.expr import Expr
+from tilesmith.perf.operations import KINDS, kind_of
 from tilesmith.te.tensor import Reduce
-
-KINDS = ("fma", "add", "mul", "div", "special", "integer", "select", "cast")
-"""Fused multiply-adds; sums, minima and similar; products; divisions and roots; other functions;
-integer arithmetic; comparisons and selects; conversions.
-"""
-
-CYCLES = {
-    "fma": 1.0, "add": 1.0, "mul": 1.0, "div": 8.0, "special": 14.0, "integer": 1.0,
-    "select": 1.0, "cast": 1.0,
-}  # fmt: skip
-"""Cycles of a vector pipe for a whole vector of each kind."""
-
-_DIVIDING = ("sqrt", "rsqrt", "pow")
-_CHEAP = ("abs", "floor", "ceil", "trunc", "round", "isnan", "isinf", "bitcast")
 
 
 def operations(body: tuple[Expr, ...]) -> dict[str, int]:
@@ -42,16 +29,8 @@ def operations(body: tuple[Expr, ...]) -> dict[str, int]:
     for e in values:
         if isinstance(e, ir.Binary) and e.dtype.is_float and e.op in ("add", "sub"):
             counts["fma" if e.a in fused or e.b in fused else "add"] += 1
-        elif isinstance(e, ir.Binary) and e not in fused:
-            counts[_binary_kind(e)] += 1
-        elif isinstance(e, ir.Call):
-            counts[_call_kind(e)] += 1
-        elif isinstance(e, (ir.Select, ir.Compare)):
-            counts["select"] += 1
-        elif isinstance(e, ir.Cast):
-            counts["cast"] += 1
-        elif isinstance(e, (ir.Unary, ir.VectorReduce)):
-            counts["add" if e.dtype.is_float else "integer"] += 1
+        elif e not in fused and (kind := kind_of(e)) is not None:
+            counts[kind] += 1
     if isinstance(first, Reduce):
         for root in map(_guarded, roots):
             sums = first.reducer.operation == "add" and root.dtype.is_float
@@ -95,17 +74,3 @@ def _values(roots: tuple[Expr, ...]) -> Iterator[Expr]:
 
 def _is_product(e: Expr) -> bool:
     return isinstance(e, ir.Binary) and e.op == "mul" and e.dtype.is_float
-
-
-def _binary_kind(e: ir.Binary) -> str:
-    if e.dtype.is_bool:
-        return "select"
-    if not e.dtype.is_float:
-        return "integer"
-    return {"mul": "mul", "div": "div"}.get(e.op, "add")
-
-
-def _call_kind(e: ir.Call) -> str:
-    if e.name == "fma":
-        return "fma"
-    return "div" if e.name in _DIVIDING else "add" if e.name in _CHEAP else "special"

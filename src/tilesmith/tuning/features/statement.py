@@ -12,6 +12,8 @@ from tilesmith.ir.expr import Expr, free_vars
 from tilesmith.ir.loop_tables import LOOP_KINDS
 from tilesmith.ir.target import LINE_BYTES, Target
 from tilesmith.ir.types import Dim
+from tilesmith.perf.cycles import Instructions
+from tilesmith.perf.operations import KINDS, instructions_of
 from tilesmith.search_space.traced import expression
 from tilesmith.te.relations import SplitRelation
 
@@ -19,7 +21,7 @@ from . import algebra as sym
 from .algebra import Number
 from .footprint import SymbolicFootprints, not_one
 from .nest import Statement, SymbolicAccess, SymbolicLoop, SymbolicNest
-from .operations import CYCLES, KINDS, operations
+from .operations import operations
 
 READS = 3
 """Reads of a statement that have features of their own, the largest first."""
@@ -44,24 +46,10 @@ STATEMENT = (
 )  # fmt: skip
 """Names of the features of a statement."""
 
-# Rates of a generic core: the prior only ranks candidates, and a model learns the rest.
-CYCLE = 0.4e-9
-ISSUE = 4.0
-"""Instructions that a core issues per cycle."""
-L2_BYTES, L3_BYTES, DRAM_BYTES = 24.0, 8.0, 4.0
-"""Bytes that one core reads from each level per cycle."""
-ENTRY = 8.0
-"""Cycles of entering and leaving a loop."""
-FORK = 6000.0
-"""Cycles of starting and ending a parallel loop."""
-GATHER = 1.0
-"""Cycles of loading a single element and inserting it into a vector."""
 PEELED = 0.5
 """Fraction of the time of the peeled part that is spent nevertheless."""
 MASKED = 1.5
 """Relative time of vectors of which only some lanes are used."""
-HIDDEN = 0.85
-"""Fraction of the shorter of computing and moving data that overlaps with the longer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +97,7 @@ def statement_features(
     nest: SymbolicNest, prints: SymbolicFootprints, s: Statement, machine: FeatureSetting
 ) -> StatementFeatures:
     """The features of statement `s`."""
-    target = machine.target
+    target, model = machine.target, machine.target.model
     path = s.path
     own = path[s.own :]
     points = sym.product(loop.trips for loop in path)
@@ -146,10 +134,12 @@ def statement_features(
     body = sym.mul(sym.mul(unrolled, vectors), max(each, 1))
 
     # time of one thread
-    gathered = sym.mul(sym.minimum(lanes, hardware), GATHER)
+    gathered = sym.mul(sym.minimum(lanes, hardware), model.gather_cycles)
     waiting = _waiting(path, copied, target)
-    cycles = sum(CYCLES[k] * n for k, n in counts.items()) / max(target.model.fma_ports, 1)
-    computing = sym.mul(sym.mul(unrolled, vectors), cycles)
+    work = Instructions()
+    for kind, n in counts.items():
+        work.add(instructions_of(kind, model), n)
+    computing = sym.mul(sym.mul(unrolled, vectors), work.cycles(model))
     loaded = sym.total(
         sym.mul(in_vectors(a), _load_cycles(_lane_steps(nest, s, a, inside), lines(a), gathered))
         for a in reads
@@ -157,16 +147,16 @@ def statement_features(
     )
     stored = sym.total(sym.mul(in_vectors(a), lines(a)) for a in writes if not a.in_registers)
     spilled = sym.mul(sym.mul(spill, results), 2.0)
-    issued = sym.div(sym.add(sym.add(body, operands), 2), ISSUE)
+    issued = sym.div(sym.add(sym.add(body, operands), 2), model.issue_width)
     trip = sym.largest(
         [sym.maximum(computing, waiting), sym.add(loaded, spilled), stored, issued], 0.0
     )
     entries = _entries(path, copied)
     cut = _cut(path, copied, trips, trip, waiting, hardware)
-    arithmetic = sym.add(sym.add(sym.mul(trips, trip), cut), sym.mul(entries, ENTRY))
+    arithmetic = sym.add(sym.add(sym.mul(trips, trip), cut), sym.mul(entries, model.entry_cycles))
 
     traffic = [sym.total(prints.traffic(s, a, c) for a in s.accesses) for c in machine.caches]
-    speeds = (L2_BYTES, L3_BYTES, DRAM_BYTES)
+    speeds = model.l2_bytes_per_cycle, model.l3_bytes_per_cycle, model.dram_bytes_per_cycle
     # Bytes that remain in a cache after the last call, if the cache holds all tensors.
     whole = prints.whole
     memory = sym.largest(
@@ -179,9 +169,10 @@ def statement_features(
     shared, forks = _shared(path) if machine.threads > 1 else (1, 0)
     share = _share(shared, machine.threads)
     both = sym.add(
-        sym.maximum(arithmetic, memory), sym.mul(sym.minimum(arithmetic, memory), 1 - HIDDEN)
+        sym.maximum(arithmetic, memory), sym.mul(sym.minimum(arithmetic, memory), 1 - model.overlap)
     )
-    seconds = sym.mul(sym.add(sym.mul(both, share), sym.mul(forks, FORK)), CYCLE)
+    taken = sym.add(sym.mul(both, share), sym.mul(forks, float(model.fork_join_cycles)))
+    seconds = sym.mul(taken, 1e-9 / model.ghz)
 
     reduced = sym.product(loop.trips for loop in own if loop.is_reduce)
     around = sym.product(loop.trips for loop in path[: s.own])
