@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import onnx
+import onnx.parser
 import pytest
 
 import tilesmith as ts
@@ -105,3 +107,25 @@ def test_what_can_not_be_written_beside_is_said_first(tilesmith, model, tmp_path
 def test_a_trace_that_can_not_be_written_is_refused_before_measuring(tilesmith, model, tmp_path):
     result = tilesmith("bench", model, "--trace", tmp_path / "absent" / "t.json")
     assert result.code == 1 and "compiling" not in result.err, result.err
+
+
+def test_a_run_shows_strings_and_lists(tilesmith, tmp_path):
+    text = """<ir_version: 10, opset_import: ["": 21]>
+    g (string[2] s, float[3] x) => (string[2] t, seq(float[K]) parts) {
+        t = StringConcat(s, s)
+        sizes = Constant<value = int64[2] {1, 2}>()
+        parts = SplitToSequence<axis = 0>(x, sizes)
+    }"""
+    path, data = tmp_path / "mixed.onnx", tmp_path / "data.npz"
+    onnx.save(onnx.parser.parse_model(text), path)
+    x = np.zeros(3, np.float32)
+    np.savez(data, s=["a", "b"], x=x, out_t=["aa", "bb"])
+    t, parts = tilesmith("run", path, "--input", data, "--check", "--json").json["outputs"]
+    assert t["difference"]["absolute"] == 0 and parts["length"] == 2
+    shown = tilesmith("run", path, "--input", data)
+    assert shown.code == 0 and "a list of 2" in shown.out, shown.err
+    np.savez(data, s=["a", "b"], x=x, out_t=["aa", "other"])
+    wrong = tilesmith("run", path, "--input", data, "--check")
+    assert wrong.code == 4 and "differs from the expected answer by 1 " in wrong.err, wrong.err
+    refused = tilesmith("run", path, "--output", tmp_path / "found.npz")
+    assert refused.code == 1 and "found a list as output 'parts'" in refused.err, refused.err

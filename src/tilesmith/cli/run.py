@@ -70,6 +70,12 @@ def command(
     first = time.perf_counter() - start
     again = _fastest(exe, inputs)
     if output:
+        for name, value in outputs.items():
+            if not isinstance(value, np.ndarray):
+                raise UsageError(
+                    f"--output writes arrays, found a {type(value).__name__} as output {name!r}; "
+                    f"use the model from Python"
+                )
         try:
             with written(output) as f:
                 np.savez(f, **outputs)  # type: ignore[arg-type]
@@ -86,7 +92,7 @@ def command(
         "outputs": [
             {
                 "name": s.name,
-                "type": replace(s, shape=outputs[s.name].shape).type,
+                "type": _found(s, outputs[s.name]).type,
                 **_summary(outputs[s.name], top),
                 **({"difference": differences[s.name]} if s.name in differences else {}),
             }
@@ -129,10 +135,20 @@ def _fastest(exe: Executable, inputs: dict[str, np.ndarray]) -> float:
     return min(times)
 
 
-def _summary(array: np.ndarray, top: int) -> dict[str, Any]:
-    """Range and mean, and for rows of scores the best classes of each row."""
-    if array.size == 0:
+def _found(spec: TensorSpec, value: Any) -> TensorSpec:
+    """The description of an output with the shape that a run found; lists have none."""
+    return replace(spec, shape=value.shape) if isinstance(value, np.ndarray) else spec
+
+
+def _summary(value: Any, top: int) -> dict[str, Any]:
+    """Range and mean, and for rows of scores the best classes of each row; of strings nothing, of
+    lists their length.
+    """
+    if isinstance(value, list):
+        return {"length": len(value)}
+    if not isinstance(value, np.ndarray) or value.size == 0 or value.dtype.kind == "O":
         return {}
+    array = value
     summary: dict[str, Any] = {}
     if array.dtype.kind in "fV":
         plain = array.astype(np.float64)
@@ -154,13 +170,15 @@ def _summary(array: np.ndarray, top: int) -> dict[str, Any]:
 
 
 def _differences(
-    outputs: dict[str, np.ndarray], arrays: dict[str, np.ndarray]
+    outputs: dict[str, Any], arrays: dict[str, np.ndarray]
 ) -> dict[str, dict[str, float]]:
-    """Largest differences from the expected outputs in the input file."""
+    """Largest differences from the expected outputs in the input file; for strings, how many
+    differ.
+    """
     differences = {}
     for name, got in outputs.items():
         expected = arrays.get(f"out_{name}")
-        if expected is None:
+        if expected is None or not isinstance(got, np.ndarray):
             continue
         if expected.shape != got.shape:
             raise UsageError(
@@ -168,6 +186,10 @@ def _differences(
                 f"{got.shape}"
             )
         if not got.size:
+            continue
+        if got.dtype.kind == "O":
+            wrong = int((expected.astype(str) != got.astype(str)).sum())
+            differences[name] = {"absolute": float(wrong), "relative": wrong / got.size}
             continue
         e, g = expected.astype(np.float64), got.astype(np.float64)
         absolute = float(np.abs(g - e).max())
@@ -184,6 +206,8 @@ def _show(result: dict[str, Any]) -> None:
         if "mean" in o:
             nan = f", {o['nan']} NaN" if o["nan"] else ""
             print(f"  min {o['min']:.6g}, max {o['max']:.6g}, mean {o['mean']:.6g}{nan}")
+        elif "length" in o:
+            print(f"  a list of {o['length']}")
         elif "min" in o:
             print(f"  min {o['min']}, max {o['max']}")
         for n, row in enumerate(o.get("top", ())):
