@@ -14,7 +14,7 @@ from tilesmith.ir import expr as ir
 from tilesmith.ir.affine import combined
 from tilesmith.ir.bounds import eliminate
 from tilesmith.ir.context import Context
-from tilesmith.ir.expr import Expr, Var, any_of, const, free_vars, reads_memory, substitute
+from tilesmith.ir.expr import Expr, Var, all_of, any_of, const, free_vars, reads_memory, substitute
 from tilesmith.ir.types import Dim, same_dim
 from tilesmith.loop.nodes import Assert
 from tilesmith.support.errors import ExpressionError
@@ -183,7 +183,14 @@ class _Reads:
             f"{self.op.name}: {load.buffer.name} has no element in dimension {index.dimension}, "
             f"but {_shown(load)} reads one"
         )
-        self._asserted[load] = Assert(any_of(some, *mine), message)
+        before = self._asserted.get(load)  # that of another dimension
+        fine = any_of(some, *mine)
+        if before is not None:
+            fine = all_of(before.cond, fine)
+            message = (
+                f"{self.op.name}: {load.buffer.name} has no element, but {_shown(load)} reads one"
+            )
+        self._asserted[load] = Assert(fine, message)
         return True
 
     def _unknown(self, var: Var) -> ExpressionError:
