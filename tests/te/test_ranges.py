@@ -176,6 +176,24 @@ def test_nothing_to_read_is_reported_when_run() -> None:
         f(np.full(8, 2), np.zeros(0, np.float32), out)
 
 
+def test_nothing_to_read_in_either_dimension_is_reported_when_run() -> None:
+    """The assertion of one dimension does not take the place of that of another."""
+    n, m = symbol("n", 0), symbol("m", 0)
+    x = te.placeholder((n, m), name="X")
+
+    def edge(i: Expr, extent: Expr) -> Expr:
+        return te.maximum(te.minimum(i - 1, extent - 1), 0)
+
+    c = te.compute((n + 2, m + 2), lambda i, j: x[edge(i, n), edge(j, m)], name="C")
+    f = ts.build(te.create_schedule(c.op), [x, c])
+    out = np.zeros((4, 5), np.float32)
+    f(np.ones((2, 3), np.float32), out)
+    assert out.min() == 1
+    for shape in ((0, 3), (2, 0), (0, 0)):
+        with pytest.raises(ModelError, match="C: X has no element"):
+            f(np.ones(shape, np.float32), np.zeros((shape[0] + 2, shape[1] + 2), np.float32))
+
+
 def test_nothing_is_checked_at_run_time() -> None:
     c = te.compute((N,), lambda i: te.if_then_else(i > 0, B[i - 1], 0.0), name="C")
     func = te.lower(te.create_schedule(c.op), [B, c])

@@ -322,11 +322,11 @@ def padded(
     steps = (1,) * rank
     if not isinstance(filler, Value):
         return n.add(Window(starts, sizes, steps, mode, filler), x)
-    padding = n.add(Window(starts, sizes, steps, "edge"), x)
+    kept = n.add(Window(starts, sizes, steps, "constant", 0), x)
     inside = n.add(
         Window(starts, sizes, steps, "constant", False), n.const(True, bool_).expand(*dims)
     )
-    return where(inside, padding, filler)
+    return where(inside, kept, filler)
 
 
 def parts(n: NodeContext, x: Value, axis: int, sizes: Sequence[Dim]) -> tuple[Value, ...]:
