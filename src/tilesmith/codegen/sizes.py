@@ -6,8 +6,8 @@
 the bytes of the arena, the bytes of scratch memory for each thread, the extents of the outputs, the
 extents of inputs that are formulas of symbols, known upper bounds on extents that depend on data,
 and the values that the main function uses.  Output extents that depend on data are left out.  The
-function returns `Code.SIZES` if an extent is outside its range or a derived extent is negative, and
-`Code.OVERFLOW` if a result does not fit 64 bits.  Nothing is allocated before it has returned 0, so
+function returns `Code.SIZES` if an extent is outside its range, or if a derived extent or an
+operator's `slack` is negative, and `Code.OVERFLOW` if a result does not fit 64 bits.  Nothing is allocated before it has returned 0, so
 every size is checked before it reaches memory.
 
 When a run measures extents (see `program.nodes`), the main function calls a similar function.  It
@@ -53,7 +53,7 @@ class SizeProgram:
 
     symbols: the symbols, in the order of the extents.
     values: the expressions to compute, by position.
-    extents: extents of tensors of the program, which must not be negative.
+    extents: extents of tensors and slacks of operators, which must not be negative.
     checks: whether the symbols' ranges are checked.
     """
 

@@ -28,8 +28,8 @@ def _sum(n: OnnxNode, *terms: Value | None) -> Value:
 
 @contrib_op("FusedMatMul", "TransposeMatMul")
 def fused_matmul(n: OnnxNode) -> Result:
-    """alpha A B.  `transBatchA` moves the second axis of A after the batch axes before any
-    transposition.
+    """alpha A B.  With `transBatchA` the rows of A are its first axis, in front of the batch axes;
+    `transA` transposes after that.
     """
     operands = []
     for i, side in enumerate("AB"):
