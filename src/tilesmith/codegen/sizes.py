@@ -7,8 +7,8 @@ the bytes of the arena, the bytes of scratch memory for each thread, the extents
 extents of inputs that are formulas of symbols, known upper bounds on extents that depend on data,
 and the values that the main function uses.  Output extents that depend on data are left out.  The
 function returns `Code.SIZES` if an extent is outside its range, or if a derived extent or an
-operator's `slack` is negative, and `Code.OVERFLOW` if a result does not fit 64 bits.  Nothing is allocated before it has returned 0, so
-every size is checked before it reaches memory.
+operator's `slack` is negative, and `Code.OVERFLOW` if a result does not fit 64 bits.  Nothing is
+allocated before it has returned 0, so every size is checked before it reaches memory.
 
 When a run measures extents (see `program.nodes`), the main function calls a similar function.  It
 computes the dependent values from all extents known so far.
