@@ -23,7 +23,7 @@ from tilesmith.ir.symbols import symbol
 from tilesmith.ir.types import Dim, TensorType
 from tilesmith.ops import conv, matmul, norm, pool, reduce, scatter, shape, slicing, sort
 from tilesmith.ops.activation import Relu
-from tilesmith.ops.elementwise import Add, Exp, Mul
+from tilesmith.ops.elementwise import Add, Cast, Exp, Mul
 from tilesmith.runtime.executable import Executable
 from tilesmith.runtime.host_runner import HostRunner
 from tilesmith.runtime.sized_runner import SizedRunner
@@ -321,6 +321,17 @@ def test_more_elements_than_there_are() -> None:
     assert exe(zeros, positions[:, :3], ones[:, :3]).sum() == 6
     with pytest.raises(ModelError, match=r"n = 9: .* less than an operator needs"):
         exe(zeros, positions, ones)
+
+
+@pytest.mark.parametrize("keepdims", [False, True])
+def test_no_element_has_no_place(keepdims: bool) -> None:
+    n = symbol("n", 0, 100, 4)
+    b = Builder("extreme")
+    y = b.add(reduce.ArgMax(0, keepdims), b.input("x", TensorType(f32, (n, 3))))
+    exe = ts.compile(b.finish(b.add(Cast(f32), y)))
+    assert exe(np.eye(3, dtype=np.float32)[::-1]).ravel().tolist() == [2, 1, 0]
+    with pytest.raises(ModelError, match=r"n = 0: .* less than an operator needs"):
+        exe(np.zeros((0, 3), np.float32))
 
 
 def test_specialised_programs_beside_the_general_one(monkeypatch: pytest.MonkeyPatch) -> None:

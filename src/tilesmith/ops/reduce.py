@@ -13,11 +13,12 @@ from typing import Any, ClassVar
 import numpy as np
 
 from tilesmith.ir import expr as ir
+from tilesmith.ir import extents
 from tilesmith.ir.dtypes import dtype as to_dtype
 from tilesmith.ir.dtypes import i32, i64
 from tilesmith.ir.expr import Expr, cast, const, select
 from tilesmith.ir.intrinsics import call
-from tilesmith.ir.types import Dim, same_dim
+from tilesmith.ir.types import Dim, TensorType, same_dim
 from tilesmith.te import tensor as te
 
 from . import rules
@@ -255,6 +256,9 @@ class _ArgExtreme(Op, abstract=True):
     select_last_index: bool = False
 
     is_max: ClassVar[bool]
+
+    def slack(self, *types: TensorType) -> tuple[Dim, ...]:
+        return (extents.difference(types[0].shape[self.axis], 1),)
 
     def compute(self, *inputs: te.Tensor) -> te.Tensor:
         x = rules.only(self.name, inputs)
