@@ -20,9 +20,10 @@ from .common.source import Frontend, Source
 from .common.symbols import Narrowing, Symbols
 from .common.weights import NewWeights
 from .onnx import ONNX
+from .tflite import TFLITE
 from .torch import TORCH
 
-FRONTENDS: tuple[Frontend, ...] = (TORCH, ARCHIVE, ONNX)
+FRONTENDS: tuple[Frontend, ...] = (TORCH, ARCHIVE, TFLITE, ONNX)
 """In the order in which they are asked.  ONNX is last: its files have no signature, so it takes
 every file that no other frontend recognises.
 """

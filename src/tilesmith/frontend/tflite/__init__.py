@@ -1,0 +1,23 @@
+"""The frontend for TFLite files: `.tflite`, as TensorFlow Lite and LiteRT run them.
+
+The file is read without TensorFlow and without a FlatBuffers library.  Quantised operators compute
+the same integers as TFLite's reference kernels.
+"""
+
+from tilesmith.frontend.common.source import Frontend
+from tilesmith.frontend.tflite import elementwise
+from tilesmith.frontend.tflite.model import recognises
+from tilesmith.frontend.tflite.reader import load, nodes
+
+FAMILIES = (elementwise,)
+"""The modules that register operators, in the order of the documentation."""
+
+TFLITE = Frontend(
+    "a TFLite file",
+    ("a path to a TFLite model", "its bytes"),
+    recognises,
+    load,
+    nodes,
+)
+
+__all__ = ["FAMILIES", "TFLITE"]

@@ -1,0 +1,110 @@
+"""The interface of an import function to one TFLite operator: its inputs as graph values, what the
+file declares about its tensors, its options, and the methods of `NodeContext`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tilesmith.frontend.common.body import Body
+from tilesmith.frontend.common.node import NodeContext
+from tilesmith.frontend.common.slots import Slot, kind_of
+from tilesmith.frontend.tflite.model import Operator, Quantization, Tensor
+from tilesmith.graph.nodes import Value
+from tilesmith.support.errors import ModelError
+
+
+@dataclass(slots=True, eq=False)
+class TfliteNode(NodeContext):
+    """One operator during import.
+
+    operator: it, as the file states it.
+    slots: its inputs; None for one that is left out.
+    input_tensors: what the file declares of the inputs; None for one that is left out.
+    output_tensors: what the file declares of the outputs.
+    intermediate_tensors: what the file declares of the values inside.
+    inline: adds the nodes of a subgraph (by number) for given inputs and returns its outputs; the
+        last argument is its location, for messages.
+    nest: does the same in a body; returns None, and reports nothing, if a part can't be in one.
+    """
+
+    operator: Operator
+    slots: tuple[Slot, ...]
+    input_tensors: tuple[Tensor | None, ...]
+    output_tensors: tuple[Tensor, ...]
+    intermediate_tensors: tuple[Tensor, ...]
+    inline: Callable[[int, Sequence[Slot], str], list[Slot]]
+    nest: Callable[[Body, int, Sequence[Slot], str], list[Slot] | None]
+
+    # Inputs
+
+    @property
+    def inputs(self) -> tuple[Value, ...]:
+        """All inputs of an operator that takes any number of them; none may be left out."""
+        return tuple(self.input(i) for i in range(len(self.slots)))
+
+    def input(self, index: int) -> Value:
+        """Required input number `index`."""
+        value = self.optional(index)
+        if value is None:
+            raise ModelError(f"expected input number {index + 1}, which is required; found none")
+        return value
+
+    def optional(self, index: int) -> Value | None:
+        """Input number `index`; None if it is left out."""
+        slot = self.slots[index] if index < len(self.slots) else None
+        if slot is None or isinstance(slot, Value):
+            return slot
+        raise ModelError(f"expected a tensor as input number {index + 1}, found {kind_of(slot)}")
+
+    # What the file declares
+
+    def input_tensor(self, index: int) -> Tensor:
+        """What the file declares of required input number `index`."""
+        tensor = self.input_tensors[index] if index < len(self.input_tensors) else None
+        if tensor is None:
+            raise ModelError(f"expected input number {index + 1}, which is required; found none")
+        return tensor
+
+    def output_tensor(self, index: int = 0) -> Tensor:
+        """What the file declares of output number `index`."""
+        if index >= len(self.output_tensors):
+            raise ModelError(f"expected output number {index + 1}, found none")
+        return self.output_tensors[index]
+
+    def quantization(self, tensor: Tensor) -> Quantization:
+        """A tensor's quantisation.  Raises ModelError if it has none."""
+        if tensor.quantization is None:
+            raise ModelError(f"tensor {tensor.name!r}: expected a scale and zero point, found none")
+        return tensor.quantization
+
+    @property
+    def is_quantized(self) -> bool:
+        """Whether the first output holds quantised numbers."""
+        tensor = self.output_tensor()
+        return tensor.quantization is not None and tensor.dtype.is_int
+
+    # Options
+
+    def option(self, name: str) -> Any:
+        """An option; 0 if the operator has no options at all.
+
+        Raises ModelError if its options are of another kind.
+        """
+        options = self.operator.options
+        if options is None:
+            return 0
+        if not options.has_field(name):
+            raise ModelError(f"expected options with {name!r}, found {options.table_name}")
+        return getattr(options, name)
+
+    def choice(self, name: str, among: tuple[str, ...]) -> str:
+        """An option that is a number, as the name of what it stands for."""
+        number = self.option(name)
+        if not 0 <= number < len(among):
+            raise ModelError(
+                f"option {name!r}: expected one of {', '.join(among)}, found number {number}"
+            )
+        return among[number]

@@ -1,0 +1,98 @@
+"""From a TFLite file to a Graph."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from tilesmith.frontend.common.errors import errors_name
+from tilesmith.frontend.common.folding import FoldingBuilder
+from tilesmith.frontend.common.inputs import Declared, Given, fixed, input_types
+from tilesmith.frontend.common.source import Source
+from tilesmith.frontend.tflite.importer import TfliteImporter
+from tilesmith.frontend.tflite.model import OPEN, Model, Signature, Tensor, read
+from tilesmith.graph.nodes import Graph, Value
+from tilesmith.graph.passes.dce import dce
+from tilesmith.support.errors import ModelError
+
+_MAIN = 0
+"""The number of the subgraph that a model without signatures runs."""
+
+
+def load(source: Source, given: Given) -> Graph:
+    """The graph of a TFLite model's first signature, or of its main subgraph without one."""
+    with errors_name(source.name):
+        model = read(source)
+        return _graph(model, given)
+
+
+def nodes(source: Source) -> list[tuple[str, str]]:
+    """The names and operators of the nodes of the main subgraph."""
+    graph = read(source).subgraph(_MAIN)
+    return [
+        (graph.tensors[o.outputs[0]].name if o.outputs else o.name.lower(), o.name)
+        for o in graph.operators
+    ]
+
+
+def _graph(model: Model, given: Given) -> Graph:
+    signature = _main_signature(model)
+    builder = FoldingBuilder(signature.name or "main")
+    importer = TfliteImporter(builder, model, given.weights)
+    frame = importer.frame(signature.subgraph)
+    tensors = frame.graph.tensors
+    declared = [_declared(name, tensors[t]) for name, t in signature.inputs.items()]
+    values = fixed(declared, given.values)
+    types = input_types(declared, given, values)
+    for name, number in signature.inputs.items():
+        known = name in values
+        frame.values[number] = (
+            builder.constant(values[name]) if known else builder.input(name, types[name])
+        )
+    results = dict(zip(frame.graph.outputs, importer.body(frame), strict=True))
+    importer.check()
+    outputs: list[Value] = []
+    for name, number in signature.outputs.items():
+        value = results.get(number, frame.values.get(number))
+        if not isinstance(value, Value):
+            raise ModelError(f"output {name!r} has no value")
+        outputs.append(value)
+    if not outputs:
+        raise ModelError("expected at least one output, found none")
+    return dce(replace(builder.finish(outputs, list(signature.outputs))))
+
+
+def _main_signature(model: Model) -> Signature:
+    """The model's first signature; without any, the inputs and outputs of the main subgraph by the
+    names of their tensors.
+    """
+    for signature in model.signatures:
+        if signature.subgraph == _MAIN:
+            return signature
+    graph = model.subgraph(_MAIN)
+    return Signature(
+        "",
+        _MAIN,
+        _named(graph.inputs, graph.tensors, "input"),
+        _named(graph.outputs, graph.tensors, "output"),
+    )
+
+
+def _named(numbers: Sequence[int], tensors: Sequence[Tensor], what: str) -> dict[str, int]:
+    """Unique names for tensors: their own, which need not be there, nor be unique."""
+    named: dict[str, int] = {}
+    for i, number in enumerate(numbers):
+        own = tensors[number].name or f"{what}{i}"
+        name, count = own, 1
+        while name in named:
+            count += 1
+            name = f"{own}_{count}"
+        named[name] = number
+    return named
+
+
+def _declared(name: str, tensor: Tensor) -> Declared:
+    dims = tensor.dims
+    return Declared(
+        name, tensor.dtype, None if dims is None else tuple("" if d == OPEN else d for d in dims)
+    )

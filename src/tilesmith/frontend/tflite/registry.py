@@ -1,0 +1,35 @@
+"""The table of TFLite's operators: which Python function imports which operator.
+
+A function is registered with `@tflite_op("CONV_2D")`, for custom operators with
+`@tflite_op("MaxUnpooling2D", domain=CUSTOM)`; it gets a `TfliteNode` and returns the node's output
+(a tuple if there are several).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+from tilesmith.frontend.common.registry import Registry
+from tilesmith.frontend.common.slots import Result
+from tilesmith.frontend.tflite.node import TfliteNode
+from tilesmith.ops.base import Op
+
+ImportFunction: TypeAlias = Callable[[TfliteNode], Result]
+
+CUSTOM = "custom"
+"""The domain of custom operators, which are known by their code."""
+
+OPERATORS: Registry[ImportFunction] = Registry()
+"""The operators by domain (empty for builtin ones) and name."""
+
+tflite_op = OPERATORS.register
+
+
+def same_operator(name: str, make: Callable[[], Op], arity: int = 1) -> None:
+    """Register an operator of floats without options that equals one of ours."""
+
+    def convert(n: TfliteNode) -> Result:
+        return n.add(make(), *(n.input(i) for i in range(arity)))
+
+    OPERATORS.register(name)(convert)
