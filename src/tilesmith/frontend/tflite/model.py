@@ -6,7 +6,7 @@ The file's numbers are checked here: indices of tensors, buffers and operators, 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -205,25 +205,17 @@ class Subgraph:
         return b"" if o.custom_options is None else o.custom_options.tobytes()
 
 
-@dataclass(slots=True)
 class Model:
-    """A model in a file.
+    """A model in a file."""
 
-    content: the file's bytes.
-    root: its root table.
-    """
-
-    content: bytes | memoryview
-    root: Table
-    codes: list[tuple[str, str, int]] = field(init=False)
-    """For each operator code its builtin name, its custom name and its version."""
-    _subgraphs: dict[int, Subgraph] = field(default_factory=dict)
-    _buffers: Sequence[Table] = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.codes = [_code(c) for c in self.root.operator_codes or ()]
-        self._buffers = self.root.buffers or ()
-        if not self.root.subgraphs:
+    def __init__(self, content: bytes | memoryview, root: Table) -> None:
+        """content: the file's bytes; root: its root table."""
+        self.content, self.root = content, root
+        self.codes = [_code(c) for c in root.operator_codes or ()]
+        """For each operator code its builtin name, its custom name and its version."""
+        self._subgraphs: dict[int, Subgraph] = {}
+        self._buffers: Sequence[Table] = root.buffers or ()
+        if not root.subgraphs:
             raise ModelError("expected a TFLite model, found one without a subgraph")
 
     def subgraph(self, number: int) -> Subgraph:
