@@ -119,15 +119,15 @@ class Buffer:
     def array(self, at: int, type_: str, what: str) -> np.ndarray:
         """A vector of scalars, which stays in the file's memory."""
         dtype = _ARRAYS[type_]
-        at, count = self.vector(at, dtype.itemsize, what)
+        first, count = self.vector(at, dtype.itemsize, what)
         if type_ == "bool":
-            return np.frombuffer(self.content, np.uint8, count, at) != 0
-        return np.frombuffer(self.content, dtype, count, at)
+            return np.frombuffer(self.content, np.uint8, count, first) != 0
+        return np.frombuffer(self.content, dtype, count, first)
 
     def string(self, at: int, what: str) -> str:
-        at, count = self.vector(at, 1, what)
+        first, count = self.vector(at, 1, what)
         try:
-            return str(self.content[at : at + count], "utf-8")
+            return str(self.content[first : first + count], "utf-8")
         except UnicodeDecodeError as e:
             raise ModelError(f"damaged file: {what} at byte {at} is not UTF-8 text: {e}") from None
 
@@ -170,27 +170,27 @@ class Table:
         place = buffer.scalar(entry, "u16", what) if entry + 2 <= self._ends else 0
         if place == 0:
             return field.default
-        at = self._at + place
+        position = self._at + place
         if field.type in _SCALARS and not field.is_vector:
-            return buffer.scalar(at, field.type, what)
-        at = buffer.offset(at, what)
+            return buffer.scalar(position, field.type, what)
+        position = buffer.offset(position, what)
         if field.is_vector:
-            return self._vector(at, field.type, what)
+            return self._vector(position, field.type, what)
         if field.type == "string":
-            return buffer.string(at, what)
+            return buffer.string(position, what)
         if field.type != "union":
-            return Table(buffer, field.type, at)
+            return Table(buffer, field.type, position)
         kinds, number = buffer.schema.unions[name], getattr(self, f"{name}_type")
         if not 0 < number < len(kinds):
             return None  # no table, or one of a newer format
-        return Table(buffer, kinds[number], at)
+        return Table(buffer, kinds[number], position)
 
     def _vector(self, at: int, type_: str, what: str) -> Any:
         buffer = self._buffer
         if type_ in _SCALARS:
             return buffer.array(at, type_, what)
-        at, count = buffer.vector(at, 4, what)
-        places = [buffer.offset(at + 4 * i, what) for i in range(count)]
+        first, count = buffer.vector(at, 4, what)
+        places = [buffer.offset(first + 4 * i, what) for i in range(count)]
         if type_ == "string":
             return tuple(buffer.string(p, what) for p in places)
         return tuple(Table(buffer, type_, p) for p in places)

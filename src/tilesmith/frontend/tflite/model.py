@@ -316,17 +316,17 @@ def _dims(t: Table, what: str) -> tuple[int, ...] | None:
     """The dimensions that the file states.  A shape without numbers stands for a scalar, and in
     files whose tensors say whether their rank is known, for a tensor of unknown rank too.
     """
-    given = () if t.shape is None else tuple(map(int, t.shape))
-    checked_shape([d for d in given if d != OPEN], what)
+    shape = () if t.shape is None else tuple(map(int, t.shape))
+    checked_shape([d for d in shape if d != OPEN], what)
     signature = t.shape_signature
     if signature is None or not len(signature):
-        return given
+        return shape
     dims = tuple(map(int, signature))
-    if len(dims) != len(given) or any(
-        d != OPEN and d != g for d, g in zip(dims, given, strict=True)
+    if len(dims) != len(shape) or any(
+        d != OPEN and d != g for d, g in zip(dims, shape, strict=True)
     ):
         raise ModelError(
-            f"{what}: expected a shape that fits its signature {list(dims)}, found {list(given)}"
+            f"{what}: expected a shape that fits its signature {list(dims)}, found {list(shape)}"
         )
     return dims
 

@@ -22,9 +22,9 @@ class TfliteNode(NodeContext):
 
     operator: it, as the file states it.
     slots: its inputs; None for one that is left out.
-    input_tensors: what the file declares of the inputs; None for one that is left out.
-    output_tensors: what the file declares of the outputs.
-    intermediate_tensors: what the file declares of the values inside.
+    input_tensors: declarations of the inputs; None for one that is left out.
+    output_tensors: declarations of the outputs.
+    intermediate_tensors: declarations of the values inside.
     inline: adds the nodes of a subgraph (by number) for given inputs and returns its outputs; the
         last argument is its location, for messages.
     nest: does the same in a body; returns None, and reports nothing, if a part can't be in one.
@@ -59,17 +59,17 @@ class TfliteNode(NodeContext):
             return slot
         raise ModelError(f"expected a tensor as input number {index + 1}, found {kind_of(slot)}")
 
-    # What the file declares
+    # Declarations
 
     def input_tensor(self, index: int) -> Tensor:
-        """What the file declares of required input number `index`."""
+        """Declaration of required input number `index`."""
         tensor = self.input_tensors[index] if index < len(self.input_tensors) else None
         if tensor is None:
             raise ModelError(f"expected input number {index + 1}, which is required; found none")
         return tensor
 
     def output_tensor(self, index: int = 0) -> Tensor:
-        """What the file declares of output number `index`."""
+        """Declaration of output number `index`."""
         if index >= len(self.output_tensors):
             raise ModelError(f"expected output number {index + 1}, found none")
         return self.output_tensors[index]

@@ -59,11 +59,11 @@ def _strings(stored: np.ndarray, tensor: Tensor) -> np.ndarray:
     count = int(stored[:4].view("<i4")[0]) if len(stored) >= 4 else -1
     if count < 0 or len(stored) < 4 * (count + 2):
         raise ModelError(f"tensor {tensor.name!r}: expected strings, found {len(stored)} bytes")
-    at = stored[4 : 4 * (count + 2)].view("<i4").astype(np.int64)
-    if (np.diff(at) < 0).any() or at[0] < 0 or at[-1] > len(stored):
+    offsets = stored[4 : 4 * (count + 2)].view("<i4").astype(np.int64)
+    if (np.diff(offsets) < 0).any() or offsets[0] < 0 or offsets[-1] > len(stored):
         raise ModelError(f"tensor {tensor.name!r}: its strings lie outside its {len(stored)} bytes")
     raw = stored.tobytes()
-    texts = [raw[a:b].decode(errors="replace") for a, b in pairwise(at)]
+    texts = [raw[a:b].decode(errors="replace") for a, b in pairwise(offsets)]
     if len(texts) != np.prod(tensor.shape, dtype=np.int64):
         raise ModelError(
             f"tensor {tensor.name!r}: expected strings of shape {list(tensor.shape)}, found {count}"
