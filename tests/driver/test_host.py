@@ -388,3 +388,55 @@ def test_messages_call_strings_strings(nodes, message):
     with pytest.raises(ModelError) as found:
         ts.compile(model(nodes, given, ["y"]))
     assert message in str(found.value)
+
+
+@pytest.mark.parametrize("steps", [0, 1, 3])
+@pytest.mark.parametrize("shape", [(), (2,), (2, 3)])
+@pytest.mark.parametrize("is_known", [True, False])
+def test_a_loop_collects_strings_along_a_new_axis(
+    steps: int, shape: tuple[int, ...], is_known: bool
+) -> None:
+    """Also in no iteration, where only the declared shape of a row is known."""
+    inside = onnx.parser.parse_graph(
+        f"body (int64 i, bool c, string v) => (d, w, string{[*shape]} s, int64[{len(shape)}] k)"
+        "{ d = Identity (c) w = StringConcat (v, v) s = Identity (v) k = Shape (v) }"
+    )
+    loop = helper.make_node("Loop", ["n", "", "x"], ["y", "rows", "shapes"], body=inside)
+    count = np.array(steps)
+    given, known = [info("x", TEXT, shape)], []
+    if is_known:
+        known = [onnx.numpy_helper.from_array(count, "n")]
+    else:
+        given.append(info("n", I64, []))
+    ends = [onnx.ValueInfoProto(name=o) for o in ("y", "rows", "shapes")]
+    graph = helper.make_graph([loop], "g", given, ends, known)
+    opsets = [helper.make_opsetid("", 21)]
+    proto = helper.make_model(graph, opset_imports=opsets, ir_version=9)
+    exe = ts.compile(proto.SerializeToString())
+    x = np.full(shape, "a", object)
+    y, rows, shapes = exe(x, *([] if is_known else [count]))
+    want = [np.full(shape, "a" * 2**i, object) for i in range(steps + 1)]
+    np.testing.assert_array_equal(y, want[-1])
+    assert rows.shape == (steps, *shape) and shapes.shape == (steps, len(shape))
+    for row, wanted in zip(rows, want):
+        np.testing.assert_array_equal(row, wanted)
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+def test_a_loop_collects_strings_of_the_graph_around_it(is_known: bool) -> None:
+    inside = onnx.parser.parse_graph(
+        "body (int64 i, bool c) => (d, string[2] s) { d = Identity (c) s = Identity (x) }"
+    )
+    loop = helper.make_node("Loop", ["n", ""], ["rows"], body=inside)
+    given, known = [info("x", TEXT, [2])], []
+    if is_known:
+        known = [onnx.numpy_helper.from_array(np.array(3), "n")]
+    else:
+        given.append(info("n", I64, []))
+    graph = helper.make_graph([loop], "g", given, [onnx.ValueInfoProto(name="rows")], known)
+    opsets = [helper.make_opsetid("", 21)]
+    proto = helper.make_model(graph, opset_imports=opsets, ir_version=9)
+    with pytest.warns(FallbackWarning, match="Loop"):
+        exe = ts.compile(proto.SerializeToString())
+    rows = exe(texts("a", "b"), *([] if is_known else [np.array(3)]))
+    np.testing.assert_array_equal(rows, [["a", "b"]] * 3)

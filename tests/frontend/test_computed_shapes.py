@@ -76,6 +76,7 @@ CASES: Cases = [
     ("ReduceL2", {}, {"x": (X * 9).astype(np.int32), "a": _ints(0, 2)}),
     *(("CumSum", {"reverse": r}, {"x": X, "a": a}) for r in (0, 1)
       for a in (np.array(1), np.array(-1, np.int32))),
+    *(("CumSum", {}, {"x": X[:, :0], "a": np.array(a)}) for a in range(3)),  # no elements
     ("Trilu", {"upper": 0}, {"x": X, "k": np.array(1)}),
     ("Trilu", {}, {"x": X, "k": np.array(-1)}),
     ("OneHot", {"axis": 0}, {"x": _ints(0, -1, 7), "d": np.array(4), "v": _floats(2, 5)}),
@@ -209,6 +210,11 @@ def test_a_run_that_does_not_fit_is_refused(op: str, given: dict[str, np.ndarray
     made = load(_built(op, arrays, {}, 2 if op == "TopK" else 1))
     with pytest.raises(ModelError, match=r"measure node.*expected 0 to"):
         evaluate(made, arrays)
+
+
+def test_no_elements_are_chosen_of_an_axis_without_elements() -> None:
+    given = {"x": X[:, :0], "c": np.zeros(0, bool)}
+    assert evaluate(load(_built("Compress", given, {"axis": 1})), given)["y0"].shape == (2, 0, 4)
 
 
 def _two_counts(op: str) -> Any:

@@ -188,11 +188,7 @@ def _run(
             if not array.is_host:
                 _write(array, arguments[i], extents[i], value)
                 continue
-            if array.dtype is string and np.shape(value) != extents[i][0]:
-                raise ModelError(
-                    f"expected a result of shape {extents[i][0]}, found {np.shape(value)}"
-                )
-            computed.append(value)
+            computed.append(_shaped(value, extents[i][0]) if array.dtype is string else value)
     except TilesmithError as e:
         raise type(e)(f"{call.named}: {e}") from e
     except Exception as e:  # the reference evaluator or NumPy may raise anything for these inputs
@@ -211,12 +207,23 @@ def _described(prepared: Sequence[_Call], number: int) -> str:
 def _write(array: _Array, address: int, extent: _Extent, value: Any) -> None:
     made = np.asarray(value)
     fits = made.dtype == array.numpy or np.can_cast(made.dtype, array.numpy, "same_kind")
-    if made.shape != extent[0] or not fits:
+    if not fits:
         raise ModelError(
             f"expected a result {array.dtype}{list(extent[0])}, found {made.dtype}"
             f"{list(made.shape)}"
         )
-    _view(array.numpy, address, extent)[...] = made
+    _view(array.numpy, address, extent)[...] = _shaped(made, extent[0])
+
+
+def _shaped(value: Any, shape: tuple[int, ...]) -> Any:
+    """A result of a host function, which has `shape`.  One without elements takes it: a loop of no
+    iterations can't know the shape of a row.
+    """
+    if np.shape(value) == shape:
+        return value
+    if np.size(value) or 0 not in shape:
+        raise ModelError(f"expected a result of shape {shape}, found {np.shape(value)}")
+    return np.reshape(value, shape)
 
 
 def boxed(value: Any, spec: TensorSpec) -> np.ndarray:

@@ -203,7 +203,7 @@ def split_at(n: NodeContext, x: Value, axis: Value) -> tuple[Value, tuple[Dim, .
         for chosen in (order < number, order.equals(number), number < order)
     ]
     named = order.equals(number).cast(i64).sum((0,)).reshape(1)
-    size = extents.larger(extents.product(dims), 1)
+    size = extents.product([extents.larger(d, 1) for d in dims])
     measured = n.measured(joined(*parts), bounds=[size, _largest(dims), size],
                        zero=named - 1)  # fmt: skip
     return viewed(n, x, measured), measured

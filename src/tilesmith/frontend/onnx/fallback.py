@@ -127,11 +127,13 @@ def by_stand_in(
     builder: FoldingBuilder,
     slots: Sequence[Slot],
     make: Callable[[Sequence[Slot]], Sequence[Slot]],
+    has_bodies: bool,
 ) -> list[Value] | None:
     """A node's outputs when numbers replace its strings, which have the same shapes.  None if the
     shapes can't be found in this way.
 
     make: imports the node with other inputs.
+    has_bodies: whether the node has sub-graphs, of which operators may need strings.
     """
     if any(isinstance(s, Value) and s.dtype.is_host and s.dtype is not string for s in slots):
         return None
@@ -146,6 +148,8 @@ def by_stand_in(
     except UnsupportedError:
         return None
     except ModelError as e:
+        if has_bodies:
+            return None
         if not any(isinstance(s, Value) and s.dtype is _STAND_IN for s in slots):
             e.args = (re.sub(rf"\b{_STAND_IN}\b", str(string), str(e)), *e.args[1:])
         raise

@@ -418,7 +418,12 @@ class _Visit:
         is_known = OPERATORS.find(self.domain, self.op_type, self.version) is not None
         if not is_known or not any(map(is_object, self.inputs)):
             return reference.run(None, is_fallback)
-        stood_in = by_stand_in(reference.builder, self.inputs, self._native)
+        stood_in = by_stand_in(
+            reference.builder,
+            self.inputs,
+            self._native,
+            has_bodies=any(True for _ in subgraphs(self.node)),
+        )
         if stood_in is None:
             return reference.run(None, is_fallback)
         types = types_for_strings(stood_in)

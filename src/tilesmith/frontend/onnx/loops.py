@@ -184,7 +184,7 @@ def _loop_node(
             break
     collected = results[len(state) :]
     if any(v.dtype.is_host for v in collected):
-        return None  # the objects of all iterations don't form a tensor
+        n.unsupported("a loop that collects strings or other objects of the host")
     always = body.known(again)
     is_conditional = always is None or not always.all() or first is not True
     if is_conditional and first is False:

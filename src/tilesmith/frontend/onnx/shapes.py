@@ -337,6 +337,8 @@ def compress(n: OnnxNode) -> Result:
         n.bad(f"condition: expected a list of bools, found {keep.type}")
     if axis is None:
         x, axis = n.reshape(x, (extents.product(x.type.shape),)), 0
+    if same_dim(x.type.shape[n.axis(axis, x.type.rank)], 0):
+        return n.add(ew.Identity(), x)
     return n.add(gather.Gather(n.axis(axis, x.type.rank)), x, n.places(keep).reshape(-1))
 
 
