@@ -16,7 +16,7 @@ from tilesmith.frontend.common.slots import FAILED, Failed, Slot
 from tilesmith.frontend.common.weights import NewWeights
 from tilesmith.frontend.tflite.model import Model, Operator, Subgraph
 from tilesmith.frontend.tflite.node import TfliteNode
-from tilesmith.frontend.tflite.registry import CUSTOM, OPERATORS
+from tilesmith.frontend.tflite.registry import CUSTOM, FORMS, OPERATORS
 from tilesmith.frontend.tflite.tensors import contents
 from tilesmith.graph.nodes import Data, Value
 from tilesmith.ir.types import TensorType
@@ -152,10 +152,11 @@ class TfliteImporter(Importer):
         operator = node.operator
         is_custom = operator.kind == "CUSTOM"
         domain, name = (CUSTOM, operator.custom_code) if is_custom else ("", operator.kind)
-        function = OPERATORS.find(domain, name)
+        function = (FORMS if node.has_quantized else OPERATORS).find(domain, name)
         if function is None:
             kind = "custom operator" if is_custom else "operator"
-            raise UnsupportedError(f"the {kind} is not supported")
+            of = " for quantised tensors" if node.has_quantized else ""
+            raise UnsupportedError(f"the {kind} is not supported{of}")
         if any(isinstance(s, Failed) for s in node.slots):
             return None
         with self.builder.at(node.loc, node.label):

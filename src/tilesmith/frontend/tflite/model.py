@@ -100,6 +100,11 @@ class Tensor:
         return dtype
 
     @property
+    def is_quantized(self) -> bool:
+        """Whether its integers stand for real numbers."""
+        return self.quantization is not None and self.dtype.is_int
+
+    @property
     def shape(self) -> tuple[int, ...]:
         """The shape as numbers.  Raises ModelError if the file leaves an extent open."""
         if self.dims is None or OPEN in self.dims:

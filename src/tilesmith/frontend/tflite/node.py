@@ -83,8 +83,14 @@ class TfliteNode(NodeContext):
     @property
     def is_quantized(self) -> bool:
         """Whether the first output holds quantised numbers."""
-        tensor = self.output_tensor()
-        return tensor.quantization is not None and tensor.dtype.is_int
+        return self.output_tensor().is_quantized
+
+    @property
+    def has_quantized(self) -> bool:
+        """Whether an input or output holds quantised numbers."""
+        return any(t is not None and t.is_quantized for t in self.input_tensors) or any(
+            t.is_quantized for t in self.output_tensors
+        )
 
     # Options
 

@@ -3,6 +3,10 @@
 A function is registered with `@tflite_op("CONV_2D")`, for custom operators with
 `@tflite_op("MaxUnpooling2D", domain=CUSTOM)`; it gets a `TfliteNode` and returns the node's output
 (a tuple if there are several).
+
+An operator that has a quantised input or output is looked up in `FORMS` instead.  A function
+registered with `@quantized_op` computes the integers of TFLite's kernels.  One registered with
+`@stored_op` only moves or compares elements, so that it serves numbers and stored integers alike.
 """
 
 from __future__ import annotations
@@ -24,6 +28,21 @@ OPERATORS: Registry[ImportFunction] = Registry()
 """The operators by domain (empty for builtin ones) and name."""
 
 tflite_op = OPERATORS.register
+
+FORMS: Registry[ImportFunction] = Registry()
+"""The operators that have a quantised input or output, by domain and name."""
+
+quantized_op = FORMS.register
+
+
+def stored_op(*names: str) -> Callable[[ImportFunction], ImportFunction]:
+    """A decorator: the function for operators of numbers and of stored integers."""
+
+    def enter(function: ImportFunction) -> ImportFunction:
+        OPERATORS.register(*names)(function)
+        return FORMS.register(*names)(function)
+
+    return enter
 
 
 def same_operator(name: str, make: Callable[[], Op], arity: int = 1) -> None:
