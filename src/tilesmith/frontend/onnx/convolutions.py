@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from tilesmith.frontend.common import windows
 from tilesmith.frontend.common.slots import Result
+from tilesmith.frontend.common.windows import add_bias
 from tilesmith.frontend.onnx.contractions import without_zero_point
 from tilesmith.frontend.onnx.node import OnnxNode
 from tilesmith.frontend.onnx.registry import onnx_op, same_operator
@@ -10,9 +12,8 @@ from tilesmith.graph.nodes import Value
 from tilesmith.ir import extents
 from tilesmith.ir.expr import as_expr
 from tilesmith.ir.symbols import as_dim
-from tilesmith.ir.types import Dim
 from tilesmith.ops import conv as cv
-from tilesmith.ops import deform, pool, rules, slicing
+from tilesmith.ops import deform, pool, rules
 
 _LARGEST = 1 << 31
 """Upper bound on strides, dilations, pads and kernel extents of a model that is not damaged."""
@@ -36,7 +37,7 @@ def _numbers(
     return numbers
 
 
-class Geometry:
+class Geometry(windows.Geometry):
     """Kernel, strides, dilations and pads of a node, after `auto_pad`."""
 
     def __init__(
@@ -47,60 +48,25 @@ class Geometry:
             n.bad(f"expected an input [N, C, spatial...], found {x.type}")
         if len(kernel) != rank or any(not 1 <= k < _LARGEST for k in kernel):
             n.bad(f"kernel_shape: expected {rank} numbers >= 1 for {x.type}, found {list(kernel)}")
-        self.kernel = kernel
-        self.strides = _numbers(n, "strides", rank, 1, 1)
-        self.dilations = _numbers(n, "dilations", rank, 1, 1)
-        self.reach = tuple((k - 1) * d + 1 for k, d in zip(kernel, self.dilations, strict=True))
+        strides = _numbers(n, "strides", rank, 1, 1)
+        dilations = _numbers(n, "dilations", rank, 1, 1)
         self.auto_pad = n.attr_string("auto_pad", "NOTSET", among=_AUTO_PAD)
-        self.extents = x.type.shape[2:]
         self.ceil_mode = ceil_mode
         explicit = n.attr_ints("pads")
+        pads = (0,) * (2 * rank)
         if self.auto_pad == "NOTSET":
-            self.pads: tuple[Dim, ...] = _numbers(n, "pads", 2 * rank, -_LARGEST + 1, 0)
-        else:
-            if explicit and any(explicit):
-                n.bad(
-                    f"expected either pads or auto_pad, found pads {list(explicit)} and "
-                    f"{self.auto_pad}"
-                )
-            self.pads = (0,) * (2 * rank)
-
-    def same_pads(self) -> tuple[Dim, ...]:
-        """Pads for SAME_UPPER and SAME_LOWER.
-
-        The result's extent is the input's extent divided by the stride, rounded up.
-        """
-        begins: list[Dim] = []
-        ends: list[Dim] = []
-        for e, s, r in zip(self.extents, self.strides, self.reach, strict=True):
-            # the start of a window after all others
-            last = as_expr(extents.total((e, s - 1))) // s * s
-            total = extents.larger(extents.total((as_dim(last - e), r - s)), 0)
-            small = as_dim(as_expr(total) // 2)
-            large = extents.difference(total, small)
-            begins.append(small if self.auto_pad == "SAME_UPPER" else large)
-            ends.append(large if self.auto_pad == "SAME_UPPER" else small)
-        return (*begins, *ends)
-
-    def numbers(self) -> tuple[int, ...] | None:
-        """The pads as numbers; None if one depends on a symbolic extent."""
-        pads = tuple(p for p in self.pads if isinstance(p, int))
-        return pads if len(pads) == len(self.pads) else None
+            pads = _numbers(n, "pads", 2 * rank, -_LARGEST + 1, 0)
+        elif explicit and any(explicit):
+            n.bad(
+                f"expected either pads or auto_pad, found pads {list(explicit)} and {self.auto_pad}"
+            )
+        super().__init__(x.type.shape[2:], kernel, strides, dilations, pads)
 
     def windowed(self) -> Geometry:
         """The geometry with the pads of a convolution or pool."""
         if self.auto_pad.startswith("SAME"):
-            self.pads = self.same_pads()
+            self.pads = self.same_pads(self.auto_pad == "SAME_UPPER")
         return self
-
-
-def add_bias(n: OnnxNode, y: Value, bias: Value | None) -> Value:
-    if bias is None:
-        return y
-    channels = y.type.shape[1]
-    if not rules.equal_shapes("conv", bias.type.shape, (channels,)):
-        n.bad(f"B: expected one number per channel, [{channels}], found {bias.type}")
-    return y + n.reshape(bias, (channels, *[1] * (y.type.rank - 2)))
 
 
 def _kernel(n: OnnxNode, x: Value, w: Value) -> tuple[int, ...]:
@@ -122,12 +88,7 @@ def _kernel(n: OnnxNode, x: Value, w: Value) -> tuple[int, ...]:
 def convolve(n: OnnxNode, x: Value, w: Value) -> Value:
     """The convolution without bias that the node's attributes describe."""
     g = Geometry(n, x, _kernel(n, x, w)).windowed()
-    pads = g.numbers()
-    if pads is None:  # SAME padding for an extent that is known only at run time
-        rank = len(g.kernel)
-        x = n.add(slicing.Pad((0, 0, *g.pads[:rank], 0, 0, *g.pads[rank:])), x)
-        pads = (0,) * (2 * rank)
-    return n.add(cv.Conv(g.strides, pads, g.dilations, _groups(n)), x, w)
+    return windows.convolve(n, x, w, g, _groups(n))
 
 
 def _groups(n: OnnxNode) -> int:

@@ -7,8 +7,8 @@ from __future__ import annotations
 import math
 
 from tilesmith.frontend.common.slots import Result
+from tilesmith.frontend.common.windows import add_bias
 from tilesmith.frontend.onnx.attention import heads_of, joined_heads
-from tilesmith.frontend.onnx.convolutions import add_bias
 from tilesmith.frontend.onnx.node import OnnxNode
 from tilesmith.frontend.onnx.registry import onnx_op
 from tilesmith.frontend.onnx.shapes import equal_where_open

@@ -1,0 +1,80 @@
+"""The windows of convolutions and pools, with the padding that makes a result as large as its
+input.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilesmith.frontend.common.node import NodeContext
+from tilesmith.graph.nodes import Value
+from tilesmith.ir import extents
+from tilesmith.ir.expr import as_expr
+from tilesmith.ir.symbols import as_dim
+from tilesmith.ir.types import Dim
+from tilesmith.ops import conv as cv
+from tilesmith.ops import rules, slicing
+
+
+@dataclass(slots=True)
+class Geometry:
+    """Windows over spatial axes; each field has an entry per axis.
+
+    extents: the input's extents.
+    kernel: taps of a window.
+    strides: distances between windows.
+    dilations: distances between taps.
+    pads: elements before each axis, then after each axis.
+    """
+
+    extents: tuple[Dim, ...]
+    kernel: tuple[int, ...]
+    strides: tuple[int, ...]
+    dilations: tuple[int, ...]
+    pads: tuple[Dim, ...]
+
+    @property
+    def reach(self) -> tuple[int, ...]:
+        """The elements that a window spans."""
+        return tuple((k - 1) * d + 1 for k, d in zip(self.kernel, self.dilations, strict=True))
+
+    def same_pads(self, more_after: bool = True) -> tuple[Dim, ...]:
+        """Pads for which the result's extent is the input's divided by the stride, rounded up.
+
+        more_after: whether the larger half of an odd number stands after the axis.
+        """
+        small: list[Dim] = []
+        large: list[Dim] = []
+        for e, s, r in zip(self.extents, self.strides, self.reach, strict=True):
+            # the start of a window after all others
+            last = as_expr(extents.total((e, s - 1))) // s * s
+            total = extents.larger(extents.total((as_dim(last - e), r - s)), 0)
+            half = as_dim(as_expr(total) // 2)
+            small.append(half)
+            large.append(extents.difference(total, half))
+        return (*small, *large) if more_after else (*large, *small)
+
+    def numbers(self) -> tuple[int, ...] | None:
+        """The pads as numbers; None if one depends on a symbolic extent."""
+        pads = tuple(p for p in self.pads if isinstance(p, int))
+        return pads if len(pads) == len(self.pads) else None
+
+
+def convolve(n: NodeContext, x: Value, w: Value, g: Geometry, groups: int = 1) -> Value:
+    """The convolution of x [N, C, ...] with w [OC, C / groups, kernel...], without a bias."""
+    pads = g.numbers()
+    if pads is None:  # padding of an extent that is known only at run time
+        rank = len(g.kernel)
+        x = n.add(slicing.Pad((0, 0, *g.pads[:rank], 0, 0, *g.pads[rank:])), x)
+        pads = (0,) * (2 * rank)
+    return n.add(cv.Conv(g.strides, pads, g.dilations, groups), x, w)
+
+
+def add_bias(n: NodeContext, y: Value, bias: Value | None) -> Value:
+    """`y` [N, C, ...] plus a number for each channel."""
+    if bias is None:
+        return y
+    channels = y.type.shape[1]
+    if not rules.equal_shapes("conv", bias.type.shape, (channels,)):
+        n.bad(f"the bias: expected one number per channel, [{channels}], found {bias.type}")
+    return y + n.reshape(bias, (channels, *[1] * (y.type.rank - 2)))

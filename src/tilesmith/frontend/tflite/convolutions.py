@@ -1,0 +1,182 @@
+"""TFLite's convolutions.
+
+Images are [N, spatial..., C], filters [O, spatial..., I].  Ours have the channels second: the
+transposes around each operator become layouts later.
+"""
+
+from __future__ import annotations
+
+from tilesmith.frontend.common.slots import Result
+from tilesmith.frontend.common.windows import Geometry, convolve
+from tilesmith.frontend.tflite.activations import activate
+from tilesmith.frontend.tflite.node import TfliteNode
+from tilesmith.frontend.tflite.registry import tflite_op
+from tilesmith.graph.nodes import Value
+from tilesmith.ir import extents
+from tilesmith.ir.expr import as_expr
+from tilesmith.ir.symbols import as_dim
+from tilesmith.ir.types import Dim
+from tilesmith.ops import conv as cv
+from tilesmith.ops import slicing
+
+_PADDING = ("SAME", "VALID")
+_AXES_2D, _AXES_3D = "hw", "dhw"
+
+
+def channels_second(x: Value) -> Value:
+    """[N, spatial..., C] as [N, C, spatial...]."""
+    rank = x.type.rank
+    return x.transpose(0, rank - 1, *range(1, rank - 1))
+
+
+def channels_last(y: Value) -> Value:
+    """[N, C, spatial...] as [N, spatial..., C]."""
+    return y.transpose(0, *range(2, y.type.rank), 1)
+
+
+def geometry(
+    n: TfliteNode, dims: tuple[Dim, ...], kernel: tuple[int, ...], dilated: bool = True
+) -> Geometry:
+    """The windows that an operator's options describe over spatial extents `dims`.
+
+    dilated: whether the operator has dilations.
+    """
+    axes = _AXES_2D if len(dims) == 2 else _AXES_3D
+    strides = tuple(_step(n, f"stride_{a}") for a in axes)
+    dilations = tuple(_step(n, f"dilation_{a}_factor") if dilated else 1 for a in axes)
+    g = Geometry(dims, kernel, strides, dilations, (0,) * (2 * len(axes)))
+    if n.choice("padding", _PADDING) == "SAME":
+        g.pads = g.same_pads()
+    return g
+
+
+def _step(n: TfliteNode, name: str) -> int:
+    step = n.option(name)
+    return step if step >= 1 else n.bad(f"option {name!r}: expected at least 1, found {step}")
+
+
+def check_floats(n: TfliteNode, *values: Value) -> None:
+    """Raises UnsupportedError unless all values are f32."""
+    for v in values:
+        if v.dtype.name != "f32":
+            n.unsupported(f"operands {', '.join(str(v.type) for v in values)}; f32 is supported")
+
+
+def check_images(n: TfliteNode, x: Value, w: Value, rank: int) -> None:
+    """Raises ModelError unless images and filters have `rank` axes."""
+    if x.type.rank != rank or w.type.rank != rank:
+        n.bad(f"expected images and filters of {rank} axes, found {x.type} and {w.type}")
+
+
+def plain(n: TfliteNode, x: Value, w: Value) -> Value:
+    """CONV_2D without bias and activation; x [N, H, W, C], w [O, H, W, C / groups]."""
+    check_images(n, x, w, 4)
+    channels, own = n.extent(x, 3), n.extent(w, 3)
+    if own < 1 or channels % own:
+        n.bad(f"expected channels that are a multiple of the filters' {own}, found {channels}")
+    w = channels_second(w)
+    g = geometry(n, x.type.shape[1:3], n.shape(w)[2:])
+    return channels_last(convolve(n, channels_second(x), w, g, channels // own))
+
+
+def depthwise(n: TfliteNode, x: Value, w: Value) -> Value:
+    """DEPTHWISE_CONV_2D without bias and activation; x [N, H, W, C], w [1, H, W, C * multiplier]."""
+    check_images(n, x, w, 4)
+    channels, filters = n.extent(x, 3), n.extent(w, 3)
+    if n.extent(w, 0) != 1 or channels < 1 or filters % channels:
+        n.bad(f"expected filters [1, H, W, multiple of {channels}], found {w.type}")
+    w = w.transpose(3, 0, 1, 2)
+    g = geometry(n, x.type.shape[1:3], n.shape(w)[2:])
+    return channels_last(convolve(n, channels_second(x), w, g, channels))
+
+
+def volume(n: TfliteNode, x: Value, w: Value) -> Value:
+    """CONV_3D without bias and activation; x [N, D, H, W, C], w [D, H, W, C, O]."""
+    check_images(n, x, w, 5)
+    w = w.transpose(4, 3, 0, 1, 2)
+    g = geometry(n, x.type.shape[1:4], n.shape(w)[2:])
+    return channels_last(convolve(n, channels_second(x), w, g))
+
+
+def transposed(n: TfliteNode, x: Value, w: Value, shape: Value, dilated: bool = False) -> Value:
+    """A transposed convolution without bias and activation; x [N, spatial..., C].
+
+    w: filters [C, O, spatial...].
+    shape: the shape of the result, which tells how much of each border is cut off.
+    """
+    dims = n.extents(shape, "the shape of the result")
+    rank = x.type.rank
+    if len(dims) != rank:
+        n.bad(f"the shape of the result: expected {rank} extents, found {len(dims)}")
+    result = dims[1:-1]
+    g = geometry(n, result, n.shape(w)[2:], dilated)
+    # the pads of the convolution of the result whose transpose this is, from the input's extents
+    before: list[Dim] = []
+    after: list[Dim] = []
+    for wanted, e, s, r in zip(result, x.type.shape[1:-1], g.strides, g.reach, strict=True):
+        full = extents.total((extents.product((e, s)), r - s))
+        windows = _windows(n, wanted, s, r)
+        total = extents.larger(
+            extents.difference(extents.total((extents.product((windows, s)), r - s)), wanted), 0
+        )
+        before.append(as_dim(as_expr(total) // 2))
+        after.append(extents.difference(extents.difference(full, wanted), before[-1]))
+    g.pads = (*before, *after)
+    pads, x = g.numbers(), channels_second(x)
+    if pads is not None:
+        return channels_last(n.add(cv.ConvTranspose(g.strides, pads, g.dilations), x, w))
+    y = n.add(cv.ConvTranspose(g.strides, (), g.dilations), x, w)
+    cut = [extents.difference(0, p) for p in g.pads]
+    half = len(before)
+    return channels_last(n.add(slicing.Pad((0, 0, *cut[:half], 0, 0, *cut[half:])), y))
+
+
+def _windows(n: TfliteNode, extent: Dim, stride: int, reach: int) -> Dim:
+    """The number of windows over an axis."""
+    same = n.choice("padding", _PADDING) == "SAME"
+    room = extents.total((extent, stride - 1 if same else stride - reach))
+    return as_dim(as_expr(room) // stride)
+
+
+def finished(n: TfliteNode, y: Value, bias: Value | None) -> Value:
+    """`y` [..., C] plus a bias for each channel, through the operator's activation."""
+    if bias is not None:
+        if bias.type.rank != 1:
+            n.bad(f"the bias: expected one number for each channel, found {bias.type}")
+        y = y + bias
+    return activate(n, y)
+
+
+@tflite_op("CONV_2D")
+def conv_2d(n: TfliteNode) -> Result:
+    check_floats(n, n.input(0), n.input(1))
+    return finished(n, plain(n, n.input(0), n.input(1)), n.optional(2))
+
+
+@tflite_op("DEPTHWISE_CONV_2D")
+def depthwise_conv_2d(n: TfliteNode) -> Result:
+    check_floats(n, n.input(0), n.input(1))
+    return finished(n, depthwise(n, n.input(0), n.input(1)), n.optional(2))
+
+
+@tflite_op("CONV_3D")
+def conv_3d(n: TfliteNode) -> Result:
+    check_floats(n, n.input(0), n.input(1))
+    return finished(n, volume(n, n.input(0), n.input(1)), n.optional(2))
+
+
+@tflite_op("TRANSPOSE_CONV")
+def transpose_conv(n: TfliteNode) -> Result:
+    shape, w, x = (n.input(i) for i in range(3))
+    check_floats(n, x, w)
+    check_images(n, x, w, 4)
+    return finished(n, transposed(n, x, w.transpose(3, 0, 1, 2), shape), n.optional(3))
+
+
+@tflite_op("CONV_3D_TRANSPOSE")
+def conv_3d_transpose(n: TfliteNode) -> Result:
+    shape, w, x = (n.input(i) for i in range(3))
+    check_floats(n, x, w)
+    check_images(n, x, w, 5)
+    y = transposed(n, x, w.transpose(4, 3, 0, 1, 2), shape, dilated=True)
+    return finished(n, y, n.optional(3))
