@@ -80,7 +80,7 @@ def plain(n: TfliteNode, x: Value, w: Value) -> Value:
 
 
 def depthwise(n: TfliteNode, x: Value, w: Value) -> Value:
-    """DEPTHWISE_CONV_2D without bias and activation; x [N, H, W, C], w [1, H, W, C * multiplier]."""
+    """DEPTHWISE_CONV_2D without bias and activation; x [N, H, W, C], w [1, H, W, C * factor]."""
     check_images(n, x, w, 4)
     channels, filters = n.extent(x, 3), n.extent(w, 3)
     if n.extent(w, 0) != 1 or channels < 1 or filters % channels:
