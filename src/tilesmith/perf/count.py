@@ -29,6 +29,7 @@ from tilesmith.loop.visit import own_exprs, walk
 from .cycles import Instructions
 from .footprint import Access, LoopDigit
 from .indices import SCATTERED, computed_from, linear, periods, picked
+from .operations import instructions_of, is_integer_division, kind_of
 
 MOST_VECTORS = 8
 """Most vectors from which the lanes of a load are shuffled; a load that needs more is a gather."""
@@ -278,72 +279,55 @@ class _Reader:
                 self.instruction(e, scope, share if scope is here else 1.0, index)
 
     def instruction(self, e: Expr, scope: OpenLoop, share: float, index: bool) -> None:
-        c = scope.count
-        pieces = max(math.ceil(e.lanes * e.dtype.bytes / self.vector), 1)
+        c, model = scope.count, self.target.model
+        kind = "select" if isinstance(e, ir.Broadcast) and not _free(e.value) else kind_of(e)
         if isinstance(e, Load):
-            if e.buffer.scope == "register":  # type: ignore[attr-defined]  # a loop buffer
-                return
-            cost = self.access(e.buffer, e.indices[0], e.lanes, False, scope)  # type: ignore[arg-type]
-            c.load += cost * share
-            c.issued += cost * share
-            return
-        if isinstance(e, (Var, Const, ir.Ramp, ir.Let)) or (
-            isinstance(e, ir.Broadcast) and _free(e.value)
-        ):
-            return
-        if e.dtype.is_int and e.lanes == 1:  # index arithmetic: accesses include its sums
-            if isinstance(e, Binary) and e.op in ("floordiv", "floormod"):
-                c.issued += self.target.model.integer_divide_cycles * share
-            elif not index and not isinstance(e, ir.Cast):
-                c.issued += share
-            return
-        flops = e.lanes if e.dtype.is_float else 0
-        if isinstance(e, Binary) and e.dtype.is_float and e.op == "mul":
-            scope.flops += flops * share
-            c.fma += pieces * share
-            scope.products.add(e)
-        elif isinstance(e, Binary) and e.op in ("add", "sub") and e.dtype.is_float:
-            scope.flops += flops * share
-            product = next((m for m in (e.a, e.b) if m in scope.products), None)
-            if product is not None:  # a multiply-add that is already counted includes the product
-                scope.products.remove(product)
-                return
-            fused = any(isinstance(m, Binary) and m.op == "mul" for m in (e.a, e.b))
-            c.fma += pieces * share * fused
-            c.alu += pieces * share * (not fused)
-        elif isinstance(e, ir.Call) and e.name == "fma":
-            scope.flops += 2 * flops * share
-            c.fma += pieces * share
-        elif (isinstance(e, ir.Call) and e.name == "sqrt") or (
-            isinstance(e, Binary) and e.op == "div"
-        ):
-            scope.flops += flops * share
-            width = e.lanes * e.dtype.bytes / self.vector
-            c.slow += self.target.model.divide_cycles * max(width, 0.5) * share
-        elif isinstance(e, Binary) and e.op in ("floordiv", "floormod"):
-            c.alu += self.target.model.integer_divide_cycles * e.lanes * share
-        elif isinstance(e, ir.Call) and e.name not in _SIMPLE:
-            c.slow += self.target.model.library_cycles * e.lanes * share
-        elif isinstance(e, ir.VectorReduce):
-            steps = 2 * math.log2(max(e.a.lanes / e.size, 1))
-            c.alu += steps * share
-            c.issued += steps * share
-            scope.flops += (e.a.lanes - e.size) * share
-            return
+            if e.buffer.scope != "register":  # type: ignore[attr-defined]  # a loop buffer
+                cost = self.access(e.buffer, e.indices[0], e.lanes, False, scope)  # type: ignore[arg-type]
+                c.load += cost * share
+                c.issued += cost * share
         elif (intrinsic := called(e)) is not None:
             if intrinsic.accumulates:
                 scope.flops += 2 * math.prod(intrinsic.extents) * share
-            c.fma += intrinsic.time(self.target.model) * share
+            c.fma += intrinsic.time(model) * share
             c.issued += share
+        elif kind is None:
             return
-        elif isinstance(e, ir.Cast):
-            wide = max(e.dtype.bytes, e.a.dtype.bytes)
-            c.alu += max(math.ceil(e.lanes * wide / self.vector), 1) * share
-        elif isinstance(e, ir.Call) and e.name == "bitcast":
-            return
-        elif isinstance(e, (Binary, ir.Compare, ir.Select, ir.Unary, ir.Call, ir.Broadcast)):
-            c.alu += pieces * share
-        c.issued += pieces * share
+        elif e.dtype.is_int and e.lanes == 1:  # index arithmetic: accesses include its sums
+            if is_integer_division(e):
+                c.issued += model.integer_divide_cycles * share
+            elif not index and kind != "cast":
+                c.issued += share
+        elif isinstance(e, ir.VectorReduce):
+            steps = 2 * math.log2(max(e.a.lanes / e.size, 1))
+            c.add(Instructions(alu=steps, issued=steps), share)
+            scope.flops += (e.a.lanes - e.size) * share
+        else:
+            self.arithmetic(e, kind, scope, share)
+
+    def arithmetic(self, e: Expr, kind: str, scope: OpenLoop, share: float) -> None:
+        """Count an operation on the lanes of vectors."""
+        flops = {"fma": 2, "mul": 1, "div": 1}.get(kind, 0)
+        product = None
+        if kind == "mul":
+            scope.products.add(e)
+        elif isinstance(e, Binary) and e.op in ("add", "sub") and e.dtype.is_float:
+            flops = 1
+            product = next((m for m in (e.a, e.b) if m in scope.products), None)
+            if any(isinstance(m, Binary) and m.op == "mul" for m in (e.a, e.b)):
+                kind = "fma"
+        scope.flops += flops * e.lanes * share
+        if product is not None:  # a multiply-add that is already counted includes the product
+            scope.products.remove(product)
+        elif kind == "special":  # `expand_math` leaves calls of the C library
+            scope.count.slow += self.target.model.library_cycles * e.lanes * share
+        else:
+            read = e.a.dtype if isinstance(e, ir.Cast) else e.dtype
+            vectors = e.lanes * max(e.dtype.bytes, read.bytes) / self.vector
+            counted = instructions_of(kind, self.target.model, vectors)
+            if is_integer_division(e):
+                counted.alu = self.target.model.integer_divide_cycles * e.lanes
+            scope.count.add(counted, share)
 
     # memory
 
@@ -410,10 +394,6 @@ class _Reader:
         return 1.0
 
 
-_SIMPLE = frozenset((
-    "abs", "floor", "ceil", "trunc", "round", "bitcast", "fma", "sqrt", "prefetch", "scalef",
-    "check_index",
-))  # fmt: skip
 _ZERO, _ONE = Const(0), Const(1)
 
 

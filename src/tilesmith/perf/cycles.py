@@ -6,7 +6,7 @@ of the core that it needs longest, or as the dependence chain between its iterat
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 from tilesmith.ir.cpu_model import CpuModel
 from tilesmith.ir.target import Target
@@ -46,8 +46,13 @@ class Instructions:
 
     def add(self, other: Instructions, times: float = 1.0) -> None:
         """Add `times` the instructions of `other`, one after another."""
-        for f in fields(Instructions):
-            setattr(self, f.name, getattr(self, f.name) + times * getattr(other, f.name))
+        self.fma += times * other.fma
+        self.alu += times * other.alu
+        self.slow += times * other.slow
+        self.load += times * other.load
+        self.store += times * other.store
+        self.issued += times * other.issued
+        self.chain += times * other.chain
 
 
 def tile_cycles(step: Instructions, shown: float, model: CpuModel) -> float:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from tilesmith.ir import expr as ir
 from tilesmith.ir.cpu_model import CpuModel
 from tilesmith.ir.expr import Expr
@@ -17,16 +19,19 @@ POLYNOMIAL = 32
 """Vector instructions of a transcendental function: 21 for tanh, 24 for exp, 34 for log."""
 
 _DIVIDING = ("sqrt", "rsqrt")
-_CHEAP = ("abs", "floor", "ceil", "trunc", "round", "isnan", "isinf", "bitcast")
+_CHEAP = (
+    "abs", "floor", "ceil", "trunc", "round", "isnan", "isinf", "scalef", "prefetch", "check_index",
+)  # fmt: skip
 
 
 def kind_of(e: Expr) -> str | None:
     """The kind of one operation; a product is no part of a multiply-add yet.  None for expressions
-    that are no operations: variables, constants, loads and their lanes.
+    that are no operations: variables, constants, loads and their lanes, and the same bits as
+    another type.
     """
     if isinstance(e, ir.Call):
-        if e.name == "fma":
-            return "fma"
+        if e.name in ("fma", "bitcast"):
+            return "fma" if e.name == "fma" else None
         return "div" if e.name in _DIVIDING else "add" if e.name in _CHEAP else "special"
     if isinstance(e, (ir.Select, ir.Compare)) or (isinstance(e, ir.Binary) and e.dtype.is_bool):
         return "select"
@@ -39,11 +44,20 @@ def kind_of(e: Expr) -> str | None:
     return None
 
 
-def instructions_of(kind: str, model: CpuModel) -> Instructions:
-    """Instructions of an operation of a kind, for one vector of full width."""
+def is_integer_division(e: Expr) -> bool:
+    """Whether `e` is a quotient or remainder that rounds down."""
+    return isinstance(e, ir.Binary) and e.op in ("floordiv", "floormod")
+
+
+def instructions_of(kind: str, model: CpuModel, vectors: float = 1.0) -> Instructions:
+    """Instructions of an operation of a kind, for `vectors` vectors of full width.  A part of a
+    vector counts as a whole one; dividers take half the time for at most half of one.
+    """
+    count = max(math.ceil(vectors), 1)
     if kind in ("fma", "mul"):
-        return Instructions(fma=1, issued=1)
+        return Instructions(fma=count, issued=count)
     if kind == "div":
-        return Instructions(slow=model.divide_cycles, issued=1)
-    count = POLYNOMIAL if kind == "special" else 1
+        return Instructions(slow=model.divide_cycles * max(vectors, 0.5), issued=count)
+    if kind == "special":
+        count *= POLYNOMIAL
     return Instructions(alu=count, issued=count)

@@ -16,7 +16,7 @@ from tilesmith.ir.dtypes import f32
 from tilesmith.ir.expr import Expr, Var, post_order
 from tilesmith.ir.target import Target
 from tilesmith.perf.cycles import Instructions
-from tilesmith.perf.operations import instructions_of, kind_of
+from tilesmith.perf.operations import instructions_of, is_integer_division, kind_of
 
 SHUFFLED = 4
 """The longest stride, in elements, with which vectors are loaded and shuffled, not gathered."""
@@ -71,7 +71,7 @@ def _count(e: Expr, counted: Instructions, target: Target) -> None:
         return
     if isinstance(e, ir.Cast) and e.dtype.is_int and e.dtype.bytes == 8 and e.a.dtype.is_float:
         times = 2.0 * target.vector_lanes(LANE_BYTES)  # each lane executes it
-    elif isinstance(e, ir.Binary) and e.op in ("floordiv", "floormod"):
+    elif is_integer_division(e):
         times = target.model.integer_divide_cycles
     else:
         times = max(e.dtype.bytes / LANE_BYTES, 1.0)
