@@ -26,6 +26,7 @@ from tilesmith.graph.passes.halo import add_halos
 from tilesmith.graph.passes.integer_products import integer_products, narrow_products
 from tilesmith.graph.passes.layout import assign_layouts
 from tilesmith.graph.passes.merge_branches import merge_branches
+from tilesmith.graph.passes.move_transposes import move_transposes
 from tilesmith.graph.passes.overwrite import overwrite
 from tilesmith.graph.passes.packed_weights import packed_weights
 from tilesmith.graph.passes.place import place
@@ -100,6 +101,7 @@ def graph_passes(session: Session) -> tuple[tuple[str, GraphPass], ...]:
     packing = session.backend.packing(session.target, session.choose)
     anywhere = (
         ("decompose", decompose),
+        ("move-transposes", move_transposes),
         ("int-products", lambda g: integer_products(g, on_floats, factors)),
         ("narrow-products", lambda g: narrow_products(g, factors)),
         ("packed-weights", lambda g: packed_weights(g, packing)),
