@@ -10,6 +10,8 @@ import pytest
 from tflite_models import ModelWriter
 
 import tilesmith as ts
+from tilesmith.frontend.load import load
+from tilesmith.graph.evaluate import evaluate
 
 
 def one_operator(
@@ -88,20 +90,22 @@ def check_operator(
     **values: Any,
 ) -> None:
     """An operator's results equal those of TFLite: integers exactly, floats within `tolerance`.
+    Models with open dimensions are compiled, too.
 
     outputs: a shape and an element type for each; by default those of the first input.
     """
     outputs = [(inputs[0].shape, inputs[0].dtype)] if outputs is None else outputs
     model = one_operator(kind, inputs, outputs, options, stored=stored, **values)
-    given = [x for i, x in enumerate(inputs) if i not in stored]
-    wanted = litert(model, given)
-    results = ts.compile(model)(*given)
-    results = results if isinstance(results, (tuple, list)) else (results,)
-    assert len(results) == len(wanted)
-    for result, want in zip(results, wanted, strict=True):
-        assert result.dtype == want.dtype
-        assert result.shape == want.shape
-        if want.dtype.kind in "iub":
-            np.testing.assert_array_equal(result, want)
-        else:
-            np.testing.assert_allclose(result, want, tolerance, tolerance)
+    given = {f"x{i}": x for i, x in enumerate(inputs) if i not in stored}
+    wanted = litert(model, list(given.values()))
+    runs = [evaluate(load(model), given)]
+    if values.get("is_open"):
+        runs.append(ts.compile(model, threads=1).run(given))
+    for run in runs:
+        assert len(run) == len(wanted)
+        for result, want in zip(run.values(), wanted, strict=True):
+            assert (result.dtype, result.shape) == (want.dtype, want.shape)
+            if want.dtype.kind in "iub":
+                np.testing.assert_array_equal(result, want)
+            else:
+                np.testing.assert_allclose(result, want, tolerance, tolerance)

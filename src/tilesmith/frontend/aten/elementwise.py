@@ -9,17 +9,15 @@ from functools import partial
 from tilesmith.frontend.aten.node import AtenNode
 from tilesmith.frontend.aten.promotion import Number, Operand, result_type
 from tilesmith.frontend.aten.registry import aten_op
+from tilesmith.frontend.common.arithmetic import angle, floor_quotient
 from tilesmith.graph.nodes import Value
-from tilesmith.ir.dtypes import DType, bf16, bool_, f16, f32, f64, i16, i32, i64
+from tilesmith.ir.dtypes import DType, bool_, i32
 from tilesmith.ir.expr import Expr
 from tilesmith.ops import elementwise as ew
 from tilesmith.ops import functions as fn
 from tilesmith.ops.base import Op
 from tilesmith.ops.divisor import Divisor
 from tilesmith.ops.rules import broadcast_shapes
-
-BITS = {f16: i16, bf16: i16, f32: i32, f64: i64}
-"""Integers of the size of floats."""
 
 
 def _function(n: AtenNode, self: Value, make: Callable[[], Op]) -> Value:
@@ -197,15 +195,7 @@ def _truncated(n: AtenNode, a: Operand, b: Operand) -> Value:
 def floor_divide(n: AtenNode, self: Operand, other: Operand) -> Value:
     x, y = _division(n, self, other)
     if not x.dtype.is_float:
-        whole = x / y
-        if x.dtype.kind != "int":
-            return whole
-        # (x - x % y) / y could overflow: the difference may leave the range of the type
-        nothing, rest = n.tensor(0, x.dtype), n.add(ew.Mod(True), x, y)
-        signs = (v < nothing for v in (rest, y))
-        differ = n.add(ew.LogicalXor(), *signs)
-        lower = differ & rest.differs(nothing)
-        return whole - n.cast(lower, x.dtype)
+        return floor_quotient(n, x, y)
     # As in C++ and Python, the remainder is exact, and the difference's quotient nearly exact.
     zero, one, half = (n.tensor(v, x.dtype) for v in (0, 1, 0.5))
     rest = n.add(ew.Mod(True), x, y)
@@ -244,27 +234,7 @@ def power(n: AtenNode, self: Operand, exponent: Operand) -> Value:
 
 @aten_op("aten.atan2.default")
 def atan2(n: AtenNode, self: Value, other: Value) -> Value:
-    y, x = n.common(self, other, floating=True)
-    dtype = x.dtype
-
-    def number(v: float) -> Value:
-        return n.tensor(v, dtype)
-
-    # Two infinities have the angle of (+-1, +-1), and two zeros that of (+-0, +-1).
-    both_infinite = n.add(ew.IsInf(), y) & n.add(ew.IsInf(), x)
-    is_zero = x.equals(number(0))
-    both_zero = is_zero & y.equals(number(0))
-    is_left = n.add(ew.Bitcast(BITS[dtype]), x) < 0
-    side = fn.where(is_left, number(-1), number(1))
-    below = n.add(ew.Bitcast(BITS[dtype]), y) < 0
-    level = fn.where(below, number(-1), number(1))
-    across = fn.where(both_infinite | both_zero, side, x)
-    up = fn.where(both_infinite, level, y)
-    angle = n.add(ew.Atan(), up / across)
-    turned = angle + level * number(math.pi)
-    angles = fn.where(is_left, turned, angle)
-    is_nan = fn.is_nan(x) | fn.is_nan(y)
-    return fn.where(is_nan, number(math.nan), angles)
+    return angle(n, *n.common(self, other, floating=True))
 
 
 # Comparisons and logic

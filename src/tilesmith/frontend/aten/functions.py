@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from functools import partial
 
-from tilesmith.frontend.aten.elementwise import BITS, isnan, maximum, minimum
+from tilesmith.frontend.aten.elementwise import isnan, maximum, minimum
 from tilesmith.frontend.aten.node import AtenNode
 from tilesmith.frontend.aten.promotion import Operand
 from tilesmith.frontend.aten.registry import aten_op
+from tilesmith.frontend.common.arithmetic import BITS
 from tilesmith.graph.nodes import Value
 from tilesmith.ir.dtypes import bool_
 from tilesmith.ops import elementwise as ew

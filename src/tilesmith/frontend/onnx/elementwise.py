@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from tilesmith.frontend.common.arithmetic import shifted_right
 from tilesmith.frontend.common.slots import Result
 from tilesmith.frontend.onnx.node import OnnxNode
 from tilesmith.frontend.onnx.registry import onnx_op, same_operator
@@ -137,12 +138,9 @@ def mod(n: OnnxNode) -> Result:
 def bit_shift(n: OnnxNode) -> Result:
     direction = n.attr_string("direction", among=("LEFT", "RIGHT"))
     x, by = n.input(0), n.input(1)
-    if direction == "RIGHT" and x.dtype.kind == "int":
-        # A shift that is out of range leaves only the sign.  So does a shift by all bits but one.
-        low, last = n.const(0, by.dtype), n.const(by.dtype.bits - 1, by.dtype)
-        inside = (by >= low) & (by <= last)
-        by = fn.where(inside, by, last)
-    return n.add(ew.BitShift(direction.lower()), x, by)
+    if direction == "RIGHT":
+        return shifted_right(n, x, by)
+    return n.add(ew.BitShift("left"), x, by)
 
 
 @onnx_op("Where", since=9)
