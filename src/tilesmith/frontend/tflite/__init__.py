@@ -5,11 +5,19 @@ the same integers as TFLite's reference kernels.
 """
 
 from tilesmith.frontend.common.source import Frontend
-from tilesmith.frontend.tflite import activations, contractions, convolutions, elementwise, pools
+from tilesmith.frontend.tflite import (
+    activations,
+    contractions,
+    convolutions,
+    elementwise,
+    pools,
+    resizing,
+    weights,
+)
 from tilesmith.frontend.tflite.model import recognises
 from tilesmith.frontend.tflite.reader import load, nodes
 
-FAMILIES = (activations, contractions, convolutions, elementwise, pools)
+FAMILIES = (activations, contractions, convolutions, elementwise, pools, resizing, weights)
 """The modules that register operators, in the order of the documentation."""
 
 TFLITE = Frontend(
