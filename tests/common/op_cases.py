@@ -36,6 +36,7 @@ from tilesmith.ops.coupling import PairwiseCoupling
 from tilesmith.ops.deform import DeformConv, DeformSample
 from tilesmith.ops.divisor import Divisor
 from tilesmith.ops.einsum import Einsum
+from tilesmith.ops.fixed_point import DoublingHighMul, RoundingShift
 from tilesmith.ops.gather import FromFront, Gather, GatherElements, GatherNd, OneHot, Trilu
 from tilesmith.ops.lookup import CountRuns, Position
 from tilesmith.ops.matmul import Gemm, MatMul
@@ -194,6 +195,11 @@ def _elementwise() -> Iterator[Case]:
         shifts = np.asarray([0, 1, 7, 8, 31], np.uint8)
         yield case(ew.BitShift(direction), In((3, 5), "u8", 0.0, 255.0), shifts)
         yield case(ew.BitShift(direction), In((5,), "i32"), shifts.astype(np.int32))
+    words = np.asarray([-(2**31), -(2**30) - 1, -3, -1, 0, 1, 2, 3, 2**30, 2**31 - 1], np.int32)
+    yield case(DoublingHighMul(), words[:, None], words)
+    yield case(DoublingHighMul(), In((3, 40), "i32", -2e9, 2e9), In((40,), "i32", 1e9, 2e9))
+    yield case(RoundingShift(), words[:, None], np.arange(32, dtype=np.int32))
+    yield case(RoundingShift(), In((3, 40), "i32", -2e9, 2e9), np.asarray(7, np.int32))
     yield case(ew.Where(), In((3, 1), "bool"), (3, 4), (4,))
     yield case(ew.Where(), In((4,), "bool"), In((1,), "i64"), In((2, 4), "i64"))
     yield case(ac.PRelu(), (2, 3, 4), (3, 1))

@@ -1,0 +1,65 @@
+"""Fixed-point arithmetic of integers, with the roundings of gemmlowp, which TFLite follows.
+
+A real factor between 0 and 1 is an integer `m` that stands for `m / 2^31`, and a power of two.  A
+product with it rounds twice: `DoublingHighMul`, then `RoundingShift`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+
+from tilesmith.ir import expr as ir
+from tilesmith.ir.dtypes import i32, i64
+from tilesmith.ir.expr import Expr, cast, const, select
+from tilesmith.te import tensor as te
+
+from . import rules
+from .elementwise import Elementwise
+
+
+class _OfWords(Elementwise, abstract=True):
+    """Two broadcast inputs of i32."""
+
+    arity: ClassVar[int] = 2
+    kinds: ClassVar[tuple[str, ...]] = rules.INTEGERS
+
+    def check(self, *inputs: te.Tensor) -> None:
+        super().check(*inputs)
+        if inputs[0].dtype is not i32:
+            rules.reject(self.name, "inputs of element type i32", inputs[0].dtype)
+
+
+class DoublingHighMul(_OfWords):
+    """a * b / 2^31 of i32 numbers, rounded to the nearest; ties round up.  The result for twice
+    the smallest number, 2^31, saturates (ARM's SQRDMULH).
+    """
+
+    def element(self, a: Expr, b: Expr) -> Expr:
+        high = cast((cast(a, i64) * cast(b, i64) + (1 << 30)) >> 31, i32)
+        low, top = (const(int(n), i32) for n in (i32.min, i32.max))
+        return select(ir.all_of(a == low, b == low), top, high)
+
+    def numpy(self, a: np.ndarray, b: np.ndarray) -> Any:
+        high = (a.astype(np.int64) * b.astype(np.int64) + (1 << 30)) >> 31
+        return np.minimum(high, i32.max).astype(np.int32)
+
+
+class RoundingShift(_OfWords):
+    """x / 2^bits of i32 numbers, rounded to the nearest; ties round away from zero.
+
+    `bits` is from 0 to 31; only its five lowest bits count.
+    """
+
+    def element(self, x: Expr, bits: Expr) -> Expr:
+        bits = bits & 31
+        mask = (const(1, i32) << bits) - 1
+        half = select(x < 0, (mask >> 1) + 1, mask >> 1)
+        return (x >> bits) + cast(half < (x & mask), i32)
+
+    def numpy(self, x: np.ndarray, bits: np.ndarray) -> Any:
+        wide, bits = x.astype(np.int64), bits & 31
+        half = (np.int64(1) << bits) >> 1
+        shifted = np.where(wide < 0, -((half - wide) >> bits), (half + wide) >> bits)
+        return shifted.astype(np.int32)
