@@ -9,13 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from interpreted import OPTIONS, recorded
 
 import tilesmith as ts
+from common.interpreted import OPTIONS, recorded
 from common.pass_models import MODELS
 from tilesmith.graph.nodes import Graph
 from tilesmith.ir.symbols import value_of
-from tilesmith.program.interpret import interpret
 from tilesmith.program.visit import steps_in
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
@@ -31,11 +30,11 @@ CONTROL = ("test_loop11", "test_loop13_seq", "test_if", "test_if_seq", "test_sca
 
 def both(model: Any, inputs: Sequence[Any]) -> tuple[list[Any], list[Any], set[str]]:
     """What an executable and the interpreter give, and the kinds of steps that there are."""
-    with recorded() as functions:
+    with recorded() as recording:
         exe = ts.compile(model, options=OPTIONS)
     main = exe.program.main
     wanted = exe.run({s.name: x for s, x in zip(main.inputs, inputs, strict=True)})
-    found = interpret(main, inputs, exe.program.constants, functions)
+    found = recording.interpret(exe.program, inputs)
     return [*wanted.values()], found, {type(s).__name__ for s in steps_in(main.steps)}
 
 

@@ -15,7 +15,8 @@ import numpy as np
 
 from tilesmith.codegen.packed import unpacked
 from tilesmith.ir.expr import Const
-from tilesmith.program.nodes import Arg, Copy, KernelCall, Step
+from tilesmith.program.nodes import KernelCall
+from tilesmith.program.run import Actions, Address, Memories, Run
 from tilesmith.support.errors import ModelError
 
 from .arrays import at_home, check_count, stored_dtype
@@ -29,8 +30,8 @@ from .program import Program
 from .runner import Runner, Times, as_given, given_outputs, kept_outputs
 from .shared_memory import is_shared
 
-_Steps: TypeAlias = "list[tuple[Step, list[Callable[[], None]]]]"
-"""Steps, each with the functions that run it, in order."""
+_Steps: TypeAlias = "list[tuple[KernelCall | None, list[Callable[[], None]]]]"
+"""Calls of kernels, and None for copies, each with the functions that run it, in order."""
 
 _KEPT = 8
 """Sets of callers' arrays whose launches are kept."""
@@ -103,34 +104,30 @@ class DeviceRunner(Runner):
         self._is_open = True
 
     def _bound(self, device: OpenDevice, inputs: Sequence[Any], outputs: Sequence[Any]) -> _Steps:
-        """A function for each step.
+        """The functions of each step.
 
         device: with the queue that runs it.
         inputs, outputs: memory of each.
         """
+        steps: _Steps = []
 
-        def place(a: Arg) -> tuple[Any, int]:
-            """The device memory of an argument, and its offset in bytes."""
-            if a.kind in ("input", "output"):
-                return (inputs if a.kind == "input" else outputs)[a.index], a.offset
-            memory = self._constants if a.kind == "constant" else self._arena
-            return memory, a.index + a.offset
+        def copy(source: Address, to: Address, size: int) -> None:
+            steps.append((None, [lambda: device.copy(*to, *source, size)]))
 
-        return [(s, self._made(s, device, place)) for s in self.program.steps]
+        def kernel(step: KernelCall, args: list[Address | int], workspace: Address) -> None:
+            steps.append((step, self._started(step, device, [*args, workspace])))
 
-    def _made(
-        self, step: Step, device: OpenDevice, place: Callable[[Arg], tuple[Any, int]]
+        memories: Memories = {("constant", 0): self._constants, ("arena", 0): self._arena}
+        memories |= {("input", i): memory for i, memory in enumerate(inputs)}
+        memories |= {("output", i): memory for i, memory in enumerate(outputs)}
+        Run(Actions(copy, kernel=kernel), memories).steps(self.program.steps)
+        return steps
+
+    def _started(
+        self, step: KernelCall, device: OpenDevice, arguments: Sequence[Argument]
     ) -> list[Callable[[], None]]:
-        """The function of a step."""
-        if isinstance(step, Copy):
-            (source, start), (to, end) = place(step.source), place(step.to)
-            assert isinstance(step.bytes, int)
-            size = step.bytes
-            return [lambda: device.copy(to, end, source, start, size)]
-        assert isinstance(step, KernelCall)
+        """The functions that start a kernel."""
         kernel = self._kernels[step.symbol]
-        arguments: list[Argument] = [a.index if a.kind == "scalar" else place(a) for a in step.args]
-        arguments.append(place(step.workspace))
         starts: list[Callable[[], None]] = []
         for launch in kernel.launches:
             # Each launch needs its own kernel object, which keeps arguments.
@@ -242,7 +239,7 @@ class DeviceRunner(Runner):
             for start in starts:
                 start()
             self.device.read(self._failure, self._report)
-            if isinstance(step, KernelCall):
+            if step is not None:
                 seconds.append(time.perf_counter() - begin)
         return np.array(seconds)
 

@@ -7,16 +7,18 @@ Only the program's `Transfer` steps copy.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from threading import Lock
 from typing import Any
 
 import numpy as np
 
 from tilesmith.program.nodes import PartCall, Results, Transfer
+from tilesmith.program.run import Actions, Run
 from tilesmith.program.text import head
 from tilesmith.program.verify import verify
-from tilesmith.support.errors import InternalError, ModelError, VerifyError
+from tilesmith.support.errors import ModelError, VerifyError
 
 from .arrays import as_stored, at_home
 from .device_memory import check_memory
@@ -60,6 +62,7 @@ class PartsRunner(Runner):
         ]
         self._specs: dict[int, TensorSpec] = {}  # specifications of values on the device
         self._memory: dict[int, Any] = {}  # memory of the same values
+        self._actions = Actions(part=self._call_part, transfer=self._transfer)
         self._check_steps()
         self.threads = max((runner.threads for runner in self._runners), default=threads or 1)
         self._is_open = False
@@ -96,8 +99,13 @@ class PartsRunner(Runner):
                 raise ModelError(f"the steps of the program do not fit its parts: {head(call)}")
             if part.target.device is not None:
                 self._specs.update(zip((*call.inputs, *call.outputs), specs, strict=True))
-        for step in self.program.transfers:
-            if (step.to if step.to_device else step.source) not in self._specs:
+        for step in self.program.part_steps:
+            there, here = set[int](), set[int]()
+            if isinstance(step, Transfer):
+                there.add(step.to if step.to_device else step.source)
+            elif isinstance(step, Results):
+                here.update(step.values)
+            if not there <= self._specs.keys() or here & self._specs.keys():
                 raise ModelError(f"the steps of the program do not fit its parts: {head(step)}")
 
     def call(self, arrays: tuple[Any, ...], out: Any) -> Any:
@@ -118,51 +126,42 @@ class PartsRunner(Runner):
 
     def _run(self, stored: Sequence[Any]) -> list[Any]:
         """The results, each in a separate array."""
+        return self._taken(self._walked(stored, self._actions))
+
+    def _walked(self, stored: Sequence[Any], actions: Actions) -> Run:
+        """A run on the inputs."""
         self.open()
         self._watch.start()
-        values = self._inputs_of(stored)
-        parts = iter(self._runners)
-        for step in self.program.part_steps:
-            if isinstance(step, PartCall):
-                runner = next(parts)
-                if isinstance(runner, DeviceRunner):
-                    runner.run_there()
-                else:
-                    self._call_part(runner, step, values)
-            elif isinstance(step, Transfer):
-                self._transfer(step, values)
-            else:
-                assert isinstance(step, Results)
-                return self._taken(step.values, values)
-        raise InternalError("the program has no results")
-
-    def _inputs_of(self, stored: Sequence[Any]) -> dict[int, Any]:
-        """The first values of a run: its inputs."""
         pairs = zip(stored, self.program.inputs, strict=True)
         views = (a if s.dtype.is_host else a.view(s.dtype.numpy) for a, s in pairs)
-        return dict(enumerate(views))
+        run = Run(actions, values=views)
+        run.steps(self.program.part_steps)
+        return run
 
-    def _call_part(self, runner: HostRunner, step: PartCall, values: dict[int, Any]) -> None:
-        computed = runner.call(tuple(values[a] for a in step.inputs), None)
-        results = (computed,) if len(step.outputs) == 1 else computed
-        values.update(zip(step.outputs, results, strict=True))
+    def _call_part(self, step: PartCall, values: Sequence[Any]) -> Sequence[Any]:
+        runner = self._runners[step.part]
+        if isinstance(runner, DeviceRunner):
+            runner.run_there()
+            return [self._memory[v] for v in step.outputs]
+        computed = runner.call(tuple(values), None)
+        return (computed,) if len(step.outputs) == 1 else computed
 
-    def _transfer(self, step: Transfer, values: dict[int, Any]) -> None:
+    def _transfer(self, step: Transfer, value: Any) -> Any:
         device = next(r for r in self._runners if isinstance(r, DeviceRunner)).device
-        place = step.to if step.to_device else step.source
-        memory, spec = self._memory[place], self._specs[place]
         if step.to_device:
-            device.write(memory, as_stored(values[step.source]))
-            return
-        values[step.to] = array = np.empty(spec.static_shape, spec.dtype.numpy)
-        device.read(as_stored(array), memory)
+            device.write(self._memory[step.to], as_stored(value))
+            return self._memory[step.to]
+        spec = self._specs[step.source]
+        array = np.empty(spec.static_shape, spec.dtype.numpy)
+        device.read(as_stored(array), value)
+        return array
 
-    def _taken(self, places: Sequence[int], values: Mapping[int, Any]) -> list[Any]:
+    def _taken(self, run: Run) -> list[Any]:
         """The results.  Inputs among them are copied, and so are values that are results twice."""
         seen: set[int] = set()
         taken_values: list[Any] = []
-        for a in places:
-            value = values[a]
+        for a in run.results:
+            value = run.values[a]
             again = a < len(self.program.inputs) or a in seen
             taken_values.append(value.copy() if again and isinstance(value, np.ndarray) else value)
             seen.add(a)
@@ -184,23 +183,20 @@ class PartsRunner(Runner):
 
     def _timed_once(self, stored: Sequence[Any]) -> tuple[np.ndarray, np.ndarray]:
         """The seconds of each call in one run, and the number of times that it ran."""
-        self.open()
-        values = self._inputs_of(stored)
-        parts = iter(self._runners)
         timed_parts: list[tuple[np.ndarray, np.ndarray]] = []
-        for step in self.program.part_steps:
-            if isinstance(step, Transfer):
-                self._transfer(step, values)
-            elif isinstance(step, PartCall):
-                runner = next(parts)
-                if isinstance(runner, DeviceRunner):
-                    seconds = runner.timed_there()
-                    timed_parts.append((seconds, np.ones(len(seconds), np.int64)))
-                    continue
-                inputs = tuple(values[a] for a in step.inputs)
-                self._call_part(runner, step, values)
-                times = runner.timed(inputs, 1)
-                timed_parts.append((times.seconds, times.runs))
+
+        def part(step: PartCall, values: Sequence[Any]) -> Sequence[Any]:
+            runner = self._runners[step.part]
+            if isinstance(runner, DeviceRunner):
+                seconds = runner.timed_there()
+                timed_parts.append((seconds, np.ones(len(seconds), np.int64)))
+                return [self._memory[v] for v in step.outputs]
+            results = self._call_part(step, values)
+            times = runner.timed(tuple(values), 1)
+            timed_parts.append((times.seconds, times.runs))
+            return results
+
+        self._walked(stored, replace(self._actions, part=part))
         all_seconds, all_runs = (
             zip(*timed_parts) if timed_parts else ((np.zeros(0),), (np.zeros(0, int),))
         )

@@ -15,6 +15,8 @@ from common import arithmetic_cases as arithmetic
 from common import device_kernels as cases
 from common import matrices, pass_models
 from common import thread_reductions as reductions
+from common.interpreted import OPTIONS, recorded
+from common.part_models import branching, detector
 from tilesmith import te
 from tilesmith.backend import CUDA
 from tilesmith.backend import cuda as backend
@@ -26,11 +28,14 @@ from tilesmith.codegen.targets import target
 from tilesmith.driver.entry import FallbackWarning
 from tilesmith.graph.builder import Builder
 from tilesmith.graph.evaluate import evaluate
+from tilesmith.graph.nodes import Graph
 from tilesmith.ir.dtypes import f32, i32, i64, u8
+from tilesmith.ir.symbols import symbol
 from tilesmith.ir.types import TensorType
 from tilesmith.loop.nodes import Func
 from tilesmith.ops.activation import Relu
 from tilesmith.ops.conv import Conv
+from tilesmith.ops.elementwise.binary import Sub
 from tilesmith.ops.gather import Gather
 from tilesmith.ops.matmul import MatMul
 from tilesmith.ops.norm import InstanceNorm, LayerNorm, LogSoftmax, RmsNorm, Softmax
@@ -39,6 +44,9 @@ from tilesmith.ops.scan import CumSum
 from tilesmith.ops.scatter import ScatterElements
 from tilesmith.ops.select import NonZero
 from tilesmith.ops.sort import TopK
+from tilesmith.program.nodes import Results
+from tilesmith.program.parse import parse_program
+from tilesmith.program.text import print_program
 from tilesmith.runtime import device_function, device_runner, parts_runner
 from tilesmith.runtime.arguments import Arguments
 from tilesmith.runtime.device_function import DeviceFunction
@@ -288,6 +296,49 @@ def test_a_norm_is_one_launch(name: str):
     np.testing.assert_allclose(exe(*given), wanted, rtol=1e-4, atol=1e-5)
 
 
+def selected() -> Graph:
+    """The CPU measures a size; the device computes before, and the caller's array is a result."""
+    b = Builder("g")
+    x = b.input("x", TensorType(f32, (1, 4096)))
+    shifted = b.add(Sub(), x, b.constant(np.float32(0.5), "half"))
+    places, _ = b.add(NonZero(), b.add(Relu(), shifted))
+    return b.finish([places, x, shifted])
+
+
+def open_sizes() -> Graph:
+    """The CPU runs all of it, without copies."""
+    b = Builder("g")
+    x = b.input("x", TensorType(f32, (symbol("n"), 16)))
+    return b.finish([b.add(Relu(), x), x])
+
+
+SPLIT = {
+    "suppression": (lambda: detector(6), (1, 3, 6, 6)),
+    "branch": (branching, (1, 1, 8, 8)),
+    "measured sizes": (selected, (1, 4096)),
+    "open sizes": (open_sizes, (5, 16)),
+}
+
+
+@pytest.mark.parametrize("name", SPLIT)
+def test_the_interpreter_of_a_model_in_parts(name: str, monkeypatch: pytest.MonkeyPatch):
+    """It gives what the executable gives, and the text of each program is read back."""
+    monkeypatch.setattr(parts_runner, "is_there", lambda t: True)
+    make, shape = SPLIT[name]
+    with recorded() as recording, pytest.warns(FallbackWarning):
+        made = ts.compile(make(), target="cuda-sm_80", options=OPTIONS)
+    program = made.program
+    assert program.parts
+    for main in (program.main, *(p.main for p in program.parts)):
+        assert parse_program(print_program(main)) == main
+    for seed in range(2):
+        given = (-1) ** seed * np.random.default_rng(seed).random(shape, np.float32)
+        results = made(given)
+        wanted = results if isinstance(results, tuple) else (results,)
+        for a, b in zip(recording.interpret(program, [given]), wanted, strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+
+
 def test_a_model_in_parts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     """The CPU finds the elements that are not zero; the device computes before and after."""
     monkeypatch.setattr(parts_runner, "is_there", lambda t: True)
@@ -316,6 +367,8 @@ def test_a_model_in_parts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     assert len(profile) == len(made.program.calls) and all(k.seconds > 0 for k in profile)
     made.load_weights({"w": 2 * weights})
     np.testing.assert_allclose(made(given)[1], 2 * positive, rtol=1e-6)
-    for wrong in (made.program.part_steps[1:], made.program.part_steps[:-1]):
+    steps = made.program.part_steps
+    on_device = next(s.to for s in made.program.transfers if s.to_device)
+    for wrong in (steps[1:], steps[:-1], (*steps[:-1], Results((on_device, on_device)))):
         with pytest.raises(ModelError, match="do not fit its parts"):
             Executable(replace(made.program, part_steps=wrong))

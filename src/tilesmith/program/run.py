@@ -1,0 +1,253 @@
+"""A run of a main program: the meaning of its steps.
+
+A run knows control flow, addresses and sizes.  Memory and functions are given to it as `Actions`:
+of NumPy (`program.interpret`), of a device (`runtime.device_runner`), and of parts, each in its own
+place (`runtime.parts_runner`).
+
+A slot that is large enough keeps its memory.  A slot that grows gets other memory, and only the
+bytes to keep are copied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from tilesmith.support.errors import InternalError, ModelError
+
+from . import nodes
+from .nodes import Arg, ArgKind, HostArray, Step
+from .text import head
+
+Address: TypeAlias = tuple[Any, int]
+"""A memory, as the actions know it, and an offset in bytes."""
+
+Memories: TypeAlias = dict[tuple[ArgKind, int], Any]
+"""Inputs, outputs, constants and the arena, by kind of argument and number."""
+
+Located: TypeAlias = tuple[HostArray, Address, tuple[int, ...]]
+"""An argument of a host function, with its address and its extents."""
+
+I64, BYTE = np.dtype(np.int64), np.dtype(np.uint8)
+
+
+def _at(address: Address, distance: int) -> Address:
+    memory, offset = address
+    return memory, offset + distance
+
+
+def _refuse(*_: Any) -> Any:
+    raise InternalError("what runs this program has no such step")
+
+
+@dataclass(frozen=True, slots=True)
+class Actions:
+    """The memory and the functions of a run.  A step that needs a missing action is refused.
+
+    copy: copies bytes from one address to another.
+    view: the array of an element type and a shape at an address.
+    allocate: memory of a number of bytes.
+    kernel: calls a kernel with its arguments and its workspace.
+    sizes: computes values from extents by a function.  Returns its error code.
+    host: calls a function of the host with its inputs and outputs.
+    part: runs a part on values.  Returns its results.
+    transfer: copies a value to the device or back.  Returns the copy.
+    """
+
+    copy: Callable[[Address, Address, int], None] = _refuse
+    view: Callable[[Address, np.dtype, Sequence[int]], np.ndarray] = _refuse
+    allocate: Callable[[int], Any] = _refuse
+    kernel: Callable[[nodes.KernelCall, list[Address | int], Address], None] = _refuse
+    sizes: Callable[[str, np.ndarray, np.ndarray], int] = _refuse
+    host: Callable[[nodes.HostCall, list[Located], list[Located]], None] = _refuse
+    part: Callable[[nodes.PartCall, list[Any]], Sequence[Any]] = _refuse
+    transfer: Callable[[nodes.Transfer, Any], Any] = _refuse
+
+
+class Run:
+    """A run of a main program.
+
+    values: values of a program of parts, by number.
+    results: numbers of the values that are results of such a program.
+    extents, sizes: operands and results of the functions of sizes.
+    slots: memory that grows, and its bytes.
+    pointers: current addresses of the loops' pointers.
+    turns: for pointers to memory that grows, the slot of the current iteration.
+    shapes: shapes of outputs, as the program reports them.
+    """
+
+    extents: np.ndarray
+    sizes: np.ndarray
+    results: tuple[int, ...] = ()
+
+    def __init__(
+        self, actions: Actions, memories: Memories | None = None, values: Iterable[Any] = ()
+    ) -> None:
+        """values: the inputs of a program of parts."""
+        self.actions, self.memories = actions, memories or {}
+        self.values: dict[int, Any] = dict(enumerate(values))
+        self.slots: dict[int, tuple[Any, int]] = {}
+        self.pointers: dict[int, Address] = {}
+        self.turns: dict[int, int] = {}
+        self.shapes: dict[int, tuple[int, ...]] = {}
+
+    # --- arguments ---
+
+    def address(self, arg: Arg) -> Address:
+        """The address of an argument that is memory."""
+        kind = arg.kind
+        if kind == "input" or kind == "output":
+            return self.memories[kind, arg.index], arg.offset
+        if kind == "constant":
+            return self.memories["constant", 0], arg.index
+        if kind == "pointer":
+            return _at(self.pointers[arg.index], arg.offset)
+        memory = self.memories["arena", 0] if arg.slot is None else self.slots[arg.slot][0]
+        return memory, arg.index if kind == "arena" else int(self.sizes[arg.index]) + arg.offset
+
+    def number(self, size: int | Arg) -> int:
+        return int(self.sizes[size.index]) if isinstance(size, Arg) else size
+
+    def operand(self, arg: Arg) -> Address | int:
+        if arg.kind == "scalar":
+            return arg.index
+        return self.number(arg) if arg.kind == "extent" else self.address(arg)
+
+    def located(self, arrays: Sequence[HostArray]) -> list[Located]:
+        return [(a, self.address(a.place), tuple(map(self.number, a.shape))) for a in arrays]
+
+    def holds(self, condition: Arg) -> bool:
+        return bool(self.actions.view(self.address(condition), BYTE, ()))
+
+    def numbers(self, source: Arg, count: int) -> list[int]:
+        return self.actions.view(self.address(source), I64, (count,)).tolist()
+
+    def store(self, to: Arg, numbers: Sequence[int]) -> None:
+        self.actions.view(self.address(to), I64, (len(numbers),))[:] = numbers
+
+    def compute_sizes(self, symbol: str, known: int) -> None:
+        """Computes the sizes that depend on the known extents."""
+        if self.actions.sizes(symbol, self.extents, self.sizes):
+            raise ModelError(f"the model can't run with the extents {self.extents[:known]}")
+
+    # --- steps ---
+
+    def steps(self, steps: Sequence[Step]) -> None:
+        actions = self.actions
+        for step in steps:
+            try:
+                match step:
+                    case nodes.PartCall():
+                        computed = actions.part(step, [self.values[i] for i in step.inputs])
+                        self.values.update(zip(step.outputs, computed, strict=True))
+                    case nodes.Transfer():
+                        self.values[step.to] = actions.transfer(step, self.values[step.source])
+                    case nodes.Results():
+                        self.results = step.values
+                    case nodes.KernelCall():
+                        workspace = self.address(step.workspace)
+                        actions.kernel(step, [self.operand(a) for a in step.args], workspace)
+                    case nodes.Copy():
+                        size = self.number(step.bytes)
+                        actions.copy(self.address(step.source), self.address(step.to), size)
+                    case nodes.HostCall():
+                        actions.host(step, self.located(step.inputs), self.located(step.outputs))
+                    case nodes.Branch():
+                        self.steps(step.then if self.holds(step.condition) else step.otherwise)
+                    case nodes.Repeat():
+                        self.repeat(step)
+                    case nodes.Measurement():
+                        self.measure(step)
+                    case nodes.Grow():
+                        self.grow(step)
+                    case nodes.Store():
+                        self.store(step.to, [self.number(n) for n in step.numbers])
+                    case nodes.Report():
+                        for output, shape in step.shapes:
+                            self.shapes[output] = tuple(map(self.number, shape))
+                    case _:
+                        _refuse()
+            except InternalError as e:
+                raise InternalError(f"{head(step)}: {e}") from e
+
+    def take(self, slot: int, size: int, keep: int = 0) -> Any:
+        """Memory of at least `size` bytes in a slot; the first `keep` bytes stay as they are."""
+        before, room = self.slots.get(slot, (None, -1))
+        if room >= size:
+            return before
+        memory = self.actions.allocate(size)
+        if before is not None:
+            self.actions.copy((before, 0), (memory, 0), keep)
+        self.slots[slot] = memory, size
+        return memory
+
+    def grow(self, step: nodes.Grow) -> None:
+        if step.for_threads:  # kernels have scratch memory of their own
+            return
+        slot = step.slot if step.target is None else self.turns[step.target]
+        memory = self.take(slot, self.number(step.bytes), self.number(step.keep))
+        if step.target is not None:
+            self.pointers[step.target] = memory, 0
+
+    def measure(self, step: nodes.Measurement) -> None:
+        measured = self.numbers(step.source, len(step.extents))
+        for i, (e, extent) in enumerate(zip(step.extents, measured, strict=True)):
+            if not e.low <= extent <= self.number(e.high):
+                high = self.number(e.high)
+                raise ModelError(f"{e.name!r} is {extent}; expected {e.low} to {high}")
+            self.extents[step.first + i] = extent
+        self.compute_sizes(step.sizes, step.first + len(step.extents))
+
+    def repeat(self, step: nodes.Repeat) -> None:
+        if isinstance(step.count, Arg) and step.count.kind != "extent":
+            (count,) = self.numbers(step.count, 1)
+        else:
+            count = self.number(step.count)
+        current = [self.address(c.first) for c in step.carried]
+        turning = [self.turning(c, step.is_even) for c in step.carried]
+        bases = [None if s.slot is not None else self.address(s.first) for s in step.slices]
+        goes_on, i = step.first is None or self.holds(step.first), 0
+        while goes_on and i < count:
+            for c, place, turns in zip(step.carried, current, turning, strict=True):
+                self.pointers[c.pointer] = place
+                if c.target is not None:
+                    self.turn(c.target, turns[i % 2])
+            for s, base in zip(step.slices, bases, strict=True):
+                stride = self.number(s.stride)
+                if s.slot is not None:
+                    base = self.take(s.slot, (i + 1) * stride, i * stride), 0
+                assert base is not None
+                self.pointers[s.pointer] = _at(base, (count - 1 - i if s.backward else i) * stride)
+            if step.number is not None:
+                self.store(step.number, [i])
+            self.steps(step.body)
+            current = [self.address(c.following) for c in step.carried]
+            goes_on = step.again is None or self.holds(step.again)
+            i += 1
+        for c, place in zip(step.carried, current, strict=True):
+            self.pointers[c.pointer] = place
+        if step.ran is not None:
+            self.store(step.ran, [i])
+        for c, place in zip(step.carried, current, strict=True):
+            if c.end is not None and c.bytes is not None:
+                self.actions.copy(place, self.address(c.end), self.number(c.bytes))
+
+    def turning(self, c: nodes.Carried, is_even: bool) -> tuple[Any, ...]:
+        """The two memories of a carried value that alternate: two slots, or two addresses.  If the
+        number of iterations is known, the last iteration writes the one where the value is needed.
+        """
+        if c.slot is not None:
+            return c.slot, c.slot + 1
+        if c.end is None or c.other is None:
+            return ()
+        places = self.address(c.end), self.address(c.other)
+        return places[::-1] if is_even else places
+
+    def turn(self, target: int, to: Address | int) -> None:
+        if isinstance(to, int):
+            self.turns[target] = to
+        else:
+            self.pointers[target] = to
