@@ -10,6 +10,7 @@ import pytest
 from tilesmith.codegen.context import BY_NAME, SIZE, Code
 from tilesmith.codegen.lower_main import lower_main
 from tilesmith.codegen.lower_steps import CONTEXT, FAILURE, Steps
+from tilesmith.ir.dtypes import f32
 from tilesmith.loop.compare import structural_equal
 from tilesmith.loop.interpret import interpret
 from tilesmith.loop.nodes import CallFunction, Func, Stmt, seq
@@ -154,7 +155,7 @@ def test_a_kernel_that_can_not_fail_is_not_asked() -> None:
 
 
 def test_a_function_of_the_host_gets_places_and_extents() -> None:
-    array = HostArray("f32", Arg("input", 0), (2, Arg("extent", 3)))
+    array = HostArray(f32, Arg("input", 0), (2, Arg("extent", 3)))
     text = text_of(HostCall("f", "", "F", "node", (array,), (array,)))
     assert text.startswith(
         "let n: i64 = values[3]\nlet n_1: i64 = values[3]\nlet code: i32 = host 0 "

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tilesmith.ir.dtypes import by_name, f32
+from tilesmith.ir.dtypes import by_name, f32, host_type, string
 from tilesmith.ir.grammar import fields_of
 from tilesmith.program import nodes
 from tilesmith.program.json_values import from_json, to_json
@@ -49,8 +49,8 @@ STEPS = (
     nodes.Branch(Arg("arena", 9), (nodes.Copy(PLACE, SLOT, 0),), (nodes.Grow(0, 5),)),
     LOOP,
     nodes.Repeat(3, ()),
-    nodes.HostCall("zip", "{}", "Op", "", (nodes.HostArray("seq_f32", PLACE, ()),),
-                   (nodes.HostArray("string", SLOT, (EXTENT, 2)),), True),
+    nodes.HostCall("zip", "{}", "Op", "", (nodes.HostArray(host_type("seq", f32), PLACE, ()),),
+                   (nodes.HostArray(string, SLOT, (EXTENT, 2)),), True),
     nodes.HostCall("none", "", "", "x", (), ()),
     nodes.Measurement(PLACE, 3, (nodes.Extent("n", 0, EXTENT), nodes.Extent("m * 2", 1, 9)), "s1"),
     nodes.Grow(3, EXTENT, keep=8),
@@ -106,6 +106,7 @@ def test_other_arguments_are_refused(text: str) -> None:
         ("copy arena -> arena+64, x", "expected a number or an argument, found 'x'"),
         ("call k(arena", r"expected '\)'"),
         ("call 3(arena)", "expected a word, found '3'"),
+        ("host f(f9[2] at arena) -> ()", "expected an element type, found 'f9'"),
         ("leap 3", r"expected a step \(call, .*\), found 'leap'"),
         ("repeat 3:", "expected an indented block, found the end"),
         ("slice pointer0 = input0 by 4", "a Slice does not belong here"),

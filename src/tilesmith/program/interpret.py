@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from tilesmith.host_functions import prepare
-from tilesmith.ir.dtypes import DType, by_name, string
+from tilesmith.ir.dtypes import string
 from tilesmith.ir.expr import Var
 from tilesmith.ir.symbols import value_of
 from tilesmith.loop.interpret import interpret as interpret_loops
@@ -123,14 +123,13 @@ class _Interpreter:
     def begin(self, run: Run, inputs: Sequence[Any], constants: np.ndarray) -> None:
         """Stores the inputs, computes the sizes that depend on them, and allocates memory."""
         main = self.main
-        extents: dict[str, int] = {}
+        extents: dict[int | str, int] = {}
+        known = {s.name for s in main.symbols}
         for i, (spec, value) in enumerate(zip(main.inputs, inputs, strict=True)):
             run.memories["input", i] = self.taken(spec, value)
             for name, extent in zip(spec.shape, getattr(value, "shape", ())):
-                if isinstance(name, str) and extents.setdefault(name, extent) != extent:
-                    known = {s.name for s in main.symbols}
-                    if name in known:
-                        raise ModelError(f"dimension {name!r}: found {extents[name]} and {extent}")
+                if name in known and extents.setdefault(name, extent) != extent:
+                    raise ModelError(f"dimension {name!r}: found {extents[name]} and {extent}")
         ends = [m.first + len(m.extents) for m in measurements_of(main.steps)]
         run.extents = np.zeros(max((len(main.symbols), *ends)), np.int64)
         run.sizes = np.zeros(main.size_values, np.int64)
@@ -162,8 +161,7 @@ class _Interpreter:
     def known_shapes(self, run: Run) -> Iterator[tuple[int, tuple[int, ...]]]:
         """The shapes of outputs that are known before the first step, by number."""
         main, position = self.main, OUTPUTS
-        reports = [s for s in main.steps if isinstance(s, nodes.Report)]
-        grown = {i for r in reports for i, _ in r.shapes}
+        grown = {i for s in main.steps if isinstance(s, nodes.Report) for i, _ in s.shapes}
         for i, spec in enumerate(main.outputs):
             if spec.dtype.is_host:
                 yield i, ()
@@ -223,24 +221,15 @@ class _Interpreter:
         made = prepare(step.function, step.settings)(*(self.read(*x) for x in inputs))
         results = made if isinstance(made, tuple) else (made,)
         for (array, place, shape), value in zip(outputs, results, strict=True):
-            dtype = _typed(array)
-            if dtype.is_host:
-                if dtype is string and np.shape(value) != shape:
+            if array.dtype.is_host:
+                if array.dtype is string and np.shape(value) != shape:
                     raise ModelError(f"expected strings of shape {shape}, found {np.shape(value)}")
                 view(place, I64)[...] = self.numbered(value)
             else:
-                view(place, dtype.numpy, shape)[...] = value
+                view(place, array.dtype.numpy, shape)[...] = value
 
     def read(self, array: nodes.HostArray, place: Address, shape: tuple[int, ...]) -> Any:
         """The argument of a host function: an object, or an array of its own."""
-        dtype = _typed(array)
-        if dtype.is_host:
+        if array.dtype.is_host:
             return self.objects[int(view(place, I64))]
-        return view(place, dtype.numpy, shape).copy()
-
-
-def _typed(array: nodes.HostArray) -> DType:
-    dtype = by_name(array.dtype)
-    if dtype is None:
-        raise InternalError(f"{array.dtype!r} is no element type")
-    return dtype
+        return view(place, array.dtype.numpy, shape).copy()

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, ClassVar, Literal, get_type_hints
 
+from tilesmith.ir.dtypes import DType
 from tilesmith.ir.grammar import Binder, Body, Label, Operand, Reference, tokens
 
 ArgKind = Literal["input", "output", "constant", "arena", "scalar", "place", "extent", "pointer"]
@@ -197,13 +198,13 @@ class Repeat(Step):
 class HostArray(Node):
     """A tensor that a host function reads or writes.
 
-    dtype: the element type by name; for a host type, the memory holds the number of one object.
+    dtype: the element type; for a host type, the memory holds the number of one object.
     place: its address, row-major.
     shape: its extents, each a number or an "extent".
     """
 
-    syntax = "{dtype:word}[{shape}] at {place}"
-    dtype: Label[str]
+    syntax = "{dtype}[{shape}] at {place}"
+    dtype: Label[DType]
     place: Operand[Arg]
     shape: Operand[tuple[int | Arg, ...]]
 

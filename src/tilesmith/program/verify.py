@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
-from tilesmith.ir.dtypes import by_name
 from tilesmith.ir.sizes import LARGEST
 from tilesmith.support.errors import VerifyError
 
@@ -268,14 +267,11 @@ class _Verifier:
             raise VerifyError(f"the function {symbol!r} has no code")
 
     def array(self, array: nodes.HostArray, step: Step) -> None:
-        dtype = by_name(array.dtype)
-        if dtype is None:
-            raise self.wrong(f"{array.dtype!r} is no element type", step)
         self.sizes(array.shape, step)
-        size = dtype.bytes
+        size, is_host = array.dtype.bytes, array.dtype.is_host
         for extent in array.shape:
-            size *= extent if isinstance(extent, int) and not dtype.is_host else 1
-        is_static = dtype.is_host or not array.extents
+            size *= extent if isinstance(extent, int) and not is_host else 1
+        is_static = is_host or not array.extents
         self.reached(array.place, size if is_static else 0, step)
 
     def arg(self, arg: Arg, scope: _Scope, node: Node) -> None:

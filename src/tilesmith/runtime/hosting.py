@@ -18,7 +18,7 @@ import numpy as np
 
 from tilesmith.host_functions import prepare
 from tilesmith.host_functions.values import checked
-from tilesmith.ir.dtypes import DType, by_name, string
+from tilesmith.ir.dtypes import DType, string
 from tilesmith.program.nodes import HostArray, HostCall
 from tilesmith.support.errors import ModelError, TilesmithError
 
@@ -59,8 +59,7 @@ class _Array:
 
     @staticmethod
     def of(array: HostArray) -> _Array:
-        dtype = by_name(array.dtype)
-        assert dtype is not None
+        dtype = array.dtype
         shape = tuple(d if isinstance(d, int) else None for d in array.shape)
         numpy = np.dtype(object) if dtype.is_host else dtype.numpy
         return _Array(dtype, numpy, shape, dtype.is_host)

@@ -192,8 +192,7 @@ class Placement:
     def _host_call(self, node: Node, op: Host, where: Mapping[Value, Arg]) -> HostCall:
         inputs, outputs = (
             tuple(
-                HostArray(v.dtype.name, where[v], tuple(map(self.sizes.amount, v.shape)))
-                for v in values
+                HostArray(v.dtype, where[v], tuple(map(self.sizes.amount, v.shape))) for v in values
             )
             for values in (node.inputs, node.outputs)
         )
