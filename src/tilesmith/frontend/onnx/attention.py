@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 
+from tilesmith.frontend.common.branches import results_of
 from tilesmith.frontend.common.slots import Result
-from tilesmith.frontend.onnx.control import graph_attribute, results_of
+from tilesmith.frontend.onnx.control import graph_attribute
 from tilesmith.frontend.onnx.node import OnnxNode
 from tilesmith.frontend.onnx.registry import onnx_op
 from tilesmith.frontend.onnx.tensors import element_type

@@ -8,13 +8,14 @@ from collections.abc import Sequence
 import numpy as np
 
 from tilesmith.frontend.common.computed import along
+from tilesmith.frontend.common.host_values import string_constant
 from tilesmith.frontend.common.limits import checked_dims
 from tilesmith.frontend.common.lists import joined, listed
 from tilesmith.frontend.common.ranges import ranged
 from tilesmith.frontend.common.slots import Result
 from tilesmith.frontend.onnx import attributes as at
 from tilesmith.frontend.onnx.node import OnnxNode
-from tilesmith.frontend.onnx.objects import STRING, string_constant, strings_in
+from tilesmith.frontend.onnx.objects import STRING, strings_in
 from tilesmith.frontend.onnx.registry import onnx_op
 from tilesmith.frontend.onnx.tensors import Contents, decode, decode_sparse, element_type
 from tilesmith.graph.nodes import Value

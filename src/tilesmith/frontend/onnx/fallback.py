@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from tilesmith.frontend.common.folding import FoldingBuilder
+from tilesmith.frontend.common.host_values import as_value, element, scalar, tensor_of
 from tilesmith.frontend.common.slots import Slot
 from tilesmith.frontend.onnx.attributes import Attributes
-from tilesmith.frontend.onnx.objects import as_value, element, scalar, tensor_of
 from tilesmith.frontend.onnx.proto import messages
 from tilesmith.frontend.onnx.types import type_of_text
 from tilesmith.graph.control import Host

@@ -16,6 +16,7 @@ from tilesmith.frontend.common.body import Body
 from tilesmith.frontend.common.errors import NotedError, OpenValueError, ValuesNeededError
 from tilesmith.frontend.common.external import ExternalFiles
 from tilesmith.frontend.common.folding import FoldingBuilder
+from tilesmith.frontend.common.host_values import is_object, string_constant
 from tilesmith.frontend.common.importer import Importer
 from tilesmith.frontend.common.limits import MAX_DEPTH
 from tilesmith.frontend.common.order import ordered
@@ -26,7 +27,7 @@ from tilesmith.frontend.onnx.attributes import Attributes
 from tilesmith.frontend.onnx.custom import import_function
 from tilesmith.frontend.onnx.fallback import ReferenceNode, by_stand_in, types_for_strings
 from tilesmith.frontend.onnx.node import OnnxNode
-from tilesmith.frontend.onnx.objects import STRING, is_object, string_constant, strings_in
+from tilesmith.frontend.onnx.objects import STRING, strings_in
 from tilesmith.frontend.onnx.proto import text
 from tilesmith.frontend.onnx.registry import OBJECTS, OPERATORS, ImportFunction, standard_function
 from tilesmith.frontend.onnx.structure import captured, named, node_name, subgraphs
@@ -382,14 +383,14 @@ class _Visit:
             walk.builder,
             self.loc,
             label,
+            lambda graph, arguments, at: walk.subgraph(graph, frame, arguments, at),
+            lambda body, graph, arguments, at: walk.nested(body, graph, frame, arguments, at),
             self.op_type,
             self.version,
             self._attributes,
             tuple(inputs),
             self.outputs,
             walk.files,
-            lambda graph, arguments, at: walk.subgraph(graph, frame, arguments, at),
-            lambda body, graph, arguments, at: walk.nested(body, graph, frame, arguments, at),
             frozenset() if frame.depth else walk.in_place,
         )
         with walk.builder.at(self.loc, label):

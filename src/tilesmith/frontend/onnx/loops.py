@@ -13,13 +13,8 @@ from typing import Any
 import numpy as np
 
 from tilesmith.frontend.common.body import Body
-from tilesmith.frontend.common.errors import ValuesNeededError
-from tilesmith.frontend.common.slots import Result, Slot
-from tilesmith.frontend.onnx.carried import CarriedShapes
-from tilesmith.frontend.onnx.collected import WIDTH, Ragged
-from tilesmith.frontend.onnx.control import (
+from tilesmith.frontend.common.branches import (
     as_values,
-    graph_attribute,
     one,
     only_tensors,
     results_of,
@@ -27,8 +22,14 @@ from tilesmith.frontend.onnx.control import (
     tensors,
     values_of,
 )
+from tilesmith.frontend.common.carried import CarriedShapes
+from tilesmith.frontend.common.errors import ValuesNeededError
+from tilesmith.frontend.common.host_values import as_value, common_type, lifted
+from tilesmith.frontend.common.iterations import ENDLESS, settled
+from tilesmith.frontend.common.slots import Result, Slot
+from tilesmith.frontend.onnx.collected import WIDTH, Ragged
+from tilesmith.frontend.onnx.control import graph_attribute
 from tilesmith.frontend.onnx.node import OnnxNode
-from tilesmith.frontend.onnx.objects import as_value, common_type, lifted
 from tilesmith.frontend.onnx.registry import onnx_op
 from tilesmith.graph.control import INDEX, Loop
 from tilesmith.graph.nodes import Value
@@ -46,7 +47,6 @@ further graphs: bodies in bodies would be imported twice and more at each level,
 """
 _PLENTY = 1 << 40
 """Upper bound on the steps of a loop without a condition: more would take days."""
-_ENDLESS = (1 << 63) - 1
 
 
 @onnx_op("Loop", since=1)
@@ -163,25 +163,22 @@ def _loop_node(
         state = (*state, n.const(0, i64), *(v for r in ragged for v in r.first(n)))
     steps = _known(n, limit)
     first = True if condition is None else _known(n, condition)
-    shapes = CarriedShapes(n.label, state)
-    while True:
-        n.builder.measured.update(shapes.symbols)
-        body = Body(n.builder, "step")
-        number, *inner = body.given([INDEX, *shapes.types])
+
+    def iterate(body: Body, number: Value, inner: Sequence[Value]) -> Sequence[Value] | None:
         going = body.constant(np.full(_shape(condition), True))
         inside = n.nest(body, graph, [number, going, *inner[:own]], n.loc)
         if objects and inside is not None:
             inside = _lifted(body, as_values(body, inside), state[:own])
         results = only_tensors(inside)
-        if results is None or not results:
-            return None
-        again, *results = results
-        if ragged:
-            results = _with_ragged(replace(n, builder=body), results, inner, own, ragged)
-        if again.dtype is not bool_ or not shapes.fit(results[: len(state)]):
-            return None
-        if shapes.settle(results[: len(state)]):
-            break
+        if not results or not ragged:
+            return results
+        again, *rest = results
+        return [again, *_with_ragged(replace(n, builder=body), rest, inner, own, ragged)]
+
+    made = settled(n, state, iterate)
+    if made is None:
+        return None
+    shapes, body, again, results = made
     collected = results[len(state) :]
     if any(v.dtype.is_host for v in collected):
         n.unsupported("a loop that collects strings or other objects of the host")
@@ -200,7 +197,7 @@ def _loop_node(
     is_conditional = is_conditional and steps != 0
     count = _steps(n, limit, steps, not is_conditional and (bool(collected) or shapes.change))
     if count is None:
-        inputs.append(n.const(_ENDLESS, i64) if limit is None else _count(n, limit))
+        inputs.append(n.const(ENDLESS, i64) if limit is None else _count(n, limit))
     if is_conditional:
         inputs.append(n.const(True, bool_) if condition is None else one(n, condition))
         results = [again.reshape(), *results]

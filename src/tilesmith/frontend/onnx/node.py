@@ -4,13 +4,12 @@ and the methods of `NodeContext` to add to the graph.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tilesmith.frontend.common.body import Body
+from tilesmith.frontend.common.calling import CallingNode
 from tilesmith.frontend.common.external import ExternalFiles
-from tilesmith.frontend.common.node import NodeContext
 from tilesmith.frontend.common.slots import Slot, kind_of
 from tilesmith.frontend.onnx import attributes as at
 from tilesmith.frontend.onnx.attributes import Attributes
@@ -21,7 +20,7 @@ from tilesmith.support.errors import ModelError
 
 
 @dataclass(slots=True, eq=False)
-class OnnxNode(NodeContext):
+class OnnxNode(CallingNode):
     """One node during import.
 
     Reading inputs and attributes goes through this class.  It raises ModelError for parts that are
@@ -34,10 +33,6 @@ class OnnxNode(NodeContext):
     slots_given: the node's inputs.
     outputs: the names of its outputs ("" for one left out).
     files: external data of tensors in attributes.
-    inline: adds the nodes of a sub-graph (a GraphProto) for given inputs and returns its outputs;
-        the last argument is its location, for messages.
-    nest: does the same in a body, which captures the values that it uses of enclosing graphs;
-        returns None, and reports nothing, if a part can't be in a body.
     in_place: values that live in the memory of an input of the model, by name.
     """
 
@@ -47,8 +42,6 @@ class OnnxNode(NodeContext):
     slots_given: tuple[Slot, ...]
     outputs: tuple[str, ...]
     files: ExternalFiles
-    inline: Callable[[Any, Sequence[Slot], str], list[Slot]]
-    nest: Callable[[Body, Any, Sequence[Slot], str], list[Slot] | None]
     in_place: frozenset[str] = frozenset()
     _inputs_read: int = field(default=0, init=False)
 

@@ -13,12 +13,12 @@ import numpy as np
 from tilesmith.frontend.common.errors import errors_name
 from tilesmith.frontend.common.external import ExternalFiles
 from tilesmith.frontend.common.folding import FoldingBuilder
+from tilesmith.frontend.common.host_values import as_value, tensor_of
 from tilesmith.frontend.common.inputs import Declared, Given, fixed, input_types
 from tilesmith.frontend.common.slots import FAILED, Absent, TensorList
 from tilesmith.frontend.common.source import Source
 from tilesmith.frontend.onnx.importer import Frame, OnnxImporter, domain_of, opsets_of
 from tilesmith.frontend.onnx.joined import joined
-from tilesmith.frontend.onnx.objects import as_value, tensor_of
 from tilesmith.frontend.onnx.proto import newest_opset, read_model, text
 from tilesmith.frontend.onnx.registry import FAMILIAR_OPSET, OLDEST_OPSET
 from tilesmith.frontend.onnx.structure import node_name

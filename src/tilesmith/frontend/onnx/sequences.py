@@ -2,24 +2,25 @@
 
 If the length of a sequence and the positions in it are known, the sequence is resolved during
 import, and only its tensors remain in the graph.  Other sequences, optional values and maps are
-values of the host (`frontend.onnx.objects`).
+values of the host (`frontend.common.host_values`).
 """
 
 from __future__ import annotations
 
-from tilesmith.frontend.common.slots import ABSENT, Absent, Result, Slot, TensorList, kind_of
-from tilesmith.frontend.onnx.control import graph_attribute, results_of
-from tilesmith.frontend.onnx.node import OnnxNode
-from tilesmith.frontend.onnx.objects import (
+from tilesmith.frontend.common.branches import results_of
+from tilesmith.frontend.common.host_values import (
     as_value,
     element,
     is_object,
     item_of,
-    on_host,
     scalar,
     sequence_of,
     tensor_of,
 )
+from tilesmith.frontend.common.slots import ABSENT, Absent, Result, Slot, TensorList, kind_of
+from tilesmith.frontend.onnx.control import graph_attribute
+from tilesmith.frontend.onnx.node import OnnxNode
+from tilesmith.frontend.onnx.objects import on_host
 from tilesmith.frontend.onnx.registry import object_op, onnx_op
 from tilesmith.frontend.onnx.tensors import element_type
 from tilesmith.graph.nodes import Value

@@ -5,18 +5,11 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Any
 
+from tilesmith.frontend.common.host_values import element, scalar, tensor_of
 from tilesmith.frontend.common.slots import Result
 from tilesmith.frontend.onnx import attributes as at
 from tilesmith.frontend.onnx.node import OnnxNode
-from tilesmith.frontend.onnx.objects import (
-    STRING,
-    element,
-    natively,
-    on_host,
-    scalar,
-    strings_in,
-    tensor_of,
-)
+from tilesmith.frontend.onnx.objects import STRING, natively, on_host, strings_in
 from tilesmith.frontend.onnx.registry import object_op, onnx_op
 from tilesmith.frontend.onnx.tensors import decode, element_type
 from tilesmith.graph.nodes import Value

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tilesmith.frontend.onnx.objects import tensor_of
+from tilesmith.frontend.common.host_values import tensor_of
 from tilesmith.frontend.onnx.tensors import ELEMENT_TYPES, element_type
 from tilesmith.ir import dtypes as dt
 from tilesmith.ir.dtypes import DType, host_type, string, unknown

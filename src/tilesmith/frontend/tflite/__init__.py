@@ -8,6 +8,7 @@ from tilesmith.frontend.common.source import Frontend
 from tilesmith.frontend.tflite import (
     activations,
     contractions,
+    control,
     convolutions,
     elementwise,
     pools,
@@ -17,7 +18,7 @@ from tilesmith.frontend.tflite import (
 from tilesmith.frontend.tflite.model import recognises
 from tilesmith.frontend.tflite.reader import load, nodes
 
-FAMILIES = (activations, contractions, convolutions, elementwise, pools, resizing, weights)
+FAMILIES = (activations, contractions, control, convolutions, elementwise, pools, resizing, weights)
 """The modules that register operators, in the order of the documentation."""
 
 TFLITE = Frontend(

@@ -134,13 +134,13 @@ class TfliteImporter(Importer):
             self.builder,
             loc,
             label,
+            lambda called, arguments, at: self.call(called, frame, arguments, at),
+            lambda body, called, arguments, at: self.nested(body, called, frame, arguments, at),
             operator,
             slots,
             tuple(tensors[i] if i >= 0 else None for i in operator.inputs),
             outputs,
             tuple(tensors[i] for i in operator.intermediates),
-            lambda called, arguments, at: self.call(called, frame, arguments, at),
-            lambda body, called, arguments, at: self.nested(body, called, frame, arguments, at),
         )
         site = Site(operator.name, f"operator {number} of {frame.graph.name!r}", loc)
         results = self.attempt(site, lambda: self._results(node))

@@ -4,12 +4,10 @@ file declares about its tensors, its options, and the methods of `NodeContext`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tilesmith.frontend.common.body import Body
-from tilesmith.frontend.common.node import NodeContext
+from tilesmith.frontend.common.calling import CallingNode
 from tilesmith.frontend.common.slots import Slot, kind_of
 from tilesmith.frontend.tflite.model import Operator, Quantization, Tensor
 from tilesmith.graph.nodes import Value
@@ -17,7 +15,7 @@ from tilesmith.support.errors import ModelError
 
 
 @dataclass(slots=True, eq=False)
-class TfliteNode(NodeContext):
+class TfliteNode(CallingNode):
     """One operator during import.
 
     operator: it, as the file states it.
@@ -25,9 +23,6 @@ class TfliteNode(NodeContext):
     input_tensors: declarations of the inputs; None for one that is left out.
     output_tensors: declarations of the outputs.
     intermediate_tensors: declarations of the values inside.
-    inline: adds the nodes of a subgraph (by number) for given inputs and returns its outputs; the
-        last argument is its location, for messages.
-    nest: does the same in a body; returns None, and reports nothing, if a part can't be in one.
     """
 
     operator: Operator
@@ -35,8 +30,6 @@ class TfliteNode(NodeContext):
     input_tensors: tuple[Tensor | None, ...]
     output_tensors: tuple[Tensor, ...]
     intermediate_tensors: tuple[Tensor, ...]
-    inline: Callable[[int, Sequence[Slot], str], list[Slot]]
-    nest: Callable[[Body, int, Sequence[Slot], str], list[Slot] | None]
 
     # Inputs
 
