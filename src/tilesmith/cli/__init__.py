@@ -52,6 +52,7 @@ VERBS = {
     "tune": "Spend some seconds on making a model faster on this machine.",
     "records": "List, move and prune what tuning measured.",
     "opt": "Run chosen passes and print any stage of the IR.",
+    "inspect": "Say what a model's file is.",
     "ops": "List the operators that are supported.",
     "doctor": "Show what was detected about this machine.",
 }

@@ -18,7 +18,10 @@ from tilesmith.support.errors import UsageError
 from tilesmith.support.options import COMPILING, Options
 
 ModelArgument: TypeAlias = Annotated[
-    Path, typer.Argument(metavar="MODEL", help="An .onnx or .pt2 model, or a .tsm compiled before.")
+    Path,
+    typer.Argument(
+        metavar="MODEL", help="An .onnx, .pt2 or .tflite model, or a .tsm compiled before."
+    ),
 ]
 JsonFlag: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-SOURCES = (".onnx", ".pt2")
+SOURCES = (".onnx", ".pt2", ".tflite")
 """Extensions of source models."""
 
 
@@ -82,7 +82,9 @@ def check_file(path: Path) -> None:
     if not path.exists():
         raise UsageError(f"there is no file {str(path)!r}{_stdin_advice(path)}")
     if path.is_dir():
-        raise UsageError(f"{str(path)!r} is a folder; expected an .onnx, .pt2 or .tsm file")
+        raise UsageError(
+            f"{str(path)!r} is a folder; expected an .onnx, .pt2, .tflite or .tsm file"
+        )
 
 
 def _stdin_advice(path: Path) -> str:

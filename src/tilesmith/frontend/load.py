@@ -16,6 +16,7 @@ from tilesmith.support.errors import UsageError
 from .archive import ARCHIVE
 from .common.errors import errors_name
 from .common.inputs import Given, Shapes, Values
+from .common.inspection import Inspection
 from .common.source import Frontend, Source
 from .common.symbols import Narrowing, Symbols
 from .common.weights import NewWeights
@@ -112,6 +113,19 @@ def source_nodes(model: Any) -> list[tuple[str, str]]:
         return []
     frontend, source = _recognised(model)
     return frontend.nodes(source)
+
+
+def inspect(model: Any) -> Inspection:
+    """Facts about a source model's file.
+
+    Raises UsageError for a source that is not a file or the bytes of one, ModelError when it is
+    damaged.
+    """
+    frontend, source = _recognised(model)
+    if frontend.inspect is None:
+        raise UsageError(f"expected a model's file, found {frontend.kinds[0]}")
+    with errors_name(source.name):
+        return frontend.inspect(source)
 
 
 def _recognised(model: Any, opened: set[str] | None = None) -> tuple[Frontend, Source]:

@@ -159,6 +159,15 @@ def from_bytes(content: bytes) -> Program:
 copyreg.pickle(Program, lambda program: (from_bytes, (to_bytes(program),)))
 
 
+def is_compiled(path: str | os.PathLike[str]) -> bool:
+    """Whether a file is a `.tsm`: an archive with a manifest of ours."""
+    try:
+        with open_regular(path) as f, zipfile.ZipFile(f) as z:
+            return _MANIFEST in z.namelist()
+    except (OSError, zipfile.BadZipFile, NotImplementedError, ValueError):
+        return False
+
+
 def load_program(
     path: str | os.PathLike[str] | bytes | bytearray | memoryview,
     find_weights: FindWeights | None = None,

@@ -16,6 +16,7 @@ from tilesmith.support.foreign import is_zip
 if TYPE_CHECKING:
     from tilesmith.frontend.aten.exported import Exported
     from tilesmith.frontend.common.inputs import Given
+    from tilesmith.frontend.common.inspection import Inspection
     from tilesmith.graph.nodes import Graph
     from tilesmith.support.cache import Cache
 
@@ -54,12 +55,22 @@ def nodes(source: Source) -> list[tuple[str, str]]:
         return nodes_of(Archive(source.content, source.name))
 
 
+def inspect(source: Source) -> Inspection:
+    """Facts about an archive.  Raises ModelError if it is damaged, UnsupportedError if it is of
+    another version.
+    """
+    from .inspection import inspected
+
+    return inspected(exported(source))
+
+
 ARCHIVE = Frontend(
     "a PyTorch archive (.pt2)",
     ("a path to an archive of torch.export", "its bytes"),
     recognises,
     load,
     nodes,
+    inspect,
 )
 
 __all__ = ["ARCHIVE", "exported"]

@@ -14,6 +14,7 @@ from tilesmith.support.errors import ModelError
 from tilesmith.support.mapped import map_model
 
 from .inputs import Given
+from .inspection import Inspection
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +68,7 @@ class Frontend:
         UnsupportedError, which lists every node that cannot be imported; UnequalDims when it must
         be called again with fewer symbols.
     nodes: the names and operators of a source's nodes, in order; none if they can't be listed.
+    inspect: facts about a file, without importing it; None for a frontend that reads no files.
     """
 
     file: str
@@ -74,3 +76,4 @@ class Frontend:
     recognises: Callable[[Source], bool]
     load: Callable[[Source, Given], Graph]
     nodes: Callable[[Source], list[tuple[str, str]]] = lambda source: []
+    inspect: Callable[[Source], Inspection] | None = None

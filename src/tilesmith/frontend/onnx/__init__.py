@@ -34,6 +34,7 @@ from tilesmith.frontend.onnx import (
 from tilesmith.frontend.onnx.contrib import attention as contrib_attention
 from tilesmith.frontend.onnx.contrib import fused as contrib_fused
 from tilesmith.frontend.onnx.contrib import quantized as contrib_quantized
+from tilesmith.frontend.onnx.inspection import inspect
 from tilesmith.frontend.onnx.ml import encoders as ml_encoders
 from tilesmith.frontend.onnx.ml import features as ml_features
 from tilesmith.frontend.onnx.ml import linear as ml_linear
@@ -82,6 +83,7 @@ ONNX = Frontend(
     recognises,
     load,
     nodes,
+    inspect,
 )
 
 __all__ = ["FAMILIES", "ONNX"]

@@ -15,6 +15,7 @@ from tilesmith.frontend.tflite import (
     resizing,
     weights,
 )
+from tilesmith.frontend.tflite.inspection import inspect
 from tilesmith.frontend.tflite.model import recognises
 from tilesmith.frontend.tflite.reader import load, nodes
 
@@ -27,6 +28,7 @@ TFLITE = Frontend(
     recognises,
     load,
     nodes,
+    inspect,
 )
 
 __all__ = ["FAMILIES", "TFLITE"]

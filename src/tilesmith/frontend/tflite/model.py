@@ -223,6 +223,11 @@ class Model:
         if not root.subgraphs:
             raise ModelError("expected a TFLite model, found one without a subgraph")
 
+    @property
+    def subgraphs(self) -> list[Subgraph]:
+        """All subgraphs."""
+        return [self.subgraph(i) for i in range(len(self.root.subgraphs))]
+
     def subgraph(self, number: int) -> Subgraph:
         """Subgraph `number`; 0 is the model's main function."""
         if number not in self._subgraphs:

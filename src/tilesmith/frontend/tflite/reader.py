@@ -36,7 +36,7 @@ def nodes(source: Source) -> list[tuple[str, str]]:
 
 
 def _graph(model: Model, given: Given) -> Graph:
-    signature = _main_signature(model)
+    signature = main_signature(model)
     builder = FoldingBuilder(signature.name or "main")
     importer = TfliteImporter(builder, model, given.weights)
     frame = importer.frame(signature.subgraph)
@@ -62,7 +62,7 @@ def _graph(model: Model, given: Given) -> Graph:
     return dce(replace(builder.finish(outputs, list(signature.outputs))))
 
 
-def _main_signature(model: Model) -> Signature:
+def main_signature(model: Model) -> Signature:
     """The model's first signature; without any, the inputs and outputs of the main subgraph by the
     names of their tensors.
     """

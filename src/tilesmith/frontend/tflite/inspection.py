@@ -1,0 +1,68 @@
+"""Facts about a TFLite file."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from tilesmith.frontend.common.inspection import Inspection
+from tilesmith.frontend.common.source import Source
+from tilesmith.frontend.tflite.model import OPEN, Model, Tensor, read
+from tilesmith.frontend.tflite.reader import main_signature
+from tilesmith.frontend.tflite.registry import CUSTOM, OPERATORS
+
+_VERSION = "min_runtime_version"
+"""The entry of metadata that is text: the oldest runtime that can run the model."""
+
+
+def inspect(source: Source) -> Inspection:
+    """Facts about a TFLite file.  Raises ModelError if it is damaged."""
+    model = read(source)
+    signature = main_signature(model)
+    tensors = model.subgraph(signature.subgraph).tensors
+    operators: Counter[str] = Counter()
+    unsupported: set[str] = set()
+    for graph in model.subgraphs:
+        for o in graph.operators:
+            operators[o.name] += 1
+            is_custom = o.kind == "CUSTOM"
+            if OPERATORS.find(CUSTOM if is_custom else "", o.name) is None:
+                unsupported.add(o.name)
+    return Inspection(
+        f"TFLite, schema version {model.root.version}",
+        model.root.description or "",
+        {name: _type(tensors[t]) for name, t in signature.inputs.items()},
+        {name: _type(tensors[t]) for name, t in signature.outputs.items()},
+        operators,
+        frozenset(unsupported),
+        sum(_stored_bytes(model, t) for g in model.subgraphs for t in g.tensors),
+        _metadata(model),
+    )
+
+
+def _stored_bytes(model: Model, tensor: Tensor) -> int:
+    stored = model.buffer(tensor.buffer) if tensor.buffer else None
+    return 0 if stored is None else len(stored)
+
+
+def _metadata(model: Model) -> dict[str, object]:
+    """The file's signatures and its entries of metadata: texts, and the sizes of others."""
+    entries: dict[str, object] = {}
+    if model.signatures:
+        entries["signatures"] = [s.name for s in model.signatures]
+    for name, content in model.metadata.items():
+        is_text = name == _VERSION
+        text = content.decode(errors="replace").rstrip("\0")
+        entries[name] = text if is_text else f"{len(content)} bytes"
+    return entries
+
+
+def _type(tensor: Tensor) -> str:
+    """A declared type as text, with the scale and zero point of quantised numbers."""
+    name = tensor.type_name.lower()
+    if tensor.dims is None:
+        return f"{name} of unknown rank"
+    text = f"{name}[{','.join('?' if d == OPEN else str(d) for d in tensor.dims)}]"
+    q = tensor.quantization
+    if q is None or not q.is_single:
+        return text
+    return f"{text}, scale {q.scale:g}, zero point {q.zero_point}"
