@@ -61,4 +61,4 @@ def test_an_archive_and_a_compiled_program(tilesmith, model, tmp_path):
 def test_what_is_no_model(tilesmith, tmp_path):
     (tmp_path / "a.tflite").write_bytes(b"\x10\0\0\0TFL3" + bytes(3))
     done = tilesmith("inspect", tmp_path / "a.tflite")
-    assert done.code == 1 and "damaged file" in done.err
+    assert done.code == 2 and "damaged file" in done.err
