@@ -53,18 +53,18 @@ def command(
 
 
 def _of_source(path: Path) -> dict[str, Any]:
-    found = inspect(path)
+    facts = inspect(path)
     return {
-        "format": found.format,
-        "producer": found.producer,
+        "format": facts.format,
+        "producer": facts.producer,
         "file_bytes": path.stat().st_size,
-        "weight_bytes": found.weight_bytes,
-        "inputs": dict(found.inputs),
-        "outputs": dict(found.outputs),
-        "metadata": dict(found.metadata),
+        "weight_bytes": facts.weight_bytes,
+        "inputs": dict(facts.inputs),
+        "outputs": dict(facts.outputs),
+        "metadata": dict(facts.metadata),
         "operators": [
-            {"operator": name, "count": count, "supported": name not in found.unsupported}
-            for name, count in found.operators.most_common()
+            {"operator": name, "count": count, "supported": name not in facts.unsupported}
+            for name, count in facts.operators.most_common()
         ],
     }
 
