@@ -7,7 +7,6 @@ other engines, and as f64 from sizes.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from tilesmith.frontend.common.computed import along, taken
 from tilesmith.frontend.common.lists import listed, picked
@@ -18,39 +17,7 @@ from tilesmith.ir.dtypes import f32, f64, i64
 from tilesmith.ir.types import Dim, same_dim
 from tilesmith.ops import reduce
 from tilesmith.ops.functions import ceil, clamp, floor, maximum, minimum, where
-
-
-@dataclass(frozen=True, slots=True)
-class Resampling:
-    """The attributes of a Resize.
-
-    mode: nearest, linear or cubic.
-    coordinates: the coordinate transformation.
-    rounding: the nearest mode.
-    cubic_a: coefficient of the cubic kernel.
-    exclude_outside: whether weights of positions outside are 0.
-    extrapolation: the value of samples outside, for crops.
-    antialias: whether the kernel is widened where the image shrinks.
-    """
-
-    mode: str
-    coordinates: str
-    rounding: str = "round_prefer_floor"
-    cubic_a: float = -0.75
-    exclude_outside: bool = False
-    extrapolation: float = 0.0
-    antialias: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Region:
-    """The part of the input that is resized.
-
-    starts, ends: its ends along each axis, fractions of the extent, f32.
-    """
-
-    starts: Value
-    ends: Value
+from tilesmith.ops.resize import Resize
 
 
 def by_scales(
@@ -58,18 +25,22 @@ def by_scales(
     x: Value,
     axes: Sequence[int],
     scales: Value,
-    op: Resampling,
-    region: Region | None = None,
+    op: Resize,
+    roi: Value | None = None,
 ) -> Value:
-    """Resized by a factor for each of `axes`."""
-    factors = listed(scales, f32)
-    part = factors if region is None else factors * (region.ends - region.starts)
+    """Resized by a factor for each of `axes`.
+
+    op: the attributes; its sizes and scales have no meaning here.
+    roi: for mode "tf_crop_and_resize", the starts and then the ends of the region along the axes.
+    """
+    factors, count = listed(scales, f32), len(axes)
+    part = factors
+    if roi is not None:
+        starts, ends = (picked(roi, range(i, i + count)) for i in (0, count))
+        part = factors * (ends - starts)
     dims = [x.type.shape[a] for a in axes]
-    wanted = floor(n.of_dims(dims).cast(f32) * part).cast(i64)
-    sizes = n.measured(wanted)
-    for i, a in enumerate(axes):
-        x = _along(n, x, a, sizes[i], picked(factors, i), _one(n, 1.0), op, region, i)
-    return x
+    sizes = n.measured(floor(n.of_dims(dims).cast(f32) * part).cast(i64))
+    return _resampled(n, x, axes, sizes, factors, op, roi)
 
 
 def by_sizes(
@@ -77,34 +48,45 @@ def by_sizes(
     x: Value,
     axes: Sequence[int],
     sizes: Value,
-    op: Resampling,
+    op: Resize,
     policy: str = "stretch",
-    region: Region | None = None,
+    roi: Value | None = None,
 ) -> Value:
-    """Resized to an extent for each of `axes`."""
+    """Resized to an extent for each of `axes`.  Operands as for `by_scales`."""
     dims = [x.type.shape[a] for a in axes]
-    own, wanted = n.of_dims(dims), listed(sizes)
-    known = n.elements(sizes, "sizes")
-    ratio: Value | None = None
-    if policy != "stretch":
-        make = reduce.ReduceMin if policy == "not_larger" else reduce.ReduceMax
-        ratio = n.add(make((0,), False), wanted.cast(f64) / own.cast(f64)).reshape(1)
-        wanted = floor(own.cast(f64) * ratio + 0.5).cast(i64)
-        known = [None] * len(axes)
-    extents = n.measured(wanted, known)
+    own, wanted = n.of_dims(dims).cast(f64), listed(sizes)
+    if policy == "stretch":
+        measured = n.measured(wanted, n.elements(sizes, "sizes"))
+        scale = n.of_dims(measured).cast(f64)
+        return _resampled(n, x, axes, measured, scale, op, roi, own)
+    make = reduce.ReduceMin if policy == "not_larger" else reduce.ReduceMax
+    ratio = n.add(make((0,), True), wanted.cast(f64) / own)
+    measured = n.measured(floor(own * ratio + 0.5).cast(i64))
+    return _resampled(n, x, axes, measured, ratio.expand(len(axes)), op, roi)
+
+
+def _resampled(
+    n: OnnxNode,
+    x: Value,
+    axes: Sequence[int],
+    sizes: Sequence[Dim],
+    scales: Value,
+    op: Resize,
+    roi: Value | None,
+    divisors: Value | None = None,
+) -> Value:
+    """x with `sizes` samples along `axes`, scaled by `scales` / `divisors`.
+
+    With divisors, an axis that keeps its extent is copied instead of resampled, as for given sizes.
+    """
     for i, a in enumerate(axes):
-        if ratio is None and same_dim(extents[i], dims[i]) and region is None:
+        if divisors is not None and roi is None and same_dim(sizes[i], x.type.shape[a]):
             continue  # each sample is an element
-        if ratio is None:
-            scale, by = n.of_dims((extents[i],)).cast(f64), n.of_dims((dims[i],)).cast(f64)
-        else:
-            scale, by = ratio, ratio * 0.0 + 1.0
-        x = _along(n, x, a, extents[i], scale, by, op, region, i, keeps=ratio is None)
+        by = n.const([1.0], scales.dtype) if divisors is None else picked(divisors, i)
+        ends = None if roi is None else [picked(roi, j) for j in (i, i + len(axes))]
+        scale = picked(scales, i)
+        x = _along(n, x, a, sizes[i], scale, by, op, ends, keeps=divisors is not None)
     return x
-
-
-def _one(n: OnnxNode, number: float) -> Value:
-    return n.const([number], f32)
 
 
 def _along(
@@ -114,25 +96,24 @@ def _along(
     size: Dim,
     scale: Value,
     by: Value,
-    op: Resampling,
-    region: Region | None,
-    number: int,
-    keeps: bool = False,
+    op: Resize,
+    ends: Sequence[Value] | None,
+    keeps: bool,
 ) -> Value:
-    """x with `size` samples along `axis`, scaled by `scale` / `by`.
+    """x with `size` samples along `axis`, scaled by `scale` / `by`, between `ends` of a region.
 
-    keeps: whether an axis that keeps its extent is copied instead of resampled, as for given sizes.
+    keeps: whether an axis that keeps its extent is copied.
     """
     extent = x.type.shape[axis]
     wide = scale.dtype
     limit = n.of_dims((extents.difference(extent, 1),))
-    positions = _coordinates(n, size, extent, scale, by, op.coordinates, region, number, keeps)
+    positions = _coordinates(n, size, extent, scale, by, op.coordinates, ends, keeps)
     rank = x.type.rank
     if op.mode == "nearest":
         y = taken(n, x, axis, clamp(_rounded(positions, op.rounding).cast(i64), 0, limit))
     else:
         y = _weighted(n, x, axis, positions, scale / by, op)
-    if op.coordinates != "tf_crop_and_resize":
+    if ends is None:
         return y
     outside = (positions < 0.0) | (limit.cast(wide) < positions)
     fill = n.const(op.extrapolation, x.dtype)
@@ -146,8 +127,7 @@ def _coordinates(
     scale: Value,
     by: Value,
     kind: str,
-    region: Region | None,
-    number: int,
+    ends: Sequence[Value] | None,
     keeps: bool,
 ) -> Value:
     """The positions of the samples along an axis, in elements of the input."""
@@ -155,6 +135,11 @@ def _coordinates(
     i = n.positions(size).cast(wide)
     count, samples = (n.of_dims((d,)).cast(wide) for d in (size, extent))
     several = ~n.of_dims((size,)).equals(1)
+    if ends is not None:
+        start, end = (v.cast(wide) for v in ends)
+        step = (end - start) * (samples - 1.0) / maximum(count - 1.0, 1.0)
+        middle = (start + end) * (samples - 1.0) * 0.5
+        return where(several, start * (samples - 1.0) + i * step, middle)
     centred = (i + 0.5) * by / scale - 0.5
     if kind == "half_pixel_symmetric":
         adjusted = count * by / (scale * samples)
@@ -168,12 +153,6 @@ def _coordinates(
     if kind == "tf_half_pixel_for_nn":
         shift = scale * 0.0 + 0.5
         return centred + (where(scale.equals(by), scale * 0.0, shift) if keeps else shift)
-    if kind == "tf_crop_and_resize":
-        assert region is not None
-        start, end = (picked(v, number).cast(wide) for v in (region.starts, region.ends))
-        step = (end - start) * (samples - 1.0) / maximum(count - 1.0, 1.0)
-        middle = (start + end) * (samples - 1.0) * 0.5
-        return where(several, start * (samples - 1.0) + i * step, middle)
     return centred
 
 
@@ -187,7 +166,7 @@ def _rounded(at: Value, rounding: str) -> Value:
     return floor(at + 0.5)
 
 
-def _weighted(n: OnnxNode, x: Value, axis: int, at: Value, scale: Value, op: Resampling) -> Value:
+def _weighted(n: OnnxNode, x: Value, axis: int, at: Value, scale: Value, op: Resize) -> Value:
     """Sums of elements around each of the positions `at`, weighted by the kernel of the mode.
 
     The summed axis precedes the axis of the samples, so that lanes run along samples.
@@ -220,7 +199,7 @@ def _weighted(n: OnnxNode, x: Value, axis: int, at: Value, scale: Value, op: Res
     return product.sum((axis,)).cast(x.dtype)
 
 
-def _kernel(distance: Value, op: Resampling) -> Value:
+def _kernel(distance: Value, op: Resize) -> Value:
     d, a = distance, op.cubic_a
     if op.mode == "linear":
         return maximum(1.0 - d, 0.0)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
 from tilesmith.frontend.common.limits import checked_dims
-from tilesmith.frontend.common.lists import listed, picked
+from tilesmith.frontend.common.lists import listed
 from tilesmith.frontend.common.scaled import scaled
 from tilesmith.frontend.common.slots import Result
-from tilesmith.frontend.onnx.computed_resize import Region, Resampling, by_scales, by_sizes
+from tilesmith.frontend.onnx.computed_resize import by_scales, by_sizes
 from tilesmith.frontend.onnx.constants import filled
 from tilesmith.frontend.onnx.node import OnnxNode
 from tilesmith.frontend.onnx.registry import onnx_op
@@ -76,7 +77,7 @@ def upsample_input(n: OnnxNode) -> Result:
     x, scales = n.input(0), n.input(1)
     if not n.is_known(scales):
         _check_count(n, scales, x.type.rank, "scales")
-        op = Resampling(_mode(n), "asymmetric", "floor")
+        op = rs.Resize((), (), _mode(n), "asymmetric", "floor")
         return _on_floats(n, op, x, lambda v: by_scales(n, v, range(x.type.rank), scales, op))
     return _asymmetric(n, _scales(n, scales, x.type.rank))
 
@@ -86,7 +87,7 @@ def _check_count(n: OnnxNode, value: Value, count: int, what: str) -> None:
         n.bad(f"{what}: expected {count} numbers, found {value.type}")
 
 
-def _on_floats(n: OnnxNode, op: Resampling, x: Value, resized: Callable[[Value], Value]) -> Value:
+def _on_floats(n: OnnxNode, op: rs.Resize, x: Value, resized: Callable[[Value], Value]) -> Value:
     """Integers interpolated as floats, then rounded and clamped to their type's range."""
     if op.mode == "nearest" or x.dtype.is_float:
         return resized(x)
@@ -98,7 +99,7 @@ def _on_floats(n: OnnxNode, op: Resampling, x: Value, resized: Callable[[Value],
 @onnx_op("Resize", since=11)
 def resize(n: OnnxNode) -> Result:
     x, rank = n.input(0), n.input(0).type.rank
-    roi_input, scales_input, sizes_input = n.optional(1), n.optional(2), n.optional(3)
+    roi, scales, sizes = n.optional(1), n.optional(2), n.optional(3)
     mode = _mode(n)
     coordinates = n.attr_string("coordinate_transformation_mode", "half_pixel", among=_COORDINATES)
     rounding = n.attr_string("nearest_mode", "round_prefer_floor", among=rs.NEAREST)
@@ -112,13 +113,18 @@ def resize(n: OnnxNode) -> Result:
     )
     antialias = n.attr_flag("antialias") if n.version >= 18 else False
     # In opset 11 empty tensors stand for omitted inputs.
-    scales_input, sizes_input = (
-        None if v is None or same_shape(v.type.shape, (0,)) else v
-        for v in (scales_input, sizes_input)
+    scales, sizes = (
+        None if v is None or same_shape(v.type.shape, (0,)) else v for v in (scales, sizes)
     )
-    if (scales_input is None) == (sizes_input is None):
+    if (scales is None) == (sizes is None):
         n.bad("expected either scales or sizes")
-    of = Resampling(
+    if coordinates != "tf_crop_and_resize":
+        roi = None
+    elif roi is None:
+        n.bad("roi: expected it for tf_crop_and_resize, found none")
+    op = rs.Resize(
+        x.type.shape,
+        (),
         mode,
         coordinates,
         rounding,
@@ -127,78 +133,61 @@ def resize(n: OnnxNode) -> Result:
         n.attr_float("extrapolation_value", 0.0),
         antialias,
     )
-    roi = roi_input if coordinates == "tf_crop_and_resize" else None
-    extents_of = [v for v in (roi, scales_input, sizes_input) if v is not None]
-    if not all(map(n.is_known, extents_of)):
-        return _computed_resize(n, axes, of, policy, (roi, scales_input, sizes_input))
-    dims = x.type.shape
+    if all(n.is_known(v) for v in (roi, scales, sizes) if v is not None):
+        op = _known(n, op, axes, policy, (roi, scales, sizes))
+        if x.type.is_empty or any(same_dim(s, 0) for s in op.sizes):
+            return filled(n, op.sizes, 0, x.dtype)
+        return _on_floats(n, op, x, lambda v: n.add(op, v))
+    if roi is not None:
+        _check_count(n, roi, 2 * len(axes), "roi")
+        roi = listed(roi, f32)
+    if scales is not None:
+        _check_count(n, scales, len(axes), "scales")
+        return _on_floats(n, op, x, lambda v: by_scales(n, v, axes, scales, op, roi))
+    assert sizes is not None
+    _check_count(n, sizes, len(axes), "sizes")
+    return _on_floats(n, op, x, lambda v: by_sizes(n, v, axes, sizes, op, policy, roi))
+
+
+def _known(
+    n: OnnxNode,
+    op: rs.Resize,
+    axes: tuple[int, ...],
+    policy: str,
+    operands: tuple[Value | None, Value | None, Value | None],
+) -> rs.Resize:
+    """The operator `op` with its region, scales or sizes, which are known."""
+    roi, scales_input, sizes_input = operands
+    dims, rank = op.sizes, len(op.sizes)
     starts, ends = [0.0] * rank, [1.0] * rank
-    crops = coordinates == "tf_crop_and_resize"
-    if crops:
-        if roi_input is None:
-            n.bad("roi: expected it for tf_crop_and_resize, found none")
-        roi = [float(v) for v in n.array(roi_input, "roi").reshape(-1)]
-        if len(roi) != 2 * len(axes) or not all(map(math.isfinite, roi)):
-            n.bad(f"roi: expected {2 * len(axes)} finite numbers, found {roi}")
+    if roi is not None:
+        part = [float(v) for v in n.array(roi, "roi").reshape(-1)]
+        if len(part) != 2 * len(axes) or not all(map(math.isfinite, part)):
+            n.bad(f"roi: expected {2 * len(axes)} finite numbers, found {part}")
         for i, a in enumerate(axes):
-            starts[a], ends[a] = roi[i], roi[len(axes) + i]
+            starts[a], ends[a] = part[i], part[len(axes) + i]
     sizes, scales = list(dims), [1.0] * rank
     if scales_input is not None:
         for a, s in zip(axes, _scales(n, scales_input, len(axes)), strict=True):
             scales[a] = s
-            sizes[a] = _scaled(n, dims[a], s * (ends[a] - starts[a]) if crops else s)
+            sizes[a] = _scaled(n, dims[a], s if roi is None else s * (ends[a] - starts[a]))
     elif sizes_input is not None:
         wanted = n.dims(sizes_input, "sizes")
         if len(wanted) != len(axes) or any(isinstance(w, int) and w < 1 for w in wanted):
             n.bad(f"sizes: expected {len(axes)} numbers above 0, found {list(wanted)}")
         if policy != "stretch" and axes:
             wanted = n.int_list(sizes_input, "sizes")
-            extents_of = n.shape(x)
-            pairs = zip(wanted, axes, strict=True)
-            ratios = [w / extents_of[a] if extents_of[a] else 1.0 for w, a in pairs]
+            own = n.shape(n.input(0))
+            ratios = [w / own[a] if own[a] else 1.0 for w, a in zip(wanted, axes, strict=True)]
             ratio = min(ratios) if policy == "not_larger" else max(ratios)
             for a in axes:
-                sizes[a], scales[a] = math.floor(ratio * extents_of[a] + 0.5), ratio
+                sizes[a], scales[a] = math.floor(ratio * own[a] + 0.5), ratio
         else:
             for a, w in zip(axes, wanted, strict=True):
                 sizes[a] = w
-    op = rs.Resize(
-        checked_dims(sizes, "the result"),
-        tuple(scales) if scales_input is not None or policy != "stretch" else (),
-        mode,
-        coordinates,
-        rounding,
-        of.cubic_a,
-        of.exclude_outside,
-        of.extrapolation,
-        antialias,
-        (*starts, *ends) if crops else (),
+    return replace(
+        op,
+        sizes=checked_dims(sizes, "the result"),
+        scales=tuple(scales) if scales_input is not None or policy != "stretch" else (),
+        roi=() if roi is None else (*starts, *ends),
     )
-    if x.type.is_empty or any(same_dim(s, 0) for s in op.sizes):
-        return filled(n, op.sizes, 0, x.dtype)
-    return _on_floats(n, of, x, lambda v: n.add(op, v))
-
-
-def _computed_resize(
-    n: OnnxNode,
-    axes: tuple[int, ...],
-    op: Resampling,
-    policy: str,
-    given: tuple[Value | None, Value | None, Value | None],
-) -> Value:
-    """Resize with a region, scales or sizes that only a run knows."""
-    x, (roi, scales, sizes) = n.input(0), given
-    region = None
-    if op.coordinates == "tf_crop_and_resize":
-        if roi is None:
-            n.bad("roi: expected it for tf_crop_and_resize, found none")
-        _check_count(n, roi, 2 * len(axes), "roi")
-        parts = listed(roi, f32)
-        count = len(axes)
-        region = Region(picked(parts, range(count)), picked(parts, range(count, 2 * count)))
-    if scales is not None:
-        _check_count(n, scales, len(axes), "scales")
-        return _on_floats(n, op, x, lambda v: by_scales(n, v, axes, scales, op, region))
-    assert sizes is not None
-    _check_count(n, sizes, len(axes), "sizes")
-    return _on_floats(n, op, x, lambda v: by_sizes(n, v, axes, sizes, op, policy, region))
