@@ -14,7 +14,6 @@ from tilesmith.ops.linalg import Det, Solve
 from tilesmith.ops.sample import AffineGrid, GridSample, RoiAlign
 from tilesmith.ops.scatter import (
     ElementPlaces,
-    MaxUnpool,
     ScatterElements,
     ScatterNd,
     ScatterSorted,
@@ -61,7 +60,6 @@ def _scatters() -> Iterator[Case]:
     yield case(ElementPlaces((2, 5, 3), 1), lines[None])
     yield case(SlicePlaces((3, 4)), np.asarray([[0, 1], [-1, -4]], np.int64))
     yield case(SlicePlaces((3,)), np.asarray([2], np.uint8))
-    yield case(MaxUnpool((1, 1, 4, 4)), (1, 1, 2, 2), np.asarray([[[[5, 7], [8, 15]]]]))
 
 
 def _appends() -> Iterator[Case]:

@@ -240,7 +240,7 @@ class Trilu(Op):
     """The upper (or lower) triangle of the last two axes, from diagonal `k` on; 0 elsewhere."""
 
     upper: bool = True
-    k: int = 0
+    k: Dim = 0
 
     def compute(self, *inputs: te.Tensor) -> te.Tensor:
         x = rules.only(self.name, inputs)
@@ -248,11 +248,13 @@ class Trilu(Op):
             rules.reject(self.name, "an input of rank 2 or more", rules.shape_text(x.shape))
 
         def body(*i: Expr) -> Expr:
-            diagonal = i[-2] + self.k if self.k else i[-2]
+            diagonal = i[-2] if same_dim(self.k, 0) else i[-2] + self.k
             keep = i[-1] >= diagonal if self.upper else i[-1] <= diagonal
             return te.if_then_else(keep, x[i], ir.const(0, x.dtype))
 
         return te.compute(x.shape, body, self.name)
 
     def reference(self, *inputs: np.ndarray) -> np.ndarray:
-        return (np.triu if self.upper else np.tril)(inputs[0], self.k)
+        return (np.triu if self.upper else np.tril)(
+            inputs[0], rules.static(self.name, self.k, "the diagonal")
+        )

@@ -29,7 +29,7 @@ from tilesmith.loop.nodes import Func
 from tilesmith.te import tensor as te
 
 from . import rules
-from .base import GraphBuilder, Op
+from .base import Op
 from .gather import linear, places
 
 _COMBINE: dict[str, tuple[Callable[[Expr, Expr], Expr], Any]] = {
@@ -364,28 +364,3 @@ def _unravelled(number: Expr, shape: Sequence[Dim]) -> tuple[Expr, ...]:
         indices.append(number if is_outermost else number % extent)
         number = number // extent
     return tuple(reversed(indices))
-
-
-@dataclass(frozen=True)
-class MaxUnpool(Op):
-    """Zeros of `shape` with the elements of x at the flat positions that max-pooling gave.
-
-    Inputs: x and an integer tensor of its shape.
-    """
-
-    shape: tuple[int, ...]
-
-    def decompose(self, b: GraphBuilder, *inputs: Any) -> Any:
-        rules.check_count(self.name, inputs, 2)
-        x, indices = inputs
-        zero = b.constant(np.zeros((1,), x.type.dtype.numpy))
-        size = int(np.prod(self.shape, dtype=np.int64))
-        zeros = zero.expand(size)
-        flat = [v.reshape(-1) for v in (indices, x)]
-        return b.add(ScatterElements(0), zeros, *flat).reshape(*self.shape)
-
-    def reference(self, *inputs: np.ndarray) -> np.ndarray:
-        x, indices = inputs
-        result = np.zeros(self.shape, x.dtype)
-        result.reshape(-1)[indices.reshape(-1)] = x.reshape(-1)
-        return result

@@ -349,18 +349,3 @@ def _window(n: NodeContext, x: Value, axis: int, start: Dim, size: Dim) -> Value
     if any(same_dim(d, 0) for d in x.type.shape):  # nothing is read
         return n.const(0, x.dtype).expand(*sizes)
     return n.add(Window(starts, sizes, (1,) * rank), x)
-
-
-def triangle(n: NodeContext, x: Value, k: Value, upper: bool) -> Value:
-    """The elements on and above (or below) diagonal number k, others 0."""
-    rows, columns = x.type.shape[-2:]
-    beyond = along(n.positions(columns), 1, 2) - along(n.positions(rows), 0, 2)
-    diagonal = listed(k)
-    dropped = beyond < diagonal if upper else diagonal < beyond
-    return where(dropped, 0, x)
-
-
-def count(n: NodeContext, given: Value, most: Dim) -> Dim:
-    """A number of elements that the model computes; `most` is its upper bound."""
-    (number,) = n.measured(listed(given), bounds=[most])
-    return number

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from tilesmith.frontend.common import computed
+from tilesmith.frontend.common.lists import listed
 from tilesmith.frontend.common.slots import Result
 from tilesmith.frontend.onnx.convolutions import Geometry
 from tilesmith.frontend.onnx.node import OnnxNode
 from tilesmith.frontend.onnx.registry import onnx_op
-from tilesmith.graph.nodes import Value
 from tilesmith.ir import extents
 from tilesmith.ir.types import Dim
 from tilesmith.ops import scatter, sort
-from tilesmith.ops.runtime_shape import Reinterpret
 
 _REDUCTIONS = ("none", "add", "mul", "min", "max")
 
@@ -40,31 +38,18 @@ def scatter_nd(n: OnnxNode) -> Result:
 def max_unpool(n: OnnxNode) -> Result:
     x, indices, output_shape = n.input(0), n.input(1), n.optional(2)
     g = Geometry(n, x, n.attr_ints("kernel_shape") or ())
+    dims: tuple[Dim, ...]
     if output_shape is not None:
-        if not n.is_known(output_shape):
-            dims = n.extents(output_shape, "output_shape")
-            if len(dims) != x.type.rank:
-                n.bad(f"output_shape: expected {x.type.rank} extents, found {output_shape.type}")
-            return _unpooled(n, x, indices, dims)
-        shape = n.int_list(output_shape, "output_shape")
+        dims = n.extents(output_shape, "output_shape")
     else:
         places, pads = x.type.shape[2:], g.numbers() or ()
         pairs = zip(places, g.strides, g.kernel, pads, pads[len(g.kernel) :], strict=False)
-        outer = ((e - 1) * s + k - p - q for e, s, k, p, q in pairs)
-        dims = (*x.type.shape[:2], *outer)
-        if not all(isinstance(d, int) for d in dims):
-            return _unpooled(n, x, indices, dims)
-        shape = tuple(d for d in dims if isinstance(d, int))
-    if any(d < 1 for d in shape):
-        n.bad(f"output_shape: expected extents above 0, found {list(shape)}")
-    return n.add(scatter.MaxUnpool(shape), x, indices)
-
-
-def _unpooled(n: OnnxNode, x: Value, indices: Value, dims: tuple[Dim, ...]) -> Value:
-    """Zeros of shape `dims` with the elements of `x` at flat positions."""
+        dims = (*x.type.shape[:2], *((e - 1) * s + k - p - q for e, s, k, p, q in pairs))
+    if len(dims) != x.type.rank or any(isinstance(d, int) and d < 1 for d in dims):
+        n.bad(f"output_shape: expected {x.type.rank} extents above 0, found {list(dims)}")
     flat = [v.reshape(-1) for v in (indices, x)]
     zeros = n.const([0], x.dtype).expand(extents.product(dims))
-    return n.add(Reinterpret(dims), n.add(scatter.ScatterElements(0), zeros, *flat))
+    return n.add(scatter.ScatterElements(0), zeros, *flat).reshape(*dims)
 
 
 @onnx_op("TopK", since=1)
@@ -75,10 +60,10 @@ def top_k(n: OnnxNode) -> Result:
     k: Dim
     if count is None:
         k = n.attr_int("k")
-    elif n.known(count) is not None:
-        k = int(n.scalar(count, "k"))
+    elif count.type.size != 1:
+        n.bad(f"K: expected one number, found {count.type}")
     else:  # the kernel keeps only k elements, so k must be known before it begins
-        k = computed.count(n, count, x.type.shape[axis])
+        (k,) = n.measured(listed(count), bounds=[x.type.shape[axis]])
     largest = True
     if n.version >= 11:
         largest = n.attr_flag("largest", True)

@@ -21,7 +21,7 @@ from tilesmith.ir.symbols import as_dim
 from tilesmith.ir.types import Dim, same_dim
 from tilesmith.ops import elementwise as ew
 from tilesmith.ops import gather, rules, shape, slicing
-from tilesmith.ops.functions import maximum, where
+from tilesmith.ops.functions import clamp, maximum, where
 from tilesmith.ops.sizes import Extents
 
 PAD_MODES = ("constant", "reflect", "edge", "wrap")
@@ -269,11 +269,18 @@ def space_to_depth(n: OnnxNode) -> Result:
 
 @onnx_op("Trilu", since=14)
 def trilu(n: OnnxNode) -> Result:
-    k = n.optional(1)
-    if k is not None and not n.is_known(k):
-        return computed.triangle(n, n.input(0), k, n.attr_flag("upper", True))
-    diagonal = 0 if k is None else int(n.scalar(k, "k"))
-    return n.add(gather.Trilu(n.attr_flag("upper", True), diagonal), n.input(0))
+    x, k = n.input(0), n.optional(1)
+    if x.type.rank < 2:
+        n.bad(f"expected an input of rank 2 or more, found {x.type}")
+    diagonal: Dim = 0
+    if k is not None and n.is_known(k):
+        diagonal = n.dim(k, "k")
+    elif k is not None:  # counted from the lowest diagonal, as an extent is not negative
+        rows = x.type.shape[-2]
+        whole = extents.total((rows, x.type.shape[-1]))
+        shifted = clamp(listed(k) + rows, 0, n.of_dims((whole,)))
+        diagonal = extents.difference(n.measured(shifted, bounds=[whole])[0], rows)
+    return n.add(gather.Trilu(n.attr_flag("upper", True), diagonal), x)
 
 
 @onnx_op("CenterCropPad", since=18)
