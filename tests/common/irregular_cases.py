@@ -9,7 +9,7 @@ import numpy as np
 from common.op_case import SPECIAL, Case, In, case
 from tilesmith.ir.dtypes import BY_NAME
 from tilesmith.ops.columns import Col2Im, Im2Col
-from tilesmith.ops.fourier import Dft, Frames, Stft
+from tilesmith.ops.fourier import Dft, Stft
 from tilesmith.ops.linalg import Det, Solve
 from tilesmith.ops.sample import AffineGrid, GridSample, RoiAlign
 from tilesmith.ops.scatter import (
@@ -172,6 +172,5 @@ def _samples() -> Iterator[Case]:
         yield case(Dft(1, n, onesided=True), (2, 7, 1))
         yield case(Dft(0, n, inverse=True), (7, 3, 2))
         yield case(Dft(0, n, inverse=True, onesided=True), (4, 3, 2))
-    yield case(Frames(3), (2, 20, 2), (8,))
     yield case(Stft(3), (2, 20, 1), (8,))
     yield case(Stft(4, False), (1, 20, 2), (6,))

@@ -7,17 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from tilesmith.ir import extents
-from tilesmith.ir.expr import as_expr
-from tilesmith.ir.symbols import as_dim
 from tilesmith.support.errors import UnsupportedError
 
 from . import rules
 from .base import GraphBuilder, Op
 from .conv import Conv
-from .gather import Gather
 from .matmul import MatMul
-from .sizes import Iota
 from .slicing import Pad, Slice
 
 _LIMIT = 1 << 24
@@ -119,39 +114,12 @@ def _angles(n: int, rows: int, columns: int) -> np.ndarray:
 
 
 @dataclass(frozen=True)
-class Frames(Op):
-    """Frames of a signal [N,samples,parts], times a window: [N,frames,frame length,parts].
-
-    Inputs: the signal and the window [frame length].
-
-    step: samples between the starts of frames.
-    """
-
-    step: int
-
-    def decompose(self, b: GraphBuilder, *inputs: Any) -> Any:
-        signal, window = _framed(self.name, self.step, inputs)
-        samples, length = signal.type.shape[1], window.type.shape[0]
-        frames = as_dim(as_expr(extents.difference(samples, length)) // self.step + 1)
-        first = b.add(Iota(frames)).reshape(frames, 1)
-        positions = first * self.step + np.arange(length)
-        cut = b.add(Gather(1), signal, positions)
-        return cut * window.reshape(length, 1)
-
-    def reference(self, *inputs: np.ndarray) -> np.ndarray:
-        signal, window = map(rules.exact, inputs)
-        begins = range(0, signal.shape[1] - len(window) + 1, self.step)
-        frames = [signal[:, begin : begin + len(window)] * window[:, None] for begin in begins]
-        return np.stack(frames, 1).astype(inputs[0].dtype)
-
-
-@dataclass(frozen=True)
 class Stft(Op):
     """Fourier transforms of frames of a signal [N,samples,1 or 2]: [N,frames,frequencies,2].
 
     It is a convolution: the parts of a sample are its channels, and sines and cosines, times the
     window, its filters.  So no frames are copied.  Filters are packed when a model is compiled; for
-    a window that is known at run time only, the transform of `Frames` is faster.
+    a window that is known at run time only, a transform of frames is faster.
 
     Inputs: the signal and the window [frame length], by which each frame is multiplied.
 
@@ -165,8 +133,17 @@ class Stft(Op):
     onesided: bool = True
 
     def decompose(self, b: GraphBuilder, *inputs: Any) -> Any:
-        signal, window = _framed(self.name, self.step, inputs)
-        (n, _, parts), (length,) = signal.type.shape, window.type.shape
+        rules.check_count(self.name, inputs, 2)
+        signal, window = inputs
+        if signal.type.rank != 3 or window.type.rank != 1 or self.step < 1:
+            rules.reject(
+                self.name, "a signal [N,samples,parts], a window and a step of at least 1",
+                f"{signal.type}, {window.type} and {self.step}",
+            )  # fmt: skip
+        n, samples, parts = signal.type.shape
+        length = rules.static(self.name, window.type.shape[0], "the length of the window")
+        if length < 1 or (isinstance(samples, int) and length > samples):
+            rules.reject(self.name, f"a window of 1..{samples}", length)
         if not signal.type.dtype.is_float or parts not in (1, 2):
             rules.reject(self.name, "floats [N,samples,1] or [N,samples,2]", signal.type)
         _check_length(self.name, length, parts)
@@ -178,21 +155,8 @@ class Stft(Op):
         return y.transpose(0, 2, 1).reshape(n, y.type.shape[2], count, 2)
 
     def reference(self, *inputs: np.ndarray) -> np.ndarray:
-        frames = Frames(self.step).reference(*map(rules.exact, inputs))
-        return Dft(2, onesided=self.onesided).reference(frames).astype(inputs[0].dtype)
-
-
-def _framed(op: str, step: int, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The signal and its window, checked."""
-    rules.check_count(op, inputs, 2)
-    signal, window = inputs
-    if signal.type.rank != 3 or window.type.rank != 1 or step < 1:
-        rules.reject(
-            op, "a signal [N,samples,parts], a window and a step of at least 1",
-            f"{signal.type}, {window.type} and {step}",
-        )  # fmt: skip
-    samples = signal.type.shape[1]
-    length = rules.static(op, window.type.shape[0], "the length of the window")
-    if length < 1 or (isinstance(samples, int) and length > samples):
-        rules.reject(op, f"a window of 1..{samples}", length)
-    return signal, window
+        signal, window = map(rules.exact, inputs)
+        begins = range(0, signal.shape[1] - len(window) + 1, self.step)
+        frames = [signal[:, begin : begin + len(window)] * window[:, None] for begin in begins]
+        y = Dft(2, onesided=self.onesided).reference(np.stack(frames, 1))
+        return y.astype(inputs[0].dtype)

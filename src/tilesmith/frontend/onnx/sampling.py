@@ -142,63 +142,46 @@ def col2im(n: OnnxNode) -> Result:
 
 @onnx_op("DFT", since=17)
 def dft(n: OnnxNode) -> Result:
-    x, length = n.input(0), n.optional(1)
-    axis_input = n.optional(2) if n.version >= 20 else None
-    known = all(n.known(v) is not None for v in (length, axis_input) if v is not None)
-    default = axis = -2 if n.version >= 20 else n.attr_int("axis", 1)
-    if known and axis_input is not None:
-        axis = int(n.scalar(axis_input, "axis"))
-    axis = n.axis(axis, x.type.rank)
-    if not known or not isinstance(x.type.shape[axis], int):
-        number = n.const([default], i64) if axis_input is None else axis_input
-        flags = n.attr_flag("inverse"), n.attr_flag("onesided")
-        return computed_transforms.transformed(n, x, number, length, *flags)
-    inverse, onesided = n.attr_flag("inverse"), n.attr_flag("onesided")
-    count = 0 if length is None else int(n.scalar(length, "dft_length"))
-    if length is not None and count < 1:
-        n.bad(f"dft_length: expected at least 1, found {count}")
-    return n.add(fourier.Dft(axis, count, inverse, onesided), x)
+    axis = n.optional(2) if n.version >= 20 else n.const(n.attr_int("axis", 1), i64)
+    axis = n.const(-2, i64) if axis is None else axis
+    flags = n.attr_flag("inverse"), n.attr_flag("onesided")
+    return _transformed(n, n.input(0), axis, n.optional(1), *flags)
+
+
+def _transformed(
+    n: OnnxNode, x: Value, axis: Value, length: Value | None, inverse: bool, onesided: bool
+) -> Value:
+    """The discrete Fourier transform of x along an axis, cut or padded to `length` elements."""
+    if n.known(axis) is not None:
+        number = n.axis(int(n.scalar(axis, "axis")), x.type.rank)
+        is_known = length is None or n.known(length) is not None
+        if is_known and isinstance(x.type.shape[number], int):
+            count = 0 if length is None else int(n.scalar(length, "dft_length"))
+            if length is not None and count < 1:
+                n.bad(f"dft_length: expected at least 1, found {count}")
+            return n.add(fourier.Dft(number, count, inverse, onesided), x)
+    return computed_transforms.transformed(n, x, axis, length, inverse, onesided)
 
 
 @onnx_op("STFT", since=17)
 def stft(n: OnnxNode) -> Result:
     signal, stride = n.input(0), n.input(1)
     window, length = n.optional(2), n.optional(3)
-    known = all(n.known(v) is not None for v in (stride, length) if v is not None)
-    if not known:
-        return _computed_stft(n, signal, stride, window, length)
-    step = int(n.scalar(stride, "frame_step"))
-    if window is None:
-        if length is None:
-            n.bad("expected a window or frame_length, found neither")
-        count = int(n.scalar(length, "frame_length"))
-        (count,) = checked_shape((count,), "frame_length")
-        window = n.const(np.ones(count, signal.type.dtype.numpy))
-    elif length is not None and n.shape(window) != (int(n.scalar(length, "frame_length")),):
-        n.bad(f"frame_length: expected the length of window {window.type}")
     onesided = n.attr_flag("onesided", True)
-    if n.known(window) is None:
-        frames = n.add(fourier.Frames(step), signal, window)
-        return n.add(fourier.Dft(2, onesided=onesided), frames)
-    return n.add(fourier.Stft(step, onesided), signal, window)
-
-
-def _computed_stft(
-    n: OnnxNode, signal: Value, step: Value, window: Value | None, length: Value | None
-) -> Value:
-    """STFT with a step or a length of frames that is known only at run time."""
-    if window is None and length is None:
-        n.bad("expected a window or frame_length, found neither")
-    if window is None:
-        assert length is not None
+    if window is not None:
+        size = n.of_dims(window.type.shape)
+        if length is not None:
+            n.builder.require_equal(n.extents(length, "frame_length")[0], window.type.shape[0])
+    elif length is not None:
         size = listed(length)
     else:
-        (extent,) = window.type.shape
-        if length is not None:
-            n.builder.require_equal(n.extents(length, "frame_length")[0], extent)
-        size = n.of_dims((extent,))
-    parts = computed_transforms.frames(n, signal, step, size)
+        n.bad("expected a window or frame_length, found neither")
+    if all(n.known(v) is not None for v in (stride, size, window) if v is not None):
+        count = checked_shape(n.int_list(size, "frame_length"), "frame_length")
+        window = n.const(np.ones(count, signal.type.dtype.numpy)) if window is None else window
+        step = int(n.scalar(stride, "frame_step"))
+        return n.add(fourier.Stft(step, onesided), signal, window)
+    parts = computed_transforms.frames(n, signal, stride, size)
     if window is not None:
         parts = parts * n.add(shape.Unsqueeze((1,)), window)
-    onesided = n.attr_flag("onesided", True)
-    return computed_transforms.transformed(n, parts, n.const([2], i64), None, False, onesided)
+    return _transformed(n, parts, n.const(2, i64), None, False, onesided)
