@@ -12,6 +12,7 @@ from tilesmith.frontend.tflite import (
     convolutions,
     elementwise,
     pools,
+    quantized,
     resizing,
     weights,
 )
@@ -19,7 +20,17 @@ from tilesmith.frontend.tflite.inspection import inspect
 from tilesmith.frontend.tflite.model import recognises
 from tilesmith.frontend.tflite.reader import load, nodes
 
-FAMILIES = (activations, contractions, control, convolutions, elementwise, pools, resizing, weights)
+FAMILIES = (
+    activations,
+    contractions,
+    control,
+    convolutions,
+    elementwise,
+    pools,
+    quantized,
+    resizing,
+    weights,
+)
 """The modules that register operators, in the order of the documentation."""
 
 TFLITE = Frontend(

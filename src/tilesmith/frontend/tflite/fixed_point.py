@@ -1,0 +1,174 @@
+"""TFLite's arithmetic on quantised numbers: real scales become integers and shifts.
+
+A result is the integers' product with a multiplier of 31 bits and a power of two, rounded twice, as
+TFLite's kernels compute it.  Sums of 64 bits take a multiplier of 15 bits and round once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from tilesmith.frontend.tflite.activations import FUSED
+from tilesmith.frontend.tflite.model import Tensor
+from tilesmith.frontend.tflite.node import TfliteNode
+from tilesmith.graph.nodes import Value
+from tilesmith.ir.dtypes import DType, i16, i32, i64
+from tilesmith.ops.elementwise import BitShift, Trunc
+from tilesmith.ops.fixed_point import DoublingHighMul, RoundingShift
+from tilesmith.ops.functions import clip
+from tilesmith.ops.gather import Gather
+
+
+def quantize_multiplier(real: float) -> tuple[int, int]:
+    """A multiplier and a shift: `real` is about multiplier * 2^(shift - 31)."""
+    fraction, shift = math.frexp(real)
+    multiplier = math.floor(abs(fraction) * 2.0**31 + 0.5)
+    if multiplier == 1 << 31:
+        multiplier, shift = multiplier // 2, shift + 1
+    if multiplier == 0 or shift < -31:
+        return 0, 0
+    return int(math.copysign(multiplier, fraction)), shift
+
+
+def scaled(n: TfliteNode, x: Value, real: float | Sequence[float]) -> Value:
+    """Integers x [..., C], i32 or i64, times a real factor or one for each channel, as i32."""
+    factors = [real] if isinstance(real, float) else list(real)
+    if not all(map(math.isfinite, factors)):
+        n.bad(f"expected finite ratios of scales, found {factors}")
+    pairs = [quantize_multiplier(f) for f in factors]
+    if any(not -31 <= s <= 30 for _, s in pairs):
+        n.unsupported(f"a ratio of scales of {max(factors)}")
+    multipliers, shifts = (
+        np.array(v).reshape(() if isinstance(real, float) else -1) for v in zip(*pairs, strict=True)
+    )
+    if x.dtype is i64:
+        return _scaled_sums(n, x, multipliers, shifts)
+    if (shifts > 0).any():
+        x = x * n.const(1 << np.maximum(shifts, 0), i32)
+    return rounding_shift(n, high_product(n, x, multipliers), np.maximum(-shifts, 0))
+
+
+def _scaled_sums(n: TfliteNode, x: Value, multipliers: np.ndarray, shifts: np.ndarray) -> Value:
+    if (shifts > 7).any():
+        n.unsupported("a ratio of scales of 128 or more for sums of 64 bits")
+    reduced = np.where(multipliers < 0x7FFF0000, (multipliers + (1 << 15)) >> 16, 0x7FFF)
+    bits = 15 - shifts
+    x = x * n.const(reduced, i64) + n.const(np.int64(1) << (bits - 1), i64)
+    return n.add(BitShift("right"), x, n.expand(n.const(bits, i64), x.type.shape)).cast(i32)
+
+
+def high_product(n: TfliteNode, x: Value, multiplier: int | np.ndarray) -> Value:
+    """Integers of type i32 times a multiplier that stands for `multiplier / 2^31`."""
+    return n.add(DoublingHighMul(), x, n.const(multiplier, i32))
+
+
+def rounding_shift(n: TfliteNode, x: Value, bits: int | np.ndarray) -> Value:
+    """Integers of type i32 divided by 2^bits, where ties round away from zero."""
+    return n.add(RoundingShift(), x, n.const(bits, i32)) if np.any(bits) else x
+
+
+def rounded(n: TfliteNode, x: Value) -> Value:
+    """Floats rounded to whole numbers; ties round away from zero."""
+    whole = n.add(Trunc(), x)
+    rest = x - whole
+    return whole + ((rest >= 0.5).cast(x.dtype) - (rest <= -0.5).cast(x.dtype))
+
+
+def centred(n: TfliteNode, index: int, to: DType = i32) -> Value:
+    """The integers of an input minus their zero point."""
+    q = n.quantization(n.input_tensor(index))
+    if not q.is_single:
+        n.unsupported(f"input number {index + 1} with a scale for each index of an axis")
+    return less(n, n.input(index), q.zero_point, to)
+
+
+def less(n: TfliteNode, x: Value, zero: int, to: DType = i32) -> Value:
+    """Integers minus a zero point, as `to`."""
+    wide = x.cast(to)
+    return wide - n.const(zero, to) if zero else wide
+
+
+def stored(
+    n: TfliteNode, y: Value, activation: str = "NONE", tensor: Tensor | None = None
+) -> Value:
+    """Integers `y` without zero point as the operator's result, through a fused activation.
+
+    tensor: the declaration of the result; by default the first output's.
+    """
+    tensor = n.output_tensor() if tensor is None else tensor
+    zero = single(n, tensor)[1]
+    if zero:
+        y = y + n.const(zero, y.dtype)
+    return clip(y, *limits(n, activation, tensor)).cast(tensor.dtype)
+
+
+def limits(n: TfliteNode, activation: str, tensor: Tensor) -> tuple[int, int]:
+    """The stored integers between which a fused activation function leaves its result."""
+    scale, zero = single(n, tensor)
+    low, high = int(tensor.dtype.min), int(tensor.dtype.max)
+
+    def at(real: float) -> int:
+        steps = np.float32(real) / np.float32(scale)
+        if not abs(steps) < 2**31:
+            n.bad(f"tensor {tensor.name!r}: expected a scale of usual size, found {scale}")
+        return zero + round_away(float(steps))
+
+    if activation in ("RELU", "RELU6"):
+        low = max(low, at(0.0))
+    if activation == "RELU6":
+        high = min(high, at(6.0))
+    if activation == "RELU_N1_TO_1":
+        low, high = max(low, at(-1.0)), min(high, at(1.0))
+    if activation not in ("NONE", "RELU", "RELU6", "RELU_N1_TO_1"):
+        n.unsupported(f"fused activation function {activation} of a quantised tensor")
+    return low, high
+
+
+def fused(n: TfliteNode) -> str:
+    """The name of the operator's fused activation function."""
+    return n.choice("fused_activation_function", FUSED)
+
+
+def single(n: TfliteNode, tensor: Tensor) -> tuple[float, int]:
+    """The only scale and zero point of a tensor.  Raises UnsupportedError if there are several."""
+    q = n.quantization(tensor)
+    if not q.is_single:
+        n.unsupported(f"tensor {tensor.name!r} with a scale for each index of an axis")
+    if not q.scale > 0:
+        n.bad(f"tensor {tensor.name!r}: expected a scale above 0, found {q.scale}")
+    return q.scale, q.zero_point
+
+
+def scales(n: TfliteNode) -> list[float]:
+    """The scales of the inputs, then of the first output."""
+    tensors = [*(n.input_tensor(i) for i in range(len(n.slots))), n.output_tensor()]
+    return [single(n, t)[0] for t in tensors]
+
+
+def round_away(x: float) -> int:
+    """A number rounded to an integer; ties round away from zero."""
+    whole = math.trunc(x)
+    return whole + (abs(x - whole) >= 0.5) * (1 if x > 0 else -1)
+
+
+def looked_up(n: TfliteNode, x: Value, table: np.ndarray) -> Value:
+    """The entries of a table for integers `x` of 8 or 16 bits; the first is that of the smallest
+    number.
+    """
+    place = x.cast(i32)
+    if x.dtype.min:
+        place = place + n.const(-int(x.dtype.min), i32)
+    return n.add(Gather(0), n.const(table), place)
+
+
+def every(dtype: DType) -> np.ndarray:
+    """All numbers of a type of 8 or 16 bits, ascending."""
+    return np.arange(int(dtype.min), int(dtype.max) + 1, dtype=np.int64)
+
+
+def is_word(tensor: Tensor) -> bool:
+    """Whether a tensor holds integers of 16 bits."""
+    return tensor.dtype is i16
