@@ -13,6 +13,7 @@ from tilesmith.frontend.tflite import (
     elementwise,
     pools,
     quantized,
+    quantized_products,
     resizing,
     weights,
 )
@@ -28,6 +29,7 @@ FAMILIES = (
     elementwise,
     pools,
     quantized,
+    quantized_products,
     resizing,
     weights,
 )

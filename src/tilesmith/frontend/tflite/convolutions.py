@@ -6,6 +6,8 @@ transposes around each operator become layouts later.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from tilesmith.frontend.common.slots import Result
 from tilesmith.frontend.common.windows import Geometry, convolve
 from tilesmith.frontend.tflite.activations import activate
@@ -68,26 +70,39 @@ def check_images(n: TfliteNode, x: Value, w: Value, rank: int) -> None:
         n.bad(f"expected images and filters of {rank} axes, found {x.type} and {w.type}")
 
 
-def plain(n: TfliteNode, x: Value, w: Value) -> Value:
-    """CONV_2D without bias and activation; x [N, H, W, C], w [O, H, W, C / groups]."""
+def unchanged(x: Value) -> Value:
+    """x itself."""
+    return x
+
+
+def plain(n: TfliteNode, x: Value, w: Value, centre: Callable[[Value], Value] = unchanged) -> Value:
+    """CONV_2D without bias and activation; x [N, H, W, C], w [O, H, W, C / groups].
+
+    centre: subtracts the zero point from images whose channels are second.
+    """
     check_images(n, x, w, 4)
     channels, own = n.extent(x, 3), n.extent(w, 3)
     if own < 1 or channels % own:
         n.bad(f"expected channels that are a multiple of the filters' {own}, found {channels}")
     w = channels_second(w)
     g = geometry(n, x.type.shape[1:3], n.shape(w)[2:])
-    return channels_last(convolve(n, channels_second(x), w, g, channels // own))
+    return channels_last(convolve(n, centre(channels_second(x)), w, g, channels // own))
 
 
-def depthwise(n: TfliteNode, x: Value, w: Value) -> Value:
-    """DEPTHWISE_CONV_2D without bias and activation; x [N, H, W, C], w [1, H, W, C * factor]."""
+def depthwise(
+    n: TfliteNode, x: Value, w: Value, centre: Callable[[Value], Value] = unchanged
+) -> Value:
+    """DEPTHWISE_CONV_2D without bias and activation; x [N, H, W, C], w [1, H, W, C * factor].
+
+    centre: as for `plain`.
+    """
     check_images(n, x, w, 4)
     channels, filters = n.extent(x, 3), n.extent(w, 3)
     if n.extent(w, 0) != 1 or channels < 1 or filters % channels:
         n.bad(f"expected filters [1, H, W, multiple of {channels}], found {w.type}")
     w = w.transpose(3, 0, 1, 2)
     g = geometry(n, x.type.shape[1:3], n.shape(w)[2:])
-    return channels_last(convolve(n, channels_second(x), w, g, channels))
+    return channels_last(convolve(n, centre(channels_second(x)), w, g, channels))
 
 
 def volume(n: TfliteNode, x: Value, w: Value) -> Value:
