@@ -35,14 +35,15 @@ def quantize_multiplier(real: float) -> tuple[int, int]:
 
 def scaled(n: TfliteNode, x: Value, real: float | Sequence[float]) -> Value:
     """Integers x [..., C], i32 or i64, times a real factor or one for each channel, as i32."""
-    factors = [real] if isinstance(real, float) else list(real)
+    factors = list(real) if isinstance(real, Sequence) else [real]
     if not all(map(math.isfinite, factors)):
         n.bad(f"expected finite ratios of scales, found {factors}")
     pairs = [quantize_multiplier(f) for f in factors]
     if any(not -31 <= s <= 30 for _, s in pairs):
         n.unsupported(f"a ratio of scales of {max(factors)}")
     multipliers, shifts = (
-        np.array(v).reshape(() if isinstance(real, float) else -1) for v in zip(*pairs, strict=True)
+        np.array(v).reshape(-1 if isinstance(real, Sequence) else ())
+        for v in zip(*pairs, strict=True)
     )
     if x.dtype is i64:
         return _scaled_sums(n, x, multipliers, shifts)
