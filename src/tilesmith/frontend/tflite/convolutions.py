@@ -137,12 +137,18 @@ def transposed(n: TfliteNode, x: Value, w: Value, shape: Value, dilated: bool = 
         before.append(as_dim(as_expr(total) // 2))
         after.append(extents.difference(extents.difference(full, wanted), before[-1]))
     g.pads = (*before, *after)
+    return spread(n, x, w, g)
+
+
+def spread(n: TfliteNode, x: Value, w: Value, g: Geometry) -> Value:
+    """The transposed convolution of x [N, spatial..., C] with w [C, O, spatial...], of whose result
+    the pads are cut off.
+    """
     pads, x = g.numbers(), channels_second(x)
     if pads is not None:
         return channels_last(n.add(cv.ConvTranspose(g.strides, pads, g.dilations), x, w))
     y = n.add(cv.ConvTranspose(g.strides, (), g.dilations), x, w)
-    cut = [extents.difference(0, p) for p in g.pads]
-    half = len(before)
+    cut, half = [extents.difference(0, p) for p in g.pads], len(g.kernel)
     return channels_last(n.add(slicing.Pad((0, 0, *cut[:half], 0, 0, *cut[half:])), y))
 
 
