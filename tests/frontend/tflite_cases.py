@@ -31,7 +31,7 @@ def one_operator(
     outputs: a shape and an element type for each output.
     stored: the inputs that are constants.
     quantized: for each input None, or its scale and zero point; `quantized_outputs`: likewise.
-    is_open: whether inputs that are not stored, and all outputs, have open dimensions.
+    is_open: whether dimensions are open: those of inputs that are no lists, and of all outputs.
     """
     model = ModelWriter()
     graph = model.graph()
@@ -46,7 +46,7 @@ def one_operator(
         if i in stored:
             numbers.append(graph.const(array, **fields))
             continue
-        shape = [-1] * array.ndim if is_open else array.shape
+        shape = [-1] * array.ndim if is_open and array.ndim > 1 else array.shape
         numbers.append(graph.input(shape, array.dtype, f"x{i}", **fields))
     made = []
     for i, (shape, dtype) in enumerate(outputs):
@@ -87,19 +87,20 @@ def check_operator(
     outputs: Sequence[tuple[Any, Any]] | None = None,
     stored: Sequence[int] = (),
     tolerance: float = 1e-5,
+    is_compiled: bool = False,
     **values: Any,
 ) -> None:
     """An operator's results equal those of TFLite: integers exactly, floats within `tolerance`.
-    Models with open dimensions are compiled, too.
 
     outputs: a shape and an element type for each; by default those of the first input.
+    is_compiled: whether the model is compiled, too, and not only evaluated.
     """
     outputs = [(inputs[0].shape, inputs[0].dtype)] if outputs is None else outputs
     model = one_operator(kind, inputs, outputs, options, stored=stored, **values)
     given = {f"x{i}": x for i, x in enumerate(inputs) if i not in stored}
     wanted = litert(model, list(given.values()))
     runs = [evaluate(load(model), given)]
-    if values.get("is_open"):
+    if is_compiled:
         runs.append(ts.compile(model, threads=1).run(given))
     for run in runs:
         assert len(run) == len(wanted)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from tilesmith.frontend.common import computed
 from tilesmith.frontend.common.limits import checked_dims
 from tilesmith.frontend.common.lists import listed
 from tilesmith.frontend.common.repeating import tiled
+from tilesmith.frontend.common.shaping import reversed_sequences, without_ones
 from tilesmith.frontend.common.slots import Result
 from tilesmith.frontend.onnx.node import OnnxNode
 from tilesmith.frontend.onnx.registry import onnx_op
@@ -21,8 +20,7 @@ from tilesmith.ir.symbols import as_dim
 from tilesmith.ir.types import Dim, same_dim
 from tilesmith.ops import elementwise as ew
 from tilesmith.ops import gather, rules, shape, slicing
-from tilesmith.ops.functions import clamp, maximum, where
-from tilesmith.ops.sizes import Extents
+from tilesmith.ops.functions import clamp, maximum
 
 PAD_MODES = ("constant", "reflect", "edge", "wrap")
 
@@ -96,14 +94,9 @@ def squeeze(n: OnnxNode) -> Result:
     x, computed_axes, axes = _with_axes(n)
     if computed_axes is not None:
         return computed.squeezed(n, x, computed_axes)
-    if axes is None:  # the rank may not depend on the run, so an axis of symbolic extent stays
-        axes = tuple(i for i, d in enumerate(x.type.shape) if same_dim(d, 1))
-        for d in x.type.shape:
-            if extents.are_equal(d, 1) is None:
-                one = n.const(np.ones(1, np.int64))
-                is_one = n.add(Extents((d,), (1,))).equals(one)
-                n.builder.require_zero(is_one.cast(i64), f"{d} == 1")
-    return n.add(shape.Squeeze(None if axes is None else n.axes(axes, x.type.rank)), x)
+    if axes is None:
+        return without_ones(n, x)
+    return n.add(shape.Squeeze(n.axes(axes, x.type.rank)), x)
 
 
 @onnx_op("Unsqueeze", since=1)
@@ -362,14 +355,7 @@ def reverse_sequence(n: OnnxNode) -> Result:
     dims = x.type.shape
     if len(dims) < 2:
         n.bad(f"expected an input of rank 2 or more, found {x.type}")
-    steps, sequences = dims[time], dims[batch]
+    sequences = dims[batch]
     if not rules.equal_shapes("reverse_sequence", lengths.type.shape, (sequences,)):
         n.bad(f"sequence_lens: expected [{sequences}], found {lengths.type}")
-    # Step t comes from l-1-t if t < l (the sequence's length), else from t.
-    position = n.positions(steps, 2, time)
-    length = n.reshape(lengths, (1, sequences) if time == 0 else (sequences, 1))
-    mirrored = length - np.int64(1) - position
-    source = where(position < length, mirrored, position)
-    source = source.expand(*dims[:2])
-    index = source.reshape(*dims[:2], *[1] * (len(dims) - 2))
-    return n.add(gather.GatherElements(time), x, index.expand(*dims))
+    return reversed_sequences(n, x, lengths, time, batch)

@@ -7,6 +7,7 @@ the same integers as TFLite's reference kernels.
 from tilesmith.frontend.common.source import Frontend
 from tilesmith.frontend.tflite import (
     activations,
+    blocks,
     contractions,
     control,
     convolutions,
@@ -16,6 +17,8 @@ from tilesmith.frontend.tflite import (
     quantized,
     quantized_products,
     resizing,
+    shapes,
+    slices,
     weights,
 )
 from tilesmith.frontend.tflite.inspection import inspect
@@ -24,6 +27,7 @@ from tilesmith.frontend.tflite.reader import load, nodes
 
 FAMILIES = (
     activations,
+    blocks,
     contractions,
     control,
     convolutions,
@@ -33,6 +37,8 @@ FAMILIES = (
     quantized,
     quantized_products,
     resizing,
+    shapes,
+    slices,
     weights,
 )
 """The modules that register operators, in the order of the documentation."""

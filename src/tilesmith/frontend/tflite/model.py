@@ -104,6 +104,13 @@ class Tensor:
         """Whether its integers stand for real numbers."""
         return self.quantization is not None and self.dtype.is_int
 
+    def is_stored_as(self, other: Tensor) -> bool:
+        """Whether equal numbers are stored as equal integers in both."""
+        a, b = self.quantization, other.quantization
+        if a is None or b is None:
+            return a is b
+        return np.array_equal(a.scales, b.scales) and np.array_equal(a.zero_points, b.zero_points)
+
     @property
     def shape(self) -> tuple[int, ...]:
         """The shape as numbers.  Raises ModelError if the file leaves an extent open."""

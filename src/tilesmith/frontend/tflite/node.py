@@ -7,6 +7,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from tilesmith.frontend.common.calling import CallingNode
 from tilesmith.frontend.common.slots import Slot, kind_of
 from tilesmith.frontend.tflite.model import Operator, Quantization, Tensor
@@ -98,6 +100,11 @@ class TfliteNode(CallingNode):
         if not options.has_field(name):
             raise ModelError(f"expected options with {name!r}, found {options.table_name}")
         return getattr(options, name)
+
+    def options(self, name: str) -> tuple[int, ...]:
+        """An option that is a list of integers; empty if it is left out."""
+        numbers = self.option(name)
+        return tuple(map(int, numbers)) if isinstance(numbers, np.ndarray) else ()
 
     def choice(self, name: str, among: tuple[str, ...]) -> str:
         """An option that is a number, as the name of what it stands for."""

@@ -1,0 +1,44 @@
+"""Changes of shapes that several formats have."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tilesmith.graph.nodes import Value
+from tilesmith.ir import extents
+from tilesmith.ir.dtypes import i64
+from tilesmith.ir.types import same_dim
+from tilesmith.ops import gather
+from tilesmith.ops.functions import where
+from tilesmith.ops.shape import Squeeze
+from tilesmith.ops.sizes import Extents
+
+from .node import NodeContext
+
+
+def without_ones(n: NodeContext, x: Value) -> Value:
+    """`x` without its axes of extent 1.  The rank may not depend on the run, so an axis of symbolic
+    extent stays, and a run in which its extent is 1 is refused.
+    """
+    axes = tuple(i for i, d in enumerate(x.type.shape) if same_dim(d, 1))
+    for d in x.type.shape:
+        if extents.are_equal(d, 1) is None:
+            one = n.const(np.ones(1, np.int64))
+            is_one = n.add(Extents((d,), (1,))).equals(one)
+            n.builder.require_zero(is_one.cast(i64), f"{d} == 1")
+    return n.add(Squeeze(axes), x)
+
+
+def reversed_sequences(n: NodeContext, x: Value, lengths: Value, time: int, batch: int) -> Value:
+    """`x` with the first `lengths[b]` elements along axis `time` in reverse order, for each index b
+    of axis `batch`.
+    """
+    dims, rank = x.type.shape, x.type.rank
+    steps, sequences = dims[time], dims[batch]
+    # Step t comes from l-1-t if t < l (the sequence's length), else from t.
+    position = n.positions(steps, rank, time)
+    own = tuple(sequences if a == batch else 1 for a in range(rank))
+    length = n.reshape(lengths.cast(i64), own)
+    mirrored = length - np.int64(1) - position
+    source = where(position < length, mirrored, position)
+    return n.add(gather.GatherElements(time), x, source.expand(*dims))

@@ -1,0 +1,243 @@
+"""TFLite's operators that take parts of tensors, surround them, and write into them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilesmith.frontend.common import computed
+from tilesmith.frontend.common.lists import listed, picked
+from tilesmith.frontend.common.shaping import reversed_sequences
+from tilesmith.frontend.common.slots import Result
+from tilesmith.frontend.tflite.node import TfliteNode
+from tilesmith.frontend.tflite.registry import stored_op
+from tilesmith.graph.nodes import Value
+from tilesmith.ir import extents
+from tilesmith.ir.types import Dim, same_dim
+from tilesmith.ops import gather, rules, scatter, slicing
+from tilesmith.ops.functions import clamp, where
+
+_FAR = 1 << 40
+"""Beyond every extent."""
+
+
+@stored_op("SLICE")
+def cut(n: TfliteNode) -> Result:
+    x, begin, size = n.input(0), n.input(1), n.input(2)
+    axes = tuple(range(x.type.rank))
+    if any(len(n.elements(v, "bounds")) != len(axes) for v in (begin, size)):
+        n.bad(f"expected {len(axes)} starts and sizes, found {begin.type} and {size.type}")
+    if n.is_known(begin) and n.is_known(size):
+        starts, sizes = n.dims(begin, "begin"), n.dims(size, "size")
+        pairs = zip(starts, sizes, strict=True)
+        ends = tuple(_FAR if same_dim(s, -1) else extents.total((b, s)) for b, s in pairs)
+        return n.add(slicing.Slice(starts, ends, axes, (1,) * len(axes)), x)
+    start, length = listed(begin), listed(size)
+    end = where(length.equals(-1), _FAR, start + length)
+    return computed.sliced(n, x, start, end, axes, None)
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """The selection of one element of a strided slice's lists.
+
+    number: its number.
+    axis: the axis of the input.
+    step: distance between indices.
+    from_border, to_border: whether it ignores its start and its end.
+    is_index: whether it selects one index, so that the axis is dropped.
+    """
+
+    number: int
+    axis: int
+    step: int
+    from_border: bool
+    to_border: bool
+    is_index: bool
+
+
+@stored_op("STRIDED_SLICE")
+def strided_slice(n: TfliteNode) -> Result:
+    x, begin, end = n.input(0), n.input(1), n.input(2)
+    steps = n.int_list(n.input(3), "strides")
+    if any(len(n.elements(v, "bounds")) != len(steps) for v in (begin, end)):
+        n.bad(f"expected {len(steps)} starts and ends, found {begin.type} and {end.type}")
+    if 0 in steps:
+        n.bad(f"strides: expected numbers other than 0, found {list(steps)}")
+    entries, new_axes = _entries(n, steps, x.type.rank)
+    if n.option("offset"):  # ends count from the starts
+        end = end + begin
+    kept = [e for e in entries if not e.is_index]
+    dropped = [e.axis for e in entries if e.is_index]
+    if n.is_known(begin) and n.is_known(end):
+        x = _known_slice(n, x, entries, n.dims(begin, "begin"), n.dims(end, "end"))
+        x = x.reshape(*(d for a, d in enumerate(x.type.shape) if a not in dropped))
+    else:
+        x = _computed_slice(n, x, kept, begin, end)
+        for e in reversed(entries):
+            if e.is_index:
+                x = n.add(gather.Gather(e.axis), x, picked(begin, e.number).reshape())
+    if not new_axes:
+        return x
+    dims = list(x.type.shape)
+    for a in new_axes:
+        dims.insert(a, 1)
+    return x.reshape(*dims)
+
+
+def _entries(n: TfliteNode, steps: tuple[int, ...], rank: int) -> tuple[list[_Entry], list[int]]:
+    """The axes that are cut, and the axes of the result that are new."""
+
+    def marked(name: str) -> set[int]:
+        mask = n.option(name)
+        return {i for i in range(len(steps)) if mask >> i & 1}
+
+    rest, new = marked("ellipsis_mask"), marked("new_axis_mask")
+    new -= rest
+    single = marked("shrink_axis_mask") - new
+    begin_mask, end_mask = marked("begin_mask"), marked("end_mask")
+    if len(rest) > 1:
+        n.bad("expected at most one ellipsis")
+    covered = rank - (len(steps) - len(new) - len(rest))
+    if covered < 0:
+        n.bad(f"expected at most {rank} indices, found {len(steps) - len(new) - len(rest)}")
+    entries, new_axes, axis, out = [], [], 0, 0
+    for i, step in enumerate(steps):
+        if i in rest:
+            axis, out = axis + covered, out + covered
+        elif i in new:
+            new_axes.append(out)
+            out += 1
+        else:
+            is_index = i in single
+            entries.append(
+                _Entry(i, axis, step, i in begin_mask and not is_index, i in end_mask, is_index)
+            )
+            axis, out = axis + 1, out + (not is_index)
+    return entries, new_axes
+
+
+def _known_slice(
+    n: TfliteNode, x: Value, entries: list[_Entry], begin: tuple[Dim, ...], end: tuple[Dim, ...]
+) -> Value:
+    starts, ends, steps = [], [], []
+    for e in entries:
+        first, last = begin[e.number], end[e.number]
+        if e.is_index:
+            starts.append(first)
+            ends.append(_FAR if same_dim(first, -1) else extents.total((first, 1)))
+            steps.append(1)
+            continue
+        far = _FAR if e.step > 0 else -_FAR
+        starts.append((0 if e.step > 0 else _FAR) if e.from_border else first)
+        ends.append(far if e.to_border else last)
+        steps.append(e.step)
+    axes = tuple(e.axis for e in entries)
+    return n.add(slicing.Slice(tuple(starts), tuple(ends), axes, tuple(steps)), x)
+
+
+def _computed_slice(
+    n: TfliteNode, x: Value, entries: list[_Entry], begin: Value, end: Value
+) -> Value:
+    entries = [e for e in entries if not (e.from_border and e.to_border and e.step == 1)]
+    if not entries:
+        return x
+    numbers = [e.number for e in entries]
+    far = [_FAR if e.step > 0 else -_FAR for e in entries]
+    first = [0 if e.step > 0 else _FAR for e in entries]
+    skips = [n.const([getattr(e, f) for e in entries]) for f in ("from_border", "to_border")]
+    starts = where(skips[0], n.of_dims(first), picked(listed(begin), numbers))
+    ends = where(skips[1], n.of_dims(far), picked(listed(end), numbers))
+    axes = [e.axis for e in entries]
+    return computed.sliced(n, x, starts, ends, axes, n.of_dims([e.step for e in entries]))
+
+
+def _borders(n: TfliteNode, pads: Value, rank: int) -> Value:
+    """Numbers of elements added before every axis, then after every axis; `pads` has a row for each
+    axis.
+    """
+    if not rules.equal_shapes("pad", pads.type.shape, (rank, 2)):
+        n.bad(f"paddings: expected [{rank}, 2], found {pads.type}")
+    return listed(pads.transpose(1, 0))
+
+
+def _padded(n: TfliteNode, mode: str, filler: Value | float | int | bool) -> Value:
+    x = n.input(0)
+    pads = _borders(n, n.input(1), x.type.rank)
+    if isinstance(filler, Value) or not n.is_known(pads):
+        return computed.padded(n, x, pads, tuple(range(x.type.rank)), mode, filler)
+    return n.add(slicing.Pad(n.dims(pads, "paddings"), mode, filler), x)
+
+
+@stored_op("PAD")
+def pad(n: TfliteNode) -> Result:
+    return _padded(n, "constant", stored_zero(n))
+
+
+def stored_zero(n: TfliteNode) -> int:
+    """The integer that stands for 0 in the first output."""
+    return n.quantization(n.output_tensor()).zero_point if n.is_quantized else 0
+
+
+@stored_op("PADV2")
+def pad_with(n: TfliteNode) -> Result:
+    value = n.optional(2)
+    if value is None:
+        return pad(n)
+    if not n.is_known(value):
+        return _padded(n, "constant", n.reshape(value, ()))
+    return _padded(n, "constant", n.scalar(value, "constant_values"))
+
+
+@stored_op("MIRROR_PAD")
+def mirror_pad(n: TfliteNode) -> Result:
+    if n.choice("mode", ("REFLECT", "SYMMETRIC")) == "REFLECT":
+        return _padded(n, "reflect", 0)
+    x = n.input(0)
+    pads = n.int_list(_borders(n, n.input(1), x.type.rank), "paddings")
+    for axis, (before, after) in enumerate(zip(pads, pads[x.type.rank :], strict=False)):
+        if max(before, after) == 0:
+            continue
+        # the elements next to a border, the border's first
+        front = n.add(slicing.Slice((0,), (before,), (axis,), (1,)), x)
+        back = n.add(slicing.Slice((_FAR,), (-after - 1,), (axis,), (-1,)), x)
+        parts = ([n.add(slicing.Flip((axis,)), front)] if before else []) + [x]
+        x = n.add(slicing.Concat(axis), *parts, *([back] if after else []))
+    return x
+
+
+@stored_op("REVERSE_V2")
+def reverse(n: TfliteNode) -> Result:
+    x = n.input(0)
+    return n.add(slicing.Flip(n.axes(n.int_list(n.input(1), "axis"), x.type.rank)), x)
+
+
+@stored_op("REVERSE_SEQUENCE")
+def reverse_sequence(n: TfliteNode) -> Result:
+    x, lengths = n.input(0), n.input(1)
+    time = n.axis(n.option("seq_dim"), x.type.rank, "seq_dim")
+    batch = n.axis(n.option("batch_dim"), x.type.rank, "batch_dim")
+    wanted = x.type.shape[batch]
+    if time == batch or not rules.equal_shapes("reverse_sequence", lengths.type.shape, (wanted,)):
+        n.bad(f"expected two axes and [{wanted}] lengths, found {lengths.type}")
+    return reversed_sequences(n, x, lengths, time, batch)
+
+
+@stored_op("DYNAMIC_UPDATE_SLICE")
+def dynamic_update_slice(n: TfliteNode) -> Result:
+    x, update, starts = n.input(0), n.input(1), listed(n.input(2))
+    dims, sizes, rank = x.type.shape, update.type.shape, x.type.rank
+    if len(sizes) != rank or starts.type.size != rank:
+        n.bad(f"expected an update and starts for {x.type}, found {update.type}, {starts.type}")
+    room = [extents.difference(d, s) for d, s in zip(dims, sizes, strict=True)]
+    moved = [a for a in range(rank) if extents.are_equal(dims[a], sizes[a]) is not True]
+    if not moved:
+        return update
+    depth = moved[-1] + 1  # slices of the axes behind are written whole
+    first = clamp(starts, 0, n.of_dims(room))
+    grid = sizes[:depth]
+    columns = [
+        (n.positions(sizes[a], depth, a) + picked(first, a).reshape(*[1] * depth)).expand(*grid)
+        for a in range(depth)
+    ]
+    indices = n.add(slicing.Concat(depth), *(c.reshape(*grid, 1) for c in columns))
+    return n.add(scatter.ScatterNd(), x, indices, update)
