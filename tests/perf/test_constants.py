@@ -43,7 +43,7 @@ strategy/cpu/transposition.py LEAST_LINES ROWS U_BLOCKS V_BLOCKS
 strategy/cpu/unrolling.py DISPLACED MAX_UNROLLED UNROLL_FACTORS
 strategy/cpu/versions.py FEW LONG MANY
 strategy/cpu/winograd.py TILES
-strategy/cpu/winograd_cost.py EFFICIENCY ERRORS WINOGRAD_MARGIN
+strategy/cpu/winograd_cost.py ERRORS WINOGRAD_MARGIN
 strategy/device/attention.py KEYS RESULTS ROWS SIDES STEP STEPS
 strategy/device/blocks.py WAVES
 strategy/device/copies_ahead.py BUFFERS RESIDENT

@@ -236,6 +236,19 @@ def step_cycles(rows: int, vectors: int, target: Target, broadcast: bool = True)
     return tile_cycles(step, 2 * vectors, model)  # the vectors of `w` come from L2
 
 
+def product_cycles(c: Contraction, target: Target) -> float:
+    """Cycles of all register tiles of a contraction; a tile's rows may be any row axis."""
+    assert c.vector is not None
+    rows = max(expected_size(a.extent for a in c.rows if a is not c.vector), 1)
+    if c.is_batched:
+        rows = max(row_extent(c), 1)  # each row reads its own vectors
+    columns = max(expected(c.vector.extent), 1)
+    size = c.op.outputs[0].dtype.bytes
+    cycles = best_tile(rows, columns, target, size, not c.is_batched)[1]
+    steps = expected_size(a.extent for a in (*c.op.axis, *c.op.reduce_axis))
+    return cycles / (rows * columns) * steps
+
+
 def row_extent(c: Contraction) -> int:
     """Iterations of the row loop: all rows if their axes can be fused, else the innermost axis."""
     rows = fusable_rows(c)

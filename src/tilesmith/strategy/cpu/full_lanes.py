@@ -10,14 +10,14 @@ import math
 
 from tilesmith.graph.nodes import Node
 from tilesmith.graph.passes.columns import Choice
-from tilesmith.ir.symbols import expected, expected_size
+from tilesmith.ir.symbols import expected_size
 from tilesmith.ir.target import Target
 from tilesmith.ir.types import TensorType
 from tilesmith.ops.conv import Conv
 from tilesmith.ops.matmul import MatMul
 from tilesmith.perf.cycles import dram_rate
 
-from .contraction import Contraction, analyse, best_tile, contraction_of, row_extent
+from .contraction import Contraction, analyse, contraction_of, product_cycles
 
 GAIN = 0.7
 """Upper bound on the ratio of predicted cycles for which a product leaves its own order, since its
@@ -64,15 +64,15 @@ def columns_choice(target: Target) -> Choice:
         product = contraction_of(op.tensors(*types), frozenset())
         if product is None or product.vector is None:
             return False
-        cycles = _cycles(product, target) + sum(_copying(n, dtype.bytes, target) for n in copied)
-        return cycles < GAIN * _best_lanes(c, target)[1]
+        copying = sum(_copying(n, dtype.bytes, target) for n in copied)
+        return product_cycles(product, target) + copying < GAIN * _best_lanes(c, target)[1]
 
     return choice
 
 
 def _best_lanes(c: Contraction, target: Target) -> tuple[Contraction, float]:
     """The contraction with lanes along the better axis, and its cycles."""
-    own = _cycles(c, target)
+    own = product_cycles(c, target)
     other = analyse(c.op, frozenset(), None)
     if other is None or other.vector is None or other.vector is c.vector:
         return c, own
@@ -90,12 +90,12 @@ def _best_lanes(c: Contraction, target: Target) -> tuple[Contraction, float]:
         # `x` is copied in any case for its halo; reordering in that copy costs more.
         either = _copying(expected_size(x), size, target)
         copied = _copying(expected_size(w), size, target) + _exchange(count, size, target)
-        cost = _cycles(other, target) + either + copied
+        cost = product_cycles(other, target) + either + copied
         return (other, cost) if cost < GAIN * (own + either) else (c, own)
     count = expected_size(w)
     blocks = _is_transposed_in_blocks(other, target.vector_lanes(size))
     packed = _transposing(count, size, target) if blocks else _exchange(count, size, target)
-    cost = _cycles(other, target) + packed + _exchange(expected_size(result), size, target)
+    cost = product_cycles(other, target) + packed + _exchange(expected_size(result), size, target)
     return (other, cost) if cost < GAIN * own else (c, own)
 
 
@@ -137,16 +137,3 @@ def _moving(count: int, size: int, target: Target) -> float:
     """Cycles of memory to read and write elements of `size` bytes; 0 if the L2 cache holds them."""
     moved = count * size
     return 2 * moved / dram_rate(target) if moved > target.model.l2_bytes else 0.0
-
-
-def _cycles(c: Contraction, target: Target) -> float:
-    """Cycles of all register tiles of a contraction; a tile's rows may be any row axis."""
-    assert c.vector is not None
-    rows = max(expected_size(a.extent for a in c.rows if a is not c.vector), 1)
-    if c.is_batched:
-        rows = max(row_extent(c), 1)  # each row reads its own vectors
-    columns = max(expected(c.vector.extent), 1)
-    size = c.op.outputs[0].dtype.bytes
-    cycles = best_tile(rows, columns, target, size, not c.is_batched)[1]
-    steps = expected_size(a.extent for a in (*c.op.axis, *c.op.reduce_axis))
-    return cycles / (rows * columns) * steps

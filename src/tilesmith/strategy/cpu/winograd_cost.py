@@ -1,6 +1,6 @@
 """The blocks of a Winograd convolution, and whether the algorithm pays.
 
-The model counts cycles of one core.  Multiply-adds run at the rate that the micro-kernel reaches.
+The model counts cycles of one core.  Both kernels multiply in register tiles (`step_cycles`).
 The arithmetic, loads and stores of the transforms are added.  Images that exceed the L2 cache cost
 extra: unlike the direct kernel, a transform has no multiply-adds to hide the memory latency.
 Weights are streamed from memory, and transforming makes them t^2 / 9 times as large.
@@ -8,7 +8,6 @@ Weights are streamed from memory, and transforming makes them t^2 / 9 times as l
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -20,19 +19,23 @@ from tilesmith.ir.target import Target
 from tilesmith.ir.types import TensorType
 from tilesmith.ops.conv import Conv
 from tilesmith.ops.winograd import WinogradConv
-from tilesmith.perf.cycles import dram_rate
-from tilesmith.te.interpolation import SQUARES, WINDOW
+from tilesmith.perf.cycles import Instructions, dram_rate, overlapped
+from tilesmith.te.interpolation import SQUARES
 from tilesmith.te.knobs import ANALYTIC, Config
 from tilesmith.te.winograd import points
 
-from .contraction import RegisterTile, contraction_of, resident_rows, row_extent, step_cycles
+from .contraction import (
+    RegisterTile,
+    contraction_of,
+    product_cycles,
+    resident_rows,
+    row_extent,
+    step_cycles,
+)
 from .dot_instructions import joinable, products_per_fma
 from .tile_dots import tile_block
 
-EFFICIENCY = 0.92
-"""Fraction of the peak that a matrix product reaches in its main loop."""
-
-WINOGRAD_MARGIN = 0.9
+WINOGRAD_MARGIN = 0.92
 """Upper bound on the predicted time relative to the direct kernel's: smaller gains are not trusted.
 """
 
@@ -98,7 +101,7 @@ def blocking(sizes: Sizes, target: Target, cfg: Config = ANALYTIC) -> Blocking:
     two vectors of accumulators allow and the L1 cache keeps, evened out over a block.  Of the
     possible numbers of blocks, the one with the least load imbalance is taken.
     """
-    highest = min((target.vector_registers - 3) // 2, resident_rows(sizes.channels * 4, target))
+    highest = min(_most_rows(target), resident_rows(sizes.channels * 4, target))
     tile = RegisterTile(min(highest, sizes.tiles), 2, target.vector_lanes(4))
     columns = min(tile.columns, sizes.filters)
     budget = target.model.l2_bytes // 2 // (sizes.t**2 * 4)
@@ -124,6 +127,11 @@ def blocking(sizes: Sizes, target: Target, cfg: Config = ANALYTIC) -> Blocking:
     return Blocking(tile, count * rows, shared, parallel)
 
 
+def _most_rows(target: Target) -> int:
+    """Rows of the highest register tile with two vectors of accumulators."""
+    return (target.vector_registers - 3) // 2
+
+
 def _divided(tiles: int, blocks: int, highest: int) -> tuple[int, int]:
     """Rows of a register tile, and such tiles in a block, for a given number of blocks."""
     size = -(-tiles // blocks)
@@ -143,43 +151,30 @@ def _busiest(tiles: int, rows: int, count: int, each: int, target: Target) -> fl
 
 def winograd_cycles(sizes: Sizes, target: Target) -> float:
     """Cycles of one core for a Winograd convolution."""
-    b = blocking(sizes, target)
-    points = sizes.t**2
-    channels = -(-sizes.channels // b.tile.lanes)
-    filters = -(-sizes.filters // b.tile.lanes)
-    rows = -(-sizes.tiles // b.tile.rows) * b.tile.rows
-    products = points * rows * filters * sizes.channels / target.model.fma_ports / EFFICIENCY
+    b, model, points = blocking(sizes, target), target.model, sizes.t**2
+    vectors = min(-(-sizes.filters // b.tile.lanes), b.tile.vectors)
+    register_tiles = -(-sizes.tiles // b.tile.rows) * -(-sizes.filters // (vectors * b.tile.lanes))
+    step = step_cycles(b.tile.rows, vectors, target)
+    products = points * register_tiles * sizes.channels * step
     weights = points * sizes.channels * sizes.filters * 4 / dram_rate(target)
     images = sizes.m**2 * sizes.tiles * (sizes.channels + sizes.filters) * 4
-    far = images / target.model.l3_bytes_per_cycle if images > target.model.l2_bytes else 0.0
-    # For each point of a tile, a vector moves in and out, and once more between product and
-    # transform. This takes about m operations, two per cycle.
-    moved = 2 * points * sizes.tiles * (channels + 2 * filters)
-    arithmetic = sizes.m * points * sizes.tiles * (channels + filters)
-    return max(products, weights) + moved + arithmetic / 2 + far + target.model.parallel_cycles
+    far = images / model.l3_bytes_per_cycle if images > model.l2_bytes else 0.0
+    # Each point of a tile moves in and out of L2, and once more between product and transform.
+    # This takes about m operations.
+    channels, filters = (-(-n // b.tile.lanes) for n in (sizes.channels, sizes.filters))
+    tiles = points * sizes.tiles
+    ports = 1 / model.load_ports + 1 / model.store_ports
+    each = max(ports, b.tile.lanes * 4 / model.l2_bytes_per_cycle)
+    moved = tiles * (channels + 2 * filters) * each
+    arithmetic = Instructions(fma=sizes.m * tiles * (channels + filters)).cycles(model)
+    return overlapped(products, weights, model) + moved + arithmetic + far + model.parallel_cycles
 
 
 def direct_cycles(node: Node, target: Target, element: DType = f32) -> float:
-    """Cycles of one core for the direct kernel of a `Conv` node with a 3x3 window.
+    """Cycles of one core for the direct kernel of a `Conv` node with a 3x3 window; 0 if register
+    tiles do not compute it.
 
-    element: type of the factors.
-    """
-    channels = expected(node.inputs[0].shape[1])
-    images, filters, *area = map(expected, node.outputs[0].shape)
-    steps = images * math.prod(area) * WINDOW * WINDOW * channels
-    vectors = -(-filters // target.vector_lanes(4))
-    products = steps * vectors / target.model.fma_ports / products_per_fma(element, target)
-    on_tiles = None if element is f32 else _cycles_on_tiles(node, element, target)
-    if on_tiles is not None:
-        products = min(products, steps * filters * on_tiles)
-    products /= EFFICIENCY
-    weights = WINDOW * WINDOW * channels * filters * element.bytes
-    return max(products, weights / dram_rate(target))
-
-
-def _cycles_on_tiles(node: Node, element: DType, target: Target) -> float | None:
-    """Cycles per product of a convolution with factors of a low type, by instructions on whole
-    tiles; None if there are none.  Unsigned bytes are multiplied with signed ones.
+    element: type of the factors; unsigned bytes are multiplied with signed ones.
     """
     assert isinstance(node.op, Conv)
     x, w = (v.shape for v in node.inputs)
@@ -191,10 +186,20 @@ def _cycles_on_tiles(node: Node, element: DType, target: Target) -> float | None
     )
     c = contraction_of(tensors, frozenset((1,)))
     if c is None or c.vector is None:
-        return None
-    rows = row_extent(c)
-    block = tile_block(c, target, rows)
-    return None if block is None else block.cycles(target, rows, expected(c.vector.extent))
+        return 0.0
+    steps = expected_size(a.extent for a in (*c.op.axis, *c.op.reduce_axis))
+    rows, columns = row_extent(c), expected(c.vector.extent)
+    if element is f32:
+        products = product_cycles(c, target)
+    elif (block := tile_block(c, target, rows)) is not None:
+        products = steps * block.cycles(target, rows, columns)
+    else:
+        vectors = steps / columns * -(-columns // target.vector_lanes(4))
+        rows = _most_rows(target)
+        each = step_cycles(rows, 2, target) / (2 * rows)
+        products = vectors * each / products_per_fma(element, target)
+    weights = expected_size(w) * element.bytes
+    return overlapped(products, weights / dram_rate(target), target.model)
 
 
 def winograd_choice(
