@@ -186,7 +186,7 @@ def joined(
     program = Program(
         tuple(spec_of(v, v.name, names) for v in outer.inputs),
         tuple(spec_of(v, name, names) for v, name in outputs),
-        (),
+        tuple(steps),
         0,
         0,
         blob,
@@ -197,7 +197,6 @@ def joined(
         tuple(Symbol.of(names(v), v.sizes) for v in symbols if v.sizes is not None),
         in_place=outer.in_place,
         parts=tuple(programs),
-        part_steps=tuple(steps),
         defaults=defaults,
     )
     verify(program.main)

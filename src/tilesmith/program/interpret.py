@@ -205,10 +205,8 @@ class _Interpreter:
                 raise InternalError(f"something is written behind a memory of {size} bytes")
         return code
 
-    def kernel(
-        self, step: nodes.KernelCall, args: list[Address | int], _workspace: Address
-    ) -> None:
-        if code := self.call(step.symbol, args):
+    def kernel(self, step: nodes.KernelCall, args: Sequence[Address | int]) -> None:
+        if code := self.call(step.symbol, args[:-1]):
             raise InternalError(f"the kernel failed with code {code}")
 
     def sizes(self, symbol: str, extents: np.ndarray, values: np.ndarray) -> int:

@@ -50,7 +50,7 @@ class Actions:
     copy: copies bytes from one address to another.
     view: the array of an element type and a shape at an address.
     allocate: memory of a number of bytes.
-    kernel: calls a kernel with its arguments and its workspace.
+    kernel: calls a kernel with its arguments, and its workspace as the last one.
     sizes: computes values from extents by a function.  Returns its error code.
     host: calls a function of the host with its inputs and outputs.
     part: runs a part on values.  Returns its results.
@@ -60,10 +60,10 @@ class Actions:
     copy: Callable[[Address, Address, int], None] = _refuse
     view: Callable[[Address, np.dtype, Sequence[int]], np.ndarray] = _refuse
     allocate: Callable[[int], Any] = _refuse
-    kernel: Callable[[nodes.KernelCall, list[Address | int], Address], None] = _refuse
+    kernel: Callable[[nodes.KernelCall, Sequence[Address | int]], None] = _refuse
     sizes: Callable[[str, np.ndarray, np.ndarray], int] = _refuse
     host: Callable[[nodes.HostCall, list[Located], list[Located]], None] = _refuse
-    part: Callable[[nodes.PartCall, list[Any]], Sequence[Any]] = _refuse
+    part: Callable[[nodes.PartCall, list[Any]], Iterable[Any]] = _refuse
     transfer: Callable[[nodes.Transfer, Any], Any] = _refuse
 
 
@@ -96,37 +96,36 @@ class Run:
 
     # --- arguments ---
 
-    def address(self, arg: Arg) -> Address:
-        """The address of an argument that is memory."""
+    def operand(self, arg: Arg) -> Any:
+        """The address of an argument that is memory, the number of any other one."""
         kind = arg.kind
         if kind == "input" or kind == "output":
             return self.memories[kind, arg.index], arg.offset
         if kind == "constant":
             return self.memories["constant", 0], arg.index
+        if kind == "scalar":
+            return arg.index
+        if kind == "extent":
+            return int(self.sizes[arg.index])
         if kind == "pointer":
             return _at(self.pointers[arg.index], arg.offset)
         memory = self.memories["arena", 0] if arg.slot is None else self.slots[arg.slot][0]
         return memory, arg.index if kind == "arena" else int(self.sizes[arg.index]) + arg.offset
 
     def number(self, size: int | Arg) -> int:
-        return int(self.sizes[size.index]) if isinstance(size, Arg) else size
-
-    def operand(self, arg: Arg) -> Address | int:
-        if arg.kind == "scalar":
-            return arg.index
-        return self.number(arg) if arg.kind == "extent" else self.address(arg)
+        return size if isinstance(size, int) else self.operand(size)
 
     def located(self, arrays: Sequence[HostArray]) -> list[Located]:
-        return [(a, self.address(a.place), tuple(map(self.number, a.shape))) for a in arrays]
+        return [(a, self.operand(a.place), tuple(map(self.number, a.shape))) for a in arrays]
 
     def holds(self, condition: Arg) -> bool:
-        return bool(self.actions.view(self.address(condition), BYTE, ()))
+        return bool(self.actions.view(self.operand(condition), BYTE, ()))
 
     def numbers(self, source: Arg, count: int) -> list[int]:
-        return self.actions.view(self.address(source), I64, (count,)).tolist()
+        return self.actions.view(self.operand(source), I64, (count,)).tolist()
 
     def store(self, to: Arg, numbers: Sequence[int]) -> None:
-        self.actions.view(self.address(to), I64, (len(numbers),))[:] = numbers
+        self.actions.view(self.operand(to), I64, (len(numbers),))[:] = numbers
 
     def compute_sizes(self, symbol: str, known: int) -> None:
         """Computes the sizes that depend on the known extents."""
@@ -136,23 +135,22 @@ class Run:
     # --- steps ---
 
     def steps(self, steps: Sequence[Step]) -> None:
-        actions = self.actions
+        actions, values, operand = self.actions, self.values, self.operand
         for step in steps:
             try:
                 match step:
+                    case nodes.KernelCall():
+                        actions.kernel(step, [*map(operand, step.args), operand(step.workspace)])
                     case nodes.PartCall():
-                        computed = actions.part(step, [self.values[i] for i in step.inputs])
-                        self.values.update(zip(step.outputs, computed, strict=True))
+                        computed = actions.part(step, [*map(values.__getitem__, step.inputs)])
+                        values.update(zip(step.outputs, computed, strict=True))
                     case nodes.Transfer():
-                        self.values[step.to] = actions.transfer(step, self.values[step.source])
+                        values[step.to] = actions.transfer(step, values[step.source])
                     case nodes.Results():
                         self.results = step.values
-                    case nodes.KernelCall():
-                        workspace = self.address(step.workspace)
-                        actions.kernel(step, [self.operand(a) for a in step.args], workspace)
                     case nodes.Copy():
                         size = self.number(step.bytes)
-                        actions.copy(self.address(step.source), self.address(step.to), size)
+                        actions.copy(operand(step.source), operand(step.to), size)
                     case nodes.HostCall():
                         actions.host(step, self.located(step.inputs), self.located(step.outputs))
                     case nodes.Branch():
@@ -206,15 +204,16 @@ class Run:
             (count,) = self.numbers(step.count, 1)
         else:
             count = self.number(step.count)
-        current = [self.address(c.first) for c in step.carried]
+        current = [self.operand(c.first) for c in step.carried]
         turning = [self.turning(c, step.is_even) for c in step.carried]
-        bases = [None if s.slot is not None else self.address(s.first) for s in step.slices]
+        bases = [None if s.slot is not None else self.operand(s.first) for s in step.slices]
         goes_on, i = step.first is None or self.holds(step.first), 0
         while goes_on and i < count:
             for c, place, turns in zip(step.carried, current, turning, strict=True):
                 self.pointers[c.pointer] = place
                 if c.target is not None:
-                    self.turn(c.target, turns[i % 2])
+                    moved: dict[int, Any] = self.pointers if c.slot is None else self.turns
+                    moved[c.target] = turns[i % 2]
             for s, base in zip(step.slices, bases, strict=True):
                 stride = self.number(s.stride)
                 if s.slot is not None:
@@ -224,7 +223,7 @@ class Run:
             if step.number is not None:
                 self.store(step.number, [i])
             self.steps(step.body)
-            current = [self.address(c.following) for c in step.carried]
+            current = [self.operand(c.following) for c in step.carried]
             goes_on = step.again is None or self.holds(step.again)
             i += 1
         for c, place in zip(step.carried, current, strict=True):
@@ -233,7 +232,7 @@ class Run:
             self.store(step.ran, [i])
         for c, place in zip(step.carried, current, strict=True):
             if c.end is not None and c.bytes is not None:
-                self.actions.copy(place, self.address(c.end), self.number(c.bytes))
+                self.actions.copy(place, self.operand(c.end), self.number(c.bytes))
 
     def turning(self, c: nodes.Carried, is_even: bool) -> tuple[Any, ...]:
         """The two memories of a carried value that alternate: two slots, or two addresses.  If the
@@ -243,11 +242,5 @@ class Run:
             return c.slot, c.slot + 1
         if c.end is None or c.other is None:
             return ()
-        places = self.address(c.end), self.address(c.other)
+        places = self.operand(c.end), self.operand(c.other)
         return places[::-1] if is_even else places
-
-    def turn(self, target: int, to: Address | int) -> None:
-        if isinstance(to, int):
-            self.turns[target] = to
-        else:
-            self.pointers[target] = to

@@ -59,7 +59,7 @@ def device_memory(program: Program) -> DeviceMemory:
     """Memory that the executable of a program for a device allocates there."""
     if not program.parts:
         return _memory_of(program, ())
-    calls = [s for s in program.part_steps if isinstance(s, PartCall)]
+    calls = [s for s in program.steps if isinstance(s, PartCall)]
     total, known = DeviceMemory(), set[int]()
     for call, part in zip(calls, program.parts, strict=True):
         if part.target.device is not None:

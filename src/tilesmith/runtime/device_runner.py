@@ -114,29 +114,23 @@ class DeviceRunner(Runner):
         def copy(source: Address, to: Address, size: int) -> None:
             steps.append((None, [lambda: device.copy(*to, *source, size)]))
 
-        def kernel(step: KernelCall, args: list[Address | int], workspace: Address) -> None:
-            steps.append((step, self._started(step, device, [*args, workspace])))
+        def call(step: KernelCall, args: Sequence[Argument]) -> None:
+            kernel = self._kernels[step.symbol]
+            starts: list[Callable[[], None]] = []
+            for launch in kernel.launches:
+                # Each launch needs its own kernel object, which keeps arguments.
+                made = device.kernel(self._built, launch.symbol)
+                blocks = [int(n.value) for n in launch.blocks if isinstance(n, Const)]
+                starts.append(device.prepared(made, blocks, launch.threads, args, self._report))
+            if kernel.messages:
+                starts.append(lambda: self._settle(device, step, kernel.messages))
+            steps.append((step, starts))
 
         memories: Memories = {("constant", 0): self._constants, ("arena", 0): self._arena}
         memories |= {("input", i): memory for i, memory in enumerate(inputs)}
         memories |= {("output", i): memory for i, memory in enumerate(outputs)}
-        Run(Actions(copy, kernel=kernel), memories).steps(self.program.steps)
+        Run(Actions(copy, kernel=call), memories).steps(self.program.steps)
         return steps
-
-    def _started(
-        self, step: KernelCall, device: OpenDevice, arguments: Sequence[Argument]
-    ) -> list[Callable[[], None]]:
-        """The functions that start a kernel."""
-        kernel = self._kernels[step.symbol]
-        starts: list[Callable[[], None]] = []
-        for launch in kernel.launches:
-            # Each launch needs its own kernel object, which keeps arguments.
-            made = device.kernel(self._built, launch.symbol)
-            blocks = [int(n.value) for n in launch.blocks if isinstance(n, Const)]
-            starts.append(device.prepared(made, blocks, launch.threads, arguments, self._report))
-        if kernel.messages:
-            starts.append(lambda: self._settle(device, step, kernel.messages))
-        return starts
 
     def _settle(self, device: OpenDevice, call: KernelCall, messages: tuple[str, ...]) -> None:
         """Raises ModelError if a thread recorded a failure."""

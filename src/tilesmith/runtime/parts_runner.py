@@ -7,7 +7,7 @@ Only the program's `Transfer` steps copy.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from threading import Lock
 from typing import Any
@@ -53,7 +53,7 @@ class PartsRunner(Runner):
         self.program, self.limits = program, limits
         self._watch = Watch(limits.seconds)
         self._lock = Lock()
-        self._calls = [c for c in program.part_steps if isinstance(c, PartCall)]
+        self._calls = [c for c in program.steps if isinstance(c, PartCall)]
         self._runners = [
             HostRunner(part, threads)
             if part.target.device is None
@@ -82,6 +82,7 @@ class PartsRunner(Runner):
             runner.open(
                 {i: self._memory[a] for i, a in enumerate(call.inputs) if a in self._memory}
             )
+            self._device = runner.device
             memory = (*runner.input_memory, *runner.output_memory)
             for place, region in zip((*call.inputs, *call.outputs), memory, strict=True):
                 self._memory.setdefault(place, region)
@@ -99,7 +100,7 @@ class PartsRunner(Runner):
                 raise ModelError(f"the steps of the program do not fit its parts: {head(call)}")
             if part.target.device is not None:
                 self._specs.update(zip((*call.inputs, *call.outputs), specs, strict=True))
-        for step in self.program.part_steps:
+        for step in self.program.steps:
             there, here = set[int](), set[int]()
             if isinstance(step, Transfer):
                 there.add(step.to if step.to_device else step.source)
@@ -114,6 +115,8 @@ class PartsRunner(Runner):
         outputs = at_home(self.program, arrays, given_outputs(self.program, out))
         with self._lock:
             results = self._run(stored)
+        if out is None and not self.program.in_place:
+            return as_given(results, outputs, arrays)
         specs = [
             s if s.dtype.is_host else TensorSpec(s.name, s.dtype, np.shape(r))
             for s, r in zip(self.program.outputs, results, strict=True)
@@ -135,25 +138,25 @@ class PartsRunner(Runner):
         pairs = zip(stored, self.program.inputs, strict=True)
         views = (a if s.dtype.is_host else a.view(s.dtype.numpy) for a, s in pairs)
         run = Run(actions, values=views)
-        run.steps(self.program.part_steps)
+        run.steps(self.program.steps)
         return run
 
-    def _call_part(self, step: PartCall, values: Sequence[Any]) -> Sequence[Any]:
+    def _call_part(self, step: PartCall, values: Sequence[Any]) -> Iterable[Any]:
         runner = self._runners[step.part]
         if isinstance(runner, DeviceRunner):
             runner.run_there()
-            return [self._memory[v] for v in step.outputs]
+            return map(self._memory.__getitem__, step.outputs)
         computed = runner.call(tuple(values), None)
         return (computed,) if len(step.outputs) == 1 else computed
 
     def _transfer(self, step: Transfer, value: Any) -> Any:
-        device = next(r for r in self._runners if isinstance(r, DeviceRunner)).device
         if step.to_device:
-            device.write(self._memory[step.to], as_stored(value))
-            return self._memory[step.to]
+            memory = self._memory[step.to]
+            self._device.write(memory, as_stored(value))
+            return memory
         spec = self._specs[step.source]
         array = np.empty(spec.static_shape, spec.dtype.numpy)
-        device.read(as_stored(array), value)
+        self._device.read(as_stored(array), value)
         return array
 
     def _taken(self, run: Run) -> list[Any]:
@@ -185,12 +188,12 @@ class PartsRunner(Runner):
         """The seconds of each call in one run, and the number of times that it ran."""
         timed_parts: list[tuple[np.ndarray, np.ndarray]] = []
 
-        def part(step: PartCall, values: Sequence[Any]) -> Sequence[Any]:
+        def part(step: PartCall, values: Sequence[Any]) -> Iterable[Any]:
             runner = self._runners[step.part]
             if isinstance(runner, DeviceRunner):
                 seconds = runner.timed_there()
                 timed_parts.append((seconds, np.ones(len(seconds), np.int64)))
-                return [self._memory[v] for v in step.outputs]
+                return map(self._memory.__getitem__, step.outputs)
             results = self._call_part(step, values)
             times = runner.timed(tuple(values), 1)
             timed_parts.append((times.seconds, times.runs))

@@ -53,9 +53,8 @@ class Program:
     size_values: number of values that this function and those of measurements compute.
     in_place: outputs that live in the memory of an input: pairs of the output's number and the
         input's, which have one type.
-    parts: programs for a device and for the CPU, of which this one consists.
-    part_steps: the steps of a program with parts.  It has no `steps` and no code, and its only
-        constants are the defaults.
+    parts: programs for a device and for the CPU, of which this one consists.  It has no code then,
+        and its only constants are the defaults.
     defaults: contents of inputs that a caller may omit: pairs of the input's number and the offset
         of its contents in `constants`.  These inputs are the last ones and have static shapes.
     bounds: by number of an output whose shape depends on data, upper bounds of its extents.
@@ -75,7 +74,6 @@ class Program:
     size_values: int = 0
     in_place: tuple[tuple[int, int], ...] = ()
     parts: tuple[Program, ...] = ()
-    part_steps: tuple[Step, ...] = ()
     defaults: tuple[tuple[int, int], ...] = ()
     bounds: tuple[tuple[int, tuple[int | str, ...]], ...] = ()
 
@@ -84,7 +82,7 @@ class Program:
 
     @cached_property
     def main(self) -> Main:
-        """The main program: `steps`, or `part_steps` for a program with parts."""
+        """The main program."""
         return Main(
             self.inputs,
             self.outputs,
@@ -95,7 +93,7 @@ class Program:
             self.size_values,
             self.in_place,
             len(self.parts),
-            self.part_steps if self.parts else self.steps,
+            self.steps,
         )
 
     @cached_property
@@ -112,7 +110,7 @@ class Program:
     @cached_property
     def transfers(self) -> tuple[Transfer, ...]:
         """The copies between host and device.  Programs that run wholly on a device have none."""
-        return tuple(s for s in self.part_steps if isinstance(s, Transfer))
+        return tuple(s for s in self.steps if isinstance(s, Transfer))
 
     @cached_property
     def host_calls(self) -> tuple[HostCall, ...]:

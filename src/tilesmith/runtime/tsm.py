@@ -24,6 +24,7 @@ import struct
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any, NoReturn, TypeAlias
 
@@ -262,12 +263,7 @@ def _read(
         blob = _weights(path, f, entries[_WEIGHTS], weights)
     if _checksum(blob) != manifest.get("weights_checksum"):
         _bad(path, "the weights do not match their checksum")
-    return Program(
-        program.inputs, program.outputs, program.steps, program.arena_bytes, program.scratch_bytes,
-        blob, objects, program.target, program.metadata, program.kernels,
-        program.symbols, program.size_values, program.in_place, tuple(made_parts),
-        program.part_steps, program.defaults, program.bounds,
-    )  # fmt: skip
+    return replace(program, constants=blob, objects=objects, parts=tuple(made_parts))
 
 
 def _check_kind(path: Path, names: Iterable[str]) -> None:
@@ -409,11 +405,10 @@ def from_manifest(m: dict[str, Any]) -> tuple[Program, dict[str, dict[str, str]]
     )
     if any(len(shape) != len(outputs[i].shape) for i, shape in bounds):
         raise ValueError("the largest shape of an output has another rank")
-    steps, part_steps = ((), main.steps) if main.parts else (main.steps, ())
     program = Program(
-        inputs, outputs, steps, main.arena_bytes, main.scratch_bytes, aligned_bytes(0), {}, target,
-        m["metadata"], kernels, main.symbols, main.size_values, main.in_place, (), part_steps,
-        defaults, bounds,
+        inputs, outputs, main.steps, main.arena_bytes, main.scratch_bytes, aligned_bytes(0), {},
+        target, m["metadata"], kernels, main.symbols, main.size_values, main.in_place, (), defaults,
+        bounds,
     )  # fmt: skip
     return program, code, weights
 

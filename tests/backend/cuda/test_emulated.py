@@ -367,8 +367,8 @@ def test_a_model_in_parts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     assert len(profile) == len(made.program.calls) and all(k.seconds > 0 for k in profile)
     made.load_weights({"w": 2 * weights})
     np.testing.assert_allclose(made(given)[1], 2 * positive, rtol=1e-6)
-    steps = made.program.part_steps
+    steps = made.program.steps
     on_device = next(s.to for s in made.program.transfers if s.to_device)
     for wrong in (steps[1:], steps[:-1], (*steps[:-1], Results((on_device, on_device)))):
         with pytest.raises(ModelError, match="do not fit its parts"):
-            Executable(replace(made.program, part_steps=wrong))
+            Executable(replace(made.program, steps=wrong))

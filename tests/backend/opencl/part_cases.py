@@ -42,7 +42,7 @@ def suppression() -> None:
     program = made.program
     down = [False] * 5
     assert [t.to_device for t in program.transfers] == [True, *down, True, *down[3:]]
-    calls = [s for s in program.part_steps if isinstance(s, PartCall)]
+    calls = [s for s in program.steps if isinstance(s, PartCall)]
     targets = [program.parts[c.part].target.name for c in calls]
     assert targets == ["opencl", "native", "opencl"]
     assert {t.name for t in program.places} == {"opencl", "native"}
@@ -62,9 +62,9 @@ def suppression() -> None:
     np.testing.assert_allclose(out, wanted[2], rtol=1e-4, atol=1e-4)
     with pytest.raises(ModelError, match="expected shape"):
         made(x[:, :2])
-    for wrong in (program.part_steps[1:], program.part_steps[:-1] + program.part_steps[:1]):
+    for wrong in (program.steps[1:], program.steps[:-1] + program.steps[:1]):
         with pytest.raises(ModelError, match="do not fit its parts"):
-            PartsRunner(replace(program, part_steps=wrong))
+            PartsRunner(replace(program, steps=wrong))
     profile = made.profile(x, repeats=2)
     told = rows(made, profile)
     assert all(0 < k.seconds < 60 for k in profile) and profile.whole > 0
