@@ -5,16 +5,15 @@ from __future__ import annotations
 import numpy as np
 
 from tilesmith.frontend.common.computed import taken
-from tilesmith.frontend.common.lists import joined, listed
+from tilesmith.frontend.common.distinct import groups, scattered
+from tilesmith.frontend.common.lists import listed
 from tilesmith.frontend.common.slots import Result
 from tilesmith.frontend.onnx.node import OnnxNode
 from tilesmith.frontend.onnx.registry import onnx_op
-from tilesmith.graph.nodes import Value
 from tilesmith.ir import extents
-from tilesmith.ir.dtypes import bool_, f32, i64
+from tilesmith.ir.dtypes import f32, i64
 from tilesmith.ir.types import same_dim
-from tilesmith.ops import gather, scan, scatter, select, sort
-from tilesmith.ops.functions import is_nan, maximum
+from tilesmith.ops import gather, scan, select, sort
 from tilesmith.ops.suppression import CountAbove, NonMaxSuppression
 
 
@@ -56,8 +55,8 @@ def unique(n: OnnxNode) -> Result:
     else:
         columns = extents.product(dims[a] for a in perm[1:])
         rows = x.transpose(*perm).reshape(dims[axis], columns)
-        order = _scattered(n, n.add(select.RowRanks(), rows), n.positions(dims[axis]))
-    firsts, inverse, counts = _groups(n, rows, order, n.attr_flag("sorted", True))
+        order = scattered(n, n.add(select.RowRanks(), rows), n.positions(dims[axis]))
+    firsts, inverse, counts = groups(n, rows, order, n.attr_flag("sorted", True))
     kept = n.add(gather.Gather(0), rows, firsts)
     length = firsts.type.shape[0]
     if axis is None:
@@ -67,44 +66,3 @@ def unique(n: OnnxNode) -> Result:
         y = kept.reshape(length, *rest)
         y = y.transpose(*tuple(int(i) for i in np.argsort(perm)))
     return (y, firsts, inverse, counts)
-
-
-def _groups(n: OnnxNode, rows: Value, order: Value, is_sorted: bool) -> tuple[Value, Value, Value]:
-    """For groups of equal rows: their first rows, the group of each row, and their sizes.
-
-    order: the rows in ascending order; equal rows keep their order.  Groups have the same order, or
-        the order of their first rows.
-    """
-    count = rows.type.shape[0]
-    ordered = n.add(gather.Gather(0), rows, order)
-    # the first row replaces a missing predecessor
-    below = taken(n, ordered, 0, n.positions(count) - 1)
-    differs = ordered.differs(below)
-    if rows.dtype.is_float:  # all NaN count as one element
-        same = is_nan(ordered) & is_nan(below)
-        differs = differs & ~same
-    changes = differs.cast(i64).max((1,))
-    begins = maximum(changes, n.positions(count).equals(0).cast(i64))
-    starts = n.places(begins.cast(bool_)).reshape(-1)
-    number = n.add(scan.CumSum(0), begins) - 1
-    inverse = _scattered(n, order, number)
-    ends = joined(starts, n.of_dims([count]))
-    later = taken(n, ends, 0, n.positions(starts.type.shape[0]) + 1)
-    sizes = later - starts
-    firsts = n.add(gather.Gather(0), order, starts)
-    if is_sorted:
-        return firsts, inverse, sizes
-    zeros = n.const([0], i64).expand(count)
-    is_first = n.add(scatter.ScatterElements(0), zeros, firsts, firsts * 0 + 1)
-    appearing = n.places(is_first).reshape(-1)
-    rank = n.add(scan.CumSum(0), is_first) - 1  # index of each first row among the first rows
-    group = n.add(gather.Gather(0), inverse, appearing)
-    sizes = n.add(gather.Gather(0), sizes, group)
-    first = n.add(gather.Gather(0), firsts, inverse)
-    return appearing, n.add(gather.Gather(0), rank, first), sizes
-
-
-def _scattered(n: OnnxNode, places: Value, numbers: Value) -> Value:
-    """The numbers, each at its position: the inverse of a lookup."""
-    zeros = n.const([0], i64).expand(*places.type.shape)
-    return n.add(scatter.ScatterElements(0), zeros, places, numbers)

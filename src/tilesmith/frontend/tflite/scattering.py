@@ -1,0 +1,106 @@
+"""TFLite's operators that write at indices, and those that combine rows of one number."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+import numpy as np
+
+from tilesmith.frontend.common.lists import listed
+from tilesmith.frontend.common.slots import Result
+from tilesmith.frontend.tflite.node import TfliteNode
+from tilesmith.frontend.tflite.registry import stored_op, tflite_op
+from tilesmith.graph.nodes import Value
+from tilesmith.ir import extents
+from tilesmith.ir.dtypes import i64, u8
+from tilesmith.ir.types import Dim
+from tilesmith.ops import gather, scatter, slicing
+from tilesmith.ops.functions import maximum, sqrt, where
+
+
+def _full(n: TfliteNode, value: float, like: Value, dims: Sequence[Dim]) -> Value:
+    return n.expand(n.const(value, like.dtype), dims)
+
+
+@stored_op("SCATTER_ND")
+def scatter_nd(n: TfliteNode) -> Result:
+    indices, updates = n.input(0), n.input(1)
+    dims = n.extents(n.input(2), "shape")
+    if updates.dtype.is_bool:  # a sum of bools is true where one is
+        numbers = updates.cast(u8)
+        result = n.add(scatter.ScatterNd("max"), _full(n, 0, numbers, dims), indices, numbers)
+        return result.cast(updates.dtype)
+    return n.add(scatter.ScatterNd("add"), _full(n, 0, updates, dims), indices, updates)
+
+
+@stored_op("SPARSE_TO_DENSE")
+def sparse_to_dense(n: TfliteNode) -> Result:
+    indices, values, filler = n.input(0), n.input(2), n.input(3)
+    dims = n.extents(n.input(1), "output_shape")
+    if indices.type.rank < 2:
+        count = extents.product(indices.type.shape)
+        indices = n.reshape(indices, (count, 1))
+    if not values.type.rank:
+        values = n.expand(values, indices.type.shape[:1])
+    full = n.expand(n.reshape(filler, ()), dims)
+    return n.add(scatter.ScatterNd(), full, indices, values)
+
+
+_COMBINERS = ("SUM", "MEAN", "SQRTN")
+
+
+@tflite_op("EMBEDDING_LOOKUP_SPARSE")
+def embedding_lookup_sparse(n: TfliteNode) -> Result:
+    """For each index but for its last element, the rows of its ids, weighted and combined."""
+    ids, indices, weights, table = (n.input(i) for i in (0, 1, 3, 4))
+    combiner = n.choice("combiner", _COMBINERS)
+    outer, inner = n.extents(n.input(2), "dense_shape")[:-1], table.type.shape[1:]
+    depth = n.extent(indices, 1) - 1
+    if depth < 1 or len(outer) != depth:
+        n.bad(f"expected indices of {len(outer) + 1} elements, found {indices.type}")
+    targets = n.add(slicing.Slice((0,), (depth,), (1,), (1,)), indices)
+
+    def summed(rows: Value) -> Value:
+        zeros = _full(n, 0, rows, (*outer, *rows.type.shape[1:]))
+        return n.add(scatter.ScatterNd("add"), zeros, targets, rows)
+
+    ones = [1] * len(inner)
+    weight = n.reshape(weights, (*weights.type.shape, *ones))
+    total = summed(n.add(gather.Gather(0), table, ids) * weight)
+    if combiner == "SUM":
+        return total
+    by = summed(weights if combiner == "MEAN" else weights * weights)
+    by = n.reshape(by if combiner == "MEAN" else sqrt(by), (*outer, *ones))
+    used = n.reshape(summed(weights * 0 + 1), (*outer, *ones))
+    return total / where(used.equals(0), 1, by)
+
+
+@tflite_op("SEGMENT_SUM")
+def segment_sum(n: TfliteNode) -> Result:
+    x, numbers = n.input(0), listed(n.input(1))
+    last = maximum(numbers.max((0,), keepdims=True), -1)
+    (count,) = n.measured(last + 1)
+    zeros = _full(n, 0, x, (count, *x.type.shape[1:]))
+    rows = n.reshape(numbers, (*numbers.type.shape, 1))
+    return n.add(scatter.ScatterNd("add"), zeros, rows, x)
+
+
+def _unsorted(n: TfliteNode, reduction: str) -> Result:
+    """Rows combined by their numbers; those of a negative number are left out."""
+    x, numbers = n.input(0), n.input(1).cast(i64)
+    (count,) = n.extents(n.input(2), "num_segments")
+    kind = np.finfo if x.dtype.is_float else np.iinfo
+    limits = kind(x.dtype.numpy)
+    start = {"add": 0, "mul": 1, "max": limits.min, "min": limits.max}[reduction]
+    rest = x.type.shape[numbers.type.rank :]
+    # the rows that are left out go to one row more
+    initial = _full(n, start, x, (extents.total((count, 1)), *rest))
+    place = where(numbers < 0, n.of_dims((count,), ()), numbers)
+    place = n.reshape(place, (*numbers.type.shape, 1))
+    y = n.add(scatter.ScatterNd(reduction), initial, place, x)
+    return n.add(slicing.Slice((0,), (count,), (0,), (1,)), y)
+
+
+for _name, _reduction in {"SUM": "add", "PROD": "mul", "MAX": "max", "MIN": "min"}.items():
+    tflite_op(f"UNSORTED_SEGMENT_{_name}")(partial(_unsorted, reduction=_reduction))

@@ -1,0 +1,133 @@
+"""TFLite's operators that look elements up, and those whose results depend on their order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from tilesmith.frontend.common.distinct import groups
+from tilesmith.frontend.common.lists import joined, listed
+from tilesmith.frontend.common.slots import Result
+from tilesmith.frontend.tflite.node import TfliteNode
+from tilesmith.frontend.tflite.registry import stored_op, tflite_op
+from tilesmith.frontend.tflite.shapes import axis_input
+from tilesmith.graph.nodes import Value
+from tilesmith.ir import extents
+from tilesmith.ir.dtypes import f32, i32, i64
+from tilesmith.ir.types import same_dim
+from tilesmith.ops import gather, reduce, rules, sort
+from tilesmith.ops.functions import where
+
+
+@stored_op("GATHER")
+def gather_slices(n: TfliteNode) -> Result:
+    x, indices = n.input(0), n.input(1)
+    axis = n.axis(n.option("axis"), x.type.rank)
+    shared = n.option("batch_dims")
+    shared += indices.type.rank if shared < 0 else 0
+    if not shared:
+        return n.add(gather.Gather(axis), x, indices)
+    if not 0 < shared <= min(axis, indices.type.rank):
+        n.bad(f"batch_dims: expected at most axis {axis} and {indices.type}, found {shared}")
+    rank, places = x.type.rank, indices.type.rank - shared
+    between = axis - shared
+    x = x.transpose(*range(shared), axis, *range(shared, axis), *range(axis + 1, rank))
+    y = n.add(gather.GatherNd(shared), x, n.reshape(indices, (*indices.type.shape, 1)))
+    # the indices' own axes stand before those between the batch and the axis
+    own = range(shared, shared + places)
+    moved = range(shared + places, shared + places + between)
+    return y.transpose(*range(shared), *moved, *own, *range(moved.stop, y.type.rank))
+
+
+@stored_op("GATHER_ND")
+def gather_nd(n: TfliteNode) -> Result:
+    return n.add(gather.GatherNd(0), n.input(0), n.input(1))
+
+
+@stored_op("ONE_HOT")
+def one_hot(n: TfliteNode) -> Result:
+    indices, on, off = n.input(0), n.input(2), n.input(3)
+    (depth,) = n.extents(n.input(1), "depth")
+    values = joined(listed(off, on.dtype), listed(on, on.dtype))
+    # a negative index is no index, and does not count from the end
+    indices = where(indices < 0, n.of_dims((depth,), ()), indices.cast(i64))
+    return n.add(gather.OneHot(depth, n.option("axis")), indices, values)
+
+
+@tflite_op("EMBEDDING_LOOKUP")
+def embedding_lookup(n: TfliteNode) -> Result:
+    return n.add(gather.Gather(0), n.input(1), n.input(0))
+
+
+@stored_op("WHERE")
+def where_true(n: TfliteNode) -> Result:
+    return n.places(n.input(0)).transpose(1, 0).cast(n.output_tensor().dtype)
+
+
+@stored_op("TOPK_V2")
+def top_k(n: TfliteNode) -> Result:
+    x = n.input(0)
+    (k,) = n.measured(listed(n.input(1)), bounds=[x.type.shape[-1]])
+    values, places = n.add(sort.TopK(k, x.type.rank - 1), x)
+    return values, places.cast(n.output_tensor(1).dtype)
+
+
+@stored_op("UNIQUE")
+def unique(n: TfliteNode) -> Result:
+    x = n.input(0)
+    if x.type.rank != 1 or same_dim(x.type.shape[0], 0):
+        n.unsupported(f"unique elements of {x.type}")
+    (count,) = x.type.shape
+    rows = x.reshape(count, 1)
+    _, order = n.add(sort.TopK(count, 0, largest=False), rows)
+    firsts, inverse, _ = groups(n, rows, listed(order), is_sorted=False)
+    return n.add(gather.Gather(0), x, firsts), inverse.cast(n.output_tensor(1).dtype)
+
+
+def _place(n: TfliteNode, make: Callable[..., gather.Op]) -> Result:
+    x = n.input(0)
+    place = n.add(make(axis_input(n, 1, x.type.rank), False), x.cast(i32) if x.dtype.is_bool else x)
+    return place.cast(n.output_tensor().dtype)
+
+
+stored_op("ARG_MAX")(partial(_place, make=reduce.ArgMax))
+stored_op("ARG_MIN")(partial(_place, make=reduce.ArgMin))
+
+
+@tflite_op("BUCKETIZE")
+def bucketize(n: TfliteNode) -> Result:
+    x, boundaries = n.input(0), n.option("boundaries")
+    if not hasattr(boundaries, "dtype"):  # none
+        return n.expand(n.const(0, i32), x.type.shape)
+    wide = n.reshape(x.cast(f32), (*x.type.shape, 1))
+    return (~(wide < boundaries)).cast(i32).sum((x.type.rank,))
+
+
+def _diagonal(n: TfliteNode, shape: tuple[extents.Dim, ...]) -> Value:
+    """Whether an element of matrices of this shape is on the diagonal."""
+    rows, columns = shape[-2:]
+    return n.positions(rows, 2, 0).equals(n.positions(columns, 2, 1))
+
+
+@stored_op("MATRIX_DIAG")
+def matrix_diag(n: TfliteNode) -> Result:
+    x = n.input(0)
+    shape = (*x.type.shape, x.type.shape[-1])
+    wide = n.reshape(x, (*x.type.shape, 1))
+    return where(_diagonal(n, shape), wide, 0)
+
+
+@stored_op("MATRIX_SET_DIAG")
+def matrix_set_diag(n: TfliteNode) -> Result:
+    x, diagonal = n.input(0), n.input(1)
+    dims = x.type.shape
+    rows, columns = dims[-2:]
+    if extents.is_at_most(rows, columns):
+        wanted, shape = (*dims[:-2], rows), (*dims[:-1], 1)
+    elif extents.is_at_most(columns, rows):
+        wanted, shape = (*dims[:-2], columns), (*dims[:-2], 1, columns)
+    else:
+        n.unsupported(f"a diagonal of matrices of which rows or columns may be more, {x.type}")
+    if not rules.equal_shapes("matrix_set_diag", diagonal.type.shape, wanted):
+        n.bad(f"diagonal: expected {list(wanted)}, found {diagonal.type}")
+    return where(_diagonal(n, dims), n.reshape(diagonal, shape), x)
