@@ -52,10 +52,10 @@ strategy/device/layouts.py OTHER
 strategy/device/parallel.py LONGEST
 strategy/device/rows.py STEP TERMS
 strategy/device/streamed_attention.py COMBINING
-strategy/device/tensor_tiles.py HEIGHTS LOADING PADS STEPS WAVES WIDTHS
+strategy/device/tensor_tiles.py HEIGHTS PADS STEPS WAVES WIDTHS
 strategy/device/tiles.py RESULTS RESULT_COUNTS SIDES STEP STEPS TILE TILES
 strategy/intrinsics/aarch64.py _UNIT_ROUNDOFF
-strategy/intrinsics/nvptx.py COLUMNS ROWS WARP _GLOBAL _ROW_BYTES _SHARED _TOLERANCE _WORD
+strategy/intrinsics/nvptx.py COLUMNS ROWS _GLOBAL _ROW_BYTES _SHARED _TOLERANCE
 strategy/intrinsics/x86.py _AWAKE_FMAS _BUSY_ROWS _LANE_BYTES _ROWS _TILES _UNIT_ROUNDOFF _WIDTHS
 strategy/sizes.py _FAR _MOST _STEPS
 strategy/sketch/nest.py MAX_ORDERED MAX_UNROLLED_STATEMENTS

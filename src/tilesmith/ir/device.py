@@ -21,6 +21,7 @@ class Device:
         it has no such instruction.
     units: lower bound on the blocks that run at the same time.
     unit_threads, unit_registers, unit_shared_bytes: resources of the blocks that share a unit.
+    load_fmas: time to load an element from global memory, in multiply-adds of a thread.
     memory_bytes: memory that all blocks share.
     has_f64: whether it computes with doubles.
     """
@@ -38,6 +39,7 @@ class Device:
     unit_threads: int = 2048
     unit_registers: int = 64 << 10
     unit_shared_bytes: int = 64 << 10
+    load_fmas: int = 4
     memory_bytes: int = 4 << 30
     has_f64: bool = True
 
@@ -45,6 +47,10 @@ class Device:
     def block(self) -> tuple[int, int, int]:
         """Most threads of a block along x, y and z."""
         return self.block_x, self.block_y, self.block_z
+
+    def rounds(self, blocks: int) -> int:
+        """Upper bound on the number of blocks that run after each other."""
+        return -(-blocks // self.units)
 
     @property
     def text(self) -> str:

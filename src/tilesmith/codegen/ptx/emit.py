@@ -45,6 +45,7 @@ from tilesmith.loop.nodes import (
 )  # fmt: skip
 from tilesmith.loop.passes.workspace import element_count
 from tilesmith.loop.visit import exprs, walk
+from tilesmith.perf.warps import WARP
 
 from .copies import Copies
 from .fragments import Fragments, check_operand
@@ -57,9 +58,6 @@ _FILE = 1 << 16
 
 _MOST_RESIDENT = 16
 """Blocks that a multiprocessor of any architecture can hold."""
-
-_WARP = 32
-"""Threads for which registers are allocated together."""
 
 _SCALARS = 72
 """Registers of a thread for addresses, indices and operands, in addition to its arrays."""
@@ -236,7 +234,7 @@ def _resident(launch: Launch) -> int:
     """The number of blocks that should fit on a multiprocessor at once.  The assembler may then use
     all registers that the blocks leave, but no more.
     """
-    threads = -(-prod(launch.threads) // _WARP) * _WARP
+    threads = -(-prod(launch.threads) // WARP) * WARP
     fitting = _FILE // (threads * (launch.registers + _SCALARS))
     return min(max(fitting, 1), _MOST_RESIDENT)
 

@@ -27,13 +27,11 @@ from tilesmith.loop.nodes import Buffer, For, Stmt, Store
 from tilesmith.loop.passes.thread_registers import TILE, fill_of
 from tilesmith.loop.passes.workspace import element_count
 from tilesmith.loop.visit import walk
+from tilesmith.perf.warps import WARP, WORD
 from tilesmith.support.errors import ScheduleError
 
-WARP = 32
 _PART = TILE // WARP
 _HALF = TILE // 2
-_WORD = 4
-"""Bytes of an operand that a thread loads at once."""
 
 
 class Fragments:
@@ -110,7 +108,7 @@ class Fragments:
     def allocate(self, b: Builder, buffer: Buffer) -> None:
         """Make the slots of a buffer."""
         size = element_count(buffer)
-        if size % TILE or buffer.dtype.bytes != _WORD:
+        if size % TILE or buffer.dtype.bytes != WORD:
             raise ScheduleError(
                 f"{buffer.name} is a fragment of {size} elements of {buffer.dtype}: expected tiles "
                 "of 16 x 8 elements of 4 bytes, one after the other (see transform_layout)"
@@ -173,7 +171,7 @@ def check_operand(intrinsic: TensorIntrinsic, operand: Operand, e: Load) -> None
     rows = rows_of(e.indices[0])
     if intrinsic.threads > 1 and rows is not None:
         terms, first = affine_form(rows.first)
-        word = _WORD // e.dtype.bytes
+        word = WORD // e.dtype.bytes
         shared = isinstance(e.buffer, Buffer) and SCOPES[e.buffer.scope].owner == "block"
         if not shared or any(n % word for n in (*terms.values(), first, rows.distance)):
             raise ScheduleError(

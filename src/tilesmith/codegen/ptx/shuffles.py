@@ -12,6 +12,7 @@ from tilesmith.codegen.statements import Statements
 from tilesmith.ir.dtypes import DType
 from tilesmith.ir.expr import Binary, Var
 from tilesmith.loop.nodes import WaveReduce
+from tilesmith.perf.warps import WARP
 
 _SHUFFLE = "@llvm.nvvm.shfl.sync.bfly.i32"
 _LANE = "@llvm.nvvm.read.ptx.sreg.laneid"
@@ -21,8 +22,7 @@ _WORD = 32
 _FLOATS = {"float": 32, "double": 64}
 """Bits of values; narrower floats are computed in 32 bits."""
 
-_WARP = 32
-_ANY_LANE = _WARP - 1
+_ANY_LANE = WARP - 1
 """The operand of a shuffle that lets threads read from any lane of their warp."""
 
 
@@ -43,10 +43,10 @@ def reduce_wave(f: Statements, s: WaveReduce) -> str:
 
 def _members(f: Statements, lanes: int) -> str:
     """The mask of the threads in a warp that take part: one bit for each thread of the group."""
-    if lanes == _WARP:
+    if lanes == WARP:
         return "-1"
     lane = f.emit(f"call i32 {_LANE}()")
-    first = f.emit(f"and i32 {lane}, {_WARP - lanes}")
+    first = f.emit(f"and i32 {lane}, {WARP - lanes}")
     return f.emit(f"shl i32 {(1 << lanes) - 1}, {first}")
 
 

@@ -44,7 +44,7 @@ from tilesmith.te.stage import Axis, Stage
 from tilesmith.te.tensor import Compute, Extern, Tensor
 
 from .blocks import fused
-from .tensor_tiles import LOADING, tensor_tile
+from .tensor_tiles import tensor_tile
 
 SIDES = (8, 16), (4, 16), (16, 8), (8, 8)
 """Threads of a block (along rows, along keys or columns).  Strides of rows of logits are padded so
@@ -202,8 +202,8 @@ def fastest(stages: Stages, target: Target, keys: int) -> Blocking | None:
 
     def made(step: int, threads: tuple[int, int], each: int) -> Blocking:
         height = threads[0] * each
-        rounds = -(-count * -(-rows // height) // device.units)
-        cost = rounds * (height + LOADING) / prod(threads) * (step + STEP) / step
+        rounds = device.rounds(count * -(-rows // height))
+        cost = rounds * (height + device.load_fmas) / prod(threads) * (step + STEP) / step
         return Blocking(stages, threads, height, step, cost)
 
     def fits(b: Blocking) -> bool:

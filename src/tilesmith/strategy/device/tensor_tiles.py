@@ -48,8 +48,6 @@ WIDTHS = (2, 4, 8)
 """Tiles of a wave below each other (`HEIGHTS`), and side by side."""
 STEPS = (4, 2, 1)
 """Instructions along the sum between two barriers, as far as its length allows."""
-LOADING = 4
-"""Time to load an element, in multiply-adds of a thread's share."""
 PADS = (0, 4, 2, 1)
 """Words of padding of rows in shared memory; they limit the width of vectors that are stored."""
 
@@ -242,14 +240,15 @@ def _cost(t: TensorTile, op: Compute, target: Target) -> float:
     """Time in multiply-adds of one wave's share: computing, loading and adding partial sums, times
     the number of blocks that run after each other.
     """
-    assert target.device is not None
+    device = target.device
+    assert device is not None
     height, width = t.block
     waves = t.waves[0] * t.waves[1]
     products = height * width / min(waves, WAVES * WAVES)
-    loading = LOADING * _wave(target) / waves
+    loading = device.load_fmas * device.wave / waves
     terms = expected_size(a.extent for a in op.reduce_axis) / t.parts
     partial = 2 * loading * height * width if t.parts > 1 else 0
-    rounds = -(-_blocks(t, op) * t.parts // target.device.units)
+    rounds = device.rounds(_blocks(t, op) * t.parts)
     return rounds * (terms * (products + loading * (height + width)) + partial)
 
 

@@ -21,11 +21,10 @@ from typing import Any
 
 from tilesmith import te
 from tilesmith.ir.tensor_intrinsics import AsyncCopies, TensorIntrinsic
+from tilesmith.perf.warps import WARP, WORD
 
 ROWS, COLUMNS = 16, 8
-WARP = 32
 _ROW_BYTES = 32
-_WORD = 4
 _TOLERANCE = 2.0**-20
 """Products are aligned to the largest of 16; bits below the last bit of an f32 are truncated."""
 
@@ -39,11 +38,11 @@ def _reads(operand: Any, distance: int) -> tuple[tuple[int, tuple[int, ...]], ..
     places = [divmod(thread, 4) for thread in range(WARP)]
     if width * size == _ROW_BYTES:
         return tuple(
-            (_WORD, tuple((g + row) * distance + t * _WORD + half for g, t in places))
+            (WORD, tuple((g + row) * distance + t * WORD + half for g, t in places))
             for half in (0, _ROW_BYTES // 2)
             for row in range(0, rows, 8)
         )
-    each = _WORD // size
+    each = WORD // size
     return tuple(
         (size, tuple((t * each + half + n) * distance + g * size for g, t in places))
         for half in (0, rows // 2)
@@ -63,9 +62,9 @@ def _load(code: Any, operand: Any, pointer: Any, distance: int) -> tuple[Any, ..
     place = code.integer("add", code.integer("mul", g, of_g), code.integer("mul", t, of_t))
     own = code.behind(pointer, place)
     loaded = [code.load(own, f"i{8 * size}", offset, size) for offset in offsets]
-    if size == _WORD:
+    if size == WORD:
         return tuple(loaded)
-    each = _WORD // size
+    each = WORD // size
     words = (loaded[n : n + each] for n in range(0, len(loaded), each))
     return tuple(code.bitcast(code.vector(*parts), "i32") for parts in words)
 
