@@ -184,3 +184,18 @@ def test_autocast_in_training():
         torch.testing.assert_close(found.grad, wanted.grad, rtol=0.05, atol=0.02)
     for found, wanted in zip(model.buffers(), eager.buffers(), strict=True):
         torch.testing.assert_close(found, wanted, rtol=0.01, atol=0.01)
+
+
+def test_the_gradient_of_an_open_table_that_only_its_size_describes():
+    """The backward pass gets the number of rows as a tensor: no tensor that it reads has them."""
+    rows = torch.tensor([2, 6, 5, 6])
+
+    def looked_up(table):
+        return nn.functional.embedding(rows, table) * 2
+
+    compiled = torch.compile(looked_up, backend="tilesmith", dynamic=True)
+    for count in (8, 12):
+        tables = [torch.ones(count, 2, requires_grad=True) for _ in range(2)]
+        for function, table in zip((looked_up, compiled), tables, strict=True):
+            function(table).sum().backward()
+        assert torch.equal(tables[0].grad, tables[1].grad)

@@ -4,8 +4,12 @@ operators.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
+from inspect import signature
+from itertools import zip_longest
 from typing import Any
 
 from tilesmith.frontend.aten.custom import registered
@@ -18,7 +22,10 @@ from tilesmith.frontend.common.folding import FoldingBuilder
 from tilesmith.frontend.common.importer import Importer
 from tilesmith.frontend.common.problems import Site
 from tilesmith.frontend.common.slots import FAILED, Failed
+from tilesmith.graph.nodes import Value
 from tilesmith.support.errors import ModelError, UnsupportedError
+
+_WORD = re.compile(r"\w+")
 
 
 class AtenImporter(Importer):
@@ -86,6 +93,9 @@ class AtenImporter(Importer):
             return FAILED
         node = AtenNode(self.builder, call.name, call.name, call.target, call.count)
         with self.builder.at(call.name, call.name):
+            names = _sizes_of(function)
+            args = [_measured(node, a) if p in names else a for p, a in _named(function, args)]
+            kwargs = {p: _measured(node, a) if p in names else a for p, a in kwargs.items()}
             return function(node, *args, **kwargs)
 
     def _define(self, call: Call, result: Any) -> None:
@@ -118,6 +128,34 @@ class Branch:
     def __call__(self, builder: FoldingBuilder, arguments: Sequence[Any]) -> Any:
         """The results of the calls for `arguments`, in `builder` (see `AtenImporter.run_block`)."""
         return self.importer.run_block(builder, self.block, arguments)
+
+
+@cache
+def _parameters(function: Callable[..., Any]) -> tuple[str, ...]:
+    """The names of an import function's parameters after the node."""
+    return tuple(signature(function).parameters)[1:]
+
+
+@cache
+def _sizes_of(function: Callable[..., Any]) -> frozenset[str]:
+    """The parameters of an import function that are extents, and can't be values."""
+    kinds = getattr(function, "__annotations__", {}).items()
+    words = {name: set(_WORD.findall(str(kind))) for name, kind in kinds}
+    return frozenset(name for name, of in words.items() if "Dim" in of and "Value" not in of)
+
+
+def _named(function: Callable[..., Any], args: Sequence[Any]) -> Iterator[tuple[str, Any]]:
+    """Positional arguments with the names of their parameters; "" for one too many."""
+    return zip_longest(_parameters(function)[: len(args)], args, fillvalue="")
+
+
+def _measured(n: AtenNode, argument: Any) -> Any:
+    """An argument that is an extent, or a list of extents; values become extents that a run
+    measures.
+    """
+    if isinstance(argument, (list, tuple)):
+        return n.dims_of(argument)
+    return n.dims_of((argument,))[0] if isinstance(argument, Value) else argument
 
 
 def _leaves(arguments: Iterable[Any]) -> Iterator[Any]:
