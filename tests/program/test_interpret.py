@@ -11,7 +11,7 @@ import pytest
 from tilesmith.loop.parse import parse_func
 from tilesmith.program.interpret import interpret, view
 from tilesmith.program.parse import parse_program
-from tilesmith.program.run import Address
+from tilesmith.program.run import Actions, Address, Run
 from tilesmith.program.verify import verify
 from tilesmith.support.errors import InternalError, ModelError
 
@@ -186,3 +186,41 @@ def test_inputs_are_checked() -> None:
     main = parse_program('main("x": f32[2]) -> ():\n    pass\n')
     with pytest.raises(ModelError, match=r"input x: f32.* found an array of int64"):
         interpret(main, [np.zeros(2, np.int64)], np.zeros(0, np.uint8), {})
+
+
+PARTS = """\
+main("x": i64[2]) -> ("y": i64[2], "z": i64[2]) parts=2:
+    part 0(0) -> (1)
+    transfer 1 -> 2 to_device
+    part 1(2) -> (3)
+    transfer 3 -> 4
+    results 4, 1
+"""
+
+
+def test_a_program_of_parts() -> None:
+    main, x = parse_program(PARTS), np.array([1, 2])
+    verify(main)
+    parts = [
+        lambda values: [values[0] + 1],
+        lambda values: [np.multiply(values[0], 3, out=values[0])],
+    ]
+    y, z = interpret(main, [x], np.zeros(0, np.uint8), {}, parts)
+    assert (y.tolist(), z.tolist(), x.tolist()) == ([6, 9], [2, 3], [1, 2])
+    with pytest.raises(InternalError, match="the program has 2 parts, 1 are given"):
+        interpret(main, [x], np.zeros(0, np.uint8), {}, parts[:1])
+
+
+@pytest.mark.parametrize(
+    "step",
+    ("call k(arena)", "copy arena -> arena, 8", "if arena:\n    pass", "repeat arena:\n    pass",
+     "repeat 3 number=arena:\n    pass", "store 1 -> arena", "grow slot0 to 8", "part 0() -> ()",
+     'measure "n" from 0 to 3 at arena, first 0, sizes s', "transfer 0 -> 1",
+     'host f(f32[1] at arena) -> () settings="" operator="" label=""'),
+)  # fmt: skip
+def test_a_run_refuses_steps_for_which_it_has_no_action(step: str) -> None:
+    lines = "".join(f"    {line}\n" for line in step.split("\n"))
+    main = parse_program(f"main() -> ():\n{lines}")
+    run = Run(Actions(), {("arena", 0): None}, [0])
+    with pytest.raises(InternalError, match=f"{step.split()[0]} .*: .* has no such step"):
+        run.steps(main.steps)

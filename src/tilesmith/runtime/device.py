@@ -9,6 +9,7 @@ import numpy as np
 
 from tilesmith.codegen.context import BY_NAME, SIZE, VALUES
 from tilesmith.codegen.kernel import DeviceKernel
+from tilesmith.support.errors import ModelError
 
 from .limits import Watch
 from .native import Failure
@@ -90,3 +91,12 @@ def failure_of(noted: np.ndarray) -> Failure | None:
     """The failure that a thread noted in memory of `FAILURE_TYPE`, if one did."""
     code, _, assertion, count, values = noted.tolist()
     return Failure(code, 0, assertion, tuple(values[:count])) if code else None
+
+
+def settle(
+    device: OpenDevice, noted: np.ndarray, report: Any, name: str, messages: Sequence[str]
+) -> None:
+    """Raises ModelError if a thread noted a failure in `report`, which is read into `noted`."""
+    device.read(noted, report)
+    if (failure := failure_of(noted)) is not None:
+        raise ModelError(f"{name}: {failure.text(messages)}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -11,10 +11,9 @@ import numpy as np
 from tilesmith.codegen.kernel import Kernel, LaunchCall
 from tilesmith.ir.expr import Expr
 from tilesmith.ir.target import Target
-from tilesmith.support.errors import ModelError
 
 from .arguments import Arguments, KernelFunction, dimension
-from .device import FAILURE_TYPE, Argument, OpenDevice, failure_of
+from .device import FAILURE_TYPE, Argument, OpenDevice, settle
 from .devices import opened
 
 
@@ -57,6 +56,7 @@ class DeviceFunction(KernelFunction):
         size = dimension(self.kernel.workspace_bytes_shared, values)
         failure = np.zeros((), FAILURE_TYPE)
         report = device.empty(failure.nbytes) if self.kernel.messages else None
+        check = partial(settle, device, failure, report, self.kernel.symbol, self.kernel.messages)
         arguments: list[Argument] = [
             *((own[_place(arrays[i])], 0) for i in self.arguments.places),
             *(values[v] for v in self.arguments.scalars),
@@ -76,9 +76,9 @@ class DeviceFunction(KernelFunction):
             for launch, start in launches:
                 start()
                 if launch.stops and report is not None:
-                    self._settle(report, failure)
+                    check()
             if report is not None:
-                self._settle(report, failure)
+                check()
             for a, written in zip(arrays, self.arguments.written, strict=True):
                 if written:
                     device.read(a, own[_place(a)])
@@ -87,13 +87,6 @@ class DeviceFunction(KernelFunction):
 
     def _blocks(self, launch: LaunchCall, values: Mapping[Expr, int]) -> list[int]:
         return [max(dimension(n, values), 0) for n in launch.blocks]
-
-    def _settle(self, report: Any, failure: np.ndarray) -> None:
-        """Raises ModelError if a thread recorded a failure."""
-        self._device.read(failure, report)
-        reported = failure_of(failure)
-        if reported is not None:
-            raise ModelError(f"{self.kernel.symbol}: {reported.text(self.kernel.messages)}")
 
     @property
     def assembly(self) -> str:

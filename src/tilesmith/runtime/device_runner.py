@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from threading import Lock
 from typing import Any, TypeAlias
 
@@ -17,11 +18,10 @@ from tilesmith.codegen.packed import unpacked
 from tilesmith.ir.expr import Const
 from tilesmith.program.nodes import KernelCall
 from tilesmith.program.run import Actions, Address, Memories, Run
-from tilesmith.support.errors import ModelError
 
 from .arrays import at_home, check_count, stored_dtype
 from .cuda import CudaDevice, Event
-from .device import FAILURE_TYPE, Argument, OpenDevice, failure_of
+from .device import FAILURE_TYPE, Argument, OpenDevice, settle
 from .device_memory import check_memory
 from .devices import is_there, opened, shares_memory
 from .given import stored_inputs
@@ -112,7 +112,7 @@ class DeviceRunner(Runner):
         steps: _Steps = []
 
         def copy(source: Address, to: Address, size: int) -> None:
-            steps.append((None, [lambda: device.copy(*to, *source, size)]))
+            steps.append((None, [partial(device.copy, *to, *source, size)]))
 
         def call(step: KernelCall, args: Sequence[Argument]) -> None:
             kernel = self._kernels[step.symbol]
@@ -123,7 +123,10 @@ class DeviceRunner(Runner):
                 blocks = [int(n.value) for n in launch.blocks if isinstance(n, Const)]
                 starts.append(device.prepared(made, blocks, launch.threads, args, self._report))
             if kernel.messages:
-                starts.append(lambda: self._settle(device, step, kernel.messages))
+                name = step.label or step.symbol
+                starts.append(
+                    partial(settle, device, self._failure, self._report, name, kernel.messages)
+                )
             steps.append((step, starts))
 
         memories: Memories = {("constant", 0): self._constants, ("arena", 0): self._arena}
@@ -131,14 +134,6 @@ class DeviceRunner(Runner):
         memories |= {("output", i): memory for i, memory in enumerate(outputs)}
         Run(Actions(copy, kernel=call), memories).steps(self.program.steps)
         return steps
-
-    def _settle(self, device: OpenDevice, call: KernelCall, messages: tuple[str, ...]) -> None:
-        """Raises ModelError if a thread recorded a failure."""
-        device.read(self._failure, self._report)
-        failure = failure_of(self._failure)
-        if failure is not None:
-            self._clear(device)
-            raise ModelError(f"{call.label or call.symbol}: {failure.text(messages)}")
 
     def _clear(self, device: OpenDevice) -> None:
         self._failure[...] = 0

@@ -128,8 +128,18 @@ class PartsRunner(Runner):
         return as_given(results, outputs, arrays)
 
     def _run(self, stored: Sequence[Any]) -> list[Any]:
-        """The results, each in a separate array."""
-        return self._taken(self._walked(stored, self._actions))
+        """The results, each in a separate array: inputs among them are copied, and so are values
+        that are results twice.
+        """
+        run = self._walked(stored, self._actions)
+        seen = set(range(len(stored)))
+        results: list[Any] = []
+        for number in run.results:
+            value = run.values[number]
+            again = number in seen and isinstance(value, np.ndarray)
+            results.append(value.copy() if again else value)
+            seen.add(number)
+        return results
 
     def _walked(self, stored: Sequence[Any], actions: Actions) -> Run:
         """A run on the inputs."""
@@ -158,17 +168,6 @@ class PartsRunner(Runner):
         array = np.empty(spec.static_shape, spec.dtype.numpy)
         self._device.read(as_stored(array), value)
         return array
-
-    def _taken(self, run: Run) -> list[Any]:
-        """The results.  Inputs among them are copied, and so are values that are results twice."""
-        seen: set[int] = set()
-        taken_values: list[Any] = []
-        for a in run.results:
-            value = run.values[a]
-            again = a < len(self.program.inputs) or a in seen
-            taken_values.append(value.copy() if again and isinstance(value, np.ndarray) else value)
-            seen.add(a)
-        return taken_values
 
     def timed(self, arrays: tuple[Any, ...], repeats: int, both: bool = False) -> Times:
         stored = stored_inputs(self.program, arrays)
@@ -200,10 +199,8 @@ class PartsRunner(Runner):
             return results
 
         self._walked(stored, replace(self._actions, part=part))
-        all_seconds, all_runs = (
-            zip(*timed_parts) if timed_parts else ((np.zeros(0),), (np.zeros(0, int),))
-        )
-        return np.concatenate(all_seconds), np.concatenate(all_runs)
+        seconds_of_parts, runs_of_parts = zip(*timed_parts, strict=True)
+        return np.concatenate(seconds_of_parts), np.concatenate(runs_of_parts)
 
     def trim(self) -> int:
         return sum(runner.trim() for runner in self._runners)
