@@ -11,13 +11,14 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from tilesmith.frontend.common.body import Body
+from tilesmith.frontend.common.recurrence import over_time
 from tilesmith.frontend.common.slots import Result
 from tilesmith.frontend.onnx.node import OnnxNode
 from tilesmith.frontend.onnx.registry import onnx_op
-from tilesmith.graph.control import INDEX, Loop
+from tilesmith.graph.control import INDEX
 from tilesmith.graph.nodes import Value
 from tilesmith.ir.extents import difference
-from tilesmith.ir.types import Dim, TensorType, same_dim
+from tilesmith.ir.types import Dim, same_dim
 from tilesmith.ops import activation as act
 from tilesmith.ops import elementwise as ew
 from tilesmith.ops import functions as fn
@@ -221,28 +222,28 @@ def _over_time(
         steps.
     """
     projected, steps = inputs
-    element = projected.type.shape[1:]
-    body = Body(n.builder, layer.kind)
-    types = [v.type for v in state]
-    number, *before, x = body.given([INDEX, *types, TensorType(projected.dtype, element)])
-    inner = replace(n, builder=body)
-    after = _step(inner, layer, cell.inside(body), x, before)
-    shown = after[0]
-    if layer.lengths is not None:
+    batch = projected.type.shape[1]
+
+    def step(
+        body: Body, number: Value, x: Value, before: Sequence[Value]
+    ) -> tuple[Sequence[Value], Value]:
+        inner = replace(n, builder=body)
+        after = _step(inner, layer, cell.inside(body), x, before)
+        if layer.lengths is None:
+            return after, after[0]
         # Beyond a sequence's end the state stays and the output is zero.
         lengths = body.capture(layer.lengths)
-        step = number
         if backward:
             last = inner.add(Extents((difference(steps, 1),), (), INDEX.dtype))
-            step = inner.add(ew.Sub(), last, number)
-        live = inner.add(ew.Less(), inner.add(ew.Cast(lengths.dtype), step), lengths)
-        live = inner.reshape(live, (element[0], 1))
-        shown = inner.add(ew.Where(), live, shown, inner.const(0, shown.dtype))
-        after = [inner.add(ew.Where(), live, new, old) for new, old in zip(after, before)]
-    names = [*(f"state{i}" for i in range(len(after))), "shown"]
-    way = (-1 if backward else 1,)
-    op = Loop(body.finish([*after, shown], names), len(state), way, way, steps)
-    return n.add(op, *state, projected, *body.captured)
+            number = inner.add(ew.Sub(), last, number)
+        live = inner.add(ew.Less(), inner.add(ew.Cast(lengths.dtype), number), lengths)
+        live = inner.reshape(live, (batch, 1))
+        shown = inner.add(ew.Where(), live, after[0], inner.const(0, after[0].dtype))
+        pairs = zip(after, before, strict=True)
+        return [inner.add(ew.Where(), live, new, old) for new, old in pairs], shown
+
+    final, collected = over_time(n, layer.kind, projected, state, step, backward)
+    return (*final, collected)
 
 
 def pick(n: OnnxNode, v: Value, d: int) -> Value:

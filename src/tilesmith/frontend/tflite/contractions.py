@@ -31,12 +31,16 @@ def rows_of(n: TfliteNode, x: Value, w: Value) -> Value:
     return n.reshape(x, (as_dim(as_expr(extents.product(x.type.shape)) // width), width))
 
 
+def product(n: TfliteNode, x: Value, w: Value) -> Value:
+    """Rows [..., I] times weights [O, I]: [..., O]."""
+    return n.add(mm.MatMul(transpose_b=True), x, w)
+
+
 @tflite_op("FULLY_CONNECTED")
 def fully_connected(n: TfliteNode) -> Result:
     x, w = n.input(0), n.input(1)
     check_floats(n, x, w)
-    y = n.add(mm.MatMul(transpose_b=True), rows_of(n, x, w), w)
-    return finished(n, y, n.optional(2))
+    return finished(n, product(n, rows_of(n, x, w), w), n.optional(2))
 
 
 @tflite_op("BATCH_MATMUL")

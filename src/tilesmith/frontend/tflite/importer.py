@@ -112,6 +112,8 @@ class TfliteImporter(Importer):
         except UnsupportedError as e:
             self.note(Site("stored tensor", "", tensor.name), e)
             return FAILED
+        if array is None and tensor.is_variable:  # it begins with zeros
+            array = np.zeros(tensor.shape, tensor.dtype.numpy)
         if array is None:
             raise ModelError(
                 f"tensor {number} ({tensor.name!r}) of {frame.graph.name!r} is read, but no "
@@ -122,6 +124,13 @@ class TfliteImporter(Importer):
         if frame.depth == 0 and tensor.name:
             data = self._new_weights.data(tensor.name, type_, data)
         return self.builder.lazy_constant(type_, data, tensor.name)
+
+    def _keep(self, frame: Frame, number: int, value: Value) -> None:
+        """Give a variable another value."""
+        tensor = frame.graph.tensors[number]
+        if not tensor.is_variable:
+            raise ModelError(f"tensor {tensor.name!r}: expected a variable, found another tensor")
+        frame.values[number] = value
 
     def _node(self, number: int, operator: Operator, frame: Frame) -> None:
         self.builder.count()
@@ -141,6 +150,7 @@ class TfliteImporter(Importer):
             tuple(tensors[i] if i >= 0 else None for i in operator.inputs),
             outputs,
             tuple(tensors[i] for i in operator.intermediates),
+            lambda index, value: self._keep(frame, operator.inputs[index], value),
         )
         site = Site(operator.name, f"operator {number} of {frame.graph.name!r}", loc)
         results = self.attempt(site, lambda: self._results(node))

@@ -4,6 +4,7 @@ file declares about its tensors, its options, and the methods of `NodeContext`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +26,7 @@ class TfliteNode(CallingNode):
     input_tensors: declarations of the inputs; None for one that is left out.
     output_tensors: declarations of the outputs.
     intermediate_tensors: declarations of the values inside.
+    keep: gives a variable among the inputs, by its index, another value.
     """
 
     operator: Operator
@@ -32,6 +34,7 @@ class TfliteNode(CallingNode):
     input_tensors: tuple[Tensor | None, ...]
     output_tensors: tuple[Tensor, ...]
     intermediate_tensors: tuple[Tensor, ...]
+    keep: Callable[[int, Value], None]
 
     # Inputs
 
