@@ -109,9 +109,9 @@ def test_basic_lstm() -> None:
     check(content, [numbers(0, BATCH, INPUTS), numbers(1, BATCH, CELLS), numbers(2, BATCH, CELLS)])
 
 
-@pytest.mark.parametrize("merges", [False, True])
+# LiteRT's kernel reads memory that it has not written where it joins sequences with batches first.
+@pytest.mark.parametrize(("merges", "time_major"), [(False, False), (False, True), (True, True)])
 @pytest.mark.parametrize("auxiliary", [None, "input", "weights"])
-@pytest.mark.parametrize("time_major", [False, True])
 def test_bidirectional_lstm(merges: bool, auxiliary: str | None, time_major: bool) -> None:
     shape = (STEPS, BATCH, INPUTS) if time_major else (BATCH, STEPS, INPUTS)
 
