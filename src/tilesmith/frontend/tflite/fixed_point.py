@@ -21,6 +21,15 @@ from tilesmith.ops.fixed_point import DoublingHighMul, RoundingShift
 from tilesmith.ops.functions import clip
 from tilesmith.ops.gather import Gather
 
+_RANGES: dict[str, tuple[float | None, float | None]] = {
+    "NONE": (None, None),
+    "RELU": (0.0, None),
+    "RELU6": (0.0, 6.0),
+    "RELU_0_TO_1": (0.0, 1.0),
+    "RELU_N1_TO_1": (-1.0, 1.0),
+}
+"""The least and the largest real number that an activation function gives."""
+
 
 def quantize_multiplier(real: float) -> tuple[int, int]:
     """A multiplier and a shift: `real` is about multiplier * 2^(shift - 31)."""
@@ -117,14 +126,11 @@ def limits(n: TfliteNode, activation: str, tensor: Tensor) -> tuple[int, int]:
             n.bad(f"tensor {tensor.name!r}: expected a scale of usual size, found {scale}")
         return zero + round_away(float(steps))
 
-    if activation in ("RELU", "RELU6"):
-        low = max(low, at(0.0))
-    if activation == "RELU6":
-        high = min(high, at(6.0))
-    if activation == "RELU_N1_TO_1":
-        low, high = max(low, at(-1.0)), min(high, at(1.0))
-    if activation not in ("NONE", "RELU", "RELU6", "RELU_N1_TO_1"):
+    if activation not in _RANGES:
         n.unsupported(f"fused activation function {activation} of a quantised tensor")
+    least, most = _RANGES[activation]
+    low = low if least is None else max(low, at(least))
+    high = high if most is None else min(high, at(most))
     return low, high
 
 
@@ -153,6 +159,14 @@ def round_away(x: float) -> int:
     """A number rounded to an integer; ties round away from zero."""
     whole = math.trunc(x)
     return whole + (abs(x - whole) >= 0.5) * (1 if x > 0 else -1)
+
+
+def power_of_two(scale: float) -> int | None:
+    """The exponent of a scale that is nearly a power of two, by TFLite's f32 arithmetic."""
+    one = np.float32(1)
+    exponent = np.log(np.float32(scale)) * (one / np.log(np.float32(2)))
+    nearest = np.round(exponent)
+    return int(nearest) if abs(exponent - nearest) < 1e-3 else None
 
 
 def looked_up(n: TfliteNode, x: Value, table: np.ndarray) -> Value:

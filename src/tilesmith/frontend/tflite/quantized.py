@@ -12,6 +12,7 @@ from tilesmith.frontend.tflite.fixed_point import (
     centred,
     fused,
     is_word,
+    power_of_two,
     rounded,
     rounding_shift,
     scaled,
@@ -91,7 +92,7 @@ def _sum(n: TfliteNode, make: Callable[[], Op]) -> Result:
     """Sums and differences: both operands are brought to twice the larger scale."""
     a, b, y = scales(n)
     if is_word(n.output_tensor()) and n.option("pot_scale_int16"):
-        powers = [_power_of_two(s) for s in (a, b, y)]
+        powers = [power_of_two(s) for s in (a, b, y)]
         if None not in powers:
             return _sum_of_shifted(n, make, [int(p or 0) for p in powers])
     bits = 15 if is_word(n.output_tensor()) else 20
@@ -99,14 +100,6 @@ def _sum(n: TfliteNode, make: Callable[[], Op]) -> Result:
     left = n.const(1 << bits, i32)
     x = [scaled(n, centred(n, i) * left, s / twice) for i, s in enumerate((a, b))]
     return stored(n, scaled(n, n.add(make(), *x), twice / ((1 << bits) * y)), fused(n))
-
-
-def _power_of_two(scale: float) -> int | None:
-    """The exponent of a scale that is nearly a power of two, by TFLite's f32 arithmetic."""
-    one = np.float32(1)
-    exponent = np.log(np.float32(scale)) * (one / np.log(np.float32(2)))
-    nearest = np.round(exponent)
-    return int(nearest) if abs(exponent - nearest) < 1e-3 else None
 
 
 def _sum_of_shifted(n: TfliteNode, make: Callable[[], Op], powers: list[int]) -> Value:
