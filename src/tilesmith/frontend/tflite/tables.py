@@ -111,8 +111,9 @@ def tanh_of_words(multiplier: int, shift: int) -> np.ndarray:
 def _between(x: np.ndarray, bits: int) -> np.ndarray:
     """Samples of the sigmoid, interpolated by the lowest bits of x."""
     table = _sigmoid_samples()
-    at = np.minimum(x >> bits, 254)
-    return (table[at] << bits) + (x & ((1 << bits) - 1)) * (table[at + 1] - table[at])
+    index = np.minimum(x >> bits, 254)
+    slope = table[index + 1] - table[index]
+    return (table[index] << bits) + (x & ((1 << bits) - 1)) * slope
 
 
 def hard_swish(dtype: DType, x: Scale, y: Scale) -> np.ndarray:

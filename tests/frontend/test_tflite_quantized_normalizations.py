@@ -1,0 +1,63 @@
+"""Softmax and norms of quantised tensors against TFLite's reference kernels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from test_tflite_quantized import I8, I16, U8, integers
+from tflite_models import GraphWriter
+from tflite_oracle import check, one_graph
+
+BYTES = {I8: (1 / 256, -128), U8: (1 / 256, 0), I16: (2.0**-15, 0)}
+
+
+def run(
+    kind: str, x: np.ndarray, scale: float, zero: int, to: Any, of: Any, options: str, **values: Any
+) -> None:
+    """Compares an operator; `of` is the scale and zero point of its result."""
+
+    def build(g: GraphWriter) -> None:
+        a = g.input(x.shape, x.dtype, scale=scale, zero=zero)
+        y = g.tensor(x.shape, to, scale=of[0], zero=of[1])
+        g.op(kind, [a], [y], options, **values)
+        g.output(y)
+
+    check(one_graph(build), [x])
+
+
+def _rows(dtype: Any) -> list[np.ndarray]:
+    """Random rows, short and long, and rows of equal numbers."""
+    equal = np.full((3, 40), 5, dtype)
+    near = (integers(3, (9, 50), I8) % 7).astype(dtype)
+    return [integers(0, (16, 10), dtype), integers(1, (2, 3, 1001), dtype), equal, near]
+
+
+@pytest.mark.parametrize("dtype", [I8, U8, I16])
+def test_softmax(dtype):
+    unit = 1 / 200 if dtype is I16 else 1
+    for x, scale, beta in zip(_rows(dtype), (0.1, 0.02, 1.3, 0.1), (1, 0.5, 1, 1), strict=True):
+        zero = 0 if dtype is I16 else 3
+        run("SOFTMAX", x, scale * unit, zero, dtype, BYTES[dtype], "SoftmaxOptions",
+            beta=beta)  # fmt: skip
+
+
+def test_softmax_of_bytes_as_words():
+    run("SOFTMAX", integers(0, (16, 10), I8), 0.1, 3, I16, BYTES[I16], "SoftmaxOptions", beta=1.0)
+
+
+@pytest.mark.parametrize("dtype", [I8, U8])
+def test_log_softmax(dtype):
+    for x, scale in zip(_rows(dtype), (0.1, 0.02, 1.3, 0.1), strict=True):
+        run("LOG_SOFTMAX", x, scale, 3, dtype, (16 / 256, np.iinfo(dtype).max),
+            "LogSoftmaxOptions")  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", [I8, U8])
+def test_l2_normalization(dtype):
+    zero = 3 if dtype is I8 else 131
+    rows = [*_rows(dtype), np.full((2, 4), zero, dtype), np.full((2, 1), zero + 1, dtype)]
+    for x in rows:
+        run("L2_NORMALIZATION", x, 0.03, zero, dtype, (1 / 128, 0 if dtype is I8 else 128),
+            "L2NormOptions")  # fmt: skip
