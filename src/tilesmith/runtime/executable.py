@@ -20,6 +20,7 @@ from .limits import UNLIMITED, Limits
 from .program import Program, TensorSpec
 from .runner import Runner, Sizes
 from .running import runner_of, runner_of_sizes
+from .states import States
 from .tsm import load_program, save_program
 from .weights import Recipe, Weights, renewed
 
@@ -66,12 +67,16 @@ class Executable:
         program = runner.program
         self.runner, self.program = runner, program
         self.threads, self.limits = runner.threads, runner.limits
-        self._run = runner.call
-        self._single = len(program.outputs) == 1
-        self._input_count = len(program.inputs)
-        self._input_names = dict.fromkeys(s.name for s in program.inputs)
-        self._defaults = program.default_arrays
-        self._output_names = [s.name for s in program.outputs]
+        self._run, self._inputs, self._outputs = runner.call, program.inputs, program.outputs
+        self._states = States(program) if program.states else None
+        if self._states is not None:
+            self._run = self._states.calling(runner.call)
+            self._inputs, self._outputs = self._states.inputs, self._states.outputs
+        self._single = len(self._outputs) == 1
+        self._input_count = len(self._inputs)
+        self._input_names = dict.fromkeys(s.name for s in self._inputs)
+        self._defaults = program.optional_arrays
+        self._output_names = [s.name for s in self._outputs]
 
     @property
     def memory(self) -> DeviceMemory:
@@ -98,11 +103,25 @@ class Executable:
 
     @property
     def inputs(self) -> tuple[TensorSpec, ...]:
-        return self.program.inputs
+        return self._inputs
 
     @property
     def outputs(self) -> tuple[TensorSpec, ...]:
-        return self.program.outputs
+        return self._outputs
+
+    @property
+    def states(self) -> dict[str, np.ndarray]:
+        """The values that the model keeps from call to call, by name; empty for most models.
+
+        Calls read and write these arrays.  Write to them to give a state another value; no call
+        may run at the same time.
+        """
+        return {} if self._states is None else dict(self._states.arrays)
+
+    def reset_states(self) -> None:
+        """Give the values in `states` their first values.  No call may run at the same time."""
+        if self._states is not None:
+            self._states.reset()
 
     @property
     def needs_growth(self) -> bool:
@@ -190,6 +209,11 @@ class Executable:
         is_short = self._defaults and len(arrays) < len(self.inputs)
         return self._in_places(arrays, {}) if is_short else arrays
 
+    def _measured(self, arrays: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The program's inputs for runs that are measured, which leave the states as they are."""
+        arrays = self._by_place(arrays)
+        return arrays if self._states is None else self._states.joined(arrays, copies=True)
+
     def _run_named(
         self, inputs: Mapping[str, Any], out: Mapping[str, Any] | None
     ) -> dict[str, Any]:
@@ -253,7 +277,7 @@ class Executable:
         from .profile import Profile, timed, unpredicted
         from .rates import machine
 
-        times = self.runner.timed(self._by_place(arrays), repeats, both=True)
+        times = self.runner.timed(self._measured(arrays), repeats, both=True)
         seconds, runs = times.seconds, times.runs
         if self.program.target.device is not None or self.program.parts:
             kernels, rates = unpredicted(self.program, seconds, runs), None
@@ -269,7 +293,7 @@ class Executable:
         """The time of each of the program's calls, the minimum of `repeats` runs.  Inputs are as
         for `profile`.
         """
-        return self.runner.timed(self._by_place(arrays), repeats).seconds
+        return self.runner.timed(self._measured(arrays), repeats).seconds
 
     @checked(UsageError)
     def save(

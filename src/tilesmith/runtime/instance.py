@@ -25,7 +25,7 @@ _UNBOUND = object()
 class Instance:
     """An executable with memory for one run at a time: `set_input`, `run`, `get_output`.
 
-    All instances of an executable share its code and weights.  Each has its own outputs, which
+    All instances of an executable share its code, weights and states.  Each has its own outputs, which
     every run overwrites.  An output whose shape depends on data gets new memory in each run.  Only
     one thread may use an instance at a time, but different instances can run in parallel.  In a
     forked child an instance is idle, even if it was running in the parent.
@@ -37,7 +37,7 @@ class Instance:
     def __init__(self, exe: Executable) -> None:
         self.exe = exe
         homes = dict(exe.program.in_place)
-        defaults = exe.program.default_arrays
+        defaults = exe.program.optional_arrays
         self._inputs: list[Any] = [defaults.get(s.name, _UNBOUND) for s in exe.inputs]
         self._own = [
             None

@@ -52,7 +52,7 @@ class Program:
     symbols: symbols from which a run computes its sizes, by the function in the object `SIZES`.
     size_values: number of values that this function and those of measurements compute.
     in_place: outputs that live in the memory of an input: pairs of the output's number and the
-        input's, which have one type.
+        input's, which have one type.  If the input has a default, it is a state (see `states`).
     parts: programs for a device and for the CPU, of which this one consists.  It has no code then,
         and its only constants are the defaults.
     defaults: contents of inputs that a caller may omit: pairs of the input's number and the offset
@@ -127,6 +127,20 @@ class Program:
             arrays[spec.name] = array = held.reshape(spec.static_shape)
             array.flags.writeable = False
         return arrays
+
+    @cached_property
+    def states(self) -> tuple[tuple[int, int], ...]:
+        """Values that are kept from run to run: pairs of the output with the next value and the
+        input that it lives in, whose default is the first value.
+        """
+        with_default = {i for i, _ in self.defaults}
+        return tuple(pair for pair in self.in_place if pair[1] in with_default)
+
+    @cached_property
+    def optional_arrays(self) -> dict[str, np.ndarray]:
+        """By name, the contents of inputs that may be omitted where nobody keeps states."""
+        states = {self.inputs[i].name for _, i in self.states}
+        return {name: a for name, a in self.default_arrays.items() if name not in states}
 
     @property
     def index_limits(self) -> dict[str, int]:

@@ -110,7 +110,7 @@ def _values(program: Program, file: str) -> dict[str, str]:
     inputs = _identifiers((s.name for s in program.inputs), _NOT_INPUTS)
     outputs = _identifiers((s.name for s in program.outputs), _NOT_OUTPUTS)
     pairs = zip(inputs, program.inputs, strict=True)
-    optional = {n: s.name for n, s in pairs if s.name in program.default_arrays}
+    optional = {n: s.name for n, s in pairs if s.name in program.optional_arrays}
     about = f"{file}: a model compiled by Tilesmith {VERSION} for {program.target.name}."
     asked = [n for n in inputs if n not in optional]
     example = f"Example: {Path(file).stem}.Model()({', '.join(asked)})"

@@ -1,0 +1,81 @@
+"""Values that an executable keeps from call to call, as a streaming model's buffers."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from .program import Program, TensorSpec
+
+
+class States:
+    """The states of one executable: arrays that each run reads and writes.
+
+    Runs with states happen one after the other, also those of several threads.
+    """
+
+    def __init__(self, program: Program) -> None:
+        outputs, inputs = (set(numbers) for numbers in zip(*program.states, strict=True))
+        self._inputs, self._outputs = program.inputs, program.outputs
+        self._is_state_input = [i in inputs for i in range(len(program.inputs))]
+        self._is_state_output = [o in outputs for o in range(len(program.outputs))]
+        self._first = {
+            name: array
+            for name, array in program.default_arrays.items()
+            if any(program.inputs[i].name == name for i in inputs)
+        }
+        self._lock = threading.Lock()
+        self.arrays: dict[str, np.ndarray] = {}
+        self.reset()
+
+    @property
+    def inputs(self) -> tuple[TensorSpec, ...]:
+        """The program's inputs that callers give."""
+        pairs = zip(self._inputs, self._is_state_input, strict=True)
+        return tuple(spec for spec, is_state in pairs if not is_state)
+
+    @property
+    def outputs(self) -> tuple[TensorSpec, ...]:
+        """The program's outputs that callers get."""
+        pairs = zip(self._outputs, self._is_state_output, strict=True)
+        return tuple(spec for spec, is_state in pairs if not is_state)
+
+    def reset(self) -> None:
+        """Give all states their first values, in the arrays that they have."""
+        for name, first in self._first.items():
+            if name in self.arrays:
+                self.arrays[name][...] = first
+            else:
+                self.arrays[name] = first.copy()
+
+    def joined(self, arrays: Sequence[Any], copies: bool = False) -> tuple[Any, ...]:
+        """The program's inputs: `arrays` in order, and the states, or copies of them, in theirs."""
+        given = iter(arrays)
+        return tuple(
+            (self.arrays[spec.name].copy() if copies else self.arrays[spec.name])
+            if is_state
+            else next(given)
+            for spec, is_state in zip(self._inputs, self._is_state_input, strict=True)
+        )
+
+    def calling(self, run: Callable[..., Any]) -> Callable[..., Any]:
+        """The call of a program, `run`, for the inputs and outputs without states."""
+        count = len(self.inputs)
+        is_single = len(self.outputs) == 1
+
+        def call(arrays: Sequence[Any], out: Any = None) -> Any:
+            if len(arrays) != count:
+                return run(arrays, out)  # it raises the error
+            if out is not None:
+                rooms = iter([out] if is_single else out)
+                out = [None if is_state else next(rooms) for is_state in self._is_state_output]
+            with self._lock:
+                results = run(self.joined(arrays), out)
+            pairs = zip(results, self._is_state_output, strict=True)
+            kept = tuple(value for value, is_state in pairs if not is_state)
+            return kept[0] if is_single else kept
+
+        return call
