@@ -25,10 +25,10 @@ _UNBOUND = object()
 class Instance:
     """An executable with memory for one run at a time: `set_input`, `run`, `get_output`.
 
-    All instances of an executable share its code, weights and states.  Each has its own outputs, which
-    every run overwrites.  An output whose shape depends on data gets new memory in each run.  Only
-    one thread may use an instance at a time, but different instances can run in parallel.  In a
-    forked child an instance is idle, even if it was running in the parent.
+    All instances of an executable share its code, weights and states.  Each has its own outputs,
+    which every run overwrites.  An output whose shape depends on data gets new memory in each run.
+    Only one thread may use an instance at a time, but different instances can run in parallel.
+    In a forked child an instance is idle, even if it was running in the parent.
 
     Inputs and outputs are named by their names or their positions.
     """

@@ -8,6 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from tilesmith.support.errors import ModelError
+
+from .arrays import listing
 from .program import Program, TensorSpec
 
 
@@ -68,10 +71,18 @@ class States:
 
         def call(arrays: Sequence[Any], out: Any = None) -> Any:
             if len(arrays) != count:
-                return run(arrays, out)  # it raises the error
+                raise ModelError(
+                    f"expected {count} inputs ({listing(self.inputs)}), found {len(arrays)}"
+                )
             if out is not None:
-                rooms = iter([out] if is_single else out)
-                out = [None if is_state else next(rooms) for is_state in self._is_state_output]
+                rooms = [out] if is_single else list(out)
+                if len(rooms) != len(self.outputs):
+                    raise ModelError(
+                        f"out: expected arrays for {len(self.outputs)} outputs "
+                        f"({listing(self.outputs)}), found {len(rooms)}"
+                    )
+                left = iter(rooms)
+                out = [None if is_state else next(left) for is_state in self._is_state_output]
             with self._lock:
                 results = run(self.joined(arrays), out)
             pairs = zip(results, self._is_state_output, strict=True)

@@ -34,8 +34,18 @@ class Absent:
     """An optional value that is missing."""
 
 
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """A variable of the model, which keeps its value from run to run.
+
+    name: the variable's name.
+    """
+
+    name: str
+
+
 FAILED, ABSENT = Failed(), Absent()
-Slot: TypeAlias = "Value | TensorList | Absent | Failed | None"
+Slot: TypeAlias = "Value | TensorList | Absent | Resource | Failed | None"
 """None: an optional input that is left out."""
 
 Result: TypeAlias = "Slot | tuple[Slot, ...]"
@@ -46,6 +56,8 @@ def kind_of(slot: Slot) -> str:
     """The kind of a slot, in words."""
     if isinstance(slot, TensorList):
         return f"a sequence of {len(slot.items)} tensors"
+    if isinstance(slot, Resource):
+        return f"variable {slot.name!r}"
     return "a tensor" if isinstance(slot, Value) else "nothing"
 
 

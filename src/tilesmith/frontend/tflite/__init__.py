@@ -26,6 +26,7 @@ from tilesmith.frontend.tflite import (
     selection,
     shapes,
     slices,
+    variables,
     weights,
 )
 from tilesmith.frontend.tflite.inspection import inspect
@@ -53,6 +54,7 @@ FAMILIES = (
     selection,
     shapes,
     slices,
+    variables,
     weights,
 )
 """The modules that register operators, in the order of the documentation."""

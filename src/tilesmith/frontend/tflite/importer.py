@@ -17,6 +17,7 @@ from tilesmith.frontend.common.weights import NewWeights
 from tilesmith.frontend.tflite.model import Model, Operator, Subgraph
 from tilesmith.frontend.tflite.node import TfliteNode
 from tilesmith.frontend.tflite.registry import CUSTOM, FORMS, OPERATORS
+from tilesmith.frontend.tflite.states import States
 from tilesmith.frontend.tflite.tensors import contents
 from tilesmith.graph.nodes import Data, Value
 from tilesmith.ir.types import TensorType
@@ -52,6 +53,7 @@ class TfliteImporter(Importer):
         """new_weights: new contents for the main function's stored tensors, by name."""
         super().__init__(builder)
         self.model = model
+        self.states = States(builder)
         self._new_weights = new_weights or NewWeights()
 
     def frame(self, number: int, depth: int = 0, prefix: str = "") -> Frame:
@@ -101,6 +103,10 @@ class TfliteImporter(Importer):
         """The value of a tensor; a stored one becomes a constant when it is first read."""
         if number < 0:
             return None
+        tensor = frame.graph.tensors[number]
+        if tensor.is_variable:
+            zeros = np.zeros(tensor.shape, tensor.dtype.numpy)
+            return self.states.read(self.builder, (frame.number, number), tensor.name, zeros)
         if number not in frame.values:
             frame.values[number] = self._stored(frame, number)
         return frame.values[number]
@@ -112,8 +118,6 @@ class TfliteImporter(Importer):
         except UnsupportedError as e:
             self.note(Site("stored tensor", "", tensor.name), e)
             return FAILED
-        if array is None and tensor.is_variable:  # it begins with zeros
-            array = np.zeros(tensor.shape, tensor.dtype.numpy)
         if array is None:
             raise ModelError(
                 f"tensor {number} ({tensor.name!r}) of {frame.graph.name!r} is read, but no "
@@ -130,7 +134,7 @@ class TfliteImporter(Importer):
         tensor = frame.graph.tensors[number]
         if not tensor.is_variable:
             raise ModelError(f"tensor {tensor.name!r}: expected a variable, found another tensor")
-        frame.values[number] = value
+        self.states.write(self.builder, (frame.number, number), tensor.name, value)
 
     def _node(self, number: int, operator: Operator, frame: Frame) -> None:
         self.builder.count()
@@ -151,6 +155,7 @@ class TfliteImporter(Importer):
             outputs,
             tuple(tensors[i] for i in operator.intermediates),
             lambda index, value: self._keep(frame, operator.inputs[index], value),
+            self.states,
         )
         site = Site(operator.name, f"operator {number} of {frame.graph.name!r}", loc)
         results = self.attempt(site, lambda: self._results(node))

@@ -13,6 +13,7 @@ import numpy as np
 from tilesmith.frontend.common.calling import CallingNode
 from tilesmith.frontend.common.slots import Slot, kind_of
 from tilesmith.frontend.tflite.model import Operator, Quantization, Tensor
+from tilesmith.frontend.tflite.states import States
 from tilesmith.graph.nodes import Value
 from tilesmith.support.errors import ModelError
 
@@ -27,6 +28,7 @@ class TfliteNode(CallingNode):
     output_tensors: declarations of the outputs.
     intermediate_tensors: declarations of the values inside.
     keep: gives a variable among the inputs, by its index, another value.
+    states: the model's variables.
     """
 
     operator: Operator
@@ -35,6 +37,7 @@ class TfliteNode(CallingNode):
     output_tensors: tuple[Tensor, ...]
     intermediate_tensors: tuple[Tensor, ...]
     keep: Callable[[int, Value], None]
+    states: States
 
     # Inputs
 

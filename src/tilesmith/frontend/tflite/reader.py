@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from tilesmith.frontend.common.errors import errors_name
 from tilesmith.frontend.common.folding import FoldingBuilder
@@ -39,6 +38,7 @@ def _graph(model: Model, given: Given) -> Graph:
     signature = main_signature(model)
     builder = FoldingBuilder(signature.name or "main")
     importer = TfliteImporter(builder, model, given.weights)
+    importer.states.taken |= set(signature.inputs)
     frame = importer.frame(signature.subgraph)
     tensors = frame.graph.tensors
     declared = [_declared(name, tensors[t]) for name, t in signature.inputs.items()]
@@ -59,7 +59,7 @@ def _graph(model: Model, given: Given) -> Graph:
         outputs.append(value)
     if not outputs:
         raise ModelError("expected at least one output, found none")
-    return dce(replace(builder.finish(outputs, list(signature.outputs))))
+    return dce(importer.states.finished(builder.finish(outputs, list(signature.outputs))))
 
 
 def main_signature(model: Model) -> Signature:
