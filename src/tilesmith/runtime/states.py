@@ -10,7 +10,7 @@ import numpy as np
 
 from tilesmith.support.errors import ModelError
 
-from .arrays import listing
+from .arrays import check_count, listing
 from .program import Program, TensorSpec
 
 
@@ -66,14 +66,11 @@ class States:
 
     def calling(self, run: Callable[..., Any]) -> Callable[..., Any]:
         """The call of a program, `run`, for the inputs and outputs without states."""
-        count = len(self.inputs)
+        inputs = self.inputs
         is_single = len(self.outputs) == 1
 
         def call(arrays: Sequence[Any], out: Any = None) -> Any:
-            if len(arrays) != count:
-                raise ModelError(
-                    f"expected {count} inputs ({listing(self.inputs)}), found {len(arrays)}"
-                )
+            check_count(arrays, inputs)
             if out is not None:
                 rooms = [out] if is_single else list(out)
                 if len(rooms) != len(self.outputs):
