@@ -141,7 +141,7 @@ class DeviceRunner(Runner):
 
     def call(self, arrays: tuple[Any, ...], out: Any) -> Any:
         """Run the program (see `Runner`).  Raises DeviceError if the device fails."""
-        outs = given_outputs(self.program, out)
+        outs = given_outputs(self.program.outputs, out)
         is_on_device = shares_memory(self.program.target) and any(
             is_shared(a) for a in (*arrays, *outs) if a is not None
         )

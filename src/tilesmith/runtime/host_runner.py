@@ -116,7 +116,7 @@ class HostRunner(Runner):
     def call(self, arrays: tuple[Any, ...], out: Any) -> Any:
         if self._is_static and len(arrays) == self._input_count:
             if out is not None:
-                results = self._room(given_outputs(self.program, out))
+                results = self._room(given_outputs(self.program.outputs, out))
             elif self._one is not None:
                 results = (self._one(),)
             elif self._homes is None:
@@ -190,7 +190,7 @@ class HostRunner(Runner):
         sizes = None if self.sizes is None else self.sizes.of(stored)
         outputs, kept = self._none_given, list(self._none_given)
         if out is not None or self._homes is not None:
-            outputs = at_home(self.program, arrays, given_outputs(self.program, out))
+            outputs = at_home(self.program, arrays, given_outputs(self.program.outputs, out))
             kept = kept_outputs(self.program, stored, outputs, self._sized_outputs(sizes))
         room = self._room(kept, sizes)
         outcome = self._call(*self._arguments(stored, room, sizes))

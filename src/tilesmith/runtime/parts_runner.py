@@ -112,7 +112,7 @@ class PartsRunner(Runner):
     def call(self, arrays: tuple[Any, ...], out: Any) -> Any:
         """Run the program (see `Runner`).  Raises DeviceError if the device fails."""
         stored = stored_inputs(self.program, arrays)
-        outputs = at_home(self.program, arrays, given_outputs(self.program, out))
+        outputs = at_home(self.program, arrays, given_outputs(self.program.outputs, out))
         with self._lock:
             results = self._run(stored)
         if out is None and not self.program.in_place:

@@ -88,16 +88,14 @@ class Runner(ABC):
 Variants: TypeAlias = "Sequence[tuple[Sizes, Runner]]"
 
 
-def given_outputs(program: Program, out: Any) -> tuple[Any, ...]:
+def given_outputs(specs: tuple[TensorSpec, ...], out: Any) -> tuple[Any, ...]:
     """For each output the caller's array, or None.  Raises ModelError."""
-    count = len(program.outputs)
+    count = len(specs)
     if out is None:
         return (None,) * count
     outputs = tuple(out) if isinstance(out, (tuple, list)) else (out,)
     if len(outputs) != count:
-        raise ModelError(
-            f"out: expected {count} arrays ({listing(program.outputs)}), found {len(outputs)}"
-        )
+        raise ModelError(f"out: expected {count} arrays ({listing(specs)}), found {len(outputs)}")
     return outputs
 
 

@@ -8,10 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from tilesmith.support.errors import ModelError
-
-from .arrays import check_count, listing
+from .arrays import check_count
 from .program import Program, TensorSpec
+from .runner import given_outputs
 
 
 class States:
@@ -66,20 +65,14 @@ class States:
 
     def calling(self, run: Callable[..., Any]) -> Callable[..., Any]:
         """The call of a program, `run`, for the inputs and outputs without states."""
-        inputs = self.inputs
-        is_single = len(self.outputs) == 1
+        inputs, outputs = self.inputs, self.outputs
+        is_single = len(outputs) == 1
 
         def call(arrays: Sequence[Any], out: Any = None) -> Any:
             check_count(arrays, inputs)
             if out is not None:
-                rooms = [out] if is_single else list(out)
-                if len(rooms) != len(self.outputs):
-                    raise ModelError(
-                        f"out: expected arrays for {len(self.outputs)} outputs "
-                        f"({listing(self.outputs)}), found {len(rooms)}"
-                    )
-                left = iter(rooms)
-                out = [None if is_state else next(left) for is_state in self._is_state_output]
+                rooms = iter(given_outputs(outputs, out))
+                out = [None if is_state else next(rooms) for is_state in self._is_state_output]
             with self._lock:
                 results = run(self.joined(arrays), out)
             pairs = zip(results, self._is_state_output, strict=True)
