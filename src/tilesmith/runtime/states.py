@@ -55,11 +55,11 @@ class States:
 
     def joined(self, arrays: Sequence[Any], copies: bool = False) -> tuple[Any, ...]:
         """The program's inputs: `arrays` in order, and the states, or copies of them, in theirs."""
-        given = iter(arrays)
+        left = iter(arrays)
         return tuple(
             (self.arrays[spec.name].copy() if copies else self.arrays[spec.name])
             if is_state
-            else next(given)
+            else next(left)
             for spec, is_state in zip(self._inputs, self._is_state_input, strict=True)
         )
 
