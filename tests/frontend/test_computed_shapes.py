@@ -11,6 +11,7 @@ from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 from onnx_models import model, value
 
+import tilesmith as ts
 from tilesmith.frontend.load import load
 from tilesmith.graph.evaluate import evaluate
 from tilesmith.graph.measure import stages_in
@@ -211,6 +212,18 @@ def test_a_run_that_does_not_fit_is_refused(op: str, given: dict[str, np.ndarray
     made = load(_built(op, arrays, {}, 2 if op == "TopK" else 1))
     with pytest.raises(ModelError, match=r"measure node.*expected 0 to"):
         evaluate(made, arrays)
+
+
+def test_images_of_computed_sizes_compile() -> None:
+    columns = RNG.standard_normal((1, 8, 6)).astype(np.float32)
+    given = {"x": columns, "i": _ints(3, 5), "b": _ints(2, 2)}
+    attributes = {"strides": [1, 2], "pads": [0, 1, 0, 0]}
+    made = _built("Col2Im", given, attributes)
+    (want,) = ReferenceEvaluator(made).run(None, given)
+    exe = ts.compile(made)
+    np.testing.assert_allclose(exe(*given.values()), want, rtol=1e-6)
+    with pytest.raises(ModelError, match="expected 0"):
+        exe(columns, _ints(3, 5), _ints(3, 2))
 
 
 def test_no_elements_are_chosen_of_an_axis_without_elements() -> None:

@@ -11,8 +11,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tilesmith.ir.expr import Expr, all_of, const
-from tilesmith.ir.types import same_dim
+from tilesmith.ir import extents
+from tilesmith.ir.expr import Expr, all_of, as_expr, const, maximum, minimum
+from tilesmith.ir.symbols import as_dim
+from tilesmith.ir.types import Dim
 from tilesmith.te import tensor as te
 
 from . import rules
@@ -72,66 +74,84 @@ class Col2Im(Op):
     """Columns [N, C * window, places] added up to images [N, C, `image`]; where windows overlap,
     their elements are summed.
 
-    kernel: extents of the window.
+    kernel: extents of the window, which a run may know, as those of the image.  Then a run has
+        checked that `equal_extents` are equal.
     strides, pads, dilations: as in `conv`.
     """
 
     heavy_reference = True
 
-    image: tuple[int, ...]
-    kernel: tuple[int, ...]
+    image: tuple[Dim, ...]
+    kernel: tuple[Dim, ...]
     strides: tuple[int, ...] = ()
     pads: tuple[int, ...] = ()
     dilations: tuple[int, ...] = ()
 
-    def _window(self) -> tuple[Window, tuple[int, ...], int, int]:
-        """The window, its places along each axis, its number of elements, its number of places."""
-        win = Window.of(self.name, self.kernel, self.strides, self.pads, self.dilations)
-        if len(win.kernel) != len(self.image):
+    def _window(self) -> tuple[Window, tuple[Dim, ...]]:
+        """The window, of 1 tap along axes of open extent, and its places along each axis."""
+        taps = [k if isinstance(k, int) else 1 for k in self.kernel]
+        win = Window.of(self.name, taps, self.strides, self.pads, self.dilations)
+        if len(taps) != len(self.image):
             rules.reject(self.name, f"a window of {len(self.image)} axes", self.kernel)
-        places = tuple(
-            rules.static(self.name, win.out_extent(self.name, n, a), "the places of the window")
-            for a, n in enumerate(self.image)
-        )
-        return win, places, math.prod(win.kernel), math.prod(places)
+        more = (extents.product((extents.difference(k, t), d))
+                for k, t, d in zip(self.kernel, taps, win.dilations, strict=True))  # fmt: skip
+        rooms = map(extents.difference, self.image, more)
+        return win, tuple(win.out_extent(self.name, room, a) for a, room in enumerate(rooms))
+
+    def equal_extents(self, shape: tuple[Dim, ...]) -> tuple[tuple[Dim, Dim], ...]:
+        """Pairs of extents that must be equal in each run, for columns of `shape`."""
+        size, (_, rows, columns) = extents.product(self.kernel), shape
+        whole = extents.product((_channels(rows, size), size))
+        return (rows, whole), (columns, extents.product(self._window()[1]))
 
     def compute(self, *inputs: te.Tensor) -> te.Tensor:
         x = rules.only(self.name, inputs)
         rules.check_kind(self.name, x, rules.NUMBERS)
-        win, places, size, count = self._window()
-        rows = rules.static(self.name, x.shape[1], "the rows") if x.rank == 3 else 0
-        if x.rank != 3 or rows % size or not same_dim(x.shape[2], count):
-            rules.reject(self.name, f"[N, C * {size}, {count}]", rules.shape_text(x.shape))
-        axes = [te.reduce_axis(n, f"k{a}") for a, n in enumerate(win.kernel)]
-        kernel_strides, place_strides = rules.strides_of(win.kernel), rules.strides_of(places)
+        pairs = self.equal_extents(x.shape) if x.rank == 3 else ()
+        if not pairs or any(extents.are_equal(a, b) is False for a, b in pairs):
+            wanted = f"columns of windows {self.kernel} in images {self.image}"
+            rules.reject(self.name, wanted, rules.shape_text(x.shape))
+        win, places = self._window()
+        size = extents.product(self.kernel)
+        channels = _channels(x.shape[1], size)
+        axes = [te.reduce_axis(n, f"k{a}") for a, n in enumerate(self.kernel)]
+        kernel_strides, place_strides = rules.strides_of(self.kernel), rules.strides_of(places)
 
         def body(n: Expr, c: Expr, *i: Expr) -> Expr:
             row, column, inside = c * size, const(0), []
             for a, k in enumerate(axes):
                 begin = i[a] + win.begins[a] - k.var * win.dilations[a]
                 place = begin // win.strides[a]
-                inside += [begin % win.strides[a] == 0, place >= 0, place < places[a]]
+                inside += [begin % win.strides[a] == 0, place >= 0, place < as_expr(places[a])]
                 row = row + k.var * kernel_strides[a]
                 column = column + place * place_strides[a]
+            if not all(isinstance(d, int) for d in (*self.image, *self.kernel, *x.shape[1:])):
+                # equal extents, which a run checks, keep both inside
+                last = [as_expr(d) - 1 for d in x.shape[1:]]
+                row, column = (
+                    maximum(minimum(v, m), 0) for v, m in zip((row, column), last, strict=True)
+                )
             value = rules.widen(x[n, row, column])
             return te.sum(te.if_then_else(all_of(*inside), value, const(0, value.dtype)), axis=axes)
 
-        result = te.compute((x.shape[0], rows // size, *self.image), body, self.name)
+        result = te.compute((x.shape[0], channels, *self.image), body, self.name)
         return rules.narrow(result, x.dtype)
 
     def reference(self, *inputs: np.ndarray) -> np.ndarray:
         x = rules.widen_array(inputs[0])
-        win, places, size, _ = self._window()
-        columns = x.reshape(x.shape[0], -1, size, *places)
+        win, numbers = self._window()
+        places = [rules.static(self.name, n, "the places of the window") for n in numbers]
+        image = [rules.static(self.name, n, "an extent of the image") for n in self.image]
+        taps = [rules.static(self.name, n, "an extent of the window") for n in self.kernel]
+        reach = [d * (k - 1) + 1 for d, k in zip(win.dilations, taps, strict=True)]
+        columns = x.reshape(x.shape[0], -1, math.prod(taps), *places)
         begins, _ = win.static_pads(self.name)
         spanned = [
-            max(s * (m - 1) + win.reach(a), b + n)
-            for a, (s, m, b, n) in enumerate(
-                zip(win.strides, places, begins, self.image, strict=True)
-            )
+            max(s * (m - 1) + reach[a], b + n)
+            for a, (s, m, b, n) in enumerate(zip(win.strides, places, begins, image, strict=True))
         ]
         result = np.zeros((x.shape[0], columns.shape[1], *spanned), x.dtype)
-        for number, k in enumerate(np.ndindex(*win.kernel)):
+        for number, k in enumerate(np.ndindex(*taps)):
             where = tuple(
                 slice(p * d, p * d + s * (m - 1) + 1, s)
                 for p, d, s, m in zip(k, win.dilations, win.strides, places, strict=True)
@@ -140,7 +160,10 @@ class Col2Im(Op):
         # A negative pad removes elements, which count as zero.
         before = [(max(-b, 0), 0) for b in begins]
         result = np.pad(result, [(0, 0), (0, 0), *before])
-        inner = tuple(
-            slice(max(b, 0), max(b, 0) + n) for b, n in zip(begins, self.image, strict=True)
-        )
+        inner = tuple(slice(max(b, 0), max(b, 0) + n) for b, n in zip(begins, image, strict=True))
         return result[(..., *inner)].astype(inputs[0].dtype)
+
+
+def _channels(rows: Dim, size: Dim) -> Dim:
+    """The channels of columns whose windows have `size` elements."""
+    return as_dim(as_expr(rows) // extents.larger(size, 1))

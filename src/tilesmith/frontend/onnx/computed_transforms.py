@@ -5,17 +5,16 @@ from __future__ import annotations
 import math
 
 from tilesmith.frontend.common.computed import along, split_at
-from tilesmith.frontend.common.lists import joined, listed, picked
+from tilesmith.frontend.common.lists import joined, listed
 from tilesmith.frontend.onnx.node import OnnxNode
 from tilesmith.graph.nodes import Value
-from tilesmith.ir import extents
 from tilesmith.ir.dtypes import f64, i64
 from tilesmith.ir.expr import as_expr
 from tilesmith.ir.symbols import as_dim
 from tilesmith.ir.types import Dim
 from tilesmith.ops import elementwise as ew
 from tilesmith.ops import gather, matmul, shape, slicing
-from tilesmith.ops.functions import apply, maximum, where
+from tilesmith.ops.functions import apply, where
 from tilesmith.ops.runtime_shape import Reinterpret
 
 
@@ -99,57 +98,3 @@ def frames(n: OnnxNode, signal: Value, step: Value, length: Value) -> Value:
     count, size = n.measured(joined(many, length), known, zero=wrong)
     places = along(n.positions(count) * stride, 0, 2) + along(n.positions(size), 1, 2)
     return n.add(gather.Gather(1), signal, places)
-
-
-def images(
-    n: OnnxNode,
-    x: Value,
-    image: Value,
-    block: Value,
-    strides: tuple[int, ...],
-    pads: tuple[int, ...],
-    dilations: tuple[int, ...],
-) -> Value:
-    """Col2Im for computed sizes: each pixel is the sum of its elements in all blocks that contain
-    it.
-
-    x [batch, channels * elements of a block, blocks].
-    """
-    axes = image.type.size
-    strides, dilations = strides or (1,) * axes, dilations or (1,) * axes
-    begins = (pads or (0,) * 2 * axes)[:axes]
-    both = [sum((pads or (0,) * 2 * axes)[a::axes]) for a in range(axes)]
-    whole, kernel = listed(image), listed(block)
-    room = whole + both - (kernel - 1) * [*dilations] - 1
-    blocks = room / [*strides] + 1
-    batch, rows, columns = x.type.shape
-    area, size, many = (v.prod((0,)).reshape(1) for v in (kernel, whole, blocks))
-    channels = n.of_dims((rows,)) / maximum(area, 1)
-    wrong = joined(channels * area - n.of_dims((rows,)), many - n.of_dims((columns,)))
-    measured = n.measured(joined(channels, area, size, whole), zero=wrong)
-    channel, taps, pixels = measured[:3]
-    pixel, tap = along(n.positions(pixels), 0, 2), along(n.positions(taps), 1, 2)
-    place, inside = tap * 0, None
-    for a in reversed(range(axes)):
-        i, k = pixel % maximum(picked(whole, a), 1), tap % maximum(picked(kernel, a), 1)
-        pixel, tap = pixel / maximum(picked(whole, a), 1), tap / maximum(picked(kernel, a), 1)
-        ahead = i + begins[a] - k * dilations[a]
-        position = ahead / strides[a]
-        fits = (
-            (position * strides[a]).equals(ahead)
-            & (position * 0 - 1 < ahead)
-            & (position < picked(blocks, a))
-        )
-        inside = fits if inside is None else inside & fits
-        scale = n.of_dims((1,))
-        for later in range(a + 1, axes):
-            scale = scale * picked(blocks, later)
-        place = place + position * scale
-    assert inside is not None
-    tap = along(n.positions(taps), 1, 2)
-    flat = where(inside, tap * n.of_dims((columns,)) + place, 0)
-    split = n.add(Reinterpret((batch, channel, extents.product((taps, columns)))), x)
-    chosen = n.add(gather.Gather(2), split, flat)
-    chosen = where(inside, chosen, 0)
-    summed = chosen.sum((3,))
-    return n.add(Reinterpret((batch, channel, *measured[3:])), summed)

@@ -121,23 +121,20 @@ def _bins(n: OnnxNode, corners: Value, at: int, count: int, extent: Dim) -> tupl
 
 @onnx_op("Col2Im", since=18)
 def col2im(n: OnnxNode) -> Result:
-    if not (n.is_known(n.input(1)) and n.is_known(n.input(2))):
-        lists = [n.attr_ints(name) or () for name in ("strides", "pads", "dilations")]
-        if len(n.elements(n.input(1), "image_shape")) != len(n.elements(n.input(2), "block_shape")):
-            n.bad(f"expected a block of as many axes as the image, {n.input(1).type}")
-        return computed_transforms.images(n, n.input(0), n.input(1), n.input(2), *lists)
-    image = n.int_list(n.input(1), "image_shape")
-    kernel = n.int_list(n.input(2), "block_shape")
-    return n.add(
-        columns.Col2Im(
-            checked_shape(image, "image_shape"),
-            checked_shape(kernel, "block_shape"),
-            n.attr_ints("strides") or (),
-            n.attr_ints("pads") or (),
-            n.attr_ints("dilations") or (),
-        ),
-        n.input(0),
+    image = n.extents(n.input(1), "image_shape")
+    kernel = n.extents(n.input(2), "block_shape")
+    op = columns.Col2Im(
+        checked_dims(image, "image_shape"),
+        checked_dims(kernel, "block_shape"),
+        n.attr_ints("strides") or (),
+        n.attr_ints("pads") or (),
+        n.attr_ints("dilations") or (),
     )
+    x = n.input(0)
+    if not all(isinstance(d, int) for d in (*image, *kernel)) and x.type.rank == 3:
+        for first, second in op.equal_extents(x.type.shape):
+            n.builder.require_equal(first, second)
+    return n.add(op, x)
 
 
 @onnx_op("DFT", since=17)
