@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from tflite_cases import check_operator, one_operator
 
+import tilesmith as ts
 from tilesmith.frontend.load import load
 from tilesmith.graph.evaluate import evaluate
 
@@ -51,6 +52,7 @@ def test_gather(
 
 CASES: list[tuple[str, list[np.ndarray], tuple[int, ...], Any, str, dict[str, Any]]] = [
     ("GATHER_ND", [X, ints([1, 0], [0, 2])], (2, 4), np.float32, "", {}),
+    ("GATHER_ND", [X, ints(1, 0, 2)], (), np.float32, "", {}),
     ("ONE_HOT", [ints([1, 0], [-1, 5]), scalar(4), scalar(3.0, np.float32),
                  scalar(-1.0, np.float32)], (2, 2, 4), np.float32, "OneHotOptions", {"axis": -1}),
     ("ONE_HOT", [ints(1, 2), scalar(3), scalar(7), scalar(0)], (3, 2), np.int32,
@@ -187,3 +189,28 @@ def test_quantised(
     check_operator(kind, inputs, options, outputs=[(shape, dtype)], stored=[1],
                    quantized=[scale], quantized_outputs=[scale if dtype is np.int8 else None],
                    **values)  # fmt: skip
+
+
+@pytest.mark.parametrize("scale", [0.5, [0.5, 0.25, 1, 2, 4]])
+def test_embedding_lookup_in_a_quantised_table(scale: Any) -> None:
+    table = RNG.integers(-128, 128, (5, 3)).astype(np.int8)
+    check_operator("EMBEDDING_LOOKUP", [ints(2, 0, 4), table], outputs=[((3, 3), np.float32)],
+                   stored=[1], quantized=[None, (scale, 0)])  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("kind", "inputs"),
+    [
+        ("MATRIX_DIAG", [X[0, 0, 0]]),
+        ("MATRIX_SET_DIAG", [X[0, 0], X[0, 0]]),
+        ("TOPK_V2", [X[0, 0, 0], scalar(1)]),
+        ("TOPK_V2", [X, ints(1, 1)]),
+        ("BROADCAST_ARGS", [scalar(1), ints(2)]),
+        ("RANGE", [scalar(1), scalar(2)]),
+        ("UNSORTED_SEGMENT_SUM", [MATRIX, ints(0, 0, 0, 0, 0), ints(1, 2)]),
+    ],
+)
+def test_refused(kind: str, inputs: list[np.ndarray]) -> None:
+    model = one_operator(kind, inputs, [((1,), inputs[0].dtype)] * 2)
+    with pytest.raises(ts.ModelError, match=f"{kind}, operator 0 of 'main'.*expected .*found"):
+        load(model)

@@ -196,7 +196,7 @@ class GatherNd(Op):
         flat_i = indices.reshape(batch, -1, depth)
         point = [places(self.name, flat_i[..., n], x.shape[b + n]) for n in range(depth)]
         slices = flat_x[(np.arange(batch)[:, None], *point)]
-        return slices.reshape(*indices.shape[:-1], *x.shape[b + depth :])
+        return slices.reshape((*indices.shape[:-1], *x.shape[b + depth :]))
 
 
 @dataclass(frozen=True)

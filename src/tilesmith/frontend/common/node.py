@@ -170,6 +170,13 @@ class NodeContext:
             value = self.add(Reshape((1,)), value)
         return self.measured(value, known)
 
+    def one_extent(self, value: Value, what: str) -> Dim:
+        """The element of a value of one element as an extent: known, symbolic, or measured."""
+        extents = self.extents(value, what)
+        if len(extents) != 1:
+            raise ModelError(f"{what}: expected one number, found {value.type}")
+        return extents[0]
+
     def measured(
         self,
         value: Value,

@@ -26,6 +26,7 @@ from tilesmith.frontend.tflite import (
     selection,
     shapes,
     slices,
+    stablehlo,
     variables,
     weights,
 )
@@ -54,6 +55,7 @@ FAMILIES = (
     selection,
     shapes,
     slices,
+    stablehlo,
     variables,
     weights,
 )

@@ -15,7 +15,7 @@ from tilesmith.graph.nodes import Value
 from tilesmith.ir import extents
 from tilesmith.ir.dtypes import i64, u8
 from tilesmith.ir.types import Dim
-from tilesmith.ops import gather, scatter, slicing
+from tilesmith.ops import gather, rules, scatter, slicing
 from tilesmith.ops.functions import maximum, sqrt, where
 
 
@@ -56,9 +56,13 @@ def embedding_lookup_sparse(n: TfliteNode) -> Result:
     ids, indices, weights, table = (n.input(i) for i in (0, 1, 3, 4))
     combiner = n.choice("combiner", _COMBINERS)
     outer, inner = n.extents(n.input(2), "dense_shape")[:-1], table.type.shape[1:]
-    depth = n.extent(indices, 1) - 1
-    if depth < 1 or len(outer) != depth:
-        n.bad(f"expected indices of {len(outer) + 1} elements, found {indices.type}")
+    depth = len(outer)
+    if (
+        not depth
+        or indices.type.rank != 2
+        or not rules.equal("embedding_lookup_sparse", indices.type.shape[1], depth + 1)
+    ):
+        n.bad(f"expected two indices or more for each id, {depth + 1}, found {indices.type}")
     targets = n.add(slicing.Slice((0,), (depth,), (1,), (1,)), indices)
 
     def summed(rows: Value) -> Value:
@@ -89,9 +93,10 @@ def segment_sum(n: TfliteNode) -> Result:
 def _unsorted(n: TfliteNode, reduction: str) -> Result:
     """Rows combined by their numbers; those of a negative number are left out."""
     x, numbers = n.input(0), n.input(1).cast(i64)
-    (count,) = n.extents(n.input(2), "num_segments")
-    kind = np.finfo if x.dtype.is_float else np.iinfo
-    limits = kind(x.dtype.numpy)
+    count = n.one_extent(n.input(2), "num_segments")
+    if x.dtype.is_bool:
+        n.unsupported(f"segments of {x.type}")
+    limits = (np.finfo if x.dtype.is_float else np.iinfo)(x.dtype.numpy)
     start = {"add": 0, "mul": 1, "max": limits.min, "min": limits.max}[reduction]
     rest = x.type.shape[numbers.type.rank :]
     # the rows that are left out go to one row more

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+import numpy as np
+
 from tilesmith.frontend.common.distinct import groups
 from tilesmith.frontend.common.lists import joined, listed
 from tilesmith.frontend.common.slots import Result
@@ -47,16 +49,27 @@ def gather_nd(n: TfliteNode) -> Result:
 @stored_op("ONE_HOT")
 def one_hot(n: TfliteNode) -> Result:
     indices, on, off = n.input(0), n.input(2), n.input(3)
-    (depth,) = n.extents(n.input(1), "depth")
+    depth = n.one_extent(n.input(1), "depth")
     values = joined(listed(off, on.dtype), listed(on, on.dtype))
     # a negative index is no index, and does not count from the end
     indices = where(indices < 0, n.of_dims((depth,), ()), indices.cast(i64))
     return n.add(gather.OneHot(depth, n.option("axis")), indices, values)
 
 
-@tflite_op("EMBEDDING_LOOKUP")
+@stored_op("EMBEDDING_LOOKUP")
 def embedding_lookup(n: TfliteNode) -> Result:
-    return n.add(gather.Gather(0), n.input(1), n.input(0))
+    rows = n.add(gather.Gather(0), n.input(1), n.input(0))
+    to = n.output_tensor()
+    if not rows.dtype.is_int or not to.dtype.is_float:
+        return rows
+    q = n.quantization(n.input_tensor(1))  # the rows of a quantised table become real numbers
+    if q.axis or q.zero_points.any():
+        n.unsupported("a table whose zero points are not 0, or whose rows have several scales")
+    numbers = rows.cast(to.dtype)
+    if q.is_single:
+        return numbers * q.scale
+    scales = n.add(gather.Gather(0), n.const(q.scales, to.dtype), n.input(0))
+    return numbers * n.reshape(scales, (*scales.type.shape, *[1] * (rows.type.rank - 1)))
 
 
 @stored_op("WHERE")
@@ -67,7 +80,10 @@ def where_true(n: TfliteNode) -> Result:
 @stored_op("TOPK_V2")
 def top_k(n: TfliteNode) -> Result:
     x = n.input(0)
-    (k,) = n.measured(listed(n.input(1)), bounds=[x.type.shape[-1]])
+    count = n.input(1)
+    if not x.type.rank or count.type.size != 1:
+        n.bad(f"expected lines and their number of results, found {x.type} and {count.type}")
+    (k,) = n.measured(listed(count), bounds=[x.type.shape[-1]])
     values, places = n.add(sort.TopK(k, x.type.rank - 1), x)
     return values, places.cast(n.output_tensor(1).dtype)
 
@@ -97,7 +113,7 @@ stored_op("ARG_MIN")(partial(_place, make=reduce.ArgMin))
 @tflite_op("BUCKETIZE")
 def bucketize(n: TfliteNode) -> Result:
     x, boundaries = n.input(0), n.option("boundaries")
-    if not hasattr(boundaries, "dtype"):  # none
+    if not isinstance(boundaries, np.ndarray):  # none
         return n.expand(n.const(0, i32), x.type.shape)
     wide = n.reshape(x.cast(f32), (*x.type.shape, 1))
     return (~(wide < boundaries)).cast(i32).sum((x.type.rank,))
@@ -112,6 +128,8 @@ def _diagonal(n: TfliteNode, shape: tuple[extents.Dim, ...]) -> Value:
 @stored_op("MATRIX_DIAG")
 def matrix_diag(n: TfliteNode) -> Result:
     x = n.input(0)
+    if not x.type.rank:
+        n.bad(f"expected diagonals, found {x.type}")
     shape = (*x.type.shape, x.type.shape[-1])
     wide = n.reshape(x, (*x.type.shape, 1))
     return where(_diagonal(n, shape), wide, 0)
@@ -120,6 +138,8 @@ def matrix_diag(n: TfliteNode) -> Result:
 @stored_op("MATRIX_SET_DIAG")
 def matrix_set_diag(n: TfliteNode) -> Result:
     x, diagonal = n.input(0), n.input(1)
+    if x.type.rank < 2:
+        n.bad(f"expected matrices, found {x.type}")
     dims = x.type.shape
     rows, columns = dims[-2:]
     if extents.is_at_most(rows, columns):

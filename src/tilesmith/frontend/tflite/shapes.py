@@ -145,8 +145,10 @@ def broadcast_args(n: TfliteNode) -> Result:
     if n.is_known(a) and n.is_known(b):
         dims = rules.broadcast_shapes("broadcast_args", n.dims(a, "shape"), n.dims(b, "shape"))
         return n.of_dims(dims).cast(a.dtype)
+    if not a.type.rank == b.type.rank == 1:
+        n.bad(f"expected two shapes, found {a.type} and {b.type}")
     short, long = sorted((a, b), key=lambda v: len(n.elements(v, "shape")))
-    missing = n.extent(long, 0) - n.extent(short, 0)
+    missing = len(n.elements(long, "shape")) - len(n.elements(short, "shape"))
     if missing:
         short = joined(n.const([1] * missing, short.dtype), short)
     return where(long.equals(1), short, long)
@@ -176,4 +178,4 @@ def zeros_like(n: TfliteNode) -> Result:
 
 @stored_op("RANGE")
 def range_of(n: TfliteNode) -> Result:
-    return ranged(n, n.inputs)
+    return ranged(n, [n.input(i) for i in range(3)])

@@ -224,7 +224,11 @@ def reverse_sequence(n: TfliteNode) -> Result:
 
 @stored_op("DYNAMIC_UPDATE_SLICE")
 def dynamic_update_slice(n: TfliteNode) -> Result:
-    x, update, starts = n.input(0), n.input(1), listed(n.input(2))
+    return updated(n, n.input(0), n.input(1), listed(n.input(2)))
+
+
+def updated(n: TfliteNode, x: Value, update: Value, starts: Value) -> Value:
+    """`x` with `update` written from these indices on, which are limited so that it fits."""
     dims, sizes, rank = x.type.shape, update.type.shape, x.type.rank
     if len(sizes) != rank or starts.type.size != rank:
         n.bad(f"expected an update and starts for {x.type}, found {update.type}, {starts.type}")
