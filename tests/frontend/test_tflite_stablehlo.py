@@ -90,7 +90,7 @@ def test_operator(
 
 @pytest.mark.parametrize(
     ("number", "function"),
-    enumerate([np.equal, np.not_equal, np.greater_equal, np.greater, np.less_equal, np.less]),
+    list(enumerate([np.equal, np.not_equal, np.greater_equal, np.greater, np.less_equal, np.less])),
 )
 def test_compare(number: int, function: Callable[..., np.ndarray]) -> None:
     model = one_operator("STABLEHLO_COMPARE", [K, J], [(K.shape, bool)], "StablehloCompareOptions",
