@@ -15,7 +15,7 @@ from tilesmith.frontend.tflite.activations import FUSED
 from tilesmith.frontend.tflite.model import Tensor
 from tilesmith.frontend.tflite.node import TfliteNode
 from tilesmith.graph.nodes import Value
-from tilesmith.ir.dtypes import DType, i16, i32, i64
+from tilesmith.ir.dtypes import DType, f32, f64, i16, i32, i64, u8
 from tilesmith.ops.elementwise import BitShift, Trunc
 from tilesmith.ops.fixed_point import DoublingHighMul, RoundingShift
 from tilesmith.ops.functions import clip
@@ -113,6 +113,22 @@ def stored(
     if zero:
         y = y + n.const(zero, y.dtype)
     return clip(y, *limits(n, activation, tensor)).cast(tensor.dtype)
+
+
+def restored(n: TfliteNode, index: int) -> Value:
+    """An input as it is stored in the result; TFLite converts unsigned bytes, in f32.  Results of
+    f64 rounded to f32 are those of f32, whatever instructions are joined.
+    """
+    x, tensor, result = n.input(index), n.input_tensor(index), n.output_tensor()
+    if tensor.is_stored_as(result):
+        return x
+    if x.dtype is not u8:
+        n.bad(f"input number {index + 1}: expected the scale and zero point of the result")
+    (scale, zero), (y, y_zero) = single(n, tensor), single(n, result)
+    factor = np.float32(scale) * (np.float32(1) / np.float32(y))
+    steps = (x.cast(f64) * float(factor)).cast(f32).cast(f64) + float(np.float32(-zero) * factor)
+    whole = clip(rounded(n, steps.cast(f32)), -(2.0**20), 2.0**20).cast(i32)
+    return clip(whole + n.const(y_zero, i32), 0, 255).cast(u8)
 
 
 def limits(n: TfliteNode, activation: str, tensor: Tensor) -> tuple[int, int]:

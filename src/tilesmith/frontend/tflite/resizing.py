@@ -17,7 +17,7 @@ from tilesmith.ops import gather
 from tilesmith.ops import resize as rs
 
 
-def _sizes(n: TfliteNode, x: Value) -> tuple[Dim, ...]:
+def new_sizes(n: TfliteNode, x: Value) -> tuple[Dim, ...]:
     """The height and width of the result."""
     sizes = n.extents(n.input(1), "the new size")
     if x.type.rank != 4 or len(sizes) != 2:
@@ -41,7 +41,7 @@ def resize_bilinear(n: TfliteNode) -> Result:
     x = n.input(0)
     if x.dtype is not f32:
         n.unsupported(f"images {x.type}; f32 is supported")
-    x, sizes = channels_second(x), _sizes(n, x)
+    x, sizes = channels_second(x), new_sizes(n, x)
     op = rs.Resize((*x.type.shape[:2], *sizes), (), "linear", coordinates(n, "half_pixel"))
     return channels_last(n.add(op, x))
 
@@ -49,7 +49,7 @@ def resize_bilinear(n: TfliteNode) -> Result:
 @stored_op("RESIZE_NEAREST_NEIGHBOR")
 def resize_nearest_neighbor(n: TfliteNode) -> Result:
     x = n.input(0)
-    sizes = _sizes(n, x)
+    sizes = new_sizes(n, x)
     how = coordinates(n, "tf_half_pixel_for_nn")
     x = channels_second(x)
     for axis, size in zip((2, 3), sizes, strict=True):

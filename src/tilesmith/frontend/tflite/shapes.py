@@ -10,6 +10,7 @@ from tilesmith.frontend.common.repeating import tiled
 from tilesmith.frontend.common.shaping import without_ones
 from tilesmith.frontend.common.slots import Result
 from tilesmith.frontend.tflite.activations import activate
+from tilesmith.frontend.tflite.fixed_point import restored
 from tilesmith.frontend.tflite.node import TfliteNode
 from tilesmith.frontend.tflite.registry import stored_op
 from tilesmith.graph.nodes import Value
@@ -81,10 +82,8 @@ def unpack(n: TfliteNode) -> Result:
 def concatenation(n: TfliteNode) -> Result:
     if not n.inputs:
         n.bad("expected at least one input, found none")
-    y = n.add(slicing.Concat(n.axis(n.option("axis"), n.inputs[0].type.rank)), *n.inputs)
-    result = n.output_tensor()
-    if n.is_quantized and not all(t is None or t.is_stored_as(result) for t in n.input_tensors):
-        n.unsupported("inputs whose scale or zero point is not that of the output")
+    parts = [restored(n, i) if n.is_quantized else x for i, x in enumerate(n.inputs)]
+    y = n.add(slicing.Concat(n.axis(n.option("axis"), parts[0].type.rank)), *parts)
     if n.is_quantized and n.option("fused_activation_function"):
         n.unsupported("a fused activation function of quantised tensors")
     return activate(n, y)
