@@ -233,16 +233,10 @@ class DeviceRunner(Runner):
         return np.array(seconds)
 
     @property
-    def input_memory(self) -> tuple[Any, ...]:
-        """The device memory of each input."""
+    def memory(self) -> tuple[Any, ...]:
+        """The device memory of each input, then of each output."""
         self.open()
-        return tuple(self._inputs)
-
-    @property
-    def output_memory(self) -> tuple[Any, ...]:
-        """The device memory of each output."""
-        self.open()
-        return tuple(self._outputs)
+        return (*self._inputs, *self._outputs)
 
     def timed(self, arrays: tuple[Any, ...], repeats: int, both: bool = False) -> Times:
         self.open()

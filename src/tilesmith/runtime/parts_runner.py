@@ -83,8 +83,7 @@ class PartsRunner(Runner):
                 {i: self._memory[a] for i, a in enumerate(call.inputs) if a in self._memory}
             )
             self._device = runner.device
-            memory = (*runner.input_memory, *runner.output_memory)
-            for place, region in zip((*call.inputs, *call.outputs), memory, strict=True):
+            for place, region in zip((*call.inputs, *call.outputs), runner.memory, strict=True):
                 self._memory.setdefault(place, region)
         self._is_open = True
 

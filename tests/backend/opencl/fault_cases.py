@@ -11,9 +11,10 @@ import numpy as np
 import onnx
 import pytest
 from onnx import helper, numpy_helper
-from part_cases import SIDE, compiled, detector
+from part_cases import compiled
 
 import tilesmith as ts
+from common.part_models import SIDE, detector
 from tilesmith.backend import BACKENDS, OPENCL
 from tilesmith.codegen.kernel import Kernel
 from tilesmith.codegen.opencl import devices

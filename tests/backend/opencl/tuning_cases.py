@@ -9,9 +9,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from part_cases import detector
 
 import tilesmith as ts
+from common.part_models import detector
 from tilesmith import driver
 from tilesmith.driver.request import Request
 from tilesmith.graph.builder import Builder
