@@ -12,6 +12,7 @@ from collections.abc import Callable
 import numpy as np
 
 from tilesmith.frontend.common.slots import Result
+from tilesmith.frontend.tflite import hybrid
 from tilesmith.frontend.tflite.contractions import rows_of
 from tilesmith.frontend.tflite.convolutions import check_images, depthwise, plain, transposed
 from tilesmith.frontend.tflite.fixed_point import fused, less, rounded, scaled, single, stored
@@ -112,11 +113,15 @@ def _convolution(
 
 @quantized_op("CONV_2D")
 def conv_2d(n: TfliteNode) -> Result:
+    if hybrid.is_hybrid(n):
+        return hybrid.convolution(n, is_depthwise=False)
     return _convolution(n, lambda x, w, centre: plain(n, x, w, centre), 0)
 
 
 @quantized_op("DEPTHWISE_CONV_2D")
 def depthwise_conv_2d(n: TfliteNode) -> Result:
+    if hybrid.is_hybrid(n):
+        return hybrid.convolution(n, is_depthwise=True)
     return _convolution(n, lambda x, w, centre: depthwise(n, x, w, centre), 3)
 
 
@@ -133,6 +138,8 @@ def transpose_conv(n: TfliteNode) -> Result:
 
 @quantized_op("FULLY_CONNECTED")
 def fully_connected(n: TfliteNode) -> Result:
+    if hybrid.is_hybrid(n):
+        return hybrid.fully_connected(n)
     x, w = _operands(n, 0, 1, (i16,))
 
     def product(x: Value, w: Value, centre: Callable[[Value], Value]) -> Value:
@@ -150,6 +157,8 @@ def fully_connected(n: TfliteNode) -> Result:
 
 @quantized_op("BATCH_MATMUL")
 def batch_matmul(n: TfliteNode) -> Result:
+    if hybrid.is_hybrid(n):
+        return hybrid.batch_matmul(n)
     x, y = n.input(0), n.input(1)
     if (x.dtype, y.dtype) not in ((i8, i8), (i16, i16), (i16, i8)):
         n.unsupported(f"operands {x.type} and {y.type}")
