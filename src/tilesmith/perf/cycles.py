@@ -55,14 +55,15 @@ class Instructions:
         self.chain += times * other.chain
 
 
-def tile_cycles(step: Instructions, shown: float, model: CpuModel) -> float:
+def tile_cycles(step: Instructions, shown: float, model: CpuModel, unrolled: int = 1) -> float:
     """Cycles of one step of a register tile's loop.
 
     shown: loads that take time beside arithmetic.  A load from L2, at half a vector per cycle,
         counts twice.  Arithmetic hides most of its time while L2 hits, and less when other programs
         use L2.
+    unrolled: steps of an iteration of the loop.
     """
-    return step.cycles(model) + model.load_cycles * shown + model.loop_cycles
+    return step.cycles(model) + model.load_cycles * shown + model.loop_cycles / unrolled
 
 
 def overlapped(computing: float, moving: float, model: CpuModel) -> float:

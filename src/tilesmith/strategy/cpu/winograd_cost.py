@@ -159,12 +159,11 @@ def winograd_cycles(sizes: Sizes, target: Target) -> float:
     weights = points * sizes.channels * sizes.filters * 4 / dram_rate(target)
     images = sizes.m**2 * sizes.tiles * (sizes.channels + sizes.filters) * 4
     far = images / model.l3_bytes_per_cycle if images > model.l2_bytes else 0.0
-    # Each point of a tile moves in and out of L2, and once more between product and transform.
-    # This takes about m operations.
+    # Each point of a tile moves in and out of L2, and once more between product and transform; a
+    # load takes as long as a store.  This takes about m operations.
     channels, filters = (-(-n // b.tile.lanes) for n in (sizes.channels, sizes.filters))
     tiles = points * sizes.tiles
-    ports = 1 / model.load_ports + 1 / model.store_ports
-    each = max(ports, b.tile.lanes * 4 / model.l2_bytes_per_cycle)
+    each = max(2 / model.store_ports, b.tile.lanes * 4 / model.l2_bytes_per_cycle)
     moved = tiles * (channels + 2 * filters) * each
     arithmetic = Instructions(fma=sizes.m * tiles * (channels + filters)).cycles(model)
     return overlapped(products, weights, model) + moved + arithmetic + far + model.parallel_cycles
@@ -187,7 +186,7 @@ def direct_cycles(node: Node, target: Target, element: DType = f32) -> float:
     c = contraction_of(tensors, frozenset((1,)))
     if c is None or c.vector is None:
         return 0.0
-    steps = expected_size(a.extent for a in (*c.op.axis, *c.op.reduce_axis))
+    steps = expected_size((*node.outputs[0].shape, *w[1:]))
     rows, columns = row_extent(c), expected(c.vector.extent)
     if element is f32:
         products = product_cycles(c, target)

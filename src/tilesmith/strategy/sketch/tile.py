@@ -17,7 +17,7 @@ from functools import lru_cache
 
 from tilesmith.ir.symbols import expected, expected_size
 from tilesmith.ir.target import LINE_BYTES, CpuModel, Target
-from tilesmith.perf.cycles import Instructions
+from tilesmith.perf.cycles import Instructions, tile_cycles
 from tilesmith.te.knobs import Config
 
 from .structure import Read, StageBody
@@ -167,8 +167,7 @@ class TileModel:
             loads += count * self._lane_cost(number, lane, sizes[lane], vectors)
         model = self.model
         step = Instructions(fma=tile * self.operations, load=loads, chain=model.fma_latency)
-        looping = model.loop_cycles / (self.last if slides else 1)
-        return step.cycles(model) + model.load_cycles * loads + looping + 0.2 * vectors
+        return tile_cycles(step, loads + 2 * vectors, model, self.last if slides else 1)
 
     def slides(self, lane: int, sizes: Sequence[int]) -> bool:
         """Whether to unroll all steps of the last reduction axis, since they share loads.
