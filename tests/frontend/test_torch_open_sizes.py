@@ -135,3 +135,15 @@ def test_a_place_that_the_range_of_a_size_does_not_prove():
             torch.testing.assert_close(found, wanted)
     with pytest.raises(ts.ModelError):
         exe(torch.rand(5, 3))
+
+
+def test_chunks_of_an_axis_without_elements() -> None:
+    """As many as were asked for."""
+
+    class Chunks(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            return x.chunk(3)
+
+    x = torch.zeros(0, 2)
+    parts = ts.compile(torch.export.export(Chunks(), (x,)))(x.numpy())
+    assert [tuple(p.shape) for p in parts] == [tuple(p.shape) for p in x.chunk(3)]

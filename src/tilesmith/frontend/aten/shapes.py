@@ -320,13 +320,10 @@ def _parted(n: AtenNode, x: Value, size: Dim, axis: int, count: int) -> tuple[Va
 @aten_op("aten.chunk.default")
 def chunk(n: AtenNode, self: Value, chunks: int, dim: int = 0) -> tuple[Value, ...]:
     extent = self.type.shape[n.axis(dim, self.type.rank)]
-    if not isinstance(extent, int):
-        size = extents.quotient(extent, chunks)
-        if size is not None:
-            return split_with_sizes(n, self, [size] * chunks, dim)
-        return split(n, self, as_dim((extent + (chunks - 1)) // chunks), dim)
-    whole = n.extent(self, n.axis(dim, self.type.rank))
-    return split(n, self, max(-(-whole // chunks), 1), dim)
+    size = extents.quotient(extent, chunks)
+    if size is not None:
+        return split_with_sizes(n, self, [size] * chunks, dim)
+    return split(n, self, as_dim((as_expr(extent) + (chunks - 1)) // chunks), dim)
 
 
 @aten_op("aten.unbind.int")
@@ -388,10 +385,7 @@ def unfold(n: AtenNode, self: Value, dimension: int, size: int, step: int) -> Va
         return n.reshape(self, (1,)) if size else n.full(0, (0,), self.dtype)
     axis = n.axis(dimension, self.type.rank, "dimension")
     extent = self.type.shape[axis]
-    if isinstance(extent, int):
-        starts = n.const(np.arange(0, extent - size + 1, step, dtype=np.int64)[:, None])
-    else:
-        starts = _affine(n, n.positions(as_dim((extent - size) // step + 1), 2), step, 0)
+    starts = n.positions(as_dim((as_expr(extent) - size) // step + 1), 2) * step
     windows = n.add(Gather(axis), self, starts + np.arange(size)[None])
     rank = windows.type.rank
     return n.permute(windows, [*(a for a in range(rank) if a != axis + 1), axis + 1])

@@ -119,7 +119,8 @@ def multinomial(n: OnnxNode) -> Result:
 @onnx_op("Dropout", since=1)
 def dropout(n: OnnxNode) -> Result:
     x = n.input(0)
-    ratio, training = 0.0, False
+    training: Value | bool = False
+    ratio: Value | float = 0.0
     if n.version < 7:
         training, ratio = not n.attr_flag("is_test"), n.attr_float("ratio", 0.5)
     elif n.version < 12:
@@ -127,33 +128,26 @@ def dropout(n: OnnxNode) -> Result:
     else:
         rate, mode = n.optional(1), n.optional(2)
         if mode is not None and not all(n.is_known(v) for v in (rate, mode) if v is not None):
-            return _computed_dropout(n, x, rate, mode)
-        training = mode is not None and bool(n.scalar(mode, "training_mode"))
-        ratio = 0.5 if rate is None else float(n.scalar(rate, "ratio")) if training else 0.0
-    if not 0.0 <= ratio < 1.0:
+            training = mode.reshape()
+            ratio = n.const(0.5, f32) if rate is None else rate.reshape().cast(f32)
+            ratio = where(training, ratio, 0.0)
+        else:
+            training = mode is not None and bool(n.scalar(mode, "training_mode"))
+            ratio = 0.5 if rate is None else float(n.scalar(rate, "ratio")) if training else 0.0
+    if isinstance(ratio, float) and not 0.0 <= ratio < 1.0:
         n.bad(f"ratio: expected at least 0 and less than 1, found {ratio}")
-    if not training or ratio == 0.0:
+    if training is False or ratio == 0.0:
         n.ignore("seed")
         y = n.add(ew.Identity(), x)
         mask = filled(n, x.type.shape, 1, bool_ if n.version >= 10 else x.dtype)
         return (y, mask) if n.wants(1) else y
     u = n.add(RandomUniform(x.type.shape, _key(n, integer=True)))
     kept = u >= ratio
-    scaled = x * (1.0 / (1.0 - ratio))
+    if isinstance(ratio, Value):
+        scaled = x * reciprocal(1.0 - ratio).cast(x.dtype)
+    else:
+        scaled = x * (1.0 / (1.0 - ratio))
     y = where(kept, scaled, 0.0)
     if not n.wants(1):
         return y
     return y, kept if n.version >= 10 else kept.cast(x.dtype)
-
-
-def _computed_dropout(n: OnnxNode, x: Value, rate: Value | None, mode: Value) -> Result:
-    """Dropout, if the ratio or the training mode is known only at run time."""
-    training = mode.reshape()
-    ratio = n.const(0.5, f32) if rate is None else rate.reshape().cast(f32)
-    u = n.add(RandomUniform(x.type.shape, _key(n, integer=True)))
-    ratio = where(training, ratio, 0.0)
-    kept = u >= ratio
-    scale = reciprocal(1.0 - ratio)
-    scaled = x * scale.cast(x.dtype)
-    y = where(kept, scaled, 0.0)
-    return (y, kept) if n.wants(1) else y
