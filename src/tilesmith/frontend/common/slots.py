@@ -44,8 +44,20 @@ class Resource:
     name: str
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Complex:
+    """A tensor of complex numbers.
+
+    real: the real parts.
+    imaginary: the imaginary parts, of the same type.
+    """
+
+    real: Value
+    imaginary: Value
+
+
 FAILED, ABSENT = Failed(), Absent()
-Slot: TypeAlias = "Value | TensorList | Absent | Resource | Failed | None"
+Slot: TypeAlias = "Value | TensorList | Absent | Resource | Complex | Failed | None"
 """None: an optional input that is left out."""
 
 Result: TypeAlias = "Slot | tuple[Slot, ...]"
@@ -56,6 +68,8 @@ def kind_of(slot: Slot) -> str:
     """The kind of a slot, in words."""
     if isinstance(slot, TensorList):
         return f"a sequence of {len(slot.items)} tensors"
+    if isinstance(slot, Complex):
+        return "a tensor of complex numbers"
     if isinstance(slot, Resource):
         return f"variable {slot.name!r}"
     return "a tensor" if isinstance(slot, Value) else "nothing"

@@ -8,6 +8,7 @@ from tilesmith.frontend.common.source import Frontend
 from tilesmith.frontend.tflite import (
     activations,
     blocks,
+    complex_numbers,
     contractions,
     control,
     convolutions,
@@ -38,6 +39,7 @@ from tilesmith.frontend.tflite.reader import load, nodes
 FAMILIES = (
     activations,
     blocks,
+    complex_numbers,
     contractions,
     control,
     convolutions,

@@ -12,8 +12,9 @@ from tilesmith.frontend.common.folding import FoldingBuilder
 from tilesmith.frontend.common.importer import Importer
 from tilesmith.frontend.common.limits import MAX_DEPTH
 from tilesmith.frontend.common.problems import Site
-from tilesmith.frontend.common.slots import FAILED, Failed, Slot
+from tilesmith.frontend.common.slots import FAILED, Complex, Failed, Slot
 from tilesmith.frontend.common.weights import NewWeights
+from tilesmith.frontend.tflite.complex_numbers import on_complex
 from tilesmith.frontend.tflite.model import Model, Operator, Subgraph
 from tilesmith.frontend.tflite.node import TfliteNode
 from tilesmith.frontend.tflite.registry import CUSTOM, FORMS, OPERATORS
@@ -175,7 +176,8 @@ class TfliteImporter(Importer):
         if any(isinstance(s, Failed) for s in node.slots):
             return None
         with self.builder.at(node.loc, node.label):
-            made = function(node)
+            is_complex = any(isinstance(s, Complex) for s in node.slots)
+            made = on_complex(node, function) if is_complex else function(node)
         results = made if isinstance(made, tuple) else (made,)
         if len(results) < len(operator.outputs):
             raise UnsupportedError(f"its output number {len(results) + 1} is not supported")

@@ -22,7 +22,8 @@ def contents(model: Model, tensor: Tensor) -> np.ndarray | None:
     """
     stored = model.buffer(tensor.buffer) if tensor.buffer else None
     if stored is None:
-        return None
+        is_empty = tensor.buffer and tensor.dims is not None and 0 in tensor.dims
+        return np.zeros(tensor.shape, tensor.dtype.numpy) if is_empty else None
     if tensor.sparsity is not None:
         return _from_sparse(stored, tensor, tensor.sparsity)
     shape = tensor.shape
