@@ -4,39 +4,28 @@ from __future__ import annotations
 
 import numpy as np
 
-from tilesmith.frontend.common.computed import taken
 from tilesmith.frontend.common.distinct import groups, scattered
 from tilesmith.frontend.common.lists import listed
 from tilesmith.frontend.common.slots import Result
+from tilesmith.frontend.common.suppression import suppressed
 from tilesmith.frontend.onnx.node import OnnxNode
 from tilesmith.frontend.onnx.registry import onnx_op
 from tilesmith.ir import extents
 from tilesmith.ir.dtypes import f32, i64
 from tilesmith.ir.types import same_dim
-from tilesmith.ops import gather, scan, select, sort
-from tilesmith.ops.suppression import CountAbove, NonMaxSuppression
+from tilesmith.ops import gather, select, sort
 
 
 @onnx_op("NonMaxSuppression", since=10)
 def non_max_suppression(n: OnnxNode) -> Result:
-    boxes, scores = n.input(0), n.input(1)
-    if boxes.type.rank != 3 or scores.type.rank != 3:
-        n.bad(f"expected boxes [B,N,4] and scores [B,C,N], found {boxes.type} and {scores.type}")
     limits = []
     for i, (dtype, default) in enumerate(((i64, 0), (f32, 0.0), (f32, -np.inf)), 2):
         operand = n.optional(i)
         value = n.const([default], dtype) if operand is None else listed(operand, dtype)
         limits.append(value)
     most, overlap, least = limits
-    counts = n.add(CountAbove(), scores, least)
-    of_classes = counts.sum((-1,)).sum((-1,)).cast(i64).reshape(-1)
-    ends = n.add(scan.CumSum(0), of_classes)
-    bound = extents.product(scores.type.shape)
-    (candidates,) = n.measured(of_classes.sum((0,)).reshape(1), bounds=[bound])
-    op = NonMaxSuppression(candidates, n.attr_flag("center_point_box"))
-    chosen, many = n.add(op, boxes, scores, least, counts, ends, most, overlap)
-    (length,) = n.measured(many, bounds=[chosen.type.shape[0]])
-    return taken(n, chosen, 0, n.positions(length))
+    boxes, scores, centred = n.input(0), n.input(1), n.attr_flag("center_point_box")
+    return suppressed(n, boxes, scores, (most, overlap, least), centred)
 
 
 @onnx_op("Unique", since=11)
