@@ -12,7 +12,7 @@ import numpy as np
 
 from tilesmith.ir import expr as ir
 from tilesmith.ir.dtypes import i32, i64
-from tilesmith.ir.expr import Expr, cast, const, select
+from tilesmith.ir.expr import Expr, cast, const
 from tilesmith.te import tensor as te
 
 from . import rules
@@ -38,8 +38,9 @@ class DoublingHighMul(_OfWords):
 
     def element(self, a: Expr, b: Expr) -> Expr:
         high = cast((cast(a, i64) * cast(b, i64) + (1 << 30)) >> 31, i32)
-        low, top = (const(int(n), i32) for n in (i32.min, i32.max))
-        return select(ir.all_of(a == low, b == low), top, high)
+        low = const(int(i32.min), i32)
+        # 2^31 has become the smallest number; one less wraps around to the largest
+        return high - cast(ir.all_of(a == low, b == low), i32)
 
     def numpy(self, a: np.ndarray, b: np.ndarray) -> Any:
         high = (a.astype(np.int64) * b.astype(np.int64) + (1 << 30)) >> 31
@@ -55,7 +56,7 @@ class RoundingShift(_OfWords):
     def element(self, x: Expr, bits: Expr) -> Expr:
         bits = bits & 31
         mask = (const(1, i32) << bits) - 1
-        half = select(x < 0, (mask >> 1) + 1, mask >> 1)
+        half = (mask >> 1) + cast(x < 0, i32)
         return (x >> bits) + cast(half < (x & mask), i32)
 
     def numpy(self, x: np.ndarray, bits: np.ndarray) -> Any:
