@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tflite_cases import check_operator, one_operator
+from tflite_models import ModelWriter
 
 from tilesmith.frontend.load import load
 from tilesmith.graph.evaluate import evaluate
@@ -102,3 +103,19 @@ def test_compare(number: int, function: Callable[..., np.ndarray]) -> None:
 @pytest.mark.parametrize("kind", ["ADD", "MULTIPLY", "MAXIMUM", "MINIMUM"])
 def test_like_litert(kind: str) -> None:
     check_operator(f"STABLEHLO_{kind}", [X, Y])
+
+
+def test_composite() -> None:
+    """A composite operator is computed by its decomposition."""
+    model = ModelWriter()
+    main, inner = model.graph(), model.graph("decomposition")
+    x, y = main.input((2, 3, 4), name="x0"), main.tensor((2, 3, 4), name="y0")
+    main.op("STABLEHLO_COMPOSITE", [x], [y], "StableHLOCompositeOptions",
+            decomposition_subgraph_index=1)  # fmt: skip
+    main.output(y)
+    a, three = inner.input((2, 3, 4)), inner.const(np.float32(3))
+    b = inner.tensor((2, 3, 4))
+    inner.op("MUL", [a, three], [b], "MulOptions")
+    inner.output(b)
+    (result,) = evaluate(load(model.bytes()), [X]).values()
+    np.testing.assert_allclose(result, X * 3, 1e-6)

@@ -30,6 +30,12 @@ def call(n: TfliteNode) -> Result:
     return results_of(n.inline(n.option("subgraph"), n.slots, n.loc))
 
 
+@stored_op("STABLEHLO_COMPOSITE")
+def composite(n: TfliteNode) -> Result:
+    """A composite operator by its decomposition, which every file has."""
+    return results_of(n.inline(n.option("decomposition_subgraph_index"), n.slots, n.loc))
+
+
 @stored_op("IF")
 def if_(n: TfliteNode) -> Result:
     branches = n.option("then_subgraph_index"), n.option("else_subgraph_index")
