@@ -10,9 +10,11 @@ from typing import Annotated, Any
 
 import typer
 
+import tilesmith.frontend.tflite  # noqa: F401  (registers the operators)
 from tilesmith.cli.arguments import JsonFlag
 from tilesmith.cli.console import note, print_json, print_table
 from tilesmith.frontend.onnx.coverage import coverage
+from tilesmith.frontend.tflite.registry import FORMS, OPERATORS
 from tilesmith.ops.base import OPS, kind_of
 
 
@@ -22,9 +24,13 @@ def command(
         bool,
         typer.Option("--onnx", help="ONNX's operators: imported and missing opsets."),
     ] = False,
+    tflite: Annotated[
+        bool,
+        typer.Option("--tflite", help="TFLite's operators, and whether tensors may be quantised."),
+    ] = False,
     json: JsonFlag = False,
 ) -> None:
-    rows = _onnx_operators() if onnx else _operators()
+    rows = _onnx_operators() if onnx else tflite_operators() if tflite else _operators()
     rows = [r for r in rows if pattern.lower() in r["name"].lower()]
     if json:
         print_json(rows)
@@ -39,6 +45,12 @@ def command(
             done = sum(r["newest"] for r in mine)
             of = f" of {len(mine)}" if any(r["defined"] for r in mine) else ""
             note(f"{domain}: {done}{of} operators at their newest version")
+        return
+    if tflite:
+        print_table(
+            ("operator", "quantised"),
+            [(r["name"], "yes" if r["quantised"] else "-") for r in rows],
+        )
         return
     print_table(
         ("operator", "kind", "attributes"),
@@ -57,6 +69,12 @@ def _operators() -> list[dict[str, Any]]:
         for name, op in sorted(OPS.items())
         if kind_of(op)
     ]
+
+
+def tflite_operators() -> list[dict[str, Any]]:
+    """TFLite's operators by name, builtin ones first."""
+    names = sorted({*OPERATORS, *FORMS})
+    return [{"name": name, "quantised": (domain, name) in {*FORMS}} for domain, name in names]
 
 
 def _onnx_operators() -> list[dict[str, Any]]:
