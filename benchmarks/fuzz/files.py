@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import random
 import tempfile
 import zipfile
@@ -23,6 +24,7 @@ import torch
 
 import children
 import tilesmith as ts
+from tflite_models import ModelWriter
 from tilesmith import te
 from tilesmith.codegen.targets import target
 from tilesmith.graph.parse import parse_graph
@@ -83,6 +85,59 @@ def _tsm() -> bytes:
     return stream.getvalue()
 
 
+def _tflite() -> bytes:
+    """A quantised network with a branch, a variable and a signature."""
+    rng = np.random.default_rng(0)
+    model = ModelWriter()
+    g, first, then, otherwise = (model.graph(n) for n in ("main", "init", "then", "otherwise"))
+    x = g.input((1, 6, 6, 4), np.int8, "x", scale=0.5, zero=3)
+    made = [
+        g.tensor(s, np.int8, scale=0.25, zero=-4) for s in ((1, 6, 6, 4), (1, 3, 3, 4), (1, 36))
+    ]
+    image, pooled, row = made
+    w = g.const(rng.integers(-9, 9, (4, 3, 3, 4), np.int8), scale=np.full(4, 0.1), axis=0)
+    bias = g.const(rng.integers(-99, 99, 4, np.int32), scale=np.full(4, 0.05), axis=0)
+    g.op("CONV_2D", [x, w, bias], [image], "Conv2DOptions", stride_w=1, stride_h=1)
+    window = {"filter_width": 2, "filter_height": 2, "stride_w": 2, "stride_h": 2}
+    g.op("MAX_POOL_2D", [image], [pooled], "Pool2DOptions", padding=1, **window)
+    g.op("RESHAPE", [pooled, g.const(np.array([1, -1], np.int32))], [row], "ReshapeOptions")
+    matrix = g.const(rng.integers(-9, 9, (3, 36), np.int8), scale=0.1)
+    stored, scores = g.tensor((1, 3), np.int8, scale=0.5), g.tensor((1, 3))
+    g.op("FULLY_CONNECTED", [row, matrix, -1], [stored], "FullyConnectedOptions")
+    g.op("DEQUANTIZE", [stored], [scores], "DequantizeOptions")
+    handles = []
+    for graph in (g, first):
+        handles.append(graph.tensor((1,), "RESOURCE", name="handle"))
+        graph.op("VAR_HANDLE", [], handles[-1:], "VarHandleOptions", shared_name="sum")
+    ones = first.const(np.ones((1, 3), np.float32))
+    first.op("ASSIGN_VARIABLE", [handles[1], ones], [])
+    g.op("CALL_ONCE", [], [], "CallOnceOptions", init_subgraph_index=1)
+    before, total, more, y = (g.tensor((1, 3)) for _ in range(4))
+    g.op("READ_VARIABLE", handles[:1], [before])
+    g.op("ADD", [before, scores], [total], "AddOptions")
+    g.op("ASSIGN_VARIABLE", [handles[0], total], [])
+    is_more = g.tensor((1, 3), np.bool_)
+    g.op("GREATER", [total, scores], [is_more], "GreaterOptions")
+    any_more = g.tensor((), np.bool_)
+    axes = g.const(np.array([0, 1], np.int32))
+    g.op("REDUCE_ANY", [is_more, axes], [any_more], "ReducerOptions")
+    for branch, kind in ((then, "EXP"), (otherwise, "NEG")):
+        value, result = branch.input((1, 3)), branch.tensor((1, 3))
+        branch.op(kind, [value], [result])
+        branch.output(result)
+    branches = {"then_subgraph_index": 2, "else_subgraph_index": 3}
+    g.op("IF", [any_more, total], [more], "IfOptions", **branches)
+    g.op("SOFTMAX", [more], [y], "SoftmaxOptions", beta=1.0)
+    g.output(y)
+    named = {
+        "inputs": [{"name": "image", "tensor_index": x}],
+        "outputs": [{"name": "scores", "tensor_index": y}],
+        "signature_key": "serve",
+    }
+    model.signatures.append(named)
+    return model.bytes()
+
+
 def _npz() -> bytes:
     stream = io.BytesIO()
     np.savez(stream, x=np.ones((2, 4), np.float32), n=np.arange(3))
@@ -135,9 +190,15 @@ def _loops() -> bytes:
     return print_func(te.lower(s, [entries.A, entries.C])).encode()
 
 
+_MOST_ELEMENTS = 1 << 16
+"""Elements of inputs with which a mutant is run."""
+
+
 def _run(executable: Any) -> None:
-    specs = executable.program.expected_inputs
-    executable.run({s.name: np.ones(s.static_shape, s.dtype.numpy) for s in specs})
+    given = {s.name for s in executable.inputs}
+    specs = [s for s in executable.program.expected_inputs if s.name in given]
+    if sum(math.prod(s.static_shape) for s in specs) <= _MOST_ELEMENTS:
+        executable.run({s.name: np.ones(s.static_shape, s.dtype.numpy) for s in specs})
 
 
 def _replay(path: Path) -> None:
@@ -169,6 +230,7 @@ def _text_of(path: Path) -> str:
 
 KINDS: dict[str, Kind] = {
     "pt2": Kind(".pt2", _archive, lambda p: _run(ts.compile(p, threads=1))),
+    "tflite": Kind(".tflite", _tflite, lambda p: _run(ts.compile(p, threads=1))),
     "pt": Kind(".pt", _script, lambda p: _run(ts.compile(p, torch.ones(2, 4), threads=1))),
     "tsm": Kind(".tsm", _tsm, ts.load),
     "npz": Kind(".npz", _npz, read_arrays),

@@ -62,3 +62,7 @@ def test_what_is_no_model(tilesmith, tmp_path):
     (tmp_path / "a.tflite").write_bytes(b"\x10\0\0\0TFL3" + bytes(3))
     done = tilesmith("inspect", tmp_path / "a.tflite")
     assert done.code == 2 and "damaged file" in done.err
+
+
+def test_help(tilesmith):
+    assert "Say what a model's file is" in tilesmith("inspect", "--help").out

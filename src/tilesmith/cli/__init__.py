@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import codecs
 import importlib
-import inspect
 import io
 import json
 import os
@@ -26,6 +25,7 @@ import tempfile
 import traceback
 from collections.abc import Sequence
 from contextlib import suppress
+from inspect import cleandoc  # the package's own module `inspect` takes the name
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -84,7 +84,7 @@ class _Verb(TyperCommand):
             raise _ReaderGone from e
 
     def format_help_text(self, ctx: Any, formatter: Any) -> None:
-        for paragraph in inspect.cleandoc(self.help or "").split("\n\n"):
+        for paragraph in cleandoc(self.help or "").split("\n\n"):
             formatter.write_paragraph()
             with formatter.indentation():
                 if paragraph.startswith(" "):

@@ -1,4 +1,4 @@
-"""Writes TFLite files for tests: FlatBuffers from plain objects by the reader's own schema."""
+"""Writes TFLite files for tests and campaigns: FlatBuffers from plain objects by our schema."""
 
 from __future__ import annotations
 
