@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tflite_models import GraphWriter, ModelWriter
 from tflite_oracle import check, numbers
 
 import tilesmith as ts
+from tflite_models import GraphWriter, ModelWriter
 
 
 def _unary(g: GraphWriter, name: str, shape: tuple[int, ...], count: int = 1) -> None:

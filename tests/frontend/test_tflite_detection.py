@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 from tflite_cases import litert
-from tflite_models import GraphWriter
 from tflite_oracle import check, one_graph
 
 import tilesmith as ts
+from tflite_models import GraphWriter
 
 
 def _boxes(seed: int, count: int) -> np.ndarray:

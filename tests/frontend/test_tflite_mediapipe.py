@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tflite_models import GraphWriter
 from tflite_oracle import numbers, one_graph
 
 import tilesmith as ts
+from tflite_models import GraphWriter
 from tilesmith.frontend.tflite.flexbuffer import read_options
 from tilesmith.support.errors import ModelError, UnsupportedError
 

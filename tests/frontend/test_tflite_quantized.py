@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tflite_models import GraphWriter
 from tflite_oracle import check, one_graph
 
 import tilesmith as ts
+from tflite_models import GraphWriter
 from tilesmith.support.errors import TilesmithError
 
 NONE, RELU, RELU_N1_TO_1, RELU6 = range(4)

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 from test_tflite_quantized import I8, I16, U8, run
-from tflite_models import GraphWriter
 from tflite_oracle import check, one_graph
+
+from tflite_models import GraphWriter
 
 SCALES = [((I8, 0.05, -3), (I8, 0.04, 11)), ((U8, 0.05, 131), (U8, 0.04, 17))]
 WORDS = ((I16, 0.0004, 0), (I16, 0.0003, 0))

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 from test_tflite_quantized import I8, I16, U8, integers
-from tflite_models import GraphWriter
 from tflite_oracle import check, one_graph
+
+from tflite_models import GraphWriter
 
 BYTES = {I8: (1 / 256, -128), U8: (1 / 256, 0), I16: (2.0**-15, 0)}
 

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 from test_tflite_quantized import I8, I16, NONE, RELU6, U8, integers
-from tflite_models import GraphWriter
 from tflite_oracle import check, one_graph
+
+from tflite_models import GraphWriter
 
 SAME, VALID = 0, 1
 BYTES = [(I8, 0.05, -3), (U8, 0.05, 131), (I16, 0.0004, 0)]

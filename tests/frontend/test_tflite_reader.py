@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-from tflite_models import ModelWriter
 
 import tilesmith as ts
+from tflite_models import ModelWriter
 from tilesmith.frontend.load import inspect
 
 

@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tflite_models import GraphWriter
 from tflite_oracle import check, numbers, one_graph
+
+from tflite_models import GraphWriter
 
 TANH = 4
 BATCH, STEPS, INPUTS, CELLS, OUTPUTS = 2, 3, 4, 5, 3

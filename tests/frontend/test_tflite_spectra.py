@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tflite_models import ModelWriter
 from tflite_oracle import check, numbers
 
 import tilesmith as ts
+from tflite_models import ModelWriter
 
 
 @pytest.mark.parametrize("rows", [1, 4])

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 from tflite_cases import check_operator, one_operator
-from tflite_models import ModelWriter
 
+from tflite_models import ModelWriter
 from tilesmith.frontend.load import load
 from tilesmith.graph.evaluate import evaluate
 

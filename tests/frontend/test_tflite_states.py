@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from ai_edge_litert.interpreter import Interpreter
-from tflite_models import GraphWriter, ModelWriter
 
 import tilesmith as ts
+from tflite_models import GraphWriter, ModelWriter
 
 
 def handle(g: GraphWriter, name: str) -> int:

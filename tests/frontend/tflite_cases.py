@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tflite_models import ModelWriter
 
 import tilesmith as ts
+from tflite_models import ModelWriter
 from tilesmith.frontend.load import load
 from tilesmith.graph.evaluate import evaluate
 

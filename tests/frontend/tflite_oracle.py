@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 from tflite_cases import litert
-from tflite_models import GraphWriter, ModelWriter
 
 import tilesmith as ts
+from tflite_models import GraphWriter, ModelWriter
 
 
 def one_graph(build: Callable[[GraphWriter], Any]) -> bytes:
