@@ -19,15 +19,15 @@ from .arrays import as_stored, to_numpy
 
 
 class Arguments:
-    """The arguments that a function of arrays expects.
+    """The arguments that a `KernelFunction` expects.
 
-    A scalar parameter that is a dimension of an array is taken from its shape.  Others follow the
-    arrays as integers.
+    A scalar parameter that is a dimension of an array is read from the array's shape.  The other
+    scalars are passed as integers after the arrays.
 
-    func: the kernel before flattening, whose parameters give the shapes to check.
-    may_be: for an output, the inputs that may be the same array; no other argument may overlap an
-        output.
-    lives_in: for an output without a separate argument, the input whose array contains it.
+    func: the kernel before its buffers are flattened; its parameters have the expected shapes.
+    may_be: by output, the inputs for which a caller may pass the output's array.  No other argument
+        may overlap an output.
+    lives_in: by output without an argument of its own, the input whose array contains the output.
     """
 
     def __init__(
@@ -43,11 +43,11 @@ class Arguments:
         self.scalars = tuple(p for p in func.params if isinstance(p, Var))
         number = {b: i for i, b in enumerate(self.buffers)}
         self.places = tuple(number[homes.get(b, b)] for b in buffers)
-        """For each buffer parameter, the number of its array."""
+        """For each buffer parameter, the index of its array among the arguments."""
         written = {number[homes.get(b, b)] for b in func.outputs}
         self.written = [i in written for i in range(len(self.buffers))]
         self.same: list[set[int]] = [set() for _ in self.buffers]
-        """For each array, those that may be the same one."""
+        """For each array, the indices of the arrays that may be identical to it."""
         for out, inputs in (may_be or {}).items():
             self.same[number[homes.get(out, out)]] |= {number[b] for b in inputs}
         dims = {d for b in self.buffers for d in b.shape if isinstance(d, Var)}
@@ -57,7 +57,8 @@ class Arguments:
     def checked(self, args: Sequence[Any]) -> tuple[list[np.ndarray], dict[Expr, int]]:
         """The arguments as arrays that the kernel can use, and the values of all symbols.
 
-        Raises ModelError or UsageError if they do not fit.
+        Raises ModelError for a wrong count, type or shape, UsageError if an output overlaps another
+        argument.
         """
         count = len(self.buffers)
         if len(args) != count + len(self.given):
@@ -137,12 +138,12 @@ class Arguments:
 
 
 class KernelFunction(ABC):
-    """`f(*arrays)` runs a kernel on arrays for its buffer parameters in order, outputs included,
-    which are written in place: the result of `tilesmith.build`.
+    """A compiled kernel, as `tilesmith.build` returns it.  `f(*arrays)` runs it on an array for
+    each buffer parameter, in order.  Outputs are among these arrays and are written in place.
 
-    kernel: its text.
-    arguments: the arguments that it expects.
-    target: the machine that it was compiled for.
+    kernel: the kernel's text and facts.
+    arguments: the expected arguments.
+    target: the machine for which the kernel was compiled.
     """
 
     def __init__(self, kernel: Kernel, arguments: Arguments, target: Target) -> None:
@@ -150,11 +151,12 @@ class KernelFunction(ABC):
         self.arguments = arguments
         self.target = target
         self.decisions: Mapping[str, object] = {}
-        """The knobs that tuning chose, by name; without those that have their default."""
+        """By name, the tuning knobs whose chosen value is not the default."""
 
     @abstractmethod
     def __call__(self, *args: Any) -> None:
-        """Run on arrays, then the scalars that no array's shape determines.
+        """Run the kernel.  The arguments are the arrays, then the scalars that no array's shape
+        determines.
 
         Raises ModelError if the arguments do not fit, UsageError if an output overlaps another
         argument.
@@ -162,18 +164,18 @@ class KernelFunction(ABC):
 
     @abstractmethod
     def bind(self, *args: Any) -> Callable[[], None]:
-        """The call with these arguments, checked once: a function without parameters.
+        """A function without parameters that makes the call with these arguments.  They are checked
+        only once.
 
-        It reads and writes the arrays' memory as it is at each call, and keeps the arrays alive.
-        An input that is not C-contiguous was copied when it was bound: changes to it do not
-        count.
+        Each call reads and writes the arrays' current memory; the function keeps the arrays alive.
+        An input that is not C-contiguous is copied by `bind`: later changes to it have no effect.
 
-        Raises what a plain call does.
+        Raises the errors of a plain call.
         """
 
     @property
     def source(self) -> str:
-        """The text that the kernel was compiled from: LLVM's, C or OpenCL C."""
+        """The text from which the kernel was compiled: LLVM IR, C or OpenCL C."""
         return self.kernel.text
 
     @property
@@ -187,7 +189,7 @@ class KernelFunction(ABC):
 
 
 def dimension(d: Expr | int, values: Mapping[Expr, int]) -> int:
-    """The value of a dimension.  Raises ModelError if it depends on something unknown."""
+    """The value of a dimension.  Raises ModelError if it contains a symbol without a value."""
     if isinstance(d, int):
         return d
     if isinstance(d, Const):

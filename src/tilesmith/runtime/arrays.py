@@ -29,7 +29,7 @@ _TORCH_TYPES: dict[str, DType] = {
 """Torch's names of the types that torch and Tilesmith have, but NumPy lacks."""
 
 _ON_CPU = (1, 3)
-"""Kinds of devices in DLPack with memory that the CPU reads: its own, and memory that CUDA pins."""
+"""DLPack's device types with memory that the CPU reads: the CPU, and CUDA's pinned host memory."""
 
 _TORCH_NAMES = {d: name for name, d in _TORCH_TYPES.items()}
 
@@ -60,9 +60,10 @@ def check_no_dual(value: Any, what: str) -> None:
 def to_numpy(value: Any, what: str, dtype: DType | None = None) -> np.ndarray:
     """A NumPy view of an array, a torch tensor, or anything with DLPack or the array interface.
 
-    dtype: the element type that is expected, for advice.
+    dtype: the expected element type, for advice in messages.
 
-    Raises ModelError naming `what` for other things, for masked elements and for units.
+    Raises ModelError, with `what` in the message, for any other object, and for arrays with masked
+    elements or units.
     """
     if type(value) is np.ndarray:
         return value
@@ -101,7 +102,7 @@ def _cure(value: Any, dtype: DType | None) -> str:
 
 
 def _of_torch(value: Any, what: str) -> np.ndarray:
-    """A view of a torch tensor.  If a conjugation or negation is pending, a copy."""
+    """A view of a torch tensor; a copy if a conjugation or negation of the tensor is pending."""
     torch = sys.modules["torch"]
     if value.device.type != "cpu":
         raise ModelError(
@@ -126,7 +127,7 @@ def _of_torch(value: Any, what: str) -> np.ndarray:
             integer = torch.int16 if stored.bytes == 2 else torch.uint8
             return tensor.view(integer).numpy().view(stored.numpy)
         return tensor.numpy()
-    except (TypeError, RuntimeError, ValueError) as e:  # NumPy lacks the type, or a wrapper
+    except (TypeError, RuntimeError, ValueError) as e:  # NumPy lacks its type, or it's a wrapper
         raise ModelError(
             f"{what}: the tensor of {value.dtype} can't be read as an array: {_one_line(e)}; "
             "expected one with memory of its own, neither nested nor fake nor inside torch.func; "
@@ -206,11 +207,11 @@ def as_output(value: Any, spec: TensorSpec, what: str = "") -> np.ndarray:
 
 
 def at_home(program: Program, inputs: Sequence[Any], given: Sequence[Any]) -> tuple[Any, ...]:
-    """For each output the array to which it is written: the array `given`, or the array of the
-    input in which it lives; else None.
+    """For each output, the array to which it is written.  If the output lives in an input
+    (`Program.in_place`), this is the input's array, else the caller's array in `given` or None.
 
-    Raises UsageError if another array is given for an output that lives in an input, ModelError if
-    the input's array can't be written.
+    Raises UsageError if the caller gives another array for an output that lives in an input,
+    ModelError if the input's array can't be written.
     """
     outputs = [*given]
     for out, home in program.in_place:
@@ -251,8 +252,8 @@ def check_apart(
 
 
 def as_stored(array: np.ndarray) -> np.ndarray:
-    """A C-contiguous, aligned array of a type that supports the buffer protocol: bit patterns for
-    types without a NumPy letter.
+    """A C-contiguous, aligned array for the buffer protocol.  Elements of types that the protocol
+    lacks (`is_foreign`) become unsigned integers with the same bits.
     """
     if not (array.flags.c_contiguous and array.flags.aligned):
         array = np.array(array, order="C")
@@ -260,13 +261,15 @@ def as_stored(array: np.ndarray) -> np.ndarray:
 
 
 def is_foreign(dtype: np.dtype) -> bool:
-    """True for bfloat16 and storage types, which NumPy can't export through the buffer protocol."""
+    """True for element types that other packages define, such as bfloat16.  NumPy can't export them
+    through the buffer protocol.
+    """
     return dtype.isbuiltin == 2  # another package defined the type
 
 
 def stored_dtype(dtype: DType) -> np.dtype:
-    """The type of native memory for elements of `dtype`: bit patterns for types without a NumPy
-    letter, numbers for objects of the host.
+    """The NumPy type of native memory for elements of `dtype`.  Foreign types (`is_foreign`) are
+    stored as unsigned integers with the same bits, host objects as their numbers (i64).
     """
     if dtype.is_host:
         return np.dtype(np.int64)
@@ -274,13 +277,15 @@ def stored_dtype(dtype: DType) -> np.dtype:
 
 
 def stored_shape(spec: TensorSpec) -> tuple[int | str, ...]:
-    """The shape of native memory.  For a host type it is a single number."""
+    """The shape of a tensor's native memory; () for a host type, whose value is stored as one
+    number.
+    """
     return () if spec.dtype.is_host else spec.shape
 
 
 def to_torch(array: Any) -> Any:
-    """A torch tensor over the memory of `array`; its codes (uint8) if torch lacks the type.
-    Strings and objects are returned unchanged.
+    """A torch tensor over the memory of `array`.  If torch lacks the element type, the tensor
+    contains the elements' bits as uint8.  Strings and objects are returned unchanged.
     """
     torch = sys.modules["torch"]
     if not isinstance(array, np.ndarray) or array.dtype.hasobject:
@@ -300,7 +305,7 @@ def nearest(name: str, names: Iterable[str]) -> str:
 
 
 def check_names(given: Iterable[str], what: str, specs: tuple[TensorSpec, ...]) -> None:
-    """Raises ModelError unless all `given` are names of inputs or outputs (`what`)."""
+    """Raises ModelError unless all `given` names occur in `specs`.  what: "input" or "output"."""
     names = [s.name for s in specs]
     for name in given:
         if name not in names:

@@ -50,7 +50,7 @@ def _free(cu: Driver, current: c_void_p, address: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Memory that belongs to somebody else.
+    """Device memory that somebody else allocated and frees.
 
     address: device address of its first byte.
     """
@@ -96,7 +96,7 @@ class CudaDevice:
         return self._stream.value or 0
 
     def on(self, stream: int) -> CudaDevice:
-        """The same device with somebody else's stream."""
+        """The same device with a stream of another library."""
         if stream == self.stream:
             return self
         device = copy(self)
@@ -104,7 +104,7 @@ class CudaDevice:
         return device
 
     def within(self, watch: Watch) -> CudaDevice:
-        """The same device, whose waits obey a watch (see `OpenDevice`)."""
+        """The same device with waits that obey the time limit of `watch`."""
         device = copy(self)
         device._watch = watch
         return device
@@ -191,7 +191,7 @@ class CudaDevice:
         return _Function(symbol, handle)
 
     def assembly(self, program: dict[str, c_void_p]) -> str:
-        """A note that the driver does not expose its machine code."""
+        """A note in place of the machine code, which the driver does not expose."""
         return f"{len(program)} kernels as machine code for {self.about.name}"
 
     def empty(self, size: int) -> Memory:
@@ -217,12 +217,12 @@ class CudaDevice:
                 c_size_t(source.nbytes),
                 self._stream,
             )
-            self._wait(what)  # the array may change then
+            self._wait(what)  # the caller may change the array after the call
 
     def read(self, array: np.ndarray, memory: Memory | Address) -> None:
         """Copy memory of the device into an array, once everything before it is done."""
         if array.nbytes:
-            self._wait_in_time()  # waiting later would copy too late
+            self._wait_in_time()  # a copy queued before could run after a timeout
             what = "a kernel failed, or its results can't be read"
             self._call(
                 what,
@@ -290,7 +290,8 @@ class CudaDevice:
 class _Start:
     """A launch with its arguments.
 
-    kept: memory, and the values to which `places` points, kept alive as long as the launch.
+    kept: objects that must live as long as the launch: its memory, and the values to which `places`
+        points.
     places: the addresses of the values.
     """
 

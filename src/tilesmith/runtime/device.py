@@ -17,7 +17,9 @@ from .native import Failure
 FAILURE_TYPE = np.dtype(
     [("code", "i4"), ("call", "i4"), ("assertion", "i4"), ("count", "i4"), ("values", "i8", VALUES)]
 )
-"""Fields for a kernel's first failure: the last fields of the context (`codegen.context`)."""
+"""The record of a kernel's first failure.  It consists of the last fields of the context
+(`codegen.context`).
+"""
 
 assert FAILURE_TYPE.itemsize == SIZE - BY_NAME["failure_code"].offset
 
@@ -28,7 +30,7 @@ Argument: TypeAlias = "tuple[Any, int] | int | None"
 class OpenDevice(Protocol):
     """A device with a queue, in which commands run in order.
 
-    Its methods raise DeviceError for what the driver reports.
+    Its methods raise DeviceError for errors that the driver reports.
     """
 
     def load(self, kernels: Iterable[DeviceKernel]) -> Any:
@@ -68,14 +70,14 @@ class OpenDevice(Protocol):
         args: Sequence[Argument],
         report: Any,
     ) -> Callable[[], None]:
-        """A function that starts a kernel.  Without blocks it does nothing.
+        """A function that starts a kernel.  If the launch has no blocks, it does nothing.
 
         report: memory of `FAILURE_TYPE`.
         """
         ...
 
     def within(self, watch: Watch) -> Self:
-        """The same device and queue, where waits obey the time limit of a watch."""
+        """The same device and queue with waits that obey the time limit of `watch`."""
         ...
 
     def finish(self) -> None:
@@ -83,12 +85,12 @@ class OpenDevice(Protocol):
         ...
 
     def assembly(self, program: Any) -> str:
-        """The text that the driver made of a program; its size if that is no text."""
+        """The driver's compiled form of a program if it is text, else a note with its size."""
         ...
 
 
 def failure_of(noted: np.ndarray) -> Failure | None:
-    """The failure that a thread noted in memory of `FAILURE_TYPE`, if one did."""
+    """The failure that a thread recorded in an array of `FAILURE_TYPE`; None if there is none."""
     code, _, assertion, count, values = noted.tolist()
     return Failure(code, 0, assertion, tuple(values[:count])) if code else None
 
@@ -96,7 +98,9 @@ def failure_of(noted: np.ndarray) -> Failure | None:
 def settle(
     device: OpenDevice, noted: np.ndarray, report: Any, name: str, messages: Sequence[str]
 ) -> None:
-    """Raises ModelError if a thread noted a failure in `report`, which is read into `noted`."""
+    """Copy the device memory `report` to the array `noted`.  Raises ModelError if a thread has
+    recorded a failure there.
+    """
     device.read(noted, report)
     if (failure := failure_of(noted)) is not None:
         raise ModelError(f"{name}: {failure.text(messages)}")

@@ -90,10 +90,10 @@ class DeviceFunction(KernelFunction):
 
     @property
     def assembly(self) -> str:
-        """The text that the driver made of the program; its size if that is no text."""
+        """The driver's compiled form of the program if it is text, else a note with its size."""
         return self._device.assembly(self._program)
 
 
 def _place(array: np.ndarray) -> tuple[int, int]:
-    """Identity of an array's memory: two arguments may be the same."""
+    """Address and bytes of an array's memory: equal for arguments that are the same array."""
     return array.ctypes.data, array.nbytes

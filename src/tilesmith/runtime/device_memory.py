@@ -24,7 +24,7 @@ class DeviceMemory:
     """Memory that an executable allocates on its device, in bytes, for as long as it lives.
 
     weights: constants, as kernels read them.
-    arena: intermediate values, the kernels' workspaces, and what kernels note of failures.
+    arena: intermediate values, the kernels' workspaces, and the record of a kernel's failure.
     inputs: copies of the inputs, except those that other parts of the program compute.
     outputs: results, before they are copied back, except those that live in an input.
     """
@@ -56,7 +56,7 @@ class DeviceMemory:
 
 
 def device_memory(program: Program) -> DeviceMemory:
-    """Memory that the executable of a program for a device allocates there."""
+    """Device memory that a program's executable allocates."""
     if not program.parts:
         return _memory_of(program, ())
     calls = [s for s in program.steps if isinstance(s, PartCall)]
@@ -97,7 +97,7 @@ def check_memory(program: Program, limit: int | None) -> None:
 
 
 def launches_of(program: Program) -> dict[str, tuple[LaunchCall, ...]]:
-    """The launches of each kernel of a device, by symbol."""
+    """By symbol, the launches of each device kernel."""
     if program.parts:
         return {symbol: x for part in program.parts for symbol, x in launches_of(part).items()}
     if program.target.device is None:

@@ -31,10 +31,10 @@ from .runner import Runner, Times, as_given, given_outputs, kept_outputs
 from .shared_memory import is_shared
 
 _Steps: TypeAlias = "list[tuple[KernelCall | None, list[Callable[[], None]]]]"
-"""Calls of kernels, and None for copies, each with the functions that run it, in order."""
+"""The steps in order: the kernel call (None for a copy), and the functions that run the step."""
 
 _KEPT = 8
-"""Sets of callers' arrays whose launches are kept."""
+"""Most sets of callers' arrays for which prepared launches are cached."""
 
 
 class DeviceRunner(Runner):
@@ -52,9 +52,10 @@ class DeviceRunner(Runner):
         opens: bool = True,
         watch: Watch | None = None,
     ) -> None:
-        """threads: ignored, since the device has its own. limits: limits for the device's memory
-        and time. opens: whether to open the device now; otherwise `open` does. watch: the watch of
-        the calls to which this program belongs (default: a new one).
+        """threads: ignored, since the device has its own.
+        limits: limits for the device's memory and time.
+        opens: whether to open the device now instead of in `open`.
+        watch: measures the time of calls; parts of one program share a watch (default: a new one).
 
         If this machine lacks the device, the program can still be kept, saved and shown, but not
         called.
@@ -68,7 +69,7 @@ class DeviceRunner(Runner):
         self._lock = Lock()
         self._kernels = {name: unpacked(name, code) for name, code in program.objects.items()}
         self._shared: dict[tuple[int, ...], _Steps] = {}
-        self._last: Event | None = None  # completes when the last call on a caller's stream has
+        self._last: Event | None = None  # completes with the last call on a caller's stream
         self._is_open = False
         if opens and is_there(program.target):
             self.open()
@@ -104,10 +105,10 @@ class DeviceRunner(Runner):
         self._is_open = True
 
     def _bound(self, device: OpenDevice, inputs: Sequence[Any], outputs: Sequence[Any]) -> _Steps:
-        """The functions of each step.
+        """The steps with the functions that run them.
 
-        device: with the queue that runs it.
-        inputs, outputs: memory of each.
+        device: the device, with the queue that runs the steps.
+        inputs, outputs: the memory of each input and of each output.
         """
         steps: _Steps = []
 
@@ -118,7 +119,7 @@ class DeviceRunner(Runner):
             kernel = self._kernels[step.symbol]
             starts: list[Callable[[], None]] = []
             for launch in kernel.launches:
-                # Each launch needs its own kernel object, which keeps arguments.
+                # Each launch needs its own kernel object, since the object stores the arguments.
                 made = device.kernel(self._built, launch.symbol)
                 blocks = [int(n.value) for n in launch.blocks if isinstance(n, Const)]
                 starts.append(device.prepared(made, blocks, launch.threads, args, self._report))

@@ -33,15 +33,16 @@ if TYPE_CHECKING:
 
 
 class Executable:
-    """`exe(*arrays)` runs the model on arrays in the order of `inputs`; the result is an array, or
-    a tuple for several outputs.
+    """A compiled model.  `exe(*arrays)` runs it on arrays in the order of `inputs`.  The result is
+    an array, or a tuple of arrays if there are several outputs.
 
     The outputs are NumPy arrays, or torch tensors if an input is one.  Contiguous inputs are used
     in place.  Results are new arrays, or the caller's arrays in `out`.  The shape of a result may
     depend on data; its memory then grows while the model runs.  Calls on a device run one after the
     other.
 
-    program: the compiled model as data; the program for all sizes, if there are several.
+    program: the compiled model as data.  If there are programs for single sizes too, this is the
+        one for all sizes.
     threads: number of threads on the CPU.
     limits: limits for a device's memory and time.
     recipe: the inputs of its compilation; None for an executable from a file.
@@ -80,10 +81,9 @@ class Executable:
 
     @property
     def memory(self) -> DeviceMemory:
-        """Memory of the device that the executable takes while it lives, in bytes; nothing on the
-        CPU.
+        """Bytes of device memory that the executable holds during its lifetime; 0 on the CPU.
 
-        Arrays of callers, and what the driver itself needs, are not in it.
+        Callers' arrays and the driver's own memory are not counted.
         """
         from .device_memory import device_memory
 
@@ -91,7 +91,7 @@ class Executable:
 
     @property
     def launches(self) -> dict[str, tuple[LaunchCall, ...]]:
-        """The launches of each kernel of a device, by symbol."""
+        """By symbol, the launches of each device kernel."""
         from .device_memory import launches_of
 
         return launches_of(self.program)
@@ -119,7 +119,7 @@ class Executable:
         return {} if self._states is None else dict(self._states.arrays)
 
     def reset_states(self) -> None:
-        """Give the values in `states` their first values.  No call may run at the same time."""
+        """Reset `states` to their initial values.  No call may run at the same time."""
         if self._states is not None:
             self._states.reset()
 
@@ -177,9 +177,9 @@ class Executable:
 
         out: arrays for the results of some outputs (see `__call__`).
 
-        `exe.run(None, {"x": x})` and `exe.run(["y"], {"x": x})` are ONNX Runtime's call: names of
-        outputs, in which None stands for all of them, then the inputs by name.  They return a list
-        of those outputs.
+        `exe.run(None, {"x": x})` and `exe.run(["y"], {"x": x})` have the form of ONNX Runtime's
+        calls: the names of the requested outputs (None: all outputs), then the inputs by name.  The
+        result is a list of the requested outputs.
 
         Raises the errors of a call, ModelError for wrong or missing names, and UsageError for an
         argument that is not a mapping of names.
@@ -202,7 +202,7 @@ class Executable:
         """Inputs in order, from positional ones or a single mapping of names, with defaults for
         missing ones. Raises ModelError.
         """
-        # The value may itself be a dict.
+        # The value of a single input of a host type may itself be a dict.
         is_value = len(self.inputs) == 1 and self.inputs[0].dtype.is_host
         if len(arrays) == 1 and _is_mapping(arrays[0]) and not is_value:
             return self._in_places((), arrays[0])
@@ -210,14 +210,16 @@ class Executable:
         return self._in_places(arrays, {}) if is_short else arrays
 
     def _measured(self, arrays: tuple[Any, ...]) -> tuple[Any, ...]:
-        """The program's inputs for runs that are measured, which leave the states as they are."""
+        """The program's inputs for measured runs.  The runs use copies of the states."""
         arrays = self._by_place(arrays)
         return arrays if self._states is None else self._states.joined(arrays, copies=True)
 
     def _run_named(
         self, inputs: Mapping[str, Any], out: Mapping[str, Any] | None
     ) -> dict[str, Any]:
-        """The outputs by name, for inputs and arrays for outputs by name.  Raises ModelError."""
+        """Run the model on inputs by name, with arrays for outputs by name.  Returns the outputs by
+        name.  Raises ModelError.
+        """
         if inputs.keys() != self._input_names.keys():
             check_inputs(inputs, self.inputs)
             inputs = {**self._defaults, **inputs}
@@ -303,8 +305,10 @@ class Executable:
         stream, such as an `io.BytesIO`.
 
         sign: a secret Ed25519 key, a PEM file; `path`.sig is the signature.
-        stubs: whether a Python module that loads it, and its type stub, stand beside it.
-        Raises UsageError if the folder is absent, or if it can't be written to.
+        stubs: whether to write a Python module that loads the file, and the module's type stub,
+            into the same folder.
+
+        Raises UsageError if the folder does not exist or can't be written to.
         """
         save_program(self.program, path, sign, stubs)
 

@@ -129,7 +129,7 @@ class NativeFunction(KernelFunction):
         return (*arrays, *(values[v] for v in self.arguments.given))
 
     def _settle(self, outcome: Any) -> None:
-        """Raise the error of a call with checked arguments, if there is one."""
+        """Raise the error of a call whose arguments were checked; None means that it succeeded."""
         if outcome is False:
             raise InternalError(f"{self.kernel.symbol} refuses arguments that were checked")
         if outcome is not None:
@@ -145,7 +145,9 @@ class NativeFunction(KernelFunction):
 def native(
     compile: Callable[[str, Target, int], bytes], assemble: Callable[[str, Target], str]
 ) -> Callable[..., NativeFunction]:
-    """Maker of functions of kernels, given the compiler of their texts (see `backend.base`)."""
+    """A function that makes a `NativeFunction` of a kernel, with these functions that compile and
+    disassemble its text (see `backend.base`).
+    """
 
     def make(
         kernel: Kernel, arguments: Arguments, target: Target, *, opt: int, threads: int | None
@@ -160,12 +162,12 @@ _STEPS = {
     op: number
     for number, op in enumerate(("add", "sub", "mul", "floordiv", "floormod", "min", "max"), 2)
 }
-"""The operations of a dimension's steps in `csrc/function.c`; 0 is a number and 1 a symbol."""
+"""Codes of operations in `csrc/function.c`; code 0 pushes a number, code 1 a symbol's value."""
 
 
 def _steps(d: Expr | int, number: Mapping[Var, int]) -> list[tuple[int, int]]:
-    """A dimension as operations of a stack machine.  Raises ModelError if it depends on something
-    unknown.
+    """A dimension as operations of a stack machine: pairs of code and operand.  Raises ModelError
+    if the arguments do not determine the dimension.
     """
     pairs: list[tuple[int, int]] = []
     waiting: list[Expr | int] = [d]

@@ -16,7 +16,7 @@ from .sizes import demands
 
 
 def as_array(value: Any, spec: TensorSpec) -> np.ndarray:
-    """A user's value for an input, of the input's shape; one of a host type is checked and boxed.
+    """A user's value for an input as an array.  A value of a host type is checked and boxed.
 
     A Python number is accepted for an input without dimensions if the input's type can represent
     it.
@@ -54,10 +54,10 @@ def _number(value: bool | int | float, spec: TensorSpec) -> np.ndarray:
 
 
 def stored_inputs(program: Program, arrays: Sequence[Any]) -> tuple[np.ndarray, ...]:
-    """The inputs of a run as native code reads them, copied where their memory is of another form.
+    """The inputs of a run in the form that native code reads.  Inputs in another form are copied.
 
-    Raises ModelError if count, type or shape is wrong; For a shape, the message names the node that
-    requires it, if there is one.
+    Raises ModelError if count, type or shape is wrong.  For a shape, the message names the node
+    that requires it, if there is one.
     """
     check_count(arrays, program.inputs)
     converted: list[np.ndarray] = []

@@ -26,7 +26,8 @@ def log_fallback(target: str, reason: DeviceError) -> None:
 
 
 class GuardedRunner(Runner):
-    """The runner of a device's program, whose calls may raise DeviceError.
+    """A wrapper around the runner of a device's program; calls of that runner may raise
+    DeviceError.
 
     inner: the wrapped runner.
     cpu: the CPU's executable, which answers calls after the device has failed.

@@ -1,8 +1,8 @@
 """Native code that is called in this process.
 
-Calls may overlap, since each takes an arena from a free list, and code and constants are only read.
-Calls share the workers of the process's pool.  Any call returns arenas that were unused for a
-minute to the system.
+Calls may overlap: each takes an arena from a free list, and code and constants are read-only.
+Calls share the workers of the process's pool.  Arenas unused for a minute are returned to the
+system by the next call.
 """
 
 from __future__ import annotations
@@ -135,8 +135,9 @@ class HostRunner(Runner):
         return results[0] if self._single else results
 
     def _again(self, arrays: tuple[Any, ...]) -> tuple[Any, ...] | None:
-        """The results, if an earlier run with arrays of these shapes was checked; else None.
-        Native code checks types, fixed extents, and that strings are strings.
+        """The fast path: the results, if an earlier run checked arrays of the same shapes; else
+        None.  Native code checks element types, fixed extents, and that the elements of string
+        inputs are strings.
         """
         if not self._may_repeat or len(arrays) != self._input_count:
             return None
@@ -160,8 +161,8 @@ class HostRunner(Runner):
         return tuple(self._found(room) if self._grown else room)
 
     def _room(self, given: Iterable[Any], sizes: RunSizes | None = None) -> tuple[Any, ...]:
-        """The memory for results: given arrays and new ones.  At the end, memory for the shapes of
-        results that depend on data.
+        """The memory for results: the arrays `given`, and new ones where `given` is None.  If
+        shapes of results depend on data, the last item is memory for these shapes.
         """
         shapes = [None] * len(self._outputs) if sizes is None else sizes.outputs
         grown = self._grown
@@ -194,7 +195,7 @@ class HostRunner(Runner):
             kept = kept_outputs(self.program, stored, outputs, self._sized_outputs(sizes))
         room = self._room(kept, sizes)
         outcome = self._call(*self._arguments(stored, room, sizes))
-        if not isinstance(outcome, list):  # of the results of a run with a host
+        if not isinstance(outcome, list):  # a list: the results of a run with host functions
             self.check(outcome, kept)
             outcome = room
         results = self._found(outcome)
@@ -202,7 +203,7 @@ class HostRunner(Runner):
         return as_given(views, outputs, arrays)
 
     def _found(self, room: Sequence[Any]) -> list[np.ndarray]:
-        """The results after a run, with the shapes that the run computed."""
+        """The results after a run, in the shapes that the run computed."""
         results = list(room[: len(self._outputs)])
         first = 0
         for i in self._grown:
@@ -235,7 +236,7 @@ class HostRunner(Runner):
     ) -> None:
         """Raises ModelError unless a run's status is 0 or a list of results.
 
-        given: the arrays for results.
+        given: the caller's arrays for results.
         """
         if isinstance(status, tuple):
             raise ModelError(explained(self.program, Failure(*status), given))
@@ -276,8 +277,8 @@ class HostRunner(Runner):
 
     @property
     def takes_addresses(self) -> bool:
-        """True if `run_at` can run the program: no result's shape depends on data, none lives in an
-        input, and nothing runs on the host.
+        """True if `run_at` can run the program: no result's shape depends on data, no result lives
+        in an input, and there are no host functions.
         """
         return self.host is None and self._homes is None and not self._grown
 
@@ -298,8 +299,8 @@ class HostRunner(Runner):
 
     @property
     def call_at(self) -> Callable[[tuple[int, ...], tuple[int, ...]], Any]:
-        """`run_at` without its frame, for programs without open dimensions.  Returns 0, or a status
-        that `check` raises as an error.
+        """The native function behind `run_at`, for programs without open dimensions.  Returns 0, or
+        a status that `check` raises as an error.
         """
         return self._native.call_at
 

@@ -1,9 +1,9 @@
 """The part of a program that runs in Python: its host functions, and values that are not native
 tensors.
 
-Native memory holds the numbers of such values among the objects of a run, which the C runtime keeps
-(`csrc/host.c`).  They live until the run ends.  Of some functions the C runtime has a native form,
-which runs for plain inputs.  For other inputs the Python function runs, and raises errors.
+The C runtime keeps such values as the objects of a run, until the run ends (`csrc/host.c`).  Native
+memory holds only an object's number.  Some functions have a native form in the C runtime, for plain
+inputs.  For other inputs, and to raise errors, the Python function runs.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from .program import Program, TensorSpec
 _Extent: TypeAlias = tuple[tuple[int, ...], int]
 """Shape and bytes of a tensor."""
 _MOST_SEEN = 64
-"""Most combinations of extents that a call remembers."""
+"""Upper bound on the combinations of extents that a call caches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +37,8 @@ class _Array:
     """A tensor that a host function reads or writes.
 
     dtype: its element type.
-    numpy: the same for NumPy.
-    shape: its extents; None for one that is an argument of the call.
+    numpy: the element type for NumPy.
+    shape: its extents; None for an extent that is an argument of the call.
     is_host: whether native memory contains only its object number.
     """
 
@@ -69,12 +69,12 @@ class _Array:
 
 
 class _Call:
-    """A call of a host function, which is prepared once.
+    """A call of a host function.  The function is prepared once, for all runs.
 
     named: the node and its operator, for messages.
     function: the prepared function.
     inputs, outputs: the tensors that it reads and writes.
-    native: its native form in the C runtime, or None.
+    native: the function's native form in the C runtime, or None.
     """
 
     def __init__(self, call: HostCall) -> None:
@@ -93,8 +93,8 @@ class _Call:
         return tuple(a.native for a in (*self.inputs, *self.outputs))
 
     def extents(self, given: tuple[int, ...]) -> tuple[_Extent, ...]:
-        """Shapes and bytes of the inputs, then of the outputs, for the extents that are arguments
-        of the call.
+        """Shapes and bytes of the inputs, then of the outputs.  `given`: the extents that the call
+        receives as arguments.
         """
         known = self._seen.get(given)
         if known is None:
@@ -111,8 +111,8 @@ class _Call:
 class HostFunctions:
     """The host functions of a program, each prepared once.
 
-    prepared: the functions, in the order of their numbers.
-    native: the data that a run receives.
+    prepared: the calls, in the order of their numbers.
+    native: the form of the calls that native runs receive.
     """
 
     def __init__(self, program: Program) -> None:
@@ -158,13 +158,13 @@ def _run(
     arguments: tuple[int, ...] | int,
     objects: tuple[Any, ...] | None,
 ) -> list[Any]:
-    """Run a function on its arguments (see `HostCall.arguments`); returns the results that are not
-    native tensors.
+    """Run a host function on its arguments (see `HostCall.arguments`).  Native tensors among the
+    results are written to memory; the others are returned.
 
-    objects: for each input that is not a native tensor, its value; None for a call that is none of
-        `prepared`, or has another number of `arguments`, which is given.
+    objects: the value of each input that is not a native tensor.  None means that the call is not
+        in `prepared` or has a wrong number of arguments; `arguments` is then that number.
 
-    Raises ModelError, naming the node, for what the function raises.
+    Raises ModelError, with the node in the message, for exceptions of the function.
     """
     if isinstance(arguments, int) or objects is None:
         raise ModelError(
@@ -173,7 +173,7 @@ def _run(
         )
     call = prepared[number]
     extents = call.extents(arguments[call.places :])
-    inputs = [  # copy native tensors: another value uses their memory later
+    inputs = [  # copy native tensors, since their memory is reused for other values
         value if a.is_host else _view(a.numpy, address, extent).copy()
         for a, address, extent, value in zip(call.inputs, arguments, extents, objects)
     ]
@@ -215,8 +215,8 @@ def _write(array: _Array, address: int, extent: _Extent, value: Any) -> None:
 
 
 def _shaped(value: Any, shape: tuple[int, ...]) -> Any:
-    """A result of a host function, which has `shape`.  One without elements takes it: a loop of no
-    iterations can't know the shape of a row.
+    """A result of a host function, checked against `shape`.  A result without elements is reshaped:
+    after a loop of no iterations, the shape of a row is unknown.
     """
     if np.shape(value) == shape:
         return value
@@ -226,8 +226,8 @@ def _shaped(value: Any, shape: tuple[int, ...]) -> Any:
 
 
 def boxed(value: Any, spec: TensorSpec) -> np.ndarray:
-    """A user's value for an input of a host type, as an array of objects.  Strings have their own
-    shape, and other values are the only element.
+    """A user's value for an input of a host type, as an array of objects.  An array of strings
+    keeps its shape; any other value becomes the only element of an array without dimensions.
 
     Raises ModelError for a value that is not of the input's type.
     """

@@ -41,7 +41,9 @@ UNLIMITED = Limits()
 
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 20e-6, 1e-3
-"""Seconds between two questions to the driver: from the first, twice as long each time."""
+"""Seconds between two polls of the driver: the first pause, and the longest.  Each pause is twice
+as long as the one before.
+"""
 
 
 class Watch:

@@ -31,15 +31,15 @@ from .native import aligned_bytes
 
 ROUNDS = 12
 _OWN = ("flops", "l1_load", "l1_store", "l2", "l2_write")
-"""Rates that each core has for itself."""
+"""Rates of resources that each core has for itself."""
 _LARGEST = 256 << 20  # bytes that measuring may allocate
 _FORKS = 256
 _HELD_ROUNDS = 4
 _L3_PASSES = 16
 """Passes over an array in L3: the first fetches what other trials have evicted."""
 _OWN_BYTES = 256 << 20
-"""Bytes that each thread reads from L1 or L2 of its own: about a millisecond, of which starting a
-thread takes no visible part.
+"""Bytes that each thread reads from its own L1 or L2.  This takes about a millisecond, so that the
+time to start a thread does not count.
 """
 
 
@@ -104,8 +104,8 @@ def measure(target: Target, threads: int, rounds: int = ROUNDS) -> Measurement:
 
 
 def _held(target: Target, memory: np.ndarray, one: Rates) -> int:
-    """The effective size of L3 in bytes: the largest tested size whose read rate is nearer to that
-    of L3 than to that of memory.  It is at least the described size.
+    """The effective size of L3 in bytes: the largest tested size whose read rate is nearer to L3's
+    than to memory's.  At most the described size.
     """
     middle = math.sqrt(one.l3 * one.dram)
     held = _sizes(target, 1)["l3"]
@@ -123,8 +123,8 @@ def _held(target: Target, memory: np.ndarray, one: Rates) -> int:
 
 
 def raised(found: Mapping[str, float], one: Rates, threads: int) -> dict[str, float]:
-    """The rates `found` for several threads, raised to the least rates that those of `one` thread
-    imply, since other load may have taken some.
+    """The rates `found` for several threads, raised to the lower bounds that the rates of `one`
+    thread imply, since other load may have slowed the measurement.
 
     A rate of resources that each core has for itself is at least 0.9 times the sum over the cores.
     A rate that all cores share is at least the rate of one core.
@@ -193,7 +193,7 @@ def _trials(target: Target, threads: int, memory: np.ndarray) -> Sequence[_Trial
 def _reading(
     rate: str, target: Target, threads: int, memory: np.ndarray, size: int, passes: int
 ) -> _Trial:
-    """A trial that reads `size` bytes `passes` times."""
+    """A trial that reads about `size` bytes `passes` times."""
     lanes = target.vector_bits // 32
     steps, array = _part(target, threads, memory, size)
     sums = aligned_bytes(threads * lanes * 4).view(np.float32)
@@ -220,10 +220,11 @@ def _peak(target: Target, threads: int) -> _Trial:
 
 
 def _sizes(target: Target, threads: int) -> dict[str, int]:
-    """Bytes (of all threads together) that fit each level and no nearer one.
+    """For each memory level, an array size that fits that level but not the next smaller one.
+    Sizes are bytes of all threads together.
 
-    Of an L3 that cores share, other programs may leave a small part; the geometric mean is far from
-    both levels' sizes.
+    Other programs may occupy most of a shared L3.  So its array has the geometric mean of the sizes
+    of L2 and L3, far from both.
     """
     l2 = target.model.l2_bytes * threads
     l3 = max(min(math.isqrt(l2 * target.model.l3_bytes), _LARGEST // 4), 2 * l2)
@@ -247,7 +248,7 @@ def _build(text: str, target: Target, threads: int) -> NativeFunction:
 
 
 def _fma_text(lanes: int, threads: int, repeats: int) -> str:
-    """Twelve chains of multiply-adds, more than the latency of any CPU needs."""
+    """A kernel of twelve chains of multiply-adds, more than any CPU needs to hide latency."""
     slots = [f"acc[ramp({i * lanes}, 1, {lanes})]" for i in range(12)]
     first, second = (f"broadcast(x[{i}], {lanes})" for i in (0, 1))
     total = " + ".join(slots)

@@ -19,7 +19,7 @@ except ImportError as e:
         f"({e}); install a wheel, or in a source tree run `pip install -e .`"
     ) from e
 
-_abi = getattr(_native, "ABI", 0)  # 0 means an extension that was built before versions existed
+_abi = getattr(_native, "ABI", 0)  # 0: an extension built before it had a version number
 if _abi != context.ABI or not hasattr(_native, "Host"):
     raise InternalError(
         "the C runtime of tilesmith is of another version: expected an extension with interface "
@@ -68,7 +68,7 @@ class Context(ctypes.Structure):
         """The context of kernels that run on the process's pool.
 
         scratch: address of the scratch memory.
-        scratch_bytes: bytes of it for each thread.
+        scratch_bytes: bytes of scratch memory for each thread.
         """
         return Context(
             abi=context.ABI,
@@ -117,7 +117,7 @@ def aligned_bytes(size: int) -> np.ndarray:
 
 
 def zeroed_bytes(size: int) -> np.ndarray:
-    """Like `aligned_bytes`, but zero.  The system provides a page when it is first written."""
+    """Like `aligned_bytes`, but zeroed.  The system allocates a page when it is first written."""
     return _aligned(np.zeros(size + ALIGNMENT, np.uint8), size)
 
 
@@ -127,5 +127,5 @@ def _aligned(room: np.ndarray, size: int) -> np.ndarray:
 
 
 def round_up(size: int) -> int:
-    """The next multiple of `ALIGNMENT`."""
+    """`size` rounded up to a multiple of `ALIGNMENT`."""
     return -(-size // ALIGNMENT) * ALIGNMENT

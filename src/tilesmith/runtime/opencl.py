@@ -21,10 +21,10 @@ from .device import Argument
 from .limits import Watch
 
 _EMPTY = "__kernel void nothing(void) {}"
-"""A text that every compiler takes, unless it lacks support for the device itself."""
+"""A program that every driver's compiler accepts, unless it does not support the device at all."""
 
 _COMPLETE = 0
-"""The status of a command that is done; a failed command has a lower one (`CL_COMPLETE`)."""
+"""`CL_COMPLETE`: the status of a finished command.  A failed command has a lower status."""
 
 
 class OpenClDevice:
@@ -39,7 +39,7 @@ class OpenClDevice:
         self._watch = Watch(None)
 
     def within(self, watch: Watch) -> OpenClDevice:
-        """The same device, whose waits obey a watch (see `OpenDevice`)."""
+        """The same device with waits that obey the time limit of `watch`."""
         device = copy(self)
         device._watch = watch
         return device
@@ -77,10 +77,10 @@ class OpenClDevice:
     def build(self, text: str, optimise: bool = True) -> Any:
         """A compiled program.
 
-        optimise: whether the driver's compiler does.
+        optimise: whether the driver's compiler optimises.
 
-        Raises InternalError if the driver's compiler refuses the text, DeviceError if it refuses
-        any.
+        Raises InternalError if the driver's compiler refuses this text, DeviceError if it refuses
+        every text.
         """
         program, refusal = self._built(text, optimise)
         if not refusal:
@@ -117,7 +117,7 @@ class OpenClDevice:
             return self._cl.Kernel(program, symbol)
 
     def assembly(self, program: Any) -> str:
-        """The driver's code of a program (see `OpenDevice`)."""
+        """The driver's compiled form of a program (see `OpenDevice`)."""
         with self._errors("a program can't be read"):
             (binary,) = program.get_info(self._cl.program_info.BINARIES)
         try:
@@ -142,7 +142,7 @@ class OpenClDevice:
     def read(self, array: np.ndarray, memory: Any) -> None:
         """Copy memory of the device into an array, once everything before it is done."""
         if array.nbytes:
-            self._wait_in_time()  # waiting later would copy too late
+            self._wait_in_time()  # a copy queued before could run after a timeout
             with self._errors("a kernel failed, or its results can't be read"):
                 self._cl.enqueue_copy(self._queue, array, memory, is_blocking=True)
 

@@ -1,4 +1,4 @@
-"""Detection of callers' arrays that share memory, of which one is written."""
+"""Detection of callers' arrays that share memory with an array that is written."""
 
 from __future__ import annotations
 
@@ -12,12 +12,14 @@ import numpy as np
 from .arrays import is_torch
 
 _WORK = 10_000
-"""Steps of the search for a byte in common; where they don't suffice, there may be one."""
+"""Upper bound on the steps of the search for a common byte.  If it is exceeded, the arrays count as
+overlapping.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Memory of the elements of an array.
+    """The memory layout of an array.
 
     address: address of the first element.
     shape: extents.
@@ -32,7 +34,7 @@ class Place:
 
     @property
     def bounds(self) -> tuple[int, int]:
-        """The addresses of the first byte and after the last byte."""
+        """The address of the first byte, and the address after the last byte."""
         steps = [(n - 1) * s for n, s in zip(self.shape, self.strides, strict=True)]
         before = sum(s for s in steps if s < 0)
         return self.address + before, self.address + sum(steps) - before + self.itemsize
@@ -70,11 +72,11 @@ def shared(
     written: Collection[int],
     allowed: Callable[[int, int], bool] = _never,
 ) -> tuple[int, int] | None:
-    """The numbers of a written array and of another array that has a byte in common with it; None
-    if there are none. Only NumPy arrays and torch tensors, on any device, are checked.
+    """The indices of a written array and of another array that overlaps it; None if no arrays
+    overlap.  Only NumPy arrays and torch tensors, on any device, are checked.
 
-    written: numbers of the written arrays.
-    allowed: whether two arrays, given by number, may share memory.
+    written: indices of the written arrays.
+    allowed: whether two arrays, given by index, may share memory.
     """
     bounds = sorted(_bounds(arrays, written))
     end_of_any = end_of_written = 0
@@ -88,7 +90,7 @@ def shared(
 
 
 def _bounds(arrays: Sequence[Any], written: Collection[int]) -> list[tuple[int, int, bool]]:
-    """For each array with bytes, the bounds of its memory and whether it is written."""
+    """For each array that is not empty, the bounds of its memory and whether it is written."""
     torch, bounds = sys.modules.get("torch"), []
     tensor, strided = ((), None) if torch is None else (torch.Tensor, torch.strided)
     for i, x in enumerate(arrays):
@@ -116,7 +118,7 @@ def _place(x: Any) -> Place | None:
 def _pair(
     arrays: Sequence[Any], written: Collection[int], allowed: Callable[[int, int], bool]
 ) -> tuple[int, int] | None:
-    """The result of `shared`, where the bounds of arrays overlap."""
+    """The result of `shared` if the bounds of some arrays overlap."""
     places = {i: p for i, a in enumerate(arrays) if (p := _place(a)) is not None}
     for i in sorted(set(written) & set(places)):
         for j, place in places.items():

@@ -1,7 +1,7 @@
 """A compiled model of which parts run on a device and parts on the CPU.
 
-Values go from part to part where they are: on the device in its memory, on the host as arrays.
-Only the program's `Transfer` steps copy.
+Parts exchange values without copies: on the device in device memory, on the host as arrays.  Only
+the program's `Transfer` steps copy values.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class PartsRunner(Runner):
     def __init__(
         self, program: Program, threads: int | None = None, limits: Limits = UNLIMITED
     ) -> None:
-        """threads: number of threads of the CPU's parts. limits: limits for the device's memory and
-        time.
+        """threads: number of threads of the CPU's parts.
+        limits: limits for the device's memory and time.
 
         If this machine lacks the device, the program can still be kept, saved and shown, but not
         called.
@@ -127,8 +127,8 @@ class PartsRunner(Runner):
         return as_given(results, outputs, arrays)
 
     def _run(self, stored: Sequence[Any]) -> list[Any]:
-        """The results, each in a separate array: inputs among them are copied, and so are values
-        that are results twice.
+        """The results, each in a separate array.  A result that is also an input or an earlier
+        result is copied.
         """
         run = self._walked(stored, self._actions)
         seen = set(range(len(stored)))

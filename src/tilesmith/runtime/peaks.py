@@ -1,10 +1,11 @@
-"""Best rate at which this CPU multiplies in each element type: tiles of sums in registers, by the
-fastest tensor intrinsic.
+"""The peak multiplication rate of this CPU for each element type, measured with the fastest tensor
+intrinsic on tiles of sums in registers.
 
     for k in range(repeats):                       # rows x columns tiles
         acc[r, n] = intrinsic(acc[r, n], x[r], w[k % 4, n])
 
-The operands stay in the first-level cache.  `w` changes, since no product may leave the loop.
+The operands stay in the L1 cache.  `w` changes with k, so that the compiler can't hoist a product
+out of the loop.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from .function import NativeFunction
 from .native import aligned_bytes
 
 TYPES = ("f32", "bf16", "f16", "int16", "int8")
-"""The types that instructions multiply."""
+"""Element types for which a CPU may have multiply instructions."""
 
 ROUNDS = 50
 _REPEATS = 40_000
@@ -41,10 +42,10 @@ _VARIANTS = 4
 
 @dataclass(frozen=True, slots=True)
 class Peak:
-    """The fastest multiplication of a type.
+    """The peak rate of an element type.
 
     type: one of `TYPES`.
-    intrinsic: its name.
+    intrinsic: name of the fastest tensor intrinsic.
     rate: multiplications and additions per second of all threads together.
     """
 
@@ -60,8 +61,9 @@ def type_of(intrinsic: TensorIntrinsic) -> str:
 
 
 def fastest(target: Target) -> dict[str, TensorIntrinsic]:
-    """For each type with an instruction on the target, the intrinsic with the most products in the
-    time of a multiply-add.  Bytes may be multiplied as 16-bit numbers if that is equally fast.
+    """For each type with an instruction on the target, the intrinsic with the most products per
+    unit of time.  For int8, the int16 intrinsic is taken if it has more, or if int8 has no
+    instruction.
     """
     fastest_of: dict[str, TensorIntrinsic] = {}
 
@@ -87,8 +89,8 @@ def type_peaks(threads: int = 1, rounds: int = ROUNDS) -> tuple[Peak, ...]:
 
 @lru_cache(maxsize=16)
 def peak_of(intrinsic: str, threads: int) -> Peak | None:
-    """The measured peak, on `threads` threads, of the type that an intrinsic multiplies.  None if
-    this process does not know the intrinsic, or if the host lacks it.
+    """The measured peak, on `threads` threads, of the element type of an intrinsic.  None if this
+    process does not know the intrinsic, or if the host has no instruction for the type.
     """
     try:
         name = type_of(tensor_intrinsic(intrinsic))
@@ -131,8 +133,8 @@ def register_loop(
 
 
 def _tiles(intrinsic: TensorIntrinsic, target: Target) -> tuple[int, int]:
-    """Rows and columns of tiles that fit registers, with enough sums to hide the latency of any
-    CPU.
+    """Rows and columns of tiles that fit the registers.  There are enough sums to hide the latency
+    of any CPU.
     """
     registers = intrinsic.registers or target.vector_registers
     return 2, 2 if registers < 16 else 4 if registers < 32 else 10

@@ -1,9 +1,9 @@
 """The time of a model, kernel by kernel.
 
-A second main function, made on demand, calls the program's kernels and takes the time between them.
-So they run as always: in order, with the program's threads, with the caches as the previous kernel
-left them.  Their times add up to the whole; the time of a kernel in a loop is the sum over
-iterations.
+A second main function, made on demand, calls the program's kernels and reads the clock between
+them.  So the kernels run as in the program: in order, with the same threads, and with the caches in
+the state that the previous kernel left.  Kernel times add up to the whole; the time of a kernel in
+a loop is the sum over iterations.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ class KernelTime:
     """One kernel of a program.
 
     call: the call.
-    seconds: minimum time of all its runs in one call together.
+    seconds: total time of its runs in one call, the minimum over calls.
     runs: number of its runs in one call, which loops and branches determine.
     info: its description, if the program has one.
-    prediction: the performance model's prediction.  None without a description, and for a kernel
-        with symbolic sizes if the run does not have the expected sizes.
+    prediction: the performance model's prediction.  None without a description.  Also None for a
+        kernel with symbolic sizes, unless the run had the expected sizes.
     """
 
     call: KernelCall
@@ -59,7 +59,7 @@ class KernelTime:
         return self._rate(self.info.work.bytes) if self.info and self.prediction else 0.0
 
     def _rate(self, amount: float) -> float:
-        """An amount per run as an amount per second; 0 for a kernel that does not run."""
+        """Convert an amount per run to an amount per second; 0 for a kernel that does not run."""
         return amount * self.runs / self.seconds if self.runs else 0.0
 
     @property
@@ -143,8 +143,8 @@ class Stopwatch:
         return self._library.address(PROFILED_ENTRY)
 
     def times(self) -> np.ndarray:
-        """The memory of the program's last output, for times.  For each call, a run adds
-        nanoseconds and the number of runs.
+        """Zeroed memory for times, which the profiled main function takes as an additional last
+        output.  For each call it adds nanoseconds and the number of runs.
         """
         return np.zeros((max(len(self.calls), 1), 2), np.int64)
 

@@ -45,16 +45,17 @@ class Program:
     scratch_bytes: scratch memory of each thread (the largest `workspace_bytes_per_thread`), at
         expected sizes.
     constants: bytes, at a 64-byte boundary.
-    objects: by symbol, the object code that defines it; `ENTRY` is the main function.
+    objects: by symbol, the object code that defines the symbol; `ENTRY` is the main function.
     target: the machine.
     metadata: JSON values for users.
     kernels: by symbol, descriptions of kernels, where known.
-    symbols: symbols from which a run computes its sizes, by the function in the object `SIZES`.
-    size_values: number of values that this function and those of measurements compute.
-    in_place: outputs that live in the memory of an input: pairs of the output's number and the
-        input's, which have one type.  If the input has a default, it is a state (see `states`).
-    parts: programs for a device and for the CPU, of which this one consists.  It has no code then,
-        and its only constants are the defaults.
+    symbols: symbolic extents.  From them, the function in the object `SIZES` computes a run's
+        sizes.
+    size_values: number of values that this function and the size functions of measurements compute.
+    in_place: outputs that live in the memory of an input of the same type: pairs of the output's
+        number and the input's number.  If the input has a default, it is a state (see `states`).
+    parts: programs for a device and for the CPU, of which this program consists.  A program with
+        parts has no code of its own, and its only constants are the defaults.
     defaults: contents of inputs that a caller may omit: pairs of the input's number and the offset
         of its contents in `constants`.  These inputs are the last ones and have static shapes.
     bounds: by number of an output whose shape depends on data, upper bounds of its extents.
@@ -103,7 +104,7 @@ class Program:
 
     @cached_property
     def places(self) -> tuple[Target, ...]:
-        """The part in which each of `calls` runs."""
+        """For each of `calls`, the target of the part in which it runs."""
         own = (self.target for _ in calls_of(self.steps))
         return (*own, *(place for p in self.parts for place in p.places))
 
@@ -119,7 +120,7 @@ class Program:
 
     @cached_property
     def default_arrays(self) -> dict[str, np.ndarray]:
-        """By name, the inputs that a caller may omit, with their default contents."""
+        """By name, the default contents of the inputs that a caller may omit."""
         arrays: dict[str, np.ndarray] = {}
         for i, offset in self.defaults:
             spec = self.inputs[i]
@@ -130,22 +131,22 @@ class Program:
 
     @cached_property
     def states(self) -> tuple[tuple[int, int], ...]:
-        """Values that are kept from run to run: pairs of the output with the next value and the
-        input that it lives in, whose default is the first value.
+        """Values that are kept from run to run.  Each is a pair: the output with the next value,
+        and the input in which this output lives.  The input's default is the initial value.
         """
         with_default = {i for i, _ in self.defaults}
         return tuple(pair for pair in self.in_place if pair[1] in with_default)
 
     @cached_property
     def optional_arrays(self) -> dict[str, np.ndarray]:
-        """By name, the contents of inputs that may be omitted where nobody keeps states."""
+        """By name, the default contents of inputs that are not states."""
         states = {self.inputs[i].name for _, i in self.states}
         return {name: a for name, a in self.default_arrays.items() if name not in states}
 
     @property
     def index_limits(self) -> dict[str, int]:
-        """By name, the inputs that are indices, with the number of elements that they index at
-        expected sizes.
+        """For inputs that are indices, by name: the number of elements that they index, at expected
+        sizes.
         """
         told = self.metadata.get("indices")
         limits = told.items() if isinstance(told, dict) else ()
@@ -168,13 +169,13 @@ class Program:
 
     @cached_property
     def slots(self) -> int:
-        """Number of slots that a run may grow; the first are the outputs."""
+        """Number of slots: memory blocks that a run may grow.  The first slots are the outputs."""
         return slots_of(self.steps)
 
     @property
     def needs_growth(self) -> bool:
-        """Whether a run needs memory whose size it computes.  That is so if a size depends on data
-        and has no known bound, or if a result has such a shape.
+        """Whether a run allocates memory whose size it computes.  It does if a size depends on data
+        and has no known bound, or if the shape of a result depends on data.
         """
         return self.slots > 0
 
@@ -198,10 +199,10 @@ class Program:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Contents:
-    """The future contents of a constant.
+    """The contents of a constant, which are computed when they are written.
 
     bytes: size.
-    write: writes them to zeroed memory of that size.
+    write: writes the contents to zeroed memory of that size.
     """
 
     bytes: int

@@ -1,10 +1,10 @@
 """The rates of this machine, kept in the cache folder under the CPU's identity.
 
-Other load can only make a measurement slower, and a process may well start for the first time on a
-busy machine.  So a measurement is final only if it is reliable: other programs did not use the
-cores, repetitions agreed, and no rate is far below the machine's description.  An unreliable
-measurement is used for the moment. Later processes measure again, after waiting times that double,
-and keep the best of each rate. After some attempts the best rates become final.
+Other load makes a measurement slower, and the first process may run on a busy machine.  So a
+measurement is final only if it is reliable: other programs did not use the cores, repetitions
+agreed, and no rate is far below the machine's description.  An unreliable measurement is used until
+a later process measures again.  The waiting time before that doubles with each attempt.  The best
+value of each rate is kept.  After some attempts the best rates become final.
 """
 
 from __future__ import annotations
@@ -30,14 +30,16 @@ from .machine import cpu_name, measure
 from .threads import physical_cores
 
 VERSION = 3
-"""Version of the measuring kernels and of the files; a new version measures again."""
+"""Version of the measuring kernels and of the files.  Rates of another version are measured
+again.
+"""
 
 SPREAD = 1.5
-"""Typical time of a repetition relative to the best, from which on other programs ran too."""
+"""Ratio of the typical to the best time of a repetition from which other load is assumed."""
 PLAUSIBLE = 0.5
-"""Fraction of the (cautiously) described rate below which a measured rate is doubted."""
+"""Least plausible measured rate, as a fraction of the described rate (which is a cautious one)."""
 ATTEMPTS = 8
-"""Measurements after which one is kept for good, whatever it looks like."""
+"""Number of measurements after which the best rates are final, even if they are unreliable."""
 FIRST_WAIT = 60.0
 """Seconds until the second measurement; each later wait is twice as long."""
 
@@ -46,10 +48,10 @@ _log = logger("machine")
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """Rates of a machine, and the soundness of their measurement.
+    """Rates of a machine, and the reliability of their measurement.
 
-    machine: the best of each rate.
-    doubts: why the last measurement is not sound; empty if it is.
+    machine: the best measured value of each rate.
+    doubts: why the last measurement is unreliable; empty for a reliable one.
     attempts: measurements so far.
     last: time of the last measurement, in seconds since 1970.
     """
@@ -83,7 +85,7 @@ def machine(cache_dir: Path | None = None, again: bool = False) -> Machine:
 
 
 def kept_rates(cache_dir: Path | None = None, again: bool = False) -> Kept:
-    """Like `machine`, with facts about the measurements.
+    """The rates that `machine` returns, with facts about their measurement.
 
     again: whether to forget earlier measurements.
     """
@@ -106,11 +108,11 @@ def kept_rates(cache_dir: Path | None = None, again: bool = False) -> Kept:
 
 
 def _doubts(found: Machine, target: Target, spread: float, load: float | None) -> str:
-    """Reason why a measurement is not sound; empty if it is.
+    """Reason why a measurement is unreliable; empty for a reliable one.
 
     spread: typical time of repetitions relative to the best.
-    load: fraction of the cores' time that other programs used meanwhile; None if the system does
-        not report it.
+    load: fraction of the cores' time that other programs used during the measurement; None if the
+        system does not report it.
     """
     if load is not None and load > BUSY:
         return f"other programs used {load:.0%} of the cores meanwhile"
@@ -129,8 +131,8 @@ def _doubts(found: Machine, target: Target, spread: float, load: float | None) -
 
 
 def faster(a: Machine, b: Machine) -> Machine:
-    """The best of each rate of two measurements of one machine.  If they have different numbers of
-    threads, `b`.
+    """The better value of each rate of two measurements of one machine.  If `a` and `b` have
+    different numbers of threads, the result is `b`.
     """
     if [r.threads for r in a.rates] != [r.threads for r in b.rates]:
         return b

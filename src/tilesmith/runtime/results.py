@@ -1,4 +1,4 @@
-"""Memory for results: large blocks are reused once nobody refers to their last contents.
+"""Memory for results.  Large blocks are reused once no array refers to them.
 
 The C library returns free blocks of tens of megabytes to the system at once.  Mapping as many fresh
 pages takes longer than most kernels take to fill them.
@@ -20,10 +20,12 @@ from tilesmith.support.forks import renew_in_children
 from .native import ALIGNMENT
 
 LARGE_BYTES = 16 << 20
-"""Results of at least this size have memory of their own, which starts at a cache line."""
+"""Size in bytes from which results use blocks that are kept and reused, aligned to a cache line."""
 
 _KEPT = 2
-"""Blocks kept: a caller still holds the last result when it asks for the next."""
+"""Number of kept blocks: two, since a caller still holds the last result while it runs the next
+call.
+"""
 
 
 def _references(blocks: list[np.ndarray]) -> list[int]:
@@ -31,11 +33,13 @@ def _references(blocks: list[np.ndarray]) -> list[int]:
 
 
 (_IDLE,) = _references([np.empty(1)])
-"""The count for a block that no array looks into."""
+"""The reference count of a block that no array views."""
 
 
 class Results:
-    """Memory for results.  `fresh()` returns an uninitialised array without other references."""
+    """Memory for one result of each run.  `fresh()` returns an uninitialised array; no other array
+    uses its memory.
+    """
 
     fresh: Callable[[], np.ndarray]
 

@@ -30,7 +30,7 @@ class Times:
 
     seconds: minimum time of each call.
     runs: number of times that each call ran in the last run.
-    whole: seconds of the fastest whole run, if whole runs were asked for.
+    whole: seconds of the fastest run of the normal main function, if such runs were requested.
     extents: extents of the program's symbols in these runs.
     host: seconds of a run in each host function, by node and operator.
     """
@@ -45,7 +45,7 @@ class Times:
 class Runner(ABC):
     """A program that is ready to run.
 
-    program: the program; the one for all sizes if there are several.
+    program: the program; if there are programs for single sizes too, the one for all sizes.
     threads: number of threads on the CPU.
     limits: limits for a device.
     """
@@ -65,12 +65,12 @@ class Runner(ABC):
     def timed(self, arrays: tuple[Any, ...], repeats: int, both: bool = False) -> Times:
         """Minimum times of `repeats` runs.
 
-        both: whether to time as many whole runs too.
+        both: whether to time the same number of whole runs, without a clock between calls, too.
         """
 
     def trim(self) -> int:
         """Return unused memory to the system.  Returns the number of bytes."""
-        return 0  # the program keeps the memory on a device
+        return 0  # memory on a device is kept
 
     def variants(self) -> Variants:
         """The runners among which a call chooses, each with its sizes."""
@@ -89,7 +89,9 @@ Variants: TypeAlias = "Sequence[tuple[Sizes, Runner]]"
 
 
 def given_outputs(specs: tuple[TensorSpec, ...], out: Any) -> tuple[Any, ...]:
-    """For each output the caller's array, or None.  Raises ModelError."""
+    """For each output, the caller's array in `out`, or None.  Raises ModelError for a wrong
+    count.
+    """
     count = len(specs)
     if out is None:
         return (None,) * count
@@ -102,9 +104,9 @@ def given_outputs(specs: tuple[TensorSpec, ...], out: Any) -> tuple[Any, ...]:
 def kept_outputs(
     program: Program, stored: Sequence[Any], given: Sequence[Any], specs: Sequence[TensorSpec]
 ) -> list[Any]:
-    """For each output the memory of the caller's array, or None.
+    """For each output, the memory of the caller's array in `given`, or None.
 
-    stored: the inputs.
+    stored: the inputs in the form of native memory.
     specs: the outputs of this run.
 
     Raises ModelError for an array that can't hold its output, UsageError for one that shares memory

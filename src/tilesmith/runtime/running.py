@@ -19,7 +19,7 @@ def runner_of(
     """The runner of a program.
 
     limits: limits for a device's memory and time.
-    stand_in: makes the executable for the CPU that answers once the device has failed.
+    stand_in: makes the executable for the CPU that is used after the device has failed.
 
     Raises ModelError if this machine lacks what the program was compiled for, DeviceError if its
     device is not there or has not enough memory.

@@ -38,9 +38,10 @@ _VECTOR = 16
 class _Array:
     """An argument.
 
-    stored: its memory on the host, or the shadow of its device memory.
-    is_there: whether it is on the device.
-    waits: whether the call must end before its owner may use it again.
+    stored: the array on the host, or the shadow of an array on the device.
+    is_there: whether the array is on the device.
+    waits: whether the call must wait for the device at its end, since the stream of the array's
+        owner is not known.
     """
 
     stored: np.ndarray
@@ -61,7 +62,7 @@ class SharedCall:
     """The arguments of one call, on one stream.
 
     device: the device with the stream of the call.
-    inputs, outputs: device memory of each, the caller's or the executable's.
+    inputs, outputs: device memory of each input and output, the caller's or the executable's.
     """
 
     def __init__(
@@ -72,8 +73,8 @@ class SharedCall:
         given: Sequence[Any],
         own: tuple[Sequence[Any], Sequence[Any]],
     ) -> None:
-        """given: for each output, the caller's array or None. own: the executable's memory for
-        inputs and outputs.
+        """given: for each output, the caller's array or None.
+        own: the executable's memory for inputs and outputs.
 
         Raises ModelError for arrays of a wrong type, shape or device, UsageError for an output that
         shares memory with another array.
@@ -141,7 +142,7 @@ class SharedCall:
             )
 
     def _at_home(self, out: int, given: Any, homes: dict[int, int]) -> Any:
-        """The arrays of outputs (see `arrays.at_home`)."""
+        """The array to which an output is written, or None (see `arrays.at_home`)."""
         if out not in homes:
             return given
         home = self._arrays[homes[out]]

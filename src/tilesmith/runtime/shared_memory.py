@@ -1,7 +1,8 @@
 """Arrays in memory of a CUDA device that other libraries share: PyTorch, CuPy, JAX, and ours.
 
-Such an array is described by a shadow: a NumPy array with its address, type, shape and strides.  So
-the checks for host arrays also work for it.  Nothing may read a shadow's elements.
+Such an array is described by a shadow: a NumPy array with the same address, type, shape and
+strides.  So the checks for host arrays also work for device arrays.  Nothing may read a shadow's
+elements.
 
 A library's stream is known: PyTorch has a current stream, and other libraries name a stream in the
 CUDA array interface.  With DLPack, the consumer passes a stream, and the library makes it wait.
@@ -40,13 +41,13 @@ from .arrays import check_no_dual, is_foreign, is_torch, to_torch
 
 _CUDA = (2, 13)  # kinds of devices in DLPack: memory of a device, and managed memory
 _LEGACY = 1
-"""The stream that waits for all others, where a library names none, or 0."""
+"""CUDA's legacy default stream, which waits for all others.  It replaces stream 0 or None."""
 
 _CODES: dict[DType, int] = {
     bool_: 6, bf16: 4, f16: 2, f32: 2, f64: 2, i8: 0, i16: 0, i32: 0, i64: 0,
     u8: 1, u16: 1, u32: 1, u64: 1,
 }  # fmt: skip
-"""DLPack's kinds of element types."""
+"""DLPack's type codes of element types."""
 
 
 class _Tensor(ctypes.Structure):
@@ -70,7 +71,7 @@ _pointer.restype, _pointer.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes
 
 
 class _Held:
-    """The base of a shadow.
+    """The object whose memory a shadow views.
 
     owner: lives as long as the shadow.
     """
@@ -117,7 +118,7 @@ def is_shared(value: Any) -> bool:
 
 
 def stream_of(values: Iterable[Any]) -> int | None:
-    """The stream of the first array that names one."""
+    """The stream of the first array that has a known stream; None if there is none."""
     for value in values:
         if (stream := _stream(value)) is not None:
             return stream
@@ -139,7 +140,7 @@ class Taken:
     """An array of another library.
 
     shadow: shadow of its memory.
-    number: number of its device; None if only its address determines it.
+    number: number of its device; None if it must be looked up by address.
     stream: stream that computes it; None if no waiting is needed.
     """
 
@@ -153,7 +154,7 @@ def taken(value: Any, what: str, stream: int) -> Taken:
 
     stream: the stream that will use it.
 
-    Raises ModelError naming `what` for element types that have no name here.
+    Raises ModelError, with `what` in the message, for element types that Tilesmith lacks.
     """
     if is_torch(value):
         return _of_torch(value, what)
@@ -210,8 +211,8 @@ def torch_result(like: Any, dtype: DType, shape: Sequence[int]) -> Any:
 
 
 class DeviceArray:
-    """A result in CUDA device memory, returned if inputs are device arrays of other libraries than
-    PyTorch.
+    """A result in CUDA device memory.  Calls return it if the device arrays among the inputs come
+    from other libraries than PyTorch.
 
     `cupy.asarray(a)`, `torch.as_tensor(a)` and `jax.dlpack.from_dlpack(a)` take it without a copy;
     `a.numpy()` copies it to the host.
@@ -248,7 +249,8 @@ class DeviceArray:
         return _CUDA[0], self._number
 
     def __dlpack__(self, *, stream: int | None = None, **_: Any) -> Any:
-        """A DLPack capsule.  `stream` waits for the elements; for -1, nothing waits.
+        """A DLPack capsule.  The consumer's `stream` waits for the elements; with -1, no stream
+        waits.
 
         Raises BufferError for element types that DLPack does not have.
         """

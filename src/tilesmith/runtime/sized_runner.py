@@ -19,16 +19,17 @@ from .runner import Runner, Sizes, Times, Variants
 _log = logger("sizes")
 
 HOT = 32
-"""Calls with the same sizes after which they get a program of their own."""
+"""Number of calls with the same sizes after which a program is made for these sizes."""
 
 MOST = 8
-"""Upper bound on the programs that are made because their sizes are hot."""
+"""Upper bound on the number of programs for some sizes; no more are made for frequent sizes."""
 
 
 class SizedRunner(Runner):
-    """The program for all sizes; calls with some sizes run programs that are made for these.
+    """A program for all sizes, and programs for some sizes, which run calls with these sizes.
 
-    Such a program may fix all symbols or some.  The program that fixes most symbols is taken.
+    A program for some sizes fixes all symbols or some of them.  If several match a call, the one
+    that fixes most symbols runs.
     """
 
     def __init__(
@@ -40,8 +41,9 @@ class SizedRunner(Runner):
     ) -> None:
         """program: the program for all sizes.
 
-        fixed: programs with the sizes that they are for.
-        make: makes such a program; called in the background for sizes that are hot (see `HOT`).
+        fixed: pairs of fixed sizes and the program for them.
+        make: makes the program for some sizes.  It is called in the background for sizes that occur
+            often (see `HOT`).
         """
         self.general = HostRunner(program, threads)
         self.program, self.threads = program, self.general.threads
@@ -80,7 +82,7 @@ class SizedRunner(Runner):
             return self.general
         inputs = [as_array(a, s) for a, s in zip(arrays, specs, strict=True)]
         if any(a.ndim != len(s.shape) for a, s in zip(inputs, specs, strict=True)):
-            return self.general  # which reports the error
+            return self.general  # its call reports the error
         extents = self.general.sizes.extents([a.shape for a in inputs])
         sizes_of_call = self._by_name(extents)
         for sizes, runner in self.fixed:

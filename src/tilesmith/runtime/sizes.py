@@ -1,4 +1,4 @@
-"""The sizes of a run, if they are not known before it."""
+"""Computation of the sizes of a run, for programs with symbolic extents."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .arrays import stored_dtype
 from .program import Program
 
 _KEPT = 64
-"""Sizes of runs that are remembered."""
+"""Upper bound on the number of runs whose sizes are cached."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,9 +29,8 @@ class RunSizes:
     """Sizes that a run needs.
 
     call: for `Runner.call`: bytes of arena and scratch, then the extents of the symbols.
-    outputs: shapes of the results; None for one that depends on data, or is an object
-        of the host.
-    formulas: extents of inputs that follow from the symbols, in order.
+    outputs: shapes of the results; None for a shape that depends on data, and for host objects.
+    formulas: extents of inputs that are computed from the symbols, in order.
     """
 
     call: tuple[int, ...]
@@ -68,7 +67,7 @@ class SizeFunction:
         )
 
     def of(self, arrays: Sequence[Any]) -> RunSizes:
-        """The sizes for inputs, in order, of correct ranks and fixed extents.
+        """The sizes of a run on these inputs, which must have correct ranks and fixed extents.
 
         Raises ModelError if two inputs have different extents for one symbol, for an extent outside
         its range, and if the run needs more memory than there is.
@@ -89,14 +88,14 @@ class SizeFunction:
         return sizes
 
     def seen(self, arrays: Sequence[Any]) -> RunSizes | None:
-        """The sizes for NumPy arrays whose shapes `of` has accepted before.  None for other arrays,
-        and for types with a different form in memory, such as 4-bit integers.
+        """The sizes for NumPy arrays of shapes that `of` has accepted before, else None.  Also None
+        if the memory of an input differs from NumPy's, as for 4-bit integers.
         """
         shapes = [a.shape if type(a) is np.ndarray else None for a in arrays]
         return self._seen.get(tuple(shapes))
 
     def extents(self, shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
-        """The symbols' extents for the shapes of the inputs."""
+        """The extent of each symbol, taken from the shapes of the inputs."""
         extents = [-1] * len(self._positions)
         for n, axis, position in self._places:
             extent = shapes[n][axis]
@@ -180,7 +179,7 @@ class SizeFunction:
 
 
 def unfit_extent(measurement: Measurement, values: Sequence[int]) -> str:
-    """Reason why extents that a run found are impossible; `values`: the failure's values."""
+    """Reason why extents that a run measured are impossible.  values: the failure's values."""
     label = f"{measurement.label}: " if measurement.label else ""
     if not values:
         names = ", ".join(e.name for e in measurement.extents)
@@ -193,10 +192,10 @@ def unfit_extent(measurement: Measurement, values: Sequence[int]) -> str:
 
 
 def demands(program: Program, places: Sequence[tuple[str, int]]) -> str:
-    """Text to append to a message about axes of inputs: the last requirement on each of their
-    dimensions.
+    """Text to append to a message about axes of inputs: for each dimension of these axes, the last
+    requirement that an operator put on it.
 
-    places: names of inputs, and axes.
+    places: pairs of an input's name and an axis.
     """
     by_dimension = {
         told["dimension"]: f"; dimension {told['dimension']!r} is {told['now']}: {told['demand']}"
@@ -207,7 +206,9 @@ def demands(program: Program, places: Sequence[tuple[str, int]]) -> str:
 
 
 def _told(program: Program) -> Iterator[dict[str, Any]]:
-    """The dimensions in the metadata, which come from a file and so may be invalid."""
+    """The valid entries about dimensions in the metadata.  The metadata comes from a file, so that
+    entries may be invalid.
+    """
     told = program.metadata.get("narrowed")
     for entry in told if isinstance(told, list) else ():
         if isinstance(entry, dict) and isinstance(entry.get("places"), list):

@@ -16,7 +16,7 @@ from .runner import given_outputs
 class States:
     """The states of one executable: arrays that each run reads and writes.
 
-    Runs with states happen one after the other, also those of several threads.
+    Runs with states happen one after the other, even if several threads call.
     """
 
     def __init__(self, program: Program) -> None:
@@ -46,7 +46,7 @@ class States:
         return tuple(spec for spec, is_state in pairs if not is_state)
 
     def reset(self) -> None:
-        """Give all states their first values, in the arrays that they have."""
+        """Set all states to their initial values, in the same arrays."""
         for name, first in self._first.items():
             if name in self.arrays:
                 self.arrays[name][...] = first
@@ -54,7 +54,9 @@ class States:
                 self.arrays[name] = first.copy()
 
     def joined(self, arrays: Sequence[Any], copies: bool = False) -> tuple[Any, ...]:
-        """The program's inputs: `arrays` in order, and the states, or copies of them, in theirs."""
+        """The program's inputs in order: items of `arrays`, and the states (or their copies) in
+        between.
+        """
         left = iter(arrays)
         return tuple(
             (self.arrays[spec.name].copy() if copies else self.arrays[spec.name])
@@ -64,7 +66,9 @@ class States:
         )
 
     def calling(self, run: Callable[..., Any]) -> Callable[..., Any]:
-        """The call of a program, `run`, for the inputs and outputs without states."""
+        """A wrapper of `run`, a call of the program.  It takes and returns the inputs and outputs
+        that are not states.
+        """
         inputs, outputs = self.inputs, self.outputs
         is_single = len(outputs) == 1
 

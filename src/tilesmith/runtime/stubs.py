@@ -18,7 +18,7 @@ from tilesmith.support.version import VERSION
 
 _NOT_INPUTS = {"self", "Outputs"}
 _NOT_OUTPUTS = {*dir(tuple), "Any", "np", "npt"}
-"""Names that the parameters of a call, and the fields of its result, must not have."""
+"""Names that parameters of a call (`_NOT_INPUTS`) and fields of its result must not have."""
 
 _LOADER = '''"""{about}"""
 
@@ -97,7 +97,7 @@ def write_stubs(program: Program, path: str | Path) -> tuple[Path, Path]:
 
 
 def check_module_name(path: Path) -> None:
-    """Raises UsageError if a module with the name and folder of `path` could not be imported."""
+    """Raises UsageError if the file name of `path` is not a valid module name."""
     if not path.stem.isidentifier() or keyword.iskeyword(path.stem):
         raise UsageError(
             f"a module beside {str(path)!r} could not be imported: expected a file whose name is "
@@ -106,7 +106,7 @@ def check_module_name(path: Path) -> None:
 
 
 def _values(program: Program, file: str) -> dict[str, str]:
-    """The replacements of the words in braces."""
+    """The replacements of the placeholders in braces in the templates."""
     inputs = _identifiers((s.name for s in program.inputs), _NOT_INPUTS)
     outputs = _identifiers((s.name for s in program.outputs), _NOT_OUTPUTS)
     pairs = zip(inputs, program.inputs, strict=True)
@@ -194,7 +194,7 @@ def _array(spec: TensorSpec) -> str:
     if spec.dtype.is_host:
         return "Any"
     scalar = spec.dtype.numpy.type
-    if scalar.__module__ != "numpy":  # NumPy lacks these types
+    if scalar.__module__ != "numpy":  # a type that NumPy lacks
         return "npt.NDArray[Any]"
     return f"npt.NDArray[np.{scalar.__name__}]"
 

@@ -1,8 +1,8 @@
 """The number of threads that a program uses.
 
-In descending priority: an argument, TILESMITH_NUM_THREADS, OMP_NUM_THREADS, the number of physical
-cores that this process may use (CPU affinity and cgroup limits considered).  A second hardware
-thread of a core adds nothing to code that keeps its vector units busy.
+In descending priority it comes from an argument, TILESMITH_NUM_THREADS, OMP_NUM_THREADS, or the
+number of physical cores that this process may use (within CPU affinity and cgroup limits).  A
+second hardware thread of a core adds nothing to code that keeps its vector units busy.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tilesmith.support.options import Options, threads_from_environment
 def thread_count(threads: int | None = None) -> int:
     """The number of threads to use; for None, the environment decides.
 
-    Raises UsageError unless numbers are from 1 to 4096.
+    Raises UsageError unless the number is from 1 to 4096.
     """
     if threads is None:
         return threads_from_environment(os.environ) or physical_cores()
@@ -31,8 +31,8 @@ def thread_count(threads: int | None = None) -> int:
 
 
 def target_of(options: Options) -> Target:
-    """The target in the options, with schedules for the requested number of threads.  The default
-    is the number of cores of the described machine, or of this machine.
+    """The target in the options, for schedules with the requested number of threads.  The default
+    number is that of the cores of the described machine, or of this machine.
     """
     target = targets.target(options.target)
     asked = options.threads or threads_from_environment()
@@ -49,7 +49,7 @@ def physical_cores() -> int:
 
 
 def cores() -> list[list[int]]:
-    """The processors that this process may use, by number, core by core; empty if the system
+    """For each core, the numbers of its processors that this process may use.  Empty if the system
     doesn't report them (macOS, Windows).
     """
     if not hasattr(os, "sched_getaffinity"):

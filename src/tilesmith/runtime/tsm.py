@@ -1,8 +1,8 @@
 """The `.tsm` file: a program in one file.
 
 A ZIP archive without compression: `manifest.json`, `code/N.o` and `weights.bin`; for a program that
-consists of parts also a file `parts/N.tsm` for each part.  All of it is read into memory of this
-process: a file that is overwritten or cut short later changes no executable.
+consists of parts also a file `parts/N.tsm` for each part.  The whole file is read into memory of
+this process.  So overwriting or truncating the file later changes no executable.
 
 The cache keeps weights in separate files, which programs and processes share.  Archives in the
 cache have no `weights.bin`; the manifest contains the file's name and checksum.  The file is mapped
@@ -67,9 +67,10 @@ def save_program(
     """Write `program` to a file, which appears completely or not at all, or to a stream.
 
     sign: a secret key, with which the file is signed.
-    stubs: whether a Python module that loads the file, and its type stub, are written beside it.
+    stubs: whether to write a Python module that loads the file, and the module's type stub, into
+        the same folder.
 
-    Raises UsageError if there is no such folder, if it can't be written to, or for a bad key.
+    Raises UsageError if the folder does not exist or can't be written to, or for a bad key.
     """
     if not isinstance(path, (str, os.PathLike)):
         if not hasattr(path, "write"):
@@ -115,7 +116,9 @@ def _save(program: Program, path: Path) -> None:
 
 
 FindWeights: TypeAlias = Callable[[str], Path | None]
-"""The path of the weights that a manifest names, if they exist."""
+"""A function from the file name of weights, as in a manifest, to their path; None if they don't
+exist.
+"""
 
 
 def write_program(program: Program, f: IO[bytes], weights: str | None = None) -> None:
@@ -161,7 +164,7 @@ copyreg.pickle(Program, lambda program: (from_bytes, (to_bytes(program),)))
 
 
 def is_compiled(path: str | os.PathLike[str]) -> bool:
-    """Whether a file is a `.tsm`: an archive with a manifest of ours."""
+    """Whether a file is a `.tsm`: an archive with a manifest of Tilesmith's."""
     try:
         with open_regular(path) as f, zipfile.ZipFile(f) as z:
             return _MANIFEST in z.namelist()
@@ -176,7 +179,7 @@ def load_program(
 ) -> Program:
     """The program in the file at `path`, or in the bytes of one.
 
-    find_weights: finds weights that are not in the archive.
+    find_weights: finds the file of weights that are not in the archive.
     require_signature: the public key with which the file must be signed.
 
     Raises ModelError if the file is not a sound `.tsm`, SignatureError if it is not signed.
@@ -268,7 +271,7 @@ def _read(
 
 def _check_kind(path: Path, names: Iterable[str]) -> None:
     """Raises ModelError for archives of another kind.  The message names the function that reads
-    them.
+    that kind.
     """
     files = {name.rpartition("/")[2] for name in names}
     if _MANIFEST not in files and "data.pkl" in files:
@@ -326,7 +329,9 @@ def _weights_apart(path: Path, file: Path | None, size: int) -> np.ndarray:
 
 
 def _checksum(weights: np.ndarray) -> str:
-    """A checksum against damage, at memory speed: a hash of the sums of 64 KB pieces."""
+    """A checksum that detects damage, computed at memory speed: a hash of the sums of 64 KB
+    pieces.
+    """
     whole = weights.size // _SUMMED * _SUMMED
     sums = weights[:whole].view(np.uint64).reshape(-1, _SUMMED // 8).sum(1)
     return hashlib.sha256(sums.tobytes() + weights[whole:].tobytes()).hexdigest()
@@ -358,7 +363,8 @@ def to_manifest(program: Program, files: dict[str, str]) -> dict[str, Any]:
 
 
 def from_manifest(m: dict[str, Any]) -> tuple[Program, dict[str, dict[str, str]], int]:
-    """The program without code and weights, the place of its code, and the size of the weights.
+    """The program without code and weights, the archive names of its code, and the size of the
+    weights.
 
     Raises ValueError, KeyError, TypeError, ParseError or VerifyError for anything that
     `to_manifest` does not write.

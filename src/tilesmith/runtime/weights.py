@@ -24,7 +24,7 @@ Weights: TypeAlias = str | os.PathLike[str] | Mapping[str, Any]
 
 
 class Recipe(Protocol):
-    """A recipe by which an executable gets other weights (`driver.recipe`)."""
+    """A recipe that makes an executable's programs again with other weights (`driver.recipe`)."""
 
     def renewed(
         self,
@@ -46,7 +46,7 @@ _TYPES: dict[str, DType] = {
 
 
 def arrays_of(weights: Weights) -> dict[str, np.ndarray]:
-    """Weights by name, in memory of the caller or of the mapped file where that is possible.
+    """Weights by name.  If possible, they are views of the caller's memory or of the mapped file.
 
     Raises ModelError for a file that can't be read, and for a value that is not an array.
     """
@@ -60,9 +60,9 @@ def renewed(
 ) -> list[Program]:
     """Programs with new weights that replace `programs`; none if they already have these weights.
 
-    recipe: how they were made.
+    recipe: the recipe of `programs`; None if it is not known.
 
-    Raises UsageError if it is not known, and what `arrays_of` and `Recipe.renewed` raise.
+    Raises UsageError without a recipe, and the errors of `arrays_of` and `Recipe.renewed`.
     """
     if recipe is None:
         raise UsageError(
@@ -97,7 +97,7 @@ def read_safetensors(path: Path) -> dict[str, np.ndarray]:
 
 
 _ABOUT = "__metadata__"
-"""The entry of the header that is no array."""
+"""The entry of the header that does not describe an array."""
 
 
 def _tensor(entry: dict[str, Any], data: memoryview) -> np.ndarray:

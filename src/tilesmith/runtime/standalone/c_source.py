@@ -1,8 +1,8 @@
 """`export` as C source, for microcontrollers: `NAME.c`, `NAME.h` and `tilesmith.h`.
 
-The text is C99 and needs `math.h` and `string.h` of the C library, no allocation and no threads.
-Weights are a constant structure, which the linker puts into flash memory.  All intermediate values
-are in one static array.
+The text is C99.  It needs `math.h` and `string.h` of the C library, but no allocation and no
+threads.  Weights are a constant structure, which the linker puts into flash memory.  All
+intermediate values are in one static array.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class _Constant:
     begin: offset in the program's constants, in bytes.
     type: C type of an element.
     count: number of elements.
-    label: the node of the source model that reads it.
+    label: the node of the source model that reads the constant.
     """
 
     begin: int
@@ -66,7 +66,7 @@ class _Constant:
 def write_source(program: Program, folder: Path, name: str) -> tuple[list[Path], int]:
     """Write the files; returns their paths, NAME.c first, and the bytes of constants.
 
-    Raises UsageError for a program whose sizes only a run knows.
+    Raises UsageError for a program with sizes that are only known at run time.
     """
     if program.symbols:
         names = ", ".join(s.name for s in program.symbols)
@@ -126,8 +126,8 @@ def _source(
 def _with_own_workspace(
     steps: Sequence[Step], unused: Collection[str], end: int
 ) -> tuple[Step, ...]:
-    """The steps, where kernels without workspace get the end of the arena, which contains no
-    values.
+    """The steps, in which the kernels `unused`, which use no workspace, get the arena's end as
+    theirs.  No values are there.
     """
 
     def moved(step: Step) -> Step:
@@ -139,7 +139,7 @@ def _with_own_workspace(
 
 
 def _without_comment(text: str) -> str:
-    """A kernel's text without its first comment, preceded by that comment on a separate line."""
+    """A kernel's text without the comment before it."""
     head, end, rest = text.partition("*/\n")
     return f"int32_t {rest.removeprefix('int32_t ')}" if end and head.startswith("/*") else text
 
@@ -165,7 +165,7 @@ def _constants(program: Program, kernels: dict[str, SourceKernel]) -> list[_Cons
 
 
 def _apart(found: Sequence[_Constant], end: int) -> Iterator[_Constant]:
-    """The constants, with byte arrays for the gaps between them, for which no kernel has a type."""
+    """The constants, with a byte array for each gap between them.  No kernel reads the gaps."""
     last = 0
     for c in found:
         if c.begin > last:
@@ -194,7 +194,7 @@ def _weights(program: Program, constants: Sequence[_Constant]) -> str:
 
 
 def _number(value: np.generic) -> str:
-    """A number as a C constant, exactly."""
+    """A C constant with exactly this value."""
     if isinstance(value, np.integer):
         n = int(value)
         if n == np.iinfo(np.int64).min:

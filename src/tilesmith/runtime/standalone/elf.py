@@ -1,9 +1,9 @@
-"""Symbols of relocatable ELF objects: they are renamed and changed so that several objects can be
-in one library.
+"""Changes to the symbols of relocatable ELF objects, so that one library can contain several
+objects.
 
-Compiled code has the same function names in every program.  In a library each program gets its own
-names, which no linker exports.  If two objects define a function of the same name, the definitions
-are the same. Source: System V ABI, chapter 4 (object files).
+Compiled code has the same function names in every program.  In a library, the functions of each
+program get names of their own, which are not exported.  Functions that still share a name have
+equal definitions.  Source: System V ABI, chapter 4 (object files).
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ _UNDEFINED = 0
 
 
 def private(code: bytes, rename: Callable[[str], str]) -> bytes:
-    """The object with its functions renamed, hidden and weak, so that the linker keeps one of equal
-    definitions.
+    """The object with its functions renamed, hidden and weak.  Of several weak definitions the
+    linker keeps one.
 
     rename: a symbol's new name, for definitions and for references.
 
@@ -41,8 +41,9 @@ def private(code: bytes, rename: Callable[[str], str]) -> bytes:
 
 
 class _Layout:
-    """Offsets and sizes in bytes of fields in objects of one address size; `word` is the `struct`
-    format of an address.
+    """Offsets and sizes, in bytes, of the fields in ELF objects of one class (32-bit or 64-bit).
+
+    word: the `struct` format of an address.
     """
 
     def __init__(
@@ -68,9 +69,10 @@ _NARROW = _Layout("I", 0x20, 0x30, (40, 0x10, 0x14, 0x18), 16, 12, 14)
 def _rewrite(
     out: bytearray, layout: _Layout, table: int, texts: int, rename: Callable[[str], str]
 ) -> None:
-    """Change the symbols of one table; their names move to the end of the object.
+    """Change the symbols of one table.  The table of names is copied to the end of the object, with
+    the new names.
 
-    table, texts: offsets of the headers of the symbol table and of its names.
+    table, texts: offsets of two section headers: the symbol table's, and that of its names.
     """
     word = f"<{layout.word}"
 

@@ -48,7 +48,9 @@ from .wasm import is_module, write_module
 Format: TypeAlias = Literal["shared", "static", "object", "plugin", "python", "c"]
 
 MOST_PROGRAMS = 6
-"""Programs in one library: the head of the file of weights has room for so many sums."""
+"""Upper bound on the programs in one library: the head of the weights file has space for 6
+checksums.
+"""
 _MAGIC = b"TSWEIGHT"
 _CMAKE: dict[str, dict[str, str]] = {
     "shared": {"KIND": "SHARED", "PLACE": "IMPORTED_LOCATION"},
@@ -71,14 +73,14 @@ def export(
     """Write a C library of a model: `include/NAME.h`, `lib/libNAME.so`, `NAME.weights`, and an
     example, a C++ header and files for CMake and pkg-config.
 
-    programs: one model compiled for several levels of one kind of processor, the best first.  The
-        library takes the first that its processor can run.
+    programs: one model compiled for several levels of one kind of processor, the best first.  At
+        run time the library picks the first program that the processor supports.
     folder: created if needed; files of the same names are replaced atomically.  If anything fails,
         the folder stays unchanged.
-    name: name of the library and prefix of its functions: a C identifier.
+    name: name of the library, a C identifier.  Names of functions begin with it.
     threads: number of threads for which the programs were scheduled.
     sign: a secret key, with which the digests of all files are signed.
-    glibc: the oldest version of glibc with which the library must run (default: this machine's).
+    glibc: the oldest version of glibc that the library must support (default: this machine's).
 
     Raises UsageError for a program that can't be exported, and if no compiler is found.
     """
@@ -244,8 +246,8 @@ def _objects(
     programs: Sequence[Program], name: str, places: Sequence[Weights], file_bytes: int,
     include: Path, scratch: Path, tools: Toolchain,
 ) -> list[Path]:  # fmt: skip
-    """The objects of a library: the program's code, its tables, the runtime, and weights if they
-    are inside.
+    """The object files of a library: the programs' code, the tables, the runtime, and the weights
+    if they are inside the library.
     """
     tables = scratch / f"{name}.c"
     names = [] if tools.system.is_elf else own_names(name)
@@ -274,4 +276,4 @@ def _write_weights(
         f.truncate(file_bytes)
 
 
-assert OUTPUTS == 2  # `model.c` finds the extents of outputs after the two sizes of memory
+assert OUTPUTS == 2  # in `model.c` the outputs' extents follow the two memory sizes

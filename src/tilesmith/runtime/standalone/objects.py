@@ -24,7 +24,7 @@ from .toolchain import SOURCES, SYSTEMS, Toolchain
 WeightsPlace: TypeAlias = Literal["file", "inside"]
 
 MOST_VALUES = 512
-"""Sizes that a run may compute: the room that `model.c` has on its stack."""
+"""Upper bound on the number of sizes that a run computes: `model.c` holds them on its stack."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Exported:
 
     library: the library or object.
     header: its C header; for a Python module, the type stub.
-    weights: the file of weights; None where they are inside.
+    weights: the file of weights; None if they are inside the library.
     files: all files.
     code_bytes: size of the library without weights inside it.
     ram_bytes: for C source, bytes of the static intermediate values; the stack is not counted.
@@ -96,7 +96,7 @@ def check_programs(programs: Sequence[Program]) -> None:
 def check_shapes_known(program: Program, what: str) -> None:
     """Raises UsageError for outputs whose shapes depend on data.
 
-    what: the kind of library, which does not support them.
+    what: the kind of library that does not support such outputs.
     """
     if program.grown:
         unknown = [program.outputs[i] for i in program.grown]
@@ -108,8 +108,8 @@ def check_shapes_known(program: Program, what: str) -> None:
 
 
 def _deciding(program: Program, outputs: Sequence[TensorSpec]) -> str:
-    """The nodes whose kernels compute extents of the outputs, for messages.  Empty for extents that
-    are formulas, or that no kernel writes by itself.
+    """Text for a message: the nodes whose kernels compute extents of the outputs.  Empty if the
+    extents are formulas, or if no kernel's name is known.
     """
     dims = {d for o in outputs for d in o.shape}
     named: dict[str, None] = {}
@@ -118,7 +118,7 @@ def _deciding(program: Program, outputs: Sequence[TensorSpec]) -> str:
         if isinstance(step, (KernelCall, HostCall)):
             writer |= dict.fromkeys(args_of([step]), step.label)
         elif isinstance(step, Measurement):
-            # Extents with one possible value are only checked.
+            # An extent with one possible value is checked, not computed.
             free = [e.name for e in step.extents if e.low != e.high]
             label = step.label or writer.get(step.source, "")
             if label and dims.intersection(free):
@@ -157,7 +157,7 @@ def program_objects(
     programs: Sequence[Program], name: str, places: Sequence[Weights], scratch: Path,
     tools: Toolchain,
 ) -> list[Path]:  # fmt: skip
-    """The objects of the code of programs, and of weights inside the library."""
+    """The object files of the programs' code, and of the weights if they are inside the library."""
     objects: dict[str, Path] = {}
     for level, program in enumerate(programs):
         rename = partial(function_name, name, level)
@@ -175,7 +175,7 @@ def program_objects(
 
 
 def runtime_objects(parts: Sequence[str], scratch: Path, tools: Toolchain) -> list[Path]:
-    """The objects of the runtime's files.  Their functions are visible only inside the library."""
+    """The object files of the runtime.  Their functions are visible only inside the library."""
     objects = []
     for part in parts:
         compiled = scratch / f"tilesmith_{Path(part).stem}.o"
@@ -187,7 +187,7 @@ def runtime_objects(parts: Sequence[str], scratch: Path, tools: Toolchain) -> li
 
 
 def _embedded(program: Program, place: Weights, scratch: Path, tools: Toolchain) -> Path:
-    """An object that contains the constants of a program."""
+    """An object file with the constants of a program."""
     end = ".S" if tools.system.is_elf else ".c"
     raw, text, made = (scratch / f"{place.symbol}{end}" for end in (".bin", end, ".o"))
     program.constants.tofile(raw)
@@ -206,7 +206,9 @@ def _embedded(program: Program, place: Weights, scratch: Path, tools: Toolchain)
 def places_of(
     programs: Sequence[Program], name: str, weights: WeightsPlace
 ) -> tuple[list[Weights], int]:
-    """Place of each program's constants, and the size of their file; it stores equal ones once."""
+    """The place of each program's constants, and the size of the weights file (0 without a file).
+    Equal constants of programs are stored once in the file.
+    """
     begin, seen, places = ALIGNMENT, dict[int, int](), []
     for level, program in enumerate(programs):
         total = weights_sum(program.constants)
@@ -221,7 +223,7 @@ def places_of(
 
 
 def weights_sum(data: np.ndarray) -> int:
-    """The checksum of bytes that `tilesmith_sum` computes."""
+    """The checksum of `data`, as `tilesmith_sum` computes it."""
     raw = np.zeros(-(-data.nbytes // 8) * 8, np.uint8)
     raw[: data.nbytes] = data
     words = raw.view("<u8")

@@ -1,7 +1,7 @@
 """One operator as C source, which the operator generator writes into a folder.
 
-NAME.c has the kernel, NAME.h its declaration.  NAME_test.c compares it with plain loops,
-NAME_bench.c measures it.  The last two draw their inputs from a seed by the same text.
+NAME.c has the kernel, NAME.h its declaration.  NAME_test.c compares the kernel with plain loops,
+NAME_bench.c measures it.  Test and benchmark make the same random inputs from a seed.
 """
 
 from __future__ import annotations
@@ -29,10 +29,12 @@ from .toolchain import SOURCES, SYSTEMS, Toolchain, toolchain
 TEMPLATES = SOURCES / "operator"
 """The folder of the files' templates."""
 FLAGS = ("-O3", "-fno-math-errno", "-ffp-contract=fast", "-Wall", "-Wextra", "-Werror")
-"""Understood by gcc, clang and zig; warnings in generated text are errors."""
+"""Compiler flags for gcc, clang and zig.  Warnings in generated text are errors."""
 
 ZIG_FLAGS = ("-fno-sanitize=undefined", "-Wno-unused-command-line-argument")
-"""zig traps on undefined behaviour by default, and adds -c to every -S."""
+"""Additional flags for zig, which by default traps on undefined behaviour and adds -c to
+every -S.
+"""
 
 CPU_FLAGS: dict[str, tuple[str, str]] = {
     "x86-64-v4": ("-march=x86-64-v4", "-mcpu=x86_64_v4"),
@@ -41,7 +43,9 @@ CPU_FLAGS: dict[str, tuple[str, str]] = {
     "armv7": ("-mfpu=neon-vfpv4", "-mcpu=cortex_a7"),
     "riscv64-v": ("-march=rv64gcv", "-mcpu=baseline_rv64+v"),
 }
-"""By level, the best first, what tells gcc or clang, and zig, of its instructions."""
+"""By level, the best first: the flag that selects its instructions in gcc and clang, and zig's
+flag.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,10 +82,10 @@ class OperatorCode:
     name: name of the function and the files: a C identifier.
     about: a one-line description of its computation.
     kernel: the scheduled loops, with the workspace that they need.
-    reference: the same without a schedule.
+    reference: the same computation as loops without a schedule.
     arguments: the function's parameters in order.
     flops: floating-point operations of the plain loops.
-    bounds: largest error of each output, relative to its largest element; 0: exact.
+    bounds: for each output, the allowed error relative to its largest element; 0: exact.
     target: the machine.
     """
 
@@ -145,7 +149,7 @@ def write_operator(code: OperatorCode, folder: Path) -> ExportedOperator:
 def operator_tools(target: Target) -> tuple[Toolchain, tuple[str, ...]]:
     """The compiler for a target with the flags of operators, and these flags.
 
-    Raises UsageError for targets that no vector extensions of C serve.
+    Raises UsageError for targets other than CPUs on Linux, macOS or Windows.
     """
     if target.backend != "cpu" or target.system not in SYSTEMS:
         raise UsageError(
@@ -202,7 +206,7 @@ def _parameters(code: OperatorCode) -> str:
 
 
 def _words(code: OperatorCode, tools: Toolchain, flags: Sequence[str]) -> dict[str, str]:
-    """The values that the templates leave open."""
+    """The values of the placeholders in the templates."""
     workspace = code.kernel.function.workspace_bytes
     needed = code.reference.workspace_bytes
     if not (isinstance(workspace, int) and isinstance(needed, int)):
@@ -266,7 +270,7 @@ def _fill(code: OperatorCode, a: Argument) -> str:
 
 
 def _drawn(a: Argument) -> str:
-    """An element of an input, as C text; elements of a variance are positive."""
+    """A C expression for a random element of an input.  Elements of `variance` are positive."""
     if a.dtype.is_bool:
         return "(uint8_t)(draw() % 2)"
     if a.dtype.is_int:

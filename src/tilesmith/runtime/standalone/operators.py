@@ -1,4 +1,4 @@
-"""Libraries of operators: programs with the names by which an engine calls them."""
+"""Libraries of operators: programs that an engine calls by name."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ def operator_objects(
     tools: Toolchain,
     text: Callable[[int, str, str], str],
 ) -> list[Path]:
-    """The objects of operators: code, weights and tables.
+    """The object files of operators: code, weights and tables.
 
-    ops: by name, an operator's program for each level.
+    ops: by operator name, a program for each level.
     scratch: the folder to write to.
-    text: makes the C file of an operator from its number, its name, and the text that defines its
-        `description`.
+    text: makes the C file of an operator from the operator's number, its name, and the C definition
+        of `description`.
     """
     objects: dict[Path, None] = {}
     for i, (name, programs) in enumerate(ops.items()):

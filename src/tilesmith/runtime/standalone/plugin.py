@@ -26,18 +26,20 @@ RUNTIME = ("library/model.c", "library/plugin.c", "pool.c")
 """The files of the runtime that a plugin needs."""
 
 MOST_AXES, MOST_SYMBOLS = 8, 64
-"""Limits of an operator: TILESMITH_MOST_AXES, and MOST_SYMBOLS of `plugin.c`."""
+"""Upper bounds on axes and symbols of an operator: TILESMITH_MOST_AXES, and MOST_SYMBOLS of
+`plugin.c`.
+"""
 
 
 def write_plugin(ops: Mapping[str, Sequence[Program]], folder: Path, name: str) -> Exported:
     """Write `include/NAME.h` and the other headers, and `lib/libNAME.so` or the system's like, to
     an empty folder.
 
-    ops: by the operator's name for engines, its program for each level of one kind of processor,
-        the best first.
+    ops: by operator name, a program for each level of one kind of processor, the best first.
     name: name of the library: a C identifier.
 
-    Raises UsageError for what can't be an operator, and where no compiler is found; OSError.
+    Raises UsageError for a program that can't be an operator or if no compiler is found, OSError if
+    files can't be written.
     """
     check_name(name)
     for operator, programs in ops.items():

@@ -23,10 +23,10 @@ EXPORTED = """#ifdef _WIN32
 #else
 #define EXPORTED __attribute__((visibility("default")))
 #endif"""
-"""The C text that defines EXPORTED, the word before functions that a library's users call."""
+"""The C text that defines the macro EXPORTED, which marks a library's public functions."""
 
 HEAD_BYTES = 128
-"""Bytes at the beginning of an arena that `model.c` takes for itself."""
+"""Bytes at the beginning of an arena that `model.c` reserves for itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +34,8 @@ class Weights:
     """The place of a program's constants.
 
     symbol: symbol of the array that holds them in the library; "" where they are in a file.
-    begin: offset in the file, in bytes.
-    sum: their checksum (see `tilesmith_sum`).
+    begin: offset of the constants in the file, in bytes.
+    sum: checksum of the constants (see `tilesmith_sum`).
     """
 
     symbol: str
@@ -44,10 +44,10 @@ class Weights:
 
 
 def template(file: str, name: str, **others: str) -> str:
-    """A template's text for the library `name`.  `others`: more words in it, with their
+    """A template's text for the library `name`.  `others`: further placeholders with their
     replacements.
 
-    A word may be a part of a name, but not of a longer word in capitals.
+    A placeholder is also replaced inside a longer name, but not inside a longer word in capitals.
     """
     words = {"NAME": name, "UPPER": name.upper(), **others}
     pattern = rf"(?<![A-Z_])({'|'.join(words)})(?![A-Z])"
@@ -56,8 +56,8 @@ def template(file: str, name: str, **others: str) -> str:
 
 
 def function_name(name: str, level: int, symbol: str) -> str:
-    """The name of a program's function in a library: kernels, whose names are hashes of their
-    contents, keep theirs.
+    """The name of a program's function in a library.  Kernels keep their names, which are hashes of
+    their contents.
     """
     if symbol.startswith(ENTRY.removesuffix("main")):
         return f"{name}_{level}_{symbol.removeprefix('tilesmith_')}"
@@ -65,14 +65,12 @@ def function_name(name: str, level: int, symbol: str) -> str:
 
 
 def own_names(name: str) -> list[str]:
-    """Definitions for a C file in which the functions of a library's only program keep their
-    names.
-    """
+    """Macros for the C file of a library of one program: its functions keep their names."""
     return [f"#define {function_name(name, 0, s)} {s}" for s in (ENTRY, SIZES)]
 
 
 def embedded(symbol: str, path: Path) -> str:
-    """The C text of an array with a file's contents, for compilers that know C23."""
+    """The C text of an array with a file's contents, for compilers of C23 (`#embed`)."""
     return (
         f"__attribute__((aligned({ALIGNMENT}))) const unsigned char {symbol}[] = {{\n"
         f'#embed "{path}"\n}};\n'
@@ -82,7 +80,7 @@ def embedded(symbol: str, path: Path) -> str:
 def source(
     name: str, programs: Sequence[Program], weights: Sequence[Weights], file_bytes: int
 ) -> str:
-    """The C file that defines a library's functions: tables for `model.c`, and calls of it.
+    """The C file that defines a library's functions: tables for `model.c`, and calls of `model.c`.
 
     file_bytes: size of the file of weights; 0 if there is none.
     """
@@ -171,7 +169,7 @@ def header(name: str, programs: Sequence[Program], threads: int, file_bytes: int
 
 
 def _head_bytes(program: Program) -> int:
-    """Bytes that `model.c` takes of an arena for itself (`head_bytes` there)."""
+    """Bytes of an arena that `model.c` reserves for itself (`head_bytes` there)."""
     if not program.grown:
         return HEAD_BYTES
     axes = sum(len(program.outputs[i].shape) for i in program.grown)

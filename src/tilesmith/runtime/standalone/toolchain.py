@@ -23,20 +23,21 @@ FLAGS = (
     "-std=c11", "-O2", "-fPIC", "-fvisibility=hidden", "-pthread",
     "-fno-sanitize=undefined",  # zig traps on undefined behaviour by default
 )  # fmt: skip
-"""Understood by gcc, clang and zig."""
+"""Compiler flags for gcc, clang and zig."""
 
 ZIG_SYSTEMS = {"armv7": "arm-linux-gnueabihf"}
-"""By architecture, zig's name of a Linux where it is not `ARCHITECTURE-linux-gnu`."""
+"""By architecture, zig's name for Linux if it differs from `ARCHITECTURE-linux-gnu`."""
 
 
 @dataclass(frozen=True, slots=True)
 class System:
     """The form that libraries have on an operating system.
 
-    zig: its name for zig, which follows the architecture.
+    zig: zig's name for the system, which follows the architecture.
     shared, static: the file name of a library.
-    flags: flags to link a shared library; FILE is its name, IMPORTS its import library's path.
-    libraries: what a program needs beside the model's, as CMake names them.
+    flags: flags to link a shared library; FILE stands for its name, IMPORTS for the path of its
+        import library.
+    libraries: libraries that a program needs besides the model's, by their names in CMake.
     is_elf: whether objects are ELF files; in other objects functions keep their names.
     """
 
@@ -78,9 +79,7 @@ class Toolchain:
     system: System = SYSTEMS["linux"]
 
     def compile(self, source: Path, to: Path, *flags: str) -> None:
-        """Compile a C or assembly file to an object.  Raises UsageError on failure, as all methods
-        do.
-        """
+        """Compile a C or assembly file to an object.  All methods raise UsageError on failure."""
         includes = (f"-I{SOURCES}", f"-I{SOURCES / 'library'}")
         self._run(
             (*self.compiler, *self.flags, *includes, *flags, "-c", str(source), "-o", str(to))
@@ -119,12 +118,13 @@ class Toolchain:
 
 
 def toolchain(target: Target, glibc: str | None = None) -> Toolchain:
-    """The tools for a target: this machine's for its own kind, else those of `ziglang`.
+    """The tools for a target: this machine's if it has the target's system and architecture, else
+    those of `ziglang`.
 
-    glibc: the oldest version of glibc that libraries are to run with, such as "2.17"; default: the
-        compiler's.  Only `ziglang` has other versions than the machine's.
+    glibc: the oldest version of glibc that libraries must support, such as "2.17" (default: the
+        compiler's).  Versions other than this machine's need `ziglang`.
 
-    Raises UsageError when there are none.
+    Raises UsageError if there are no tools for the target.
     """
     archiver, system = shutil.which("ar"), SYSTEMS[target.system]
     if glibc is not None:

@@ -119,7 +119,7 @@ def _member(spec: TensorSpec, kind: str, is_optional: bool = False) -> str:
 
 
 def _description(program: Program, file_bytes: int) -> dict[str, object]:
-    """The facts of the model that the JavaScript module has."""
+    """The description of the model in the JavaScript module."""
     homes = dict(program.in_place)
 
     def of(spec: TensorSpec) -> dict[str, object]:
