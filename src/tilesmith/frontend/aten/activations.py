@@ -67,7 +67,7 @@ def rrelu(
     n: AtenNode, self: Value, lower: Number = 1 / 8, upper: Number = 1 / 3, training: bool = False,
     generator: object = None,
 ) -> Value:  # fmt: skip
-    """A leaky ReLU: outside of training the slope is the mean of its limits."""
+    """A leaky ReLU whose slope is the mean of `lower` and `upper`.  Training is refused."""
     if training:
         n.unsupported(reason_of("aten.rrelu_with_noise.default"))
     low, high = (float(n.number(v, "a limit")) for v in (lower, upper))
@@ -95,8 +95,8 @@ def rrelu_backward(
     n: AtenNode, grad_output: Value, self: Value, noise: Value, lower: Number, upper: Number,
     training: bool, self_is_result: bool,
 ) -> Value:  # fmt: skip
-    """The gradient of a randomised leaky ReLU.  For negative elements, the slope is the mean of the
-    limits, or in training the random slope.
+    """The gradient of a randomised leaky ReLU.  The slope for negative elements is the mean of the
+    limits, or in training the random slope in `noise`.
     """
     low, high = (float(n.number(v, "a limit")) for v in (lower, upper))
     if training and high - low > 1e-6:
@@ -110,7 +110,7 @@ def rrelu_backward(
 def elu(
     n: AtenNode, self: Value, alpha: Number = 1, scale: Number = 1, input_scale: Number = 1
 ) -> Value:
-    """scale * (x, or alpha * (exp(input_scale * x) - 1) where x is negative)."""
+    """scale * x where x is positive, else scale * alpha * (exp(input_scale * x) - 1)."""
     a, s, i = (float(n.number(v, "a factor")) for v in (alpha, scale, input_scale))
     if i == 1:
         y = n.add(act.Elu(a), self)
@@ -133,7 +133,7 @@ def celu(n: AtenNode, self: Value, alpha: Number = 1.0) -> Value:
 
 @aten_op("aten.softplus.default")
 def softplus(n: AtenNode, self: Value, beta: Number = 1, threshold: Number = 20) -> Value:
-    """log(1 + exp(beta * x)) / beta, and x where beta * x is above the threshold."""
+    """x where beta * x > threshold, else log(1 + exp(beta * x)) / beta."""
     b, t = (n.tensor(float(n.number(v, "a factor")), self.dtype) for v in (beta, threshold))
     scaled = self * b
     soft = n.add(act.Softplus(), scaled) / b
@@ -155,7 +155,7 @@ def threshold(n: AtenNode, self: Value, threshold: Number, value: Number) -> Val
 
 @aten_op("aten.native_dropout.default")
 def native_dropout(n: AtenNode, input: Value, p: float, train: bool | None) -> tuple[Value, Value]:
-    """The identity outside training."""
+    """The input unchanged, and a mask that is True everywhere.  Dropout in training is refused."""
     if train is None or (train and p > 0):
         n.unsupported("dropout in training draws random numbers; call .eval() on the module")
     return input, n.full(True, input.type.shape, bool_)

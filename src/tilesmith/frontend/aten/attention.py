@@ -39,6 +39,6 @@ def flash_attention(
     attn_mask: Value | None = None,
     scale: float | None = None,
 ) -> tuple[Value, None]:
-    """PyTorch's attention kernel.  The second result is only for its gradient."""
+    """PyTorch's attention kernel.  The second result is None, as only the gradient needs it."""
     y = scaled_dot_product_attention(n, query, key, value, attn_mask, dropout_p, is_causal, scale)
     return y, None

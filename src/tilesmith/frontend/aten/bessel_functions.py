@@ -1,7 +1,7 @@
 """Modified Bessel functions of the first kind, of order 0 and 1, also scaled by exp(-|x|).
 
-Each uses one series in |x| up to 8, and another in 8 / |x| beyond.  The error is at most 5 ulp for
-order 0 and 12 ulp for order 1, in f32 and in f64.
+Each function is one series in |x| up to |x| = 8, and another series in 8 / |x| beyond.  The error
+is at most 5 ulp for order 0 and 12 ulp for order 1, in f32 and in f64.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _I0_FAR = Series(0.0, 1.0, 6, (
     -3.4254856196772191e-16, -2.8276239805165835e-16, 3.4612228676974611e-17,
     4.46562142029676e-17,
 ))  # fmt: skip
-"""exp(-x) sqrt(x) I0(x), by 8 / x."""
+"""exp(-x) sqrt(x) I0(x), as a series in 8 / x."""
 
 _I1 = Series(0.0, 8.0, 18, (
     0.12629359322181683, -0.17641651835783406, 0.1026436586898471, -0.052945981208094991,
@@ -61,7 +61,7 @@ _I1_FAR = Series(0.0, 1.0, 6, (
     -1.8803547755107824e-15, 3.3082023109209283e-16, 2.9626289976459501e-16,
     -3.209525921993424e-17, -4.6503053684893583e-17,
 ))  # fmt: skip
-"""exp(-x) sqrt(x) I1(x), by 8 / x."""
+"""exp(-x) sqrt(x) I1(x), as a series in 8 / x."""
 
 
 def _bessel(x: Value, *, order: int, is_scaled: bool) -> Value:

@@ -1,4 +1,4 @@
-"""Tensors read as tensors of another element type, bit for bit."""
+"""Tensors reinterpreted as tensors of another element type, bit for bit."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ from tilesmith.ir.dtypes import DType, u8, u16, u32, u64
 from tilesmith.ops import elementwise as ew
 
 _UNSIGNED = {8: u8, 16: u16, 32: u32, 64: u64}
-"""Unsigned types by their bits."""
+"""Unsigned types by their width in bits."""
 
 
 @aten_op("aten.view.dtype")
 def view_as_type(n: AtenNode, self: Value, dtype: DType) -> Value:
-    """The same bits; the last axis holds more elements of a narrower type, fewer of a wider one.
+    """The bits of `self` as elements of `dtype`: more along the last axis if `dtype` is narrower,
+    fewer if it is wider.
 
-    The least significant bits come first, as on every machine that code is made for.
+    The order of bits is little-endian, as on every target.
     """
     if self.dtype is dtype:
         return self

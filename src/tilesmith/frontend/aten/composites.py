@@ -1,6 +1,7 @@
-"""Operators that PyTorch takes apart before a compiler sees them.
+"""Operators that PyTorch decomposes before a compiler sees them.
 
-They occur in programs that were not decomposed: archives from `torch.export.save`, and TorchScript.
+They remain in programs that were not decomposed: archives from `torch.export.save`, and
+TorchScript.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ def addbmm(
 
 
 def _scaled_sum(n: AtenNode, x: Value, product: Value, beta: Number, alpha: Number) -> Value:
-    """beta * x + alpha * product.  If beta is 0, NaN in x is ignored."""
+    """beta * x + alpha * product.  If beta is 0, `x` is not used, so its NaNs have no effect."""
     by, factor = n.number(beta, "beta"), n.number(alpha, "alpha")
     if factor != 1:
         product = product * factor
@@ -71,7 +71,7 @@ def trilinear(
     sumdim: Sequence[int],
     unroll_dim: int = 1,
 ) -> Value:
-    """The sum over `sumdim` of products of three factors, each with new axes of extent 1."""
+    """i1 * i2 * i3 summed over `sumdim`.  `expand1` to `expand3` are new axes of the factors."""
     factors = []
     for x, axes in ((i1, expand1), (i2, expand2), (i3, expand3)):
         dims = list(x.type.shape)
@@ -84,7 +84,7 @@ def trilinear(
 
 @aten_op("aten.linalg_solve.default")
 def solve(n: AtenNode, A: Value, B: Value, left: bool = True) -> Value:
-    """x of A @ x = B, or of x @ A = B unless `left`; batches broadcast."""
+    """The solution x of A @ x = B, or without `left` of x @ A = B.  Batches broadcast."""
     is_vector = B.type.rank == 1 or (
         A.type.rank == B.type.rank + 1
         and rules.equal_shapes("linalg_solve", B.type.shape, A.type.shape[:-1])
@@ -111,7 +111,7 @@ def inverse(n: AtenNode, A: Value) -> Value:
 
 @aten_op("aten._linalg_det.default")
 def determinant_alone(n: AtenNode, A: Value) -> tuple[Value]:
-    """Only the determinant; PyTorch computes the results with the factors, which gradients need."""
+    """The determinant alone.  PyTorch's call also returns factors, which only gradients need."""
     return (determinant(n, A),)
 
 

@@ -1,6 +1,7 @@
 """Control flow on the values of tensors: `torch.cond` and `while_loop`.
 
-A condition that is known chooses a branch, or ends a loop, when the model is compiled.
+A condition that is known at compile time chooses its branch then.  A loop whose first condition is
+known to be false disappears.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from tilesmith.graph.nodes import Value
 from tilesmith.ir.dtypes import i64
 
 Block = Callable[[FoldingBuilder, Sequence[Any]], Any]
-"""Imports calls into a builder, for arguments; gives their results."""
+"""Imports a block's calls into the builder, for the arguments.  Returns the block's results."""
 
 _ENDLESS = (1 << 63) - 1
 
@@ -52,7 +53,7 @@ def while_loop(
     carried_inputs: Sequence[Any],
     additional_inputs: Sequence[Any] = (),
 ) -> Sequence[Any]:
-    """The carried values after the last iteration; there may be no iteration."""
+    """The carried values after the last iteration.  The trip count may be 0."""
     state = [n.tensor(v) for v in carried_inputs]
     going = _condition(n, cond_fn(n.builder, [*state, *additional_inputs]))
     known = n.known(going)
@@ -75,7 +76,7 @@ def while_loop(
 
 
 def _condition(n: AtenNode, condition: Any) -> Value:
-    """A condition as one bool without axes."""
+    """A condition as a bool of rank 0."""
     if isinstance(condition, (list, tuple)):
         (condition,) = condition
     value = n.truth(condition)
@@ -83,7 +84,7 @@ def _condition(n: AtenNode, condition: Any) -> Value:
 
 
 def _inside(body: Body, operands: Sequence[Any]) -> list[Any]:
-    """The operands inside a body; numbers and extents stay as they are."""
+    """The operands inside a body: values are captured, numbers and extents stay unchanged."""
     return [body.capture(v) if isinstance(v, Value) else v for v in operands]
 
 

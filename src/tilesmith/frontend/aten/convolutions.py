@@ -11,7 +11,7 @@ from tilesmith.ops import columns, conv
 
 
 def spread(given: Sequence[int] | int, count: int) -> tuple[int, ...]:
-    """One number per axis; a single one stands for all."""
+    """One number per axis.  A single number is repeated `count` times."""
     numbers = (given,) if isinstance(given, int) else tuple(given)
     return numbers * count if len(numbers) == 1 else numbers
 
@@ -23,7 +23,7 @@ def convolution(
     output_padding: Sequence[int], groups: int, benchmark: bool = False,
     deterministic: bool = False, cudnn_enabled: bool = False, allow_tf32: bool = False,
 ) -> Value:  # fmt: skip
-    """A convolution; without a batch when the input has one axis less than the weights."""
+    """A convolution.  An input with one axis less than the weights has no batch axis."""
     rank = weight.type.rank - 2
     if input.type.rank == rank + 1:
         wide = n.reshape(input, (1, *input.type.shape))
@@ -101,7 +101,7 @@ def col2im(
     padding: Sequence[int],
     stride: Sequence[int],
 ) -> Value:
-    """Columns [N, C * window, positions] added up to images; N may be missing."""
+    """Images: sums of the overlapping columns [N, C * window, positions].  N may be missing."""
     image = tuple(int(n.number(d, "an extent of the image")) for d in output_size)
     pads = tuple(padding)
     op = columns.Col2Im(image, tuple(kernel_size), tuple(stride), (*pads, *pads), tuple(dilation))

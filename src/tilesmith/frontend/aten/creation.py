@@ -160,7 +160,7 @@ def linspace(
 def _triangle(
     n: AtenNode, row: int, col: int, offset: int = 0, dtype: DType | None = None, *, is_upper: bool
 ) -> Value:
-    """The positions of the elements in a triangle of a matrix, [2, count]."""
+    """The rows and the columns of the elements in a triangle of a matrix, as [2, count]."""
     places = np.triu_indices(row, offset, col) if is_upper else np.tril_indices(row, offset, col)
     return n.const(np.stack(places).astype((dtype or i64).numpy))
 

@@ -1,8 +1,8 @@
-"""Operators that users register (`ts.register_op`, `ts.torch.register`), as calls of PyTorch's
-operators of the same name.
+"""Calls of operators that users register (`ts.register_op`, `ts.torch.register`).
 
-"mylib::snake" of PyTorch is the operator "mylib.snake" of graphs.  A call's tensors are its inputs
-in order; numbers, strings and lists are its attributes, by position or by name.
+PyTorch's operator "mylib::snake" becomes the graph's operator "mylib.snake".  The tensors of a call
+become the operator's inputs, in order.  Numbers, strings and lists become its attributes, by
+position or by name.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ def dist(n: AtenNode, self: Value, other: Value, p: Number = 2) -> Value:
 
 
 def _differences(n: AtenNode, x1: Value, x2: Value) -> Value:
-    """Differences of each row of x1 and each of x2: [..., rows of x1, rows of x2, width]."""
+    """The difference of each row of x1 and each row of x2, [..., rows of x1, rows of x2, width]."""
     *batch1, rows, width = x1.type.shape
     *batch2, columns, _ = x2.type.shape
     return n.reshape(x1, (*batch1, rows, 1, width)) - n.reshape(x2, (*batch2, 1, columns, width))
@@ -30,18 +30,18 @@ def _differences(n: AtenNode, x1: Value, x2: Value) -> Value:
 
 @aten_op("aten._cdist_forward.default")
 def cdist(n: AtenNode, x1: Value, x2: Value, p: float, compute_mode: int | None = None) -> Value:
-    """[..., rows of x1, rows of x2]."""
+    """The distance of each row of x1 and each row of x2, [..., rows of x1, rows of x2]."""
     return vector_norm(n, _differences(n, x1, x2), p, -1)
 
 
 @aten_op("aten._cdist_backward.default")
 def cdist_gradient(n: AtenNode, grad: Value, x1: Value, x2: Value, p: float, cdist: Value) -> Value:
-    """The cotangent of x1, which is 0 where the distance is 0."""
+    """The gradient of x1.  A pair of rows with distance 0 contributes 0."""
     difference = _differences(n, x1, x2)
     zero = n.tensor(0.0, x1.dtype)
     distance = n.reshape(cdist, (*cdist.type.shape, 1))
     size = abs(difference)
-    # The gradient of norms of order 1 and infinity, where these are differentiable.
+    # This is the slope for p = 1, and for infinite p where the element is the largest.
     slope = n.add(ew.Sign(), difference)
     if p == 0:
         slope = slope * zero

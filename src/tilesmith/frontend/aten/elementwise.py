@@ -158,7 +158,7 @@ def mul(n: AtenNode, self: Operand, other: Operand) -> Value:
 
 @aten_op("aten.ldexp.Tensor")
 def ldexp(n: AtenNode, self: Value, other: Value) -> Value:
-    """`self` times two to the power of `other`; integers become f32."""
+    """`self` times two to the power `other`.  Integers become f32."""
     return mul(n, self, power(n, 2.0, other))
 
 
@@ -175,7 +175,9 @@ def div_mode(n: AtenNode, self: Operand, other: Operand, rounding_mode: str | No
 
 
 def _division(n: AtenNode, a: Operand, b: Operand) -> tuple[Value, Value]:
-    """Dividend and divisor of one type; a run refuses integers by 0, as PyTorch does."""
+    """Dividend and divisor in their common type.  A run refuses an integer division by 0, as
+    PyTorch does.
+    """
     x, y = n.common(a, b)
     is_known = isinstance(b, (int, float)) and int(b) != 0
     if not y.dtype.is_int or is_known:
@@ -196,7 +198,7 @@ def floor_divide(n: AtenNode, self: Operand, other: Operand) -> Value:
     x, y = _division(n, self, other)
     if not x.dtype.is_float:
         return floor_quotient(n, x, y)
-    # As in C++ and Python, the remainder is exact, and the difference's quotient nearly exact.
+    # As in C++ and Python, the remainder is exact, so (x - rest) / y is nearly an integer.
     zero, one, half = (n.tensor(v, x.dtype) for v in (0, 1, 0.5))
     rest = n.add(ew.Mod(True), x, y)
     whole = (x - rest) / y
@@ -340,11 +342,11 @@ def masked_fill(n: AtenNode, self: Value, mask: Value, value: Operand) -> Value:
 
 @aten_op("prims.convert_element_type.default")
 def convert_element_type(n: AtenNode, a: Value, dtype: DType) -> Value:
-    """The conversion of a number, as tracing with symbolic sizes writes it."""
+    """A conversion to `dtype`.  Traces with symbolic sizes convert numbers by this call."""
     return n.cast(a, dtype)
 
 
 @aten_op("aten._to_copy.default", "aten.to.dtype", "aten.to.dtype_layout")
 def to_dtype(n: AtenNode, self: Operand, dtype: DType | None = None, *placement: object) -> Value:
-    """A conversion to `dtype`; PyTorch also accepts a number."""
+    """A tensor converted to `dtype`.  As in PyTorch, `self` may also be a number."""
     return n.tensor(self, dtype)

@@ -14,13 +14,13 @@ from tilesmith.ops.functions import maximum, where
 from tilesmith.ops.sizes import Iota
 
 _ROOM = 1e-7
-"""Number that ATen adds to a norm before it divides by it."""
+"""The constant that ATen adds to a norm before it divides by the norm."""
 
 _NOWHERE = 1 << 62
-"""Beyond all places in a list."""
+"""A position after the end of any list of indices."""
 
 _SUM, _MEAN, _MAX = range(3)
-"""Modes of bags, by ATen's numbers."""
+"""ATen's numbers for the modes of embedding bags."""
 
 
 @aten_op("aten.embedding.default")
@@ -39,7 +39,7 @@ def embedding(
 def embedding_renorm(
     n: AtenNode, self: Value, indices: Value, max_norm: float, norm_type: float
 ) -> Value:
-    """The table, in which the rows at `indices` have a norm of at most `max_norm`."""
+    """The table with the rows at `indices` scaled down to a norm of at most `max_norm`."""
     numbers = n.from_front(indices, self.type.shape[0])
     places = n.reshape(numbers, (extents.product(indices.type.shape), 1))
     rows = n.add(gather.GatherNd(), self, places)
@@ -57,11 +57,11 @@ def embedding_bag(
     mode: int = _SUM, sparse: bool = False, per_sample_weights: Value | None = None,
     include_last_offset: bool = False, padding_idx: int = -1,
 ) -> tuple[Value, Value, Value, Value]:  # fmt: skip
-    """Per bag, the sum, mean or maximum of its rows.  Also the bag of each index, the number of
-    rows in each bag, and for maxima the index of each maximum (for other modes this result is
-    unused).
+    """The sum, mean or maximum of the rows in each bag.  Bag b begins at position `offsets[b]` of
+    `indices` and ends where bag b + 1 begins.  Indices equal to `padding_idx` do not count.
 
-    Bag b has the indices from `offsets[b]` on.  Rows of `padding_idx` do not count.
+    The other results: the bag of each index, the number of counted rows in each bag, and the index
+    of each maximum (an unused tensor in the other modes).
     """
     count = indices.type.shape[0]
     bags = offsets.type.shape[0]
@@ -94,11 +94,13 @@ def embedding_bag(
 
 
 def _bags_of(n: AtenNode, offsets: Value, bags: Dim, count: Dim) -> Value:
-    """The bag of each of `count` indices; `offsets`: beginnings, perhaps the last end."""
+    """The bag of each of `count` indices.  `offsets` has the beginning of each of the `bags`, and
+    perhaps the end of the last one.
+    """
     starts = n.cast(offsets, i64)
     if not same_dim(offsets.type.shape[0], bags):
         starts = n.add(slicing.Slice((0,), (bags,), (0,), (1,)), starts)
-    # Count the bags that begin at or before each index.  The offset of an empty bag may be `count`.
+    # Count the bags that begin at or before each position.  An empty last bag may begin at `count`.
     marks = n.full(0, (extents.total((count, 1)),), i64)
     marks = n.add(scatter.ScatterElements(0, "add"), marks, starts, n.full(1, (bags,), i64))
     begun = n.add(slicing.Slice((0,), (count,), (0,), (1,)), n.add(scan.CumSum(0), marks))
@@ -106,16 +108,14 @@ def _bags_of(n: AtenNode, offsets: Value, bags: Dim, count: Dim) -> Value:
 
 
 def _counted(n: AtenNode, indices: Value, padding_idx: int) -> Value:
-    """Whether each index counts, since it is not the padding index.  A negative padding index
-    matches none.
-    """
+    """A mask of the indices that count: all but `padding_idx`, or all if that is negative."""
     if padding_idx < 0:
         return n.full(True, indices.type.shape, bool_)
     return n.cast(indices, i64).differs(padding_idx)
 
 
 def _largest(n: AtenNode, rows: Value, result: Value, bag: Value, indices: Value) -> Value:
-    """Per bag and column, the first of the bag's indices whose row has the maximum."""
+    """For each bag and column, the bag's first index whose row has the maximum; 0 without any."""
     count = indices.type.shape[0]
     most = n.add(gather.Gather(0), result, bag)
     place = n.reshape(n.add(Iota(count)), (count, 1))
@@ -135,7 +135,7 @@ def embedding_bag_gradient(
     maximum_indices: Value, num_weights: Dim, scale_grad_by_freq: bool, mode: int, sparse: bool,
     per_sample_weights: Value | None = None, padding_idx: int = -1,
 ) -> Value:  # fmt: skip
-    """The cotangent of the table.  An empty `offset2bag` follows from `offsets`."""
+    """The gradient of the table.  Bags follow from `offsets`, since `offset2bag` may be empty."""
     if sparse:
         n.unsupported("a sparse gradient")
     if scale_grad_by_freq:  # PyTorch's CPU kernel divides by the frequencies of the wrong indices
@@ -164,7 +164,7 @@ def sample_weights_gradient(
     n: AtenNode, grad: Value, weight: Value, indices: Value, offsets: Value, offset2bag: Value,
     mode: int, padding_idx: int = -1,
 ) -> Value:  # fmt: skip
-    """The cotangent of the factors of rows in sums."""
+    """The gradient of `per_sample_weights`, the factors of the rows in a sum."""
     count = indices.type.shape[0]
     bag = _bags_of(n, offsets, grad.type.shape[0], count)
     rows = n.add(gather.Gather(0), weight, n.from_front(indices, weight.type.shape[0]))

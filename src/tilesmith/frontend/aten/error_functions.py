@@ -34,11 +34,11 @@ _LARGEST = 28.0
 
 @aten_op("aten.erfc.default", "aten.special_erfc.default")
 def erfc(n: AtenNode, self: Value) -> Value:
-    """1 - erf(x) near 0.  Elsewhere the subtraction would cancel, so it is t exp(-z^2 + series)
-    with z = |x|.
+    """1 - erf(x) near 0.  Elsewhere that difference would cancel, so the result is t exp(-z^2 +
+    series), where z = |x|.
 
-    exp magnifies the rounding of z^2 by z^2.  So z^2 is computed as w^2 + (z - w) (z + w), where w
-    is a multiple of 1/16 whose square is exact.
+    exp multiplies the rounding error of z^2 by z^2.  So z^2 is computed as w^2 + (z - w) (z + w),
+    where w is a multiple of 1/16 and w^2 is exact.
     """
     floats = n.floating(self)
     x = floats if floats.dtype is f64 else n.cast(floats, f32)
@@ -68,13 +68,13 @@ _CENTRAL = (
     (0.012229801, -0.329097515, 1.442710462, -2.118377725, 1.0),
 )
 _TAIL = ((1.641345311, 3.429567803, -1.624906493, -1.970840454), (1.637067800, 3.543889200, 1.0))
-"""Numerators and denominators of first guesses at the inverse, the highest power first."""
+"""Numerator and denominator of the initial value for |y| above 0.5, the highest power first."""
 
 
 @aten_op("aten.erfinv.default")
 def erfinv(n: AtenNode, self: Value) -> Value:
-    """An initial value by rational functions, then Newton steps.  Near 0 they use erf.  Elsewhere
-    they use erfc, since 1 - |y| is exact there and erf(x) is not.
+    """The inverse of erf: an initial value by rational functions, then Newton steps.  Near 0 the
+    steps use erf.  Elsewhere they use erfc, since 1 - |y| is exact there and erf(x) is not.
     """
     floats = n.floating(self)
     y = floats if floats.dtype is f64 else n.cast(floats, f32)
@@ -104,5 +104,5 @@ def erfinv(n: AtenNode, self: Value) -> Value:
 
 
 def _powers(count: int) -> Sequence[float]:
-    """The coefficients of the powers of the variable, the highest first."""
+    """The series' first `count` terms as a polynomial: coefficients, the highest power first."""
     return np.polynomial.chebyshev.cheb2poly(_SERIES[:count])[::-1].tolist()

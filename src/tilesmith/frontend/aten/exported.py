@@ -1,7 +1,7 @@
 """An exported program: calls of operators, its inputs and outputs, and the weights.
 
-Objects of `torch.export` and their archives are both read into this description.  `graph.py` makes
-a `Graph` of it, and callers of the compiled program read its signature.
+Readers of `torch.export` objects and of archives both return an `Exported`.  `graph.py` converts it
+to a `Graph`.  Callers of the compiled program read its `signature`.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ class Input:
     """An argument of the program, or a weight that its calls use.
 
     name: its name in the calls.
-    kind: a tensor, a number that is an input (whether an extent or not), or a constant.
+    kind: "tensor"; "size" for any number that is an input of the graph; or "constant".
     dtype: element type of a tensor or of a number; None for a constant.
-    dims: extents of a tensor: numbers, and expressions of symbols by their text.
+    dims: extents of a tensor, each a number or the text of an expression of symbols.
     value: the constant.
     weight: the weight's name; None for an argument.
     """
@@ -40,10 +40,10 @@ class Input:
 class Output:
     """A result of the program, or a tensor that it writes.
 
-    kind: a tensor, a number, or a constant.
-    value: the value, like an argument of a call.
-    written: the written tensor: the name of a weight, or the number of an argument; None for a
-        result.
+    kind: "tensor", "size" for a number, or "constant".
+    value: the result, in the form of an argument of a `Call`.
+    written: None for a result.  For a written tensor, the name of a weight or the number of an
+        argument.
     """
 
     kind: Kind
@@ -53,10 +53,10 @@ class Output:
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """The numbers that a symbol of a program stands for.
+    """The range of a symbol of a program.
 
-    low: the smallest.
-    high: the largest; None if there is none.
+    low: the smallest number.
+    high: the largest number; None if there is no upper bound.
     """
 
     low: int
@@ -67,18 +67,18 @@ class Structure(Protocol):
     """The nesting of a module's arguments and results."""
 
     def leaves(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any]:
-        """The arguments of a call, one after another.
+        """The arguments of a call, flattened.
 
         Raises ModelError if their nesting differs from the module's.
         """
         ...
 
     def restored(self, leaves: Sequence[Any]) -> Any:
-        """The results of the module, from their leaves."""
+        """The module's results, nested again from their leaves."""
         ...
 
     def names(self) -> list[str]:
-        """Names for the parts of the results: by keys where these are text, else by number."""
+        """Names of the leaves of the results: by keys where keys are text, else by number."""
         ...
 
 
@@ -87,15 +87,15 @@ class Exported:
     """A program of ATen operators with all that it needs.
 
     name: its name in messages.
-    inputs: its arguments in order, and weights.
+    inputs: arguments in order, and weights.
     outputs: results in order, then written tensors.
-    weights: tensors or arrays by name; inputs determine which are used.
+    weights: tensors or arrays by name.  Only weights among `inputs` are used.
     state: the names of the weights in the module's state: parameters and persistent buffers.
-    ranges: ranges of the symbols in extents, by their text.
-    hints: values of symbolic extents in the example, by their text.
-    structure: nesting of its arguments and results.
-    calls: its calls, each after the calls that it uses.
-    guards: conditions on the sizes of arguments that its trace assumed (`guards.py`).
+    ranges: ranges of the symbols in extents, by the symbol's text.
+    hints: extents in the example inputs, by the text of the symbolic extent.
+    structure: nesting of arguments and results.
+    calls: calls in an order in which each call uses only earlier ones.
+    guards: conditions that tracing assumed for the sizes of arguments (`guards.py`).
     """
 
     name: str
@@ -130,13 +130,14 @@ class Exported:
 class Signature:
     """The mapping from arguments and results of a program to inputs and outputs of its graph.
 
-    arguments: for each leaf of the program's arguments, the constant that it must be, as a list of
-        one; None for a tensor or a size, which are inputs in order.
-    written: the buffers that the program writes, which are the last inputs.
-    results: for each leaf of its results, the constant that it is, as a list of one; "tensor", or
-        "size" for a number.  The last two are outputs in order.
-    new: where the last outputs are written: the name of a buffer, or the number of a leaf among the
-        arguments.
+    arguments: an entry for each leaf of the program's arguments.  `[constant]` if the leaf must be
+        that constant.  None for a tensor or a size; these are the graph's first inputs, in order.
+    written: the buffers that the program writes.  They are the graph's last inputs.
+    results: an entry for each leaf of the program's results.  `[constant]` for a constant,
+        "tensor", or "size" for a number.  Tensors and sizes are the graph's first outputs, in
+        order.
+    new: where to write each of the graph's last outputs: the name of a buffer, or the number of a
+        leaf among the arguments.
     """
 
     arguments: tuple[list[Any] | None, ...]
@@ -152,12 +153,13 @@ def bound(
     count: int,
     keywords: Collection[str],
 ) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
-    """The arguments of a call in the example's form.  Positional arguments of the example may be
-    given by keyword.  If the arguments are not the example's, they are returned unchanged.
+    """The arguments of a call in the example's form: arguments that are positional in the example
+    become positional, if the call gives them by keyword.  If the call has other arguments than the
+    example, they are returned unchanged.
 
     names: names of the example's arguments, the positional ones first; empty if not known.
-    count: number of these that were positional.
-    keywords: the names of the other arguments.
+    count: number of positional arguments of the example.
+    keywords: names of the example's keyword arguments.
     """
     missing = names[len(args) : count]
     if len(args) >= count or set(kwargs) != {*missing, *keywords}:
@@ -167,7 +169,7 @@ def bound(
 
 
 def name_of(path: Sequence[object], number: int, count: int) -> str:
-    """The name of a leaf of the results, by its keys; by its number if all are numbers."""
+    """The name of a result's leaf: its keys joined by dots, or its number if all are numbers."""
     keys = [str(k) for k in path]
     if any(not k.isdigit() for k in keys):
         return ".".join(keys)

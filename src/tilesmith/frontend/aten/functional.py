@@ -1,12 +1,12 @@
-"""Programs whose calls write to tensors, as programs whose calls only make new ones.
+"""Removal of writes to tensors from a program.
 
-`torch.export` leaves calls such as `aten.add_.Tensor` in programs that were not decomposed, and so
-does TorchScript.  Such a call becomes a call that makes a new tensor, which later calls use.  If
-the written tensor is a view, the new contents are put into the viewed tensor.  Other views of that
-tensor are made again where they are used.
+Calls such as `aten.add_.Tensor` occur in TorchScript, and in programs of `torch.export` that were
+not decomposed.  Such a call becomes a call that makes a new tensor, and later calls use the new
+tensor.  If the written tensor is a view, another call puts the new contents into the viewed tensor.
+Other views of the viewed tensor are computed again where they are used.
 
-Whether `reshape` or `contiguous` make a view depends on strides, which calls do not contain.  So a
-tensor is refused if it is unclear whether another tensor wrote to its memory.
+Whether `reshape` or `contiguous` returns a view depends on strides, and calls do not contain
+strides.  So the use of a tensor is refused if a write to another tensor may have changed it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _SAME = frozenset(
         "lift_fresh.default", "positive.default",
     )
 )  # fmt: skip
-"""Views with the elements of their tensor in the same order."""
+"""Calls that return a view with the elements in the same order."""
 
 _PERHAPS = frozenset(
     f"aten.{name}"
@@ -36,7 +36,7 @@ _PERHAPS = frozenset(
         "type_as.default",
     )
 )  # fmt: skip
-"""Calls that give a view with the elements in the same order, or a copy."""
+"""Calls that return either a view with the elements in the same order or a copy."""
 
 _MOVED = frozenset(
     f"aten.{name}"
@@ -45,13 +45,13 @@ _MOVED = frozenset(
         "numpy_T.default",
     )
 )  # fmt: skip
-"""Views with the axes in another order.  All but a permutation undo themselves."""
+"""Calls that return a view with permuted axes.  All but `permute` are their own inverse."""
 
 _PARTS = {
     "aten.slice.Tensor": "aten.slice_scatter.default",
     "aten.select.int": "aten.select_scatter.default",
 }
-"""Views of a part, and the call that puts new contents into it."""
+"""Calls that return a view of a part, and the calls that put new contents into that part."""
 
 _OTHER_VIEWS = frozenset(
     f"aten.{name}"
@@ -61,7 +61,7 @@ _OTHER_VIEWS = frozenset(
         "as_strided.default", "movedim.int", "movedim.intlist", "unfold.default", "view.dtype",
     )
 )  # fmt: skip
-"""Other views.  Into some of them nothing can be written here."""
+"""Calls that return other views.  A write to some of these views is refused."""
 
 _TURNED = {
     "aten.unsqueeze_.default": "aten.unsqueeze.default",
@@ -71,17 +71,17 @@ _TURNED = {
     "aten.transpose_.default": "aten.transpose.int",
     "aten.t_.default": "aten.t.default",
 }
-"""Calls after which a tensor is another view of its memory, and the calls that make such views."""
+"""Calls that change a tensor's shape in place, and the calls that return a view of that shape."""
 
 _OPERATORS = {f"__i{name}__": f"__{name}__" for name in ("and", "or", "xor", "lshift", "rshift")}
-"""Python's `x |= y` and its like, whose names have no underscore of their own at the end."""
+"""Python's in-place operators, such as `x |= y`, whose names lack ATen's underscore at the end."""
 
 VIEWS = _SAME | _PERHAPS | _MOVED | _PARTS.keys() | _OTHER_VIEWS
 """Calls whose results may share memory with their first argument."""
 
 
 def functional(calls: Iterable[Call]) -> Functional:
-    """Calls without writes that replace `calls`."""
+    """A program without writes that replaces `calls`."""
     made = Functional()
     for call in calls:
         made.add(call)
@@ -89,7 +89,7 @@ def functional(calls: Iterable[Call]) -> Functional:
 
 
 def written_by(call: Call) -> str | None:
-    """The call that computes the contents which `call` writes; None if it writes nothing."""
+    """The operator that computes the contents that `call` writes; None if `call` writes nothing."""
     parts = call.target.split(".")
     if len(parts) != 3 or parts[0] != "aten" or call.target in VIEWS:
         return None
@@ -105,9 +105,9 @@ def written_by(call: Call) -> str | None:
 class _Memory:
     """Memory that a tensor and its views share.
 
-    version: number of writes to it.
-    kin: other memory that may be the same.
-    is_unsure: whether it is unclear if it was written to.
+    version: number of writes to the memory.
+    kin: other `_Memory` objects that may be the same memory.
+    is_unsure: whether a write to one of `kin` may have changed this memory.
     """
 
     version: int = 0
@@ -119,11 +119,11 @@ class _Memory:
 class _Tensor:
     """The tensor that a name of the program denotes.
 
-    current: its name in the new program.
-    memory: the memory that contains it.
+    current: name of the tensor in the new program.
+    memory: the memory that contains the tensor.
     version: version of its memory when `current` was made.
     of: the viewed tensor, if it is a view.
-    call: the call that makes the view, and the number of its result.
+    call: the call that makes the view, and the index of the view among the results.
     """
 
     current: str
@@ -137,7 +137,7 @@ class _Tensor:
 class Functional:
     """A program without writes.
 
-    calls: its calls in order; finding the name of a tensor may add some.
+    calls: the calls in order.  `current` may add calls that compute a view again.
     """
 
     calls: list[Call] = field(default_factory=list)
@@ -173,7 +173,7 @@ class Functional:
             self._tensors[name] = view
 
     def _copy(self, call: Call) -> None:
-        """Add a call whose result has new memory, or the memory of the argument."""
+        """Record that the result of `call` is either a copy of the argument or a view of it."""
         memory, new = self._first(call).memory, _Memory()
         group = [memory, *memory.kin, new]
         for m in group:
@@ -181,7 +181,7 @@ class Functional:
         self._tensors[call.name] = _Tensor(call.name, new)
 
     def _turn(self, view: Call) -> None:
-        """The call that turns the first argument of `view` into that view."""
+        """Add the call `view` for a call that gives its argument the shape of `view` in place."""
         before = self._first(view)
         self.calls.append(self._renamed(view))
         self._view(view)
@@ -192,7 +192,7 @@ class Functional:
         tensor, name = self._first(call), call.name
         self.calls.append(replace(self._renamed(call), target=target))
         self._put(tensor, name, call.where)
-        self._tensors[name] = tensor  # such a call returns the tensor that it writes to
+        self._tensors[name] = tensor  # an in-place call returns the tensor that it writes to
 
     def _batch_norm(self, call: Call) -> None:
         """Add a batch normalisation in training, which writes its statistics."""
@@ -205,13 +205,13 @@ class Functional:
             self._put(self._tensor(statistic.name), new, call.where)
 
     def _put(self, tensor: _Tensor, name: str, where: str) -> None:
-        """Make `name` the contents of a tensor, and write it into the tensor that this one
-        views.
+        """Make `name` the contents of `tensor`.  Put them also into the tensors that `tensor` is a
+        view of.
         """
         memory = tensor.memory
         for other in memory.kin:
             other.is_unsure = True
-        befores = []  # previous contents of the tensors that are written together
+        befores = []  # contents of the viewed tensors before the write
         of = tensor.of
         while of is not None:
             befores.append(self._now(of))
@@ -243,7 +243,7 @@ class Functional:
         return tensor.current
 
     def _first(self, call: Call) -> _Tensor:
-        """The tensor that a call views or writes to, which is its first argument."""
+        """The first argument of a call, which is the tensor that the call views or writes to."""
         first = call.args[0] if call.args else None
         if not isinstance(first, Ref):
             raise UnsupportedError(f"{call.target} writes to {first!r} at {call.where}")
@@ -277,9 +277,9 @@ def _trains(call: Call) -> bool:
 
 
 def _inverse(view: Call, number: int, whole: str, part: str, result: str, where: str) -> Call:
-    """The call that makes the tensor `whole` with `part` as the new contents of a view.
+    """A call that returns `whole` with `part` in place of the elements that `view` shows.
 
-    number: index of the view among the results of its call.
+    number: index among the results of `view`.
     """
     target, more = view.target, [*view.args[1:]]
     if target in _SAME:
@@ -302,8 +302,8 @@ def _inverse(view: Call, number: int, whole: str, part: str, result: str, where:
 
 
 def _scatter(view: Call, number: int, more: list[Any]) -> tuple[str, list[Any]] | None:
-    """The operator that puts new contents into a part of a tensor, and its further arguments; None
-    if sizes must decide.
+    """The operator that replaces the part of a tensor that `view` shows, and the arguments after
+    its tensors.  None if there is no such operator, or if the part depends on sizes.
 
     more: the arguments of `view` after its tensor.
     """

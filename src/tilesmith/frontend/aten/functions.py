@@ -56,7 +56,7 @@ def copysign(n: AtenNode, self: Value, other: Operand) -> Value:
 
 
 def _extreme_of_numbers(n: AtenNode, self: Value, other: Value, *, is_max: bool) -> Value:
-    """The larger or smaller one of two numbers; if one is NaN, the other one."""
+    """The maximum or minimum of two numbers.  If one of them is NaN, the result is the other."""
     x, y = n.common(self, other)
     result = (maximum if is_max else minimum)(n, x, y)
     if not x.dtype.is_float:

@@ -46,16 +46,16 @@ _TRIGAMMA = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6)
 def _lgamma(x: Value) -> Value:
     """log |gamma(x)|.
 
-    Near its zeros 1 and 2, it is a series times (x - 1) (x - 2).  Up to 8 the recurrence leads to
-    that interval, above 8 Stirling's series is used, and below 0 the reflection formula.  For x > 0
-    the error is at most 3 ulp in f32 and f64.  For x < 0, near the zeros, the result is a
-    difference, so only the absolute error is small.
+    From 0.75 to 2.25, around its zeros 1 and 2, it is a series times (x - 1) (x - 2).  The
+    recurrence moves other arguments below 8 to that interval.  Above 8, Stirling's series is used.
+    Below -0.25, the reflection formula is used.  For x > 0 the error is at most 3 ulp in f32 and
+    f64.  Near zeros at x < 0 the result is a difference, so only the absolute error is small.
     """
     size = abs(x)
     is_low = x < -0.25
     positive = where(is_low, size, x)
-    # One recurrence step up for (-0.25, 0.75), steps down for (2.25, 8); then one logarithm for
-    # all.
+    # One recurrence step up from (-0.25, 0.75), steps down from (2.25, 8).  `steps` is the product
+    # of the factors, so that one logarithm is enough.
     is_small = positive < 0.75
     argument = where(is_small, positive + 1.0, positive)
     steps = where(is_small, abs(positive), 1.0)
@@ -70,7 +70,7 @@ def _lgamma(x: Value) -> Value:
     big = maximum(positive, 8.0)
     inverse = 1.0 / big
     tail = inverse * polynomial(inverse * inverse, _STIRLING)
-    # (x - 1/2) (log(x) - 1) overflows later than its expanded terms
+    # (x - 1/2) (log(x) - 1) overflows at larger x than its expanded terms
     far = (big - 0.5) * (log(big) - 1.0) + (tail + (0.5 * math.log(2 * math.pi) - 0.5))
     result = where(positive < 8.0, near, far)
     fraction = x - rint(x)
@@ -82,9 +82,9 @@ def _lgamma(x: Value) -> Value:
 
 
 def _digamma(x: Value) -> Value:
-    """The derivative of lgamma: the recurrence up to 10, then the asymptotic series; below 0 the
-    reflection formula.  The error is a few ulp of the largest term, as in PyTorch, since values
-    near the zeros are differences.
+    """The derivative of lgamma.  The recurrence raises x to 10, then an asymptotic series is used.
+    Below 0, the reflection formula is used.  Values near the zeros are differences, so the error is
+    a few ulp of the largest term, as in PyTorch.
     """
     is_low = x < 0.0
     argument, total = _raised(where(is_low, 1.0 - x, x), lambda at: 1.0 / at)
@@ -100,7 +100,7 @@ def _digamma(x: Value) -> Value:
 
 
 def _trigamma(x: Value) -> Value:
-    """The derivative of digamma, in the same steps; the error is at most 6 ulp in f32 and f64."""
+    """The derivative of digamma, by the same steps.  The error is at most 6 ulp in f32 and f64."""
     is_low = x < 0.5
     argument, total = _raised(where(is_low, 1.0 - x, x), lambda at: 1.0 / (at * at))
     inverse = 1.0 / argument
@@ -112,8 +112,8 @@ def _trigamma(x: Value) -> Value:
 
 
 def _raised(x: Value, term: Callable[[Value], Value]) -> tuple[Value, Value]:
-    """`x`, not negative, raised to at least 10 by steps of 1.  Also the sum of a term over the
-    values before each step.
+    """`x` increased by steps of 1 to at least 10, and the sum of `term` over the values before each
+    step.  `x` must not be negative.
     """
     total = where(x < 10.0, term(x), 0.0)
     for _ in range(9):

@@ -1,5 +1,6 @@
-"""Gradients that PyTorch computes by operators of their own, as the backward graphs of a compiler
-backend call them.  Most others consist of core operators.
+"""Operators that compute gradients, as the backward graphs of a compiler backend call them.
+
+PyTorch composes most other gradients of core operators.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ def convolution_backward(
     stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int], transposed: bool,
     output_padding: Sequence[int], groups: int, output_mask: Sequence[bool],
 ) -> tuple[Value | None, Value | None, Value | None]:  # fmt: skip
-    """The gradients of input, weight and bias, each where `output_mask` asks for it.
+    """The gradients of input, weight and bias, each None unless `output_mask` asks for it.
 
     The gradient of a convolution's input is a transposed convolution, and vice versa.  The gradient
-    of the weight is also a convolution, where samples take the role of channels.  The gradient of
-    the result is the filter, and stride and dilation are exchanged.
+    of the weight is a convolution whose filter is the gradient of the result.  In it, samples take
+    the role of channels, and stride and dilation are exchanged.
     """
     rank = weight.type.rank - 2
     strides, pads, dilations = (spread(v, rank) for v in (stride, padding, dilation))
@@ -57,14 +58,14 @@ def transposed_convolution(
     dilations: Sequence[int],
     groups: int,
 ) -> Value:
-    """The gradient of a convolution's input, whose spatial shape is `shape`."""
+    """The gradient of a convolution's input.  `shape` is the input's spatial shape."""
     whole = [
         s * (o - 1) + d * (k - 1) + 1
         for s, o, d, k in zip(
             strides, n.shape(grad)[2:], dilations, n.shape(weight)[2:], strict=True
         )
     ]
-    # The tail of each axis: windows beyond the input, or positions that no window reads.
+    # At the end of each axis, windows reach beyond the input, or no window reads some positions.
     over = [w - p - size for w, p, size in zip(whole, pads, shape, strict=True)]
     ends, more = [max(e, 0) for e in over], [max(-e, 0) for e in over]
     op = conv.ConvTranspose(tuple(strides), (*pads, *ends), tuple(dilations), groups, tuple(more))
@@ -85,7 +86,7 @@ def _of_weight(
     batch, channels, *size = n.shape(images)
     per_group = channels // groups
     spatial = [*range(2, len(size) + 2)]
-    # With these pads the result has the kernel's extents; a negative pad omits pixels.
+    # These end pads give the result the kernel's extents.  A negative pad crops pixels.
     ends = [
         d * (k - 1) + s * (o - 1) + 1 - p - i
         for d, k, s, o, p, i in zip(
@@ -94,7 +95,7 @@ def _of_weight(
     ]
     filters = n.permute(grad, (1, 0, *spatial))
     if per_group == 1 and groups > 1 and not same_dim(batch, 0):
-        # A depthwise convolution: samples become a spatial axis, so that channels remain an axis.
+        # A depthwise convolution: samples become a spatial axis, and channels keep their axis.
         turned = n.permute(images, (1, 0, *spatial))
         x = n.reshape(turned, (1, channels, batch, *size))
         out, *places = n.shape(filters)

@@ -1,4 +1,4 @@
-"""From an exported program to a Graph."""
+"""Conversion of an exported program to a Graph."""
 
 from __future__ import annotations
 
@@ -21,9 +21,11 @@ from tilesmith.ir.types import Dim, TensorType
 
 
 def graph_of(program: Exported, given: Given) -> Graph:
-    """The graph of an exported program (see `frontend.load`).  Its inputs are the tensors and sizes
-    among the program's arguments, then the buffers that it writes.  Its outputs are the program's
-    tensors and sizes, then the new contents of the buffers and arguments that it writes.
+    """The graph of an exported program (see `frontend.load`).
+
+    Its inputs are the tensors and sizes among the program's arguments, then the buffers that the
+    program writes.  Its outputs are the tensors and sizes among the program's results, then the new
+    contents of the written buffers and arguments.
     """
     with errors_name(program.name):
         return _Reader(program, given).graph()
@@ -55,7 +57,7 @@ class _Reader:
 
     def _contents(self) -> dict[str, Any]:
         """The weights by name, with the caller's new contents.  Tied weights stay tied if the
-        caller replaces only one of them, or all of them by equal contents.
+        caller replaces only one of them, or gives equal contents for all of them.
         """
         held = {i.weight: self._program.weights[i.weight] for i in self._program.inputs if i.weight}
         if not self._given.weights.arrays:
@@ -76,7 +78,7 @@ class _Reader:
         return contents
 
     def _constant(self, name: str) -> Value:
-        """A weight in the module's memory.  Tied weights become one constant."""
+        """The constant of a weight, in the module's memory.  Tied weights share one constant."""
         tensor = self._weights[name]
         key = memory_of(tensor)
         if key not in self._shared:
@@ -101,7 +103,7 @@ class _Reader:
                 self._importer.names[i.name] = i.value
 
     def _dim(self, size: int | str, of: Input, axis: int) -> int | str:
-        """A size as a number or as a symbol's name.  The name is the symbol's first place."""
+        """A number, or a symbol's name.  A symbol is named after its first axis: INPUT.AXIS."""
         return size if isinstance(size, int) else self._dims.setdefault(size, f"{of.name}.{axis}")
 
     def _declare_ranges(self) -> None:
@@ -140,5 +142,5 @@ class _Reader:
         return dce(self._builder.finish(values, [*names, *(f"new.{o.written}" for o in new)]))
 
     def _value(self, result: Any) -> Value:
-        """A result as a tensor; it may be a number or a size."""
+        """A result as a tensor.  The result may be a number or a size."""
         return AtenNode(self._builder, "", "", "").tensor(result)

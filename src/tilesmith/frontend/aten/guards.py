@@ -1,13 +1,13 @@
-"""Assumptions of `torch.export` about open sizes while it traced a program.
+"""Checks of assumptions about open sizes that `torch.export` made while it traced a program.
 
-During tracing, a Python branch on a size goes the way that the example's size decides.  Operators
-that compute with sizes, such as `tensor_split`, also use the example's.  The traced program is
-correct only for sizes that lead to the same decisions.  PyTorch keeps the conditions as Python
-text, and a run that violates one is refused.
+During tracing, the example's sizes decide Python branches on sizes.  They also decide the results
+of operators that compute with sizes, such as `tensor_split`.  The traced program is correct only
+for sizes that lead to the same decisions.  PyTorch keeps these conditions as Python text.  A run
+that violates a condition is refused.
 
 Three kinds of conditions are not checked: that a computed size is 1, is not 1, or is not 0.
-PyTorch adds them wherever such a size could be broadcast, and imported calls check sizes
-themselves.  Conditions on remainders are checked.
+PyTorch adds such conditions wherever a computed size could be broadcast, and imported calls check
+sizes themselves.  Conditions on remainders are checked.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ def require(
 ) -> None:
     """Makes runs refuse sizes that violate a guard.
 
-    names: the program's inputs, by the names of its arguments.
-    symbols: sizes that guards may name.
+    names: the program's inputs, by name.
+    symbols: sizes, by the names that guards may contain.
 
     Raises ModelError for a guard that no size satisfies.
     """
@@ -57,11 +57,11 @@ def _shown(text: str) -> str:
 
 
 class _OtherError(Exception):
-    """A condition of another form."""
+    """A condition that is not about sizes, or that is not checked."""
 
 
 class _Reader:
-    """Reads conditions as formulas that are 0 where the condition holds, and positive elsewhere."""
+    """Reads a condition as a formula: 0 where the condition holds, and positive elsewhere."""
 
     def __init__(self, names: Mapping[str, Any], symbols: Mapping[str, Dim]) -> None:
         self._names, self._symbols = names, symbols
@@ -133,7 +133,7 @@ def _is_usual(left: ast.expr, operator: ast.cmpop, right: ast.expr) -> bool:
 
 
 def _above(a: Dim, b: Dim, more: int = 0) -> Dim:
-    """The excess of `a` over `b` - `more`; 0 if `a` is smaller."""
+    """max(a - b + more, 0)."""
     return extents.larger(extents.total((extents.difference(a, b), more)), 0)
 
 

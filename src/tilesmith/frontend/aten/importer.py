@@ -1,6 +1,4 @@
-"""The walk over a program of ATen operators, in which names become values and calls become
-operators.
-"""
+"""Import of the calls of a program: names become values, calls become the graph's operators."""
 
 from __future__ import annotations
 
@@ -31,22 +29,22 @@ _WORD = re.compile(r"\w+")
 class AtenImporter(Importer):
     """Imports the calls of one program.
 
-    names: meanings of the names defined so far: values, numbers, symbolic sizes, tuples of these,
-        or `FAILED`.  A reader adds the inputs and constants.
+    names: the names defined so far, with their meanings.  A meaning is a value, a number, a
+        symbolic size, a tuple of these, or `FAILED`.  A reader adds the inputs and constants.
     """
 
     def __init__(self, builder: Any, may_fall_back: bool = True) -> None:
         """Create an importer.
 
-        may_fall_back: whether PyTorch runs refused operators; otherwise messages explain how it
-            would.
+        may_fall_back: whether PyTorch will run refused operators.  If not, messages say how to
+            leave them to PyTorch.
         """
         super().__init__(builder)
         self.names: dict[str, Any] = {}
         self._may_fall_back = may_fall_back
 
     def run(self, calls: Iterable[Call]) -> None:
-        """Imports calls, each of which comes after the calls that it uses.
+        """Imports calls in order.  A call uses only results of earlier calls.
 
         Unsupported operators are recorded, and `check` reports them.  Raises ModelError.
         """
@@ -69,9 +67,9 @@ class AtenImporter(Importer):
         return argument
 
     def run_block(self, builder: FoldingBuilder, block: Block, arguments: Sequence[Any]) -> Any:
-        """The results of a block, in `builder`.
+        """Import a block into `builder`.  Returns the block's results.
 
-        Raises NotedError if calls in it are unsupported; these are recorded.
+        Records unsupported calls in the block, and raises NotedError if there are any.
         """
         inside = AtenImporter(builder, self._may_fall_back)
         inside.names.update(zip(block.inputs, arguments, strict=True))
@@ -126,7 +124,7 @@ class Branch:
     block: Block
 
     def __call__(self, builder: FoldingBuilder, arguments: Sequence[Any]) -> Any:
-        """The results of the calls for `arguments`, in `builder` (see `AtenImporter.run_block`)."""
+        """Import the calls into `builder`, for `arguments` (see `AtenImporter.run_block`)."""
         return self.importer.run_block(builder, self.block, arguments)
 
 
@@ -138,21 +136,21 @@ def _parameters(function: Callable[..., Any]) -> tuple[str, ...]:
 
 @cache
 def _sizes_of(function: Callable[..., Any]) -> frozenset[str]:
-    """The parameters of an import function that are extents, and can't be values."""
+    """The parameters of an import function that accept extents but no values."""
     kinds = getattr(function, "__annotations__", {}).items()
     words = {name: set(_WORD.findall(str(kind))) for name, kind in kinds}
     return frozenset(name for name, of in words.items() if "Dim" in of and "Value" not in of)
 
 
 def _named(function: Callable[..., Any], args: Sequence[Any]) -> Iterator[tuple[str, Any]]:
-    """Positional arguments with the names of their parameters; "" for one too many."""
+    """The parameter name and the value of each positional argument.  The name is "" for a surplus
+    argument.
+    """
     return zip_longest(_parameters(function)[: len(args)], args, fillvalue="")
 
 
 def _measured(n: AtenNode, argument: Any) -> Any:
-    """An argument that is an extent, or a list of extents; values become extents that a run
-    measures.
-    """
+    """One or several extents, in which extents that a run measures replace values."""
     if isinstance(argument, (list, tuple)):
         return n.dims_of(argument)
     return n.dims_of((argument,))[0] if isinstance(argument, Value) else argument

@@ -28,9 +28,9 @@ def index_select(n: AtenNode, self: Value, dim: int, index: Value) -> Value:
 
 @aten_op("aten.gather.default")
 def gather_(n: AtenNode, self: Value, dim: int, index: Value, sparse_grad: bool = False) -> Value:
-    """`self[..., index[...], ...]`; the index may be shorter along other axes too.
+    """Elements of `self` at `index` along `dim`.  `index` may be shorter along other axes.
 
-    An empty index may have another rank than `self`.
+    An empty `index` may have another rank than `self`.
     """
     if not self.type.rank or not index.type.rank or index.type.is_empty:
         flat = n.add(gather.Gather(0), n.reshape(self, (-1,)), n.reshape(index, (-1,)))
@@ -54,8 +54,8 @@ class _Places:
     """The elements that advanced indexing reads or writes.
 
     axes: the indexed axes of the tensor.
-    tensors: an index of type i64 for each of them.
-    order: the axes with the indexed ones first.
+    tensors: an index tensor, i64, for each of `axes`.
+    order: all axes of the tensor, the indexed axes first.
     shape: the broadcast shape of the indices.
     """
 
@@ -94,7 +94,7 @@ class _Places:
         return parts[0] if len(parts) == 1 else n.add(slicing.Concat(-1), *parts)
 
     def placed(self, found: Value) -> Value:
-        """Elements [indices..., rest...] with the indices' axes at ATen's positions."""
+        """`found`, [indices..., rest...], with the axes of the indices moved to ATen's position."""
         count = len(self.shape)
         rest = range(count, found.type.rank)
         perm = (*rest[: self.first], *range(count), *rest[self.first :])
@@ -137,7 +137,7 @@ def index_put(
 
 
 def _slices(n: AtenNode, self: Value, dim: int, index: Value) -> tuple[Value, list[Value | None]]:
-    """`self`, of rank 1 at least, and advanced indices that select `index` along `dim`."""
+    """`self`, as rank 1 if its rank is 0, and advanced indices that select `index` along `dim`."""
     x = self if self.type.rank else n.reshape(self, (1,))
     axis = n.axis(dim, x.type.rank)
     position = n.from_front(n.reshape(index, (-1,)), x.type.shape[axis])
@@ -164,7 +164,7 @@ def index_copy(n: AtenNode, self: Value, dim: int, index: Value, source: Value) 
 
 @aten_op("aten.index_fill.int_Scalar", "aten.index_fill.int_Tensor")
 def index_fill(n: AtenNode, self: Value, dim: int, index: Value, value: Operand) -> Value:
-    """`self` with `value` at the indices of an axis.  Negative indices count from the end here."""
+    """`self` with `value` at the indices of an axis.  Negative indices count from the end."""
     x = self if self.type.rank else n.reshape(self, (1,))
     position: list[Value | None] = [*[None] * n.axis(dim, x.type.rank), n.reshape(index, (-1,))]
     return n.reshape(index_put(n, x, position, n.tensor(value, self.dtype)), self.type.shape)
@@ -174,7 +174,7 @@ def index_fill(n: AtenNode, self: Value, dim: int, index: Value, value: Operand)
 
 
 def row(n: AtenNode, places: Value, k: int) -> Value:
-    """Row k of positions."""
+    """Row k of the matrix `places`."""
     return n.reshape(
         n.add(slicing.Slice((k,), (k + 1,), (0,), (1,)), places), (places.type.shape[1],)
     )

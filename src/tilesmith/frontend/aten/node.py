@@ -1,5 +1,7 @@
-"""The interface of an operator's import function to one call.  It has the methods of `NodeContext`
-to add to the graph, and ATen's conversions between element types, numbers and shapes.
+"""The interface between an import function and the call that it imports.
+
+It has the methods of `NodeContext` to add to the graph, and ATen's conversions between element
+types, numbers and shapes.
 """
 
 from __future__ import annotations
@@ -23,8 +25,8 @@ class AtenNode(NodeContext):
     """One call during import.
 
     target: the operator's overload.
-    count: number of results if the call returns a list, for the sizes with which the program was
-        made; None for other calls.
+    count: length of the list that the call returns, at the sizes of the example inputs; None if the
+        call returns no list.
     """
 
     target: str
@@ -33,17 +35,17 @@ class AtenNode(NodeContext):
     # Element types
 
     def cast(self, x: Value, dtype: DType | None) -> Value:
-        """`x` converted to `dtype`; `x` itself when it has that type, or for None."""
+        """`x` converted to `dtype`; `x` itself if it has that type, or if `dtype` is None."""
         if dtype is None or x.dtype is dtype:
             return x
-        if dtype is f8e4m3fn:  # of the 8-bit types, the only one in which PyTorch saturates
+        if dtype is f8e4m3fn:  # the only 8-bit type in which PyTorch saturates
             if not x.dtype.is_float or x.dtype.is_storage:
                 x = self.cast(x, f32)
             x = self.add(ew.Clip(-dtype.largest, dtype.largest), x)
         return self.add(ew.Cast(dtype), x)
 
     def tensor(self, x: Operand, dtype: DType | None = None) -> Value:
-        """A tensor or a number as a value of `dtype` (default: its own)."""
+        """A tensor or a number as a value of type `dtype`.  The default is the type of `x`."""
         if isinstance(x, Value):
             return self.cast(x, dtype)
         if isinstance(x, Expr):
@@ -56,22 +58,22 @@ class AtenNode(NodeContext):
         return self.const(x, dtype)
 
     def common(self, *operands: Operand, floating: bool = False) -> tuple[Value, ...]:
-        """Operands in their common type; `floating`: integers become f32."""
+        """Operands in their common type.  With `floating`, integers become f32."""
         dtype = result_type(operands)
         if floating and not dtype.is_float:
             dtype = f32
         return tuple(self.tensor(x, dtype) for x in operands)
 
     def floating(self, x: Value) -> Value:
-        """`x` itself if it is of a float type, else as f32."""
+        """`x` itself if its type is a float type, else `x` as f32."""
         return x if x.dtype.is_float else self.cast(x, f32)
 
     def truth(self, x: Operand) -> Value:
-        """Whether elements are not 0."""
+        """A mask of the elements that are not 0."""
         return self.tensor(x, bool_)
 
     def number(self, x: Number | Value, what: str) -> int | float | bool:
-        """A number that must be known when the model is compiled."""
+        """`x`, which must be known when the model is compiled.  Messages call it `what`."""
         if isinstance(x, Value):
             return self.scalar(x, what)
         if isinstance(x, Expr):
@@ -81,7 +83,7 @@ class AtenNode(NodeContext):
     # Shapes
 
     def from_front(self, index: Value, extent: Dim) -> Value:
-        """Indices of an axis of `extent`, as i64.  As in ATen, a run refuses negative indices."""
+        """Indices into an axis of size `extent`, as i64.  As in ATen, runs refuse negative ones."""
         if same_dim(extent, 0):
             return self.cast(index, i64)
         return self.add(FromFront(extent), index)
@@ -96,8 +98,8 @@ class AtenNode(NodeContext):
         return self.expand(self.tensor(value, dtype), dims)
 
     def dims_of(self, sizes: Sequence[Dim | Value]) -> tuple[Dim, ...]:
-        """The sizes in a call's argument as extents.  A value among them becomes an extent that a
-        run measures.
+        """Sizes from a call's argument as extents.  A value among them becomes an extent that a run
+        measures.
         """
         return tuple(
             d if not isinstance(d, Value) else self.extents(self.cast(d, i64), "a size")[0]

@@ -29,7 +29,7 @@ def native_layer_norm_backward(
     bias: Value | None,
     output_mask: Sequence[bool],
 ) -> _Gradients:
-    """The gradients of input, weight and bias, each where `output_mask` asks for it."""
+    """The gradients of input, weight and bias, each None unless `output_mask` asks for it."""
     first = input.type.rank - len(normalized_shape)
     grad, x = widened(grad_out), widened(input)
     normal = _normal(x, mean, rstd)
@@ -61,7 +61,7 @@ def native_group_norm_backward(
     group: int,
     output_mask: Sequence[bool],
 ) -> _Gradients:
-    """The gradients of input, weight and bias, each where `output_mask` asks for it.
+    """The gradients of input, weight and bias, each None unless `output_mask` asks for it.
 
     mean, rstd: statistics [N, group] of the forward pass.
     """
@@ -96,9 +96,9 @@ def _normal(x: Value, mean: Value, rstd: Value) -> Value:
 
 
 def _of_input(n: AtenNode, grad: Value, normal: Value, rstd: Value, axes: tuple[int, ...]) -> Value:
-    """The gradient of a normalisation's input.  The normalisation is over `axes`.
+    """The gradient of the input of a normalisation over `axes`.
 
-    With g the gradient of the normalised values y: (g - mean(g) - y mean(g y)) / deviation.
+    It is (g - mean(g) - y mean(g y)) / deviation.  y is the normalised values, g is their gradient.
     """
     shift = grad.mean(axes, keepdims=True)
     slope = (grad * normal).mean(axes, keepdims=True)
@@ -118,9 +118,11 @@ def embedding_dense_backward(
     padding_idx: int,
     scale_grad_by_freq: bool,
 ) -> Value:
-    """The gradient of a table [num_weights, width]: each row's sum over the places that read it.
+    """The gradient of a table [num_weights, width].  A row's gradient is the sum of the gradients
+    at the indices that read the row.
 
-    Places of `padding_idx` do not count.  `scale_grad_by_freq` divides by the number of places.
+    Indices equal to `padding_idx` do not count.  `scale_grad_by_freq` divides by the number of
+    indices that read the row.
     """
     width = grad_output.type.shape[-1]
     count = extents.product(indices.type.shape)

@@ -55,8 +55,8 @@ def _filled(
 
 
 def _wide(n: AtenNode, x: Value, *parameters: Value | None) -> Value:
-    """`x` in the type of its parameters.  It is wider than the type of `x` in mixed precision,
-    where only products have 16 bits.
+    """`x` in the type of the layer's parameters.  In mixed precision this type is wider than that
+    of `x`, since only products have 16 bits there.
     """
     types = [p.dtype for p in parameters if p is not None]
     return n.cast(x, types[0]) if types else x
@@ -79,7 +79,7 @@ def native_layer_norm(
 
 
 def _statistics(n: AtenNode, x: Value, axes: tuple[int, ...], eps: float) -> tuple[Value, Value]:
-    """The mean and the reciprocal deviation over `axes`, which stay."""
+    """The mean and the reciprocal deviation over `axes`, which stay as axes of extent 1."""
     mean, _, variance = norm.moments(norm.widened(x), axes)
     return mean, rsqrt(variance + eps)
 
@@ -152,7 +152,7 @@ def batch_norm_without_statistics(
     momentum: float,
     eps: float,
 ) -> tuple[Value, Value, Value]:
-    """Statistics of the batch; the result, its mean and reciprocal deviation per channel."""
+    """The result by the batch's own statistics; each channel's mean and reciprocal deviation."""
     return _of_batch(n, input, weight, bias, eps)[:3]
 
 

@@ -1,4 +1,4 @@
-"""Gradients of pools and of padding by copies."""
+"""Gradients of pooling and of replication padding."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ def _avg_pool_backward(
     padding: Numbers, ceil_mode: bool, count_include_pad: bool, divisor_override: int | None, *,
     rank: int,
 ) -> Value:  # fmt: skip
-    """The gradient of average pooling: each window's gradient, divided as its sum was, goes to all
-    positions of the window.
+    """The gradient of average pooling.  Each window's gradient is divided by the window's divisor
+    and added to all positions of the window.
     """
     kernel = spread(kernel_size, rank)
     strides, pads = spread(stride, rank) or kernel, spread(padding, rank)
@@ -70,7 +70,7 @@ def _avg_pool_backward(
 def _counts(
     out: int, size: int, kernel: int, stride: int, pad: int, includes_padding: bool
 ) -> np.ndarray:
-    """The number of counted positions in each window along an axis."""
+    """The number of positions that the mean of each window along an axis counts."""
     begins = np.arange(out) * stride - pad
     ends = np.minimum(begins + kernel, size + pad)
     if includes_padding:
@@ -81,7 +81,7 @@ def _counts(
 def _adaptive_avg_pool_backward(
     n: AtenNode, grad_output: Value, self: Value, *, rank: int
 ) -> Value:
-    """Along each axis, the product with the transposed matrix of averages."""
+    """The gradient of adaptive average pooling, by the transposed matrix of `averages`."""
     sizes, out = n.shape(self)[-rank:], n.shape(grad_output)[-rank:]
     if max(out) == 1:
         share = grad_output / float(math.prod(sizes))
@@ -93,7 +93,7 @@ def _adaptive_avg_pool_backward(
 
 
 def along_axis(n: AtenNode, x: Value, axis: int, matrix: np.ndarray) -> Value:
-    """The product of a matrix [wanted, given] with each line of `x` along an axis."""
+    """The product of a matrix [new extent, old extent] with each line of `x` along an axis."""
     factor, rank = n.const(matrix.astype(x.dtype.numpy)), x.type.rank
     if axis == rank - 2:
         return n.add(mm.MatMul(), factor, x)
@@ -105,8 +105,8 @@ def along_axis(n: AtenNode, x: Value, axis: int, matrix: np.ndarray) -> Value:
 def _replication_backward(
     n: AtenNode, grad_output: Value, self: Value, padding: Sequence[int], *, rank: int
 ) -> Value:
-    """The gradient of replication padding: gradients beyond an end are added to the end's gradient.
-    Negative padding cuts pixels off, whose gradient is 0.
+    """The gradient of replication padding.  The gradients of padded positions are added to the
+    gradient of the position at the edge.  Positions that negative padding crops get gradient 0.
     """
     x = grad_output
     for i in range(rank):

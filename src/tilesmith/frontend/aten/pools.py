@@ -36,7 +36,7 @@ def _max_pool(
     n: AtenNode, self: Value, kernel_size: Numbers, stride: Numbers = (), padding: Numbers = 0,
     dilation: Numbers = 1, ceil_mode: bool = False, *, rank: int,
 ) -> tuple[Value, Value]:  # fmt: skip
-    """The maxima, and their positions in the plane."""
+    """The maxima, and their positions in the flattened image."""
     kernel = spread(kernel_size, rank)
     strides = spread(stride, rank) or kernel
     pads, dilations = spread(padding, rank), spread(dilation, rank)
@@ -75,9 +75,9 @@ def _avg_pool(
     op = pool.AvgPool(kernel, strides, (*pads, *pads), (), ceil_mode, includes)
     if divisor_override is None:
         return _batched(n, self, rank, lambda x: n.add(op, x))
-    # A mean divides by the number of positions in a window, which differs at the end in ceil mode.
-    # So this computes a window's sum.  LpPool adds magnitudes, so positive and negative numbers
-    # have separate pools.
+    # `AvgPool` divides by the number of positions in a window, and in ceil mode this number differs
+    # at the end.  So windows are summed here.  `LpPool` adds magnitudes, so positive and negative
+    # elements have separate pools.
     total = pool.LpPool(kernel, strides, (*pads, *pads), (), ceil_mode, 1)
     zero = n.tensor(0, self.dtype)
     parts = [
@@ -94,7 +94,7 @@ for _rank in (1, 2, 3):
 def _adaptive_avg_pool(
     n: AtenNode, self: Value, output_size: Sequence[int | None] | int, *, rank: int
 ) -> Value:
-    """Means of windows that divide each axis as evenly as whole positions allow."""
+    """Adaptive average pooling, with windows whose sizes differ as little as possible."""
     sizes = (output_size,) * rank if isinstance(output_size, int) else tuple(output_size)
     sizes = sizes * rank if len(sizes) == 1 else sizes
     wanted: list[Dim] = [
@@ -119,7 +119,7 @@ def averages(places: int, bins: int) -> np.ndarray:
 
 
 def _averaged(n: AtenNode, x: Value, axis: int, size: Dim) -> Value:
-    """Means along an axis: of its parts if windows don't overlap, else by a matrix."""
+    """Adaptive means along an axis: a reduction if windows don't overlap, else a matrix product."""
     extent = x.type.shape[axis]
     if same_dim(extent, size):
         return x
@@ -158,7 +158,7 @@ for _rank in (1, 2, 3):
 
 
 def _windows(places: int, bins: int) -> np.ndarray:
-    """Positions of each window [bins, largest window]; smaller ones repeat the last."""
+    """The positions in each window, [bins, largest window], padded by the last position."""
     starts = np.arange(bins) * places // bins
     ends = -(-(np.arange(bins) + 1) * places // bins)
     size = int((ends - starts).max(initial=0))
@@ -168,7 +168,7 @@ def _windows(places: int, bins: int) -> np.ndarray:
 def _adaptive_max_pool(
     n: AtenNode, self: Value, output_size: Sequence[int] | int, *, rank: int
 ) -> tuple[Value, Value]:
-    """Maxima of the windows of `_adaptive_avg_pool`, and their positions in the plane."""
+    """Maxima of the windows of `_adaptive_avg_pool`, and their positions in the flattened image."""
     sizes = spread(output_size, rank)
     lead = self.type.shape[: self.type.rank - rank]
     images = n.shape(self)[-rank:]

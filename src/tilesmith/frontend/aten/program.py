@@ -1,8 +1,8 @@
 """A program of ATen operators, independent of its source: calls of operators by name.
 
-Readers of several sources make it: graphs of `torch.export` and of a compiler backend, the JSON of
-    an archive, and TorchScript.  So it contains only names, numbers, lists and our element types,
-    and nothing of PyTorch.
+Its sources are graphs of `torch.export` and of a compiler backend, the JSON of an archive, and
+TorchScript.  So a program contains only names, numbers, lists and our element types, and nothing of
+PyTorch.
 """
 
 from __future__ import annotations
@@ -28,9 +28,10 @@ class Call:
     args: its arguments in the order of the operator's schema: `Ref`, numbers, bools, strings,
         `DType`, None, and lists of these.
     kwargs: further arguments by name.
-    results: the name of the result; or a name for each of several results, "" for an unused one.
+    results: the name of the result, or a tuple of names for several results.  An unused result in a
+        tuple has the name "".
     where: the line of the model's source that made the call, for messages; empty if not known.
-    several: number of results if `results` is the name of a list; None otherwise.
+    several: the length of the list if `results` names a list; None otherwise.
     """
 
     target: str
@@ -42,7 +43,7 @@ class Call:
 
     @property
     def count(self) -> int | None:
-        """The number of results that the program takes; None for a result that is not a list."""
+        """The number of results, or the list's length; None for a single result that is no list."""
         return self.several if isinstance(self.results, str) else len(self.results)
 
     @property
@@ -52,8 +53,8 @@ class Call:
 
 
 Memory: TypeAlias = tuple[Sequence[int], int]
-"""Layout of a tensor in memory: its strides and the position of its first element, in elements.
-No strides: sizes are open, and the order is not row-major.
+"""Layout of a tensor in memory: the strides, and the position of the first element.  Both count
+elements.  Empty strides mean that sizes are open and the order is not row-major.
 """
 
 PLACED = (
@@ -66,12 +67,12 @@ PLACED = (
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """An argument that consists of calls: a branch, or the body of a loop.  They use nothing around
-    them.
+    """An argument that consists of calls: a branch, or the body of a loop.  The calls use only
+    names of the block.
 
     inputs: the names of the block's arguments.
-    calls: the calls, each after the calls that it uses.
-    outputs: the block's results, like the arguments of a call.
+    calls: calls in an order in which each call uses only earlier ones.
+    outputs: the block's results, in the form of arguments of a `Call`.
     """
 
     inputs: tuple[str, ...]
@@ -80,7 +81,7 @@ class Block:
 
 
 def names_in(given: Any) -> Iterator[str]:
-    """The names in an argument of a call, or in several."""
+    """The names in one or several arguments of calls."""
     if isinstance(given, Ref):
         yield given.name
     elif isinstance(given, (list, tuple)):
@@ -93,8 +94,8 @@ _CHECKS = ("aten._assert_", "aten.sym_constrain_")
 
 
 def needed(calls: Sequence[Call], results: Any) -> list[Call]:
-    """The calls that compute `results`, and those that check something, in a program without
-    writes. Results that nothing uses get empty names.
+    """Dead code elimination for a program without writes: the calls that `results` need, and the
+    calls that check something.  Unused results of these calls get empty names.
 
     results: arguments of calls.
     """
@@ -111,7 +112,7 @@ def needed(calls: Sequence[Call], results: Any) -> list[Call]:
 
 
 _FRAMES = ("torch/fx/", "torch/_", "torch/nn/", "torch/export/")
-"""Places in PyTorch, which are named only where a call has no other."""
+"""Parts of paths in PyTorch.  A line there is named only if a trace has no other line."""
 
 
 def line_of(trace: str) -> str:

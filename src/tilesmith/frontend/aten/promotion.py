@@ -1,7 +1,8 @@
 """The element types of results, by ATen's rules.
 
-Tensors of rank 1 or more take precedence over tensors of rank 0, and these over Python numbers. An
-operand of lower precedence decides only if it is of a higher kind: bool, integer, float.
+Tensors of rank 1 or more take precedence over tensors of rank 0, and these over Python numbers.  An
+operand of lower precedence has an effect only if its kind is higher.  In ascending order, the kinds
+are bool, integer, float.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ def number_type(x: Number) -> DType:
 
 
 def promoted_types(a: DType, b: DType) -> DType:
-    """The smallest type that can represent both, as `torch.promote_types`."""
+    """The smallest type that can represent both types, as `torch.promote_types`."""
     if a is b:
         return a
     low, high = sorted((a, b), key=lambda d: (_RANKS[d.kind], d.bits))

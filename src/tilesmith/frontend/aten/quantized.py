@@ -1,8 +1,8 @@
 """Quantisation: the `quantized_decomposed` operators of PyTorch's quantised graphs, and products of
 integers.
 
-They are imported like quantised ONNX models (`ops.quantize`), so that their products run on the
-same integers.
+They become the operators of `ops.quantize`, as in quantised ONNX models, so their products run on
+the same integers.
 """
 
 from __future__ import annotations
@@ -28,10 +28,11 @@ def _quantized(
 ) -> Value:
     """round(x / scale) + zero, within [low, high].
 
-    scale, zero: f32 or `to`; one number, or one for each position of `axis`.
+    scale, zero: `scale` is f32, `zero` is of type `to`.  One number, or one for each position of
+        `axis`.
     """
     x = n.cast(x, f32)
-    # limits of x, so that the full range of the type may follow
+    # `Quantize` saturates at the limits of its type, so narrower limits are applied to x
     if (low, high) != (to.min, to.max):
         least, most = (_of_integers(n, x, limit, scale, zero, axis) for limit in (low, high))
         x = minimum(maximum(x, least), most)
@@ -53,7 +54,7 @@ def _integer(n: AtenNode, dtype: DType) -> DType:
 
 
 _OVERLOADS = ("default", "tensor", "tensor2")
-"""Overloads: scale and zero point as numbers, as tensors, and with limits as tensors too."""
+"""Overloads: scale and zero point are numbers; are tensors; are tensors, and so are limits."""
 
 
 @aten_op(*(f"quantized_decomposed.quantize_per_tensor.{o}" for o in _OVERLOADS))
@@ -104,7 +105,7 @@ def dequantize_per_channel(
 
 @aten_op("aten._int_mm.default")
 def int_mm(n: AtenNode, self: Value, mat2: Value) -> Value:
-    """A product of i8 as i32."""
+    """The i32 product of two matrices of type i8."""
     return n.add(mm.MatMul(), n.cast(self, i32), n.cast(mat2, i32))
 
 
@@ -135,7 +136,7 @@ def choose_qparams_symmetric(
 
 
 def _range(n: AtenNode, x: Value) -> tuple[Value, Value]:
-    """The least and the largest element, f32[]; at most 0 and at least 0."""
+    """The minimum of 0 and all elements, and the maximum of 0 and all elements, each f32[]."""
     x, zero = n.cast(x, f32), n.const(0, f32)
     return (
         minimum(x.min(), zero),

@@ -1,8 +1,8 @@
 """Recurrent layers: LSTM, GRU and RNN as loops over time.
 
-One product multiplies the inputs of all steps by their weights; a step then multiplies only its
-state.  Gates stand side by side, in PyTorch's order: input, forget, cell, output (LSTM), reset,
-update, new (GRU).
+One matrix product multiplies the inputs of all steps by their weights, so that a step multiplies
+only its state.  Gates stand side by side, in PyTorch's order: input, forget, cell, output (LSTM),
+reset, update, new (GRU).
 
 The backend of `torch.compile` uses `tilesmith.recurrence` and `tilesmith.recurrence_backward` for a
 layer's steps (`tilesmith.engines.torch.recurrent`).  In programs of `torch.export`, whole stacks of
@@ -55,7 +55,7 @@ def recurrence(
     bias: bias of a GRU's product with the state, [3 * hidden]; other layers have it in `x`.
     projection: [projected, hidden].
     reverse: whether the last step comes first.
-    keep: whether results for `recurrence_backward` are wanted.
+    keep: whether to return results for `recurrence_backward`, too.
 
     Returns the outputs of all steps, [steps, batch, hidden or projected], and the state after the
     last step.  With `keep`, also the gates of each step, [steps, batch, gates * hidden], and an
@@ -85,12 +85,13 @@ def recurrence_backward(
 
     shown: the gradient of the outputs of all steps, [steps, batch, hidden].
     state: the gradients of the state after the last step, each [batch, hidden].
-    kept: for all steps, the gates as `recurrence` gives them (RNN: its output) and, for an LSTM and
-        a GRU, the cell or state before the step, [steps, batch, hidden].
+    kept: for all steps, the gates that `recurrence` returns (RNN: the outputs).  Then for an LSTM
+        the cell, for a GRU the state, before each step, [steps, batch, hidden].
     weight: weight of the state.
 
     Returns the gradients of `x`, [steps, batch, gates * hidden], of the product with the state
-    (only for a GRU, as it is the same otherwise), and of the state before the first step.
+    (only for a GRU; for other layers it equals the gradient of `x`), and of the state before the
+    first step.
     """
     body, inner, inputs = _body(n, kind, [v.type for v in state], [shown, *kept])
     grads, (dy, *saved) = inputs[: len(state)], inputs[len(state) :]
@@ -178,9 +179,9 @@ def _forward(
 def _backward(
     n: AtenNode, kind: str, grads: Sequence[Value], kept: Sequence[Value]
 ) -> tuple[list[Value], Value | None]:
-    """The gradients of a step's `x` and of its product with the state, if these differ.  Also the
-    part of the gradient of an LSTM's cell or a GRU's state that does not go through that product;
-    None for an RNN.
+    """The gradient of a step's `x`; for a GRU also that of its product with the state, which
+    differs.  Then the part of the gradient of an LSTM's cell or a GRU's state that bypasses that
+    product; None for an RNN.
     """
 
     def mul(a: Value, *others: Value) -> Value:
@@ -315,8 +316,8 @@ def _stack(
 def direction_of(
     params: Sequence[T], number: int, per: int, has_biases: bool
 ) -> tuple[T, T, Sequence[T], T | None]:
-    """The weights of inputs and of the state, the biases and the projection of one direction of a
-    layer, of which each has `per` of the `params`.
+    """The weights of the inputs, the weights of the state, the biases and the projection of one
+    direction of a layer.  Each direction has `per` of the `params`.
     """
     w, r, *others = params[number * per : (number + 1) * per]
     biases, projection = (others[:2], others[2:]) if has_biases else ([], others)

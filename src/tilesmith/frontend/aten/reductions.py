@@ -20,15 +20,15 @@ from tilesmith.ops.functions import clip, maximum, sqrt
 from tilesmith.ops.norm import moments
 
 Axes: TypeAlias = "Sequence[int] | int | None"
-"""Axes; None, and no axis at all, mean all."""
+"""Axes to reduce.  None and an empty list mean all axes."""
 
 Unbiased: TypeAlias = "Number | None"
-"""Number subtracted from the count of elements in a variance; None is 1."""
+"""The number subtracted from the count of elements in a variance.  None means 1."""
 
 _EXPONENT = 0x7F800000
-"""The bits of an f32 that are its exponent: alone they are a power of two."""
+"""Mask of the exponent bits of an f32.  These bits alone are the bits of a power of two."""
 _LEAST, _MOST = 1 << 23, 253 << 23
-"""Bits of the powers of two whose inverses are normal numbers, too: 2^-126 and 2^126."""
+"""Bits of 2^-126 and 2^126: the extreme powers of two that are normal and have a normal inverse."""
 
 _Reduction: TypeAlias = Callable[[tuple[int, ...], bool], Op]
 
@@ -43,7 +43,7 @@ def axes_of(n: AtenNode, x: Value, dim: Axes) -> tuple[int, ...]:
 
 
 def reduced(n: AtenNode, x: Value, dim: Axes, keepdim: bool, make: _Reduction) -> Value:
-    """A reduction of a tensor, where a tensor of rank 0 counts as one of a single element."""
+    """A reduction of a tensor.  A tensor of rank 0 counts as a tensor with a single element."""
     axes = axes_of(n, x, dim)
     return n.add(make(axes, keepdim), x) if axes else x
 
@@ -102,7 +102,9 @@ aten_op("aten.amin.default", "aten.min.default")(partial(_extreme, make=reduce.R
 def _truths(
     n: AtenNode, self: Value, dim: Axes = None, keepdim: bool = False, *, make: _Reduction
 ) -> Value:
-    """The truth of a reduction; as in PyTorch, the result is u8 if the operand is u8."""
+    """A reduction of a tensor's truth values.  As in PyTorch, the result is u8 if the operand is
+    u8.
+    """
     truths = reduced(n, n.truth(self), dim, keepdim, make)
     return n.cast(truths, u8) if self.dtype is u8 else truths
 
@@ -158,8 +160,8 @@ aten_op("aten.min.dim")(partial(_extreme_and_place, make=reduce.ReduceMin, find=
 def variance(
     n: AtenNode, self: Value, dim: Axes = None, correction: Unbiased = None, keepdim: bool = False
 ) -> Value:
-    """The variance, computed on the tensor divided by a power of two, since sums of squares leave
-    the range of f32 before their mean does.
+    """The variance.  It is computed on the tensor divided by a power of two, since the sum of
+    squares may leave the range of f32 where the mean of squares does not.
     """
     scaled, scale = _scaled_variance(n, self, dim, correction, keepdim)
     if scale is not None:
@@ -170,7 +172,7 @@ def variance(
 def _scaled_variance(
     n: AtenNode, self: Value, dim: Axes, correction: Unbiased, keepdim: bool
 ) -> tuple[Value, Value | None]:
-    """The variance of `self / scale`, and the scale; None for 1."""
+    """The variance of `self / scale`, and `scale`, where None stands for 1."""
     axes = axes_of(n, self, dim)
     if self.dtype not in (f32, bf16) or not axes:
         return variance_and_mean(n, self, dim, correction, keepdim)[0], None
@@ -199,8 +201,8 @@ def variance_of_all(n: AtenNode, self: Value, unbiased: bool = True) -> Value:
 def deviation(
     n: AtenNode, self: Value, dim: Axes = None, correction: Unbiased = None, keepdim: bool = False
 ) -> Value:
-    """The standard deviation: the root of the scaled variance, multiplied by the scale.  It is in
-    range even where the variance is not.
+    """The standard deviation: the root of the scaled variance, multiplied by the scale.  So it
+    stays in range even where the variance does not.
     """
     scaled, scale = _scaled_variance(n, self, dim, correction, keepdim)
     root = sqrt(scaled)

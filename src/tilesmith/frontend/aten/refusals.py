@@ -13,14 +13,14 @@ _RANDOM = frozenset((
 
 
 WAY_OUT = "torch.compile(model, backend='tilesmith') leaves it to PyTorch"
-"""The advice about operators without advice of their own."""
+"""The advice for operators that have no specific advice."""
 
 
 def reason_of(target: str, may_fall_back: bool = True) -> str:
     """The reason why an operator is refused, with advice.
 
     target: its overload, such as "aten.rand.default".
-    may_fall_back: whether PyTorch then runs the operator, so that no action is needed.
+    may_fall_back: whether PyTorch will run the refused operator, so that no action is needed.
     """
     advice = "" if may_fall_back else f"; {WAY_OUT}"
     namespace, name, overload = (*target.split("."), "", "")[:3]

@@ -27,7 +27,7 @@ _REDUCTIONS = {
     "amax": "max",
     "amin": "min",
 }
-"""ATen's names of reductions, and ours."""
+"""Names of reductions in ATen, and in our scatters."""
 
 
 def _scattered(
@@ -90,8 +90,8 @@ def scatter_reduce(
     reduce: str,
     include_self: bool = True,
 ) -> Value:
-    """`self` with elements combined along an axis.  A mean is a sum divided by a count.  Without
-    `include_self`, sums start at the identity.
+    """`self` with elements of `src` combined into it along an axis.  A mean is a sum divided by a
+    count.  Without `include_self`, the written elements start at the reduction's neutral element.
     """
     reduction = "add" if reduce == "mean" else _REDUCTIONS[reduce]
     start = self
@@ -202,7 +202,7 @@ def strided_places(
 ) -> np.ndarray:
     """The positions in memory of a tensor's elements, as i64 in the tensor's shape.
 
-    memory: layout of a tensor, whose offset is the default.
+    memory: layout of a tensor.  Its offset is the default of `offset`.
     """
     if offset is None and memory is not None:
         offset = int(n.number(memory[1], "an offset"))
@@ -223,7 +223,7 @@ def as_strided(
     storage_offset: int | None = None,
     memory: Memory | None = None,
 ) -> Value:
-    """A view of the memory of `self`, as a copy.
+    """A copy of a strided view of the memory of `self`.
 
     memory: layout of `self` in memory; row-major by default.
     """
@@ -250,7 +250,7 @@ def as_strided_scatter(
 
 
 def _elements(n: AtenNode, x: Value, memory: Memory | None, places: np.ndarray) -> np.ndarray:
-    """The indices of the elements of `x`, in its logical order, at these positions."""
+    """Row-major indices into `x` of the elements that lie at `places` in memory."""
     if memory is None:
         return places
     strides, offset = memory

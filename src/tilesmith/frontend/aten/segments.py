@@ -30,7 +30,7 @@ def repeat_interleave(n: AtenNode, repeats: Value, output_size: Dim | Value | No
 
 
 def _segments(n: AtenNode, counts: Value, total: Dim) -> Value:
-    """For each of `total` rows in order, the number of its segment.
+    """The segment's number for each of `total` rows, in order.
 
     counts: number of rows of each segment.
     """
@@ -50,8 +50,8 @@ def segment_reduce(
     indices: Value | None = None, offsets: Value | None = None, axis: int = 0,
     unsafe: bool = False, initial: Number | None = None,
 ) -> Value:  # fmt: skip
-    """A reduction of each segment.  A segment without rows gives the initial value, and NaN for a
-    mean.
+    """A reduction of each segment.  A segment without rows gives `initial`.  If that is None, it
+    gives the reduction's neutral element, or NaN for a mean.
     """
     told = lengths if lengths is not None else offsets
     if told is None or told.type.rank != 1 or axis:

@@ -11,8 +11,8 @@ from tilesmith.ir.dtypes import f32, f64
 
 
 def of_floats(n: AtenNode, self: Value, *, formula: Callable[[Value], Value]) -> Value:
-    """The result of a call computed by a formula: in f64 for f64, else in f32.  Integers become
-    f32.
+    """The result of a call, computed by a formula.  f64 is computed in f64, and other floats in
+    f32.  Integers become f32.
     """
     x = n.floating(self)
     floats = x if x.dtype is f64 else n.cast(x, f32)
@@ -20,7 +20,7 @@ def of_floats(n: AtenNode, self: Value, *, formula: Callable[[Value], Value]) ->
 
 
 def polynomial(x: Value, coefficients: Sequence[float]) -> Value:
-    """Two or more coefficients times powers of `x`, the constant first (Horner's rule)."""
+    """A polynomial in `x` by Horner's rule, from two or more coefficients, the constant first."""
     total = x * coefficients[-1] + coefficients[-2]
     for c in coefficients[-3::-1]:
         total = total * x + c

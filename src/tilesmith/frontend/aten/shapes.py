@@ -23,7 +23,7 @@ from tilesmith.ops.gather import Gather
 from tilesmith.ops.runtime_shape import Window
 
 Size: TypeAlias = "Dim | Value"
-"""A size, or a tensor of rank 0 that a run measures."""
+"""A size, or a tensor of rank 0 that becomes a size in a run."""
 
 
 @aten_op(
@@ -38,7 +38,7 @@ def alias(n: AtenNode, self: Value) -> Value:
 
 @aten_op("aten.copy.default")
 def copy(n: AtenNode, self: Value, src: Operand, non_blocking: bool = False) -> Value:
-    """`src` with the shape and type of `self`; PyTorch also accepts a number."""
+    """`src` with the shape and type of `self`.  As in PyTorch, `src` may also be a number."""
     return n.expand(n.tensor(src, self.dtype), self.type.shape)
 
 
@@ -76,7 +76,7 @@ def unflatten(n: AtenNode, self: Value, dim: int, sizes: Sequence[Size]) -> Valu
 
 @aten_op("aten.expand.default", "aten.expand_copy.default")
 def expand(n: AtenNode, self: Value, size: Sequence[Size], implicit: bool = False) -> Value:
-    """`self` broadcast to a size, in which -1 keeps an axis."""
+    """`self` broadcast to a size.  In the size, -1 keeps an axis."""
     wanted = n.dims_of(size)
     more = len(wanted) - self.type.rank
     dims = [
@@ -139,7 +139,7 @@ def unsqueeze(n: AtenNode, self: Value, dim: int) -> Value:
 
 @aten_op("aten.squeeze.default", "aten.squeeze.dim", "aten.squeeze.dims", "aten.squeeze_copy.dims")
 def squeeze(n: AtenNode, self: Value, dim: Sequence[int] | int | None = None) -> Value:
-    """`self` without the axes of `dim` that have extent 1; by default all axes."""
+    """`self` without those axes in `dim` that have extent 1.  By default, `dim` is all axes."""
     rank = self.type.rank
     if rank == 0:
         return self
@@ -158,15 +158,15 @@ def select(n: AtenNode, self: Value, dim: int, index: Size) -> Value:
     if isinstance(index, int) and not extents.is_at_most(
         index + 1 if index >= 0 else -index, dims[axis]
     ):
-        # PyTorch's ranges of sizes may be too wide to prove that the index is inside; the run
-        # checks it.
+        # PyTorch's ranges of sizes may be too wide to prove that the index is inside.  So the run
+        # checks the index.
         return n.add(Gather(axis), self, n.const(index, i64))
     cut = n.add(_at(index, dims[axis], axis), self)
     return n.reshape(cut, (*dims[:axis], *dims[axis + 1 :]))
 
 
 def _at(index: Dim, extent: Dim, axis: int) -> slicing.Slice:
-    """The slice of one position; a negative index counts from the end."""
+    """The slice that selects one position.  A negative index counts from the end."""
     if isinstance(index, int) and index < 0:
         index = extents.total((extent, index))
     return slicing.Slice((index,), (extents.total((index, 1)),), (axis,), (1,))
@@ -175,7 +175,7 @@ def _at(index: Dim, extent: Dim, axis: int) -> slicing.Slice:
 def _cut(
     n: AtenNode, self: Value, dim: int, start: Size | None, end: Size | None, step: int
 ) -> tuple[int, Dim, Dim]:
-    """The axis of a slice, and its first and last position as sizes."""
+    """The axis of a slice, its start and its end, as extents."""
     axis = n.axis(dim, self.type.rank)
     first, last = n.dims_of((0 if start is None else start,
                              self.type.shape[axis] if end is None else end))  # fmt: skip
@@ -283,7 +283,7 @@ def split_with_sizes(
 
 @aten_op("aten.split.Tensor")
 def split(n: AtenNode, self: Value, split_size: Dim, dim: int = 0) -> tuple[Value, ...]:
-    """Parts of `split_size`; the last one may be smaller."""
+    """Parts of size `split_size`.  The last part may be smaller."""
     axis = n.axis(dim, self.type.rank)
     extent = self.type.shape[axis]
     if same_dim(extent, split_size) or same_dim(extent, 0):
@@ -299,7 +299,7 @@ def split(n: AtenNode, self: Value, split_size: Dim, dim: int = 0) -> tuple[Valu
 
 
 def _parted(n: AtenNode, x: Value, size: Dim, axis: int, count: int) -> tuple[Value, ...]:
-    """`count` parts of `size`, the last perhaps smaller; other counts refuse the run."""
+    """`count` parts of `size`, the last perhaps smaller.  A run with another count is refused."""
     whole = x.type.shape[axis]
     parts = as_dim((as_expr(whole) + size - 1) // size)
     if not same_dim(parts, count):
@@ -363,8 +363,8 @@ def roll(
             shift %= extent
         if same_dim(shift, 0):
             continue
-        # Index of the first element's source.  Negative shifts and shifts beyond the extent wrap
-        # around.
+        # The index of the element that moves to the front.  Negative shifts and shifts beyond the
+        # extent wrap around.
         start = as_dim((as_expr(0) - shift) % extents.larger(extent, 1))
         parts = (slice_(n, x, axis, start, extent), slice_(n, x, axis, 0, start))
         x = n.add(slicing.Concat(axis), *parts)
@@ -393,7 +393,7 @@ def unfold(n: AtenNode, self: Value, dimension: int, size: int, step: int) -> Va
 
 @aten_op("aten.diagonal.default", "aten.diagonal_copy.default")
 def diagonal(n: AtenNode, self: Value, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Value:
-    """A diagonal of the matrices in two axes, as the last axis."""
+    """A diagonal of the matrices in the axes `dim1` and `dim2`.  It becomes the last axis."""
     rank = self.type.rank
     a, b = n.axis(dim1, rank), n.axis(dim2, rank)
     x = n.permute(self, [*(i for i in range(rank) if i not in (a, b)), a, b])
@@ -419,8 +419,8 @@ def diagonal(n: AtenNode, self: Value, offset: int = 0, dim1: int = 0, dim2: int
 
 
 def _pads(rank: int, pad: Sequence[Dim]) -> tuple[Dim, ...]:
-    """ATen's pads, which are pairs starting with the last axis, as all pads before the axes
-    followed by all pads after them.
+    """ATen's pads in another order.  ATen has a pair (before, after) for each axis, the last axis
+    first.  The result has all pads before the axes, then all pads after them.
     """
     before: list[Dim] = [0] * rank
     after: list[Dim] = [0] * rank

@@ -23,7 +23,7 @@ from tilesmith.ops.base import Op
 from tilesmith.ops.functions import maximum, minimum, where
 
 Pair: TypeAlias = "tuple[Value, Value]"
-"""Elements, and their places along an axis."""
+"""Elements, and their positions along an axis."""
 
 
 @aten_op("aten.topk.default")
@@ -84,8 +84,8 @@ def _ranked(n: AtenNode, x: Value, rank: Value, dim: int, keepdim: bool) -> Pair
 
 @aten_op("aten.median.dim")
 def median(n: AtenNode, self: Value, dim: int, keepdim: bool = False) -> Pair:
-    """The median, and its index.  Of two elements in the middle it is the lower one; NaN if any
-    element is NaN.
+    """The median, and its index.  If two elements are in the middle, it is the lower one.  If any
+    element is NaN, so is the median.
     """
     return _median(n, self, dim, keepdim, ignores_nan=False)
 
@@ -132,7 +132,7 @@ def mode(n: AtenNode, self: Value, dim: int = -1, keepdim: bool = False) -> Pair
     axis = n.axis(dim, self.type.rank)
     x = n.cast(self, u8) if self.dtype.is_bool else self
     values, places = sort_stable(n, x, True, axis)
-    # Position of an element in its run of equal elements, counted from the run's first.
+    # The position of each element in its run of equal elements, counted from the run's start.
     extent = x.type.shape[axis]
     place = n.positions(extent, x.type.rank, axis)
     before = n.add(gather.Gather(axis), values, n.add(ew.Max(), *_previous(n, extent)))
@@ -148,7 +148,7 @@ def mode(n: AtenNode, self: Value, dim: int = -1, keepdim: bool = False) -> Pair
 
 
 def _previous(n: AtenNode, extent: Dim) -> tuple[Value, Value]:
-    """The preceding index for each index of an axis, at least 0; and 0 itself."""
+    """For each index of an axis the index before it, and a constant 0.  Their maximum avoids -1."""
     return n.positions(extent) - 1, n.tensor(0)
 
 
@@ -179,7 +179,7 @@ def histc(n: AtenNode, self: Value, bins: int = 100, min: Number = 0, max: Numbe
 
 
 def _running_extreme(n: AtenNode, self: Value, dim: int, *, make: Callable[[int], Op]) -> Pair:
-    """The extreme of all elements so far, and the last index of an element equal to it."""
+    """The extreme of all elements so far, and the last index of an element that equals it."""
     if not self.type.rank:
         return self, n.tensor(0, i64)
     axis = n.axis(dim, self.type.rank)
@@ -203,8 +203,8 @@ def searchsorted(
     n: AtenNode, sorted_sequence: Value, self: Operand, out_int32: bool = False,
     right: bool = False, side: str | None = None, sorter: Value | None = None,
 ) -> Value:  # fmt: skip
-    """For each value, the number of elements that are less; with `right`, less or equal.  NaN is
-    ordered last.
+    """For each value, the number of sorted elements that are less.  With `right`, equal elements
+    count too.  NaN is ordered last.
     """
     keys = sorted_sequence
     if sorter is not None:
@@ -236,7 +236,8 @@ def _of_runs(n: AtenNode, rows: Value, order: Value | None) -> tuple[Value, Valu
     runs.
 
     rows: [count, width], with equal rows adjacent.
-    order: original positions of the rows, i64 [count]; the second result is in the original order.
+    order: original positions of the rows, i64 [count].  If given, the second result is in the
+        original order.
     """
     count = rows.type.shape[0]
     last = extents.difference(count, 1)
@@ -261,7 +262,7 @@ def unique(
     return_counts: bool = False,
 ) -> tuple[Value, Value, Value]:  # fmt: skip
     """The distinct elements in ascending order, the index of each element among them, and their
-    counts. They are also in ascending order without `sorted`, as any order is allowed then.
+    counts. Without `sorted` any order is allowed, so the order is the same.
     """
     if not n.extent(n.reshape(self, (-1,)), 0):
         return n.reshape(self, (0,)), n.full(0, self.type.shape, i64), n.full(0, (0,), i64)

@@ -1,7 +1,7 @@
-"""Sizes: Python's arithmetic on them between the calls of operators.
+"""Python's arithmetic on sizes, as it occurs between calls of operators.
 
-Sizes are numbers or expressions.  Other values, such as quotients and values known only at run
-time, are computed with i64 and f64 tensors of rank 0.
+Sizes are numbers or expressions.  Other numbers, such as quotients and numbers that only a run
+knows, are computed with i64 and f64 tensors of rank 0.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def item(n: AtenNode, self: Value) -> Any:
 
 
 def _size_or_value(n: AtenNode, x: Value) -> Any:
-    """A tensor of rank 0, as a number or an expression if it is known."""
+    """The element of `x`, of rank 0, if it is a known number or expression; else `x` itself."""
     held = n.builder.contents(x)
     if held is not None and isinstance(number := held.reshape(()).item(), (int, float, Expr)):
         return number
@@ -234,7 +234,7 @@ def sym_ite(n: AtenNode, condition: Any, then: Any, otherwise: Any) -> Any:
 
 @aten_op("aten._assert_scalar.default")
 def assert_scalar(n: AtenNode, self: Any, assert_msg: str) -> None:
-    """Make a run refuse values for which the condition does not hold."""
+    """Make a run refuse inputs for which the condition `self` is false."""
     if isinstance(self, Value):
         wrong = n.cast(~n.truth(self), i64)
         n.builder.require_zero(n.reshape(wrong, (1,)))
@@ -251,7 +251,7 @@ def assert_async(n: AtenNode, self: Value, assert_msg: str) -> None:
 def assert_tensor_metadata(
     n: AtenNode, a: Value, size: Any = None, stride: Any = None, dtype: Any = None
 ) -> None:
-    """Check types at tracing; symbolic sizes follow from the types of inputs."""
+    """Check element type and fixed sizes.  Symbolic sizes follow from the types of inputs."""
     if dtype is not None and a.dtype is not dtype:
         n.bad(f"expected a tensor of {dtype}, found {a.type}")
     if size is not None and (len(size) != a.type.rank or not all(map(_fits, size, a.type.shape))):
@@ -264,4 +264,4 @@ def _fits(size: Any, extent: Any) -> bool:
 
 @aten_op("aten.sym_constrain_range_for_size.default", "aten.sym_constrain_range.default")
 def sym_constrain_range(n: AtenNode, size: Any, min: Any = None, max: Any = None) -> None:
-    """Ignore the range of a size that a run measures: measurements check ranges themselves."""
+    """Do nothing: a run checks the range of a size where it measures the size."""

@@ -1,4 +1,4 @@
-"""Conversion of PyTorch's tensors and element types to ours.  Arrays may replace tensors."""
+"""Conversion of PyTorch's tensors and element types to ours.  Arrays are accepted, too."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def torch_name(dtype: DType) -> str:
 def contents(tensor: Any, what: str) -> np.ndarray:
     """The contents of a tensor or an array, in its own memory where that is in row-major order.
 
-    what: names the tensor in messages.
+    what: the tensor's name in messages.
     """
     if not isinstance(tensor, np.ndarray) and str(tensor.layout) != "torch.strided":
         raise UnsupportedError(f"{what} has the layout {tensor.layout}; expected a dense tensor")

@@ -1,5 +1,5 @@
 """PyTorch's fast paths of multi-head attention and of encoder layers.  During inference, modules
-call each path as one operator, so traces contain them.
+call each fast path as one operator, so traces contain these operators.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ def multi_head_attention(
     mask: Value | None = None, need_weights: bool = True, average_attn_weights: bool = True,
     mask_type: int | None = None,
 ) -> tuple[Value, Value | None]:  # fmt: skip
-    """Attention of [batch, tokens, features]; a mask is true where a key is left out.
+    """Attention for inputs [batch, tokens, features].  `mask` is true where a key is left out.
 
-    A row without any key is NaN, as in PyTorch.
+    A row whose keys are all left out is NaN, as in PyTorch.
     """
     heads, size = num_head, embed_dim // num_head
 
@@ -71,7 +71,9 @@ def encoder_layer(
     ffn_weight_1: Value, ffn_bias_1: Value, ffn_weight_2: Value, ffn_bias_2: Value,
     mask: Value | None = None, mask_type: int | None = None,
 ) -> Value:  # fmt: skip
-    """Attention and two linear layers, each added to its input, normalised before or after."""
+    """A transformer's encoder layer: attention, then two linear layers.  Both parts are added to
+    their input.  Normalisation comes before each part, or after each sum.
+    """
 
     def first(x: Value) -> Value:
         return layer_norm(n, x, (embed_dim,), norm_weight_1, norm_bias_1, eps)

@@ -26,8 +26,8 @@ def _resized(
     align_corners: bool = False,
     exact: bool = False,
 ) -> Value:
-    """[N, C, spatial...] resampled to spatial axes of `output_size`, or scaled by `factors`.
-    Factors, if given, also determine the positions of the samples.
+    """Images [N, C, spatial...] resampled to the spatial sizes `output_size`, or scaled by
+    `factors`.  `factors`, if used, also determine the positions of the samples.
     """
     sizes, factors = _sizes(n, x, output_size, factors)
     scales = (1.0, 1.0, *factors) if factors and not align_corners else ()
@@ -42,8 +42,8 @@ def _resized(
 def _sizes(
     n: AtenNode, x: Value, output_size: Sequence[Dim] | None, factors: Sequence[float] | None
 ) -> tuple[tuple[Dim, ...], Sequence[float] | None]:
-    """The sizes of the spatial axes, and the scale factors if these determine the positions of
-    samples.
+    """The sizes of the spatial axes.  Also the scale factors if they determine the positions of
+    samples, else None.
     """
     if output_size is not None:
         return tuple(output_size), None
@@ -110,7 +110,7 @@ def _antialiasing(
     n: AtenNode, given: Sequence[Dim], wanted: Sequence[Dim], axis: int, factor: float | None,
     align_corners: bool, mode: str,
 ) -> Resize:  # fmt: skip
-    """One axis resampled.  `align_corners` changes only the distance of samples."""
+    """An operator that resamples one axis.  `align_corners` only changes the samples' distance."""
     if align_corners:
         before, after = given[axis], wanted[axis]
         if not isinstance(before, int) or not isinstance(after, int) or min(before, after) < 2:
